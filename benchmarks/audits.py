@@ -201,8 +201,8 @@ def _each_tensor_alone(record: Any, norm: Any) -> Any:
 def _on_the_first_tensor() -> Any:
     next_noise = correlated.next_noise
 
-    def changed(*args):
-        noise, state = next_noise(*args)
+    def changed(*args, **context):
+        noise, state = next_noise(*args, **context)
         first, *others = tf.nest.flatten(noise)
         leaves = [first, *map(tf.zeros_like, others)]
         return tf.nest.pack_sequence_as(noise, leaves), state
@@ -221,7 +221,9 @@ def _on_half_of_the_coordinates() -> Any:
 def _same_key() -> Any:
     """The rounds of a pair, 0 and 1, 2 and 3, .., have the same key."""
     of_round = keys.of_round
-    return mock.patch.object(keys, 'of_round', lambda key, t, part: of_round(key, t // 2, part))
+    return mock.patch.object(
+        keys, 'of_round', lambda root, t, context: of_round(root, t // 2, np.zeros(1))
+    )
 
 
 def _other_denominator() -> Any:

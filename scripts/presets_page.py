@@ -112,7 +112,7 @@ def _anchor(name: str) -> str:
 
 def _section(preset: Preset) -> str:
     values, shown, base = preset.flags(), preset.flags(), preset.like
-    parts = [f'## {preset.name}', f'{preset.source}: {preset.about}.']
+    parts = [f'## {preset.name}', _wrapped(f'{preset.source}: {preset.about}.')]
     if base is not None:
         before = base.flags()
         gone = ', '.join(f'`--{name}`' for name in before if name not in values)

@@ -115,7 +115,7 @@ def _parent(make, sender) -> None:
             begun = session.run(start)
             if make is QUERIES['hardened']:
                 with aggregators.HardenedRing(_HARDENED) as ring:
-                    begun = ring.supply(begun)
+                    begun = ring.supply(begun, canary)
             leaves = zip(tf.nest.flatten(state), tf.nest.flatten(begun), strict=True)
             return session.run(released, {update: value, **dict(leaves)})
 

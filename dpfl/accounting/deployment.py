@@ -120,13 +120,16 @@ class Deployment:
 
     @property
     def timer_participations(self) -> int | None:
-        """Most rounds of a client with the timer; None if the times of the rounds are not known.
+        """Most rounds of a client with the timer; None if this is not known.
 
-        The times may be of more rounds than are planned, not of fewer.
+        It takes the times of at least as many rounds as are planned. If the population allows a
+        smaller separation than the timer, rounds wait for clients, and the times do not hold.
         """
         if not isinstance(self.pace, RoundTimes) or self.pace.starts.size < self.rounds:
             return None
-        assert self.timer_hours is not None  # See `_check_timer`.
+        assert self.timer_hours is not None and self.timer_separation is not None
+        if self.timer_separation > self.population_separation:
+            return None
         return self.pace.most_participations(self.timer_hours, self.rounds)
 
     @property

@@ -24,7 +24,8 @@ class Estimator(_json.JsonFields):
 
     Attributes:
       kind: one of `KINDS`.
-      weight: above 0, in units of clients of full weight; None for the planned cohort size.
+      weight: above 0, in units of clients of full weight; None for the planned cohort size, with
+        which 'fixed' is biased towards zero if clients have less than full weight.
       example_cap: number of examples from which a client has full weight: `w_k = min(n_k /
         example_cap, 1)` for n_k examples. None for full weight of every client.
 

@@ -92,7 +92,8 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
 def check(plan: PlanValues) -> None:
     """Checks all fields of a plan.
 
-    Numbers of NumPy become those of Python, which JSON can hold.
+    Numbers of NumPy become those of Python, which JSON can hold; a whole number of clients becomes
+    an integer.
 
     Raises:
       ArgumentError: if a field is out of its range, or fields contradict each other.
@@ -100,7 +101,11 @@ def check(plan: PlanValues) -> None:
     for field in dataclasses.fields(PlanValues):
         value = getattr(plan, field.name)
         if isinstance(value, np.generic):
-            object.__setattr__(plan, field.name, value.item())
+            value = value.item()
+            object.__setattr__(plan, field.name, value)
+        if field.name == 'clients_per_round' and isinstance(value, float) and value.is_integer():
+            value = int(value)
+            object.__setattr__(plan, field.name, value)
         _CHECKS[field.name](field.name, value)
     _validate.choice('adjacency', plan.adjacency, _ADJACENCIES_OF_SAMPLING[plan.sampling])
     _check_stddev('clip_norm', plan.clip_norm, plan)

@@ -3,6 +3,7 @@
 from dpfl.aggregators.build import build_aggregator, build_query, build_weighted_aggregator
 from dpfl.aggregators.clipping import PerLayer, clip_flat
 from dpfl.aggregators.estimators import WeightedRecord
+from dpfl.aggregators.extension import extended_state
 from dpfl.aggregators.integers.distributed import (
     build_distributed_aggregator,
     build_distributed_query,
@@ -23,4 +24,5 @@ __all__ = [
     'build_query',
     'build_weighted_aggregator',
     'clip_flat',
+    'extended_state',
 ]

@@ -95,7 +95,9 @@ class AdaptiveClipQuery(query.WrappedQuery):
             inner=inner,
             estimate=self._inner.clip_norm(inner),
             fractions=tf.zeros([], tf.float64),
-            noise=correlated.initial_state(self._kernel, _COUNT, self._root_key()),
+            noise=correlated.initial_state(
+                self._kernel, self._plan.participation.rounds, _COUNT, self._root_key()
+            ),
         )
 
     def derive_sample_params(self, global_state: Any) -> AdaptiveParams:
@@ -116,8 +118,14 @@ class AdaptiveClipQuery(query.WrappedQuery):
     def get_noised_result(self, sample_state: Any, global_state: Any) -> query.NoisedResult:
         result, inner, event = self._inner.get_noised_result(sample_state.sum, global_state.inner)
         completed = global_state.noise.round
+        # Two cohorts can well have one count: the key of the updates' noise tells them apart.
+        updates_key = query.noise_of(inner).drawn[completed]
         unit_noise, noise_state = correlated.next_noise(
-            self._kernel, self._plan.participation.rounds, global_state.noise, _COUNT
+            self._kernel,
+            self._plan.participation.rounds,
+            global_state.noise,
+            _COUNT,
+            context=(sample_state.within, updates_key),
         )
         count = tf.cast(sample_state.within, tf.float64) / 2 + self._plan.count_stddev * unit_noise
         fractions = global_state.fractions + count / self._plan.clients_per_round + 0.5

@@ -3,15 +3,28 @@
 import collections
 from typing import Any, NamedTuple
 
+import dp_accounting
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
 
 class AggregatorState(NamedTuple):
-    """State between two rounds: that of the query and that of the sum."""
+    """State between two rounds: that of the query and that of the sum.
+
+    TFF's `extract_dp_event_from_state` reads the properties. A round has no event, only the whole
+    run has one: `plan.dp_event()`.
+    """
 
     query_state: Any
     sum_state: Any
+
+    @property
+    def is_init_state(self) -> bool:
+        return False
+
+    @property
+    def dp_event(self) -> Any:
+        return dp_accounting.UnsupportedDpEvent().to_named_tuple()
 
 
 def aggregation_process(

@@ -2,17 +2,18 @@
 
 import abc
 import collections
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import dp_accounting
 import tensorflow as tf
 import tensorflow_privacy as tfp
+import tree
 
 from dpfl import _validate, accounting
-from dpfl.aggregators import clipping
+from dpfl.aggregators import clipping, flat, plan_digest
 from dpfl.aggregators.noise import correlated, keys
 
-_FLOATS = (tf.float32, tf.float64)
+_P = TypeVar('_P')
 
 # What `get_noised_result` returns: result, state of the next round, event of this round.
 NoisedResult = tuple[Any, Any, dp_accounting.DpEvent]
@@ -67,10 +68,17 @@ class WrappedQuery(SumQuery):
 
 
 class QueryState(NamedTuple):
-    """State of `CorrelatedNoiseQuery` between two rounds: the clip norm and the noise."""
+    """State of the query that adds the noise, between two rounds.
+
+    Attributes:
+      clip_norm: in use, float32 scalar.
+      noise: state of the noise.
+      plan: digest of the plan, from `plan_digest.of`.
+    """
 
     clip_norm: Any
     noise: correlated.NoiseState
+    plan: Any
 
 
 class CorrelatedNoiseQuery(SumQuery):
@@ -86,14 +94,22 @@ class CorrelatedNoiseQuery(SumQuery):
         seed: int | None = None,
         clip=clipping.clip_flat,
         supplied_noise: bool = False,
+        stated: accounting.PrivacyPlan | None = None,
+        shares: Any = None,
     ):
-        """Args: as `build_query`."""
+        """Args: as `build_query`.
+
+        stated: the plan whose digest the state has, by default `plan`.
+        shares: of clients who add the noise, as in `plan_digest.of`.
+        """
         _check_norm('clip_norm', plan.clip_norm)
         for _, norm in plan.clip_schedule:
             _check_norm('clip_schedule norm', norm)
         self._plan = plan
         self._record_specs = record_specs
         self._clip = clip
+        self._stated = stated or plan
+        self._digest = plan_digest.of(self._stated, clip, shares)
         self._kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
         self._root_key = keys.root_key_source(seed)
         self._is_supplied = supplied_noise
@@ -107,12 +123,23 @@ class CorrelatedNoiseQuery(SumQuery):
         return global_state._replace(clip_norm=clip_norm)
 
     def initial_global_state(self) -> QueryState:
-        """State before the first round; without a seed each call draws a new root key."""
+        """State before the first round; without a seed each call draws a new root key.
+
+        Raises:
+          ValueError: in a graph, which a state with noise buffers cannot enter without specs.
+        """
+        if self._record_specs is None and not tf.executing_eagerly():
+            correlated.require_no_buffers(self._kernel)
         return QueryState(
             tf.cast(self._plan.clip_norm, tf.float32),
             correlated.initial_state(
-                self._kernel, self._record_specs, self._root_key(), is_supplied=self._is_supplied
+                self._kernel,
+                self._plan.participation.rounds,
+                self._record_specs,
+                self._root_key(),
+                is_supplied=self._is_supplied,
             ),
+            tf.constant(self._digest),
         )
 
     def derive_sample_params(self, global_state: Any) -> Any:
@@ -125,21 +152,31 @@ class CorrelatedNoiseQuery(SumQuery):
         Raises:
           TypeError: if the record has a tensor of another type.
         """
-        for leaf in tf.nest.flatten(record):
-            dtype = tf.as_dtype(leaf.dtype)
-            if dtype not in _FLOATS:
-                raise TypeError(f'record has a {dtype.name} tensor: must be float32 or float64')
+        check_floats(record)
         return self._clip(record, params)
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> NoisedResult:
-        """The sum plus the noise of this round, the state of the next round, and the event."""
+        """The sum plus the noise of this round, the state of the next round, and the event.
+
+        Raises (when executed):
+          tf.errors.InvalidArgumentError: if the state was made under another plan, or all rounds
+            are done.
+        """
+        with tf.control_dependencies(
+            plan_digest.require(global_state.plan, self._stated, self._digest)
+        ):
+            sample_state = tf.nest.map_structure(tf.identity, sample_state)
         specs = self._record_specs
         if specs is None:
             specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, sample_state)
-        unit_noise, noise_state = correlated.next_noise(
-            self._kernel, self._plan.participation.rounds, global_state.noise, specs
-        )
         stddev = global_state.clip_norm * self._plan.update_noise_multiplier
+        unit_noise, noise_state = correlated.next_noise(
+            self._kernel,
+            self._plan.participation.rounds,
+            global_state.noise,
+            specs,
+            context=(sample_state, stddev),
+        )
         # In float64: rounding before the noise is added could move the sum by more than one update.
         noised = [
             tf.cast(tf.cast(total, tf.float64) + tf.cast(stddev, tf.float64) * unit, spec.dtype)
@@ -149,7 +186,7 @@ class CorrelatedNoiseQuery(SumQuery):
         ]
         return (
             tf.nest.pack_sequence_as(sample_state, noised),
-            QueryState(next_clip_norm(self._plan, global_state), noise_state),
+            QueryState(next_clip_norm(self._plan, global_state), noise_state, global_state.plan),
             dp_accounting.UnsupportedDpEvent(),
         )
 
@@ -164,8 +201,43 @@ def next_clip_norm(plan: accounting.PrivacyPlan, state: QueryState) -> tf.Tensor
     return clip_norm
 
 
+def check_floats(record: Any) -> None:
+    """Checks that the tensors of a client's record are of types that noise can be added to.
+
+    Raises:
+      TypeError: if not; the message names the first tensor of another type.
+    """
+    for path, leaf in tree.flatten_with_path(record):
+        dtype = tf.as_dtype(leaf.dtype)
+        if dtype not in flat.DTYPES:
+            name = '/'.join(['record', *map(str, path)])
+            raise TypeError(
+                f'{name} has a {dtype.name} tensor: must be float32 or float64, or a 16-bit float '
+                'where record_specs are given'
+            )
+
+
 def _check_norm(name, value):
     _validate.number(name, value, minimum=clipping.SMALLEST_NORM, maximum=clipping.LARGEST_NORM)
+
+
+def parts(state: Any, kind: type[_P]) -> list[_P]:
+    """The parts of a state that are of one type, in the order of `tree.flatten`."""
+    found: list[_P] = []
+
+    def visit(part: Any) -> None:
+        if isinstance(part, kind):
+            found.append(part)
+
+    tree.traverse(visit, state)
+    return found
+
+
+def noise_of(global_state: Any) -> correlated.NoiseState:
+    """The noise of the updates in the state of a `SumQuery`."""
+    while hasattr(global_state, 'inner'):
+        global_state = global_state.inner
+    return global_state.noise
 
 
 def clip_norm_of(sample_params: Any) -> tf.Tensor:

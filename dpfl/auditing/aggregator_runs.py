@@ -133,7 +133,7 @@ class _Aggregator:
     def round(self, state: Any, updates: np.ndarray) -> tuple[np.ndarray, Any]:
         """The release in clip norms, float64 [D], and the next state, for updates [D]."""
         if self._ring is not None:
-            state = self._ring.supply(state)
+            state = self._ring.supply(state, updates)
         there = np.repeat(np.flatnonzero(updates), self._plan.group_size)
         # Of the same length in every round, so that the function is traced once.
         clients = np.zeros(self._most, np.int32)

@@ -68,8 +68,12 @@ def fedavg(
     return ClientUpdate(start, step, finish)
 
 
-def fedsgd(model: tff.learning.models.FunctionalModel) -> ClientUpdate:
-    """FedSGD: the record is the mean gradient over the client's examples at the broadcast model."""
+def fedsgd(model: tff.learning.models.FunctionalModel, learning_rate: float = 1.0) -> ClientUpdate:
+    """FedSGD: one step of SGD over the client's examples ([McMahan18], algorithm 1).
+
+    The record is the mean gradient at the broadcast model times the learning rate, so what is
+    clipped is how far the client moves the model.
+    """
 
     def start(trainable):
         return tf.nest.map_structure(tf.zeros_like, trainable), tf.zeros([])
@@ -90,7 +94,11 @@ def fedsgd(model: tff.learning.models.FunctionalModel) -> ClientUpdate:
         del trainable
         total, num_examples = state
         return tf.nest.map_structure(
-            lambda sum_: tf.math.divide_no_nan(sum_, tf.cast(num_examples, sum_.dtype)), total
+            lambda sum_: (
+                tf.cast(learning_rate, sum_.dtype)
+                * tf.math.divide_no_nan(sum_, tf.cast(num_examples, sum_.dtype))
+            ),
+            total,
         )
 
     return ClientUpdate(start, step, finish)
@@ -154,6 +162,7 @@ def build_shard_work(
     *,
     train_metrics: bool,
     weighted: bool = False,
+    client_epochs: int = 1,
 ) -> Callable[[tff.learning.models.ModelWeights, Any, tf.data.Dataset], tuple[Any, Any]]:
     """The work of a shard.
 
@@ -162,8 +171,10 @@ def build_shard_work(
       client_update: what each client computes.
       query: its client side is applied to every record.
       train_metrics: whether to compute the model's metrics over the training batches.
-      weighted: whether the query takes `aggregators.WeightedRecord`, with the number of rows of the
-        client's batches. That of a record without finite norm is 0.
+      weighted: whether the query takes `aggregators.WeightedRecord`, with the number of different
+        examples of the client: the rows of its batches over `client_epochs`. That of a record
+        without finite norm is 0.
+      client_epochs: passes over the client's examples that its batches contain.
 
     Returns:
       A function (weights, sample parameters of the query, shard as `shards.shard` makes it) ->
@@ -189,7 +200,8 @@ def build_shard_work(
         def end_client(shard):
             record, is_finite = _zero_unless_finite(client_update.finish(weights[0], shard.client))
             if weighted:
-                count = tf.where(is_finite, shard.examples, tf.zeros([], tf.int64))
+                examples = shard.examples // client_epochs
+                count = tf.where(is_finite, examples, tf.zeros([], tf.int64))
                 record = estimators.WeightedRecord(record, count)
             record = query.preprocess_record(sample_params, record)
             sample = query.accumulate_preprocessed_record(shard.sample, record)

@@ -7,6 +7,8 @@ on the cohort size. The result is that of `tff.learning.algorithms` with
 """
 
 import collections
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -29,6 +31,8 @@ def build_dp_fedavg(
     client_optimizer_fn: tff.learning.optimizers.Optimizer | None = None,
     server_optimizer_fn: tff.learning.optimizers.Optimizer,
     client_update: str = 'fedavg',
+    client_learning_rate: float = 1.0,
+    client_epochs: int = 1,
     noise_seed: int | None = None,
     train_metrics: bool = True,
     clip: clipping.Clip = aggregators.clip_flat,
@@ -46,12 +50,16 @@ def build_dp_fedavg(
       model: what is trained.
       plan: determines clipping, noise and denominator; a run has at most the plan's rounds. With an
         `example_cap` of its estimator a client has the weight `min(n_k / example_cap, 1)`
-        ([McMahan18], algorithm 1), where n_k counts the rows of the batches that it trained on in
-        the round, each pass over its data anew.
+        ([McMahan18], algorithm 1), where n_k counts the different examples that it trained on in
+        the round: the rows of its batches over `client_epochs`.
       client_optimizer_fn: of the local steps, fresh in every round; for 'fedavg' only.
       server_optimizer_fn: takes the noised mean of the records as a gradient.
       client_update: 'fedavg', or 'fedsgd' (DP-FedSGD): the record of a client is the gradient of
-        its mean loss at the broadcast model instead of a delta.
+        its mean loss at the broadcast model, times `client_learning_rate`, instead of a delta.
+      client_learning_rate: for 'fedsgd' only, which has no `client_optimizer_fn`; inside of the
+        clip.
+      client_epochs: passes over its data that the batches of a client contain, whole ones. Only
+        n_k depends on it.
       noise_seed: None for noise keys from the operating system; an integer for a simulation.
       train_metrics: whether to compute the model's metrics over the training data. They have no
         noise and are not covered by the plan.
@@ -71,7 +79,8 @@ def build_dp_fedavg(
 
     Raises:
       ValueError: if `client_update` is neither; if 'fedavg' has no client optimizer, or 'fedsgd'
-        has one; if `clip_each_batch` is combined with 'fedsgd' or adaptive clipping.
+        has one; if `client_learning_rate` is not positive, or not 1 for 'fedavg'; if
+        `clip_each_batch` is combined with 'fedsgd' or adaptive clipping.
     """
     _validate.choice('client_update', client_update, CLIENT_UPDATES)
     if not isinstance(model, tff.learning.models.FunctionalModel):
@@ -85,6 +94,14 @@ def build_dp_fedavg(
         raise errors.ArgumentError(
             'client_optimizer_fn', client_optimizer_fn, 'must be given for fedavg, not for fedsgd'
         )
+    _validate.number('client_learning_rate', client_learning_rate, above=0)
+    _validate.integer('client_epochs', client_epochs, minimum=1)
+    if client_update == 'fedavg' and client_learning_rate != 1:
+        raise errors.ArgumentError(
+            'client_learning_rate',
+            client_learning_rate,
+            'must be 1 for fedavg, whose rate is that of client_optimizer_fn',
+        )
     if clip_each_batch and client_update != 'fedavg':
         raise errors.ArgumentError('clip_each_batch', True, 'must be False for fedsgd')
     if clip_each_batch and plan.adaptive_clip is not None:
@@ -96,7 +113,7 @@ def build_dp_fedavg(
     if client_update == 'fedavg':
         update = client_work.fedavg(model, client_optimizer_fn, clip if clip_each_batch else None)
     else:
-        update = client_work.fedsgd(model)
+        update = client_work.fedsgd(model, client_learning_rate)
     specs: Any = tff.types.type_to_tf_tensor_specs(_weights_type(model).trainable)
     weighted = plan.estimator.example_cap is not None
     if weighted:
@@ -109,7 +126,16 @@ def build_dp_fedavg(
         supplied_noise=supplied_noise,
         canaries=canaries,
     )
-    return _compose(model, update, query, server_optimizer_fn, train_metrics, weighted)
+    work = functools.partial(
+        client_work.build_shard_work,
+        model,
+        update,
+        query,
+        train_metrics=train_metrics,
+        weighted=weighted,
+        client_epochs=client_epochs,
+    )
+    return _compose(model, work, query, server_optimizer_fn, train_metrics)
 
 
 def _initial_weights(model):
@@ -127,11 +153,10 @@ def _weights_type(model) -> tff.StructWithPythonType:
 
 def _compose(
     model: tff.learning.models.FunctionalModel,
-    client_update: client_work.ClientUpdate,
+    build_shard_work: Callable[[], Callable],
     query: tfp.DPQuery,
     server_optimizer_fn: tff.learning.optimizers.Optimizer,
     train_metrics: bool,
-    weighted: bool,
 ) -> tff.learning.templates.LearningProcess:
     """The process. States and metrics are where `tff.learning` has them."""
     initial_weights = _initial_weights(model)
@@ -163,10 +188,7 @@ def _compose(
 
     @tff.tensorflow.computation(weights_type, sample_params.type_signature.result, shard_type)
     def shard_work(weights, params, batches):
-        work = client_work.build_shard_work(
-            model, client_update, query, train_metrics=train_metrics, weighted=weighted
-        )
-        return work(weights, params, batches)
+        return build_shard_work()(weights, params, batches)
 
     sample_type, metrics_type = shard_work.type_signature.result
 

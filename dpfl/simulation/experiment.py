@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow_federated as tff
@@ -28,6 +28,8 @@ class Experiment:
       sampler: draws the cohorts in the way that the plan's guarantee requires.
       client_data: returns the batches of a client, as `learning.shard` takes them. It must return
         the same batches every time. It is called in a separate thread, one round ahead.
+      drawn: maps (round from 0, client, batches of the client) to the batches that the client
+        trains on in that round, a pure function; None for all of them in every round.
       num_shards: number of parts of a cohort that are trained at a time. It determines the order
         in which updates are added, so it cannot change during a run.
       evaluate: metrics of a model on held-out clients, `loss` and `accuracy` among them.
@@ -75,6 +77,7 @@ class Experiment:
     accountant: str = 'pld'
     sampler: sampling.Sampler
     client_data: Callable[[int], Any]
+    drawn: Callable[[int, int, Any], Any] | None = None
     evaluate: Callable[[tff.learning.models.ModelWeights], Mapping[str, float]]
     eval_every: int = 1
     release_train_metrics: bool = False
@@ -112,6 +115,16 @@ class Experiment:
         if self.accountant not in self.plan.accountants:
             self.plan.epsilon(self.delta, self.accountant)  # Raises an error that says why.
         sampling.check(self.sampler, self.plan)
+
+    def turns(self, rounds: Iterable[int]) -> Iterator[list[tuple[int, int]]]:
+        """For each of the rounds, its number and the client for each client of its cohort."""
+        return ([(t, client) for client in self.sampler.cohort(t)] for t in rounds)
+
+    def data_in_turn(self, turn: tuple[int, int]) -> Any:
+        """The batches that a client trains on in a round; an entry of `turns`."""
+        t, client = turn
+        batches = self.client_data(client)
+        return batches if self.drawn is None else self.drawn(t, client, batches)
 
     @property
     def record(self) -> archive.PlanRecord:

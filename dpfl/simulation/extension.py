@@ -17,8 +17,6 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dpfl import accounting, errors, mechanisms
 from dpfl.accounting.records import archive, ledger_lines
 from dpfl.simulation import ledger as ledger_lib
@@ -152,21 +150,6 @@ def _is_other(plan: accounting.PrivacyPlan, before: accounting.PrivacyPlan) -> b
     return not _matrix(plan).begins_like(_matrix(before), rounds)
 
 
-def _has_released(
-    mechanism: mechanisms.Mechanism, before: mechanisms.Mechanism, rounds: int
-) -> bool:
-    """Whether the first rounds of another matrix are those of the one before, bit for bit."""
-    if rounds < 1 or not mechanism.begins_like(before, rounds):
-        return False
-    mine, others = mechanism.kernel(), before.kernel()
-    if type(mine) is not type(others) or mine.table.shape[1:] != others.table.shape[1:]:
-        return False
-    is_same = all(
-        np.array_equal(mine.table[mine.row(t)], others.table[others.row(t)]) for t in range(rounds)
-    )
-    return is_same and getattr(mine, 'lags', ()) == getattr(others, 'lags', ())
-
-
 def _require_released(
     plan: accounting.PrivacyPlan,
     before: accounting.PrivacyPlan,
@@ -187,7 +170,7 @@ def _require_released(
         raise errors.ArgumentError(
             'mechanism', name, 'must be that of the run: no round is released, so begin a new run'
         )
-    if not _has_released(_matrix(plan), _matrix(before), released):
+    if not _matrix(plan).streams_like(_matrix(before), released):
         raise errors.ArgumentError(
             'mechanism',
             name,
@@ -295,9 +278,8 @@ def commit(
             )
         switched = _is_other(experiment.plan, before.plan)
         # Read again, because another process may have released rounds since `check`.
-        if switched and not _has_released(
-            _matrix(experiment.plan), _matrix(before.plan), len(lines.entries)
-        ):
+        matrix, released = _matrix(experiment.plan), len(lines.entries)
+        if switched and not (released and matrix.streams_like(_matrix(before.plan), released)):
             raise errors.RunError(
                 f'{path}: has {len(lines.entries)} rounds, in which the other matrix differs'
             )

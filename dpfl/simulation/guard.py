@@ -1,9 +1,9 @@
-"""A learning process for loops of one's own that never uses the noise of a round twice.
+"""A learning process for loops of one's own that never releases two results of a round.
 
 `tff.simulation.run_training_process` saves the state every few rounds. After a restart it repeats
-the rounds since then: with the same noise, and with whatever cohorts it is given. Two cohorts with
-the same noise have a difference without any. A state manager cannot prevent this, since it does not
-see the data. So the process itself is wrapped.
+the rounds since then, with whatever cohorts it is given. A round of another cohort is a second
+release, with noise of its own, which the plan does not count. A state manager cannot prevent this,
+since it does not see the data. So the process itself is wrapped.
 
 What holds, for all calls of `next` with one directory, in however many processes: two states that
 it returned for the same noise key and the same round are equal, bit for bit. Proof: a state is
@@ -34,20 +34,20 @@ _REASONS = {
         'with another noise key, so it was another run; the guarantee of the plan covers one of '
         'them: begin in another directory, and count both'
     ),
-    'model': 'from another model; the same noise must not be used again',
-    'cohort': 'with another cohort; the same noise must not be used again',
-    'data': 'with other clients or other data of theirs; the same noise must not be used again',
+    'model': 'from another model; the plan counts one release of a round',
+    'cohort': 'with another cohort; the plan counts one release of a round',
+    'data': 'with other clients or other data of theirs; the plan counts one release of a round',
 }
 
 
 class GuardedProcess:
-    """A learning process that keeps a ledger, and refuses what would take noise off a release.
+    """A learning process that keeps a ledger, and refuses a second release of a round.
 
     It has the methods that `tff.simulation.run_training_process` calls. Each round is written to
     the ledger, with a keyed digest of its data, before it is computed. A round that is run again is
     refused unless noise key, model and data are those of the first time. What it returns is refused
     unless it is what was returned the first time: so client work that is not repeatable, such as
-    dropout, cannot take noise off either.
+    dropout, gives no second release either.
 
     Data sets of clients are read once, and the process gets the batches that were read: a data set
     that shuffles gives others each time.
@@ -70,7 +70,7 @@ class GuardedProcess:
         plan: accounting.PrivacyPlan,
         directory: str | os.PathLike[str],
     ):
-        self._process = process
+        self._process, self._plan = process, plan
         self._directory = outputs.RunDirectory(directory, resume=True)
         self._path = self._directory.path / archive.LEDGER
         self._ledger = ledger.Ledger(self._path, plan.digest())
@@ -78,8 +78,14 @@ class GuardedProcess:
         self._key = self._directory.data_key(is_new=self._ledger.rounds == 0)
 
     def initialize(self) -> Any:
-        """A state before the first round, with a noise key of its own."""
-        return self._process.initialize()
+        """A state before the first round, with a noise key of its own.
+
+        Raises:
+          ArgumentError: if the aggregator of the process was made from another plan.
+        """
+        state = self._process.initialize()
+        state_lib.require_plan(state, self._plan)
+        return state
 
     def get_model_weights(self, state: Any) -> Any:
         """The model of a state."""
@@ -98,10 +104,12 @@ class GuardedProcess:
           client_data: for each client a data set, or a list of batches.
 
         Raises:
-          LedgerError: if the round would use noise that was used for another release, or if rounds
-            before it are missing in the ledger. Nothing is released then.
+          ArgumentError: if the state was made under another plan.
+          LedgerError: if the round was released before from anything else, or if rounds before it
+            are missing in the ledger. Nothing is released then.
           StorageError: if another process uses the directory, or it cannot be written.
         """
+        state_lib.require_plan(state, self._plan)
         clients = [_read(data) for data in client_data]
         with self._directory.in_use():
             t = self._record(state, [batches for batches, _ in clients])

@@ -1,9 +1,9 @@
 """The ledger of a run: which cohort got which noise, written to disk before the round's release.
 
-The same noise must protect one release only. If it is added to the sums of two different cohorts,
-or of one cohort with different data, the difference of the two releases has no noise at all. After
-a crash, the rounds after the last checkpoint are run again with the same noise. The ledger is the
-record of the first time, and shows whether the release would be the same one.
+The plan counts one release of each round. After a crash, the rounds after the last checkpoint are
+run again. With another cohort or other data that is a second release, whose noise is independent
+(docs/reference/threat_model.md), but which no report of the run counts. The ledger is the record of
+the first time, and shows whether the release would be the same one.
 
 `ledger.jsonl` has a line for each round, with digests of the cohort, of the data that it trains on,
 of the model that it starts from, and of the noise key and its position. It does not hold the noise
@@ -149,8 +149,8 @@ class Ledger:
         for name in self.changes(round_index, entry):
             other = 'other' if name == 'data' else 'another'
             raise LedgerError(
-                f'{self._path}: round {round_index} was released with {other} {name}; the same '
-                'noise must not be used again'
+                f'{self._path}: round {round_index} was released with {other} {name}; the plan '
+                'counts one release of a round'
             )
 
     def _drop_rest(self) -> None:

@@ -173,7 +173,7 @@ class _Run:
             record = experiment.record
             scores = experiment.audit.scores(self._initial(), weights, state, record.plan)
             self._measured = Measured.of(scores, record.plan, record.deltas[0], record.accountant)
-            self._directory.write_audit(scores, self._measured)
+            self._directory.write_audit(scores)
         for found in self._measured.refutations:
             _log.warning('the audit refutes the guarantee: %s', found)
 
@@ -222,9 +222,11 @@ class _Run:
             # this checkpoint.
             writer.save(self._checkpoint(0, state, ()))
             writer.wait()
-        cohorts: Iterator[Any] = map(experiment.sampler.cohort, range(first, self._rounds))
         shards: Any = learning.sharded_cohorts(
-            cohorts, experiment.client_data, experiment.num_shards, self._releases.observe_data
+            experiment.turns(range(first, self._rounds)),
+            experiment.data_in_turn,
+            experiment.num_shards,
+            self._releases.observe_data,
         )
         with (
             metrics.Metrics(
@@ -252,8 +254,7 @@ class _Run:
                         break
                     self._profile.begin(str(t + 1))
                     with _naming_round(t + 1):
-                        supplied = with_noise(reached[1])
-                        reached = t + 1, self._round(t, supplied, shards, recorded)
+                        reached = t + 1, self._round(t, reached[1], shards, with_noise, recorded)
                         writer.check()
                         done, state = reached
                         if done % experiment.checkpoint_every == 0 and done < self._rounds:
@@ -287,33 +288,44 @@ class _Run:
         return next(norm for first, norm in reversed(norms) if first <= t)
 
     @contextlib.contextmanager
-    def _noise(self) -> Iterator[Callable[[Any], Any]]:
-        """A function that adds to a state the past noise that is kept outside of TFF."""
+    def _noise(self) -> Iterator[Callable[[Any, Any], Any]]:
+        """A function that adds to a state the noise that is drawn outside of TFF.
+
+        Its arguments are the state and the intent of the round, from `Releases.record`.
+        """
         storage, path = self._experiment.noise_storage, self._directory.path
         if storage is None or not storage.is_supplied:
-            yield lambda state: state
+            yield lambda state, intent: state
             return
         folder = path if storage.name == 'file' else None
         plan = self._experiment.plan
         ring_type = aggregators.HardenedRing if plan.noise == 'hardened' else aggregators.NoiseRing
         with ring_type(plan, folder, show_progress=self._experiment.progress) as ring:
 
-            def supplied(state: Any) -> Any:
+            def supplied(state: Any, intent: Any) -> Any:
                 with self._profile.span('noise'), _storage.naming(path):
-                    return ring.supply(state)
+                    return ring.supply(state, intent)
 
             yield supplied
 
-    def _round(self, t: int, state: Any, shards: Iterator[Any], recorded: metrics.Metrics) -> Any:
+    def _round(
+        self,
+        t: int,
+        state: Any,
+        shards: Iterator[Any],
+        with_noise: Callable[[Any, Any], Any],
+        recorded: metrics.Metrics,
+    ) -> Any:
         """The state after round `t`, which counts from 0."""
         experiment, span = self._experiment, self._profile.span
         started = time.monotonic()
         with span('data'):
             data = next(shards)
         with span('ledger'):
-            self._releases.record(t, state)
+            intent = self._releases.record(t, state)
+        supplied = with_noise(state, intent)
         with span('TFF'):
-            output = experiment.process.next(state, data)
+            output = experiment.process.next(supplied, data)
         values = _round_metrics(experiment, output, t + 1, span)
         released = output.metrics['aggregator']
         if experiment.plan.adaptive_clip is not None and 'clip_count' in released:
@@ -344,7 +356,7 @@ class _Run:
         record, course = self._experiment.record, ClipCourse.from_rows(self._rows)
         report = record.report(log, course, self._measured)
         self._directory.write_log(log)
-        self._directory.write_report(report)
+        self._directory.write_pages(report)
         self._directory.write_digests()
         return report
 

@@ -53,8 +53,11 @@ class Releases:
         self._ledger = ledger_lib.Ledger(self._path, experiment.record.digest())
         self._log = self._released(start)
         self._data_key = directory.data_key(is_new=start is None)
-        # Data digests of the cohorts whose shards are ready, next round first.
-        self._data_digests: collections.deque[str] = collections.deque()
+        storage = experiment.noise_storage
+        self._is_supplied = storage is not None and storage.is_supplied
+        # Data digests of the cohorts whose shards are ready, next round first: with the key of the
+        # run, and without a key for noise that is drawn before the sum is known.
+        self._data_digests: collections.deque[tuple[str, str]] = collections.deque()
         # The planned cohort where a mean over it is released; None once its size was mentioned.
         plan = experiment.plan
         self._planned = plan.clients_per_round if plan.estimator.kind == 'fixed' else None
@@ -98,25 +101,34 @@ class Releases:
 
     def observe_data(self, clients: list[list[Any]]) -> None:
         """Keeps the digest of a cohort's data for `record`. Called in the thread of the shards."""
-        self._data_digests.append(data_digest.of_cohort(self._data_key, clients))
+        keyed = data_digest.of_cohort(self._data_key, clients)
+        # Two runs with one noise seed have the same noise, but not the same key of the digests.
+        plain = data_digest.of_cohort(b'', clients) if self._is_supplied else ''
+        self._data_digests.append((keyed, plain))
 
-    def record(self, t: int, state: Any) -> None:
+    def record(self, t: int, state: Any) -> tuple[str, str, str]:
         """Records round `t`, counted from 0, before its release.
 
         Args:
           t: the round; `observe_data` has had the data of its cohort.
           state: state of the learning process at the start of the round.
 
+        Returns:
+          The intent of the round, from which its sum follows: digests of cohort, model and data. It
+          says too much about the data to be written anywhere.
+
         Raises:
           LedgerError: if the round must not be released, see `ledger.Ledger.record`.
           StorageError: if the ledger cannot be written.
         """
         cohort: Any = self._sampler.cohort(t)
-        entry = state_lib.ledger_entry(state, cohort, self._data_digests.popleft())
+        keyed, plain = self._data_digests.popleft()
+        entry = state_lib.ledger_entry(state, cohort, keyed)
         self._ledger.record(t, entry)
         if t == self._log.rounds:  # Otherwise the round is run again, and the log has it already.
             self._log.append(cohort)
         self._compare(t, len(cohort))
+        return entry.cohort, entry.model, plain
 
     def _compare(self, t: int, size: int) -> None:
         """Warns once of a cohort that is far from the planned one."""

@@ -1,15 +1,14 @@
 """The state of a learning process as a list of arrays, and back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-import tensorflow as tf
 import tree
 
 from dpfl import accounting, errors
 from dpfl.accounting.records import ledger_lines
-from dpfl.aggregators import adaptive_clip, query
+from dpfl.aggregators import extension, plan_digest, query
 from dpfl.aggregators.noise import correlated
 from dpfl.simulation import checkpoint
 
@@ -63,8 +62,8 @@ def restore_longer(
 ) -> Any:
     """Rebuilds a state for a process with more rounds, or with another matrix for later rounds.
 
-    These may need other buffers of past noise. What a buffer holds is a function of the noise key
-    and of the rounds done, so it is computed anew. After the last round of a segment of the
+    These may need other buffers of past noise. What a buffer holds is a function of the keys of the
+    rounds done, so it is computed anew. After the last round of a segment of the
     noise an adaptive clip norm changes, unless there is no round to follow: now there is one.
 
     Args:
@@ -76,26 +75,8 @@ def restore_longer(
       CheckpointError: if anything else of the state differs, such as where past noise is kept.
     """
     require_places(saved, template, plan)
-    kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
-    expected = tree.flatten(template)
-    found = list(saved)
-    places = tree.unflatten_as(template, range(len(expected)))
-    for adaptive in _parts(places, adaptive_clip.AdaptiveState):
-        if int(np.asarray(saved[adaptive.noise.round])) in plan.fresh_rounds:
-            for inner in _parts(adaptive.inner, query.QueryState):
-                found[inner.clip_norm] = saved[adaptive.estimate]
-    for part in _parts(places, correlated.NoiseState):
-        if not isinstance(part.past, Mapping):
-            continue  # Nothing is kept, or a ring outside of the state keeps it.
-        key, done = np.asarray(saved[part.key]), int(np.asarray(saved[part.round]))
-        for name, place in part.past.items():
-            # A kernel with one row for all rounds has the same buffers whatever their number is.
-            if kernel.table.shape[0] > 1 or np.shape(saved[place]) != np.shape(expected[place]):
-                size = np.shape(expected[place])[1]
-                dtype = tf.as_dtype(name)
-                buffers = correlated.buffers_after(kernel, key, done, dtype, size)
-                found[place] = buffers.numpy()
-    return restore(found, template)
+    state = tree.unflatten_as(template, list(saved))
+    return restore(leaves(extension.with_plan(state, plan)), template)
 
 
 def _restore_leaf(path: tuple, leaf: np.ndarray | bytes, expected: Any) -> Any:
@@ -142,6 +123,21 @@ def noise_digest(state: Any) -> str:
     return ledger_lines.digest(tree.flatten(positions))
 
 
+def require_plan(state: Any, plan: accounting.PrivacyPlan) -> None:
+    """Checks that the noise in a state is that of a plan.
+
+    Raises:
+      ArgumentError: if the state has no noise of a privacy plan, or that of another one.
+    """
+    _noise(state)
+    own = plan_digest.of(plan, None)
+    for part in query.parts(state, query.QueryState):
+        for name in plan_digest.differences(part.plan, own):
+            raise errors.ArgumentError(
+                'plan', errors.NOT_SHOWN, f'has another {name} than the aggregator of the process'
+            )
+
+
 def rounds_done(state: Any) -> int:
     """The number of rounds that a state has behind it.
 
@@ -152,21 +148,9 @@ def rounds_done(state: Any) -> int:
 
 
 def _noise(state: Any) -> list[correlated.NoiseState]:
-    found = _parts(state, correlated.NoiseState)
+    found = query.parts(state, correlated.NoiseState)
     if not found:
         raise errors.ArgumentError(
             'process', errors.NOT_SHOWN, 'must hold the noise of a privacy plan in its state'
         )
-    return found
-
-
-def _parts(state: Any, kind: type[_P]) -> list[_P]:
-    """The parts of a state that are of one type."""
-    found: list[_P] = []
-
-    def visit(part: Any) -> None:
-        if isinstance(part, kind):
-            found.append(part)
-
-    tree.traverse(visit, state)
     return found

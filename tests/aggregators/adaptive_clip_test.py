@@ -1,15 +1,12 @@
 """Adaptive clipping against [Xu23], algorithm 1, and against known mistakes in other versions."""
 
-import functools
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.aggregators import adaptive_clip, clipping, exact_sum
-from dpfl.aggregators.noise import correlated, keys
-from tests import oracles
+from tests import oracles, redrawn
 
 _COUNT = tf.TensorSpec([], tf.float64)
 
@@ -75,11 +72,12 @@ class _PrivateSum:
         return self._released
 
 
-@functools.lru_cache
-def _redrawn(stream, rounds, spec, seed=5):
-    key = keys.seeded_root_key(seed, stream)
-    draw = tf.function(lambda t: correlated.independent_noise(key, t, spec))
-    return np.array([draw(tf.constant(t, tf.int64)).numpy() for t in range(rounds)], np.float64)
+def _of_updates(run, size):
+    return redrawn.vectors(run.state, tf.TensorSpec([size]))
+
+
+def _of_counts(run):
+    return np.array(redrawn.noise(run.state, _COUNT, stream=1))
 
 
 def _algorithm_1(plan, base, restarts, rounds, size, client_updates, z_model, z_count):
@@ -128,6 +126,11 @@ def test_every_round_is_that_of_algorithm_1(base):
     def client_updates(t, theta):
         return (0.7 * (1 + np.sin(t / 300)) + 0.1) * (targets[t] - theta)
 
+    run, theta, total, released = _Run(plan, size), np.zeros(size), np.zeros(size), []
+    for t in range(rounds):
+        total = total + run.next(client_updates(t, theta))
+        theta = 0.5 * total
+        released.append((total, *run.norms))
     expected = _algorithm_1(
         plan,
         base,
@@ -135,14 +138,9 @@ def test_every_round_is_that_of_algorithm_1(base):
         rounds,
         size,
         client_updates,
-        _redrawn('noise', rounds, tf.TensorSpec([size])),
-        _redrawn('clipped count', rounds, _COUNT),
+        _of_updates(run, size),
+        _of_counts(run),
     )
-    run, theta, total, released = _Run(plan, size), np.zeros(size), np.zeros(size), []
-    for t in range(rounds):
-        total = total + run.next(client_updates(t, theta))
-        theta = 0.5 * total
-        released.append((total, *run.norms))
     delta_bars, clip_norms, estimates = (np.array(each) for each in zip(*released, strict=True))
     expected = [np.array(each) for each in zip(*expected, strict=True)]
     np.testing.assert_allclose(delta_bars, expected[0], rtol=1e-4, atol=2e-4)
@@ -194,27 +192,35 @@ def test_the_first_restart_is_after_round_128_counted_from_0():
 def test_noise_has_the_scale_of_the_norm_in_use():
     # Tiny updates: each round is only noise.
     plan = _plan(40, mechanisms.BinaryTree(20), 9, 15, noise_multiplier=0.9)
-    run, z = _Run(plan, 4), _redrawn('noise', 40, tf.TensorSpec([4]))
-    unit = oracles.streamed_by_solving(plan.mechanism, z)
-    for t in range(40):
-        clip_norm = run.norms[0]
-        expected = clip_norm * plan.update_noise_multiplier * unit[t] / 10
-        np.testing.assert_allclose(run.next(np.full((3, 4), 1e-9)), expected, rtol=1e-4, atol=1e-7)
+    run, norms, released = _Run(plan, 4), [], []
+    for _ in range(40):
+        norms.append(run.norms[0])
+        released.append(run.next(np.full((3, 4), 1e-9)))
+    unit = oracles.streamed_by_solving(plan.mechanism, _of_updates(run, 4))
+    expected = np.array(norms)[:, None] * plan.update_noise_multiplier * unit / 10
+    np.testing.assert_allclose(released, expected, rtol=1e-4, atol=1e-7)
     assert run.norms[0] < 0.3
 
 
 def test_counts_have_seeded_noise_of_their_own():
     # A known mistake: an unseeded tree for the counts, so every run has the same noise, or none.
-    plan = _plan(30)
-    estimates = []
-    for seed in (1, 2):
-        run = _Run(plan, 1, seed)
-        run.next(np.zeros((5, 1)))
-        estimates.append(run.norms[1])
-    assert estimates[0] != estimates[1]
-    counts = _redrawn('clipped count', 30, _COUNT)
-    updates = _redrawn('noise', 30, _COUNT)
-    assert not np.isin(counts, updates).any()
+    runs = [_Run(_plan(30), 1, seed) for seed in (1, 2)]
+    for run in runs:
+        for _ in range(3):
+            run.next(np.zeros((5, 1)))
+    assert runs[0].norms[1] != runs[1].norms[1]
+    assert not np.isin(redrawn.keys(runs[0].state, 0), redrawn.keys(runs[0].state, 1)).any()
+
+
+def test_one_count_of_two_cohorts_has_independent_noise():
+    run = _Run(_plan(30), 1)
+    start, counts = run.state, []
+    for length in (0.01, 0.01, 0.02):  # Within the estimate, all of them.
+        run.state = start
+        run.next(np.full((10, 1), length))
+        counts.append(redrawn.keys(run.state, stream=1)[0])
+    np.testing.assert_array_equal(counts[0], counts[1])
+    assert (counts[0] != counts[2]).all()
 
 
 def test_runs_without_a_seed_share_no_noise():
@@ -234,7 +240,7 @@ def test_noisy_fractions_beyond_0_and_1_are_added_up_as_they_are():
         run.next(np.full((10, 1), 1e-9))
         fractions.append(float(run.state.numerator_state.fractions))
     released = np.diff([0.0, *fractions])
-    expected = 1 + 200.0 / 10 * _redrawn('clipped count', 50, _COUNT)
+    expected = 1 + 200.0 / 10 * _of_counts(run)
     np.testing.assert_allclose(released, expected, rtol=1e-9)
     assert released.min() < -1 and released.max() > 2
 
@@ -300,15 +306,15 @@ def test_metrics_of_a_round_are_the_noised_count_and_the_norm_in_use():
     rounds, clients = 6, 10
     plan = _plan(rounds, mechanisms.Identity(3), first=2, every=3)
     run = _Run(plan, 2)
-    noise = plan.count_stddev * _redrawn('clipped count', rounds, _COUNT)
     rng = np.random.default_rng(0)
-    for t in range(rounds):
+    for _ in range(rounds):
         before, (norm, estimate) = run._query.derive_metrics(run.state), run.norms
         updates = rng.normal(size=(clients, 2))
         run.next(updates)
         found = adaptive_clip.round_metrics(before, run._query.derive_metrics(run.state))
         within = (np.linalg.norm(updates.astype(np.float32), axis=1) <= estimate).sum()
-        assert found['clip_count'].numpy() == pytest.approx(within + noise[t], abs=1e-9)
+        noise = plan.count_stddev * _of_counts(run)[-1]
+        assert found['clip_count'].numpy() == pytest.approx(within + noise, abs=1e-9)
         assert float(found['clip_norm']) == norm
         assert float(found['clip_norm_estimate']) == run.norms[1]
 

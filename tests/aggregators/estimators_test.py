@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators.noise import correlated, keys
-from tests import oracles
+from tests import redrawn
 
 _SIZE, _NORM = 3, 0.5
 
@@ -43,7 +42,8 @@ class _Release:
             if self._weighted:
                 record = aggregators.WeightedRecord(record, tf.constant(num_examples, tf.float32))
             sample = self._query.accumulate_record(params, sample, record)
-        return self._query.get_noised_result(sample, self.state)[0].numpy()
+        result, self.next_state, _ = self._query.get_noised_result(sample, self.state)
+        return result.numpy()
 
 
 def _cohort(rng, size):
@@ -100,13 +100,11 @@ def test_one_client_moves_the_release_by_at_most_lemma_1(kind, factor, cap):
 def test_noise_is_z_times_the_sensitivity(kind, factor):
     # [McMahan18], theorem 1: sigma = z S / (q W), or 2 z S / (q W_min).
     plan = _plan(accounting.Estimator(kind, 3.0), noise_multiplier=1.7)
-    unit = oracles.streamed_by_solving(
-        plan.mechanism,
-        np.array(
-            [correlated.independent_noise(keys.seeded_root_key(0), 0, tf.TensorSpec([_SIZE]))] * 6
-        ),
-    )[0]
-    np.testing.assert_allclose(_Release(plan)([]), 1.7 * factor * _NORM / 3.0 * unit, rtol=1e-5)
+    release = _Release(plan)
+    noise = release([])
+    z = redrawn.vectors(release.next_state, tf.TensorSpec([_SIZE]))
+    unit = z[0] / plan.mechanism.strategy_matrix()[0, 0]
+    np.testing.assert_allclose(noise, 1.7 * factor * _NORM / 3.0 * unit, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.aggregators import exact_sum
+from tests import redrawn
 
 
 def _plan(clients=8, **changes):
@@ -79,7 +80,8 @@ def test_colluders_cannot_raise_the_effect_of_a_client():
     assert with_client - without <= exact_sum.units_per_clip_norm(6500)
 
 
-def test_results_are_rounded_only_after_the_noise():
+def test_results_are_rounded_only_after_the_noise(monkeypatch):
+    redrawn.ignore_context(monkeypatch)
     plan = _plan(2, noise_multiplier=1.0, clip_norm=1.0)
     spec = tf.TensorSpec([1000])
     query = aggregators.build_query(plan, seed=1, record_specs=spec)

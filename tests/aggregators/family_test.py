@@ -9,10 +9,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators.noise import correlated, keys
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.runtime import contexts
-from tests import oracles
+from tests import oracles, redrawn
 
 pytestmark = pytest.mark.tff
 
@@ -128,18 +127,8 @@ def test_zero_updates_give_noise_in_units_of_what_a_client_moves(changes):
     rounds = plan.participation.rounds
     process = aggregators.build_aggregator(plan, seed=7).create(_NESTED)
     zeros = [_filled(_NESTED, np.zeros)] * 2
-    results, _ = _run(process, process.initialize(), [zeros] * rounds)
-    key = keys.seeded_root_key(7)
-    z = np.array(
-        [
-            _flat(
-                tf.nest.map_structure(
-                    lambda leaf: leaf.numpy(), correlated.independent_noise(key, t, _specs(_NESTED))
-                )
-            )
-            for t in range(rounds)
-        ]
-    )
+    results, state = _run(process, process.initialize(), [zeros] * rounds)
+    z = redrawn.vectors(state, _specs(_NESTED))
     mechanism = plan.mechanism.with_rounds(rounds)
     expected = oracles.streamed_by_solving(mechanism, z) * plan.stddev / plan.denominator
     np.testing.assert_allclose(results, expected, atol=3e-6)

@@ -2,10 +2,12 @@
 
 import collections
 
+import dp_accounting
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from tensorflow_federated.python.aggregators import differential_privacy
 
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.runtime import contexts
@@ -148,8 +150,42 @@ def test_types(mechanism):
 
 
 def test_an_integer_tensor_is_refused():
-    with pytest.raises(TypeError, match='int32 tensor: must be float32 or float64'):
-        aggregators.build_aggregator(_plan(_MECHANISMS['blt'])).create(tff.TensorType(np.int32))
+    value_type = tff.to_type(collections.OrderedDict(w=np.float32, n=[np.float32, np.int32]))
+    with pytest.raises(TypeError, match='record/n/1 has a int32 tensor: must be float32 or'):
+        aggregators.build_aggregator(_plan(_MECHANISMS['blt'])).create(value_type)
+
+
+def test_queries_without_specs_in_tffs_own_factory():
+    value_type = tff.TensorType(np.float32, [5])
+
+    def create(name):
+        query = aggregators.build_query(_plan(_MECHANISMS[name]), 7)
+        return tff.aggregators.DifferentiallyPrivateFactory(query).create(value_type)
+
+    process = create('gaussian')
+    state = process.initialize()
+    for _ in range(2):
+        output = process.next(state, [np.ones(5, np.float32)] * 3)
+        state = output.state
+    assert np.ptp(output.result) > 0.1
+    with pytest.raises(ValueError, match='record_specs=None: must be given in TFF'):
+        create('blt')
+
+
+def test_a_round_has_no_event_of_its_own():
+    process = aggregators.build_aggregator(_plan(_MECHANISMS['blt'])).create(
+        tff.TensorType(np.float32, [5])
+    )
+    state = process.next(process.initialize(), [np.ones(5, np.float32)]).state
+    event = differential_privacy.extract_dp_event_from_state(state)
+    assert isinstance(event, dp_accounting.UnsupportedDpEvent)
+
+
+def test_a_whole_number_of_clients_is_an_integer():
+    plan = _plan(_MECHANISMS['blt'], clients_per_round=4.0)
+    assert plan == _plan(_MECHANISMS['blt']) and plan.digest() == _plan(_MECHANISMS['blt']).digest()
+    with pytest.raises(ValueError, match='clients_per_round=4.5: must be an integer'):
+        _plan(_MECHANISMS['blt'], clients_per_round=4.5)
 
 
 @pytest.mark.parametrize('seed', [-1, 0.5, True])

@@ -10,6 +10,7 @@ from scipy import stats
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.aggregators import clipping, exact_sum
 from dpfl.aggregators.noise import correlated, keys
+from tests import redrawn
 
 
 def _plan(rounds=6, **changes):
@@ -69,9 +70,7 @@ def test_query_is_a_dp_query_for_an_eager_loop():
         results.append([np.ravel(result[name]) for name in ('b', 'w')])
     results = np.array([np.concatenate(result) for result in results])
     specs = {'w': tf.TensorSpec([3], tf.float64), 'b': tf.TensorSpec([], tf.float64)}
-    key = keys.seeded_root_key(4)
-    z = [correlated.independent_noise(key, t, specs) for t in range(6)]
-    z = np.array([np.append(np.ravel(d['b']), d['w']) for d in z])
+    z = redrawn.vectors(state, specs)
     solution = np.linalg.solve(plan.mechanism.strategy_matrix(), z) * plan.stddev
     clipped = 0.25 * np.array([-1, 1, 1, 1])
     np.testing.assert_allclose(results, (2 * clipped + solution) / 2, atol=1e-5)
@@ -95,8 +94,8 @@ def test_hundreds_of_tensors():
     record = query.preprocess_record(query.derive_sample_params(state), update)
     units = exact_sum.units_per_clip_norm(plan.clients_per_round)
     assert 0.9999 < _norm(record) / units <= 1
-    result, _, _ = query.get_noised_result(record, state)
-    z = correlated.independent_noise(keys.seeded_root_key(4), 0, specs)
+    result, state, _ = query.get_noised_result(record, state)
+    (z,) = redrawn.noise(state, specs)
     expected = [
         (r * plan.clip_norm / units + plan.stddev * n) / 2 for r, n in zip(record, z, strict=True)
     ]
@@ -112,36 +111,49 @@ def _flipped(root, word: int, bit: int):
     return flipped
 
 
-def test_keys_of_other_roots_rounds_and_parts_differ():
+def test_keys_of_other_roots_rounds_and_contexts_differ():
     root = keys.seeded_root_key(42)
     # Rounds 0 to 4096 occupy bits 0 to 12 of the second word: roots that differ there have the same
     # keys in another order.
     flips = ((0, 0), (0, 63), (1, 13), (1, 63))
     roots = [root, *(_flipped(root, *flip) for flip in flips)]
+    contexts = [tf.constant(values) for values in ([], [0.0], [1.0], [1.0, 0.0])]
     of_roots = tf.function(
-        lambda t: tf.stack([keys.of_round(key, t, part) for key in roots for part in range(4)])
+        lambda t: tf.stack([keys.of_round(key, t, each) for key in roots for each in contexts])
     )
     drawn = np.stack([of_roots(tf.constant(t)) for t in range(4097)])
     assert len(np.unique(drawn.reshape(-1, 2), axis=0)) == 4097 * 5 * 4
     # Every bit of the root counts.
     every = [_flipped(root, word, bit) for word in (0, 1) for bit in range(64)]
-    assert len({tuple(keys.of_round(key, 7, 0).numpy()) for key in (root, *every)}) == 129
+    some = tf.constant([1.0])
+    assert len({tuple(keys.of_round(key, 7, some).numpy()) for key in (root, *every)}) == 129
+    # And every bit of every tensor, and which tensor has it.
+    values = np.zeros(6, np.int64)
+    flips = [_flipped(values, word, bit) for word in range(6) for bit in range(0, 64, 7)]
+    flipped = [(flip[:2], tf.constant(flip[2:])) for flip in (values, *flips)]
+    assert len({tuple(keys.of_round(root, 7, each).numpy()) for each in flipped}) == 61
 
 
 @pytest.mark.parametrize(
-    'round_index, part, key',
+    'round_index, context, key',
     [
-        (0, 0, (-2044441452985152492, 4201623189462458702)),
-        (0, 1, (-839079038914300537, -9196356661194380599)),
-        (1, 0, (-8855557591864016421, -61990266413165668)),
-        (64, 0, (6219918847349521083, -2646042896954331267)),
-        (4096, 3, (3205202334968668637, 105231564269937258)),
+        (0, [0.0], (955805964784686037, 581029785728690087)),
+        (0, [1.0, 2.0], (5408029683882287882, 1220361802410044607)),
+        (1, [0.0], (-896668836452782799, -8075025086177857487)),
+        (4096, [0.0], (-4750703530095107569, -8945699695426521331)),
     ],
 )
-def test_keys_stay_those_of_earlier_versions(round_index, part, key):
+def test_keys_stay_those_of_earlier_versions(round_index, context, key):
     # A run that began with an earlier version continues with the same noise.
-    drawn = keys.of_round(keys.seeded_root_key(42), round_index, part)
+    context = tf.constant(context, tf.float64)
+    drawn = keys.of_round(keys.seeded_root_key(42), round_index, (context, context[:1]))
     assert tuple(drawn.numpy()) == key
+
+
+def test_coordinates_of_both_types_have_noise_of_their_own():
+    specs = [tf.TensorSpec([50], dtype) for dtype in (tf.float32, tf.float64)]
+    one, other = correlated.independent_noise(np.array([3, 4]), specs)
+    assert not np.isin(one, other).any()
 
 
 def test_the_streams_of_a_run_have_unrelated_keys():
@@ -170,7 +182,12 @@ def test_streams_of_neighbouring_seeds_do_not_overlap():
     specs = tf.TensorSpec([200])
     streams = [
         np.concatenate(
-            [correlated.independent_noise(keys.seeded_root_key(seed), t, specs) for t in range(5)]
+            [
+                correlated.independent_noise(
+                    keys.of_round(keys.seeded_root_key(seed), t, tf.zeros([1])), specs
+                )
+                for t in range(5)
+            ]
         )
         for seed in (42, 43)
     ]

@@ -8,6 +8,7 @@ import tensorflow_federated as tff
 from dpfl import Participation, accounting, aggregators, errors, mechanisms
 from dpfl.aggregators.noise import correlated, keys
 from dpfl.auditing import aggregator_runs
+from tests import redrawn
 from tests.accounting import plans
 
 _ROUNDS, _SIZE = 5, 6
@@ -22,10 +23,17 @@ def _plan(**changes):
     return plans.plan(**{**fields, 'clients_per_round': _SIZE, **changes})
 
 
+@pytest.fixture(autouse=True)
+def _keys_without_context(monkeypatch):
+    """The noise is then known without the sums."""
+    redrawn.ignore_context(monkeypatch)
+
+
 def _expected(plan, signs, seed):
     spec = tf.TensorSpec([_SIZE], tf.float32)
-    key = keys.seeded_root_key(seed)
-    z = np.array([correlated.independent_noise(key, t, spec) for t in range(_ROUNDS)])
+    root = keys.seeded_root_key(seed)
+    drawn = [keys.of_round(root, t, ()) for t in range(_ROUNDS)]
+    z = np.array([correlated.independent_noise(key, spec) for key in drawn])
     noise = np.linalg.solve(plan.mechanism.strategy_matrix(), z)
     return np.outer(_PATTERN, signs) + plan.update_noise_multiplier * noise
 

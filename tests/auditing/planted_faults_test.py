@@ -15,7 +15,7 @@ from dpfl.aggregators.noise import correlated, keys
 from dpfl.auditing import aggregator_audit, aggregator_runs
 from dpfl.auditing.config import AggregatorAuditConfig
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from tests import paths
+from tests import paths, redrawn
 from tests.accounting import plans
 
 _ROUNDS = 8
@@ -54,8 +54,9 @@ def _noise_of_the_beginning_after_a_resume(monkeypatch):
         lost.append(True)
         return restored(saved, structure)
 
-    def drawn(key, round_index, part):
-        return of_round(key, round_index - 4 if lost else round_index, part)
+    def drawn(root, round_index, context):
+        del context
+        return of_round(root, round_index - 4 if lost else round_index, np.zeros(1))
 
     monkeypatch.setattr(aggregator_runs, '_restored', restore)
     monkeypatch.setattr(keys, 'of_round', drawn)
@@ -92,8 +93,8 @@ def _audit_of_changed_noise(change, monkeypatch):
     """`change` maps the noise of a round, a list of tensors, and its number to other noise."""
     next_noise = correlated.next_noise
 
-    def changed(kernel, rounds, state, specs):
-        noise, following = next_noise(kernel, rounds, state, specs)
+    def changed(kernel, rounds, state, specs, context):
+        noise, following = next_noise(kernel, rounds, state, specs, context)
         return change(noise, state.round), following
 
     monkeypatch.setattr(correlated, 'next_noise', changed)
@@ -118,12 +119,15 @@ def _repeated(noise, number):
 
 def _a_key_again_after_a_restart(monkeypatch):
     of_round = keys.of_round
-    monkeypatch.setattr(keys, 'of_round', lambda key, t, part: of_round(key, t % 4, part))
+    monkeypatch.setattr(
+        keys, 'of_round', lambda root, t, context: of_round(root, t % 4, np.zeros(1))
+    )
     return _audit(_plan(_restarted()))
 
 
 def _noise_not_scaled_with_the_clip_norm(monkeypatch):
     """The clip norm grows at a restart, and the noise stays."""
+    redrawn.ignore_context(monkeypatch)
     monkeypatch.setattr(aggregator_runs.aggregators, 'build_query', _changed(_NoiseOfTheFirstNorm))
     return _audit(_plan(_restarted(), clip_schedule=((4, 4.0),)))
 

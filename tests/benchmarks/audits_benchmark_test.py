@@ -4,7 +4,6 @@ import pytest
 
 from benchmarks import audits
 from dpfl import Participation, accounting, mechanisms
-from tests import paths
 
 
 def test_a_row_has_what_was_found():
@@ -14,13 +13,6 @@ def test_a_row_has_what_was_found():
     assert (exact, times, exceeded, len(done)) == ('yes', '0 of 2', 0, 2)
     assert float(reachable) == pytest.approx(1.0)
     assert 0.2 < float(bound) < float(normal) < 1
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize('name', audits.CASES)
-def test_every_case_is_a_plan_with_a_claim(name):
-    plan = audits.CASES[name]().plan
-    assert 0.5 < plan.mu < 2.5
 
 
 _SHAPES = ([20, 30], [50], [7, 8])
@@ -52,10 +44,11 @@ _PLANS = {
 }
 
 
+@pytest.mark.standard
 @pytest.mark.parametrize('name', _PLANS)
 def test_the_sums_of_correct_runs_pass(name):
     shapes = ([20, 50], [50], [7, 8]) if name != 'secagg' else ([5, 10], [7, 8], [1000])
-    for found in audits.tested_sums(_PLANS[name], shapes, range(5)):
+    for found in audits.tested_sums(_PLANS[name], shapes, range(2)):
         assert (found.verdict, found.failures) == ('not refuted', ())
 
 
@@ -70,28 +63,15 @@ _SEEN_BY = {
 }
 
 
-@pytest.mark.parametrize('fault', audits.FAULTS)
+@pytest.mark.parametrize(
+    'fault',
+    [
+        fault if fault == 'no clipping' else pytest.param(fault, marks=pytest.mark.standard)
+        for fault in audits.FAULTS
+    ],
+)
 def test_a_planted_fault_is_found_in_the_sums(fault):
     with audits.FAULTS[fault][0]():
         (found,) = audits.tested_sums(_plan(), _SHAPES, [0])
     assert found.verdict == 'refuted'
     assert _SEEN_BY.get(fault, 'variance') in [each.test for each in found.failures]
-
-
-def test_the_settings_of_the_table_are_audited_runs():
-    for name in audits.SETTINGS:
-        config = audits.setting(name)
-        assert config.audit.canaries == 1000
-        assert config.sampling.rounds == 30
-    assert audits.setting('3 participations').sampling.max_participations == 3
-    assert audits.setting('epsilon 8').privacy.target_epsilon == 8
-
-
-def test_the_table_of_the_page_has_every_fault_and_setting():
-    text = (paths.ROOT / 'docs' / 'how_to' / 'auditing_runs.md').read_text()
-    rows = {
-        tuple(cell.strip() for cell in line.split('|')[1:3])
-        for line in text.splitlines()
-        if '|' in line
-    }
-    assert {(name, fault) for name in audits.SETTINGS for fault in ('none', *audits.FAULTS)} <= rows

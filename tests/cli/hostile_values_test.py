@@ -36,8 +36,8 @@ _NO_GUARANTEE = ('Infinity', 'NaN', '(none,', '(inf,')
     'binary',
     [
         'report_privacy',
-        'compare_mechanisms',
-        'optimize_strategy',
+        pytest.param('compare_mechanisms', marks=pytest.mark.standard),
+        pytest.param('optimize_strategy', marks=pytest.mark.standard),
         pytest.param('plan_privacy', marks=pytest.mark.exhaustive),
     ],
 )
@@ -56,6 +56,7 @@ def test_no_number_gives_a_traceback_or_an_infinite_guarantee(binary, tmp_path):
     assert len(outcomes) >= 5 * len(_VALUES)
 
 
+@pytest.mark.standard
 @pytest.mark.parametrize('binary', ['report_privacy', 'plan_privacy'])
 @pytest.mark.parametrize(
     'flags, status, said',

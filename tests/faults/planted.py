@@ -48,16 +48,44 @@ _NOISE = (
     Fault(
         'noise key without the round',
         'dpfl/aggregators/noise/keys.py',
-        'return derive(derive(key, round_index), part)',
-        'return derive(key, part)',
+        'return derive_from_content(derive(root, round_index), tf.concat(digests, 0))',
+        'return derive_from_content(root, tf.concat(digests, 0))',
         ('tests/aggregators/query_test.py',),
     ),
     Fault(
-        "noise key without the variable's place",
-        'dpfl/aggregators/noise/keys.py',
-        'return derive(derive(key, round_index), part)',
-        'return derive(key, round_index)',
+        "noise key without the variable's type",
+        'dpfl/aggregators/noise/correlated.py',
+        'return normal.normal(keys.derive(round_key, flat.DTYPES.index(dtype)), size)',
+        'return normal.normal(round_key, size)',
         ('tests/aggregators/query_test.py',),
+    ),
+    Fault(
+        "the round's key does not depend on the sum",
+        'dpfl/aggregators/noise/correlated.py',
+        'return keys.of_round(state.key, round_index, (before, row, context))',
+        'return keys.of_round(state.key, round_index, (before, row))',
+        ('tests/aggregators/noise/repeated_rounds_test.py',),
+    ),
+    Fault(
+        "the round's key does not depend on the rounds before",
+        'dpfl/aggregators/noise/correlated.py',
+        'return keys.of_round(state.key, round_index, (before, row, context))',
+        'return keys.of_round(state.key, round_index, (row, context))',
+        ('tests/aggregators/noise/repeated_rounds_test.py',),
+    ),
+    Fault(
+        'hardened noise that does not depend on what the round is computed from',
+        'dpfl/aggregators/noise/hardened_ring.py',
+        'row {row}, context {context}',
+        'row {row}',
+        ('tests/aggregators/noise/repeated_rounds_test.py',),
+    ),
+    Fault(
+        'a state goes on under another plan',
+        'dpfl/aggregators/plan_digest.py',
+        'differs = tf.not_equal(found, own)',
+        'differs = tf.not_equal(own, own)',
+        ('tests/aggregators/plan_digest_test.py',),
     ),
     Fault(
         'the same noise key for two runs',
@@ -277,6 +305,32 @@ _SAMPLING = (
         ),
     ),
     Fault(
+        'held-out writers are clients, too',
+        'dpfl/tasks/images/emnist.py',
+        'return tuple(sorted(self._split[0]))',
+        'return self.files.writers',
+        ('tests/tasks/held_out_test.py::test_no_person_is_on_two_sides',),
+    ),
+    Fault(
+        'a client on both sides of own data',
+        'dpfl/tasks/own_data.py',
+        '    _check_apart(clients, heldout, names)\n',
+        '',
+        ('tests/tasks/held_out_test.py::test_an_own_client_on_both_sides_is_refused',),
+    ),
+    Fault(
+        'GAN clients train on the same images in every round',
+        'dpfl/simulation/training/gan.py',
+        "        'drawn': drawn_examples.DrawnExamples(\n"
+        '            config.seed, how.client_batch_size, how.client_max_batches\n'
+        '        ),\n',
+        "        'drawn': lambda t, client, batches: batches[: how.client_max_batches],\n",
+        (
+            'tests/simulation/training/gan_test.py::'
+            'test_clients_draw_their_images_anew_in_every_round',
+        ),
+    ),
+    Fault(
         'order of clients depends on a set',
         'dpfl/tasks/text/files/stackoverflow.py',
         'return tuple(sorted(keys, key=str))',
@@ -286,13 +340,27 @@ _SAMPLING = (
     Fault(
         'a resumed run draws its cohorts anew',
         'dpfl/simulation/program.py',
-        'map(experiment.sampler.cohort, range(first, self._rounds))',
-        'map(experiment.sampler.cohort, range(self._rounds))',
+        'experiment.turns(range(first, self._rounds))',
+        'experiment.turns(range(self._rounds))',
         ('tests/simulation/resume_test.py::test_the_metrics_of_all_rounds_are_there_once',),
+    ),
+    Fault(
+        'a timer allows the next round too late',
+        'dpfl/participation/round_times.py',
+        'np.maximum(opened[is_back] - 1, is_back + 1)',
+        'np.maximum(opened[is_back], is_back + 1)',
+        ('tests/participation/round_times_test.py',),
     ),
 )
 
 _CLIPPING_AND_AGGREGATION = (
+    Fault(
+        'FedSGD clips the gradient without its rate',
+        'dpfl/learning/client_work.py',
+        'tf.cast(learning_rate, sum_.dtype)',
+        'tf.ones([], sum_.dtype)',
+        ('tests/learning/algorithm_test.py::test_fedsgd_clips_the_gradient_times_its_rate',),
+    ),
     Fault(
         'clip after the weight',
         'dpfl/aggregators/estimators.py',
@@ -369,12 +437,13 @@ _RUNS = (
     Fault(
         'ledger written after the release',
         'dpfl/simulation/program.py',
-        "        with span('ledger'):\n"
-        '            self._releases.record(t, state)\n'
+        '            intent = self._releases.record(t, state)\n'
+        '        supplied = with_noise(state, intent)\n'
         "        with span('TFF'):\n"
-        '            output = experiment.process.next(state, data)\n',
+        '            output = experiment.process.next(supplied, data)\n',
+        "            supplied = with_noise(state, '')\n"
         "        with span('TFF'):\n"
-        '            output = experiment.process.next(state, data)\n'
+        '            output = experiment.process.next(supplied, data)\n'
         "        with span('ledger'):\n"
         '            self._releases.record(t, state)\n',
         ('tests/simulation/resume_test.py',),
@@ -386,7 +455,7 @@ _RUNS = (
         '    is_scalar = isinstance(expected, np.generic)\n'
         "    if is_scalar and expected.dtype.kind == 'f':\n"
         '        return expected  # The plan says what it is.\n',
-        ('tests/simulation/adaptive_clip_run_test.py',),
+        ('tests/simulation/resume_test.py::test_every_leaf_of_a_state_is_that_of_the_checkpoint',),
     ),
     Fault(
         'report reads the plan where it should read the log',

@@ -1,14 +1,16 @@
-"""Evaluation on held-out data: quantiles over clients."""
+"""Evaluation on held-out data: quantiles over clients, and metrics of a GAN against NumPy."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from dpfl import errors, learning
 from dpfl.learning import evaluation
 from dpfl.learning.evaluation import accuracy_quantiles
 from dpfl.tasks.text import packing, synthetic_task, synthetic_text
 from dpfl.tasks.text.models import catalog, metrics
+from tests.learning import gan_models
 
 
 def test_quantiles_by_hand():
@@ -21,10 +23,6 @@ def test_quantiles_by_hand():
     expected = np.quantile([0, 0.25, 0.5, 1], [0.1, 0.25, 0.5, 0.75, 0.9])
     np.testing.assert_allclose(list(found.values()), expected)
     assert found['accuracy_q50'] == 0.375
-
-
-def test_without_a_target_there_is_no_quantile():
-    assert accuracy_quantiles(np.array([0, 1]), np.zeros(2), np.zeros(2)) == {}
 
 
 def test_owners_of_other_data_are_refused():
@@ -41,6 +39,7 @@ def _clients(language):
     return synthetic_task.SyntheticClients(language, packing.Packing('sentences', 6))
 
 
+@pytest.mark.standard
 def test_quantiles_of_a_language_model_are_those_of_each_client_alone(language):
     model = catalog.build('lstm_256', language.num_tokens, 6, 0)
     rng = np.random.default_rng(0)
@@ -70,6 +69,7 @@ def test_owners_are_those_of_the_sentences(language):
     np.testing.assert_array_equal(np.cumsum(np.bincount(owners)), sizes)
 
 
+@pytest.mark.standard
 def test_large_batches_are_measured_in_parts(language, monkeypatch):
     model = catalog.build('micro', language.num_tokens, 6, 0)
     owners = _clients(language).heldout_owners(5)
@@ -94,3 +94,61 @@ def test_large_batches_are_measured_in_parts(language, monkeypatch):
     assert found['num_examples'] == len(owners)
     monkeypatch.setattr(evaluation, '_PREDICTIONS', 1)  # At least one row at a time.
     assert learning.build_evaluation(model, dataset)(weights)['num_tokens'] == found['num_tokens']
+
+
+_MODEL = gan_models.linear_gan()
+
+
+def _weights():
+    return tff.learning.models.ModelWeights(
+        gan_models.GENERATOR, (*gan_models.DISCRIMINATOR, np.int64(3))
+    )
+
+
+def test_metrics_are_what_they_say():
+    pixels = np.random.default_rng(0).uniform(size=(40, 2)).astype(np.float32)
+    evaluate = learning.build_gan_evaluation(_MODEL, pixels, gradient_penalty=10.0, seed=0)
+    metrics = evaluate(_weights())
+    assert metrics == evaluate(_weights())
+    w, b = gan_models.DISCRIMINATOR
+    real = (2 * pixels - 1) @ w + b
+    # Images are not known here, but their mean score is.
+    mean_generated = -metrics['generator_loss']
+    assert metrics['critic_gap'] == pytest.approx(real.mean() - mean_generated, abs=1e-5)
+    penalty = 10 * (np.linalg.norm(w) - 1) ** 2
+    assert metrics['loss'] == pytest.approx(penalty - metrics['critic_gap'], abs=1e-5)
+    assert 0 < metrics['accuracy'] < 1 and metrics['diversity'] > 0
+
+
+def test_accuracy_counts_pairs_in_their_order():
+    evaluate = learning.build_gan_evaluation(
+        _MODEL, np.full((7, 2), 0.9, np.float32), gradient_penalty=0.0, seed=0
+    )
+
+    def accuracy(discriminator):
+        # A generator that only knows the image whose pixels are 0.1.
+        generator = (np.zeros((2, 2), np.float32), np.full(2, -0.8, np.float32))
+        weights = tff.learning.models.ModelWeights(generator, (*discriminator, np.int64(0)))
+        metrics = evaluate(weights)
+        assert metrics['intensity'] == pytest.approx(0.1)
+        assert metrics['diversity'] < 1e-6
+        return metrics['accuracy']
+
+    ones = np.ones(2, np.float32)
+    assert [accuracy((sign * ones, np.float32(0))) for sign in (1, -1, 0)] == [1.0, 0.0, 0.5]
+
+
+def test_samples_are_a_function_of_the_seed():
+    generator = gan_models.GENERATOR
+    one, same, other = (learning.sample(_MODEL, generator, 4, seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert one.shape == (4, 2) and (one != other).all()
+    np.testing.assert_allclose(learning.sample(_MODEL, generator, 2, 1), one[:2])
+
+
+@pytest.mark.parametrize('shape', [(0, 2), (3, 4)])
+def test_images_of_another_shape_are_refused(shape):
+    with pytest.raises(ValueError, match='pixels: must be images of shape .*, has shape'):
+        learning.build_gan_evaluation(
+            _MODEL, np.zeros(shape, np.float32), gradient_penalty=1.0, seed=0
+        )

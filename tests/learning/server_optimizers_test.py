@@ -135,12 +135,6 @@ def test_rounds_after_the_schedule_have_its_last_rate():
     np.testing.assert_allclose(_run(optimizer)[-1][1], expected[-1][1], rtol=1e-5, atol=1e-6)
 
 
-def test_a_constant_rate_keeps_the_state_of_the_plain_optimizer():
-    spec = tf.TensorSpec([2])
-    state = learning.build_server_optimizer('sgd', [0.5] * 9, momentum=0.9).initialize(spec)
-    assert list(state) == ['learning_rate', 'momentum', 'accumulator']
-
-
 @pytest.mark.parametrize(
     'settings, name',
     [

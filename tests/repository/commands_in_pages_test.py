@@ -6,6 +6,8 @@ import re
 import shlex
 import subprocess
 
+import pytest
+
 from dpfl import presets
 from dpfl.cli import main
 from scripts.site import command_pages
@@ -105,6 +107,7 @@ def _problems(text):
     return found
 
 
+@pytest.mark.standard
 def test_commands_of_pages_and_docstrings_exist_and_have_their_flags():
     texts = {page: (paths.ROOT / page).read_text() for page in _PAGES}
     abouts = {each['name']: command_pages.about(each['about']) for each in command_pages.read()}
@@ -112,6 +115,7 @@ def test_commands_of_pages_and_docstrings_exist_and_have_their_flags():
     assert wrong == {}
 
 
+@pytest.mark.standard
 def test_what_is_wrong_is_found():
     block = '```sh\n.venv/bin/python -m experiments.train --rounds={} --mechanism={}\n```\n'
     assert _problems(block.format(3, 'tree')) == []
@@ -131,6 +135,7 @@ def test_shell_blocks_parse():
                 assert done.returncode == 0, (text, done.stderr)
 
 
+@pytest.mark.standard
 def test_flags_and_files_that_pages_name_exist():
     known = {*_COMMON, *_FOREIGN, *_flags_of_scripts()}.union(*_commands().values())
     for page in _PAGES:

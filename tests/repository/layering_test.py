@@ -6,6 +6,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 from dpfl.cli import catalogue
 from tests import paths
 
@@ -98,6 +100,7 @@ for name in ['dpfl', *sys.argv[1:]]:
 """
 
 
+@pytest.mark.standard
 def test_what_is_pure_does_not_load_tensorflow():
     binaries = catalogue.binaries().values()
     names = [binary.module for binary in binaries if binary.group == 'accounting']

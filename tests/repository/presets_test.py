@@ -120,6 +120,7 @@ _OF_TABLE_3 = [
 ]
 
 
+@pytest.mark.standard
 @pytest.mark.parametrize('name', _OF_TABLE_3)
 def test_losses_of_table_3_of_mcmahan24(name):
     plan = _plan(presets.config(name))
@@ -137,9 +138,47 @@ def test_losses_of_table_3_of_mcmahan24(name):
 @pytest.mark.parametrize('users', ['c5000', 'c1667', 'c1250'])
 def test_table_2_of_mcmahan18(users):
     row = _PUBLISHED[f'001-T2-K763430-C{users[1:]}-z1-T5000']
-    config = presets.config(f'stackoverflow.001.{users}', population=763_430)
-    epsilon = _plan(config).epsilon(config.privacy.delta, accountant(config.privacy, _plan(config)))
-    assert round(epsilon, 3) == row['published']['eps']
+    name = f'stackoverflow.001.{users}'
+    published, own = (
+        _plan(presets.config(name, population=population)).epsilon(1e-9, 'moments')
+        for population in (763_430, _POPULATION)
+    )
+    assert round(published, 3) == row['published']['eps']
+    says = ' '.join(_PRESETS[name].differs)
+    assert f'epsilon is {math.ceil(own * 1000) / 1000:.3f} at 1e-9' in says
+    assert f'the document has {published:.3f} with 763,430' in says
+    config = presets.config(name)
+    assert (config.privacy.delta, config.privacy.accountant) == (1e-9, 'moments')
+
+
+# The most that a client moves the model in a round, before the mean is taken: S of the document or,
+# where it states none, of the preset. For [McMahan18] also sigma, the noise on the mean.
+_REACHES = {
+    'stackoverflow.001.c5000': (15, 0.003),
+    'stackoverflow.001.c1667': (10, 0.006),
+    'stackoverflow.001.c1250': (15, 0.012),
+    'stackoverflow.001.baseline': (1e9, 0),
+    'stackoverflow.001.fedsgd': (2, 0.002),
+    **{name: (1, None) for name in _PRESETS if name.startswith('stackoverflow.002.')},
+    **{name: (5, None) for name in _PRESETS if name.startswith('gboard.')},
+    'gboard.000.adaptive': (0.1, None),  # The norm that it starts with.
+    'stackoverflow.004.word': (0.2, None),
+    'stackoverflow.004.debug': (0.2, None),
+    **{name: (0.1, None) for name in _PRESETS if name.startswith('emnist.004.')},
+}
+
+
+def test_the_norm_that_reaches_the_model():
+    assert set(_REACHES) == set(_PRESETS)
+    for name, (norm, sigma) in _REACHES.items():
+        values = _PRESETS[name].flags()
+        rate = float(values['server_learning_rate'])
+        norms = [float(values[key]) for key in values if key.endswith('clip_norm')]
+        reached = max(norms) * rate
+        assert reached == pytest.approx(norm, rel=1e-12), name
+        if sigma is not None:
+            noise = float(values.get('noise_multiplier', 0)) * reached
+            assert round(noise / float(values['clients_per_round']), 3) == sigma, name
 
 
 _OF_AUGENSTEIN20 = {

@@ -16,9 +16,6 @@ from scripts.site import (
     check,
     command_pages,
     griffe_comments,
-    mentions,
-    places,
-    signatures,
 )
 from tests import paths
 
@@ -71,16 +68,6 @@ def test_documented_arguments_are_arguments(tree):
     assert wrong == []
 
 
-def test_long_signatures_are_broken():
-    assert signatures.formatted('def f(a, b): pass', 20) == 'def f(a, b):\n    pass\n'
-    long = "def f(a: dict[int, str], *, b: str = ',)') -> tuple[int, str]: pass"
-    assert signatures.formatted(long, 20) == (
-        "def f(\n    a: dict[int, str],\n    *,\n    b: str = ',)',\n) -> tuple[int, str]:\n"
-        '    pass\n'
-    )
-    assert signatures.formatted('A: int | None = f()', 8) == 'A: int | None = f()'
-
-
 @pytest.fixture(scope='module')
 def commands():
     return command_pages.read()
@@ -98,6 +85,7 @@ def test_every_command_has_a_page_with_its_flags(commands):
             assert page.count(f'{{ #{flag["name"]} }}') == 1 and flag['help']
 
 
+@pytest.mark.standard
 def test_flags_have_their_types_bounds_and_defaults(commands):
     (train,) = [command for command in commands if command['name'] == 'train']
     flags = {flag['name']: flag for flag in train['flags']}
@@ -105,54 +93,6 @@ def test_flags_have_their_types_bounds_and_defaults(commands):
     assert flags['vocabulary_delta']['kind'] == 'number > 0 and < 1'
     assert flags['resume']['default'] == 'false' and flags['workers']['default'] is None
     assert 'blt' in flags['mechanism']['choices']
-
-
-def test_a_docstring_becomes_markdown():
-    text = command_pages.about(
-        'Does it.\n\nExample:\n  python -m experiments.train --rounds=3 \\\n      --resume\n\n'
-        'With --resume it has\n- one,\n  and more;\n- two.\nThen --ab=c.'
-    )
-    assert text == (
-        'Does it.\n\nExample:\n\n```sh\n.venv/bin/python -m experiments.train --rounds=3 \\\n'
-        '    --resume\n```\n\nWith `--resume` it has\n\n- one,\n  and more;\n- two.\n\n'
-        'Then `--ab=c`.'
-    )
-
-
-def test_links_are_those_of_the_site():
-    code = '\n```\n[e](f.md)\n```\n'
-    text = f'[a](docs/how_to/x.md#y) [b](https://a.b/) ![c](docs/figures/d.png){code}'
-    assert places.moved(text, '', 'contributing.md') == (
-        f'[a](how_to/x.md#y) [b](https://a.b/) ![c](figures/d.png){code}'
-    )
-    text = '[a](../CONTRIBUTING.md#words) [b](../configs/x.flags) [c](how_to/y.md) [d](#e)'
-    assert places.moved(text, 'docs', 'index.md') == (
-        '[a](contributing.md#words) [b](repository/configs/x.flags) [c](how_to/y.md) [d](#e)'
-    )
-    assert places.targets(text, 'docs') == {
-        'CONTRIBUTING.md',
-        'configs/x.flags',
-        'docs/how_to/y.md',
-    }
-
-
-def test_names_of_files_become_titles_and_keys_become_links():
-    text = '[real_text.md](real_text.md#a), [this](real_text.md), [docs/x.md](x.md)'
-    titles = {'how_to/real_text.md': 'Real text'}
-    assert places.moved(text, 'docs/how_to', 'papers/a.md', titles) == (
-        '[Real text](../how_to/real_text.md#a), [this](../how_to/real_text.md), '
-        '[docs/x.md](../how_to/x.md)'
-    )
-    titles = {'how_to/workers.md': 'Several <machines>'}
-    html = '<p>[Xu23], [McMahan18, table 1], <code>[Xu23]</code> (docs/how_to/workers.md) [L2]</p>'
-    assert mentions.linked(html, 'reference/a.md', titles) == (
-        '<p>[<a href="../papers/references.html#xu23">Xu23</a>], '
-        '[<a href="../papers/references.html#mcmahan18">McMahan18</a>, table 1], '
-        '<code>[Xu23]</code> (<a href="../how_to/workers.html">Several &lt;machines&gt;</a>) '
-        '[L2]</p>'
-    )
-    row = '<tr><td>[Xu23]</td></tr>'
-    assert mentions.linked(row, 'papers/references.md', {}) == '<tr><td id="xu23">[Xu23]</td></tr>'
 
 
 def _problems(folder, **files):

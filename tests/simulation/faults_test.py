@@ -17,17 +17,12 @@ from dpfl.simulation import checkpoint_folder, outputs, program
 from tests import paths, runs
 from tests.simulation import toy_experiment
 
-pytestmark = pytest.mark.tff
-
-_ROOT = paths.ROOT
 _ROUNDS = 5
 
 
 @pytest.fixture(scope='module', name='experiment')
 def _experiment():
-    return toy_experiment.experiment(
-        rounds=_ROUNDS, checkpoint_every=10, noise_multiplier=0.5, accountant='analytic_gaussian'
-    )
+    return toy_experiment.in_numpy(rounds=_ROUNDS, checkpoint_every=10)
 
 
 @pytest.fixture(scope='module', name='reference')
@@ -50,7 +45,7 @@ def _failing(experiment, t, fail):
     def client_data(client):
         if next(asked) == 3 * t:
             fail()
-        return toy_experiment.data(client)
+        return toy_experiment.rows(client)
 
     return dataclasses.replace(experiment, client_data=client_data)
 
@@ -60,7 +55,7 @@ def _assert_resumed(experiment, path, reference):
     assert not runs.differences(path, reference)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.usefixtures('undrawn')
 def test_without_memory_the_rounds_before_are_saved(experiment, reference, tmp_path):
     def fail():
         np.ones(1 << 55)
@@ -72,7 +67,8 @@ def test_without_memory_the_rounds_before_are_saved(experiment, reference, tmp_p
     _assert_resumed(experiment, tmp_path, reference)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.standard
+@pytest.mark.tff
 def test_a_tensor_that_finds_no_memory_is_one_line():
     @tff.tensorflow.computation(np.int64)
     def too_large(size):
@@ -125,7 +121,7 @@ def _remove_ledger(path):
     (path / 'ledger.jsonl').unlink()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.usefixtures('undrawn')
 @pytest.mark.parametrize(
     'change', [_remove, _rename, _replace_by_empty, _replace_by_copy, _remove_ledger]
 )
@@ -214,7 +210,7 @@ def test_faults_of_a_sample_of_system_calls():
     """A sample of what scripts/fault_test.py does at length."""
     done = subprocess.run(
         [sys.executable, 'scripts/fault_test.py', '--every=17', '--noruns', '--noise=unseeded'],
-        cwd=_ROOT,
+        cwd=paths.ROOT,
         capture_output=True,
         text=True,
         check=False,

@@ -46,17 +46,17 @@ class _Process:
 
     def initialize(self):
         key = np.array([next(self.keys), 7], np.int64)
-        return _State(np.zeros(1), correlated.NoiseState(key, np.int64(0), ()))
+        return _State(np.zeros(1), correlated.NoiseState(key, np.int64(0), (), ()))
 
     def next(self, state, clients):
         if self.dies:
             raise _KilledError
-        key, t, past = state.noise
+        key, t, _, past = state.noise
         noise = np.random.default_rng([*key, t]).normal()
         total = sum(np.sum(batch, initial=0.0) for client in clients for batch in client)
         self.drift *= 2
         weights = state.global_model_weights + total + noise + self.drift
-        return _Output(_State(weights, correlated.NoiseState(key, t + 1, past)), {})
+        return _Output(_State(weights, correlated.NoiseState(key, t + 1, (), past)), {})
 
 
 class _KilledError(Exception):
@@ -86,7 +86,7 @@ def test_a_round_is_run_again_with_the_same_data_only(tmp_path):
         again.next(states[5], _DATA[1])
     assert str(caught.value) == (
         f'{tmp_path}/ledger.jsonl: round 6 was released before with other clients or other data of '
-        'theirs; the same noise must not be used again'
+        'theirs; the plan counts one release of a round'
     )
     with pytest.raises(ledger.LedgerError, match='round 6 was released before with another cohort'):
         again.next(states[5], _DATA[0][:1])

@@ -65,7 +65,7 @@ def test_a_round_is_not_run_again_with_anything_else(path, changed):
     before = path.read_bytes()
     other = {'cohort': [1, 8], 'model': 9, 'noise': 9, 'data': 9}[changed]
     with pytest.raises(
-        ledger.LedgerError, match=f'round 1 was released with (an)?other {changed}; the same noise'
+        ledger.LedgerError, match=f'round 1 was released with (an)?other {changed}; the plan counts'
     ):
         _open(path).record(1, _entry(1, **{changed: other}))
     assert path.read_bytes() == before

@@ -13,12 +13,6 @@ def test_an_earlier_run_is_not_lost_by_accident(tmp_path):
     assert (tmp_path / 'flags.txt').read_text() == 'mine'
 
 
-def test_an_earlier_run_is_left_alone_to_be_resumed(tmp_path):
-    outputs.RunDirectory(tmp_path).write_text('flags.txt', 'mine')
-    outputs.RunDirectory(tmp_path, resume=True)
-    assert (tmp_path / 'flags.txt').read_text() == 'mine'
-
-
 def test_overwriting_removes_the_files_of_the_run_and_no_others(tmp_path):
     outputs.RunDirectory(tmp_path).write_text('flags.txt', 'mine')
     for name in ('plots', 'checkpoints', 'tensorboard'):

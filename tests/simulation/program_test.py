@@ -12,26 +12,36 @@ from dpfl import ParticipationLog, accounting
 from dpfl.simulation import outputs, program
 from tests.simulation import toy_experiment
 
-pytestmark = pytest.mark.tff
+_ROUNDS = toy_experiment.ROUNDS
+
+
+def _trained(path, **changes):
+    experiment = toy_experiment.in_numpy(**changes)
+    return experiment, program.run_training(experiment, outputs.RunDirectory(path))
 
 
 @pytest.fixture(scope='module', name='run')
 def _run(tmp_path_factory):
-    directory = outputs.RunDirectory(tmp_path_factory.mktemp('run'))
-    experiment = toy_experiment.experiment(release_train_metrics=True)
-    return experiment, directory, program.run_training(experiment, directory)
+    path = tmp_path_factory.mktemp('run')
+    return path, *_trained(path, release_train_metrics=True)
 
 
-def test_it_learns(run):
-    _, directory, result = run
-    with np.load(directory.path / 'model.npz') as weights:
+@pytest.mark.standard
+@pytest.mark.tff
+def test_a_process_of_tff_learns(tmp_path):
+    experiment = toy_experiment.experiment()
+    result = program.run_training(experiment, outputs.RunDirectory(tmp_path / 'run'))
+    with np.load(tmp_path / 'run' / 'model.npz') as weights:
         np.testing.assert_allclose(weights['0'], toy_experiment.TARGET, atol=0.1)
     assert result.rows[-1]['loss'] < 0.05
+    program.run_training(experiment, outputs.RunDirectory(tmp_path / 'again'))
+    first, again = (np.load(tmp_path / name / 'model.npz')['0'] for name in ('run', 'again'))
+    np.testing.assert_array_equal(first, again)
 
 
 def test_metrics_have_a_row_for_each_round(run):
-    experiment, directory, result = run
-    with open(directory.path / 'metrics.csv') as file:
+    path, experiment, result = run
+    with open(path / 'metrics.csv') as file:
         rows = list(csv.DictReader(file))
     assert [int(row['round']) for row in rows] == [1, 2, 3, 4]
     assert {'round', 'loss', 'accuracy', 'epsilon', 'seconds', 'train_loss'} <= set(rows[0])
@@ -40,48 +50,37 @@ def test_metrics_have_a_row_for_each_round(run):
     assert epsilons == sorted(epsilons)
     assert epsilons[-1] == experiment.plan.epsilon(1e-6, experiment.accountant)
     assert float(rows[-1]['loss']) == result.rows[-1]['loss']
+    events = event_accumulator.EventAccumulator(
+        str(path / 'tensorboard'), size_guidance={'tensors': 0}
+    )
+    events.Reload()
+    assert {'loss', 'accuracy', 'epsilon', 'clip_norm'} <= set(events.Tags()['tensors'])
+    assert len(events.Tensors('epsilon')) == _ROUNDS
+    norms = [float(tf.make_ndarray(event.tensor_proto)) for event in events.Tensors('clip_norm')]
+    assert norms == [experiment.plan.clip_norm] * _ROUNDS
+    assert (path / 'plots' / 'training.png').stat().st_size > 5000
 
 
 def test_report_and_log_agree_with_the_run(run):
-    experiment, directory, result = run
-    text = (directory.path / 'privacy_report.json').read_text()
+    path, experiment, result = run
+    text = (path / 'privacy_report.json').read_text()
     assert accounting.PrivacyReport.from_json(text) == result.report
     values = json.loads(text)
     assert values['rho'] == experiment.plan.rho
     assert values['basis'] == 'plan'
-    assert values['train_metrics_released']
+    assert values['train_metrics_released'] and values['noise_is_seeded']
     assert 'without noise' in values['not_covered'][0]
-    assert not toy_experiment.experiment().record.train_metrics_released
-    assert values['noise_is_seeded']
-    log = ParticipationLog.load(directory.path / 'participation.npz')
-    assert log == ParticipationLog(map(experiment.sampler.cohort, range(toy_experiment.ROUNDS)))
-    assert 'Simulation' in (directory.path / 'privacy_report.md').read_text()
+    assert not toy_experiment.in_numpy().record.train_metrics_released
+    log = ParticipationLog.load(path / 'participation.npz')
+    assert log == ParticipationLog(map(experiment.sampler.cohort, range(_ROUNDS)))
+    assert 'Simulation' in (path / 'privacy_report.md').read_text()
+    assert result.profile is None and not (path / 'profile.json').exists()
 
 
-def test_tensorboard_and_plot_are_there(run):
-    experiment, directory, _ = run
-    events = event_accumulator.EventAccumulator(
-        str(directory.path / 'tensorboard'), size_guidance={'tensors': 0}
-    )
-    events.Reload()
-    assert {'loss', 'accuracy', 'epsilon', 'clip_norm'} <= set(events.Tags()['tensors'])
-    assert len(events.Tensors('epsilon')) == toy_experiment.ROUNDS
-    norms = [float(tf.make_ndarray(event.tensor_proto)) for event in events.Tensors('clip_norm')]
-    assert norms == [experiment.plan.clip_norm] * toy_experiment.ROUNDS
-    assert (directory.path / 'plots' / 'training.png').stat().st_size > 5000
-
-
-def test_same_seeds_give_the_same_run(run, tmp_path):
-    _, directory, _ = run
-    again = outputs.RunDirectory(tmp_path)
-    program.run_training(toy_experiment.experiment(), again)
-    with np.load(directory.path / 'model.npz') as a, np.load(tmp_path / 'model.npz') as b:
-        np.testing.assert_array_equal(a['0'], b['0'])
-
-
+@pytest.mark.usefixtures('undrawn')
 @pytest.mark.parametrize('planned, warnings', [(3, 0), (30, 1)])
 def test_a_cohort_far_from_the_plan_is_mentioned_once(planned, warnings, tmp_path, caplog):
-    experiment = toy_experiment.experiment(plan_fields={'clients_per_round': planned})
+    experiment = toy_experiment.in_numpy(plan_fields={'clients_per_round': planned})
     program.run_training(experiment, outputs.RunDirectory(tmp_path))
     found = [each.getMessage() for each in caplog.records if 'clients came' in each.getMessage()]
     assert len(found) == warnings
@@ -90,18 +89,19 @@ def test_a_cohort_far_from_the_plan_is_mentioned_once(planned, warnings, tmp_pat
         assert 'mean update is 0.1 times' in found[0]
 
 
+@pytest.mark.usefixtures('undrawn')
 def test_an_exception_in_a_round_leaves_a_true_report(tmp_path):
-    experiment = toy_experiment.experiment()
+    experiment = toy_experiment.in_numpy()
     broken_client = int(experiment.sampler.cohort(2)[0])
 
     def data(client):
         if client == broken_client:
             raise OSError('the disk is gone')
-        return toy_experiment.data(client)
+        return toy_experiment.rows(client)
 
     directory = outputs.RunDirectory(tmp_path)
     with pytest.raises(OSError, match='the disk is gone'):
-        program.run_training(toy_experiment.experiment(client_data=data), directory)
+        program.run_training(toy_experiment.in_numpy(client_data=data), directory)
     log = ParticipationLog.load(tmp_path / 'participation.npz')
     # The data of the third were missing: nothing was released of it, nor about to be.
     assert log.rounds == 2
@@ -110,6 +110,7 @@ def test_an_exception_in_a_round_leaves_a_true_report(tmp_path):
     assert len((tmp_path / 'metrics.csv').read_text().splitlines()) == 3
 
 
+@pytest.mark.usefixtures('undrawn')
 def test_a_signal_between_the_ledger_and_the_log_leaves_a_true_log(tmp_path, monkeypatch):
     append, signals = ParticipationLog.append, [KeyboardInterrupt]
 
@@ -119,16 +120,15 @@ def test_a_signal_between_the_ledger_and_the_log_leaves_a_true_log(tmp_path, mon
         append(log, cohort)
 
     monkeypatch.setattr(ParticipationLog, 'append', interrupted)
-    experiment = toy_experiment.experiment()
+    experiment = toy_experiment.in_numpy()
     with pytest.raises(KeyboardInterrupt):
         program.run_training(experiment, outputs.RunDirectory(tmp_path))
     log = ParticipationLog.load(tmp_path / 'participation.npz')
     assert log == ParticipationLog(map(experiment.sampler.cohort, range(3)))
 
 
-@pytest.mark.exhaustive
 def test_a_profile_accounts_for_every_second(tmp_path):
-    experiment = toy_experiment.experiment(profile=True, checkpoint_every=2)
+    experiment = toy_experiment.in_numpy(profile=True, checkpoint_every=2)
     result = program.run_training(experiment, outputs.RunDirectory(tmp_path))
     values = json.loads((tmp_path / 'profile.json').read_text())
     periods = values['periods']
@@ -139,9 +139,6 @@ def test_a_profile_accounts_for_every_second(tmp_path):
     always = {
         'data',
         'ledger',
-        'moving in',
-        'clients',
-        'server',
         'TFF',
         'accounting',
         'metrics',
@@ -157,16 +154,9 @@ def test_a_profile_accounts_for_every_second(tmp_path):
     assert [period.name for period in result.profile.periods] == [p['name'] for p in periods]
 
 
-@pytest.mark.exhaustive
-def test_no_profile_unless_asked_for(run):
-    _, directory, result = run
-    assert result.profile is None
-    assert not (directory.path / 'profile.json').exists()
-
-
 def test_train_metrics_stay_out_unless_asked_for(tmp_path):
     directory = outputs.RunDirectory(tmp_path)
-    program.run_training(toy_experiment.experiment(rounds=1), directory)
+    program.run_training(toy_experiment.in_numpy(rounds=1), directory)
     assert 'train_' not in (tmp_path / 'metrics.csv').read_text()
 
 
@@ -180,4 +170,4 @@ def test_train_metrics_stay_out_unless_asked_for(tmp_path):
 )
 def test_bad_fields_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
-        toy_experiment.experiment(**changes)
+        toy_experiment.in_numpy(**changes)

@@ -6,18 +6,15 @@ import pytest
 
 from dpfl import errors
 from dpfl.studies import definition, jobs
+from tests.studies import small_study
 
 
 def _study(**fields):
-    values = dict(
-        name='s',
-        title='',
-        about='',
-        mirrors='',
+    return small_study.study(
         flags={'rounds': '4', 'clip_norm': '1'},
         lines={'no noise': {'clip_norm': None}, 'tree': {'strategy': '{prepared}/s_{seed}.npz'}},
+        **fields,
     )
-    return definition.Study(**{**values, **fields})
 
 
 def test_all_points_of_a_seed_come_before_the_next_seed(tmp_path):
@@ -57,11 +54,9 @@ def test_overrides_win_over_points_and_reach_preparations_that_share_them(tmp_pa
         'format': 'json',
     }
     assert prepared[1].rounds == 0
-
-
-def test_a_preparation_that_is_the_same_for_all_seeds_is_made_once(tmp_path):
-    study = _study(preparations=(definition.Preparation('p', 'optimize_strategy', {}),))
-    assert len(jobs.preparations(study, tmp_path, [1, 2, 3], {})) == 1
+    # One that is the same for all seeds is made once.
+    same = _study(preparations=(definition.Preparation('p', 'optimize_strategy', {}),))
+    assert len(jobs.preparations(same, tmp_path, [1, 2, 3], {})) == 1
 
 
 def test_a_job_is_done_when_it_is_recorded_and_only_with_its_flags(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.studies import definition, measures
+from tests.studies import small_study
 
 _METRICS = """round,epsilon,seconds,loss,accuracy
 1,0.5,1.0,,
@@ -15,12 +16,6 @@ _METRICS = """round,epsilon,seconds,loss,accuracy
 4,0.7,1.0,2.5,0.20
 6,0.8,1.0,2.0,0.40
 """
-
-
-def _study(**fields):
-    return definition.Study(
-        name='s', title='', about='', mirrors='', flags={}, lines={'a': {}}, **fields
-    )
 
 
 def _run(folder, mechanism, noise_multiplier=2.0, **fields):
@@ -47,7 +42,9 @@ _RESULT = {'rounds': 6, 'epsilon': 0.8, 'rho': math.inf, 'accuracy': 0.4}
 )
 def test_accuracy_and_loss_are_means_of_the_last_evaluations(tmp_path, smooth, accuracy, loss):
     folder, _ = _run(tmp_path, mechanisms.BinaryTree(6))
-    found = measures.read(_study(measures=('accuracy', 'loss'), smooth=smooth), folder, _RESULT)
+    found = measures.read(
+        small_study.study(measures=('accuracy', 'loss'), smooth=smooth), folder, _RESULT
+    )
     assert found.values == pytest.approx({'accuracy': accuracy, 'loss': loss})
     assert found.curve.rounds.tolist() == [2, 4, 6]
     assert found.curve.epsilon.tolist() == [0.6, 0.7, 0.8]
@@ -55,10 +52,10 @@ def test_accuracy_and_loss_are_means_of_the_last_evaluations(tmp_path, smooth, a
 
 def test_accuracy_with_unknown_words_is_smoothed_where_there_is_one(tmp_path):
     folder, _ = _run(tmp_path, mechanisms.BinaryTree(6))
-    study = _study(measures=('accuracy_with_oov', 'accuracy'), smooth=2)
+    study = small_study.study(measures=('accuracy_with_oov', 'accuracy'), smooth=2)
     with pytest.raises(ValueError, match='measures=accuracy_with_oov: is not measured'):
         measures.read(study, folder, _RESULT)
-    assert measures.read(_study(measures=('accuracy',)), folder, _RESULT).values
+    assert measures.read(small_study.study(measures=('accuracy',)), folder, _RESULT).values
     lines = _METRICS.splitlines()
     more = ['accuracy_with_oov', '', '0.1', '0.1', '0.2']
     rows = [f'{line},{value}' for line, value in zip(lines, more, strict=True)]
@@ -73,7 +70,7 @@ def test_accuracy_with_unknown_words_is_smoothed_where_there_is_one(tmp_path):
 )
 def test_rounds_to_a_threshold(tmp_path, threshold, rounds, is_bound):
     folder, _ = _run(tmp_path, mechanisms.BinaryTree(6))
-    study = _study(measures=('rounds_to_threshold',), threshold=threshold)
+    study = small_study.study(measures=('rounds_to_threshold',), threshold=threshold)
     found = measures.read(study, folder, _RESULT)
     assert found.values == {'rounds_to_threshold': rounds}
     assert ('rounds_to_threshold' in found.is_bound) == is_bound
@@ -82,38 +79,24 @@ def test_rounds_to_a_threshold(tmp_path, threshold, rounds, is_bound):
 def test_loss_of_the_mechanism_and_numbers_of_the_plan(tmp_path):
     folder, plan = _run(tmp_path, mechanisms.BinaryTree(6))
     names = ('max_loss', 'rms_loss', 'noise_multiplier', 'epsilon', 'rho')
-    found = measures.read(_study(measures=names), folder, _RESULT)
+    found = measures.read(small_study.study(measures=names), folder, _RESULT)
     assert found.values['max_loss'] == plan.mechanism.max_loss(plan.participation)
     assert found.values['rms_loss'] == plan.mechanism.rms_loss(plan.participation)
     assert found.values['noise_multiplier'] == 2
     assert found.values['epsilon'] == 0.8
     assert found.values['rho'] is None  # Not finite.
-
-
-def test_without_noise_a_mechanism_has_no_loss(tmp_path):
-    folder, _ = _run(tmp_path, mechanisms.Identity(6), noise_multiplier=0.0)
-    found = measures.read(_study(measures=('max_loss',)), folder, _RESULT)
-    assert found.values == {'max_loss': None}
-
-
-def test_measures_of_claims_and_orders_are_read_too(tmp_path):
-    folder, _ = _run(tmp_path, mechanisms.BinaryTree(6))
-    study = _study(
-        measures=('loss',),
-        orders=('max_loss',),
-        claims=(definition.Claim('', 'accuracy', 'a', 'a'),),
-    )
-    assert {*measures.read(study, folder, _RESULT).values} == {'loss', 'max_loss', 'accuracy'}
+    without_noise, _ = _run(tmp_path / 'other', mechanisms.Identity(6), noise_multiplier=0.0)
+    # Measures of claims and orders are read too.
+    claims = (definition.Claim('', 'accuracy', 'a', 'a'),)
+    study = small_study.study(measures=('loss',), orders=('max_loss',), claims=claims)
+    found = measures.read(study, without_noise, _RESULT)
+    assert {*found.values} == {'loss', 'max_loss', 'accuracy'} and found.values['max_loss'] is None
 
 
 def test_what_is_not_measured_is_refused(tmp_path):
     folder, _ = _run(tmp_path, mechanisms.BinaryTree(6))
     with pytest.raises(ValueError, match='measures=speed'):
-        measures.read(_study(measures=('speed',)), folder, _RESULT)
+        measures.read(small_study.study(measures=('speed',)), folder, _RESULT)
     (folder / 'metrics.csv').write_text('round,seconds\n1,2\n')
     with pytest.raises(ValueError, match='has no evaluation'):
-        measures.read(_study(), folder, _RESULT)
-
-
-def test_smoothed():
-    np.testing.assert_allclose(measures.smoothed([1.0, 3.0, 5.0, 0.0], 3), [1, 2, 3, 8 / 3])
+        measures.read(small_study.study(), folder, _RESULT)

@@ -1,23 +1,20 @@
 """The table, the page and the figure of a study, made of runs that are written down here."""
 
-import dataclasses
 import io
 import json
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
 
-from dpfl.studies import definition, figure, measures, page, prediction, statistics
+from dpfl.studies import definition, figure, measures, page, statistics
+from tests.studies import small_study
 
 
 def _study(**fields):
     values = dict(
-        name='s',
         title='Mechanisms <1>',
         about='About.',
         mirrors='McMahan et al. 2024, table 3',
-        flags={},
         lines={'BLT': {}, 'tree': {}},
         measures=('accuracy', 'epsilon'),
         seeds=(1, 2, 3),
@@ -25,7 +22,7 @@ def _study(**fields):
         orders=('accuracy', 'epsilon'),
         claims=(definition.Claim('BLT is better', 'accuracy', 'BLT', 'tree'),),
     )
-    return definition.Study(**{**values, **fields})
+    return small_study.study(**{**values, **fields})
 
 
 def _run(accuracy, epsilon=1.0, bound=()):
@@ -48,6 +45,34 @@ def test_rows_have_mean_and_half_width():
     # t(0.975, 2) = 4.3027, standard deviation 0.01, three values.
     assert blt == {'point': 'BLT', 'accuracy': '0.320 ± 0.025', 'epsilon': '1'}
     assert tree['accuracy'] == '0.220 ± 0.025'
+    # A guarantee is that of the weakest run, and a lower bound shows as such.
+    study = _study(orders=(), claims=())
+    runs = {
+        'BLT': [_run(0.3, 1.0), _run(0.3, 1.2), _run(0.3, 1.1)],
+        'tree': [_run(0.2, bound={'accuracy'}), _run(0.2), _run(0.2)],
+    }
+    blt, tree = page.rows(study, runs)
+    assert blt['epsilon'] == '1.2' and tree['accuracy'].startswith('>= ')
+
+
+def test_the_page_says_what_was_found_and_on_which_seeds():
+    study = _study()
+    findings, orders = _found(study, _RUNS)
+    text = page.text(study, _RUNS, findings, orders, {}, study.seeds, 'python -m x')
+    assert '| BLT is better | accuracy | BLT minus tree | 0.100 ± 0.025 | > 0 | holds |' in text
+    assert '| accuracy | BLT, tree |' in text
+    assert 'chosen on other seeds (9)' in text and '3 seeds (1, 2, 3)' in text
+    # Every run is linked, relative to the page.
+    assert '[seed 2](runs/tree/seed_2/privacy_report.html)' in text
+    assert text.count('privacy_report.html') == 6
+    shown = page.render(study.title, text, b'PNG')
+    assert '<title>Mechanisms &lt;1&gt;</title>' in shown and 'base64,UE5H' in shown
+    assert 'http' not in shown and '<script' not in shown
+    values = json.loads(json.dumps(page.values(study, _RUNS, findings, orders, {}, study.seeds)))
+    blt = values['points'][0]
+    assert [run['accuracy'] for run in blt['runs']] == [0.31, 0.33, 0.32]
+    assert blt['measures']['accuracy']['half_width'] == pytest.approx(0.024841, 1e-4)
+    assert values['claims'][0]['verdict'] == 'holds'
 
 
 @pytest.mark.parametrize(
@@ -66,54 +91,6 @@ def test_cells_of_a_single_value(value, measure, text):
     one = measures.Run({measure: value}, frozenset(), _RUNS['BLT'][0].curve)
     cell = page.rows(study, {'BLT': [one], 'tree': [one]})[0][measure.replace('_', ' ')]
     assert cell == text
-
-
-def test_a_guarantee_is_that_of_the_weakest_run():
-    study = _study(orders=(), claims=())
-    runs = {**_RUNS, 'BLT': [_run(0.3, 1.0), _run(0.3, 1.2), _run(0.3, 1.1)]}
-    assert page.rows(study, runs)[0]['epsilon'] == '1.2'
-
-
-def test_text_says_what_was_found_and_on_which_seeds():
-    study = _study()
-    findings, orders = _found(study, _RUNS)
-    text = page.text(study, _RUNS, findings, orders, {}, study.seeds, 'python -m x')
-    assert '| BLT is better | accuracy | BLT minus tree | 0.100 ± 0.025 | > 0 | holds |' in text
-    assert '| accuracy | BLT, tree |' in text
-    assert 'chosen on other seeds (9)' in text and '3 seeds (1, 2, 3)' in text
-    assert 'python -m x' in text and 'simulations' in text
-    # Every run is linked, relative to the page.
-    assert '[seed 2](runs/tree/seed_2/privacy_report.html)' in text
-    assert text.count('privacy_report.html') == 6
-
-
-def test_lower_bounds_show_as_such():
-    runs = {**_RUNS, 'tree': [_run(0.2, bound={'accuracy'}), _run(0.2), _run(0.2)]}
-    study = _study(orders=())
-    assert page.rows(study, runs)[1]['accuracy'].startswith('>= ')
-    findings, _ = _found(study, runs)
-    assert findings[0].verdict == 'not settled'
-
-
-def test_page_is_one_file_with_the_figure():
-    study = _study()
-    findings, orders = _found(study, _RUNS)
-    text = page.text(study, _RUNS, findings, orders, {}, study.seeds, 'python -m x')
-    shown = page.render(study.title, text, b'PNG')
-    assert '<title>Mechanisms &lt;1&gt;</title>' in shown
-    assert shown.index('<h2>Results') < shown.index('base64,UE5H') < shown.index('<table>')
-    assert 'http' not in shown and '<script' not in shown
-
-
-def test_values_are_json_and_complete():
-    study = _study()
-    findings, orders = _found(study, _RUNS)
-    values = json.loads(json.dumps(page.values(study, _RUNS, findings, orders, {}, study.seeds)))
-    blt = values['points'][0]
-    assert [run['accuracy'] for run in blt['runs']] == [0.31, 0.33, 0.32]
-    assert blt['measures']['accuracy']['half_width'] == pytest.approx(0.024841, 1e-4)
-    assert values['claims'][0]['verdict'] == 'holds'
-    assert values['orders']['best_to_worst']['accuracy'] == ['BLT', 'tree']
 
 
 def test_points_are_ordered_at_each_value_of_the_axis():
@@ -135,36 +112,31 @@ def test_points_are_ordered_at_each_value_of_the_axis():
     assert high < text.index('| accuracy | tree/8, BLT/8 |')
 
 
-def _errors(axes):
-    """Means and half-widths of the error bars, by label."""
-    found = {}
-    for container in axes.containers:
-        line, _, (bars,) = container.lines
-        segments = np.array(bars.get_segments())
-        half_widths = (segments[:, 1, 1] - segments[:, 0, 1]) / 2
-        found[container.get_label()] = np.array(line.get_ydata(), float), half_widths
-    return found
-
-
 def test_figure_against_an_axis_shows_means_and_intervals():
     axis = definition.Axis('clients', {'25': {}, '100': {}}, 'log')
     study = _study(axis=axis, claims=(), orders=())
     runs = {f'{line}/{value}': _RUNS[line] for line in study.lines for value in axis.values}
     (axes,) = figure.draw(study, runs).axes
-    means, half_widths = _errors(axes)['BLT']
-    np.testing.assert_allclose(means, [0.32, 0.32])
-    np.testing.assert_allclose(half_widths, [0.024841] * 2, rtol=1e-4)
+    line, _, (bars,) = axes.containers[0].lines
+    np.testing.assert_allclose(np.array(line.get_ydata(), float), [0.32, 0.32])
+    heights = np.ptp(np.array(bars.get_segments())[:, :, 1], axis=1)
+    np.testing.assert_allclose(heights, [2 * 0.024841] * 2, rtol=1e-4)
     assert axes.get_xscale() == 'log' and axes.get_xlabel() == 'clients'
 
 
-def test_many_lines_against_an_axis_have_colours_of_their_own():
-    names = [f'line {number}' for number in range(14)]
-    axis = definition.Axis('epsilon', {'2': {}, '8': {}})
-    study = _study(lines={name: {} for name in names}, axis=axis, claims=(), orders=())
-    runs = {point.name: _RUNS['BLT'] for point in study.points}
-    (axes,) = figure.draw(study, runs).axes
-    colors = {to_hex(container.lines[0].get_color()) for container in axes.containers}
-    assert len(colors) == 14
+@pytest.mark.parametrize(
+    'measure, mean, half, below, above',
+    [
+        ('accuracy', 0.1, 0.5, 0.1, 0.5),
+        ('accuracy_with_oov', 0.9, 0.5, 0.5, 0.1),
+        ('loss', 1.0, 2.0, 1.0, 2.0),
+        ('difference', 1.0, 2.0, 2.0, 2.0),
+        ('accuracy', 0.1, None, 0.0, 0.0),
+    ],
+)
+def test_bars_do_not_reach_beyond_what_is_possible(measure, mean, half, below, above):
+    bars = figure._bars(measure, [statistics.Interval(mean, half, 2)])
+    np.testing.assert_allclose(bars, [[below], [above]], atol=1e-12)
 
 
 @pytest.mark.parametrize('curves', ['round', 'epsilon'])
@@ -178,34 +150,3 @@ def test_figure_of_curves(curves):
     np.testing.assert_allclose(lines['BLT'].get_xdata(), [2, 4] if curves == 'round' else [0.5, 1])
     assert [label.get_text() for label in right.get_yticklabels()] == ['BLT', 'tree']
     figure.draw(study, runs).savefig(io.BytesIO(), format='png')
-
-
-def test_curves_are_of_the_first_measure_that_has_one():
-    def run(accuracy):
-        plain = _run(accuracy)
-        curve = dataclasses.replace(plain.curve, accuracy_with_oov=plain.curve.accuracy / 2)
-        return dataclasses.replace(plain, values={'accuracy_with_oov': accuracy / 2}, curve=curve)
-
-    runs = {'BLT': [run(0.4)], 'tree': [run(0.2)]}
-    study = _study(measures=('accuracy_with_oov',), orders=(), claims=())
-    left, _ = figure.draw(study, runs).axes
-    assert [line.get_ydata().tolist() for line in left.get_lines()] == [[0.1, 0.2], [0.05, 0.1]]
-    assert 'outside the vocabulary' in left.get_ylabel()
-
-
-def test_predictions_show_r_squared_and_the_better_one():
-    one, two = statistics.Interval(0.9, 0.05, 3), statistics.Interval(0.5, 0.1, 3)
-    found = prediction.Prediction(
-        'accuracy',
-        ('a', 'b', 'c', 'd'),
-        {'max_loss': one, 'rms_loss': two},
-        {'max_loss': one, 'rms_loss': two},
-        statistics.Interval(0.4, 0.1, 3),
-        'max_loss',
-    )
-    study = _study()
-    text = page.text(study, _RUNS, [], {}, {None: (found,)}, study.seeds, 'python -m x')
-    assert '| max loss | 0.900 ± 0.050 | 0.900 ± 0.050 |' in text
-    assert 'seed by seed: 0.40 ± 0.10. Predicts better: max loss.' in text
-    values = page.values(study, _RUNS, [], {}, {None: (found,)}, study.seeds)
-    assert values['predictions']['']['accuracy']['r_squared']['rms_loss']['mean'] == 0.5

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpfl.studies import definition, measures, statistics
-
-_CURVE = measures.Curve(*(np.array([1.0]) for _ in range(4)))
+from dpfl.studies import definition, statistics
+from tests.studies import small_study
 
 
 def _runs(values, bounds=(), measure='accuracy'):
     return [
-        measures.Run({measure: value}, frozenset({measure} if i in bounds else ()), _CURVE)
+        small_study.run([measure] if i in bounds else (), **{measure: value})
         for i, value in enumerate(values)
     ]
 
@@ -59,9 +58,13 @@ def test_a_claim_is_compared_with_its_margin(by, verdict):
     assert statistics.check(_claim(by=by), runs).verdict == verdict
 
 
-def test_one_seed_settles_nothing():
-    runs = {'one': _runs([0.9]), 'other': _runs([0.1])}
-    assert statistics.check(_claim(), runs).verdict == 'not settled'
+def test_one_seed_or_a_measure_that_is_missing_settles_nothing():
+    single = {'one': _runs([0.9]), 'other': _runs([0.1])}
+    assert statistics.check(_claim(), single).verdict == 'not settled'
+    missing = {'one': _runs([None, None]), 'other': _runs([0.1, 0.1])}
+    found = statistics.check(_claim(), missing)
+    assert found.difference is None and found.verdict == 'not settled'
+    assert statistics.summary(missing['one'], 'accuracy') is None
 
 
 def test_a_lower_bound_serves_where_it_is_on_the_safe_side():
@@ -77,16 +80,9 @@ def test_a_lower_bound_serves_where_it_is_on_the_safe_side():
     assert statistics.check(_claim(name), runs).verdict == 'not settled'
 
 
-def test_a_measure_that_a_point_lacks_is_not_settled():
-    runs = {'one': _runs([None, None]), 'other': _runs([0.1, 0.1])}
-    found = statistics.check(_claim(), runs)
-    assert found.difference is None and found.verdict == 'not settled'
-    assert statistics.summary(runs['one'], 'accuracy') is None
-
-
 def _both(accuracies, losses):
     return [
-        measures.Run({'accuracy': accuracy, 'max_loss': loss}, frozenset(), _CURVE)
+        small_study.run(accuracy=accuracy, max_loss=loss)
         for accuracy, loss in zip(accuracies, losses, strict=True)
     ]
 

@@ -338,8 +338,8 @@ def _copies(report: ReportValues) -> list[str]:
         return []
     return [
         'A copy of the run that was continued with other data, which its files cannot show: it has '
-        'the same noise, and noise_key_digest in its report, and there is no joint guarantee with '
-        'it.'
+        'the same noise key, and noise_key_digest in its report, and there is no joint guarantee '
+        'with it.'
     ]
 
 

@@ -93,7 +93,7 @@ def obstacle(reports: Sequence[ReportValues]) -> tuple[int, str] | None:
             if owner != number and not (ledger and ledger == known):
                 return number, (
                     f'has the noise key of report {owner + 1} (its digest begins with {key[:8]}), '
-                    'as a run and a copy of it that was continued have: the noise is the same, the '
-                    'difference of the two models has none, and there is no joint guarantee'
+                    'as a run and a copy of it that was continued have: together they show where '
+                    'their sums differ, which no noise covers, and there is no joint guarantee'
                 )
     return None

@@ -27,9 +27,14 @@ class DistributedNoiseQuery(discretized.DiscretizedQuery):
         """Args: noise: shares and plan; record_specs, clip: as `build_query`."""
         # Clips and counts rounds; the server adds no noise.
         silent = dataclasses.replace(noise.plan, noise_multiplier=0.0)
-        super().__init__(
-            query.CorrelatedNoiseQuery(silent, record_specs, clip=clip), noise.plan, record_specs
+        inner = query.CorrelatedNoiseQuery(
+            silent,
+            record_specs,
+            clip=clip,
+            stated=noise.plan,
+            shares=[noise.kind, noise.min_clients],
         )
+        super().__init__(inner, noise.plan, record_specs)
         self._noise = noise
         self._dtype = tf.int64
 

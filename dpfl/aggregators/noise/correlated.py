@@ -10,6 +10,9 @@ saved state gives the same bits. Past noise is kept in one of three ways:
 
 The fresh noise of a round is float64, and so is the row. In float32, the steps between numbers
 could show in a release that is smaller than its noise.
+
+The key of a round depends on the sum that its noise protects, and the state records it: so a round
+that is repeated with another sum has independent noise (docs/reference/threat_model.md).
 """
 
 from typing import Any, NamedTuple
@@ -41,14 +44,16 @@ class NoiseState(NamedTuple):
     """State of the noise between two rounds.
 
     Attributes:
-      key: root key, int64 [2].
+      key: root key, int64 [2]; [4] with hardened noise.
       round: rounds done, int64 scalar.
+      drawn: keys of the noise of the rounds done, and zeros for rounds to come, [rounds, 2 or 4].
       past: what is kept of earlier rounds. A dictionary from the name of each type of `flat.DTYPES`
         in a record to a tensor [kernel buffers, size]; a `SuppliedRow`; or () for nothing.
     """
 
     key: Any
     round: Any
+    drawn: Any
     past: Any
 
 
@@ -72,13 +77,42 @@ def require_moderate_size(kernel: mechanisms.Kernel, record_specs: Any) -> None:
         )
 
 
+def require_no_buffers(kernel: mechanisms.Kernel) -> None:
+    """Checks that a state without `record_specs` has the same type before and after a round.
+
+    Raises:
+      ValueError: if the first round would add the buffers.
+    """
+    if kernel.buffers and not isinstance(kernel, mechanisms.BandedProduct):
+        raise errors.ArgumentError(
+            'record_specs',
+            'None',
+            'must be given in TFF and tf.function, for noise with a memory: the state holds '
+            'buffers of the size of a record',
+        )
+
+
+def no_keys(rounds: int, words: int = 2) -> tf.Tensor:
+    """`NoiseState.drawn` before the first round."""
+    # Without a static size, so that states of plans with other numbers of rounds have one type.
+    return tf.raw_ops.PlaceholderWithDefault(
+        input=tf.zeros([rounds, words], tf.int64), shape=[None, words]
+    )
+
+
 def initial_state(
-    kernel: mechanisms.Kernel, record_specs: Any, key: Any, *, is_supplied: bool = False
+    kernel: mechanisms.Kernel,
+    rounds: int,
+    record_specs: Any,
+    key: Any,
+    *,
+    is_supplied: bool = False,
 ) -> NoiseState:
     """State before the first round.
 
     Args:
       kernel: how to stream the noise.
+      rounds: number of rounds of the plan.
       record_specs: structure of `tf.TensorSpec` of one update. With None the first round makes the
         buffers; not in TFF, where the type of a state is fixed.
       key: root key, int64 [2].
@@ -92,7 +126,9 @@ def initial_state(
         past = ()
     else:
         past = _zero_buffers(kernel, record_specs)
-    return NoiseState(tf.convert_to_tensor(key, tf.int64), tf.zeros([], tf.int64), past)
+    return NoiseState(
+        tf.convert_to_tensor(key, tf.int64), tf.zeros([], tf.int64), no_keys(rounds), past
+    )
 
 
 def _no_row(sizes) -> SuppliedRow:
@@ -111,21 +147,25 @@ def _zero_buffers(kernel, record_specs) -> dict[str, tf.Tensor]:
     }
 
 
-def independent_noise(key: Any, round_index: Any, record_specs: Any) -> Any:
-    """Noise z of one round: standard normal float64 tensors in the structure of `record_specs`."""
+def independent_noise(round_key: Any, record_specs: Any) -> Any:
+    """Noise z of one round: standard normal float64 tensors in the structure of `record_specs`.
+
+    Args:
+      round_key: key of the round, a row of `NoiseState.drawn`.
+      record_specs: structure of `tf.TensorSpec` of one update.
+    """
     vectors = {
-        dtype: _drawn(key, round_index, dtype, size)
-        for dtype, size in flat.sizes(record_specs).items()
+        dtype: _drawn(round_key, dtype, size) for dtype, size in flat.sizes(record_specs).items()
     }
     return flat.unflatten(vectors, record_specs)
 
 
-def _drawn(key, round_index, dtype, size):
-    return normal.normal(keys.of_round(key, round_index, flat.DTYPES.index(dtype)), size)
+def _drawn(round_key, dtype, size):
+    return normal.normal(keys.derive(round_key, flat.DTYPES.index(dtype)), size)
 
 
 def next_noise(
-    kernel: mechanisms.Kernel, rounds: int, state: NoiseState, record_specs: Any
+    kernel: mechanisms.Kernel, rounds: int, state: NoiseState, record_specs: Any, context: Any
 ) -> tuple[Any, NoiseState]:
     """Row `state.round` of `C^-1 z` for unit noise z, in float64, and the state of the next round.
 
@@ -134,6 +174,8 @@ def next_noise(
       rounds: number of rounds of the plan.
       state: of this round.
       record_specs: structure of `tf.TensorSpec` of one update.
+      context: structure of tensors that determines what the noise is added to and how it is scaled;
+        not used for supplied noise, whose ring has a context of its own.
 
     Raises (when executed):
       tf.errors.InvalidArgumentError: if all `rounds` rounds are done, or the supplied row is not
@@ -147,30 +189,52 @@ def next_noise(
     with tf.control_dependencies([within_plan] if within_plan is not None else []):
         round_index = tf.identity(state.round)
     if isinstance(state.past, SuppliedRow):
+        drawn = state.drawn
         vectors, past = _supplied(state.past, round_index, flat.sizes(record_specs))
     else:
         row = tf.gather(kernel.table, kernel.row(round_index))
+        key = key_of_round(state, round_index, row, context)
+        drawn = tf.tensor_scatter_nd_update(state.drawn, [[round_index]], [key])
         if isinstance(kernel, mechanisms.BandedProduct):
             vectors = {
-                dtype: _product(row, dtype, state.key, round_index, size)
+                dtype: _product(row, dtype, drawn, round_index, size)
                 for dtype, size in flat.sizes(record_specs).items()
             }
             past = ()
         else:
-            past = state.past or _zero_buffers(kernel, record_specs)
-            vectors, past = _advanced(kernel, row, state.key, round_index, past)
+            buffers = state.past or _zero_buffers(kernel, record_specs)
+            vectors, past = _advanced(kernel, row, drawn, round_index, buffers)
+            if not (state.past or kernel.buffers):
+                past = ()  # A state without specs keeps its type.
     noise = flat.unflatten(vectors, record_specs)
-    return noise, NoiseState(state.key, round_index + 1, past)
+    return noise, NoiseState(state.key, round_index + 1, drawn, past)
+
+
+def key_of_round(state: NoiseState, round_index: Any, row: Any, context: Any) -> tf.Tensor:
+    """Key of the noise of a round, int64 [2].
+
+    Noise of two branches of a run must not cancel in any combination of their releases. So besides
+    the context the key depends on the key of the round before, and so on the whole past; and on the
+    row of the kernel, so that two matrices that go on from one state have independent noise.
+
+    Args:
+      state: before the round.
+      round_index: the round, integer scalar.
+      row: the row of the kernel's table.
+      context: as in `keys.of_round`.
+    """
+    before = tf.concat([state.key[None], state.drawn], 0)[round_index]
+    return keys.of_round(state.key, round_index, (before, row, context))
 
 
 def buffers_after(
-    kernel: mechanisms.Kernel, key: Any, rounds: int, dtype: tf.DType, size: int
+    kernel: mechanisms.Kernel, drawn: Any, rounds: int, dtype: tf.DType, size: int
 ) -> tf.Tensor:
-    """The buffers of the coordinates of one type after some rounds, computed anew from the key.
+    """The buffers of the coordinates of one type after some rounds, computed anew from the keys.
 
     Args:
       kernel: how to stream the noise, for more than `rounds` rounds.
-      key: root key, int64 [2].
+      drawn: keys of the rounds, int64 [at least `rounds`, 2].
       rounds: rounds done.
       dtype: one of `flat.DTYPES`.
       size: number of coordinates.
@@ -178,35 +242,36 @@ def buffers_after(
     Returns:
       [kernel.buffers, size], of type `dtype`.
     """
-    specs = [tf.TensorSpec([size], dtype)]
+    drawn = tf.constant(drawn, tf.int64)
 
     @tf.function
-    def step(state):
-        return next_noise(kernel, rounds, state, specs)[1]
+    def step(round_index, past):
+        row = tf.gather(kernel.table, kernel.row(round_index))
+        return _advanced(kernel, row, drawn, round_index, past)[1]
 
     with tf.device('CPU'):
-        state = initial_state(kernel, specs, key)
-        for _ in range(rounds):
-            state = step(state)
-    return state.past[dtype.name]
+        past = _zero_buffers(kernel, [tf.TensorSpec([size], dtype)])
+        for t in range(rounds):
+            past = step(tf.constant(t, tf.int64), past)
+    return past[dtype.name]
 
 
-def _advanced(kernel, row, key, round_index, buffers):
+def _advanced(kernel, row, drawn, round_index, buffers):
     vectors, following = {}, {}
     for name, below in buffers.items():
         dtype = tf.as_dtype(name)
-        z = _drawn(key, round_index, dtype, below.shape[1])
+        z = _drawn(drawn[round_index], dtype, below.shape[1])
         if isinstance(kernel, mechanisms.LaggedStateSpace):
             fresh = tf.concat([row[:, :1], row[:, len(kernel.lags) :]], axis=1)
             vectors[dtype], following[name] = _recalled(
-                kernel.lags, row, key, round_index, *_state_space_step(fresh, z, below)
+                kernel.lags, row, drawn, round_index, *_state_space_step(fresh, z, below)
             )
         else:
             vectors[dtype], following[name] = _STEPS[type(kernel)](row, z, below)
     return vectors, following
 
 
-def _recalled(lags, linear_map, key, round_index, y, buffers):
+def _recalled(lags, linear_map, drawn, round_index, y, buffers):
     """Output and buffers of a round with the noise of past rounds added."""
     dtype, size = buffers.dtype, buffers.shape[1]
     lags = tf.constant(lags, tf.int64)
@@ -214,7 +279,7 @@ def _recalled(lags, linear_map, key, round_index, y, buffers):
     to_buffers = tf.cast(linear_map[1:], dtype)
 
     def add(index, y, buffers):
-        z = _drawn(key, round_index - tf.gather(lags, index), dtype, size)
+        z = _drawn(drawn[round_index - tf.gather(lags, index)], dtype, size)
         added = to_buffers[:, index, None] * tf.cast(z, dtype)
         return index + 1, y + linear_map[0, index] * z, buffers + added
 
@@ -239,9 +304,9 @@ def _supplied(row: SuppliedRow, round_index, sizes):
     return vectors, _no_row(row.sizes)
 
 
-def _product(taps, dtype, key, round_index, size):
+def _product(taps, dtype, drawn, round_index, size):
     def add(lag, total):
-        z = _drawn(key, round_index - tf.cast(lag, tf.int64), dtype, size)
+        z = _drawn(drawn[round_index - tf.cast(lag, tf.int64)], dtype, size)
         return lag + 1, total + taps[lag] * z
 
     lags = tf.minimum(taps.shape[0], tf.cast(round_index, tf.int32) + 1)

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from dpfl import _validate, accounting, errors
 from dpfl.accounting import hardened
-from dpfl.aggregators import clipping, estimators, flat, query
+from dpfl.aggregators import clipping, estimators, flat, plan_digest, query
 from dpfl.aggregators.noise import correlated, keys
 from dpfl.mechanisms.hardened import keystream
 
@@ -59,6 +59,7 @@ class HardenedQuery(query.SumQuery):
         """
         _require_guarantee(plan)
         self._plan, self._clip = plan, clip
+        self._digest = plan_digest.of(plan, clip)
         self._specs = estimators.update_of(record_specs)
         self._size = sum(flat.sizes(self._specs).values())
         if self._size > hardened.MOST_COORDINATES:
@@ -85,7 +86,13 @@ class HardenedQuery(query.SumQuery):
         key = keys.fresh_root_key(_KEY_WORDS) if self._key is None else tf.constant(self._key)
         return query.QueryState(
             tf.cast(self._plan.clip_norm, tf.float32),
-            correlated.NoiseState(key, tf.zeros([], tf.int64), self._no_row()),
+            correlated.NoiseState(
+                key,
+                tf.zeros([], tf.int64),
+                correlated.no_keys(self._plan.participation.rounds, _KEY_WORDS),
+                self._no_row(),
+            ),
+            tf.constant(self._digest),
         )
 
     def derive_sample_params(self, global_state: Any) -> Any:
@@ -106,10 +113,7 @@ class HardenedQuery(query.SumQuery):
           TypeError: if the record has a tensor that is neither float32 nor float64.
         """
         update = estimators.update_of(record)
-        for leaf in tf.nest.flatten(update):
-            if tf.as_dtype(leaf.dtype) not in flat.DTYPES:
-                name = tf.as_dtype(leaf.dtype).name
-                raise TypeError(f'record has a {name} tensor: must be float32 or float64')
+        query.check_floats(update)
         weight = estimators.weight_of(record, self._plan.estimator.example_cap)
         clipped = tf.nest.flatten(self._clip(update, params))
         vector = tf.concat([tf.reshape(tf.cast(leaf, tf.float64), [-1]) for leaf in clipped], 0)
@@ -123,7 +127,8 @@ class HardenedQuery(query.SumQuery):
     def get_noised_result(self, sample_state: Any, global_state: Any) -> query.NoisedResult:
         """The noised sum in the structure of the specs, the state of the next round, the event."""
         state = global_state.noise
-        checks = _checks(state, self._plan.participation.rounds)
+        checks = plan_digest.require(global_state.plan, self._plan, self._digest)
+        checks += _checks(state, self._plan.participation.rounds)
         with tf.control_dependencies(checks):
             values = tf.reshape(state.past.values, [self._size])
         # 64-bit integers wrap around: the result is the unbounded sum modulo 2^64.
@@ -139,7 +144,8 @@ class HardenedQuery(query.SumQuery):
         ]
         following = query.QueryState(
             query.next_clip_norm(self._plan, global_state),
-            correlated.NoiseState(state.key, state.round + 1, self._no_row()),
+            correlated.NoiseState(state.key, state.round + 1, state.drawn, self._no_row()),
+            global_state.plan,
         )
         result = tf.nest.pack_sequence_as(self._specs, result)
         return result, following, dp_accounting.UnsupportedDpEvent()

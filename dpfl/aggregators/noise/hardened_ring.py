@@ -5,12 +5,12 @@ process = aggregators.build_aggregator(plan, supplied_noise=True).create(value_t
 with aggregators.HardenedRing(plan) as ring:
     state = process.initialize()
     for cohort in cohorts:
-        output = process.next(ring.supply(state), cohort)
+        output = process.next(ring.supply(state, cohort), cohort)
         state = output.state
 ```
 
-A row depends only on the key in the state and the round. So any other ring supplies a saved state
-with the same bits, after it has recomputed the rounds before.
+A row depends only on the keys in the state and on what the caller says of the round. So any other
+ring supplies a saved state with the same bits, after it has recomputed the rounds before.
 """
 
 import concurrent.futures
@@ -21,18 +21,20 @@ import numpy as np
 
 from dpfl import _progress, accounting, errors
 from dpfl.accounting import hardened
-from dpfl.aggregators.noise import correlated, hardened_query, past_noise, rows_ahead
+from dpfl.accounting.records import ledger_lines
+from dpfl.aggregators.noise import correlated, hardened_query, past_noise, supplied_rows
 from dpfl.mechanisms.hardened import discrete_gaussian, keystream, stream
 from dpfl.mechanisms.streaming import kernels
 
 # Coordinates per block. Each block has its own keystream, so another number gives other bits.
 _BLOCK = 2**15
+_KEY_WORDS = keystream.KEY_BYTES // 8
 
 _sampler = functools.lru_cache(64)(discrete_gaussian.DiscreteGaussian)
 
 
-class HardenedRing(rows_ahead.RowsAhead):
-    """Keeps past noise outside of TFF. Computes the next row in threads while a round trains.
+class HardenedRing(supplied_rows.SuppliedRows):
+    """Keeps past noise outside of TFF, and computes the rows in threads.
 
     A context manager; leaving it ends the threads and frees the memory. Whoever reads that memory,
     or the file, can subtract the noise from what is released, as with the key in the state. In a
@@ -65,21 +67,32 @@ class HardenedRing(rows_ahead.RowsAhead):
     def _after_fork(self) -> None:
         self._begin()
 
-    def _source_of(self, state: correlated.NoiseState) -> tuple[bytes, int]:
-        key = np.asarray(state.key, np.int64).astype('<i8').tobytes()
-        return key, int(state.past.size)
+    def _source_of(self, state: correlated.NoiseState) -> int:
+        return int(state.past.size)
 
-    def _make_streams(self, source: tuple[bytes, int]) -> dict[str, rows_ahead.Stream]:
-        return {'values': _Stream(self._kernel, *source, self._directory)}
+    def _make_streams(self, source: int) -> dict[str, supplied_rows.Stream]:
+        return {'values': _Stream(self._kernel, source, self._directory)}
+
+    def _key_of_round(self, state: correlated.NoiseState, t: int, context: str) -> np.ndarray:
+        before = state.drawn[t - 1] if t else state.key
+        row = ledger_lines.digest([self._kernel.table[self._kernel.row(t)]])
+        label = f'noise of round {t} after {_bytes(before).hex()}, row {row}, context {context}'
+        key = keystream.derive(_bytes(state.key), label)
+        return np.frombuffer(key, '<i8').astype(np.int64)
+
+
+def _bytes(key: np.ndarray) -> bytes:
+    return np.asarray(key, np.int64).astype('<i8').tobytes()
 
 
 class _Stream:
-    """Noise rows for one key. The past is kept as [blocks, buffers, _BLOCK]."""
+    """Noise rows of a run. The past is kept as [blocks, buffers, _BLOCK]."""
 
-    def __init__(self, kernel: kernels.Kernel, key: bytes, size: int, directory):
-        self._kernel, self._key, self._size = kernel, key, size
+    def __init__(self, kernel: kernels.Kernel, size: int, directory):
+        self._kernel, self._size = kernel, size
         self._blocks = -(-self._size // _BLOCK)
-        self._done: int | None = 0  # Rounds that the past covers; None while it changes.
+        # Keys of the rounds that the past covers; None while it changes.
+        self._done: np.ndarray | None = np.zeros([0, _KEY_WORDS], np.int64)
         shape = (self._blocks, kernel.stored_buffers, _BLOCK)
         self._past = past_noise.zeros(shape, np.float64, directory)
         self._threads = min(os.cpu_count() or 1, max(self._blocks, 1))
@@ -89,12 +102,13 @@ class _Stream:
         self._workers.shutdown(wait=True)
         del self._past
 
-    def row(self, t: int, show_progress: bool) -> np.ndarray:
-        """Row `t`, int64 [size]."""
-        if self._done is None or t < self._done:
+    def row(self, keys: np.ndarray, show_progress: bool) -> np.ndarray:
+        """Row of the last of the rounds with these keys, int64 [size]."""
+        done = self._done
+        if done is None or len(done) >= len(keys) or not np.array_equal(done, keys[: len(done)]):
             self._past[...] = 0.0
-            self._done = 0
-        rounds = range(self._done, t + 1)
+            done = keys[:0]
+        rounds = range(len(done), len(keys))
         for r in _progress.bar(
             rounds,
             f'noise of {len(rounds)} rounds',
@@ -104,14 +118,13 @@ class _Stream:
         ):
             # A round that fails half-way leaves a past that no later round may use.
             self._done = None
-            out = self._next(r)
-            self._done = r + 1
+            out = self._next(r, _bytes(keys[r]))
+            self._done = keys[: r + 1]
         return out
 
-    def _next(self, t: int) -> np.ndarray:
+    def _next(self, t: int, key: bytes) -> np.ndarray:
         step = stream.step(self._kernel, t)
         sampler = _sampler(hardened.STDDEV * step.stddev)
-        key = keystream.derive(self._key, f'noise of round {t}')
         out = np.empty((self._blocks, _BLOCK), np.int64)
 
         def work(blocks):
@@ -120,5 +133,5 @@ class _Stream:
                 out[block] = step.apply(z, self._past[block])
 
         parts = np.array_split(np.arange(self._blocks), self._threads)
-        rows_ahead.run_all(self._workers, work, parts)
+        supplied_rows.run_all(self._workers, work, parts)
         return out.reshape(-1)[: self._size]

@@ -1,9 +1,10 @@
 """Noise keys: which pseudo-random stream the coordinates of each round use.
 
 A key is an int64 tensor of shape [2], 128 bits. A run has a root key for each of its streams. The
-key of a round is derived from the root key, and the keys of its float32 and float64 coordinates
-from the round's, each by a block of Philox. Keys are never consecutive integers, so streams of
-neighbouring seeds do not overlap.
+key of a round is derived from the root key, the round, and what the noise protects; see `of_round`.
+The keys of the round's float32 and float64 coordinates are derived from that key. Each derivation
+is a block of Philox. Keys are never consecutive integers, so streams of neighbouring seeds do not
+overlap.
 
 A secret root key is read from the operating system when a run starts, by the computation itself,
 in the process that executes it. Building a graph draws nothing random, and no random generator of
@@ -74,9 +75,23 @@ def derive(key: Any, index: Any) -> tf.Tensor:
     )
 
 
-def of_round(key: Any, round_index: Any, part: int) -> tf.Tensor:
-    """Key of the noise of a round, int64 [2]. `part` is an index into `flat.DTYPES`."""
-    return derive(derive(key, round_index), part)
+def of_round(root: Any, round_index: Any, context: Any) -> tf.Tensor:
+    """Key of the noise of a round, int64 [2]: a function of the root key and the context.
+
+    The same context gives the same key, so a round can be repeated. Another context gives a key
+    that is independent of it (docs/reference/threat_model.md).
+
+    Args:
+      root: root key, int64 [2].
+      round_index: integer scalar, >= 0.
+      context: structure of tensors: all that the release of the round is made of besides the noise
+        of this round, such as the sum, its scale, and the key of the round before. Two contexts
+        have one key by chance with probability 2^-64. Somebody who chooses both can make them
+        collide, because the digest (farmhash64) has no key.
+    """
+    leaves = [tf.reshape(leaf, [1, -1]) for leaf in tf.nest.flatten(context)]
+    digests = [tf.raw_ops.Fingerprint(data=leaf, method='farmhash64')[0] for leaf in leaves]
+    return derive_from_content(derive(root, round_index), tf.concat(digests, 0))
 
 
 def uniform_bits(key: Any, size: int) -> tf.Tensor:

@@ -10,12 +10,12 @@ process = aggregators.build_aggregator(plan, supplied_noise=True).create(value_t
 with aggregators.NoiseRing(plan) as ring:
     state = process.initialize()
     for cohort in cohorts:
-        output = process.next(ring.supply(state), cohort)
+        output = process.next(ring.supply(state, cohort), cohort)
         state = output.state
 ```
 
-A row depends only on the root key in the state and the round. So any other ring supplies a saved
-state with the same bits, after it has recomputed the rounds before.
+A row depends only on the keys in the state and on what the caller says of the round. So any other
+ring supplies a saved state with the same bits, after it has recomputed the rounds before.
 """
 
 import concurrent.futures
@@ -26,7 +26,8 @@ import tensorflow as tf
 
 from dpfl import _progress
 from dpfl.aggregators import flat
-from dpfl.aggregators.noise import correlated, keys, normal, past_noise, rows_ahead
+from dpfl.aggregators.noise import correlated, normal, past_noise, supplied_rows
+from dpfl.aggregators.noise import keys as noise_keys
 from dpfl.mechanisms.streaming import kernels, ring_steps
 
 # Coordinates per block. The past of a block with 342 bands takes 2.8 MB, and stays in cache while
@@ -36,8 +37,8 @@ _BLOCK = normal.BLOCK
 _DRAWN = (16, 64)
 
 
-class NoiseRing(rows_ahead.RowsAhead):
-    """Keeps past noise outside of TFF. Computes the next row in threads while a round trains.
+class NoiseRing(supplied_rows.SuppliedRows):
+    """Keeps past noise outside of TFF, and computes the rows in threads.
 
     A context manager; leaving it ends the threads and frees the memory. Whoever reads that memory,
     or the file, can subtract the noise from what is released, as with the key in the state.
@@ -56,25 +57,32 @@ class NoiseRing(rows_ahead.RowsAhead):
         raise RuntimeError('NoiseRing: must be made in the process that uses it, not before a fork')
 
     def _source_of(self, state: correlated.NoiseState) -> tuple:
-        return tuple(np.asarray(state.key)), tuple(np.asarray(state.past.sizes))
+        return tuple(np.asarray(state.past.sizes))
 
-    def _make_streams(self, source: tuple) -> dict[str, rows_ahead.Stream]:
-        key, sizes = source
+    def _make_streams(self, source: tuple) -> dict[str, supplied_rows.Stream]:
         return {
-            dtype.name: _Stream(self._kernel, dtype, int(size), key, self._directory)
-            for dtype, size in zip(flat.DTYPES, sizes, strict=True)
+            dtype.name: _Stream(self._kernel, dtype, int(size), self._directory)
+            for dtype, size in zip(flat.DTYPES, source, strict=True)
         }
+
+    def _key_of_round(self, state: correlated.NoiseState, t: int, context: str) -> np.ndarray:
+        with tf.device('CPU'):
+            row = self._kernel.table[self._kernel.row(t)]
+            words = np.frombuffer(bytes.fromhex(context), '<i8').astype(np.int64)
+            state = state._replace(key=np.asarray(state.key))
+            return correlated.key_of_round(state, t, row, words).numpy()
 
 
 class _Stream:
     """Noise rows of the coordinates of one type. The past is kept as [blocks, buffers, _BLOCK]."""
 
-    def __init__(self, kernel: kernels.Kernel, dtype: tf.DType, size: int, key, directory):
+    def __init__(self, kernel: kernels.Kernel, dtype: tf.DType, size: int, directory):
         self.dtype = dtype
-        self._kernel, self._size, self._key = kernel, size, key
+        self._kernel, self._size = kernel, size
         self._blocks = -(-size // _BLOCK)
         self._part = flat.DTYPES.index(dtype)
-        self._done: int | None = 0  # Rounds that the past covers; None while it changes.
+        # Keys of the rounds that the past covers; None while it changes.
+        self._done: np.ndarray | None = np.zeros([0, 2], np.int64)
         shape = (self._blocks, kernel.buffers, _BLOCK)
         self._past = past_noise.zeros(shape, dtype.as_numpy_dtype, directory)
         self._workers = concurrent.futures.ThreadPoolExecutor(os.cpu_count(), 'noise blocks')
@@ -83,42 +91,44 @@ class _Stream:
         self._workers.shutdown(wait=True)
         del self._past
 
-    def row(self, t: int, show_progress: bool) -> np.ndarray:
-        """Row `t`, float64 [size]."""
+    def row(self, keys: np.ndarray, show_progress: bool) -> np.ndarray:
+        """Row of the last of the rounds with these keys, float64 [size]."""
         out = np.empty((self._blocks, _BLOCK))
         # A round that fails half-way leaves a past that no later round may use.
         done, self._done = self._done, None
-        if t == done:
-            self._next(t, out)
+        if done is not None and np.array_equal(done, keys[:-1]):
+            self._next(keys, out)
         elif self._blocks:
-            self._recompute(t, out, show_progress)
-        self._done = t + 1
+            self._recompute(keys, out, show_progress)
+        self._done = keys
         return out.ravel()[: self._size]
 
-    def _next(self, t: int, out) -> None:
+    def _next(self, keys: np.ndarray, out) -> None:
+        t = len(keys) - 1
         step = self._step(t)
         parts = np.array_split(np.arange(self._blocks), os.cpu_count() or 1)
 
         def over_blocks(operation, drawn_in):
             with tf.device('CPU'):
-                key = keys.of_round(self._key, drawn_in, self._part)
+                key = noise_keys.derive(keys[drawn_in], self._part)
                 z = _drawn(key, tf.constant(0, tf.int64), out.size).numpy().reshape(out.shape)
 
             def work(blocks):
                 for block in blocks:
                     operation(z[block], self._past[block], out[block])
 
-            rows_ahead.run_all(self._workers, work, parts)
+            supplied_rows.run_all(self._workers, work, parts)
 
         over_blocks(step.apply, t)
         for lag, recall in ring_steps.recalled(step):
             over_blocks(recall, t - lag)
 
-    def _recompute(self, t: int, out, show_progress: bool) -> None:
-        """All rounds up to `t` from their keys, block by block."""
+    def _recompute(self, keys: np.ndarray, out, show_progress: bool) -> None:
+        """All rounds from their keys, block by block."""
+        t = len(keys) - 1
         steps = [self._step(r) for r in range(t + 1)]
         with tf.device('CPU'):
-            starts = _positions(tf.constant(self._key, tf.int64), tf.constant(t + 1), self._part)
+            starts = _positions(tf.constant(keys, tf.int64), self._part)
 
         def drawn(begin, rounds):
             with tf.device('CPU'):
@@ -154,18 +164,18 @@ class _Stream:
                 work(begin)
                 bar.update()
 
-            rows_ahead.run_all(self._workers, work_and_show, parts)
+            supplied_rows.run_all(self._workers, work_and_show, parts)
 
     def _step(self, t: int) -> ring_steps.Step:
         return ring_steps.step(self._kernel, t, self.dtype.as_numpy_dtype)
 
 
 @tf.function(reduce_retracing=True)
-def _positions(root_key, rounds, part: int):
-    """`normal.position` of the first `rounds` rounds: [rounds, 1] and [rounds, 2]."""
+def _positions(round_keys, part: int):
+    """`normal.position` of rounds with these keys: [rounds, 1] and [rounds, 2]."""
     return tf.map_fn(
-        lambda t: normal.position(keys.of_round(root_key, t, part)),
-        tf.range(rounds),
+        lambda key: normal.position(noise_keys.derive(key, part)),
+        round_keys,
         fn_output_signature=(tf.uint64, tf.uint64),
     )
 

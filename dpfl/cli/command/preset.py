@@ -17,6 +17,7 @@ _REPLACED = {
     'strategy': ('blt_decay', 'blt_scale'),
     'blt_decay': ('strategy',),
     'blt_scale': ('strategy',),
+    'client_update': ('client_epochs', 'client_max_batches', 'clip_each_batch'),
     **{name: tuple(other for other in _AMOUNTS if other != name) for name in _AMOUNTS},
 }
 # What a run without noise has no use for.
@@ -84,6 +85,8 @@ def _replaced(preset: dict[str, str], own: dict[str, str]) -> tuple[set[str], li
                 continue
             if value == 'none':
                 others = (*others, *_OF_NOISE)
+        if name == 'client_update' and value != 'fedsgd':
+            continue  # FedSGD alone has one batch only.
         for other in others:
             if other in preset and other not in own and other not in dropped:
                 dropped.add(other)

@@ -11,6 +11,7 @@ from dpfl import accounting
 from dpfl.inspection.images import settings
 from dpfl.simulation.training import GanClients, GanConfig, train_gan
 from dpfl.simulation.training import gan as gan_lib
+from dpfl.tasks.images import image_task
 
 _EVALUATIONS = 5
 
@@ -84,12 +85,14 @@ def train(
         f'{path}: {config.sampling.rounds} rounds, {config.sampling.population} clients',
         file=sys.stderr,
     )
+    about = image_task.about(training.data)
     clients = GanClients(
         client_batches=training.client_batches,
         heldout=heldout,
         population=len(training.chosen),
-        not_covered=not_covered,
+        not_covered=(*not_covered, *about.pop('not_covered', ())),
         made_from={**made_from, 'trained_on': training.name},
+        **about,
     )
     result = train_gan(config, path, clients=clients, resume=resume, overwrite=overwrite)
     pixels = gan_lib.sample(config, result.weights, samples)

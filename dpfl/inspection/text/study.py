@@ -15,7 +15,7 @@ from dpfl.accounting.reports import joint
 from dpfl.inspection.text import results, settings, training
 from dpfl.inspection.text.clients import OpenedText
 from dpfl.inspection.text.config import CHAR, WORD, Case, Generator, StudyConfig
-from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task
+from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task, sampling_config
 from dpfl.tasks.text import faults
 
 if TYPE_CHECKING:
@@ -258,10 +258,12 @@ class Study:
             scores = row_scores.of_model(primary)
             made_from['primary_model'] = _digest(primary)
         config = self.config.train_config(self.base, generator.kind)
+        # Two generators with the same noise, or the same sampled cohorts, have no joint guarantee.
+        own = zlib.crc32(f'{case.folder}/{generator.name}'.encode())
         if config.noise_seed is not None:
-            # Two generators with the same noise would have no joint guarantee.
-            own = zlib.crc32(f'{case.folder}/{generator.name}'.encode())
             config = dataclasses.replace(config, noise_seed=config.noise_seed + own)
+        if config.sampling.sampling in sampling_config.AMPLIFIED:
+            config = dataclasses.replace(config, seed=config.seed + own)
         return training.train_model(
             config,
             task,

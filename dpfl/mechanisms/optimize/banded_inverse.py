@@ -66,6 +66,7 @@ def optimize_banded_inverse(
     """
     bands = min(_validate.integer('bands', bands, minimum=1), participation.rounds)
     _validate.choice('loss', loss, ('max', 'rms'))
+    workload = toeplitz_error.checked_workload(workload, participation.rounds)
     key = {
         'version': _VERSION,
         'participation': cache.participation_key(participation),

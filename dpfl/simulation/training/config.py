@@ -33,11 +33,16 @@ class OptimizationConfig(ServerConfig):
 
     client_update: str = setting(
         'fedavg',
-        'What a client sends. fedavg: how local training changed the model; fedsgd: one gradient '
-        'over its data (DP-FedSGD has no --client_learning_rate).',
+        'What a client sends. fedavg: how local training changed the model; fedsgd: the gradient '
+        'over --client_batch_size random examples, drawn anew in each round, times '
+        '--client_learning_rate ([McMahan18], algorithm 1).',
         choices=('fedavg', 'fedsgd'),
     )
-    client_learning_rate: float = setting(0.5, "Learning rate of the clients' SGD.", above=0)
+    client_learning_rate: float = setting(
+        0.5,
+        "Learning rate of the clients' SGD. The clip norm bounds what it moves, also with fedsgd.",
+        above=0,
+    )
     client_batch_size: int = setting(16, 'Examples in a batch, such as sentences.', minimum=1)
     client_epochs: int = setting(1, "Passes over a client's data in a round.", minimum=1)
     client_max_batches: int | None = setting(
@@ -51,14 +56,20 @@ class OptimizationConfig(ServerConfig):
     )
 
     def check(self) -> None:
-        """Checks the server, and that a clip after every batch has batches to follow."""
+        """Checks the server, and that FedSGD has no settings of several batches."""
         super().check()
-        if self.clip_each_batch and self.client_update != 'fedavg':
-            raise ArgumentError(
-                'clip_each_batch',
-                True,
-                f'must be False for client_update={self.client_update}, which sends one gradient',
-            )
+        if self.client_update == 'fedavg':
+            return
+        for name in ('clip_each_batch', 'client_epochs', 'client_max_batches'):
+            value, only = getattr(self, name), getattr(OptimizationConfig, name)
+            if value != only:
+                shown = 'not be given' if only is None else f'be {only}'
+                raise ArgumentError(
+                    name,
+                    value,
+                    f'must {shown} for client_update={self.client_update}, which sends the '
+                    'gradient of one batch',
+                )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -226,6 +237,13 @@ class RunConfig(Settings):
         return {name: value for name, value in plain.items() if name not in left_out}
 
 
+_BIASED_MEAN = (
+    'The mean of the updates is biased towards zero: it is divided by clients_per_round, as if '
+    'every client had at least example_cap examples. cohort_weight takes the expected sum of the '
+    'weights of a cohort.'
+)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig(RunConfig):
     """A run that trains a model by federated learning under a privacy plan."""
@@ -244,9 +262,18 @@ class TrainConfig(RunConfig):
             return None
         return self.optimization.workload(rounds)
 
+    def fixed(self) -> dict[str, Any]:
+        """As in `RunConfig`. Early runs of FedSGD, with its rate outside of the clip, differ."""
+        values = super().fixed()
+        if self.optimization.client_update == 'fedsgd':
+            values['client_update'] = 'fedsgd (rate inside of the clip)'
+        return values
+
     def remarks(self, rounds: int) -> tuple[str, ...]:
         """What the report says besides the guarantee, in sentences."""
         found = [self.optimization.describe(rounds)]
+        if self._mean_is_biased:
+            found.append(_BIASED_MEAN)
         if self.task.planting.secrets:
             found.append(
                 f'{self.task.planting.num_secrets} secrets of '
@@ -264,6 +291,15 @@ class TrainConfig(RunConfig):
             found.append(f'The mechanism was chosen for the least error of {optimised}.')
         return (*found, *self.task.selection.remarks())
 
+    @property
+    def _mean_is_biased(self) -> bool:
+        privacy = self.privacy
+        return (
+            privacy.example_cap is not None
+            and privacy.cohort_weight is None
+            and privacy.estimator == 'fixed'
+        )
+
     def check(self) -> None:
         """Checks that the task has the model, and the clip norm a fixed value where it must."""
         super().check()
@@ -279,6 +315,18 @@ class TrainConfig(RunConfig):
             )
         if self.course.warm_start_is_public and self.task.warm_start is None:
             raise ArgumentError('warm_start_is_public', True, 'needs warm_start')
+        passes = self.optimization.client_epochs
+        if (
+            self.privacy.example_cap is not None
+            and passes > 1
+            and self.optimization.client_max_batches is not None
+        ):
+            raise ArgumentError(
+                'client_max_batches',
+                self.optimization.client_max_batches,
+                f'must not be given with example_cap and client_epochs={passes}: weights count '
+                'the examples of whole passes',
+            )
         self.audit.check_run(self.privacy, self.course.stop_at_accuracy)
         copies, most = max(self.task.planting.secret_copies), self.optimization.client_max_batches
         examples = None if most is None else most * self.optimization.client_batch_size

@@ -75,7 +75,12 @@ def dry_run(
         population,
         language,
     )
-    data = _sample(experiment.client_data, config.seed, population, language is not None)
+    data = _sample(
+        lambda client: experiment.data_in_turn((0, client)),
+        config.seed,
+        population,
+        language is not None,
+    )
     shards = _at_a_time(config)
     measured = timing.measure(experiment, data.clients, min(shards, default_num_shards()))
     rounds, clients = plan.participation.rounds, plan.clients_per_round

@@ -14,7 +14,7 @@ from dpfl import accounting, mechanisms
 from dpfl.accounting import large_delta
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError
-from dpfl.simulation import earlier_run
+from dpfl.simulation import run_files
 from dpfl.simulation.training import (
     before_training,
     comparisons,
@@ -28,7 +28,7 @@ from dpfl.simulation.training import (
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.course_config import within_epsilon
 from dpfl.simulation.training.execution import TrainResult
-from dpfl.simulation.training.plan import accountant, build_plan
+from dpfl.simulation.training.plan import accountant, build_plan, check_adapts
 from dpfl.tasks import source
 from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.config import CUSTOM, TaskConfig
@@ -78,7 +78,7 @@ def train(
     tell = execution.teller(progress)
     path = pathlib.Path(directory)
     if not resume and not overwrite:
-        earlier_run.refuse(path)  # Before the data are read.
+        run_files.refuse(path)  # Before the data are read.
     chosen: list[mechanisms.Candidate] = []
 
     def keep(candidates: list[mechanisms.Candidate]) -> None:
@@ -144,6 +144,7 @@ def prepare(
     plan.epsilon(delta, method)
     if config.course.stop_at_epsilon is not None:
         plan = within_epsilon(plan, config.course.stop_at_epsilon, delta, method, tell)
+        check_adapts(config.privacy, plan)
     config.optimization.rates(plan.participation.rounds)  # Raises if they do not fit the rounds.
     found = None if resume else strategy_hint.hint(config.privacy, plan)
     if found is not None:
@@ -263,11 +264,13 @@ def build_experiment(
     from dpfl import aggregators, learning
     from dpfl.auditing import canaries, one_shot
     from dpfl.simulation import program
+    from dpfl.simulation.training import drawn_examples
     from dpfl.tasks import own_data
 
     test = _test(config.evaluation.test_clients, task)  # Refused before anything is built.
     sgd = tff.learning.optimizers.build_sgdm
     how, seeded = config.optimization, config.noise_seed is not None
+    is_fedsgd = how.client_update == 'fedsgd'
     is_per_layer = config.privacy.clipping == 'per_layer'
     clip: Any = aggregators.PerLayer() if is_per_layer else aggregators.clip_flat
     storage = noise_storage(plan, task.model, config.privacy.memory_limit)
@@ -282,10 +285,10 @@ def build_experiment(
     process = learning.build_dp_fedavg(
         task.model,
         plan,
-        client_optimizer_fn=None
-        if how.client_update == 'fedsgd'
-        else sgd(how.client_learning_rate),
+        client_optimizer_fn=None if is_fedsgd else sgd(how.client_learning_rate),
         client_update=how.client_update,
+        client_learning_rate=how.client_learning_rate if is_fedsgd else 1.0,
+        client_epochs=how.client_epochs,
         server_optimizer_fn=learning.build_server_optimizer(
             how.server_optimizer,
             how.rates(plan.participation.rounds),
@@ -308,9 +311,7 @@ def build_experiment(
         delta=config.privacy.delta,
         accountant=accountant(config.privacy, plan),
         sampler=samplers(config.seed),
-        client_data=lambda client: task.client_batches(
-            int(client), how.client_batch_size, how.client_epochs, how.client_max_batches
-        ),
+        **drawn_examples.of_run(task, how, config.seed),
         evaluate=learning.build_evaluation(
             task.model,
             heldout,

@@ -33,7 +33,12 @@ class GanOptimizationConfig(Settings):
     client_batch_size: int = setting(
         32, "Real images in a client's step; it also takes as many generated ones.", minimum=1
     )
-    client_max_batches: int = setting(3, 'Limit on the steps of a client in a round.', minimum=1)
+    client_max_batches: int = setting(
+        3,
+        'Limit on the steps of a client in a round. Their images are drawn from all images of the '
+        'client, anew in every round.',
+        minimum=1,
+    )
     server_learning_rate: float = setting(
         2.0, "Learning rate of the server's SGD on the discriminator.", above=0
     )

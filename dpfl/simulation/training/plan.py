@@ -22,7 +22,7 @@ from dpfl.simulation.training.privacy_config import (
 from dpfl.simulation.training.sampling_config import SamplingConfig, participation, required
 
 # (first, every): the restarts of adaptive clipping in [Xu23], algorithm 1.
-_ADAPTIVE_RESTARTS = (128, 1024)
+ADAPTIVE_RESTARTS = (128, 1024)
 
 
 def build_plan(
@@ -59,7 +59,7 @@ def build_plan(
             privacy.estimator, privacy.cohort_weight, privacy.example_cap
         )
     cohort = sampling.clients_per_round
-    restarts = _ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
+    restarts = ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
     is_silent = privacy.mechanism == NONE
     if is_silent:
         mechanism = mechanism_lib.with_restarts(
@@ -102,7 +102,29 @@ def build_plan(
         _refuse_settings_of_adaptive_clip(privacy)
     if privacy.secagg:
         fields['discretization'] = discretization(privacy, privacy.clip_norm, cohort, dimension())
-    return _with_noise(privacy, is_silent, fields)
+    plan = _with_noise(privacy, is_silent, fields)
+    check_adapts(privacy, plan)
+    return plan
+
+
+def check_adapts(privacy: PrivacyConfig, plan: accounting.PrivacyPlan) -> None:
+    """Checks that an adaptive clip norm can change in one round of the plan at least.
+
+    Raises:
+      ArgumentError: if not; it names `rounds` and the number that would do.
+    """
+    if not privacy.adaptive_clip or plan.fresh_rounds:
+        return
+    rounds = plan.participation.rounds
+    if plan.mechanism.is_independent:
+        raise ArgumentError('rounds', rounds, 'must be >= 2 for adaptive_clip')
+    first = ADAPTIVE_RESTARTS[0] if privacy.restart_first is None else privacy.restart_first
+    raise ArgumentError(
+        'rounds',
+        rounds,
+        f'must be >= {first + 2} for adaptive_clip, whose clip norm first changes after the round '
+        f'restart_first={first}, counted from 0; a smaller restart_first needs fewer rounds',
+    )
 
 
 def sampling_fields(

@@ -12,7 +12,7 @@ from dpfl.simulation.training import noise_matching
 AUTO = 'auto'
 NONE = 'none'
 # Parameters of a mechanism that is given by its name.
-_PARAMETERS = ('strategy', 'blt_decay', 'blt_scale', 'bands')
+PARAMETERS = ('strategy', 'blt_decay', 'blt_scale', 'bands')
 # The ways to give the amount of noise.
 AMOUNTS = ('noise_multiplier', 'target_epsilon', 'match')
 PREFIX_SUMS = 'prefix_sums'
@@ -93,7 +93,7 @@ class MechanismConfig(Settings):
             raise ArgumentError(name, getattr(self, name), f'needs {other}')
 
     def _refuse_parameters(self, owner: str) -> None:
-        for name in _PARAMETERS:
+        for name in PARAMETERS:
             if getattr(self, name):
                 raise ArgumentError(name, getattr(self, name), f'{owner} has no such parameter')
 
@@ -213,10 +213,11 @@ class ClippingConfig(Settings):
     )
     example_cap: float | None = setting(
         None,
-        "Weight a client's clipped update by min(n / example_cap, 1), where n counts the examples "
-        '(rows of batches) that it trained on in the round, those of further passes anew '
-        '([McMahan18], algorithm 1). The aggregator limits every weight to 0 .. 1, so the '
-        'guarantee is the same. By default all clients have weight 1.',
+        "Weight a client's clipped update by min(n / example_cap, 1), where n counts the different "
+        'examples (rows of batches) that it trained on in the round ([McMahan18], algorithm 1). '
+        'The aggregator limits every weight to 0 .. 1, so the guarantee is the same. Without '
+        '--cohort_weight the fixed --estimator then makes the mean too small. By default all '
+        'clients have weight 1.',
         above=0,
     )
     adaptive_clip: bool = setting(

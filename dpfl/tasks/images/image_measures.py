@@ -1,8 +1,7 @@
 """Measures of generated images: inverted or not, diversity, distance from real images.
 
 They are computed from images and a classifier that was trained on images without the bug. Measures
-that compare with real images need the clients' images, so they can only be computed in a
-simulation, and no guarantee covers them.
+that compare with real images compare with those of held-out clients.
 """
 
 from collections.abc import Callable

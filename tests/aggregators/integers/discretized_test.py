@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.aggregators.integers import discretized, rotation
-from dpfl.aggregators.noise import correlated, keys
+from dpfl.aggregators.noise import keys
 from dpfl.mechanisms.discretization import Discretization
-from tests import oracles
+from tests import oracles, redrawn
 
 _SIZE = 5
 
@@ -218,14 +218,15 @@ def test_noise_is_added_to_the_rotated_back_sum():
     query, silent = _query(plan), _query(dataclasses.replace(plan, noise_multiplier=0.0))
     state, silent_state = query.initial_global_state(), silent.initial_global_state()
     spec = tf.TensorSpec([_SIZE])
-    key = keys.seeded_root_key(3)
-    z = np.array([correlated.independent_noise(key, t, spec) for t in range(6)])
-    expected = oracles.streamed_by_solving(plan.mechanism, z) * plan.stddev / 4
+    noise = []
     for t in range(6):
         sample = _sample(query, state, _updates(4, _SIZE, 0.7, seed=t))
         result, state, _ = query.get_noised_result(sample, state)
         mean, silent_state, _ = silent.get_noised_result(sample, silent_state)
-        np.testing.assert_allclose(result - mean, expected[t], atol=1e-6)
+        noise.append(result - mean)
+    z = redrawn.vectors(state, spec)
+    expected = oracles.streamed_by_solving(plan.mechanism, z) * plan.stddev / 4
+    np.testing.assert_allclose(noise, expected, atol=1e-6)
 
 
 def test_the_plan_counts_the_inflated_norm():
@@ -274,7 +275,8 @@ def test_clipped_coordinates_keep_the_direction():
     np.testing.assert_allclose(clipped, vector * settings.linf_bound / 30.0, rtol=1e-6)
 
 
-def test_adaptive_clipping_and_rounding_together():
+def test_adaptive_clipping_and_rounding_together(monkeypatch):
+    redrawn.ignore_context(monkeypatch)
     settings = Discretization(200.0, _SIZE, 0.5)
     plan = _plan(
         settings, mechanism=mechanisms.Identity(6), adaptive_clip=accounting.AdaptiveClip()

@@ -55,16 +55,25 @@ def test_without_noise_sums_are_those_of_central_noise(kind):
     plan = _plan(noise_multiplier=0.0, clients_per_round=7)
     query = _query(DistributedNoise(plan, kind))
     central = aggregators.build_query(plan, record_specs=tf.TensorSpec([_SIZE]))
-    state, updates = query.initial_global_state(), _updates(7)
+    state, updates = central.initial_global_state(), _updates(7)
+    digest = query.initial_global_state().numerator_state.inner.plan
     for _ in range(3):
         sample, other = (_sample(each, state, updates) for each in (query, central))
-        result, following, _ = query.get_noised_result(sample, state)
+        result, following, _ = query.get_noised_result(sample, _with_digest(state, digest))
         expected, state, _ = central.get_noised_result(
             other._replace(update=tf.cast(other.update, tf.int32)), state
         )
+        following = _with_digest(following, state.numerator_state.inner.plan)
         np.testing.assert_array_equal(result, expected)
         assert np.abs(result).max() > 0
         tf.nest.map_structure(np.testing.assert_array_equal, following, state)
+
+
+def _with_digest(state, digest):
+    """A state that another query takes for its own."""
+    numerator = state.numerator_state
+    inner = numerator.inner._replace(plan=digest)
+    return state._replace(numerator_state=numerator._replace(inner=inner))
 
 
 @pytest.mark.parametrize('factor, accepted', [(1.0, True), (2 / 3, False), (3 / 2, False)])

@@ -12,30 +12,38 @@ _ROUNDS = 64
 _SPECS = [tf.TensorSpec([2, 3], tf.float64), tf.TensorSpec([], tf.float32)]
 
 
-@pytest.fixture(scope='module', name='noise')
-def _noise():
-    """A key, and the independent noise that it gives in each round: an array for each spec."""
-    key = keys.seeded_root_key(3)
-    rounds = [correlated.independent_noise(key, t, _SPECS) for t in range(_ROUNDS)]
-    return key, [np.array(leaves, dtype=np.float64) for leaves in zip(*rounds, strict=True)]
+_KEY = keys.seeded_root_key(3)
+
+
+def _independent(drawn):
+    """The independent noise of rounds with these keys: an array for each spec."""
+    rounds = [correlated.independent_noise(key, _SPECS) for key in drawn]
+    return [np.array(leaves, dtype=np.float64) for leaves in zip(*rounds, strict=True)]
+
+
+def _start(kernel):
+    return correlated.initial_state(kernel, _ROUNDS, _SPECS, _KEY)
 
 
 @pytest.mark.parametrize('make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES)
-def test_streaming_equals_solving(make, noise):
+def test_streaming_equals_solving(make):
     mechanism = make(_ROUNDS)
     kernel = mechanism.kernel()
-    key, independent = noise
-    state = correlated.initial_state(kernel, _SPECS, key)
-    step = tf.function(lambda state: correlated.next_noise(kernel, _ROUNDS, state, _SPECS))
+    state = _start(kernel)
+    step = tf.function(
+        lambda state, total: correlated.next_noise(kernel, _ROUNDS, state, _SPECS, total)
+    )
     if isinstance(kernel, mechanisms.BandedProduct):
         assert state.past == ()
     else:
         shapes = {name: tuple(past.shape) for name, past in state.past.items()}
         assert shapes == {'float32': (kernel.buffers, 1), 'float64': (kernel.buffers, 6)}
     streamed = []
-    for _ in range(_ROUNDS):
-        output, state = step(state)
+    for t in range(_ROUNDS):
+        output, state = step(state, tf.constant([t % 5]))
         streamed.append([leaf.numpy() for leaf in output])
+    assert len(np.unique(state.drawn, axis=0)) == _ROUNDS
+    independent = _independent(state.drawn)
     for leaf, tolerance in ((0, 1e-9), (1, 1e-4)):
         got = np.array([row[leaf] for row in streamed])
         expected = oracles.streamed_by_solving(mechanism, independent[leaf])
@@ -44,11 +52,10 @@ def test_streaming_equals_solving(make, noise):
 
 
 @pytest.mark.parametrize('make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES)
-def test_fresh_noise_of_float32_coordinates_keeps_the_digits_of_float64(make, noise):
+def test_fresh_noise_of_float32_coordinates_keeps_the_digits_of_float64(make):
     """The first row has no past, which may be float32: it is z / C[0, 0]."""
     mechanism = make(_ROUNDS)
-    key, independent = noise
-    state = correlated.initial_state(mechanism.kernel(), _SPECS, key)
-    output, _ = correlated.next_noise(mechanism.kernel(), _ROUNDS, state, _SPECS)
-    expected = independent[1][0] / mechanism.strategy_matrix()[0, 0]
+    kernel = mechanism.kernel()
+    output, state = correlated.next_noise(kernel, _ROUNDS, _start(kernel), _SPECS, tf.zeros([1]))
+    expected = _independent(state.drawn[:1])[1][0] / mechanism.strategy_matrix()[0, 0]
     np.testing.assert_allclose(output[1].numpy(), expected, rtol=1e-14)

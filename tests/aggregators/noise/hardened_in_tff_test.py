@@ -64,7 +64,7 @@ def _clients(count):
 def _run(process, ring, state, rounds, clients):
     results = []
     for _ in range(rounds):
-        output = process.next(ring.supply(state), clients)
+        output = process.next(ring.supply(state, 'data'), clients)
         state = output.state
         results.append(np.concatenate([np.ravel(output.result['b']), output.result['a']]))
     return np.array(results), state
@@ -125,7 +125,7 @@ def test_weighted_means_take_it():
     process = factory.create(_TYPE, tff.TensorType(np.float32))
     clients = _clients(2)
     with aggregators.HardenedRing(plan) as ring:
-        state = ring.supply(process.initialize())
+        state = ring.supply(process.initialize(), 'data')
         sums = [
             process.next(state, clients, weights).result['a']
             for weights in ([4.0, 0.0], [9.0, 0.0], [2.0, 0.0], [0.0, 0.0])
@@ -161,6 +161,6 @@ def test_an_algorithm_of_tff_trains_with_it():
         state = process.initialize()
         before = process.get_model_weights(state).trainable
         for _ in range(3):
-            state = process.next(ring.supply(state), data).state
+            state = process.next(ring.supply(state, 'data'), data).state
     after = process.get_model_weights(state).trainable
     assert np.isfinite(after[0]).all() and np.abs(after[0] - before[0]).max() > 1e-3

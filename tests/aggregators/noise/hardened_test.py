@@ -13,7 +13,7 @@ from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.accounting import hardened
 from dpfl.aggregators.noise import hardened_query, hardened_ring
 from dpfl.mechanisms.hardened import discrete_gaussian, keystream, stream
-from tests import mechanism_cases, paths
+from tests import mechanism_cases, paths, redrawn
 
 _ROUNDS = 7
 # More than one block of the ring; both types.
@@ -66,7 +66,7 @@ def _released(query, state, rounds, ring, updates=()):
     """Released rows, [rounds, coordinates] in float64, and the state after them."""
     rows = []
     for _ in range(rounds):
-        state = ring.supply(state)
+        state = ring.supply(state, updates)
         total = sum(_sent(query, state, updates), query.initial_sample_state(_SPECS))
         result, state, _ = query.get_noised_result(total, state)
         rows.append(np.concatenate([np.ravel(leaf) for leaf in tf.nest.flatten(result)]))
@@ -79,22 +79,22 @@ def _whole(request):
     plan = _plan(request.param)
     query = _query(plan)
     with aggregators.HardenedRing(plan) as ring:
-        rows, _ = _released(query, query.initial_global_state(), _ROUNDS, ring)
-    return plan, query, rows
+        rows, end = _released(query, query.initial_global_state(), _ROUNDS, ring)
+    return plan, query, rows, end
 
 
 def test_the_noise_is_replayed_from_the_key(whole):
     """Rows are the integer stream of exact draws, redrawn here one block at a time."""
-    plan, _, rows = whole
+    plan, _, rows, end = whole
     kernel = plan.mechanism.kernel()
-    key, block = keystream.seeded_key(3), hardened_ring._BLOCK
+    keys, block = redrawn.keys(end), hardened_ring._BLOCK
     buffers = np.zeros((2, kernel.stored_buffers, block))
     unit = np.float64(np.float32(0.5)) / (hardened.STDDEV / 2.0)
     matrix, z_rows, w_rows = plan.mechanism.strategy_matrix(), [], []
     for t in range(_ROUNDS):
         step = stream.step(kernel, t)
         sampler = discrete_gaussian.DiscreteGaussian(hardened.STDDEV * step.stddev)
-        round_key = keystream.derive(key, f'noise of round {t}')
+        round_key = keys[t].astype('<i8').tobytes()
         z = [sampler.draw(keystream.Keystream(round_key, b), block) for b in (0, 1)]
         w = np.concatenate([step.apply(z[b], buffers[b]) for b in (0, 1)])[:_SIZE]
         z_rows.append(np.concatenate(z)[:_SIZE] * matrix[t, t])
@@ -110,7 +110,7 @@ def test_the_noise_is_replayed_from_the_key(whole):
 
 @pytest.mark.parametrize('stop', [1, 5])
 def test_another_ring_goes_on_with_the_same_bits(whole, stop, tmp_path):
-    plan, query, rows = whole
+    plan, query, rows, _ = whole
     with aggregators.HardenedRing(plan, tmp_path) as ring:
         first, state = _released(query, query.initial_global_state(), stop, ring)
     with aggregators.HardenedRing(plan, tmp_path) as ring:
@@ -209,14 +209,14 @@ def test_keys_are_drawn_when_a_run_begins():
 
 
 def _in_child(ring, query, state, connection):
-    state = ring.supply(state)
+    state = ring.supply(state, ())
     connection.send((os.getpid(), np.asarray(state.numerator_state.noise.past.values)))
 
 
 def test_a_forked_process_starts_anew_and_does_not_hang():
     query = _query(_plan())
     with aggregators.HardenedRing(_plan()) as ring:
-        state = ring.supply(query.initial_global_state())
+        state = ring.supply(query.initial_global_state(), ())
         expected = np.asarray(state.numerator_state.noise.past.values)
         plain = tf.nest.map_structure(np.asarray, state)  # No tensors in the child.
         here, there = multiprocessing.Pipe()
@@ -230,7 +230,8 @@ def test_a_forked_process_starts_anew_and_does_not_hang():
         assert child.exitcode == 0
         assert process != os.getpid()
         np.testing.assert_array_equal(row, expected)
-        np.testing.assert_array_equal(ring.supply(state).numerator_state.noise.past.values, row)
+        again = ring.supply(state, ())
+        np.testing.assert_array_equal(again.numerator_state.noise.past.values, row)
 
 
 def test_a_row_that_is_missing_or_stale_is_an_error():
@@ -240,7 +241,7 @@ def test_a_row_that_is_missing_or_stale_is_an_error():
     with pytest.raises(tf.errors.InvalidArgumentError, match='through HardenedRing.supply'):
         query.get_noised_result(zero, state)
     with aggregators.HardenedRing(_plan()) as ring:
-        supplied = ring.supply(state)
+        supplied = ring.supply(state, ())
         _, following, _ = query.get_noised_result(zero, supplied)
         stale = following._replace(
             numerator_state=following.numerator_state._replace(
@@ -253,7 +254,7 @@ def test_a_row_that_is_missing_or_stale_is_an_error():
             query.get_noised_result(zero, stale)
         _, end = _released(query, state, _ROUNDS, ring)
         with pytest.raises(tf.errors.InvalidArgumentError, match='has 7 rounds, and all are done'):
-            query.get_noised_result(zero, ring.supply(end))
+            query.get_noised_result(zero, ring.supply(end, ()))
 
 
 def test_a_round_that_failed_half_way_changes_no_bit_of_later_ones(monkeypatch):
@@ -262,13 +263,11 @@ def test_a_round_that_failed_half_way_changes_no_bit_of_later_ones(monkeypatch):
     with aggregators.HardenedRing(plan) as ring:
         whole, _ = _released(query, query.initial_global_state(), 5, ring)
     with aggregators.HardenedRing(plan) as ring:
-        _, state = _released(query, query.initial_global_state(), 2, ring)
-        ring._rows[2].result()
+        _, state = _released(query, query.initial_global_state(), 3, ring)
         with monkeypatch.context() as patched:
             patched.setattr(stream.StateMap, 'apply', _failing)
-            _, state = _released(query, state, 1, ring)
             with pytest.raises(MemoryError, match='in a block'):
-                ring.supply(state)
+                ring.supply(state, ())
         rest, _ = _released(query, state, 2, ring)
     np.testing.assert_array_equal(rest, whole[3:])
 
@@ -282,7 +281,7 @@ def test_rings_and_plans_go_together():
     with pytest.raises(ValueError, match='noise=default: must be hardened with a HardenedRing'):
         aggregators.HardenedRing(_plan(noise='default'))
     with pytest.raises(ValueError, match='state: holds 0 hardened noises, must hold one'):
-        aggregators.HardenedRing(_plan()).supply({'w': np.zeros(3)})
+        aggregators.HardenedRing(_plan()).supply({'w': np.zeros(3)}, ())
 
 
 @pytest.mark.parametrize(
@@ -315,7 +314,7 @@ def test_what_has_no_proof_is_refused_in_one_line(make, message):
 def test_16_bit_updates_are_widened():
     query = _query(_plan(), specs=tf.TensorSpec([5], tf.float16))
     with aggregators.HardenedRing(_plan()) as ring:
-        state = ring.supply(query.initial_global_state())
+        state = ring.supply(query.initial_global_state(), ())
         sent = query.preprocess_record(query.derive_sample_params(state), tf.ones([5], tf.float16))
         result, _, _ = query.get_noised_result(sent, state)
     assert sent.dtype == tf.int64 and result.dtype == tf.float16
@@ -332,9 +331,9 @@ from dpfl.aggregators.noise import hardened_ring
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 kernel = mechanisms.Blt(9, [0.999, 0.97, 0.8, 0.3], [0.02, 0.05, 0.1, 0.2]).kernel()
 before = peak()
-stream = hardened_ring._Stream(kernel, bytes(32), 2_400_000, None)
+stream = hardened_ring._Stream(kernel, 2_400_000, None)
 for t in range(3):
-    row = stream.row(t, False)
+    row = stream.row(np.arange(4 * (t + 1)).reshape(-1, 4), False)
 assert row.shape == (2_400_000,) and row.std() > 2.0**39
 stream.close()
 print(peak() - before)

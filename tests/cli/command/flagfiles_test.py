@@ -1,10 +1,15 @@
 """Flag files by path and by name, and what is named in them."""
 
+import math
+import re
+
 import pytest
 from absl import flags
 
-from dpfl import presets
+from dpfl import _setting_texts, presets
 from dpfl.cli.command import flagfiles
+from dpfl.simulation.training import TrainConfig
+from dpfl.simulation.training.plan import build_plan
 
 _BLT = flagfiles.read(str(presets.FOLDER / 'synthetic_text.blt.flags'))
 
@@ -95,3 +100,18 @@ def test_presets_and_studies_have_names(tmp_path, monkeypatch):
         path = presets.FOLDER / f'studies/{name}.json'
         assert presets.find(name, folder='studies') == path
         assert presets.find(f'configs/studies/{name}.json', folder='studies') == path
+
+
+@pytest.mark.standard
+@pytest.mark.parametrize(
+    'name', [each for each in presets.names() if not re.search(r'debug|images|power|[.]00\d', each)]
+)
+def test_a_preset_for_training_makes_a_plan(name):
+    # tests/repository/presets_test.py has those of papers.
+    texts = {}
+    for line in flagfiles.read(name):
+        flag, _, value = line.removeprefix('--').partition('=')
+        texts[flag] = value or 'true'
+    config = _setting_texts.with_texts(TrainConfig(), texts)
+    plan = build_plan(config.privacy, config.sampling, population=None, dimension=None)
+    assert math.isinf(plan.rho) == (config.privacy.mechanism == 'none')

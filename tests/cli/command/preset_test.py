@@ -12,6 +12,7 @@ _FILES = {
         '--rounds=30',
         '--min_separation=30',
         '--target_epsilon=1',
+        '--client_max_batches=2',
         '--audit',
     ],
     'b': ['--mechanism=tree', '--tree_released=prefix_sums', '--noise_multiplier=2'],
@@ -36,6 +37,8 @@ def _adjusted(*arguments):
         (['--mechanism=none'], ['--strategy=blt_b100', '--target_epsilon=1']),
         (['--noise_multiplier=2'], ['--target_epsilon=1']),
         (['--target_epsilon=2'], []),
+        (['--client_update=fedsgd'], ['--client_max_batches=2']),
+        (['--client_update=fedavg'], []),
     ],
 )
 def test_what_no_longer_applies_is_dropped_and_said(own, dropped):
@@ -60,8 +63,8 @@ def test_only_presets_change():
     assert _adjusted('--strategy', 'x', '--mechanism=tree').messages == ()
     found = _adjusted('--strategy', 'x', '--flagfile', 'a', '--flagfile=b', '--mechanism=none')
     assert found.arguments == (
-        *('--strategy', 'x', '--mechanism=blt', '--rounds=30', '--min_separation=30', '--audit'),
-        *('--mechanism=tree', '--mechanism=none'),
+        *('--strategy', 'x', '--mechanism=blt', '--rounds=30', '--min_separation=30'),
+        *('--client_max_batches=2', '--audit', '--mechanism=tree', '--mechanism=none'),
     )
     # A flag after the preset wins; the words of a flag without `=` stay together.
     assert _adjusted('--flagfile=a', '--rounds', '9').arguments[-2:] == ('--rounds', '9')

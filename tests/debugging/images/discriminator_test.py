@@ -13,6 +13,7 @@ def _squares(number, rng, size):
     return pixels
 
 
+@pytest.mark.standard
 def test_squares_of_two_sizes_are_told_apart_and_equal_ones_are_not():
     rng = np.random.default_rng(0)
     first, second = _squares(120, rng, 10), _squares(120, rng, 5)

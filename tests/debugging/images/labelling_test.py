@@ -22,12 +22,9 @@ def test_the_sheet_shows_each_image_and_loads_nothing(tmp_path):
     assert 'epsilon 2 &amp; delta' in page and 'http' not in page
 
 
-def test_labels_return_as_they_were():
+def test_labels_return_as_they_were(tmp_path):
     labels = np.array([0, 61, labelling.UNREADABLE, 10], np.int32)
     assert labelling.as_csv(labels).splitlines()[1:] == ['0,0', '1,z', '2,', '3,A']
-
-
-def test_every_class_has_a_character(tmp_path):
     path = tmp_path / 'labels.csv'
     classes = np.arange(len(glyph_atlas.CLASSES), dtype=np.int32)
     path.write_text(labelling.as_csv(classes))

@@ -6,48 +6,52 @@ import pytest
 from dpfl.inspection.images import settings
 from dpfl.simulation.training import GanConfig, PrivacyConfig, SamplingConfig
 from dpfl.tasks.images.image_selection import Subpopulation, Thresholds, Verdicts
-from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
 
-_DATA = SyntheticGlyphs(seed=2, min_examples=4, median_examples=20, max_examples=40)
+
+class _Data:
+    """A client has as many images as its number, each of one tone."""
+
+    def examples(self, client, limit=None):
+        tones = (np.arange(client) + 1) / 10
+        pixels = np.broadcast_to(tones[:limit, None, None], (len(tones[:limit]), 28, 28))
+        return pixels.astype(np.float32), np.zeros(len(pixels), np.int32)
 
 
 def _training(masks=None, clients=(7, 3)):
-    return settings.Training('bug', _DATA, Subpopulation('chosen', np.array(clients), masks))
+    return settings.Training('bug', _Data(), Subpopulation('chosen', np.array(clients), masks))
 
 
-def test_clients_are_those_of_the_subpopulation():
-    training = _training()
+_SOME = (np.array([0, 1, 0, 0, 1, 1, 0], bool), np.zeros(3, bool))
+
+
+@pytest.mark.parametrize(
+    'masks, position, limits, tones',
+    [
+        (None, 0, (8,), [[1, 2, 3, 4, 5, 6, 7]]),
+        (None, 1, (2,), [[1, 2], [3]]),
+        (None, 0, (3, 1, 1), [[1, 2, 3]]),
+        (_SOME, 0, (2,), [[2, 5], [6]]),
+        (_SOME, 0, (2, 1, 1), [[2, 5]]),
+        (_SOME, 1, (2,), []),  # A client without a chosen example has no batch.
+    ],
+)
+def test_clients_and_examples_are_those_of_the_subpopulation(masks, position, limits, tones):
+    training = _training(masks)
     assert training.name == 'bug/chosen'
-    for position, client in enumerate((7, 3)):
-        pixels, _ = _DATA.examples(client)
-        batches = training.client_batches(position, 8)
-        np.testing.assert_array_equal(np.concatenate([b['x'] for b in batches])[..., 0], pixels)
-        limited = training.client_batches(position, 3, max_batches=1)
-        assert len(limited) == 1
-        np.testing.assert_array_equal(limited[0]['x'][..., 0], pixels[:3])
-
-
-def test_examples_are_those_that_were_chosen():
-    pixels, labels = _DATA.examples(7)
-    mask = np.arange(len(labels)) % 3 == 1
-    nothing = np.zeros(len(_DATA.examples(3)[1]), bool)
-    training = _training((mask, nothing))
-    batches = training.client_batches(0, 4)
-    np.testing.assert_array_equal(np.concatenate([b['x'] for b in batches])[..., 0], pixels[mask])
-    first = training.client_batches(0, 2, max_batches=1)
-    np.testing.assert_array_equal(first[0]['x'][..., 0], pixels[mask][:2])
-    # A client without a chosen example has no batch.
-    assert training.client_batches(1, 4) == []
+    batches = training.client_batches(position, *limits)
+    found = [np.round(10 * batch['x'][:, 0, 0, 0]).astype(int).tolist() for batch in batches]
+    assert found == tones
 
 
 def test_selection():
     verdicts = Verdicts(np.array([0, 1]), np.array([6, 6]), np.array([1] * 6 + [1] + [0] * 5, bool))
-    limits = Thresholds(0.5, 0.9)
-    good, bad = settings.select('client', verdicts, limits)
-    assert (good.clients.tolist(), bad.clients.tolist()) == ([0], [1])
-    good, bad = settings.select('example', verdicts, limits)
-    assert (good.name, bad.name) == ('correct', 'misclassified')
-    assert (good.clients.tolist(), bad.clients.tolist()) == ([0], [1])
+    for selection, names in (
+        ('client', ['high_accuracy', 'low_accuracy']),
+        ('example', ['correct', 'misclassified']),
+    ):
+        parts = settings.select(selection, verdicts, Thresholds(0.5, 0.9))
+        assert [part.name for part in parts] == names
+        assert [part.clients.tolist() for part in parts] == [[0], [1]]
 
 
 def test_too_few_clients_give_one_line():

@@ -50,6 +50,7 @@ def _study(directory, seed=1, resume=False, **values):
     return study.Study(config=config, base=_BASE, directory=directory / 'study', resume=resume)
 
 
+@pytest.mark.standard
 def test_ones_own_model_on_data_as_they_are(tmp_path, monkeypatch):
     trained = {}
 
@@ -81,6 +82,7 @@ def test_ones_own_model_on_data_as_they_are(tmp_path, monkeypatch):
     assert raised.value.name == 'primary_model'
 
 
+@pytest.mark.standard
 def test_generators_that_have_learned_nothing_show_no_absence_of_a_fault(tmp_path, monkeypatch):
     noise = np.random.default_rng(3).random((40, 28, 28)).astype(np.float32) ** 0.3
 

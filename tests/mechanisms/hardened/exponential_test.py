@@ -1,6 +1,7 @@
 """Error bounds of exp(-x), against 100 digits."""
 
 import fractions
+import itertools
 
 import mpmath
 import numpy as np
@@ -22,7 +23,7 @@ def _exact(x: fractions.Fraction):
 def test_in_float64_it_keeps_its_bound():
     rng = np.random.default_rng(0)
     x = np.concatenate(
-        [[0.0, 2.0**-40, 1.0, exponential.LARGEST], rng.uniform(0, exponential.LARGEST, 3000)]
+        [[0.0, 2.0**-40, 1.0, exponential.LARGEST], rng.uniform(0, exponential.LARGEST, 1000)]
     )
     found = exponential.negative_exp(x)
     errors = [
@@ -33,30 +34,24 @@ def test_in_float64_it_keeps_its_bound():
     assert max(errors) > exponential.ERROR / 2**12  # Not a bound of anything else.
 
 
-@pytest.mark.parametrize('bits', [1, 8, 62, 126, 700])
-@pytest.mark.parametrize(
-    'x',
-    [
-        fractions.Fraction(0),
-        fractions.Fraction(1, 10**30),
-        fractions.Fraction(1, 3),
-        fractions.Fraction(1),
-        fractions.Fraction(355, 113),
-        fractions.Fraction(2**80 + 1, 2**75),
-        fractions.Fraction(499),
-        fractions.Fraction(10**6),
-    ],
-)
-def test_in_integers_it_is_enclosed(x, bits):
-    lower, upper = exponential.negative_exp_bounds(x, bits)
-    assert 0 <= lower < upper <= lower + 2
-    assert lower <= _exact(x) * 2**bits <= upper
+_ARGUMENTS = [
+    fractions.Fraction(0),
+    fractions.Fraction(1, 10**30),
+    fractions.Fraction(1, 3),
+    fractions.Fraction(355, 113),
+    fractions.Fraction(2**80 + 1, 2**75),
+    fractions.Fraction(499),
+    fractions.Fraction(10**6),
+]
 
 
-def test_many_random_enclosures():
+def test_in_integers_it_is_enclosed():
     rng = np.random.default_rng(1)
-    for _ in range(400):
+    cases = list(itertools.product(_ARGUMENTS, [1, 8, 62, 126, 700]))
+    for _ in range(200):
         x = fractions.Fraction(int(rng.integers(0, 2**62)), int(rng.integers(2**52, 2**62)))
-        bits = int(rng.integers(1, 300))
+        cases.append((x, int(rng.integers(1, 300))))
+    for x, bits in cases:
         lower, upper = exponential.negative_exp_bounds(x, bits)
-        assert lower <= _exact(x) * 2**bits <= upper <= lower + 2
+        assert 0 <= lower < upper <= lower + 2
+        assert lower <= _exact(x) * 2**bits <= upper

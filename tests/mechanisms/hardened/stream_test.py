@@ -72,35 +72,23 @@ def _kernel(request):
 
 def test_exact_replay_in_python_integers(kernel):
     """The noise w is z plus the rounded prediction, and no prediction is further off than E."""
-    z = _drawn(kernel, _ROUNDS, 5)
+    z = _drawn(kernel, _ROUNDS, 3)
     w = _streamed(kernel, z)
     errors = np.nan_to_num(rounding.prediction_errors(kernel, _ROUNDS, _SIGMA))
     equal = 0
-    for column in range(5):
+    for column in range(3):
         exact = _predictions(kernel, w[:, column].tolist())
         for t, p in enumerate(exact):
             added = int(w[t, column]) - int(z[t, column])
             assert abs(added - p) <= fractions.Fraction(1, 2) + fractions.Fraction(errors[t])
             equal += added == round(p)
-    assert equal > 0.9 * 5 * _ROUNDS
+    assert equal > 0.9 * 3 * _ROUNDS
 
 
-def test_the_noise_is_that_of_the_mechanism():
-    """C w is z but for the rounding, and no row of w is one of z after the first."""
-    for make in mechanism_cases.FACTORIES.values():
-        mechanism = make(_ROUNDS)
-        kernel = mechanism.kernel()
-        z = _drawn(kernel, _ROUNDS, 50)
-        matrix = mechanism.strategy_matrix()
-        released = matrix @ _streamed(kernel, z).astype(np.float64)
-        scaled = z * np.diag(matrix)[:, None]
-        assert np.abs(released - scaled).max() < 1e-9 * _SIGMA
-        np.testing.assert_allclose(rounding.stddevs(kernel, _ROUNDS), 1 / np.diag(matrix))
-
-
-def test_the_coefficients_are_those_of_the_matrix():
-    """What `rounding.COEFFICIENTS` says of the kernels, for 200 rounds: C from w to z."""
-    rounds, checked = 200, 0
+@pytest.mark.parametrize('rounds', [60, pytest.param(200, marks=pytest.mark.standard)])
+def test_the_coefficients_are_those_of_the_matrix(rounds):
+    """What `rounding.COEFFICIENTS` says of the kernels: C from w to z."""
+    checked = 0
     for name, make in mechanism_cases.FACTORIES.items():
         mechanism = make(rounds)
         kernel = mechanism.kernel()
@@ -118,20 +106,22 @@ def test_the_coefficients_are_those_of_the_matrix():
             streamed[t] = (wanted - added) / 2.0**40 / step.stddev
         error = np.linalg.norm(streamed - matrix, 2) / np.linalg.norm(matrix, 2)
         assert error <= rounding.COEFFICIENTS, name
+        np.testing.assert_allclose(rounding.stddevs(kernel, rounds), 1 / np.diag(matrix))
         checked += 1
     assert checked >= len(mechanism_cases.FACTORIES) - 3
 
 
 def test_predictions_over_many_rounds_keep_their_bound():
-    """BLT of 300 rounds: errors add up, and stay within E; E is not far above them."""
-    kernel = mechanisms.Blt(300, [0.999, 0.9, 0.5], [0.03, 0.1, 0.2]).kernel()
-    w = _streamed(kernel, _drawn(kernel, 300, 4))
-    bound = rounding.prediction_errors(kernel, 300, _SIGMA)
+    """Errors of a BLT add up, and stay within E; E is not far above them."""
+    rounds = 150
+    kernel = mechanisms.Blt(rounds, [0.999, 0.9, 0.5], [0.03, 0.1, 0.2]).kernel()
+    w = _streamed(kernel, _drawn(kernel, rounds, 2))
+    bound = rounding.prediction_errors(kernel, rounds, _SIGMA)
     largest = 0.0
-    for column in range(4):
+    for column in range(2):
         exact = _predictions(kernel, w[:, column].tolist())
         buffers = np.zeros((kernel.stored_buffers, 1))
-        for t in range(300):
+        for t in range(rounds):
             step = stream.step(kernel, t)
             p = sum(a * buffers[j] for j, a in step.recall)
             error = abs(float(fractions.Fraction(float(p[0])) - exact[t]))
@@ -143,16 +133,9 @@ def test_predictions_over_many_rounds_keep_their_bound():
     assert largest > 1e-4
 
 
-@pytest.mark.parametrize(
-    'make',
-    [
-        mechanisms.HonakerTree,
-        lambda n: mechanisms.BandedToeplitz.fichtenberger(n, 9),
-        lambda n: mechanisms.BandedInverse.square_root(n, 9),
-    ],
-)
-def test_the_bits_do_not_depend_on_where_a_block_is(make):
-    kernel = make(20).kernel()
+@pytest.mark.parametrize('name', ['honaker_tree', 'banded_toeplitz', 'banded_inverse'])
+def test_the_bits_do_not_depend_on_where_a_block_is(name):
+    kernel = mechanism_cases.FACTORIES[name](20).kernel()
     z = _drawn(kernel, 20, 64)
     alone = _streamed(kernel, z)
     others = np.zeros(3 * kernel.stored_buffers * 64 + 1)[1:].reshape(3, kernel.stored_buffers, 64)
@@ -161,8 +144,3 @@ def test_the_bits_do_not_depend_on_where_a_block_is(make):
             np.testing.assert_array_equal(
                 stream.step(kernel, t).apply(z[t], others[block]), alone[t]
             )
-
-
-def test_an_identity_adds_nothing():
-    z = np.arange(-3, 4)[None]
-    np.testing.assert_array_equal(_streamed(mechanisms.Identity(1).kernel(), z), z)

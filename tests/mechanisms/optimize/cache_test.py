@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms
-from dpfl.mechanisms import registry
 from dpfl.mechanisms.optimize import cache
 from dpfl.mechanisms.optimize.blt import optimize_blt
 
@@ -43,22 +42,16 @@ def test_the_second_call_computes_nothing(directory):
     assert first is _BLT and second == _BLT and second.digest() == _BLT.digest()
 
 
-@pytest.mark.parametrize(
-    'kind, fields',
-    [
-        ('other', {'n': 7}),
-        ('kind', {'n': 8}),
-        ('kind', {'n': 7, 'k': None}),
-        ('kind', {'n': '7'}),
-    ],
-)
-def test_other_arguments_are_other_entries(directory, kind, fields):
-    cache.cached('kind', mechanisms.Blt, {'n': 7}, _Compute())
-    assert cache.cached(kind, mechanisms.Blt, fields, _Compute(_OTHER)) == _OTHER
-
-
-def test_the_order_of_fields_does_not_matter(directory):
+def test_other_arguments_are_other_entries(directory):
     cache.cached('kind', mechanisms.Blt, {'n': 7, 'k': [1, 2]}, _Compute())
+    for kind, fields in (
+        ('other', {'n': 7, 'k': [1, 2]}),
+        ('kind', {'n': 8, 'k': [1, 2]}),
+        ('kind', {'n': 7, 'k': [1, 2], 'm': None}),
+        ('kind', {'n': '7', 'k': [1, 2]}),
+    ):
+        assert cache.cached(kind, mechanisms.Blt, fields, _Compute(_OTHER)) == _OTHER
+    # The order of fields does not matter.
     compute = _Compute(_OTHER)
     assert cache.cached('kind', mechanisms.Blt, {'k': [1, 2], 'n': 7}, compute) == _BLT
     assert not compute.calls
@@ -82,7 +75,7 @@ def test_a_damaged_entry_is_computed_again(directory):
         assert path.read_bytes()[:2] == b'PK'
 
 
-def test_an_entry_of_other_arguments_is_not_trusted(directory):
+def test_an_entry_of_others_is_not_trusted(directory):
     cache.cached('kind', mechanisms.Blt, {'n': 7}, _Compute())
     path = _entry(directory)
     foreign = path.read_bytes()
@@ -92,28 +85,19 @@ def test_an_entry_of_other_arguments_is_not_trusted(directory):
     own.write_bytes(foreign)
     compute = _Compute(_OTHER)
     assert cache.cached('kind', mechanisms.Blt, {'n': 8}, compute) == _OTHER and compute.calls == 1
+    # Nor is a mechanism without a seal.
+    mechanisms.save(_BLT, own)
+    assert cache.cached('kind', mechanisms.Blt, {'n': 8}, compute) == _OTHER and compute.calls == 2
 
 
-def test_a_mechanism_without_a_seal_is_not_trusted(directory):
-    cache.cached('kind', mechanisms.Blt, {'n': 7}, _Compute())
-    mechanisms.save(_OTHER, _entry(directory))
-    compute = _Compute()
-    assert cache.cached('kind', mechanisms.Blt, {'n': 7}, compute) == _BLT and compute.calls == 1
-
-
-def test_nothing_unfinished_is_left(directory, monkeypatch):
-    cache.cached('kind', mechanisms.Blt, {'n': 7}, _Compute())
-    assert [path.suffix for path in directory.iterdir()] == ['.npz']
-
+def test_a_directory_that_cannot_be_written_is_no_error(directory, monkeypatch, tmp_path):
     def full(*_):
         raise OSError('no space left')
 
-    monkeypatch.setattr(os, 'replace', full)
-    assert cache.cached('kind', mechanisms.Blt, {'n': 8}, _Compute(_OTHER)) == _OTHER
-    assert len(list(directory.iterdir())) == 1
-
-
-def test_a_directory_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        patch.setattr(os, 'replace', full)
+        assert cache.cached('kind', mechanisms.Blt, {'n': 7}, _Compute()) == _BLT
+    assert not list(directory.iterdir())  # Nothing unfinished is left.
     in_the_way = tmp_path / 'file'
     in_the_way.write_text('')
     monkeypatch.setenv('DPFL_CACHE_DIR', str(in_the_way))
@@ -143,57 +127,12 @@ def test_where_results_are_kept(monkeypatch, tmp_path):
     assert cache.cache_directory() == tmp_path / '.cache' / 'dpfl'
 
 
-def test_keys_of_arguments():
-    key = cache.participation_key
-    assert key(Participation(20, 5)) == key(Participation(20, 5, 4)) == [20, 5, 4]
-    values = np.arange(4.0)
-    assert cache.array_key(None) is None
-    assert cache.array_key(values) == cache.array_key([0, 1, 2, 3])
-    assert cache.array_key(values) != cache.array_key(values.reshape(2, 2))
-
-
-def test_an_optimiser_keeps_its_results(directory):
+def test_optimisers_keep_results_of_equal_schemas_and_of_workloads(directory):
     schema = Participation(40, 8)
     first = optimize_blt(schema, 2)
-    assert optimize_blt(schema, 2).to_dict() == first.to_dict()
     assert optimize_blt(dataclasses.replace(schema, max_participations=5), 2) == first
     assert len(list(directory.iterdir())) == 1
     optimize_blt(schema, 2, workload=np.arange(1.0, 41))
     assert len(list(directory.iterdir())) == 2
-
-
-@pytest.mark.parametrize(
-    'optimize',
-    [
-        mechanisms.optimize_blt,
-        mechanisms.optimize_banded,
-        mechanisms.optimize_banded_toeplitz,
-        mechanisms.optimize_banded_inverse,
-    ],
-)
-def test_every_optimiser_keeps_its_results(optimize, tmp_path, monkeypatch):
-    monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path))
-    schema = Participation(24, 6, 4)
-    first = optimize(schema, 4, loss='rms')
-    # A search may begin with the result of another optimiser, which keeps it too.
-    (entry,) = tmp_path.glob(f'{optimize.__name__}-*.npz')
-    changed = entry.stat().st_mtime_ns
-    assert optimize(schema, 4, loss='rms') == first
-    assert entry.stat().st_mtime_ns == changed
-    other = optimize(Participation(24, 6, 2), 4, loss='rms')
-    assert len(list(tmp_path.glob(f'{optimize.__name__}-*.npz'))) == 2 and type(other) is type(
-        first
-    )
-
-
-@pytest.mark.parametrize('name', registry.OPTIMIZED)
-def test_every_optimiser_reads_what_it_wrote(directory, monkeypatch, name):
-    schema = Participation(24, 6)
-    optimizer = registry.ENTRIES[name].optimizer
-    size = 2 if optimizer.size == 'buffers' else 6
-    first = optimizer.optimize(schema, size)
-    assert any(directory.iterdir())
-    written = []
-    monkeypatch.setattr(cache, '_write', lambda path, *_: written.append(path))
-    assert optimizer.optimize(schema, size) == first
-    assert not written
+    square, flat = np.ones((2, 2)), np.ones(4)
+    assert cache.array_key(flat) == cache.array_key([1] * 4) != cache.array_key(square)

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, errors, mechanisms
-from dpfl.mechanisms.optimize import relative_loss_bound
 from tests.mechanisms.optimize import least_loss
 
 _LOSSES = ('max', 'rms')
@@ -33,7 +32,7 @@ def _random_schemas(generator):
     ]
 
 
-@pytest.mark.parametrize('cases', [12, pytest.param(100, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize('cases', [3, pytest.param(100, marks=pytest.mark.exhaustive)])
 def test_random_matrices_are_not_below_the_bound(cases):
     generator = np.random.default_rng(cases)
     for _ in range(cases):
@@ -52,7 +51,10 @@ def test_random_matrices_are_not_below_the_bound(cases):
 
 
 @pytest.mark.parametrize('loss', _LOSSES)
-@pytest.mark.parametrize('separations', [(1, 3), (2, 4), (2, 3, 5)])
+@pytest.mark.parametrize(
+    'separations',
+    [(2, 4), pytest.param((1, 3), marks=pytest.mark.standard), (2, 3, 5)],
+)
 def test_the_bound_is_nearly_the_least_worst_relative_loss(separations, loss):
     schemas = [Participation(6, b, 3) for b in separations]
     blts = _blt_losses(schemas, loss)
@@ -66,7 +68,13 @@ def test_the_bound_is_nearly_the_least_worst_relative_loss(separations, loss):
     assert least * 0.97 <= bound <= least * (1 + 1e-9)
 
 
-@pytest.mark.parametrize('loss', _LOSSES)
+@pytest.mark.parametrize(
+    'loss',
+    [
+        pytest.param('max', marks=pytest.mark.standard),
+        pytest.param('rms', marks=pytest.mark.exhaustive),
+    ],
+)
 def test_it_is_above_the_bound_of_each_schema_and_below_robust_designs(loss):
     bound = mechanisms.relative_loss_lower_bound(_SCHEMAS, 2, loss)
     blts = _blt_losses(_SCHEMAS, loss, 2)
@@ -85,19 +93,6 @@ def test_one_schema_has_its_own_bound(loss):
     (blt,) = _blt_losses([schema], loss, 2)
     bound = mechanisms.relative_loss_lower_bound([schema, schema], 2, loss)
     assert bound == pytest.approx(mechanisms.loss_lower_bound(schema, loss) / blt, rel=1e-6)
-
-
-def test_the_gradient_of_the_search():
-    generator = np.random.default_rng(0)
-    roots = generator.normal(size=(3, 7, 7))
-    weights = generator.dirichlet(np.ones(7), size=3)
-    objective = relative_loss_bound._objective(roots @ roots.swapaxes(1, 2), weights)
-    point = generator.normal(size=6)
-    numeric = [
-        (objective(point + step)[0] - objective(point - step)[0]) / 2e-6
-        for step in 1e-6 * np.eye(6)
-    ]
-    np.testing.assert_allclose(objective(point)[1], numeric, atol=1e-8)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def _by_enumeration(chain, rounds, separation):
     return moments, drawn
 
 
-@pytest.mark.parametrize('seed', range(20))
+@pytest.mark.parametrize('seed', range(12))
 def test_moments_are_means_over_admitted_patterns(seed):
     generator = np.random.default_rng(seed)
     rounds, separation = generator.integers(1, 12), generator.integers(1, 5)
@@ -50,7 +50,7 @@ def test_moments_are_means_over_admitted_patterns(seed):
     np.testing.assert_allclose(chain.moments(rounds, separation, offsets), expected, atol=1e-14)
 
 
-@pytest.mark.parametrize('seed', range(20))
+@pytest.mark.parametrize('seed', range(12))
 def test_moments_of_cells_are_those_of_the_chain_of_their_offsets(seed):
     """A chain of cells is a chain of offsets: the place is kept in a cell, and fresh in another."""
     generator = np.random.default_rng(seed)
@@ -74,40 +74,17 @@ def test_moments_of_cells_are_those_of_the_chain_of_their_offsets(seed):
     )
 
 
-def test_many_participations_are_added_up_in_the_same_way():
-    chain = _random_chain(np.random.default_rng(0), 70, 2)
-    at_once = chain.moments(205, 3, 3)
-    part = Chain(chain.start, chain.step[:63], chain.kept[:63])
-    np.testing.assert_allclose(part.moments(192, 3, 3), at_once[:192, :192], atol=1e-14)
-    np.testing.assert_array_equal(at_once, at_once.T)
-
-
-@pytest.mark.parametrize('participations', (1, 2, 5, 9))
-@pytest.mark.parametrize('cells', (2, 4, 7))
-def test_resized_chains_draw_patterns(participations, cells):
-    """The constructor checks them; no probability is lost."""
-    chain = _random_chain(np.random.default_rng(0), 5, 2)
-    resized = chain.resized(participations, cells)
-    assert (resized.participations, resized.cells) == (participations, cells)
-    assert resized.start.sum() == pytest.approx(1)
-    np.testing.assert_allclose(resized.step.sum(axis=2), 1)
-    assert chain.resized(5, 2).kept is chain.kept
-
-
 def test_what_is_no_chain_is_refused():
     start, step = np.array([0.5, 0.5]), np.array([[[0.5, 0.5], [0.0, 1.0]]])
     Chain(start, step, step)
-    with pytest.raises(ValueError, match='earlier cell'):
-        Chain(start, step.transpose(0, 2, 1), step)
-    with pytest.raises(ValueError, match='sums above 1'):
-        Chain(start * 1.1, step, step)
-    with pytest.raises(ValueError, match='sums above 1'):
-        Chain(start, step * 1.1, step)
-    with pytest.raises(ValueError, match='negative'):
-        Chain(np.array([-0.5, 0.5]), step, step)
-    with pytest.raises(ValueError, match='kept signs'):
-        Chain(start, step, step * 1.1)
-    with pytest.raises(ValueError, match='kept signs'):
-        Chain(start, step, -step)
-    with pytest.raises(ValueError, match='shapes'):
-        Chain(start, step, step[:, :1])
+    for arguments, message in (
+        ((start, step.transpose(0, 2, 1), step), 'earlier cell'),
+        ((start * 1.1, step, step), 'sums above 1'),
+        ((start, step * 1.1, step), 'sums above 1'),
+        ((np.array([-0.5, 0.5]), step, step), 'negative'),
+        ((start, step, step * 1.1), 'kept signs'),
+        ((start, step, -step), 'kept signs'),
+        ((start, step, step[:, :1]), 'shapes'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Chain(*arguments)

@@ -50,47 +50,38 @@ def _brute_force(mechanism, log):
     return bound, reached
 
 
+# Signs, or columns that only some decoders use, make the bound larger than what is reached.
+_NOT_EXACT = {
+    'full_honaker_tree',
+    'completed_tree',
+    'banded_toeplitz_not_monotone',
+    'banded_inverse_not_monotone',
+    'lagged_blt_not_monotone',
+}
+
+
 @pytest.mark.parametrize('name', mechanism_cases.FACTORIES)
-@pytest.mark.parametrize('repeats', [False, True])
-def test_is_the_worst_client_of_the_log(name, repeats):
+def test_is_the_worst_client_of_the_log_and_not_above_the_schema(name):
     rng = np.random.default_rng(len(name))
     mechanism = mechanism_cases.FACTORIES[name](_ROUNDS)
-    called_exact = 0
-    for rounds in (1, 2, 7, 10, _ROUNDS):
+    is_always_exact = 'negative' not in name and name not in _NOT_EXACT
+    below = 0
+    for rounds, repeats in itertools.product((1, 2, 7, _ROUNDS), (False, True)):
         log = _random_log(rng, rounds, repeats=repeats)
         bound, reached = _brute_force(mechanism, log)
-        got = pattern_sensitivity.of_log(mechanism, log)
-        assert got.squared == pytest.approx(bound, rel=1e-12)
-        called_exact += got.is_exact
-        if got.is_exact:
-            assert got.squared == pytest.approx(reached, rel=1e-12)
+        found = pattern_sensitivity.of_log(mechanism, log)
+        assert found.squared == pytest.approx(bound, rel=1e-12)
+        assert found.is_exact or not is_always_exact
+        if found.is_exact:
+            assert found.squared == pytest.approx(reached, rel=1e-12)
         elif not isinstance(mechanism, mechanisms.FullHonakerTree):
             assert reached < bound * (1 - 1e-9)
-    if 'negative' not in name and name not in (
-        'full_honaker_tree',
-        'completed_tree',
-        'banded_toeplitz_not_monotone',
-        'banded_inverse_not_monotone',
-        'lagged_blt_not_monotone',
-    ):
-        assert called_exact == 5
-
-
-@pytest.mark.parametrize('name', mechanism_cases.FACTORIES)
-def test_is_never_above_the_sensitivity_of_the_schema_that_the_log_keeps(name):
-    rng = np.random.default_rng(1)
-    mechanism = mechanism_cases.FACTORIES[name](_ROUNDS)
-    below = 0
-    for _ in range(40):
-        log = _random_log(rng, int(rng.integers(1, _ROUNDS + 1)), clients=int(rng.integers(1, 9)))
-        seen = pattern_sensitivity.of_log(mechanism, log).squared
-        # Also where the schema's value is but an upper bound: both bound the sum of |G_ij|.
-        schema = mechanism.sensitivity_bound(log.observed()).squared
-        assert seen <= schema * (1 + 1e-12)
-        below += seen < schema * (1 - 1e-9)
-    print(f'{name}: {below} of 40 logs below their schema')
-    if name not in ('gaussian', 'blt_without_buffers'):
-        assert below
+        if not repeats:
+            # Also where the schema's value is but an upper bound: both bound the sum of |G_ij|.
+            schema = mechanism.sensitivity_bound(log.observed()).squared
+            assert found.squared <= schema * (1 + 1e-12)
+            below += found.squared < schema * (1 - 1e-9)
+    assert below or name in ('gaussian', 'blt_without_buffers')
 
 
 def test_signs_are_found_in_every_set_of_linked_rounds():
@@ -113,33 +104,21 @@ def test_signs_are_found_in_every_set_of_linked_rounds():
 @pytest.mark.parametrize('name', ['blt', 'restarted_blt', 'tree', 'banded_with_negative_entries'])
 def test_blocks_and_ways_of_adding_do_not_matter(name, monkeypatch):
     rng = np.random.default_rng(2)
-    mechanism = mechanism_cases.FACTORIES[name](30)
+    mechanism = mechanism_cases.FACTORIES[name](40)
+    gram = mechanism.released_matrix().T @ mechanism.released_matrix()
+    # At rate 1 every client is in every round: k^2 beyond 32 n, multiplied as matrices.
     for rate in (0.1, 1.0):
-        log = ParticipationLog([np.flatnonzero(rng.random(50) < rate) for _ in range(30)])
+        log = ParticipationLog([np.flatnonzero(rng.random(50) < rate) for _ in range(40)])
         expected = pattern_sensitivity.of_log(mechanism, log)
-        assert expected.squared == pytest.approx(_worst_sum(mechanism, log), rel=1e-12)
+        worst = max(np.abs(gram[np.ix_(p, p)]).sum() for p in _patterns(log))
+        assert expected.squared == pytest.approx(worst, rel=1e-12)
         with monkeypatch.context() as patch:
-            patch.setattr(pattern_sensitivity, '_GRAM_ENTRIES', 7 * 30)
+            patch.setattr(pattern_sensitivity, '_GRAM_ENTRIES', 7 * 40)
             patch.setattr(pattern_sensitivity, '_ENTRIES', 1)
             patch.setattr(pattern_sensitivity, '_SPARSE', 0.5)
             blocked = pattern_sensitivity.of_log(mechanism, log)
         assert blocked.squared == pytest.approx(expected.squared, rel=1e-12)
         assert blocked.is_exact == expected.is_exact
-
-
-def _worst_sum(mechanism, log):
-    gram = mechanism.released_matrix().T @ mechanism.released_matrix()
-    return max(np.abs(gram[np.ix_(p, p)]).sum() for p in _patterns(log))
-
-
-def test_many_participations_of_a_client_are_multiplied_as_matrices():
-    # k^2 beyond 32 n: every client in nearly every round.
-    rng = np.random.default_rng(3)
-    mechanism = mechanism_cases.FACTORIES['banded_inverse'](60)
-    log = ParticipationLog([np.flatnonzero(rng.random(20) < 0.9) for _ in range(60)])
-    assert min(map(len, _patterns(log))) ** 2 > 32 * 60
-    got = pattern_sensitivity.of_log(mechanism, log)
-    assert got.squared == pytest.approx(_worst_sum(mechanism, log), rel=1e-12)
 
 
 def test_pattern_of_the_theorem_attains_the_schema():
@@ -151,51 +130,22 @@ def test_pattern_of_the_theorem_attains_the_schema():
     assert got.squared == pytest.approx(mechanism.sensitivity_bound(log.observed()).squared)
 
 
-def test_late_starters_cost_less_than_the_schema():
-    # The only client that comes back does so in the last rounds, where columns are short.
-    mechanism = mechanism_cases.FACTORIES['blt'](12)
-    log = ParticipationLog([[t] for t in range(10)] + [[99], [99]])
-    seen = pattern_sensitivity.of_log(mechanism, log).squared
-    assert seen < 0.9 * mechanism.sensitivity_bound(log.observed()).squared
-
-
-def test_published_tree_value_from_a_log():
-    # Document 003: squared sensitivity 79 for 2000 rounds, 314 apart, at most 6 participations.
-    tree = mechanisms.BinaryTree(2000)
-    worst = max(
-        pattern_sensitivity.of_log(
-            tree,
-            ParticipationLog(
-                [
-                    [5] if t in range(first, 2000, 314) and t < first + 6 * 314 else []
-                    for t in range(2000)
-                ]
-            ),
-        ).squared
-        for first in (0, 100, 200, 300)
-    )
-    assert 70 <= worst <= 79
-
-
 @pytest.mark.parametrize('cohorts', [[], [[]], [[], []]])
-def test_empty_log_is_refused(cohorts):
+def test_empty_logs_and_longer_ones_are_refused(cohorts):
     with pytest.raises(ValueError, match='the participation log holds no client'):
         pattern_sensitivity.of_log(mechanisms.Identity(3), ParticipationLog(cohorts))
-
-
-def test_log_beyond_the_mechanism_is_refused():
     with pytest.raises(ValueError, match='rounds=4: must be an integer >= 1 and <= 3'):
         pattern_sensitivity.of_log(mechanisms.Identity(3), ParticipationLog([[1]] * 4))
 
 
 def test_memory_is_linear_in_the_log():
     rng = np.random.default_rng(4)
-    log = ParticipationLog(rng.integers(0, 1_000_000, 2000) for _ in range(1000))
-    blt = mechanisms.Blt(1000, [0.99, 0.7], [0.2, 0.2])
+    log = ParticipationLog(rng.integers(0, 1_000_000, 1000) for _ in range(500))
+    blt = mechanisms.Blt(500, [0.99, 0.7], [0.2, 0.2])
     pattern_sensitivity.of_log(blt, log)
     log.append([1])
     tracemalloc.start()
-    pattern_sensitivity.of_log(mechanisms.Blt(1001, [0.99, 0.7], [0.2, 0.2]), log)
+    pattern_sensitivity.of_log(mechanisms.Blt(501, [0.99, 0.7], [0.2, 0.2]), log)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 100 * 2_000_000
+    assert peak < 100 * 500_000

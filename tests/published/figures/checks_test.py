@@ -21,17 +21,14 @@ def test_a_statement_is_compared_and_reported():
     assert (check.match, check.place, check.note) == (True, 'section 1', 'A note.')
     (check,) = _checks({'002/fig3/worse': {'ratio': 0.5}})
     assert check.match is False
+    (check,) = _checks({'000-T1-en-US*': {'zcdp': 24 / 98}}, '000/fig4')
+    assert check.match is None and 'secure aggregation' in check.note
 
 
 @pytest.mark.parametrize('computed, match', [(0.4796, True), (0.486, False)])
 def test_a_row_of_the_tables_is_compared_in_the_printed_digits(computed, match):
     (check,) = _checks({'000-T1-de-DE': {'zcdp': computed}}, '000/fig4')
     assert (check.match, check.published, check.place) == (match, {'zcdp': 0.48}, 'Table 1 (NWP)')
-
-
-def test_a_row_that_cannot_match():
-    (check,) = _checks({'000-T1-en-US*': {'zcdp': 24 / 98}}, '000/fig4')
-    assert check.match is None and 'secure aggregation' in check.note
 
 
 @pytest.mark.parametrize(
@@ -63,12 +60,3 @@ def test_a_figure_matches_if_nothing_differs(matches, match):
     found = [checks.Check('a', 'b', 'c', {}, {}, each, '') for each in matches]
     result = checks.Result('002/fig3', 'title', 'a.png', 'a.csv', 1.0, found)
     assert result.match is match and result.to_dict()['match'] is match
-    assert list(result.to_dict()) == [
-        'figure',
-        'title',
-        'png',
-        'data',
-        'seconds',
-        'checks',
-        'match',
-    ]

@@ -14,10 +14,10 @@ _MODES = {
 
 
 @pytest.mark.parametrize('convention', _MODES)
-@pytest.mark.parametrize('decimals', [-4, 0, 1, 2, 3, 11])
+@pytest.mark.parametrize('decimals', [-4, 0, 2, 11])
 def test_prints_as_decimal_arithmetic_does(convention, decimals):
     rng = np.random.default_rng(decimals + 10)
-    for value in rng.uniform(0.5, 3000, 200) * 10.0**-decimals:
+    for value in rng.uniform(0.5, 3000, 50) * 10.0**-decimals:
         exact = decimal.Decimal(value).scaleb(decimals).quantize(1, _MODES[convention])
         wanted = float(exact.scaleb(-decimals))
         assert rounding.printed(value, decimals, convention) == wanted
@@ -34,17 +34,11 @@ def test_what_is_printed_already_stays():
             assert rounding.agrees(printed, printed, decimals, convention)
 
 
-def test_at_most_is_one_sided():
+def test_at_most_is_one_sided_and_what_is_not_finite_agrees_with_nothing():
     assert rounding.agrees(10.7514, 10.79, 2, 'at most')
     assert rounding.agrees(10.79, 10.79, 2, 'at most')
     assert not rounding.agrees(10.7901, 10.79, 2, 'at most')
-
-
-@pytest.mark.parametrize('value', [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize('convention', ['nearest', 'up', 'down', 'at most'])
-def test_what_is_not_finite_agrees_with_nothing(value, convention):
-    assert not rounding.agrees(value, 1.0, 2, convention)
-
-
-def test_not_compared():
     assert rounding.agrees(9.64, 9.33, 2, 'not compared')
+    for value in (math.nan, math.inf, -math.inf):
+        for convention in (*_MODES, 'at most'):
+            assert not rounding.agrees(value, 1.0, 2, convention)

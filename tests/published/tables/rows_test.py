@@ -76,9 +76,15 @@ def test_malformed_rows_are_refused(tmp_path, change, message):
         rows.load(path)
 
 
-def test_a_missing_field_is_refused(tmp_path):
-    with pytest.raises(ValueError, match='must have the fields'):
-        rows.load(_edited(tmp_path, lambda entry: entry.pop('note')))
+def test_missing_fields_and_ids_twice_are_refused(tmp_path):
+    for edit, message in (
+        (lambda entry: entry.pop('note'), 'must have the fields'),
+        (lambda entry: entry.update(id=_ROWS[1].id), 'row 2: must be an object with an id of its'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            rows.load(_edited(tmp_path, edit))
+    with pytest.raises(ValueError, match='cannot be read'):
+        rows.load(tmp_path / 'absent.json')
 
 
 @pytest.mark.parametrize(
@@ -96,14 +102,3 @@ def test_files_of_another_kind_are_refused(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         rows.load(path)
-
-
-def test_an_id_twice_is_refused(tmp_path):
-    path = _edited(tmp_path, lambda entry: entry.update(id=_ROWS[1].id))
-    with pytest.raises(ValueError, match='row 2: must be an object with an id of its own'):
-        rows.load(path)
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(ValueError, match='cannot be read'):
-        rows.load(tmp_path / 'absent.json')

@@ -11,7 +11,7 @@ from dpfl.simulation.attacks import client_losses, clients
 from dpfl.simulation.attacks.membership_config import MembershipConfig
 from dpfl.tasks.text.models import saved_models
 
-pytestmark = pytest.mark.tff
+pytestmark = [pytest.mark.tff, pytest.mark.standard]
 
 
 def test_a_model_that_remembers_its_clients_tells_them_from_others(overfit):

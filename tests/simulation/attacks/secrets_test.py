@@ -12,7 +12,7 @@ from dpfl.simulation.attacks.exposure_config import ExposureConfig
 from dpfl.tasks.text import oov_ranking, planting
 from dpfl.tasks.text.models import catalog, generation, saved_models
 
-pytestmark = pytest.mark.tff
+pytestmark = [pytest.mark.tff, pytest.mark.standard]
 
 
 def _model(name, num_tokens):

@@ -1,17 +1,12 @@
 """The settings of [McMahan18], algorithm 1, from a configuration to a run and its report."""
 
 import dataclasses
-import json
 
 import pytest
 
 from dpfl import accounting
-from dpfl.cli.flags import recorded_flags
 from dpfl.errors import ArgumentError
-from dpfl.simulation.training import (
-    TrainConfig,
-    train,
-)
+from dpfl.simulation.training import PrivacyConfig, SamplingConfig, TrainConfig
 from dpfl.simulation.training.plan import build_plan
 from tests.simulation.training import small_config
 
@@ -47,16 +42,20 @@ def test_the_plan_has_the_estimator_of_the_configuration():
         _plan(secagg=True, secagg_bits=20)
 
 
-@pytest.mark.tff
-def test_a_run_has_it_in_its_report(tmp_path):
-    result = train(_CONFIG, tmp_path / 'run', progress=False)
-    assert result.report.plan.estimator == accounting.Estimator('clipped', 2.5, 12.0)
-    page = (tmp_path / 'run' / 'privacy_report.md').read_text()
-    assert 'number of examples over 12, which the aggregator limits to 0 .. 1' in page
-    assert 'clipped denominator: McMahan et al. 2018, lemma 1' in page
-    assert recorded_flags.differences(tmp_path / 'run', result.report) == []
-    values = json.loads((tmp_path / 'run' / 'config.json').read_text())
-    assert TrainConfig.from_dict(values) == _CONFIG
+def test_a_mean_that_is_biased_says_so():
+    def biased(**changes):
+        return [each for each in _CONFIG.with_values(changes).remarks(2) if 'biased' in each]
+
+    assert len(biased(estimator='fixed', cohort_weight=None)) == 1
+    assert not biased(estimator='fixed')
+    assert not biased(cohort_weight=None)
+    assert not biased(estimator='fixed', cohort_weight=None, example_cap=None)
+
+
+def test_a_run_of_fedsgd_with_its_rate_outside_of_the_clip_is_not_continued():
+    config = TrainConfig().with_values({'client_update': 'fedsgd'})
+    assert config.fixed()['client_update'] == 'fedsgd (rate inside of the clip)'
+    assert TrainConfig().fixed()['client_update'] == 'fedavg'
 
 
 def test_a_configuration_of_before_means_what_was_done_before():
@@ -70,3 +69,28 @@ def test_a_configuration_of_before_means_what_was_done_before():
     assert config == TrainConfig()
     assert config.task.text.packing == 'sentences' and not config.optimization.clip_each_batch
     assert config.privacy.example_cap is config.privacy.cohort_weight is None
+
+
+@pytest.mark.parametrize(
+    'name, value', [('clip_quantile', 0.7), ('clip_learning_rate', 0.5), ('count_stddev', 3.0)]
+)
+def test_settings_of_adaptive_clipping_need_it(name, value):
+    with pytest.raises(ArgumentError, match=f'{name}={value}: needs adaptive_clip'):
+        _plan(estimator='fixed', cohort_weight=None, **{name: value})
+
+
+@pytest.mark.parametrize(
+    'mechanism, restarts, least',
+    [('tree', {}, 130), ('tree', dict(restart_first=7, restart_every=16), 9), ('gaussian', {}, 2)],
+)
+def test_a_clip_norm_that_never_adapts_is_refused(mechanism, restarts, least):
+    def plan(rounds):
+        privacy = PrivacyConfig(
+            mechanism=mechanism, noise_multiplier=1.0, adaptive_clip=True, **restarts
+        )
+        sampling = SamplingConfig(rounds=rounds, clients_per_round=30)
+        return build_plan(privacy, sampling, population=lambda: 100, dimension=lambda: 10)
+
+    with pytest.raises(ArgumentError, match=f'rounds={least - 1}: must be >= {least} for adaptiv'):
+        plan(least - 1)
+    assert plan(least).fresh_rounds == (least - 1,)

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import json
+import math
 import subprocess
 import sys
 
@@ -10,7 +11,6 @@ import pytest
 
 from dpfl import _settings, mechanisms
 from dpfl.errors import ArgumentError
-from dpfl.planning.robust import RobustConfig
 from dpfl.simulation.training import (
     GanConfig,
     GenerateConfig,
@@ -138,7 +138,9 @@ def test_an_empty_strategy_may_be_given_with_any_mechanism():
     assert PrivacyConfig(mechanism='none', strategy='').strategy == ''
 
 
-@pytest.mark.parametrize('kind', _ALL)
+@pytest.mark.parametrize(
+    'kind', [TrainConfig, *(pytest.param(each, marks=pytest.mark.standard) for each in _ALL[1:])]
+)
 def test_every_value_changes_the_digest(kind):
     """A setting that is added later must be in the JSON form, too."""
     config = kind()
@@ -219,6 +221,49 @@ def test_bad_values_are_named(values, message):
         TrainConfig.from_dict(values)
 
 
+@pytest.mark.parametrize(
+    'values, message',
+    [
+        ({'warm_start_is_public': True}, 'warm_start_is_public=True: needs warm_start'),
+        (
+            {'fork_from': 'b', 'warm_start': 'a'},
+            'warm_start=a: cannot be combined with fork_from',
+        ),
+        ({'audit_canaries': 50}, 'audit_canaries=50: needs audit'),
+    ],
+)
+def test_contradictions_are_named(values, message):
+    with pytest.raises(ArgumentError, match=message):
+        _CONFIG.with_values(values)
+
+
+def _settings_classes(kind=_settings.Settings):
+    for each in kind.__subclasses__():
+        yield each
+        yield from _settings_classes(each)
+
+
+def _beyond(bounds):
+    """Values next to the bounds of a setting, and what is no number."""
+    for name, bound in bounds.items():
+        step = {'minimum': -1, 'above': 0, 'maximum': 1, 'below': 0}[name]
+        yield bound + step
+    yield math.nan
+    yield math.inf
+
+
+@pytest.mark.parametrize('kind', sorted(_settings_classes(), key=lambda kind: kind.__name__))
+def test_every_bound_of_a_setting_is_enforced(kind):
+    for field in dataclasses.fields(kind):
+        scalar = _settings.kind_of(kind, field.name)
+        if not field.metadata.get('bounds') or scalar.is_tuple:
+            continue
+        for value in _beyond(field.metadata['bounds']):
+            with pytest.raises(ArgumentError) as caught:
+                kind(**{field.name: value})
+            assert caught.value.name == field.name and '\n' not in str(caught.value)
+
+
 def test_values_are_replaced_wherever_they_are():
     changed = _CONFIG.with_values({'rounds': 5, 'clip_norm': 0.5, 'timer_hours': 3.0, 'seed': 8})
     assert changed.sampling.rounds == 5 and changed.sampling.devices.timer_hours == 3.0
@@ -226,19 +271,6 @@ def test_values_are_replaced_wherever_they_are():
     assert changed.with_values(_CONFIG.flat()) == _CONFIG
     with pytest.raises(ArgumentError, match='rond: is not a setting of TrainConfig'):
         _CONFIG.with_values({'rond': 5})
-
-
-@pytest.mark.parametrize(
-    'values, message',
-    [
-        (dict(criterion='best'), 'criterion=best: must be one of expected, worst'),
-        (dict(separations=5), 'separations=5: must be a list'),
-        (dict(separations=(1, 2), weights=(1.0, '2')), 'weights=2: must be a finite number'),
-    ],
-)
-def test_settings_with_checks_of_their_own_have_those_of_all_settings(values, message):
-    with pytest.raises(ArgumentError, match=message):
-        RobustConfig(**values)
 
 
 def test_configurations_need_no_tensorflow():

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
-from dpfl.accounting.records import archive, ledger_lines, verification
-from dpfl.cli.flags import recorded_flags
+from dpfl.accounting.records import ledger_lines
 from dpfl.errors import ArgumentError
+from dpfl.simulation import verification
 from dpfl.simulation.training import fork, train
 from dpfl.simulation.training.course_config import within_epsilon
 from tests.accounting import archives
@@ -59,6 +59,7 @@ def _stopped(tmp_path_factory):
     return path, config, train(config, path / 'run', progress=False)
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_the_guarantee_is_that_of_the_rounds_that_are_run(stopped):
     path, config, result = stopped
@@ -70,6 +71,7 @@ def test_the_guarantee_is_that_of_the_rounds_that_are_run(stopped):
     assert again.report == result.report
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_an_accuracy_stops_a_run_and_leaves_its_guarantee(tmp_path, caplog):
     config = small_config.BLT.with_values({'rounds': 12, 'stop_at_accuracy': 1e-6, 'eval_every': 1})
@@ -87,13 +89,20 @@ def test_an_accuracy_stops_a_run_and_leaves_its_guarantee(tmp_path, caplog):
     assert again.report == result.report and again.last == result.last
 
 
+def _digest_of_first_model(path):
+    return ledger_lines.parse((path / 'ledger.jsonl').read_bytes()).entries[0].model
+
+
+@pytest.mark.standard
 @pytest.mark.tff
-def test_a_fork_begins_with_the_model_and_the_guarantee_of_the_other_run(stopped, tmp_path):
+@pytest.mark.parametrize(
+    'kind, model', [('fork_from', 'run'), ('warm_start', 'run'), ('warm_start', 'run/saved_model')]
+)
+def test_a_run_that_begins_with_the_model_of_another_counts_it(stopped, tmp_path, kind, model):
     path, _, origin = stopped
-    config = small_config.BLT.with_values({**_FORK, 'fork_from': str(path / 'run')})
-    result = train(config, tmp_path / 'fork', progress=False)
-    ledger = ledger_lines.parse((tmp_path / 'fork' / 'ledger.jsonl').read_bytes())
-    assert ledger.entries[0].model == ledger_lines.digest(origin.weights)
+    config = small_config.BLT.with_values({**_FORK, kind: str(path / model)})
+    result = train(config, tmp_path / 'run', progress=False)
+    assert _digest_of_first_model(tmp_path / 'run') == ledger_lines.digest(origin.weights)
     plan = result.report.plan
     assert plan.earlier_plans == (origin.report.plan,)
     (earlier,) = result.report.earlier_noise_key_digests
@@ -101,32 +110,16 @@ def test_a_fork_begins_with_the_model_and_the_guarantee_of_the_other_run(stopped
     own = dataclasses.replace(plan, earlier=())
     assert result.report.guarantee.mu == pytest.approx(math.hypot(own.mu, origin.report.plan.mu))
     assert plan.clip_norm == 0.1 and plan.noise_multiplier == 4.0
-    assert 'begins with the model of an earlier run (3 rounds' in result.report.history[0]
+    assert 'together with the 1 earlier run(s)' in result.report.to_dict()['statement']
     assert result.metrics['epsilon'][0] > origin.report.guarantee.epsilons[0]
-    assert verification.verify(tmp_path / 'fork').differences == ()
-    # The other directory may be gone: what was taken over is in the fork's own.
-    gone = shutil.copytree(tmp_path / 'fork', tmp_path / 'copy')
-    moved = shutil.move(path / 'run', path / 'elsewhere')
-    assert train(config, gone, resume=True, progress=False).report == result.report
-    shutil.move(moved, path / 'run')
-
-
-@pytest.mark.tff
-def test_a_fork_that_is_resumed_has_the_same_audit(stopped, tmp_path):
-    path = shutil.copytree(stopped[0] / 'run', tmp_path / 'origin')
-    values = {**_FORK, 'fork_from': str(path), 'checkpoint_every': 1, 'audit': True}
-    config = small_config.BLT.with_values({**values, 'audit_canaries': 40})
-    train(config, tmp_path / 'fork', progress=False)
-    other = shutil.copytree(tmp_path / 'fork', tmp_path / 'resumed')
-    for name in (archive.SUMS, 'audit.npz', 'audit.html', archive.MODEL, archive.REPORT):
-        (other / name).unlink()
-    checkpoints = sorted((other / archive.CHECKPOINTS).glob('*.checkpoint'))
-    checkpoints[-1].unlink()
-    assert len(checkpoints) > 1
-    # The earlier run may be gone.
-    shutil.rmtree(path)
-    train(config, other, resume=True, progress=False)
-    assert (other / 'audit.npz').read_bytes() == (tmp_path / 'fork' / 'audit.npz').read_bytes()
+    assert verification.verify(tmp_path / 'run').differences == ()
+    if kind == 'fork_from':
+        assert 'begins with the model of an earlier run (3 rounds' in result.report.history[0]
+        # The other directory may be gone: what was taken over is in the fork's own.
+        moved = shutil.move(path / 'run', path / 'elsewhere')
+        again = train(config, tmp_path / 'run', resume=True, progress=False)
+        assert again.report == result.report
+        shutil.move(moved, path / 'run')
 
 
 @pytest.mark.parametrize('sampling', ['none', 'poisson'])
@@ -143,6 +136,7 @@ def test_a_fork_of_a_sampled_run_needs_another_seed_of_cohorts(sampling):
         fork._require_other_seeds(config, {'seed': 3}, record)
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_a_seed_of_noise_does_not_come_back_after_several_forks(tmp_path):
     config = small_config.BLT.with_values({'noise_seed': 7})
@@ -156,43 +150,7 @@ def test_a_seed_of_noise_does_not_come_back_after_several_forks(tmp_path):
         train(again, tmp_path / 'third', progress=False)
 
 
-@pytest.mark.tff
-@pytest.mark.parametrize(
-    'changes, message',
-    [
-        ({'noise_seed': 5}, 'noise_seed=5: must not be that of the earlier run'),
-        ({'model': 'tiny'}, 'fork_from: must be a run with the same model'),
-        ({'adjacency': 'replace_one'}, 'adjacency=replace_one: must be zero_out'),
-        ({'fork_from': 'absent'}, 'fork_from=absent: must be the directory of a run'),
-        ({'match': 'rho:0.1', 'noise_multiplier': None}, 'fork_from: cannot be combined'),
-    ],
-)
-def test_forks_that_are_refused(stopped, tmp_path, changes, message):
-    values = {**_FORK, 'fork_from': str(stopped[0] / 'run'), **changes}
-    with pytest.raises(ArgumentError, match=message):
-        train(small_config.BLT.with_values(values), tmp_path / 'fork', progress=False)
-
-
-@pytest.mark.tff
-def test_a_warm_start_counts_the_run_of_its_model(stopped, tmp_path):
-    path, _, origin = stopped
-    values = {**_FORK, 'rounds': 1, 'min_separation': 1}
-    for model in (path / 'run', path / 'run' / 'saved_model'):
-        config = small_config.BLT.with_values({**values, 'warm_start': str(model)})
-        result = train(config, tmp_path / model.name, progress=False)
-        ledger = ledger_lines.parse((tmp_path / model.name / 'ledger.jsonl').read_bytes())
-        assert ledger.entries[0].model == ledger_lines.digest(origin.weights)
-        assert result.report.plan.earlier_plans == (origin.report.plan,)
-        (earlier,) = result.report.earlier_noise_key_digests
-        assert earlier.startswith(f'{origin.report.noise_key_digest}:')
-        assert 'together with the 1 earlier run(s)' in result.report.to_dict()['statement']
-        found = verification.verify(tmp_path / model.name)
-        assert found.differences == () and found.report == result.report
-        assert recorded_flags.differences(tmp_path / model.name, result.report) == []
-    again = train(config, tmp_path / model.name, resume=True, progress=False)
-    assert again.report == result.report
-
-
+@pytest.mark.standard
 @pytest.mark.tff
 def test_a_warm_start_from_a_run_without_noise_has_no_guarantee(tmp_path):
     short = small_config.GAUSSIAN.with_values({'rounds': 1, 'min_separation': 1})
@@ -206,6 +164,7 @@ def test_a_warm_start_from_a_run_without_noise_has_no_guarantee(tmp_path):
     )
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_another_warm_start_must_be_declared_public(stopped, tmp_path):
     run = stopped[0] / 'run'
@@ -224,32 +183,26 @@ def test_another_warm_start_must_be_declared_public(stopped, tmp_path):
         assert not report.plan.earlier
         assert accounting.PrivacyReport.from_json(report.to_json()) == report
         assert verification.verify(out).differences == ()
-        assert recorded_flags.differences(out, report) == []
         # The declaration is part of the run.
         with pytest.raises(ArgumentError, match='warm_start'):
             train(config.with_values({'warm_start': str(start)}), out, resume=True, progress=False)
 
 
+@pytest.mark.standard
 @pytest.mark.tff
+@pytest.mark.parametrize('kind', ['fork_from', 'warm_start'])
 @pytest.mark.parametrize(
     'changes, message',
     [
         ({'noise_seed': 5}, 'noise_seed=5: must not be that of the earlier run'),
         ({'adjacency': 'replace_one'}, 'adjacency=replace_one: must be zero_out'),
-        ({'warm_start': 'absent'}, 'warm_start=absent: is not the model of a run'),
+        ({'model': 'tiny'}, 'same model|warm_start'),
+        ({'match': 'rho:0.1', 'noise_multiplier': None}, 'cannot be combined'),
     ],
 )
-def test_warm_starts_that_are_refused(stopped, tmp_path, changes, message):
-    values = {**_FORK, 'warm_start': str(stopped[0] / 'run'), **changes}
+def test_beginnings_that_are_refused(stopped, tmp_path, kind, changes, message):
+    values = {**_FORK, kind: str(stopped[0] / 'run'), **changes}
     with pytest.raises(ArgumentError, match=message):
-        train(small_config.BLT.with_values(values), tmp_path / 'warm', progress=False)
-
-
-def test_only_a_warm_start_is_declared_public():
-    with pytest.raises(ArgumentError, match='warm_start_is_public=True: needs warm_start'):
-        small_config.BLT.with_values({'warm_start_is_public': True})
-
-
-def test_a_fork_has_no_other_beginning():
-    with pytest.raises(ArgumentError, match='warm_start=a: cannot be combined with fork_from'):
-        small_config.BLT.with_values({'fork_from': 'b', 'warm_start': 'a'})
+        train(small_config.BLT.with_values(values), tmp_path / 'fork', progress=False)
+    with pytest.raises(ArgumentError, match=f'{kind}=absent: (must be the dir|is not the model)'):
+        train(small_config.BLT.with_values({**_FORK, kind: 'absent'}), tmp_path / 'fork')

@@ -55,6 +55,7 @@ def test_a_report_about_earlier_noise_does_not_optimise():
         mechanism.build(config, 12)
 
 
+@pytest.mark.standard
 def test_a_strategy_for_other_rounds_is_mentioned_with_what_it_costs():
     given = small_config.BLT.with_values({**_NO_PARAMETERS, 'strategy': 'blt_b400'})
     plan = _plan(strategy='blt_b400', rounds=60)

@@ -47,6 +47,7 @@ def _found(tmp_path_factory):
         os.chdir(before)
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_numbers_are_those_of_the_run(found, tmp_path):
     done = train(_CONFIG, tmp_path / 'run', progress=False)
@@ -61,6 +62,7 @@ def test_numbers_are_those_of_the_run(found, tmp_path):
     assert found.mean_noise_stddev == pytest.approx(3.0 * 0.3 / 4)
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_averages_are_those_of_all_clients_of_a_small_population(found):
     from dpfl.tasks import source
@@ -76,6 +78,7 @@ def test_averages_are_those_of_all_clients_of_a_small_population(found):
     assert found.cohort_gigabytes == pytest.approx(4 * 4 * size / 1e9)
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_estimates_are_made_as_they_say(found):
     parts = found.process_gigabytes + found.cohort_gigabytes + found.checkpoint_gigabytes
@@ -101,6 +104,7 @@ def test_a_line_through_two_rounds():
     assert timing.split((4, 0.1), (12, 1.2)) == pytest.approx((0.1, 0.0))
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_noise_of_a_seeded_run_is_not_used(monkeypatch):
     seen = []
@@ -119,15 +123,7 @@ def test_noise_of_a_seeded_run_is_not_used(monkeypatch):
     assert sum(different) == 1  # The key.
 
 
-@pytest.mark.exhaustive
-@pytest.mark.tff
-def test_noise_kept_in_a_file_is_left_out_and_said_so():
-    hardened = _CONFIG.with_values({'noise': 'hardened', 'memory_limit': 0.0})
-    found = dry_run(hardened, progress=False)
-    assert found.noise_place == 'file' and found.mechanism == 'blt'
-    assert found.not_measured == ('past noise, which is kept in a file',)
-
-
+@pytest.mark.standard
 def test_what_train_refuses_is_refused():
     with pytest.raises(ArgumentError, match='^noise_multiplier: must be given'):
         dry_run(_CONFIG.with_values({'noise_multiplier': None}), progress=False)
@@ -135,12 +131,15 @@ def test_what_train_refuses_is_refused():
         dry_run(_CONFIG.with_values({'population': 3}), progress=False)
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_data_of_no_client_are_refused():
     with pytest.raises(DataError, match='none of the 16 clients that were looked at has data'):
         dry_run(_CONFIG.with_values({'client_min_tokens': 10**6}), progress=False)
 
 
+@pytest.mark.standard
+@pytest.mark.tff
 def test_the_binary_prints_and_writes_nothing(tmp_path):
     directory = f'--output_dir={tmp_path}/run'
     done = forked_binaries.run('train', *_FLAGS, directory, '--format=json')
@@ -150,19 +149,3 @@ def test_the_binary_prints_and_writes_nothing(tmp_path):
     done = forked_binaries.run('train', *_FLAGS)
     assert done.returncode == 0 and 'are estimates' in done.stdout, done.stderr
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    'flag, message',
-    [
-        ('--resume', '--resume: cannot be combined with --dry_run'),
-        ('--overwrite', '--overwrite: cannot be combined with --dry_run'),
-        ('--rounds=0', '--rounds=0: must be'),
-        ('--population=3', '--population=3: must be an integer >= 4'),
-        ('--workers=x', '--workers=x: must'),
-    ],
-)
-def test_bad_flags_are_one_line_and_status_2(flag, message):
-    done = forked_binaries.run('train', *_FLAGS, flag)
-    assert done.returncode == 2
-    assert done.stderr == f'error: {done.stderr[7:].strip()}\n' and message in done.stderr

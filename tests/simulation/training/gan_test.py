@@ -9,9 +9,8 @@ import pytest
 import tensorflow as tf
 
 from dpfl import errors, learning, mechanisms
-from dpfl.accounting.records import verification
 from dpfl.runtime import contexts
-from dpfl.simulation import checkpoint_folder, ledger, outputs, program
+from dpfl.simulation import metrics, verification
 from dpfl.simulation.training import (
     EvaluationConfig,
     ExecutionConfig,
@@ -23,12 +22,12 @@ from dpfl.simulation.training import (
     run_model,
     train_gan,
 )
-from dpfl.tasks.images import saved_generator
+from dpfl.tasks.images import image_batches, saved_generator
+from tests import runs
 
 _ROUNDS = 4
 # Clients 3 and 7 have nothing to train on; the others have fewer images than a batch, or more.
 _SIZES = {3: 0, 7: 0}
-_SAME = ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.json')
 _CONFIG = GanConfig(
     optimization=gan.GanOptimizationConfig(model='tiny', client_batch_size=4, client_max_batches=2),
     privacy=PrivacyConfig(
@@ -48,96 +47,63 @@ _CONFIG = GanConfig(
 _SELECTED = GanConfig(evaluation=EvaluationConfig(eval_every=1, eval_clients=1))
 
 
-class _CrashError(Exception):
-    pass
-
-
 def _client_batches(client, batch_size, epochs, max_batches):
     """Dark squares on paper, of which each client has its own size."""
-    assert (batch_size, epochs, max_batches) == (4, 1, 2)
+    assert (batch_size, epochs, max_batches) == (4, 1, None)
     pixels = np.ones((_SIZES.get(client, 2 + client), 28, 28, 1), np.float32)
     pixels[:, 4 : 8 + client, 4 : 8 + client] = 0
     return [
         collections.OrderedDict(x=part, y=np.zeros(len(part), np.int32))
-        for part in (pixels[:4], pixels[4:8])
+        for part in (pixels[:4], pixels[4:8], pixels[8:])
         if len(part)
     ]
 
 
 def _clients():
-    heldout = _client_batches(1, 4, 1, 2)[0]['x'][..., 0]
+    heldout = _client_batches(1, 4, 1, None)[0]['x'][..., 0]
     return GanClients(client_batches=_client_batches, heldout=heldout, population=8)
 
 
-def _experiment(path):
-    """What `train_gan` runs in a directory."""
-    plan = gan.gan_plan(_CONFIG, lambda: 8)
-    return gan._experiment(_CONFIG, plan, _clients(), 8, path / 'plots')
+class _StoppedError(Exception):
+    pass
 
 
-@pytest.fixture(scope='module', name='runs')
-def _runs(tmp_path_factory):
-    """A run without a noise seed that crashed in its third round, and one that did not."""
-    crashed, whole = (tmp_path_factory.mktemp(name) / 'run' for name in ('crashed', 'whole'))
-    experiment = _experiment(crashed)
-    third = set(experiment.sampler.cohort(2).tolist())
-    asked = []
-
-    def client_data(client):
-        asked.append(int(client))
-        if len(asked) > 8 and client in third:
-            raise _CrashError
-        return experiment.client_data(client)
-
-    with pytest.raises(_CrashError):
-        crashing = dataclasses.replace(experiment, client_data=client_data)
-        program.run_training(crashing, outputs.RunDirectory(crashed))
-    # Nothing but its first checkpoint has the noise key: both go on from there.
-    shutil.copytree(crashed, whole)
-    (whole / 'checkpoints' / '00000002.checkpoint').unlink(missing_ok=True)
-    results = [_resume(experiment, path) for path in (crashed, whole)]
-    return experiment, (crashed, whole), results
+def _train(path, **options):
+    return train_gan(_CONFIG, path, clients=_clients(), progress=False, **options)
 
 
-def _resume(experiment, path):
-    start = checkpoint_folder.latest(path / 'checkpoints', pytest.fail)
-    done = program.run_training(experiment, outputs.RunDirectory(path, resume=True), start)
-    return start.rounds, done
+@pytest.fixture(scope='module', name='run')
+def _run(tmp_path_factory):
+    path = tmp_path_factory.mktemp('gan') / 'run'
+    return path, _train(path)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.tff
-def test_a_run_that_was_stopped_ends_with_the_same_generator(runs):
-    _, (crashed, whole), [(from_round, _), (from_start, _)] = runs
-    assert (from_round, from_start) == (2, 0)
-    for name in _SAME:
-        assert (crashed / name).read_bytes() == (whole / name).read_bytes(), name
+def test_a_run_that_was_stopped_ends_with_the_same_generator(run, tmp_path, monkeypatch):
+    """From its first checkpoint alone, which has the noise key, and from a later one."""
+    release, path = metrics.Metrics.release, tmp_path / 'run'
+
+    def stop(self, number, values):
+        if number == 3:
+            raise _StoppedError
+        release(self, number, values)
+
+    with monkeypatch.context() as patched, pytest.raises(_StoppedError):
+        patched.setattr(metrics.Metrics, 'release', stop)
+        _train(path)
+    early = shutil.copytree(path, tmp_path / 'early')
+    (early / 'checkpoints' / '00000002.checkpoint').unlink()
+    for each in (path, early):
+        _train(each, resume=True)
+    assert runs.differences(path, early) == []
+    assert verification.verify(path).differences == ()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.tff
-def test_a_round_is_not_repeated_with_other_images(runs, tmp_path):
-    """Where the last checkpoint is lost after the model was written."""
-    experiment, (_, whole), _ = runs
-    path = shutil.copytree(whole, tmp_path / 'run')
-    (path / 'checkpoints' / '00000004.checkpoint').unlink()
-    changed = next(client for client in experiment.sampler.cohort(2) if client not in _SIZES)
-
-    def client_data(client):
-        batches = experiment.client_data(client)
-        if client == changed:
-            batches = [{**batch, 'x': 1 - batch['x']} for batch in batches]
-        return batches
-
-    with pytest.raises(ledger.LedgerError, match='round 2 was released with other data'):
-        _resume(dataclasses.replace(experiment, client_data=client_data), path)
-    assert (path / 'model.npz').read_bytes() == (whole / 'model.npz').read_bytes()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
-def test_what_a_run_leaves(runs):
-    _, (path, _), [(_, result), _] = runs
+def test_what_a_run_leaves(run):
+    path, result = run
     assert {
         'loss',
         'accuracy',
@@ -149,7 +115,7 @@ def test_what_a_run_leaves(runs):
         'train_discriminator_loss',
         'train_critic_gap',
         'seconds',
-    } == set(result.rows[-1]) - {'round'}
+    } == set(result.metrics) - {'round'}
     sheets = sorted(file.name for file in (path / 'plots').glob('generated_*.png'))
     assert sheets == ['generated_000002.png', 'generated_000004.png']
     page = (path / 'privacy_report.md').read_text()
@@ -158,10 +124,9 @@ def test_what_a_run_leaves(runs):
 
 @pytest.mark.exhaustive
 @pytest.mark.tff
-def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(runs):
-    _, (path, _), _ = runs
-    for _ in range(2):  # A second time its SavedModel takes the place of the first.
-        result = train_gan(_CONFIG, path, clients=_clients(), resume=True, progress=False)
+def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(run):
+    path, _ = run
+    result = _train(path, resume=True)  # Its SavedModel takes the place of the first.
     generator = run_model.weights(path)
     for mine, kept in zip(result.weights, generator, strict=True):
         np.testing.assert_array_equal(mine, kept)
@@ -178,17 +143,9 @@ def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(runs):
 
 @pytest.mark.exhaustive
 @pytest.mark.tff
-def test_a_run_is_continued_with_the_same_clients_only(runs):
-    _, (path, _), _ = runs
-    other = dataclasses.replace(_clients(), made_from={'trained_on': 'others'})
-    with pytest.raises(ValueError, match='trained_on=others: must be None, as when the run began'):
-        train_gan(_CONFIG, path, clients=other, resume=True, progress=False)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
-def test_rounds_without_any_data_release_noise(runs):
-    experiment, _, _ = runs
+def test_rounds_without_any_data_release_noise(tmp_path):
+    plan = gan.gan_plan(_CONFIG, lambda: 8)
+    experiment = gan._experiment(_CONFIG, plan, _clients(), 8, tmp_path)
     with contexts.local_runtime():
         state = experiment.process.initialize()
         before = learning.gan_weights(experiment.process.get_model_weights(state))
@@ -200,23 +157,31 @@ def test_rounds_without_any_data_release_noise(runs):
     )
 
 
-@pytest.mark.parametrize(
-    'changes, message',
-    [
-        (dict(model='huge'), 'model=huge: must be one of'),
-        (dict(client_learning_rate=0.0), 'client_learning_rate=0.0: must be'),
-        (dict(generator_learning_rate=float('nan')), 'generator_learning_rate=nan: must be'),
-        (dict(server_momentum=1.0), 'server_momentum=1.0: must be'),
-        (dict(generator_optimizer='lion'), 'generator_optimizer=lion: must be one of sgd, adam'),
-        (dict(client_batch_size=0), 'client_batch_size=0: must be'),
-        (dict(client_max_batches=0), 'client_max_batches=0: must be'),
-    ],
-)
-def test_bad_values_are_named(changes, message):
-    with pytest.raises(ValueError, match=message):
-        _CONFIG.with_values(changes)
+def test_clients_draw_their_images_anew_in_every_round():
+    """By seed, round and client; at most two batches of 4, of all 20 images."""
+
+    def batches(client, batch_size, epochs, max_batches):
+        pixels = np.arange(100 * client, 100 * client + 20, dtype=np.float32).reshape(-1, 1, 1, 1)
+        return image_batches.batches(
+            np.broadcast_to(pixels, (20, 28, 28, 1)), np.zeros(20), batch_size, epochs, max_batches
+        )
+
+    def drawn(t, client=3, seed=1):
+        clients = GanClients(client_batches=batches, heldout=np.ones([2, 28, 28], np.float32))
+        fields = gan.drawn_images(_CONFIG.with_values({'seed': seed}), clients)
+        parts = fields['drawn'](t, client, fields['client_data'](client))
+        assert [part['x'].shape for part in parts] == [(4, 28, 28, 1)] * 2
+        return np.concatenate([part['x'][:, 0, 0, 0] for part in parts]).tolist()
+
+    rounds = [drawn(t) for t in range(12)]
+    assert all(len(set(images)) == 8 for images in rounds)
+    assert set().union(*rounds) == set(range(300, 320))
+    assert rounds == [drawn(t) for t in range(12)]
+    assert rounds != [drawn(t, seed=2) for t in range(12)]
+    assert rounds != [[image - 100 for image in drawn(t, client=4)] for t in range(12)]
 
 
+@pytest.mark.standard
 @pytest.mark.parametrize(
     'changes, message',
     [
@@ -252,6 +217,7 @@ def test_what_an_audit_of_a_gan_cannot_have_is_refused():
         _CONFIG.with_values({'audit': True, 'clipping': 'per_layer'})
 
 
+@pytest.mark.standard
 def test_clients_of_a_configuration_send_what_is_selected():
     batches = {
         criterion: gan._clients(_SELECTED.with_values({'select_examples': (criterion,)}))
@@ -273,3 +239,12 @@ def test_a_selection_that_would_be_ignored_is_refused(tmp_path):
     with pytest.raises(errors.ArgumentError, match='must not be given with a selection'):
         train_gan(config, tmp_path / 'run', clients=clients)
     assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.tff
+def test_a_run_is_continued_with_the_same_clients_only(run):
+    path, _ = run
+    other = dataclasses.replace(_clients(), made_from={'trained_on': 'others'})
+    with pytest.raises(ValueError, match='trained_on=others: must be None, as when the run began'):
+        train_gan(_CONFIG, path, clients=other, resume=True, progress=False)

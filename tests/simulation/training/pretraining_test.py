@@ -29,6 +29,7 @@ def _run(text, path, **changes):
     return pretrain(config, path / 'model', progress=False)
 
 
+@pytest.mark.standard
 def test_a_compressed_file_gives_the_same_model(text, tmp_path):
     packed = tmp_path / 'a.jsonl.gz'
     packed.write_bytes(gzip.compress(text.read_bytes()))
@@ -39,6 +40,7 @@ def test_a_compressed_file_gives_the_same_model(text, tmp_path):
     assert found[0].curve == found[1].curve
 
 
+@pytest.mark.standard
 def test_the_curve_is_that_of_sentences_that_are_not_trained_on(text, tmp_path, monkeypatch):
     trained = []
     work = pretraining._Split.chunks
@@ -73,6 +75,7 @@ def test_the_curve_is_that_of_sentences_that_are_not_trained_on(text, tmp_path, 
     assert (tmp_path / 'model.curve.png').stat().st_size > 1000
 
 
+@pytest.mark.standard
 def test_doses_are_the_first_sentences(text, tmp_path):
     few = _run(text, tmp_path, max_sentences=100)
     assert few.num_sentences == 95 and len(few.losses) == 95 // 8

@@ -57,6 +57,7 @@ def _task(tmp_path_factory):
     )
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_a_run_as_proposed_beats_the_most_frequent_word(task, tmp_path):
     found = suggest(task, SuggestConfig(rounds=60), tell=lambda text: None)
@@ -71,6 +72,7 @@ def test_a_run_as_proposed_beats_the_most_frequent_word(task, tmp_path):
     assert (tmp_path / 'run' / 'plots' / 'training.png').exists()
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_marks_that_are_added_to_a_file_are_not_words_of_it(task, tmp_path):
     words = pathlib.Path(task.text.vocabulary_file).read_text().replace('.\n', '')
@@ -82,6 +84,7 @@ def test_marks_that_are_added_to_a_file_are_not_words_of_it(task, tmp_path):
     assert len(real_task.public_vocabulary(found.config.task.text).words) == 30 + 32
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_a_trial_is_local_training_and_a_mean(task):
     """One client with one batch: a step of gradient descent by finite differences."""

@@ -63,6 +63,7 @@ def _by_hand(weights, rows):
     }
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_the_final_model_is_measured_on_clients_of_their_own(tested):
     language = SyntheticText(vocabulary_size=40, sentence_length=6, seed=0)
@@ -80,6 +81,7 @@ def test_the_final_model_is_measured_on_clients_of_their_own(tested):
     assert not any(np.array_equal(language.test_tokens(0), each) for each in others)
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_the_file_is_the_owners_and_in_the_digests_and_in_the_threat_model(tested):
     path = tested.directory / archive.TEST
@@ -88,6 +90,7 @@ def test_the_file_is_the_owners_and_in_the_digests_and_in_the_threat_model(teste
     assert not threat_model.shared_by_mistake(tested.directory)
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_a_run_that_fails_during_its_test_is_completed(tested, tmp_path, monkeypatch):
     def failing(*arguments):
@@ -106,24 +109,7 @@ def test_a_run_that_fails_during_its_test_is_completed(tested, tmp_path, monkeyp
     assert archive.TEST in archive.listed(tmp_path / 'run')
 
 
-@pytest.mark.tff
-def test_a_finished_run_is_not_tested_again(tested, monkeypatch, capsys):
-    monkeypatch.setattr(learning, 'evaluate_once', None)
-    found = train(_CONFIG, tested.directory, resume=True)
-    assert 'is finished' in capsys.readouterr().err
-    assert found.test_metrics == tested.test_metrics
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
-def test_a_run_without_a_test_has_no_such_file_and_the_same_model(tested, tmp_path):
-    without = _CONFIG.with_values({'test_clients': 0})
-    found = train(without, tmp_path / 'run', progress=False)
-    assert not (tmp_path / 'run' / archive.TEST).exists() and not found.test_metrics
-    for mine, other in zip(found.weights, tested.weights, strict=True):
-        np.testing.assert_array_equal(mine, other)
-
-
+@pytest.mark.standard
 @pytest.mark.tff
 @pytest.mark.parametrize('is_public', [False, True])
 def test_a_public_copy_has_it_only_with_the_held_out_metrics(tested, tmp_path, is_public):
@@ -156,35 +142,25 @@ def _stackoverflow(path, splits):
     )
 
 
+@pytest.mark.standard
 def test_test_clients_of_stackoverflow_are_those_of_the_split_test(tmp_path):
     config = _stackoverflow(tmp_path, ('train', 'heldout', 'test'))
     task = source.open_task(config.task, 0, lambda text: None).load()
     assert task.num_test_clients == 10
-    batches = list(task.test(10, 7))
-    assert [len(batch['x']) for batch in batches] == [7, 7, 7, 7, 2]
     # Row: begin of sentence, `test` (id 6), `word` (id 7), the number of the client or oov, end.
-    rows = np.concatenate([batch['x'] for batch in batches])
+    rows = np.concatenate([batch['x'] for batch in task.test(10, 7)])
     assert (rows[:, 1] == 6).all() and (rows[:, 2] == 7).all() and len(rows) == 30
     assert sorted(np.unique(rows[:, 3], return_counts=True)[1]) == [3, 3, 24]
-    assert sum(len(batch['x']) for batch in task.test(4, 7)) == 12
     with pytest.raises(ValueError, match='num_clients=11: must be an integer >= 1 and <= 10'):
         list(task.test(11, 7))
 
 
-@pytest.mark.tff
-def test_a_run_on_stackoverflow_is_tested(tmp_path):
-    config = _stackoverflow(tmp_path, ('train', 'heldout', 'test'))
-    found = train(config, tmp_path / 'run', progress=False)
-    assert found.test_metrics['num_examples'] == 15
-    assert found.last['num_examples'] == 9
-
-
+@pytest.mark.standard
 @pytest.mark.parametrize(
     'splits, number, message',
     [
         (('train', 'heldout', 'test'), 11, 'test_clients=11: must be <= 10, the test clients'),
         (('train', 'heldout'), 1, 'test_clients=1: must be 0: the data have no test clients'),
-        (('test',), 1, 'test_clients=1: must be 0: the data have no test clients'),
     ],
 )
 def test_data_without_enough_test_clients_are_refused(splits, number, message, tmp_path):

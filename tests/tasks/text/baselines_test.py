@@ -68,42 +68,6 @@ def test_a_client_is_not_predicted_from_its_own_text():
     assert baselines.of_clients([], same, 8) == {}
 
 
-def test_accuracies_of_counting_are_those_of_brute_force(tmp_path):
-    text_files.write_clients(tmp_path / 'a.jsonl', 40)
-    text_files.write_words(tmp_path / 'words.txt')
-    data = real_task.load(
-        'user_text',
-        DataConfig(data_path=str(tmp_path / 'a.jsonl'), heldout_fraction=0.5),
-        TextConfig(vocabulary_file=str(tmp_path / 'words.txt'), sentence_length=10),
-        lambda text: None,
-    )
-    clients = list(data.task.heldout_tokens(0))
-    hits = np.zeros(3)
-    for half in (0, 1):
-        words, pairs = collections.Counter(), collections.Counter()
-        for tokens in clients[1 - half :: 2]:
-            for row in tokens.tolist():
-                for before, word in zip(row, row[1:], strict=False):
-                    if word > _OOV:
-                        words[word] += 1
-                        pairs[before, word] += 1
-        for tokens in clients[half::2]:
-            for row in tokens.tolist():
-                for before, word in zip(row, row[1:], strict=False):
-                    if word > _OOV:
-                        after = {b: n for (a, b), n in pairs.items() if a == before} or words
-                        top = max(after.values())
-                        hits += [
-                            word == min(w for w, n in words.items() if n == max(words.values())),
-                            word == min(w for w, n in after.items() if n == top),
-                            1,
-                        ]
-    found = data.baselines(len(clients))
-    assert found['unigram_accuracy'] == pytest.approx(hits[0] / hits[2])
-    assert found['bigram_accuracy'] == pytest.approx(hits[1] / hits[2])
-    assert found['bigram_accuracy'] > 2 * found['unigram_accuracy']
-
-
 @pytest.fixture(scope='module')
 def data(tmp_path_factory):
     directory = tmp_path_factory.mktemp('text')

@@ -7,7 +7,7 @@ import pytest
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import TrainConfig, train
 from dpfl.tasks.text.messages import git_history
-from tests import forked_binaries, paths
+from tests import forked_binaries
 from tests.simulation.training import small_config
 from tests.tasks.text.messages import repositories
 from tests.tasks.text.messages.repositories import Commit
@@ -28,6 +28,7 @@ def _config(path) -> TrainConfig:
     )
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_a_run_goes_on_with_the_same_clients_and_not_after_a_new_commit(tmp_path, monkeypatch):
     monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path / 'cache'))
@@ -55,36 +56,24 @@ def test_a_run_goes_on_with_the_same_clients_and_not_after_a_new_commit(tmp_path
         train(longer.with_values({'rounds': 3}), run, resume=True, progress=False)
 
 
-_BAD = {
-    'absent': (['--data_path={path}/absent'], '--data_path={path}/absent: cannot be read (No such'),
-    'no repository': (['--data_path={path}'], '--data_path={path}: is no git repository'),
-    'empty': (['--data_path={path}/empty'], '--data_path={path}/empty: is a repository without'),
-    'shallow': (['--data_path={path}/shallow'], '--data_path={path}/shallow: is a shallow clone'),
-    'no path': ([], '--data_path: must be given for task=git_log'),
-    'download': (['--download'], '--download: task=git_log has no data set to download'),
-    'columns': (
-        ['--data_path={path}/a', '--client_column=x'],
-        '--client_column=x: task=git_log reads no file with columns',
-    ),
-    'cohort': (
-        ['--data_path={path}/a', '--clients_per_round=50'],
-        '--clients_per_round=50: must be <= 11, the clients to train on that the data have',
-    ),
-    'two vocabularies': (
-        ['--data_path={path}/a', '--vocabulary_file=x'],
-        '--vocabulary: cannot be combined with vocabulary_file',
-    ),
-    'vocabulary': (['--vocabulary=other'], '--vocabulary=other: must be one of data'),
-    'other task': (
-        ['--task=user_text', '--author_max_words=5'],
-        '--author_max_words=5: needs task=git_log',
-    ),
-    'no cache': (['--data_path={path}/a', 'DPFL_CACHE_DIR='], '--data_path: needs a cache'),
-    'public text': (
-        ['--data_path={path}/a', '--vocabulary=', '--vocabulary_text={path}/empty'],
+# Flags besides those of every command line, and the message.
+_REFUSED = [
+    ('--data_path={path}/absent', '--data_path={path}/absent: cannot be read (No such'),
+    ('--data_path={path}', '--data_path={path}: is no git repository'),
+    ('--data_path={path}/empty', '--data_path={path}/empty: is a repository without'),
+    ('--data_path={path}/shallow', '--data_path={path}/shallow: is a shallow clone'),
+    ('--data_path={path}/a --client_column=x', '--client_column=x: task=git_log reads no file'),
+    ('--data_path={path}/a --clients_per_round=50', '--clients_per_round=50: must be <= 11'),
+    ('--task=user_text --author_max_words=5', '--author_max_words=5: needs task=git_log'),
+    (
+        '--data_path={path}/a --vocabulary= --vocabulary_text={path}/empty',
         '--vocabulary_text={path}/empty: is a repository without commits',
     ),
-}
+]
+_FLAGS = (
+    '--task=git_log --vocabulary=data --model=micro --mechanism=none --rounds=2 '
+    '--min_separation=2 --clients_per_round=2'
+)
 
 
 @pytest.fixture(scope='module', name='path')
@@ -96,30 +85,15 @@ def _path(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(('flags', 'message'), _BAD.values(), ids=_BAD)
+@pytest.mark.standard
+@pytest.mark.parametrize(('flags', 'message'), [*_REFUSED, ('--data_path={path}/a', 'a cache')])
 def test_bad_flags_are_refused_in_one_line(flags, message, path, tmp_path):
-    environment = {'DPFL_CACHE_DIR': str(path / 'cache')}
-    given = [flag.replace('{path}', str(path)) for flag in flags]
-    if 'DPFL_CACHE_DIR=' in given:
-        given.remove('DPFL_CACHE_DIR=')
-        environment = {'DPFL_CACHE_DIR': ''}
-    given = [flag for flag in given if flag != '--vocabulary=']
-    vocabulary = [] if '--vocabulary=' in flags else ['--vocabulary=data']
-    done = forked_binaries.run(
-        'train',
-        '--task=git_log',
-        '--model=micro',
-        '--mechanism=none',
-        '--rounds=2',
-        '--min_separation=2',
-        '--clients_per_round=2',
-        *vocabulary,
-        *given,
-        f'--output_dir={tmp_path}/run',
-        **environment,
-    )
+    cache = '' if message == 'a cache' else str(path / 'cache')
+    given = f'{_FLAGS} {flags} --output_dir={tmp_path}/run'.format(path=path).split()
+    done = forked_binaries.run('train', *given, DPFL_CACHE_DIR=cache)
     assert done.returncode == 2, done.stderr
-    assert done.stderr.splitlines()[-1].startswith(f'error: {message.replace("{path}", str(path))}')
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith('error: ') and message.format(path=path) in last
     assert not (tmp_path / 'run').exists()
 
 
@@ -140,24 +114,3 @@ def test_suggest_looks_at_commits(path):
     found = json.loads(done.stdout)
     assert found['data']['clients_to_train_on'] == 11
     assert '--task=git_log' in found['command']
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
-@pytest.mark.parametrize('name', ['none', 'blt'])
-def test_a_preset_fits_some_hundred_authors(name, path, tmp_path):
-    many = repositories.of_authors(tmp_path / 'many', 240, commits=1)
-    words = [] if name == 'none' else [f'--vocabulary_text={path}/a']
-    done = forked_binaries.run(
-        'train',
-        f'--flagfile={paths.ROOT}/configs/git_log.{name}.flags',
-        f'--data_path={many}',
-        *words,
-        '--model=micro',
-        '--dry_run',
-        '--format=json',
-        DPFL_CACHE_DIR=str(tmp_path / 'cache'),
-    )
-    assert done.returncode == 0, done.stderr
-    epsilon = json.loads(done.stdout)['epsilon']
-    assert epsilon is None if name == 'none' else 7.9 < epsilon <= 8

@@ -82,27 +82,6 @@ def test_study_and_its_resumption(tmp_path):
     assert changed.stderr.splitlines()[-1].startswith('error: --primary_steps=61: must be 60')
 
 
-@pytest.mark.parametrize(
-    'arguments, message',
-    [
-        (['--inject=rotated'], '--inject=rotated: must be one of duplicated_client'),
-        (['--inject_share=0.1'], '--inject_share=0.1: needs inject'),
-        (['--compare=fix'], '--inject=: must name a fault for compare=fix'),
-        (['--primary_model=/nowhere'], '--primary_model=/nowhere: holds no classifier'),
-        (['--primary_model=/a', '--primary_steps=9'], '--primary_steps=9: needs a primary_model'),
-        (['--selection=fonts'], '--selection=fonts: must be one of client, example'),
-        (['--task=emnist'], '--data_path: must be given'),
-        (['--task=emnist', '--data_path=/nowhere'], '--data_path=/nowhere: cannot be read'),
-        ([], '--output_dir: must be given'),
-    ],
-)
-def test_refused(tmp_path, arguments, message):
-    output = [f'--output_dir={tmp_path / "study"}'] if arguments else []
-    done = _run(*arguments, *output)
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith(f'error: {message}'), done.stderr
-
-
 @pytest.mark.exhaustive
 def test_nothing_to_train_on_is_one_line(tmp_path):
     """All devices have the bug, and no client is left on whom the classifier does well."""

@@ -95,28 +95,3 @@ def test_the_study_from_start_to_end_and_once_more(tmp_path):
     # The generator is the primary model itself, to which nothing is improbable.
     assert found['ratios'][0]['private']['value'] == pytest.approx(0, abs=1e-6)
     assert found['learned'][0]['sentences'] == 300
-
-
-@pytest.mark.parametrize(
-    'flags, message',
-    [
-        (['--inject_share=1,1'], '--inject_share=1,1: must be different values'),
-        (['--inject_share=0.1,nan'], '--inject_share=nan: must be a finite number'),
-        (['--inject_share=1,x'], '--inject_share=1,x: must be comma-separated numbers'),
-        (['--inject='], '--inject_share=0.01,0.1,1: needs inject'),
-        (['--inject=joined'], '--inject=joined: must be one of joined_words, wrong_tokenizer'),
-        (['--inspect=T1,T4'], '--inspect=T1,T4: T4 needs primary_model'),
-        (['--inspect=T7'], '--inspect=T7: must be one of T1, T2'),
-        (['--inspect=T2', '--primary_model=none'], '--primary_model=none: must be a SavedModel'),
-        (['--char_model=huge'], '--char_model=huge: must be one of char_cifg_256'),
-        (['--word_clip_norm=0'], '--word_clip_norm=0.0: must be a finite number > 0'),
-        (['--client_learning_rate=nan'], '--client_learning_rate=nan: must be a finite number > 0'),
-        (['--population=4'], '--population=4: must be at least'),
-        (['--samples=1'], '--samples=1: must be'),
-    ],
-)
-def test_bad_flags_are_one_line(flags, message, tmp_path):
-    done = _run(*flags, f'--output_dir={tmp_path}')
-    assert done.returncode == 2 and done.stdout == ''
-    assert done.stderr.startswith(f'error: {message}')
-    assert len(done.stderr.splitlines()) == 1

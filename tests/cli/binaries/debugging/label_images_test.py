@@ -90,17 +90,3 @@ def test_a_classifier_labels_in_place_of_people(gan, tmp_path):
 def test_what_a_run_does_not_fit_is_refused(gan, tmp_path, flags, message):
     done = _run(*_TINY, f'--run_dir={gan}', f'--output_dir={tmp_path}', *flags)
     assert done.returncode == 2 and message in done.stderr.splitlines()[-1], done.stderr
-
-
-@pytest.mark.parametrize(
-    'flags, message',
-    [
-        ((), '--run_dir: must be given'),
-        (('--run_dir=nowhere',), 'must be the directory of a finished run'),
-        (('--labels=x.csv', '--rater=tiny'), '--rater=tiny: must not be given with labels'),
-        (('--rater_confidence=0.2',), '--rater_confidence=0.2: needs a rater'),
-    ],
-)
-def test_what_is_refused_at_once(tmp_path, flags, message):
-    done = _run(*_TINY, f'--output_dir={tmp_path}', *flags)
-    assert done.returncode == 2 and message in done.stderr.splitlines()[-1], done.stderr

@@ -18,6 +18,7 @@ from dpfl.cli.command import command_line
 from dpfl.cli.results import public_copy
 from dpfl.simulation import outputs, program
 from tests import forked_binaries
+from tests.accounting import archives
 from tests.repository import threat_model
 from tests.simulation import toy_experiment
 
@@ -102,10 +103,9 @@ def _names(path):
     return {each.relative_to(path).as_posix() for each in path.rglob('*') if not each.is_dir()}
 
 
-@pytest.mark.tff
 def test_the_copy_of_a_small_run_has_these_files_and_no_others(tmp_path):
     run, copy = tmp_path / 'run', tmp_path / 'copy'
-    program.run_training(toy_experiment.experiment(), outputs.RunDirectory(run))
+    program.run_training(toy_experiment.in_numpy(), outputs.RunDirectory(run))
     (run / 'plots' / 'private').mkdir()
     (run / 'plots' / 'private' / 'generated_1.png').touch()
     (run / archive.SUMS).write_text(archive.digests(run))
@@ -119,7 +119,6 @@ def test_the_copy_of_a_small_run_has_these_files_and_no_others(tmp_path):
         public_copy.check,
         run,
         archive.read_plan(run).report(ParticipationLog.load(run / archive.LOG)),
-        has_old_ledger=False,
         simulation=True,
     )
     allowed(public_heldout=False)
@@ -130,17 +129,10 @@ def test_the_copy_of_a_small_run_has_these_files_and_no_others(tmp_path):
             allowed(public_heldout=True)
     (run / 'data.json').write_text(json.dumps({'clients': {'training': 9, 'heldout': 1}}))
     allowed(public_heldout=True)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
-def test_the_copy_has_these_files_and_no_others(exported):
-    path, said = exported
-    assert _names(path) == _EXPORTED == set(said['files'])
-    assert {
-        line.split('  ')[1] for line in (path / archive.SUMS).read_text().splitlines()
-    } == _EXPORTED - {archive.SUMS}
-    assert said['statement'].startswith('A run of this plan satisfies ')
+    counted = {'course': {}, 'task': {'task': 'user_text', 'text': {'vocabulary': 'data'}}}
+    (run / archive.CONFIG).write_text(json.dumps(counted))
+    with pytest.raises(command_line.UsageError, match='a vocabulary that was counted on the'):
+        allowed(public_heldout=False)
 
 
 def _bytes(path: pathlib.Path) -> dict[str, bytes]:
@@ -194,8 +186,12 @@ def test_no_count_no_path_and_no_time_of_the_run_is_in_the_copy(run, exported):
 
 @pytest.mark.exhaustive
 @pytest.mark.tff
-def test_the_report_of_the_copy_is_made_from_the_plan(run, exported):
-    path, _ = exported
+def test_the_copy_has_these_files_and_a_report_made_from_the_plan(run, exported):
+    path, said = exported
+    lines = (path / archive.SUMS).read_text().splitlines()
+    assert _names(path) == _EXPORTED == set(said['files'])
+    assert {line.split('  ')[1] for line in lines} == _EXPORTED - {archive.SUMS}
+    assert said['statement'].startswith('A run of this plan satisfies ')
     values = json.loads((path / archive.REPORT).read_text())
     assert values['observed'] is None and values['basis'] == 'plan'
     before = json.loads((run / archive.REPORT).read_text())
@@ -245,19 +241,6 @@ def test_a_copy_is_verified_for_what_it_is(exported, tmp_path):
 
 @pytest.mark.exhaustive
 @pytest.mark.tff
-def test_a_verified_run_says_what_was_checked(run):
-    done = forked_binaries.run('report_privacy', f'--run_dir={run}')
-    assert done.returncode == 0
-    said = done.stderr.strip()
-    assert re.search(
-        r': verified: every file that SHA256SUMS lists is as it was, none was added '
-        r'\(except in checkpoints/, .* not checked\), log, ledger, flags and plan agree',
-        said,
-    ), said
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
 def test_the_threat_model_names_every_file_of_a_run(run):
     assert threat_model.shared_by_mistake(run) == []
     readers = threat_model.readers(run)
@@ -285,7 +268,7 @@ def _add_flag(line):
     return change
 
 
-def _without_flags(path):
+def _without_settings(path):
     (path / archive.FLAGS).unlink()
     (path / archive.CONFIG).unlink()
 
@@ -293,20 +276,18 @@ def _without_flags(path):
 @pytest.mark.exhaustive
 @pytest.mark.tff
 @pytest.mark.parametrize(
-    'change, message',
+    'change, status, message',
     [
-        (lambda path: (path / 'model.npz').unlink(), 'must be finished'),
-        (_without_flags, 'must have flags.txt'),
-        (_add_flag('--vocabulary=data'), 'has a vocabulary that was counted on the'),
-        # As older versions recorded it.
-        (_add_flag('--vocabulary_from_private_data'), 'has a vocabulary that was counted on the'),
+        (lambda path: (path / 'model.npz').unlink(), 2, 'must be finished'),
+        (_without_settings, 1, 'not verified: config.json is missing'),
+        (_add_flag('--vocabulary=data'), 1, 'flags.txt: has --vocabulary=data'),
     ],
 )
-def test_what_no_guarantee_covers_is_refused_in_one_line(run, tmp_path, change, message):
+def test_what_no_guarantee_covers_is_refused_in_one_line(run, tmp_path, change, status, message):
     path = _broken(run, tmp_path, change)
     done = _run('--public', f'--run_dir={path}', f'--output_dir={tmp_path}/copy')
-    assert (done.returncode, done.stdout) == (2, '')
-    assert done.stderr.startswith(f'error: --run_dir={path}: {message}')
+    assert (done.returncode, done.stdout) == (status, '')
+    assert done.stderr.startswith('error: ') and f'{path}: {message}' in done.stderr
     assert done.stderr.count('\n') == 1 and not (tmp_path / 'copy').exists()
 
 
@@ -341,37 +322,9 @@ def test_a_simulation_is_copied_only_if_asked_for(data, tmp_path):
     )
 
 
+@pytest.mark.standard
 def test_a_run_whose_numbers_rest_on_its_log_is_refused(tmp_path):
-    from tests.accounting import archives
-
-    (tmp_path / 'run').mkdir()
-    archives.write(tmp_path / 'run', log=ParticipationLog([[0], [0], [0, 0]]))
+    archives.write_run(tmp_path / 'run', log=ParticipationLog([[0]] * 6))
     done = _run('--public', f'--run_dir={tmp_path}/run', f'--output_dir={tmp_path}/copy')
     assert done.returncode == 2 and done.stderr.count('\n') == 1
     assert 'breaks its plan: its guarantee rests on the participation log' in done.stderr
-
-
-@pytest.mark.parametrize(
-    'flags, message',
-    [
-        ([], '--run_dir: must be given'),
-        (['--run_dir={path}'], '--output_dir: must be given'),
-        (['--run_dir={path}', '--output_dir={path}/copy', '--public'], 'copy: must not be within'),
-        (['--run_dir={path}', '--output_dir={path}x'], '--public: must be given'),
-        (['--run_dir={path}', '--output_dir={path}x', '--public'], 'must hold a finished run'),
-        (['--run_dir={path}/no', '--output_dir={path}x', '--public'], 'no: must be a directory'),
-        (['--run_dir={path}', '--output_dir={path}', '--public', 'word'], 'word: is not a flag'),
-        (['--format=xml'], '--format=xml: must be one of text, json'),
-    ],
-)
-def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):
-    done = _run(*(flag.replace('{path}', str(tmp_path)) for flag in flags))
-    assert (done.returncode, done.stdout) == (2, '')
-    assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
-    assert message in done.stderr
-
-
-def test_help_names_the_flags():
-    done = _run('--helpfull')
-    assert '--public_heldout' in done.stdout
-    assert 'Traceback' not in done.stdout + done.stderr

@@ -9,7 +9,7 @@ import pytest
 from dpfl import Participation, accounting, mechanisms, presets
 from dpfl.simulation.training.plan import build_plan
 from dpfl.studies import definition, jobs, work
-from tests import binaries, forked_binaries
+from tests import binaries
 
 _STUDY = {
     'title': 'A small study',
@@ -49,8 +49,6 @@ _STUDY = {
     'seeds': [3],
 }
 _run = functools.partial(binaries.run, 'run_study', '--jobs=1', timeout=300)
-_forked = functools.partial(forked_binaries.run, 'run_study', '--jobs=1')
-_train = functools.partial(forked_binaries.run, 'train')
 
 
 @pytest.mark.exhaustive
@@ -96,24 +94,6 @@ def test_a_study_leaves_results_figure_and_page_and_is_not_run_twice(tmp_path):
     assert other.stderr.count('\n') <= 2 and '--clip_norm=0.5' in other.stderr
 
 
-@pytest.mark.parametrize(
-    ('arguments', 'message'),
-    [
-        (['--study=none', '--output_dir=x'], '--study=none: must be a JSON file or one of'),
-        (['--output_dir=x'], '--study: must be given'),
-        (['--study=clip'], '--output_dir: must be given'),
-        (['--study=clip', '--output_dir={}', '--seeds=1,b'], '--seeds=1,b: must be'),
-        (['--study=clip', '--output_dir={}', '--seeds=1,1'], '--seeds=1,1: must be different'),
-        (['--study=clip', '--output_dir={}', '--override=rounds'], '--override=rounds: must be'),
-        (['--study=clip', '--output_dir={}', '--override=seed=1'], '--override=seed=1: must be'),
-    ],
-)
-def test_bad_flags_are_refused_in_one_line(tmp_path, arguments, message):
-    done = _forked(*(each.format(tmp_path) for each in arguments))
-    assert done.returncode == 2 and done.stdout == ''
-    assert done.stderr.startswith(f'error: {message}') and done.stderr.count('\n') == 1
-
-
 @pytest.fixture(scope='module', name='configs')
 def _configs(tmp_path_factory):
     """The configurations of the runs of every preset, of one seed, point by point."""
@@ -153,6 +133,7 @@ def _plan(config):
     )
 
 
+@pytest.mark.standard
 @pytest.mark.parametrize('name', presets.studies())
 def test_a_preset_makes_plans(name, configs):
     study = definition.load(name)
@@ -163,39 +144,7 @@ def test_a_preset_makes_plans(name, configs):
         assert bool(plan.noise_multiplier) == (point.flags['mechanism'] != 'none')
 
 
+@pytest.mark.standard
 def test_clip_norms_of_later_rounds_reach_the_plan(configs):
     schedules = [_plan(config).clip_schedule for config in configs['exchange']]
     assert schedules == [(), (), (), ((24, 0.1),), ((24, 0.05),)]
-
-
-@pytest.mark.tff
-def test_the_runs_of_a_preset_are_trained_in_their_folders(tmp_path, monkeypatch):
-    from dpfl.simulation import program
-
-    class Caught(BaseException):
-        pass
-
-    def caught(experiment, directory, start, **_):
-        raise Caught(experiment, directory, start)
-
-    monkeypatch.setattr(program, 'run_training', caught)
-    study = definition.load('clip')
-    job = next(iter(jobs.runs(study, tmp_path, study.seeds[:1], {}).values()))
-    with pytest.raises(Caught) as found:
-        work.run(job.binary, job.flags)
-    experiment, directory, start = found.value.args
-    assert isinstance(experiment, program.Experiment) and start is None
-    assert directory.path == job.folder
-
-
-@pytest.mark.parametrize('value', ['2', 'a:1', '2:0', '0:0.1'])
-def test_a_clip_schedule_that_is_none_is_refused(tmp_path, value):
-    done = _train(
-        '--mechanism=gaussian',
-        '--rounds=4',
-        '--noise_multiplier=1',
-        f'--output_dir={tmp_path}',
-        f'--clip_schedule={value}',
-    )
-    assert done.returncode == 2 and done.stderr.count('\n') == 1
-    assert 'clip_schedule' in done.stderr

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from dpfl.runtime.workers import addresses, tokens, tunnel
-from tests import binaries, forked_binaries
+from tests import binaries
 
 _START = 240
 _command = functools.partial(binaries.command, 'start_worker')
@@ -37,16 +37,12 @@ def _can_isolate():
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.tff
 @pytest.mark.skipif(not _can_isolate(), reason='no network namespaces here')
 @pytest.mark.parametrize(
     'number, has_token',
-    [
-        (signal.SIGTERM, False),
-        (signal.SIGINT, False),
-        (signal.SIGKILL, False),
-        (signal.SIGKILL, True),
-    ],
+    [(signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGKILL, True)],
 )
 def test_it_says_where_it_is_and_ends_with_its_child(number, has_token, tmp_path):
     port = _free_port()
@@ -86,6 +82,7 @@ def test_it_says_where_it_is_and_ends_with_its_child(number, has_token, tmp_path
         time.sleep(0.02)
 
 
+@pytest.mark.standard
 def test_a_port_in_use_is_refused():
     with socket.create_server(('127.0.0.1', 0)) as server:
         port = server.getsockname()[1]
@@ -96,26 +93,7 @@ def test_a_port_in_use_is_refused():
     )
 
 
-@pytest.mark.parametrize(
-    'flag, message',
-    [
-        ('--address=localhost', '--address=localhost: must be the number of an interface'),
-        ('--port=0', '--port=0'),
-        ('--address=0.0.0.0', '--address=0.0.0.0: must be of this host alone'),
-        ('--address=::', '--address=::: must be of this host alone'),
-        (
-            '--token_file=/missing/worker.token',
-            '--token_file=/missing/worker.token: must be where a file can be made (No such file',
-        ),
-        ('--token_file=/dev/null', '--token_file=/dev/null: must be a regular file'),
-    ],
-)
-def test_bad_flags_are_one_line(flag, message):
-    done = forked_binaries.run('start_worker', flag)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f'error: {message}') and done.stderr.count('\n') == 1
-
-
+@pytest.mark.exhaustive
 @pytest.mark.tff
 @pytest.mark.skipif(not _can_isolate(), reason='no namespaces here')
 def test_without_namespaces_it_listens_everywhere_only_if_told_to(tmp_path):
@@ -141,12 +119,7 @@ def test_without_namespaces_it_listens_everywhere_only_if_told_to(tmp_path):
         assert last.endswith(consequence)
 
 
-def test_a_token_does_not_go_with_anybody(tmp_path):
-    done = _run(f'--token_file={tmp_path}/worker.token', '--allow_anybody')
-    assert done.returncode == 2
-    assert done.stderr == 'error: --allow_anybody: cannot be combined with --token_file\n'
-
-
+@pytest.mark.exhaustive
 @pytest.mark.tff
 @pytest.mark.skipif(not _can_isolate(), reason='no network namespaces here')
 def test_with_a_token_it_listens_everywhere_and_names_whom_it_refuses(tmp_path):

@@ -44,6 +44,19 @@ _forked = functools.partial(forked_binaries.run, 'train', _QUICKSTART)
             '--clip_each_batch=True: must be False for client_update=fedsgd',
         ),
         (
+            ['--client_update=fedsgd', '--client_max_batches=2'],
+            '--client_max_batches=2: must not be given for client_update=fedsgd',
+        ),
+        (
+            ['--client_update=fedsgd', '--client_epochs=2'],
+            '--client_epochs=2: must be 1 for client_update=fedsgd',
+        ),
+        (
+            ['--example_cap=9', '--client_epochs=2'],
+            '--client_max_batches=2: must not be given with example_cap and client_epochs=2',
+        ),
+        (['--adaptive_clip'], ': must be >= 130 for adaptive_clip, whose clip norm first changes'),
+        (
             ['--clip_each_batch', '--adaptive_clip'],
             '--clip_each_batch=True: must be False with adaptive_clip',
         ),

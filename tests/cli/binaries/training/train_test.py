@@ -1,19 +1,17 @@
 """The training binary as its users meet it: results, one-line errors, and nothing left running."""
 
 import functools
-import hashlib
 import json
 import pathlib
 import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
-from dpfl import ParticipationLog, accounting, mechanisms
+from dpfl import ParticipationLog, accounting
 from dpfl.simulation import checkpoint_folder
 from tests import binaries, forked_binaries, runs
 
@@ -38,10 +36,6 @@ def _wait_for(condition, seconds: float):
 
 def _contents(path: pathlib.Path) -> dict[pathlib.Path, bytes]:
     return {p: p.read_bytes() for p in path.rglob('*') if p.is_file()}
-
-
-def _assert_same_run(path: pathlib.Path, other: pathlib.Path):
-    assert runs.differences(path, other) == []
 
 
 _SIX_ROUNDS = [*_SMALL, '--rounds=6', '--min_separation=6', '--checkpoint_every=2']
@@ -99,19 +93,11 @@ def test_a_run_from_start_to_end(finished):
     assert again.stderr.startswith(f'error: --output_dir={path}: must not hold an earlier run')
 
 
-@pytest.mark.exhaustive
-@pytest.mark.tff
-def test_the_flags_of_a_seeded_run_are_all_that_it_takes_to_repeat_it(finished, tmp_path):
-    path, _ = finished
-    repeated = _run(f'--flagfile={path}/flags.txt', '--resume', f'--output_dir={tmp_path}')
-    assert repeated.returncode == 0, repeated.stderr
-    _assert_same_run(path, tmp_path)
-
-
 def _verify(path):
     return forked_binaries.run('report_privacy', f'--run_dir={path}', '--format=json')
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_a_finished_run_is_verified_and_a_changed_byte_is_named(copied):
     done = _verify(copied)
@@ -129,64 +115,7 @@ def test_a_finished_run_is_verified_and_a_changed_byte_is_named(copied):
         (copied / name).write_bytes(content)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.tff
-@pytest.mark.parametrize(
-    'flags, said',
-    [
-        (
-            [
-                '--mechanism=gaussian',
-                '--strategy=',
-                '--sampling=poisson',
-                '--min_separation=1',
-                '--max_participations=3',
-                '--client_update=fedsgd',
-            ],
-            'Simulation: with secret noise and coh',
-        ),
-        (
-            [
-                '--adaptive_clip',
-                '--restart_first=0',
-                '--restart_every=1',
-                '--count_stddev=9',
-                '--secagg',
-                '--secagg_bits=20',
-            ],
-            'sensitivity counts the inflated norm',
-        ),
-        (
-            [
-                '--mechanism=gaussian',
-                '--strategy=',
-                '--sampling=without_replacement',
-                '--delta=1e-3',
-                '--target_epsilon=5',
-                '--min_separation=1',
-                '--max_participations=3',
-            ],
-            'sampling without replacement, 2 of 60 clients in each of 3 rounds',
-        ),
-        (
-            [
-                '--clipping=per_layer',
-                '--estimator=clipped',
-                '--sampling=uniform',
-                '--min_separation=1',
-                '--max_participations=3',
-            ],
-            'clipped denominator',
-        ),
-    ],
-)
-def test_other_ways_to_sample_and_to_sum(flags, said, tmp_path):
-    done = _run(*_SMALL, '--rounds=3', '--min_separation=3', *flags, f'--output_dir={tmp_path}')
-    assert done.returncode == 0, done.stderr
-    assert said in (tmp_path / 'privacy_report.md').read_text()
-    assert _verify(tmp_path).returncode == 0
-
-
+@pytest.mark.standard
 @pytest.mark.tff
 def test_a_finished_run_says_so_and_prints_its_result_again(finished, copied):
     before = _contents(copied)
@@ -214,36 +143,20 @@ def test_a_run_that_was_killed_after_its_last_round_writes_what_is_missing(finis
     shutil.rmtree(copied / 'saved_model')
     done = _run(*_SIX_ROUNDS, f'--output_dir={copied}', '--resume')
     assert done.returncode == 0, done.stderr
-    _assert_same_run(copied, finished[0])
+    assert runs.differences(copied, finished[0]) == []
     assert 'saved_model/saved_model.pb' in (copied / 'SHA256SUMS').read_text()
     assert _verify(copied).returncode == 0
 
 
-@pytest.mark.tff
-def test_a_run_of_an_older_version_is_not_continued(copied):
-    chain = hashlib.sha256(b'dpfl ledger 1').hexdigest()
-    values = {'round': 0, 'cohort': 'c' * 64, 'model': 'd' * 64, 'noise': 'e' * 64}
-    chain = hashlib.sha256((chain + json.dumps(values)).encode()).hexdigest()
-    (copied / 'ledger.jsonl').write_text(json.dumps({**values, 'chain': chain}) + '\n')
-    before = _contents(copied)
-    done = _run(*_SIX_ROUNDS, f'--output_dir={copied}', '--resume')
-    assert done.returncode == 1
-    assert done.stderr.startswith(f'error: {copied}/ledger.jsonl: has format 1, ')
-    assert done.stderr.count('\n') == 1
-    assert _contents(copied) == before
-
-
+@pytest.mark.standard
 @pytest.mark.tff
 @pytest.mark.parametrize(
     'changed, message',
     [
         (['--rounds=7'], '--target_epsilon=1.0: cannot hold for more rounds'),
         (['--clip_norm=0.3'], '--clip_norm=0.3: must be 0.2, as when the run began'),
-        (['--seed=4'], '--seed=4: must be 0, as when the run began'),
         (['--noise_seed=2'], '--noise_seed=2: must be 1, as when the run began'),
         (['--overwrite'], '--resume: cannot be combined with --overwrite'),
-        (['--checkpoint_every=0'], '--checkpoint_every=0: must be an integer >= 1'),
-        (['--keep_checkpoints=0'], '--keep_checkpoints=0: must be an integer >= 1'),
     ],
 )
 def test_a_run_is_resumed_with_its_own_flags_only(copied, changed, message):
@@ -252,64 +165,6 @@ def test_a_run_is_resumed_with_its_own_flags_only(copied, changed, message):
     assert done.returncode == 2
     assert done.stderr == f'error: {done.stderr[7:].strip()}\n'
     assert message in done.stderr
-    assert _contents(copied) == before
-
-
-@pytest.mark.tff
-def test_a_strategy_file_that_changed_is_noticed(copied, tmp_path):
-    before = _contents(copied)
-    changed = tmp_path / 'strategy.npz'
-    mechanisms.save(mechanisms.Blt(30, [0.9], [0.1]), changed)
-    code = (
-        'import sys\n'
-        'from dpfl.simulation.training import mechanism\n'
-        'from dpfl.cli.binaries.training import train\n'
-        'from dpfl.cli.command import command_line\n'
-        'from dpfl import mechanisms\n'
-        'sys.argv[0] = train.__name__\n'  # Whose flags count.
-        f'mechanism.load_strategy = lambda *args: mechanisms.load({str(changed)!r})\n'
-        'command_line.run(train.main)\n'
-    )
-    done = subprocess.run(
-        [
-            sys.executable,
-            '-c',
-            code,
-            _QUICKSTART,
-            *_SIX_ROUNDS,
-            f'--output_dir={copied}',
-            '--resume',
-        ],
-        cwd=binaries.ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    message = 'error: --target_epsilon=1.0: cannot hold for another matrix'
-    assert done.stderr.startswith(message), done.stderr
-    assert done.stderr.count('\n') == 1
-    assert _contents(copied) == before
-
-
-@pytest.mark.tff
-def test_a_run_without_a_checkpoint_that_can_be_used_stays_as_it_is(copied):
-    for path, data in zip(
-        sorted((copied / 'checkpoints').glob('*.checkpoint')),
-        (b'', b'PK foreign', b'dpfl checkpoint 2\n'),
-        strict=True,
-    ):
-        path.write_bytes(data)
-    before = _contents(copied)
-    done = _run(*_SIX_ROUNDS, f'--output_dir={copied}', '--resume')
-    assert done.returncode == 1
-    folder = copied / 'checkpoints'
-    assert done.stderr.splitlines() == [
-        f'refused: {folder}/00000006.checkpoint: has format 2, this version reads 1',
-        f'refused: {folder}/00000004.checkpoint: is not a checkpoint',
-        f'refused: {folder}/00000002.checkpoint: is not a checkpoint',
-        f'error: {folder}: holds no checkpoint that can be used',
-    ]
     assert _contents(copied) == before
 
 
@@ -337,7 +192,7 @@ def test_a_killed_run_with_a_damaged_checkpoint_ends_as_if_it_had_not_been(finis
         f'refused: {last}: is damaged or incomplete\n'
         f'{last.parent}: going back to that of round {int(older.stem)}\n'
     )
-    _assert_same_run(tmp_path, finished[0])
+    assert runs.differences(tmp_path, finished[0]) == []
 
 
 def _can_mount() -> bool:
@@ -371,7 +226,7 @@ def test_a_run_on_a_full_disk_can_be_resumed_when_there_is_space(finished, tmp_p
         r'error: round [45]: /mnt/run/checkpoints/0000000\d.checkpoint: No space left on device',
         errors.splitlines()[-1],
     ), errors
-    _assert_same_run(tmp_path / 'run', finished[0])
+    assert runs.differences(tmp_path / 'run', finished[0]) == []
 
 
 @pytest.mark.exhaustive

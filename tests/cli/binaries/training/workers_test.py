@@ -33,33 +33,6 @@ def _listener():
     return listener
 
 
-def test_bad_addresses_are_refused_before_anything(tmp_path):
-    done = _train(tmp_path / 'run', '--workers=localhost:8000,localhost')
-    assert done.returncode == 2
-    assert done.stderr == ('error: --workers=localhost: must be host:port, such as 10.0.0.7:8000\n')
-    assert not (tmp_path / 'run').exists()
-
-
-@pytest.mark.parametrize(
-    'names, message',
-    [
-        ('missing', 'missing: must be readable (No such file or directory)'),
-        ('{path}/open', '{path}/open: must be of this user, and closed to others'),
-        ('{path}/a,{path}/a', '2 of them: must be one, or one for each of 3 workers'),
-    ],
-)
-def test_bad_tokens_are_refused_before_anything(tmp_path, names, message):
-    tokens.make(tmp_path / 'a')
-    (tmp_path / 'open').touch(0o644)
-    flag = f'--worker_token_file={names.format(path=tmp_path)}'
-    done = _train(tmp_path / 'run', '--workers=a:1,b:1,c:1', flag)
-    assert done.returncode == 2
-    expected = f'error: --worker_token_file={message.format(path=tmp_path)}'
-    assert done.stderr.startswith(expected)
-    assert done.stderr.count('\n') == 1
-    assert not (tmp_path / 'run').exists()
-
-
 @pytest.mark.exhaustive
 @pytest.mark.tff
 @pytest.mark.skipif(

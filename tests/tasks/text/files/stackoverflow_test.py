@@ -10,11 +10,6 @@ import tensorflow_federated as tff
 from dpfl.errors import DataError
 from dpfl.tasks.text.files import stackoverflow
 
-_SPEC = collections.OrderedDict(
-    creation_date=tf.TensorSpec([], tf.string),
-    score=tf.TensorSpec([], tf.int64),
-    tokens=tf.TensorSpec([], tf.string),
-)
 # Sorted by key this is another order than sorted by number.
 _CLIENTS = [f"user {i}'s" for i in range(30)]
 
@@ -106,29 +101,6 @@ def test_clients_of_several_splits_are_not_test_clients(split, tmp_path):
     assert description['splits'] == {'train': 10, 'heldout': 10, 'test': 12}
     # Their examples of the split `test` are not trained on either.
     assert max(map(len, _sentences(training))) <= 4
-
-
-def test_it_reads_what_tff_reads(tmp_path):
-    # TFF puts keys into its queries as they are: only such without quotes can be compared.
-    clients = [f'c{i}' for i in range(7)]
-    tff.simulation.datasets.save_to_sql_client_data(
-        clients,
-        lambda client: _dataset(_CLIENTS[clients.index(client)]),
-        str(tmp_path / 'a.sqlite'),
-        split_names_by_client_id={c: 'heldout' if c == 'c3' else 'train' for c in clients},
-    )
-    training, heldout, _, _ = stackoverflow.open_clients(tmp_path / 'a.sqlite', 0.5)
-    for clients_read, name in ((training, 'train'), (heldout, 'heldout')):
-        data = tff.simulation.datasets.load_and_parse_sql_client_data(
-            str(tmp_path / 'a.sqlite'), _SPEC, name
-        )
-        assert _sentences(clients_read) == [
-            [
-                example['tokens'].numpy().decode().split()
-                for example in data.create_tf_dataset_for_client(client)
-            ]
-            for client in data.client_ids
-        ]
 
 
 def test_clients_whose_rows_are_scattered(tmp_path):

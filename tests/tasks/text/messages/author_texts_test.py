@@ -80,18 +80,6 @@ def test_names_depend_on_the_key_and_show_nothing():
     assert name != author_key.client(_KEY, 'somebody@example.com')
 
 
-def test_memory_holds_positions_and_one_author(monkeypatch):
-    """The text of authors is in a file until its turn: at most one author's is read at a time."""
-    messages = (Message(f'a{i % 50}@x', 0, f'sentence {i} ' * 20) for i in range(500))
-    read = author_texts.by_author(messages, _KEY, 0, collections.Counter())
-    reads = []
-    pread = os.pread
-    monkeypatch.setattr(os, 'pread', lambda *args: reads.append(args) or pread(*args))
-    next(read)
-    assert len(reads) <= 10
-    assert len(list(read)) == 499 and len(reads) == 500
-
-
 def test_the_key_is_made_once_and_only_for_its_owner(cache):
     key = author_key.load()
     assert len(key) == 32 and author_key.load() == key

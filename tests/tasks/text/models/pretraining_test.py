@@ -1,7 +1,6 @@
 """Central training: a first step by hand, learning, and what is refused."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from dpfl.tasks.text.models import catalog, metrics, pretraining
@@ -43,17 +42,3 @@ def test_incomplete_batches_are_left_out():
     steps = []
     _train(epochs=2, batch_size=8, report=lambda step, loss, now: steps.append(step))
     assert steps == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize(
-    'changes, message',
-    [
-        (dict(epochs=0), 'epochs=0: must be'),
-        (dict(batch_size=21), 'batch_size=21: must be at most the number of sentences'),
-        (dict(learning_rate=float('nan')), 'learning_rate=nan: must be'),
-        (dict(seed=-1), 'seed=-1: must be'),
-    ],
-)
-def test_bad_arguments_are_named(changes, message):
-    with pytest.raises(ValueError, match=f'^{message}'):
-        _train(**changes)

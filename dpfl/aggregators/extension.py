@@ -1,0 +1,110 @@
+"""States that go on under a plan with more rounds, or with another matrix for later rounds."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tree
+
+from dpfl import accounting, errors, mechanisms
+from dpfl.aggregators import adaptive_clip, plan_digest, query
+from dpfl.aggregators.noise import correlated
+
+
+def extended_state(state: Any, before: accounting.PrivacyPlan, plan: accounting.PrivacyPlan) -> Any:
+    """A state of a run under one plan, as a state under a plan that goes on.
+
+    The noise so far and that which follows have the matrix of the new plan, and so its guarantee.
+    The next round refuses the plan before.
+
+    Args:
+      state: of a query or process whose aggregator was built from `before`, or a structure that
+        holds one.
+      before: the plan under which the rounds so far were released.
+      plan: has the same matrix in these rounds, and differs in nothing else but rounds and matrix.
+
+    Raises:
+      ArgumentError: if the state is not one of `before`, the plans differ in anything else, or the
+        matrix of `plan` differs in a round that was released.
+    """
+    digests = [plan_digest.of(each, None) for each in (before, plan)]
+    parts = query.parts(state, query.QueryState)
+    if not parts:
+        raise errors.ArgumentError('state', errors.NOT_SHOWN, 'must be that of a private query')
+    for name in plan_digest.differences(parts[0].plan, digests[0]):
+        raise errors.ArgumentError('before', errors.NOT_SHOWN, f'has another {name} than the state')
+    for name in plan_digest.differences(*digests):
+        if name != 'mechanism':
+            raise errors.ArgumentError(
+                name, getattr(plan, name), f'must be {getattr(before, name)}, as in the plan before'
+            )
+    done = int(parts[0].noise.round)
+    matrix, other = _matrix(plan), _matrix(before)
+    is_longer = matrix.begins_like(other, min(matrix.rounds, other.rounds))
+    if done and not (is_longer or matrix.streams_like(other, done)):
+        raise errors.ArgumentError(
+            'mechanism',
+            plan.mechanism.name,
+            f'must have the strategy of the plan before in its first {done} rounds, which are '
+            'released',
+        )
+    return with_plan(state, plan)
+
+
+def with_plan(state: Any, plan: accounting.PrivacyPlan) -> Any:
+    """`extended_state` without its checks.
+
+    The new plan may need other buffers of past noise. What a buffer holds is a function of the keys
+    of the rounds done, so it is computed anew. After the last round of a segment of the noise an
+    adaptive clip norm changes, unless there is no round to follow: now there is one.
+    """
+    kernel, rounds = _matrix(plan).kernel(), plan.participation.rounds
+
+    def restarted(part: adaptive_clip.AdaptiveState) -> adaptive_clip.AdaptiveState:
+        if int(part.noise.round) not in plan.fresh_rounds:
+            return part
+        inner = _replaced(
+            part.inner, query.QueryState, lambda each: each._replace(clip_norm=part.estimate)
+        )
+        return part._replace(inner=inner)
+
+    def stamped(part: query.QueryState) -> query.QueryState:
+        digest = plan_digest.of(plan, None)
+        digest[-1] = part.plan[-1]  # How updates are clipped stays as it is.
+        return part._replace(plan=digest)
+
+    def longer(part: correlated.NoiseState) -> correlated.NoiseState:
+        done = int(part.round)
+        drawn = np.zeros([rounds, np.shape(part.drawn)[1]], np.int64)
+        drawn[:done] = np.asarray(part.drawn)[:done]
+        if not isinstance(part.past, Mapping):
+            if part.past == () and done:  # Nothing was kept, so nothing can be needed.
+                correlated.require_no_buffers(kernel)
+            return part._replace(drawn=drawn)  # Otherwise a ring keeps it.
+        container: Any = type(part.past)
+        past = {
+            name: _buffers(kernel, drawn, done, name, buffers)
+            for name, buffers in part.past.items()
+        }
+        return part._replace(drawn=drawn, past=container(past))
+
+    state = _replaced(state, adaptive_clip.AdaptiveState, restarted)
+    state = _replaced(state, query.QueryState, stamped)
+    return _replaced(state, correlated.NoiseState, longer)
+
+
+def _matrix(plan: accounting.PrivacyPlan) -> mechanisms.Mechanism:
+    return plan.mechanism.with_rounds(plan.participation.rounds)
+
+
+def _buffers(kernel: mechanisms.Kernel, drawn: np.ndarray, done: int, name: str, before: Any):
+    # A kernel with one row for all rounds has the same buffers whatever their number is.
+    if kernel.table.shape[0] == 1 and np.shape(before)[0] == kernel.buffers:
+        return before
+    size = np.shape(before)[1]
+    return correlated.buffers_after(kernel, drawn, done, tf.as_dtype(name), size).numpy()
+
+
+def _replaced(state: Any, kind: type, replace: Callable[[Any], Any]) -> Any:
+    return tree.traverse(lambda part: replace(part) if isinstance(part, kind) else None, state)

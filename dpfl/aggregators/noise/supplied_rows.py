@@ -1,0 +1,197 @@
+"""What `NoiseRing` and `HardenedRing` share: they supply states with noise drawn outside of TFF.
+
+They differ in what a row holds and how it is computed.
+
+A ring draws the noise of a round before the sum of the round exists. So the key of the round cannot
+depend on the sum, as it does for noise that is drawn by the query. It depends on the context
+instead, from which the sum follows: the caller says what the round is computed from.
+"""
+
+import abc
+import concurrent.futures
+import os
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import tree
+
+from dpfl import accounting, errors
+from dpfl.accounting.records import ledger_lines
+from dpfl.aggregators.noise import correlated
+
+
+def run_all(
+    threads: concurrent.futures.Executor, work: Callable[[Any], None], parts: Iterable[Any]
+) -> None:
+    """Calls `work` for all parts, in threads; returns or raises when none of them works any more.
+
+    The caller begins anew with the same arrays after an error, so no thread may still write them.
+
+    Raises:
+      Exception: the first error, in the order of the parts; parts that have not begun are dropped.
+    """
+    futures = [threads.submit(work, part) for part in parts]
+    try:
+        for future in futures:
+            future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+        concurrent.futures.wait(futures)
+
+
+class Stream(Protocol):
+    """Noise rows of a run, in any order; those in order are the fastest."""
+
+    def row(self, keys: np.ndarray, show_progress: bool) -> np.ndarray:
+        """Row of the last of the rounds with these keys, int64 [rounds, words]; [size]."""
+
+    def close(self) -> None:
+        """Ends its threads and frees its memory."""
+
+
+class SuppliedRows(abc.ABC):
+    """Supplies states with noise rows.
+
+    A context manager; leaving it ends the threads and frees the memory.
+
+    Args:
+      plan: says how many rounds there are, and how to stream the noise.
+      directory: where to keep past noise in a file; None for memory.
+      show_progress: shows a bar on standard error when many rounds are recomputed.
+    """
+
+    _row_type: ClassVar[type]  # Type of the part of a state that holds the row.
+    _noises: ClassVar[str]  # What messages call several states of such noise.
+
+    def __init__(
+        self,
+        plan: accounting.PrivacyPlan,
+        directory: str | os.PathLike | None = None,
+        *,
+        show_progress: bool = True,
+    ):
+        self._rounds = plan.participation.rounds
+        self._kernel = plan.mechanism.with_rounds(self._rounds).kernel()
+        self._directory = directory
+        self._show_progress = show_progress
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._streams: dict[str, Stream] = {}
+        self._source: Hashable = None  # Sizes of the rows.
+        self._latest: tuple[bytes, dict[str, np.ndarray]] = b'', {}  # Keys and rows.
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def close(self) -> None:
+        """Frees everything.
+
+        Does nothing in a forked process: the threads belong to its parent.
+        """
+        if self._process == os.getpid():
+            self._close_streams()
+
+    @abc.abstractmethod
+    def _after_fork(self) -> None:
+        """Called in a forked process, which has none of the threads: starts anew or raises."""
+
+    @abc.abstractmethod
+    def _source_of(self, state: correlated.NoiseState) -> Hashable:
+        """What determines the streams: the sizes in a state."""
+
+    @abc.abstractmethod
+    def _make_streams(self, source: Any) -> dict[str, Stream]:
+        """A stream for each field of `_row_type` that holds noise."""
+
+    @abc.abstractmethod
+    def _key_of_round(self, state: correlated.NoiseState, t: int, context: str) -> np.ndarray:
+        """Key of the noise of round `t`, int64 [words]; `context` is a digest in hexadecimal."""
+
+    def supply(self, state: Any, context: Any) -> Any:
+        """The state with the noise of its round.
+
+        The noise is a function of the key in the state, of the contexts of the rounds before, and
+        of this context. So a round that is repeated with another context has independent noise. A
+        round that is repeated with the same context, but gives another sum, has the same noise, and
+        the difference of the two releases has none.
+
+        Rounds that do not follow the last one, such as the first round of a resumed run, are
+        computed from the first round on.
+
+        Args:
+          state: of a TFF process or query whose noise is supplied, or any structure around it.
+          context: a structure of arrays, numbers, texts or bytes that determines the sum of the
+            round, together with the rounds before: the data of the cohort or a digest of them.
+
+        Raises:
+          RuntimeError: if this process was forked after the ring was made and the ring cannot
+            start anew.
+          ValueError: if the state does not hold exactly one noise of this kind, or the context
+            holds anything else.
+          OSError: if there is no space for the file.
+        """
+        if self._process != os.getpid():
+            self._after_fork()
+        found = []
+
+        def find(part):
+            if self._is_supplied(part):
+                found.append(part)
+
+        tree.traverse(find, state)
+        if len(found) != 1:
+            raise errors.ArgumentError(
+                'state', errors.NOT_SHOWN, f'holds {len(found)} {self._noises}, must hold one'
+            )
+        with_row = self._with_row(found[0], _digest(context))
+        return tree.traverse(lambda part: with_row if self._is_supplied(part) else None, state)
+
+    def _is_supplied(self, part) -> bool:
+        return isinstance(part, correlated.NoiseState) and isinstance(part.past, self._row_type)
+
+    def _with_row(self, state: correlated.NoiseState, context: str) -> correlated.NoiseState:
+        t = int(state.round)
+        if t >= self._rounds:
+            return state  # The computation says what is wrong.
+        drawn = np.array(state.drawn, np.int64)
+        drawn[t] = self._key_of_round(state._replace(drawn=drawn), t, context)
+        row = self._row(self._source_of(state), drawn[: t + 1])
+        return state._replace(drawn=drawn, past=state.past._replace(round=np.int64(t), **row))
+
+    def _row(self, source: Hashable, keys: np.ndarray) -> dict[str, np.ndarray]:
+        """The row of the last of some rounds, by field of `_row_type`."""
+        if self._source != source:
+            self._close_streams()
+            self._streams, self._source = self._make_streams(source), source
+        if self._latest[0] != keys.tobytes():
+            self._latest = b'', {}
+            rows = {
+                field: stream.row(keys, self._show_progress)
+                for field, stream in self._streams.items()
+            }
+            self._latest = keys.tobytes(), rows
+        return self._latest[1]
+
+    def _close_streams(self) -> None:
+        for stream in self._streams.values():
+            stream.close()
+        # Making others can fail for lack of space.
+        self._streams, self._source, self._latest = {}, None, (b'', {})
+
+
+def _digest(context: Any) -> str:
+    leaves = list(map(np.asarray, tree.flatten(context)))
+    if any(leaf.dtype == object for leaf in leaves):
+        raise errors.ArgumentError(
+            'context',
+            errors.NOT_SHOWN,
+            'must be arrays, numbers, texts or bytes that determine the sum of the round',
+        )
+    return ledger_lines.digest(leaves)

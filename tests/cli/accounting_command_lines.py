@@ -1,0 +1,185 @@
+"""Command lines of the binaries for accounting that are refused, for `bad_flags_test.py`."""
+
+_SWITCHED = '--mechanism=switched_blt --strategy={blt} --switch_round=9'
+_CONTINUED = '--mechanism=continued --strategy={banded}'
+_BAND = '--mechanism=fichtenberger_toeplitz --bands=342 --noise_multiplier=1'
+_SMALL_POPULATION = '--population=3000 --clients_per_round=100 --rounds=90 --timer_hours=24'
+
+# Binary, flags that all of its command lines have, and the others with the message.
+REFUSED = [
+    (
+        'extrapolate_privacy',
+        '',
+        [
+            ('--populations=9 --cohorts=3', '--run_dir: must be given'),
+            ('--run_dir={run} --cohorts=3', '--populations: must be given'),
+            ('--run_dir={run} --populations=a --cohorts=3', '--populations=a: must be'),
+            ('--run_dir={out} --populations=9 --cohorts=3', '{out}/plan.json: not the plan'),
+            ('--run_dir={run} --populations=9 --cohorts=30', '--cohorts=30: must be <= 9'),
+            (
+                '--run_dir={run} --populations=99 --cohorts=3 --delta=0.001 --delta_power=1',
+                '--delta_power: cannot be combined with --delta',
+            ),
+            ('--run_dir={run} --populations=99 --cohorts=3 --plot=/no/x.png', '--plot=/no/x.png: '),
+        ],
+    ),
+    (
+        'optimize_strategy',
+        '--rounds=48 --output={out}',
+        [
+            (f'{_SWITCHED} --bands=2', '--bands: cannot be combined with mechanism='),
+            (f'{_SWITCHED} --momentum=0.5', '--momentum: cannot be combined with'),
+            (f'{_SWITCHED} --separations=3,4', '--separations: cannot be combined'),
+            (f'{_SWITCHED} --server_schedule=linear', '--server_schedule: cannot be'),
+            (f'{_SWITCHED} --switch_round=', '--switch_round=: must be an integer'),
+            (f'{_SWITCHED} --switch_round=48', '--switch_round=48: must be an integer >= 1 and <='),
+            (f'{_SWITCHED} --strategy=', '--strategy: must be given with mechanism='),
+            (f'{_SWITCHED} --strategy=no.npz', '--strategy=no.npz: must be a file'),
+            (f'{_SWITCHED} --max_sensitivity=0.5', '--max_sensitivity=0.5: must be'),
+            (f'{_SWITCHED} --strategy={{banded}}', 'holds a banded, must hold a'),
+            ('--mechanism=blt --strategy={blt}', '--strategy: needs mechanism=switched_blt or'),
+            ('--mechanism=blt --switch_round=3', ': needs mechanism=switched_blt or'),
+            ('--mechanism=continued --strategy={blt}', 'holds a blt, must hold a banded mechanism'),
+            (f'{_CONTINUED} --switch_round=9', '--switch_round=9: needs mechanism=switched_blt'),
+            (f'{_CONTINUED} --rounds=24', '--rounds=24: must be an integer >= 25'),
+            (f'{_CONTINUED} --min_separation=5', '--min_separation=5: must be >= 6, the bands'),
+            ('--mechanism=blt --separations=8,x', '--separations=8,x: must be comma-separated'),
+            ('--mechanism=blt --separations=8 --logs=a', '--logs=a: cannot be combined with'),
+            ('--mechanism=blt --separations=8 --momentum=0.5', '--momentum: needs a single'),
+            ('--mechanism=banded --separations=8', '--mechanism=banded: must be blt or scaled_blt'),
+            ('--mechanism=blt --separations=8,9 --weights=1', 'must be 2 numbers >= 0'),
+            ('--mechanism=blt --nesterov', '--nesterov=True: needs momentum'),
+            ('--mechanism=blt --server_cooldown_rounds=3', 'needs server_schedule=linear'),
+            ('--mechanism=blt --output=', '--output: must be given'),
+            ('--mechanism=blt --output=/nowhere/a.npz', 'must be in a directory'),
+        ],
+    ),
+    (
+        'compare_mechanisms',
+        '--rounds=60 --min_separation=20 --max_participations=3',
+        [
+            ('--mechanisms=magic', '--mechanisms=magic: must be one of gaussian'),
+            ('--mechanisms=tree --values=a', '--values=a: must be comma-'),
+            ('--mechanisms=tree --relative_to=blt', '--relative_to=blt: must'),
+            ('', '--mechanisms: must be given'),
+            ('--mechanisms=banded:4@30/10 --values=60,90', 'has fewer rounds than every value'),
+            ('--mechanisms=tree --data=/nowhere/a.csv', '--data=/nowhere/a.csv: No such file'),
+        ],
+    ),
+    (
+        'optimize_sampling',
+        '--rounds=4 --population=60 --clients_per_round=6 --delta=1e-5 --output={out}',
+        [
+            ('', '--target_epsilon: or target_error must be given'),
+            ('--target_epsilon=2 --target_error=3', '--target_error=3.0: cannot be combined'),
+            ('--target_epsilon=2 --clients_per_round=61', '--clients_per_round=61: must be'),
+            ('--target_epsilon=2 --output=/no/a.npz', '--output=/no/a.npz: must be in'),
+        ],
+    ),
+    (
+        'plan_privacy',
+        '--population=4210000 --rounds=1900 --clients_per_round=6500',
+        [
+            ('--mechanisms=tree', '--mechanisms=tree: must have a noise multiplier, as in NAME=7'),
+            ('--mechanisms=tree=x', '--mechanisms=tree=x: must be NAME or NAME=NOISE_MULTIPLIER'),
+            ('--mechanisms=tree=7,tree=7', '--mechanisms=tree=7: must not be given twice'),
+            ('--mechanisms=blt:4=7', '--mechanisms=blt:4: must have the schema that it is made'),
+            ('--mechanisms=banded:9@20/9=7', 'are all made for fewer rounds'),
+            ('--mechanisms=tree=7 --noise_multiplier=7', 'cannot have a noise multiplier beside'),
+            ('--mechanisms=tree=7 --mechanism=tree', '--mechanism=tree: cannot be combined with'),
+            ('--mechanism=tree --match=rmse:tree,7@1901', 'must have a round from 1 to 1900'),
+            ('--mechanism=tree --match=rho:1 --target_rho=1', '--match: cannot be combined'),
+            ('--mechanism=tree --noise_multiplier=7 --data=a', '--data=a: must end in .csv'),
+            (
+                '--mechanism=tree --noise_multiplier=7 --simulated_clients_per_round=9',
+                '--simulated_clients_per_round=9: needs simulated_noise_multiplier',
+            ),
+        ],
+    ),
+    (
+        'plan_privacy',
+        '--population=171000 --clients_per_round=100 --rounds=2052 --delta=1e-6 '
+        '--sampling=cyclic_poisson',
+        [
+            (f'{_BAND} --groups=5', '--groups=5: must be at least 342'),
+            (f'{_BAND} --min_separation=9', '--min_separation: cannot be'),
+            (f'{_BAND} --availability=0.5', '--availability=0.5: must be 1'),
+            ('--target_epsilon=1', '--mechanism=auto: cannot be combined with sampling='),
+            (f'{_BAND} --sampling=none --groups=9', '--groups=9: needs a sampling that has it'),
+        ],
+    ),
+    (
+        'plan_privacy',
+        '--population=4210000 --rounds=1900 --clients_per_round=6500 --mechanism=tree',
+        [
+            ('', '--noise_multiplier: must be given, or a target, or a simulation'),
+            ('--target_epsilon=1e-9 --accountant=rdp', '--target_epsilon=1e-09: must be at least'),
+            ('--noise_multiplier=7 --min_separation=700', '--min_separation=700: must be <= 647'),
+            ('--noise_multiplier=7 --sweep_rounds=10,x', '--sweep_rounds=10,x: must be comma-'),
+            ('--noise_multiplier=7 --mechanism=auto', '--model_dimension: must be given'),
+            ('--noise_multiplier=7 --workload=server', '--workload=server: needs mechanism=auto'),
+            ('--noise_multiplier=7 --timer_hours=24', '--timer_hours=24.0: needs round_minutes'),
+            ('--noise_multiplier=7 --rounds_by_day=3,4', '--rounds_by_day=3,4: needs timer_hours'),
+            (
+                '--noise_multiplier=7 --timer_hours=96 --rounds_by_day=3,4',
+                '--timer_hours=96.0: must be < 96',
+            ),
+            (
+                '--noise_multiplier=7 --timer_hours=9 --rounds_by_day=3 --round_minutes=4',
+                '--rounds_by_day=3: cannot be combined with round_minutes',
+            ),
+            (
+                '--noise_multiplier=7 --timer_hours=9 --round_minutes=4 --daily_pattern=1,2',
+                '--daily_pattern=1,2: must be 24 numbers, has 2 entries',
+            ),
+            (
+                '--noise_multiplier=7 --timer_hours=9 --round_times=absent.csv',
+                '--round_times=absent.csv: cannot be read',
+            ),
+        ],
+    ),
+    (
+        'reproduce_figures',
+        '--only=002/fig10',
+        [
+            ('--only=005', '--only=005: must be the beginning of one of 000/fig4, 001/table1'),
+            ('--output_dir=', '--output_dir: must be given'),
+            ('--output_dir=/dev/null/a', '--output_dir=/dev/null/a: Not a directory'),
+            ('--statements=absent.json', '--statements=absent.json: cannot be read'),
+        ],
+    ),
+    (
+        'reproduce_tables',
+        '',
+        [
+            ('--only=005', '--only=005: must be the beginning of a row id, such as 000'),
+            ('--format=xml', '--format=xml: must be one of text, json, markdown'),
+            ('word', 'word: is not a flag'),
+            ('--published=absent.json', '--published=absent.json: cannot be read'),
+        ],
+    ),
+    (
+        'simulate_population',
+        _SMALL_POPULATION,
+        [
+            ('--vary=timer_hours', '--values: must be given with --vary'),
+            ('--vary=population --values=1e6', '--values=1e6: must be comma-separated int'),
+            ('--vary=timer_hours --values=24,-1', '--timer_hours=-1.0: must be a finite'),
+            ('--vary=timer_hours --values=1 --output=a.npz', '--output: cannot be combined'),
+            ('--output=absent/log.npz', '--output=absent/log.npz: must be in a directory'),
+            ('--plot=log.xyz', '--plot=log.xyz: must end in one of'),
+            ('--mechanism=magic', '--mechanism=magic: must be a file or one of'),
+            ('--mechanism=tree --noise_multiplier=0', '--noise_multiplier=0.0: must be'),
+            ('--log={log}', '--population: cannot be combined with --log'),
+        ],
+    ),
+    (
+        'simulate_population',
+        '',
+        [
+            ('--population=60 --clients_per_round=50', '--rounds: must be given'),
+            ('--log={damaged}', 'damaged: not a participation log'),
+            ('--log={empty}', 'empty.npz: must hold at least one client'),
+        ],
+    ),
+]

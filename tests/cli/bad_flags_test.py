@@ -1,0 +1,336 @@
+"""Command lines that are refused: one line of error, which names the flag, its value and the bound.
+
+Bounds of single values are those of the settings (`tests/simulation/training/config_test.py`); here
+are flags that contradict each other, texts, files, and what must be given.
+"""
+
+import json
+
+import numpy as np
+import pytest
+
+from dpfl import ParticipationLog, mechanisms
+from dpfl.cli import catalogue
+from dpfl.runtime.workers import tokens
+from tests import forked_binaries
+from tests.accounting import archives
+from tests.cli import accounting_command_lines
+from tests.tasks.text import small_files
+
+# Of each binary so many are among the quick tests.
+_QUICK = 1
+_SMALL_TEXT = (
+    '--model=micro --mechanism=gaussian --noise_multiplier=1 --rounds=3 --clients_per_round=5 '
+    '--min_separation=3 --delta=1e-6 --output_dir={out}'
+)
+_STACKOVERFLOW = f'{_SMALL_TEXT} --task=stackoverflow --vocabulary_file={{words}}'
+_USER_TEXT = f'{_SMALL_TEXT} --task=user_text --data_path={{lines}} --vocabulary_file={{words}}'
+_GAN = (
+    '--model=tiny --rounds=3 --population=40 --clients_per_round=2 --delta=1e-3 '
+    '--sampling=without_replacement --noise_multiplier=0.5 --output_dir={out}'
+)
+_DEBUG_TEXT = (
+    '--flagfile=debug_text --vocabulary_size=96 --rounds=2 --min_separation=2 --population=40 '
+    '--clients_per_round=4 --output_dir={out}'
+)
+
+# As `accounting_command_lines.REFUSED`.
+_REFUSED = [
+    *accounting_command_lines.REFUSED,
+    (
+        'attack_membership',
+        '',
+        [
+            ('', '--run_dir: must be given'),
+            ('--run_dir=nowhere', '--run_dir=nowhere: must be the directory of a finished run'),
+        ],
+    ),
+    (
+        'measure_exposure',
+        '',
+        [
+            ('', '--run_dirs: must be given'),
+            ('--run_dirs=nowhere --ranking=best', 'ranking'),
+            ('--run_dirs=nowhere --plot=a.b', '--plot=a.b: must end in'),
+        ],
+    ),
+    (
+        'audit_privacy',
+        '--mechanism=gaussian',
+        [
+            ('', '--rounds: must be given'),
+            ('--rounds=4', '--noise_multiplier: must be given'),
+            ('--rounds=4 --noise_multiplier=0', '--noise_multiplier=0.0: must be > 0 for an audit'),
+            ('--rounds=4 --noise_multiplier=1 --resume_after=4', '--resume_after=4: must be an'),
+        ],
+    ),
+    (
+        'compare_generators',
+        '',
+        [('', '--output_dir: must be given')],
+    ),
+    (
+        'compare_vocabularies',
+        '',
+        [
+            ('', '--data_path: must be given'),
+            ('--epsilons=0', '--epsilons=0'),
+        ],
+    ),
+    (
+        'make_dataset',
+        '',
+        [
+            ('--data_path=x', '--output: must be given'),
+            ('--data_path=x --output=/none/x', '--output=/none/x: must be in a directory'),
+            ('--data_path=/none --output=x.parquet', '--data_path=/none: cannot be read (No such'),
+            ('--data_path=x --output=x --text_column=y', '--text_column=y: needs --from=jsonl'),
+        ],
+    ),
+    (
+        'suggest',
+        '--data_path=absent.jsonl',
+        [('', '--vocabulary_file: must be')],
+    ),
+    (
+        'text_baselines',
+        '--data_path={lines} --vocabulary_file={words}',
+        [('--counted_on=public_text', '--counted_on=public_text: needs')],
+    ),
+    (
+        'debug_images',
+        '--output_dir={out}',
+        [
+            ('--inject_share=0.1', '--inject_share=0.1: needs inject'),
+            ('--compare=fix', '--inject=: must name a fault for compare=fix'),
+            ('--primary_model=/nowhere', '--primary_model=/nowhere: holds no classifier'),
+            ('--primary_model=/a --primary_steps=9', '--primary_steps=9: needs a primary_model'),
+            ('--task=emnist', '--data_path: must be given'),
+        ],
+    ),
+    (
+        'debug_text',
+        _DEBUG_TEXT,
+        [
+            ('--inject_share=1,1', '--inject_share=1,1: must be different values'),
+            ('--inject_share=1,x', '--inject_share=1,x: must be comma-separated numbers'),
+            ('--inject=', '--inject_share=0.01,0.1,1: needs inject'),
+            ('--inspect=T1,T4', '--inspect=T1,T4: T4 needs primary_model'),
+            ('--inspect=T2 --primary_model=none', '--primary_model=none: must be a SavedModel'),
+        ],
+    ),
+    (
+        'detection_power',
+        '--flagfile=detection_power_text --output_dir={out}',
+        [
+            ('--epsilons=8,8', '--epsilons=8,8: must be different values'),
+            ('--seeds=', '--seeds=: must be different values, at least one'),
+        ],
+    ),
+    (
+        'detection_power_images',
+        '--flagfile=detection_power_images --output_dir={out}',
+        [
+            ('--inject=', '--inject=: must name at least one fault'),
+            ('--primary_model=mine --primary_steps=2500', '--primary_model=mine: must'),
+        ],
+    ),
+    (
+        'label_images',
+        '--output_dir={out}',
+        [
+            ('', '--run_dir: must be given'),
+            ('--labels=x.csv --rater=tiny', '--rater=tiny: must not be given with labels'),
+            ('--rater_confidence=0.2', '--rater_confidence=0.2: needs a rater'),
+        ],
+    ),
+    (
+        'compare_head_words',
+        '',
+        [
+            ('--models=', '--models: must be given'),
+            ('--models=/nowhere', '--models=/nowhere: must be a SavedModel of a language model'),
+            ('--models=/nowhere --task=synthetic_glyphs', '--task=synthetic_glyphs: must be'),
+        ],
+    ),
+    (
+        'export_run',
+        '',
+        [
+            ('', '--run_dir: must be given'),
+            ('--run_dir={run}', '--output_dir: must be given'),
+            ('--run_dir={run} --output_dir={run}/copy --public', 'copy: must not be within'),
+            ('--run_dir={run} --output_dir={out}', '--public: must be given'),
+            ('--run_dir={folder} --output_dir={out} --public', 'must hold a finished run'),
+            ('--run_dir={out} --output_dir={out}x --public', 'out: must be a directory'),
+        ],
+    ),
+    (
+        'generate',
+        '',
+        [
+            ('--model_dir=/nowhere', '--model_dir=/nowhere: must be a SavedModel'),
+            ('--model_dir=x --rank=9 --top_k=2', '--rank=9: cannot be combined with top_k'),
+        ],
+    ),
+    (
+        'pretrain',
+        '--output=x',
+        [('--public_text=/nowhere', '--public_text=/nowhere: cannot be')],
+    ),
+    (
+        'run_study',
+        '--jobs=1 --output_dir={out}',
+        [
+            ('--study=none', '--study=none: must be a JSON file or one of'),
+            ('--study=clip --seeds=1,b', '--seeds=1,b: must be'),
+            ('--study=clip --override=rounds', '--override=rounds: must be'),
+            ('--study=clip --override=seed=1', '--override=seed=1: must be'),
+        ],
+    ),
+    (
+        'start_worker',
+        '',
+        [
+            ('--address=localhost', '--address=localhost: must be the number of an interface'),
+            ('--address=0.0.0.0', '--address=0.0.0.0: must be of this host alone'),
+            ('--address=::', '--address=::: must be of this host alone'),
+            ('--token_file=/missing/t', '--token_file=/missing/t: must be where a file can be'),
+            ('--token_file=/dev/null', '--token_file=/dev/null: must be a regular file'),
+            ('--token_file={out} --allow_anybody', '--allow_anybody: cannot be combined with'),
+        ],
+    ),
+    (
+        'train',
+        '--flagfile=quickstart --output_dir={out}',
+        [
+            ('--rounds=abc', '--rounds=abc: must be an integer'),
+            ('--target_epsilon=', '--target_epsilon=: must be a number'),
+            ('--strategy=/nowhere/at.all', '--strategy=/nowhere/at.all: must be a file or one of'),
+            (
+                '--noise_multiplier=1 --target_epsilon=1',
+                '--target_epsilon=1.0: cannot be combined with noise_multiplier',
+            ),
+            ('--delta=0.02', '--delta=0.02: must be <= 0.01; allow_large_delta accepts more'),
+            ('--noise_multiplier=1e160', '--noise_multiplier=1e+160: must be 0 (no noise) or'),
+            ('--mechanism=none --strategy= --target_epsilon=1', 'mechanism=none has no noise'),
+            ('--clip_each_batch --client_update=fedsgd', 'must be False for client_update=fedsgd'),
+            ('--clip_each_batch --adaptive_clip', 'must be False with adaptive_clip'),
+            ('--noise=hardened --estimator=clipped', 'must be fixed with noise=hardened'),
+            ('--noise=hardened --adaptive_clip', 'must be None with noise=hardened'),
+            ('--clip_schedule=a:1', 'clip_schedule'),
+            ('--clip_schedule=2:0', 'clip_schedule'),
+            ('--match=rho:1 --target_epsilon=1', 'cannot be combined with target_epsilon'),
+            ('--population=100', '--population=100: must be at least 3000 for clients_per_round'),
+            ('--output_dir={log}/run', '/run: must be writable (Not a directory)'),
+            ('--workers=localhost:8000,localhost', '--workers=localhost: must be host:port'),
+            ('--workers=a:1 --worker_token_file=missing', '=missing: must be readable (No such'),
+            ('--workers=a:1 --worker_token_file={open}', 'open: must be of this user, and closed'),
+            ('--workers=a:1,b:1,c:1 --worker_token_file={token},{token}', '2 of them: must be one'),
+            ('--dry_run --resume', '--resume: cannot be combined with --dry_run'),
+            ('--dry_run --overwrite', '--overwrite: cannot be combined with --dry_run'),
+            ('--task=synthetic_glyphs --model=micro', 'must be one of small, cnn, tiny for task='),
+            ('--vocabulary_file=x', '--vocabulary_file: task=synthetic_text makes its own'),
+        ],
+    ),
+    (
+        'train',
+        _STACKOVERFLOW,
+        [
+            ('--data_path={truncated}', '--data_path={truncated}: is truncated, it has '),
+            ('--data_path={damaged}', '--data_path={damaged}: must be an SQLite file'),
+            ('--data_path={out}', '--data_path={out}: cannot be read (No such file or directory)'),
+            ('--data_path={sqlite} --population=13', '--population=13: must be <= 12, the clients'),
+            ('--data_path={sqlite} --vocabulary_size=51', '--vocabulary_size=51: must be <= 50'),
+            ('--data_path={sqlite} --vocabulary_file=', '--vocabulary_file: must be given'),
+            (
+                '--data_path={sqlite} --vocabulary_text={words}',
+                '--vocabulary_text: cannot be combined with vocabulary_file',
+            ),
+            ('', '--data_path: must be given for task=stackoverflow, or download'),
+            ('--download', '--data_path: must say where to download to; there is no cache'),
+            ('--task=emnist --model=tiny --vocabulary_file=', '--data_path: must be given for'),
+        ],
+    ),
+    (
+        'train',
+        _USER_TEXT,
+        [
+            ('--download', '--download: task=user_text has no data set'),
+            ('--strict', '--data_path={lines}: line 181 is malformed: not JSON'),
+            ('--client_column=user', '--client_column=user: must be one of the 2 columns: client'),
+            ('--data_path={out}.parquet', 'out.parquet: cannot be read (No such'),
+        ],
+    ),
+    (
+        'train_gan',
+        _GAN,
+        [
+            ('--population=1', '--population=1: must be an integer >= 2'),
+            ('--scale=2', '--scale=2.0: needs scaled_population'),
+            ('--scale=0.3 --scaled_population=9', '--scale=0.3: must make whole cohorts of 2'),
+        ],
+    ),
+]
+
+
+def _cases():
+    for binary, shared, rows in _REFUSED:
+        for place, (flags, message) in enumerate(rows):
+            marks = [pytest.mark.standard] if place >= _QUICK else []
+            line = f'{shared} {flags}'
+            yield pytest.param(binary, line, message, marks=marks, id=f'{binary} {flags}')
+
+
+@pytest.fixture(scope='module', name='names')
+def _names(tmp_path_factory):
+    """Files that the command lines name."""
+    folder = tmp_path_factory.mktemp('files')
+    names = ('run', 'folder', 'blt', 'banded', 'log', 'empty', 'damaged', 'words', 'lines', 'token')
+    found = {name: folder / name for name in (*names, 'open', 'sqlite', 'truncated')}
+    for name in ('blt', 'banded', 'log', 'empty'):
+        found[name] = folder / f'{name}.npz'
+    for name in ('run', 'folder'):
+        found[name].mkdir()
+    archives.write(found['run'])
+    mechanisms.save(mechanisms.Blt(48, [0.95, 0.6], [0.2, 0.2]), found['blt'])
+    diagonals = np.where(np.arange(6) <= np.arange(24)[:, None], 0.5 ** np.arange(6), 0)
+    mechanisms.save(mechanisms.Banded(diagonals), found['banded'])
+    ParticipationLog([[1, 2]] * 40).save(found['log'])
+    ParticipationLog([[], []]).save(found['empty'])
+    found['damaged'].write_bytes(found['log'].read_bytes()[:200])
+    small_files.write_vocabulary(found['words'])
+    small_files.write_json_lines(found['lines'])
+    found['lines'] = found['lines'].rename(folder / 'lines.jsonl')
+    with open(found['lines'], 'a') as file:
+        file.write('{"client": \n')
+    small_files.write_stackoverflow(found['sqlite'])
+    whole = found['sqlite'].read_bytes()
+    found['truncated'].write_bytes(whole[: len(whole) * 2 // 3])
+    tokens.make(found['token'])
+    found['open'].touch(0o644)
+    return found
+
+
+def test_every_binary_has_command_lines_that_are_refused():
+    # Tests of `report_privacy` have its own.
+    assert {binary for binary, *_ in _REFUSED} | {'report_privacy'} == set(catalogue.binaries())
+
+
+@pytest.mark.parametrize(('binary', 'flags', 'message'), _cases())
+def test_a_bad_command_line_is_one_line_and_status_2(binary, flags, message, names, tmp_path):
+    files = {**names, 'out': tmp_path / 'out'}
+    done = forked_binaries.run(binary, *flags.format(**files).split())
+    assert (done.returncode, done.stdout) == (2, ''), done.stderr
+    *others, error = done.stderr.splitlines()
+    assert error.startswith('error: ') and message.format(**files) in error
+    assert not any('error' in line or 'Traceback' in line for line in others)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('content', ['{}', '[{"id": "a"}]', json.dumps([{'id': 'a'}] * 2)])
+def test_published_rows_of_another_form_are_one_line(content, tmp_path):
+    (tmp_path / 'published.json').write_text(content)
+    done = forked_binaries.run('reproduce_tables', f'--published={tmp_path}/published.json')
+    assert (done.returncode, done.stdout) == (2, '')
+    assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1

@@ -1,0 +1,170 @@
+"""What must hold of a run of every kind: its records agree, and an interruption changes no bit."""
+
+import csv
+import json
+
+import pytest
+
+from dpfl.accounting.sampling import monte_carlo
+from dpfl.simulation import metrics, verification
+from dpfl.simulation.training import TrainConfig, train
+from dpfl.tasks.private_quantiles import QuantileRelease
+from dpfl.tasks.text.private_words import WordRelease
+from tests import runs, text_files
+from tests.repository import threat_model
+from tests.simulation.training import small_config
+
+pytestmark = pytest.mark.tff
+
+_NO_PARAMETERS = {'blt_decay': None, 'blt_scale': None}
+_TREE = {'mechanism': 'tree', **_NO_PARAMETERS}
+_GAUSSIAN = {'mechanism': 'gaussian', **_NO_PARAMETERS, 'min_separation': 1}
+_BANDED = {'mechanism': 'fichtenberger_toeplitz', **_NO_PARAMETERS, 'min_separation': 1}
+_KINDS = {
+    'correlated noise': {},
+    'restarted noise': {**_TREE, 'restart_first': 1, 'restart_every': 2},
+    'hardened noise': {'noise': 'hardened'},
+    'noise in a file': {'memory_limit': 0.0},
+    'adaptive clip': {
+        **_TREE,
+        'adaptive_clip': True,
+        'restart_first': 1,
+        'restart_every': 2,
+        'count_stddev': 2.0,
+    },
+    'a clip norm for each layer': {
+        'clipping': 'per_layer',
+        'sampling': 'uniform',
+        'min_separation': 1,
+    },
+    'secure aggregation': {'secagg': True, 'secagg_bits': 20},
+    'algorithm 1 of [McMahan18]': {
+        **_GAUSSIAN,
+        'packing': 'windows',
+        'client_max_tokens': 80,
+        'client_min_sentences': 10,
+        'estimator': 'clipped',
+        'cohort_weight': 2.5,
+        'example_cap': 12.0,
+        'client_batch_size': 8,
+        'clip_each_batch': True,
+    },
+    'Poisson sampling and Yogi': {
+        **_GAUSSIAN,
+        'accountant': 'moments',
+        'sampling': 'poisson',
+        'client_update': 'fedsgd',
+        'client_batch_size': 3,
+        'server_optimizer': 'yogi',
+        'server_learning_rate': 0.05,
+        'server_schedule': 'cosine',
+        'server_warmup_rounds': 1,
+    },
+    'sampling without replacement': {**_GAUSSIAN, 'sampling': 'without_replacement'},
+    'cyclic Poisson sampling': {**_BANDED, 'bands': 2, 'sampling': 'cyclic_poisson'},
+    'b-min-sep sampling': {**_BANDED, 'bands': 2, 'sampling': 'b_min_sep'},
+    'balls in bins': {**_BANDED, 'bands': 4, 'sampling': 'balls_in_bins'},
+    'audit': {'audit': True, 'audit_canaries': 40},
+    'test of the final model': {'test_clients': 3},
+    'end at an epsilon': {'rounds': 12, 'stop_at_epsilon': 0.9},
+    'selected clients': {
+        **_GAUSSIAN,
+        'select_clients': ('length<=q0.5',),
+        'select_examples': ('oov_rate<q0.9', 'length>1'),
+        'selection_epsilon': 40.0,
+    },
+    'words found privately': {
+        **_GAUSSIAN,
+        'task': 'user_text',
+        'vocabulary': 'private',
+        'vocabulary_epsilon': 30.0,
+        'vocabulary_words_per_client': 20,
+        'vocabulary_size': 12,
+        'population': None,
+        'data_path': '{folder}/data.jsonl',
+    },
+    'fork': {'noise_seed': 6, 'fork_from': '{folder}/origin', 'audit': True, 'audit_canaries': 40},
+    'warm start': {'noise_seed': 6, 'warm_start': '{folder}/origin'},
+}
+_STANDARD = ('correlated noise', 'adaptive clip', 'Poisson sampling and Yogi', 'fork')
+# Of some kinds only; the same bits after an interruption.
+_FILES = ('audit.npz', 'test_metrics.json', 'before_training.json')
+
+
+class _StoppedError(Exception):
+    pass
+
+
+def _config(kind, folder):
+    """The configuration of a kind of runs; what it needs is in the folder then."""
+    changes = {
+        name: value.format(folder=folder) if isinstance(value, str) else value
+        for name, value in _KINDS[kind].items()
+    }
+    if 'data_path' in changes:
+        text_files.write_clients(folder / 'data.jsonl', clients=90, sentences=4)
+    if {'fork_from', 'warm_start'} & set(changes):
+        train(small_config.BLT, folder / 'origin', progress=False)
+    return small_config.BLT.with_values(changes)
+
+
+def _rows(path):
+    with open(path / 'metrics.csv', newline='') as file:
+        return [{**row, 'seconds': ''} for row in csv.DictReader(file)]
+
+
+def _contents(path):
+    return {each: each.read_bytes() for each in path.rglob('*') if each.is_file()}
+
+
+def _assert_records_agree(config, path, result):
+    found = verification.verify(path)
+    assert found.differences == () and found.report == result.report
+    assert threat_model.shared_by_mistake(path) == []
+    assert TrainConfig.from_dict(json.loads((path / 'config.json').read_text())) == config
+    shown = [float(row['epsilon']) for row in _rows(path)]
+    assert shown == sorted(shown) and shown[-1] == result.report.guarantee.epsilons[0]
+
+
+@pytest.mark.parametrize(
+    'kind',
+    [
+        pytest.param(
+            each, marks=pytest.mark.standard if each in _STANDARD else pytest.mark.exhaustive
+        )
+        for each in _KINDS
+    ],
+)
+def test_records_agree_and_an_interruption_changes_no_bit(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 20_000)
+    config, whole, path = _config(kind, tmp_path), tmp_path / 'whole', tmp_path / 'run'
+    config = config.with_values({'checkpoint_every': 1})
+    result = train(config, whole, progress=False)
+    _assert_records_agree(config, whole, result)
+
+    release = metrics.Metrics.release
+
+    def stop(self, number, values):
+        if number == 3:
+            raise _StoppedError
+        release(self, number, values)
+
+    with monkeypatch.context() as patched, pytest.raises(_StoppedError):
+        patched.setattr(metrics.Metrics, 'release', stop)
+        train(config, path, progress=False)
+    # What was released before training is not drawn again.
+    for release_kind in (WordRelease, QuantileRelease):
+        monkeypatch.setattr(release_kind, 'find', lambda *_: pytest.fail('drawn twice'))
+    continued = train(config, path, resume=True, progress=False)
+    assert runs.differences(path, whole) == []
+    assert _rows(path) == _rows(whole)
+    assert {each.name for each in path.iterdir()} == {each.name for each in whole.iterdir()}
+    for name in _FILES:
+        assert not (whole / name).exists() or (
+            (path / name).read_bytes() == (whole / name).read_bytes()
+        )
+
+    before = _contents(path)
+    again = train(config, path, resume=True, progress=False)
+    assert again.report == continued.report == result.report and again.last == continued.last
+    assert _contents(path) == before

@@ -1,0 +1,183 @@
+"""The server's optimizer and its schedule: settings, workload, plan, and a run."""
+
+import csv
+import math
+
+import numpy as np
+import pytest
+
+from dpfl import mechanisms
+from dpfl.errors import ArgumentError
+from dpfl.simulation.training import (
+    OptimizationConfig,
+    PrivacyConfig,
+    SamplingConfig,
+    TrainConfig,
+    train,
+)
+from dpfl.simulation.training.plan import build_plan
+from dpfl.simulation.training.server_config import ScheduleConfig, ServerConfig
+from tests.simulation.training import small_config
+
+
+@pytest.mark.parametrize(
+    'settings, expected',
+    [
+        (dict(), [1, 1, 1, 1, 1, 1, 1, 1]),
+        (dict(server_warmup_rounds=4), [0.25, 0.5, 0.75, 1, 1, 1, 1, 1]),
+        (
+            dict(server_schedule='linear', server_final_rate=0.2),
+            [1, 1, 1, 1, 1, 1, 0.6, 0.2],
+        ),
+        (
+            dict(
+                server_schedule='linear',
+                server_cooldown_rounds=4,
+                server_final_rate=0.2,
+                server_warmup_rounds=2,
+            ),
+            [0.5, 1, 1, 1, 0.8, 0.6, 0.4, 0.2],
+        ),
+        (
+            dict(server_schedule='linear', server_cooldown_rounds=8, server_final_rate=1.0),
+            [1] * 8,
+        ),
+    ],
+)
+def test_learning_rates_by_hand(settings, expected):
+    np.testing.assert_allclose(ScheduleConfig(**settings).multipliers(8), expected, rtol=1e-12)
+    rates = ServerConfig(server_learning_rate=3.0, **settings).rates(8)
+    np.testing.assert_allclose(rates, 3 * np.array(expected), rtol=1e-12)
+
+
+def test_a_cosine_ends_at_the_final_rate_and_is_half_way_in_the_middle():
+    schedule = ScheduleConfig(
+        server_schedule='cosine', server_final_rate=0.2, server_warmup_rounds=2
+    )
+    found = schedule.multipliers(11)
+    np.testing.assert_allclose(found[[0, 1, 2, 6, 10]], [0.5, 1, 1, 0.6, 0.2], rtol=1e-12)
+    assert (np.diff(found[2:]) < 0).all()
+
+
+@pytest.mark.parametrize('rounds', [1, 2, 3, 7, 100])
+@pytest.mark.parametrize('name', ['constant', 'linear', 'cosine'])
+def test_every_rate_is_above_zero(name, rounds):
+    rates = ScheduleConfig(server_schedule=name).multipliers(rounds)
+    assert rates.shape == (rounds,) and (rates > 0).all() and (rates <= 1).all()
+
+
+@pytest.mark.parametrize(
+    'settings, name',
+    [
+        (dict(server_cooldown_rounds=3), 'server_cooldown_rounds'),
+        (dict(server_schedule='cosine', server_cooldown_rounds=3), 'server_cooldown_rounds'),
+        (dict(server_final_rate=0.5), 'server_final_rate'),
+        (dict(server_schedule='linear', server_final_rate=0.0), 'server_final_rate'),
+        (dict(server_beta2=0.9), 'server_beta2'),
+        (dict(server_optimizer='adagrad', server_beta2=0.9), 'server_beta2'),
+        (dict(server_epsilon=1e-3), 'server_epsilon'),
+        (dict(server_optimizer='adam', server_nesterov=True), 'server_nesterov'),
+        (dict(server_nesterov=True, server_momentum=0.0), 'server_nesterov'),
+        (dict(server_optimizer='adagrad', server_momentum=0.5), 'server_momentum'),
+    ],
+)
+def test_settings_without_effect_are_refused(settings, name):
+    with pytest.raises(ArgumentError) as caught:
+        OptimizationConfig(**settings)
+    assert caught.value.name == name
+
+
+@pytest.mark.parametrize(
+    'settings, name',
+    [
+        (dict(server_warmup_rounds=9), 'server_warmup_rounds'),
+        (dict(server_schedule='linear', server_cooldown_rounds=9), 'server_cooldown_rounds'),
+        (
+            dict(server_schedule='linear', server_cooldown_rounds=5, server_warmup_rounds=4),
+            'server_cooldown_rounds',
+        ),
+    ],
+)
+def test_schedules_that_do_not_fit_the_rounds_are_refused(settings, name):
+    with pytest.raises(ArgumentError) as caught:
+        ServerConfig(**settings).rates(8)
+    assert caught.value.name == name
+
+
+def test_workloads_are_those_of_the_optimizer():
+    assert ServerConfig(server_momentum=0.0).workload(5) is None
+    np.testing.assert_array_equal(
+        ServerConfig(server_momentum=0.5).workload(5), mechanisms.workload.momentum(5, 0.5)
+    )
+    cooled = ServerConfig(server_momentum=0.5, server_schedule='linear', server_learning_rate=7.0)
+    np.testing.assert_array_equal(
+        cooled.workload(8),
+        mechanisms.workload.learning_rate_schedule(cooled.multipliers(8), 0.5),
+    )
+    # What Adam does is not known beforehand: SGD with the same rates, without momentum.
+    assert ServerConfig(server_optimizer='adam').workload(5) is None
+    adam = ServerConfig(server_optimizer='adam', server_schedule='cosine')
+    np.testing.assert_array_equal(
+        adam.workload(8), mechanisms.workload.learning_rate_schedule(adam.multipliers(8))
+    )
+
+
+def test_the_workload_is_only_for_auto():
+    with pytest.raises(ArgumentError, match='needs mechanism=auto'):
+        PrivacyConfig(workload='server')
+    config = TrainConfig(privacy=PrivacyConfig(mechanism='auto'))
+    assert config.workload(8) is None  # As before there was a choice.
+
+
+def test_runs_of_versions_without_these_settings_can_continue():
+    fixed = TrainConfig().fixed()
+    for name in ('server_optimizer', 'server_schedule', 'server_nesterov', 'workload'):
+        assert name not in fixed
+    changed = TrainConfig(optimization=OptimizationConfig(server_optimizer='yogi'))
+    assert changed.fixed()['server_optimizer'] == 'yogi'
+    assert changed.fixed()['server_momentum'] == fixed['server_momentum'] == 0.9
+
+
+@pytest.mark.standard
+@pytest.mark.tff
+def test_a_run_reports_quantiles_and_what_is_assumed_of_its_optimizer(tmp_path):
+    config = small_config.GAUSSIAN.with_values(
+        {'server_optimizer': 'yogi', 'server_learning_rate': 0.05, 'server_warmup_rounds': 1}
+    )
+    result = train(config, tmp_path / 'run', progress=False)
+    with open(tmp_path / 'run' / 'metrics.csv', newline='') as file:
+        rows = list(csv.DictReader(file))
+    quantiles = [f'accuracy_q{q}' for q in (10, 25, 50, 75, 90)]
+    for name in ('perplexity', 'accuracy_top3', 'accuracy_top5_with_oov', *quantiles):
+        assert [bool(row[name]) for row in rows] == [False, True, False, True], name
+    values = [result.last[name] for name in quantiles]
+    assert values == sorted(values)
+    assert result.last['accuracy'] <= result.last['accuracy_top3'] <= result.last['accuracy_top5']
+    assert result.last['perplexity'] == pytest.approx(math.exp(result.last['loss']), rel=1e-5)
+    (remark,) = result.report.remarks
+    assert remark.startswith('The server uses Yogi with a learning rate with 1 rounds of warm-up')
+
+
+def test_the_plan_is_made_with_the_workload():
+    asked = []
+
+    def workload(rounds):
+        asked.append(rounds)
+        return np.ones(rounds)
+
+    plan = build_plan(
+        PrivacyConfig(mechanism='auto', noise_multiplier=1.0, memory_limit=0, workload='server'),
+        SamplingConfig(rounds=12, clients_per_round=3, min_separation=4),
+        population=lambda: 100,
+        dimension=lambda: 10,
+        workload=workload,
+    )
+    # Without memory, what can be drawn again is left, and of that the least loss.
+    assert asked == [12] and plan.mechanism.name == 'banded_inverse'
+
+
+def test_rates_that_do_not_fit_the_rounds_are_refused_before_anything_is_written(tmp_path):
+    config = small_config.GAUSSIAN.with_values({'server_warmup_rounds': 9})
+    with pytest.raises(ArgumentError, match='server_warmup_rounds=9: must be <= 4'):
+        train(config, tmp_path / 'run', progress=False)
+    assert not (tmp_path / 'run').exists()
