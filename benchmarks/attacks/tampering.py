@@ -25,8 +25,8 @@ sys.path.insert(0, str(_ROOT))
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from dpfl import ParticipationLog  # noqa: E402
-from dpfl.accounting.records import archive, ledger_lines, verification  # noqa: E402
-from dpfl.cli.flags import recorded_flags  # noqa: E402
+from dpfl.accounting.records import archive, ledger_lines  # noqa: E402
+from dpfl.simulation import pages, verification  # noqa: E402
 
 
 def train(folder: pathlib.Path) -> pathlib.Path:
@@ -66,8 +66,7 @@ def noticed(run: pathlib.Path) -> list[str]:
         found = verification.verify(run)
     except ValueError as error:
         return [str(error)]
-    more = [] if found.report is None else recorded_flags.differences(run, found.report)
-    return [*found.differences, *more]
+    return [*found.differences, *found.not_compared]
 
 
 def attempts(run: pathlib.Path) -> dict[str, Callable[[pathlib.Path], None]]:
@@ -156,9 +155,8 @@ def _forge(copy, log: ParticipationLog | None = None, ledger: bool = False, **ch
     log = log or ParticipationLog.load(copy / archive.LOG)
     (copy / archive.PLAN).write_text(record.to_json())
     log.save(copy / archive.LOG)
-    report = record.report(log)
-    (copy / archive.REPORT).write_text(report.to_json() + '\n')
-    (copy / archive.PAGE).write_text(report.render())
+    for name, text in pages.of_run(copy, record.report(log)).items():
+        (copy / name).write_text(text)
     if ledger:
         old = ledger_lines.parse((copy / archive.LEDGER).read_bytes())
         text, chain = ledger_lines.first_line(record.digest())

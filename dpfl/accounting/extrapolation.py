@@ -9,6 +9,21 @@ from dpfl.accounting import planning
 from dpfl.accounting.plan import PrivacyPlan
 
 
+@dataclasses.dataclass(frozen=True)
+class ScaledUp:
+    """A plan for more clients, and its guarantee.
+
+    Attributes:
+      plan: the plan.
+      delta: delta of the guarantee.
+      epsilon: epsilon at that delta, by the accountant of the run.
+    """
+
+    plan: PrivacyPlan
+    delta: float
+    epsilon: float
+
+
 def scaled(
     plan: PrivacyPlan, population: int, cohort: int, max_separation: int | None = None
 ) -> PrivacyPlan:

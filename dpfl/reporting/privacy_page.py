@@ -26,15 +26,12 @@ _CURVES = (
 )
 
 
-def render(
-    report: accounting.PrivacyReport, more: str = '', *, run: str = '', curves: str | None = None
-) -> str:
+def render(report: accounting.PrivacyReport, more: str = '', *, curves: str | None = None) -> str:
     """The page: the text of `report.render()`, then figures.
 
     Args:
       report: the report.
       more: Markdown text to put after that of the report.
-      run: name of the run, for the title.
       curves: path of the figure of its training, relative to the page; None to leave it out.
     """
     body = markdown.markdown(report.render() + more, extensions=['tables'])
@@ -48,10 +45,7 @@ def render(
             f'<figure><img src="{name}" alt="Loss and accuracy by round: {name}">'
             f'<figcaption>{html.escape(_CURVES.format(path=curves))}</figcaption></figure>\n'
         )
-    title = f'Privacy report: {run}' if run else 'Privacy report'
-    if run:
-        body = body.replace('<h1>Privacy report</h1>', f'<h1>{html.escape(title)}</h1>', 1)
-    return html_page.document(title, f'{body}\n<h2>Figures</h2>\n{figures}')
+    return html_page.document('Privacy report', f'{body}\n<h2>Figures</h2>\n{figures}')
 
 
 def _figures(report: accounting.PrivacyReport) -> Iterator[tuple[figure.Figure, str]]:

@@ -13,45 +13,13 @@ import numpy as np
 import tensorflow_federated as tff
 
 from dpfl import _npz, _storage, accounting, errors, mechanisms
-from dpfl.accounting.measured.measured import AUDIT, Measured, Scores
+from dpfl.accounting.measured.measured import AUDIT, Scores
 from dpfl.accounting.records import archive
 from dpfl.participation import ParticipationLog
-from dpfl.reporting import audit_page, plots, privacy_page
-from dpfl.simulation import data_digest, earlier_run
+from dpfl.simulation import data_digest, pages, run_files
 
 _KEY = 'data.key'
 _INITIAL_MODEL = 'initial_model.npz'
-# Files that the guarantee of a run does not cover: they hold exact counts, times that depend on
-# single clients, or digests with which guesses about these can be checked.
-# docs/reference/threat_model.md gives the reasons.
-_PRIVATE = frozenset(
-    {
-        archive.SUMS,
-        archive.LOG,
-        archive.LEDGER,
-        archive.FLAGS,
-        archive.CONFIG,
-        'metrics.csv',
-        archive.TEST,
-        'data.json',
-        'profile.json',
-    }
-)
-# What only a run whose rounds are all done has.
-_RESULTS = (
-    archive.MODEL,
-    archive.TEST,
-    AUDIT,
-    earlier_run.AUDIT_PAGE,
-    archive.REPORT,
-    archive.SIGNATURE,
-    archive.PAGE,
-    earlier_run.HTML_REPORT,
-    archive.LOG,
-    'gan_report.md',
-    'saved_model',
-    'generator',
-)
 
 
 class RunDirectory:
@@ -78,13 +46,13 @@ class RunDirectory:
             if not os.access(self.path, os.W_OK | os.X_OK):
                 raise PermissionError(13, 'Permission denied')
             if not overwrite and not resume:
-                earlier_run.refuse(self.path)
-            earlier = earlier_run.found(self.path)
+                run_files.refuse(self.path)
+            earlier = run_files.found(self.path)
             if earlier and overwrite:
                 with self.in_use():
                     # Left by a run that was killed while it wrote them.
                     for partial in self.path.glob('*.partial'):
-                        if partial.name.removesuffix('.partial') in earlier_run.NAMES:
+                        if partial.name.removesuffix('.partial') in run_files.NAMES:
                             _remove(partial)
                     for name in earlier:
                         _remove(self.path / name)
@@ -172,7 +140,9 @@ class RunDirectory:
 
     def forget_results(self) -> None:
         """Removes model, test metrics, report and log of a run that goes on with more rounds."""
-        for name in _RESULTS:
+        for name in dict.fromkeys(
+            run_files.top(each) for each in run_files.FILES if each.is_of_end
+        ):
             if (self.path / name).exists():
                 with _storage.naming(self.path / name):
                     _remove(self.path / name)
@@ -187,20 +157,14 @@ class RunDirectory:
         """Writes `model.npz`: the trainable weights as arrays `0`, `1`, ..."""
         self._write(archive.MODEL, _numbered(weights.trainable))
 
-    def write_audit(self, scores: Scores, measured: Measured) -> None:
-        """Writes `audit.npz` and `audit.html`: what the canaries of an audit showed."""
+    def write_audit(self, scores: Scores) -> None:
+        """Writes `audit.npz`: what the canaries of an audit showed."""
         self._write(AUDIT, scores.to_bytes())
-        self.write_text(earlier_run.AUDIT_PAGE, audit_page.render(scores, measured))
 
-    def write_report(self, report: accounting.PrivacyReport) -> None:
-        """Writes `privacy_report.json`, `.md` and `.html`."""
-        self.write_text(archive.REPORT, report.to_json() + '\n')
-        self.write_text(archive.PAGE, report.render())
-        curves = self.path / plots.TRAINING
-        page = privacy_page.render(
-            report, run=self.path.name, curves=plots.TRAINING if curves.exists() else None
-        )
-        self.write_text(earlier_run.HTML_REPORT, page)
+    def write_pages(self, report: accounting.PrivacyReport) -> None:
+        """Writes the report in its three forms, and the other pages of the run."""
+        for name, text in pages.of_run(self.path, report).items():
+            self.write_text(name, text)
 
     def write_digests(self) -> None:
         """Writes `SHA256SUMS`, with which the directory can be verified."""
@@ -209,7 +173,7 @@ class RunDirectory:
     def _write(self, name: str, data: bytes) -> None:
         # Archives are made in memory: an unfinished archive of NumPy on a full disk prints an error
         # when it is garbage-collected.
-        mode = _storage.PRIVATE if name in _PRIVATE else 0o666
+        mode = _storage.PRIVATE if run_files.is_private(name) else 0o666
         _storage.write_atomically(self.path / name, lambda file: file.write(data), mode)
 
 

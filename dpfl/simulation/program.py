@@ -173,7 +173,7 @@ class _Run:
             record = experiment.record
             scores = experiment.audit.scores(self._initial(), weights, state, record.plan)
             self._measured = Measured.of(scores, record.plan, record.deltas[0], record.accountant)
-            self._directory.write_audit(scores, self._measured)
+            self._directory.write_audit(scores)
         for found in self._measured.refutations:
             _log.warning('the audit refutes the guarantee: %s', found)
 
@@ -356,7 +356,7 @@ class _Run:
         record, course = self._experiment.record, ClipCourse.from_rows(self._rows)
         report = record.report(log, course, self._measured)
         self._directory.write_log(log)
-        self._directory.write_report(report)
+        self._directory.write_pages(report)
         self._directory.write_digests()
         return report
 

@@ -134,7 +134,7 @@ def test_a_selection_is_read_back_and_must_not_promise_more():
         accounting.PrivacyReport.from_json(text)
     for change, message in (
         ({'epsilons': [0.01]}, 'must be at least'),
-        ({'epsilons': []}, 'list of 1'),
+        ({'epsilons': []}, 'selection.epsilons'),
         ({'epsilons': ['x']}, 'selection.epsilons'),
         ({'mean': 0}, 'mean'),
         ({'distribution': 'cauchy'}, 'distribution'),

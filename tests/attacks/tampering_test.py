@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from benchmarks.attacks import tampering
-from dpfl.accounting.records import verification
+from dpfl.accounting.records.verification import Verification
+from dpfl.simulation import verification
 
 pytestmark = [pytest.mark.tff, pytest.mark.exhaustive]
 
@@ -24,7 +25,7 @@ def test_every_change_is_noticed(run):
     assert results[f'a bit of {name}'][0].startswith(f'{name}: its SHA-256 is not')
     assert results['log cut to one round'][0].startswith('participation.npz: has 1 rounds')
     assert results['noise of the plan times 10'][0].startswith('plan.json: is not the plan')
-    assert 'flags.txt has --noise_multiplier=2.0' in str(
+    assert 'noise_multiplier is 20.0, by config.json 2.0' in str(
         results['noise of the plan times 10, new ledger']
     )
     assert tampering.noticed(run) == []
@@ -32,7 +33,7 @@ def test_every_change_is_noticed(run):
 
 def test_a_change_that_goes_unnoticed_is_told(run, monkeypatch, capsys):
     def verify_nothing(path):
-        return verification.Verification(None, ())
+        return Verification(None, None, ())
 
     monkeypatch.setattr(verification, 'verify', verify_nothing)
     monkeypatch.setattr(sys, 'argv', ['tampering.py', f'--run_dir={run}'])

@@ -29,7 +29,10 @@ _GAN = (
     '--model=tiny --rounds=3 --population=40 --clients_per_round=2 --delta=1e-3 '
     '--sampling=without_replacement --noise_multiplier=0.5 --output_dir={out}'
 )
-_DEBUG_TEXT = '--flagfile=debug_text --vocabulary_size=96 --population=400 --output_dir={out}'
+_DEBUG_TEXT = (
+    '--flagfile=debug_text --vocabulary_size=96 --rounds=2 --min_separation=2 --population=40 '
+    '--clients_per_round=4 --output_dir={out}'
+)
 
 # As `accounting_command_lines.REFUSED`.
 _REFUSED = [

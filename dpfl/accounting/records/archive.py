@@ -245,22 +245,53 @@ def read_plan(directory: str | os.PathLike[str]) -> PlanRecord:
         raise ValueError(f'{path}: not the plan of a run ({errors.shown(error)})') from None
 
 
-def read_clip_course(directory: str | os.PathLike[str], plan: PrivacyPlan) -> ClipCourse | None:
-    """The course of an adaptive clip norm, from a directory's `metrics.csv`.
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """What the pages of a run are computed from, as its directory holds it.
 
-    None for a fixed clip norm, if there is no such file, and for runs of older versions, which did
-    not record it.
-
-    Raises:
-      ValueError: if the file cannot be read, or a clip norm in it is not a number above 0.
+    Attributes:
+      record: the plan, and what the report states besides.
+      log: the participation log; None in an export.
+      clip_course: of an adaptive clip norm, from `metrics.csv`; None for a fixed one, and without
+        such a file.
+      measured: what an audit measured, from `audit.npz`; None without one.
     """
-    path = pathlib.Path(directory) / METRICS
-    if plan.adaptive_clip is None or not path.exists():
-        return None
-    try:
-        return ClipCourse.from_csv(_files.read_bytes(path).decode())
-    except (OSError, ValueError, TypeError, csv.Error) as error:
-        raise ValueError(f'{path}: not the metrics of a run ({errors.shown(error)})') from None
+
+    record: PlanRecord
+    log: ParticipationLog | None
+    clip_course: ClipCourse | None
+    measured: measured_lib.Measured | None
+
+    @classmethod
+    def read(cls, directory: str | os.PathLike[str], record: PlanRecord | None = None) -> 'Records':
+        """The records in the directory of a finished run or an export.
+
+        Args:
+          directory: of the run.
+          record: its plan, if that is known already.
+
+        Raises:
+          ValueError: if a file is damaged, or is not that of a run with this plan.
+        """
+        path, record = pathlib.Path(directory), record or read_plan(directory)
+        return cls(
+            record,
+            None if record.exported else ParticipationLog.load(path / LOG),
+            _clip_course(path / METRICS, record.plan),
+            read_measured(path, record),
+        )
+
+    def report(self, group_size: int | None = None) -> PrivacyReport:
+        """The report of the run, or for groups of clients, for which no audit measures anything."""
+        if group_size is None:
+            return self.record.report(self.log, self.clip_course, self.measured)
+        plan = dataclasses.replace(self.record.plan, group_size=group_size)
+        return dataclasses.replace(self.record, plan=plan).report(self.log, self.clip_course)
+
+
+def pages(directory: pathlib.Path, report: PrivacyReport) -> dict[str, str]:
+    """The texts of the report for programs and for people, by the names of their files."""
+    return {REPORT: report.to_json() + '\n', PAGE: report.render()}
 
 
 def read_measured(
@@ -272,6 +303,15 @@ def read_measured(
       ValueError: if the file is damaged, or is not that of a run with this plan.
     """
     return measured_lib.read(directory, record.plan, record.deltas[0], record.accountant)
+
+
+def _clip_course(path: pathlib.Path, plan: PrivacyPlan) -> ClipCourse | None:
+    if plan.adaptive_clip is None or not path.exists():
+        return None
+    try:
+        return ClipCourse.from_csv(_files.read_bytes(path).decode())
+    except (OSError, ValueError, TypeError, csv.Error) as error:
+        raise ValueError(f'{path}: not the metrics of a run ({errors.shown(error)})') from None
 
 
 def digests(directory: str | os.PathLike[str]) -> str:

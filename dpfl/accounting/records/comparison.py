@@ -1,17 +1,35 @@
-"""Compares what a file states, as JSON values, with what was computed anew."""
+"""Compares what a file states, as JSON values or as text, with what was computed anew.
+
+Numbers may differ by a relative 1e-9, because other releases of the numerical libraries differ in
+the last digits. In figures coordinates may differ by an invisible fraction of a point.
+"""
 
 import json
 import math
+import re
 from typing import Any
 
 from dpfl import errors
 
-# Other releases of the numerical libraries may differ in the last digits.
+# In place of a value that one of two objects does not have.
+MISSING, NOT_A_KEY = 'missing', 'not a key'
 _TOLERANCE = 1e-9
 _MOST_CHARACTERS = 60
+# A number with a fraction or an exponent, not a part of a word such as a digest. Other numbers are
+# counts, which are exact.
+_NUMBER = re.compile(r'(?<![\w.])(-?\d+(?:\.\d+(?:e[+-]?\d+)?|e[+-]?\d+))(?![\w])')
+# Points. Matplotlib writes six digits, the last of which may be rounded in another way.
+_SVG_TOLERANCE = 1e-5
+_SVG = re.compile(r'(<svg\b.*?</svg>)', re.DOTALL)
+# Invisible shapes that show a value under the pointer, placed to a tenth of a point.
+_MARK = re.compile(
+    r'<(circle|rect)(?: (?:cx|cy|r|x|y|width|height)="[\d.-]+")+><title>(.*?)</title></\1>'
+)
+# Matplotlib names parts of a figure by digests of their numbers, whose last digits may differ.
+_NAME = re.compile(r'(?<=id=")[^"]+(?=")|(?<=#)[^"()]+(?=["()])')
 
 
-def differences(stated: Any, computed: Any, where: str = '') -> list[tuple[str, str, str]]:
+def differences(stated: Any, computed: Any, where: str = '') -> list[tuple[str, Any, Any]]:
     """Where two JSON values differ by more than rounding.
 
     Args:
@@ -20,7 +38,7 @@ def differences(stated: Any, computed: Any, where: str = '') -> list[tuple[str, 
       where: path to both values in their documents.
 
     Returns:
-      A triple (path, stated, computed) of short texts for each difference.
+      A triple (path, stated, computed) for each difference.
     """
     if isinstance(stated, dict) and isinstance(computed, dict):
         names = [*computed, *(name for name in stated if name not in computed)]
@@ -28,8 +46,8 @@ def differences(stated: Any, computed: Any, where: str = '') -> list[tuple[str, 
             difference
             for name in names
             for difference in differences(
-                stated.get(name, 'missing'),
-                computed.get(name, 'not a key'),
+                stated.get(name, MISSING),
+                computed.get(name, NOT_A_KEY),
                 f'{where}.{name}' if where else name,
             )
         ]
@@ -43,59 +61,90 @@ def differences(stated: Any, computed: Any, where: str = '') -> list[tuple[str, 
             for i, (was, now) in enumerate(zip(stated, computed, strict=True))
             for difference in differences(was, now, f'{where}[{i}]')
         ]
-    if _is_number(stated) and _is_number(computed):
-        same = math.isclose(stated, computed, rel_tol=_TOLERANCE)
-    else:
-        same = type(stated) is type(computed) and stated == computed
-    return [] if same else [(errors.shown(where), _short(stated), _short(computed))]
+    return [] if _is_same(stated, computed) else [(errors.shown(where), stated, computed)]
 
 
-def with_common_keys(one: dict[str, Any], other: dict[str, Any]) -> tuple[dict, dict]:
-    """Both dictionaries without the keys, at any depth, that only one of them has."""
-    first, second = {}, {}
-    for name in one:
-        if name not in other:
-            continue
-        if isinstance(one[name], dict) and isinstance(other[name], dict):
-            first[name], second[name] = with_common_keys(one[name], other[name])
-        else:
-            first[name], second[name] = one[name], other[name]
-    return first, second
-
-
-def without_looser(
-    stated: dict[str, Any], computed: dict[str, Any], names: tuple[str, ...]
-) -> dict[str, Any]:
-    """`stated` with the computed values of keys, at any depth, that promise no more than those.
+def page_difference(stated: str, computed: str) -> str | None:
+    """The first difference of two pages, in words; None if both say the same.
 
     Args:
-      stated: the values in the file.
-      computed: the values that they should have.
-      names: of numbers or lists of numbers of which a larger one promises less, and of lists of
-        texts that tell where they come from.
+      stated: the page in the file, Markdown or HTML.
+      computed: the page that it should be.
     """
-    found = dict(stated)
-    for name in stated.keys() & computed.keys():
-        was, now = stated[name], computed[name]
-        if isinstance(was, dict) and isinstance(now, dict):
-            found[name] = without_looser(was, now, names)
-        elif name in names and _is_looser(was, now):
-            found[name] = now
-    return found
+    was, now = _SVG.split(stated), _SVG.split(computed)
+    if len(was) != len(now):
+        return 'has another number of figures'
+    for i, (one, other) in enumerate(zip(was, now, strict=True)):
+        if i % 2 and not is_same_figure(one, other):
+            return f'its figure {i // 2 + 1} is another one'
+        if not i % 2 and not is_same_text(one, other):
+            return _first_line(one, other)
+    return None
 
 
-def _is_looser(was: Any, now: Any) -> bool:
-    if isinstance(was, list) and isinstance(now, (list, tuple)):
-        return len(was) == len(now) and all(map(_is_looser, was, now))
-    if isinstance(was, str) and isinstance(now, str):
+def is_same_text(stated: str, computed: str, tolerance: float = 0.0) -> bool:
+    """Whether two texts are equal but for the last digits of numbers that are not integers.
+
+    Args:
+      stated: the text in the file.
+      computed: the text that it should be.
+      tolerance: absolute difference of two numbers that is also accepted.
+    """
+    if stated == computed:
         return True
-    return _is_number(was) and _is_number(now) and was >= now
+    was, now = _NUMBER.split(stated), _NUMBER.split(computed)
+    return len(was) == len(now) and all(
+        math.isclose(float(one), float(other), rel_tol=_TOLERANCE, abs_tol=tolerance)
+        if i % 2
+        else one == other
+        for i, (one, other) in enumerate(zip(was, now, strict=True))
+    )
 
 
-def _is_number(value: Any) -> bool:
+def is_same_figure(stated: str, computed: str) -> bool:
+    """Whether two SVG elements draw the same, and show the same values under the pointer."""
+    (was, shown), (now, other) = (
+        (_renamed(_MARK.sub('', each)), '\n'.join(text for _, text in _MARK.findall(each)))
+        for each in (stated, computed)
+    )
+    return is_same_text(shown, other) and is_same_text(was, now, _SVG_TOLERANCE)
+
+
+def short(value: Any) -> str:
+    """A JSON value as a short text."""
+    text = json.dumps(value)
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + '...'
+
+
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + '...'
+def is_close(stated: float, computed: float) -> bool:
+    """Whether two numbers are the same but for rounding."""
+    return math.isclose(stated, computed, rel_tol=_TOLERANCE)
+
+
+def _is_same(stated: Any, computed: Any) -> bool:
+    if is_number(stated) and is_number(computed):
+        return is_close(stated, computed)
+    if isinstance(stated, str) and isinstance(computed, str):
+        return is_same_text(stated, computed)
+    return type(stated) is type(computed) and stated == computed
+
+
+def _renamed(figure: str) -> str:
+    """A figure whose parts are numbered in the order in which they are named."""
+    names: dict[str, str] = {}
+    return _NAME.sub(lambda match: names.setdefault(match[0], f'part{len(names)}'), figure)
+
+
+def _first_line(stated: str, computed: str) -> str:
+    was, now = stated.splitlines(), computed.splitlines()
+    for i, line in enumerate(was):
+        if i == len(now):
+            break
+        if not is_same_text(line, now[i]):
+            return f'says {short(line)}, computed {short(now[i])}'
+    return 'ends with other lines'

@@ -1,28 +1,33 @@
-"""Checks the guarantees that a file states against the plan in the same file.
+"""Checks what a report states against the plan in the same file.
 
-Whoever wrote a report may have written any epsilon into it. The numbers are therefore computed
-again from the plan and from what the file says about the log. A number smaller than the computed
-one is refused. A larger one promises less, so it is accepted: other versions may have been less
-tight. The report that is read has the computed numbers.
+Whoever wrote a report may have written anything into it. Every key is therefore computed again from
+the plan and from what the file says about the log, and compared. A larger epsilon promises less, so
+it is accepted: other versions may have been less tight. The words of an older version cannot be
+computed here; they are not believed. The report that is read has computed numbers and words.
 """
 
 import dataclasses
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from dpfl import _validate, errors
 from dpfl.accounting import gaussian
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.accounting.reports.observed import Guarantee, Observed
-from dpfl.accounting.reports.report_values import ReportValues
-from dpfl.accounting.selection import Selected
-from dpfl.accounting.tradeoff import Tradeoff
+from dpfl.accounting.records import comparison
+from dpfl.accounting.reports import checklist
+from dpfl.accounting.reports.observed import Observed
 from dpfl.participation import Participation
 
-# Relative: other releases of the numerical libraries may differ in the last digits.
-_TOLERANCE = 1e-6
 _COUNTS = ('rounds', 'min_separation', 'max_participations')
-# Older versions did not say which accountant showed each epsilon.
-_FIELDS = {field.name for field in dataclasses.fields(Guarantee)} - {'accountants'}
+# Upper bounds: a larger one promises less.
+_BOUNDS = frozenset(
+    {'epsilon', 'epsilons', 'epsilons_so_far', 'epsilon_claimed', 'tpr', 'advantage'}
+)
+# 'best' is a choice among the others.
+_ACCOUNTANTS = {*gaussian.ACCOUNTANTS, 'monte_carlo'} - {'best'}
+# Keys of sentences, and their version.
+_WORDS = ('text_version', 'statement', 'assumptions', 'not_covered', 'selection.statement')
 
 
 def deltas(values: Any) -> tuple[float, ...]:
@@ -95,157 +100,88 @@ def _check_counts(seen: Observed) -> None:
             )
 
 
-def check(values: dict[str, Any], report: ReportValues) -> None:
-    """Checks the numbers that a file states against those of a report, which are computed.
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """Something that a report states, and that does not follow from its plan.
 
-    Raises:
-      ValueError: if a number is missing, not a number, or promises more than was computed.
+    Attributes:
+      where: path of the key.
+      stated: JSON value in the report.
+      computed: JSON value that follows from the plan.
+      promises_less: whether what is stated holds as well: a larger epsilon, the words about it, and
+        the words of an older version.
     """
-    _check_guarantee('plan_guarantee', values['plan_guarantee'], report.plan_guarantee)
-    if report.observed is not None:
-        for name, computed in (
-            ('guarantee', report.observed_guarantee),
-            ('patterns', report.pattern_guarantee),
-        ):
-            assert computed is not None
-            _check_guarantee(f'observed.{name}', values['observed'][name], computed)
-            stated = values['observed'][name]['sensitivity']
-            if report.observed.violations and stated > computed.sensitivity * (1 + _TOLERANCE):
-                # A client counted several times in one round, in a file that does not say so.
-                raise errors.ArgumentError(
-                    f'observed.{name}.sensitivity', stated, f'must be {computed.sensitivity}'
-                )
-    if values['basis'] != report.basis:
-        raise errors.ArgumentError('basis', values['basis'], f'must be {report.basis}')
-    first = report.guarantee
-    numbers = dict(sensitivity=first.sensitivity, rho=first.rho, mu=first.mu)
-    for name, least in (numbers | {'epsilon': first.epsilons[0]}).items():
-        was = values[name]
-        was = was if was is None else _validate.number(name, was, minimum=0)
-        _require_number(name, was, least)
-    _so_far(values.get('epsilons_so_far'), report.so_far)
-    if report.tradeoff is not None:
-        _tradeoff(values, report.tradeoff)
-    if report.selected is not None:
-        _selected(values['selection'], report.selected)
+
+    where: str
+    stated: Any
+    computed: Any
+    promises_less: bool
+
+    def __str__(self) -> str:
+        stated, computed = comparison.short(self.stated), comparison.short(self.computed)
+        return f'{self.where} is {stated}, computed {computed}'
+
+    def error(self) -> errors.ArgumentError:
+        """The error of a reader that refuses the report."""
+        stated = errors.NOT_SHOWN if isinstance(self.stated, (dict, list)) else self.stated
+        if self.computed == comparison.NOT_A_KEY:
+            return errors.ArgumentError(self.where, stated, 'is not a key of a report')
+        bound = 'at least ' if _name(self.where) in _BOUNDS else ''
+        computed = comparison.short(self.computed)
+        return errors.ArgumentError(
+            self.where, stated, f'must be {bound}{computed}, as follows from the plan'
+        )
 
 
-def _check_guarantee(name: str, values: Any, computed: Guarantee) -> None:
-    found = _read(name, values, len(computed.epsilons))
-    for field in _COUNTS:
-        if getattr(found, field) != getattr(computed, field):
-            raise errors.ArgumentError(
-                f'{name}.{field}',
-                getattr(found, field),
-                f'must be {getattr(computed, field)}, as in the plan and its log',
-            )
-    _require_not_below(name, found, computed)
+def differences(values: dict[str, Any], computed: dict[str, Any]) -> list[Difference]:
+    """Every key, at any depth, in which a report differs from what follows from its plan.
 
-
-def _so_far(values: Any, computed: tuple[float | None, ...] | None) -> None:
-    """Checks the epsilons that a file states for the rounds so far."""
-    if values is None and computed is None:
-        return
-    if computed is None or not isinstance(values, list) or len(values) != len(computed):
-        raise errors.ArgumentError('epsilons_so_far', values, 'must fit plan, log and deltas')
-    for stated, epsilon in zip(values, computed, strict=True):
-        if epsilon is None and stated is None:
-            continue
-        number = _validate.number('epsilons_so_far', stated, minimum=0)
-        if epsilon is None or number < epsilon * (1 - _TOLERANCE):
-            raise errors.ArgumentError('epsilons_so_far', stated, f'must be >= {epsilon}')
-
-
-def _tradeoff(values: dict[str, Any], computed: Tradeoff) -> None:
-    """Checks the trade-off curve that a file states.
-
-    It must have the form of `Tradeoff.to_dict`, for the usual rates.
+    Args:
+      values: JSON values of the report; unknown keys differ.
+      computed: JSON values that follow from it.
     """
-    expected = computed.to_dict()
-    pairs = [('membership.advantage', values['membership']['advantage'], computed.advantage)]
-    if [point['fpr'] for point in values['tradeoff']] != [rate for rate, _ in computed.points]:
-        raise errors.ArgumentError(
-            'tradeoff', errors.NOT_SHOWN, 'must have the false positive rates of a report'
-        )
-    for found, least in zip(values['tradeoff'], expected['tradeoff'], strict=True):
-        pairs.append(('tradeoff.tpr', found['tpr'], least['tpr']))
-    for name, was, lowest in pairs:
-        if not _validate.number(name, was, minimum=0, maximum=1) >= lowest * (1 - _TOLERANCE):
-            raise errors.ArgumentError(
-                name, was, f'must be at least {lowest}, as follows from the plan'
-            )
+    found = comparison.differences(values, computed)
+    larger = {where: (was, now) for where, was, now in found if _is_larger(where, was, now)}
+    epsilons = [pair for where, pair in larger.items() if _name(where).startswith('epsilon')]
+    version = values.get('text_version', 1)
+    is_older = type(version) is int and 0 < version < computed['text_version']
+
+    def promises_less(where: str, was: Any, now: Any) -> bool:
+        if where in larger:
+            return True
+        if is_older and (was == comparison.MISSING or where.partition('[')[0] in _WORDS):
+            return True
+        if _name(where) == 'accountants':
+            is_one = isinstance(was, str) and was in _ACCOUNTANTS
+            return is_one and where.replace('accountants', 'epsilons') in larger
+        texts = isinstance(was, str) and isinstance(now, str)
+        return texts and was == _with_larger(now, epsilons)
+
+    return [Difference(*each, promises_less(*each)) for each in found]
 
 
-def _selected(values: Any, computed: Selected) -> None:
-    """Checks the guarantee of the best of several runs that a file states.
-
-    It must have the form of `Selected.to_dict`.
-    """
-    found = values['epsilons']
-    if not isinstance(found, list) or len(found) != len(computed.epsilons):
-        raise errors.ArgumentError(
-            'selection.epsilons',
-            errors.NOT_SHOWN,
-            f'must be a list of {len(computed.epsilons)} numbers',
-        )
-    for was, least in zip(found, computed.epsilons, strict=True):
-        # None means no guarantee, which promises nothing.
-        if was is not None and not (
-            _validate.number('selection.epsilons', was, minimum=0) >= least * (1 - _TOLERANCE)
-        ):
-            raise errors.ArgumentError(
-                'selection.epsilons', was, f'must be at least {least}, as follows from the plan'
-            )
+def _name(where: str) -> str:
+    """The last key of a path, without the place in a list."""
+    return where.rpartition('.')[2].partition('[')[0]
 
 
-def _read(name: str, values: Any, num_deltas: int) -> Guarantee:
-    """A guarantee with numbers of the right types; their sizes are not checked."""
-    if not isinstance(values, dict) or not _FIELDS <= values.keys():
-        raise errors.ArgumentError(
-            name, errors.NOT_SHOWN, f'must have {", ".join(sorted(_FIELDS))}'
-        )
-    for field in _COUNTS:
-        _validate.integer(f'{name}.{field}', values[field], minimum=1)
-    _validate.number(f'{name}.sensitivity', values['sensitivity'], minimum=0)
-    _validate.truth(f'{name}.sensitivity_is_exact', values['sensitivity_is_exact'])
-    epsilons = values['epsilons']
-    if not isinstance(epsilons, (list, tuple)) or len(epsilons) != num_deltas:
-        raise errors.ArgumentError(
-            f'{name}.epsilons', errors.NOT_SHOWN, f'must be a list of {num_deltas} numbers'
-        )
-    for field, value in (
-        ('rho', values['rho']),
-        ('mu', values['mu']),
-        *(('epsilons', each) for each in epsilons),
-    ):
-        if value is not None:
-            _validate.number(f'{name}.{field}', value, minimum=0)
-    accountants = texts(f'{name}.accountants', values.get('accountants', ()))
-    if accountants and len(accountants) != num_deltas:
-        raise errors.ArgumentError(
-            f'{name}.accountants', errors.NOT_SHOWN, f'must be a list of {num_deltas} texts'
-        )
-    for accountant in accountants:
-        # 'best' is a choice among the others: one of them showed the number.
-        allowed = [each for each in (*gaussian.ACCOUNTANTS, 'monte_carlo') if each != 'best']
-        _validate.choice(f'{name}.accountants', accountant, allowed)
-    return Guarantee(**{**values, 'epsilons': tuple(epsilons), 'accountants': accountants})
+def _is_larger(where: str, was: Any, now: Any) -> bool:
+    """Whether a bound is larger than the computed one; null promises nothing."""
+    name, is_number = _name(where), comparison.is_number(was)
+    if not comparison.is_number(now) or name not in (*_BOUNDS, 'bayes_risk'):
+        return False
+    if name == 'bayes_risk':  # A risk is smaller if the test is better.
+        return is_number and was < now
+    return was is None or (is_number and was > now)
 
 
-def _require_not_below(name: str, found: Guarantee, computed: Guarantee) -> None:
-    pairs = [
-        (field, getattr(found, field), getattr(computed, field))
-        for field in ('sensitivity', 'rho', 'mu')
-    ]
-    pairs += (('epsilons', *both) for both in zip(found.epsilons, computed.epsilons, strict=True))
-    for field, was, least in pairs:
-        _require_number(f'{name}.{field}', was, least)
-
-
-def _require_number(name: str, was: float | None, least: float | None) -> None:
-    """Checks that a number promises no more than was computed; None promises nothing."""
-    if was is not None and (least is None or was < least * (1 - _TOLERANCE)):
-        raise errors.ArgumentError(name, was, f'must be at least {least}, as follows from the plan')
+def _with_larger(text: str, pairs: Sequence[tuple[Any, Any]]) -> str:
+    """A computed sentence with the epsilons that a report states in place of the computed ones."""
+    shown = {
+        checklist.round_up(now): checklist.round_up(was) for was, now in pairs if was is not None
+    }
+    numbers = re.compile(r'(?<![\w.])\d[\d.]*(?:e[+-]?\d+)?(?!\w)')
+    return numbers.sub(lambda match: shown.get(match[0], match[0]), text)
 
 
 def _pairs(values: Any) -> tuple[tuple[int, int], ...]:

@@ -14,6 +14,10 @@ from dpfl.accounting.tradeoff import Tradeoff
 
 # Longer lists of how often clients took part are cut.
 _MOST_COUNTS = 12
+_REMARKS = (
+    'No guarantee depends on these. `--run_dir` compares them with the settings of the run; in a '
+    'report alone they are the words of whoever made it.'
+)
 _SHOWN_RATES = (1e-4, 1e-3, 0.01, 0.1)
 
 
@@ -33,7 +37,7 @@ def render(report: ReportValues) -> str:
         _bullets(assumptions.assumptions(report)),
         '## Not covered',
         _bullets(assumptions.not_covered(report)),
-        *(['## Remarks', _bullets(report.remarks)] if report.remarks else []),
+        *(['## Remarks', _REMARKS, _bullets(report.remarks)] if report.remarks else []),
         '## Numbers',
         _numbers(report),
         *(['## Membership tests', _tradeoff(report, report.tradeoff)] if report.tradeoff else []),

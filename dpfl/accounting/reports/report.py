@@ -26,7 +26,11 @@ from dpfl.participation import ParticipationLog
 SCHEMA_VERSION = 2
 # Raised when sentences of the report change: verification compares them within one version only.
 # Reports without this key have version 1.
-TEXT_VERSION = 6
+TEXT_VERSION = 7
+# Keys of a report that are fields of it, by type.
+_SEEDS = ('noise_is_seeded', 'sampling_is_seeded')
+_SWITCHES = ('train_metrics_released', 'stops_by_rule', 'warm_start_is_public')
+_SENTENCES = ('also_not_covered', 'remarks', 'history')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,77 +214,91 @@ class PrivacyReport(ReportValues):
 
     @classmethod
     def from_json(cls, text: str | bytes, *, with_selection: bool = False) -> 'PrivacyReport':
-        """Reads what `to_json` wrote; the sentences are written anew.
+        """Reads what `to_json` wrote; all numbers and sentences are computed anew.
 
         Args:
           text: the JSON document.
-          with_selection: whether it may be about the best of several runs.
+          with_selection: whether it may be about the best of several runs, or also state a joint
+            guarantee with other runs, which is not read.
 
         Raises:
-          ValueError: if the text is not a privacy report, or states a smaller sensitivity, rho, mu
-            or epsilon than follows from its plan; see `records.stated`.
+          ValueError: if the text is not a privacy report, has an unknown key, or states anything
+            that does not follow from its plan. It may promise less: a larger epsilon.
         """
         try:
-            values = _json.loads(text)
-            if 'selection' in values and not with_selection:
-                raise errors.ArgumentError(
-                    'selection',
-                    errors.NOT_SHOWN,
-                    'must be missing, or the report is of one run',
-                )
-            if values['schema_version'] != SCHEMA_VERSION:
-                raise errors.ArgumentError(
-                    'schema_version', values['schema_version'], f'must be {SCHEMA_VERSION}'
-                )
-            mechanism = mechanisms.from_dict(values['mechanism_parameters'])
-            plan = PrivacyPlan.from_dict(values['plan'], mechanism)
-            deltas = stated.deltas(values['deltas'])
-            accountant = _validate.choice('accountant', values['accountant'], plan.accountants)
-            report = cls(
-                plan=plan,
-                deltas=deltas,
-                observed=stated.observed(values['observed'], plan),
-                accountant=accountant,
-                noise_is_seeded=_validate.truth('noise_is_seeded', values['noise_is_seeded']),
-                sampling_is_seeded=_validate.truth(
-                    'sampling_is_seeded', values['sampling_is_seeded']
-                ),
-                also_not_covered=stated.texts(
-                    'also_not_covered', values.get('also_not_covered', ())
-                ),
-                train_metrics_released=_validate.truth(
-                    'train_metrics_released', values.get('train_metrics_released', False)
-                ),
-                remarks=stated.texts('remarks', values.get('remarks', ())),
-                clip_course=(
-                    ClipCourse.from_dict(values['clip_course']) if 'clip_course' in values else None
-                ),
-                history=stated.texts('history', values.get('history', ())),
-                has_tradeoff='tradeoff' in values,
-                measured=(
-                    Measured.from_dict(values['measured'], plan, accountant)
-                    if 'measured' in values
-                    else None
-                ),
-                about=About.from_dict(values['about']) if 'about' in values else None,
-                stops_by_rule=_validate.truth('stops_by_rule', values.get('stops_by_rule', False)),
-                noise_key_digest=noise_keys.checked(
-                    'noise_key_digest', values.get('noise_key_digest')
-                ),
-                earlier_noise_key_digests=noise_keys.checked_list(
-                    'earlier_noise_key_digests', values.get('earlier_noise_key_digests', ())
-                ),
-                warm_start_is_public=_validate.truth(
-                    'warm_start_is_public', values.get('warm_start_is_public', False)
-                ),
-            )
-            if 'selection' in values:
-                report = report.selected_from(Selection.from_dict(values['selection']))
-            stated.check(values, report)
+            report, differences = read(text, with_selection=with_selection)
+            for difference in differences:
+                if not difference.promises_less:
+                    raise difference.error()
             return report
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except ValueError as error:
             raise ValueError(f'not a privacy report ({errors.shown(error)})') from None
 
     def render(self) -> str:
         """The report as Markdown."""
         return page.render(self)
+
+
+def read(
+    text: str | bytes, *, with_selection: bool = False
+) -> tuple[PrivacyReport, list[stated.Difference]]:
+    """A report that follows from the plan in a JSON document, and what the document says otherwise.
+
+    The document says what its report is made from: the plan, what the log and an audit showed,
+    seeds, and sentences about the run. These are taken from it; everything else is compared.
+
+    Args:
+      text, with_selection: as in `PrivacyReport.from_json`.
+
+    Raises:
+      ValueError: if it is no such document.
+    """
+    try:
+        values = dict(_json.checked_object('report', _json.loads(text)))
+        for name in ('selection', 'composition'):
+            if name in values and not with_selection:
+                allowed = 'must be missing, so that the report is of one run'
+                raise errors.ArgumentError(name, errors.NOT_SHOWN, allowed)
+        values.pop('composition', None)
+        report = _from_values(values)
+        return report, stated.differences(values, report.to_dict())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(errors.shown(error)) from None
+
+
+def _from_values(values: dict[str, Any]) -> PrivacyReport:
+    """The report of the inputs in JSON values; nothing else in them is read."""
+    if values['schema_version'] != SCHEMA_VERSION:
+        raise errors.ArgumentError(
+            'schema_version', values['schema_version'], f'must be {SCHEMA_VERSION}'
+        )
+    mechanism = mechanisms.from_dict(values['mechanism_parameters'])
+    plan = PrivacyPlan.from_dict(values['plan'], mechanism)
+    accountant = _validate.choice('accountant', values['accountant'], plan.accountants)
+    plain: dict[str, Any] = {name: _validate.truth(name, values[name]) for name in _SEEDS}
+    plain |= {name: _validate.truth(name, values.get(name, False)) for name in _SWITCHES}
+    plain |= {name: stated.texts(name, values.get(name, ())) for name in _SENTENCES}
+    report = PrivacyReport(
+        plan=plan,
+        deltas=stated.deltas(values['deltas']),
+        observed=stated.observed(values['observed'], plan),
+        accountant=accountant,
+        clip_course=(
+            ClipCourse.from_dict(values['clip_course']) if 'clip_course' in values else None
+        ),
+        has_tradeoff='tradeoff' in values,
+        measured=(
+            Measured.from_dict(values['measured'], plan, accountant)
+            if 'measured' in values
+            else None
+        ),
+        about=About.from_dict(values['about']) if 'about' in values else None,
+        noise_key_digest=noise_keys.checked('noise_key_digest', values.get('noise_key_digest')),
+        earlier_noise_key_digests=noise_keys.checked_list(
+            'earlier_noise_key_digests', values.get('earlier_noise_key_digests', ())
+        ),
+        **plain,
+    )
+    if 'selection' in values:
+        report = report.selected_from(Selection.from_dict(values['selection']))
+    return report

@@ -23,7 +23,8 @@ class ReportFilesConfig(Settings):
     )
     verify: str | None = setting(
         None,
-        'Report whose signature to verify, a file or the directory of a run. Needs --public_key.',
+        'Report whose signature to verify, a file or the directory of a run; it is also computed '
+        'again, and refused if it states anything that does not follow. Needs --public_key.',
     )
     public_key: str | None = setting(
         None, 'File of the Ed25519 public key (PEM) of whoever signed the report; for --verify.'

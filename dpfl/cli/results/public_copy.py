@@ -1,17 +1,18 @@
 """The public copy of a run: which runs may be copied, which files, and which metrics."""
 
 import csv
+import dataclasses
 import io
 import pathlib
 import re
 import shutil
-from collections.abc import Mapping
 
 from dpfl import _storage, accounting
 from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
-from dpfl.cli.flags import recorded_flags
-from dpfl.simulation.training import run_data
+from dpfl.simulation import pages
+from dpfl.simulation.training import recorded_settings, run_data
+from dpfl.simulation.training.config import TrainConfig
 from dpfl.tasks.config import DATA_VOCABULARY
 
 # Full names, as patterns. These files are computed from what the run released, so the guarantee
@@ -24,7 +25,6 @@ _COPIED = (
     r'(saved_model|generator)/(saved_model\.pb|fingerprint\.pb|variables/variables\.'
     r'(index|data-\d+-of-\d+)|assets\.extra/model\.json)',
 )
-_HTML = 'privacy_report.html'
 # Metrics that follow from the plan, and those that are private releases.
 _COVERED = ('round', 'epsilon', 'clip_norm', 'clip_norm_estimate', 'clip_count', 'clip_restart')
 # Metrics that are never copied: durations, and those of training clients.
@@ -35,7 +35,6 @@ def check(
     run: pathlib.Path,
     report: accounting.PrivacyReport,
     *,
-    has_old_ledger: bool,
     public_heldout: bool,
     simulation: bool,
 ) -> None:
@@ -44,20 +43,16 @@ def check(
     Args:
       run: Directory of the run.
       report: Its report.
-      has_old_ledger: Whether the ledger has format 1, which ties the run to no plan.
       public_heldout: Whether metrics of held-out clients are copied.
       simulation: Whether a simulation may be copied.
 
     Raises:
       UsageError: If the run must not be copied.
     """
-    recorded = (recorded_flags.read_config(run), recorded_flags.read(run))
-    made_with = [values for values in recorded if values is not None]
+    config = recorded_settings.read(run)
     reason = None
     if report.observed is None:
         reason = 'is a copy already'
-    elif has_old_ledger:
-        reason = 'was made by an older version, and cannot be verified as a whole'
     elif not report.plan.noise_multiplier:
         reason = 'adds no noise: there is no guarantee'
     elif report.measured is not None and report.measured.refutations:
@@ -68,15 +63,11 @@ def check(
         )
     elif not archive.has_ended(run) or _rounds(run) < report.plan.participation.rounds:
         reason = 'must be finished'
-    elif not made_with:
-        reason = f'must have {archive.FLAGS}, which says what the model was made from'
-    elif any(map(_has_private_vocabulary, made_with)):
+    elif config is None:
+        reason = f'must have {archive.CONFIG}, which says what the model was made from'
+    elif isinstance(config, TrainConfig) and config.task.text.vocabulary == DATA_VOCABULARY:
         reason = "has a vocabulary that was counted on the clients' text, without noise"
-    elif (
-        public_heldout
-        and any(each.get('task') == 'emnist' for each in made_with)
-        and not run_data.has_heldout_clients(run)
-    ):
+    elif public_heldout and config.task.task == 'emnist' and not run_data.num_heldout(run):
         raise command_line.UsageError(
             '--public_heldout: this run of an older version has metrics of its training clients'
         )
@@ -103,8 +94,7 @@ def write(
     Raises:
       StorageError: If a file cannot be read or written.
     """
-    from dpfl.reporting import privacy_page  # matplotlib takes a second to import.
-
+    record = dataclasses.replace(record, exported=True)
     partial = output.with_name(output.name + '.partial')
     with _storage.naming(output):
         partial.mkdir(parents=True)
@@ -116,14 +106,9 @@ def write(
                     shutil.copyfile(run / name, partial / name)
             shutil.copyfile(run / archive.STRATEGY, partial / archive.STRATEGY)
             (partial / archive.METRICS).write_text(_metrics(run / archive.METRICS, public_heldout))
-            course = archive.read_clip_course(partial, record.plan)
-            report = record.report(None, course, archive.read_measured(partial, record))
-            for name, text in (
-                (archive.PLAN, record.to_json()),
-                (archive.REPORT, report.to_json() + '\n'),
-                (archive.PAGE, report.render()),
-                (_HTML, privacy_page.render(report)),
-            ):
+            (partial / archive.PLAN).write_text(record.to_json())
+            report = archive.Records.read(partial, record).report()
+            for name, text in pages.of_run(partial, report).items():
                 (partial / name).write_text(text)
             (partial / archive.SUMS).write_text(archive.digests(partial))
             if output.exists():
@@ -132,12 +117,6 @@ def write(
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return sorted([archive.SUMS, *archive.listed(output)])
-
-
-def _has_private_vocabulary(values: Mapping[str, str]) -> bool:
-    """Whether the vocabulary was counted on the clients' text; older runs have a switch for it."""
-    switch = values.get('vocabulary_from_private_data')
-    return values.get('vocabulary') == DATA_VOCABULARY or switch == 'true'
 
 
 def _rounds(run: pathlib.Path) -> int:

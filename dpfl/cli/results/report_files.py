@@ -1,6 +1,5 @@
 """What `report_privacy` does with reports in files: compares, verifies, writes and signs them."""
 
-import functools
 import json
 import pathlib
 import sys
@@ -9,7 +8,6 @@ from collections.abc import Callable
 from absl import flags
 
 from dpfl import _storage, accounting
-from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import composition
 from dpfl.cli.flags.report_files_flags import ReportFilesConfig
@@ -32,8 +30,10 @@ def answer(config: ReportFilesConfig, form: str) -> str | None:
     return None
 
 
-def signer(config: ReportFilesConfig, run_dir: str | None, form: str) -> Callable[[], None]:
-    """A function that signs what --sign is to sign; without the flag it does nothing.
+def signer(
+    config: ReportFilesConfig, run_dir: str | None, form: str
+) -> Callable[[pathlib.Path, bytes], None] | None:
+    """A function that signs the file of a report, with these bytes; None without --sign.
 
     The key is read now, so that nothing is computed for a key that cannot be used.
 
@@ -46,9 +46,9 @@ def signer(config: ReportFilesConfig, run_dir: str | None, form: str) -> Callabl
       UsageError: If the key cannot be used, or there is no report to sign.
     """
     if config.sign is None:
-        return lambda: None
-    signed = _signed(config, run_dir, form)
-    return functools.partial(signed_report.signer(config.sign), signed)
+        return None
+    _check_signed(config, run_dir, form)
+    return signed_report.signer(config.sign)
 
 
 def rendered(report: accounting.PrivacyReport, together: dict | None, form: str) -> str:
@@ -65,8 +65,10 @@ def rendered(report: accounting.PrivacyReport, together: dict | None, form: str)
     return report.render() + (composition.render(together) if together else '')
 
 
-def show(text: str, output: str | None) -> None:
-    """Prints a text, or writes it to the file of --output.
+def show(
+    text: str, output: str | None, sign: Callable[[pathlib.Path, bytes], None] | None = None
+) -> None:
+    """Prints a text, or writes it to the file of --output, and signs what was written.
 
     Raises:
       StorageError: If it cannot be written.
@@ -74,8 +76,10 @@ def show(text: str, output: str | None) -> None:
     if output is None:
         print(text)
         return
-    path = pathlib.Path(output)
-    _storage.write_atomically(path, lambda file: file.write(text.encode() + b'\n'))
+    path, content = pathlib.Path(output), text.encode() + b'\n'
+    _storage.write_atomically(path, lambda file: file.write(content))
+    if sign is not None:
+        sign(path, content)
 
 
 def _refuse_others(purpose: str, *allowed: str) -> None:
@@ -93,8 +97,8 @@ def _refuse_others(purpose: str, *allowed: str) -> None:
             raise command_line.UsageError(f'--{flag.name}: cannot be combined with --{purpose}')
 
 
-def _signed(config: ReportFilesConfig, run_dir: str | None, form: str) -> pathlib.Path:
-    """The file that --sign signs: that of --output, or else the report of the run.
+def _check_signed(config: ReportFilesConfig, run_dir: str | None, form: str) -> None:
+    """Checks that there is something to sign: the file of --output, or else the run's report.
 
     Args:
       config: The flags.
@@ -107,7 +111,7 @@ def _signed(config: ReportFilesConfig, run_dir: str | None, form: str) -> pathli
     if config.output is not None:
         if form != 'json':
             raise command_line.UsageError(f'--format={form}: must be json with --sign')
-        return pathlib.Path(config.output)
+        return
     if run_dir is None:
         raise command_line.UsageError('--sign: needs --run_dir or --output')
     for name in ('group_size', 'selected_from', 'compose_with'):
@@ -115,4 +119,3 @@ def _signed(config: ReportFilesConfig, run_dir: str | None, form: str) -> pathli
             raise command_line.UsageError(
                 f'--{name}: needs --output with --sign: the report in --run_dir is another one'
             )
-    return pathlib.Path(run_dir) / archive.REPORT

@@ -6,13 +6,20 @@ import sys
 from collections.abc import Callable
 
 from dpfl import _json, _storage, errors
-from dpfl.accounting.records import signatures
+from dpfl.accounting.records import comparison, signatures
+from dpfl.accounting.reports import report as report_lib
 from dpfl.cli.command import command_line
 from dpfl.cli.results import report_inputs
 
+_TAKEN = (
+    'Taken from the report, since only the directory of the run can show it: what the log and the '
+    'audit showed, which seeds were known, what else was released, and remarks.'
+)
+_JOINT = 'Not computed again: the joint guarantee with other runs.'
 
-def signer(key_file: str) -> Callable[[pathlib.Path], None]:
-    """A function that writes the signature of a report beside it.
+
+def signer(key_file: str) -> Callable[[pathlib.Path, bytes], None]:
+    """A function that writes the signature of a report, with the bytes of its file, beside it.
 
     The key is read now, so that nothing is computed for a key that cannot be used.
 
@@ -25,8 +32,8 @@ def signer(key_file: str) -> Callable[[pathlib.Path], None]:
     with command_line.refusing_bad_values():
         key = signatures.private_key('sign', key_file)
 
-    def sign(report: pathlib.Path) -> None:
-        signature = key.sign(report_inputs.read('sign', report))
+    def sign(report: pathlib.Path, content: bytes) -> None:
+        signature = key.sign(content)
         path = signatures.path_of(report)
         _storage.write_atomically(path, lambda file: file.write(signature))
         print(
@@ -38,7 +45,7 @@ def signer(key_file: str) -> Callable[[pathlib.Path], None]:
 
 
 def verified(name: str, key_file: str, form: str) -> str:
-    """Verifies the signature of a report, and says so.
+    """Verifies the signature of a report, computes the report again, and says what follows.
 
     Args:
       name: the report, a file or the directory of a run.
@@ -47,7 +54,8 @@ def verified(name: str, key_file: str, form: str) -> str:
 
     Raises:
       UsageError: If a file cannot be used, or the form is another one.
-      DataError: If there is no signature, or it is not valid.
+      DataError: If there is no signature, it is not valid, or the report states something that
+        does not follow from its plan.
     """
     if form not in ('text', 'json'):
         raise command_line.UsageError(f'--format={form}: must be text or json with --verify')
@@ -56,27 +64,53 @@ def verified(name: str, key_file: str, form: str) -> str:
     path = report_inputs.path_of(name)
     content = report_inputs.read('verify', path)
     signatures.verify(path, content, key)
+    statement, notes = _computed(path, content)
     values = {
         'report': str(path),
         'signature': str(signatures.path_of(path)),
         'is_valid': True,
         'public_key_sha256': signatures.fingerprint(key),
-        'statement': _statement(content),
+        'statement': statement,
+        'notes': notes,
     }
     if form == 'json':
         return json.dumps(values, indent=2)
-    said = f'\nIt states: {values["statement"]}' if values['statement'] else ''
-    return (
-        f'{errors.shown(path)}: the signature is valid: the report is, byte by byte, what was '
-        f'signed with the key of SHA-256 {values["public_key_sha256"]}.{said}\nA signature says '
-        'who stands by a report, not that it is right.'
+    return '\n'.join(
+        [
+            f'{errors.shown(path)}: the signature is valid: the report is, byte by byte, what was '
+            f'signed with the key of SHA-256 {values["public_key_sha256"]}.',
+            f'Computed again from its plan: {statement}',
+            *notes,
+            'A signature says who stands by a report, not that the run was like that.',
+        ]
     )
 
 
-def _statement(content: bytes) -> str | None:
-    """The guarantee in words, as the report says it; None if it says none."""
+def _computed(path: pathlib.Path, content: bytes) -> tuple[str, list[str]]:
+    """The statement that follows from a report's plan, and what else to know about the report.
+
+    Raises:
+      DataError: if the report states something that does not follow.
+    """
     try:
-        found = _json.loads(content)['statement']
-    except (ValueError, KeyError, TypeError):
-        return None
-    return errors.shown(found, 1000) if isinstance(found, str) else None
+        report, differences = report_lib.read(content, with_selection=True)
+    except ValueError as error:
+        raise errors.DataError.of_file(
+            path, f'was signed, and is not a privacy report ({errors.shown(error)})'
+        ) from None
+    wrong = [str(each) for each in differences if not each.promises_less]
+    if wrong:
+        raise errors.DataError.of_file(
+            path, f'was signed, and does not follow from its plan: {"; ".join(wrong)}'
+        )
+    values = report.to_dict()
+    statement = values['selection']['statement'] if report.selected else values['statement']
+    notes = [
+        f'The report promises less: {each}.'
+        for each in differences
+        if comparison.is_number(each.computed) and each.where != 'text_version'
+    ]
+    if any(each.where == 'text_version' for each in differences):
+        notes.append('Its words are those of an older version of dpfl, and were not compared.')
+    joint = [_JOINT] if 'composition' in _json.loads(content) else []
+    return statement, [*notes, *joint, _TAKEN]

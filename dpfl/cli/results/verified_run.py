@@ -1,21 +1,24 @@
 """Verifies the directory of a finished run; ends the binary with a message if something differs."""
 
-import dataclasses
+import contextlib
 import pathlib
 import sys
+from collections.abc import Callable, Iterator
 
-from dpfl import ParticipationLog, _storage, accounting
-from dpfl.accounting.records import archive, verification
+from dpfl import _storage, accounting
+from dpfl.accounting.records import archive
+from dpfl.accounting.records.verification import Verification
 from dpfl.cli.command import command_line
-from dpfl.cli.flags import recorded_flags
+from dpfl.simulation import run_files, verification
 
 _DIFFERS = 1
 
 
-def verify(path: pathlib.Path) -> tuple[verification.Verification, accounting.PrivacyReport]:
-    """Checks a run against its own files and its flags.
+def verify(path: pathlib.Path) -> tuple[Verification, accounting.PrivacyReport]:
+    """Checks a run against its own files and its settings.
 
-    If something differs, prints what on standard error and exits with status 1.
+    If something differs, or could not be compared, prints what on standard error and exits with
+    status 1.
 
     Returns:
       What the verification found, and the report of the run.
@@ -23,69 +26,79 @@ def verify(path: pathlib.Path) -> tuple[verification.Verification, accounting.Pr
     Raises:
       UsageError: If `path` is not the directory of a finished run.
     """
-    if not path.is_dir():
-        raise command_line.UsageError(f'--run_dir={path}: must be a directory')
-    # The lock keeps runs from writing to the directory meanwhile.
-    with command_line.refusing_bad_values(), _storage.locked(path, to_read=True):
-        found = verification.verify(path)
-    differences = [*found.differences]
-    if found.report is not None:
-        differences += recorded_flags.differences(path, found.report)
-    for difference in differences:
-        print(f'error: {path}: {difference}', file=sys.stderr)
-    if differences or found.report is None:
-        sys.exit(_DIFFERS)
-    return found, found.report
+    with _locked(path, to_read=True):
+        return _verified(path)
 
 
-def verified(directory: str, group_size: int | None = None) -> accounting.PrivacyReport:
+def verified(
+    directory: str,
+    group_size: int | None = None,
+    sign: Callable[[pathlib.Path, bytes], None] | None = None,
+) -> accounting.PrivacyReport:
     """Verifies a run and returns its report; prints the verdict on standard error.
 
     Args:
       directory: of the run.
       group_size: number of clients that the report is to be for; None for that of the run.
+      sign: called with the file of the report and the bytes that were compared, while nothing else
+        can use the directory; None to sign nothing.
+
+    Raises:
+      UsageError: If it is not the directory of a finished run, or is an export and is to be signed.
     """
     path = pathlib.Path(directory)
-    found, report = verify(path)
-    if report.measured is not None and report.measured.refutations:
-        reason = report.measured.refutations[0]
-        print(f'error: {path}: the audit refutes the guarantee ({reason})', file=sys.stderr)
-        sys.exit(_DIFFERS)
-    is_export = report.observed is None
-    print(f'{path}: {_verdict(path, found, is_export)}', file=sys.stderr)
-    for note in found.notes:
-        print(f'{path}: note: {note}', file=sys.stderr)
-    if (path / archive.SIGNATURE).exists():
-        print(
-            f'{path}: note: {archive.SIGNATURE} is not checked here; --verify does',
-            file=sys.stderr,
-        )
-    return report if group_size is None else _for_groups(path, group_size, is_export)
-
-
-def _for_groups(path: pathlib.Path, size: int, is_export: bool) -> accounting.PrivacyReport:
-    """The report of a verified run for groups of clients."""
+    with _locked(path, to_read=sign is None):
+        found, report = _verified(path)
+        if report.measured is not None and report.measured.refutations:
+            reason = report.measured.refutations[0]
+            print(f'error: {path}: the audit refutes the guarantee ({reason})', file=sys.stderr)
+            sys.exit(_DIFFERS)
+        assert found.records is not None  # As the report was computed from them.
+        is_export = found.records.log is None
+        if sign is not None and is_export:
+            raise command_line.UsageError(
+                f'--run_dir={path}: is an export, whose plan was compared with nothing; sign the '
+                'report of its run'
+            )
+        print(f'{path}: {_verdict(path, is_export)}', file=sys.stderr)
+        print(f'{path}: note: {run_files.not_judged(archive.listed(path))}', file=sys.stderr)
+        if sign is not None:
+            sign(path / archive.REPORT, found.content)
+    if group_size is None:
+        return report
     with command_line.refusing_bad_values():
-        record = archive.read_plan(path)
-        log = None if is_export else ParticipationLog.load(path / archive.LOG)
-        plan = dataclasses.replace(record.plan, group_size=size)
-        course = archive.read_clip_course(path, plan)
-        return dataclasses.replace(record, plan=plan).report(log, course)
+        return found.records.report(group_size)
 
 
-def _verdict(path: pathlib.Path, found: verification.Verification, is_export: bool) -> str:
+@contextlib.contextmanager
+def _locked(path: pathlib.Path, *, to_read: bool) -> Iterator[None]:
+    """A context in which no run writes to the directory, and without `to_read` nobody reads it."""
+    if not path.is_dir():
+        raise command_line.UsageError(f'--run_dir={path}: must be a directory')
+    with command_line.refusing_bad_values(), _storage.locked(path, to_read=to_read):
+        yield
+
+
+def _verified(path: pathlib.Path) -> tuple[Verification, accounting.PrivacyReport]:
+    found = verification.verify(path)
+    for difference in found.differences:
+        print(f'error: {path}: {difference}', file=sys.stderr)
+    for missing in found.not_compared:
+        print(f'error: {path}: not verified: {missing}', file=sys.stderr)
+    if found.report is None or not found.is_verified:
+        sys.exit(_DIFFERS)
+    return found, found.report
+
+
+def _verdict(path: pathlib.Path, is_export: bool) -> str:
     """What was verified, in one sentence."""
-    listed = f'verified: every file that {archive.SUMS} lists is as it was'
-    if found.notes:
-        return f'{listed}, log and ledger agree, and the numbers follow from plan and log'
+    listed = f'verified: every file that {archive.SUMS} lists is as it was, none was added'
     if is_export:
         return (
-            f'{listed}, none was added, and the report follows from the plan; this is an export, '
-            'without the log and the ledger of its run'
+            f'{listed}, and the report follows from the plan; this is an export, without the log '
+            'and the ledger of its run'
         )
-    has_flags = (path / archive.FLAGS).exists() or (path / archive.CONFIG).exists()
     return (
-        f'{listed}, none was added (except in {archive.CHECKPOINTS}/, which is secret and not '
-        f'checked), log, ledger{", flags" if has_flags else ""} and plan agree, and the report '
-        'follows from plan and log'
+        f'{listed}, log, ledger, settings and plan agree, and every page of the report follows '
+        'from them'
     )

@@ -67,11 +67,8 @@ class FinishedRun:
         """Epsilon of the run for groups of clients; None if there is none for its plan."""
         if size == 1 or math.isinf(self.epsilon):
             return self.epsilon
-        record = archive.read_plan(self.directory)
         try:
-            plan = dataclasses.replace(record.plan, group_size=size)
-            course = archive.read_clip_course(self.directory, plan)
-            report = dataclasses.replace(record, plan=plan).report(self.log, course)
+            report = archive.Records.read(self.directory).report(group_size=size)
         except ArgumentError:
             return None
         return _or_infinity(report.guarantee.epsilons[0])

@@ -114,6 +114,18 @@ def as_file(
     return json.dumps({**_cost(releases, noise_is_seeded), **found}, indent=1) + '\n'
 
 
+def recorded(directory: pathlib.Path) -> dict[str, Any]:
+    """The values in `before_training.json` of a run; empty if there is none.
+
+    Raises:
+      ValueError: if the file is damaged.
+    """
+    path = directory / archive.BEFORE
+    if not path.exists():
+        return {}
+    return _json.checked_object(archive.BEFORE, _json.loads(_files.read_bytes(path)))
+
+
 def _cost(releases: Sequence[ReleaseBefore], noise_is_seeded: bool) -> dict[str, Any]:
     return {
         'releases': [each.to_dict() for each in releases],
@@ -159,7 +171,7 @@ def _kept(directory: pathlib.Path, release: BeforeTraining) -> dict[str, Any]:
             raise RunError(f'{path}: must exist to continue the run, which would draw it anew')
         return {}
     try:
-        found = dict(_json.checked_object(archive.BEFORE, _json.loads(_files.read_bytes(path))))
+        found = dict(recorded(directory))
         cost = {name: found.pop(name, None) for name in _cost((), False)}
         if release.words is not None:
             _check_words(found.get(WORDS))

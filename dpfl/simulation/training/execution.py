@@ -11,7 +11,7 @@ import numpy as np
 
 from dpfl import _storage, accounting
 from dpfl.accounting.records import archive
-from dpfl.errors import ArgumentError, RunError, renaming
+from dpfl.errors import ArgumentError, RunError, StorageError, renaming
 from dpfl.runtime.workers import addresses, tokens
 from dpfl.simulation import (
     checkpoint,
@@ -257,14 +257,16 @@ def workers(config: ExecutionConfig) -> tuple[addresses.Address, ...]:
 
 
 def read_report(directory: pathlib.Path) -> accounting.PrivacyReport:
-    """The privacy report in the directory of a run.
+    """The privacy report of a finished run, computed from what its directory has recorded.
 
     Raises:
       StorageError: if it cannot be read.
     """
-    path = directory / archive.REPORT
-    with _storage.naming(path):
-        return accounting.PrivacyReport.from_json(path.read_text())
+    with _storage.naming(directory / archive.PLAN):
+        try:
+            return archive.Records.read(directory).report()
+        except ValueError as error:
+            raise StorageError(str(error)) from None
 
 
 def _require_start(directory: 'outputs.RunDirectory', start: checkpoint.Checkpoint | None) -> None:

@@ -14,7 +14,7 @@ from dpfl import accounting, mechanisms
 from dpfl.accounting import large_delta
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError
-from dpfl.simulation import earlier_run
+from dpfl.simulation import run_files
 from dpfl.simulation.training import (
     before_training,
     comparisons,
@@ -78,7 +78,7 @@ def train(
     tell = execution.teller(progress)
     path = pathlib.Path(directory)
     if not resume and not overwrite:
-        earlier_run.refuse(path)  # Before the data are read.
+        run_files.refuse(path)  # Before the data are read.
     chosen: list[mechanisms.Candidate] = []
 
     def keep(candidates: list[mechanisms.Candidate]) -> None:

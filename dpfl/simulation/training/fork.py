@@ -9,11 +9,11 @@ import numpy as np
 
 from dpfl import _files, _json, accounting, errors
 from dpfl.accounting.measured.measured import Measured
-from dpfl.accounting.records import archive, verification
+from dpfl.accounting.records import archive
 from dpfl.accounting.reports import noise_keys, observed
 from dpfl.errors import ArgumentError
 from dpfl.participation import ParticipationLog
-from dpfl.simulation import checkpoint_folder, ledger
+from dpfl.simulation import checkpoint_folder, ledger, verification
 from dpfl.simulation.training.config import TrainConfig
 
 # Folder in the directory of a run with its model.
@@ -140,8 +140,8 @@ def _of_model(path: str, config: TrainConfig) -> Origin:
         )
     try:
         record, found = archive.read_plan(source), verification.verify(source)
-        if found.report is None or found.differences:
-            raise ValueError(found.differences[0])
+        if found.report is None or not found.is_verified:
+            raise ValueError([*found.differences, *found.not_compared][0])
         measured = found.report.measured
         _require_kept('warm_start', path, found.report.observed, measured)
         if record.exported:

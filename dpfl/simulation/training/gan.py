@@ -14,12 +14,12 @@ from dpfl import accounting
 from dpfl.accounting import large_delta
 from dpfl.accounting.records import archive
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.simulation import earlier_run
+from dpfl.simulation import run_files
 from dpfl.simulation.training import execution, run_data
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.gan_config import GanConfig, GanOptimizationConfig
 from dpfl.simulation.training.plan import accountant, build_plan
-from dpfl.tasks import source
+from dpfl.tasks import not_covered, source
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.images import image_task
 
@@ -33,10 +33,6 @@ NOT_COVERED = (
     'protected. The generator and all images that it makes are covered: see gan_report.md.',
     'Who belongs to the population, and its size, where clients or examples were selected.',
     run_data.NOT_FINGERPRINTED,
-)
-_SELECTION_MODEL = (
-    'The model that selects clients or images: what it was trained on, unless its own guarantee is '
-    'added.'
 )
 _SHEET_IMAGES = 72
 
@@ -99,7 +95,7 @@ def train_gan(
     """
     path, tell = pathlib.Path(directory), execution.teller(progress)
     if not resume and not overwrite:
-        earlier_run.refuse(path)  # Before the data are read.
+        run_files.refuse(path)  # Before the data are read.
     if clients is not None and config.task.selection.is_given:
         raise ArgumentError('clients', NOT_SHOWN, 'must not be given with a selection')
     given = functools.cache(lambda: clients or _clients(config))
@@ -142,7 +138,7 @@ def train_gan(
         overwrite=overwrite,
         tell=tell,
     ).execute()
-    _save_generator(config, path)
+    _save_generator(config, path, result.report)
     return result
 
 
@@ -238,20 +234,19 @@ def _clients(config: GanConfig) -> GanClients:
     pixels, _ = data.heldout_examples(config.evaluation.eval_clients)
     client_batches, selection = data.client_batches, task.selection
     about = image_task.about(data)
-    not_covered = about.pop('not_covered', ())
+    limits = (*about.pop('not_covered', ()), *not_covered.of_selection(selection, 'images'))
     if selection.is_given:
         classify = None
         if selection.selection_model is not None:
             with renaming(path='selection_model'):
                 saved_classifiers.require_stranger(selection.selection_model, task, config.seed)
                 classify = saved_classifiers.load(selection.selection_model).probabilities
-            not_covered += (_SELECTION_MODEL,)
         client_batches = selected_images.client_batches(selection, data.examples, classify)
     return GanClients(
         client_batches=client_batches,
         heldout=pixels,
         population=getattr(data, 'population', None),
-        not_covered=not_covered,
+        not_covered=limits,
         **about,
     )
 
@@ -350,8 +345,10 @@ def _experiment(
     )
 
 
-def _save_generator(config: GanConfig, path: pathlib.Path) -> None:
-    """Saves the generator of a finished run as a SavedModel, and updates the digests."""
+def _save_generator(
+    config: GanConfig, path: pathlib.Path, report: accounting.PrivacyReport
+) -> None:
+    """Saves the generator of a finished run as a SavedModel; updates pages and digests."""
     from dpfl.simulation import outputs
     from dpfl.simulation.training import run_model
     from dpfl.tasks.images import saved_generator
@@ -360,4 +357,5 @@ def _save_generator(config: GanConfig, path: pathlib.Path) -> None:
     directory = outputs.RunDirectory(path, resume=True)
     with directory.in_use():
         saved_generator.save(model, run_model.weights(path), path / saved_generator.IN_RUN)
+        directory.write_pages(report)
         directory.write_digests()

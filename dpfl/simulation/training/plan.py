@@ -22,7 +22,7 @@ from dpfl.simulation.training.privacy_config import (
 from dpfl.simulation.training.sampling_config import SamplingConfig, participation, required
 
 # (first, every): the restarts of adaptive clipping in [Xu23], algorithm 1.
-_ADAPTIVE_RESTARTS = (128, 1024)
+ADAPTIVE_RESTARTS = (128, 1024)
 
 
 def build_plan(
@@ -59,7 +59,7 @@ def build_plan(
             privacy.estimator, privacy.cohort_weight, privacy.example_cap
         )
     cohort = sampling.clients_per_round
-    restarts = _ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
+    restarts = ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
     is_silent = privacy.mechanism == NONE
     if is_silent:
         mechanism = mechanism_lib.with_restarts(
@@ -118,7 +118,7 @@ def check_adapts(privacy: PrivacyConfig, plan: accounting.PrivacyPlan) -> None:
     rounds = plan.participation.rounds
     if plan.mechanism.is_independent:
         raise ArgumentError('rounds', rounds, 'must be >= 2 for adaptive_clip')
-    first = _ADAPTIVE_RESTARTS[0] if privacy.restart_first is None else privacy.restart_first
+    first = ADAPTIVE_RESTARTS[0] if privacy.restart_first is None else privacy.restart_first
     raise ArgumentError(
         'rounds',
         rounds,

@@ -12,7 +12,7 @@ from dpfl.simulation.training import noise_matching
 AUTO = 'auto'
 NONE = 'none'
 # Parameters of a mechanism that is given by its name.
-_PARAMETERS = ('strategy', 'blt_decay', 'blt_scale', 'bands')
+PARAMETERS = ('strategy', 'blt_decay', 'blt_scale', 'bands')
 # The ways to give the amount of noise.
 AMOUNTS = ('noise_multiplier', 'target_epsilon', 'match')
 PREFIX_SUMS = 'prefix_sums'
@@ -93,7 +93,7 @@ class MechanismConfig(Settings):
             raise ArgumentError(name, getattr(self, name), f'needs {other}')
 
     def _refuse_parameters(self, owner: str) -> None:
-        for name in _PARAMETERS:
+        for name in PARAMETERS:
             if getattr(self, name):
                 raise ArgumentError(name, getattr(self, name), f'{owner} has no such parameter')
 

@@ -107,17 +107,17 @@ def require_released(directory: 'outputs.RunDirectory', experiment: 'program.Exp
             )
 
 
-def has_heldout_clients(directory: pathlib.Path) -> bool:
-    """Whether `data.json` of a run says that clients are held out, and how many.
+def num_heldout(directory: pathlib.Path) -> int:
+    """The number of held-out clients that `data.json` of a run states; 0 without one.
 
     Early versions measured on images of the training clients of federated EMNIST, and said so by
     naming no held-out clients.
     """
     try:
         clients = _json.loads(_files.read_bytes(directory / _DATA))['clients']
-        return bool(clients['heldout'])
+        return int(clients['heldout'])
     except (OSError, ValueError, LookupError, TypeError):
-        return False
+        return 0
 
 
 def _has_digests(path: pathlib.Path) -> bool:

@@ -4,12 +4,10 @@ import functools
 from typing import Any
 
 from dpfl.errors import ArgumentError, DataError
-from dpfl.tasks import data_path
+from dpfl.tasks import data_path, not_covered
 from dpfl.tasks.config import IMAGE_MODELS, DataConfig, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.image_fault_config import ImageFaultConfig
-
-_COUNTS = 'What data.json says about the data: how many clients there are is an exact count.'
 
 
 def open_clients(task: str, data: DataConfig, faults: ImageFaultConfig, seed: int) -> Any:
@@ -50,11 +48,7 @@ def about(clients: Any) -> dict[str, Any]:
     held = len(clients.heldout_writers)
     return {
         'description': {'clients': {'training': clients.population, 'heldout': held}},
-        'not_covered': (
-            _COUNTS,
-            f'Held-out writers ({held}): they are no clients, and their images are used without '
-            'noise.',
-        ),
+        'not_covered': not_covered.of_writers(held),
     }
 
 

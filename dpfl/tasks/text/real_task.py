@@ -11,7 +11,7 @@ import numpy as np
 
 from dpfl import _progress
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.tasks import data_path
+from dpfl.tasks import data_path, not_covered
 from dpfl.tasks.before_training import WORDS, BeforeTraining
 from dpfl.tasks.config import (
     PRIVATE_VOCABULARY,
@@ -35,14 +35,6 @@ _FOUND_PRIVATELY = 'vocabulary_found_privately'
 _CHOICE_SEED = 0
 # Sentences of public text that are encoded at a time.
 _SENTENCES = 1_000
-_NOT_PRIVATE = (
-    'The vocabulary: it was counted on the text of the training clients, without noise. Whoever '
-    'sees it, or the size of the model, learns which words they use.'
-)
-_COUNTS = (
-    'What data.json says about the data: how many clients and records there are, and what was left '
-    'out, are exact counts.'
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +170,6 @@ def load(
     words = public_vocabulary(text)  # A bad one is refused before the data are read.
     fingerprints = {}
     test = None
-    not_covered: tuple[str, ...] = (_COUNTS,)
     if task == 'stackoverflow':
         path = data_path.downloadable(data, task, stackoverflow.URL, 'stackoverflow.sqlite')
         training, heldout, tested, description = stackoverflow.open_clients(
@@ -190,7 +181,6 @@ def load(
         training, heldout, description, fingerprints['data'] = git_log.open_clients(
             str(data.data_path), text.author_max_words, data.heldout_fraction
         )
-        not_covered += git_log.NOT_COVERED
     else:
         path = data_path.required(data, task)
         training, heldout, description, fingerprints['data'] = user_text.open_clients(
@@ -206,10 +196,9 @@ def load(
     origin = _FOUND_PRIVATELY if is_private else _RECORDED.get(source, source)
     description['vocabulary'] = {'words': len(words.words), 'from': origin}
     fingerprints['vocabulary'] = words.digest()
-    if source == _COUNTED_ON_CLIENTS and not is_private:
-        not_covered = (_NOT_PRIVATE, *not_covered)
     found = {WORDS: list(words.words)} if is_private else {}
-    return TextData(clients, description, fingerprints, not_covered, text.vocabulary_text, found)
+    limits = not_covered.of_text(task, text)
+    return TextData(clients, description, fingerprints, limits, text.vocabulary_text, found)
 
 
 class RealTextTask:

@@ -11,15 +11,11 @@ from typing import Any
 import numpy as np
 
 from dpfl import _progress, _random, errors
+from dpfl.tasks import not_covered
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.selection_config import Criterion, SelectionConfig
 from dpfl.tasks.text import sentence_batches
 from dpfl.tasks.text.token_ids import EOS_ID, OOV_ID, PAD_ID
-
-_MODEL = (
-    'The model that selects clients or sentences: what it was trained on, unless its own guarantee '
-    'is added.'
-)
 
 # Sentences of a client that are read at a time.
 _ROWS = 256
@@ -174,10 +170,8 @@ def select(
         tokens = np.concatenate([x, y[:, -1:]], axis=1)[chosen]
         return sentence_batches.batches(tokens, batch_size, epochs, max_batches)
 
-    not_covered = task.not_covered
-    if config.selection_model is not None:
-        not_covered = (*not_covered, _MODEL)
-    return dataclasses.replace(task, client_batches=client_batches, not_covered=not_covered)
+    limits = (*task.not_covered, *not_covered.of_selection(config, 'sentences'))
+    return dataclasses.replace(task, client_batches=client_batches, not_covered=limits)
 
 
 def _rows(batches: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:

@@ -171,7 +171,7 @@ def test_the_report_has_a_section_that_its_json_keeps():
     json_schema.require_report(values)
     assert values['measured'] == json.loads(json.dumps(measured.to_dict()))
     assert (measured.mu_claimed, measured.epsilon_claimed) == (_plan().mu, _plan().epsilon(1e-6))
-    # A claim in the section is not believed, and a section of another form is refused.
+    # A claim that does not follow is refused, and so is a section of another form.
     for name, value in (
         ('epsilon_claimed', 0.01),
         ('releases', 3),
@@ -180,11 +180,8 @@ def test_the_report_has_a_section_that_its_json_keeps():
         ('delta', 2),
     ):
         changed = json.dumps({**values, 'measured': {**values['measured'], name: value}})
-        if name == 'epsilon_claimed':
-            assert accounting.PrivacyReport.from_json(changed) == report
-        else:
-            with pytest.raises(ValueError, match='not a privacy report'):
-                accounting.PrivacyReport.from_json(changed)
+        with pytest.raises(ValueError, match='not a privacy report'):
+            accounting.PrivacyReport.from_json(changed)
     page = report.render()
     assert '## Measured' in page
     assert 'What an audit cannot show' in page

@@ -154,6 +154,29 @@ def test_noise_of_another_scale_is_other_noise():
     assert not np.isin(*keys).any()
 
 
+def test_the_order_and_the_place_of_addition_change_no_bit():
+    """Sums are exact, so shards and other machines have the noise of one loop."""
+    query = aggregators.build_query(_plan(), 3, record_specs=_SPEC)
+    state, rng = query.initial_global_state(), np.random.default_rng(0)
+    params, updates = query.derive_sample_params(state), rng.normal(size=(5, _SIZE))
+    updates[:, :10] *= -1e-30  # Rounded to zeros with a sign.
+    records = [query.preprocess_record(params, tf.constant(u, tf.float32)) for u in updates]
+
+    def total(numbers):
+        sample = query.initial_sample_state(_SPEC)
+        for number in numbers:
+            sample = query.accumulate_preprocessed_record(sample, records[number])
+        return sample
+
+    shards = query.merge_sample_states(total([3, 1]), total([4, 0, 2]))
+    results = [
+        query.get_noised_result(each, state)[0].numpy()
+        for each in (total(range(5)), total([4, 2, 0, 3, 1]), shards)
+    ]
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
+
+
 def test_one_seed_in_two_places_has_independent_noise_for_other_sums():
     branches = [_Branches(_BLT, 'state') for _ in range(3)]
     ends = [one.run(one.start, [x])[1] for one, x in zip(branches, (0.1, 0.1, 0.2), strict=True)]

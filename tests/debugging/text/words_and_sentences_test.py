@@ -204,7 +204,7 @@ def test_both_models_rate_all_words_of_both():
     }
 
 
-_THREE = ('fix', 'the', 'bug')
+_THREE_WORDS = ('fix', 'the', 'bug')
 
 
 def _sentences(count, of_bug, seed):
@@ -219,17 +219,17 @@ def _sentences(count, of_bug, seed):
 
 def test_words_are_counted_once_a_sentence_and_the_largest_difference_is_first():
     first, second = _sentences(2000, 0.8, 0), _sentences(3000, 0.1, 1)
-    found = word_differences.compare(first, second, _THREE, alpha=0.01, top=5)
+    found = word_differences.compare(first, second, _THREE_WORDS, alpha=0.01, top=5)
     assert {each.name for each in found} == {'bug', 'UNK'}  # All sentences have 'fix' and 'the'.
     by_name = {each.name: each for each in found}
     assert by_name['bug'].first == np.mean((first == 6).any(axis=1))
     assert by_name['bug'].low < 0.7 < by_name['bug'].high
     assert abs(found[0].value) >= abs(found[1].value)
-    assert len(word_differences.compare(first, second, _THREE, alpha=0.01, top=1)) == 1
+    assert len(word_differences.compare(first, second, _THREE_WORDS, alpha=0.01, top=1)) == 1
 
 
 def test_equal_texts_and_what_trainings_explain_show_nothing():
     first, second = _sentences(2000, 0.3, 0), _sentences(2000, 0.3, 1)
-    assert word_differences.compare(first, second, _THREE, alpha=0.01, top=5) == ()
+    assert word_differences.compare(first, second, _THREE_WORDS, alpha=0.01, top=5) == ()
     little = _sentences(20_000, 0.35, 2)
-    assert word_differences.compare(little, second, _THREE, alpha=0.01, top=5) == ()
+    assert word_differences.compare(little, second, _THREE_WORDS, alpha=0.01, top=5) == ()

@@ -8,13 +8,14 @@ import pytest
 
 from dpfl import accounting
 from dpfl.accounting.measured.measured import AUDIT, Scores
-from dpfl.accounting.records import archive, verification
+from dpfl.accounting.records import archive
 from dpfl.accounting.reports import joint
 from dpfl.accounting.sampling import monte_carlo
 from dpfl.aggregators.noise import keys
 from dpfl.cli.command import command_line
 from dpfl.cli.results import audited_run, public_copy
 from dpfl.errors import ArgumentError
+from dpfl.simulation import verification
 from dpfl.simulation.training import TrainConfig, train
 from tests import forked_binaries, json_schema
 from tests.simulation.training import small_config

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from dpfl import mechanisms
-from dpfl.accounting.records import archive, verification
+from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError, RunError
-from dpfl.simulation import extension, ledger, outputs, program
+from dpfl.simulation import extension, ledger, outputs, program, verification
 from dpfl.simulation.training import TrainConfig, train
 from tests import runs
 from tests.simulation.training import small_config

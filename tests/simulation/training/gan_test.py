@@ -9,9 +9,8 @@ import pytest
 import tensorflow as tf
 
 from dpfl import errors, learning, mechanisms
-from dpfl.accounting.records import verification
 from dpfl.runtime import contexts
-from dpfl.simulation import metrics
+from dpfl.simulation import metrics, verification
 from dpfl.simulation.training import (
     EvaluationConfig,
     ExecutionConfig,

@@ -7,9 +7,8 @@ import shutil
 import pytest
 
 from dpfl.accounting.records import archive
-from dpfl.cli.flags import recorded_flags
 from dpfl.errors import ArgumentError, RunError
-from dpfl.simulation import outputs
+from dpfl.simulation import outputs, verification
 from dpfl.simulation.training import before_training, dry_run, train
 from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.text.private_words import WordRelease
@@ -71,13 +70,12 @@ def test_the_guarantee_counts_the_words(run):
 @pytest.mark.tff
 def test_another_epsilon_in_the_configuration_is_noticed(run):
     assert threat_model.readers(run.directory)[archive.BEFORE] == 'everyone'
-    report = archive.read_plan(run.directory).report(None)
     path = run.directory / archive.CONFIG
     text = path.read_text()
     try:
         path.write_text(text.replace('"vocabulary_epsilon": 30.0', '"vocabulary_epsilon": 3.0'))
-        found = recorded_flags.differences(run.directory, report)
-        assert len(found) == 1 and 'other releases before training' in found[0]
+        found = ' '.join(verification.verify(run.directory).differences)
+        assert 'plan.json: before[0].noise_multiplier is' in found
     finally:
         path.write_text(text)
 

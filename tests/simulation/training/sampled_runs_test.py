@@ -5,10 +5,9 @@ import dataclasses
 import pytest
 
 from dpfl import Participation, ParticipationLog
-from dpfl.accounting.records import verification
 from dpfl.accounting.sampling import monte_carlo
 from dpfl.errors import ArgumentError
-from dpfl.simulation import sampling
+from dpfl.simulation import sampling, verification
 from dpfl.simulation.training import SamplingConfig, train
 from dpfl.simulation.training.plan import build_plan
 from tests.simulation.training import small_config

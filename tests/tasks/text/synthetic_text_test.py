@@ -273,11 +273,11 @@ def test_sampled_sentences_have_the_enumerated_probabilities():
     assert abs(statistic - common.sum()) < 6 * np.sqrt(2 * common.sum())
 
 
-_TASK_of_training = SyntheticText(vocabulary_size=100, seed=1, sentence_length=10, num_themes=6)
+_TRAINED = SyntheticText(vocabulary_size=100, seed=1, sentence_length=10, num_themes=6)
 
 
 def _model():
-    return catalog.build('micro', _TASK_of_training.num_tokens, 10, seed=0)
+    return catalog.build('micro', _TRAINED.num_tokens, 10, seed=0)
 
 
 def _accuracy(model, weights, tokens) -> float:
@@ -301,11 +301,11 @@ def test_central_training_passes_the_bigram_ceiling_and_nears_the_best():
             loss = model.loss(logits, tokens[:, 1:])
         optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
-    heldout = _TASK_of_training.heldout_tokens(300)
-    assert _accuracy(model, tuple(variables), heldout) < _TASK_of_training.unigram_accuracy
+    heldout = _TRAINED.heldout_tokens(300)
+    assert _accuracy(model, tuple(variables), heldout) < _TRAINED.unigram_accuracy
     for cohort in range(300):
-        step(np.concatenate([_TASK_of_training.tokens(4 * cohort + client) for client in range(4)]))
+        step(np.concatenate([_TRAINED.tokens(4 * cohort + client) for client in range(4)]))
     accuracy = _accuracy(model, tuple(variables), heldout)
     # The model does not know the client: `without_client` is what it can reach.
-    assert accuracy > _TASK_of_training.bigram_accuracy + 0.04
-    assert accuracy == pytest.approx(_TASK_of_training.ceilings.without_client, abs=0.03)
+    assert accuracy > _TRAINED.bigram_accuracy + 0.04
+    assert accuracy == pytest.approx(_TRAINED.ceilings.without_client, abs=0.03)

@@ -128,7 +128,7 @@ _LENGTH = 8
 _LANGUAGE = synthetic_text.SyntheticText(
     vocabulary_size=60, sentence_length=_LENGTH, num_themes=5, seed=4
 )
-_IDS_of_packing = Vocabulary(tuple(_LANGUAGE.vocabulary)).ids
+_LANGUAGE_IDS = Vocabulary(tuple(_LANGUAGE.vocabulary)).ids
 
 
 def _sentences(client):
@@ -138,7 +138,7 @@ def _sentences(client):
 def _windows_by_hand(sentences, length, most=None):
     tokens = []
     for words in sentences:
-        tokens += [_IDS_of_packing.get(word, 3) for word in words] + [_END]
+        tokens += [_LANGUAGE_IDS.get(word, 3) for word in words] + [_END]
     tokens = [_BEGIN, *tokens[:most]]
     rows = []
     for first in range(0, len(tokens) - 1, length):
@@ -166,7 +166,7 @@ def test_windows_of_token_rows_and_of_words_are_those_of_a_loop(length, most):
 def test_rows_of_sentences_have_the_first_words_as_if_encoded_from_text(most):
     for client in range(5):
         rows = Packing('sentences', _LENGTH, most).of_rows(_LANGUAGE.tokens(client))
-        expected = word_clients.encode(_sentences(client), _IDS_of_packing, _LENGTH, most)
+        expected = word_clients.encode(_sentences(client), _LANGUAGE_IDS, _LENGTH, most)
         assert rows.dtype == np.int32
         np.testing.assert_array_equal(rows, expected)
 
@@ -190,7 +190,7 @@ def test_a_client_with_too_little_text_has_no_rows(kind):
             assert kept == (sentences if has else [])
 
 
-def _task_of_packing(**text):
+def _synthetic_task(**text):
     config = TaskConfig(
         model='micro', text=TextConfig(vocabulary_size=60, sentence_length=_LENGTH, **text)
     )
@@ -199,10 +199,10 @@ def _task_of_packing(**text):
 
 def test_the_synthetic_task_has_the_rows_of_its_configuration():
     language = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=_LENGTH, seed=4)
-    plain = _task_of_packing().client_batches(3, 5, 2, 9)
+    plain = _synthetic_task().client_batches(3, 5, 2, 9)
     for batch, other in zip(plain, language.client_batches(3, 5, 2, 9), strict=True):
         np.testing.assert_array_equal(batch['x'], other['x'])
-    task = _task_of_packing(packing='windows', client_max_tokens=50, client_min_sentences=20)
+    task = _synthetic_task(packing='windows', client_max_tokens=50, client_min_sentences=20)
     found = {client: task.client_batches(client, 99, 1, None) for client in range(20)}
     for client, batches in found.items():
         rows = language.tokens(client)

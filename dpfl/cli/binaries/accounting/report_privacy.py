@@ -109,13 +109,13 @@ def main() -> None:
     if directory:
         with command_line.refusing_bad_values():
             _LOG.read().refuse('cannot be combined with run_dir')
-        report = verified_run.verified(directory, guarantee.group_size)
+        signs_run = sign if files.output is None else None
+        report = verified_run.verified(directory, guarantee.group_size, signs_run)
     else:
         report = _planned(guarantee.group_size)
     together = composition.together(report, joint)
     report = guarantee_flags.with_more(report, guarantee, is_composed=together is not None)
-    report_files.show(report_files.rendered(report, together, form), files.output)
-    sign()
+    report_files.show(report_files.rendered(report, together, form), files.output, sign)
 
 
 def _planned(group_size: int | None) -> accounting.PrivacyReport:

@@ -61,11 +61,10 @@ def main() -> None:
     if not _PUBLIC.value:
         raise command_line.UsageError('--public: must be given; the copy is made to be public')
     _check_output(run, output)
-    found, report = verified_run.verify(run)
+    _, report = verified_run.verify(run)
     public_copy.check(
         run,
         report,
-        has_old_ledger=found.has_old_ledger,
         public_heldout=_PUBLIC_HELDOUT.value,
         simulation=_SIMULATION.value,
     )

@@ -14,17 +14,18 @@ import sys
 
 from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
-from dpfl.cli.flags import output_flags, run_flags, scale_flags
+from dpfl.cli.flags import output_flags, run_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.cli.results import gan_page, run_summary
+from dpfl.cli.results import run_summary
 from dpfl.simulation.training import GanConfig, mechanism, train_gan
+from dpfl.simulation.training.scale_config import ScaleConfig
 
 _CONFIG = SettingsFlags(
     GanConfig,
     choices={'mechanism': (*mechanism.NAMES, 'none')},
     skip=('noise', 'memory_limit', 'clip_schedule', 'test_clients'),
 )
-_SCALE = SettingsFlags(scale_flags.ScaleConfig)
+_SCALE = SettingsFlags(ScaleConfig)
 _DIRECTORY = SettingsFlags(output_flags.RunDirectoryConfig)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
@@ -42,12 +43,11 @@ def main() -> None:
             resume=where.resume,
             overwrite=where.overwrite,
             files={archive.FLAGS: run_flags.flags_text()},
-            check=lambda plan, method: scale_flags.scaled_up(scale, plan, method),
+            check=lambda plan, method: scale.scaled_up(plan, method),
         )
-        scaled = scale_flags.scaled_up(scale, result.report.plan, result.report.accountant)
+        scaled = scale.scaled_up(result.report.plan, result.report.accountant)
     if result.profile is not None:
         print(result.profile.render(), file=sys.stderr, end='')
-    gan_page.write(result, scaled)
     more = (
         {} if scaled is None else {'scaled_epsilon': scaled.epsilon, 'scaled_delta': scaled.delta}
     )

@@ -19,12 +19,6 @@ from dpfl.tasks.text.files import user_text
 from dpfl.tasks.text.messages import author_key, author_texts, git_history
 from dpfl.tasks.text.word_clients import WordClients
 
-NOT_COVERED = (
-    'The heads of the repositories in data.json: they name the whole history.',
-    'An author with several addresses that no .mailmap joins: each address is a client of its own, '
-    'and the guarantee is one for each.',
-    'Names of other people: what an author writes about somebody is text of that author.',
-)
 # Of the rules by which text is made of a history; part of the name of a kept file.
 _VERSION = 1
 # A record of the file has no more characters, or one sentence.

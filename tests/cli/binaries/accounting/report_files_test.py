@@ -1,13 +1,17 @@
+import dataclasses
 import json
 import os
 import pathlib
+import shutil
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from dpfl import accounting
-from dpfl.accounting.records import archive
+from dpfl import _storage, accounting, errors
+from dpfl.accounting.records import archive, signatures
+from dpfl.cli.results import signed_report, verified_run
+from dpfl.simulation import pages
 from tests import forked_binaries, json_schema
 from tests.accounting import archives
 
@@ -32,9 +36,7 @@ def _files(tmp_path_factory):
     files = {'less': folder / 'less.json', 'more': folder / 'more.json'}
     _written(files['less'], '--noise_multiplier=15')
     _written(files['more'], '--noise_multiplier=30')
-    files['run'] = folder / 'run'
-    files['run'].mkdir()
-    archives.write(files['run'])
+    files['run'] = archives.write_run(folder / 'run')
     key = ed25519.Ed25519PrivateKey.generate()
     files['key'], files['public'] = folder / 'key.pem', folder / 'public.pem'
     files['key'].touch(0o600)
@@ -82,7 +84,7 @@ def test_two_reports_are_compared(files, form):
 def test_a_run_is_compared_by_its_directory(files):
     values = json.loads(_run('--compare', files['run'], files['less'], '--format=json').stdout)
     assert values['parameters']['mechanism']['first'] == 'blt'
-    assert [row['delta'] for row in values['epsilon']] == [1e-6, 1e-10]
+    assert [row['delta'] for row in values['epsilon']] == [1e-6]
 
 
 def test_what_the_comparison_leaves_out_is_said(files, tmp_path):
@@ -110,6 +112,7 @@ def test_a_report_is_signed_and_verified(files, tmp_path):
     assert values['statement'] == json.loads(path.read_text())['statement']
     text = _run(f'--verify={path}', f'--public_key={files["public"]}').stdout
     assert 'the signature is valid' in text and values['public_key_sha256'] in text
+    assert f'Computed again from its plan: {values["statement"]}' in text
     path.write_text(path.read_text().replace('"epsilon": ', '"epsilon":  '))
     done = _run(f'--verify={path}', f'--public_key={files["public"]}')
     assert (done.returncode, done.stdout) == (1, '')
@@ -117,25 +120,96 @@ def test_a_report_is_signed_and_verified(files, tmp_path):
     assert done.stderr.count('\n') == 1
 
 
-def test_the_report_of_a_run_is_signed_once_it_is_verified(tmp_path, files):
-    archives.write(tmp_path)
-    before = (tmp_path / archive.REPORT).read_bytes()
-    done = _run(f'--run_dir={tmp_path}', f'--sign={files["key"]}', '--format=json')
+@pytest.mark.parametrize(
+    'changes, status, said',
+    [
+        ({'statement': '(0.01, 0.001)-DP.'}, 1, 'does not follow from its plan: statement is'),
+        ({'epsilon': 0.01}, 1, 'does not follow from its plan: epsilon is 0.01, computed'),
+        ({'later': 1}, 1, 'does not follow from its plan: later is 1'),
+        ({'text_version': 1, 'statement': '(0.01, 0.001)-DP.'}, 0, 'an older version of dpfl'),
+        ({'epsilon': 99.0}, 0, 'promises less: epsilon is 99.0, computed'),
+        ({'composition': {'statement': 'With others.'}}, 0, 'Not computed again: the joint'),
+        ({'selection': {}}, 1, 'is not a privacy report'),
+    ],
+)
+def test_a_signed_report_is_computed_again(files, tmp_path, changes, status, said):
+    """Whoever signed may have signed anything: what is printed follows from the plan."""
+    path, written = tmp_path / 'r.json', json.loads(files['less'].read_text())
+    content = json.dumps(written | changes).encode()
+    path.write_bytes(content)
+    signed = signatures.private_key('sign', files['key']).sign(content)
+    signatures.path_of(path).write_bytes(signed)
+    done = _run(f'--verify={path}', f'--public_key={files["public"]}')
+    assert done.returncode == status and said in done.stdout + done.stderr
+    assert 'Traceback' not in done.stderr and '0.001' not in done.stdout
+    assert status or written['statement'] in done.stdout
+
+
+def test_the_report_of_a_run_is_signed_as_it_was_verified(tmp_path, files):
+    run = archives.write_run(tmp_path / 'run')
+    before = (run / archive.REPORT).read_bytes()
+    done = _run(f'--run_dir={run}', f'--sign={files["key"]}', '--format=json')
     assert done.returncode == 0 and json.loads(done.stdout) == json.loads(before)
-    assert (tmp_path / archive.REPORT).read_bytes() == before
-    verify = (f'--verify={tmp_path}', f'--public_key={files["public"]}')
+    assert 'note: not judged: checkpoints/, privacy_report.json.sig;' in done.stderr
+    assert (run / archive.REPORT).read_bytes() == before
+    verify = (f'--verify={run}', f'--public_key={files["public"]}')
+    assert _run(*verify).returncode == 0 and _run(f'--run_dir={run}').returncode == 0
+    # The bytes that were compared are signed, whatever is in the file when the verdict is printed.
+    sign = signed_report.signer(str(files['key']))
+
+    def edited(path, content):
+        path.write_text('{"epsilon": 0.01}')
+        with pytest.raises(errors.StorageError), _storage.locked(run):
+            pass
+        sign(path, content)
+
+    verified_run.verified(str(run), sign=edited)
+    assert 'its signature is not valid' in _run(*verify).stderr
+    (run / archive.REPORT).write_bytes(before)
     assert _run(*verify).returncode == 0
-    again = _run(f'--run_dir={tmp_path}')
-    assert again.returncode == 0 and 'note: privacy_report.json.sig is not checked' in again.stderr
-    # A run that cannot be verified is not signed.
-    signature = tmp_path / archive.SIGNATURE
-    signature.unlink()
-    with open(tmp_path / 'metrics.csv', 'a') as file:
-        file.write('\n')
-    done = _run(f'--run_dir={tmp_path}', f'--sign={files["key"]}')
-    assert done.returncode == 1 and not signature.exists()
-    done = _run(*verify)
-    assert done.returncode == 1 and 'privacy_report.json.sig: no signature' in done.stderr
+
+
+def _forged(run, name):
+    text = (run / name).read_text()
+    epsilon = accounting.round_up(json.loads((run / archive.REPORT).read_text())['epsilon'])
+    (run / name).write_text(text.replace(epsilon, '0.01'))
+
+
+@pytest.mark.parametrize(
+    'change, said',
+    [
+        (lambda run: _forged(run, 'privacy_report.html'), 'privacy_report.html: says'),
+        (lambda run: _forged(run, archive.PAGE), 'privacy_report.md: says'),
+        (lambda run: (run / archive.CONFIG).unlink(), 'not verified: config.json is missing'),
+        (lambda run: (run / 'notes.txt').write_text('1'), None),
+    ],
+)
+def test_what_is_not_verified_is_not_signed(files, tmp_path, change, said):
+    run = shutil.copytree(files['run'], tmp_path / 'run')
+    change(run)
+    (run / archive.SUMS).write_text(archive.digests(run))
+    done = _run(f'--run_dir={run}', f'--sign={files["key"]}')
+    assert (run / archive.SIGNATURE).exists() == (done.returncode == 0) == (said is None)
+    assert (said or 'digest alone: data.json, model.npz, notes.txt') in done.stderr
+    if said is not None:
+        done = _run(f'--verify={run}', f'--public_key={files["public"]}')
+        assert done.returncode == 1 and 'privacy_report.json.sig: no signature' in done.stderr
+
+
+def test_an_export_is_not_signed(files, tmp_path):
+    """Its plan is compared with nothing."""
+    run = shutil.copytree(files['run'], tmp_path / 'run')
+    for name in (archive.LOG, archive.LEDGER, archive.CONFIG, archive.FLAGS):
+        (run / name).unlink()
+    record = dataclasses.replace(archives.record_of(), exported=True)
+    (run / archive.PLAN).write_text(record.to_json())
+    for name, text in pages.of_run(run, record.report(None)).items():
+        (run / name).write_text(text)
+    (run / archive.SUMS).write_text(archive.digests(run))
+    assert _run(f'--run_dir={run}').returncode == 0
+    done = _run(f'--run_dir={run}', f'--sign={files["key"]}')
+    assert done.returncode == 2 and 'is an export' in done.stderr
+    assert not (run / archive.SIGNATURE).exists()
 
 
 def test_a_report_that_promises_more_is_not_compared(files, tmp_path):

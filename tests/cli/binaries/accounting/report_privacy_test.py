@@ -173,7 +173,7 @@ def test_groups_membership_tests_and_selection():
 
 
 def test_a_finished_run_for_groups_of_clients(tmp_path):
-    archives.write(tmp_path)
+    archives.write_run(tmp_path)
     one, group = (
         json.loads(_run(f'--run_dir={tmp_path}', *more, '--format=json').stdout)
         for more in ((), ('--group_size=2',))

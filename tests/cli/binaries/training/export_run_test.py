@@ -119,7 +119,6 @@ def test_the_copy_of_a_small_run_has_these_files_and_no_others(tmp_path):
         public_copy.check,
         run,
         archive.read_plan(run).report(ParticipationLog.load(run / archive.LOG)),
-        has_old_ledger=False,
         simulation=True,
     )
     allowed(public_heldout=False)
@@ -130,6 +129,10 @@ def test_the_copy_of_a_small_run_has_these_files_and_no_others(tmp_path):
             allowed(public_heldout=True)
     (run / 'data.json').write_text(json.dumps({'clients': {'training': 9, 'heldout': 1}}))
     allowed(public_heldout=True)
+    counted = {'course': {}, 'task': {'task': 'user_text', 'text': {'vocabulary': 'data'}}}
+    (run / archive.CONFIG).write_text(json.dumps(counted))
+    with pytest.raises(command_line.UsageError, match='a vocabulary that was counted on the'):
+        allowed(public_heldout=False)
 
 
 def _bytes(path: pathlib.Path) -> dict[str, bytes]:
@@ -265,7 +268,7 @@ def _add_flag(line):
     return change
 
 
-def _without_flags(path):
+def _without_settings(path):
     (path / archive.FLAGS).unlink()
     (path / archive.CONFIG).unlink()
 
@@ -273,20 +276,18 @@ def _without_flags(path):
 @pytest.mark.exhaustive
 @pytest.mark.tff
 @pytest.mark.parametrize(
-    'change, message',
+    'change, status, message',
     [
-        (lambda path: (path / 'model.npz').unlink(), 'must be finished'),
-        (_without_flags, 'must have flags.txt'),
-        (_add_flag('--vocabulary=data'), 'has a vocabulary that was counted on the'),
-        # As older versions recorded it.
-        (_add_flag('--vocabulary_from_private_data'), 'has a vocabulary that was counted on the'),
+        (lambda path: (path / 'model.npz').unlink(), 2, 'must be finished'),
+        (_without_settings, 1, 'not verified: config.json is missing'),
+        (_add_flag('--vocabulary=data'), 1, 'flags.txt: has --vocabulary=data'),
     ],
 )
-def test_what_no_guarantee_covers_is_refused_in_one_line(run, tmp_path, change, message):
+def test_what_no_guarantee_covers_is_refused_in_one_line(run, tmp_path, change, status, message):
     path = _broken(run, tmp_path, change)
     done = _run('--public', f'--run_dir={path}', f'--output_dir={tmp_path}/copy')
-    assert (done.returncode, done.stdout) == (2, '')
-    assert done.stderr.startswith(f'error: --run_dir={path}: {message}')
+    assert (done.returncode, done.stdout) == (status, '')
+    assert done.stderr.startswith('error: ') and f'{path}: {message}' in done.stderr
     assert done.stderr.count('\n') == 1 and not (tmp_path / 'copy').exists()
 
 
@@ -323,8 +324,7 @@ def test_a_simulation_is_copied_only_if_asked_for(data, tmp_path):
 
 @pytest.mark.standard
 def test_a_run_whose_numbers_rest_on_its_log_is_refused(tmp_path):
-    (tmp_path / 'run').mkdir()
-    archives.write(tmp_path / 'run', log=ParticipationLog([[0], [0], [0, 0]]))
+    archives.write_run(tmp_path / 'run', log=ParticipationLog([[0]] * 6))
     done = _run('--public', f'--run_dir={tmp_path}/run', f'--output_dir={tmp_path}/copy')
     assert done.returncode == 2 and done.stderr.count('\n') == 1
     assert 'breaks its plan: its guarantee rests on the participation log' in done.stderr

@@ -203,13 +203,13 @@ def test_a_file_that_changes_is_noticed(change, tmp_path):
         list(training.sentences(0))
 
 
-_TEXTS_of_public = ['The cat sat. It sat!', 'A café \u2019s cat', 'b' * 10]
+_PUBLIC_TEXTS = ['The cat sat. It sat!', 'A café \u2019s cat', 'b' * 10]
 
 
 @pytest.fixture(name='paths')
 def _paths(tmp_path):
-    plain = '\ufeff' + ''.join(f'{text}\n' for text in _TEXTS_of_public)
-    lines = ''.join(json.dumps({'text': text, 'other': 1}) + '\n\n' for text in _TEXTS_of_public)
+    plain = '\ufeff' + ''.join(f'{text}\n' for text in _PUBLIC_TEXTS)
+    lines = ''.join(json.dumps({'text': text, 'other': 1}) + '\n\n' for text in _PUBLIC_TEXTS)
     found = []
     for name, text in (('a.txt', plain), ('a.jsonl', lines), ('A.NDJSON', lines)):
         (tmp_path / name).write_text(text)

@@ -181,14 +181,14 @@ Content-Type: text/html
 """
 
 
-def _read_of_mail(*paths):
+def _read_mail(*paths):
     counts = collections.Counter()
     return [*mail.messages([*map(str, paths)], counts)], counts
 
 
 def test_a_mailbox(tmp_path):
     (tmp_path / 'box').write_bytes(_BOX)
-    found, counts = _read_of_mail(tmp_path / 'box', tmp_path / 'box')
+    found, counts = _read_mail(tmp_path / 'box', tmp_path / 'box')
     assert [(each.author, each.source, each.text.split()) for each in found[:3]] == [
         ('a@example.org', 0, ['First', 'line.', '>', 'What?', 'Answer.']),
         ('b@example.org', 0, ['caf\xe9']),
@@ -236,7 +236,7 @@ def test_other_files_are_refused(content, message, tmp_path):
     if content is not None:
         (tmp_path / 'box').write_bytes(content)
     with pytest.raises(ArgumentError, match=f'^data_path={tmp_path}/box: {message}'):
-        _read_of_mail(tmp_path / 'box')
+        _read_mail(tmp_path / 'box')
 
 
 @pytest.mark.parametrize(
@@ -244,5 +244,5 @@ def test_other_files_are_refused(content, message, tmp_path):
 )
 def test_strange_headers_do_no_harm(header, tmp_path):
     (tmp_path / 'box').write_bytes(b'From x\n' + header + b'\n\nText\n')
-    found, counts = _read_of_mail(tmp_path / 'box')
+    found, counts = _read_mail(tmp_path / 'box')
     assert len(found) + counts['without_author'] == 1

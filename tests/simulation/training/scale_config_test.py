@@ -6,8 +6,8 @@ import pytest
 
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting import extrapolation
-from dpfl.cli.flags import scale_flags
-from dpfl.cli.results import gan_page
+from dpfl.reporting import gan_page
+from dpfl.simulation.training import scale_config
 from tests import paths
 
 _PUBLISHED = paths.PUBLISHED
@@ -52,12 +52,12 @@ def test_a_run_reports_the_published_numbers(simulation, realistic):
     epsilon = larger.epsilon(delta, 'moments')
     assert _matches(epsilon, realistic)
     assert larger.epsilon(delta, 'rdp') <= epsilon
-    scaled = scale_flags.ScaledUp(larger, delta, epsilon)
-    page = gan_page.render(report, scaled, 'generator')
+    scaled = extrapolation.ScaledUp(larger, delta, epsilon)
+    page = gan_page.render(report, scaled)
     assert 'post-processing' in page and 'Clipping alone ensures two' in page
     assert accounting.round_up(epsilon) in page
 
 
 def test_a_delta_of_zero_is_not_taken_for_the_default():
     with pytest.raises(ValueError, match='scaled_delta=0.0: must be'):
-        scale_flags.ScaleConfig(scale=2.0, scaled_population=10**6, scaled_delta=0.0)
+        scale_config.ScaleConfig(scale=2.0, scaled_population=10**6, scaled_delta=0.0)

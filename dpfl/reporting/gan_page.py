@@ -1,11 +1,8 @@
 """The page about what the privacy report of a GAN means for its generator. No TensorFlow."""
 
 from dpfl import accounting
-from dpfl.cli.flags import scale_flags
+from dpfl.accounting import extrapolation
 from dpfl.reporting import plain_text
-from dpfl.simulation.training import TrainResult
-
-NAME = 'gan_report.md'
 
 _COVERED = """\
 The guarantee in `privacy_report.md` holds for the generator, and for all images that it makes. In
@@ -30,30 +27,12 @@ _NOT_COVERED = (
 )
 
 
-def write(result: TrainResult, scaled: scale_flags.ScaledUp | None) -> None:
-    """Writes the page into the directory of the run, and updates the digests of its files.
-
-    Raises:
-      StorageError: If a file cannot be written.
-    """
-    from dpfl.simulation import outputs
-    from dpfl.tasks.images import saved_generator
-
-    directory = outputs.RunDirectory(result.directory, resume=True)
-    with directory.in_use():
-        directory.write_text(NAME, render(result.report, scaled, saved_generator.IN_RUN))
-        directory.write_digests()
-
-
-def render(
-    report: accounting.PrivacyReport, scaled: scale_flags.ScaledUp | None, saved_model: str
-) -> str:
+def render(report: accounting.PrivacyReport, scaled: extrapolation.ScaledUp | None) -> str:
     """The page as Markdown.
 
     Args:
       report: Privacy report of the run.
       scaled: The larger run that it stands for, or None.
-      saved_model: Directory of the generator as a SavedModel.
     """
     lines = [
         '# What the guarantee means for the generator',
@@ -77,7 +56,7 @@ def render(
         *_assumptions(report.plan, scaled),
         '## Files',
         '',
-        f'- `model.npz`: the weights of the generator; `{saved_model}/`: the same as a SavedModel, '
+        '- `model.npz`: the weights of the generator; `generator/`: the same as a SavedModel, '
         'whose signature `generate` makes pixels of standard normal inputs.',
         '- `plots/generated_<round>.png`: images that it made at each evaluation, of the same '
         'inputs.',
@@ -85,7 +64,7 @@ def render(
     return '\n'.join(lines) + '\n'
 
 
-def rows(report: accounting.PrivacyReport, scaled: scale_flags.ScaledUp | None) -> list[dict]:
+def rows(report: accounting.PrivacyReport, scaled: extrapolation.ScaledUp | None) -> list[dict]:
     """The parameters in [Augenstein20], tables 3 and 13, for a run and the larger run."""
     result = [_row('this run', report.plan, report.guarantee.epsilons[0], report.deltas[0])]
     if scaled is not None:

@@ -35,35 +35,23 @@ class ScaleConfig(Settings):
             if getattr(self, one) is not None and getattr(self, other) is None:
                 raise ArgumentError(one, getattr(self, one), f'needs {other}')
 
+    def scaled_up(
+        self, plan: accounting.PrivacyPlan, accountant: str
+    ) -> extrapolation.ScaledUp | None:
+        """The larger run; None if the settings do not ask for one.
 
-@dataclasses.dataclass(frozen=True)
-class ScaledUp:
-    """A plan for more clients, and its guarantee.
+        Args:
+          plan: of the small run.
+          accountant: by which the epsilon of the larger one is computed.
 
-    Attributes:
-      plan: The plan.
-      delta: Delta of the guarantee.
-      epsilon: Epsilon at that delta, by the accountant of the run.
-    """
-
-    plan: accounting.PrivacyPlan
-    delta: float
-    epsilon: float
-
-
-def scaled_up(
-    config: ScaleConfig, plan: accounting.PrivacyPlan, accountant: str
-) -> ScaledUp | None:
-    """The larger run; None if the settings do not ask for one.
-
-    Raises:
-      ArgumentError: If there is no such plan.
-    """
-    if config.scale is None or config.scaled_population is None:
-        return None
-    delta = config.scaled_delta
-    if delta is None:
-        delta = 0.01 / config.scaled_population
-    with renaming(delta='scaled_delta', population='scaled_population'):
-        larger = extrapolation.with_cohort_scaled(plan, config.scale, config.scaled_population)
-        return ScaledUp(larger, delta, larger.epsilon(delta, accountant))
+        Raises:
+          ArgumentError: if there is no such plan.
+        """
+        if self.scale is None or self.scaled_population is None:
+            return None
+        delta = self.scaled_delta
+        if delta is None:
+            delta = 0.01 / self.scaled_population
+        with renaming(delta='scaled_delta', population='scaled_population'):
+            larger = extrapolation.with_cohort_scaled(plan, self.scale, self.scaled_population)
+            return extrapolation.ScaledUp(larger, delta, larger.epsilon(delta, accountant))

@@ -1,0 +1,320 @@
+"""Compares a run with the settings that it was made from, as its directory has recorded them.
+
+`config.json` holds the settings as JSON, and `flags.txt` the same as flags, if a command made the
+run. The plan, and everything else that the report states about the run, is made again from the
+settings and compared. If someone changed `plan.json` afterwards, it differs, even if the report,
+the ledger and all digests were made anew.
+"""
+
+import csv
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dpfl import _files, _json, _setting_texts, accounting, errors
+from dpfl.accounting import plan_match
+from dpfl.accounting.records import archive, comparison
+from dpfl.mechanisms import registry
+from dpfl.mechanisms.restarts import Restarted
+from dpfl.simulation.training import (
+    before_training,
+    comparisons,
+    gan,
+    noise_matching,
+    plan,
+    run_data,
+)
+from dpfl.simulation.training import mechanism as mechanism_lib
+from dpfl.simulation.training.config import TrainConfig
+from dpfl.simulation.training.gan_config import GanConfig
+from dpfl.simulation.training.privacy_config import AUTO, NONE, PARAMETERS, PrivacyConfig
+from dpfl.tasks import not_covered, source
+from dpfl.tasks.config import CUSTOM
+
+# Epsilon of a calibrated plan is at most its target, and below it by at most this relative amount.
+_CALIBRATION = 1e-3
+# Amounts of noise are compared by themselves.
+_NOT_REBUILT = ('noise_match',)
+_SYNTHETIC = ('synthetic_text', 'synthetic_glyphs')
+
+
+def read(directory: pathlib.Path) -> TrainConfig | GanConfig | None:
+    """The settings of a run, from its `config.json`; None if there is no such file.
+
+    Raises:
+      ValueError: if the file holds no settings of a run.
+    """
+    path = directory / archive.CONFIG
+    if not path.exists():
+        return None
+    values = _json.checked_object('settings', _json.loads(_files.read_bytes(path)))
+    return TrainConfig.from_dict(values) if 'course' in values else GanConfig.from_dict(values)
+
+
+def read_flags(directory: pathlib.Path) -> dict[str, str] | None:
+    """The lines of a run's `flags.txt`: values by name, and the empty text for a name alone.
+
+    None if there is no such file.
+
+    Raises:
+      ValueError: if a line is not a flag.
+    """
+    path = directory / archive.FLAGS
+    if not path.exists():
+        return None
+    values = {}
+    # Not `splitlines`, which also splits at characters that a value may contain.
+    for number, line in enumerate(_files.read_bytes(path).decode(errors='replace').split('\n'), 1):
+        name, _, value = line.removeprefix('--').partition('=')
+        if line and not (line.startswith('--') and name.isidentifier()):
+            raise ValueError(f'line {number} is not a flag')
+        if line:
+            values[name] = value
+    return values
+
+
+def differences(directory: pathlib.Path, record: archive.PlanRecord) -> tuple[list[str], list[str]]:
+    """How a run differs from its settings, and what could not be compared; a sentence each.
+
+    Args:
+      directory: of the run.
+      record: its plan, and what its report states besides.
+    """
+    try:
+        config = read(directory)
+    except (OSError, ValueError) as error:
+        return [f'{archive.CONFIG}: {errors.shown(error)}'], []
+    if config is None:
+        missing = f'{archive.CONFIG} is missing: plan and report were compared with no settings'
+        return [], [missing]
+    return [
+        *_of_flags(directory, config),
+        *(f'{archive.PLAN}: {text}' for text in _of_plan(directory, config, record)),
+        *(f'{archive.PLAN}: {text}' for text in _of_report(directory, config, record)),
+        *(f'{archive.PLAN}: {text}' for text in _of_limits(directory, config, record)),
+    ], []
+
+
+def with_flags(config: Any, texts: Mapping[str, str]) -> Any:
+    """Settings with the values of flags, as `read_flags` returns them; other names are left out.
+
+    Raises:
+      ValueError: if a value is not allowed.
+    """
+    plain, lists = {}, {}
+    for name, _, kind, _ in _setting_texts.leaves(config):
+        if kind.is_tuple and name in texts:
+            entries = next(csv.reader([texts[name]]), [])
+            lists[name] = _setting_texts.entries(name, kind.scalar, entries)
+        elif kind.scalar is bool and (name in texts or f'no{name}' in texts):
+            plain[name] = (texts.get(name) or 'true') if name in texts else 'false'
+        elif name in texts:
+            plain[name] = texts[name]
+    return _setting_texts.with_texts(config.with_values(lists), plain)
+
+
+def _of_flags(directory: pathlib.Path, config: TrainConfig | GanConfig) -> list[str]:
+    """How the flags differ from the settings. A flag that is not there has its default."""
+    try:
+        texts = read_flags(directory)
+        if texts is None:
+            return []
+        of_flags = with_flags(type(config)(), texts).flat()
+    except (OSError, ValueError) as error:
+        return [f'{archive.FLAGS}: {errors.shown(error)}']
+    return [
+        f'{archive.FLAGS}: has --{name}={_setting_texts.text(of_flags[name])}, {archive.CONFIG} '
+        f'{_setting_texts.text(value)}'
+        for name, value in config.flat().items()
+        if of_flags[name] != value
+    ]
+
+
+def _of_plan(
+    directory: pathlib.Path, config: TrainConfig | GanConfig, record: archive.PlanRecord
+) -> Iterator[str]:
+    """How the plan differs from the one that the settings give."""
+    found = record.plan
+    course = getattr(config, 'course', None)
+    until = None if course is None else course.stop_at_epsilon
+    try:
+        made = _rebuilt(config, found, has_own_data=_has_own_data(directory, config))
+        if until is not None and found.participation.rounds < made.participation.rounds:
+            made = made.with_participation(made.participation.within(found.participation.rounds))
+        for where, was, now in comparison.differences(found.to_dict(), made.to_dict()):
+            if where not in _NOT_REBUILT:
+                yield (
+                    f'{where} is {comparison.short(was)}, by {archive.CONFIG} '
+                    f'{comparison.short(now)}'
+                )
+        yield from _of_noise(config.privacy, record, until)
+        if not _has_mechanism(config.privacy, found):
+            yield f'its mechanism, {found.mechanism.name}, is not the one of {archive.CONFIG}'
+    except ValueError as error:
+        yield f'cannot be the plan of {archive.CONFIG} ({errors.shown(error)})'
+
+
+def _rebuilt(
+    config: TrainConfig | GanConfig, found: accounting.PrivacyPlan, *, has_own_data: bool
+) -> accounting.PrivacyPlan:
+    """The plan of a configuration, with the mechanism and the amount of noise of the one found."""
+    privacy = config.privacy
+    if privacy.mechanism != NONE:
+        defaults = PrivacyConfig()
+        own = {'mechanism': found.mechanism, 'noise_multiplier': found.noise_multiplier}
+        without = ('target_epsilon', 'match', 'match_momentum', 'workload')
+        privacy = privacy.with_values(
+            {name: getattr(defaults, name) for name in (*PARAMETERS, *without)} | own
+        )
+    before = (
+        before_training.of_run(config, pathlib.Path(), resume=False).releases
+        if isinstance(config, TrainConfig)
+        else ()
+    )
+    size = 1 if found.discretization is None else found.discretization.dimension
+    is_synthetic = config.task.task in _SYNTHETIC and not has_own_data
+    return plan.build_plan(
+        privacy,
+        config.sampling,
+        population=lambda: source.population(
+            config.sampling.population, lambda: None if is_synthetic else found.population
+        ),
+        dimension=lambda: size,
+        earlier=found.earlier_plans,
+        before=before,
+    )
+
+
+def _of_noise(
+    privacy: PrivacyConfig, record: archive.PlanRecord, until: float | None
+) -> Iterator[str]:
+    """How the amount of noise, and an epsilon that ends the run, differ from the settings."""
+    found = record.plan
+    amount = found.noise_multiplier
+    given = privacy.noise_multiplier
+    if given is not None and not comparison.is_close(given, amount):
+        yield f'noise_multiplier is {amount}, by {archive.CONFIG} {given}'
+    if (privacy.match is None) != (found.noise_match is None):
+        yield f'its noise was {"not " if privacy.match else ""}matched, other than {archive.CONFIG}'
+    elif privacy.match is not None and not _is_matched(privacy, found):
+        yield f'noise_multiplier is {amount}, which is not that of match={privacy.match}'
+    for name, target, least in (
+        ('target_epsilon', privacy.target_epsilon, 0.0 if until else 1 - _CALIBRATION),
+        ('stop_at_epsilon', until, 0.0),
+    ):
+        if target is None:
+            continue
+        epsilon = found.epsilon(record.deltas[0], record.accountant)
+        if not least * target <= epsilon <= target * (1 + 1e-9):
+            yield f'epsilon is {epsilon}, by {archive.CONFIG} {name} is {target}'
+
+
+def _has_mechanism(privacy: PrivacyConfig, found: accounting.PrivacyPlan) -> bool:
+    """Whether a plan has the mechanism of the settings.
+
+    It is made again if that takes no file and no time; otherwise its kind is compared.
+    """
+    asked, base = privacy.mechanism, found.mechanism
+    if asked == NONE:
+        return not found.noise_multiplier
+    if isinstance(base, Restarted):
+        base = base.base
+    entry = registry.ENTRIES.get(asked) if isinstance(asked, str) else None
+    is_simple = not isinstance(asked, str) or (entry is not None and not entry.optimizer)
+    if (is_simple or privacy.blt_decay) and not privacy.strategy:
+        rounds = found.mechanism.rounds
+        restarts = plan.ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
+        made = mechanism_lib.build(privacy, rounds, restarts)
+        return made.digest() == found.mechanism.digest()
+    return asked == AUTO or (asked if entry is None else entry.kind.name) == base.name
+
+
+def _is_matched(privacy: PrivacyConfig, found: accounting.PrivacyPlan) -> bool:
+    """Whether the noise of a plan is that of `match`.
+
+    The other mechanism is made again if that takes no file and no time; otherwise the value that
+    the plan states for it counts.
+    """
+    assert privacy.match is not None
+    request, match = noise_matching.parse(privacy.match), found.noise_match
+    if match is None or match.momentum != privacy.match_momentum:
+        return False
+    stated = match.value if request.mechanism is None else match.noise_multiplier
+    rounds = found.participation.rounds if request.rounds is None else request.rounds
+    if (match.quantity, match.rounds, stated) != (request.quantity, rounds, request.number):
+        return False
+    silent = dataclasses.replace(found, noise_multiplier=0.0, noise_match=None)
+    if request.mechanism is None or request.mechanism.is_at_hand:
+        again = request.resolve(silent, match.momentum)
+    else:
+        again = plan_match.matched(silent, match)
+    return comparison.is_close(again.noise_multiplier, found.noise_multiplier)
+
+
+def _of_report(
+    directory: pathlib.Path, config: TrainConfig | GanConfig, record: archive.PlanRecord
+) -> Iterator[str]:
+    """How what the report states besides the plan differs from what the settings give."""
+    found, forked = record.plan, bool(record.plan.earlier)
+    expected: dict[str, Any] = {
+        'deltas': (config.privacy.delta,),
+        'accountant': plan.accountant(config.privacy, found),
+        # The noise of an earlier run may have had a seed, and its model may have been public.
+        'noise_is_seeded': config.noise_seed is not None or (forked and record.noise_is_seeded),
+        'sampling_is_seeded': found.sampling != 'none',
+        'train_metrics_released': config.evaluation.release_train_metrics,
+        'stop_at_accuracy': None,
+        'warm_start_is_public': forked and record.warm_start_is_public,
+        'remarks': config.task.selection.remarks(),
+    }
+    continues = False
+    if isinstance(config, GanConfig):
+        model = config.optimization.model
+    else:
+        course, values = config.course, before_training.recorded(directory)
+        expected['stop_at_accuracy'] = course.stop_at_accuracy
+        expected['warm_start_is_public'] |= course.warm_start_is_public
+        remarks = config.remarks(found.participation.rounds)
+        expected['remarks'] = (*remarks, *before_training.remarks(values))
+        is_counted = config.task.warm_start is not None and not course.warm_start_is_public
+        continues = course.fork_from is not None or is_counted
+        model = comparisons.model_name(config)
+        if values and values.get('releases') != [each.to_dict() for each in found.before]:
+            yield f'has other releases before training than {archive.BEFORE}'
+    for name, value in expected.items():
+        stated = getattr(record, name)
+        if stated != value:
+            was, now = comparison.short(stated), comparison.short(value)
+            yield f'{name} is {was}, by {archive.CONFIG} {now}'
+    if continues != forked:
+        yield f'has {"" if forked else "no "}earlier plans, {archive.CONFIG} says otherwise'
+    if record.about is not None:
+        for name, value in (('task', config.task.task), ('model', model)):
+            if getattr(record.about, name) != value:
+                yield f'about.{name} is not {value}, as {archive.CONFIG} says'
+
+
+def _of_limits(
+    directory: pathlib.Path, config: TrainConfig | GanConfig, record: archive.PlanRecord
+) -> Iterator[str]:
+    """Whether the report states what the guarantee does not cover by the settings, and no more.
+
+    Whoever gives data of their own states more, and so does an earlier run.
+    """
+    is_own, limits = _has_own_data(directory, config), config.not_covered
+    if not is_own:
+        limits += not_covered.of_task(config.task, run_data.num_heldout(directory))
+    if isinstance(config, GanConfig):
+        limits += gan.NOT_COVERED
+    stated = record.also_not_covered
+    yield from (f'does not say: {each}' for each in limits if each not in stated)
+    if not (is_own or record.plan.earlier):
+        yield from (f'says what no setting gives: {each}' for each in stated if each not in limits)
+
+
+def _has_own_data(directory: pathlib.Path, config: TrainConfig | GanConfig) -> bool:
+    """Whether the clients of a run may have been given in Python."""
+    if isinstance(config, TrainConfig):
+        return config.task.task == CUSTOM
+    return not (directory / archive.FLAGS).exists()  # Only a command cannot give clients.

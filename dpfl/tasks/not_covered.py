@@ -1,0 +1,78 @@
+"""What the guarantee of a run does not cover because of its task, as sentences. No TensorFlow.
+
+They follow from the settings alone. A task of one's own has sentences of its own.
+"""
+
+from dpfl.tasks.config import (
+    DATA_VOCABULARY,
+    IMAGE_TASKS,
+    REAL_TASKS,
+    ImageTaskConfig,
+    TaskConfig,
+    TextConfig,
+)
+from dpfl.tasks.selection_config import SelectionConfig
+
+_COUNTS = (
+    'What data.json says about the data: how many clients and records there are, and what was left '
+    'out, are exact counts.'
+)
+_COUNTED_WORDS = (
+    'The vocabulary: it was counted on the text of the training clients, without noise. Whoever '
+    'sees it, or the size of the model, learns which words they use.'
+)
+_GIT_LOG = (
+    'The heads of the repositories in data.json: they name the whole history.',
+    'An author with several addresses that no .mailmap joins: each address is a client of its own, '
+    'and the guarantee is one for each.',
+    'Names of other people: what an author writes about somebody is text of that author.',
+)
+_SELECTION_MODEL = (
+    'The model that selects {}: what it was trained on, unless its own guarantee is added.'
+)
+
+
+def of_task(config: TaskConfig | ImageTaskConfig, heldout: int) -> tuple[str, ...]:
+    """The sentences about a run; none of a task of one's own.
+
+    Args:
+      config: the task.
+      heldout: number of held-out clients of `emnist`.
+    """
+    if isinstance(config, ImageTaskConfig) or config.task in IMAGE_TASKS:
+        own, examples = of_writers(heldout) if config.task == 'emnist' else (), 'images'
+    else:
+        own = of_text(config.task, config.text) if config.task in REAL_TASKS else ()
+        examples = 'sentences'
+    return (*own, *of_selection(config.selection, examples))
+
+
+def of_writers(heldout: int) -> tuple[str, ...]:
+    """The sentences about the images of federated EMNIST."""
+    return (
+        'What data.json says about the data: how many clients there are is an exact count.',
+        f'Held-out writers ({heldout}): they are no clients, and their images are used without '
+        'noise.',
+    )
+
+
+def of_text(task: str, text: TextConfig) -> tuple[str, ...]:
+    """The sentences about the text of real people.
+
+    Args:
+      task: one of `REAL_TASKS`.
+      text: its settings.
+    """
+    is_counted = text.vocabulary == DATA_VOCABULARY
+    return (
+        *([_COUNTED_WORDS] if is_counted else []),
+        _COUNTS,
+        *(_GIT_LOG if task == 'git_log' else ()),
+    )
+
+
+def of_selection(selection: SelectionConfig, examples: str) -> tuple[str, ...]:
+    """The sentence about a model that selects clients or examples; empty without one."""
+    if selection.selection_model is None:
+        return ()
+    return (_SELECTION_MODEL.format(f'clients or {examples}'),)

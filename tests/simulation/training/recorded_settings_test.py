@@ -1,0 +1,229 @@
+"""The settings of a run against its plan, and against what its report states besides."""
+
+import dataclasses
+import json
+import os
+import re
+
+import pytest
+
+from dpfl import Participation, _setting_texts, accounting, mechanisms
+from dpfl.accounting.records import archive
+from dpfl.simulation.training import GanConfig, gan, noise_matching, recorded_settings
+from tests.accounting import archives
+
+_BASE = archives.CONFIG
+_TREE = {'mechanism': 'tree', 'blt_decay': None, 'blt_scale': None}
+_GAUSSIAN = {**_TREE, 'mechanism': 'gaussian'}
+
+
+def _differences(tmp_path, record, config=_BASE):
+    (tmp_path / archive.CONFIG).write_text(json.dumps(config.to_dict()))
+    differences, missing = recorded_settings.differences(tmp_path, record)
+    assert missing == [] and all('\n' not in each for each in differences)
+    return differences
+
+
+def _config(**changes):
+    return _BASE.with_values(changes)
+
+
+_SETTINGS = [
+    {},
+    _TREE,
+    {**_TREE, 'restart_first': 3, 'restart_every': 4},
+    {'blt_decay': None, 'blt_scale': None, 'mechanism': mechanisms.BinaryTree(6, 'prefix_sums')},
+    {'adjacency': 'replace_one', 'noise_seed': 5},
+    {**_GAUSSIAN, 'clip_schedule': ((3, 0.1),)},
+    {**_GAUSSIAN, 'adaptive_clip': True, 'count_stddev': 3.0},
+    {**_GAUSSIAN, 'sampling': 'poisson', 'min_separation': 1, 'max_participations': None},
+    {'estimator': 'clipped', 'cohort_weight': 1.5, 'example_cap': 9.0},
+    {'secagg': True, 'secagg_bits': 16},
+    {'noise': 'hardened'},
+    {'noise_multiplier': None, 'target_epsilon': 3.0},
+    {'mechanism': 'none', 'blt_decay': None, 'blt_scale': None, 'noise_multiplier': None},
+    {'chosen_without_noise': ('clip_norm', 'delta')},
+    {'release_train_metrics': True, 'stop_at_accuracy': 0.5},
+    {'server_momentum': 0.5, 'secrets': 2, 'model': 'micro'},
+]
+
+
+def _record(config):
+    model = config.task.model or 'small'
+    return archives.record_of(config, about=accounting.About(task='synthetic_text', model=model))
+
+
+@pytest.mark.parametrize('changes', _SETTINGS)
+def test_a_run_agrees_with_its_own_settings_and_with_no_others(tmp_path, changes):
+    config = _config(**changes)
+    assert _differences(tmp_path, _record(config), config) == []
+    others = [each for each in _SETTINGS if each != changes]
+    if changes == {'noise_multiplier': None, 'target_epsilon': 3.0}:
+        others.remove({})
+    for other in others:
+        assert _differences(tmp_path, _record(config), _config(**other)), other
+
+
+@pytest.mark.parametrize(
+    'of_plan',
+    [
+        {'noise_multiplier': 20.0},
+        {'clip_norm': 0.05},
+        {'clients_per_round': 6},
+        {'participation': Participation(6, 3, 2)},
+        {'mechanism': mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.31])},
+        {'adjacency': 'replace_one'},
+        {'noise_match': accounting.noise_match.NoiseMatch('rho', 6, 1.0)},
+        {'before': (accounting.ReleaseBefore('words', 9.0),)},
+        {'earlier': (archives.make_record(noise_multiplier=5.0).plan,)},
+    ],
+)
+def test_every_field_of_the_plan_is_compared(tmp_path, of_plan):
+    record = archives.record_of()
+    changed = dataclasses.replace(record, plan=dataclasses.replace(record.plan, **of_plan))
+    found = _differences(tmp_path, changed)
+    (name,) = of_plan
+    assert any(name.partition('_')[0] in each for each in found), found
+
+
+# Nobody compared these, so that a forged plan could leave out what its report has to say.
+_STATED = [
+    ({'release_train_metrics': True}, {'train_metrics_released': False}),
+    ({'stop_at_accuracy': 0.5}, {'stop_at_accuracy': None}),
+    ({'chosen_without_noise': ('clip_norm',)}, {'also_not_covered': ()}),
+    ({}, {'also_not_covered': ('Another sentence.',)}),
+    ({}, {'remarks': ('Epsilon is 0.01.',)}),
+    ({}, {'deltas': (1e-3,)}),
+    ({}, {'accountant': 'rdp'}),
+    ({'noise_seed': 5}, {'noise_is_seeded': False}),
+    ({}, {'sampling_is_seeded': True}),
+    ({}, {'warm_start_is_public': True}),
+    ({}, {'about': accounting.About(task='emnist', model='small')}),
+]
+
+
+@pytest.mark.parametrize('changes, stated', _STATED)
+def test_everything_that_the_plan_states_besides_is_compared(tmp_path, changes, stated):
+    config = _config(**changes)
+    (name,) = stated
+    (found,) = _differences(tmp_path, archives.record_of(config, **stated), config)
+    assert found.startswith('plan.json: ')
+    assert {'also_not_covered': ' say', 'about': 'about.task'}.get(name, name) in found
+
+
+@pytest.mark.parametrize('task', ['user_text', 'git_log', 'emnist'])
+def test_the_limits_of_a_task_are_those_of_its_settings(tmp_path, task):
+    config = _config(task=task, **({} if task == 'emnist' else {'vocabulary': 'data'}))
+    record = archives.record_of(config, about=None)
+    found = _differences(tmp_path, record, config)
+    assert found and all('does not say: ' in each for each in found)
+    limits = tuple(each.partition('does not say: ')[2] for each in found)
+    assert (
+        _differences(tmp_path, dataclasses.replace(record, also_not_covered=limits), config) == []
+    )
+
+
+def test_a_gan_states_its_limits(tmp_path):
+    config = GanConfig().with_values(
+        {'rounds': 6, 'clients_per_round': 2, 'noise_multiplier': 3.0, 'delta': 1e-6}
+    )
+    record = archives.record_of(
+        _config(**_GAUSSIAN, noise_multiplier=3.0, clip_norm=0.3, accountant=None).with_values(
+            {'min_separation': 1, 'max_participations': None}
+        ),
+        also_not_covered=gan.NOT_COVERED,
+        remarks=(),
+        about=None,
+    )
+    assert _differences(tmp_path, record, config) == []
+    less = dataclasses.replace(record, also_not_covered=gan.NOT_COVERED[1:])
+    assert len(_differences(tmp_path, less, config)) == 1
+
+
+@pytest.mark.parametrize('reference', ['honaker_tree', 'blt:2'])
+def test_the_match_that_was_asked_for_is_that_of_the_plan(tmp_path, reference):
+    text = f'rmse:{reference},7@6'
+    asked = {'noise_multiplier': None, 'match': text, 'match_momentum': 0.5}
+    config = _config(**asked)
+    silent = dataclasses.replace(archives.record_of().plan, noise_multiplier=0.0)
+    made = noise_matching.parse(text).resolve(silent, 0.5)
+
+    def found(plan, **changes):
+        record = archives.record_of(plan=plan)
+        return _differences(tmp_path, record, _config(**asked | changes))
+
+    assert found(made) == []
+    less = dataclasses.replace(made, noise_multiplier=0.9 * made.noise_multiplier)
+    assert found(less) and found(dataclasses.replace(made, noise_match=None))
+    for other in ('rmse:honaker_tree,8@6', f'rmse:{reference},7@5', 'rho:1@6'):
+        momentum = 0.0 if other.startswith('rho') else 0.5
+        assert found(made, match=other, match_momentum=momentum), other
+    assert found(made, match_momentum=0.6)
+    if reference == 'honaker_tree':  # Noise and record changed together.
+        match = dataclasses.replace(made.noise_match, value=0.9 * made.noise_match.value)
+        assert found(dataclasses.replace(less, noise_match=match))
+    assert config.privacy.match == text
+
+
+def test_a_run_that_stops_at_an_epsilon_has_fewer_rounds_than_its_settings(tmp_path):
+    plan = archives.record_of().plan
+    shorter = plan.with_participation(plan.participation.within(4))
+    epsilon = shorter.epsilon(1e-6, 'analytic_gaussian')
+    rounds = _BASE.remarks(4)
+    record = archives.record_of(plan=shorter, remarks=rounds)
+    assert _differences(tmp_path, record)
+    assert _differences(tmp_path, record, _config(stop_at_epsilon=epsilon)) == []
+    assert _differences(tmp_path, record, _config(stop_at_epsilon=0.9 * epsilon))
+
+
+def test_a_fork_has_earlier_plans(tmp_path):
+    plan = archives.record_of().plan
+    earlier = (archives.make_record(noise_multiplier=5.0).plan,)
+    config = _config(fork_from='runs/a')
+    forked = archives.record_of(config, plan=dataclasses.replace(plan, earlier=earlier))
+    assert _differences(tmp_path, forked, config) == []
+    seeded = dataclasses.replace(forked, noise_is_seeded=True)
+    assert _differences(tmp_path, seeded, config) == []
+    assert 'has earlier plans' in ' '.join(_differences(tmp_path, forked))
+    assert 'has no earlier plans' in ' '.join(_differences(tmp_path, archives.record_of(), config))
+
+
+@pytest.mark.parametrize(
+    'change, message',
+    [
+        (lambda text: text.replace('--rounds=6', '--rounds=7'), 'has --rounds=7, config.json 6'),
+        (lambda text: text.replace('--rounds=6\n', ''), 'has --rounds=None, config.json 6'),
+        (lambda text: text.replace('secagg=false', 'secagg'), 'has --secagg=true'),
+        (lambda text: text.replace('--strict=false', '--strict'), 'has --strict=true'),
+        (lambda text: text.replace('--rounds=6', '--rounds=x'), 'rounds=x: must be a value'),
+        (lambda text: text + 'word\n', 'flags.txt: line'),
+        (lambda text: '\x00\n', 'flags.txt: line 1 is not a flag'),
+        (lambda text: text + '--output_dir=runs/a\n', None),
+        (lambda text: re.sub('--(.*)=false', r'--no\1', text), None),
+    ],
+)
+def test_flags_are_those_of_the_configuration(tmp_path, change, message):
+    text = ''.join(f'{line}\n' for line in _setting_texts.flags(_BASE.flat()))
+    (tmp_path / archive.FLAGS).write_text(change(text))
+    found = _differences(tmp_path, archives.record_of())
+    if message is None:
+        assert found == []
+    else:
+        assert len(found) == 1 and message in found[0]
+
+
+@pytest.mark.parametrize(
+    'data', [b'', b'[]', b'3', b'{', b'{"a": 1, "a": 2}', b'[' * 5000, b'\xff']
+)
+def test_what_is_no_configuration_is_named_in_one_line(tmp_path, data):
+    (tmp_path / archive.CONFIG).write_bytes(data)
+    (found,), _ = recorded_settings.differences(tmp_path, archives.record_of())
+    assert found.startswith('config.json: ') and '\n' not in found
+
+
+def test_a_pipe_is_not_read_and_a_missing_file_is_not_passed_over(tmp_path):
+    found, missing = recorded_settings.differences(tmp_path, archives.record_of())
+    assert found == [] and missing[0].startswith('config.json is missing')
+    os.mkfifo(tmp_path / archive.CONFIG)
+    (found,), _ = recorded_settings.differences(tmp_path, archives.record_of())
+    assert found.startswith('config.json: ')

@@ -1,0 +1,190 @@
+"""Finished runs that somebody changed: byte by byte, and by recomputing everything that fits."""
+
+import dataclasses
+import fnmatch
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from dpfl import accounting
+from dpfl.accounting.records import archive
+from dpfl.reporting import privacy_page
+from dpfl.simulation import run_files, verification
+from tests import paths
+from tests.accounting import archives
+
+_FULL = archives.CONFIG.with_values(
+    {
+        'release_train_metrics': True,
+        'chosen_without_noise': ('clip_norm',),
+        'stop_at_accuracy': 0.9,
+    }
+)
+
+
+@pytest.fixture(name='no_figures')
+def _no_figures(monkeypatch):
+    """Figures take long, and are not what is looked at."""
+    monkeypatch.setattr(privacy_page, '_figures', lambda report: [])
+
+
+@pytest.fixture(name='run')
+def _run(no_figures, tmp_path):
+    run = archives.write_run(tmp_path / 'run', _FULL)
+    assert verification.verify(run).is_verified
+    return run
+
+
+def _noticed(run) -> list[str]:
+    try:
+        found = verification.verify(run)
+    except ValueError as error:
+        return [str(error)]
+    return [*found.differences, *found.not_compared]
+
+
+def _with_new_digests(run) -> list[str]:
+    (run / archive.SUMS).write_text(archive.digests(run))
+    return _noticed(run)
+
+
+def _unnoticed_bytes(run, number, seed=0) -> list[str]:
+    """Files of which a changed byte, or their removal, goes unnoticed; `number` bytes are tried."""
+    rng, unnoticed = np.random.default_rng(seed), []
+    for path in sorted(path for path in run.rglob('*') if path.is_file()):
+        content = path.read_bytes()
+        for place in rng.integers(len(content), size=number):
+            changed = bytearray(content)
+            changed[place] ^= int(rng.integers(1, 256))
+            path.write_bytes(changed)
+            unnoticed += [] if _noticed(run) else [path.relative_to(run).as_posix()]
+        path.unlink()
+        unnoticed += [] if _noticed(run) else [path.relative_to(run).as_posix()]
+        path.write_bytes(content)
+    return sorted(set(unnoticed))
+
+
+@pytest.mark.standard
+def test_a_changed_byte_of_each_file_is_found_or_the_file_is_on_the_list(run):
+    (run / archive.SIGNATURE).write_bytes(bytes(64))
+    unnoticed = _unnoticed_bytes(run, 2)
+    assert unnoticed == ['checkpoints/data.key', archive.SIGNATURE]
+    said = run_files.not_judged(archive.listed(run))
+    assert said == (
+        'not judged: checkpoints/, privacy_report.json.sig; judged by digest alone: data.json, '
+        'model.npz'
+    )
+
+
+@pytest.mark.exhaustive
+def test_200_changed_bytes_of_each_file_are_found(run):
+    (run / archive.SIGNATURE).write_bytes(bytes(64))
+    assert _unnoticed_bytes(run, 200) == ['checkpoints/data.key', archive.SIGNATURE]
+
+
+def _forged_words(run):
+    path = run / archive.REPORT
+    values = json.loads(path.read_text())
+    values |= {'text_version': 1, 'statement': 'The run satisfies (0.01, 0.001)-DP.'}
+    values |= {'not_covered': [], 'assumptions': [], 'membership': {'advantage': 0.0}}
+    values['tradeoff'] = []
+    path.write_text(json.dumps(values))
+
+
+def _forged_plan(**changes):
+    def forge(run):
+        archives.write_run(run, _FULL, dataclasses.replace(archives.record_of(_FULL), **changes))
+        (run / archive.CONFIG).write_text(json.dumps(_FULL.to_dict()))
+
+    return forge
+
+
+def _replaced(name, old, new):
+    def replace(run):
+        path = run / name
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+    return replace
+
+
+@pytest.mark.parametrize(
+    'forge, said',
+    [
+        (_forged_words, 'privacy_report.json: has the words of text version 1'),
+        (_forged_plan(train_metrics_released=False), 'plan.json: train_metrics_released is false'),
+        (_forged_plan(train_metrics_released=False), 'metrics.csv: has train_loss'),
+        (_forged_plan(also_not_covered=()), 'plan.json: does not say: The choice of clip_norm'),
+        (_forged_plan(stop_at_accuracy=None), 'plan.json: stop_at_accuracy is null'),
+        (_forged_plan(remarks=('Epsilon is 0.01.',)), 'plan.json: remarks is'),
+        (lambda run: _pages_with(run, archive.PAGE), 'privacy_report.md: says'),
+        (lambda run: _pages_with(run, run_files.HTML_REPORT), 'privacy_report.html: says'),
+        (lambda run: (run / archive.CONFIG).unlink(), 'config.json is missing'),
+        (_replaced(archive.METRICS, '\n3,', '\n4,'), 'metrics.csv: must have a row for each round'),
+        (_replaced(archive.METRICS, '6,', '6,0.'), 'metrics.csv: epsilon after round 6 must be'),
+        (_replaced(archive.METRICS, 'round', 'turn'), 'metrics.csv: not the metrics of a run'),
+        (_replaced(archive.METRICS, '\n6,', '\n6,1\n7,'), 'metrics.csv: must have a row'),
+    ],
+)
+def test_a_forged_run_is_found_though_all_digests_fit(run, forge, said):
+    forge(run)
+    found = _with_new_digests(run)
+    assert any(each.startswith(said) for each in found), found
+    assert all('\n' not in each for each in found)
+
+
+def _pages_with(run, name):
+    """A page with a hundredth of the epsilon."""
+    report = archives.record_of(_FULL).report(archives.LOG)
+    epsilon = accounting.round_up(report.guarantee.epsilons[0])
+    _replaced(name, epsilon, f'{float(epsilon) / 100:.4g}')(run)
+
+
+@pytest.mark.standard
+def test_a_figure_is_compared_too(tmp_path):
+    run = archives.write_run(tmp_path / 'run')
+    path = run / run_files.HTML_REPORT
+    text = path.read_text()
+    # Last digits of coordinates, and the names of their shapes, differ between machines.
+    number = re.search(r'(?<=<path d="M \d{2}\.\d{5})\d', text) or re.search(r'\d\.\d{5}\d', text)
+    place = number.end() - 1
+    path.write_text(text[:place] + str((int(text[place]) + 1) % 10) + text[place + 1 :])
+    assert _with_new_digests(run) == []
+    for old, new in (('<title>', '<title>0.01 '), ('stroke: #', 'stroke: red; stroke: #')):
+        path.write_text(text.replace(old, new, 1) if old != '<title>' else _last(text, old, new))
+        found = _with_new_digests(run)
+        assert len(found) == 1 and 'figure' in found[0]
+
+
+def _last(text, old, new) -> str:
+    before, _, after = text.rpartition(old)
+    return f'{before}{new}{after}'
+
+
+def test_last_digits_of_another_stack_are_no_difference(run):
+    """Also in words and in pages, but not in counts."""
+    for name, old in ((archive.REPORT, r'"mu": (\d+\.\d+)'), (archive.METRICS, r'3,(\d+\.\d+)')):
+        path = run / name
+        text = path.read_text()
+        found = re.search(old, text)
+        path.write_text(text.replace(found[1], repr(float(found[1]) * (1 + 1e-12))))
+    assert _with_new_digests(run) == []
+
+
+def test_the_docs_have_the_table_of_files():
+    page = (paths.ROOT / 'docs' / 'reference' / 'threat_model.md').read_text()
+    rows = re.findall(r'^\| `([^`]+)` \| ([^|]+) \|.*\| ([^|]+) \|$', page, re.MULTILINE)
+    table = {name: (judged, reader.startswith('owner')) for name, judged, reader in rows}
+    for file in run_files.FILES:
+        names = [name for name in table if fnmatch.fnmatchcase(name, file.pattern)]
+        assert names, file.pattern
+        for name in names:
+            assert table[name] == (file.judged, file.is_private), name
+
+
+def test_a_copy_under_another_name_is_the_same_run(run, tmp_path):
+    assert _noticed(shutil.copytree(run, tmp_path / 'renamed')) == []
