@@ -289,10 +289,7 @@ class _Run:
 
     @contextlib.contextmanager
     def _noise(self) -> Iterator[Callable[[Any, Any], Any]]:
-        """A function that adds to a state the noise that is drawn outside of TFF.
-
-        Its arguments are the state and the intent of the round, from `Releases.record`.
-        """
+        """A function of a state and the intent of its round: adds noise drawn outside of TFF."""
         storage, path = self._experiment.noise_storage, self._directory.path
         if storage is None or not storage.is_supplied:
             yield lambda state, intent: state
