@@ -140,17 +140,6 @@ def test_samples_without_replacement_against_a_pair_of_neighbours(order):
         assert divergence > bound(sigma)
 
 
-def test_published_numbers_of_documents_001_and_004():
-    main = _poisson(5000 / 763430, 1.0, 5000)
-    assert accounting.epsilon_of_event(main, 1e-9, 'moments') == pytest.approx(4.634, abs=5e-4)
-    assert accounting.epsilon_of_event(main, 1e-9, 'rdp') == pytest.approx(4.18, abs=5e-3)
-    assert accounting.epsilon_of_event(main, 1e-9, 'pld') == pytest.approx(3.90, abs=5e-3)
-    recurrent = _fixed_size(342477, 5000, 1.0, 2000)
-    assert accounting.epsilon_of_event(recurrent, 2.92e-6, 'moments') == pytest.approx(
-        9.22, abs=5e-3
-    )
-
-
 def test_noise_and_rarity_without_end_do_not_understate():
     # Divergences below the rounding of a logarithm near 1: the bound must stay at or above 0.
     for q, noise_multiplier in ((1e-6, 1e3), (1e-9, 1.0), (0.01, 1e9)):

@@ -117,13 +117,3 @@ def test_the_course_and_the_log_of_a_group_end_at_its_guarantee():
         2 * plans.report(_plan(), log=log).observed_guarantee.mu
     )
     assert 'every group of 2 clients' in report.render()
-
-
-def test_calibration_for_a_group():
-    group, one = (
-        accounting.PrivacyPlan.calibrated(
-            epsilon=2.0, delta=1e-6, **plans.fields(_plan(), group_size=size)
-        )
-        for size in (2, 1)
-    )
-    assert group.noise_multiplier == pytest.approx(2 * one.noise_multiplier, rel=1e-9)

@@ -164,20 +164,6 @@ def test_targets_are_met_to_the_last_digit():
         assert plan.mu >= target.mu * (1 - 1e-14)
 
 
-def test_no_cohort_may_be_enough():
-    target = planning.Target(rho=1e-3)
-    assert _TREE.least_cohort(_ES_ES, target, _SIMULATION, 20_000) is None
-    # Not even all clients in every round.
-    assert _TREE.least_cohort(_ES_ES, planning.Target(rho=1e-9), _SIMULATION, 10**9) is None
-
-
-def test_inflation_by_rounding_counts():
-    planner = dataclasses.replace(_TREE, discretize=_discretize)
-    plan, plain = planner.with_noise(_ES_ES, 7.0), _TREE.with_noise(_ES_ES, 7.0)
-    inflation = (_discretize(6500).inflated_norm / 1.0) ** 2
-    assert plan.rho == pytest.approx(plain.rho * inflation, rel=1e-12) and inflation > 1.001
-
-
 def test_noise_in_a_sum_of_mean_updates():
     plan = dataclasses.replace(_TREE, clip_norm=2.0).with_noise(_ES_ES, 7.0)
     tree = mechanisms.BinaryTree(1900)

@@ -67,17 +67,6 @@ def test_values_out_of_range_are_refused():
         assert refused.value.name == name
 
 
-def test_the_model_reads_no_context_twice():
-    seen = []
-
-    def model(contexts, tokens):
-        seen.extend(map(tuple, contexts))
-        return _bigram(contexts, tokens)
-
-    exposure.all_scores(model, (1,), _ALPHABET, 3)
-    assert len(seen) == len({*seen}) == 1 + 3 + 9
-
-
 def test_exposures_by_chance_have_the_claimed_distribution():
     # Over all secrets of a space whose scores all differ: P(exposure >= x) <= 2^-x, with equality
     # where 2^-x is a multiple of 1 / |R|.
@@ -108,20 +97,13 @@ def test_chance_is_an_upper_bound_of_the_exact_p_value():
 
 
 @pytest.mark.parametrize(
-    ('epsilon', 'delta', 'bits'), [(0, 0, 10), (1, 1e-3, 12), (8, 0.1, 12), (9, 0.0, 12)]
+    ('epsilon', 'delta', 'bits'), [(0, 0, 10), (1, 1e-3, 12), (8, 0.1, 12), (math.inf, 0.0, 20)]
 )
 def test_ceiling_is_the_integral_of_the_bound(epsilon, delta, bits):
     x = np.linspace(0, bits, 200_001)
     bound = np.minimum(1, math.exp(epsilon) * 2**-x + delta)
     expected = np.trapz(bound, x)
     assert exposure.ceiling(epsilon, delta, 2**bits) == pytest.approx(expected, rel=1e-6)
-
-
-def test_ceiling_is_the_mean_by_chance_without_and_everything_with_a_huge_epsilon():
-    mean = np.mean(20 - np.log2(np.arange(1, 2**20 + 1)))
-    assert mean < exposure.ceiling(0.0, 0.0, 2**20) < mean + 1e-3
-    assert exposure.ceiling(math.inf, 0.0, 2**20) == 20
-    assert exposure.ceiling(100.0, 0.0, 2**20) == 20
 
 
 def test_ceiling_holds_for_randomised_response():

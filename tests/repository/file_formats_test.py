@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from dpfl import Participation, ParticipationLog, _npz, accounting, mechanisms
-from dpfl.accounting.records import archive, ledger_lines
+from dpfl.accounting.records import archive
 from dpfl.accounting.reports.report import PrivacyReport
-from dpfl.simulation import checkpoint, ledger
+from dpfl.simulation import checkpoint
 from tests import mechanism_cases
 
 _FAST = settings(
@@ -69,15 +69,6 @@ def _value_or_value_error(call, *arguments):
 
 
 # Round trips.
-
-
-@_FAST
-@given(_COHORTS)
-def test_a_log_is_read_back(tmp_path_factory, cohorts):
-    path = tmp_path_factory.getbasetemp() / 'log.npz'
-    log = ParticipationLog(cohorts)
-    log.save(path)
-    assert ParticipationLog.load(path) == log
 
 
 @_FAST
@@ -144,19 +135,6 @@ def test_a_checkpoint_is_read_back(tmp_path_factory, state, cohorts, configurati
     for saved, read in zip(leaves[:-1], found.state[:-1], strict=True):
         assert saved.dtype == read.dtype
         np.testing.assert_array_equal(saved, read)
-
-
-@_FAST
-@given(st.lists(st.tuples(*[st.binary(min_size=32, max_size=32)] * 2), max_size=5))
-def test_a_ledger_is_read_back(tmp_path_factory, digests):
-    path = tmp_path_factory.getbasetemp() / 'ledger.jsonl'
-    path.unlink(missing_ok=True)
-    written = ledger.Ledger(path, 'a' * 64)
-    for t, (cohort, model) in enumerate(digests):
-        entry = ledger_lines.Entry(cohort.hex(), model.hex(), f'{t:064x}', 'd' * 64)
-        written.record(t, entry)
-    read = ledger.Ledger(path, 'a' * 64)
-    assert [read.cohort(t) for t in range(read.rounds)] == [cohort.hex() for cohort, _ in digests]
 
 
 # Anything.

@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import types
 import typing
 
 import numpy as np
@@ -116,6 +117,24 @@ def test_what_cannot_be_repeated_is_not_released_twice(tmp_path):
     states = _after(_guarded(tmp_path, process), 3)
     with pytest.raises(ledger.LedgerError, match='releases.txt: round 3 gave another model'):
         _guarded(tmp_path, process).next(states[2], _DATA[0])
+
+
+@pytest.mark.parametrize('multiplier, is_other', [(2.0, False), (5.0, True)])
+def test_the_plan_is_that_of_the_aggregator(tmp_path, multiplier, is_other):
+    query = aggregators.build_query(_plan(), record_specs=tf.TensorSpec([3]))
+    state = _State(np.zeros(1), query.initial_global_state())
+    process = types.SimpleNamespace(initialize=lambda: state)
+    guarded = _guarded(tmp_path, process, _plan(multiplier))
+    if not is_other:
+        assert guarded.initialize() is state
+        return
+    for call in (guarded.initialize, lambda: guarded.next(state, _DATA[0])):
+        with pytest.raises(errors.ArgumentError) as caught:
+            call()
+        assert str(caught.value) == (
+            'plan: has another noise_multiplier than the aggregator of the process'
+        )
+    assert guarded.rounds == 0
 
 
 def test_another_plan_is_refused(tmp_path):

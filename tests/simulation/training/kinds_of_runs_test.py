@@ -86,7 +86,7 @@ _KINDS = {
     'fork': {'noise_seed': 6, 'fork_from': '{folder}/origin', 'audit': True, 'audit_canaries': 40},
     'warm start': {'noise_seed': 6, 'warm_start': '{folder}/origin'},
 }
-_STANDARD = ('correlated noise', 'adaptive clip', 'Poisson sampling and Yogi', 'fork')
+_STANDARD = ('correlated noise', 'restarted noise')
 # Of some kinds only; the same bits after an interruption.
 _FILES = ('audit.npz', 'test_metrics.json', 'before_training.json')
 

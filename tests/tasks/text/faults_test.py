@@ -71,17 +71,3 @@ def test_duplicated_clients_hold_the_text_of_one():
     assert {some[i] for i in changed} == {source}
     assert len(changed) == pytest.approx(100, abs=57)  # Six standard deviations.
     assert source != set(holders(1, seed=8)).pop()
-
-
-@pytest.mark.parametrize(
-    'fault, share, seed, message',
-    [
-        ('joined', 0.5, 0, 'fault=.*: must be one of joined_words, wrong_tokenizer'),
-        ('truncated', float('nan'), 0, 'share=nan: must be'),
-        ('truncated', 1.5, 0, 'share=1.5: must be'),
-        ('truncated', 0.5, -1, 'seed=-1'),
-    ],
-)
-def test_bad_arguments_are_named(fault, share, seed, message):
-    with pytest.raises(ValueError, match=f'^{message}'):
-        faults.inject(_CLIENTS, fault, share, seed)

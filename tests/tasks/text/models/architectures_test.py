@@ -197,26 +197,6 @@ def test_padding_changes_nothing(cell):
         assert _evaluate(cell, tokens, targets) == pytest.approx(plain, rel=1e-6)
 
 
-@pytest.mark.parametrize('cell', _CELLS, ids=str)
-def test_later_tokens_do_not_reach_earlier_logits(cell):
-    weights = _weights(cell)
-    changed = _TOKENS.copy()
-    changed[:, 2:] = 4
-    before, after = (cell.logits(weights, tf.constant(t)).numpy() for t in (_TOKENS, changed))
-    np.testing.assert_array_equal(before[:, :2], after[:, :2])
-    assert (before[:, 2:] != after[:, 2:]).any()
-
-
-def test_tied_embeddings_have_norm_one_whatever_their_length():
-    cell = _CELLS[-1]
-    weights = _weights(cell)
-    scaled = (weights[0] * np.arange(1, 8, dtype=np.float32)[:, None], *weights[1:])
-    first, second = (cell.logits(w, tf.constant(_TOKENS)).numpy() for w in (weights, scaled))
-    np.testing.assert_allclose(first, second, atol=1e-6)
-    lengths = np.linalg.norm(cell.initial_weights(_NUM_TOKENS, seed=1)[0], axis=1)
-    np.testing.assert_allclose(lengths, 1, atol=1e-6)
-
-
 @pytest.mark.parametrize('name', catalog.ALL)
 def test_initial_weights_are_a_pure_function_of_the_seed(name):
     cell = catalog.ALL[name]
@@ -228,21 +208,6 @@ def test_initial_weights_are_a_pure_function_of_the_seed(name):
         assert type(weight) is np.ndarray and weight.dtype == np.float32
         np.testing.assert_array_equal(weight, same)
         assert kind.endswith('bias') or (weight != different).any()
-
-
-@pytest.mark.parametrize(
-    'changes, message',
-    [
-        (dict(name='huge'), 'name=huge: must be one of '),
-        (dict(num_tokens=1), 'num_tokens=1: must be an integer >= 2'),
-        (dict(sequence_length=0), 'sequence_length=0: must be an integer >= 1'),
-        (dict(seed=-1), 'seed=-1: must be an integer >= 0'),
-    ],
-)
-def test_bad_arguments_are_named(changes, message):
-    arguments = dict(name='char_tiny', num_tokens=10, sequence_length=5, seed=0)
-    with pytest.raises(ValueError, match=f'^{message}'):
-        catalog.build(**{**arguments, **changes})
 
 
 def test_weights_of_another_model_are_named():
