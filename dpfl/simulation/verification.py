@@ -56,7 +56,9 @@ def _of_metrics(directory: pathlib.Path, records: archive.Records) -> Iterator[s
         yield f'{name}: not the metrics of a run ({errors.shown(error)})'
         return
     done = 0 if records.log is None else records.log.rounds
-    if rounds != list(range(1, len(rows) + 1)) or len(rows) > done:
+    # A run that failed may have begun rounds without metrics.
+    least = done if (directory / archive.MODEL).exists() else 0
+    if rounds != list(range(1, len(rows) + 1)) or not least <= len(rows) <= done:
         yield f'{name}: must have a row for each round, {archive.LEDGER} has {done} rounds'
         return
     columns = [each for each in (rows[0] if rows else {}) if each and each.startswith(_OF_TRAINING)]

@@ -127,6 +127,7 @@ def _replaced(name, old, new):
         (lambda run: (run / archive.CONFIG).write_text('{'), 'config.json: '),
         (lambda run: (run / archive.FLAGS).write_text('{'), 'flags.txt: line 1'),
         (_replaced(archive.METRICS, '\n3,', '\n4,'), 'metrics.csv: must have a row for each round'),
+        (lambda run: _without_last_line(run / archive.METRICS), 'metrics.csv: must have a row for'),
         (_replaced(archive.METRICS, '6,', '6,0.'), 'metrics.csv: epsilon after round 6 must be'),
         (_replaced(archive.METRICS, 'round', 'turn'), 'metrics.csv: not the metrics of a run'),
         (_replaced(archive.METRICS, '\n6,', '\n6,1\n7,'), 'metrics.csv: must have a row'),
@@ -137,6 +138,10 @@ def test_a_forged_run_is_found_though_all_digests_fit(run, forge, said):
     found = _with_new_digests(run)
     assert any(each.startswith(said) for each in found), found
     assert all('\n' not in each for each in found)
+
+
+def _without_last_line(path):
+    path.write_text(''.join(path.read_text().splitlines(keepends=True)[:-1]))
 
 
 def _pages_with(run, name):
