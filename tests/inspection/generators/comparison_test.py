@@ -54,8 +54,10 @@ def _run(path, name, vocabulary, boosted, **of_plan):
         clients_per_round=5,
     )
     plan = accounting.PrivacyPlan(**{**fields, **of_plan})
-    report = accounting.PrivacyReport.from_plan(plan, deltas=[1e-6])
-    (path / archive.REPORT).write_text(report.to_json())
+    record = archive.PlanRecord(plan, (1e-6,), 'pld', noise_is_seeded=False, exported=True)
+    (path / archive.PLAN).write_text(record.to_json())
+    mechanisms.save(plan.mechanism, path / archive.STRATEGY)
+    (path / archive.REPORT).write_text(record.report(None).to_json())
     (path / archive.SUMS).write_text(f'{"0" * 64}  {archive.MODEL}\n')
     return str(path)
 

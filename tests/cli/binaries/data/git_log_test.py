@@ -66,13 +66,13 @@ _REFUSED = [
     ('--data_path={path}/a --clients_per_round=50', '--clients_per_round=50: must be <= 11'),
     ('--task=user_text --author_max_words=5', '--author_max_words=5: needs task=git_log'),
     (
-        '--data_path={path}/a --vocabulary= --vocabulary_text={path}/empty',
+        '--data_path={path}/a --vocabulary_text={path}/empty',
         '--vocabulary_text={path}/empty: is a repository without commits',
     ),
 ]
 _FLAGS = (
-    '--task=git_log --vocabulary=data --model=micro --mechanism=none --rounds=2 '
-    '--min_separation=2 --clients_per_round=2'
+    '--task=git_log --model=micro --mechanism=none --rounds=2 --min_separation=2 '
+    '--clients_per_round=2'
 )
 
 
@@ -89,7 +89,8 @@ def _path(tmp_path_factory):
 @pytest.mark.parametrize(('flags', 'message'), [*_REFUSED, ('--data_path={path}/a', 'a cache')])
 def test_bad_flags_are_refused_in_one_line(flags, message, path, tmp_path):
     cache = '' if message == 'a cache' else str(path / 'cache')
-    given = f'{_FLAGS} {flags} --output_dir={tmp_path}/run'.format(path=path).split()
+    words = '' if 'vocabulary' in flags else '--vocabulary=data'
+    given = f'{_FLAGS} {words} {flags} --output_dir={tmp_path}/run'.format(path=path).split()
     done = forked_binaries.run('train', *given, DPFL_CACHE_DIR=cache)
     assert done.returncode == 2, done.stderr
     last = done.stderr.splitlines()[-1]
