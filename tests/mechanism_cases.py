@@ -1,6 +1,7 @@
 """One list of mechanisms for all tests: a function of the number of rounds for each."""
 
 import numpy as np
+import pytest
 
 from dpfl import mechanisms
 
@@ -112,3 +113,14 @@ FACTORIES = {
         _banded(4, 3, sign=-1.0), [0.8, -0.6], link=0.5, rounds=rounds
     ),
 }
+
+
+def quick_by_kernel(rounds):
+    """A parameter for each mechanism; of those with one kind of kernel the first is quick."""
+    kinds, parameters = set(), []
+    for name, make in FACTORIES.items():
+        kind = type(make(rounds).kernel())
+        marks = [pytest.mark.standard] if kind in kinds else []
+        parameters.append(pytest.param(make, id=name, marks=marks))
+        kinds.add(kind)
+    return parameters

@@ -75,6 +75,7 @@ def _sums(state):
     return state.inner if isinstance(state, audited_query.AuditedState) else state
 
 
+@pytest.mark.standard
 @pytest.mark.parametrize('name', _PLANS)
 def test_sums_grow_by_the_canaries_of_the_round_and_by_nothing_else(name, monkeypatch):
     redrawn.ignore_context(monkeypatch)

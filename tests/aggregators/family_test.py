@@ -35,7 +35,13 @@ _PLANS = {
 }
 _DISCRETE_PLANS = ('discretized', 'adaptive discretized')
 
-every_plan = pytest.mark.parametrize('changes', _PLANS.values(), ids=_PLANS)
+every_plan = pytest.mark.parametrize(
+    'changes',
+    [
+        pytest.param(changes, id=name, marks=pytest.mark.standard if 'adaptive' in name else [])
+        for name, changes in _PLANS.items()
+    ],
+)
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -157,6 +163,7 @@ def test_measurements_come_from_noised_numbers_alone(changes):
     assert len(tf.nest.flatten(measurements)) == len(names)
 
 
+@pytest.mark.standard
 @pytest.mark.parametrize(
     'changes',
     [
@@ -218,6 +225,7 @@ def test_weights_in_tff(kind):
     np.testing.assert_allclose(output.result, expected, rtol=1e-6)
 
 
+@pytest.mark.standard
 def test_weights_secure_and_adaptive_together():
     plan = _plan(
         dict(adaptive_clip=_ADAPTIVE, discretization=dataclasses.replace(_DISCRETE, dimension=3)),
@@ -236,6 +244,7 @@ def test_weights_secure_and_adaptive_together():
     np.testing.assert_array_equal(*results)
 
 
+@pytest.mark.standard
 @pytest.mark.parametrize('dtype', [np.float64, np.float16])
 @pytest.mark.parametrize('name', ['discretized', 'adaptive clipped denominator'])
 def test_other_floating_point_types_come_back_as_they_came(dtype, name):
@@ -265,6 +274,7 @@ def test_half_precision_results_end_at_their_limits():
     assert np.isfinite(result).all() and np.abs(result).max() == np.finfo(np.float16).max
 
 
+@pytest.mark.standard
 def test_many_tensors():
     shapes = [[i % 3] for i in range(40)] + [[]]
     value_type = tff.to_type([tff.TensorType(np.float32, shape) for shape in shapes])

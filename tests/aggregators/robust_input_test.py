@@ -107,7 +107,8 @@ _VARIANTS = {
     ),
 }
 every_variant = pytest.mark.parametrize('variant', _VARIANTS.values(), ids=_VARIANTS)
-pytestmark = pytest.mark.tff
+# The rules for updates that are not finite are in query_test.py, without TFF.
+pytestmark = [pytest.mark.tff, pytest.mark.standard]
 
 
 @pytest.fixture(scope='module', autouse=True)

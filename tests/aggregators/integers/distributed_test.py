@@ -204,6 +204,7 @@ def test_half_precision():
     assert all(np.isfinite(leaf).all() for leaf in result)
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 @every_kind
 def test_in_tff(kind):

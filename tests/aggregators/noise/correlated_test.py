@@ -25,7 +25,7 @@ def _start(kernel):
     return correlated.initial_state(kernel, _ROUNDS, _SPECS, _KEY)
 
 
-@pytest.mark.parametrize('make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES)
+@pytest.mark.parametrize('make', mechanism_cases.quick_by_kernel(_ROUNDS))
 def test_streaming_equals_solving(make):
     mechanism = make(_ROUNDS)
     kernel = mechanism.kernel()

@@ -135,6 +135,7 @@ def test_weighted_means_take_it():
     np.testing.assert_allclose(sums[0] - sums[3], 2 * (sums[2] - sums[3]), atol=3 * unit)
 
 
+@pytest.mark.standard
 def test_an_algorithm_of_tff_trains_with_it():
     plan = accounting.PrivacyPlan(
         mechanism=mechanisms.Blt(3, [0.9], [0.2]),

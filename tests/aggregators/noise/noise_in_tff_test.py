@@ -32,9 +32,7 @@ _TYPES_OF_TESTS = [
     for name, value in _TYPES.items()
 ]
 
-every_mechanism = pytest.mark.parametrize(
-    'make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES
-)
+every_mechanism = pytest.mark.parametrize('make', mechanism_cases.quick_by_kernel(_ROUNDS))
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -119,6 +117,7 @@ def test_supplied_noise_is_the_dense_solution(name):
     _check(mechanism_cases.FACTORIES[name](_ROUNDS), _TYPES['nested'], supplied=True)
 
 
+@pytest.mark.standard
 def test_rows_are_found_in_the_state_of_a_learning_process():
     model = tff.learning.models.functional_model_from_keras(
         tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=[2])]),
