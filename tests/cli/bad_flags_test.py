@@ -317,6 +317,7 @@ def test_every_binary_has_command_lines_that_are_refused():
     assert {binary for binary, *_ in _REFUSED} | {'report_privacy'} == set(catalogue.binaries())
 
 
+@pytest.mark.standard
 @pytest.mark.parametrize(('binary', 'flags', 'message'), _cases())
 def test_a_bad_command_line_is_one_line_and_status_2(binary, flags, message, names, tmp_path):
     files = {**names, 'out': tmp_path / 'out'}

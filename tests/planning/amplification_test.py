@@ -12,6 +12,9 @@ _SMALL = amplification.Search(rounds=4, population=60, clients_per_round=6, delt
 _EPSILON = 2.0
 
 
+pytestmark = pytest.mark.standard
+
+
 @pytest.fixture(scope='module', name='found')
 def _found():
     return _SMALL.least_error(_EPSILON)

@@ -132,6 +132,7 @@ _FIXED_SIZE = (
 )
 
 
+@pytest.mark.standard
 @pytest.mark.parametrize(
     'flags, epsilon',
     [
@@ -296,6 +297,7 @@ def test_composition_with_a_simulation_is_a_simulation(tmp_path):
         assert 'Composition' in page and together['statement'] in page
 
 
+@pytest.mark.standard
 @pytest.mark.parametrize(
     'flags, message',
     [

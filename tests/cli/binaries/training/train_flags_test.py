@@ -15,6 +15,7 @@ _QUICKSTART = '--flagfile=configs/quickstart.flags'
 _forked = functools.partial(forked_binaries.run, 'train', _QUICKSTART)
 
 
+@pytest.mark.standard
 @pytest.mark.parametrize(
     'flags, message',
     [
@@ -85,6 +86,7 @@ def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):
     assert not (tmp_path / 'run').exists()
 
 
+@pytest.mark.standard
 @pytest.mark.parametrize(
     'flags, message',
     [
