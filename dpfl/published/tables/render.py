@@ -42,12 +42,13 @@ def markdown(results: list[rows.Result]) -> str:
 def summary(results: list[rows.Result]) -> str:
     """How many rows match and how far that goes, in one line."""
     matching = [result.row for result in results if result.match]
+    better = sum(row.may_be_better for row in matching)
+    assumed = sum(bool(row.assumed) for row in matching)
     kinds = {
-        'with one of two losses better than printed': sum(row.is_bounded_only for row in matching),
-        'with an input that no document gives': sum(bool(row.assumed) for row in matching),
+        'to the digit': len(matching) - better - assumed,
+        'with one of two losses better than printed': better,
+        'with an input that no document gives': assumed,
     }
-    exact = len(matching) - sum(kinds.values())
-    kinds = {'to the digit': exact, **kinds}
     how = ', '.join(f'{count} {words}' for words, count in kinds.items() if count)
     differ = sum(result.match is False for result in results)
     return (

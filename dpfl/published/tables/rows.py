@@ -95,7 +95,7 @@ class Row:
         return '; '.join(f'{name}: {words}' for name, words in self.method.items())
 
     @property
-    def is_bounded_only(self) -> bool:
+    def may_be_better(self) -> bool:
         """Whether a number may be better than it is printed."""
         return 'at most' in (self.rounding if isinstance(self.rounding, dict) else {}).values()
 
