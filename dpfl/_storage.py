@@ -64,7 +64,9 @@ def write_atomically(
         sync_directory(path.parent)
 
 
-def append(path: pathlib.Path, data: bytes, size: int, mode: int = 0o666) -> None:
+def append(
+    path: pathlib.Path, data: bytes, size: int, mode: int = 0o666, *, sync: bool = True
+) -> None:
     """Appends to a file, and returns when the data is on the disk.
 
     Args:
@@ -73,6 +75,8 @@ def append(path: pathlib.Path, data: bytes, size: int, mode: int = 0o666) -> Non
       size: length of the file in bytes. The file is created only if this is 0: a longer file that
         was removed or replaced meanwhile has lost its content, and must not be started again.
       mode: permissions of a new file, before the umask.
+      sync: False to return before the data is on the disk. Whatever is appended later with True
+        is on the disk after it.
 
     Raises:
       StorageError: if the data cannot be appended; the file may then end with a part of `data`.
@@ -89,7 +93,8 @@ def append(path: pathlib.Path, data: bytes, size: int, mode: int = 0o666) -> Non
             try:
                 while data:
                     data = data[file.write(data) :]
-                os.fsync(file.fileno())
+                if sync:
+                    os.fsync(file.fileno())
             except OSError:
                 with contextlib.suppress(OSError):
                     file.truncate(size)

@@ -98,9 +98,9 @@ class Run:
 
 
 def rounds_of(path: pathlib.Path) -> int:
-    """Number of rounds in the ledger of a run. The first line of a ledger is not a round."""
+    """Number of rounds that a run has begun."""
     ledger = path / 'ledger.jsonl'
-    return ledger.read_bytes().count(b'"round": ') if ledger.exists() else 0
+    return ledger.read_bytes().count(b'"event": "began"') if ledger.exists() else 0
 
 
 def saved_rounds(path: pathlib.Path) -> int:

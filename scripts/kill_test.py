@@ -109,8 +109,8 @@ def _interrupt(path: pathlib.Path, kind: _Kind, random: np.random.Generator) -> 
             if not child.kill():
                 break  # The run had ended by itself.
             ledger = path / 'ledger.jsonl'
-            lines = ledger.read_bytes().count(b'\n') if ledger.exists() else 0
-            rounds.append(max(lines - 1, 0))  # The first line is not a round.
+            begun = b'"event": "began"'
+            rounds.append(ledger.read_bytes().count(begun) if ledger.exists() else 0)
     _Child(path, kind).finish()
     return rounds
 

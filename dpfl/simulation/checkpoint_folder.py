@@ -3,15 +3,32 @@
 import concurrent.futures
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from dpfl import _storage, _validate, errors
+from dpfl.simulation import checkpoint as checkpoint_lib
 from dpfl.simulation.checkpoint import Checkpoint, CheckpointError
 
 _SUFFIX = '.checkpoint'
+# The checkpoint before the first round.
+FIRST = f'{0:08d}{_SUFFIX}'
 
 
-def latest(folder: str | os.PathLike[str], refused: Callable[[str], None]) -> Checkpoint | None:
+def heads(folder: str | os.PathLike[str]) -> dict[str, str]:
+    """The heads of the checkpoints in a folder, by the names of their files; without damaged ones.
+
+    Raises:
+      StorageError: if one cannot be read.
+    """
+    found = {path.name: checkpoint_lib.read_head(path) for path in _paths(pathlib.Path(folder))}
+    return {name: each[1] for name, each in found.items() if each is not None}
+
+
+def latest(
+    folder: str | os.PathLike[str],
+    refused: Callable[[str], None],
+    allowed: Collection[str] | None = None,
+) -> Checkpoint | None:
     """The newest usable checkpoint in a folder; None if the folder has no checkpoints.
 
     Does not change the folder.
@@ -19,28 +36,32 @@ def latest(folder: str | os.PathLike[str], refused: Callable[[str], None]) -> Ch
     Args:
       folder: folder of the checkpoints; need not exist.
       refused: called with a line of text for each newer checkpoint that cannot be used.
+      allowed: heads of which one is that of a checkpoint that can be used; None for any.
 
     Raises:
       CheckpointError: if there are checkpoints, but none can be used.
     """
     paths = _paths(pathlib.Path(folder))
+    is_one_left = False
     for path in reversed(paths):
         try:
-            return Checkpoint.read(path)
+            found = Checkpoint.read(path)
         except errors.RunError as error:
             refused(str(error))
-    if paths:
+            is_one_left = True
+            continue
+        if allowed is None or found.head in allowed:
+            return found
+    if is_one_left:
         raise CheckpointError(f'{folder}: holds no checkpoint that can be used')
     return None
 
 
-def exist(folder: str | os.PathLike[str]) -> bool:
-    """Whether there are checkpoints in a folder, which need not exist."""
-    return bool(_paths(pathlib.Path(folder)))
-
-
 class Writer:
-    """Saves checkpoints in the background, and deletes all but the latest ones.
+    """Saves checkpoints in the background, and deletes all but the first and the latest ones.
+
+    The first one, of round 0, is kept: a model of one's own, or of an earlier run, is no function
+    of the settings.
 
     A context manager. Leaving it waits for the save in progress. If a save fails, the next call
     raises the error.
@@ -102,7 +123,7 @@ class Writer:
     def _save(self, checkpoint: Checkpoint) -> None:
         path = self._folder / f'{checkpoint.rounds:08d}{_SUFFIX}'
         _storage.write_atomically(path, checkpoint.write, mode=0o600)
-        for old in _paths(self._folder)[: -self._keep]:
+        for old in _paths(self._folder)[1 : -self._keep]:
             with _storage.naming(old):
                 old.unlink(missing_ok=True)
 

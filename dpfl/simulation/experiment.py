@@ -9,7 +9,6 @@ import tensorflow_federated as tff
 
 from dpfl import _validate, accounting, mechanisms
 from dpfl.accounting.records import archive
-from dpfl.accounting.reports import history
 from dpfl.auditing import one_shot
 from dpfl.runtime.workers import addresses
 from dpfl.simulation import profile as profile_lib
@@ -61,8 +60,6 @@ class Experiment:
       stop_at_accuracy: stop at the first evaluation with at least this accuracy; None to train all
         rounds. The rule reads the data of the evaluation, and the report says so.
       audit: the audit of the run, whose canaries the process adds; None without one.
-      extensions: how the run was extended, as in `archive.PlanRecord`; the ledger has them.
-      noise_key_digest: as in `archive.PlanRecord`; the training loop computes it.
       earlier_noise_key_digests: of the runs that this one continues from.
       warm_start_is_public: as in `archive.PlanRecord`.
 
@@ -100,8 +97,6 @@ class Experiment:
     configuration: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     stop_at_accuracy: float | None = None
     audit: one_shot.OneShotAudit | None = None
-    extensions: tuple[history.Extension, ...] = ()
-    noise_key_digest: str | None = None
     earlier_noise_key_digests: tuple[str, ...] = ()
     warm_start_is_public: bool = False
 
@@ -128,7 +123,7 @@ class Experiment:
 
     @property
     def record(self) -> archive.PlanRecord:
-        """Everything that the report needs except the participation log."""
+        """What the report needs but the log, and what is known once the run begins."""
         return archive.PlanRecord(
             self.plan,
             (self.delta,),
@@ -138,11 +133,9 @@ class Experiment:
             sampling_is_seeded=self.plan.sampling != 'none',
             also_not_covered=self.not_covered,
             train_metrics_released=self.release_train_metrics,
-            extensions=self.extensions,
             stop_at_accuracy=self.stop_at_accuracy,
             remarks=self.remarks,
             about=self.about,
-            noise_key_digest=self.noise_key_digest,
             earlier_noise_key_digests=self.earlier_noise_key_digests,
             warm_start_is_public=self.warm_start_is_public,
         )

@@ -7,28 +7,27 @@ since it does not see the data. So the process itself is wrapped.
 
 What holds, for all calls of `next` with one directory, in however many processes: two states that
 it returned for the same noise key and the same round are equal, bit for bit. Proof: a state is
-returned only while the directory is locked, and only after its digest was found in the line that
-`releases.txt` has for the round, or was written there because there was none. So each round has one
-state. (The ledger has refused other keys, models and data before; the check at the end is the one
+returned only while the directory is locked, and only after its digest was found in the event that
+the journal has for the round, or was written there because there was none. So each round has one
+state. (The journal has refused other keys, models and data before; the check at the end is the one
 that the proof needs.)
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
-import tree
 
-from dpfl import _files, _storage, accounting
-from dpfl.accounting.records import archive, ledger_lines
-from dpfl.simulation import data_digest, ledger, outputs
+from dpfl import accounting, errors
+from dpfl.accounting.records import archive, journal
+from dpfl.accounting.reports import noise_keys
+from dpfl.simulation import data_digest, outputs
 from dpfl.simulation import state as state_lib
 
-_RELEASES = 'releases.txt'
-_DIGEST_BYTES = 65  # 64 hexadecimal digits and the end of the line.
+_DELTAS = (1e-6, 1e-10)
 _REASONS = {
     'noise': (
         'with another noise key, so it was another run; the guarantee of the plan covers one of '
@@ -41,11 +40,11 @@ _REASONS = {
 
 
 class GuardedProcess:
-    """A learning process that keeps a ledger, and refuses a second release of a round.
+    """A learning process that keeps a journal, and refuses a second release of a round.
 
     It has the methods that `tff.simulation.run_training_process` calls. Each round is written to
-    the ledger, with a keyed digest of its data, before it is computed. A round that is run again is
-    refused unless noise key, model and data are those of the first time. What it returns is refused
+    the journal, with a keyed digest of its data, before it is computed. A round that is run again
+    is refused unless noise key, model and data are those of the first time. What it returns is refused
     unless it is what was returned the first time: so client work that is not repeatable, such as
     dropout, gives no second release either.
 
@@ -56,12 +55,14 @@ class GuardedProcess:
       process: the process, whose aggregator is made from the plan. Call it through this object
         only.
       plan: the plan of the run.
-      directory: for `ledger.jsonl`, `releases.txt` and the key of the data digests, which are as
-        secret as the saved states. It is made if it is missing. One directory holds one run.
+      directory: of the run, made if it is missing. `ledger.jsonl` in it, and the keys in
+        `checkpoints/`, are as secret as the saved states. One directory holds one run.
+      deltas: at which the report gives epsilon.
+      accountant: by which it does.
 
     Raises:
       ValueError: if the directory cannot be written.
-      LedgerError: if its ledger is damaged, or that of another plan.
+      RunError: if its journal is damaged, or that of another plan.
     """
 
     def __init__(
@@ -69,13 +70,32 @@ class GuardedProcess:
         process: tff.learning.templates.LearningProcess,
         plan: accounting.PrivacyPlan,
         directory: str | os.PathLike[str],
+        *,
+        deltas: Sequence[float] = _DELTAS,
+        accountant: str = 'pld',
     ):
         self._process, self._plan = process, plan
         self._directory = outputs.RunDirectory(directory, resume=True)
         self._path = self._directory.path / archive.LEDGER
-        self._ledger = ledger.Ledger(self._path, plan.digest())
-        self._releases = self._directory.path / _RELEASES
-        self._key = self._directory.data_key(is_new=self._ledger.rounds == 0)
+        self._record = archive.PlanRecord(
+            plan,
+            tuple(deltas),
+            accountant,
+            noise_is_seeded=False,
+            also_not_covered=(archive.OWN_LOOP,),
+        )
+        with self._directory.in_use():
+            self._directory.begin(None, {})
+            self._require_plan()
+
+    def _require_plan(self) -> None:
+        record = self._directory.state.record
+        if record is None:
+            return
+        own = self._record.to_dict()
+        for name in self._plan.to_dict():
+            if record.get(name) != own.get(name):
+                raise errors.RunError(f'{self._path}: is the journal of another plan ({name})')
 
     def initialize(self) -> Any:
         """A state before the first round, with a noise key of its own.
@@ -94,65 +114,105 @@ class GuardedProcess:
     @property
     def rounds(self) -> int:
         """Number of rounds that were released, or were about to be."""
-        return self._ledger.rounds
+        with self._directory.in_use():
+            return self._directory.state.begun
 
-    def next(self, state: Any, client_data: Iterable[Any]) -> Any:
+    def next(
+        self, state: Any, client_data: Iterable[Any], client_ids: Sequence[int] | None = None
+    ) -> Any:
         """Runs a round; what the process returns.
 
         Args:
           state: the state before the round, of `initialize`, of `next`, or one that was saved.
           client_data: for each client a data set, or a list of batches.
+          client_ids: numbers of the clients, at least 0, in the order of their data. If they are
+            given in every round, the report compares who took part with the plan; otherwise it
+            says that it could not.
 
         Raises:
-          ArgumentError: if the state was made under another plan.
-          LedgerError: if the round was released before from anything else, or if rounds before it
-            are missing in the ledger. Nothing is released then.
+          ArgumentError: if the state was made under another plan, or ids are given in some rounds
+            only.
+          RunError: if the round was released before from anything else, or if rounds before it are
+            missing in the journal. Nothing is released then.
           StorageError: if another process uses the directory, or it cannot be written.
         """
         state_lib.require_plan(state, self._plan)
         clients = [_read(data) for data in client_data]
+        if client_ids is not None and len(client_ids) != len(clients):
+            raise errors.ArgumentError(
+                'client_ids', errors.NOT_SHOWN, f'must be {len(clients)}, one for each client'
+            )
         with self._directory.in_use():
-            t = self._record(state, [batches for batches, _ in clients])
+            self._build(state, shows_clients=client_ids is not None)
+            t = self._begin(state, [batches for batches, _ in clients], client_ids)
             output = self._process.next(state, [again for _, again in clients])
-            self._release(t, output.state)
+            _, whole = state_lib.digests(output.state)
+            self._directory.journal.release(journal.Released(round=t, state=whole, metrics={}))
         return output
 
-    def _record(self, state: Any, clients: list[list[Any]]) -> int:
-        """Writes a round to the ledger; returns its number, counted from 0."""
-        # Who the clients are is not known here: their data, in their order, stand for them.
-        digest = data_digest.of_cohort(self._key, clients)
-        entry = state_lib.ledger_entry(state, range(len(clients)), digest)
-        t = state_lib.rounds_done(state)
-        changed = self._ledger.changes(t, entry)
+    def finish(self) -> accounting.PrivacyReport:
+        """Records that nothing more is released, and writes the report; gives it.
+
+        Raises:
+          RunError: if no round was released.
+          StorageError: if a file cannot be written.
+        """
+        with self._directory.in_use():
+            found = self._directory.journal
+            if found.state.ended is None:
+                planned = self._plan.participation.rounds
+                if found.state.begun < planned:
+                    raise errors.RunError(
+                        f'{self._path}: has {found.state.begun} of {planned} rounds; report() '
+                        'gives the guarantee of a run that stops early'
+                    )
+                found.append(journal.Ended(why='all rounds are done', results={}))
+            return self._directory.write_pages()
+
+    def report(self) -> accounting.PrivacyReport:
+        """The report of the rounds so far; writes it, too.
+
+        Raises:
+          RunError: if no round was released.
+          StorageError: if a file cannot be written.
+        """
+        with self._directory.in_use():
+            if self._directory.state.built is None:
+                raise errors.RunError(f'{self._path}: no round was released')
+            return self._directory.write_pages()
+
+    def _build(self, state: Any, shows_clients: bool) -> None:
+        """Records the plan before the first round."""
+        built = self._directory.state.built
+        if built is not None:
+            if built.shows_clients != shows_clients:
+                raise errors.ArgumentError(
+                    'client_ids', errors.NOT_SHOWN, 'must be given in every round, or in none'
+                )
+            return
+        key = noise_keys.digest(state_lib.noise_digest(state))
+        values = {**self._record.to_dict(), 'noise_key_digest': key}
+        self._directory.write_strategy(self._plan.mechanism)
+        self._directory.journal.append(
+            journal.Built(record=values, configuration={}, data={}, shows_clients=shows_clients)
+        )
+
+    def _begin(self, state: Any, clients: list[list[Any]], ids: Sequence[int] | None) -> int:
+        """Records a round before it is computed; returns its number, counted from 0."""
+        found, t = self._directory.journal, state_lib.rounds_done(state)
+        digest = data_digest.of_cohort(self._directory.data_key(), clients)
+        model, _ = state_lib.digests(state)
+        # Without ids the data of the clients, in their order, stand for them.
+        cohort = range(len(clients)) if ids is None else ids
+        event = state_lib.began(t, state, model, cohort, digest)
+        changed = found.changes(event)
         if changed:
             reason = next(text for name, text in _REASONS.items() if name in changed)
-            raise ledger.LedgerError(f'{self._path}: round {t + 1} was released before {reason}')
-        self._ledger.record(t, entry)
+            raise errors.RunError(f'{self._path}: round {t + 1} was released before {reason}')
+        if t > found.state.begun or (t == found.state.begun and not found.state.is_released):
+            raise errors.RunError(f'{self._path}: ends before round {t + 1}')
+        found.begin(event, ids)
         return t
-
-    def _release(self, t: int, state: Any) -> None:
-        """Compares the state after a round with that of the first time, or records it."""
-        # The state holds the noise key, so nobody can check guesses of the rest by its digest.
-        line = (ledger_lines.digest(tree.flatten(state)) + '\n').encode()
-        path = self._releases
-        with _storage.naming(path):
-            known = _files.read_bytes(path) if path.exists() else b''
-            begin = t * _DIGEST_BYTES
-            if len(known) >= begin + _DIGEST_BYTES:
-                if known[begin : begin + _DIGEST_BYTES] != line:
-                    raise ledger.LedgerError(
-                        f'{path}: round {t + 1} gave another model than before, with the same '
-                        'noise and data: its computation is not repeatable (dropout, another '
-                        'machine); it is not released'
-                    )
-                return
-            # A later round began only after this line had been written.
-            if len(known) < begin or t + 1 < self._ledger.rounds:
-                raise ledger.LedgerError(f'{path}: ends before round {t + 1}')
-            if len(known) > begin:
-                # A crash cut the line off before its round was released.
-                os.truncate(path, begin)
-            _storage.append(path, line, begin, _storage.PRIVATE)
 
 
 def _read(data: Any) -> tuple[list[Any], Any]:

@@ -3,8 +3,6 @@
 import asyncio
 import concurrent.futures
 import contextlib
-import csv
-import io
 import os
 import pathlib
 import shutil
@@ -15,6 +13,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _progress, _storage, errors
+from dpfl.accounting.records import archive
 from dpfl.reporting import plots
 from dpfl.simulation.outputs import RunDirectory
 
@@ -66,7 +65,7 @@ class Metrics:
                 shutil.rmtree(events_path)
             events_path.mkdir(mode=0o700)
             self._tensorboard = tff.program.TensorBoardReleaseManager(str(events_path))
-        directory.write_text('metrics.csv', _table(rows))
+        directory.write_text('metrics.csv', archive.metrics_table(rows))
         with _naming(csv_path):
             self._csv = tff.program.CSVFileReleaseManager(str(csv_path), key_fieldname='round')
         # Rows are written in a separate thread: signals raise exceptions in the main thread only,
@@ -148,13 +147,3 @@ def _naming(path: pathlib.Path) -> Iterator[None]:
             message = ' '.join(error.message.split())
             # In these messages the reason follows the path.
             raise errors.StorageError(f'{path}: {message.partition("; ")[2] or message}') from error
-
-
-def _table(rows: Sequence[Mapping[str, float]]) -> str:
-    """The rows as CSV, exactly as the release manager would write them one after the other."""
-    names = dict.fromkeys(['round', *(name for row in rows for name in row)])
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(names))
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()

@@ -1,82 +1,217 @@
 """The directory of a run and the files in it."""
 
 import contextlib
+import datetime
+import hashlib
+import hmac
 import io
+import logging
 import os
 import pathlib
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import tensorflow_federated as tff
 
-from dpfl import _npz, _storage, accounting, errors, mechanisms
+from dpfl import __version__, _files, _storage, accounting, errors, mechanisms
 from dpfl.accounting.measured.measured import AUDIT, Scores
 from dpfl.accounting.records import archive
-from dpfl.participation import ParticipationLog
-from dpfl.simulation import data_digest, pages, run_files
+from dpfl.accounting.records import journal as journal_lib
+from dpfl.simulation import checkpoint_folder, pages, run_files
+from dpfl.simulation.run_journal import RunJournal, require_whole
 
-_KEY = 'data.key'
-_INITIAL_MODEL = 'initial_model.npz'
+_log = logging.getLogger(__name__)
+_KEYS = 'keys'
+_KEY_BYTES = 32
+# The strategy of a run that is about to go on with more rounds, until the journal says so.
+_NEXT_STRATEGY = 'strategy.npz'
 
 
 class RunDirectory:
-    """The directory of one run.
+    """The directory of one run. Everything but `path` needs `in_use`.
 
     Args:
-      path: the directory; created if it does not exist.
-      overwrite: delete the files of an earlier run in it.
+      path: the directory; created when it is first in use.
+      overwrite: delete the files of an earlier run in it, when the new one begins.
       resume: keep the files of an earlier run, to continue it.
 
     Raises:
-      ValueError: if the directory cannot be written, or holds an earlier run and neither
-        `overwrite` nor `resume` is set.
-      StorageError: if `overwrite` is set and another run uses the directory.
+      ValueError: if the directory holds an earlier run and neither `overwrite` nor `resume` is set.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], *, overwrite: bool = False, resume: bool = False
     ):
         self.path = pathlib.Path(path)
-        self._is_in_use = False
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            if not os.access(self.path, os.W_OK | os.X_OK):
-                raise PermissionError(13, 'Permission denied')
-            if not overwrite and not resume:
-                run_files.refuse(self.path)
-            earlier = run_files.found(self.path)
-            if earlier and overwrite:
-                with self.in_use():
-                    # Left by a run that was killed while it wrote them.
-                    for partial in self.path.glob('*.partial'):
-                        if partial.name.removesuffix('.partial') in run_files.NAMES:
-                            _remove(partial)
-                    for name in earlier:
-                        _remove(self.path / name)
-        except OSError as error:
-            raise errors.ArgumentError(
-                'directory', path, f'must be writable ({error.strerror})'
-            ) from None
+        self._overwrite = overwrite
+        self._journal: RunJournal | None = None
+        self._kept: RunJournal | None = None  # Of the last use.
+        if not overwrite and not resume:
+            run_files.refuse(self.path)
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
         """A context in which no other run can use the directory. Contexts may be nested.
 
         Raises:
+          ValueError: if the directory cannot be written.
+          RunError: if its journal is damaged, or shows less than its other files.
           StorageError: if another run uses the directory.
         """
-        if self._is_in_use:
+        if self._journal is not None:
             yield
             return
+        made = [each for each in (self.path, *self.path.parents) if not each.exists()]
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.path, os.W_OK | os.X_OK):
+                raise PermissionError(13, 'Permission denied')
+        except OSError as error:
+            raise errors.ArgumentError(
+                'directory', self.path, f'must be writable ({error.strerror})'
+            ) from None
         with _storage.locked(self.path):
-            self._is_in_use = True
             try:
+                if not self._overwrite:
+                    self._open()
                 yield
             finally:
-                self._is_in_use = False
+                self._journal = None
+                with contextlib.suppress(OSError):
+                    for folder in made:  # Of a run that never began.
+                        folder.rmdir()
+
+    def _open(self) -> None:
+        found = self._kept
+        if found is None or not found.is_current():
+            found = self._kept = RunJournal(self.path)
+        self._journal = found
+        folder = self.path / archive.CHECKPOINTS
+        require_whole(self.path, found.heads, checkpoint_folder.heads(folder))
+        if not found.heads and (left := run_files.found(self.path)):
+            raise errors.RunError(
+                f'{self.path / archive.LEDGER}: is missing, and {left[0]} is there: the run cannot '
+                'continue'
+            )
+        following = folder / _NEXT_STRATEGY
+        if following.exists() and found.state.record is not None:
+            # The process ended between the event and the file that it speaks of.
+            if mechanisms.load(following).digest() == found.state.record.get('mechanism_digest'):
+                os.replace(following, self.path / archive.STRATEGY)
+
+    @property
+    def journal(self) -> RunJournal:
+        """The journal of the run. The directory must be in use."""
+        assert self._journal is not None
+        return self._journal
+
+    @property
+    def state(self) -> journal_lib.State:
+        """What the journal says; nothing while the files of an earlier run are to be deleted."""
+        return journal_lib.State() if self._journal is None else self._journal.state
+
+    def begin(self, settings: Mapping[str, Any] | None, files: Mapping[str, str]) -> None:
+        """Records that the run is about to read data, unless that is recorded already.
+
+        Until the first round other settings may follow, under which what was drawn is kept.
+
+        Args:
+          settings: as in `journal.Planned`.
+          files: as in `journal.Planned`.
+
+        Raises:
+          RunError: if the keys of a run that has drawn or released something are lost.
+          StorageError: if a file cannot be written.
+        """
+        if self._overwrite:
+            self._delete_earlier()
+            self._overwrite = False
+            self._journal = self._kept = RunJournal(self.path)
+        state, path = self.state, self.path / archive.CHECKPOINTS / _KEYS
+        with _storage.naming(path):
+            root = _files.read_bytes(path) if path.exists() else None
+        if root is None:
+            if state.drawn or state.begun:
+                raise errors.RunError(f'{path}: is missing, and the run cannot continue without it')
+            root = secrets.token_bytes(_KEY_BYTES)
+        elif state.planned is not None and _key_digest(root) != state.planned.keys:
+            raise errors.RunError(f'{path}: does not have the keys of {archive.LEDGER}')
+        planned = journal_lib.Planned(
+            settings=settings,
+            files=dict(files),
+            date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+            version=__version__,
+            keys=_key_digest(root),
+        )
+        before = state.planned
+        if before is None or (not state.begun and _differs(before, planned)):
+            self.journal.append(planned)
+        if not path.exists():
+            with _storage.naming(path):
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+            _storage.write_atomically(path, lambda file: file.write(root), _storage.PRIVATE)
+        self.write_tables()
+
+    def _delete_earlier(self) -> None:
+        """Deletes the files of an earlier run, and says which releases are forgotten with them."""
+        earlier = run_files.found(self.path)
+        if not earlier:
+            return
+        try:
+            found = archive.read_journal(self.path)
+        except ValueError:
+            found = None
+        if found is not None and (found.state.begun or found.state.drawn):
+            _log.warning(
+                '%s: overwrite forgets %d released rounds%s: they are released all the same, and '
+                'no report of the new run counts them',
+                self.path,
+                found.state.begun,
+                ''.join(f', {each}' for each in found.state.drawn),
+            )
+        with _storage.naming(self.path):
+            # Left by a run that was killed while it wrote them.
+            for partial in self.path.glob('*.partial'):
+                if partial.name.removesuffix('.partial') in run_files.NAMES:
+                    _remove(partial)
+            for name in earlier:
+                _remove(self.path / name)
+
+    def key(self, purpose: str) -> bytes:
+        """A key of the run, 32 bytes: all follow from one root beside the checkpoints.
+
+        Args:
+          purpose: different ones give independent keys.
+
+        Raises:
+          StorageError: if the root cannot be read.
+        """
+        path = self.path / archive.CHECKPOINTS / _KEYS
+        with _storage.naming(path):
+            root = _files.read_bytes(path)
+        return hmac.new(root, purpose.encode(), hashlib.sha256).digest()
+
+    def data_key(self) -> bytes:
+        """The key of the data digests."""
+        return self.key('data')
+
+    def write_strategy(self, mechanism: mechanisms.Mechanism, *, is_next: bool = False) -> None:
+        """Writes `strategy.npz`; the one of an extension waits until the journal has it."""
+        file = io.BytesIO()
+        mechanisms.save(mechanism, file)
+        if is_next:
+            path, data = self.path / archive.CHECKPOINTS / _NEXT_STRATEGY, file.getvalue()
+            _storage.write_atomically(path, lambda out: out.write(data), _storage.PRIVATE)
+        else:
+            self._write(archive.STRATEGY, file.getvalue())
+
+    def take_next_strategy(self) -> None:
+        """Puts the strategy of an extension, which the journal has now, in its place."""
+        path = self.path / archive.CHECKPOINTS / _NEXT_STRATEGY
+        with _storage.naming(path):
+            os.replace(path, self.path / archive.STRATEGY)
 
     def write_text(self, name: str, text: str) -> None:
         """Writes a file of the directory atomically: readers never see a part of it.
@@ -84,54 +219,6 @@ class RunDirectory:
         Files that the guarantee does not cover are readable by their owner only.
         """
         self._write(name, text.encode())
-
-    def data_key(self, is_new: bool) -> bytes:
-        """The key of the data digests. It is as secret as the checkpoints, and lies beside them.
-
-        Args:
-          is_new: whether the run begins. If so, a key is drawn from the operating system, unless an
-            attempt to begin the run has left one.
-
-        Raises:
-          StorageError: if a run that continues has no key, or it cannot be read or written.
-        """
-        path = self.path / archive.CHECKPOINTS / _KEY
-        with _storage.naming(path):
-            if is_new and not path.exists():
-                path.parent.mkdir(mode=0o700, exist_ok=True)
-                key = secrets.token_bytes(data_digest.KEY_BYTES)
-                _storage.write_atomically(path, lambda file: file.write(key), _storage.PRIVATE)
-            found = path.read_bytes()
-        if len(found) != data_digest.KEY_BYTES:
-            raise errors.StorageError(f'{path}: must have {data_digest.KEY_BYTES} bytes')
-        return found
-
-    def keep_initial_model(self, weights: Sequence[np.ndarray | bytes]) -> None:
-        """Keeps the model that a run begins with beside its checkpoints, which exist."""
-        path, data = self.path / archive.CHECKPOINTS / _INITIAL_MODEL, _numbered(weights)
-        _storage.write_atomically(path, lambda file: file.write(data), _storage.PRIVATE)
-
-    def initial_model(self) -> tuple[np.ndarray, ...]:
-        """What `keep_initial_model` has kept.
-
-        Raises:
-          StorageError: if it cannot be read.
-        """
-        path = self.path / archive.CHECKPOINTS / _INITIAL_MODEL
-        with _storage.naming(path):
-            try:
-                arrays = _npz.load(path)
-                return tuple(arrays[str(number)] for number in range(len(arrays)))
-            except (ValueError, KeyError) as error:
-                raise errors.StorageError(f'{path}: {errors.shown(error)}') from None
-
-    def write_plan(self, record: archive.PlanRecord) -> None:
-        """Writes `plan.json` and `strategy.npz`; removes the digests of an earlier state."""
-        self.forget_digests()
-        file = io.BytesIO()
-        mechanisms.save(record.plan.mechanism, file)
-        self._write(archive.STRATEGY, file.getvalue())
-        self.write_text(archive.PLAN, record.to_json())
 
     def forget_digests(self) -> None:
         """Removes `SHA256SUMS`: without it, the run is not finished."""
@@ -147,13 +234,7 @@ class RunDirectory:
                 with _storage.naming(self.path / name):
                     _remove(self.path / name)
 
-    def write_log(self, log: ParticipationLog) -> None:
-        """Writes `participation.npz`, which shows who took part: readable by its owner only."""
-        file = io.BytesIO()
-        log.save(file)
-        self._write(archive.LOG, file.getvalue())
-
-    def write_model(self, weights: tff.learning.models.ModelWeights) -> None:
+    def write_model(self, weights: Any) -> None:
         """Writes `model.npz`: the trainable weights as arrays `0`, `1`, ..."""
         self._write(archive.MODEL, _numbered(weights.trainable))
 
@@ -161,10 +242,39 @@ class RunDirectory:
         """Writes `audit.npz`: what the canaries of an audit showed."""
         self._write(AUDIT, scores.to_bytes())
 
-    def write_pages(self, report: accounting.PrivacyReport) -> None:
-        """Writes the report in its three forms, and the other pages of the run."""
-        for name, text in pages.of_run(self.path, report).items():
-            self.write_text(name, text)
+    def write_tables(self, records: archive.Records | None = None) -> None:
+        """Writes the tables that follow from the journal so far.
+
+        Args:
+          records: of the run; None before it is built.
+        """
+        if records is not None:
+            for name, data in archive.tables(records).items():
+                self._write(name, data)
+            return
+        for name, data in archive.first_tables(self.state).items():
+            self._write(name, data)
+
+    def write_pages(self) -> accounting.PrivacyReport:
+        """Writes all tables and pages of the run, and the digests of all files; gives the report.
+
+        Raises:
+          StorageError: if a file cannot be read or written.
+        """
+        try:
+            records = archive.Records.read(self.path)
+            report = records.report()
+            self.write_tables(records)
+            for name, text in pages.of_run(self.path, report).items():
+                self.write_text(name, text)
+        except ValueError as error:
+            raise errors.StorageError(str(error)) from None
+        self.write_digests()
+        return report
+
+    def results(self) -> dict[str, str]:
+        """Digests of the results of the run: files that cannot be computed again."""
+        return run_files.results(self.path)
 
     def write_digests(self) -> None:
         """Writes `SHA256SUMS`, with which the directory can be verified."""
@@ -175,6 +285,15 @@ class RunDirectory:
         # when it is garbage-collected.
         mode = _storage.PRIVATE if run_files.is_private(name) else 0o666
         _storage.write_atomically(self.path / name, lambda file: file.write(data), mode)
+
+
+def _key_digest(root: bytes) -> str:
+    return hashlib.sha256(b'dpfl keys\n' + root).hexdigest()
+
+
+def _differs(before: journal_lib.Planned, now: journal_lib.Planned) -> bool:
+    """Whether settings or descriptions of a run have changed; a later day alone is no change."""
+    return (before.settings, before.files, before.keys) != (now.settings, now.files, now.keys)
 
 
 def _numbered(arrays: Iterable[Any]) -> bytes:

@@ -1,25 +1,26 @@
 """The training loop: one run from its first round to its privacy report."""
 
+import collections
 import contextlib
 import dataclasses
-import datetime
+import json
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dpfl import __version__, _storage, accounting, aggregators, errors, learning
+from dpfl import _storage, accounting, aggregators, errors, learning
 from dpfl.accounting import running
-from dpfl.accounting.measured.measured import Measured
-from dpfl.accounting.records import archive
+from dpfl.accounting.measured.measured import AUDIT, Measured
+from dpfl.accounting.records import archive, comparison, journal, sums
 from dpfl.accounting.reports import noise_keys
-from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.runtime import contexts, memory
 from dpfl.simulation import (
     checkpoint,
     checkpoint_folder,
+    data_digest,
     divergence,
-    last_evaluation,
     metrics,
     outputs,
     stopping,
@@ -27,7 +28,7 @@ from dpfl.simulation import (
 from dpfl.simulation import profile as profile_lib
 from dpfl.simulation import state as state_lib
 from dpfl.simulation.experiment import Experiment, Result
-from dpfl.simulation.releases import Releases
+from dpfl.simulation.run_journal import RunJournal
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +44,14 @@ _KEEPING_STATE = (
 )
 
 
+# A cohort is far from the plan if it is under half or over one and a half times the planned one,
+# and if that is no accident of Poisson sampling.
+_FAR = 0.5
+_DEVIATIONS = 4
+_FAR_COHORT = (
+    'round %d: %d clients came, %d are planned (clients_per_round). The noised sum is divided by '
+    'the planned number, so the mean update is %.2g times that of a full cohort. Said once'
+)
 _STOPPED = (
     'stopped after %d of %d rounds, at an accuracy of at least %g. This rule reads held-out data '
     'without noise; the guarantee is that of all planned rounds.'
@@ -52,67 +61,63 @@ _STOPPED = (
 def run_training(
     experiment: Experiment,
     directory: outputs.RunDirectory,
-    start: checkpoint.Checkpoint | None = None,
-    *,
-    is_longer: bool = False,
+    data: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Trains all rounds, and writes metrics, ledger, checkpoints, log, model, plots and report.
+    """Trains all rounds, and writes the journal, checkpoints, model, plots, tables and report.
 
-    A run that ends early, in whatever way, can be continued from its latest checkpoint. Model, log,
-    ledger and report are then the same, bit for bit, as without the interruption, and so are the
-    metrics except `seconds`. Rounds after that checkpoint are run again: either the release is the
-    same as before, or the ledger refuses it.
+    A run that ends early, in whatever way, can be continued from its latest checkpoint. Model,
+    journal and report are then the same, bit for bit, as without the interruption, but for the
+    lines outside of the chain. Rounds after that checkpoint are computed again: either the release
+    is the same as before, or the run ends.
 
     Unless the process is killed, log and report are written however the run ends. They cover all
     rounds that were begun.
 
     Args:
-      experiment: what to run.
-      directory: the directory of the run; when the run continues, as the process that made the
-        checkpoint left it.
-      start: the checkpoint to continue from; None for a new run.
-      is_longer: the checkpoint is that of a run of fewer rounds, which `extension.commit` has made
-        part of this one.
+      experiment: what to run; for a run that continues, with the plan that the journal has.
+      directory: the directory of the run. If its journal says that the run was built, the run
+        continues, and its settings must have been compared.
+      data: a description of the data with keyed digests, for the journal.
 
     Raises:
-      ValueError: if the checkpoint belongs to another plan or configuration.
+      ValueError: if the experiment is not that of the journal.
       RunError: if a file cannot be written, or the run cannot continue; the message is one line.
     """
     with directory.in_use():
-        return _Run(experiment, directory, start, is_longer).run()
+        if directory.state.planned is None:
+            directory.begin(None, {})
+        return _Run(experiment, directory, data or {}).run()
 
 
 class _Run:
     """A run from its start, or from a checkpoint, to its end."""
 
     def __init__(
-        self,
-        experiment: Experiment,
-        directory: outputs.RunDirectory,
-        start: checkpoint.Checkpoint | None,
-        is_longer: bool,
+        self, experiment: Experiment, directory: outputs.RunDirectory, data: Mapping[str, Any]
     ):
+        self._experiment = experiment
         self._directory = directory
-        self._is_longer = is_longer
-        self._start = start
+        self._data = data
+        self._journal = directory.journal
         self._rounds = experiment.plan.participation.rounds
         self._profile: profile_lib.Profile | profile_lib.Nothing
         self._profile = profile_lib.Profile() if experiment.profile else profile_lib.Nothing()
-        if start is not None:
-            start.require_run(experiment.configuration, experiment.plan)
-        self._releases = Releases(experiment, directory, start)
-        self._experiment = dataclasses.replace(
-            experiment,
-            extensions=self._releases.extensions,
-            noise_key_digest=self._releases.noise_key_digest,
-            about=_about(experiment.about, directory, is_new=start is None),
-        )
-        self._rows: Sequence[Mapping[str, float]] = () if start is None else start.rows
+        self._start = start(directory)
+        if self._start is not None:
+            _require_plan(self._journal, experiment.plan)
+        self._data_key = directory.data_key()
+        storage = experiment.noise_storage
+        self._is_supplied = storage is not None and storage.is_supplied
+        # Data digests of the cohorts whose shards are ready, next round first: with the key of the
+        # run, and without a key for noise that is drawn before the sum is known.
+        self._data_digests: collections.deque[tuple[str, str]] = collections.deque()
+        self._model: str | None = None  # Digest of the model with which the next round starts.
+        # The planned cohort where a mean over it is released; None once its size was mentioned.
+        plan = experiment.plan
+        self._planned = plan.clients_per_round if plan.estimator.kind == 'fixed' else None
         self._measured: Measured | None = None
-        self._fresh_rounds = frozenset(experiment.plan.fresh_rounds)
-        self._epsilon = running.RunningEpsilon(
-            experiment.plan, experiment.delta, experiment.accountant
-        )
+        self._fresh_rounds = frozenset(plan.fresh_rounds)
+        self._epsilon = running.RunningEpsilon(plan, experiment.delta, experiment.accountant)
 
     def run(self) -> Result:
         experiment, directory = self._experiment, self._directory
@@ -121,7 +126,7 @@ class _Run:
             experiment.keep_checkpoints,
             None if self._start is None else self._start.rounds,
         )
-        directory.write_plan(experiment.record)
+        directory.forget_digests()
         try:
             with (
                 contexts.distributed_runtime(experiment.workers, observe=self._profile.observe),
@@ -129,29 +134,24 @@ class _Run:
             ):
                 state, rows = self._train(writer)
                 # Saved before the model is written: no release is ever computed a second time.
-                writer.save(self._checkpoint(len(rows), state, rows))
+                writer.save(self._checkpoint(len(rows), state))
                 writer.wait()
-                weights = experiment.process.get_model_weights(state)
-                directory.write_model(weights)
-                if experiment.test is not None:
-                    last_evaluation.write(directory, len(rows), experiment.test(weights))
-                self._measure(weights, state)
-                if experiment.finish is not None:
-                    experiment.finish(directory.path)
-                report = self._report()
+                self._end(state, rows)
+                report = directory.write_pages()
                 if experiment.watch_loss:
                     found = divergence.warning(rows, experiment.uniform_loss)
                     if found is not None:
                         _log.warning('%s', found)
         except BaseException as error:
-            if self._releases.rounds:
+            if self._journal.state.begun and self._journal.state.built is not None:
                 if isinstance(error, contexts.WorkerError):
                     # Shown at once: writing the report can take longer than noticing the failure.
                     _log.warning('%s; writing the report of the rounds so far', error)
                 # If this fails too, the first error is the one to show.
                 with contextlib.suppress(errors.RunError, MemoryError):
-                    self._report()
-            if (directory.path / archive.MODEL).exists():
+                    self._journal.complete_cohorts(experiment.sampler.cohort)
+                    directory.write_pages()
+            if self._journal.state.ended is None and (directory.path / archive.MODEL).exists():
                 # Digests that list a model would say that nothing is missing.
                 with contextlib.suppress(errors.StorageError):
                     directory.forget_digests()
@@ -164,30 +164,43 @@ class _Run:
                     directory.write_digests()
         return Result(report, rows, profile)
 
+    def _end(self, state: Any, rows: Sequence[Mapping[str, float]]) -> None:
+        """Writes what the run ends with, and its digests to the journal."""
+        experiment, directory = self._experiment, self._directory
+        if self._journal.state.ended is not None:
+            return
+        weights = experiment.process.get_model_weights(state)
+        directory.write_model(weights)
+        test = None if experiment.test is None else experiment.test(weights)
+        self._measure(weights, state)
+        if experiment.finish is not None:
+            experiment.finish(directory.path)
+        why = 'all rounds are done' if len(rows) == self._rounds else 'its accuracy was reached'
+        self._journal.append(journal.Ended(why=why, results=directory.results(), test=test))
+
     def _measure(self, weights: Any, state: Any) -> None:
         """Writes what the canaries of an audit show after the last round."""
         experiment = self._experiment
         if experiment.audit is None:
             return
         with self._profile.span('audit'):
-            record = experiment.record
-            scores = experiment.audit.scores(self._initial(), weights, state, record.plan)
-            self._measured = Measured.of(scores, record.plan, record.deltas[0], record.accountant)
+            plan = experiment.plan
+            scores = experiment.audit.scores(self._initial(), weights, state, plan)
+            measured = Measured.of(scores, plan, experiment.delta, experiment.accountant)
             self._directory.write_audit(scores)
-        for found in self._measured.refutations:
+            event = journal.Audited(scores=sums.sha256(self._directory.path / AUDIT))
+            if self._journal.state.audited != event:
+                self._journal.append(event)
+        for found in measured.refutations:
             _log.warning('the audit refutes the guarantee: %s', found)
 
     def _initial(self) -> Any:
-        """Model weights of the process before the first round.
-
-        They are a constant of the process, unless the run began with the model of an earlier run:
-        that model may be gone when the run continues, so the run has kept it.
-        """
+        """Model weights before the first round, from the checkpoint that was saved then."""
         process = self._experiment.process
-        weights = process.get_model_weights(process.initialize())
-        if self._start is None or not self._experiment.plan.earlier:
-            return weights
-        return state_lib.restore(self._directory.initial_model(), weights)
+        folder = self._directory.path / archive.CHECKPOINTS
+        found = checkpoint.Checkpoint.read(folder / checkpoint_folder.FIRST)
+        initial = process.initialize()
+        return process.get_model_weights(state_lib.with_model(found.state, initial))
 
     def _write_profile(self) -> profile_lib.Profile | None:
         if not isinstance(self._profile, profile_lib.Profile):
@@ -202,31 +215,28 @@ class _Run:
         experiment = self._experiment
         state = experiment.process.initialize()
         first = 0
-        rows: Sequence[Mapping[str, float]] = ()
-        if self._start is not None:
-            first, rows = self._start.rounds, self._start.rows
-            if self._is_longer:
+        if self._start is None:
+            self._build(state)
+            # Nothing else holds the noise key, so the first release could not be repeated without
+            # this checkpoint.
+            writer.save(self._checkpoint(0, state))
+            writer.wait()
+        else:
+            first = self._start.rounds
+            self._journal.complete_cohorts(experiment.sampler.cohort)
+            if _is_of_fewer_rounds(self._journal, self._start):
                 state = state_lib.restore_longer(self._start.state, state, experiment.plan)
-                # From here on the run is the longer one.
-                writer.save(self._checkpoint(first, state, rows))
+                # From here on the checkpoint is one of the longer run.
+                writer.save(self._checkpoint(first, state))
                 writer.wait()
             else:
                 state = state_lib.restore(self._start.state, state)
-            self._record_key(state)
-        else:
-            self._record_key(state)
-            if experiment.audit is not None and experiment.plan.earlier:
-                initial = state_lib.leaves(experiment.process.get_model_weights(state))
-                self._directory.keep_initial_model(initial)
-            # Nothing else holds the noise key, so the first release could not be repeated without
-            # this checkpoint.
-            writer.save(self._checkpoint(0, state, ()))
-            writer.wait()
+        rows = tuple(self._journal.rows[:first])
         shards: Any = learning.sharded_cohorts(
             experiment.turns(range(first, self._rounds)),
             experiment.data_in_turn,
             experiment.num_shards,
-            self._releases.observe_data,
+            self._observe_data,
         )
         with (
             metrics.Metrics(
@@ -241,7 +251,6 @@ class _Run:
             contextlib.closing(shards),
             self._noise() as with_noise,
         ):
-            self._rows = recorded.rows
             # The number of completed rounds, and the state after them. They are one variable,
             # because a signal can arrive between any two assignments, and a state must never be
             # saved with the number of another round.
@@ -259,7 +268,7 @@ class _Run:
                         done, state = reached
                         if done % experiment.checkpoint_every == 0 and done < self._rounds:
                             with self._profile.span('checkpoint'):
-                                writer.save(self._checkpoint(done, state, recorded.rows))
+                                writer.save(self._checkpoint(done, state))
                                 memory.give_back()
                             saved = done
             except _KEEPING_STATE:
@@ -267,19 +276,64 @@ class _Run:
                 if done > saved:
                     # If this fails too, the first error is the one to show.
                     with contextlib.suppress(errors.RunError, MemoryError):
-                        writer.save(self._checkpoint(done, state, recorded.rows[:done]))
+                        writer.save(self._checkpoint(done, state))
                         writer.wait()
                 raise
             self._profile.begin('end')
         return reached[1], recorded.rows
 
-    def _record_key(self, state: Any) -> None:
-        """Adds the digest of the noise keys to the plan, before the first round."""
-        if self._experiment.noise_key_digest is None:
-            digest = noise_keys.digest(state_lib.noise_digest(state))
-            noise_keys.check(digest, self._experiment.earlier_noise_key_digests)
-            self._experiment = dataclasses.replace(self._experiment, noise_key_digest=digest)
-            self._directory.write_plan(self._experiment.record)
+    def _build(self, state: Any) -> None:
+        """Records plan and strategy of a run that begins, and what its pages depend on."""
+        experiment, directory = self._experiment, self._directory
+        digest = noise_keys.digest(state_lib.noise_digest(state))
+        noise_keys.check(digest, experiment.earlier_noise_key_digests)
+        about = experiment.about
+        planned = self._journal.state.planned
+        assert planned is not None
+        if about is not None:
+            about = dataclasses.replace(about, begun=planned.date, version=planned.version)
+        record = dataclasses.replace(experiment.record, noise_key_digest=digest, about=about)
+        if planned.settings is None:
+            limits = (*record.also_not_covered, archive.OWN_LOOP)
+            record = dataclasses.replace(record, also_not_covered=limits)
+        directory.write_strategy(experiment.plan.mechanism)
+        if self._journal.state.built is not None:  # It was built, and has no checkpoint yet.
+            self._journal.append(planned)
+        self._journal.append(
+            journal.Built(
+                record=record.to_dict(),
+                configuration=json.loads(json.dumps(dict(experiment.configuration))),
+                data=self._data,
+                references=dict(experiment.reference_accuracies),
+            )
+        )
+        directory.write_tables()
+
+    def _observe_data(self, clients: list[list[Any]]) -> None:
+        """Keeps the digest of a cohort's data for its round. Called in the thread of the shards."""
+        keyed = data_digest.of_cohort(self._data_key, clients)
+        # Two runs with one noise seed have the same noise, but not the same key of the digests.
+        plain = data_digest.of_cohort(b'', clients) if self._is_supplied else ''
+        self._data_digests.append((keyed, plain))
+
+    def _begin(self, t: int, state: Any) -> tuple[str, str, str]:
+        """Records round `t` before it is computed; gives the intent from which its sum follows."""
+        cohort: Any = self._experiment.sampler.cohort(t)
+        keyed, plain = self._data_digests.popleft()
+        model = self._model or state_lib.digests(state)[0]
+        event = state_lib.began(t, state, model, cohort, keyed)
+        self._journal.begin(event, cohort)
+        self._compare(t, len(cohort))
+        return event.cohort, event.model, plain
+
+    def _compare(self, t: int, size: int) -> None:
+        """Warns once of a cohort that is far from the planned one."""
+        planned = self._planned
+        if planned is None:
+            return
+        if abs(size - planned) > max(_FAR * planned, _DEVIATIONS * math.sqrt(planned)):
+            self._planned = None
+            _log.warning(_FAR_COHORT, t + 1, size, planned, size / planned)
 
     def _clip_norm(self, t: int) -> float:
         """The clip norm of a round, unless it is adaptive."""
@@ -319,7 +373,7 @@ class _Run:
         with span('data'):
             data = next(shards)
         with span('ledger'):
-            intent = self._releases.record(t, state)
+            intent = self._begin(t, state)
         supplied = with_noise(state, intent)
         with span('TFF'):
             output = experiment.process.next(supplied, data)
@@ -330,45 +384,60 @@ class _Run:
             values['clip_restart'] = float(t in self._fresh_rounds)
         with span('accounting'):
             values['epsilon'] = self._epsilon.after(t + 1)
-        values['seconds'] = time.monotonic() - started
+        with span('ledger'):
+            self._model, whole = state_lib.digests(output.state)
+            numbers = {name: float(value) for name, value in values.items()}
+            released = journal.Released(round=t, state=whole, metrics=numbers)
+            row = self._journal.release(released, time.monotonic() - started)
         with span('metrics'):
-            recorded.release(t + 1, values)
+            recorded.release(t + 1, {name: row[name] for name in row if name != 'round'})
         return output.state
 
-    def _checkpoint(
-        self, done: int, state: Any, rows: Sequence[Mapping[str, float]]
-    ) -> checkpoint.Checkpoint:
+    def _checkpoint(self, done: int, state: Any) -> checkpoint.Checkpoint:
         return checkpoint.Checkpoint(
-            rounds=done,
-            configuration=self._experiment.configuration,
-            plan_digest=self._experiment.plan.digest(),
-            rows=tuple(rows),
-            state=state_lib.leaves(state),
-            **self._releases.checkpoint(done),
+            rounds=done, head=self._journal.head_after(done), state=state_lib.leaves(state)
         )
 
-    def _report(self) -> accounting.PrivacyReport:
-        """Writes log and report of the rounds that were begun, and the digests of all files."""
-        log = self._releases.log()
-        record, course = self._experiment.record, ClipCourse.from_rows(self._rows)
-        report = record.report(log, course, self._measured)
-        self._directory.write_log(log)
-        self._directory.write_pages(report)
-        self._directory.write_digests()
-        return report
 
+def start(directory: outputs.RunDirectory) -> checkpoint.Checkpoint | None:
+    """The checkpoint that the run in a directory continues from; None if it begins.
 
-def _about(
-    now: accounting.About | None, directory: outputs.RunDirectory, is_new: bool
-) -> accounting.About | None:
-    """Which run it is: one that continues began when its plan says so."""
-    if not is_new:
-        with contextlib.suppress(ValueError):
-            return archive.read_plan(directory.path).about
-    if now is None:
+    Raises:
+      RunError: if rounds were released, and there is no checkpoint to continue from.
+    """
+    found, folder = directory.journal, directory.path / archive.CHECKPOINTS
+    if found.state.built is None:
         return None
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return dataclasses.replace(now, begun=today, version=__version__)
+    at = max(i for i, kind in enumerate(found.kinds) if kind is journal.Built)
+    refused: list[str] = []
+    try:
+        latest = checkpoint_folder.latest(folder, refused.append, {*found.heads[at:]})
+    finally:
+        for reason in refused:
+            _log.warning('refused: %s', reason)
+    if latest is None and found.state.begun:
+        raise errors.RunError(
+            f'{directory.path / archive.LEDGER}: has {found.state.begun} rounds, and there is no '
+            'checkpoint to continue from'
+        )
+    if latest is not None and refused:
+        _log.warning('%s: going back to the checkpoint of round %d', folder, latest.rounds)
+    return latest
+
+
+def _is_of_fewer_rounds(found: RunJournal, saved: checkpoint.Checkpoint) -> bool:
+    """Whether a checkpoint was saved before the run went on with more rounds."""
+    extended = [i for i, kind in enumerate(found.kinds) if kind is journal.Extended]
+    return bool(extended) and found.heads.index(saved.head) < extended[-1]
+
+
+def _require_plan(found: RunJournal, plan: accounting.PrivacyPlan) -> None:
+    """Checks that a run continues with the plan that its journal has."""
+    record = found.state.record
+    assert record is not None
+    now = json.loads(json.dumps(plan.to_dict()))
+    for where, was, is_now in comparison.differences({n: record.get(n) for n in now}, now):
+        raise errors.ArgumentError(where, is_now, f'must be {was}, as when the run began')
 
 
 @contextlib.contextmanager

@@ -1,4 +1,9 @@
-"""The files of a run: who may read them, and how verification judges them. No TensorFlow."""
+"""The files of a run: what they are, and who may read them. No TensorFlow.
+
+Records are written as things happen and cannot be computed again. Results are made once, and the
+journal has their digests. Tables and pages are functions of records. Nothing is judged by the
+others, such as times and pictures.
+"""
 
 import fnmatch
 import os
@@ -8,16 +13,13 @@ from typing import NamedTuple
 
 from dpfl import errors
 from dpfl.accounting.measured.measured import AUDIT
-from dpfl.accounting.records import archive
+from dpfl.accounting.records import archive, cohorts, sums
 
 HTML_REPORT = 'privacy_report.html'
 AUDIT_PAGE = 'audit.html'
 GAN_REPORT = 'gan_report.md'
-DATA = 'data.json'
 PROFILE = 'profile.json'
-# How verification judges a file: it computes it again, compares it with other files, compares its
-# digest with SHA256SUMS and nothing else, or does not look at it.
-AGAIN, COMPARED, DIGEST, NOT_AT_ALL = 'computed again', 'compared', 'digest alone', 'not judged'
+RECORD, RESULT, TABLE, OTHER = 'record', 'result', 'table', 'other'
 
 
 class RunFile(NamedTuple):
@@ -25,7 +27,7 @@ class RunFile(NamedTuple):
 
     Attributes:
       pattern: its name in the directory of the run; `*` stands for any text.
-      judged: how verification judges it.
+      kind: one of the four above.
       is_private: whether the guarantee does not cover it: it holds exact counts, times that depend
         on single clients, or digests with which guesses about these can be checked. Only its owner
         may read it. docs/reference/threat_model.md gives the reasons.
@@ -33,40 +35,41 @@ class RunFile(NamedTuple):
     """
 
     pattern: str
-    judged: str
+    kind: str
     is_private: bool = False
     is_of_end: bool = False
 
 
-# In the order of removal. The ledger is removed last: while it exists, no other run begins.
+# In the order of removal. The journal is removed last: while it exists, no other run begins.
 FILES = (
-    RunFile('checkpoints/*', NOT_AT_ALL, is_private=True),
-    RunFile('tensorboard/*', DIGEST, is_private=True),
-    RunFile('plots/training.png', DIGEST, is_private=True),
-    RunFile('plots/generated_*.png', DIGEST),
-    RunFile('saved_model/*', DIGEST, is_of_end=True),
-    RunFile('generator/*', DIGEST, is_of_end=True),
-    RunFile(archive.SUMS, COMPARED, is_private=True),
-    RunFile(archive.METRICS, COMPARED, is_private=True),
-    RunFile(archive.REPORT, AGAIN, is_of_end=True),
-    RunFile(archive.SIGNATURE, NOT_AT_ALL, is_of_end=True),
-    RunFile(archive.PAGE, AGAIN, is_of_end=True),
-    RunFile(HTML_REPORT, AGAIN, is_of_end=True),
-    RunFile(archive.LOG, COMPARED, is_private=True, is_of_end=True),
-    RunFile(archive.PLAN, COMPARED),
-    RunFile(archive.STRATEGY, COMPARED),
-    RunFile(archive.MODEL, DIGEST, is_of_end=True),
-    RunFile(archive.TEST, DIGEST, is_private=True, is_of_end=True),
-    RunFile(AUDIT, COMPARED, is_of_end=True),
-    RunFile(AUDIT_PAGE, AGAIN, is_of_end=True),
-    RunFile(GAN_REPORT, AGAIN, is_of_end=True),
-    RunFile(archive.BEFORE, COMPARED),
-    RunFile(DATA, DIGEST, is_private=True),
-    RunFile(PROFILE, DIGEST, is_private=True),
-    RunFile(archive.FLAGS, COMPARED, is_private=True),
-    RunFile(archive.CONFIG, COMPARED, is_private=True),
-    RunFile(archive.CHOICE, DIGEST),
-    RunFile(archive.LEDGER, COMPARED, is_private=True),
+    RunFile('checkpoints/*', RECORD, is_private=True),
+    RunFile('tensorboard/*', OTHER, is_private=True),
+    RunFile('plots/training.png', OTHER, is_private=True),
+    RunFile('plots/generated_*.png', RESULT),
+    RunFile('saved_model/*', RESULT, is_of_end=True),
+    RunFile('generator/*', RESULT, is_of_end=True),
+    RunFile(archive.SUMS, TABLE, is_private=True),
+    RunFile(archive.METRICS, TABLE, is_private=True),
+    RunFile(archive.REPORT, TABLE, is_of_end=True),
+    RunFile(archive.SIGNATURE, OTHER, is_of_end=True),
+    RunFile(archive.PAGE, TABLE, is_of_end=True),
+    RunFile(HTML_REPORT, TABLE, is_of_end=True),
+    RunFile(archive.LOG, TABLE, is_private=True, is_of_end=True),
+    RunFile(archive.PLAN, TABLE),
+    RunFile(archive.STRATEGY, RECORD),
+    RunFile(archive.MODEL, RESULT, is_of_end=True),
+    RunFile(archive.TEST, TABLE, is_private=True, is_of_end=True),
+    RunFile(AUDIT, RESULT, is_of_end=True),
+    RunFile(AUDIT_PAGE, TABLE, is_of_end=True),
+    RunFile(GAN_REPORT, TABLE, is_of_end=True),
+    RunFile(archive.BEFORE, TABLE),
+    RunFile(archive.DATA, TABLE, is_private=True),
+    RunFile(PROFILE, OTHER, is_private=True),
+    RunFile(archive.FLAGS, TABLE, is_private=True),
+    RunFile(archive.CONFIG, TABLE, is_private=True),
+    RunFile(archive.CHOICE, OTHER),
+    RunFile(cohorts.NAME, RECORD, is_private=True),
+    RunFile(archive.LEDGER, RECORD, is_private=True),
 )
 
 
@@ -81,7 +84,17 @@ NAMES = tuple(dict.fromkeys(map(top, FILES)))
 
 def is_private(name: str) -> bool:
     """Whether only the owner may read the file of this name."""
-    return any(file.is_private for file in FILES if fnmatch.fnmatchcase(name, file.pattern))
+    return any(file.is_private for file in _of_table(name))
+
+
+def results(path: pathlib.Path) -> dict[str, str]:
+    """Digests of the results in the directory of a run but the audit's, by name."""
+    files, _ = sums.walk(path, archive.CHECKPOINTS)
+    return {
+        name: sums.sha256(file)
+        for name, file in files.items()
+        if name != AUDIT and any(each.kind == RESULT for each in _of_table(name))
+    }
 
 
 def not_judged(names: Iterable[str]) -> str:
@@ -90,14 +103,17 @@ def not_judged(names: Iterable[str]) -> str:
     Args:
       names: of the files that the directory has.
     """
-    by_digest = []
-    for name in names:
-        of_table = [file for file in FILES if fnmatch.fnmatchcase(name, file.pattern)]
-        if all(file.judged == DIGEST for file in of_table):
-            by_digest.append(f'{name.partition("/")[0]}/' if '/' in name else name)
-    never = [file.pattern.removesuffix('*') for file in FILES if file.judged == NOT_AT_ALL]
-    alone = ', '.join(map(errors.shown, dict.fromkeys(sorted(by_digest))))
-    return f'not judged: {", ".join(never)}; judged by digest alone: {alone or "nothing"}'
+    alone = dict.fromkeys(
+        f'{name.partition("/")[0]}/' if '/' in name else name
+        for name in sorted(names)
+        if all(file.kind == OTHER for file in _of_table(name))
+    )
+    shown = ', '.join(map(errors.shown, alone))
+    return f'not judged: checkpoints/, {archive.SIGNATURE}; by digest alone: {shown or "nothing"}'
+
+
+def _of_table(name: str) -> list[RunFile]:
+    return [file for file in FILES if fnmatch.fnmatchcase(name, file.pattern)]
 
 
 def found(path: str | os.PathLike[str]) -> list[str]:

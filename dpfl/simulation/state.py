@@ -7,7 +7,7 @@ import numpy as np
 import tree
 
 from dpfl import accounting, errors
-from dpfl.accounting.records import ledger_lines
+from dpfl.accounting.records import journal
 from dpfl.aggregators import extension, plan_digest, query
 from dpfl.aggregators.noise import correlated
 from dpfl.simulation import checkpoint
@@ -38,6 +38,18 @@ def restore(saved: Sequence[np.ndarray | bytes], template: Any) -> Any:
     paths = (path for path, _ in tree.flatten_with_path(template))
     restored = map(_restore_leaf, paths, saved, expected)
     return tree.unflatten_as(template, list(restored))
+
+
+def with_model(saved: Sequence[np.ndarray | bytes], template: Any) -> Any:
+    """A state with the model of a checkpoint, whose first leaves it is.
+
+    Args:
+      saved: the result of `leaves`, perhaps of a process with fewer rounds.
+      template: a state of the process; the rest is taken from it.
+    """
+    own = tree.flatten(template)
+    count = len(tree.flatten(template.global_model_weights))
+    return tree.unflatten_as(template, [*saved[:count], *own[count:]])
 
 
 def require_places(
@@ -93,24 +105,34 @@ def _kind(leaf: Any) -> str:
     return 'bytes' if isinstance(leaf, bytes) else f'{np.asarray(leaf).dtype}{np.shape(leaf)}'
 
 
-def ledger_entry(state: Any, cohort: Sequence[int], data: str) -> ledger_lines.Entry:
-    """The ledger entry of the round that starts from a state.
+def began(t: int, state: Any, model: str, cohort: Sequence[int], data: str) -> journal.Began:
+    """The event of a round that starts from a state.
 
     Args:
+      t: the round, counted from 0.
       state: state of the learning process.
+      model: digest of its model, see `digests`.
       cohort: the clients of the round.
       data: digest of the data that they train on, from `data_digest.of_cohort`.
 
     Raises:
       ValueError: if the state has no noise of a privacy plan.
     """
-    noise = noise_digest(state)
-    return ledger_lines.Entry(
-        cohort=ledger_lines.cohort_digest(cohort),
-        model=ledger_lines.digest(tree.flatten(state.global_model_weights)),
-        noise=noise,
+    return journal.Began(
+        round=t,
+        cohort=journal.cohort_digest(cohort),
+        model=model,
+        noise=noise_digest(state),
         data=data,
     )
+
+
+def digests(state: Any) -> tuple[str, str]:
+    """Digests of the model of a state, and of the whole state."""
+    own = tree.flatten(state.global_model_weights)
+    model, known = journal.digest(own), {*map(id, own)}
+    rest = [leaf for leaf in tree.flatten(state) if id(leaf) not in known]
+    return model, journal.digest([model.encode(), *rest])
 
 
 def noise_digest(state: Any) -> str:
@@ -120,7 +142,7 @@ def noise_digest(state: Any) -> str:
       ValueError: if the state has no noise of a privacy plan.
     """
     positions = [[part.key, part.round] for part in _noise(state)]
-    return ledger_lines.digest(tree.flatten(positions))
+    return journal.digest(tree.flatten(positions))
 
 
 def require_plan(state: Any, plan: accounting.PrivacyPlan) -> None:

@@ -63,8 +63,7 @@ class Job:
     def rounds_begun(self) -> int:
         """Number of rounds that the run has begun so far."""
         try:
-            lines = (self.folder / _LEDGER).read_bytes().count(b'\n')
-            return max(lines - 1, 0)  # The first line is a header.
+            return (self.folder / _LEDGER).read_bytes().count(b'"event": "began"')
         except OSError:
             return 0
 

@@ -1,18 +1,17 @@
 """What a run finds out about the clients privately before it trains, once and for all.
 
-The guarantee of the run counts these releases. A run that continues takes what was found from its
-directory: with fresh noise it would be another release.
+The guarantee of the run counts these releases. The run records each before it is made, and a run
+that continues takes what was found from its records: with fresh noise it would be another release.
 """
 
 import dataclasses
-import secrets
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
-from dpfl import _random
 from dpfl.accounting import ReleaseBefore
+from dpfl.errors import RunError
 from dpfl.tasks.private_quantiles import QuantileRelease
 from dpfl.tasks.text.private_words import WordRelease
 
@@ -20,21 +19,38 @@ from dpfl.tasks.text.private_words import WordRelease
 WORDS, THRESHOLDS = 'words', 'thresholds'
 
 
+class Draw(Protocol):
+    """Makes a draw and records it: `execution.Run.draw`."""
+
+    def __call__(
+        self,
+        what: str,
+        intent: Mapping[str, Any],
+        data: Iterable[np.ndarray],
+        find: Callable[[np.random.Generator], Any],
+        noise_seed: int | None,
+    ) -> Any: ...
+
+
 @dataclasses.dataclass(frozen=True)
 class BeforeTraining:
-    """The releases before training, and what they found if that is known already.
+    """The releases before training, and how they are made.
 
     Attributes:
       words: finds the vocabulary; None if it is given.
       quantiles: finds the thresholds of the selection; None if they are given.
       noise_seed: makes the noise repeatable, and the run a simulation; None for noise from the
-        operating system.
-      kept: what was found when the run began, JSON values by name; empty for a new run.
+        keys of the run.
+      settings: the settings on which each of them depends, by its name.
+      draw: makes a draw; None where nothing may be released.
+      kept: what a finished run has drawn, by name.
     """
 
     words: WordRelease | None = None
     quantiles: QuantileRelease | None = None
     noise_seed: int | None = None
+    settings: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    draw: Draw | None = None
     kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -43,12 +59,27 @@ class BeforeTraining:
         made = (self.words, self.quantiles)
         return tuple(each.before() for each in made if each is not None)
 
-    def noise(self, name: str) -> np.random.Generator:
-        """The noise of one of the releases.
+    def find(
+        self,
+        what: str,
+        data: Iterable[np.ndarray],
+        find: Callable[[np.random.Generator], Any],
+    ) -> Any:
+        """What one of the releases gives.
 
         Args:
-          name: `WORDS` or `THRESHOLDS`.
+          what: `WORDS` or `THRESHOLDS`.
+          data: arrays from which it is made.
+          find: makes it from a source of noise.
+
+        Raises:
+          RunError: where nothing may be released, and nothing was drawn.
         """
-        if self.noise_seed is not None:
-            return _random.generator(f'noise.{name}', self.noise_seed)
-        return np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
+        if what in self.kept:
+            return self.kept[what]
+        if self.draw is None:
+            raise RunError(f'{what} are drawn by a training run only, whose guarantee counts them')
+        release = self.words if what == WORDS else self.quantiles
+        assert release is not None
+        intent = {**self.settings.get(what, {}), 'release': release.before().to_dict()}
+        return self.draw(what, intent, data, find, self.noise_seed)

@@ -18,7 +18,10 @@ class TaskSource(Protocol):
         """Number of clients to train on; None for an endless population."""
 
     def num_parameters(self) -> int:
-        """Number of parameters of the model."""
+        """Number of parameters of the model; may draw a vocabulary."""
+
+    def most_parameters(self) -> int:
+        """The largest number that `num_parameters` may give; draws nothing."""
 
     def load(self) -> FederatedTask:
         """The task."""

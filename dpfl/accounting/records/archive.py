@@ -1,36 +1,34 @@
-"""The files of a run's directory: their names, its plan, and the digests of all of them.
+"""What a run's directory has recorded, and the tables that are computed from it.
 
-A run's directory holds
-
-- `plan.json` and `strategy.npz`: the plan and the parameters of its mechanism, written before the
-  first round;
-- `participation.npz`: the participation log;
-- `ledger.jsonl`: what each round released, as a chain of digests that starts from the plan's;
-- `privacy_report.json`, `.md` and `.html`: the report;
-- `before_training.json`, of a run that releases something before training: what it found;
-- `audit.npz` and `audit.html`, of a run with an audit: what its canaries showed;
-- `privacy_report.json.sig`: its signature, if somebody has signed it; see `signatures`;
-- `SHA256SUMS`: digests of all other files of the directory and its folders. It is written last, in
-  the form that `sha256sum --check` reads. It leaves out the signature, which comes later, and
-  `checkpoints/`, which is secret and may be deleted. It is as confidential as the log: whoever
-  guesses the log can check the guess against the log's digest.
+The records of a run are `ledger.jsonl` (its journal), `cohorts.bin`, `strategy.npz` and, for what
+only the run itself needs, `checkpoints/`. `plan.json`, `metrics.csv`, `participation.npz` and the
+other tables are functions of these, and so is the report. `SHA256SUMS` has digests of all other
+files of the directory and its folders, in the form that `sha256sum --check` reads; it leaves out
+`checkpoints/`, which is secret and may be deleted, and `privacy_report.json.sig`, which comes
+later. It is as confidential as the log: whoever guesses the log can check the guess against the
+log's digest. A public copy of a run (`dpfl export_run`) has no journal: its `plan.json` is what its
+report is computed from.
 
 `verification.verify` checks a directory.
 """
 
 import csv
 import dataclasses
-import hashlib
+import io
 import json
 import os
 import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from dpfl import _files, _json, _validate, errors, mechanisms
 from dpfl.accounting.gaussian import ACCOUNTANTS
 from dpfl.accounting.measured import measured as measured_lib
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.accounting.records import stated, sums
+from dpfl.accounting.records import cohorts, stated, sums
+from dpfl.accounting.records import journal as journal_lib
 from dpfl.accounting.reports import history, noise_keys
 from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
@@ -44,7 +42,13 @@ LEDGER, CHECKPOINTS = 'ledger.jsonl', 'checkpoints'
 FLAGS, CONFIG, BEFORE = 'flags.txt', 'config.json', 'before_training.json'
 CHOICE = 'mechanisms.html'
 MODEL, METRICS, TEST = 'model.npz', 'metrics.csv', 'test_metrics.json'
+DATA = 'data.json'
 _PLAN_VERSION = 1
+# What the guarantee of a training loop of one's own rests on besides: nobody has its settings.
+OWN_LOOP = (
+    'Whether the training loop did what its plan says, and whether its noise keys were secret: it '
+    "is not dpfl's own, and the journal of the run does not have its settings."
+)
 _EXTENSION = ('released', 'planned', 'rounds')
 _SWITCHED = 'switched'
 
@@ -122,13 +126,12 @@ class PlanRecord:
             warm_start_is_public=self.warm_start_is_public,
         )
 
-    def digest(self) -> str:
-        """SHA-256 of what the guarantee depends on: the plan, and which secrets were seeded."""
-        values = [self.plan.digest(), self.noise_is_seeded, self.sampling_is_seeded]
-        return hashlib.sha256(json.dumps(values).encode()).hexdigest()
-
     def to_json(self) -> str:
         """The text of `plan.json`."""
+        return _pretty(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of `plan.json`, without the parameters of the mechanism."""
         values = {
             'schema_version': _PLAN_VERSION,
             'mechanism': self.plan.mechanism.name,
@@ -157,14 +160,14 @@ class PlanRecord:
             ]
         if self.stop_at_accuracy is not None:
             values['stop_at_accuracy'] = self.stop_at_accuracy
-        return json.dumps(values, indent=2, allow_nan=False) + '\n'
+        return values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], mechanism: mechanisms.Mechanism) -> 'PlanRecord':
-        """The record that `to_json` wrote as `values`.
+        """The record of `values`.
 
         Args:
-          values: the object of `plan.json`.
+          values: what `to_dict` gave.
           mechanism: of `strategy.npz`.
 
         Raises:
@@ -231,54 +234,96 @@ def _accuracy(value: Any) -> float | None:
     return None if value is None else _validate.number('stop_at_accuracy', value, minimum=0)
 
 
-def read_plan(directory: str | os.PathLike[str]) -> PlanRecord:
-    """The record in a directory's `plan.json` and `strategy.npz`.
+def read_journal(directory: str | os.PathLike[str]) -> journal_lib.Journal | None:
+    """The journal of a run; None if the directory has none.
 
     Raises:
-      ValueError: if a file cannot be read or is not valid, or the two do not belong together.
+      ValueError: if it cannot be read or is damaged.
     """
-    path = pathlib.Path(directory) / PLAN
+    path = pathlib.Path(directory) / LEDGER
     try:
-        values = _json.loads(_files.read_bytes(path))
-        return PlanRecord.from_dict(values, mechanisms.load(path.with_name(STRATEGY)))
+        return journal_lib.parse(_files.read_bytes(path)) if path.exists() else None
+    except (OSError, ValueError) as error:
+        raise ValueError(f'{path}: {errors.shown(error)}') from None
+
+
+def read_plan(directory: str | os.PathLike[str]) -> PlanRecord:
+    """The record in a directory's journal, or in the `plan.json` of an export.
+
+    Raises:
+      ValueError: if a file cannot be read or is not valid, or does not belong to `strategy.npz`.
+    """
+    return _plan(pathlib.Path(directory), read_journal(directory))
+
+
+def _plan(path: pathlib.Path, journal: journal_lib.Journal | None) -> PlanRecord:
+    where = path / (PLAN if journal is None else LEDGER)
+    try:
+        if journal is None:
+            values = _json.loads(_files.read_bytes(path / PLAN))
+        elif journal.state.record is None:
+            raise ValueError('the run has no plan yet')
+        else:
+            values = dict(journal.state.record)
+        return PlanRecord.from_dict(values, mechanisms.load(path / STRATEGY))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f'{path}: not the plan of a run ({errors.shown(error)})') from None
+        raise ValueError(f'{where}: not the plan of a run ({errors.shown(error)})') from None
+
+
+def _cohorts(path: pathlib.Path, journal: journal_lib.Journal) -> ParticipationLog | None:
+    """The log of a run, whose cohorts must be those of its journal; None if they are not known."""
+    where = path / cohorts.NAME
+    if journal.state.built is not None and not journal.state.built.shows_clients:
+        return None
+    try:
+        found, _ = cohorts.parse(_files.read_bytes(where)) if where.exists() else ([], 0)
+        log = ParticipationLog(found)
+    except (OSError, ValueError) as error:
+        raise ValueError(f'{where}: {errors.shown(error)}') from None
+    if log.rounds != journal.state.begun:
+        raise ValueError(f'{where}: has {log.rounds} rounds, {LEDGER} has {journal.state.begun}')
+    for event in journal.of_kind(journal_lib.Began):
+        if journal_lib.cohort_digest(log.cohort(event.round)) != event.cohort:
+            raise ValueError(f'{where}: has another cohort than {LEDGER} in round {event.round}')
+    return log
 
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """What the pages of a run are computed from, as its directory holds it.
+    """What the tables and pages of a run are computed from.
 
     Attributes:
       record: the plan, and what the report states besides.
-      log: the participation log; None in an export.
-      clip_course: of an adaptive clip norm, from `metrics.csv`; None for a fixed one, and without
-        such a file.
+      journal: of the run; None for an export.
+      log: the participation log; None for an export, and for a run whose clients are not known.
+      clip_course: of an adaptive clip norm; None for a fixed one.
       measured: what an audit measured, from `audit.npz`; None without one.
     """
 
     record: PlanRecord
+    journal: journal_lib.Journal | None
     log: ParticipationLog | None
     clip_course: ClipCourse | None
     measured: measured_lib.Measured | None
 
     @classmethod
-    def read(cls, directory: str | os.PathLike[str], record: PlanRecord | None = None) -> 'Records':
-        """The records in the directory of a finished run or an export.
-
-        Args:
-          directory: of the run.
-          record: its plan, if that is known already.
+    def read(cls, directory: str | os.PathLike[str]) -> 'Records':
+        """The records in the directory of a run or an export.
 
         Raises:
           ValueError: if a file is damaged, or is not that of a run with this plan.
         """
-        path, record = pathlib.Path(directory), record or read_plan(directory)
+        path, journal = pathlib.Path(directory), read_journal(directory)
+        record = _plan(path, journal)
+        if journal is None:
+            course = _clip_course(path / METRICS, record.plan)
+            return cls(record, None, None, course, read_measured(path, record))
         return cls(
             record,
-            None if record.exported else ParticipationLog.load(path / LOG),
-            _clip_course(path / METRICS, record.plan),
-            read_measured(path, record),
+            journal,
+            _cohorts(path, journal),
+            ClipCourse.from_rows(journal.rows()) if record.plan.adaptive_clip else None,
+            read_measured(path, record) if journal.state.audited else None,
         )
 
     def report(self, group_size: int | None = None) -> PrivacyReport:
@@ -314,6 +359,56 @@ def _clip_course(path: pathlib.Path, plan: PrivacyPlan) -> ClipCourse | None:
         raise ValueError(f'{path}: not the metrics of a run ({errors.shown(error)})') from None
 
 
+def first_tables(state: journal_lib.State) -> dict[str, bytes]:
+    """The tables that describe a run before its first round, by the names of their files."""
+    found = {name: text.encode() for name, text in state.files.items()}
+    if state.settings is not None:
+        found[CONFIG] = _pretty(state.settings).encode()
+    if state.record is not None:
+        found[PLAN] = _pretty(state.record).encode()
+    if state.built is not None and state.built.data:
+        found[DATA] = _pretty(state.built.data).encode()
+    drawn = {what: each.result for what, each in state.drawn.items() if each.result is not None}
+    if drawn:
+        releases = [each.intent['release'] for each in state.drawn.values()]
+        found[BEFORE] = _pretty({'releases': releases, **drawn}).encode()
+    return found
+
+
+def tables(records: Records) -> dict[str, bytes]:
+    """The tables of a run, by the names of their files."""
+    if records.journal is None:
+        return {}
+    state = records.journal.state
+    found = first_tables(state)
+    if rows := records.journal.rows():
+        found[METRICS] = metrics_table(rows).encode()
+    if records.log is not None:
+        file = io.BytesIO()
+        records.log.save(file)
+        found[LOG] = file.getvalue()
+    if state.ended is not None and state.ended.test is not None:
+        test = {
+            name: value if np.isfinite(value) else None for name, value in state.ended.test.items()
+        }
+        found[TEST] = _pretty({'rounds': state.begun, 'metrics': test}).encode()
+    return found
+
+
+def metrics_table(rows: Sequence[Mapping[str, float]]) -> str:
+    """The text of `metrics.csv`, as the release manager writes the rows one after the other."""
+    names = dict.fromkeys(['round', *(name for row in rows for name in row)])
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(names))
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def _pretty(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, indent=2, allow_nan=False) + '\n'
+
+
 def digests(directory: str | os.PathLike[str]) -> str:
     """The text of `SHA256SUMS` for a directory and its folders, without the checkpoints."""
     return sums.render(sums.walk(pathlib.Path(directory), CHECKPOINTS)[0])
@@ -328,8 +423,10 @@ def listed(directory: str | os.PathLike[str]) -> list[str]:
 
 
 def has_ended(directory: str | os.PathLike[str]) -> bool:
-    """Whether a run whose last round is done has also written all its other files.
-
-    The digests are the last of them. A run that fails writes them too, but it writes no model.
-    """
-    return MODEL in listed(directory)
+    """Whether a run has ended, and has written all its files: `SHA256SUMS` is the last of them."""
+    try:
+        journal = read_journal(directory)
+    except ValueError:
+        return False
+    is_over = journal is not None and journal.state.ended is not None
+    return is_over and (pathlib.Path(directory) / SUMS).exists()

@@ -1,10 +1,10 @@
-"""Checks the files of a finished run, and computes its report anew.
+"""Checks the files of a finished run, and computes its tables and its report anew.
 
-`verify` compares all digests, names what was added or is missing, compares log and plan with the
-ledger, computes every page of the report from plan, strategy and log, and compares it with the one
-that is there. Digests reveal accidents and careless changes. Whoever may write the directory can
-also write new digests and a new ledger; then only what is recomputed, and copies kept elsewhere,
-tell.
+`verify` reads the journal, compares digests, strategy, cohorts and results with it, names what was
+added or is missing, computes every table and every page from them, and compares each with the one
+that is there. Whoever may write the directory can also write a new journal with new digests; then
+only copies kept elsewhere tell, such as an earlier report, whose head of the journal must be among
+the lines (`after`).
 """
 
 import dataclasses
@@ -14,11 +14,13 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 
 from dpfl import _files, _json, errors
-from dpfl.accounting.records import archive, comparison, ledger_lines, sums
-from dpfl.accounting.records.archive import LEDGER, LOG, MODEL, PAGE, PLAN, REPORT, STRATEGY, SUMS
+from dpfl.accounting.measured.measured import AUDIT
+from dpfl.accounting.records import archive, cohorts, comparison, sums
+from dpfl.accounting.records.archive import LEDGER, PAGE, PLAN, REPORT, STRATEGY, SUMS
 from dpfl.accounting.reports.report import TEXT_VERSION, PrivacyReport
+from dpfl.participation import ParticipationLog
 
-_NEEDED = (SUMS, PLAN, STRATEGY, LOG, LEDGER, REPORT, PAGE)
+_NEEDED = (SUMS, PLAN, STRATEGY, LEDGER, REPORT, PAGE)
 Pages = Callable[[pathlib.Path, PrivacyReport], Mapping[str, str]]
 
 
@@ -47,11 +49,11 @@ class Verification:
 
 
 def verify(directory: str | os.PathLike[str], pages: Pages = archive.pages) -> Verification:
-    """Checks the files of a run: their digests, and its plan, ledger, log and report together.
+    """Checks the files of a run: their digests, and its journal, tables and report together.
 
-    Links are not followed. A ledger of format 1 and the words of an older version cannot be
-    computed here, so they are differences. An export (`dpfl export_run`) has neither log nor
-    ledger: its report is computed from the plan alone.
+    Links are not followed. The words of an older version cannot be computed here, so they are
+    differences. An export (`dpfl export_run`) has no journal: its report is computed from the plan
+    alone.
 
     Args:
       directory: of the run.
@@ -63,7 +65,7 @@ def verify(directory: str | os.PathLike[str], pages: Pages = archive.pages) -> V
     """
     directory = pathlib.Path(directory)
     is_export = _is_export(directory)
-    needed = tuple(name for name in _NEEDED if not (is_export and name in (LOG, LEDGER)))
+    needed = tuple(name for name in _NEEDED if not (is_export and name == LEDGER))
     missing = [name for name in needed if not os.path.lexists(directory / name)]
     if missing:
         raise errors.ArgumentError(
@@ -75,30 +77,25 @@ def verify(directory: str | os.PathLike[str], pages: Pages = archive.pages) -> V
     differences += [f'{name}: is not a file' for name in folders]
     if any(name in others or name in folders for name in needed):
         return Verification(None, None, tuple(differences))
-    ledger, damage = (None, []) if is_export else _ledger(directory)
     content = _files.read_bytes(directory / REPORT)
-    differences += [*_changed_files(directory, found, needed, content), *damage]
+    differences += _changed_files(directory, found, needed, content)
     try:
-        record = archive.read_plan(directory)
-        if record.exported != is_export:
-            differences.append(f'{PLAN}: says that this is an export, and {LOG} is there')
-        if ledger is not None:
-            differences += _changed_plan(ledger, record)
-            key = ledger.noise_key_digest
-            record = dataclasses.replace(record, noise_key_digest=key, exported=False)
-        records = archive.Records.read(directory, record)
+        records = archive.Records.read(directory)
+        if records.record.exported != is_export:
+            differences.append(f'{PLAN}: says that this is an export, and it is not')
         report = records.report()
     except ValueError as error:
         return Verification(None, None, (*differences, errors.shown(error)))
-    if ledger is not None:
-        differences += _changed_rounds(ledger, records, has_model=MODEL in found)
+    if records.journal is not None:
+        differences += _changed_results(directory, found, records)
+        differences += _changed_tables(found, records)
     differences += _changed_pages(directory, found, content, report, pages)
     return Verification(records, report, tuple(differences), content=content)
 
 
 def _is_export(directory: pathlib.Path) -> bool:
     """Whether a directory says that it is an export, and has nothing that an export leaves out."""
-    if any(os.path.lexists(directory / name) for name in (LOG, LEDGER)):
+    if any(os.path.lexists(directory / name) for name in (cohorts.NAME, LEDGER)):
         return False
     if any((directory / name).is_symlink() for name in (PLAN, STRATEGY)):
         return False
@@ -138,49 +135,76 @@ def _changed_files(
     return differences
 
 
-def _ledger(directory: pathlib.Path) -> tuple[ledger_lines.Ledger | None, list[str]]:
-    """The ledger of a run, and what is wrong with it."""
-    try:
-        data = _files.read_bytes(directory / LEDGER)
-        found = ledger_lines.parse(data)
-    except (OSError, ledger_lines.LineError) as error:
-        return None, [f'{LEDGER}: {error}']
-    if len(data) != found.complete:
-        return found, [f'{LEDGER}: ends with a line that was cut off']
-    return found, []
-
-
-def _changed_plan(ledger: ledger_lines.Ledger, record: archive.PlanRecord) -> list[str]:
-    """How the plan differs from the one that the ledger began with."""
-    if ledger.format == 1:
-        return [f'{LEDGER}: has format 1, which ties the run to no plan; {_older(record)}']
-    differences = []
-    if ledger.plan != record.digest():
-        differences.append(f'{PLAN}: is not the plan with which {LEDGER} begins: it was changed')
-    elif ledger.history != record.extensions:
-        differences.append(f'{PLAN}: has other extensions than {LEDGER}: it was changed')
-    if record.noise_key_digest not in (None, ledger.noise_key_digest):
-        differences.append(f'{PLAN}: has another noise_key_digest than {LEDGER}: it was changed')
-    return differences
-
-
-def _changed_rounds(
-    ledger: ledger_lines.Ledger, records: archive.Records, has_model: bool
+def _changed_results(
+    directory: pathlib.Path, found: Mapping[str, pathlib.Path], records: archive.Records
 ) -> list[str]:
-    """How the log, and whether there is a final model, differ from the rounds of the ledger."""
-    log, record, rounds = records.log, records.record, len(ledger.entries)
+    """How the journal ends, and how what the run ended with differs from it; a sentence each."""
+    journal = records.journal
+    assert journal is not None
+    state, record, differences = journal.state, records.record, []
+    if (directory / LEDGER).stat().st_size != journal.complete:
+        differences.append(f'{LEDGER}: ends with a line that was cut off')
     planned = record.plan.participation.rounds
-    differences = []
-    if has_model and rounds != planned and record.stop_at_accuracy is None:
-        differences.append(f'{MODEL}: is there, though {LEDGER} has {rounds} of {planned} rounds')
-    if log is None:
-        return differences
-    if log.rounds != rounds:
-        return [*differences, f'{LOG}: has {log.rounds} rounds, {LEDGER} has {rounds}']
-    for t, entry in enumerate(ledger.entries):
-        if ledger_lines.cohort_digest(log.cohort(t).tolist()) != entry.cohort:
-            return [*differences, f'{LOG}: has another cohort than {LEDGER} in round {t}']
+    ended, begun = state.ended, state.begun
+    if ended is not None and begun != planned and record.stop_at_accuracy is None:
+        differences.append(
+            f'{LEDGER}: has {begun} of {planned} rounds, and says that the run ended'
+        )
+    results = {} if ended is None else dict(ended.results)
+    if state.audited is not None:
+        results[AUDIT] = state.audited.scores
+    for name, digest in results.items():
+        if name not in found:
+            differences.append(f'{errors.shown(name)}: is missing, {LEDGER} has its digest')
+        elif sums.sha256(found[name]) != digest:
+            differences.append(
+                f'{errors.shown(name)}: its SHA-256 is not the one in {LEDGER}: it was changed'
+            )
+    if ended is None and archive.MODEL in found:
+        differences.append(
+            f'{archive.MODEL}: is there, and {LEDGER} does not say that the run ended'
+        )
     return differences
+
+
+def _changed_tables(found: Mapping[str, pathlib.Path], records: archive.Records) -> list[str]:
+    """How the tables in the directory differ from those computed anew, a sentence each."""
+    differences = []
+    for name, computed in archive.tables(records).items():
+        if name not in found:
+            differences.append(f'{errors.shown(name)}: is missing')
+            continue
+        stated = _files.read_bytes(found[name])
+        if stated == computed:
+            continue
+        if name == archive.LOG and _is_log(found[name], records):
+            continue
+        differences += [f'{name}: {text}' for text in _table_differences(name, stated, computed)]
+    return differences
+
+
+def _is_log(path: pathlib.Path, records: archive.Records) -> bool:
+    try:
+        return ParticipationLog.load(path) == records.log
+    except (OSError, ValueError):
+        return False
+
+
+def _table_differences(name: str, stated: bytes, computed: bytes) -> list[str]:
+    if name.endswith('.json'):
+        try:
+            was = _json.loads(stated)
+        except ValueError as error:
+            return [f'not a JSON document ({errors.shown(error)})']
+        return [
+            '{} is {}, computed from the journal {}'.format(where, *comparison.short_pair(*values))
+            for where, *values in comparison.differences(was, _json.loads(computed))
+        ]
+    if name.endswith('.npz'):
+        return ['is not the one of the journal and the cohorts: it was changed']
+    texts = [each.decode(errors='replace') for each in (stated, computed)]
+    difference = comparison.page_difference(*texts)
+    return [] if difference is None else [difference]
 
 
 def _changed_pages(

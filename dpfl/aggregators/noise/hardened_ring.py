@@ -21,7 +21,7 @@ import numpy as np
 
 from dpfl import _progress, accounting, errors
 from dpfl.accounting import hardened
-from dpfl.accounting.records import ledger_lines
+from dpfl.accounting.records import journal
 from dpfl.aggregators.noise import correlated, hardened_query, past_noise, supplied_rows
 from dpfl.mechanisms.hardened import discrete_gaussian, keystream, stream
 from dpfl.mechanisms.streaming import kernels
@@ -75,7 +75,7 @@ class HardenedRing(supplied_rows.SuppliedRows):
 
     def _key_of_round(self, state: correlated.NoiseState, t: int, context: str) -> np.ndarray:
         before = state.drawn[t - 1] if t else state.key
-        row = ledger_lines.digest([self._kernel.table[self._kernel.row(t)]])
+        row = journal.digest([self._kernel.table[self._kernel.row(t)]])
         label = f'noise of round {t} after {_bytes(before).hex()}, row {row}, context {context}'
         key = keystream.derive(_bytes(state.key), label)
         return np.frombuffer(key, '<i8').astype(np.int64)

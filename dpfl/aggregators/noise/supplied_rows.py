@@ -17,7 +17,7 @@ import numpy as np
 import tree
 
 from dpfl import accounting, errors
-from dpfl.accounting.records import ledger_lines
+from dpfl.accounting.records import journal
 from dpfl.aggregators.noise import correlated
 
 
@@ -194,4 +194,4 @@ def _digest(context: Any) -> str:
             errors.NOT_SHOWN,
             'must be arrays, numbers, texts or bytes that determine the sum of the round',
         )
-    return ledger_lines.digest(leaves)
+    return journal.digest(leaves)

@@ -61,10 +61,10 @@ def check(
         reason = (
             'breaks its plan: its guarantee rests on the participation log, which is confidential'
         )
-    elif not archive.has_ended(run) or _rounds(run) < report.plan.participation.rounds:
+    elif not _is_whole(run, report.plan.participation.rounds):
         reason = 'must be finished'
     elif config is None:
-        reason = f'must have {archive.CONFIG}, which says what the model was made from'
+        reason = 'must have settings in its journal, which say what the model was made from'
     elif isinstance(config, TrainConfig) and config.task.text.vocabulary == DATA_VOCABULARY:
         reason = "has a vocabulary that was counted on the clients' text, without noise"
     elif public_heldout and config.task.task == 'emnist' and not run_data.num_heldout(run):
@@ -107,7 +107,7 @@ def write(
             shutil.copyfile(run / archive.STRATEGY, partial / archive.STRATEGY)
             (partial / archive.METRICS).write_text(_metrics(run / archive.METRICS, public_heldout))
             (partial / archive.PLAN).write_text(record.to_json())
-            report = archive.Records.read(partial, record).report()
+            report = archive.Records.read(partial).report()
             for name, text in pages.of_run(partial, report).items():
                 (partial / name).write_text(text)
             (partial / archive.SUMS).write_text(archive.digests(partial))
@@ -119,9 +119,10 @@ def write(
     return sorted([archive.SUMS, *archive.listed(output)])
 
 
-def _rounds(run: pathlib.Path) -> int:
-    with open(run / archive.METRICS, newline='') as file:
-        return sum(1 for _ in csv.DictReader(file))
+def _is_whole(run: pathlib.Path, rounds: int) -> bool:
+    """Whether a run has ended with all of its rounds."""
+    found = archive.read_journal(run) if archive.has_ended(run) else None
+    return found is not None and found.state.begun >= rounds
 
 
 def _is_simulation(report: accounting.PrivacyReport) -> bool:

@@ -54,7 +54,7 @@ def verified(
             print(f'error: {path}: the audit refutes the guarantee ({reason})', file=sys.stderr)
             sys.exit(_DIFFERS)
         assert found.records is not None  # As the report was computed from them.
-        is_export = found.records.log is None
+        is_export = found.records.journal is None
         if sign is not None and is_export:
             raise command_line.UsageError(
                 f'--run_dir={path}: is an export, whose plan was compared with nothing; sign the '
@@ -95,10 +95,10 @@ def _verdict(path: pathlib.Path, is_export: bool) -> str:
     listed = f'verified: every file that {archive.SUMS} lists is as it was, none was added'
     if is_export:
         return (
-            f'{listed}, and the report follows from the plan; this is an export, without the log '
-            'and the ledger of its run'
+            f'{listed}, and the report follows from the plan; this is an export, without the '
+            'journal of its run'
         )
     return (
-        f'{listed}, log, ledger, settings and plan agree, and every page of the report follows '
+        f'{listed}, journal, cohorts, settings and plan agree, and every table and page follows '
         'from them'
     )

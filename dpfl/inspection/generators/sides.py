@@ -1,6 +1,5 @@
 """The two sides of a comparison: runs, read from their directories, and whether they match."""
 
-import csv
 import dataclasses
 import math
 import pathlib
@@ -9,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import _files, _json, _storage, accounting
+from dpfl import accounting
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError, shown
 from dpfl.simulation.training import GanConfig, execution, run_model
@@ -175,7 +174,7 @@ def _vocabulary(side: Side) -> tuple[str, ...]:
 def _open(name: str, path: pathlib.Path) -> Generator:
     if not (path / archive.REPORT).is_file() or not archive.has_ended(path):
         raise ArgumentError(name, path, 'must be the directory of a finished run')
-    values, report = _config(name, path), execution.read_report(path)
+    values, report = _config(path), execution.read_report(path)
     if (path / saved_models.IN_RUN).is_dir():
         with_model = saved_models.load(path)
         kind = CHAR if with_model.vocabulary is None else WORD
@@ -206,26 +205,13 @@ def gan_config(name: str, path: pathlib.Path, values: Mapping[str, Any]) -> GanC
         ) from None
 
 
-def _config(name: str, path: pathlib.Path) -> dict[str, Any]:
-    file = path / archive.CONFIG
-    if not file.is_file():
-        return {}
-    try:
-        with _storage.naming(file):
-            return dict(_json.loads(_files.read_bytes(file)))
-    except (ValueError, TypeError) as error:
-        raise ArgumentError(
-            name, path, f'has a damaged {archive.CONFIG} ({shown(error)})'
-        ) from None
+def _config(path: pathlib.Path) -> dict[str, Any]:
+    found = archive.read_journal(path)
+    return {} if found is None else dict(found.state.settings or {})
 
 
 def _last(path: pathlib.Path) -> dict[str, float]:
     """The last value of each metric of a run; empty if it has no metrics."""
-    file = path / archive.METRICS
-    if not file.is_file():
-        return {}
-    found: dict[str, float] = {}
-    with _storage.naming(file), open(file, newline='') as rows:
-        for row in csv.DictReader(rows):
-            found |= {name: float(value) for name, value in row.items() if value}
-    return found
+    found = archive.read_journal(path)
+    rows = [] if found is None else found.rows()
+    return {name: value for row in rows for name, value in row.items()}

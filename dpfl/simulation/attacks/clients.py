@@ -138,7 +138,7 @@ def attack(run: FinishedRun, config: MembershipConfig) -> Attacked:
 def _task(run: FinishedRun) -> tuple[FederatedTask, int]:
     """The task of a run without its secrets, and the number of clients to train on."""
     config = run.config
-    before = before_training.of_run(config, run.directory, resume=True)
+    before = before_training.of_run(config, kept=before_training.recorded(run.directory))
     opened = source.open_task(config.task, config.seed, execution.teller(False), before)
     return opened.load(), source.population(config.sampling.population, opened.num_clients)
 

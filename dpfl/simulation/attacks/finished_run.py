@@ -1,6 +1,5 @@
 """The directory of a finished run, as far as attacks need it. TensorFlow is loaded on demand."""
 
-import csv
 import dataclasses
 import functools
 import math
@@ -9,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import ParticipationLog, _json, _storage, accounting
+from dpfl import ParticipationLog, accounting
 from dpfl.accounting.records import archive
+from dpfl.accounting.records.journal import Journal
 from dpfl.errors import ArgumentError, StorageError, shown
 from dpfl.simulation.training import TrainConfig, execution
-
-_DATA = 'data.json'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,11 +23,13 @@ class FinishedRun:
       directory: its directory.
       config: its configuration.
       report: its privacy report.
+      journal: its journal.
     """
 
     directory: pathlib.Path
     config: TrainConfig
     report: accounting.PrivacyReport
+    journal: Journal
 
     @property
     def epsilon(self) -> float:
@@ -44,17 +44,18 @@ class FinishedRun:
     @property
     def accuracy(self) -> float:
         """Accuracy of the final model on held-out clients; NaN if it was not measured."""
-        path = self.directory / archive.METRICS
-        with _storage.naming(path), open(path, newline='') as file:
-            found = [row['accuracy'] for row in csv.DictReader(file) if row.get('accuracy')]
-        return float(found[-1]) if found else math.nan
+        found = [row['accuracy'] for row in self.journal.rows() if 'accuracy' in row]
+        return found[-1] if found else math.nan
 
     @functools.cached_property
     def log(self) -> ParticipationLog:
         """Who took part in which round."""
-        path = self.directory / archive.LOG
-        with _storage.naming(path):
-            return ParticipationLog.load(path)
+        try:
+            found = archive.Records.read(self.directory).log
+        except ValueError as error:
+            raise StorageError(str(error)) from None
+        assert found is not None  # A run of `train` shows its clients.
+        return found
 
     def participations(self, clients: np.ndarray) -> np.ndarray:
         """How often each of these clients took part, int64 of the shape of `clients`."""
@@ -74,19 +75,9 @@ class FinishedRun:
         return _or_infinity(report.guarantee.epsilons[0])
 
     def data(self) -> dict[str, Any]:
-        """What the run has recorded about its data; empty if it has not.
-
-        Raises:
-          StorageError: if it cannot be read.
-        """
-        path = self.directory / _DATA
-        if not path.exists():
-            return {}
-        try:
-            with _storage.naming(path):
-                return dict(_json.loads(path.read_bytes()))
-        except (ValueError, TypeError) as error:
-            raise StorageError(f'{path}: {shown(error)}') from None
+        """What the run has recorded about its data; empty if it has not."""
+        built = self.journal.state.built
+        return {} if built is None else dict(built.data)
 
 
 def open_run(directory: str) -> FinishedRun:
@@ -98,18 +89,16 @@ def open_run(directory: str) -> FinishedRun:
       StorageError: if a file cannot be read.
     """
     path = pathlib.Path(directory)
-    file = path / archive.CONFIG
-    if not file.is_file() or not archive.has_ended(path):
+    found = archive.read_journal(path) if archive.has_ended(path) else None
+    if found is None or found.state.settings is None:
         raise ArgumentError('run_dir', directory, 'must be the directory of a finished run')
-    with _storage.naming(file):
-        data = file.read_bytes()
     try:
-        config = TrainConfig.from_dict(_json.loads(data))
+        config = TrainConfig.from_dict(dict(found.state.settings))
     except ValueError as error:
         raise ArgumentError(
             'run_dir', directory, f'has no configuration of a training run ({shown(error)})'
         ) from None
-    return FinishedRun(path, config, execution.read_report(path))
+    return FinishedRun(path, config, execution.read_report(path), found)
 
 
 def _or_infinity(epsilon: float | None) -> float:

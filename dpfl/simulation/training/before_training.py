@@ -1,45 +1,64 @@
 """The releases of a run before training, as its configuration describes them. No TensorFlow."""
 
-import dataclasses
-import json
 import pathlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpfl import _files, _json, _validate, errors
 from dpfl.accounting import ReleaseBefore
 from dpfl.accounting.records import archive
-from dpfl.errors import ArgumentError, RunError, renaming
-from dpfl.simulation import checkpoint_folder
+from dpfl.accounting.records.journal import Drew
+from dpfl.errors import ArgumentError, renaming
 from dpfl.simulation.training.config import TrainConfig
-from dpfl.tasks.before_training import THRESHOLDS, WORDS, BeforeTraining
+from dpfl.tasks.before_training import THRESHOLDS, WORDS, BeforeTraining, Draw
 from dpfl.tasks.config import PRIVATE_VOCABULARY, REAL_TASKS, TextConfig
 from dpfl.tasks.private_quantiles import QuantileRelease
 from dpfl.tasks.selection_config import SelectionConfig
 from dpfl.tasks.text.private_words import WordRelease
 
+# Settings of the text on which all draws depend, and those of the words.
+_OF_READING = ('client_column', 'text_column', 'strict', 'author_max_words')
+_OF_WORDS = (
+    'vocabulary_epsilon',
+    'vocabulary_delta',
+    'vocabulary_words_per_client',
+    'vocabulary_rounds',
+    'vocabulary_choice',
+)
 
-def of_run(config: TrainConfig, directory: pathlib.Path, resume: bool) -> BeforeTraining:
-    """How a run makes its releases before training, or what they found if it continues.
+
+def of_run(
+    config: TrainConfig, draw: Draw | None = None, kept: Mapping[str, Any] | None = None
+) -> BeforeTraining:
+    """How a run makes its releases before training.
 
     Args:
       config: of the run.
-      directory: of the run.
-      resume: whether the run is continued, if it has begun.
+      draw: makes a draw and records it; None where nothing may be released.
+      kept: what a finished run has drawn, from `recorded`.
 
     Raises:
       ArgumentError: if settings contradict each other.
-      RunError: if a run that continues has lost what it found.
     """
     delta, adjacency = config.privacy.delta, _adjacency(config)
-    made = BeforeTraining(
+    text = config.task.text.flat()
+    shared = {
+        'delta': delta,
+        'adjacency': adjacency,
+        'seed': config.seed,
+        'heldout_fraction': config.task.data.heldout_fraction,
+        **{name: text[name] for name in _OF_READING},
+    }
+    return BeforeTraining(
         words=_words(config),
         quantiles=quantile_release(config.task.selection, delta, adjacency),
         noise_seed=config.noise_seed,
+        settings={
+            WORDS: {**shared, **{name: text[name] for name in _OF_WORDS}},
+            THRESHOLDS: {**shared, **config.task.selection.flat()},
+        },
+        draw=draw,
+        kept=kept or {},
     )
-    if not (made.releases and resume):
-        return made
-    return dataclasses.replace(made, kept=_kept(directory, made))
 
 
 def quantile_release(
@@ -101,36 +120,28 @@ def remarks(found: Mapping[str, Any]) -> tuple[str, ...]:
     return (f'Quantiles that were estimated privately before training: {known}.',)
 
 
-def as_file(
-    found: Mapping[str, Any], releases: Sequence[ReleaseBefore], *, noise_is_seeded: bool
-) -> str:
-    """The text of `before_training.json`.
-
-    Args:
-      found: what was found.
-      releases: what it cost. A run that continues must count the same.
-      noise_is_seeded: whether it was found with noise of a given seed.
-    """
-    return json.dumps({**_cost(releases, noise_is_seeded), **found}, indent=1) + '\n'
-
-
 def recorded(directory: pathlib.Path) -> dict[str, Any]:
-    """The values in `before_training.json` of a run; empty if there is none.
+    """What a run has drawn before training, by name; empty for a directory without a journal.
 
     Raises:
-      ValueError: if the file is damaged.
+      ValueError: if the journal is damaged.
     """
-    path = directory / archive.BEFORE
-    if not path.exists():
-        return {}
-    return _json.checked_object(archive.BEFORE, _json.loads(_files.read_bytes(path)))
+    found = archive.read_journal(directory)
+    drawn = {} if found is None else found.state.drawn
+    return {what: each.result for what, each in drawn.items() if each.result is not None}
 
 
-def _cost(releases: Sequence[ReleaseBefore], noise_is_seeded: bool) -> dict[str, Any]:
-    return {
-        'releases': [each.to_dict() for each in releases],
-        'noise_is_seeded': noise_is_seeded,
-    }
+def counted(
+    releases: Sequence[ReleaseBefore], drawn: Mapping[str, Drew]
+) -> tuple[ReleaseBefore, ...]:
+    """The releases that a plan counts: those of its settings, and all others that were drawn.
+
+    Args:
+      releases: of the settings.
+      drawn: the draws of the journal, by name.
+    """
+    made = [ReleaseBefore.from_dict(dict(each.intent['release'])) for each in drawn.values()]
+    return (*releases, *(each for each in made if each not in releases))
 
 
 def _words(config: TrainConfig) -> WordRelease | None:
@@ -161,48 +172,3 @@ def _words(config: TrainConfig) -> WordRelease | None:
 
 def _adjacency(config: TrainConfig) -> str:
     return 'zero_out' if config.privacy.adjacency == 'zero_out' else 'replace_one'
-
-
-def _kept(directory: pathlib.Path, release: BeforeTraining) -> dict[str, Any]:
-    """What the run in a directory found when it began; nothing if it has not begun."""
-    path = directory / archive.BEFORE
-    if not path.exists():
-        if checkpoint_folder.exist(directory / archive.CHECKPOINTS):
-            raise RunError(f'{path}: must exist to continue the run, which would draw it anew')
-        return {}
-    try:
-        found = dict(recorded(directory))
-        cost = {name: found.pop(name, None) for name in _cost((), False)}
-        if release.words is not None:
-            _check_words(found.get(WORDS))
-        if release.quantiles is not None:
-            _check_thresholds(found.get(THRESHOLDS), release.quantiles.shares)
-    except (OSError, ValueError) as error:
-        raise RunError(
-            f'{path}: not what a run found before training ({errors.shown(error)})'
-        ) from None
-    # Before the first checkpoint there is no other record of how much noise is in what was found.
-    # Early versions wrote none; a run of theirs with checkpoints has the settings there.
-    has_none = all(value is None for value in cost.values())
-    if has_none and checkpoint_folder.exist(directory / archive.CHECKPOINTS):
-        return found
-    if cost != _cost(release.releases, release.noise_seed is not None):
-        raise RunError(
-            f'{path}: was found with other settings of the vocabulary, the selection or the noise '
-            'seed; continue with the settings of the run, or begin it anew'
-        )
-    return found
-
-
-def _check_words(words: Any) -> None:
-    is_list = isinstance(words, list) and all(isinstance(word, str) for word in words)
-    if not is_list or not words or len(set(words)) < len(words):
-        raise ArgumentError(WORDS, errors.NOT_SHOWN, 'must be a list of different words')
-
-
-def _check_thresholds(thresholds: Any, names: Collection[str]) -> None:
-    _json.checked_object(THRESHOLDS, thresholds)
-    if set(thresholds) != set(names):
-        raise ArgumentError(THRESHOLDS, errors.NOT_SHOWN, 'must be those of the selection')
-    for value in thresholds.values():
-        _validate.number(THRESHOLDS, value)

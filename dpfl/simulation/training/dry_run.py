@@ -1,7 +1,6 @@
 """`dry_run`: what a run would cost on this machine, measured on a few clients."""
 
 import dataclasses
-import pathlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -59,8 +58,6 @@ def dry_run(
     prepared = federated.prepare(
         config,
         task,
-        pathlib.Path(),
-        resume=False,
         tell=execution.teller(progress),
         on_choice=on_choice,
     )

@@ -1,26 +1,22 @@
 """Runs in their directories: beginning one, continuing one, or returning a finished one."""
 
 import dataclasses
+import hashlib
+import hmac
+import json
 import math
 import pathlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from dpfl import _storage, accounting
-from dpfl.accounting.records import archive
+from dpfl import _random, _storage, accounting
+from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError, RunError, StorageError, renaming
 from dpfl.runtime.workers import addresses, tokens
-from dpfl.simulation import (
-    checkpoint,
-    checkpoint_folder,
-    extension,
-    last_evaluation,
-    ledger,
-    stopping,
-)
+from dpfl.simulation import extension
 from dpfl.simulation.training import run_data, run_model
 from dpfl.simulation.training.config import ExecutionConfig
 from dpfl.tasks.federated_task import FederatedTask
@@ -109,71 +105,162 @@ class TrainResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run that is about to be executed.
+    """A run that is about to be executed. Its directory is in use.
 
     Attributes:
       directory: the directory of the run.
-      plan: its privacy plan.
       configuration: the settings that it is made from, by name, as JSON values. A run can only be
         continued with the same ones, or with more rounds.
-      build: builds the experiment and its task; not called if the run is finished.
-      files: further text files to write when the run begins, by name.
-      resume: continue an earlier run, or return its result if it is finished.
-      overwrite: replace an earlier run.
+      settings: all settings, as in `journal.Planned`.
+      files: texts that describe the run, by the names of their files, as in `journal.Planned`.
       tell: called with messages for the person who started the run.
     """
 
-    directory: pathlib.Path
-    plan: accounting.PrivacyPlan
+    directory: 'outputs.RunDirectory'
     configuration: Mapping[str, Any]
-    build: Callable[[], 'tuple[program.Experiment, FederatedTask | None]']
+    settings: Mapping[str, Any] | None
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    resume: bool = False
-    overwrite: bool = False
     tell: Callable[[str], None] = lambda text: None
 
-    def execute(self) -> TrainResult:
+    @property
+    def _has_begun(self) -> bool:
+        """Whether rounds were released, so that the settings are fixed."""
+        return self.directory.state.begun > 0
+
+    @property
+    def is_longer(self) -> bool:
+        """Whether the run is to have more rounds than it was planned for."""
+        before = self.directory.state.configuration
+        return self._has_begun and extension.is_wanted(before, self.configuration)
+
+    def require_settings(self) -> None:
+        """Checks that a run that continues has the settings with which it began.
+
+        Raises:
+          ArgumentError: if another setting differs; it names the setting.
+        """
+        if self._has_begun and not self.is_longer:
+            before = self.directory.state.configuration
+            extension.require_configuration(before, self.configuration)
+
+    def known_plan(self) -> accounting.PrivacyPlan | None:
+        """The plan of a run that continues with it; None for one that makes its plan.
+
+        Raises:
+          RunError: if it is damaged.
+        """
+        if not self._has_begun or self.is_longer:
+            return None
+        try:
+            return archive.read_plan(self.directory.path).plan
+        except ValueError as error:
+            raise RunError(str(error)) from None
+
+    def draw(
+        self,
+        what: str,
+        intent: Mapping[str, Any],
+        data: Iterable[np.ndarray],
+        find: Callable[[np.random.Generator], Any],
+        noise_seed: int | None,
+    ) -> Any:
+        """What a release before training gives: the result that the journal has, or a draw.
+
+        The draw is in the journal before it is made, and its result before anybody sees it. Its
+        noise follows from the root of the run's keys and from all that it depends on, so that a
+        draw that is made again gives the same, and one from other data has other noise.
+
+        Args:
+          what: name of what is drawn.
+          intent: as in `journal.Drew`, without `data`.
+          data: arrays from which the draw is made.
+          find: makes the draw from a source of noise; the result is a JSON value.
+          noise_seed: makes the noise repeatable, and the run a simulation.
+
+        Raises:
+          ArgumentError: if it was drawn under other settings.
+          RunError: if it was drawn from other data.
+        """
+        directory = self.directory
+        if directory.state.planned is None or not self._has_begun:
+            directory.begin(self.settings, self.files)
+        total = hmac.new(directory.data_key(), what.encode() + b'\n', hashlib.sha256)
+        total.update(journal.digest(data).encode())
+        whole = json.loads(
+            json.dumps({**intent, 'noise_seed': noise_seed, 'data': total.hexdigest()})
+        )
+        event = journal.Drew(what=what, intent=whole)
+        known = directory.state.drawn.get(what)
+        if known is not None and known.intent != whole:
+            _refuse_draw(directory.path, known, event)
+        if known is not None and known.result is not None:
+            return known.result
+        if known is None:
+            directory.journal.append(event)
+        if noise_seed is not None:
+            noise = _random.generator(f'noise.{what}', noise_seed)
+        else:
+            key = directory.key(f'draw {what}\n{json.dumps(whole, sort_keys=True)}')
+            noise = np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16], 'little')))
+        result = json.loads(json.dumps(find(noise)))
+        directory.journal.append(dataclasses.replace(event, result=result))
+        directory.write_tables()
+        return result
+
+    def execute(
+        self,
+        plan: accounting.PrivacyPlan,
+        build: Callable[[], 'tuple[program.Experiment, FederatedTask | None]'],
+    ) -> TrainResult:
         """Trains the rounds that are not done yet.
+
+        Args:
+          plan: the privacy plan of the run.
+          build: builds the experiment and its task; not called if the run is finished.
 
         Raises:
           ArgumentError: if a value is not allowed, or differs from that of the run to be continued.
           RunError: if a file cannot be read or written, or the run cannot be continued. The message
             is one line.
         """
-        if self.resume and self.overwrite:
-            raise ArgumentError('resume', True, 'cannot be combined with overwrite')
-        start = self._start()
-        if start is not None and self._is_finished(start):
-            done, planned = start.rounds, self.plan.participation.rounds
+        directory, path = self.directory, self.directory.path
+        is_longer, state = self.is_longer, directory.state
+        if is_longer:
+            self.tell(
+                f'{path}: {extension.check(directory.journal, self.configuration, plan, path)}'
+            )
+        elif state.ended is not None:
+            done, planned = state.begun, plan.participation.rounds
             is_whole = done == planned
             how = f'all {done} rounds are done' if is_whole else f'stopped after {done} rounds'
-            self.tell(f'{self.directory}: is finished, {how}')
-            return self._result(read_report(self.directory), start.rows)
+            self.tell(f'{path}: is finished, {how}')
+            if not (path / archive.SUMS).exists():  # The process ended before its last files.
+                directory.write_pages()
+            return _result(path, read_report(path), directory.journal.rows)
         # Importing TensorFlow takes seconds, so everything else is checked first.
-        from dpfl.simulation import outputs, program
+        from dpfl.simulation import program
 
-        experiment, task = self.build()
-        directory = outputs.RunDirectory(
-            self.directory, overwrite=self.overwrite, resume=self.resume
-        )
-        with directory.in_use():
-            _require_start(directory, start)
-            run_data.record(directory, task, experiment, is_new=start is None)
-            if start is not None:
-                run_data.require_released(directory, experiment)
-            is_longer = start is not None and self._extends(start)
-            if start is not None and is_longer:
-                start = extension.commit(experiment, directory, start, self.files)
-            if start is None:
-                for name, text in self.files.items():
-                    directory.write_text(name, text)
-            about = experiment.about
-            if about is not None and about.parameters is not None:
-                self.tell(f'model {about.model}'.rstrip() + f': {about.parameters:,} parameters')
-            if experiment.noise_storage is not None:
-                self.tell(str(experiment.noise_storage))
-            result = program.run_training(experiment, directory, start, is_longer=is_longer)
-        found = self._result(result.report, result.rows)
+        experiment, task = build()
+        if not self._has_begun:
+            directory.begin(self.settings, self.files)
+        data = run_data.described(directory, task)
+        if self._has_begun:
+            assert state.built is not None  # As a round has begun.
+            run_data.require(state.built.data, data)
+            start = program.start(directory)
+            assert start is not None  # As a round has begun.
+            run_data.require_released(directory, experiment)
+            if is_longer:
+                extension.commit(
+                    experiment, directory, start.state, settings=self.settings, files=self.files
+                )
+        about = experiment.about
+        if about is not None and about.parameters is not None:
+            self.tell(f'model {about.model}'.rstrip() + f': {about.parameters:,} parameters')
+        if experiment.noise_storage is not None:
+            self.tell(str(experiment.noise_storage))
+        result = program.run_training(experiment, directory, data)
+        found = _result(path, result.report, result.rows)
         storage = experiment.noise_storage
         return dataclasses.replace(
             found,
@@ -182,57 +269,32 @@ class Run:
             profile=result.profile,
         )
 
-    def _start(self) -> checkpoint.Checkpoint | None:
-        """The checkpoint that the run continues from; None for a new run."""
-        if not self.resume:
-            return None
-        # Raises, before anything else is read, if an older version of dpfl began the run.
-        ledger.read(self.directory / archive.LEDGER)
-        refused: list[str] = []
-        folder = self.directory / archive.CHECKPOINTS
-        try:
-            found = checkpoint_folder.latest(folder, refused.append)
-        finally:
-            for reason in refused:
-                self.tell(f'refused: {reason}')
-        if found is not None:
-            if self._extends(found):
-                how = extension.check(found, self.configuration, self.plan, self.directory)
-                self.tell(f'{self.directory}: {how}')
-            else:
-                found.require_run(self.configuration, self.plan)
-            if refused:
-                self.tell(f'{folder}: going back to that of round {found.rounds}')
-        return found
 
-    def _extends(self, start: checkpoint.Checkpoint) -> bool:
-        """Whether the run is longer than that of the checkpoint, or has another matrix."""
-        return extension.is_wanted(start, self.configuration, self.plan)
+def _refuse_draw(path: pathlib.Path, known: journal.Drew, now: journal.Drew) -> NoReturn:
+    """Refuses to draw again what was drawn under other settings, or from other data."""
+    for name in sorted({*known.intent, *now.intent} - {'data', 'release'}):
+        if known.intent.get(name) != now.intent.get(name):
+            raise ArgumentError(
+                name,
+                now.intent.get(name),
+                f'must be {known.intent.get(name)}, with which {known.what} were drawn: the draw '
+                'counts, and another one would be a further release',
+            )
+    raise RunError(
+        f'{path / archive.LEDGER}: {known.what} were drawn from other data of the clients; a run '
+        'must continue with the data with which it began'
+    )
 
-    def _is_finished(self, start: checkpoint.Checkpoint) -> bool:
-        """Whether all rounds are done and all files are written; the digests are written last."""
-        if self._extends(start):
-            return False
-        stopped = stopping.has_stopped(self.configuration.get('stop_at_accuracy'), start.rows)
-        is_done = start.rounds == self.plan.participation.rounds or stopped
-        # A test that failed leaves a model, and digests of all that there is.
-        is_tested = not self.configuration.get('test_clients') or archive.TEST in archive.listed(
-            self.directory
-        )
-        return is_done and is_tested and archive.has_ended(self.directory)
 
-    def _result(
-        self, report: accounting.PrivacyReport, rows: Sequence[Mapping[str, float]]
-    ) -> TrainResult:
-        names = dict.fromkeys(name for row in rows for name in row)
-        columns = {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
-        return TrainResult(
-            self.directory,
-            report,
-            columns,
-            run_model.weights(self.directory),
-            test_metrics=last_evaluation.read(self.directory),
-        )
+def _result(
+    path: pathlib.Path, report: accounting.PrivacyReport, rows: Sequence[Mapping[str, float]]
+) -> TrainResult:
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
+    found = archive.read_journal(path)
+    ended = None if found is None else found.state.ended
+    test = {} if ended is None or ended.test is None else ended.test
+    return TrainResult(path, report, columns, run_model.weights(path), test_metrics=test)
 
 
 def teller(progress: bool) -> Callable[[str], None]:
@@ -267,19 +329,3 @@ def read_report(directory: pathlib.Path) -> accounting.PrivacyReport:
             return archive.Records.read(directory).report()
         except ValueError as error:
             raise StorageError(str(error)) from None
-
-
-def _require_start(directory: 'outputs.RunDirectory', start: checkpoint.Checkpoint | None) -> None:
-    """Checks that a new run does not replace an earlier one.
-
-    Raises:
-      RunError: if there are rounds but no checkpoint to continue from, or if another run has begun
-        since `start` was read.
-    """
-    if start is not None:
-        return
-    path = directory.path / archive.LEDGER
-    if checkpoint_folder.exist(directory.path / archive.CHECKPOINTS):
-        raise RunError(f'{directory.path}: another run has begun there meanwhile')
-    if path.exists() and path.stat().st_size:
-        raise RunError(f'{path}: has rounds, and there is no checkpoint to continue from')

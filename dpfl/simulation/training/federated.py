@@ -13,8 +13,8 @@ import numpy as np
 from dpfl import accounting, mechanisms
 from dpfl.accounting import large_delta
 from dpfl.accounting.records import archive
+from dpfl.accounting.records.journal import Drew
 from dpfl.errors import ArgumentError
-from dpfl.simulation import run_files
 from dpfl.simulation.training import (
     before_training,
     comparisons,
@@ -77,80 +77,110 @@ def train(
     """
     tell = execution.teller(progress)
     path = pathlib.Path(directory)
-    if not resume and not overwrite:
-        run_files.refuse(path)  # Before the data are read.
+    if resume and overwrite:
+        raise ArgumentError('resume', True, 'cannot be combined with overwrite')
     chosen: list[mechanisms.Candidate] = []
 
     def keep(candidates: list[mechanisms.Candidate]) -> None:
         chosen.extend(candidates)
         on_choice(candidates)
 
-    prepared = prepare(config, task, path, resume=resume, tell=tell, on_choice=keep)
-    config = prepared.config
-    written = {archive.CONFIG: json.dumps(config.to_dict(), indent=2) + '\n', **(files or {})}
-    if chosen:
-        from dpfl.reporting import choice_page  # Loads matplotlib.
+    if task is not None:
+        config = dataclasses.replace(
+            config, task=TaskConfig(task=CUSTOM, planting=config.task.planting)
+        )
+    from dpfl.simulation import outputs
 
-        written[archive.CHOICE] = choice_page.render(chosen, prepared.plan.participation)
-    made_from = {} if task is None else task.made_from
-    return execution.Run(
-        directory=path,
-        plan=prepared.plan,
-        configuration={**config.fixed(), **made_from},
-        build=lambda: prepared.build(progress),
-        files=written,
-        resume=resume,
-        overwrite=overwrite,
-        tell=tell,
-    ).execute()
+    run_directory = outputs.RunDirectory(path, overwrite=overwrite, resume=resume)
+    with run_directory.in_use():
+        made_from = {} if task is None else task.made_from
+        run = execution.Run(
+            directory=run_directory,
+            configuration={**config.fixed(), **made_from},
+            settings=json.loads(json.dumps(config.to_dict())),
+            files=files or {},
+            tell=tell,
+        )
+        run.require_settings()
+        prepared = prepare(config, task, run=run, tell=tell, on_choice=keep)
+        if chosen and not run_directory.state.begun:
+            from dpfl.reporting import choice_page  # Loads matplotlib.
+
+            run_directory.begin(run.settings, run.files)
+            page = choice_page.render(chosen, prepared.plan.participation)
+            run_directory.write_text(archive.CHOICE, page)
+        return run.execute(prepared.plan, lambda: prepared.build(progress))
 
 
 def prepare(
     config: TrainConfig,
     task: FederatedTask | None,
-    path: pathlib.Path,
     *,
-    resume: bool,
+    run: execution.Run | None = None,
     tell: Callable[[str], None],
     on_choice: Callable[[list], None],
 ) -> 'Prepared':
     """Checks a configuration, and makes the plan of its run.
 
     Args:
-      config, task, resume, on_choice: as in `train`.
-      path: the directory of the run.
+      config, task, on_choice: as in `train`.
+      run: the run, whose directory is in use; None for one that only shows what it would cost.
       tell: gets messages for the person who started the run.
 
     Raises:
       ArgumentError: if a value is not allowed.
+      RunError: if the run cannot be continued.
     """
     # A task of one's own has neither words to find nor a selection.
-    before = before_training.of_run(config, path, resume) if task is None else BeforeTraining()
+    before = BeforeTraining()
+    if task is None:
+        before = before_training.of_run(config, None if run is None else run.draw)
     config, opened = _opened(config, task, tell, before)
     clients = functools.partial(source.population, config.sampling.population, opened.num_clients)
-    origin = fork.taken_over(config, path, resume)
-    plan = build_plan(
+    known = None if run is None else run.known_plan()
+    origin = fork.taken_over(config, None if run is None else run.directory)
+    drawn = {} if run is None else run.directory.state.drawn
+    plan = known or _plan(config, opened, clients, origin, before, drawn, tell, on_choice)
+    config.optimization.rates(plan.participation.rounds)  # Raises if they do not fit the rounds.
+    found = None if known else strategy_hint.hint(config.privacy, plan)
+    if found is not None:
+        tell(found)
+    addresses = execution.workers(config.execution)
+    return Prepared(config, plan, opened, clients, before, origin, addresses, tell)
+
+
+def _plan(
+    config: TrainConfig,
+    opened: source.TaskSource,
+    clients: Callable[[], int],
+    origin: fork.Origin | None,
+    before: BeforeTraining,
+    drawn: Mapping[str, Drew],
+    tell: Callable[[str], None],
+    on_choice: Callable[[list], None],
+) -> accounting.PrivacyPlan:
+    """The plan of a run that begins, or that is to have more rounds."""
+    releases = before_training.counted(before.releases, drawn)
+    make = functools.partial(
+        build_plan,
         config.privacy,
         config.sampling,
         population=clients,
-        dimension=opened.num_parameters,
-        on_choice=on_choice,
         earlier=() if origin is None else origin.plans,
-        before=before.releases,
-        workload=config.workload,
+        before=releases,
     )
+    if before.releases and not drawn:
+        # The size of the model may depend on a draw: what can be refused is refused before it.
+        first = make(dimension=opened.most_parameters, on_choice=lambda candidates: None)
+        config.sampling.sampler(first.participation, clients(), config.seed, first.groups)
+    plan = make(dimension=opened.num_parameters, on_choice=on_choice, workload=config.workload)
     # Raises early if delta is out of range, or the accountant does not know the plan.
     delta, method = config.privacy.delta, accountant(config.privacy, plan)
     plan.epsilon(delta, method)
     if config.course.stop_at_epsilon is not None:
         plan = within_epsilon(plan, config.course.stop_at_epsilon, delta, method, tell)
         check_adapts(config.privacy, plan)
-    config.optimization.rates(plan.participation.rounds)  # Raises if they do not fit the rounds.
-    found = None if resume else strategy_hint.hint(config.privacy, plan)
-    if found is not None:
-        tell(found)
-    addresses = execution.workers(config.execution)
-    return Prepared(config, plan, opened, clients, before, origin, addresses, tell)
+    return plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,6 +248,9 @@ class _OwnTask:
         from dpfl.tasks import own_data
 
         return own_data.num_parameters(self._task.model)
+
+    def most_parameters(self) -> int:
+        return self.num_parameters()
 
     def load(self) -> FederatedTask:
         return self._task

@@ -3,18 +3,21 @@
 import dataclasses
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpfl import _files, _json, accounting, errors
+from dpfl import accounting, errors
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.records import archive
 from dpfl.accounting.reports import noise_keys, observed
 from dpfl.errors import ArgumentError
 from dpfl.participation import ParticipationLog
-from dpfl.simulation import checkpoint_folder, ledger, verification
+from dpfl.simulation import checkpoint_folder, verification
 from dpfl.simulation.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from dpfl.simulation import outputs
 
 # Folder in the directory of a run with its model.
 _SAVED_MODEL = 'saved_model'
@@ -62,7 +65,7 @@ class Origin:
         return tuple(np.asarray(each) for each in found)
 
 
-def taken_over(config: TrainConfig, directory: pathlib.Path, resume: bool) -> Origin | None:
+def taken_over(config: TrainConfig, directory: 'outputs.RunDirectory | None') -> Origin | None:
     """What a run takes over from the run whose model it begins with; None if there is none.
 
     A run that is continued has what it took over in its own directory: the other run may have gone
@@ -70,8 +73,7 @@ def taken_over(config: TrainConfig, directory: pathlib.Path, resume: bool) -> Or
 
     Args:
       config: of the run that begins.
-      directory: of the run that begins.
-      resume: whether that run is continued, if it has begun.
+      directory: of the run that begins or continues, in use; None for no run.
 
     Raises:
       ArgumentError: if the earlier run has no model to begin with, its guarantee is not known, it
@@ -80,15 +82,8 @@ def taken_over(config: TrainConfig, directory: pathlib.Path, resume: bool) -> Or
     fork_from, warm_start = config.course.fork_from, config.task.warm_start
     if fork_from is None and (warm_start is None or config.course.warm_start_is_public):
         return None
-    if resume and checkpoint_folder.exist(directory / archive.CHECKPOINTS):
-        own = archive.read_plan(directory)
-        if not own.plan.earlier:
-            raise ArgumentError(
-                'warm_start',
-                warm_start,
-                'is not counted in the plan with which the run began: it goes on only with '
-                'warm_start_is_public, if that model is public',
-            )
+    if directory is not None and directory.state.begun:
+        own = archive.read_plan(directory.path)
         return Origin(
             own.plan.earlier_plans,
             own.noise_is_seeded,
@@ -106,9 +101,13 @@ def _of_checkpoint(path: str, config: TrainConfig) -> Origin:
     """What a run takes over from the latest checkpoint of the run in `path`."""
     source = pathlib.Path(path)
     try:
-        record = archive.read_plan(source)
-        lines = ledger.read(source / archive.LEDGER)
-        found = checkpoint_folder.latest(source / archive.CHECKPOINTS, lambda reason: None)
+        records = archive.Records.read(source)
+        record, run = records.record, records.journal
+        if run is None or records.log is None:
+            raise ValueError('has no journal with the ids of clients')
+        found = checkpoint_folder.latest(
+            source / archive.CHECKPOINTS, lambda reason: None, run.chain
+        )
         audit = archive.read_measured(source, record)
     except (ValueError, OSError, errors.RunError) as error:
         shown = errors.shown(error)
@@ -117,14 +116,10 @@ def _of_checkpoint(path: str, config: TrainConfig) -> Origin:
         ) from None
     if found is None or not found.rounds:
         raise ArgumentError('fork_from', path, 'must have a checkpoint after its first round')
-    if found.plan_digest != record.plan.digest() or lines.plan != record.digest():
-        raise ArgumentError('fork_from', path, 'must have the plan of its ledger and checkpoint')
-    if lines.chain[found.rounds : found.rounds + 1] != [found.ledger]:
-        raise ArgumentError('fork_from', path, 'must have the ledger of its checkpoint')
-    seen = observed.observe(record.plan, ParticipationLog(found.cohorts))
-    _require_kept('fork_from', path, seen, audit)
-    _require_other_seeds(config, found.configuration, record)
-    origin = _of_record(record, lines.noise_key_digest, found.ledger)
+    log = ParticipationLog(records.log.cohort(t) for t in range(found.rounds))
+    _require_kept('fork_from', path, observed.observe(record.plan, log), audit)
+    _require_other_seeds(config, run.state.configuration, record)
+    origin = _of_record(record, found.head)
     return dataclasses.replace(origin, arrays=tuple(found.state))
 
 
@@ -144,11 +139,9 @@ def _of_model(path: str, config: TrainConfig) -> Origin:
             raise ValueError([*found.differences, *found.not_compared][0])
         measured = found.report.measured
         _require_kept('warm_start', path, found.report.observed, measured)
-        if record.exported:
-            return _of_record(record, record.noise_key_digest, None)
-        lines = ledger.read(source / archive.LEDGER)
-        configuration = _json.loads(_files.read_bytes(source / archive.CONFIG))
-        _require_other_seeds(config, configuration, record)
+        run = archive.read_journal(source)
+        if run is not None:
+            _require_other_seeds(config, run.state.configuration, record)
     except ArgumentError:
         raise
     except (ValueError, OSError, AttributeError, errors.RunError) as error:
@@ -156,7 +149,7 @@ def _of_model(path: str, config: TrainConfig) -> Origin:
         raise ArgumentError(
             'warm_start', path, f'must be the model of a finished run ({shown})'
         ) from None
-    return _of_record(record, lines.noise_key_digest, lines.chain[-1])
+    return _of_record(record, None if run is None else run.head())
 
 
 def _run_of_model(path: str) -> pathlib.Path | None:
@@ -199,8 +192,8 @@ def _require_other_seeds(
         )
 
 
-def _of_record(record: archive.PlanRecord, noise_key: str | None, chain: str | None) -> Origin:
-    plan = record.plan
+def _of_record(record: archive.PlanRecord, chain: str | None) -> Origin:
+    plan, noise_key = record.plan, record.noise_key_digest
     metrics = (_TRAIN_METRICS,) if record.train_metrics_released else ()
     own = () if noise_key is None else (noise_keys.earlier(noise_key, chain),)
     return Origin(

@@ -12,9 +12,7 @@ import numpy as np
 
 from dpfl import accounting
 from dpfl.accounting import large_delta
-from dpfl.accounting.records import archive
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.simulation import run_files
 from dpfl.simulation.training import execution, run_data
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.gan_config import GanConfig, GanOptimizationConfig
@@ -93,53 +91,55 @@ def train_gan(
       RunError: if a file or a worker fails. Saved rounds stay intact.
       DataError: if the data can no longer be read.
     """
-    path, tell = pathlib.Path(directory), execution.teller(progress)
-    if not resume and not overwrite:
-        run_files.refuse(path)  # Before the data are read.
+    tell = execution.teller(progress)
+    if resume and overwrite:
+        raise ArgumentError('resume', True, 'cannot be combined with overwrite')
     if clients is not None and config.task.selection.is_given:
         raise ArgumentError('clients', NOT_SHOWN, 'must not be given with a selection')
-    given = functools.cache(lambda: clients or _clients(config))
-    population = functools.partial(
-        source.population,
-        config.sampling.population,
-        (lambda: None)
-        if clients is None and config.task.task == 'synthetic_glyphs'
-        else lambda: given().population,
-    )
-    plan = gan_plan(config, population)
-    method = accountant(config.privacy, plan)
-    plan.epsilon(config.privacy.delta, method)
-    check(plan, method)
-    addresses = execution.workers(config.execution)
-    _refuse_unsupported(config)
+    from dpfl.simulation import outputs
 
-    def build() -> 'tuple[program.Experiment, FederatedTask]':
-        if text := large_delta.warning(config.privacy.delta, population()):
-            tell(text)
-        experiment = _experiment(config, plan, given(), population(), path / 'plots')
-        experiment = dataclasses.replace(experiment, workers=addresses, progress=progress)
-        # What data.json says of; the images themselves have no digest.
-        task = FederatedTask(
-            model=None,
-            population=population(),
-            client_batches=given().client_batches,
-            heldout=lambda clients, batch_size: given().heldout,
-            description=given().description,
+    run_directory = outputs.RunDirectory(directory, overwrite=overwrite, resume=resume)
+    with run_directory.in_use():
+        run = execution.Run(
+            directory=run_directory,
+            configuration=_made_from(config, clients),
+            settings=json.loads(json.dumps(config.to_dict())),
+            files=files or {},
+            tell=tell,
         )
-        return experiment, task
+        run.require_settings()
+        given = functools.cache(lambda: clients or _clients(config))
+        population = functools.partial(
+            source.population,
+            config.sampling.population,
+            (lambda: None)
+            if clients is None and config.task.task == 'synthetic_glyphs'
+            else lambda: given().population,
+        )
+        plan = run.known_plan() or gan_plan(config, population)
+        method = accountant(config.privacy, plan)
+        plan.epsilon(config.privacy.delta, method)
+        check(plan, method)
+        addresses = execution.workers(config.execution)
+        _refuse_unsupported(config)
 
-    result = execution.Run(
-        directory=path,
-        plan=plan,
-        configuration=_made_from(config, clients),
-        build=build,
-        files={archive.CONFIG: json.dumps(config.to_dict(), indent=2) + '\n', **(files or {})},
-        resume=resume,
-        overwrite=overwrite,
-        tell=tell,
-    ).execute()
-    _save_generator(config, path, result.report)
-    return result
+        def build() -> 'tuple[program.Experiment, FederatedTask]':
+            if text := large_delta.warning(config.privacy.delta, population()):
+                tell(text)
+            sheets = run_directory.path / 'plots'
+            experiment = _experiment(config, plan, given(), population(), sheets)
+            experiment = dataclasses.replace(experiment, workers=addresses, progress=progress)
+            # What data.json says of; the images themselves have no digest.
+            task = FederatedTask(
+                model=None,
+                population=population(),
+                client_batches=given().client_batches,
+                heldout=lambda clients, batch_size: given().heldout,
+                description=given().description,
+            )
+            return experiment, task
+
+        return run.execute(plan, build)
 
 
 def gan_plan(config: GanConfig, population: Callable[[], int]) -> accounting.PrivacyPlan:
@@ -342,20 +342,14 @@ def _experiment(
         profile=config.execution.profile,
         configuration=_made_from(config, clients),
         audit=audit,
+        finish=functools.partial(_save_generator, config),
     )
 
 
-def _save_generator(
-    config: GanConfig, path: pathlib.Path, report: accounting.PrivacyReport
-) -> None:
-    """Saves the generator of a finished run as a SavedModel; updates pages and digests."""
-    from dpfl.simulation import outputs
+def _save_generator(config: GanConfig, path: pathlib.Path) -> None:
+    """Saves the generator of a run that is about to end as a SavedModel."""
     from dpfl.simulation.training import run_model
     from dpfl.tasks.images import saved_generator
 
     model = build_model(config.optimization, config.seed)
-    directory = outputs.RunDirectory(path, resume=True)
-    with directory.in_use():
-        saved_generator.save(model, run_model.weights(path), path / saved_generator.IN_RUN)
-        directory.write_pages(report)
-        directory.write_digests()
+    saved_generator.save(model, run_model.weights(path), path / saved_generator.IN_RUN)

@@ -1,10 +1,13 @@
 """A task as a configuration trains it: with secrets planted, text selected, and weights loaded."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from dpfl.errors import ArgumentError, renaming
 from dpfl.tasks.before_training import THRESHOLDS, BeforeTraining
@@ -70,10 +73,12 @@ def _selected(
         task = _with_fingerprint(task, 'selection_model', model.digest())
     thresholds: Mapping[str, float] = {}
     if before.quantiles is not None:
-        thresholds = before.kept.get(THRESHOLDS) or before.quantiles.find(
-            selected_sentences.values_of_clients(config, task, scores, population, _VALUE_SEED),
-            {name: CANDIDATES[each.measure] for name, each in config.quantiles.items()},
-            before.noise(THRESHOLDS),
+        values = selected_sentences.values_of_clients(config, task, scores, population, _VALUE_SEED)
+        candidates = {name: CANDIDATES[each.measure] for name, each in config.quantiles.items()}
+        thresholds = before.find(
+            THRESHOLDS,
+            [np.asarray(values[name]) for name in sorted(values)],
+            functools.partial(before.quantiles.find, values, candidates),
         )
         digest = hashlib.sha256(json.dumps(thresholds, sort_keys=True).encode()).hexdigest()
         task = _with_fingerprint(task, THRESHOLDS, digest)

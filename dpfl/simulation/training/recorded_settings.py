@@ -15,6 +15,7 @@ from typing import Any
 from dpfl import _files, _json, _setting_texts, accounting, errors
 from dpfl.accounting import plan_match
 from dpfl.accounting.records import archive, comparison
+from dpfl.accounting.records.journal import Drew
 from dpfl.mechanisms import registry
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.simulation.training import (
@@ -40,19 +41,19 @@ _SYNTHETIC = ('synthetic_text', 'synthetic_glyphs')
 
 
 def read(directory: pathlib.Path) -> TrainConfig | GanConfig | None:
-    """The settings of a run, from its `config.json`; None if there is no such file.
+    """The settings of a run, from its journal; None if that has none, and for an export.
 
     Raises:
-      ValueError: if the file holds no settings of a run; the message names it.
+      ValueError: if the journal holds no settings of a run.
     """
-    path = directory / archive.CONFIG
-    if not path.exists():
+    found = archive.read_journal(directory)
+    if found is None or found.state.settings is None:
         return None
     try:
-        values = _json.checked_object('settings', _json.loads(_files.read_bytes(path)))
+        values = _json.checked_object('settings', dict(found.state.settings))
         return TrainConfig.from_dict(values) if 'course' in values else GanConfig.from_dict(values)
     except (OSError, ValueError) as error:
-        raise ValueError(f'{archive.CONFIG}: {errors.shown(error)}') from None
+        raise ValueError(f'{archive.LEDGER}: {errors.shown(error)}') from None
 
 
 def read_flags(directory: pathlib.Path) -> dict[str, str] | None:
@@ -89,8 +90,8 @@ def differences(directory: pathlib.Path, record: archive.PlanRecord) -> tuple[li
     except ValueError as error:
         return [errors.shown(error)], []
     if config is None:
-        missing = f'{archive.CONFIG} is missing: plan and report were compared with no settings'
-        return [], [missing]
+        is_stated = archive.OWN_LOOP in record.also_not_covered
+        return [] if is_stated else [f'{archive.PLAN}: does not say: {archive.OWN_LOOP}'], []
     return [
         *_of_flags(directory, config),
         *(f'{archive.PLAN}: {text}' for text in _of_plan(directory, config, record)),
@@ -149,7 +150,8 @@ def _of_plan(
     course = getattr(config, 'course', None)
     until = None if course is None else course.stop_at_epsilon
     try:
-        made = _rebuilt(config, found, has_own_data=_has_own_data(directory, config))
+        drawn = _drawn(directory)
+        made = _rebuilt(config, found, drawn, has_own_data=_has_own_data(directory, config))
         if until is not None and found.participation.rounds < made.participation.rounds:
             made = made.with_participation(made.participation.within(found.participation.rounds))
         for where, was, now in comparison.differences(found.to_dict(), made.to_dict()):
@@ -166,7 +168,11 @@ def _of_plan(
 
 
 def _rebuilt(
-    config: TrainConfig | GanConfig, found: accounting.PrivacyPlan, *, has_own_data: bool
+    config: TrainConfig | GanConfig,
+    found: accounting.PrivacyPlan,
+    drawn: Mapping[str, Drew],
+    *,
+    has_own_data: bool,
 ) -> accounting.PrivacyPlan:
     """The plan of a configuration, with the mechanism and the amount of noise of the one found."""
     privacy = config.privacy
@@ -178,10 +184,11 @@ def _rebuilt(
             {name: getattr(defaults, name) for name in (*PARAMETERS, *without)} | own
         )
     before = (
-        before_training.of_run(config, pathlib.Path(), resume=False).releases
-        if isinstance(config, TrainConfig)
+        before_training.of_run(config).releases
+        if isinstance(config, TrainConfig) and config.task.task != CUSTOM
         else ()
     )
+    before = before_training.counted(before, drawn)
     size = 1 if found.discretization is None else found.discretization.dimension
     is_synthetic = config.task.task in _SYNTHETIC and not has_own_data
     return plan.build_plan(
@@ -194,6 +201,11 @@ def _rebuilt(
         earlier=found.earlier_plans,
         before=before,
     )
+
+
+def _drawn(directory: pathlib.Path) -> Mapping[str, Drew]:
+    found = archive.read_journal(directory)
+    return {} if found is None else found.state.drawn
 
 
 def _of_noise(
@@ -290,8 +302,6 @@ def _of_report(
         is_counted = config.task.warm_start is not None and not course.warm_start_is_public
         continues = course.fork_from is not None or is_counted
         model = comparisons.model_name(config)
-        if values and values.get('releases') != [each.to_dict() for each in found.before]:
-            yield f'has other releases before training than {archive.BEFORE}'
     for name, value in expected.items():
         stated = getattr(record, name)
         if stated != value:

@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpfl import _files, _json
 from dpfl.accounting.records import archive
 from dpfl.errors import NOT_SHOWN, ArgumentError, RunError
-from dpfl.simulation import ledger
-from dpfl.simulation.training import before_training
 from dpfl.tasks.federated_task import FederatedTask
 
 if TYPE_CHECKING:
     from dpfl.simulation import outputs, program
 
-_DATA = 'data.json'
 # Released rounds whose data a run that continues reads again, from the first to the last.
 _COMPARED_ROUNDS = 8
 NOT_FINGERPRINTED = (
@@ -38,43 +34,51 @@ def with_limits(task: FederatedTask) -> FederatedTask:
     return dataclasses.replace(task, not_covered=(*task.not_covered, NOT_FINGERPRINTED))
 
 
-def record(
-    directory: 'outputs.RunDirectory',
-    task: FederatedTask | None,
-    experiment: 'program.Experiment',
-    is_new: bool,
-) -> None:
-    """Describes the run's data in `data.json`; a run that continues must have the same data.
-
-    Also keeps what was found privately before training.
-    """
-    if task is not None and task.found and is_new:
-        # First: from here on, a run that is continued finds nothing anew.
-        text = before_training.as_file(
-            task.found, experiment.plan.before, noise_is_seeded=experiment.noise_is_seeded
-        )
-        directory.write_text(archive.BEFORE, text)
-    path = directory.path / _DATA
+def described(directory: 'outputs.RunDirectory', task: FederatedTask | None) -> dict[str, Any]:
+    """What the journal says about the data of a run: a description, with keyed digests."""
     has_digests = task is not None and bool(task.fingerprints or task.in_memory)
-    if not is_new and has_digests != _has_digests(path):
-        raise RunError(
-            f'{path}: has {"no " if has_digests else ""}digests of the data, and the task has '
-            f'{"some" if has_digests else "none"}; a run must continue with the same kind of task'
-        )
     if task is None or not (task.description or has_digests):
-        return
+        return {}
     from dpfl.simulation import data_digest
 
-    key = directory.data_key(is_new)
+    key = directory.data_key()
     digests = {
         name: data_digest.of_file(key, name, digest) for name, digest in task.fingerprints.items()
     }
     digests |= {name: data_digest.of_cohort(key, read()) for name, read in task.in_memory.items()}
     values = {'confidential': _CONFIDENTIAL, **task.description, 'keyed_digests': digests}
-    if is_new:
-        directory.write_text(_DATA, json.dumps(values, indent=2) + '\n')
-    elif path.exists():
-        require(path, values)
+    return json.loads(json.dumps(values))  # As JSON has them: tuples are lists.
+
+
+def require(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Checks that a run that continues has the data, and the models, with which it began.
+
+    Args:
+      before: the data as the journal has them.
+      now: the data as they are now.
+
+    Raises:
+      ArgumentError: if they differ; it names the setting.
+    """
+    known, digests = before.get('keyed_digests', {}), now.get('keyed_digests', {})
+    for name in ('selection_model', 'warm_start'):
+        if digests.get(name) != known.get(name):
+            raise ArgumentError(name, NOT_SHOWN, 'must be the model with which the run began')
+    for name in ('clients', 'heldout', 'order_seed'):
+        if digests.get(name) != known.get(name):
+            raise ArgumentError(
+                name,
+                NOT_SHOWN,
+                'must be the same, in the same order, as when the run began; '
+                f'{archive.LEDGER} has a digest',
+            )
+    if now != before:
+        raise ArgumentError(
+            'data_path',
+            NOT_SHOWN,
+            f'must have the data and the vocabulary with which the run began; {archive.DATA} says '
+            'what they were',
+        )
 
 
 def require_released(directory: 'outputs.RunDirectory', experiment: 'program.Experiment') -> None:
@@ -86,11 +90,9 @@ def require_released(directory: 'outputs.RunDirectory', experiment: 'program.Exp
     from dpfl import learning
     from dpfl.simulation import data_digest
 
-    path, key = directory.path / archive.LEDGER, directory.data_key(is_new=False)
-    entries, sampler = ledger.read(path).entries, experiment.sampler
-    ledger.require_cohorts(path, entries, sampler)
-    rounds = np.unique(np.linspace(0, len(entries) - 1, _COMPARED_ROUNDS).round().astype(int))
-    same = list(map(int, rounds[: len(entries)]))
+    run, key = directory.journal, directory.data_key()
+    rounds = np.unique(np.linspace(0, run.state.begun - 1, _COMPARED_ROUNDS).round().astype(int))
+    same = list(map(int, rounds)) if run.state.begun else []
     found: list[str] = []
     for _ in learning.sharded_cohorts(
         experiment.turns(same),
@@ -100,70 +102,17 @@ def require_released(directory: 'outputs.RunDirectory', experiment: 'program.Exp
     ):
         pass
     for t, digest in zip(same, found, strict=True):
-        if digest != entries[t].data:
+        if digest != run.began(t).data:
             raise RunError(
-                f'{path}: round {t + 1} was released with other data of its clients; a run must '
-                'continue with the data with which it began'
+                f'{directory.path / archive.LEDGER}: round {t + 1} was released with other data of '
+                'its clients; a run must continue with the data with which it began'
             )
 
 
 def num_heldout(directory: pathlib.Path) -> int:
-    """The number of held-out clients that `data.json` of a run states; 0 without one.
-
-    Early versions measured on images of the training clients of federated EMNIST, and said so by
-    naming no held-out clients.
-    """
-    try:
-        clients = _json.loads(_files.read_bytes(directory / _DATA))['clients']
-        return int(clients['heldout'])
-    except (OSError, ValueError, LookupError, TypeError):
+    """The number of held-out clients that the journal of a run states; 0 without one."""
+    found = archive.read_journal(directory)
+    if found is None or found.state.built is None:
         return 0
-
-
-def _has_digests(path: pathlib.Path) -> bool:
-    """Whether `data.json` is there and has digests of clients' data."""
-    try:
-        return bool(json.loads(path.read_text())['keyed_digests'])
-    except FileNotFoundError:
-        return False
-    except (ValueError, KeyError, TypeError):
-        raise RunError(f'{path}: not the description of the data of a run') from None
-
-
-def require(path: pathlib.Path, values: Mapping[str, Any]) -> None:
-    """Checks that a run that continues has the data, and the models, with which it began.
-
-    Args:
-      path: `data.json` of the run.
-      values: what it would hold now.
-
-    Raises:
-      ArgumentError: if they differ; it names the setting.
-      RunError: if the file is damaged.
-    """
-    try:
-        before = json.loads(path.read_text())
-        known = before['keyed_digests']
-        # Older versions had fewer digests; what they did not record is not compared.
-        digests = {name: each for name, each in values['keyed_digests'].items() if name in known}
-    except (ValueError, KeyError, TypeError):
-        raise RunError(f'{path}: not the description of the data of a run') from None
-    for name in ('selection_model', 'warm_start'):
-        if digests.get(name) != known.get(name):
-            raise ArgumentError(name, NOT_SHOWN, 'must be the model with which the run began')
-    for name in ('clients', 'heldout', 'order_seed'):
-        if digests.get(name) != known.get(name):
-            raise ArgumentError(
-                name,
-                NOT_SHOWN,
-                f'must be the same, in the same order, as when the run began; {path} has a digest',
-            )
-    # As JSON has them: tuples are lists.
-    now = json.loads(json.dumps({**values, 'keyed_digests': digests}))
-    if now != before:
-        raise ArgumentError(
-            'data_path',
-            NOT_SHOWN,
-            f'must have the data and the vocabulary with which the run began; {path} says what '
-            'they were (early versions added no marks to a vocabulary_file: vocabulary_marks)',
-        )
+    clients = found.state.built.data.get('clients')
+    return int(clients['heldout']) if isinstance(clients, dict) and 'heldout' in clients else 0

@@ -139,36 +139,42 @@ def public_vocabulary(config: TextConfig) -> vocabulary.Vocabulary | None:
     return None
 
 
-def load(
-    task: str,
-    data: DataConfig,
-    text: TextConfig,
-    tell: Callable[[str], None],
-    before: BeforeTraining | None = None,
-) -> TextData:
-    """Opens real text.
+@dataclasses.dataclass(frozen=True)
+class OpenedText:
+    """Real text of clients, without a vocabulary: nothing was drawn from it.
+
+    Attributes:
+      training, heldout: clients; `test` also, if the data have such clients.
+      description: what the data are, as in `FederatedTask`.
+      fingerprints: digests of the files, as in `FederatedTask`.
+      words: the vocabulary, if it is public.
+    """
+
+    training: word_clients.WordClients
+    heldout: word_clients.WordClients
+    test: word_clients.WordClients | None
+    description: Mapping[str, Any]
+    fingerprints: Mapping[str, str]
+    words: vocabulary.Vocabulary | None
+
+
+def open_text(
+    task: str, data: DataConfig, text: TextConfig, tell: Callable[[str], None]
+) -> OpenedText:
+    """Opens real text, and draws nothing from it.
 
     Args:
       task: 'stackoverflow', 'user_text' or 'git_log'.
       data: where the data are.
       text: how they are read.
       tell: gets a sentence about what was found.
-      before: how a private vocabulary is found; None where nothing may be released.
 
     Raises:
       ArgumentError: if a setting cannot be used; for a bad file it names data_path.
       DataError: if a download fails.
     """
-    is_private = text.vocabulary == PRIVATE_VOCABULARY
-    if is_private and (before is None or before.words is None):
-        raise ArgumentError(
-            'vocabulary',
-            PRIVATE_VOCABULARY,
-            'can only be used by a training run, whose guarantee counts it; give the words of a '
-            'run as vocabulary_file',
-        )
     words = public_vocabulary(text)  # A bad one is refused before the data are read.
-    fingerprints = {}
+    fingerprints: dict[str, str] = {}
     test = None
     if task == 'stackoverflow':
         path = data_path.downloadable(data, task, stackoverflow.URL, 'stackoverflow.sqlite')
@@ -187,14 +193,47 @@ def load(
             path, text.client_column, text.text_column, data.heldout_fraction, text.strict
         )
     tell(_found(path, description))
+    return OpenedText(training, heldout, test, description, fingerprints, words)
+
+
+def load(
+    task: str,
+    data: DataConfig,
+    text: TextConfig,
+    tell: Callable[[str], None],
+    before: BeforeTraining | None = None,
+    opened: OpenedText | None = None,
+) -> TextData:
+    """Opens real text, and finds its vocabulary.
+
+    Args:
+      task, data, text, tell: as in `open_text`.
+      before: how a private vocabulary is found; None where nothing may be released.
+      opened: the text, if it was opened already.
+
+    Raises:
+      ArgumentError, DataError: as in `open_text`.
+    """
+    is_private = text.vocabulary == PRIVATE_VOCABULARY
+    if is_private and (before is None or before.words is None):
+        raise ArgumentError(
+            'vocabulary',
+            PRIVATE_VOCABULARY,
+            'can only be used by a training run, whose guarantee counts it; give the words of a '
+            'run as vocabulary_file',
+        )
+    opened = opened or open_text(task, data, text, tell)
+    words, fingerprints = opened.words, dict(opened.fingerprints)
     if is_private:
         assert before is not None
-        words = _found_privately(training, text, before, tell)
-    words = words or _counted(training, text)
-    clients = word_clients.WordTask(training, heldout, words, packing_of(text), test)
+        words = _found_privately(opened.training, text, before, tell)
+    words = words or _counted(opened.training, text)
+    clients = word_clients.WordTask(
+        opened.training, opened.heldout, words, packing_of(text), opened.test
+    )
     source = vocabulary_source(text)
     origin = _FOUND_PRIVATELY if is_private else _RECORDED.get(source, source)
-    description['vocabulary'] = {'words': len(words.words), 'from': origin}
+    description = {**opened.description, 'vocabulary': {'words': len(words.words), 'from': origin}}
     fingerprints['vocabulary'] = words.digest()
     found = {WORDS: list(words.words)} if is_private else {}
     limits = not_covered.of_text(task, text)
@@ -218,14 +257,20 @@ class RealTextTask:
         self._model = config.model or WORD_MODELS[0]
 
     @functools.cached_property
-    def data(self) -> TextData:
+    def opened(self) -> OpenedText:
         """The text, which is opened once."""
         config = self._config
-        return load(config.task, config.data, config.text, self._tell, self._before)
+        return open_text(config.task, config.data, config.text, self._tell)
+
+    @functools.cached_property
+    def data(self) -> TextData:
+        """The text with its vocabulary, which is found once."""
+        config = self._config
+        return load(config.task, config.data, config.text, self._tell, self._before, self.opened)
 
     def num_clients(self) -> int:
-        """Number of clients to train on."""
-        return self.data.task.training.count
+        """Number of clients to train on. Draws nothing."""
+        return self.opened.training.count
 
     def num_parameters(self) -> int:
         """Number of parameters; reads the data only if the vocabulary is made of them."""
@@ -234,6 +279,17 @@ class RealTextTask:
         words = public_vocabulary(self._config.text) or self.data.task.vocabulary
         with renaming(num_tokens='vocabulary_size'):
             return catalog.WORD_MODELS[self._model].num_parameters(words.num_tokens)
+
+    def most_parameters(self) -> int:
+        """The largest number that `num_parameters` may give; draws nothing."""
+        if self._config.text.vocabulary != PRIVATE_VOCABULARY:
+            return self.num_parameters()
+        from dpfl.tasks.text.models import catalog
+
+        words = self._config.text.vocabulary_size or DEFAULT_VOCABULARY_SIZE
+        most = vocabulary.Vocabulary(tuple(map(str, range(words)))).num_tokens
+        with renaming(num_tokens='vocabulary_size'):
+            return catalog.WORD_MODELS[self._model].num_parameters(most)
 
     def load(self) -> FederatedTask:
         """The task."""
@@ -281,7 +337,9 @@ def _found_privately(
         ),
         _CHOICE_SEED,
     )
-    found = before.words.find(counts, before.noise(WORDS))
+    text = '\n'.join(counts.words).encode('utf-8', 'surrogatepass')
+    data = [np.frombuffer(text, np.uint8), counts.owners, counts.ids, counts.counts]
+    found = before.find(WORDS, data, functools.partial(before.words.find, counts))
     if not found:
         raise ArgumentError(
             'vocabulary_epsilon',

@@ -119,6 +119,10 @@ class SyntheticTextTask:
         with renaming(num_tokens='vocabulary_size'):
             return catalog.WORD_MODELS[self._model].num_parameters(num_tokens)
 
+    def most_parameters(self) -> int:
+        """As `num_parameters`, which draws nothing."""
+        return self.num_parameters()
+
     def load(self) -> FederatedTask:
         """The task."""
         from dpfl.tasks.text.models import catalog

@@ -1,0 +1,265 @@
+"""The journal of a run in its directory, for the process that runs it. No TensorFlow.
+
+Each event is on the disk before anything that follows from it, whatever happens to the process or
+the machine. The order of writes, and what a crash between any two of them leaves, is in
+docs/reference/run_directory.md. A round that is computed again after a crash appends nothing: it
+must be the round that the journal has, or the run ends.
+"""
+
+import math
+import os
+import pathlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpfl import _files, _storage, errors
+from dpfl.accounting.records import archive, cohorts, journal
+from dpfl.accounting.records.journal import Began, Event, Released
+from dpfl.participation import ParticipationLog
+
+# Metrics of a round that is computed again may differ in their last digits.
+_SAME = 1e-9
+
+
+def read(directory: pathlib.Path) -> journal.Journal:
+    """The journal of a run; empty if there is none. Waits for no lock.
+
+    Raises:
+      RunError: if it is damaged, or a version of dpfl before the journal began the run.
+      StorageError: if it cannot be read.
+    """
+    path = directory / archive.LEDGER
+    with _storage.naming(path):
+        data = _files.read_bytes(path) if path.exists() else b''
+    try:
+        return journal.parse(data)
+    except journal.JournalError as error:
+        raise errors.RunError(f'{path}: {error}') from None
+
+
+class RunJournal:
+    """The journal and the cohorts of a run, to append to.
+
+    Lines and records that a crash cut off are removed. The directory must be locked.
+
+    Args:
+      directory: of the run, which exists.
+
+    Attributes:
+      state: what the events say.
+      heads, kinds: digest at the end of the line, and class, of each event.
+      rows: metrics of the rounds that were computed, `round` first, counted from 1.
+      log: the cohorts that are written.
+
+    Raises:
+      RunError: if the journal or the cohorts are damaged, or the cohorts show rounds that the
+        journal does not have.
+      StorageError: if a file cannot be read or written.
+    """
+
+    def __init__(self, directory: pathlib.Path):
+        self._path = directory / archive.LEDGER
+        self._cohorts = directory / cohorts.NAME
+        found = read(directory)
+        self._size = _cut(self._path, found.complete)
+        self.state = found.state
+        self._head = found.head()
+        self.heads = list(found.chain)
+        self.kinds = list(map(type, found.events))
+        self._began = {each.round: each for each in found.of_kind(Began)}
+        self._released = {each.round: each for each in found.of_kind(Released)}
+        self.rows: list[Mapping[str, float]] = list(found.rows())
+        # The digest that a checkpoint after so many rounds carries.
+        self._heads_after: dict[int, str] = {}
+        for at, event in enumerate(found.events):
+            self._keep_head(event, found.chain[at])
+        with _storage.naming(self._cohorts):
+            data = _files.read_bytes(self._cohorts) if self._cohorts.exists() else b''
+        try:
+            of_rounds, complete = cohorts.parse(data)
+        except cohorts.CohortsError as error:
+            raise errors.RunError(f'{self._cohorts}: {error}') from None
+        self._cohorts_size = _cut(self._cohorts, complete)
+        self.log = ParticipationLog(of_rounds)
+        if self.log.rounds > self.state.begun:
+            raise errors.RunError(
+                f'{self._cohorts}: has {self.log.rounds} rounds, {archive.LEDGER} '
+                f'{self.state.begun}: {_CUT}'
+            )
+        for t, cohort in enumerate(of_rounds):
+            if journal.cohort_digest(cohort) != self._began[t].cohort:
+                raise errors.RunError(
+                    f'{self._cohorts}: has another cohort than {archive.LEDGER} in round {t + 1}'
+                )
+
+    def _keep_head(self, event: Event, head: str) -> None:
+        if isinstance(event, journal.Built):
+            self._heads_after = {0: head}
+        elif isinstance(event, journal.Extended):
+            # A checkpoint that is saved from here on is one of the longer run.
+            self._heads_after = {rounds: head for rounds in range(event.released + 1)}
+        elif isinstance(event, (Released, journal.Abandoned)):
+            self._heads_after[event.round + 1] = head
+
+    def append(self, event: Event, *, sync: bool = True) -> None:
+        """Appends an event; with `sync`, it is on the disk afterwards.
+
+        Raises:
+          RunError: if it cannot follow the events before it.
+          StorageError: if it cannot be written; the journal is then as before.
+        """
+        try:
+            state = journal.step(self.state, event)
+        except journal.JournalError as error:
+            raise errors.RunError(f'{self._path}: {error}') from None
+        line, head = journal.line(self._head, event)
+        self._write(line, sync)
+        self.state, self._head = state, head
+        self.heads.append(head)
+        self.kinds.append(type(event))
+        self._keep_head(event, head)
+
+    def note(self, **values: Any) -> None:
+        """Appends a line outside of the chain."""
+        self._write(journal.note(values), sync=False)
+
+    def _write(self, line: bytes, sync: bool) -> None:
+        _storage.append(self._path, line, self._size, _storage.PRIVATE, sync=sync)
+        self._size += len(line)
+
+    def is_current(self) -> bool:
+        """Whether nobody else has written to the files since."""
+        try:
+            sizes = self._path.stat().st_size, self._size
+        except FileNotFoundError:
+            return self._size == 0
+        return sizes[0] == sizes[1]
+
+    def head_after(self, rounds: int) -> str:
+        """The digest that a checkpoint after so many rounds carries."""
+        return self._heads_after[rounds]
+
+    def begin(self, event: Began, cohort: Sequence[int] | np.ndarray | None) -> None:
+        """Records a round before it is computed, or compares it with the record.
+
+        Args:
+          event: the round.
+          cohort: its clients; None if their ids are not known.
+
+        Raises:
+          RunError: if the round began before with anything else.
+          StorageError: if it cannot be written.
+        """
+        if event.round < self.state.begun:
+            for name in self.changes(event):
+                other = 'other' if name == 'data' else 'another'
+                raise errors.RunError(
+                    f'{self._path}: round {event.round} was released with {other} {name}; the plan '
+                    'counts one release of a round'
+                )
+        else:
+            self.append(event)
+            self._began[event.round] = event
+        if cohort is not None and event.round == self.log.rounds:
+            record = cohorts.record(event.round, cohort)
+            _storage.append(self._cohorts, record, self._cohorts_size, _storage.PRIVATE, sync=False)
+            self._cohorts_size += len(record)
+            self.log.append(np.asarray(cohort, np.int64))
+
+    def changes(self, event: Began) -> tuple[str, ...]:
+        """Names of the digests in which a round differs from the same one in the journal."""
+        recorded = self._began.get(event.round)
+        if recorded is None:
+            return ()
+        names = ('cohort', 'model', 'noise', 'data')
+        return tuple(name for name in names if getattr(event, name) != getattr(recorded, name))
+
+    def began(self, rounds: int) -> Began:
+        """The event with which a round began, which counts from 0."""
+        return self._began[rounds]
+
+    def release(self, event: Released, seconds: float | None = None) -> Mapping[str, float]:
+        """Records what a round gave, or compares it with the record.
+
+        Args:
+          event: the round.
+          seconds: what it took; outside of the chain.
+
+        Returns:
+          Its metrics as they are recorded, `round` first, counted from 1.
+
+        Raises:
+          RunError: if the round gave another result before.
+          StorageError: if it cannot be written.
+        """
+        known = self._released.get(event.round)
+        if known is None:
+            self.append(event, sync=False)
+            self._released[event.round] = known = event
+        elif known.state != event.state or not _are_same(known.metrics, event.metrics):
+            raise errors.RunError(
+                f'{self._path}: round {event.round + 1} gave another result than before, with the '
+                'same noise and data: its computation is not repeatable (dropout without a seed, '
+                'another machine); it is not released'
+            )
+        row: dict[str, float] = {'round': event.round + 1, **known.metrics}
+        if seconds is not None:
+            self.note(round=event.round, seconds=seconds)
+            row['seconds'] = seconds
+        self.rows[event.round : event.round + 1] = [row]
+        return row
+
+    def complete_cohorts(self, cohort: Any) -> ParticipationLog:
+        """The log of all rounds that began; a signal can arrive before the last cohort is written.
+
+        Args:
+          cohort: gives the clients of a round, which counts from 0.
+        """
+        for t in range(self.log.rounds, self.state.begun):
+            clients = cohort(t)
+            if journal.cohort_digest(clients) != self._began[t].cohort:
+                raise errors.RunError(f'{self._path}: round {t} had another cohort')
+            self.begin(self._began[t], clients)
+        return self.log
+
+
+_CUT = 'the journal was cut, or files of two runs are mixed; the run cannot continue'
+
+
+def require_whole(
+    directory: pathlib.Path, chain: Collection[str], heads: Mapping[str, str]
+) -> None:
+    """Checks that no checkpoint knows more than the journal.
+
+    Args:
+      directory: of the run.
+      chain: the digests at the ends of the lines of its journal.
+      heads: the digests of checkpoints, by the names of their files.
+
+    Raises:
+      RunError: if the journal does not have the line with which a checkpoint was saved.
+    """
+    known = set(chain)
+    for name, head in heads.items():
+        if head not in known:
+            path = directory / archive.CHECKPOINTS / name
+            raise errors.RunError(f'{path}: shows more than {archive.LEDGER}: {_CUT}')
+
+
+def _are_same(known: Mapping[str, float], again: Mapping[str, float]) -> bool:
+    return known.keys() == again.keys() and all(
+        known[name] == again[name]
+        or math.isclose(known[name], again[name], rel_tol=_SAME, abs_tol=_SAME)
+        or (math.isnan(known[name]) and math.isnan(again[name]))
+        for name in known
+    )
+
+
+def _cut(path: pathlib.Path, size: int) -> int:
+    """Removes what a crash left after the first `size` bytes of a file; returns the size."""
+    with _storage.naming(path):
+        if path.exists() and path.stat().st_size > size:
+            os.truncate(path, size)
+    return size
