@@ -22,7 +22,7 @@ from matplotlib import figure
 from dpfl import errors
 from dpfl.reporting import plots, privacy_page
 from dpfl.runtime import compilation
-from dpfl.simulation import checkpoint_folder, outputs, program
+from dpfl.simulation import outputs, program
 from scripts import system_calls
 from tests import runs
 from tests.simulation import toy_experiment
@@ -268,7 +268,6 @@ class _Runs:
             program.run_training(
                 dataclasses.replace(self._experiment, client_data=no_data),
                 outputs.RunDirectory(self._origin, resume=True),
-                None,
             )
         except NoRoundError:
             pass
@@ -278,8 +277,7 @@ class _Runs:
 
     def _train(self, path: pathlib.Path) -> None:
         directory = outputs.RunDirectory(path, resume=True)
-        start = checkpoint_folder.latest(path / 'checkpoints', refused=lambda line: None)
-        program.run_training(self._experiment, directory, start)
+        program.run_training(self._experiment, directory)
 
     def _tell(self, **values) -> None:
         self._ask(json.dumps(values).encode())

@@ -26,7 +26,7 @@ from absl import flags
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 from dpfl.cli.command import command_line  # noqa: E402
-from dpfl.simulation import checkpoint_folder, outputs, program  # noqa: E402
+from dpfl.simulation import outputs, program  # noqa: E402
 from tests import runs  # noqa: E402
 from tests.simulation import toy_experiment  # noqa: E402
 
@@ -168,9 +168,8 @@ def _train(path: pathlib.Path, noise_seed: int | None, say_ready) -> None:
         rounds=_ROUNDS.value, noise_seed=noise_seed, checkpoint_every=_CHECKPOINT_EVERY.value
     )
     directory = outputs.RunDirectory(path, resume=True)
-    start = checkpoint_folder.latest(path / 'checkpoints', refused=print)
     say_ready()
-    program.run_training(experiment, directory, start)
+    program.run_training(experiment, directory)
 
 
 def _metrics(path: pathlib.Path) -> list[dict]:

@@ -277,10 +277,9 @@ class Ended(Event):
             object.__setattr__(self, 'test', {name: _number(x) for name, x in test.items()})
 
 
-_KINDS: Mapping[str, type[Event]] = {
-    kind.name: kind
-    for kind in (Planned, Drew, Built, Began, Released, Extended, Audited, Abandoned, Ended)
-}
+_EVENTS: tuple[type[Event], ...] = (Planned, Drew, Built, Began, Released)
+_EVENTS += (Extended, Audited, Abandoned, Ended)
+_KINDS: Mapping[str, type[Event]] = {kind.name: kind for kind in _EVENTS}
 
 
 @dataclasses.dataclass(frozen=True)
