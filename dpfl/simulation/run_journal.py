@@ -75,6 +75,9 @@ class RunJournal:
         self._heads_after: dict[int, str] = {}
         for at, event in enumerate(found.events):
             self._keep_head(event, found.chain[at])
+        self._read_cohorts()
+
+    def _read_cohorts(self) -> None:
         with _storage.naming(self._cohorts):
             data = _files.read_bytes(self._cohorts) if self._cohorts.exists() else b''
         try:
@@ -216,7 +219,12 @@ class RunJournal:
 
         Args:
           cohort: gives the clients of a round, which counts from 0.
+
+        Raises:
+          RunError: if it gives other clients than those of a round that began.
+          StorageError: if they cannot be written.
         """
+        self._read_cohorts()
         for t in range(self.log.rounds, self.state.begun):
             clients = cohort(t)
             if journal.cohort_digest(clients) != self._began[t].cohort:

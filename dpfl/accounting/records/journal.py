@@ -37,7 +37,6 @@ _NOTE = b'{"note": '
 _HEX = frozenset('0123456789abcdef')
 # What may be missing at the end of a file after a power failure is read as zeros by some disks.
 _ZEROS = b'\0'
-OLDER = 'a version of dpfl before the journal began this run, and only that version reads it: 0.1.0'
 
 
 class JournalError(ValueError):
@@ -511,8 +510,9 @@ def _event(number: int, written: bytes, is_first: bool) -> Event:
         raise JournalError(f'line {number} is damaged') from None
     version = values.pop('format', None)
     if is_first and version != FORMAT:
-        is_older = version in (None, 1, 2)
-        raise JournalError(OLDER if is_older else 'has a format that this version cannot read')
+        if version in (None, 1, 2):
+            raise JournalError(errors.removed('was begun before a run was a journal'))
+        raise JournalError(f'has format {errors.shown(version)}, this version reads {FORMAT}')
     values.pop('chain', None)
     kind = _KINDS.get(str(values.pop('event', None)))
     if kind is None:
