@@ -186,11 +186,14 @@ class RunDirectory:
           purpose: different ones give independent keys.
 
         Raises:
-          StorageError: if the root cannot be read.
+          RunError: if the root is not that of the journal.
+          StorageError: if it cannot be read.
         """
-        path = self.path / archive.CHECKPOINTS / _KEYS
+        path, planned = self.path / archive.CHECKPOINTS / _KEYS, self.state.planned
         with _storage.naming(path):
             root = _files.read_bytes(path)
+        if planned is None or _key_digest(root) != planned.keys:
+            raise errors.RunError(f'{path}: does not have the keys of {archive.LEDGER}')
         return hmac.new(root, purpose.encode(), hashlib.sha256).digest()
 
     def data_key(self) -> bytes:

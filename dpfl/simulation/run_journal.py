@@ -9,7 +9,7 @@ must be the round that the journal has, or the run ends.
 import math
 import os
 import pathlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -214,7 +214,21 @@ class RunJournal:
         self.rows[event.round : event.round + 1] = [row]
         return row
 
-    def complete_cohorts(self, cohort: Any) -> ParticipationLog:
+    def require_cohorts(self, first: int, cohort: Callable[[int], Any]) -> None:
+        """Checks that rounds which are computed again would have the clients that they had.
+
+        Args:
+          first: the first of them.
+          cohort: gives the clients of a round, which counts from 0.
+
+        Raises:
+          RunError: if not.
+        """
+        for t in range(first, self.state.begun):
+            if journal.cohort_digest(cohort(t)) != self._began[t].cohort:
+                raise errors.RunError(f'{self._path}: round {t} had another cohort')
+
+    def complete_cohorts(self, cohort: Callable[[int], Any]) -> ParticipationLog:
         """The log of all rounds that began; a signal can arrive before the last cohort is written.
 
         Args:
@@ -225,11 +239,9 @@ class RunJournal:
           StorageError: if they cannot be written.
         """
         self._read_cohorts()
+        self.require_cohorts(self.log.rounds, cohort)
         for t in range(self.log.rounds, self.state.begun):
-            clients = cohort(t)
-            if journal.cohort_digest(clients) != self._began[t].cohort:
-                raise errors.RunError(f'{self._path}: round {t} had another cohort')
-            self.begin(self._began[t], clients)
+            self.begin(self._began[t], cohort(t))
         return self.log
 
 

@@ -2,9 +2,9 @@
 
 A record is the round (uint32), the number of clients (uint32), the bytes of an id (uint32: 1, 2, 4
 or 8), the ids in the order in which they were drawn, and the first eight bytes of the SHA-256
-digest of all that; numbers are little-endian. The journal has a digest of each cohort, and is
-written first: so the file has at most as many rounds as have begun, and its last record may be torn. The
-file is private: it shows who took part.
+digest of all that; numbers are little-endian. The journal has a digest of each cohort, and leads:
+the file has at most as many rounds as have begun, and its last record may be torn. It is private,
+since it shows who took part.
 """
 
 import hashlib
