@@ -126,7 +126,7 @@ class RunDirectory:
           StorageError: if a file cannot be written.
         """
         if self._overwrite:
-            self._delete_earlier()
+            self.clear()
             self._overwrite = False
             self._journal = self._kept = RunJournal(self.path)
         state, path = self.state, self.path / archive.CHECKPOINTS / _KEYS
@@ -154,8 +154,14 @@ class RunDirectory:
             _storage.write_atomically(path, lambda file: file.write(root), _storage.PRIVATE)
         self.write_tables()
 
-    def _delete_earlier(self) -> None:
-        """Deletes the files of an earlier run, and says which releases are forgotten with them."""
+    def clear(self) -> None:
+        """Deletes the files of an earlier run, and says which releases are forgotten with them.
+
+        The journal is deleted last: until then no other run begins in the directory.
+
+        Raises:
+          StorageError: if a file cannot be deleted.
+        """
         earlier = run_files.found(self.path)
         if not earlier:
             return

@@ -69,6 +69,7 @@ class RunJournal:
         self.heads = list(found.chain)
         self.kinds = list(map(type, found.events))
         self._began = {each.round: each for each in found.of_kind(Began)}
+        self._noises = {each.noise for each in self._began.values()}
         self._released = {each.round: each for each in found.of_kind(Released)}
         self.rows: list[Mapping[str, float]] = list(found.rows())
         # The digest that a checkpoint after so many rounds carries.
@@ -163,8 +164,13 @@ class RunJournal:
                     'counts one release of a round'
                 )
         else:
+            if event.noise in self._noises:
+                raise errors.RunError(
+                    f'{self._path}: the noise of round {event.round} was used before'
+                )
             self.append(event)
             self._began[event.round] = event
+            self._noises.add(event.noise)
         if cohort is not None and event.round == self.log.rounds:
             record = cohorts.record(event.round, cohort)
             _storage.append(self._cohorts, record, self._cohorts_size, _storage.PRIVATE, sync=False)
