@@ -81,10 +81,7 @@ class RunJournal:
     def _read_cohorts(self) -> None:
         with _storage.naming(self._cohorts):
             data = _files.read_bytes(self._cohorts) if self._cohorts.exists() else b''
-        try:
-            of_rounds, complete = cohorts.parse(data)
-        except cohorts.CohortsError as error:
-            raise errors.RunError(f'{self._cohorts}: {error}') from None
+        of_rounds, complete = cohorts.parse(data)
         self._cohorts_size = _cut(self._cohorts, complete)
         self.log = ParticipationLog(of_rounds)
         if self.log.rounds > self.state.begun:
@@ -173,7 +170,7 @@ class RunJournal:
             self._noises.add(event.noise)
         if cohort is not None and event.round == self.log.rounds:
             record = cohorts.record(event.round, cohort)
-            _storage.append(self._cohorts, record, self._cohorts_size, _storage.PRIVATE, sync=False)
+            _storage.append(self._cohorts, record, self._cohorts_size, _storage.PRIVATE)
             self._cohorts_size += len(record)
             self.log.append(np.asarray(cohort, np.int64))
 
