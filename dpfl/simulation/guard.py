@@ -45,8 +45,8 @@ class GuardedProcess:
     It has the methods that `tff.simulation.run_training_process` calls. Each round is written to
     the journal, with a keyed digest of its data, before it is computed. A round that is run again
     is refused unless noise key, model and data are those of the first time. What it returns is
-    refused unless it is what was returned the first time: so client work that is not repeatable, such as
-    dropout, gives no second release either.
+    refused unless it is what was returned the first time: so client work that is not repeatable,
+    such as dropout, gives no second release either.
 
     Data sets of clients are read once, and the process gets the batches that were read: a data set
     that shuffles gives others each time.

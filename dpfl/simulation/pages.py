@@ -32,8 +32,9 @@ def of_run(directory: pathlib.Path, report: accounting.PrivacyReport) -> dict[st
     if report.measured is not None:
         scores = Scores.load(directory / AUDIT)
         found[run_files.AUDIT_PAGE] = audit_page.render(scores, report.measured)
-    if isinstance(recorded_settings.read(directory), GanConfig):
-        texts = recorded_settings.read_flags(directory) or {}
+    journal = archive.read_journal(directory)
+    if journal is not None and isinstance(recorded_settings.of_state(journal.state), GanConfig):
+        texts = recorded_settings.flags_of(journal.state) or {}
         scale = recorded_settings.with_flags(ScaleConfig(), texts)
         scaled = scale.scaled_up(report.plan, report.accountant)
         found[run_files.GAN_REPORT] = gan_page.render(report, scaled)

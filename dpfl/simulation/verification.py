@@ -31,12 +31,12 @@ def verify(directory: str | os.PathLike[str]) -> Verification:
     found = verification_lib.verify(path, pages.of_run)
     if found.records is None or found.records.journal is None:
         return found
-    differences, missing = recorded_settings.differences(path, found.records.record)
+    state = found.records.journal.state
+    differences = recorded_settings.differences(state, found.records.record)
     of_metrics = _of_metrics(found.records)
     return dataclasses.replace(
         found,
         differences=tuple(dict.fromkeys((*found.differences, *differences, *of_metrics))),
-        not_compared=(*found.not_compared, *missing),
     )
 
 

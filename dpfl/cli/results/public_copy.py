@@ -11,7 +11,7 @@ from dpfl import _storage, accounting
 from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
 from dpfl.simulation import pages
-from dpfl.simulation.training import recorded_settings, run_data
+from dpfl.simulation.training import recorded_settings
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.tasks.config import DATA_VOCABULARY
 
@@ -67,10 +67,6 @@ def check(
         reason = 'must have settings in its journal, which say what the model was made from'
     elif isinstance(config, TrainConfig) and config.task.text.vocabulary == DATA_VOCABULARY:
         reason = "has a vocabulary that was counted on the clients' text, without noise"
-    elif public_heldout and config.task.task == 'emnist' and not run_data.num_heldout(run):
-        raise command_line.UsageError(
-            '--public_heldout: this run of an older version has metrics of its training clients'
-        )
     elif _is_simulation(report) and not simulation:
         reason = 'is a simulation: its noise or cohorts came from a seed; --simulation exports it'
     if reason is not None:

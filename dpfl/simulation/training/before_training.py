@@ -127,7 +127,11 @@ def recorded(directory: pathlib.Path) -> dict[str, Any]:
       ValueError: if the journal is damaged.
     """
     found = archive.read_journal(directory)
-    drawn = {} if found is None else found.state.drawn
+    return {} if found is None else results(found.state.drawn)
+
+
+def results(drawn: Mapping[str, Drew]) -> dict[str, Any]:
+    """The results of draws, by name; without those that are not known."""
     return {what: each.result for what, each in drawn.items() if each.result is not None}
 
 

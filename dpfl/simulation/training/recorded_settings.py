@@ -1,9 +1,8 @@
-"""Compares a run with the settings that it was made from, as its directory has recorded them.
+"""Compares a run with the settings that it was made from, as its journal has recorded them.
 
-`config.json` holds the settings as JSON, and `flags.txt` the same as flags, if a command made the
-run. The plan, and everything else that the report states about the run, is made again from the
-settings and compared. If someone changed `plan.json` afterwards, it differs, even if the report,
-the ledger and all digests were made anew.
+The journal holds the settings as JSON, and the same as the lines of `flags.txt`, if a command made
+the run. The plan, and everything else that the report states about the run, is made again from the
+settings and compared: a journal whose plan somebody wrote anew contradicts its own settings.
 """
 
 import csv
@@ -12,10 +11,10 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dpfl import _files, _json, _setting_texts, accounting, errors
+from dpfl import _setting_texts, accounting, errors
 from dpfl.accounting import plan_match
 from dpfl.accounting.records import archive, comparison
-from dpfl.accounting.records.journal import Drew
+from dpfl.accounting.records.journal import Drew, State
 from dpfl.mechanisms import registry
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.simulation.training import (
@@ -41,35 +40,44 @@ _SYNTHETIC = ('synthetic_text', 'synthetic_glyphs')
 
 
 def read(directory: pathlib.Path) -> TrainConfig | GanConfig | None:
-    """The settings of a run, from its journal; None if that has none, and for an export.
+    """The settings of a run; None for a training loop of one's own, and for an export.
 
     Raises:
-      ValueError: if the journal holds no settings of a run.
+      ValueError: if its journal holds no settings of a run.
     """
     found = archive.read_journal(directory)
-    if found is None or found.state.settings is None:
+    return None if found is None else of_state(found.state)
+
+
+def of_state(state: State) -> TrainConfig | GanConfig | None:
+    """The settings that a journal has; None for a training loop of one's own.
+
+    Raises:
+      ValueError: if they are no settings of a run.
+    """
+    if state.settings is None:
         return None
     try:
-        values = _json.checked_object('settings', dict(found.state.settings))
+        values = dict(state.settings)
         return TrainConfig.from_dict(values) if 'course' in values else GanConfig.from_dict(values)
-    except (OSError, ValueError) as error:
-        raise ValueError(f'{archive.LEDGER}: {errors.shown(error)}') from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f'{archive.CONFIG}: {errors.shown(error)}') from None
 
 
-def read_flags(directory: pathlib.Path) -> dict[str, str] | None:
-    """The lines of a run's `flags.txt`: values by name, and the empty text for a name alone.
+def flags_of(state: State) -> dict[str, str] | None:
+    """The flags of a run: values by name, and the empty text for a name alone.
 
-    None if there is no such file.
+    None for a run that no command has made.
 
     Raises:
       ValueError: if a line is not a flag.
     """
-    path = directory / archive.FLAGS
-    if not path.exists():
+    text = state.files.get(archive.FLAGS)
+    if text is None:
         return None
     values = {}
     # Not `splitlines`, which also splits at characters that a value may contain.
-    for number, line in enumerate(_files.read_bytes(path).decode(errors='replace').split('\n'), 1):
+    for number, line in enumerate(text.split('\n'), 1):
         name, _, value = line.removeprefix('--').partition('=')
         if line and not (line.startswith('--') and name.isidentifier()):
             raise ValueError(f'line {number} is not a flag')
@@ -78,26 +86,26 @@ def read_flags(directory: pathlib.Path) -> dict[str, str] | None:
     return values
 
 
-def differences(directory: pathlib.Path, record: archive.PlanRecord) -> tuple[list[str], list[str]]:
-    """How a run differs from its settings, and what could not be compared; a sentence each.
+def differences(state: State, record: archive.PlanRecord) -> list[str]:
+    """How a run differs from its settings, a sentence each.
 
     Args:
-      directory: of the run.
+      state: what its journal says.
       record: its plan, and what its report states besides.
     """
     try:
-        config = read(directory)
+        config = of_state(state)
     except ValueError as error:
-        return [errors.shown(error)], []
+        return [errors.shown(error)]
     if config is None:
         is_stated = archive.OWN_LOOP in record.also_not_covered
-        return [] if is_stated else [f'{archive.PLAN}: does not say: {archive.OWN_LOOP}'], []
+        return [] if is_stated else [f'{archive.PLAN}: does not say: {archive.OWN_LOOP}']
     return [
-        *_of_flags(directory, config),
-        *(f'{archive.PLAN}: {text}' for text in _of_plan(directory, config, record)),
-        *(f'{archive.PLAN}: {text}' for text in _of_report(directory, config, record)),
-        *(f'{archive.PLAN}: {text}' for text in _of_limits(directory, config, record)),
-    ], []
+        *_of_flags(state, config),
+        *(f'{archive.PLAN}: {text}' for text in _of_plan(state, config, record)),
+        *(f'{archive.PLAN}: {text}' for text in _of_report(state, config, record)),
+        *(f'{archive.PLAN}: {text}' for text in _of_limits(state, config, record)),
+    ]
 
 
 def with_flags(config: Any, texts: Mapping[str, str]) -> Any:
@@ -125,14 +133,14 @@ def _entries(name: str, text: str) -> list[str]:
         raise errors.ArgumentError(name, text, f'must be a list ({error})') from None
 
 
-def _of_flags(directory: pathlib.Path, config: TrainConfig | GanConfig) -> list[str]:
+def _of_flags(state: State, config: TrainConfig | GanConfig) -> list[str]:
     """How the flags differ from the settings. A flag that is not there has its default."""
     try:
-        texts = read_flags(directory)
+        texts = flags_of(state)
         if texts is None:
             return []
         of_flags = with_flags(type(config)(), texts).flat()
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         return [f'{archive.FLAGS}: {errors.shown(error)}']
     return [
         f'{archive.FLAGS}: has --{name}={_setting_texts.text(of_flags[name])}, {archive.CONFIG} '
@@ -143,15 +151,14 @@ def _of_flags(directory: pathlib.Path, config: TrainConfig | GanConfig) -> list[
 
 
 def _of_plan(
-    directory: pathlib.Path, config: TrainConfig | GanConfig, record: archive.PlanRecord
+    state: State, config: TrainConfig | GanConfig, record: archive.PlanRecord
 ) -> Iterator[str]:
     """How the plan differs from the one that the settings give."""
     found = record.plan
     course = getattr(config, 'course', None)
     until = None if course is None else course.stop_at_epsilon
     try:
-        drawn = _drawn(directory)
-        made = _rebuilt(config, found, drawn, has_own_data=_has_own_data(directory, config))
+        made = _rebuilt(config, found, state.drawn, has_own_data=_has_own_data(state, config))
         if until is not None and found.participation.rounds < made.participation.rounds:
             made = made.with_participation(made.participation.within(found.participation.rounds))
         for where, was, now in comparison.differences(found.to_dict(), made.to_dict()):
@@ -201,11 +208,6 @@ def _rebuilt(
         earlier=found.earlier_plans,
         before=before,
     )
-
-
-def _drawn(directory: pathlib.Path) -> Mapping[str, Drew]:
-    found = archive.read_journal(directory)
-    return {} if found is None else found.state.drawn
 
 
 def _of_noise(
@@ -275,7 +277,7 @@ def _is_matched(privacy: PrivacyConfig, found: accounting.PrivacyPlan) -> bool:
 
 
 def _of_report(
-    directory: pathlib.Path, config: TrainConfig | GanConfig, record: archive.PlanRecord
+    state: State, config: TrainConfig | GanConfig, record: archive.PlanRecord
 ) -> Iterator[str]:
     """How what the report states besides the plan differs from what the settings give."""
     found, forked = record.plan, bool(record.plan.earlier)
@@ -294,7 +296,7 @@ def _of_report(
     if isinstance(config, GanConfig):
         model = config.optimization.model
     else:
-        course, values = config.course, before_training.recorded(directory)
+        course, values = config.course, before_training.results(state.drawn)
         expected['stop_at_accuracy'] = course.stop_at_accuracy
         expected['warm_start_is_public'] |= course.warm_start_is_public
         remarks = config.remarks(found.participation.rounds)
@@ -316,15 +318,15 @@ def _of_report(
 
 
 def _of_limits(
-    directory: pathlib.Path, config: TrainConfig | GanConfig, record: archive.PlanRecord
+    state: State, config: TrainConfig | GanConfig, record: archive.PlanRecord
 ) -> Iterator[str]:
     """Whether the report states what the guarantee does not cover by the settings, and no more.
 
     Whoever gives data of their own states more, and so does an earlier run.
     """
-    is_own, limits = _has_own_data(directory, config), config.not_covered
+    is_own, limits = _has_own_data(state, config), config.not_covered
     if not is_own:
-        limits += not_covered.of_task(config.task, run_data.num_heldout(directory))
+        limits += not_covered.of_task(config.task, run_data.num_heldout(state))
     if isinstance(config, GanConfig):
         limits += gan.NOT_COVERED
     stated = record.also_not_covered
@@ -333,8 +335,8 @@ def _of_limits(
         yield from (f'says what no setting gives: {each}' for each in stated if each not in limits)
 
 
-def _has_own_data(directory: pathlib.Path, config: TrainConfig | GanConfig) -> bool:
+def _has_own_data(state: State, config: TrainConfig | GanConfig) -> bool:
     """Whether the clients of a run may have been given in Python."""
     if isinstance(config, TrainConfig):
         return config.task.task == CUSTOM
-    return not (directory / archive.FLAGS).exists()  # Only a command cannot give clients.
+    return archive.FLAGS not in state.files  # Only a command cannot give clients.

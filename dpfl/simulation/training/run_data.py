@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpfl.accounting.records import archive
+from dpfl.accounting.records.journal import State
 from dpfl.errors import NOT_SHOWN, ArgumentError, RunError
 from dpfl.tasks.federated_task import FederatedTask
 
@@ -109,10 +109,7 @@ def require_released(directory: 'outputs.RunDirectory', experiment: 'program.Exp
             )
 
 
-def num_heldout(directory: pathlib.Path) -> int:
+def num_heldout(state: State) -> int:
     """The number of held-out clients that the journal of a run states; 0 without one."""
-    found = archive.read_journal(directory)
-    if found is None or found.state.built is None:
-        return 0
-    clients = found.state.built.data.get('clients')
+    clients = None if state.built is None else state.built.data.get('clients')
     return int(clients['heldout']) if isinstance(clients, dict) and 'heldout' in clients else 0
