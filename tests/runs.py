@@ -6,19 +6,21 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-from dpfl.accounting.records import ledger_lines
+from dpfl.accounting.records import archive, journal
 from tests import paths
 
 _SAME = ('model.npz', 'participation.npz', 'privacy_report.json')
 
 
 def released(path: pathlib.Path) -> list[tuple]:
-    """The plan, and of each round the cohort, the model and the noise, by the ledger of a run.
+    """The plan, and of each round cohort, model, noise, state and metrics, by the journal of a run.
 
     Digests of data are left out: each run has a key of its own for them.
     """
-    ledger = ledger_lines.parse((path / 'ledger.jsonl').read_bytes())
-    return [ledger.plan, *((each.cohort, each.model, each.noise) for each in ledger.entries)]
+    found = archive.read_journal(path)
+    plans = [{**found.state.record, 'about': None}]
+    rounds = [(each.cohort, each.model, each.noise) for each in found.of_kind(journal.Began)]
+    return [*plans, *rounds, *found.of_kind(journal.Released)]
 
 
 def differences(path: pathlib.Path, other: pathlib.Path) -> list[str]:
@@ -28,13 +30,12 @@ def differences(path: pathlib.Path, other: pathlib.Path) -> list[str]:
 
 
 def kill_after(rounds: int, path: pathlib.Path, command: Sequence[str]) -> None:
-    """Starts a run in a directory, and kills it when its ledger has that many rounds."""
+    """Starts a run in a directory, and kills it when its journal has begun that many rounds."""
     ledger = path / 'ledger.jsonl'
     quiet = {'stdin': subprocess.DEVNULL, 'stdout': subprocess.DEVNULL}
     with subprocess.Popen(command, cwd=paths.ROOT, stderr=subprocess.DEVNULL, **quiet) as process:
-        # The first line is about the plan.
         while process.poll() is None and not (
-            ledger.exists() and ledger.read_bytes().count(b'\n') > rounds
+            ledger.exists() and ledger.read_bytes().count(b'"event": "began"') >= rounds
         ):
             time.sleep(0.002)
         process.kill()

@@ -179,12 +179,7 @@ def commit(
     from dpfl.simulation import state as state_lib  # Imports TensorFlow.
 
     run, plan = directory.journal, experiment.plan
-    for t in range(run.state.begun):
-        if journal.cohort_digest(experiment.sampler.cohort(t)) != run.began(t).cohort:
-            raise errors.RunError(
-                f'{directory.path / archive.LEDGER}: with this plan, round {t} would have had '
-                'another cohort'
-            )
+    run.require_cohorts(0, experiment.sampler.cohort)
     state_lib.require_places(state, experiment.process.initialize(), plan)
     before = archive.read_plan(directory.path)
     step = history.Extension(

@@ -126,7 +126,7 @@ class RunDirectory:
           StorageError: if a file cannot be written.
         """
         if self._overwrite:
-            self._delete_earlier()
+            self.clear()
             self._overwrite = False
             self._journal = self._kept = RunJournal(self.path)
         state, path = self.state, self.path / archive.CHECKPOINTS / _KEYS
@@ -154,8 +154,14 @@ class RunDirectory:
             _storage.write_atomically(path, lambda file: file.write(root), _storage.PRIVATE)
         self.write_tables()
 
-    def _delete_earlier(self) -> None:
-        """Deletes the files of an earlier run, and says which releases are forgotten with them."""
+    def clear(self) -> None:
+        """Deletes the files of an earlier run, and says which releases are forgotten with them.
+
+        The journal is deleted last: until then no other run begins in the directory.
+
+        Raises:
+          StorageError: if a file cannot be deleted.
+        """
         earlier = run_files.found(self.path)
         if not earlier:
             return
@@ -186,11 +192,14 @@ class RunDirectory:
           purpose: different ones give independent keys.
 
         Raises:
-          StorageError: if the root cannot be read.
+          RunError: if the root is not that of the journal.
+          StorageError: if it cannot be read.
         """
-        path = self.path / archive.CHECKPOINTS / _KEYS
+        path, planned = self.path / archive.CHECKPOINTS / _KEYS, self.state.planned
         with _storage.naming(path):
             root = _files.read_bytes(path)
+        if planned is None or _key_digest(root) != planned.keys:
+            raise errors.RunError(f'{path}: does not have the keys of {archive.LEDGER}')
         return hmac.new(root, purpose.encode(), hashlib.sha256).digest()
 
     def data_key(self) -> bytes:

@@ -21,6 +21,7 @@ from dpfl.simulation import (
     checkpoint_folder,
     data_digest,
     divergence,
+    extension,
     metrics,
     outputs,
     stopping,
@@ -84,8 +85,12 @@ def run_training(
       RunError: if a file cannot be written, or the run cannot continue; the message is one line.
     """
     with directory.in_use():
-        if directory.state.planned is None:
-            directory.begin(None, {})
+        if not directory.state.begun:
+            planned = directory.state.planned
+            if planned is None:
+                directory.begin(None, {})
+            else:  # Its keys may be missing after a crash.
+                directory.begin(planned.settings, planned.files)
         return _Run(experiment, directory, data or {}).run()
 
 
@@ -104,7 +109,10 @@ class _Run:
         self._profile = profile_lib.Profile() if experiment.profile else profile_lib.Nothing()
         self._start = start(directory)
         if self._start is not None:
+            before = self._journal.state.configuration
+            extension.require_configuration(before, experiment.configuration)
             _require_plan(self._journal, experiment.plan)
+            self._journal.require_cohorts(self._start.rounds, experiment.sampler.cohort)
         self._data_key = directory.data_key()
         storage = experiment.noise_storage
         self._is_supplied = storage is not None and storage.is_supplied

@@ -9,7 +9,7 @@ must be the round that the journal has, or the run ends.
 import math
 import os
 import pathlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,7 @@ class RunJournal:
         self.heads = list(found.chain)
         self.kinds = list(map(type, found.events))
         self._began = {each.round: each for each in found.of_kind(Began)}
+        self._noises = {each.noise for each in self._began.values()}
         self._released = {each.round: each for each in found.of_kind(Released)}
         self.rows: list[Mapping[str, float]] = list(found.rows())
         # The digest that a checkpoint after so many rounds carries.
@@ -80,10 +81,7 @@ class RunJournal:
     def _read_cohorts(self) -> None:
         with _storage.naming(self._cohorts):
             data = _files.read_bytes(self._cohorts) if self._cohorts.exists() else b''
-        try:
-            of_rounds, complete = cohorts.parse(data)
-        except cohorts.CohortsError as error:
-            raise errors.RunError(f'{self._cohorts}: {error}') from None
+        of_rounds, complete = cohorts.parse(data)
         self._cohorts_size = _cut(self._cohorts, complete)
         self.log = ParticipationLog(of_rounds)
         if self.log.rounds > self.state.begun:
@@ -163,11 +161,16 @@ class RunJournal:
                     'counts one release of a round'
                 )
         else:
+            if event.noise in self._noises:
+                raise errors.RunError(
+                    f'{self._path}: the noise of round {event.round} was used before'
+                )
             self.append(event)
             self._began[event.round] = event
+            self._noises.add(event.noise)
         if cohort is not None and event.round == self.log.rounds:
             record = cohorts.record(event.round, cohort)
-            _storage.append(self._cohorts, record, self._cohorts_size, _storage.PRIVATE, sync=False)
+            _storage.append(self._cohorts, record, self._cohorts_size, _storage.PRIVATE)
             self._cohorts_size += len(record)
             self.log.append(np.asarray(cohort, np.int64))
 
@@ -214,7 +217,21 @@ class RunJournal:
         self.rows[event.round : event.round + 1] = [row]
         return row
 
-    def complete_cohorts(self, cohort: Any) -> ParticipationLog:
+    def require_cohorts(self, first: int, cohort: Callable[[int], Any]) -> None:
+        """Checks that rounds which are computed again would have the clients that they had.
+
+        Args:
+          first: the first of them.
+          cohort: gives the clients of a round, which counts from 0.
+
+        Raises:
+          RunError: if not.
+        """
+        for t in range(first, self.state.begun):
+            if journal.cohort_digest(cohort(t)) != self._began[t].cohort:
+                raise errors.RunError(f'{self._path}: round {t} had another cohort')
+
+    def complete_cohorts(self, cohort: Callable[[int], Any]) -> ParticipationLog:
         """The log of all rounds that began; a signal can arrive before the last cohort is written.
 
         Args:
@@ -225,11 +242,9 @@ class RunJournal:
           StorageError: if they cannot be written.
         """
         self._read_cohorts()
+        self.require_cohorts(self.log.rounds, cohort)
         for t in range(self.log.rounds, self.state.begun):
-            clients = cohort(t)
-            if journal.cohort_digest(clients) != self._began[t].cohort:
-                raise errors.RunError(f'{self._path}: round {t} had another cohort')
-            self.begin(self._began[t], clients)
+            self.begin(self._began[t], cohort(t))
         return self.log
 
 

@@ -11,9 +11,10 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import Participation, _storage, accounting, aggregators, errors, mechanisms
+from dpfl.accounting.records import archive, journal
 from dpfl.aggregators.noise import correlated
 from dpfl.runtime import contexts
-from dpfl.simulation import guard, ledger
+from dpfl.simulation import guard, verification
 
 _ROUNDS, _CLIENTS = 10, 4
 
@@ -83,13 +84,13 @@ def test_a_round_is_run_again_with_the_same_data_only(tmp_path):
     states = _after(_guarded(tmp_path), 7)
     again = _guarded(tmp_path)
     assert again.rounds == 7
-    with pytest.raises(ledger.LedgerError) as caught:
+    with pytest.raises(errors.RunError) as caught:
         again.next(states[5], _DATA[1])
     assert str(caught.value) == (
         f'{tmp_path}/ledger.jsonl: round 6 was released before with other clients or other data of '
         'theirs; the plan counts one release of a round'
     )
-    with pytest.raises(ledger.LedgerError, match='round 6 was released before with another cohort'):
+    with pytest.raises(errors.RunError, match='round 6 was released before with another cohort'):
         again.next(states[5], _DATA[0][:1])
     for before, after in zip(states[5:7], states[6:8], strict=True):
         repeated = again.next(before, _DATA[0]).state
@@ -101,21 +102,21 @@ def test_a_round_is_run_again_with_the_same_data_only(tmp_path):
 def test_another_noise_key_is_another_run(tmp_path):
     process = _Process()
     _after(_guarded(tmp_path, process), 2)
-    with pytest.raises(ledger.LedgerError, match='round 1 .* another noise key, .* count both$'):
+    with pytest.raises(errors.RunError, match='round 1 .* another noise key, .* count both$'):
         _after(_guarded(tmp_path, process), 1)
 
 
 def test_another_model_is_refused(tmp_path):
     states = _after(_guarded(tmp_path), 3)
     changed = states[1]._replace(global_model_weights=np.ones(1))
-    with pytest.raises(ledger.LedgerError, match='round 2 was released before from another model'):
+    with pytest.raises(errors.RunError, match='round 2 was released before from another model'):
         _guarded(tmp_path).next(changed, _DATA[0])
 
 
 def test_what_cannot_be_repeated_is_not_released_twice(tmp_path):
     process = _Process(drift=1e-9)
     states = _after(_guarded(tmp_path, process), 3)
-    with pytest.raises(ledger.LedgerError, match='releases.txt: round 3 gave another model'):
+    with pytest.raises(errors.RunError, match='round 3 gave another result than before'):
         _guarded(tmp_path, process).next(states[2], _DATA[0])
 
 
@@ -139,13 +140,13 @@ def test_the_plan_is_that_of_the_aggregator(tmp_path, multiplier, is_other):
 
 def test_another_plan_is_refused(tmp_path):
     _after(_guarded(tmp_path), 1)
-    with pytest.raises(ledger.LedgerError, match='is the ledger of another plan'):
+    with pytest.raises(errors.RunError, match='is the journal of another plan .noise_multiplier'):
         _guarded(tmp_path, plan=_plan(noise_multiplier=3.0))
 
 
 def test_a_state_without_its_ledger_is_refused(tmp_path):
     states = _after(_guarded(tmp_path / 'a'), 2)
-    with pytest.raises(ledger.LedgerError, match='ends before round 2, at 0'):
+    with pytest.raises(errors.RunError, match='ends before round 3'):
         _guarded(tmp_path / 'b').next(states[2], _DATA[0])
     with pytest.raises(errors.ArgumentError, match='must hold the noise of a privacy plan'):
         _guarded(tmp_path / 'b').next(_State(np.zeros(1), ()), _DATA[0])
@@ -156,23 +157,49 @@ def test_a_round_that_was_recorded_and_not_released_is_run_again(tmp_path):
     with pytest.raises(_KilledError):
         _guarded(tmp_path, _Process(dies=True)).next(start, _DATA[0])
     assert _guarded(tmp_path).rounds == 1
-    with pytest.raises(ledger.LedgerError, match='round 1 was released before with other clients'):
+    with pytest.raises(errors.RunError, match='round 1 was released before with other clients'):
         _guarded(tmp_path).next(start, _DATA[1])
     assert _guarded(tmp_path).next(start, _DATA[0]).state.noise.round == 1
 
 
-def test_a_line_of_the_releases_that_was_cut_off_is_written_anew(tmp_path):
-    states = _after(_guarded(tmp_path), 3)
-    path = tmp_path / 'releases.txt'
-    whole = path.read_bytes()
-    for length in range(1, 65):
-        path.write_bytes(whole[:-length])
-        _guarded(tmp_path).next(states[2], _DATA[0])
-        assert path.read_bytes() == whole
-    for kept in (0, 65, 100):  # No crash does this: the ledger has a round after it.
-        path.write_bytes(whole[:kept])
-        with pytest.raises(ledger.LedgerError, match='releases.txt: ends before round'):
-            _guarded(tmp_path).next(states[1 if kept else 0], _DATA[0])
+def _releases(path):
+    return [each.state for each in archive.read_journal(path).of_kind(journal.Released)]
+
+
+@pytest.mark.parametrize('has_ids', [True, False])
+def test_a_finished_run_is_verified_and_says_what_nobody_knows(tmp_path, has_ids):
+    guarded = _guarded(tmp_path)
+    state = guarded.initialize()
+    for t in range(_ROUNDS):
+        ids = {'client_ids': [2 * (t % 5), 2 * (t % 5) + 1]} if has_ids else {}
+        state = guarded.next(state, _DATA[0], **ids).state
+        if not t:
+            early = guarded.report()
+            assert verification.verify(tmp_path).is_verified
+            with pytest.raises(errors.RunError, match='has 1 of 10 rounds; report.. gives'):
+                guarded.finish()
+    report = guarded.finish()
+    found = verification.verify(tmp_path)
+    assert found.is_verified, found.differences
+    assert found.report.to_dict() == report.to_dict()
+    assert archive.OWN_LOOP in report.also_not_covered
+    assert report.guarantee.rho == pytest.approx(_plan().rho)
+    assert (report.observed is None) != has_ids
+    if has_ids:
+        assert early.observed.rounds == 1 and not report.observed.violations
+        (tmp_path / 'cohorts.bin').unlink()
+        assert not verification.verify(tmp_path).is_verified
+    with pytest.raises(errors.RunError, match='does not allow an event "began" here|was released'):
+        guarded.next(state, _DATA[0], **ids)
+
+
+def test_ids_are_given_in_every_round_or_in_none(tmp_path):
+    guarded = _guarded(tmp_path)
+    state = guarded.next(guarded.initialize(), _DATA[0], client_ids=[1, 2]).state
+    with pytest.raises(errors.ArgumentError, match='client_ids: must be given in every round'):
+        guarded.next(state, _DATA[0])
+    with pytest.raises(errors.ArgumentError, match='client_ids: must be 2, one for each client'):
+        guarded.next(state, _DATA[0], client_ids=[1])
 
 
 def test_two_processes_cannot_use_a_directory(tmp_path):
@@ -181,14 +208,14 @@ def test_two_processes_cannot_use_a_directory(tmp_path):
     with _storage.locked(tmp_path), pytest.raises(errors.StorageError, match='in use by another'):
         first.next(start, _DATA[0])
     first.next(start, _DATA[0])
-    # It read the ledger before the other one wrote to it.
-    with pytest.raises(errors.StorageError, match='ledger.jsonl: has'):
+    # It read the journal before the other one wrote to it.
+    with pytest.raises(errors.RunError, match='round 1 was released before with other clients'):
         second.next(start, _DATA[1])
 
 
 def test_files_are_for_their_owner_only(tmp_path):
     _after(_guarded(tmp_path), 1)
-    for name in ('ledger.jsonl', 'releases.txt', 'checkpoints/data.key'):
+    for name in ('ledger.jsonl', 'checkpoints/keys'):
         assert (tmp_path / name).stat().st_mode & 0o077 == 0, name
 
 
@@ -199,11 +226,11 @@ def test_no_two_releases_of_a_round_differ_whatever_is_tried(tmp_path, monkeypat
     released = collections.defaultdict(set)
     process, append, cut = _Process(), _storage.append, []
 
-    def dies_while_it_writes(path, data, *args):
-        if cut and path.name == 'releases.txt':
-            append(path, data[: cut.pop()], *args)
+    def dies_while_it_writes(path, data, *args, **kwargs):
+        if cut and path.name == 'ledger.jsonl':
+            append(path, data[: cut.pop()], *args, **kwargs)
             raise _KilledError
-        append(path, data, *args)
+        append(path, data, *args, **kwargs)
 
     monkeypatch.setattr(_storage, 'append', dies_while_it_writes)
     states, guarded = [process.initialize()], _guarded(tmp_path, process)
@@ -254,7 +281,7 @@ def test_a_data_set_is_read_once(tmp_path):
         clients = [rows, rows.take(0)]
         try:
             _guarded(tmp_path, Watching()).next(states[0], clients)
-        except ledger.LedgerError as error:
+        except errors.RunError as error:
             assert 'other data of theirs' in str(error)
     assert all(order == seen[0] for order in seen) and len(seen) < 20
     assert sorted(seen[0]) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
@@ -308,12 +335,12 @@ def test_tffs_loop_goes_on_after_a_kill_with_the_same_cohorts_only(tmp_path):
     with contexts.local_runtime():
         with pytest.raises(_KilledError):
             _run(process, tmp_path, kill_after=7)
-        released = (tmp_path / 'run' / 'releases.txt').read_text().splitlines()
+        released = _releases(tmp_path / 'run')
         assert len(released) == 7
-        with pytest.raises(ledger.LedgerError, match='round 6 was released before with other cli'):
+        with pytest.raises(errors.RunError, match='round 6 was released before with other cli'):
             _run(process, tmp_path, seed=1)
         continued = _run(process, tmp_path)
-        again = (tmp_path / 'run' / 'releases.txt').read_text().splitlines()
+        again = _releases(tmp_path / 'run')
         assert again[:7] == released and len(set(again)) == _ROUNDS
         whole = _run(process, tmp_path / 'whole')
     for one, other in zip(continued, whole, strict=True):

@@ -34,6 +34,8 @@ _ROWS = [
 
 @pytest.mark.parametrize('done', [0, 3, 4])
 def test_metrics_go_on_from_the_rows_of_a_checkpoint(tmp_path, done):
+    for name in ('whole', 'run'):
+        (tmp_path / name).mkdir()
     whole = outputs.RunDirectory(tmp_path / 'whole')
     _release(whole, _ROWS)
     directory = outputs.RunDirectory(tmp_path / 'run')

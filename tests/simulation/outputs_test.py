@@ -2,8 +2,9 @@
 
 import pytest
 
-from dpfl import ParticipationLog, _storage, errors
-from dpfl.simulation import metrics, outputs
+from dpfl import _storage, errors
+from dpfl.simulation import outputs, program
+from tests.simulation import toy_experiment
 
 
 def test_an_earlier_run_is_not_lost_by_accident(tmp_path):
@@ -20,7 +21,9 @@ def test_overwriting_removes_the_files_of_the_run_and_no_others(tmp_path):
         (tmp_path / name / 'a.png').touch()
     for name in ('notes.txt', 'ledger.jsonl', 'privacy_report.json.sig'):
         (tmp_path / name).touch()
-    outputs.RunDirectory(tmp_path, overwrite=True)
+    with outputs.RunDirectory(tmp_path, overwrite=True).in_use():
+        assert (tmp_path / 'ledger.jsonl').exists()  # Until the run begins.
+        outputs.RunDirectory(tmp_path, resume=True).clear()
     assert [path.name for path in tmp_path.iterdir()] == ['notes.txt']
 
 
@@ -35,7 +38,15 @@ def test_a_run_that_goes_on_loses_its_report_with_the_signature(tmp_path):
 def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / 'file').touch()
     with pytest.raises(ValueError, match='directory=.*/file/run: must be writable'):
-        outputs.RunDirectory(tmp_path / 'file' / 'run')
+        with outputs.RunDirectory(tmp_path / 'file' / 'run').in_use():
+            pass
+
+
+def test_a_run_that_never_begins_leaves_no_directory(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        with outputs.RunDirectory(tmp_path / 'runs' / 'mine').in_use():
+            raise KeyboardInterrupt
+    assert not (tmp_path / 'runs').exists()
 
 
 def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
@@ -52,37 +63,30 @@ def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
 
 
 def test_what_no_guarantee_covers_is_for_its_owner_only(tmp_path):
-    directory = outputs.RunDirectory(tmp_path)
-    directory.write_log(ParticipationLog([[1, 2]]))
-    for name in ('data.json', 'profile.json', 'flags.txt', 'notes.txt'):
+    program.run_training(toy_experiment.in_numpy(profile=True), outputs.RunDirectory(tmp_path))
+    for name in ('data.json', 'flags.txt', 'notes.txt'):
         (tmp_path / f'{name}.partial').touch(mode=0o644)  # A killed process has left it.
-        directory.write_text(name, 'text')
-    with metrics.Metrics(directory, 9) as recorded:
-        recorded.release(1, {'epsilon': 0.1})
-        recorded.release(2, {'loss': 0.1})
-    directory.write_digests()
-    key = directory.data_key(is_new=True)
-    assert len(key) == 32 and directory.data_key(is_new=True) == directory.data_key(False) == key
-    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
-    assert modes.pop('notes.txt') & 0o077 and modes.pop('plots') & 0o077
-    assert modes.pop('tensorboard') == modes.pop('checkpoints') == 0o700
-    assert set(modes) == {
+        outputs.RunDirectory(tmp_path, resume=True).write_text(name, 'text')
+    modes = {
+        str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in tmp_path.rglob('*')
+    }
+    private = {
         'participation.npz',
+        'cohorts.bin',
+        'ledger.jsonl',
         'data.json',
         'profile.json',
         'flags.txt',
         'metrics.csv',
         'SHA256SUMS',
+        'plots/training.png',
+        'checkpoints/keys',
+        'checkpoints/00000000.checkpoint',
     }
-    assert set(modes.values()) == {0o600}
-    assert (tmp_path / 'plots' / 'training.png').stat().st_mode & 0o777 == 0o600
-    assert (tmp_path / 'checkpoints' / 'data.key').stat().st_mode & 0o777 == 0o600
-
-
-def test_a_run_that_goes_on_needs_the_key_of_its_data(tmp_path):
-    with pytest.raises(errors.StorageError, match='data.key: No such file'):
-        outputs.RunDirectory(tmp_path, resume=True).data_key(is_new=False)
-    assert not (tmp_path / 'checkpoints').exists()
+    assert {modes[name] for name in private} == {0o600}
+    assert modes['tensorboard'] == modes['checkpoints'] == 0o700
+    public = ('notes.txt', 'plots', 'model.npz', 'plan.json', 'privacy_report.json')
+    assert all(modes[name] & 0o077 for name in public)
 
 
 def test_a_directory_is_in_use_until_the_outermost_context_ends(tmp_path):

@@ -14,8 +14,8 @@ import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
 from dpfl import Participation, ParticipationLog, accounting, errors
-from dpfl.accounting.records import archive
-from dpfl.simulation import checkpoint, checkpoint_folder, ledger, outputs, program, sampling
+from dpfl.accounting.records import archive, cohorts, journal
+from dpfl.simulation import checkpoint, checkpoint_folder, outputs, program, sampling
 from dpfl.simulation import state as state_lib
 from tests import runs
 from tests.simulation import toy_experiment
@@ -69,17 +69,16 @@ def _path(crashed, tmp_path):
     return shutil.copytree(crashed, tmp_path / 'run')
 
 
-def _latest(path, refused=pytest.fail):
-    return checkpoint_folder.latest(path / 'checkpoints', refused)
+def _latest(path):
+    return checkpoint_folder.latest(path / 'checkpoints', pytest.fail)
 
 
-def _resume(experiment, path, refused=pytest.fail):
-    start = _latest(path, refused)
-    return program.run_training(experiment, outputs.RunDirectory(path, resume=True), start)
+def _resume(experiment, path):
+    return program.run_training(experiment, outputs.RunDirectory(path, resume=True))
 
 
 def _crash(experiment, path, t):
-    """Runs until round `t`, which counts from 0, is in the ledger and about to be computed."""
+    """Runs until round `t`, which counts from 0, is in the journal and about to be computed."""
     start = _latest(path)
     rounds = itertools.count(start.rounds if start else 0)
 
@@ -95,7 +94,7 @@ def _crash(experiment, path, t):
     )
     crashing = dataclasses.replace(experiment, process=process)
     with pytest.raises(_CrashError):
-        program.run_training(crashing, outputs.RunDirectory(path, resume=True), start)
+        program.run_training(crashing, outputs.RunDirectory(path, resume=True))
 
 
 def _metrics(path):
@@ -136,17 +135,19 @@ def test_the_metrics_of_all_rounds_are_there_once(experiment, path, reference):
     assert steps == list(range(1, _ROUNDS + 1))
 
 
-def test_damaged_checkpoints_cost_rounds_and_no_bits(experiment, path, reference):
+def test_damaged_checkpoints_cost_rounds_and_no_bits(experiment, path, reference, caplog):
     saved = sorted((path / 'checkpoints').glob('*.checkpoint'))
     saved[-1].write_bytes(saved[-1].read_bytes()[:-9])
-    refused = []
-    _resume(experiment, path, refused.append)
-    assert refused == [f'{saved[-1]}: is damaged or incomplete']
+    _resume(experiment, path)
+    assert f'refused: {saved[-1]}: is damaged or incomplete' in caplog.text
+    assert 'going back to the checkpoint of round 0' in caplog.text
     _assert_same(path, reference)
 
 
-def test_a_crash_before_the_first_checkpoint_is_a_new_run(experiment, tmp_path):
-    (tmp_path / 'flags.txt').touch()
+def test_a_crash_before_the_first_checkpoint_is_a_new_run(experiment, origin, tmp_path):
+    """Whether its keys were written or not: nothing was drawn, and no round began."""
+    lines = (origin / 'ledger.jsonl').read_bytes().splitlines(keepends=True)
+    (tmp_path / 'ledger.jsonl').write_bytes(b''.join(lines[:2]) + lines[2][:20])
     (tmp_path / 'checkpoints').mkdir()
     (tmp_path / 'checkpoints' / '00000000.checkpoint.partial').write_bytes(b'dpfl')
     _resume(dataclasses.replace(experiment, checkpoint_every=100), tmp_path)
@@ -161,26 +162,60 @@ def test_two_runs_cannot_use_one_directory(experiment, path):
         with pytest.raises(errors.StorageError, match=f'{path}: is in use by another run'):
             _resume(experiment, path)
         with pytest.raises(errors.StorageError, match='is in use by another run'):
-            outputs.RunDirectory(path, overwrite=True)
+            with outputs.RunDirectory(path, overwrite=True).in_use():
+                pass
         assert _contents(path) == before
 
 
-def _without_ledger(path):
+def _without_journal(path):
     (path / 'ledger.jsonl').unlink()
 
 
-def _with_damaged_ledger(path):
+def _with_damaged_journal(path):
     data = (path / 'ledger.jsonl').read_bytes()
     (path / 'ledger.jsonl').write_bytes(data[:100] + b'x' + data[101:])
 
 
-def _with_the_ledger_of_another_run(path):
-    # Another noise key: as long, and whole.
-    plan = ledger.read(path / 'ledger.jsonl').plan
-    other = ledger.Ledger(path / 'other', plan)
-    for t in range(4):
-        other.record(t, ledger.Entry('0' * 64, '1' * 64, f'{t:064}', '2' * 64))
-    os.replace(path / 'other', path / 'ledger.jsonl')
+def _events(path):
+    return archive.read_journal(path).events
+
+
+def _write_journal(path, events):
+    chain, data = '', b''
+    for event in events:
+        line, chain = journal.line(chain, event)
+        data += line
+    (path / 'ledger.jsonl').write_bytes(data)
+
+
+def _with_the_journal_of_another_run(path):
+    """Another noise key: as long, and whole."""
+    other = [
+        dataclasses.replace(event, noise=f'{event.round:064}')
+        if isinstance(event, journal.Began)
+        else event
+        for event in _events(path)
+    ]
+    _write_journal(path, other)
+
+
+def _cut(path, rounds, *, cohorts_too):
+    """Cuts a journal back to its first rounds, at the end of a line."""
+    events = _events(path)
+    at = [i for i, e in enumerate(events) if isinstance(e, journal.Began) and e.round == rounds]
+    _write_journal(path, events[: at[0]])
+    if cohorts_too:
+        found, _ = cohorts.parse((path / cohorts.NAME).read_bytes())
+        data = b''.join(cohorts.record(t, found[t]) for t in range(rounds))
+        (path / cohorts.NAME).write_bytes(data)
+
+
+def _cut_to_one_round(path):
+    _cut(path, 1, cohorts_too=True)
+
+
+def _cut_beside_its_cohorts(path):
+    _cut(path, 3, cohorts_too=False)
 
 
 def _without_checkpoints(path):
@@ -188,11 +223,11 @@ def _without_checkpoints(path):
 
 
 def _without_key(path):
-    (path / 'checkpoints' / 'data.key').unlink()
+    (path / 'checkpoints' / 'keys').unlink()
 
 
-def _with_a_short_key(path):
-    (path / 'checkpoints' / 'data.key').write_bytes(b'short')
+def _with_other_keys(path):
+    (path / 'checkpoints' / 'keys').write_bytes(b'other')
 
 
 def _with_other_cohorts(experiment):
@@ -212,14 +247,16 @@ def _with_another_model(experiment):
 @pytest.mark.parametrize(
     'damage, change, message',
     [
-        (_without_ledger, None, r'ledger.jsonl: is not the ledger of the checkpoint \(round 2\)'),
-        (_with_damaged_ledger, None, 'ledger.jsonl: line 1 is damaged'),
-        (_with_the_ledger_of_another_run, None, 'ledger.jsonl: is not the ledger of the check'),
+        (_without_journal, None, 'cohorts.bin: has 4 rounds, ledger.jsonl 0: the journal was cut'),
+        (_with_damaged_journal, None, 'ledger.jsonl: line 1 is damaged'),
+        (_with_the_journal_of_another_run, None, 'checkpoint: shows more than ledger.jsonl'),
+        (_cut_to_one_round, None, 'checkpoint: shows more than ledger.jsonl: the journal was cut'),
+        (_cut_beside_its_cohorts, None, 'cohorts.bin: has 4 rounds, ledger.jsonl 3: the journal'),
         (_without_checkpoints, None, 'ledger.jsonl: has 4 rounds, and there is no checkpoint'),
-        (_without_key, None, 'checkpoints/data.key: No such file'),
-        (_with_a_short_key, None, 'checkpoints/data.key: must have 32 bytes'),
+        (_without_key, None, 'checkpoints/keys: No such file'),
+        (_with_other_keys, None, 'checkpoints/keys: does not have the keys of ledger.jsonl'),
         (None, _with_other_cohorts, 'ledger.jsonl: round 2 had another cohort'),
-        (None, _with_another_plan, 'plan_digest=.*: must be'),
+        (None, _with_another_plan, 'participation.min_separation=1: must be 2, as when'),
         (None, _with_another_model, 'model=large: must be toy, as when the run began'),
     ],
 )
@@ -246,9 +283,9 @@ def _with_other_data_in(experiment, t):
 
 def test_other_data_are_refused_before_their_release(experiment, path):
     # Also in the first round that is repeated, which starts from the model of the checkpoint.
-    with pytest.raises(ledger.LedgerError, match='round 3: .*round 2 was released with other data'):
+    with pytest.raises(errors.RunError, match='round 3: .*round 2 was released with other data'):
         _resume(_with_other_data_in(experiment, 2), path)
-    assert len(_metrics(path)) == 2
+    assert len(_metrics(path)) == 3  # As of the first time.
 
 
 @pytest.mark.parametrize('lost', [True, False])
@@ -262,7 +299,7 @@ def test_a_model_that_was_released_is_not_computed_again_from_other_data(
     released = (path / 'model.npz').read_bytes()
     other = _with_other_data_in(experiment, _ROUNDS - 1)
     if lost:
-        with pytest.raises(ledger.LedgerError, match='round 7: .* was released with other data'):
+        with pytest.raises(errors.RunError, match='round 7: .* was released with other data'):
             _resume(other, path)
     else:
         _resume(other, path)
@@ -346,9 +383,7 @@ def test_what_cannot_be_written_is_named_in_its_round(experiment, path, name, me
             (path / name).touch() if name == 'checkpoints' else (path / name).mkdir()
         return toy_experiment.rows(client)
 
-    (path / 'ledger.jsonl').write_bytes(
-        b''.join((path / 'ledger.jsonl').read_bytes().splitlines(keepends=True)[:3])
-    )
+    _cut(path, 2, cohorts_too=True)
     with pytest.raises(errors.StorageError, match=message) as caught:
         _resume(dataclasses.replace(experiment, client_data=client_data), path)
     assert '\n' not in str(caught.value)
@@ -381,8 +416,12 @@ def test_every_leaf_of_a_state_is_that_of_the_checkpoint():
 
 def test_noise_is_found_in_the_state_or_missed(experiment):
     first, second = (experiment.process.initialize() for _ in range(2))
-    one, other = (state_lib.ledger_entry(state, [1, 2], 'd') for state in (first, second))
-    assert one.model == other.model and one.cohort == other.cohort
+    one, other = (
+        state_lib.began(0, state, 'a' * 64, [1, 2], 'd' * 64) for state in (first, second)
+    )
+    assert one.cohort == other.cohort
+    assert state_lib.digests(first)[0] == state_lib.digests(second)[0]
+    assert state_lib.digests(first)[1] != state_lib.digests(second)[1]
     assert one.noise != other.noise  # Another key.
     with pytest.raises(ValueError, match='process: must hold the noise of a privacy plan'):
-        state_lib.ledger_entry(first.global_model_weights, [1, 2], 'd')
+        state_lib.began(0, first.global_model_weights, 'a' * 64, [1, 2], 'd' * 64)

@@ -2,9 +2,9 @@
 
 A record is the round (uint32), the number of clients (uint32), the bytes of an id (uint32: 1, 2, 4
 or 8), the ids in the order in which they were drawn, and the first eight bytes of the SHA-256
-digest of all that; numbers are little-endian. The journal has a digest of each cohort, and is
-written first: so the file has at most as many rounds as have begun, and its last record may be torn. The
-file is private: it shows who took part.
+digest of all that; numbers are little-endian. The journal has a digest of each cohort, and leads:
+the file has at most as many rounds as have begun, and whoever reads it compares the numbers. It is
+private, since it shows who took part.
 """
 
 import hashlib
@@ -17,10 +17,6 @@ NAME = 'cohorts.bin'
 _HEADER = struct.Struct('<III')
 _CHECKSUM = 8
 _WIDTHS = (1, 2, 4, 8)
-
-
-class CohortsError(ValueError):
-    """A record is damaged. The message is one line, without the name of the file."""
 
 
 def record(round_index: int, cohort: Sequence[int] | np.ndarray) -> bytes:
@@ -38,29 +34,21 @@ def record(round_index: int, cohort: Sequence[int] | np.ndarray) -> bytes:
 
 
 def parse(data: bytes) -> tuple[list[np.ndarray], int]:
-    """The cohorts of the rounds from 0, int64, and the length in bytes of their records.
+    """The cohorts of the rounds from 0, int64, up to the first record that is damaged or missing.
 
-    A last record that a crash cut off is left out.
-
-    Raises:
-      CohortsError: if any other record is damaged or missing.
+    Returns:
+      The cohorts, and the length in bytes of their records.
     """
     found: list[np.ndarray] = []
     at = 0
     while len(data) - at >= _HEADER.size:
         number, count, width = _HEADER.unpack_from(data, at)
         end = at + _HEADER.size + count * width + _CHECKSUM
-        if width not in _WIDTHS or number != len(found):
-            if not data[at:].strip(b'\0'):
-                break  # Zeros, which a power failure may leave.
-            raise CohortsError(f'the record of round {len(found)} is damaged')
-        if end > len(data):
+        if width not in _WIDTHS or number != len(found) or end > len(data):
             break
         body, checksum = data[at : end - _CHECKSUM], data[end - _CHECKSUM : end]
         if hashlib.sha256(body).digest()[:_CHECKSUM] != checksum:
-            if end == len(data):
-                break  # The last record, torn in the middle.
-            raise CohortsError(f'the record of round {number} is damaged')
+            break
         found.append(np.frombuffer(body, f'<u{width}', offset=_HEADER.size).astype(np.int64))
         at = end
     return found, at

@@ -35,8 +35,6 @@ FORMAT = 3
 _START = hashlib.sha256(b'dpfl journal').hexdigest()
 _NOTE = b'{"note": '
 _HEX = frozenset('0123456789abcdef')
-# What may be missing at the end of a file after a power failure is read as zeros by some disks.
-_ZEROS = b'\0'
 
 
 class JournalError(ValueError):
@@ -490,9 +488,6 @@ def parse(data: bytes) -> Journal:
             raise JournalError(f'line {number}: {error}') from None
         events.append(event)
         chain.append(end)
-    # A line that is whole but for its end was not left by a crash: it is written with one call.
-    if rest.rstrip(_ZEROS).endswith(b'}'):
-        raise JournalError(f'line {len(lines) + 1} is damaged')
     return Journal(tuple(events), tuple(chain), tuple(notes), state, len(data) - len(rest))
 
 

@@ -1,0 +1,188 @@
+"""The journal of a run on the disk: what is written stays, and what repeats is compared."""
+
+import dataclasses
+import resource
+
+import numpy as np
+import pytest
+
+from dpfl import errors
+from dpfl.accounting.records import cohorts, journal
+from dpfl.simulation import run_journal
+
+_KEY = np.array([81985529216486895, -1], np.int64)
+_COHORT = [1, 7]
+
+
+def _began(t, **other):
+    digests = {
+        'cohort': journal.cohort_digest(_COHORT),
+        'model': journal.digest([np.float32(t)]),
+        'noise': journal.digest([_KEY, np.int64(t)]),
+        'data': journal.digest([np.int8(t)]),
+    }
+    return journal.Began(round=t, **digests | other)
+
+
+def _released(t, **other):
+    values = {'state': journal.digest([np.float64(t)]), 'metrics': {'loss': 0.5 + t}}
+    return journal.Released(round=t, **values | other)
+
+
+def _run(path, rounds):
+    found = run_journal.RunJournal(path)
+    for t in range(rounds):
+        found.begin(_began(t), _COHORT)
+        found.release(_released(t), 0.5)
+    return found
+
+
+@pytest.fixture(name='path')
+def _path(tmp_path):
+    """A run of three rounds."""
+    found = run_journal.RunJournal(tmp_path)
+    found.append(
+        journal.Planned(settings={}, files={}, date='2026-11-25', version='0.1.0', keys='0' * 64)
+    )
+    found.append(journal.Built(record={'rounds': 6}, configuration={}, data={}))
+    _run(tmp_path, 3)
+    return tmp_path
+
+
+def _bytes(path):
+    return (path / 'ledger.jsonl').read_bytes(), (path / cohorts.NAME).read_bytes()
+
+
+def test_a_round_that_is_run_again_leaves_its_records_as_they_are(path):
+    before = _bytes(path)
+    again = run_journal.RunJournal(path)
+    assert again.state.begun == again.log.rounds == 3 and again.state.is_released
+    for t in range(3):
+        again.begin(_began(t), _COHORT)
+        row = again.release(_released(t, metrics={'loss': (0.5 + t) * (1 + 1e-12)}))
+        assert row == {'round': t + 1, 'loss': 0.5 + t}  # The recorded value stays.
+    assert _bytes(path) == before
+    again.begin(_began(3), _COHORT)
+    assert run_journal.RunJournal(path).state.begun == 4
+
+
+@pytest.mark.parametrize('changed', ['cohort', 'model', 'noise', 'data'])
+def test_a_round_is_not_run_again_with_anything_else(path, changed):
+    before = _bytes(path)
+    message = f'round 1 was released with (an)?other {changed}; the plan counts'
+    with pytest.raises(errors.RunError, match=message):
+        run_journal.RunJournal(path).begin(_began(1, **{changed: 'f' * 64}), _COHORT)
+    assert _bytes(path) == before
+
+
+@pytest.mark.parametrize(
+    'other', [{'state': 'f' * 64}, {'metrics': {'loss': 0.5001}}, {'metrics': {}}]
+)
+def test_a_round_does_not_give_another_result(path, other):
+    with pytest.raises(errors.RunError, match='round 1 gave another result than before'):
+        run_journal.RunJournal(path).release(_released(0, **other))
+
+
+def test_noise_is_not_used_in_two_rounds(path):
+    found = run_journal.RunJournal(path)
+    for earlier in (0, 2):
+        with pytest.raises(errors.RunError, match='the noise of round 3 was used before'):
+            found.begin(_began(3, noise=_began(earlier).noise), _COHORT)
+
+
+def test_no_round_is_left_out(path):
+    with pytest.raises(errors.RunError, match='does not allow an event "began" here'):
+        run_journal.RunJournal(path).begin(_began(4), _COHORT)
+
+
+@pytest.mark.parametrize('name', ['ledger.jsonl', cohorts.NAME])
+def test_what_a_crash_cut_off_is_written_anew(path, name):
+    """Whatever of the last round is missing: the round is run again, and the files are the same."""
+    found = run_journal.RunJournal(path)
+    least = (path / name).stat().st_size
+    found.begin(_began(3), _COHORT)
+    if name == 'ledger.jsonl':  # A journal without the event would be one that was cut.
+        least = (path / name).stat().st_size
+    found.release(_released(3))
+    whole, content = _bytes(path), (path / name).read_bytes()
+    for length in range(least, len(content)):
+        for zeros in (b'', b'\0' * (len(content) - length)):
+            (path / name).write_bytes(content[:length] + zeros)
+            again = run_journal.RunJournal(path)
+            again.complete_cohorts(lambda t: _COHORT)
+            again.begin(_began(3), _COHORT)
+            again.release(_released(3))
+            assert _bytes(path) == whole
+
+
+def test_what_others_write_meanwhile_is_refused_and_not_dropped(path):
+    ours = run_journal.RunJournal(path)
+    assert ours.is_current()
+    more = (path / 'ledger.jsonl').read_bytes() + b'of another run, with more rounds\n'
+    (path / 'ledger.jsonl').write_bytes(more)
+    assert not ours.is_current()
+    with pytest.raises(errors.StorageError, match=f'ledger.jsonl: has {len(more)} bytes, must hav'):
+        ours.begin(_began(3), _COHORT)
+    assert (path / 'ledger.jsonl').read_bytes() == more
+
+
+@pytest.mark.parametrize(
+    'line, message',
+    [
+        ('{"format": 2, "plan": "p", "chain": "c"}', 'was begun before a run was a journal, which'),
+        ('{"round": 0, "cohort": "c", "chain": "d"}', 'was begun before a run was a journal, whic'),
+        ('{"format": 4, "event": "planned", "chain": "c"}', 'has format 4, this version reads 3'),
+    ],
+)
+def test_other_formats_are_refused_with_the_version_that_reads_them(tmp_path, line, message):
+    (tmp_path / 'ledger.jsonl').write_text(line + '\n')
+    with pytest.raises(errors.RunError, match=f'ledger.jsonl: {message}'):
+        run_journal.RunJournal(tmp_path)
+
+
+def test_records_are_for_their_owner_only(path):
+    for name in ('ledger.jsonl', cohorts.NAME):
+        assert (path / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_the_key_is_not_in_the_file(path):
+    data = (path / 'ledger.jsonl').read_bytes()
+    for secret in (_KEY.tobytes(), _KEY.tobytes().hex().encode(), str(_KEY[0]).encode()):
+        assert secret not in data
+
+
+def test_digests_tell_arrays_apart():
+    arrays = [np.zeros(2), np.zeros(2, np.float32), np.zeros((2, 1)), np.zeros(1), np.ones(2)]
+    assert len({journal.digest([array]) for array in arrays}) == len(arrays)
+    assert journal.digest([np.zeros(2)] * 2) != journal.digest([np.zeros(4)])
+    other_order = journal.cohort_digest(np.array([1, 3], np.int32))
+    assert journal.cohort_digest([3, 1]) == other_order
+
+
+def test_a_full_disk_is_named_and_leaves_the_rounds_before(path):
+    before = _bytes(path)
+    full = run_journal.RunJournal(path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before[0]) + 100, hard))
+    try:
+        with pytest.raises(errors.StorageError, match='ledger.jsonl: File too large'):
+            full.begin(_began(3), _COHORT)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert _bytes(path) == before
+    full.begin(_began(3), _COHORT)
+    assert run_journal.RunJournal(path).state.begun == 4
+
+
+def test_more_rounds_move_the_place_of_checkpoints_behind_the_event(path):
+    """A checkpoint that is saved from then on is known to be one of the longer run."""
+    found = run_journal.RunJournal(path)
+    heads = [found.head_after(rounds) for rounds in range(4)]
+    assert len(set(heads)) == 4 and set(heads) <= set(found.heads)
+    record = found.state.record
+    event = journal.Extended(
+        released=3, planned=6, rounds=8, record=record, configuration={}, settings={}, files={}
+    )
+    found.append(event)
+    assert {found.head_after(rounds) for rounds in range(4)} == {found.heads[-1]}
+    assert dataclasses.replace(found.state, extended=()).record == record
