@@ -2,10 +2,12 @@
 
 import json
 import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from dpfl import ParticipationLog, _setting_texts, accounting, mechanisms
 from dpfl.accounting import running
-from dpfl.accounting.records import archive, ledger_lines, verification
+from dpfl.accounting.records import archive, cohorts, journal, sums, verification
 from dpfl.accounting.reports import noise_keys
 from dpfl.simulation import pages
 from dpfl.simulation.training import PrivacyConfig, SamplingConfig, TrainConfig, plan
@@ -20,38 +22,90 @@ def make_record(**changes):
     )
 
 
-# As of the first round of `make_ledger`.
+# As of the first round of `rounds`.
 NOISE_KEY = noise_keys.digest('0' * 64)
 LOG = ParticipationLog([[0, 1], [2, 3], [4, 5], [0, 2], [1, 3], [4, 6]])
+_MODEL = b'weights'
+DATA = {'clients': {'training': 7, 'heldout': 0}}
 
 
-def make_ledger(record, log) -> bytes:
-    text, chain = ledger_lines.first_line(record.digest())
-    for t in range(log.rounds):
-        entry = ledger_lines.Entry(
-            ledger_lines.cohort_digest(log.cohort(t)), 'm' * 64, f'{t:064}', 'd' * 64
-        )
-        line, chain = ledger_lines.line(chain, t, entry)
+def encoded(events: Iterable[journal.Event], head: str = '') -> bytes:
+    """The lines of events, with a chain of their own, after a line that ends with `head`."""
+    text = b''
+    for event in events:
+        line, head = journal.line(head, event)
         text += line
     return text
 
 
-def write(directory: pathlib.Path, record=None, log=LOG) -> pathlib.Path:
+def began(t: int, cohort: Iterable[int] = (0, 1), **changes: Any) -> journal.Began:
+    """A round as it begins, whose noise is another one than that of all other rounds."""
+    fields = dict(
+        cohort=journal.cohort_digest([*cohort]), model='a' * 64, noise=f'{t:064x}', data='d' * 64
+    )
+    return journal.Began(round=t, **fields | changes)
+
+
+def released(t: int, metrics: Mapping[str, float] | None = None) -> journal.Released:
+    return journal.Released(round=t, state='b' * 64, metrics=metrics or {'loss': 2.0})
+
+
+def rounds(
+    log: ParticipationLog, metrics: Mapping[int, Mapping[str, float]] | None = None
+) -> list[journal.Event]:
+    """What a journal has of the rounds of a log, with the metrics of some."""
+    of_rounds = metrics or {}
+    return [
+        event
+        for t in range(log.rounds)
+        for event in (began(t, log.cohort(t).tolist()), released(t, of_rounds.get(t)))
+    ]
+
+
+PLANNED = journal.Planned(
+    settings=None, files={}, date='2026-11-23', version='0.1.0', keys='c' * 64
+)
+
+
+def ended(results: Mapping[str, str] | None = None) -> journal.Ended:
+    return journal.Ended(why='all rounds are done', results=results or {})
+
+
+def built(record: Mapping[str, Any], **changes: Any) -> journal.Built:
+    return journal.Built(**dict(record=record, configuration={}, data={}) | changes)
+
+
+def make_journal(
+    record: archive.PlanRecord,
+    log: ParticipationLog = LOG,
+    metrics: Mapping[int, Mapping[str, float]] | None = None,
+) -> bytes:
+    """The journal of a loop of one's own; it has ended if the log has all rounds of the plan."""
+    over = [ended()] if log.rounds == record.plan.participation.rounds else []
+    return encoded([PLANNED, built(record.to_dict()), *rounds(log, metrics), *over])
+
+
+def make_cohorts(log: ParticipationLog = LOG) -> bytes:
+    return b''.join(cohorts.record(t, log.cohort(t)) for t in range(log.rounds))
+
+
+def write(directory: pathlib.Path, record=None, log=LOG, metrics=None) -> pathlib.Path:
+    """A run of a loop of one's own, with a folder of another program."""
     record = record or make_record()
-    (directory / archive.PLAN).write_text(record.to_json())
-    mechanisms.save(record.plan.mechanism, directory / archive.STRATEGY)
-    log.save(directory / archive.LOG)
-    (directory / archive.LEDGER).write_bytes(make_ledger(record, log))
-    report = record.report(log)
-    (directory / archive.REPORT).write_text(report.to_json() + '\n')
-    (directory / archive.PAGE).write_text(report.render())
-    (directory / 'metrics.csv').write_text('round,loss\n1,2.0\n')
-    (directory / 'saved_model' / 'variables').mkdir(parents=True)
-    (directory / 'saved_model' / 'variables' / 'data').write_text('weights')
-    (directory / archive.CHECKPOINTS).mkdir()
-    (directory / archive.CHECKPOINTS / 'data.key').write_text('secret')
-    (directory / archive.SUMS).write_text(archive.digests(directory))
+    _write_records(directory, record, log, make_journal(record, log, metrics))
+    (directory / 'saved_model').mkdir()
+    (directory / 'saved_model' / 'data').write_text('weights')
+    with_everything_computed_anew(directory)
     return directory
+
+
+def _write_records(directory: pathlib.Path, record, log, text: bytes) -> None:
+    directory.mkdir(exist_ok=True)
+    mechanisms.save(record.plan.mechanism, directory / archive.STRATEGY)
+    (directory / cohorts.NAME).write_bytes(make_cohorts(log))
+    (directory / archive.LEDGER).write_bytes(text)
+    (directory / archive.CHECKPOINTS).mkdir(exist_ok=True)
+    (directory / archive.CHECKPOINTS / 'keys').write_text('secret')
 
 
 def with_new_digests(directory):
@@ -59,13 +113,23 @@ def with_new_digests(directory):
     return verification.verify(directory).differences
 
 
-def with_everything_computed_anew(directory, record, log=LOG):
-    """As whoever forges a run would: the ledger alone is as it was."""
+def with_everything_computed_anew(directory, record=None, log=None, make_pages=archive.pages):
+    """As whoever forges tables and pages would, from another plan or log: records are as they are.
+
+    Args:
+      directory: of a run.
+      record: what tables and pages are made from; None for that of the journal.
+      log: the same.
+      make_pages: the texts of all pages, as `verification.verify` takes them.
+    """
+    found = archive.Records.read(directory)
+    record, log = record or found.record, log or found.log
+    for name, data in archive.tables(found).items():
+        (directory / name).write_bytes(data)
     (directory / archive.PLAN).write_text(record.to_json())
     log.save(directory / archive.LOG)
-    report = record.report(log)
-    (directory / archive.REPORT).write_text(report.to_json() + '\n')
-    (directory / archive.PAGE).write_text(report.render())
+    for name, text in make_pages(directory, record.report(log, found.clip_course)).items():
+        (directory / name).write_text(text)
     return with_new_digests(directory)
 
 
@@ -114,32 +178,26 @@ def write_run(
 ) -> pathlib.Path:
     """A finished run with its settings, metrics and pages; the record may contradict them."""
     record = record or record_of(config)
-    directory.mkdir(exist_ok=True)
-    flags = _setting_texts.flags(config.flat())
-    files = {
-        archive.CONFIG: json.dumps(config.to_dict()),
-        archive.FLAGS: ''.join(f'{line}\n' for line in flags),
-        archive.PLAN: record.to_json(),
-        archive.LEDGER: make_ledger(record, log).decode(),
-        archive.METRICS: _metrics(record, log.rounds, config.evaluation.release_train_metrics),
-        archive.MODEL: 'weights',
-        'data.json': '{}',
-    }
-    for name, text in files.items():
-        (directory / name).write_text(text)
-    mechanisms.save(record.plan.mechanism, directory / archive.STRATEGY)
-    log.save(directory / archive.LOG)
-    for name, text in pages.of_run(directory, record.report(log)).items():
-        (directory / name).write_text(text)
-    (directory / archive.CHECKPOINTS).mkdir(exist_ok=True)
-    (directory / archive.CHECKPOINTS / 'data.key').write_text('secret')
-    (directory / archive.SUMS).write_text(archive.digests(directory))
-    return directory
-
-
-def _metrics(record, rounds: int, has_training: bool) -> str:
+    lines = _setting_texts.flags(config.flat())
+    flags = ''.join(f'{line}\n' for line in lines)
+    planned = journal.Planned(
+        settings=json.loads(json.dumps(config.to_dict())),
+        files={archive.FLAGS: flags},
+        date='2026-11-23',
+        version='0.1.0',
+        keys='c' * 64,
+    )
+    made: list[journal.Event] = [
+        planned,
+        built(record.to_dict(), data=DATA, configuration={'seed': 0}),
+    ]
     epsilon = running.RunningEpsilon(record.plan, record.deltas[0], record.accountant)
-    names = 'round,epsilon,train_loss' if has_training else 'round,epsilon'
-    more = ',2.5' if has_training else ''
-    rows = (f'{t},{epsilon.after(t)}{more}' for t in range(1, rounds + 1))
-    return '\n'.join([names, *rows]) + '\n'
+    training = {'train_loss': 2.5} if config.evaluation.release_train_metrics else {}
+    metrics = {t: {'epsilon': epsilon.after(t + 1), **training} for t in range(log.rounds)}
+    made += rounds(log, metrics)
+    directory.mkdir(exist_ok=True)
+    (directory / archive.MODEL).write_bytes(_MODEL)
+    made.append(ended({archive.MODEL: sums.sha256(directory / archive.MODEL)}))
+    _write_records(directory, record, log, encoded(made))
+    with_everything_computed_anew(directory, make_pages=pages.of_run)
+    return directory

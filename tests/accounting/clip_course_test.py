@@ -2,11 +2,12 @@
 
 import dataclasses
 import json
+import math
 
 import pytest
 
 from dpfl import accounting, mechanisms
-from dpfl.accounting.records import archive, verification
+from dpfl.accounting.records import archive, cohorts, verification
 from dpfl.accounting.reports.clip_course import ClipCourse
 from tests.accounting import archives
 
@@ -68,31 +69,45 @@ def test_a_report_with_another_course_is_refused(values):
         accounting.PrivacyReport.from_json(json.dumps({**written, 'clip_course': values}))
 
 
-def _write(path, metrics):
-    record = _adaptive_record()
-    archives.write(path, record)
-    (path / archive.METRICS).write_text(metrics)
-    report = archive.Records.read(path, record).report()
-    (path / archive.REPORT).write_text(report.to_json() + '\n')
-    (path / archive.PAGE).write_text(report.render())
-    return archives.with_new_digests(path)
+def _metrics(estimate: float = 0.65):
+    pairs = [None, (0.5, 0.6), (0.5, 0.55), (0.55, 0.7), (0.55, estimate)]
+    names = ('clip_norm', 'clip_norm_estimate')
+    return {t: dict(zip(names, pair, strict=True)) for t, pair in enumerate(pairs) if pair}
 
 
-def test_verification_computes_the_course_from_the_metrics(tmp_path):
-    assert _write(tmp_path, _CSV) == ()
-    (tmp_path / archive.METRICS).write_text(_CSV.replace('0.65', '0.75'))
-    first, *_ = archives.with_new_digests(tmp_path)
-    assert first.startswith(f'{archive.REPORT}: clip_course.estimate is 0.65')
+def test_verification_computes_the_course_from_the_journal(tmp_path):
+    directory = archives.write(tmp_path, _adaptive_record(), metrics=_metrics())
+    found = verification.verify(directory)
+    assert found.differences == () and found.report.clip_course == _COURSE
+    other = archives.make_journal(_adaptive_record(), metrics=_metrics(0.75))
+    (directory / archive.LEDGER).write_bytes(other)
+    differences = archives.with_new_digests(directory)
+    assert any(each.startswith('privacy_report.json: clip_course.estimate') for each in differences)
+    assert any(each.startswith('metrics.csv: ') for each in differences)
 
 
-def test_runs_that_did_not_record_a_course_are_verified_as_before(tmp_path):
-    assert _write(tmp_path, 'round,loss\n1,2.0\n') == ()
+def test_runs_that_did_not_record_a_course_have_none(tmp_path):
+    found = verification.verify(archives.write(tmp_path, _adaptive_record()))
+    assert found.differences == () and found.report.clip_course is None
+
+
+@pytest.mark.parametrize('value', [math.nan, -1.0, 0.0, math.inf])
+def test_a_course_that_is_none_is_no_report(tmp_path, value):
+    directory = archives.write(tmp_path, _adaptive_record(), metrics=_metrics())
+    other = archives.make_journal(_adaptive_record(), metrics=_metrics(value))
+    (directory / archive.LEDGER).write_bytes(other)
+    found = verification.verify(directory)
+    assert found.report is None and found.differences
 
 
 @pytest.mark.parametrize('text', ['nan', '-1', '0.0', 'x', '1e999'])
-def test_metrics_that_somebody_changed_are_named(tmp_path, text):
-    _write(tmp_path, _CSV)
-    (tmp_path / archive.METRICS).write_text(_CSV.replace('0.65', text))
-    (tmp_path / archive.SUMS).write_text(archive.digests(tmp_path))
-    found = verification.verify(tmp_path)
+def test_metrics_of_an_export_that_are_none_are_named(tmp_path, text):
+    directory = archives.write(tmp_path, _adaptive_record())
+    record = dataclasses.replace(_adaptive_record(), exported=True)
+    for name in (archive.LEDGER, cohorts.NAME, archive.LOG):
+        (directory / name).unlink()
+    (directory / archive.PLAN).write_text(record.to_json())
+    (directory / archive.METRICS).write_text(_CSV.replace('0.65', text))
+    archives.with_new_digests(directory)
+    found = verification.verify(directory)
     assert found.report is None and 'metrics.csv: not the metrics of a run' in found.differences[-1]
