@@ -349,6 +349,7 @@ def step(state: State, event: Event) -> State:
         case Planned():
             is_allowed = state.last is None
             changes = {'planned': event, 'built': None, 'extended': ()}
+            changes |= {'audited': None, 'ended': None}
         case Drew(result=None):
             before = state.drawn.get(event.what)
             is_allowed = state.planned is not None and state.built is None
