@@ -13,14 +13,15 @@ _SAME = ('model.npz', 'participation.npz', 'privacy_report.json')
 
 
 def released(path: pathlib.Path) -> list[tuple]:
-    """The plan, and of each round cohort, model, noise, state and metrics, by the journal of a run.
+    """The plan, and of each round cohort, noise, and the model before and after it, by the journal.
 
     Digests of data are left out: each run has a key of its own for them.
     """
     found = archive.read_journal(path)
-    plans = [{**found.state.record, 'about': None}]
+    left_out = ('about', 'extensions', 'noise_key_digest')
+    plan = {name: value for name, value in found.state.record.items() if name not in left_out}
     rounds = [(each.cohort, each.model, each.noise) for each in found.of_kind(journal.Began)]
-    return [*plans, *rounds, *found.of_kind(journal.Released)]
+    return [plan, *rounds, *(each.model for each in found.of_kind(journal.Released))]
 
 
 def differences(path: pathlib.Path, other: pathlib.Path) -> list[str]:

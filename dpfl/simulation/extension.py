@@ -30,6 +30,11 @@ _OF_THE_PLAN = (
     'target_epsilon',
     'stop_at_epsilon',
     'stop_at_accuracy',
+    'mechanism',
+    'strategy',
+    'blt_decay',
+    'blt_scale',
+    'bands',
 )
 
 

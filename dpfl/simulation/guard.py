@@ -146,8 +146,10 @@ class GuardedProcess:
             self._build(state, shows_clients=client_ids is not None)
             t = self._begin(state, [batches for batches, _ in clients], client_ids)
             output = self._process.next(state, [again for _, again in clients])
-            _, whole = state_lib.digests(output.state)
-            self._directory.journal.release(journal.Released(round=t, state=whole, metrics={}))
+            model, whole = state_lib.digests(output.state)
+            self._directory.journal.release(
+                journal.Released(round=t, model=model, state=whole, metrics={})
+            )
         return output
 
     def finish(self) -> accounting.PrivacyReport:

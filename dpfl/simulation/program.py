@@ -395,7 +395,7 @@ class _Run:
         with span('ledger'):
             self._model, whole = state_lib.digests(output.state)
             numbers = {name: float(value) for name, value in values.items()}
-            released = journal.Released(round=t, state=whole, metrics=numbers)
+            released = journal.Released(round=t, model=self._model, state=whole, metrics=numbers)
             row = self._journal.release(released, time.monotonic() - started)
         with span('metrics'):
             recorded.release(t + 1, {name: row[name] for name in row if name != 'round'})

@@ -204,7 +204,7 @@ class RunJournal:
         if known is None:
             self.append(event, sync=False)
             self._released[event.round] = known = event
-        elif known.state != event.state or not _are_same(known.metrics, event.metrics):
+        elif not self._is_same(known, event):
             raise errors.RunError(
                 f'{self._path}: round {event.round + 1} gave another result than before, with the '
                 'same noise and data: its computation is not repeatable (dropout without a seed, '
@@ -216,6 +216,20 @@ class RunJournal:
             row['seconds'] = seconds
         self.rows[event.round : event.round + 1] = [row]
         return row
+
+    def _is_same(self, known: Released, again: Released) -> bool:
+        """Whether a round gave what it gave the first time.
+
+        Where the run has got more rounds since, its state has room for them, and epsilon is that of
+        the plan at the time.
+        """
+        extended = self.state.extended
+        if extended and known.round < extended[-1].released:
+            metrics, others = dict(known.metrics), dict(again.metrics)
+            metrics.pop('epsilon', None)
+            others.pop('epsilon', None)
+            return known.model == again.model and _are_same(metrics, others)
+        return known.state == again.state and _are_same(known.metrics, again.metrics)
 
     def require_cohorts(self, first: int, cohort: Callable[[int], Any]) -> None:
         """Checks that rounds which are computed again would have the clients that they had.

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from dpfl.accounting import running
 from dpfl.accounting.records import archive, comparison
 from dpfl.accounting.records import verification as verification_lib
+from dpfl.accounting.records.journal import State
 from dpfl.accounting.records.verification import Verification
-from dpfl.simulation import pages
+from dpfl.simulation import pages, run_files
 from dpfl.simulation.training import recorded_settings
 
 _OF_TRAINING = 'train_'
@@ -33,7 +34,7 @@ def verify(directory: str | os.PathLike[str]) -> Verification:
         return found
     state = found.records.journal.state
     differences = recorded_settings.differences(state, found.records.record)
-    of_metrics = _of_metrics(found.records)
+    of_metrics = [*_of_metrics(found.records), *_of_results(path, state)]
     return dataclasses.replace(
         found,
         differences=tuple(dict.fromkeys((*found.differences, *differences, *of_metrics))),
@@ -57,6 +58,14 @@ def _of_metrics(records: archive.Records) -> Iterator[str]:
         if not _is_number(row.get('epsilon', math.nan), epsilon.after(t)):
             yield f'{name}: epsilon after round {t} must be {epsilon.after(t)}'
             return
+
+
+def _of_results(directory: pathlib.Path, state: State) -> Iterator[str]:
+    """Which results are there without a digest in the journal of a run that has ended."""
+    known = {} if state.ended is None else state.ended.results
+    for name in run_files.results(directory) if state.ended is not None else ():
+        if name not in known:
+            yield f'{name}: is there, and {archive.LEDGER} does not have its digest'
 
 
 def _is_number(stated: float, value: float) -> bool:

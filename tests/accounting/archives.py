@@ -47,7 +47,9 @@ def began(t: int, cohort: Iterable[int] = (0, 1), **changes: Any) -> journal.Beg
 
 
 def released(t: int, metrics: Mapping[str, float] | None = None) -> journal.Released:
-    return journal.Released(round=t, state='b' * 64, metrics=metrics or {'loss': 2.0})
+    return journal.Released(
+        round=t, model='a' * 64, state='b' * 64, metrics=metrics or {'loss': 2.0}
+    )
 
 
 def rounds(

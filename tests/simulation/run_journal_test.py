@@ -25,7 +25,11 @@ def _began(t, **other):
 
 
 def _released(t, **other):
-    values = {'state': journal.digest([np.float64(t)]), 'metrics': {'loss': 0.5 + t}}
+    values = {
+        'model': journal.digest([np.float32(t + 1)]),
+        'state': journal.digest([np.float64(t)]),
+        'metrics': {'loss': 0.5 + t},
+    }
     return journal.Released(round=t, **values | other)
 
 

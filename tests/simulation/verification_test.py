@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from dpfl import accounting, errors
-from dpfl.accounting.records import archive
+from dpfl.accounting.records import archive, journal
 from dpfl.reporting import privacy_page
-from dpfl.simulation import run_files, verification
+from dpfl.simulation import pages, run_files, verification
 from tests import paths
 from tests.accounting import archives
 
@@ -71,18 +71,15 @@ def _unnoticed_bytes(run, number, seed=0) -> list[str]:
 def test_a_changed_byte_of_each_file_is_found_or_the_file_is_on_the_list(run):
     (run / archive.SIGNATURE).write_bytes(bytes(64))
     unnoticed = _unnoticed_bytes(run, 2)
-    assert unnoticed == ['checkpoints/data.key', archive.SIGNATURE]
+    assert unnoticed == ['checkpoints/keys', archive.SIGNATURE]
     said = run_files.not_judged(archive.listed(run))
-    assert said == (
-        'not judged: checkpoints/, privacy_report.json.sig; judged by digest alone: data.json, '
-        'model.npz'
-    )
+    assert said == 'not judged: checkpoints/, privacy_report.json.sig; by digest alone: nothing'
 
 
 @pytest.mark.exhaustive
 def test_200_changed_bytes_of_each_file_are_found(run):
     (run / archive.SIGNATURE).write_bytes(bytes(64))
-    assert _unnoticed_bytes(run, 200) == ['checkpoints/data.key', archive.SIGNATURE]
+    assert _unnoticed_bytes(run, 200) == ['checkpoints/keys', archive.SIGNATURE]
 
 
 def _forged_words(run):
@@ -97,9 +94,31 @@ def _forged_words(run):
 def _forged_plan(**changes):
     def forge(run):
         archives.write_run(run, _FULL, dataclasses.replace(archives.record_of(_FULL), **changes))
-        (run / archive.CONFIG).write_text(json.dumps(_FULL.to_dict()))
 
     return forge
+
+
+def _with_events(change):
+    """Another journal, with a chain of its own and all tables and pages made anew."""
+
+    def forge(run):
+        events = map(change, archive.read_journal(run).events)
+        (run / archive.LEDGER).write_bytes(archives.encoded(filter(None, events)))
+        archives.with_everything_computed_anew(run, make_pages=pages.of_run)
+
+    return forge
+
+
+def _with_epsilon(event, epsilon):
+    if not isinstance(event, journal.Released):
+        return event
+    return dataclasses.replace(event, metrics={**event.metrics, 'epsilon': epsilon})
+
+
+def _with_results(event, results):
+    return (
+        dataclasses.replace(event, results=results) if isinstance(event, journal.Ended) else event
+    )
 
 
 def _replaced(name, old, new):
@@ -123,14 +142,22 @@ def _replaced(name, old, new):
         (_forged_plan(remarks=('Epsilon is 0.01.',)), 'plan.json: remarks is'),
         (lambda run: _pages_with(run, archive.PAGE), 'privacy_report.md: says'),
         (lambda run: _pages_with(run, run_files.HTML_REPORT), 'privacy_report.html: says'),
-        (lambda run: (run / archive.CONFIG).unlink(), 'config.json is missing'),
-        (lambda run: (run / archive.CONFIG).write_text('{'), 'config.json: '),
-        (lambda run: (run / archive.FLAGS).write_text('{'), 'flags.txt: line 1'),
-        (_replaced(archive.METRICS, '\n3,', '\n4,'), 'metrics.csv: must have a row for each round'),
-        (lambda run: _without_last_line(run / archive.METRICS), 'metrics.csv: must have a row for'),
-        (_replaced(archive.METRICS, '6,', '6,0.'), 'metrics.csv: epsilon after round 6 must be'),
-        (_replaced(archive.METRICS, 'round', 'turn'), 'metrics.csv: not the metrics of a run'),
-        (_replaced(archive.METRICS, '\n6,', '\n6,1\n7,'), 'metrics.csv: must have a row'),
+        (lambda run: (run / archive.CONFIG).unlink(), 'config.json: is missing'),
+        (lambda run: (run / archive.CONFIG).write_text('{'), 'config.json: not a JSON document'),
+        (lambda run: (run / archive.FLAGS).write_text('{'), 'flags.txt: '),
+        (_replaced(archive.METRICS, '\n3,', '\n4,'), 'metrics.csv: says'),
+        (lambda run: _without_last_line(run / archive.METRICS), 'metrics.csv: ends with other'),
+        (_replaced(archive.METRICS, '6,', '6,0.'), 'metrics.csv: says'),
+        (lambda run: (run / archive.MODEL).write_bytes(b'other'), 'model.npz: its SHA-256 is not'),
+        (lambda run: (run / archive.LOG).write_bytes(b''), 'participation.npz: is not the one of'),
+        (
+            _with_events(lambda event: _with_epsilon(event, 0.01)),
+            'metrics.csv: epsilon after round',
+        ),
+        (
+            _with_events(lambda event: _with_results(event, {})),
+            'model.npz: is there, and ledger.js',
+        ),
     ],
 )
 def test_a_forged_run_is_found_though_all_digests_fit(run, forge, said):
@@ -185,12 +212,12 @@ def test_last_digits_of_another_stack_are_no_difference(run):
 def test_the_docs_have_the_table_of_files():
     page = (paths.ROOT / 'docs' / 'reference' / 'threat_model.md').read_text()
     rows = re.findall(r'^\| `([^`]+)` \| ([^|]+) \|.*\| ([^|]+) \|$', page, re.MULTILINE)
-    table = {name: (judged, reader.startswith('owner')) for name, judged, reader in rows}
+    table = {name: (kind, reader.startswith('owner')) for name, kind, reader in rows}
     for file in run_files.FILES:
         names = [name for name in table if fnmatch.fnmatchcase(name, file.pattern)]
         assert names, file.pattern
         for name in names:
-            assert table[name] == (file.judged, file.is_private), name
+            assert table[name] == (file.kind, file.is_private), name
 
 
 def test_a_copy_under_another_name_is_the_same_run(run, tmp_path):

@@ -172,17 +172,20 @@ class Released(Event):
 
     Attributes:
       round: the round, counted from 0.
+      model: digest of the model.
       state: digest of all that the next round starts from.
       metrics: by name, numbers.
     """
 
     name: ClassVar[str] = 'released'
     round: int
+    model: str
     state: str
     metrics: Mapping[str, float]
 
     def __post_init__(self):
         _validate.integer('round', self.round, minimum=0, maximum=_validate.MOST_ROUNDS)
+        _digest('model', self.model)
         _digest('state', self.state)
         metrics = _json.checked_object('metrics', self.metrics)
         object.__setattr__(self, 'metrics', {name: _number(x) for name, x in metrics.items()})

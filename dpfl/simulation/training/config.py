@@ -140,8 +140,6 @@ FREE = (
 )
 # Settings that change the vocabulary, whose digest a run that continues must have.
 _OF_THE_DIGEST = ('vocabulary_marks',)
-# Settings that the plan of a run shows: another one gives another plan, or is refused.
-_OF_THE_PLAN = ('warm_start_is_public',)
 # Settings whose defaults are what versions without them did: a run of such a version can continue.
 _ADDED_LATER = (
     'packing',
@@ -233,7 +231,7 @@ class RunConfig(Settings):
             name: value.to_dict() if hasattr(value, 'to_dict') else value
             for name, value in as_of_old(values).items()
         }
-        left_out = (*FREE, *_OF_THE_DIGEST, *_OF_THE_PLAN)
+        left_out = (*FREE, *_OF_THE_DIGEST)
         return {name: value for name, value in plain.items() if name not in left_out}
 
 

@@ -241,6 +241,13 @@ class Run:
         from dpfl.simulation import program
 
         experiment, task = build()
+        for what, each in directory.state.drawn.items():
+            if each.result is None:
+                raise RunError(
+                    f'{path}: {what} were drawn and their result is not known, which counts: '
+                    'continue with the settings of the draw, which repeats it, or begin in another '
+                    'directory and count both'
+                )
         if not self._has_begun:
             directory.begin(self.settings, self.files)
         data = run_data.described(directory, task)

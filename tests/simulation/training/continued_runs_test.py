@@ -1,6 +1,6 @@
 """Runs that go on with more rounds end as if that had been planned.
 
-`records_of_extensions_test.py` has what ledger and plan keep of it.
+`records_of_extensions_test.py` has what journal and plan keep of it.
 """
 
 import functools
@@ -15,7 +15,7 @@ import pytest
 from dpfl import mechanisms
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError, RunError
-from dpfl.simulation import extension, ledger, outputs, program, verification
+from dpfl.simulation import outputs, program, run_journal, verification
 from dpfl.simulation.training import TrainConfig, train
 from tests import runs
 from tests.simulation.training import small_config
@@ -70,16 +70,16 @@ def _train(config, path, **options):
 
 def _copied_when_killed(config, path, copy, released=_RELEASED, **options):
     """Trains, and keeps a copy of what SIGKILL leaves of the run after a line of the ledger."""
-    record = ledger.Ledger.record
+    begin = run_journal.RunJournal.begin
 
-    def copying(self, t, entry):
-        record(self, t, entry)
-        if t == released - 1:
+    def copying(self, event, cohort):
+        begin(self, event, cohort)
+        if event.round == released - 1:
             # Temporary files may vanish while they are copied.
             shutil.copytree(path, copy, ignore=shutil.ignore_patterns('*.partial'))
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ledger.Ledger, 'record', copying)
+        patched.setattr(run_journal.RunJournal, 'begin', copying)
         _train(config, path, **options)
 
 
@@ -194,10 +194,6 @@ def test_another_matrix_is_refused(tmp_path, monkeypatch):
         _train(_PLANNED.with_values(other), path, resume=True)
     with pytest.raises(ArgumentError, match='first 10 rounds; .*strategy.npz holds it'):
         _train(_after('killed').with_values(other), path, resume=True)
-    # As if another process had extended the run since the check.
-    monkeypatch.setattr(extension, 'check', lambda *_: '')
-    with pytest.raises(RunError, match='has meanwhile 10 rounds, and these are not the first'):
-        _train(_after('killed').with_values(other), path, resume=True)
     assert {name: _files(path)[name] for name in before} == before
 
 
@@ -237,9 +233,10 @@ def test_a_schedule_over_all_rounds_cannot_go_on(tmp_path):
     'owner, method, after, is_new',
     [
         (outputs.RunDirectory, 'forget_digests', True, False),
-        (ledger.Ledger, 'extend', True, True),
+        (outputs.RunDirectory, 'write_strategy', True, False),
+        (outputs.RunDirectory, 'take_next_strategy', False, True),
+        (outputs.RunDirectory, 'take_next_strategy', True, True),
         (outputs.RunDirectory, 'forget_results', True, True),
-        (outputs.RunDirectory, 'write_plan', True, True),
         (program, 'run_training', False, True),
     ],
 )

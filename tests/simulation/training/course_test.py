@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
-from dpfl.accounting.records import ledger_lines
+from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError
 from dpfl.simulation import verification
 from dpfl.simulation.training import fork, train
@@ -90,7 +90,7 @@ def test_an_accuracy_stops_a_run_and_leaves_its_guarantee(tmp_path, caplog):
 
 
 def _digest_of_first_model(path):
-    return ledger_lines.parse((path / 'ledger.jsonl').read_bytes()).entries[0].model
+    return archive.read_journal(path).of_kind(journal.Began)[0].model
 
 
 @pytest.mark.standard
@@ -102,7 +102,7 @@ def test_a_run_that_begins_with_the_model_of_another_counts_it(stopped, tmp_path
     path, _, origin = stopped
     config = small_config.BLT.with_values({**_FORK, kind: str(path / model)})
     result = train(config, tmp_path / 'run', progress=False)
-    assert _digest_of_first_model(tmp_path / 'run') == ledger_lines.digest(origin.weights)
+    assert _digest_of_first_model(tmp_path / 'run') == journal.digest(origin.weights)
     plan = result.report.plan
     assert plan.earlier_plans == (origin.report.plan,)
     (earlier,) = result.report.earlier_noise_key_digests

@@ -43,9 +43,7 @@ def test_an_experiment_draws_for_fedsgd_alone(client_update):
     config = small_config.GAUSSIAN.with_values(
         {'client_update': client_update, 'client_batch_size': 3}
     )
-    prepared = federated.prepare(
-        config, None, None, resume=False, tell=print, on_choice=lambda candidates: None
-    )
+    prepared = federated.prepare(config, None, tell=print, on_choice=lambda candidates: None)
     experiment, task = prepared.build(False)
     (every,) = task.client_batches(1, 99, 1, None)
     assert len(every['y']) > 6

@@ -3,14 +3,17 @@
 import json
 import math
 import shutil
+from unittest import mock
 
+import numpy as np
 import pytest
 
-from dpfl.accounting.records import archive
-from dpfl.errors import ArgumentError, RunError
+from dpfl import errors
+from dpfl.accounting.records import archive, journal
+from dpfl.errors import ArgumentError
 from dpfl.simulation import outputs, verification
-from dpfl.simulation.training import before_training, dry_run, train
-from dpfl.tasks.before_training import BeforeTraining
+from dpfl.simulation.training import dry_run, execution, federated, train
+from dpfl.tasks.config import TextConfig
 from dpfl.tasks.text.private_words import WordRelease
 from tests import text_files
 from tests.repository import threat_model
@@ -49,7 +52,7 @@ def _words(path):
 @pytest.mark.tff
 def test_the_guarantee_counts_the_words(run):
     words = _words(run.directory)
-    assert len(words) == 12 and set(words) <= {f'wa{chr(97 + i)}' for i in range(26)} | {'.'} | {
+    assert len(words) > 12 and set(words) <= {f'wa{chr(97 + i)}' for i in range(26)} | {'.'} | {
         f'wb{chr(97 + i)}' for i in range(4)
     }
     plan = run.report.plan
@@ -68,78 +71,121 @@ def test_the_guarantee_counts_the_words(run):
 
 @pytest.mark.standard
 @pytest.mark.tff
-def test_another_epsilon_in_the_configuration_is_noticed(run):
-    assert threat_model.readers(run.directory)[archive.BEFORE] == 'everyone'
-    path = run.directory / archive.CONFIG
-    text = path.read_text()
-    try:
-        path.write_text(text.replace('"vocabulary_epsilon": 30.0', '"vocabulary_epsilon": 3.0'))
-        found = ' '.join(verification.verify(run.directory).differences)
-        assert 'plan.json: before[0].noise_multiplier is' in found
-    finally:
-        path.write_text(text)
-
-
-@pytest.mark.standard
-@pytest.mark.tff
 def test_a_run_that_goes_on_keeps_its_words(config, run, tmp_path, monkeypatch):
+    assert threat_model.readers(run.directory)[archive.BEFORE] == 'everyone'
     path, longer = tmp_path / 'run', config.with_values({'rounds': 2})
     shutil.copytree(run.directory, path)
     text = (path / archive.BEFORE).read_text()
     monkeypatch.setattr(WordRelease, 'find', lambda *_: pytest.fail('drawn twice'))
-    words = json.loads(text)['words']
-    (path / archive.BEFORE).write_text(json.dumps({**json.loads(text), 'words': words[::-1]}))
-    with pytest.raises(ArgumentError, match='must have the data and the vocabulary'):
-        train(longer, path, resume=True, progress=False)
-    (path / archive.BEFORE).write_text(text)
+    (path / archive.BEFORE).unlink()  # The journal has them.
     train(longer, path, resume=True, progress=False)
     assert (path / archive.BEFORE).read_text() == text
-    other = longer.with_values({'vocabulary_epsilon': 31.0})
-    with pytest.raises(RunError, match='was found with other settings'):
+    other = longer.with_values({'vocabulary_epsilon': 31.0, 'rounds': 3})
+    with pytest.raises(ArgumentError, match='vocabulary_epsilon=31.0: must be 30.0'):
         train(other, path, resume=True, progress=False)
+
+
+def _failed(config, path, **changes):
+    with pytest.raises((ArgumentError, KeyboardInterrupt)) as caught:
+        train(config.with_values(changes), path, progress=False)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    'changes', [{'clients_per_round': 5000}, {'population': 100_000}, {'min_separation': 0}]
+)
+def test_what_can_be_refused_is_refused_before_the_draw(config, tmp_path, monkeypatch, changes):
+    """A private vocabulary was drawn, shown and forgotten, and the next call drew again."""
+    monkeypatch.setattr(WordRelease, 'find', lambda *_: pytest.fail('drawn'))
+    (name,) = changes
+    assert _failed(config, tmp_path / 'run', **changes).startswith(name)
+    assert not (tmp_path / 'run').exists()
 
 
 @pytest.mark.standard
 @pytest.mark.tff
-def test_what_a_run_found_is_read_once_and_for_all(config, run, tmp_path):
-    words = _words(run.directory)
-    assert before_training.of_run(config, run.directory, resume=True).kept == {'words': words}
-    assert before_training.of_run(config, run.directory, resume=False).kept == {}
-    # A run that stopped before its first checkpoint.
-    path = tmp_path / archive.BEFORE
-    assert before_training.of_run(config, tmp_path, resume=True).kept == {}
-    path.write_text((run.directory / archive.BEFORE).read_text())
-    assert before_training.of_run(config, tmp_path, resume=True).kept == {'words': words}
-    for change in (
-        {'vocabulary_epsilon': 3.0},
-        {'vocabulary_rounds': 1},
-        {'noise_seed': None if config.noise_seed is not None else 1},
-    ):
-        with pytest.raises(RunError, match='was found with other settings'):
-            before_training.of_run(config.with_values(change), tmp_path, resume=True)
-    with pytest.raises(ArgumentError, match='before_training.json exists'):
-        outputs.RunDirectory(tmp_path)
-    for text in ('{"words": ["a", "a"]}', '{"words": []}', '{}', '[', '{"words": [1]}'):
-        path.write_text(text)
-        with pytest.raises(RunError, match='not what a run found before training'):
-            before_training.of_run(config, tmp_path, resume=True)
-    # Early versions did not write the cost: only checkpoints know the settings then.
-    path.write_text(json.dumps({'words': words}))
-    with pytest.raises(RunError, match='was found with other settings'):
-        before_training.of_run(config, tmp_path, resume=True)
-    shutil.copytree(run.directory / archive.CHECKPOINTS, tmp_path / archive.CHECKPOINTS)
-    assert before_training.of_run(config, tmp_path, resume=True).kept == {'words': words}
-    path.unlink()
-    with pytest.raises(RunError, match='must exist to continue the run'):
-        before_training.of_run(config, tmp_path, resume=True)
+def test_a_run_that_ends_after_the_draw_has_it_and_draws_it_once(config, tmp_path, monkeypatch):
+    path, drawn = tmp_path / 'run', []
+    find = WordRelease.find
+
+    def finding(*arguments):
+        drawn.append(find(*arguments))
+        return drawn[-1]
+
+    monkeypatch.setattr(WordRelease, 'find', finding)
+    with monkeypatch.context() as patched:
+        stop = mock.Mock(side_effect=KeyboardInterrupt)
+        patched.setattr(federated, 'build_experiment', stop)
+        _failed(config, path)
+    assert archive.read_journal(path).state.drawn['words'].result == drawn[0]
+    with pytest.raises(ArgumentError, match='must not hold an earlier run'):
+        train(config, path, progress=False)
+    with pytest.raises(ArgumentError, match='vocabulary_rounds=1: must be 3, with which words'):
+        other = config.with_values({'vocabulary_rounds': 1})
+        train(other, path, resume=True, progress=False)
+    # Settings on which no draw depends may change until the first round.
+    other = config.with_values({'clip_norm': 0.25, 'vocabulary_size': 9})
+    result = train(other, path, resume=True, progress=False)
+    assert len(drawn) == 1 and result.report.plan.clip_norm == 0.25
+    release = WordRelease.of_guarantee(30.0, 1e-3, words_per_client=20)
+    assert result.report.plan.before == (release.before(),)
+    assert verification.verify(path).is_verified
 
 
-def test_noise_has_a_seed_or_comes_from_the_operating_system():
-    def drawn(seed, name='words'):
-        return BeforeTraining(noise_seed=seed).noise(name).standard_normal()
+@pytest.mark.standard
+@pytest.mark.tff
+def test_a_draw_counts_without_its_result_and_without_its_flag(config, tmp_path, monkeypatch):
+    path = tmp_path / 'run'
+    with monkeypatch.context() as patched:
+        stop = mock.Mock(side_effect=KeyboardInterrupt)
+        patched.setattr(WordRelease, 'find', stop)  # After the intent, before the result.
+        _failed(config, path)
+    (event,) = archive.read_journal(path).of_kind(journal.Drew)
+    assert event.result is None
+    words = tmp_path / 'words.txt'
+    words.write_text('\n'.join('abcdefgh'))
+    without = config.with_values(
+        {
+            'vocabulary': None,
+            'vocabulary_epsilon': None,
+            'vocabulary_words_per_client': TextConfig().vocabulary_words_per_client,
+            'vocabulary_file': str(words),
+        }
+    )
+    again = shutil.copytree(path, tmp_path / 'again')
+    with pytest.raises(errors.RunError, match='words were drawn and their result is not known'):
+        train(without, path, resume=True, progress=False)
+    # The same draw has the same noise; with other data it would be another release.
+    train(config, again, resume=True, progress=False)
+    first = archive.read_journal(again).state.drawn['words']
+    assert first.intent == event.intent and first.result
 
-    assert drawn(3) == drawn(3) != drawn(4) and drawn(3) != drawn(3, 'thresholds')
-    assert drawn(None) != drawn(None)
+
+def test_one_draw_has_one_noise_and_another_intent_another(tmp_path):
+    directory = outputs.RunDirectory(tmp_path / 'run')
+    with directory.in_use():
+        run = execution.Run(directory=directory, configuration={}, settings={})
+        release = {'release': {'name': 'a', 'noise_multiplier': 1.0}}
+
+        def drawn(what, data, **intent):
+            noise = run.draw(what, release | intent, [np.array(data)], _normal, None)
+            again = run.draw(what, release | intent, [np.array(data)], pytest.fail, None)
+            assert noise == again
+            return noise
+
+        assert len({drawn('a', 1), drawn('b', 1), drawn('c', 2), drawn('d', 1, delta=1)}) == 4
+        with pytest.raises(errors.RunError, match='a were drawn from other data of the clients'):
+            run.draw('a', release, [np.array(2)], _normal, None)
+        with pytest.raises(ArgumentError, match='delta=2: must be 1, with which d were drawn'):
+            run.draw('d', release | {'delta': 2}, [np.array(1)], _normal, None)
+        seeded = [run.draw(f'words{i}', release, [np.array(1)], _normal, i) for i in (3, 4)]
+    assert seeded[0] != seeded[1]
+    with outputs.RunDirectory(tmp_path / 'run', resume=True).in_use():
+        pass
+
+
+def _normal(noise):
+    return noise.standard_normal()
 
 
 @pytest.mark.parametrize(

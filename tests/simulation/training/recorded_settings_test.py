@@ -2,13 +2,12 @@
 
 import dataclasses
 import json
-import os
 import re
 
 import pytest
 
 from dpfl import Participation, _setting_texts, accounting, mechanisms
-from dpfl.accounting.records import archive
+from dpfl.accounting.records import archive, journal
 from dpfl.simulation.training import GanConfig, gan, noise_matching, recorded_settings
 from tests.accounting import archives
 
@@ -17,10 +16,15 @@ _TREE = {'mechanism': 'tree', 'blt_decay': None, 'blt_scale': None}
 _GAUSSIAN = {**_TREE, 'mechanism': 'gaussian'}
 
 
-def _differences(tmp_path, record, config=_BASE):
-    (tmp_path / archive.CONFIG).write_text(json.dumps(config.to_dict()))
-    differences, missing = recorded_settings.differences(tmp_path, record)
-    assert missing == [] and all('\n' not in each for each in differences)
+def _state(settings, **files):
+    planned = dataclasses.replace(archives.PLANNED, settings=settings, files=files)
+    return journal.State(planned=planned, built=archives.built({}, data=archives.DATA))
+
+
+def _differences(record, config=_BASE, **files):
+    settings = json.loads(json.dumps(config.to_dict()))
+    differences = recorded_settings.differences(_state(settings, **files), record)
+    assert all('\n' not in each for each in differences)
     return differences
 
 
@@ -54,14 +58,14 @@ def _record(config):
 
 
 @pytest.mark.parametrize('changes', _SETTINGS)
-def test_a_run_agrees_with_its_own_settings_and_with_no_others(tmp_path, changes):
+def test_a_run_agrees_with_its_own_settings_and_with_no_others(changes):
     config = _config(**changes)
-    assert _differences(tmp_path, _record(config), config) == []
+    assert _differences(_record(config), config) == []
     others = [each for each in _SETTINGS if each != changes]
     if changes == {'noise_multiplier': None, 'target_epsilon': 3.0}:
         others.remove({})
     for other in others:
-        assert _differences(tmp_path, _record(config), _config(**other)), other
+        assert _differences(_record(config), _config(**other)), other
 
 
 @pytest.mark.parametrize(
@@ -78,10 +82,10 @@ def test_a_run_agrees_with_its_own_settings_and_with_no_others(tmp_path, changes
         {'earlier': (archives.make_record(noise_multiplier=5.0).plan,)},
     ],
 )
-def test_every_field_of_the_plan_is_compared(tmp_path, of_plan):
+def test_every_field_of_the_plan_is_compared(of_plan):
     record = archives.record_of()
     changed = dataclasses.replace(record, plan=dataclasses.replace(record.plan, **of_plan))
-    found = _differences(tmp_path, changed)
+    found = _differences(changed)
     (name,) = of_plan
     assert any(name.partition('_')[0] in each for each in found), found
 
@@ -103,27 +107,25 @@ _STATED = [
 
 
 @pytest.mark.parametrize('changes, stated', _STATED)
-def test_everything_that_the_plan_states_besides_is_compared(tmp_path, changes, stated):
+def test_everything_that_the_plan_states_besides_is_compared(changes, stated):
     config = _config(**changes)
     (name,) = stated
-    (found,) = _differences(tmp_path, archives.record_of(config, **stated), config)
+    (found,) = _differences(archives.record_of(config, **stated), config)
     assert found.startswith('plan.json: ')
     assert {'also_not_covered': ' say', 'about': 'about.task'}.get(name, name) in found
 
 
 @pytest.mark.parametrize('task', ['user_text', 'git_log', 'emnist'])
-def test_the_limits_of_a_task_are_those_of_its_settings(tmp_path, task):
+def test_the_limits_of_a_task_are_those_of_its_settings(task):
     config = _config(task=task, **({} if task == 'emnist' else {'vocabulary': 'data'}))
     record = archives.record_of(config, about=None)
-    found = _differences(tmp_path, record, config)
+    found = _differences(record, config)
     assert found and all('does not say: ' in each for each in found)
     limits = tuple(each.partition('does not say: ')[2] for each in found)
-    assert (
-        _differences(tmp_path, dataclasses.replace(record, also_not_covered=limits), config) == []
-    )
+    assert _differences(dataclasses.replace(record, also_not_covered=limits), config) == []
 
 
-def test_a_gan_states_its_limits(tmp_path):
+def test_a_gan_states_its_limits():
     config = GanConfig().with_values(
         {'rounds': 6, 'clients_per_round': 2, 'noise_multiplier': 3.0, 'delta': 1e-6}
     )
@@ -135,13 +137,13 @@ def test_a_gan_states_its_limits(tmp_path):
         remarks=(),
         about=None,
     )
-    assert _differences(tmp_path, record, config) == []
+    assert _differences(record, config) == []
     less = dataclasses.replace(record, also_not_covered=gan.NOT_COVERED[1:])
-    assert len(_differences(tmp_path, less, config)) == 1
+    assert len(_differences(less, config)) == 1
 
 
 @pytest.mark.parametrize('reference', ['honaker_tree', 'blt:2'])
-def test_the_match_that_was_asked_for_is_that_of_the_plan(tmp_path, reference):
+def test_the_match_that_was_asked_for_is_that_of_the_plan(reference):
     text = f'rmse:{reference},7@6'
     asked = {'noise_multiplier': None, 'match': text, 'match_momentum': 0.5}
     config = _config(**asked)
@@ -150,7 +152,7 @@ def test_the_match_that_was_asked_for_is_that_of_the_plan(tmp_path, reference):
 
     def found(plan, **changes):
         record = archives.record_of(plan=plan)
-        return _differences(tmp_path, record, _config(**asked | changes))
+        return _differences(record, _config(**asked | changes))
 
     assert found(made) == []
     less = dataclasses.replace(made, noise_multiplier=0.9 * made.noise_multiplier)
@@ -165,27 +167,27 @@ def test_the_match_that_was_asked_for_is_that_of_the_plan(tmp_path, reference):
     assert config.privacy.match == text
 
 
-def test_a_run_that_stops_at_an_epsilon_has_fewer_rounds_than_its_settings(tmp_path):
+def test_a_run_that_stops_at_an_epsilon_has_fewer_rounds_than_its_settings():
     plan = archives.record_of().plan
     shorter = plan.with_participation(plan.participation.within(4))
     epsilon = shorter.epsilon(1e-6, 'analytic_gaussian')
     rounds = _BASE.remarks(4)
     record = archives.record_of(plan=shorter, remarks=rounds)
-    assert _differences(tmp_path, record)
-    assert _differences(tmp_path, record, _config(stop_at_epsilon=epsilon)) == []
-    assert _differences(tmp_path, record, _config(stop_at_epsilon=0.9 * epsilon))
+    assert _differences(record)
+    assert _differences(record, _config(stop_at_epsilon=epsilon)) == []
+    assert _differences(record, _config(stop_at_epsilon=0.9 * epsilon))
 
 
-def test_a_fork_has_earlier_plans(tmp_path):
+def test_a_fork_has_earlier_plans():
     plan = archives.record_of().plan
     earlier = (archives.make_record(noise_multiplier=5.0).plan,)
     config = _config(fork_from='runs/a')
     forked = archives.record_of(config, plan=dataclasses.replace(plan, earlier=earlier))
-    assert _differences(tmp_path, forked, config) == []
+    assert _differences(forked, config) == []
     seeded = dataclasses.replace(forked, noise_is_seeded=True)
-    assert _differences(tmp_path, seeded, config) == []
-    assert 'has earlier plans' in ' '.join(_differences(tmp_path, forked))
-    assert 'has no earlier plans' in ' '.join(_differences(tmp_path, archives.record_of(), config))
+    assert _differences(seeded, config) == []
+    assert 'has earlier plans' in ' '.join(_differences(forked))
+    assert 'has no earlier plans' in ' '.join(_differences(archives.record_of(), config))
 
 
 @pytest.mark.parametrize(
@@ -202,28 +204,24 @@ def test_a_fork_has_earlier_plans(tmp_path):
         (lambda text: re.sub('--(.*)=false', r'--no\1', text), None),
     ],
 )
-def test_flags_are_those_of_the_configuration(tmp_path, change, message):
+def test_flags_are_those_of_the_configuration(change, message):
     text = ''.join(f'{line}\n' for line in _setting_texts.flags(_BASE.flat()))
-    (tmp_path / archive.FLAGS).write_text(change(text))
-    found = _differences(tmp_path, archives.record_of())
+    found = _differences(archives.record_of(), **{archive.FLAGS: change(text)})
     if message is None:
         assert found == []
     else:
         assert len(found) == 1 and message in found[0]
 
 
-@pytest.mark.parametrize(
-    'data', [b'', b'[]', b'3', b'{', b'{"a": 1, "a": 2}', b'[' * 5000, b'\xff']
-)
-def test_what_is_no_configuration_is_named_in_one_line(tmp_path, data):
-    (tmp_path / archive.CONFIG).write_bytes(data)
-    (found,), _ = recorded_settings.differences(tmp_path, archives.record_of())
+@pytest.mark.parametrize('settings', [{'course': 3}, {'course': {}, 'x': 1}, {'a': 1}])
+def test_what_is_no_configuration_is_named_in_one_line(settings):
+    (found,) = recorded_settings.differences(_state(settings), archives.record_of())
     assert found.startswith('config.json: ') and '\n' not in found
 
 
-def test_a_pipe_is_not_read_and_a_missing_file_is_not_passed_over(tmp_path):
-    found, missing = recorded_settings.differences(tmp_path, archives.record_of())
-    assert found == [] and missing[0].startswith('config.json is missing')
-    os.mkfifo(tmp_path / archive.CONFIG)
-    (found,), _ = recorded_settings.differences(tmp_path, archives.record_of())
-    assert found.startswith('config.json: ')
+def test_a_loop_of_ones_own_says_that_nobody_has_its_settings():
+    record = archives.record_of()
+    (found,) = recorded_settings.differences(_state(None), record)
+    assert found == f'plan.json: does not say: {archive.OWN_LOOP}'
+    stated = dataclasses.replace(record, also_not_covered=(archive.OWN_LOOP,))
+    assert recorded_settings.differences(_state(None), stated) == []

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from dpfl.accounting.records import archive
-from dpfl.errors import RunError
 from dpfl.simulation import training
-from dpfl.simulation.training import before_training, run_data
+from dpfl.simulation.training import run_data
 from dpfl.simulation.training.plan import build_plan
 from dpfl.tasks.private_quantiles import QuantileRelease
 from tests.simulation.training import small_config
@@ -75,45 +74,24 @@ def test_quantiles_are_found_and_counted(tmp_path):
     assert 'estimated privately before training: ' in shown and 'length<=q0.5: ' in shown
 
 
-@pytest.mark.parametrize(
-    'text, message',
-    [
-        ('{"thresholds": {"select_clients:length<=q0.5": 3}}', 'must be those of the selection'),
-        ('{"thresholds": [1]}', 'must be an object'),
-        ('{"words": ["a"]}', 'must be an object'),
-    ],
-)
-def test_other_thresholds_are_not_read(text, message, tmp_path):
-    (tmp_path / archive.BEFORE).write_text(text)
-    with pytest.raises(RunError, match=message):
-        before_training.of_run(_QUANTILE, tmp_path, resume=True)
-
-
 def test_quantiles_are_not_released_by_a_dry_run():
     with pytest.raises(ValueError, match='select_examples=oov_rate<q0.9: cannot be used in a dry'):
         training.dry_run(_QUANTILE, progress=False)
 
 
-def test_digests_of_models_and_data_are_compared(tmp_path):
-    path = tmp_path / 'data.json'
-    values = {'clients': (1, 2), 'keyed_digests': {'data': 'a', 'selection_model': 'b'}}
-    path.write_text(json.dumps(values))
-    run_data.require(path, values)
+def test_digests_of_models_and_data_are_compared():
+    values = {'clients': [1, 2], 'keyed_digests': {'data': 'a', 'selection_model': 'b'}}
+    run_data.require(values, values)
     for changes, name in (
         ({'selection_model': 'c'}, 'selection_model: must be the model'),
+        ({'selection_model': None}, 'selection_model: must be the model'),
+        ({'warm_start': 'd'}, 'warm_start: must be the model'),
         ({'data': 'c'}, 'data_path: must have the data'),
     ):
         other = values | {'keyed_digests': values['keyed_digests'] | changes}
         with pytest.raises(ValueError, match=name):
-            run_data.require(path, other)
+            run_data.require(values, other)
     with pytest.raises(ValueError, match='data_path: must have the data'):
-        run_data.require(path, values | {'clients': (1, 3)})
-    # A role that an older version did not record is not compared; one that is gone is.
-    run_data.require(
-        path, values | {'keyed_digests': {**values['keyed_digests'], 'warm_start': 'd'}}
-    )
-    with pytest.raises(ValueError, match='selection_model: must be the model'):
-        run_data.require(path, values | {'keyed_digests': {'data': 'a'}})
-    path.write_text('{}')
-    with pytest.raises(RunError, match='not the description of the data'):
-        run_data.require(path, values)
+        run_data.require(values, values | {'clients': [1, 3]})
+    with pytest.raises(ValueError, match='must be'):
+        run_data.require({}, values)

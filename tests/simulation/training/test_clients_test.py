@@ -14,7 +14,6 @@ from dpfl import learning
 from dpfl.accounting.records import archive
 from dpfl.cli.results import public_copy
 from dpfl.errors import ArgumentError
-from dpfl.simulation import last_evaluation
 from dpfl.simulation.training import (
     EvaluationConfig,
     GanConfig,
@@ -178,18 +177,3 @@ def test_tasks_without_test_clients_are_refused(task):
         EvaluationConfig(test_clients=-1)
     with pytest.raises(ArgumentError, match='^test_clients=2: must be 0 for a GAN'):
         GanConfig(evaluation=EvaluationConfig(test_clients=2))
-
-
-def test_what_is_not_finite_is_null_and_other_files_are_refused(tmp_path):
-    class Directory:
-        def write_text(self, name, text):
-            (tmp_path / name).write_text(text)
-
-    last_evaluation.write(Directory(), 7, {'loss': float('inf'), 'accuracy': 0.25})
-    assert 'null' in (tmp_path / archive.TEST).read_text()
-    found = last_evaluation.read(tmp_path)
-    assert np.isnan(found['loss']) and found['accuracy'] == 0.25
-    for text in ('[]', '{"rounds": 1}', '{"metrics": {"loss": "x"}}', '{"metrics": {}, "x": 1}'):
-        (tmp_path / archive.TEST).write_text(text)
-        with pytest.raises(Exception, match='test_metrics.json: '):
-            last_evaluation.read(tmp_path)

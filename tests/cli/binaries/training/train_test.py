@@ -75,6 +75,7 @@ def test_a_run_from_start_to_end(finished):
         'flags.txt',
         'model.npz',
         'ledger.jsonl',
+        'cohorts.bin',
         'checkpoints',
         'plan.json',
         'strategy.npz',
@@ -82,7 +83,7 @@ def test_a_run_from_start_to_end(finished):
         'SHA256SUMS',
         'saved_model',
     }
-    assert len(list((path / 'checkpoints').glob('*.checkpoint'))) == 3
+    assert len(list((path / 'checkpoints').glob('*.checkpoint'))) == 4  # And the first.
     report = accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
     assert report.guarantee.epsilons == (result['epsilon'],)
     assert report.noise_is_seeded
