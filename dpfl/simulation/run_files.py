@@ -97,6 +97,11 @@ def results(path: pathlib.Path) -> dict[str, str]:
     }
 
 
+def tables(path: pathlib.Path) -> list[str]:
+    """Names of the tables and pages in the directory of a run."""
+    return [each.pattern for each in FILES if each.kind == TABLE and (path / each.pattern).exists()]
+
+
 def not_judged(names: Iterable[str]) -> str:
     """Which files verification does not judge, in words.
 

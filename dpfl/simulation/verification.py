@@ -9,9 +9,10 @@ import dataclasses
 import math
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from dpfl.accounting import running
+from dpfl.accounting import PrivacyReport, running
+from dpfl.accounting.measured.measured import AUDIT
 from dpfl.accounting.records import archive, comparison
 from dpfl.accounting.records import verification as verification_lib
 from dpfl.accounting.records.journal import State
@@ -29,12 +30,19 @@ def verify(directory: str | os.PathLike[str]) -> Verification:
       ValueError: if the directory does not hold a finished run or an export.
     """
     path = pathlib.Path(directory)
-    found = verification_lib.verify(path, pages.of_run)
+    made: dict[str, str] = {}
+
+    def of_run(directory: pathlib.Path, report: PrivacyReport) -> dict[str, str]:
+        made.update(pages.of_run(directory, report))
+        return made
+
+    found = verification_lib.verify(path, of_run)
     if found.records is None or found.records.journal is None:
         return found
     state = found.records.journal.state
     differences = recorded_settings.differences(state, found.records.record)
-    of_metrics = [*_of_metrics(found.records), *_of_results(path, state)]
+    known = {*made, *archive.tables(found.records), archive.SUMS}
+    of_metrics = [*_of_metrics(found.records), *_of_results(path, state), *_of_tables(path, known)]
     return dataclasses.replace(
         found,
         differences=tuple(dict.fromkeys((*found.differences, *differences, *of_metrics))),
@@ -66,6 +74,15 @@ def _of_results(directory: pathlib.Path, state: State) -> Iterator[str]:
     for name in run_files.results(directory) if state.ended is not None else ():
         if name not in known:
             yield f'{name}: is there, and {archive.LEDGER} does not have its digest'
+    if state.audited is None and (directory / AUDIT).exists():
+        yield f'{AUDIT}: is there, and {archive.LEDGER} does not have its digest'
+
+
+def _of_tables(directory: pathlib.Path, known: Collection[str]) -> Iterator[str]:
+    """Which tables and pages are there that a run with these records does not write."""
+    for name in run_files.tables(directory):
+        if name not in known:
+            yield f'{name}: is there, and does not follow from {archive.LEDGER}'
 
 
 def _is_number(stated: float, value: float) -> bool:

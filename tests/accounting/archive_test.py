@@ -157,6 +157,14 @@ def test_the_journal_of_another_run_is_found(tmp_path, record, log, message):
     assert message in ' '.join(archives.with_new_digests(tmp_path))
 
 
+def test_more_than_the_cohorts_of_the_rounds_is_found(tmp_path):
+    path = archives.write(tmp_path) / cohorts.NAME
+    data = path.read_bytes()
+    for more in (b'\0', data, cohorts.record(6, [9])):
+        path.write_bytes(data + more)
+        assert 'cohorts.bin: has ' in ' '.join(archives.with_new_digests(tmp_path))
+
+
 def test_another_strategy_is_found(tmp_path):
     archives.write(tmp_path)
     mechanisms.save(mechanisms.Blt(6, [0.9], [0.2]), tmp_path / archive.STRATEGY)

@@ -288,20 +288,20 @@ _SAMPLING = (
     Fault(
         'round of a guarded process recorded after its release',
         'dpfl/simulation/guard.py',
-        '            t = self._record(state, [batches for batches, _ in clients])\n'
+        '            t = self._begin(state, [batches for batches, _ in clients], client_ids)\n'
         '            output = self._process.next(state, [again for _, again in clients])\n',
         '            output = self._process.next(state, [again for _, again in clients])\n'
-        '            t = self._record(state, [batches for batches, _ in clients])\n',
+        '            t = self._begin(state, [batches for batches, _ in clients], client_ids)\n',
         ('tests/simulation/guard_test.py',),
     ),
     Fault(
         'log without the round in which a run is interrupted',
-        'dpfl/simulation/releases.py',
-        '        for t in range(self._log.rounds, self._ledger.rounds):\n'
-        '            self._log.append(self._sampler.cohort(t))\n',
+        'dpfl/simulation/run_journal.py',
+        '        for t in range(self.log.rounds, self.state.begun):\n'
+        '            self.begin(self._began[t], cohort(t))\n',
         '',
         (
-            'tests/simulation/program_test.py::test_a_signal_between_the_ledger_and_the_log_leaves_a_true_log',
+            'tests/simulation/program_test.py::test_a_signal_between_journal_and_cohorts_leaves_a_true_log',
         ),
     ),
     Fault(
@@ -435,18 +435,40 @@ _CLIPPING_AND_AGGREGATION = (
 
 _RUNS = (
     Fault(
-        'ledger written after the release',
+        'journal written after the release',
         'dpfl/simulation/program.py',
-        '            intent = self._releases.record(t, state)\n'
+        '            intent = self._begin(t, state)\n'
         '        supplied = with_noise(state, intent)\n'
         "        with span('TFF'):\n"
         '            output = experiment.process.next(supplied, data)\n',
-        "            supplied = with_noise(state, '')\n"
+        "            supplied = with_noise(state, ('', '', ''))\n"
         "        with span('TFF'):\n"
         '            output = experiment.process.next(supplied, data)\n'
         "        with span('ledger'):\n"
-        '            self._releases.record(t, state)\n',
+        '            self._begin(t, state)\n',
         ('tests/simulation/resume_test.py',),
+    ),
+    Fault(
+        'a draw is made again with other settings',
+        'dpfl/accounting/records/journal.py',
+        '            is_allowed = is_allowed and before in (None, event)\n',
+        '',
+        ('tests/accounting/journal_test.py',),
+    ),
+    Fault(
+        'a round with the noise of the one before',
+        'dpfl/accounting/records/journal.py',
+        '            is_allowed = is_allowed and '
+        '(state.last is None or event.noise != state.last.noise)\n',
+        '',
+        ('tests/accounting/journal_test.py',),
+    ),
+    Fault(
+        'journal that was cut is believed beside a checkpoint',
+        'dpfl/simulation/outputs.py',
+        '        require_whole(self.path, found.heads, checkpoint_folder.heads(folder))\n',
+        '',
+        ('tests/simulation/resume_test.py::test_what_does_not_belong_together_is_refused',),
     ),
     Fault(
         'checkpoint without the quantile of an adaptive clip',

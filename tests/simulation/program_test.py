@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
 from dpfl import ParticipationLog, accounting
+from dpfl.accounting.records import cohorts
 from dpfl.simulation import outputs, program
 from tests.simulation import toy_experiment
 
@@ -111,15 +112,15 @@ def test_an_exception_in_a_round_leaves_a_true_report(tmp_path):
 
 
 @pytest.mark.usefixtures('undrawn')
-def test_a_signal_between_the_ledger_and_the_log_leaves_a_true_log(tmp_path, monkeypatch):
-    append, signals = ParticipationLog.append, [KeyboardInterrupt]
+def test_a_signal_between_journal_and_cohorts_leaves_a_true_log(tmp_path, monkeypatch):
+    record, signals = cohorts.record, [KeyboardInterrupt]
 
-    def interrupted(log, cohort):
-        if log.rounds == 2 and signals:
+    def interrupted(round_index, cohort):
+        if round_index == 2 and signals:
             raise signals.pop()
-        append(log, cohort)
+        return record(round_index, cohort)
 
-    monkeypatch.setattr(ParticipationLog, 'append', interrupted)
+    monkeypatch.setattr(cohorts, 'record', interrupted)
     experiment = toy_experiment.in_numpy()
     with pytest.raises(KeyboardInterrupt):
         program.run_training(experiment, outputs.RunDirectory(tmp_path))

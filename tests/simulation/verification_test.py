@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from dpfl import accounting, errors
+from dpfl.accounting.measured.measured import AUDIT
 from dpfl.accounting.records import archive, journal
+from dpfl.accounting.reports import history
 from dpfl.reporting import privacy_page
 from dpfl.simulation import pages, run_files, verification
 from tests import paths
@@ -131,6 +133,10 @@ def _replaced(name, old, new):
     return replace
 
 
+def _added(name):
+    return lambda run: (run / name).write_text('epsilon is 0.01')
+
+
 @pytest.mark.parametrize(
     'forge, said',
     [
@@ -150,6 +156,14 @@ def _replaced(name, old, new):
         (_replaced(archive.METRICS, '6,', '6,0.'), 'metrics.csv: says'),
         (lambda run: (run / archive.MODEL).write_bytes(b'other'), 'model.npz: its SHA-256 is not'),
         (lambda run: (run / archive.LOG).write_bytes(b''), 'participation.npz: is not the one of'),
+        (_added(run_files.GAN_REPORT), 'gan_report.md: is there, and does not follow'),
+        (_added(archive.TEST), 'test_metrics.json: is there, and does not follow'),
+        (_added(AUDIT), 'audit.npz: is there, and ledger.jsonl does not have its digest'),
+        (_forged_plan(noise_key_digest='0' * 64), 'ledger.jsonl: its plan has another noise_key'),
+        (
+            _forged_plan(extensions=(history.Extension(2, 4, 6),)),
+            'ledger.jsonl: its plan has other extensions than its events',
+        ),
         (
             _with_events(lambda event: _with_epsilon(event, 0.01)),
             'metrics.csv: epsilon after round',

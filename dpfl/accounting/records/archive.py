@@ -272,12 +272,15 @@ def _cohorts(path: pathlib.Path, journal: journal_lib.Journal) -> ParticipationL
     if journal.state.built is not None and not journal.state.built.shows_clients:
         return None
     try:
-        found, _ = cohorts.parse(_files.read_bytes(where)) if where.exists() else ([], 0)
+        data = _files.read_bytes(where) if where.exists() else b''
+        found, complete = cohorts.parse(data)
         log = ParticipationLog(found)
     except (OSError, ValueError) as error:
         raise ValueError(f'{where}: {errors.shown(error)}') from None
     if log.rounds != journal.state.begun:
         raise ValueError(f'{where}: has {log.rounds} rounds, {LEDGER} has {journal.state.begun}')
+    if complete != len(data):
+        raise ValueError(f'{where}: has more than the records of its rounds')
     for event in journal.of_kind(journal_lib.Began):
         if journal_lib.cohort_digest(log.cohort(event.round)) != event.cohort:
             raise ValueError(f'{where}: has another cohort than {LEDGER} in round {event.round}')

@@ -11,12 +11,14 @@ import dataclasses
 import hashlib
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dpfl import _files, _json, errors
 from dpfl.accounting.measured.measured import AUDIT
 from dpfl.accounting.records import archive, cohorts, comparison, sums
 from dpfl.accounting.records.archive import LEDGER, PAGE, PLAN, REPORT, STRATEGY, SUMS
+from dpfl.accounting.records.journal import Began, Journal
+from dpfl.accounting.reports import noise_keys
 from dpfl.accounting.reports.report import TEXT_VERSION, PrivacyReport
 from dpfl.participation import ParticipationLog
 
@@ -144,6 +146,7 @@ def _changed_results(
     state, record, differences = journal.state, records.record, []
     if (directory / LEDGER).stat().st_size != journal.complete:
         differences.append(f'{LEDGER}: ends with a line that was cut off')
+    differences += _changed_record(journal, record)
     planned = record.plan.participation.rounds
     ended, begun = state.ended, state.begun
     if ended is not None and begun != planned and record.stop_at_accuracy is None:
@@ -165,6 +168,16 @@ def _changed_results(
             f'{archive.MODEL}: is there, and {LEDGER} does not say that the run ended'
         )
     return differences
+
+
+def _changed_record(journal: Journal, record: archive.PlanRecord) -> Iterator[str]:
+    """How the record of the plan in the journal differs from the other events, a sentence each."""
+    stated = [tuple(each) for each in record.extensions]
+    if stated != [(each.released, each.planned, each.rounds) for each in journal.state.extended]:
+        yield f'{LEDGER}: its plan has other extensions than its events'
+    first = next(iter(journal.of_kind(Began)), None)
+    if first is not None and record.noise_key_digest != noise_keys.digest(first.noise):
+        yield f'{LEDGER}: its plan has another noise_key_digest than its first round'
 
 
 def _changed_tables(found: Mapping[str, pathlib.Path], records: archive.Records) -> list[str]:
