@@ -167,6 +167,7 @@ _ADDED_LATER = (
     'audit',
     'audit_canaries',
     'chosen_without_noise',
+    'warm_start_is_public',
     *ScheduleConfig().flat(),
     *PlantingConfig().flat(),
     *SelectionConfig().flat(),
