@@ -217,10 +217,7 @@ _QUICK = (
 
 @pytest.mark.parametrize(
     'name',
-    [
-        name if name in _QUICK else pytest.param(name, marks=pytest.mark.standard)
-        for name in FAULTS
-    ],
+    [name if name in _QUICK else pytest.param(name, marks=pytest.mark.standard) for name in FAULTS],
 )
 def test_a_fault_is_found(name, monkeypatch):
     found = FAULTS[name](monkeypatch)
