@@ -11,6 +11,7 @@ most 2 GB. Here they stay in this process, which starts no other process and ope
 on other hosts (`--workers`) are TFF's.
 """
 
+import asyncio
 import atexit
 import concurrent.futures
 import contextlib
@@ -46,6 +47,7 @@ def local_runtime(
     *,
     max_concurrent_clients: int | None = None,
     observe: Callable[[str, float], None] | None = None,
+    for_programs: bool = False,
 ) -> Iterator[None]:
     """Context manager within which TFF computations of this thread execute in this process.
 
@@ -62,6 +64,9 @@ def local_runtime(
       max_concurrent_clients: how many clients (shards) of a round run at a time; by default the
         number of processor cores that this process may use.
       observe: as in `interpreter.Interpreter`.
+      for_programs: whether to install a `tff.program.FederatedContext`, which TFF's programs need,
+        such as `tff.learning.programs.train_model`. Computations then return references to values,
+        within a running event loop only.
 
     Raises:
       ValueError: if an argument is out of range.
@@ -79,7 +84,8 @@ def local_runtime(
         context = stack.enter_context(
             contextlib.closing(_LocalContext(max_concurrent_clients, watch, observe))
         )
-        stack.enter_context(tff.framework.get_context_stack().install(context))
+        installed = tff.program.NativeFederatedContext(_Async(context)) if for_programs else context
+        stack.enter_context(tff.framework.get_context_stack().install(installed))
         yield
 
 
@@ -110,18 +116,32 @@ class _LocalContext(tff.framework.SyncContext):
 
     def invoke(self, comp, arg):
         """Executes a computation. It keeps running if a signal raises an exception here."""
-        self._watch.check()
-        future = self._thread.submit(self._interpreter.execute, comp, arg)
+        future = self.submit(comp, arg)
         # The system may deliver a signal to another thread. Nothing then wakes the main thread, in
         # which Python handles it.
         while not future.done():
             concurrent.futures.wait([future], timeout=_SIGNAL_SECONDS)
         return future.result()
 
+    def submit(self, comp, arg) -> concurrent.futures.Future:
+        """Begins to execute a computation."""
+        self._watch.check()
+        return self._thread.submit(self._interpreter.execute, comp, arg)
+
     def close(self):
         """Ends a computation in progress."""
         self._interpreter.close()
         self._thread.shutdown()
+
+
+class _Async:
+    """What `tff.program.NativeFederatedContext` needs of a context."""
+
+    def __init__(self, context: _LocalContext):
+        self._context = context
+
+    async def invoke(self, comp, arg):
+        return await asyncio.wrap_future(self._context.submit(comp, arg))
 
 
 @contextlib.contextmanager

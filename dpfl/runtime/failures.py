@@ -1,5 +1,6 @@
 """Errors of computations and of workers, with messages of one line."""
 
+import re
 from typing import Any
 
 import grpc
@@ -10,6 +11,9 @@ _MOST_CHARACTERS = 500
 _RESOURCE_EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]  # TensorFlow uses the same codes.
 # oneDNN's message for status 1, dnnl_out_of_memory; TensorFlow reports it as an aborted operation.
 _NO_PRIMITIVE = 'Status: 1, message: could not create a primitive'
+# TensorFlow lists what an assertion shows, each item in brackets. A message comes first, and has
+# words; values have none.
+_ASSERTION = re.compile(r'assertion failed: \[([^]]*[a-z]{2} [^]]*)\](?: \[|$)')
 _WORKER_IS_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION)
 
 
@@ -34,9 +38,14 @@ class RemoteComputationError(WorkerError, ComputationError):
 
 
 def one_line(message: str) -> str:
-    """The message of a TensorFlow error, without its locations in the graph."""
+    """The message of a TensorFlow error, without its locations in the graph.
+
+    Of an assertion that has a message it is this message.
+    """
     what = message.removeprefix('Graph execution error:').partition('\n\t [[')[0]
-    return ' '.join(what.split())
+    line = ' '.join(what.split())
+    assertion = _ASSERTION.search(line)
+    return assertion[1].strip() if assertion else line
 
 
 def of_tensorflow(error: Any) -> OutOfMemoryError | ComputationError:
