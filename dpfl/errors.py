@@ -6,6 +6,8 @@ from collections.abc import Iterator
 _MOST_CHARACTERS = 300
 # Stands for a value that a message does not show, such as an array or an object.
 NOT_SHOWN = object()
+# The last commit before dominated designs and early formats were removed, before version 0.1.0.
+_LAST_READER = 'c37a5758'
 
 
 def shown(value: object, most: int = _MOST_CHARACTERS) -> str:
@@ -18,6 +20,15 @@ def shown(value: object, most: int = _MOST_CHARACTERS) -> str:
     if len(text) > most:
         text = text[: most - 3] + '...'
     return ''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in text)
+
+
+def removed(what: str) -> str:
+    """What a message says about a file whose format or design this version does not read any more.
+
+    Args:
+      what: the format or the design, with a verb, such as 'has format 1'.
+    """
+    return f'{what}, which commit {_LAST_READER} of dpfl was the last to read'
 
 
 class ArgumentError(ValueError):

@@ -1,4 +1,4 @@
-"""States that go on under a plan with more rounds, or with another matrix for later rounds."""
+"""States that go on under a plan with more rounds."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from dpfl.aggregators.noise import correlated
 
 
 def extended_state(state: Any, before: accounting.PrivacyPlan, plan: accounting.PrivacyPlan) -> Any:
-    """A state of a run under one plan, as a state under a plan that goes on.
+    """A state of a run under one plan, as a state under a plan with more rounds.
 
     The noise so far and that which follows have the matrix of the new plan, and so its guarantee.
     The next round refuses the plan before.
@@ -22,11 +22,11 @@ def extended_state(state: Any, before: accounting.PrivacyPlan, plan: accounting.
       state: of a query or process whose aggregator was built from `before`, or a structure that
         holds one.
       before: the plan under which the rounds so far were released.
-      plan: has the same matrix in these rounds, and differs in nothing else but rounds and matrix.
+      plan: has the matrix of `before` in all of its rounds, and differs in nothing but rounds.
 
     Raises:
-      ArgumentError: if the state is not one of `before`, the plans differ in anything else, or the
-        matrix of `plan` differs in a round that was released.
+      ArgumentError: if the state is not one of `before`, the plans differ in anything else, or
+        `plan` has another matrix in the rounds of `before`.
     """
     digests = [plan_digest.of(each, None) for each in (before, plan)]
     parts = query.parts(state, query.QueryState)
@@ -39,15 +39,12 @@ def extended_state(state: Any, before: accounting.PrivacyPlan, plan: accounting.
             raise errors.ArgumentError(
                 name, getattr(plan, name), f'must be {getattr(before, name)}, as in the plan before'
             )
-    done = int(parts[0].noise.round)
     matrix, other = _matrix(plan), _matrix(before)
-    is_longer = matrix.begins_like(other, min(matrix.rounds, other.rounds))
-    if done and not (is_longer or matrix.streams_like(other, done)):
+    if not matrix.begins_like(other, other.rounds):
         raise errors.ArgumentError(
             'mechanism',
             plan.mechanism.name,
-            f'must have the strategy of the plan before in its first {done} rounds, which are '
-            'released',
+            f'must have the strategy of the plan before in its {other.rounds} rounds',
         )
     return with_plan(state, plan)
 

@@ -87,22 +87,6 @@ class Mechanism(abc.ABC):
             return self.to_dict() == other.to_dict()
         return self.with_rounds(rounds).to_dict() == other.with_rounds(rounds).to_dict()
 
-    def streams_like(self, other: 'Mechanism', rounds: int) -> bool:
-        """Whether the first rounds of two mechanisms are streamed the same way, bit for bit.
-
-        Args: as `begins_like`.
-        """
-        if not self.begins_like(other, rounds):
-            return False
-        mine, others = self.kernel(), other.kernel()
-        if type(mine) is not type(others) or mine.table.shape[1:] != others.table.shape[1:]:
-            return False
-        is_same = all(
-            np.array_equal(mine.table[mine.row(t)], others.table[others.row(t)])
-            for t in range(rounds)
-        )
-        return is_same and getattr(mine, 'lags', ()) == getattr(others, 'lags', ())
-
     @property
     def fresh_rounds(self) -> tuple[int, ...]:
         """Rounds after round 0 in which the noise starts afresh, independent of earlier noise."""

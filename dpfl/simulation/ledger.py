@@ -38,8 +38,8 @@ class Ledger:
         extended.
 
     Raises:
-      LedgerError: if any other line is damaged, if the ledger belongs to another plan, or if an
-        older version of dpfl began it.
+      LedgerError: if any other line is damaged, if the ledger belongs to another plan, or if it
+        has a format that this version does not read.
       StorageError: if the file cannot be read.
     """
 
@@ -52,13 +52,8 @@ class Ledger:
         self._rest = size - self._lines.complete  # Bytes of an incomplete last line.
         if self._lines.plan not in (None, plan):
             found = self._lines.extensions
-            other = ''
-            if found and found[-1].switched:
-                other = f', that of the matrix with which it goes on after {found[-1].released}'
-            elif found:
-                other = f', that of {found[-1].rounds}'
-            rounds = ' rounds' if found else ''
-            raise LedgerError(f'{path}: is the ledger of another plan{other}{rounds}')
+            other = f', that of {found[-1].rounds} rounds' if found else ''
+            raise LedgerError(f'{path}: is the ledger of another plan{other}')
 
     def extend(self, extension: ledger_lines.Extension) -> None:
         """Records that the run goes on beyond the rounds it was planned for.
@@ -166,21 +161,16 @@ def read(path: pathlib.Path) -> ledger_lines.Ledger:
     """The ledger of a run that can be continued; empty if there is no file.
 
     Raises:
-      LedgerError: if a line is damaged, or an older version of dpfl began the ledger.
+      LedgerError: if a line is damaged, or the ledger has a format that this version does not
+        read.
       StorageError: if the file cannot be read.
     """
     with _storage.naming(path):
         data = _files.read_bytes(path) if path.exists() else b''
     try:
-        lines = ledger_lines.parse(data)
+        return ledger_lines.parse(data)
     except ledger_lines.LineError as error:
         raise LedgerError(f'{path}: {error}') from None
-    if lines.format != ledger_lines.FORMAT:
-        raise LedgerError(
-            f'{path}: has format {lines.format}, which says nothing of the data: the run can be '
-            'verified, but only the version of dpfl that began it can continue it'
-        )
-    return lines
 
 
 def require_cohorts(path: pathlib.Path, entries: Sequence[Entry], sampler: Any) -> None:

@@ -60,7 +60,7 @@ def require_places(
 def restore_longer(
     saved: Sequence[np.ndarray | bytes], template: Any, plan: accounting.PrivacyPlan
 ) -> Any:
-    """Rebuilds a state for a process with more rounds, or with another matrix for later rounds.
+    """Rebuilds a state for a process with more rounds.
 
     These may need other buffers of past noise. What a buffer holds is a function of the keys of the
     rounds done, so it is computed anew. After the last round of a segment of the

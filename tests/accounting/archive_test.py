@@ -1,13 +1,12 @@
 """Runs that were changed: plan, log, ledger, report and digests against each other."""
 
 import dataclasses
-import hashlib
 import json
 
 import pytest
 
 from dpfl import Participation, ParticipationLog, mechanisms
-from dpfl.accounting.records import archive, ledger_lines, verification
+from dpfl.accounting.records import archive, verification
 from tests.accounting import archives
 
 
@@ -198,7 +197,6 @@ def test_a_ledger_that_was_cut_is_found(tmp_path):
             'text version -',
         ),
         (archive.REPORT, lambda text: text.replace('"text_version"', '"later"'), 'text version 1,'),
-        (archive.LEDGER, lambda text: _of_format_1(), 'ledger.jsonl: has format 1'),
     ],
 )
 def test_what_an_older_version_wrote_is_refused_in_one_line(tmp_path, name, change, message):
@@ -207,15 +205,6 @@ def test_what_an_older_version_wrote_is_refused_in_one_line(tmp_path, name, chan
     path.write_text(change(path.read_text()).replace('The run satisfies', 'The run is perfect:'))
     (difference,) = archives.with_new_digests(tmp_path)
     assert message in difference and 'verify the run with dpfl' in difference
-
-
-def _of_format_1() -> str:
-    text, chain = b'', hashlib.sha256(b'dpfl ledger 1').hexdigest()
-    for t in range(archives.LOG.rounds):
-        cohort = ledger_lines.cohort_digest(archives.LOG.cohort(t))
-        line, chain = ledger_lines.line(chain, t, ledger_lines.Entry(cohort, 'm', f'{t:064}'))
-        text += line
-    return text.decode()
 
 
 def test_released_training_metrics_survive_the_file_of_the_plan(tmp_path):

@@ -118,10 +118,9 @@ def test_a_process_refuses_it_too():
     [
         (_blt(6), _blt(12)),
         (mechanisms.HonakerTree(6), mechanisms.HonakerTree(12)),
-        (_blt(12), mechanisms.SwitchedBlt.after(_blt(12), 4, [0.5], [0.1])),
     ],
 )
-def test_more_rounds_and_other_later_rows_have_the_noise_of_the_whole_matrix(mechanism, longer):
+def test_more_rounds_have_the_noise_of_the_whole_matrix(mechanism, longer):
     before, plan = _plan(mechanism.rounds, mechanism), _plan(12, longer)
     query, shorter = _query(plan), _query(before)
     first, state = _released(shorter, shorter.initial_global_state(), 4)
@@ -139,7 +138,7 @@ def test_more_rounds_and_other_later_rows_have_the_noise_of_the_whole_matrix(mec
 @pytest.mark.parametrize(
     'plan, message',
     [
-        (_plan(12, _blt(12, 0.8)), 'mechanism=blt: must have the strategy .* in its first 2'),
+        (_plan(12, _blt(12, 0.8)), 'mechanism=blt: must have the strategy .* in its 6 rounds'),
         (_plan(12, mechanisms.Identity(12)), 'mechanism=gaussian: must have the strategy'),
         (_plan(12, noise_multiplier=1.0), 'noise_multiplier=1.0: must be 2.0, as in the plan'),
     ],

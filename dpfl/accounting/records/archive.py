@@ -46,7 +46,6 @@ CHOICE = 'mechanisms.html'
 MODEL, METRICS, TEST = 'model.npz', 'metrics.csv', 'test_metrics.json'
 _PLAN_VERSION = 1
 _EXTENSION = ('released', 'planned', 'rounds')
-_SWITCHED = 'switched'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +61,7 @@ class PlanRecord:
       exported: whether the files are a public copy of a run, without its log and its ledger.
       train_metrics_released, remarks, about, noise_key_digest, earlier_noise_key_digests,
         warm_start_is_public: as in `PrivacyReport`.
-      extensions: how the run went on with more rounds or another matrix, in order.
+      extensions: how the run went on with more rounds, in order.
       stop_at_accuracy: accuracy at which the run stops before its last round; None without such a
         rule.
     """
@@ -151,10 +150,7 @@ class PlanRecord:
         if self.about is not None:
             values['about'] = self.about.to_dict()
         if self.extensions:
-            values['extensions'] = [
-                {name: value for name, value in each._asdict().items() if value is not False}
-                for each in self.extensions
-            ]
+            values['extensions'] = [each._asdict() for each in self.extensions]
         if self.stop_at_accuracy is not None:
             values['stop_at_accuracy'] = self.stop_at_accuracy
         return json.dumps(values, indent=2, allow_nan=False) + '\n'
@@ -213,17 +209,17 @@ def _extensions(values: Any) -> tuple[history.Extension, ...]:
         raise errors.ArgumentError('extensions', values, 'must be a list')
     found = []
     for value in values:
-        names = [*_EXTENSION, _SWITCHED]
-        _json.refuse_unknown(_json.checked_object('extensions', value), names, 'it')
+        if 'switched' in _json.checked_object('extensions', value):
+            raise errors.ArgumentError(
+                'extensions', errors.NOT_SHOWN, errors.removed('has another matrix')
+            )
+        _json.refuse_unknown(value, [*_EXTENSION], 'it')
         released, planned, rounds = (
             _validate.integer(name, value.get(name), minimum=0) for name in _EXTENSION
         )
-        switched = _validate.truth(_SWITCHED, value.get(_SWITCHED, False))
-        if switched and not released < planned <= rounds:
-            raise errors.ArgumentError('rounds', rounds, f'must be at least {planned}')
-        if not switched and not released <= planned < rounds:
+        if not released <= planned < rounds:
             raise errors.ArgumentError('rounds', rounds, f'must be above {planned}')
-        found.append(history.Extension(released, planned, rounds, switched))
+        found.append(history.Extension(released, planned, rounds))
     return tuple(found)
 
 

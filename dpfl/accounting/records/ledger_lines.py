@@ -3,9 +3,7 @@
 `ledger.jsonl` begins with a line that names its format and the digest of the run's plan. After it
 comes a line for each round. Every line ends with a digest of all lines so far, so that none can be
 changed or removed unnoticed. Where a run was extended beyond the rounds it was planned for, a line
-between two rounds says so and names the plan of the longer run. Ledgers of format 1 have no such
-lines and no digest of the clients' data; they can be read and checked, but not continued. The same
-line says that a run goes on with another matrix.
+between two rounds says so and names the plan of the longer run.
 """
 
 import dataclasses
@@ -19,11 +17,8 @@ from dpfl import _json, errors
 from dpfl.accounting.reports import history, noise_keys
 
 FORMAT = 2
-# Start of the chain of digests, by format.
-_STARTS = {
-    1: hashlib.sha256(b'dpfl ledger 1').hexdigest(),
-    FORMAT: hashlib.sha256(b'dpfl ledger').hexdigest(),
-}
+# Start of the chain of digests.
+_START = hashlib.sha256(b'dpfl ledger').hexdigest()
 
 
 class LineError(ValueError):
@@ -39,38 +34,34 @@ class Entry:
         checked against the log.
       model: of the weights that the clients start from; see `digest`.
       noise: of the noise keys and their positions; see `digest`.
-      data: of the batches that the clients train on, made with a key; None in format 1.
+      data: of the batches that the clients train on, made with a key.
     """
 
     cohort: str
     model: str
     noise: str
-    data: str | None = None
+    data: str
 
     def values(self) -> dict[str, str]:
         """The digests by name, as in a line."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if value}
+        return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)
 class Extension:
-    """A run that goes on beyond the rounds it was planned for, or with another matrix.
+    """A run that goes on beyond the rounds it was planned for.
 
     Attributes:
       released: number of rounds in the ledger when it was extended.
       planned: rounds that were planned until then.
-      rounds: rounds that are planned since then: more than before, or at least as many if it is
-        switched.
+      rounds: rounds that are planned since then, more than before.
       plan: digest of the plan since then, of `archive.PlanRecord.digest`.
-      switched: whether rounds that had been planned have another matrix since then. The line has
-        it only if so.
     """
 
     released: int
     planned: int
     rounds: int
     plan: str
-    switched: bool = False
 
 
 def cohort_digest(cohort: Sequence[int]) -> str:
@@ -93,7 +84,7 @@ def first_line(plan: str) -> tuple[bytes, str]:
     Args:
       plan: digest of the plan of the run, of `archive.PlanRecord.digest`.
     """
-    return _chained(_STARTS[FORMAT], {'format': FORMAT, 'plan': plan})
+    return _chained(_START, {'format': FORMAT, 'plan': plan})
 
 
 def line(chain: str, round_index: int, entry: Entry) -> tuple[bytes, str]:
@@ -104,8 +95,6 @@ def line(chain: str, round_index: int, entry: Entry) -> tuple[bytes, str]:
 def extension_line(chain: str, extension: Extension) -> tuple[bytes, str]:
     """The line of an extension, after a line that ends with `chain`; and the digest at its end."""
     values = dataclasses.asdict(extension)
-    if not values['switched']:
-        del values['switched']
     return _chained(chain, {'extended': values.pop('released'), **values})
 
 
@@ -119,9 +108,8 @@ class Ledger:
     """The content of a ledger.
 
     Attributes:
-      format: format of its lines, 1 or 2.
-      plan: digest of the plan of the run, the last one if it was extended; None in format 1, and
-        in an empty ledger.
+      plan: digest of the plan of the run, the last one if it was extended; None in an empty
+        ledger.
       entries: one for each round.
       extensions: in the order in which they happened.
       chain: the digests at the ends of the first line and of the lines of the rounds.
@@ -129,7 +117,6 @@ class Ledger:
       complete: length of the file in bytes, without a last line that was cut off.
     """
 
-    format: int = FORMAT
     plan: str | None = None
     entries: list[Entry] = dataclasses.field(default_factory=list)
     extensions: list[Extension] = dataclasses.field(default_factory=list)
@@ -146,8 +133,7 @@ class Ledger:
     def history(self) -> tuple[history.Extension, ...]:
         """The extensions without the digests of their plans, as in `archive.PlanRecord`."""
         return tuple(
-            history.Extension(each.released, each.planned, each.rounds, each.switched)
-            for each in self.extensions
+            history.Extension(each.released, each.planned, each.rounds) for each in self.extensions
         )
 
 
@@ -160,7 +146,7 @@ def parse(data: bytes) -> Ledger:
     *lines, rest = data.split(b'\n')
     found = _begin(lines)
     for number, written in enumerate(lines, 1):
-        if found.format == FORMAT and number == 1:
+        if number == 1:
             continue
         if not (_add_round(found, written) or _add_extension(found, written)):
             raise LineError(f'line {number} is damaged')
@@ -174,7 +160,7 @@ def parse(data: bytes) -> Ledger:
 
 def _add_round(found: Ledger, written: bytes) -> bool:
     """Adds the round of a line; returns whether the line is that of the next round."""
-    entry = _entry(written, found.format)
+    entry = _entry(written)
     if entry is None:
         return False
     expected, chain = line(found.end, len(found.entries), entry)
@@ -187,8 +173,14 @@ def _add_round(found: Ledger, written: bytes) -> bool:
 
 
 def _add_extension(found: Ledger, written: bytes) -> bool:
-    """Adds the extension of a line; returns whether the line is one that may follow."""
+    """Adds the extension of a line; returns whether the line is one that may follow.
+
+    Raises:
+      LineError: if the run got another matrix.
+    """
     values = _values(written)
+    if 'switched' in values:
+        raise LineError(errors.removed('goes on with another matrix'))
     numbers: list[int] = [
         number
         for name in ('extended', 'planned', 'rounds')
@@ -197,14 +189,10 @@ def _add_extension(found: Ledger, written: bytes) -> bool:
     plan = values.get('plan')
     if len(numbers) != 3 or not isinstance(plan, str):
         return False
-    extension = Extension(numbers[0], numbers[1], numbers[2], plan, 'switched' in values)
+    extension = Extension(numbers[0], numbers[1], numbers[2], plan)
     expected, chain = extension_line(found.end, extension)
-    is_next = extension.released == len(found.entries) <= extension.planned <= extension.rounds
-    if extension.switched:
-        is_next = is_next and extension.released < extension.planned
-    else:
-        is_next = is_next and extension.planned < extension.rounds
-    if found.format != FORMAT or not is_next or expected != written + b'\n':
+    is_next = extension.released == len(found.entries) <= extension.planned < extension.rounds
+    if not is_next or expected != written + b'\n':
         return False
     found.extensions.append(extension)
     found.plan, found.end = plan, chain
@@ -216,15 +204,15 @@ def _begin(lines: Sequence[bytes]) -> Ledger:
     if not lines:
         return Ledger()
     values = _values(lines[0])
-    if 'format' not in values:
-        return Ledger(format=1, chain=[_STARTS[1]], end=_STARTS[1])
+    if 'format' not in values and 'round' in values:
+        raise LineError(errors.removed('has format 1'))
     stated = values.pop('chain', None)
-    expected, chain = _chained(_STARTS[FORMAT], values)
+    expected, chain = _chained(_START, values)
     if stated != chain or expected != lines[0] + b'\n' or not isinstance(values.get('plan'), str):
         raise LineError('line 1 is damaged')
-    if values['format'] != FORMAT:
-        stated = errors.shown(values['format'])
-        raise LineError(f'has format {stated}, this version reads 1 and {FORMAT}')
+    if values.get('format') != FORMAT:
+        stated = errors.shown(values.get('format'))
+        raise LineError(f'has format {stated}, this version reads {FORMAT}')
     return Ledger(plan=values['plan'], chain=[chain], end=chain)
 
 
@@ -232,13 +220,13 @@ def _next_length(found: Ledger) -> int:
     """Length of the next line, with its end."""
     if not found.chain:  # The ledger is empty.
         return len(first_line('0' * 64)[0])
-    entry = Entry(*['0' * 64] * (3 if found.format == 1 else 4))
+    entry = Entry(*['0' * 64] * 4)
     return len(line(found.end, len(found.entries), entry)[0])
 
 
-def _entry(written: bytes, version: int) -> Entry | None:
+def _entry(written: bytes) -> Entry | None:
     values = _values(written)
-    names = ('cohort', 'model', 'noise') if version == 1 else ('cohort', 'model', 'noise', 'data')
+    names = ('cohort', 'model', 'noise', 'data')
     digests = [value for name in names if isinstance(value := values.get(name), str) and value]
     return Entry(*digests) if len(digests) == len(names) else None
 

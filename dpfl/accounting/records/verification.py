@@ -49,9 +49,9 @@ class Verification:
 def verify(directory: str | os.PathLike[str], pages: Pages = archive.pages) -> Verification:
     """Checks the files of a run: their digests, and its plan, ledger, log and report together.
 
-    Links are not followed. A ledger of format 1 and the words of an older version cannot be
-    computed here, so they are differences. An export (`dpfl export_run`) has neither log nor
-    ledger: its report is computed from the plan alone.
+    Links are not followed. The words of an older version cannot be computed here, so they are
+    differences. An export (`dpfl export_run`) has neither log nor ledger: its report is computed
+    from the plan alone.
 
     Args:
       directory: of the run.
@@ -152,8 +152,6 @@ def _ledger(directory: pathlib.Path) -> tuple[ledger_lines.Ledger | None, list[s
 
 def _changed_plan(ledger: ledger_lines.Ledger, record: archive.PlanRecord) -> list[str]:
     """How the plan differs from the one that the ledger began with."""
-    if ledger.format == 1:
-        return [f'{LEDGER}: has format 1, which ties the run to no plan; {_older(record)}']
     differences = []
     if ledger.plan != record.digest():
         differences.append(f'{PLAN}: is not the plan with which {LEDGER} begins: it was changed')
@@ -218,7 +216,7 @@ def _changed_pages(
     return differences
 
 
-def _older(of: archive.PlanRecord | PrivacyReport) -> str:
+def _older(report: PrivacyReport) -> str:
     """Which version of dpfl can verify a run of an older one."""
-    version = '' if of.about is None else of.about.version
+    version = '' if report.about is None else report.about.version
     return f'verify the run with dpfl {version or "of its day"}'

@@ -7,19 +7,17 @@ from dpfl.accounting.plan import PrivacyPlan
 
 
 class Extension(NamedTuple):
-    """How a run went on with another plan.
+    """How a run went on with more rounds.
 
     Attributes:
       released: rounds that were released until then.
       planned: rounds that were planned until then.
       rounds: rounds that are planned since then.
-      switched: whether rounds that had been planned have another matrix since then.
     """
 
     released: int
     planned: int
     rounds: int
-    switched: bool = False
 
 
 def sentences(
@@ -32,7 +30,7 @@ def sentences(
 
     Args:
       plan: the plan of all of its rounds.
-      extensions: how it went on with another plan, in order.
+      extensions: how it went on with more rounds, in order.
       stop_at_accuracy: the accuracy at which the run stops, if there is such a rule.
       done: rounds in the participation log; None without a log.
     """
@@ -66,36 +64,17 @@ def _extended(extensions: Sequence[Extension]) -> list[str]:
     if not extensions:
         return []
     last = extensions[-1].rounds
-    if not any(each.switched for each in extensions):
-        return [
-            *map(_step, extensions),
-            f'The guarantee is that of all {last} rounds, as if they had been planned '
-            'from the beginning: noise that was used keeps its amount, and epsilon is larger than '
-            'that of the shorter run. If what was released had a part in the decision to go on, '
-            'the number of rounds is itself a result; the guarantee does not cover that choice.',
-        ]
     return [
-        *map(_step, extensions),
-        f'The guarantee is that of the matrix of all {last} rounds, as if it had been planned from '
-        'the beginning: its first rows are those that were used, and noise that was used keeps its '
-        'amount, so that epsilon is not that of the plan before. If what was released, or who took '
-        'part, had a part in the choice of the matrix or of the number of rounds, these are '
-        'themselves a result; the guarantee does not cover that choice.',
-    ]
-
-
-def _step(extension: Extension) -> str:
-    released, planned, rounds, switched = extension
-    if not switched:
-        return (
+        *(
             f'It was planned for {planned} rounds, and extended to {rounds} when {released} had '
             'been released.'
-        )
-    longer = '' if rounds == planned else f' and was extended to {rounds}'
-    return (
-        f'It was planned for {planned} rounds with another matrix; it got the present one{longer} '
-        f'when {released} had been released.'
-    )
+            for released, planned, rounds in extensions
+        ),
+        f'The guarantee is that of all {last} rounds, as if they had been planned from the '
+        'beginning: noise that was used keeps its amount, and epsilon is larger than that of the '
+        'shorter run. If what was released had a part in the decision to go on, the number of '
+        'rounds is itself a result; the guarantee does not cover that choice.',
+    ]
 
 
 def _stopping(plan: PrivacyPlan, accuracy: float | None, done: int | None) -> list[str]:

@@ -186,7 +186,7 @@ class Run:
         """The checkpoint that the run continues from; None for a new run."""
         if not self.resume:
             return None
-        # Raises, before anything else is read, if an older version of dpfl began the run.
+        # Raises, before anything else is read, if the run has a format that is not read any more.
         ledger.read(self.directory / archive.LEDGER)
         refused: list[str] = []
         folder = self.directory / archive.CHECKPOINTS
@@ -206,7 +206,7 @@ class Run:
         return found
 
     def _extends(self, start: checkpoint.Checkpoint) -> bool:
-        """Whether the run is longer than that of the checkpoint, or has another matrix."""
+        """Whether the run is longer than that of the checkpoint."""
         return extension.is_wanted(start, self.configuration, self.plan)
 
     def _is_finished(self, start: checkpoint.Checkpoint) -> bool:

@@ -1,4 +1,4 @@
-"""Runs that go on with more rounds, or another matrix, end as if that had been planned.
+"""Runs that go on with more rounds end as if that had been planned.
 
 `records_of_extensions_test.py` has what ledger and plan keep of it.
 """
@@ -23,39 +23,26 @@ from tests.simulation.training import small_config
 pytestmark = pytest.mark.tff
 
 _PLANNED = small_config.BLT.with_values({'rounds': 10, 'eval_every': 100, 'checkpoint_every': 4})
-_BLT = mechanisms.Blt(10, [0.9, 0.5], [0.1, 0.2])
 _NO_PARAMETERS = {'blt_decay': None, 'blt_scale': None}
 _TREE = {'mechanism': 'tree', **_NO_PARAMETERS}
 _ADAPTIVE = {'adaptive_clip': True, 'count_stddev': 5.0}
 # Rounds in the ledger when the run is killed; the last checkpoint has fewer.
 _RELEASED = 6
-# Settings of the run before, and the round from which it has another matrix, or None where it has
-# more rounds. With restarts, a switch is within a segment that begins in round 2.
+# Settings of the run before it gets more rounds.
 _CASES = {
-    'longer': ({}, None),
-    'switched': ({}, _RELEASED),
-    'longer tree': (_TREE, None),
-    'longer with restarts': ({**_TREE, 'restart_first': 2, 'restart_every': 9}, None),
-    'longer with hardened noise': ({'noise': 'hardened'}, None),
-    'longer adaptive': ({**_ADAPTIVE, 'restart_first': 2, 'restart_every': 3}, None),
-    'longer in a file': ({'memory_limit': 0.0}, None),
-    'switched with hardened noise': ({'noise': 'hardened'}, 7),
-    'switched in a file': ({'memory_limit': 0.0}, 7),
-    'switched with a schedule': ({'server_schedule': 'linear'}, 7),
-    'switched adaptive': ({**_ADAPTIVE, 'restart_first': 1, 'restart_every': 8}, 5),
+    'blt': {},
+    'tree': _TREE,
+    'restarts': {**_TREE, 'restart_first': 2, 'restart_every': 9},
+    'hardened noise': {'noise': 'hardened'},
+    'adaptive': {**_ADAPTIVE, 'restart_first': 2, 'restart_every': 3},
+    'killed': {},
+    'killed in a file': {'memory_limit': 0.0},
 }
-_STANDARD = ('longer', 'switched')
+_STANDARD = ('blt', 'killed')
 
 
 class _KilledError(BaseException):
     pass
-
-
-def _switched(at, gain=0.7, rounds=10, first=_BLT):
-    carry = [[0.5, 0.1], [0.2, 0.4]]
-    return mechanisms.SwitchedBlt.after(
-        first, at, [0.8, 0.3], [0.2, 0.1], gain=gain, carry=carry, rounds=rounds
-    )
 
 
 @functools.cache
@@ -69,12 +56,12 @@ def _removed():
     shutil.rmtree(_folder(), ignore_errors=True)
 
 
-def _with_matrix(mechanism, planned=_PLANNED, **changes):
+def _with_matrix(mechanism, **changes):
     """The configuration of a run with a mechanism in a file."""
     path = _folder() / f'{mechanism.digest()}.npz'
     mechanisms.save(mechanism, path)
     strategy = {'mechanism': mechanism.name, 'strategy': str(path)}
-    return planned.with_values({**strategy, **_NO_PARAMETERS, **changes})
+    return _PLANNED.with_values({**strategy, **_NO_PARAMETERS, **changes})
 
 
 def _train(config, path, **options):
@@ -100,18 +87,14 @@ def _copied_when_killed(config, path, copy, released=_RELEASED, **options):
 def _before(name):
     """Directories of a run as it was planned, finished and killed."""
     folder = _folder() / name / 'before'
-    config = _PLANNED.with_values(_CASES[name][0])
+    config = _PLANNED.with_values(_CASES[name])
     _copied_when_killed(config, folder / 'run', folder / 'killed')
     return folder / 'run', folder / 'killed'
 
 
 def _after(name):
     """The configuration with which a run goes on."""
-    changes, at = _CASES[name]
-    planned = _PLANNED.with_values(changes)
-    return (
-        planned.with_values({'rounds': 14}) if at is None else _with_matrix(_switched(at), planned)
-    )
+    return _PLANNED.with_values({**_CASES[name], 'rounds': 14})
 
 
 @functools.cache
@@ -122,9 +105,9 @@ def _whole(name):
 
 
 def _beginning(name, tmp_path):
-    """A copy of the run before: finished where it gets more rounds, killed for another matrix."""
+    """A copy of the run before it gets more rounds."""
     finished, killed = _before(name)
-    return shutil.copytree(finished if _CASES[name][1] is None else killed, tmp_path / 'run')
+    return shutil.copytree(killed if name.startswith('killed') else finished, tmp_path / 'run')
 
 
 def _assert_same(found, path, whole):
@@ -160,10 +143,10 @@ def test_a_run_that_goes_on_is_the_one_that_was_planned_so(name, tmp_path):
 
 
 @pytest.mark.standard
-def test_reports_say_how_a_run_went_on(tmp_path, capfd):
-    path = _beginning('longer', tmp_path / 'longer')
+def test_reports_say_how_a_run_went_on(tmp_path):
+    path = _beginning('blt', tmp_path)
     before = archive.read_plan(path).report(None).guarantee
-    after = _train(_after('longer'), path, resume=True).report.guarantee
+    after = _train(_after('blt'), path, resume=True).report.guarantee
     assert (before.rounds, after.rounds) == (10, 14)
     assert after.epsilons[0] > before.epsilons[0]
     plan = json.loads((path / 'plan.json').read_text())
@@ -172,39 +155,22 @@ def test_reports_say_how_a_run_went_on(tmp_path, capfd):
     with pytest.raises(ArgumentError, match='rounds=10: must be 14'):
         _train(_PLANNED, path, resume=True)
 
-    path = _beginning('switched', tmp_path / 'switched')
-    planned = archive.read_plan(path).plan
-    capfd.readouterr()
-    found = train(_after('switched'), path, resume=True)
-    told = capfd.readouterr().err
-    assert 'goes on with another matrix after 6 of 10 rounds; the guarantee becomes' in told
-    epsilons = [each.epsilon(1e-3) for each in (found.report.plan, planned)]
-    assert 'with epsilon {:.6g} at delta 0.001, planned {:.6g}'.format(*epsilons) in told
-    assert found.report.plan.mechanism == _switched(_RELEASED)
-    plan = json.loads((path / 'plan.json').read_text())
-    extensions = [{'released': 6, 'planned': 10, 'rounds': 10, 'switched': True}]
-    assert plan['extensions'] == extensions
-    page = (path / 'privacy_report.md').read_text()
-    assert 'another matrix; it got the present one when 6 had been released' in page
-    with pytest.raises(ArgumentError, match='mechanism=blt: must have the strategy of the run'):
-        _train(_PLANNED, path, resume=True)
-
 
 @pytest.mark.standard
 @pytest.mark.parametrize(
     'name, changes, message',
     [
-        ('switched', {'noise_multiplier': 2.0}, 'noise_multiplier=2.0: must be 3.0, as when the'),
-        ('switched', {'clip_norm': 0.2}, 'clip_norm=0.2: must be 0.3, as when the run began'),
-        ('longer', {'noise_seed': 6}, 'noise_seed=6: must be 5, as when the run began'),
-        ('longer', {'min_separation': 3}, 'min_separation=3: must be 4, as when the run began'),
-        ('switched', {'max_participations': 2}, 'max_participations=2: must be at least 3'),
+        ('killed', {'noise_multiplier': 2.0}, 'noise_multiplier=2.0: must be 3.0, as when the'),
+        ('killed', {'clip_norm': 0.2}, 'clip_norm=0.2: must be 0.3, as when the run began'),
+        ('blt', {'noise_seed': 6}, 'noise_seed=6: must be 5, as when the run began'),
+        ('blt', {'min_separation': 3}, 'min_separation=3: must be 4, as when the run began'),
+        ('killed', {'max_participations': 2}, 'max_participations=2: must be at least 3'),
         (
-            'longer',
+            'blt',
             {'target_epsilon': 9.0, 'noise_multiplier': None},
             'target_epsilon=9.0: cannot hold for more rounds.*noise_multiplier=3.0 instead',
         ),
-        ('longer', {'blt_scale': (0.1, 0.3)}, 'mechanism=blt: must have the strategy of the run'),
+        ('blt', {'blt_scale': (0.1, 0.3)}, 'mechanism=blt: must have the strategy of the run'),
     ],
 )
 def test_nothing_else_may_change(name, tmp_path, changes, message):
@@ -220,56 +186,41 @@ def _files(path):
 
 
 @pytest.mark.standard
-@pytest.mark.parametrize('at', [_RELEASED - 1])
-def test_a_matrix_that_differs_in_a_released_round_is_refused(tmp_path, monkeypatch, at):
-    killed, config = _beginning('switched', tmp_path), _with_matrix(_switched(at))
-    before = _files(killed)
-    with pytest.raises(ArgumentError, match='in its first 6 rounds, which are released'):
-        _train(config, killed, resume=True)
-    # Rounds that another process has released since the check.
+def test_another_matrix_is_refused(tmp_path, monkeypatch):
+    path = _beginning('killed', tmp_path)
+    before = _files(path)
+    other = {'blt_scale': (0.1, 0.3)}
+    with pytest.raises(ArgumentError, match='blt_scale=.*: must be .*, as when the run began'):
+        _train(_PLANNED.with_values(other), path, resume=True)
+    with pytest.raises(ArgumentError, match='first 10 rounds; .*strategy.npz holds it'):
+        _train(_after('killed').with_values(other), path, resume=True)
+    # As if another process had extended the run since the check.
     monkeypatch.setattr(extension, 'check', lambda *_: '')
-    with pytest.raises(RunError, match='has 6 rounds, in which the other matrix differs'):
-        _train(config, killed, resume=True)
-    assert {name: _files(killed)[name] for name in before} == before
-
-
-@pytest.mark.standard
-def test_a_finished_run_has_no_rounds_for_another_matrix():
-    finished, _ = _before('switched')
-    before = _files(finished)
-    with pytest.raises(ArgumentError, match='first 10 rounds, which are all released'):
-        _train(_with_matrix(_switched(9)), finished, resume=True)
-    assert _files(finished) == before
+    with pytest.raises(RunError, match='has meanwhile 10 rounds, and these are not the first'):
+        _train(_after('killed').with_values(other), path, resume=True)
+    assert {name: _files(path)[name] for name in before} == before
 
 
 @pytest.mark.exhaustive
-def test_a_second_switch_and_more_rounds(tmp_path):
-    first, path = _switched(7), _beginning('switched', tmp_path)
-    second = mechanisms.SwitchedBlt.after(first, 9, [0.6, 0.2], [0.1, 0.1], gain=1.2, rounds=13)
+def test_a_second_extension(tmp_path):
+    path = _beginning('killed', tmp_path)
     twice = tmp_path / 'twice'
-    _copied_when_killed(_with_matrix(first), path, twice, 9, resume=True)
-    config = _with_matrix(second, rounds=13)
+    _copied_when_killed(_after('killed'), path, twice, 9, resume=True)
+    config = _PLANNED.with_values({'rounds': 16})
     found = _train(config, twice, resume=True)
     whole = _train(config, tmp_path / 'whole')
     _assert_same(found, twice, (tmp_path / 'whole', whole))
-    assert archive.read_plan(twice).extensions == ((6, 10, 10, True), (9, 10, 13, True))
+    assert archive.read_plan(twice).extensions == ((6, 10, 14), (9, 14, 16))
 
 
 @pytest.mark.exhaustive
-def test_a_banded_matrix_gets_other_rows_and_no_more(tmp_path):
+def test_a_banded_matrix_gets_no_more_rounds(tmp_path):
     diagonals = np.tile([1.0, 0.4, 0.2], (10, 1))
     diagonals[[0, 0, 1], [1, 2, 2]] = 0.0
-    other = diagonals.copy()
-    other[7:, 1:] *= 0.5
-    planned = _with_matrix(mechanisms.Banded(diagonals))
-    killed = tmp_path / 'killed'
-    _copied_when_killed(planned, tmp_path / 'run', killed)
-    config = _with_matrix(mechanisms.Banded(other))
-    found = _train(config, killed, resume=True)
-    whole = _train(config, tmp_path / 'whole')
-    _assert_same(found, killed, (tmp_path / 'whole', whole))
+    config = _with_matrix(mechanisms.Banded(diagonals))
+    _train(config, tmp_path / 'run')
     with pytest.raises(ArgumentError, match='rounds=18: must be'):
-        _train(config.with_values({'rounds': 18}), killed, resume=True)
+        _train(config.with_values({'rounds': 18}), tmp_path / 'run', resume=True)
 
 
 @pytest.mark.exhaustive
@@ -306,7 +257,7 @@ def test_a_change_that_is_killed_leaves_the_old_run_or_the_new_one(
         patched.setattr(owner, method, dying)
         _train(_after(name), path, resume=True)
     if is_new:
-        with pytest.raises((ArgumentError, RunError), match='14|matrix'):
+        with pytest.raises((ArgumentError, RunError), match='14'):
             _train(_PLANNED, path, resume=True)
     else:
         old = shutil.copytree(path, tmp_path / 'old')

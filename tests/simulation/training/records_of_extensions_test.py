@@ -5,23 +5,16 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from dpfl import mechanisms
 from dpfl.accounting.records import archive, ledger_lines
 from dpfl.accounting.reports import history
-from dpfl.aggregators.noise import correlated
 from dpfl.errors import ArgumentError, RunError
 from dpfl.simulation import extension, ledger, outputs, program, state
 from tests.accounting import archives
 from tests.simulation import toy_experiment
 
 _BLT = mechanisms.Blt(10, [0.9, 0.5], [0.1, 0.2])
-
-
-def _switched(at):
-    carry = [[0.5, 0.1], [0.2, 0.4]]
-    return mechanisms.SwitchedBlt.after(_BLT, at, [0.8, 0.3], [0.2, 0.1], gain=0.7, carry=carry)
 
 
 def test_what_begins_like_another_mechanism():
@@ -38,51 +31,6 @@ def test_what_begins_like_another_mechanism():
     assert full(4).begins_like(full(4), 4) and not full(8).begins_like(full(4), 4)
 
 
-@pytest.mark.parametrize('at', [3, 7])
-def test_noise_after_a_switch_is_that_of_the_whole_matrix(at):
-    switched, key, specs = _switched(at), np.array([3, 4]), [tf.TensorSpec([5], tf.float32)]
-    total = tf.zeros([5])
-    plan = correlated.initial_state(_BLT.kernel(), 10, specs, key)
-    rows = []
-    for _ in range(at):
-        [row], plan = correlated.next_noise(_BLT.kernel(), 10, plan, specs, total)
-        rows.append(row)
-    buffers = correlated.buffers_after(switched.kernel(), plan.drawn, at, tf.float32, 5)
-    # The buffers of the plan are those of the new kernel, bit for bit.
-    np.testing.assert_array_equal(buffers, plan.past['float32'])
-    following = plan._replace(past={'float32': buffers})
-    for _ in range(10 - at):
-        [row], following = correlated.next_noise(switched.kernel(), 10, following, specs, total)
-        rows.append(row)
-    noise = [correlated.independent_noise(key, specs)[0] for key in following.drawn]
-    dense = np.linalg.solve(switched.strategy_matrix(), np.stack(noise))
-    np.testing.assert_allclose(np.stack(rows), dense, atol=1e-5)
-    fresh = correlated.initial_state(switched.kernel(), 10, specs, key)
-    for row in rows:
-        [again], fresh = correlated.next_noise(switched.kernel(), 10, fresh, specs, total)
-        np.testing.assert_array_equal(again, row)
-
-
-def test_a_matrix_is_another_one_also_if_it_is_only_streamed_otherwise():
-    same = mechanisms.SwitchedBlt.after(_BLT, 7, _BLT.decay, _BLT.scale)
-    assert same.streams_like(_BLT, 7)
-    wider = mechanisms.Restarted(_BLT, (3,), 10)
-    assert not wider.streams_like(_BLT, 2)
-    wide = np.where(np.arange(3) <= np.arange(10)[:, None], 1.0, 0.0)
-    pair = mechanisms.Banded(wide), mechanisms.Banded(wide[:, :2])
-    assert np.array_equal(*(each.with_rounds(2).strategy_matrix() for each in pair))
-    assert pair[0].streams_like(pair[0], 2)
-    assert not pair[0].streams_like(pair[1], 2)
-
-
-def test_before_the_first_round_a_run_begins_anew(tmp_path):
-    before = archives.make_record().plan
-    other = dataclasses.replace(before, mechanism=mechanisms.Blt(6, [0.5, 0.1], [0.2, 0.3]))
-    assert extension._is_other(other, before)
-    with pytest.raises(ArgumentError, match='no round is released, so begin a new run'):
-        extension._require_released(other, before, 0, tmp_path)
-
-
 def test_past_noise_in_another_place_is_refused():
     plan, saved = archives.make_record().plan, [np.zeros(1), np.zeros(2)]
     state.require_places(saved, {'a': saved[0], 'b': saved[1]}, plan)
@@ -90,29 +38,20 @@ def test_past_noise_in_another_place_is_refused():
         state.require_places(saved, {'a': saved[0]}, plan)
 
 
-@pytest.mark.parametrize(
-    'planned, switched, message',
-    [
-        (2, False, 'another plan, that of 5 rounds'),
-        (5, True, 'matrix with which it goes on after 2 rounds'),
-    ],
-)
-def test_a_ledger_with_an_extension_is_read_back(planned, switched, message, tmp_path):
+def test_a_ledger_with_an_extension_is_read_back(tmp_path):
     path, plans = tmp_path / 'ledger.jsonl', ('a' * 64, 'b' * 64)
     entries = [ledger_lines.Entry(*(f'{digit}{t:063x}' for digit in 'cdef')) for t in range(3)]
     written = ledger.Ledger(path, plans[0])
     for t in range(2):
         written.record(t, entries[t])
     position = written.position(2)
-    longer = ledger_lines.Extension(
-        released=2, planned=planned, rounds=5, plan=plans[1], switched=switched
-    )
+    longer = ledger_lines.Extension(released=2, planned=2, rounds=5, plan=plans[1])
     written.extend(longer)
     written.record(2, entries[2])
     found = ledger.Ledger(path, plans[1])
     assert found.extensions == (longer,) and found.rounds == 3
     assert found.position(2) == position and found.position(3) == written.position(3)
-    with pytest.raises(ledger.LedgerError, match=message):
+    with pytest.raises(ledger.LedgerError, match='another plan, that of 5 rounds'):
         ledger.Ledger(path, plans[0])
     lines = path.read_bytes().splitlines(keepends=True)
     for changed in (lines[:3] + lines[4:], lines[:2] + lines[3:], [*lines[:4], lines[3]]):
@@ -120,9 +59,9 @@ def test_a_ledger_with_an_extension_is_read_back(planned, switched, message, tmp
             ledger_lines.parse(b''.join(changed))
 
 
-@pytest.mark.parametrize('changes', [{'switched': False}, {'planned': 2}, {'rounds': 4}])
+@pytest.mark.parametrize('changes', [{'released': 6}, {'rounds': 5}, {'rounds': 4}])
 def test_no_ledger_and_no_plan_has_an_extension_of_nothing(changes):
-    fields = {'released': 2, 'planned': 5, 'rounds': 5, 'switched': True, **changes}
+    fields = {'released': 2, 'planned': 5, 'rounds': 6, **changes}
     text, chain = ledger_lines.first_line('a' * 64)
     for t in range(2):
         line, chain = ledger_lines.line(chain, t, ledger_lines.Entry('c', 'd', f'{t}', 'f'))
@@ -132,8 +71,21 @@ def test_no_ledger_and_no_plan_has_an_extension_of_nothing(changes):
         ledger_lines.parse(text + ledger_lines.extension_line(chain, bad)[0])
     with pytest.raises(ArgumentError, match='rounds='):
         archive._extensions([fields])
-    good = dataclasses.replace(bad, planned=5, rounds=6, switched=True)
+    good = dataclasses.replace(bad, released=2, rounds=6)
     assert ledger_lines.parse(text + ledger_lines.extension_line(chain, good)[0]).extensions
+
+
+def test_a_run_that_got_another_matrix_is_refused_in_one_line(tmp_path):
+    fields = {'released': 1, 'planned': 5, 'rounds': 5, 'switched': True}
+    text, chain = ledger_lines.first_line('a' * 64)
+    line, chain = ledger_lines.line(chain, 0, ledger_lines.Entry('c', 'd', 'e', 'f'))
+    values = {'extended': 1, 'planned': 5, 'rounds': 5, 'plan': 'b' * 64, 'switched': True}
+    switched, _ = ledger_lines._chained(chain, values)
+    (tmp_path / archive.LEDGER).write_bytes(text + line + switched)
+    with pytest.raises(ledger.LedgerError, match='another matrix, which commit .* was the last'):
+        ledger.read(tmp_path / archive.LEDGER)
+    with pytest.raises(ArgumentError, match='extensions: has another matrix, which commit'):
+        archive._extensions([fields])
 
 
 def test_a_plan_that_hides_its_extension_is_noticed(tmp_path):
