@@ -58,7 +58,7 @@ def test_every_kind_of_run_is_verified(tmp_path, record, log):
 def test_each_flipped_bit_is_found(tmp_path, name):
     path = archives.write(tmp_path) / name
     content = path.read_bytes()
-    for place in range(0, len(content), max(1, len(content) // 40)):
+    for place in range(0, len(content), max(1, len(content) // 12)):
         changed = bytearray(content)
         changed[place] ^= 1 << (place % 8)
         path.write_bytes(changed)

@@ -200,7 +200,18 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize('name', FAULTS)
+_QUICK = (
+    'noise of the beginning again after a resume',
+    'clipping of the mean in place of each update',
+    'noise of half the scale',
+    'a restarted mechanism that uses its keys again',
+)
+
+
+@pytest.mark.parametrize(
+    'name',
+    [name if name in _QUICK else pytest.param(name, marks=pytest.mark.standard) for name in FAULTS],
+)
 def test_a_fault_is_found(name, monkeypatch):
     found = FAULTS[name](monkeypatch)
     assert found.exceeds_claim

@@ -144,13 +144,13 @@ def test_an_empty_strategy_may_be_given_with_any_mechanism():
 def test_every_value_changes_the_digest(kind):
     """A setting that is added later must be in the JSON form, too."""
     config = kind()
+    kinds = {
+        each: found
+        for owner in _owners(kind)
+        for each in (field.name for field in dataclasses.fields(owner))
+        if (found := _settings.kind_of(owner, each)) is not None
+    }
     for name, value in config.flat().items():
-        kinds = {
-            each: found
-            for owner in _owners(kind)
-            for each in (field.name for field in dataclasses.fields(owner))
-            if (found := _settings.kind_of(owner, each)) is not None
-        }
         other = _other(kinds[name], value, name)
         if other is None:
             continue
