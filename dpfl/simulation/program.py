@@ -1,5 +1,6 @@
 """The training loop: one run from its first round to its privacy report."""
 
+import collections
 import contextlib
 import dataclasses
 import datetime
@@ -35,7 +36,7 @@ _log = logging.getLogger(__name__)
 # completed rounds intact. That state is saved at once, so that a resumed run repeats no completed
 # round: on another host, TensorFlow may round differently, and the ledger would refuse that.
 _KEEPING_STATE = (
-    contexts.WorkerError,
+    contexts.RayError,
     contexts.OutOfMemoryError,
     MemoryError,
     KeyboardInterrupt,
@@ -107,8 +108,13 @@ class _Run:
             noise_key_digest=self._releases.noise_key_digest,
             about=_about(experiment.about, directory, is_new=start is None),
         )
+        about = self._experiment.about
+        self._lost_before = None if about is None else about.ray_losses
         self._rows: Sequence[Mapping[str, float]] = () if start is None else start.rows
         self._measured: Measured | None = None
+        # What Ray has lost, and how long this process has waited for it.
+        self._losses: Mapping[str, int] = {}
+        self._waited = 0.0
         self._fresh_rounds = frozenset(experiment.plan.fresh_rounds)
         self._epsilon = running.RunningEpsilon(
             experiment.plan, experiment.delta, experiment.accountant
@@ -121,10 +127,15 @@ class _Run:
             experiment.keep_checkpoints,
             None if self._start is None else self._start.rounds,
         )
-        directory.write_plan(experiment.record)
+        self._record_losses()
+        directory.write_plan(self._experiment.record)
         try:
             with (
-                contexts.distributed_runtime(experiment.workers, observe=self._profile.observe),
+                contexts.runtime(
+                    experiment.ray,
+                    ray_timeout=experiment.ray_timeout,
+                    observe=self._observe,
+                ) as self._losses,
                 writer,
             ):
                 state, rows = self._train(writer)
@@ -145,7 +156,7 @@ class _Run:
                         _log.warning('%s', found)
         except BaseException as error:
             if self._releases.rounds:
-                if isinstance(error, contexts.WorkerError):
+                if isinstance(error, contexts.RayError):
                     # Shown at once: writing the report can take longer than noticing the failure.
                     _log.warning('%s; writing the report of the rounds so far', error)
                 # If this fails too, the first error is the one to show.
@@ -163,6 +174,12 @@ class _Run:
                 with contextlib.suppress(errors.StorageError):
                     directory.write_digests()
         return Result(report, rows, profile)
+
+    def _observe(self, stage: str, seconds: float) -> None:
+        if stage == 'ray':
+            self._waited += seconds
+        if self._profile.observe is not None:
+            self._profile.observe(stage, seconds)
 
     def _measure(self, weights: Any, state: Any) -> None:
         """Writes what the canaries of an audit show after the last round."""
@@ -321,8 +338,11 @@ class _Run:
         with span('ledger'):
             intent = self._releases.record(t, state)
         supplied = with_noise(state, intent)
+        before, self._waited = collections.Counter(self._losses), 0.0
         with span('TFF'):
             output = experiment.process.next(supplied, data)
+        for loss, count in (collections.Counter(self._losses) - before).items():
+            _log.warning('round %d: %s, %d times; computed again', t + 1, loss, count)
         values = _round_metrics(experiment, output, t + 1, span)
         released = output.metrics['aggregator']
         if experiment.plan.adaptive_clip is not None and 'clip_count' in released:
@@ -332,7 +352,8 @@ class _Run:
             values['epsilon'] = self._epsilon.after(t + 1)
         values['seconds'] = time.monotonic() - started
         with span('metrics'):
-            recorded.release(t + 1, values)
+            shown = {'waiting': f'{self._waited:.2g} s'} if experiment.ray else {}
+            recorded.release(t + 1, values, shown)
         return output.state
 
     def _checkpoint(
@@ -350,12 +371,24 @@ class _Run:
     def _report(self) -> accounting.PrivacyReport:
         """Writes log and report of the rounds that were begun, and the digests of all files."""
         log = self._releases.log()
+        self._record_losses()
         record, course = self._experiment.record, ClipCourse.from_rows(self._rows)
         report = record.report(log, course, self._measured)
         self._directory.write_log(log)
         self._directory.write_pages(report)
         self._directory.write_digests()
         return report
+
+    def _record_losses(self) -> None:
+        """Adds to the plan what Ray has lost; the first time, that there was Ray."""
+        if self._experiment.ray is None:
+            return
+        about = self._experiment.about or accounting.About()
+        lost = (self._lost_before or 0) + sum(self._losses.values())
+        about = dataclasses.replace(about, ray_losses=lost)
+        if about != self._experiment.about:
+            self._experiment = dataclasses.replace(self._experiment, about=about)
+            self._directory.write_plan(self._experiment.record)
 
 
 def _about(

@@ -8,6 +8,58 @@ _SMALL_POPULATION = '--population=3000 --clients_per_round=100 --rounds=90 --tim
 # Binary, flags that all of its command lines have, and the others with the message.
 REFUSED = [
     (
+        'report_privacy',
+        '--mechanism=tree --noise_multiplier=7 --delta=1e-10',
+        [
+            ('', '--rounds: must be given'),
+            ('--rounds=abc', '--rounds=abc: must be an integer'),
+        ],
+    ),
+    (
+        'report_privacy',
+        '--mechanism=tree --rounds=20 --noise_multiplier=7 --delta=1e-10',
+        [
+            ('--min_separation=21', '--min_separation=21: must be <= 20, the rounds'),
+            ('--min_separation=3 --max_participations=8', '8: must be <= 7, what rounds'),
+            ('--delta=1', '--delta=1.0: must be a finite number > 0 and < 1'),
+            ('--accountant=guess', '--accountant=guess: must be one of pld, rdp, analytic'),
+            ('--mechanism=magic', '--mechanism=magic: must be one of gaussian, tree, '),
+            ('--sampling=poisson', '--sampling=poisson: needs --population'),
+            ('--groups=10', '--groups=10: needs sampling=cyclic_poisson'),
+            ('--population=10', '--population=10: must be None without sampling'),
+            ('--selected_from=10', '--selected_from=10: must be a distribution and its mean'),
+            ('--noise=hardened --selected_from=poisson:10', 'must be default with a selection'),
+            ('--restart_every=5', '--restart_every=5: needs restart_first'),
+            ('--secagg', '--secagg: needs either secagg_scale or secagg_bits'),
+            ('--secagg --secagg_bits=20', '--secagg: needs model_dimension'),
+            ('--secagg --secagg_scale=nan --model_dimension=9', '--secagg_scale=nan: '),
+            ('--secagg --secagg_bits=1 --model_dimension=999', '--secagg_bits=1: must'),
+            ('--compose_with=absent', '--compose_with=absent: No such file'),
+            ('--compose_with={damaged}', 'not a privacy report'),
+            ('--run_dir=absent', '--run_dir=absent: must be a directory'),
+            ('--run_dir={folder}', 'must hold a finished run (SHA256SUMS is missing)'),
+            ('--bogus=1', "Unknown command line flag 'bogus'"),
+            ('word', 'word: is not a flag'),
+            ('--strategy=blt_b400', '--strategy: mechanism=tree does not take this parameter'),
+            ('--mechanism=blt', '--mechanism=blt: needs strategy, or blt_decay and blt_scale'),
+            ('--mechanism=blt --strategy=absent', '--strategy=absent: must be a file or one'),
+            ('--mechanism=blt --strategy={damaged}', 'cannot be read as a mech'),
+            ('--mechanism=blt --blt_decay=2 --blt_scale=1', 'decay=[2.0]: each entry'),
+            ('--mechanism=blt --blt_decay=x --blt_scale=1', '--blt_decay=x: must be'),
+        ],
+    ),
+    (
+        'report_privacy',
+        '--mechanism=gaussian --sampling=poisson --population=1000 --clients_per_round=10 '
+        '--rounds=20 --noise_multiplier=1 --delta=1e-6',
+        [
+            ('--population=5', '--population=5: must be an integer >= 10'),
+            ('--accountant=analytic_gaussian', '--accountant=analytic_gaussian: must be one'),
+            ('--min_separation=2', '--min_separation=2: must be 1 with sampling=poisson'),
+            ('--group_size=2 --selected_from=poisson:10', '--group_size=2: must be 1 with'),
+        ],
+    ),
+    (
         'extrapolate_privacy',
         '',
         [

@@ -11,8 +11,7 @@ import numpy as np
 
 from dpfl import _storage, accounting
 from dpfl.accounting.records import archive
-from dpfl.errors import ArgumentError, RunError, StorageError, renaming
-from dpfl.runtime.workers import addresses, tokens
+from dpfl.errors import ArgumentError, RunError, StorageError
 from dpfl.simulation import (
     checkpoint,
     checkpoint_folder,
@@ -22,7 +21,6 @@ from dpfl.simulation import (
     stopping,
 )
 from dpfl.simulation.training import run_data, run_model
-from dpfl.simulation.training.config import ExecutionConfig
 from dpfl.tasks.federated_task import FederatedTask
 
 if TYPE_CHECKING:
@@ -243,17 +241,6 @@ def teller(progress: bool) -> Callable[[str], None]:
             print(text, file=sys.stderr)
 
     return tell
-
-
-def workers(config: ExecutionConfig) -> tuple[addresses.Address, ...]:
-    """The addresses of a configuration's workers, with their tokens.
-
-    Raises:
-      ArgumentError: if an address is not one, or a token cannot be read.
-    """
-    with renaming(token_file='worker_token_file', tokens='worker_token_file'):
-        found = [tokens.read(path) for path in config.worker_token_file]
-        return addresses.parse(config.workers, found if config.workers else ())
 
 
 def read_report(directory: pathlib.Path) -> accounting.PrivacyReport:

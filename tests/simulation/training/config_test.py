@@ -213,7 +213,7 @@ def test_no_two_settings_have_one_name(kind):
         ({'task': {'task': 'emnist', 'model': 'lstm_256'}}, 'model=lstm_256: must be one of small'),
         ({'optimization': {'server_momentum': 1}}, 'server_momentum=1: must be .* < 1'),
         ({'task': {'text': {'strict': 1}}}, 'strict=1: must be true or false'),
-        ({'execution': {'workers': 'a:1'}}, 'workers=a:1: must be a list'),
+        ({'execution': {'ray': 'a'}}, 'ray=a: must be local, auto or host:port'),
     ],
 )
 def test_bad_values_are_named(values, message):
