@@ -16,7 +16,7 @@ def digest(noise: str) -> str:
     """Digest of the noise keys of a run, in hexadecimal.
 
     Args:
-      noise: `ledger_lines.Entry.noise` of its first round, a digest of the keys before any noise
+      noise: `journal.Began.noise` of its first round, a digest of the keys before any noise
         was drawn. All noise of the run follows from these keys.
     """
     return hashlib.sha256(_DOMAIN + noise.encode()).hexdigest()
