@@ -32,7 +32,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(_ROOT))
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
-from dpfl.accounting.records import ledger_lines  # noqa: E402
+from dpfl.accounting.records import journal  # noqa: E402
 from dpfl.simulation import data_digest  # noqa: E402
 from dpfl.tasks.text import vocabulary, word_clients  # noqa: E402
 
@@ -47,7 +47,8 @@ _HASHES = (
     lambda data: hashlib.blake2b(data, digest_size=16),
 )
 # Keys that a program may use by mistake if it forgets to draw one.
-_KEYS = (bytes(data_digest.KEY_BYTES), b'', b'dpfl', b'data.key')
+_KEYS = (bytes(data_digest.KEY_BYTES), b'', b'dpfl', b'keys', b'data')
+_KEYS += tuple(hmac.new(root, b'data', hashlib.sha256).digest() for root in _KEYS)
 _START = (
     16  # Number of bytes of a digest to compare. Fewer than 2^-100 of all other digests share them.
 )
@@ -132,8 +133,8 @@ def digests(code: str, known: dict | None) -> Iterator[bytes]:
             parts.append((json.dumps(values, indent=2) + '\n').encode())
     for part, digest in itertools.product(parts, _HASHES):
         yield digest(part).digest()
-    yield bytes.fromhex(ledger_lines.digest(list(batch.values())))
-    yield bytes.fromhex(ledger_lines.digest([tokens]))
+    yield bytes.fromhex(journal.digest(list(batch.values())))
+    yield bytes.fromhex(journal.digest([tokens]))
     for key in _KEYS:
         yield bytes.fromhex(data_digest.of_file(key, 'data', plain))
         yield bytes.fromhex(data_digest.of_cohort(key, [[batch]]))

@@ -10,7 +10,7 @@ lines, more than five seconds (20 for a binary that computes), more than a gigab
 dead process, or an epsilon below the true one.
 
 Most mutations put the checksums right again (members of archives, digests of checkpoints and
-ledgers, SHA256SUMS), in order to attack the parsers behind them. Case i of a target depends on
+journals, SHA256SUMS), in order to attack the parsers behind them. Case i of a target depends on
 --seed and i alone, so `--targets=report --first=123 --cases=1` repeats one case. Every target runs
 in a separate process with limited address space. Exits with status 1 if something was found.
 """
@@ -37,7 +37,7 @@ SHARES = {
     'report': 10,
     'run directory': 6,
     'checkpoint': 14,
-    'ledger': 8,
+    'journal': 8,
     'study': 5,
     'vocabulary': 4,
     'texts': 6,

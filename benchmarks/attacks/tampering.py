@@ -4,9 +4,9 @@
 
 Trains a small model. For each way, copies the run, changes the copy, and verifies it as
 `experiments.report_privacy --run_dir` does. Changes of a plan or a log are those of an expert:
-report and digests are recomputed, and in some ways the ledger, too. Only an attacker who recomputes
-everything, including the flags, goes unnoticed; copies kept elsewhere would reveal that. Exits with
-status 1 if a change goes unnoticed.
+tables, report and digests are recomputed, and in some ways journal and cohorts, too. Only an
+attacker who recomputes everything, including the settings, goes unnoticed; copies kept elsewhere
+would reveal that. Exits with status 1 if a change goes unnoticed.
 """
 
 import argparse
@@ -25,7 +25,7 @@ sys.path.insert(0, str(_ROOT))
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from dpfl import ParticipationLog  # noqa: E402
-from dpfl.accounting.records import archive, ledger_lines  # noqa: E402
+from dpfl.accounting.records import archive, cohorts, journal  # noqa: E402
 from dpfl.simulation import pages, verification  # noqa: E402
 
 
@@ -84,19 +84,22 @@ def attempts(run: pathlib.Path) -> dict[str, Callable[[pathlib.Path], None]]:
     return {
         **found,
         'log cut to one round': lambda copy: _forge(copy, log=_cut(copy, 1)),
-        'log and ledger cut to one round': lambda copy: _forge(
-            copy, log=_cut(copy, 1), ledger=True
+        'journal, cohorts and all tables cut to one round': lambda copy: _forge(
+            copy, log=_cut(copy, 1), journal_too=True
         ),
-        'log, ledger and metrics cut to one round': _cut_all,
         'another client in the log': lambda copy: _forge(copy, log=_with_another_client(copy)),
         'noise of the plan times 10': lambda copy: _forge(copy, noise_multiplier=20.0),
-        'noise of the plan times 10, new ledger': lambda copy: _forge(
-            copy, noise_multiplier=20.0, ledger=True
+        'noise of the plan times 10, new journal': lambda copy: _forge(
+            copy, noise_multiplier=20.0, journal_too=True
         ),
-        'clip norm of the plan halved, new ledger': lambda copy: _forge(
-            copy, clip_norm=0.5, ledger=True
+        'clip norm of the plan halved, new journal': lambda copy: _forge(
+            copy, clip_norm=0.5, journal_too=True
         ),
-        'a line of the ledger taken out': _without_a_line,
+        'another noise key, new journal': lambda copy: _forge(
+            copy, journal_too=True, of_record={'noise_key_digest': 'a' * 64}
+        ),
+        'a line of the journal taken out': _without_a_line,
+        'the end of the journal taken out': lambda copy: _without_a_line(copy, -1),
     }
 
 
@@ -136,35 +139,52 @@ def _with_another_client(copy: pathlib.Path) -> ParticipationLog:
     return ParticipationLog(cohorts)
 
 
-def _cut_all(copy: pathlib.Path) -> None:
-    lines = (copy / 'metrics.csv').read_text().splitlines(keepends=True)
-    (copy / 'metrics.csv').write_text(''.join(lines[:2]))
-    _forge(copy, log=_cut(copy, 1), ledger=True)
-
-
-def _without_a_line(copy: pathlib.Path) -> None:
+def _without_a_line(copy: pathlib.Path, place: int = 3) -> None:
     lines = (copy / archive.LEDGER).read_bytes().splitlines(keepends=True)
-    (copy / archive.LEDGER).write_bytes(b''.join(lines[:2] + lines[3:]))
+    del lines[place]
+    (copy / archive.LEDGER).write_bytes(b''.join(lines))
     (copy / archive.SUMS).write_text(archive.digests(copy))
 
 
-def _forge(copy, log: ParticipationLog | None = None, ledger: bool = False, **changes) -> None:
-    """Changes log or plan, and recomputes report, page and digests, and the ledger if asked."""
-    record = archive.read_plan(copy)
-    record = dataclasses.replace(record, plan=dataclasses.replace(record.plan, **changes))
-    log = log or ParticipationLog.load(copy / archive.LOG)
+def _forge(
+    copy: pathlib.Path,
+    log: ParticipationLog | None = None,
+    journal_too: bool = False,
+    of_record: dict | None = None,
+    **changes,
+) -> None:
+    """Changes log or plan, and recomputes tables, pages and digests, and the journal if asked."""
+    found = archive.Records.read(copy)
+    plan = dataclasses.replace(found.record.plan, **changes)
+    record = dataclasses.replace(found.record, plan=plan, **(of_record or {}))
+    found = dataclasses.replace(found, record=record, log=log or found.log)
+    if journal_too:
+        events = [
+            dataclasses.replace(event, record=record.to_dict())
+            if isinstance(event, journal.Built)
+            else event
+            for event in found.journal.events
+            if getattr(event, 'round', 0) < found.log.rounds
+        ]
+        (copy / archive.LEDGER).write_bytes(_encoded(events))
+        (copy / cohorts.NAME).write_bytes(
+            b''.join(cohorts.record(t, found.log.cohort(t)) for t in range(found.log.rounds))
+        )
+        found = archive.Records.read(copy)
+    for name, data in archive.tables(found).items():
+        (copy / name).write_bytes(data)
     (copy / archive.PLAN).write_text(record.to_json())
-    log.save(copy / archive.LOG)
-    for name, text in pages.of_run(copy, record.report(log)).items():
+    for name, text in pages.of_run(copy, record.report(found.log)).items():
         (copy / name).write_text(text)
-    if ledger:
-        old = ledger_lines.parse((copy / archive.LEDGER).read_bytes())
-        text, chain = ledger_lines.first_line(record.digest())
-        for t in range(log.rounds):
-            line, chain = ledger_lines.line(chain, t, old.entries[t])
-            text += line
-        (copy / archive.LEDGER).write_bytes(text)
     (copy / archive.SUMS).write_text(archive.digests(copy))
+
+
+def _encoded(events) -> bytes:
+    text, head = b'', ''
+    for event in events:
+        line, head = journal.line(head, event)
+        text += line
+    return text
 
 
 def attack(run: pathlib.Path) -> dict[str, list[str]]:

@@ -1,6 +1,7 @@
 """The attack on digests finds what older versions left, and nothing in a run of this one."""
 
 import hashlib
+import hmac
 import json
 
 import pytest
@@ -49,7 +50,8 @@ def test_digests_are_found_where_they_are_and_nowhere_else(run):
 
 def test_the_key_is_what_protects_the_digests(run):
     """With the key of checkpoints/ the guesses can be tested, and only then."""
-    key = (run / 'checkpoints' / 'data.key').read_bytes()
+    root = (run / 'checkpoints' / 'keys').read_bytes()
+    key = hmac.new(root, b'data', hashlib.sha256).digest()
     plain = hashlib.sha256(digests.contents(_CODE)).hexdigest()
     written = json.loads((run / 'data.json').read_text())['keyed_digests']['data']
     assert data_digest.of_file(key, 'data', plain) == written

@@ -23,10 +23,10 @@ def test_every_change_is_noticed(run):
     # Each is named: what is said begins with the file that was changed.
     name = 'saved_model/saved_model.pb'
     assert results[f'a bit of {name}'][0].startswith(f'{name}: its SHA-256 is not')
-    assert results['log cut to one round'][0].startswith('participation.npz: has 1 rounds')
-    assert results['noise of the plan times 10'][0].startswith('plan.json: is not the plan')
+    assert results['log cut to one round'][0].startswith('participation.npz: is not the one')
+    assert results['noise of the plan times 10'][0].startswith('plan.json: noise_multiplier is 20')
     assert 'noise_multiplier is 20.0, by config.json 2.0' in str(
-        results['noise of the plan times 10, new ledger']
+        results['noise of the plan times 10, new journal']
     )
     assert tampering.noticed(run) == []
 

@@ -62,7 +62,7 @@ def records() -> list[archive.PlanRecord]:
             )
         )
         accountant = 'rdp' if plan.sampling != 'none' else 'analytic_gaussian'
-        # The noise of the first round in the ledgers of `privacy_targets`.
+        # The noise of the first round in the journals of `privacy_targets`.
         key = noise_keys.digest('0' * 64)
         return archive.PlanRecord(plan, (1e-6, 1e-9), accountant, False, noise_key_digest=key)
 

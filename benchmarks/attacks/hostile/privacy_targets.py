@@ -11,7 +11,7 @@ from benchmarks.attacks.hostile.privacy_checks import check_mechanism, check_pla
 from benchmarks.attacks.hostile.privacy_examples import arrays_of, examples, log, records
 from benchmarks.attacks.hostile.target import Target, require
 from dpfl import Participation, ParticipationLog, mechanisms
-from dpfl.accounting.records import archive, ledger_lines, verification
+from dpfl.accounting.records import archive, cohorts, journal, verification
 from dpfl.accounting.reports.report import PrivacyReport
 
 
@@ -215,15 +215,29 @@ class Report(Target):
         value.dp_event()
 
 
-def _ledger(record: archive.PlanRecord) -> bytes:
-    """The ledger of a run with the cohorts of `log`."""
-    text, chain = ledger_lines.first_line(record.digest())
-    for t in range(log().rounds):
-        cohort = ledger_lines.cohort_digest(log().cohort(t))
-        entry = ledger_lines.Entry(cohort, 'm' * 64, f'{t:064}', 'd' * 64)
-        line, chain = ledger_lines.line(chain, t, entry)
+def _journal(record: archive.PlanRecord) -> bytes:
+    """The journal of a run with the cohorts of `log`."""
+    events = journal_events(record.to_dict())
+    text, head = b'', ''
+    for event in events:
+        line, head = journal.line(head, event)
         text += line
     return text
+
+
+def journal_events(record: dict) -> list[journal.Event]:
+    """The events of a run with the cohorts of `log`, whose loop is not dpfl's own."""
+    events: list[journal.Event] = [
+        journal.Planned(settings=None, files={}, date='2026-11-23', version='1', keys='c' * 64),
+        journal.Built(record=record, configuration={}, data={}),
+    ]
+    for t in range(log().rounds):
+        cohort = journal.cohort_digest(log().cohort(t))
+        events += [
+            journal.Began(round=t, cohort=cohort, model='a' * 64, noise=f'{t:064x}', data='d' * 64),
+            journal.Released(round=t, state='b' * 64, metrics={'loss': 2.5}),
+        ]
+    return events
 
 
 class RunDirectory(Target):
@@ -237,13 +251,16 @@ class RunDirectory(Target):
         for i, record in enumerate(records()[:8]):
             run = folder / f'run{i}'
             run.mkdir(exist_ok=True)
-            (run / archive.PLAN).write_text(record.to_json())
             mechanisms.save(record.plan.mechanism, run / archive.STRATEGY)
-            log().save(run / archive.LOG)
-            (run / archive.LEDGER).write_bytes(_ledger(record))
-            report = record.report(log())
-            (run / archive.REPORT).write_text(report.to_json())
-            (run / archive.PAGE).write_text(report.render())
+            (run / archive.LEDGER).write_bytes(_journal(record))
+            (run / cohorts.NAME).write_bytes(
+                b''.join(cohorts.record(t, log().cohort(t)) for t in range(log().rounds))
+            )
+            found = archive.Records.read(run)
+            for name, data in archive.tables(found).items():
+                (run / name).write_bytes(data)
+            for name, text in archive.pages(run, found.report()).items():
+                (run / name).write_text(text)
             self._runs.append({path.name: path.read_bytes() for path in run.iterdir()})
 
     def mutate(self, rng):

@@ -1,4 +1,4 @@
-"""Targets: private files of a run (checkpoints, ledger, caches), studies and text files."""
+"""Targets: private files of a run (checkpoints, journal, caches), studies and text files."""
 
 import dataclasses
 import hashlib
@@ -10,13 +10,13 @@ import pathlib
 import numpy as np
 
 from benchmarks.attacks.hostile import archives, mutations
-from benchmarks.attacks.hostile.privacy_targets import spoil_text
+from benchmarks.attacks.hostile.privacy_targets import journal_events, spoil_text
 from benchmarks.attacks.hostile.target import Target, require
-from dpfl import Participation, ParticipationLog, errors, mechanisms, presets
-from dpfl.accounting.records import ledger_lines
+from dpfl import Participation, errors, mechanisms, presets
+from dpfl.accounting.records import journal
 from dpfl.errors import DataError
 from dpfl.mechanisms.optimize import cache
-from dpfl.simulation import checkpoint, ledger
+from dpfl.simulation import checkpoint, run_journal
 from dpfl.studies import definition
 from dpfl.tasks.text import vocabulary
 from dpfl.tasks.text.files import record_files, record_index, user_text
@@ -32,11 +32,7 @@ class Checkpoint(Target):
         super().__init__(folder)
         whole = checkpoint.Checkpoint(
             rounds=3,
-            configuration={'rounds': 9, 'seed': None, 'rate': 0.5},
-            plan_digest='ab' * 32,
-            ledger='cd' * 32,
-            rows=[{'accuracy': 0.5, 'loss': 1.5}, {'loss': float('nan')}],
-            cohorts=[np.array([1, 2]), np.array([], int), np.array([0, 7])],
+            head='cd' * 32,
             state=[np.arange(6, dtype=np.float32).reshape(2, 3), b'key', np.int32(3)],
         )
         file = io.BytesIO()
@@ -81,34 +77,26 @@ class Checkpoint(Target):
         return checkpoint.Checkpoint.read(path)
 
     def check(self, value):
-        log = ParticipationLog(value.cohorts)
-        require(log.rounds == value.rounds, 'rounds')
-        for row in value.rows:
-            require(all(np.isscalar(number) for number in row.values()), 'rows')
+        require(value.rounds >= 0 and isinstance(value.head, str), 'header')
         value.write(io.BytesIO())
 
 
-class Ledger(Target):
-    """`Ledger`. The chain of digests is right, so that the contents are reached."""
+class Journal(Target):
+    """`RunJournal`. The chain of digests is right, so that the contents are reached."""
 
-    name = 'ledger'
+    name = 'journal'
     refusals = (errors.RunError,)
-    _PLAN = 'ab' * 32
 
     def mutate(self, rng):
         path = self.fresh() / 'ledger.jsonl'
         if rng.random() < self.special:
             mutations.special(rng, path)
             return path
-        # Sometimes a ledger of an older version, which has no first line.
-        names, start, begin = ('cohort', 'model', 'noise'), b'dpfl ledger 1', []
-        if rng.integers(8):
-            names, start = (*names, 'data'), b'dpfl ledger'
-            begin = [{'format': 2, 'plan': self._PLAN}]
-        rounds = [{'round': t} | {name: f'{t:02d}' * 32 for name in names} for t in range(4)]
-        chain, lines = hashlib.sha256(start).hexdigest(), []
-        spoilt = int(rng.integers(6))
-        for number, values in enumerate((*begin, *rounds)):
+        events = journal_events({})
+        chain, lines = hashlib.sha256(b'dpfl journal').hexdigest(), []
+        spoilt = int(rng.integers(len(events) + 1))
+        for number, event in enumerate(events):
+            values = {**({} if number else {'format': journal.FORMAT}), **event.to_dict()}
             text = mutations.of_json(rng, values) if number == spoilt else json.dumps(values)
             text = text.replace('\n', ' ')
             chain = hashlib.sha256((chain + text).encode('utf-8', 'surrogatepass')).hexdigest()
@@ -119,13 +107,20 @@ class Ledger(Target):
         return path
 
     def read(self, path):
-        return ledger.Ledger(path, self._PLAN)
+        return run_journal.RunJournal(path.parent)
 
     def check(self, value):
-        for t in range(value.rounds):
-            require(isinstance(value.cohort(t), str), 'cohort')
+        written = journal.parse((self.folder / 'case' / 'ledger.jsonl').read_bytes())
+        require(written.state.begun == value.state.begun, 'rounds')
+        text, head = b'', ''
+        for event in written.events:
+            line, head = journal.line(head, event)
+            text += line
+        require(journal.parse(text).chain == written.chain, 'chain')
+        letters = {name: 'abcd'[i] * 64 for i, name in enumerate(('cohort', 'model', 'noise'))}
+        event = journal.Began(round=value.state.begun, data='d' * 64, **letters)
         try:
-            value.record(value.rounds, ledger_lines.Entry(*(letter * 64 for letter in 'abcd')))
+            value.begin(event, None)
         except errors.RunError:
             pass
 
@@ -374,4 +369,4 @@ class OptimizerCache(Target):
         require(value == self._right, f'{value}')
 
 
-TARGETS = (Checkpoint, Ledger, Study, Vocabulary, Texts, Parquet, RecordIndex, OptimizerCache)
+TARGETS = (Checkpoint, Journal, Study, Vocabulary, Texts, Parquet, RecordIndex, OptimizerCache)

@@ -1,4 +1,4 @@
-"""Hostile files of runs: checkpoints, ledgers and digests with valid checksums and bad values."""
+"""Hostile files of runs: checkpoints, journals and digests with valid checksums and bad values."""
 
 import hashlib
 import io
@@ -8,22 +8,15 @@ import numpy as np
 import pytest
 
 from benchmarks.attacks.hostile import privacy_targets
-from dpfl.accounting.records import archive, ledger_lines, verification
-from dpfl.simulation import checkpoint, ledger
+from dpfl import errors
+from dpfl.accounting.records import archive, verification
+from dpfl.simulation import checkpoint, run_journal
 from tests.attacks.hostile.files import npy_described, npy_header
 from tests.attacks.hostile.refusals import refused
 
 
 def _checkpoint(change, arrays=None) -> bytes:
-    whole = checkpoint.Checkpoint(
-        rounds=1,
-        configuration={},
-        plan_digest='a',
-        ledger='b',
-        rows=[{'loss': 1.0}],
-        cohorts=[np.array([2, 1])],
-        state=[np.zeros(2), b'key'],
-    )
+    whole = checkpoint.Checkpoint(rounds=1, head='b', state=[np.zeros(2), b'key'])
     file = io.BytesIO()
     whole.write(file)
     first, header, rest = file.getvalue()[:-32].split(b'\n', 2)
@@ -38,16 +31,13 @@ def _checkpoint(change, arrays=None) -> bytes:
     [
         {'rounds': -1},
         {'rounds': 'one'},
-        {'rounds': 2},
+        {'rounds': 10**30},
         {'leaves': 10**9},
         {'leaves': 1},
         {'bytes': [-1]},
-        {'rows': {}},
-        {'rows': [{'a': 'b'}]},
-        {'rows': [{}, {}]},
-        {'configuration': 3},
-        {'plan_digest': None},
-        {'ledger': []},
+        {'bytes': [5]},
+        {'head': []},
+        {'head': None},
         b'',
         npy_described('(1000000000000,)'),
         npy_header('(' * 5000),
@@ -63,24 +53,27 @@ def test_a_checkpoint_of_other_contents_is_refused_behind_its_digest(change, tmp
     refused(lambda: checkpoint.Checkpoint.read(path), checkpoint.CheckpointError)
 
 
-@pytest.mark.parametrize('value', ['5', 'null', '[' * 900 + ']' * 900, '{}', '1e5'])
-def test_a_ledger_of_other_values_is_refused_behind_its_chain(value, tmp_path):
-    path = tmp_path / 'ledger.jsonl'
-    first, before = ledger_lines.first_line('a' * 64)
-    text = f'{{"round": 0, "cohort": {value}, "model": "a", "noise": "b", "data": "c"}}'
-    chain = hashlib.sha256((before + text).encode()).hexdigest()
-    path.write_bytes(first + f'{text[:-1]}, "chain": "{chain}"}}\n'.encode())
-    message = refused(lambda: ledger.Ledger(path, 'a' * 64), ledger.LedgerError)
-    assert 'line 2 is damaged' in message
-
-
-def test_a_ledger_of_a_strange_format_is_one_line(tmp_path):
-    path = tmp_path / 'ledger.jsonl'
-    text = '{"format": "\\u001b[2J\\n", "plan": "a"}'
-    start = hashlib.sha256(b'dpfl ledger').hexdigest()
+def _journal(text: str) -> bytes:
+    """A journal of one line, whose chain is right."""
+    start = hashlib.sha256(b'dpfl journal').hexdigest()
     chain = hashlib.sha256((start + text).encode()).hexdigest()
-    path.write_text(f'{text[:-1]}, "chain": "{chain}"}}\n')
-    message = refused(lambda: ledger.Ledger(path, 'a'), ledger.LedgerError)
+    return f'{text[:-1]}, "chain": "{chain}"}}\n'.encode()
+
+
+@pytest.mark.parametrize('value', ['5', 'null', '[' * 900 + ']' * 900, '{"a": 1}', '1e5'])
+def test_a_journal_of_other_values_is_refused_behind_its_chain(value, tmp_path):
+    text = '{"format": 3, "event": "planned", "settings": null, "files": %s, "date": "a", '
+    text += f'"version": "b", "keys": "{"c" * 64}"}}'
+    (tmp_path / 'ledger.jsonl').write_bytes(_journal(text % '{}'))
+    run_journal.RunJournal(tmp_path)
+    (tmp_path / 'ledger.jsonl').write_bytes(_journal(text % value))
+    message = refused(lambda: run_journal.RunJournal(tmp_path), errors.RunError)
+    assert 'line 1 is damaged' in message
+
+
+def test_a_journal_of_a_strange_format_is_one_line(tmp_path):
+    (tmp_path / 'ledger.jsonl').write_bytes(_journal('{"format": "\\u001b[2J\\n", "event": "a"}'))
+    message = refused(lambda: run_journal.RunJournal(tmp_path), errors.RunError)
     assert 'has format \\x1b[2J, this version' in message
 
 

@@ -6,8 +6,9 @@ import os
 import pytest
 
 from dpfl import ParticipationLog, _files, _npz, errors, mechanisms
+from dpfl.accounting.records import archive
 from dpfl.errors import DataError
-from dpfl.simulation import checkpoint, ledger
+from dpfl.simulation import checkpoint, run_journal
 from dpfl.studies import definition
 from dpfl.tasks.images import emnist_files
 from dpfl.tasks.text import vocabulary
@@ -19,10 +20,13 @@ def test_no_fifo_and_no_device_is_waited_for(tmp_path):
     fifo, zero = tmp_path / 'fifo', tmp_path / 'zero'
     os.mkfifo(fifo)
     zero.symlink_to('/dev/zero')
+    (tmp_path / 'ledger.jsonl').symlink_to(fifo)
+    refused(lambda: run_journal.read(tmp_path), errors.RunError)
+    refused(lambda: archive.read_journal(tmp_path))
     for path in (fifo, zero):
         for call in (mechanisms.load, ParticipationLog.load, vocabulary.load, _npz.load):
             refused(lambda call=call, path=path: call(path))
-        for call in (checkpoint.Checkpoint.read, lambda path: ledger.Ledger(path, 'a' * 64)):
+        for call in (checkpoint.Checkpoint.read, checkpoint.read_head):
             refused(lambda call=call, path=path: call(path), errors.RunError)
         with pytest.raises(OSError), within_seconds(10):
             record_index.sha256(path)
