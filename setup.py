@@ -33,6 +33,8 @@ setuptools.setup(
             'markdown',
             'matplotlib',
         ],
+        # --ray: shards in other processes and on other machines.
+        'ray': ['ray>=2.60'],
     },
     entry_points={'console_scripts': ['dpfl = dpfl.cli.main:main']},
     packages=[*setuptools.find_packages(include=['dpfl', 'dpfl.*']), *CONFIGS],

@@ -4,7 +4,7 @@
 
 First, every system call of a short run that changes a file fails: once; from then on, as on a full
 disk; and from then on, as on a disk that became read-only (`faults_at_writes.py`). Then the
-training binary meets all other faults, except those of workers: closed streams, signals,
+training binary meets all other faults, except those of Ray: closed streams, signals,
 directories that disappear, other processes, lack of memory, clocks that jump (`fault_list.py`).
 Prints a row for each fault: what happened, the exit status, the lines on standard error, and
 whether the resumed run has the same bits as an undisturbed run. Exits with status 1 if any fault

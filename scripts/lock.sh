@@ -11,7 +11,7 @@ cp requirements.in "$work"
 if [[ -f requirements.lock ]]; then cp requirements.lock "$work"; fi
 cd "$work"
 
-grep -E '^jax(lib)?==' requirements.in > overrides.txt
+grep -oE '^(jax|jaxlib|packaging)==[^ ]+' requirements.in > overrides.txt
 sed -n 's/^# drop: \([^ ]*\).*/\1/p' requirements.in > excludes.txt
 # Otherwise it resolves for later Pythons too, where nothing satisfies both JAX and TFF; and repeats
 # this bound for every package.

@@ -1,12 +1,12 @@
 """What the tests run under; and their order: first those without a TFF runtime, in seconds."""
 
+import gc
 import os
 import signal
 
 import pytest
 
 from dpfl.runtime import default_context
-from tests import json_schema
 from tests.repository import tensor_comparison
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
@@ -18,12 +18,21 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Whatever report a test makes is compared with the schema of reports.
-json_schema.check_every_report()
+def pytest_configure(config):
+    if config.getoption('numprocesses', None) and not hasattr(config, 'workerinput'):
+        return  # It only hands out tests: what the others import takes seconds.
+    from tests import json_schema
+
+    # Whatever report a test makes is compared with the schema of reports.
+    json_schema.check_every_report()
 
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.get_closest_marker('tff') is not None)
+
+
+def pytest_collection_finish():
+    gc.freeze()  # Of libraries and tests nothing is garbage: to look for it takes seconds.
 
 
 def pytest_sessionfinish():

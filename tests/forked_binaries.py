@@ -3,7 +3,7 @@
 An import of TensorFlow Federated takes seconds, a fork takes none. Each command line still gets a
 process of its own, with its own flags, standard streams and exit status, and runs the binary as
 `python -m` does. The process that forks computes nothing with TensorFlow, whose threads would not
-survive a fork. Use `binaries.run` for what depends on a new process: signals, memory, workers,
+survive a fork. Use `binaries.run` for what depends on a new process: signals, memory, Ray,
 and what is imported.
 """
 

@@ -20,8 +20,14 @@ def released(path: pathlib.Path) -> list[tuple]:
     found = archive.read_journal(path)
     left_out = ('about', 'extensions', 'noise_key_digest')
     plan = {name: value for name, value in found.state.record.items() if name not in left_out}
-    rounds = [(each.cohort, each.model, each.noise) for each in found.of_kind(journal.Began)]
-    return [plan, *rounds, *(each.model for each in found.of_kind(journal.Released))]
+    after = {each.round: each.model for each in found.of_kind(journal.Released)}
+    return [
+        plan,
+        *(
+            (each.cohort, each.model, each.noise, after.get(each.round))
+            for each in found.of_kind(journal.Began)
+        ),
+    ]
 
 
 def differences(path: pathlib.Path, other: pathlib.Path) -> list[str]:

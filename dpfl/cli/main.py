@@ -21,6 +21,8 @@ _TITLES = {
     'auditing': 'Attacks',
 }
 _BAD_USAGE = 2
+# Commands of earlier versions, and what is used instead.
+_GONE = {'start_worker': 'train --ray=local, auto or host:port trains on Ray'}
 
 
 def main() -> None:
@@ -36,6 +38,8 @@ def main() -> None:
         _print(_OWN[name](arguments[1:]))
     else:
         name = _ALIASES.get(name, name)
+        if name in _GONE:
+            _refuse(f'{name}: is gone; {_GONE[name]}')
         if name not in catalogue.binaries():
             _refuse(f'{name}: is not a command{_nearest(name)}; dpfl --help lists them')
         del sys.argv[0]

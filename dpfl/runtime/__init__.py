@@ -1,1 +1,1 @@
-"""Executes TFF computations in this process or on remote workers. Knows nothing about privacy."""
+"""Executes TFF computations in this process or on Ray. Knows nothing about privacy."""

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 import tensorflow_federated as tff
+from tensorflow_federated.proto.v0 import computation_pb2
 
 
 def compiled(computation: tff.Computation) -> tff.Computation:
@@ -27,3 +28,13 @@ def _optimisations() -> tf.compat.v1.ConfigProto:
     options.function_optimization = options.AGGRESSIVE
     options.loop_optimization = options.AGGRESSIVE
     return config
+
+
+def to_bytes(computation: tff.Computation) -> bytes:
+    """A computation in the form that `from_bytes` takes, in another process for instance."""
+    return tff.framework.serialize_computation(computation).SerializeToString(deterministic=True)
+
+
+def from_bytes(data: bytes) -> tff.Computation:
+    """The computation that `to_bytes` gave as `data`."""
+    return tff.framework.deserialize_computation(computation_pb2.Computation.FromString(data))

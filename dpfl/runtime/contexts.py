@@ -1,44 +1,48 @@
-"""Runs TFF computations in threads of this process, or their shards on other hosts.
+"""Runs TFF computations in threads of this process, or the shards of their rounds on Ray.
 
 ```python
-with runtime.local_runtime():
+with contexts.local_runtime():  # or ray_runtime(), with the same results
     state = process.initialize()
     state, metrics = process.next(state, cohort)
 ```
 
 TFF's own runtime sends model, state and data to a worker process in every round, in messages of at
-most 2 GB. Here they stay in this process, which starts no other process and opens no port. Workers
-on other hosts (`--workers`) are TFF's.
+most 2 GB. Here they stay in this process, which starts no other process and opens no port, unless
+the run is on Ray.
 """
 
+import asyncio
 import atexit
 import concurrent.futures
 import contextlib
 import functools
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _validate
 from dpfl.runtime import default_context, interpreter, memory, shards, signals, split_round
-from dpfl.runtime.failures import ComputationError, OutOfMemoryError, WorkerError
-from dpfl.runtime.workers import addresses, remote
+from dpfl.runtime.failures import ComputationError, OutOfMemoryError, RayError
+
+if TYPE_CHECKING:
+    from dpfl.runtime import ray_rounds
 
 __all__ = [
     'ComputationError',
     'OutOfMemoryError',
-    'WorkerError',
-    'distributed_runtime',
+    'RayError',
     'local_runtime',
+    'ray_runtime',
+    'runtime',
 ]
 
 # How long a signal may wait.
 _SIGNAL_SECONDS = 0.2
-# A run has few of them: the number of shards in its rounds, and 0 in other computations.
-_MAX_COHORT_SIZES = 10
+RAY_TIMEOUT = 3600.0
 
 
 @contextlib.contextmanager
@@ -46,6 +50,7 @@ def local_runtime(
     *,
     max_concurrent_clients: int | None = None,
     observe: Callable[[str, float], None] | None = None,
+    for_programs: bool = False,
 ) -> Iterator[None]:
     """Context manager within which TFF computations of this thread execute in this process.
 
@@ -62,6 +67,9 @@ def local_runtime(
       max_concurrent_clients: how many clients (shards) of a round run at a time; by default the
         number of processor cores that this process may use.
       observe: as in `interpreter.Interpreter`.
+      for_programs: whether to install a `tff.program.FederatedContext`, which TFF's programs need,
+        such as `tff.learning.programs.train_model`. Computations then return references to values,
+        within a running event loop only.
 
     Raises:
       ValueError: if an argument is out of range.
@@ -79,7 +87,8 @@ def local_runtime(
         context = stack.enter_context(
             contextlib.closing(_LocalContext(max_concurrent_clients, watch, observe))
         )
-        stack.enter_context(tff.framework.get_context_stack().install(context))
+        installed = tff.program.NativeFederatedContext(_Async(context)) if for_programs else context
+        stack.enter_context(tff.framework.get_context_stack().install(installed))
         yield
 
 
@@ -104,77 +113,161 @@ class _LocalContext(tff.framework.SyncContext):
     """Executes computations in a thread, so that the main thread can handle signals."""
 
     def __init__(self, max_concurrent_clients, watch, observe):
-        self._watch = watch
         self._interpreter = interpreter.Interpreter(max_concurrent_clients, observe)
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, 'dpfl-runtime')
+        self._thread = _Thread('dpfl-runtime', watch)
 
     def invoke(self, comp, arg):
         """Executes a computation. It keeps running if a signal raises an exception here."""
+        return self._thread.call(self._interpreter.execute, comp, arg)
+
+    async def invoke_async(self, comp, arg):
+        """Executes a computation while the event loop of this thread goes on."""
+        return await asyncio.wrap_future(self._thread.submit(self._interpreter.execute, comp, arg))
+
+    def close(self):
+        """Ends a computation in progress."""
+        self._interpreter.close()
+        self._thread.close()
+
+
+class _Thread:
+    """A thread that works while the main thread can handle signals."""
+
+    def __init__(self, name, watch):
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, name)
+        self._watch = watch
+
+    def call(self, function, *arguments):
+        """The result of a function. It keeps running if a signal raises an exception here."""
         self._watch.check()
-        future = self._thread.submit(self._interpreter.execute, comp, arg)
+        return self.finish(function, *arguments)
+
+    def finish(self, function, *arguments):
+        """As `call`, also while the exception of a signal is on its way."""
+        future = self._thread.submit(function, *arguments)
         # The system may deliver a signal to another thread. Nothing then wakes the main thread, in
         # which Python handles it.
         while not future.done():
             concurrent.futures.wait([future], timeout=_SIGNAL_SECONDS)
         return future.result()
 
+    def submit(self, function, *arguments) -> concurrent.futures.Future:
+        """Begins to call a function."""
+        self._watch.check()
+        return self._thread.submit(function, *arguments)
+
     def close(self):
-        """Ends a computation in progress."""
-        self._interpreter.close()
+        """Waits for what it has begun."""
         self._thread.shutdown()
 
 
+class _Async:
+    """What `tff.program.NativeFederatedContext` needs of a context."""
+
+    def __init__(self, context: _LocalContext):
+        self._context = context
+
+    async def invoke(self, comp, arg):
+        return await self._context.invoke_async(comp, arg)
+
+
 @contextlib.contextmanager
-def distributed_runtime(
-    workers: Sequence[str | addresses.Address],
+def ray_runtime(
+    address: str | None = None,
     *,
+    timeout: float = RAY_TIMEOUT,
     observe: Callable[[str, float], None] | None = None,
-) -> Iterator[None]:
-    """Context manager within which workers on other hosts execute shards, and this host the rest.
+) -> Iterator[Mapping[str, int]]:
+    """Context manager within which Ray executes the shards of rounds, and this process the rest.
 
-    A computation that takes a state and shards is split (`split_round.py`). Each worker gets what
-    the server sends to clients and consecutive shards, equally many up to one, and returns an
-    update per shard. All else in the state stays on this host, above all the key of the noise.
-    Results do not depend on the number of workers. They differ from those of `local_runtime` by
-    float32 rounding: TFF's worker is another build of TensorFlow.
+    A computation that takes a state and shards is split (`split_round.py`). The processes of Ray
+    get what the server sends to clients, and their shards, and return an update for each shard.
+    Everything else in the state stays in this process, above all the key of the noise. Results have
+    the bits of `local_runtime`, for any number of processes and nodes, if their processors and
+    packages are the same.
 
-    With a worker's token (`addresses.parse`) the connection to it is encrypted, and each side
-    proves that it has the token. Without one, nothing is encrypted or authenticated: use a trusted
-    network or a tunnel.
+    A shard whose process, node or objects are lost is computed again, to the same bits. Signals are
+    as in `local_runtime`. No process of a Ray that was started here outlives the block.
 
     Args:
-      workers: where workers listen, as `host:port` or as `addresses.Address`; none for
-        `local_runtime`.
-      observe: as in `local_runtime`; also called with 'workers' and the seconds that a round waited
-        for them.
+      address: 'local', 'auto', `host:port` or None, as in `ray_cluster.connected`.
+      timeout: seconds within which some shard of a round must arrive.
+      observe: as in `local_runtime`; also called with 'ray' and the seconds that a round waited for
+        its shards.
+
+    Yields:
+      What was lost so far and computed again: counts by what it was, such as 'a node ended'.
 
     Raises:
-      ValueError: if one of `workers` is not an address.
-      WorkerError: if a worker cannot be reached, has another token, does not compute or has another
-        version of TFF; from a computation in the block, within half a minute, if a worker no longer
-        answers.
-      ComputationError: as in `local_runtime`.
+      ArgumentError: if an argument is out of range, or the process is connected to another cluster.
+      RayError: if Ray is not installed, does not start, or does not answer; from a computation in
+        the block, if a shard fails three times in the same way, if none arrives in time, or if
+        there has been no node that computes for a minute.
+      ComputationError, OutOfMemoryError: as in `local_runtime`.
     """
-    parsed = addresses.parse(workers)
+    _validate.number('ray_timeout', timeout, above=0)
+    from dpfl.runtime import ray_cluster
+
     with contextlib.ExitStack() as stack:
+        watch = stack.enter_context(signals.Signals())
         stack.enter_context(local_runtime(observe=observe))
-        if parsed:
-            remotes = [
-                stack.enter_context(remote.RemoteWorker(address, _MAX_COHORT_SIZES))
-                for address in parsed
-            ]
-            contexts = tff.framework.get_context_stack()
-            context = _DistributedContext(contexts.current, remotes, observe)
-            stack.enter_context(contexts.install(context))
-        yield
+        thread = stack.enter_context(contextlib.closing(_Thread('dpfl-ray', watch)))
+        connection = contextlib.ExitStack()
+        stop = threading.Event()
+
+        @stack.callback
+        def leave():
+            # In this order: what is in progress, then the connection, also if it just begins.
+            stop.set()
+            thread.finish(connection.close)
+
+        thread.call(connection.enter_context, ray_cluster.connected(address))
+        rounds = thread.call(_rounds, timeout)
+        contexts = tff.framework.get_context_stack()
+        context = _RayContext(contexts.current, thread, rounds, stop, observe)
+        stack.enter_context(contexts.install(context))
+        yield rounds.losses
 
 
-class _DistributedContext(tff.framework.SyncContext):
-    """Executes shards on workers, and all else in a local context."""
+def _rounds(timeout: float) -> 'ray_rounds.Rounds':
+    from dpfl.runtime import ray_rounds
 
-    def __init__(self, local, workers, observe):
+    return ray_rounds.Rounds(timeout)
+
+
+@contextlib.contextmanager
+def runtime(
+    ray: str | None,
+    *,
+    ray_timeout: float = RAY_TIMEOUT,
+    observe: Callable[[str, float], None] | None = None,
+) -> Iterator[Mapping[str, int]]:
+    """The runtime of a setting: `ray_runtime`, or `local_runtime` if `ray` is None.
+
+    Args:
+      ray: the address of `ray_runtime`; None for this process alone.
+      ray_timeout: the timeout of `ray_runtime`.
+      observe: as in both.
+
+    Yields:
+      What was lost and computed again, as in `ray_runtime`.
+    """
+    if ray is not None:
+        with ray_runtime(ray, timeout=ray_timeout, observe=observe) as losses:
+            yield losses
+        return
+    with local_runtime(observe=observe):
+        yield {}
+
+
+class _RayContext(tff.framework.SyncContext):
+    """Executes shards on Ray, and everything else in a local context."""
+
+    def __init__(self, local, thread, rounds, stop, observe):
         self._local = local
-        self._workers = workers
+        self._thread = thread
+        self._rounds = rounds
+        self._stop = stop
         self._observe = observe
         self._splits: dict[int, tuple[Any, split_round.SplitRound]] = {}
 
@@ -185,30 +278,14 @@ class _DistributedContext(tff.framework.SyncContext):
         state, shards = arg
         message = self._local.invoke(split.begin, state)
         started = time.perf_counter()
-        updates = self._work(split.work, message, shards)
+        parts = self._thread.call(self._rounds.updates, split.work, message, shards, self._stop)
+        updates = split_round.join(parts, split.work.type_signature.result)
         if self._observe is not None:
-            self._observe('workers', time.perf_counter() - started)
-        return self._local.invoke(split.finish, _pair(state, updates))
+            self._observe('ray', time.perf_counter() - started)
+        return self._local.invoke(split.finish, tff.structure.Struct.unnamed(state, updates))
 
     def _split(self, comp):
         # By identity: the hash of a computation is computed from all of its graphs.
         if id(comp) not in self._splits:
             self._splits[id(comp)] = (comp, split_round.split(comp))
         return self._splits[id(comp)][1]
-
-    def _work(self, work, message, shards):
-        """The updates of all shards, in their order; raises the first error that occurs."""
-        parts = split_round.divide(shards, len(self._workers))
-        # With fewer shards than workers, the last workers get none.
-        futures = [
-            worker.submit(work, _pair(message, part))
-            for worker, part in zip(self._workers, parts, strict=False)
-        ]
-        done, _ = concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_EXCEPTION)
-        for future in done:
-            future.result()
-        return split_round.join([future.result() for future in futures], work.type_signature.result)
-
-
-def _pair(first, second):
-    return tff.structure.Struct.unnamed(first, second)

@@ -1,7 +1,6 @@
-"""Splits a round into the server's part and the shards' part, which can run on other hosts."""
+"""Splits a round into the server's part and the shards' part, which can run elsewhere."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,13 +76,6 @@ def split(comp: tff.Computation) -> SplitRound:
     # Compiling loses the Python containers, such as that of the state.
     annotated = tff.FunctionType(finish.type_signature.parameter, comp.type_signature.result)
     return SplitRound(begin, work, tff.framework.ConcreteComputation.with_type(finish, annotated))
-
-
-def divide(items: Sequence[Any], parts: int) -> list[Sequence[Any]]:
-    """Consecutive parts of about the same size, none empty."""
-    parts = min(parts, len(items))
-    bounds = [math.ceil(len(items) * i / parts) for i in range(parts + 1)] if parts else []
-    return [items[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
 
 
 def join(parts: Sequence[Any], updates_type: tff.Type) -> Any:

@@ -60,6 +60,8 @@ def from_python(value: Any, type_spec: tff.Type) -> Any:
     if isinstance(type_spec, tff.StructType):
         return _struct(value, type_spec)
     if isinstance(type_spec, tff.SequenceType):
+        if isinstance(value, bytes):
+            return value  # A data set in the form of `graphs.to_bytes`.
         if not isinstance(value, tf.data.Dataset):
             raise TypeError(f'{type_spec}: must be a tf.data.Dataset, is {type(value).__name__}')
         return graphs.to_bytes(value)

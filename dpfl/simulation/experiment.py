@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from dpfl import _validate, accounting, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.auditing import one_shot
-from dpfl.runtime.workers import addresses
+from dpfl.runtime import contexts
 from dpfl.simulation import profile as profile_lib
 from dpfl.simulation import sampling
 
@@ -47,8 +47,9 @@ class Experiment:
       about: which run it is, for the report; None if that is not known.
       remarks: what the report says besides the guarantee, a sentence each.
       not_covered: parts of the data that the guarantee does not cover, a sentence each.
-      workers: where shards are trained, as in `runtime.distributed_runtime`; empty for this host.
+      ray: where shards are trained, an address as in `contexts.ray_runtime`; None for this process.
         The results do not depend on it, bit for bit.
+      ray_timeout: seconds within which some shard of a round must arrive from Ray.
       finish: called with the directory of the run when training is done, to write further files
         made from the model.
       test: metrics of the final model on clients that are neither trained on nor held out; None
@@ -89,7 +90,8 @@ class Experiment:
     not_covered: tuple[str, ...] = ()
     about: accounting.About | None = None
     remarks: tuple[str, ...] = ()
-    workers: Sequence[str | addresses.Address] = ()
+    ray: str | None = None
+    ray_timeout: float = contexts.RAY_TIMEOUT
     finish: Callable[[pathlib.Path], None] | None = None
     test: Callable[[tff.learning.models.ModelWeights], Mapping[str, float]] | None = None
     profile: bool = False

@@ -93,8 +93,18 @@ class Metrics:
         with contextlib.suppress(Exception) if error else contextlib.nullcontext():
             self._plot()
 
-    def release(self, round_number: int, values: Mapping[str, float]) -> None:
+    def release(
+        self,
+        round_number: int,
+        values: Mapping[str, float],
+        also_shown: Mapping[str, str] | None = None,
+    ) -> None:
         """Records the metrics after `round_number` rounds.
+
+        Args:
+          round_number: number of rounds.
+          values: the metrics by name.
+          also_shown: what the progress bar shows besides, and no file records.
 
         Raises:
           StorageError: if they cannot be written.
@@ -102,7 +112,8 @@ class Metrics:
         self._writer.submit(self._write, round_number, values).result()
         self._keep(round_number, values)
         shown = [name for name in ('loss', 'accuracy', 'epsilon') if name in self.last]
-        self._bar.set_postfix({name: f'{self.last[name]:.4g}' for name in shown})
+        latest = {name: f'{self.last[name]:.4g}' for name in shown}
+        self._bar.set_postfix({**latest, **(also_shown or {})})
         self._bar.update()
 
     def _keep(self, round_number: float, values: Mapping[str, float]) -> None:

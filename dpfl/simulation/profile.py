@@ -13,7 +13,7 @@ STAGES = {
     'ledger': 'recording the release before it is made',
     'moving in': 'converting the arguments of computations: state and data',
     'clients': 'training shards on this host',
-    'workers': 'waiting for --workers: sending data and model, training, returning updates',
+    'ray': 'waiting for --ray: sending data and model, training, returning updates',
     'server': 'summing updates, adding noise, optimizer step',
     'TFF': 'the rest of a computation, compiling it in the first round',
     'evaluation': 'evaluating on held-out clients',

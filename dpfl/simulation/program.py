@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 # completed rounds intact. That state is saved at once, so that a resumed run repeats no completed
 # round: on another host, TensorFlow may round differently, and the ledger would refuse that.
 _KEEPING_STATE = (
-    contexts.WorkerError,
+    contexts.RayError,
     contexts.OutOfMemoryError,
     MemoryError,
     KeyboardInterrupt,
@@ -126,6 +126,9 @@ class _Run:
         self._measured: Measured | None = None
         self._fresh_rounds = frozenset(plan.fresh_rounds)
         self._epsilon = running.RunningEpsilon(plan, experiment.delta, experiment.accountant)
+        # What Ray has lost, and how long this process has waited for it.
+        self._losses: Mapping[str, int] = {}
+        self._waited = 0.0
 
     def run(self) -> Result:
         experiment, directory = self._experiment, self._directory
@@ -137,7 +140,11 @@ class _Run:
         directory.forget_digests()
         try:
             with (
-                contexts.distributed_runtime(experiment.workers, observe=self._profile.observe),
+                contexts.runtime(
+                    experiment.ray,
+                    ray_timeout=experiment.ray_timeout,
+                    observe=self._observe,
+                ) as self._losses,
                 writer,
             ):
                 state, rows = self._train(writer)
@@ -152,7 +159,7 @@ class _Run:
                         _log.warning('%s', found)
         except BaseException as error:
             if self._journal.state.begun and self._journal.state.built is not None:
-                if isinstance(error, contexts.WorkerError):
+                if isinstance(error, contexts.RayError):
                     # Shown at once: writing the report can take longer than noticing the failure.
                     _log.warning('%s; writing the report of the rounds so far', error)
                 # If this fails too, the first error is the one to show.
@@ -185,6 +192,12 @@ class _Run:
             experiment.finish(directory.path)
         why = 'all rounds are done' if len(rows) == self._rounds else 'its accuracy was reached'
         self._journal.append(journal.Ended(why=why, results=directory.results(), test=test))
+
+    def _observe(self, stage: str, seconds: float) -> None:
+        if stage == 'ray':
+            self._waited += seconds
+        if self._profile.observe is not None:
+            self._profile.observe(stage, seconds)
 
     def _measure(self, weights: Any, state: Any) -> None:
         """Writes what the canaries of an audit show after the last round."""
@@ -240,6 +253,8 @@ class _Run:
             else:
                 state = state_lib.restore(self._start.state, state)
         rows = tuple(self._journal.rows[:first])
+        if experiment.ray is not None:
+            self._journal.note(ray_losses=0)
         shards: Any = learning.sharded_cohorts(
             experiment.turns(range(first, self._rounds)),
             experiment.data_in_turn,
@@ -383,8 +398,12 @@ class _Run:
         with span('ledger'):
             intent = self._begin(t, state)
         supplied = with_noise(state, intent)
+        before, self._waited = collections.Counter(self._losses), 0.0
         with span('TFF'):
             output = experiment.process.next(supplied, data)
+        for loss, count in (collections.Counter(self._losses) - before).items():
+            _log.warning('round %d: %s, %d times; computed again', t + 1, loss, count)
+            self._journal.note(ray_losses=count)
         values = _round_metrics(experiment, output, t + 1, span)
         released = output.metrics['aggregator']
         if experiment.plan.adaptive_clip is not None and 'clip_count' in released:
@@ -398,7 +417,8 @@ class _Run:
             released = journal.Released(round=t, model=self._model, state=whole, metrics=numbers)
             row = self._journal.release(released, time.monotonic() - started)
         with span('metrics'):
-            recorded.release(t + 1, {name: row[name] for name in row if name != 'round'})
+            shown = {'waiting': f'{self._waited:.2g} s'} if experiment.ray else {}
+            recorded.release(t + 1, {name: row[name] for name in row if name != 'round'}, shown)
         return output.state
 
     def _checkpoint(self, done: int, state: Any) -> checkpoint.Checkpoint:

@@ -1,7 +1,7 @@
 """Links in the HTML of a page where its text mentions a page or a paper.
 
-Docstrings and help texts name pages as `docs/how_to/workers.md`, and papers by keys such as
-`[Xu23]`, which docs/papers/references.md resolves.
+Docstrings and help texts name pages as `docs/how_to/several_machines.md`, and papers by keys such
+as `[Xu23]`, which docs/papers/references.md resolves.
 """
 
 import html

@@ -109,7 +109,7 @@ def test_rates_out_of_range(rate):
         tradeoff.of_mu(1.0, [rate])
 
 
-@pytest.mark.parametrize('sampling', ['none', 'poisson', 'without_replacement'])
+@pytest.mark.parametrize('sampling', ['none', 'poisson'])
 def test_reports_state_the_curve_and_refuse_a_lower_one(sampling):
     population = None if sampling == 'none' else 100
     plan = plans.independent(20, sampling=sampling, population=population)

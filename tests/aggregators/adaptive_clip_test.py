@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators import adaptive_clip, clipping, exact_sum
+from dpfl.aggregators import adaptive_clip, clipping
 from tests import oracles, redrawn
 
 _COUNT = tf.TensorSpec([], tf.float64)
@@ -25,20 +25,20 @@ def _plan(rounds, base=None, first=128, every=1024, clients=10, adaptive=None, *
 
 
 class _Run:
-    """Rounds of a query over cohorts of vectors, compiled once."""
+    """Rounds of a query over cohorts of vectors; many rounds are compiled, which takes a second."""
 
     def __init__(self, plan, size, seed=5):
-        specs = tf.TensorSpec([size])
-        self._query = aggregators.build_query(plan, seed, record_specs=specs)
+        self._specs = tf.TensorSpec([size])
+        self._query = aggregators.build_query(plan, seed, record_specs=self._specs)
         self.state = self._query.initial_global_state()
-        self._step = tf.function(self._next, reduce_retracing=True)
+        is_long = plan.participation.rounds > 20
+        self._step = tf.function(self._next, reduce_retracing=True) if is_long else self._next
 
     def _next(self, state, updates):
         params = self._query.derive_sample_params(state)
-        samples = tf.vectorized_map(
-            lambda update: self._query.preprocess_record(params, update), updates
-        )
-        total = tf.nest.map_structure(lambda leaves: tf.reduce_sum(leaves, axis=0), samples)
+        total = self._query.initial_sample_state(self._specs)
+        for update in updates:
+            total = self._query.accumulate_record(params, total, update)
         return self._query.get_noised_result(total, state)[:2]
 
     def next(self, updates):
@@ -48,7 +48,7 @@ class _Run:
     @property
     def norms(self):
         metrics = self._query.derive_metrics(self.state)
-        return float(metrics['clip_norm']), float(metrics['clip_norm_estimate'])
+        return float(metrics['current_clip']), float(metrics['estimate_clip'])
 
 
 class _PrivateSum:
@@ -169,51 +169,50 @@ def test_estimate_converges_to_the_true_quantile(quantile):
 def test_the_norm_shrinks_below_it_and_grows_above():
     # A known mistake: the sign inverted, so that the norm diverged.
     for length, sign in ((0.01, -1), (100.0, 1)):
-        run, estimates = _Run(_plan(60, first=10, every=20), 2), [0.5]
-        for _ in range(30):
-            run.next(np.full((10, 2), length))
+        run, estimates = _Run(_plan(12, first=3, every=5), 2), [0.5]
+        for _ in range(12):
+            run.next(np.full((4, 2), length))
             estimates.append(run.norms[1])
-        assert (sign * np.diff(np.log(estimates))[1:]).mean() > 0.05
+        assert (sign * np.diff(np.log(estimates))[1:]).mean() > 0.03
 
 
-def test_the_first_restart_is_after_round_128_counted_from_0():
-    # A known mistake: a restart after 127.
-    run, seen = _Run(_plan(1300), 1), []
-    for _ in range(1300):
-        run.next(np.full((10, 1), 2.0))
-        seen.append(run.norms)
-    used_in = np.array([0.5] + [clip_norm for clip_norm, _ in seen])[:-1]
-    changes = np.flatnonzero(np.diff(used_in)) + 1
-    np.testing.assert_array_equal(changes, [129, 129 + 1024])
-    assert used_in[129] == seen[128][1]
-    assert used_in[128] == 0.5
+def test_a_restart_is_after_the_round_of_its_number_counted_from_0():
+    # A known mistake: a restart one round early.
+    run, used = _Run(_plan(16, first=4, every=5), 1), [(0.5, 0.5)]
+    for _ in range(16):
+        run.next(np.full((3, 1), 2.0))
+        used.append(run.norms)
+    clip_norms, estimates = np.array(used).T
+    np.testing.assert_array_equal(np.flatnonzero(np.diff(clip_norms)) + 1, [5, 10, 15])
+    assert clip_norms[4] == 0.5
+    np.testing.assert_array_equal(clip_norms[[5, 10, 15]], estimates[[5, 10, 15]])
 
 
 def test_noise_has_the_scale_of_the_norm_in_use():
     # Tiny updates: each round is only noise.
-    plan = _plan(40, mechanisms.BinaryTree(20), 9, 15, noise_multiplier=0.9)
+    plan = _plan(16, mechanisms.BinaryTree(8), 4, 6, noise_multiplier=0.9)
     run, norms, released = _Run(plan, 4), [], []
-    for _ in range(40):
+    for _ in range(16):
         norms.append(run.norms[0])
         released.append(run.next(np.full((3, 4), 1e-9)))
     unit = oracles.streamed_by_solving(plan.mechanism, _of_updates(run, 4))
     expected = np.array(norms)[:, None] * plan.update_noise_multiplier * unit / 10
     np.testing.assert_allclose(released, expected, rtol=1e-4, atol=1e-7)
-    assert run.norms[0] < 0.3
+    assert run.norms[0] < 0.35
 
 
 def test_counts_have_seeded_noise_of_their_own():
     # A known mistake: an unseeded tree for the counts, so every run has the same noise, or none.
-    runs = [_Run(_plan(30), 1, seed) for seed in (1, 2)]
+    runs = [_Run(_plan(9), 1, seed) for seed in (1, 2)]
     for run in runs:
         for _ in range(3):
-            run.next(np.zeros((5, 1)))
+            run.next(np.zeros((2, 1)))
     assert runs[0].norms[1] != runs[1].norms[1]
     assert not np.isin(redrawn.keys(runs[0].state, 0), redrawn.keys(runs[0].state, 1)).any()
 
 
 def test_one_count_of_two_cohorts_has_independent_noise():
-    run = _Run(_plan(30), 1)
+    run = _Run(_plan(9), 1)
     start, counts = run.state, []
     for length in (0.01, 0.01, 0.02):  # Within the estimate, all of them.
         run.state = start
@@ -224,7 +223,7 @@ def test_one_count_of_two_cohorts_has_independent_noise():
 
 
 def test_runs_without_a_seed_share_no_noise():
-    plan = _plan(30)
+    plan = _plan(9)
     runs = [_Run(plan, 1, seed=None) for _ in range(2)]
     for run in runs:
         run.next(np.zeros((5, 1)))
@@ -234,9 +233,9 @@ def test_runs_without_a_seed_share_no_noise():
 def test_noisy_fractions_beyond_0_and_1_are_added_up_as_they_are():
     # A known mistake: clamping the fraction of each round.
     adaptive = accounting.AdaptiveClip(count_stddev=200.0, learning_rate=0.001)
-    plan = _plan(50, mechanisms.Identity(50), 10, 20, adaptive=adaptive)
+    plan = _plan(16, mechanisms.Identity(16), 10, 20, adaptive=adaptive)
     run, fractions = _Run(plan, 1), []
-    for _ in range(50):
+    for _ in range(16):
         run.next(np.full((10, 1), 1e-9))
         fractions.append(float(run.state.numerator_state.fractions))
     released = np.diff([0.0, *fractions])
@@ -246,19 +245,17 @@ def test_noisy_fractions_beyond_0_and_1_are_added_up_as_they_are():
 
 
 def test_independent_noise_takes_each_new_norm_at_once():
-    plan = _plan(20, mechanism=mechanisms.Identity(20))
-    run = _Run(plan, 1)
-    for _ in range(19):
-        run.next(np.full((10, 1), 3.0))
+    run = _Run(_plan(5, mechanism=mechanisms.Identity(5)), 1)
+    for _ in range(4):
+        run.next(np.full((3, 1), 3.0))
         assert run.norms[0] == run.norms[1]
 
 
 def test_no_noise_makes_a_norm_vanish_or_overflow():
     adaptive = accounting.AdaptiveClip(count_stddev=1e9, learning_rate=10.0)
-    plan = _plan(20, mechanism=mechanisms.Identity(20), adaptive=adaptive)
-    run = _Run(plan, 1)
-    for _ in range(20):
-        result = run.next(np.full((10, 1), 3.0))
+    run = _Run(_plan(8, mechanism=mechanisms.Identity(8), adaptive=adaptive), 1)
+    for _ in range(8):
+        result = run.next(np.full((3, 1), 3.0))
         assert np.isfinite(result).all()
         assert clipping.SMALLEST_NORM * 0.999 <= run.norms[0] <= clipping.LARGEST_NORM * 1.001
 
@@ -276,11 +273,10 @@ def test_a_client_moves_both_sums_by_what_theorem_1_counts():
     plan = _plan(5)
     query = aggregators.build_query(plan, 0, record_specs=tf.TensorSpec([2]))
     params = query.derive_sample_params(query.initial_global_state())
-    units = exact_sum.units_per_clip_norm(plan.clients_per_round)
     # A zero update moves neither sum.
     for length, half in ((0.1, 1), (7.0, -1), (0.0, 0), (np.nan, 0)):
         sample = query.preprocess_record(params, tf.constant([length, 0.0]))
-        assert np.linalg.norm(sample.sum) <= units
+        assert np.linalg.norm(sample.sum) <= plan.clip_norm
         assert sample.within == half  # Halved at the server.
 
 

@@ -25,7 +25,7 @@ def _plan(estimator, **changes):
 class _Release:
     """What a query releases in its first round for a cohort of (update, number of examples)."""
 
-    def __init__(self, plan, seed=0):
+    def __init__(self, plan, seed=0, is_compiled=False):
         self._weighted = plan.estimator.example_cap is not None
         specs = tf.TensorSpec([_SIZE])
         if self._weighted:
@@ -33,6 +33,9 @@ class _Release:
         self._specs = specs
         self._query = aggregators.build_query(plan, seed, record_specs=specs)
         self.state = self._query.initial_global_state()
+        self._result = self._query.get_noised_result
+        if is_compiled:  # Half a second that pays from 30 releases on.
+            self._result = tf.function(self._result)
 
     def __call__(self, cohort) -> np.ndarray:
         params = self._query.derive_sample_params(self.state)
@@ -42,7 +45,7 @@ class _Release:
             if self._weighted:
                 record = aggregators.WeightedRecord(record, tf.constant(num_examples, tf.float32))
             sample = self._query.accumulate_record(params, sample, record)
-        result, self.next_state, _ = self._query.get_noised_result(sample, self.state)
+        result, self.next_state = self._result(sample, self.state)[:2]
         return result.numpy()
 
 
@@ -81,11 +84,11 @@ def test_one_client_moves_the_release_by_at_most_lemma_1(kind, factor, cap):
     rng = np.random.default_rng(4)
     min_weight = 3.0
     plan = _plan(accounting.Estimator(kind, min_weight, cap))
-    release = _Release(plan)
+    release = _Release(plan, is_compiled=True)
     bound = factor * _NORM / min_weight
     assert plan.clip_norm / plan.denominator == pytest.approx(bound)
     moves = []
-    for size in (1, 3, 3, 3, 6) * 8:
+    for size in (1, 3, 3, 6) * 4:
         cohort, (client,) = _cohort(rng, size), _cohort(rng, 1)
         if rng.random() < 0.5:  # The worst case: all agree but one.
             cohort = [(np.array([9.0, 0, 0]), 99)] * size
@@ -143,7 +146,7 @@ def test_adaptive_clipping_sees_the_update_and_not_its_weight(kind):
     # w = 1/10 of the clipped update, over 2; one client of 8 outside, none within.
     np.testing.assert_allclose(result, [0.1 * _NORM / 2, 0, 0], rtol=1e-4)
     expected = _NORM * np.exp(-0.2 * (0.5 - 0.5 / 8))
-    assert float(query.derive_metrics(state)['clip_norm']) == pytest.approx(expected, rel=1e-6)
+    assert float(query.derive_metrics(state)['current_clip']) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from benchmarks import audits
 from dpfl import Participation, accounting, mechanisms
 
 
+@pytest.mark.standard
 def test_a_row_has_what_was_found():
     done = []
     row, exceeded = audits.measured(audits.CASES['gaussian'](), 2, 256, lambda: done.append(1))
@@ -63,13 +64,8 @@ _SEEN_BY = {
 }
 
 
-@pytest.mark.parametrize(
-    'fault',
-    [
-        fault if fault == 'no clipping' else pytest.param(fault, marks=pytest.mark.standard)
-        for fault in audits.FAULTS
-    ],
-)
+@pytest.mark.standard
+@pytest.mark.parametrize('fault', audits.FAULTS)
 def test_a_planted_fault_is_found_in_the_sums(fault):
     with audits.FAULTS[fault][0]():
         (found,) = audits.tested_sums(_plan(), _SHAPES, [0])

@@ -11,7 +11,6 @@ import pytest
 
 from dpfl import ParticipationLog, mechanisms
 from dpfl.cli import catalogue
-from dpfl.runtime.workers import tokens
 from tests import forked_binaries
 from tests.accounting import archives
 from tests.cli import accounting_command_lines
@@ -189,18 +188,6 @@ _REFUSED = [
         ],
     ),
     (
-        'start_worker',
-        '',
-        [
-            ('--address=localhost', '--address=localhost: must be the number of an interface'),
-            ('--address=0.0.0.0', '--address=0.0.0.0: must be of this host alone'),
-            ('--address=::', '--address=::: must be of this host alone'),
-            ('--token_file=/missing/t', '--token_file=/missing/t: must be where a file can be'),
-            ('--token_file=/dev/null', '--token_file=/dev/null: must be a regular file'),
-            ('--token_file={out} --allow_anybody', '--allow_anybody: cannot be combined with'),
-        ],
-    ),
-    (
         'train',
         '--flagfile=quickstart --output_dir={out}',
         [
@@ -223,10 +210,10 @@ _REFUSED = [
             ('--match=rho:1 --target_epsilon=1', 'cannot be combined with target_epsilon'),
             ('--population=100', '--population=100: must be at least 3000 for clients_per_round'),
             ('--output_dir={log}/run', '/run: must be writable (Not a directory)'),
-            ('--workers=localhost:8000,localhost', '--workers=localhost: must be host:port'),
-            ('--workers=a:1 --worker_token_file=missing', '=missing: must be readable (No such'),
-            ('--workers=a:1 --worker_token_file={open}', 'open: must be of this user, and closed'),
-            ('--workers=a:1,b:1,c:1 --worker_token_file={token},{token}', '2 of them: must be one'),
+            ('--ray=nowhere', '--ray=nowhere: must be local, auto or host:port'),
+            ('--ray=a:1 --ray_timeout=0', '--ray_timeout=0'),
+            ('--workers=a:1', '--workers: is gone; --ray=local, auto or host:port'),
+            ('--worker_file=x', '--worker_file: is gone; --ray=local, auto or host:port'),
             ('--dry_run --resume', '--resume: cannot be combined with --dry_run'),
             ('--dry_run --overwrite', '--overwrite: cannot be combined with --dry_run'),
             ('--task=synthetic_glyphs --model=micro', 'must be one of small, cnn, tiny for task='),
@@ -286,8 +273,8 @@ def _cases():
 def _names(tmp_path_factory):
     """Files that the command lines name."""
     folder = tmp_path_factory.mktemp('files')
-    names = ('run', 'folder', 'blt', 'banded', 'log', 'empty', 'damaged', 'words', 'lines', 'token')
-    found = {name: folder / name for name in (*names, 'open', 'sqlite', 'truncated')}
+    names = ('run', 'folder', 'blt', 'banded', 'log', 'empty', 'damaged', 'words', 'lines')
+    found = {name: folder / name for name in (*names, 'sqlite', 'truncated')}
     for name in ('blt', 'banded', 'log', 'empty'):
         found[name] = folder / f'{name}.npz'
     for name in ('run', 'folder'):
@@ -307,14 +294,11 @@ def _names(tmp_path_factory):
     small_files.write_stackoverflow(found['sqlite'])
     whole = found['sqlite'].read_bytes()
     found['truncated'].write_bytes(whole[: len(whole) * 2 // 3])
-    tokens.make(found['token'])
-    found['open'].touch(0o644)
     return found
 
 
 def test_every_binary_has_command_lines_that_are_refused():
-    # Tests of `report_privacy` have its own.
-    assert {binary for binary, *_ in _REFUSED} | {'report_privacy'} == set(catalogue.binaries())
+    assert {binary for binary, *_ in _REFUSED} == set(catalogue.binaries())
 
 
 @pytest.mark.standard

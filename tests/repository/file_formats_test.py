@@ -16,7 +16,7 @@ from dpfl.simulation import checkpoint
 from tests import mechanism_cases
 
 _FAST = settings(
-    max_examples=30,
+    max_examples=15,
     derandomize=True,
     deadline=None,
     database=None,

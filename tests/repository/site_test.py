@@ -91,7 +91,7 @@ def test_flags_have_their_types_bounds_and_defaults(commands):
     flags = {flag['name']: flag for flag in train['flags']}
     assert flags['rounds']['kind'] == 'integer ≥ 1'
     assert flags['vocabulary_delta']['kind'] == 'number > 0 and < 1'
-    assert flags['resume']['default'] == 'false' and flags['workers']['default'] is None
+    assert flags['resume']['default'] == 'false' and flags['ray']['default'] is None
     assert 'blt' in flags['mechanism']['choices']
 
 

@@ -40,7 +40,6 @@ _NEED_TFF = {
     'detection_power': '--flagfile=detection_power_text --output_dir=out',
     'detection_power_images': '--flagfile=detection_power_images --output_dir=out',
     'pretrain': '--public_text=texts.txt --output=out',
-    'start_worker': '--port=8000',
     'suggest': '--data_path=texts.jsonl',
     'text_baselines': '--data_path=texts.jsonl',
     'train': '--flagfile=synthetic_text.blt --output_dir=out',

@@ -1,4 +1,4 @@
-"""A round split in three parts: what each part gets, and how shards are divided."""
+"""A round split in three parts: what each part gets, and how updates are joined."""
 
 import numpy as np
 import pytest
@@ -31,16 +31,6 @@ def test_a_computation_without_shards_has_none():
     assert not split_round.has_shards(process.initialize)
     assert not split_round.has_shards(process.get_model_weights)
     assert split_round.has_shards(process.next)
-
-
-@pytest.mark.parametrize('count', range(7))
-@pytest.mark.parametrize('parts', range(1, 5))
-def test_parts_are_consecutive_and_even(count, parts):
-    divided = split_round.divide(list(range(count)), parts)
-    assert [item for part in divided for item in part] == list(range(count))
-    sizes = [len(part) for part in divided]
-    assert len(sizes) == min(count, parts)
-    assert not sizes or (min(sizes) > 0 and max(sizes) - min(sizes) <= 1)
 
 
 def test_updates_are_joined_in_order():

@@ -25,11 +25,8 @@ def _began(t, **other):
 
 
 def _released(t, **other):
-    values = {
-        'model': journal.digest([np.float32(t + 1)]),
-        'state': journal.digest([np.float64(t)]),
-        'metrics': {'loss': 0.5 + t},
-    }
+    model, state = journal.digest([np.float32(t + 1)]), journal.digest([np.float64(t)])
+    values = {'model': model, 'state': state, 'metrics': {'loss': 0.5 + t}}
     return journal.Released(round=t, **values | other)
 
 

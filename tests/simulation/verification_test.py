@@ -217,9 +217,9 @@ def test_last_digits_of_another_stack_are_no_difference(run):
     """Also in words and in pages, but not in counts."""
     for name, old in ((archive.REPORT, r'"mu": (\d+\.\d+)'), (archive.METRICS, r'3,(\d+\.\d+)')):
         path = run / name
-        text = path.read_text()
+        text = path.read_bytes().decode()
         found = re.search(old, text)
-        path.write_text(text.replace(found[1], repr(float(found[1]) * (1 + 1e-12))))
+        path.write_bytes(text.replace(found[1], repr(float(found[1]) * (1 + 1e-12))).encode())
     assert _with_new_digests(run) == []
 
 

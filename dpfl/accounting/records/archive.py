@@ -317,6 +317,10 @@ class Records:
         if journal is None:
             course = _clip_course(path / METRICS, record.plan)
             return cls(record, None, None, course, read_measured(path, record))
+        losses = [values['ray_losses'] for values in journal.notes if 'ray_losses' in values]
+        if losses:
+            about = dataclasses.replace(record.about or About(), ray_losses=sum(losses))
+            record = dataclasses.replace(record, about=about)
         return cls(
             record,
             journal,

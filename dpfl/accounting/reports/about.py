@@ -19,6 +19,8 @@ class About(_json.JsonFields):
       task: the data set.
       model: its name.
       parameters: number of parameters that are trained.
+      ray_losses: how many shards of its rounds were lost by Ray and computed again; None if Ray
+        computed none.
 
     Raises:
       ValueError: if a text is long or has other characters than letters, digits and ` .:+()/_-`.
@@ -29,22 +31,26 @@ class About(_json.JsonFields):
     task: str = ''
     model: str = ''
     parameters: int | None = None
+    ray_losses: int | None = None
 
     def __post_init__(self):
         for name in ('begun', 'version', 'task', 'model'):
             value = getattr(self, name)
             if not isinstance(value, str) or not _PLAIN.fullmatch(value):
                 raise errors.ArgumentError(name, value, 'must be a short text of plain characters')
-        if self.parameters is not None:
-            _validate.integer('parameters', self.parameters, minimum=0)
+        for name in ('parameters', 'ray_losses'):
+            if getattr(self, name) is not None:
+                _validate.integer(name, getattr(self, name), minimum=0)
 
     def rows(self) -> list[tuple[str, str]]:
         """What it says, as names and values."""
         by = f'with dpfl {self.version}' if self.version else ''
         size = '' if self.parameters is None else f'{self.parameters:,} parameters'
+        again = f'{self.ray_losses} shards were lost and computed again'
         rows = [
             ('begun', ', '.join(filter(None, (self.begun, by)))),
             ('task', self.task),
             ('model', ', '.join(filter(None, (self.model, size)))),
+            ('clients trained', '' if self.ray_losses is None else f'on Ray; {again}'),
         ]
         return [(name, value) for name, value in rows if value]

@@ -22,7 +22,18 @@ def assumptions(report: ReportValues) -> list[str]:
         *([] if report.uses_sampling else [plan.mechanism.describe_release()]),
         *_exactness(report),
         'The server is trusted to run the mechanism as described (central DP).',
+        *_ray(report),
         'Which clients take part does not depend on the data of other clients.',
+    ]
+
+
+def _ray(report: ReportValues) -> list[str]:
+    if report.about is None or report.about.ray_losses is None:
+        return []
+    return [
+        "Ray's hosts are trusted like the server: they saw the data of clients and the sums of "
+        'updates before the noise was added, and clipped the updates. They never had the noise, '
+        'nor its key.'
     ]
 
 

@@ -31,6 +31,8 @@ _MORE_HELP = (
     'libraries.'
 )
 _INTERRUPTED = 130
+# How flags of earlier versions began, and what is used instead.
+_GONE = {'worker': 'is gone; --ray=local, auto or host:port trains on Ray'}
 # Longest message. A value from the command line or a file may have any length.
 _MOST_CHARACTERS = 2000
 # Python's message if there is no memory for the stack of a thread, or there are too many threads.
@@ -222,6 +224,10 @@ def _explain(error: flags.Error) -> str:
     message = ' '.join(str(error).split())
     flag = message.removeprefix('flag ').partition(': ')[0]
     name = flag.removeprefix('--').partition('=')[0]
+    if isinstance(error, flags.UnrecognizedFlagError):
+        for beginning, instead in _GONE.items():
+            if error.flagname.startswith(beginning):
+                return f'--{error.flagname}: {instead}'
     if isinstance(error, flags.IllegalFlagValueError) and name in flags.FLAGS:
         parser = flags.FLAGS[name].parser
         if isinstance(parser, flags.EnumParser):

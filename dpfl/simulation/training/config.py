@@ -8,6 +8,7 @@ import numpy as np
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
+from dpfl.runtime import ray_cluster
 from dpfl.simulation.training.audit_config import AuditConfig
 from dpfl.simulation.training.course_config import CourseConfig
 from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
@@ -110,17 +111,18 @@ class ExecutionConfig(Settings):
     )
     checkpoint_every: int = setting(10, 'Rounds between two checkpoints.', minimum=1)
     keep_checkpoints: int = setting(3, 'How many of the latest checkpoints are kept.', minimum=1)
-    workers: tuple[str, ...] = setting(
-        (),
-        'Workers that train shards, as host:port,...; scripts/start_worker.sh starts them. They '
-        'receive the model and client data, encrypted if there is a --worker_token_file. Noise is '
-        'only added on this host. By default everything runs on this host.',
+    ray: str | None = setting(
+        None,
+        'Train shards on Ray: local for processes on the cores of this machine, auto for the '
+        'cluster that runs on this machine or that RAY_ADDRESS names, or the host:port of a '
+        'cluster. Its hosts see the model and the data of clients; noise is made by this process '
+        'only. The result has the same bits. By default shards are trained in this process.',
     )
-    worker_token_file: tuple[str, ...] = setting(
-        (),
-        'Copies of the token files given to the workers as --token_file: one file for all '
-        '--workers, or one for each, comma-separated in the same order. Run and worker prove to '
-        'each other that they have the token.',
+    ray_timeout: float = setting(
+        3600.0,
+        'With --ray, how many seconds a round waits until some shard arrives. Then the run ends, '
+        'and --resume continues it.',
+        above=0,
     )
     profile: bool = setting(
         False,
@@ -128,13 +130,18 @@ class ExecutionConfig(Settings):
         'profile.json.',
     )
 
+    def check(self) -> None:
+        """Checks the address of Ray."""
+        if self.ray is not None:
+            ray_cluster.check_address(self.ray)
+
 
 # Settings that do not affect what a run trains, records or reports, not even by a bit.
 FREE = (
     'checkpoint_every',
     'keep_checkpoints',
-    'workers',
-    'worker_token_file',
+    'ray',
+    'ray_timeout',
     'profile',
     'allow_large_delta',
 )
@@ -167,6 +174,7 @@ _ADDED_LATER = (
     'audit',
     'audit_canaries',
     'chosen_without_noise',
+    'warm_start_is_public',
     *ScheduleConfig().flat(),
     *PlantingConfig().flat(),
     *SelectionConfig().flat(),

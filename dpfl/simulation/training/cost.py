@@ -43,7 +43,7 @@ class Cost:
       checkpoint_gigabytes: a copy of the state, while a checkpoint is written.
       memory_gigabytes: the sum of these three: the estimated largest memory of the run.
       shards: number of shards that are trained at a time: no more than this host has cores, unless
-        workers train them.
+        the processes of Ray train them.
       client_seconds: of an average client, on one shard: the seconds of a batch, from rounds of
         few and of more clients, times `batches_per_client`.
       server_seconds: of a round without clients, from the same rounds.

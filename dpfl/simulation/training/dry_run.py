@@ -19,7 +19,7 @@ from dpfl.tasks.federated_task import FederatedTask
 # Clients whose data are counted; some of them are trained.
 _SAMPLED = 20
 _FROM_A_FILE = 'past noise, which is kept in a file'
-_WORKERS = 'sending model and data to workers; all shards were trained on this host'
+_RAY = 'sending model and data to the processes of Ray; all shards were trained in this process'
 
 
 def dry_run(
@@ -126,7 +126,7 @@ def dry_run(
         hours=seconds / 3600,
         not_measured=(
             *([_FROM_A_FILE] if storage.name == 'file' else []),
-            *([_WORKERS] if config.execution.workers else []),
+            *([_RAY] if config.execution.ray else []),
         ),
     )
 
@@ -179,7 +179,7 @@ def _at_a_time(config: TrainConfig) -> int:
 
     clients = config.sampling.clients_per_round
     most = min(config.execution.shards, clients)
-    return most if config.execution.workers else min(most, shards.default_num_shards())
+    return most if config.execution.ray else min(most, shards.default_num_shards())
 
 
 def _without_past_noise(plan: accounting.PrivacyPlan) -> accounting.PrivacyPlan:

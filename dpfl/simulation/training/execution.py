@@ -14,11 +14,9 @@ import numpy as np
 
 from dpfl import _random, _storage, accounting
 from dpfl.accounting.records import archive, journal
-from dpfl.errors import ArgumentError, RunError, StorageError, renaming
-from dpfl.runtime.workers import addresses, tokens
+from dpfl.errors import ArgumentError, RunError, StorageError
 from dpfl.simulation import extension
 from dpfl.simulation.training import run_data, run_model
-from dpfl.simulation.training.config import ExecutionConfig
 from dpfl.tasks.federated_task import FederatedTask
 
 if TYPE_CHECKING:
@@ -312,17 +310,6 @@ def teller(progress: bool) -> Callable[[str], None]:
             print(text, file=sys.stderr)
 
     return tell
-
-
-def workers(config: ExecutionConfig) -> tuple[addresses.Address, ...]:
-    """The addresses of a configuration's workers, with their tokens.
-
-    Raises:
-      ArgumentError: if an address is not one, or a token cannot be read.
-    """
-    with renaming(token_file='worker_token_file', tokens='worker_token_file'):
-        found = [tokens.read(path) for path in config.worker_token_file]
-        return addresses.parse(config.workers, found if config.workers else ())
 
 
 def read_report(directory: pathlib.Path) -> accounting.PrivacyReport:

@@ -35,7 +35,6 @@ from dpfl.tasks.config import CUSTOM, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
 
 if TYPE_CHECKING:
-    from dpfl.runtime.workers import addresses as addresses_lib
     from dpfl.simulation import program
 
 _EVAL_BATCH_SIZE = 256
@@ -72,7 +71,7 @@ def train(
 
     Raises:
       ArgumentError: if a value is not allowed. Raised before anything that takes long.
-      RunError: if a file or a worker fails. Saved rounds stay intact.
+      RunError: if a file or Ray fails. Saved rounds stay intact.
       DataError: if the data can no longer be read.
     """
     tell = execution.teller(progress)
@@ -145,8 +144,7 @@ def prepare(
     found = None if known else strategy_hint.hint(config.privacy, plan)
     if found is not None:
         tell(found)
-    addresses = execution.workers(config.execution)
-    return Prepared(config, plan, opened, clients, before, origin, addresses, tell)
+    return Prepared(config, plan, opened, clients, before, origin, tell)
 
 
 def _plan(
@@ -194,7 +192,6 @@ class Prepared:
       clients: returns the number of clients to train on; opens the data.
       before: how it makes its releases before training.
       origin: what the run takes over from another one; None if it takes over nothing.
-      addresses: of the workers.
       tell: gets messages for the person who started the run.
     """
 
@@ -204,7 +201,6 @@ class Prepared:
     clients: Callable[[], int]
     before: BeforeTraining
     origin: fork.Origin | None
-    addresses: 'tuple[addresses_lib.Address, ...]'
     tell: Callable[[str], None]
 
     def load(self) -> tuple[FederatedTask, int, tuple[str, Sequence[str]] | None]:
@@ -231,8 +227,7 @@ class Prepared:
                 earlier_noise_key_digests=self.origin.noise_key_digests,
                 warm_start_is_public=self.origin.warm_start_is_public,
             )
-        experiment = dataclasses.replace(experiment, workers=self.addresses, progress=progress)
-        return experiment, loaded
+        return dataclasses.replace(experiment, progress=progress), loaded
 
 
 class _OwnTask:
@@ -371,6 +366,8 @@ def build_experiment(
         warm_start_is_public=config.course.warm_start_is_public,
         noise_storage=storage,
         num_shards=config.execution.shards,
+        ray=config.execution.ray,
+        ray_timeout=config.execution.ray_timeout,
         checkpoint_every=config.execution.checkpoint_every,
         keep_checkpoints=config.execution.keep_checkpoints,
         finish=None if language is None else lambda path: run_model.save(path, *language),

@@ -88,7 +88,7 @@ def train_gan(
 
     Raises:
       ArgumentError: if a value is not allowed. Raised before anything that takes long.
-      RunError: if a file or a worker fails. Saved rounds stay intact.
+      RunError: if a file or Ray fails. Saved rounds stay intact.
       DataError: if the data can no longer be read.
     """
     tell = execution.teller(progress)
@@ -120,7 +120,6 @@ def train_gan(
         method = accountant(config.privacy, plan)
         plan.epsilon(config.privacy.delta, method)
         check(plan, method)
-        addresses = execution.workers(config.execution)
         _refuse_unsupported(config)
 
         def build() -> 'tuple[program.Experiment, FederatedTask]':
@@ -128,7 +127,7 @@ def train_gan(
                 tell(text)
             sheets = run_directory.path / 'plots'
             experiment = _experiment(config, plan, given(), population(), sheets)
-            experiment = dataclasses.replace(experiment, workers=addresses, progress=progress)
+            experiment = dataclasses.replace(experiment, progress=progress)
             # What data.json says of; the images themselves have no digest.
             task = FederatedTask(
                 model=None,
@@ -337,6 +336,8 @@ def _experiment(
         ),
         remarks=config.task.selection.remarks(),
         num_shards=config.execution.shards,
+        ray=config.execution.ray,
+        ray_timeout=config.execution.ray_timeout,
         checkpoint_every=config.execution.checkpoint_every,
         keep_checkpoints=config.execution.keep_checkpoints,
         profile=config.execution.profile,

@@ -51,7 +51,13 @@ def _estimate(mixtures, stddev, delta, samples=_SAMPLES, **options):
 
 @pytest.mark.parametrize(
     'rounds, groups, stddev, delta',
-    [(2, 2, 1.0, 1e-3), (3, 2, 3.0, 1e-6), (3, 3, 3.0, 1e-3), (4, 2, 2.0, 1e-5), (4, 3, 4.0, 1e-4)],
+    [
+        (2, 2, 1.0, 1e-3),
+        (3, 2, 3.0, 1e-6),
+        (3, 3, 3.0, 1e-3),
+        pytest.param(4, 2, 2.0, 1e-5, marks=pytest.mark.standard),
+        pytest.param(4, 3, 4.0, 1e-4, marks=pytest.mark.standard),
+    ],
 )
 def test_balls_in_bins_are_never_below_brute_force(rounds, groups, stddev, delta):
     matrix = _strategy(rounds)

@@ -91,6 +91,7 @@ def test_three_turns_by_integration_in_three_dimensions():
     assert exact(epsilon) <= 1e-3 < exact(0.999 * epsilon)
 
 
+@pytest.mark.standard
 def test_with_fewer_groups_than_bands_the_composition_would_claim_too_much():
     matrix = mechanisms.BandedToeplitz(4, [1.0, 1.0, 1.0]).strategy_matrix()
     exact = _exact(matrix, 2, 0.5)

@@ -63,11 +63,11 @@ def _updates(count, size, length, seed=0):
     ],
     ids=repr,
 )
-def test_no_client_of_10000_exceeds_the_norm_that_the_plan_counts(settings):
-    updates = _updates(10_000, settings.dimension, 3 * settings.clip_norm)
-    query = _query(_plan(settings, clients=10_000))
+def test_no_client_of_2000_exceeds_the_norm_that_the_plan_counts(settings):
+    updates = _updates(2000, settings.dimension, 3 * settings.clip_norm)
+    query = _query(_plan(settings, clients=2000))
     params = query.derive_sample_params(query.initial_global_state())
-    dtype = discretized.integer_type(settings, 10_000)
+    dtype = discretized.integer_type(settings, 2000)
     sent = tf.function(
         lambda updates: tf.map_fn(
             lambda update: query.preprocess_record(params, update).update,
@@ -93,7 +93,7 @@ def test_rounding_is_unbiased():
     # 4 standard errors for each of 16 coordinates: 1 seed in 1,000 fails; this one is fixed.
     settings = Discretization(4.0, 16, 1.0)
     vector = tf.constant(_updates(1, 16, 4.0 * 0.9)[0], tf.float32)
-    trials, root = 20_000, keys.seeded_root_key(2)
+    trials, root = 8000, keys.seeded_root_key(2)
     rounded = tf.function(
         lambda: tf.map_fn(
             lambda t: discretized.round_conditionally(vector, keys.derive(root, t), settings),
@@ -107,7 +107,7 @@ def test_rounding_is_unbiased():
 
 
 def test_the_mean_of_a_round_is_unbiased():
-    plan, trials = _plan(), 1500
+    plan, trials = _plan(), 800
     query = _query(plan)
     updates = _updates(4, _SIZE, 0.5) * np.array([[0.1], [1.0], [0.7], [3.0]])
     state = query.initial_global_state()
@@ -151,7 +151,7 @@ def test_rejected_roundings_are_drawn_again():
                 )
             )
         )
-        for t in range(40)
+        for t in range(16)
     ]
     assert max(lengths) == 28 and min(lengths) > 10
 
@@ -173,15 +173,16 @@ def test_the_modulus_holds_the_most_extreme_cohort(settings, sign):
     params = query.derive_sample_params(state)
     diagonal = rotation.signs(params.sign_key, 2).numpy()
     update = sign * diagonal * 10.0
-    sample = _sample(query, state, [update] * 50)
+    # All clients send the same, so they round alike.
+    one = _sample(query, state, [update])
+    sample = tf.nest.map_structure(lambda leaf: 50 * leaf, one)
     modulus = settings.modulus(50)
     extreme = 2 * settings.linf_bound * 50 if sign > 0 else 0
     assert abs(int(sample.update[0]) - extreme) <= 50 * (1 + 2e-5 * settings.linf_bound)
     assert 0 <= int(tf.reduce_min(sample.update)) <= int(tf.reduce_max(sample.update)) < modulus
     result, _, _ = query.get_noised_result(sample, state)
-    one = _sample(query, state, [update])
     alone = (one.update - settings.linf_bound).numpy() / settings.scale
-    # All clients send the same: the sum is 50 times one of them, without any wrap-around.
+    # The sum is 50 times one of them, without any wrap-around.
     np.testing.assert_allclose(np.linalg.norm(result), np.linalg.norm(alone), rtol=1e-5)
 
 
@@ -205,7 +206,7 @@ def test_sums_are_those_of_integers():
 def test_a_cohort_beyond_the_planned_one_is_refused(clients, refused):
     query = _query(_plan())
     state = query.initial_global_state()
-    sample = _sample(query, state, _updates(clients, _SIZE, 0.5))
+    sample = _sample(query, state, _updates(1, _SIZE, 0.5))._replace(clients=tf.constant(clients))
     if not refused:
         query.get_noised_result(sample, state)
         return
@@ -293,8 +294,8 @@ def test_adaptive_clipping_and_rounding_together(monkeypatch):
             result, states[i], _ = each.get_noised_result(sample, states[i])
             results.append(result)
         metrics = [each.derive_metrics(s) for each, s in zip((query, plain), states, strict=True)]
-        assert metrics[0]['clip_norm'] == metrics[1]['clip_norm']
-        np.testing.assert_allclose(results[0], results[1], atol=0.02 * metrics[1]['clip_norm'])
+        assert metrics[0] == metrics[1]
+        np.testing.assert_allclose(results[0], results[1], atol=0.02 * metrics[1]['current_clip'])
 
 
 @pytest.mark.parametrize(

@@ -76,10 +76,9 @@ def _with_digest(state, digest):
     return state._replace(numerator_state=numerator._replace(inner=inner))
 
 
-@pytest.mark.parametrize('factor, accepted', [(1.0, True), (2 / 3, False), (3 / 2, False)])
 @every_kind
 @pytest.mark.parametrize('clients', [3, 4])
-def test_the_sum_has_the_planned_noise(kind, clients, factor, accepted):
+def test_the_sum_has_the_planned_noise(kind, clients):
     # The keys are fresh: 2^14 coordinates have a variance within 8 % but for one run in 1e12.
     noise = DistributedNoise(_plan(2**14), kind, min_clients=3)
     query = _query(noise)
@@ -88,8 +87,9 @@ def test_the_sum_has_the_planned_noise(kind, clients, factor, accepted):
     sample = _sample(query, state, np.zeros((clients, 2**14), np.float32))
     shifted = (sample.update - clients * noise.plan.discretization.linf_bound).numpy()
     integers = np.mod(shifted + noise.modulus // 2, noise.modulus) - noise.modulus // 2
-    ratio = np.square(integers).mean() / (factor**2 * noise.variance * clients / 3)
-    assert (abs(ratio - 1) < 0.08) == accepted
+    ratio = np.square(integers).mean() / (noise.variance * clients / 3)
+    for factor, is_accepted in ((1, True), (2 / 3, False), (3 / 2, False)):
+        assert (abs(ratio / factor**2 - 1) < 0.08) == is_accepted
     assert abs(integers.mean()) < 8 * integers.std() / 2**7
     result, _, _ = query.get_noised_result(sample, state)
     # The rotation keeps the norm.
@@ -138,8 +138,8 @@ def test_no_two_shares_are_the_same(kind):
     params, zeros = query.derive_sample_params(state), tf.zeros([256])
     function = tf.function(lambda: query.preprocess_record(params, zeros).update)
     shares = {tuple(function().numpy()) for _ in range(4)}
-    shares |= {tuple(query.preprocess_record(params, zeros).update.numpy()) for _ in range(4)}
-    assert len(shares) == 8
+    shares |= {tuple(query.preprocess_record(params, zeros).update.numpy()) for _ in range(2)}
+    assert len(shares) == 6
 
 
 @every_kind
@@ -168,15 +168,15 @@ def test_the_most_extreme_sums_do_not_wrap_around(kind):
     # All clients send the same: two coordinates, of which the rotation makes one.
     settings = Discretization(1000.0, 2, 0.5)
     noise = DistributedNoise(
-        _plan(discretization=settings, clients_per_round=20, noise_multiplier=0.05), kind
+        _plan(discretization=settings, clients_per_round=8, noise_multiplier=0.02), kind
     )
     query = _query(noise)
     for direction in ([1, 1], [-1, 1]):
         state = query.initial_global_state()
-        sample = _sample(query, state, [np.float32(direction) * 9] * 20)
+        sample = _sample(query, state, [np.float32(direction) * 9] * 8)
         result, _, _ = query.get_noised_result(sample, state)
         # Clipped, each is 0.5 in the direction, less 2 % for the rounding; the noise has a standard
-        # deviation of 0.05 * 0.5 / 20 = 0.00125. A sum that wraps around would have another sign.
+        # deviation of 0.02 * 0.5 / 8 = 0.00125. A sum that wraps around would have another sign.
         np.testing.assert_allclose(result, np.array(direction) * 0.347, atol=0.0125)
 
 

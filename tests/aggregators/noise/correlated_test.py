@@ -15,9 +15,12 @@ _SPECS = [tf.TensorSpec([2, 3], tf.float64), tf.TensorSpec([], tf.float32)]
 _KEY = keys.seeded_root_key(3)
 
 
+_drawn = tf.function(lambda key: correlated.independent_noise(key, _SPECS))
+
+
 def _independent(drawn):
     """The independent noise of rounds with these keys: an array for each spec."""
-    rounds = [correlated.independent_noise(key, _SPECS) for key in drawn]
+    rounds = [_drawn(key) for key in drawn]
     return [np.array(leaves, dtype=np.float64) for leaves in zip(*rounds, strict=True)]
 
 

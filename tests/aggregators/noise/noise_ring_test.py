@@ -18,8 +18,6 @@ _MECHANISMS = {
     'honaker_tree': mechanisms.HonakerTree(_ROUNDS),
     'banded': mechanism_cases.FACTORIES['banded'](_ROUNDS),
     'banded_inverse': mechanisms.BandedInverse.square_root(_ROUNDS, 4),
-    'lagged_blt': mechanism_cases.FACTORIES['lagged_blt'](_ROUNDS),
-    'restarted_lagged_blt': mechanism_cases.FACTORIES['restarted_lagged_blt'](_ROUNDS),
 }
 
 
@@ -68,7 +66,7 @@ def test_supplied_noise_is_that_of_the_solution(supplied):
     np.testing.assert_allclose(rows[:, :3], exact[:, :3], atol=1e-14 * scale)
 
 
-@pytest.mark.parametrize('stop', [1, 5, _ROUNDS - 1])
+@pytest.mark.parametrize('stop', [1, 6])
 def test_another_ring_goes_on_with_the_same_bits(supplied, stop, tmp_path):
     mechanism, query, whole, _ = supplied
     with aggregators.NoiseRing(_plan(mechanism), tmp_path) as ring:

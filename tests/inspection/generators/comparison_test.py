@@ -54,7 +54,8 @@ def _run(path, name, vocabulary, boosted, **of_plan):
         clients_per_round=5,
     )
     plan = accounting.PrivacyPlan(**{**fields, **of_plan})
-    record = archive.PlanRecord(plan, (1e-6,), 'pld', noise_is_seeded=False, exported=True)
+    accountant = 'analytic_gaussian' if plan.sampling == 'none' else 'pld'
+    record = archive.PlanRecord(plan, (1e-6,), accountant, noise_is_seeded=False, exported=True)
     (path / archive.PLAN).write_text(record.to_json())
     mechanisms.save(plan.mechanism, path / archive.STRATEGY)
     (path / archive.REPORT).write_text(record.report(None).to_json())

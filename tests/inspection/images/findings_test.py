@@ -160,7 +160,8 @@ def _published():
     rows = {row.id: row for row in published_rows.load(path)}
     for name, row in rows.items():
         if name.startswith(('004-T3 sim', '004-T13 sim')):
-            yield pytest.param(row, rows[name.replace('sim', 'real')], id=name)
+            marks = [] if name == '004-T3 sim 3a' else [pytest.mark.standard]
+            yield pytest.param(row, rows[name.replace('sim', 'real')], id=name, marks=marks)
 
 
 @pytest.mark.parametrize('simulation, realistic', _published())

@@ -136,7 +136,8 @@ def test_a_run_that_goes_on_is_the_one_that_was_planned_so(name, tmp_path):
     lines = runs.released(path)
     found = _train(_after(name), path, resume=True)
     _assert_same(found, path, _whole(name))
-    assert runs.released(path)[1 : len(lines)] == lines[1:]
+    computed = [line for line in lines[1:] if line[-1] is not None]
+    assert runs.released(path)[1 : len(computed) + 1] == computed
     again = _train(_after(name), path, resume=True)
     assert again.report.to_json() == found.report.to_json()
     assert TrainConfig.from_dict(json.loads((path / 'config.json').read_text())) == _after(name)

@@ -32,21 +32,22 @@ def _plan(mechanism):
 def test_a_run_has_as_many_rounds_as_epsilon_allows():
     plan = _plan(mechanisms.Blt(12, [0.9], [0.2]))
     epsilons = [
-        plan.with_participation(plan.participation.within(t)).epsilon(1e-5) for t in range(1, 13)
+        plan.with_participation(plan.participation.within(t)).epsilon(1e-5, 'rdp')
+        for t in range(1, 13)
     ]
     told: list[str] = []
     for target in np.linspace(epsilons[0], epsilons[-1] * 0.999, 7):
-        found = within_epsilon(plan, float(target), 1e-5, 'pld', told.append)
+        found = within_epsilon(plan, float(target), 1e-5, 'rdp', told.append)
         rounds = sum(epsilon <= target for epsilon in epsilons)
         assert found.participation.rounds == rounds < 12
-        assert found.epsilon(1e-5) <= target < epsilons[rounds]
+        assert found.epsilon(1e-5, 'rdp') <= target < epsilons[rounds]
     assert 'of 12 rounds, with epsilon' in told[0]
-    assert within_epsilon(plan, epsilons[-1], 1e-5, 'pld', told.append) == plan
+    assert within_epsilon(plan, epsilons[-1], 1e-5, 'rdp', told.append) == plan
     with pytest.raises(ArgumentError, match='stop_at_epsilon=0.1: must be at least'):
-        within_epsilon(plan, 0.1, 1e-5, 'pld', told.append)
+        within_epsilon(plan, 0.1, 1e-5, 'rdp', told.append)
     full = _plan(mechanisms.FullHonakerTree(12))
     with pytest.raises(ArgumentError, match='cannot stop early'):
-        within_epsilon(full, 0.1, 1e-5, 'pld', told.append)
+        within_epsilon(full, 0.1, 1e-5, 'rdp', told.append)
 
 
 @pytest.fixture(scope='module', name='stopped')

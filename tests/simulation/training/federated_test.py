@@ -239,7 +239,7 @@ def _own_task(change=_unchanged):
         ({'delta': 2.0}, 'delta=2.0'),
         ({'rounds': None}, 'rounds: must be given'),
         ({'task': 'custom', 'model': None}, 'task=custom: needs a task of your own'),
-        ({'workers': ('nowhere',)}, 'workers=nowhere'),
+        ({'ray_timeout': 0}, 'ray_timeout=0'),
     ],
 )
 def test_bad_values_are_refused_before_anything_is_written(tmp_path, changes, message):

@@ -143,7 +143,7 @@ def test_a_draw_counts_without_its_result_and_without_its_flag(config, tmp_path,
     (event,) = archive.read_journal(path).of_kind(journal.Drew)
     assert event.result is None
     words = tmp_path / 'words.txt'
-    words.write_text('\n'.join('abcdefgh'))
+    words.write_text('\n'.join('abcdefghijklmnop'))
     without = config.with_values(
         {
             'vocabulary': None,

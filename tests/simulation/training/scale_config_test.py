@@ -17,7 +17,8 @@ def _published():
     rows = {row['id']: row for row in json.loads(_PUBLISHED.read_text())}
     for name, row in rows.items():
         if name.startswith(('004-T3 sim', '004-T13 sim')):
-            yield pytest.param(row, rows[name.replace('sim', 'real')], id=name)
+            marks = [] if name == '004-T3 sim 3a' else [pytest.mark.standard]
+            yield pytest.param(row, rows[name.replace('sim', 'real')], id=name, marks=marks)
 
 
 def _plan(row):

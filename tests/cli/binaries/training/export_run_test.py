@@ -114,10 +114,25 @@ def test_the_copy_of_a_small_run_has_these_files_and_no_others(tmp_path):
     assert {'plots/training.png', archive.LOG, archive.LEDGER} <= {*archive.listed(run)}
     public_copy.write(run, copy, archive.read_plan(run), public_heldout=False)
     assert _names(copy) == {name for name in _EXPORTED if not name.startswith('saved_model/')}
-    counted = {'course': {}, 'task': {'task': 'user_text', 'text': {'vocabulary': 'data'}}}
-    (run / archive.CONFIG).write_text(json.dumps(counted))
-    with pytest.raises(command_line.UsageError, match='a vocabulary that was counted on the'):
-        allowed(public_heldout=False)
+
+
+@pytest.mark.parametrize(
+    'settings, message',
+    [
+        (None, 'must have settings in its journal, which say what the model was made from'),
+        (
+            {'course': {}, 'task': {'task': 'user_text', 'text': {'vocabulary': 'data'}}},
+            'has a vocabulary that was counted on the clients',
+        ),
+    ],
+)
+def test_what_must_not_be_copied_is_refused(tmp_path, settings, message):
+    directory = outputs.RunDirectory(tmp_path)
+    with directory.in_use():
+        directory.begin(settings, {})
+        report = program.run_training(toy_experiment.in_numpy(), directory).report
+    with pytest.raises(command_line.UsageError, match=message):
+        public_copy.check(tmp_path, report, public_heldout=False, simulation=True)
 
 
 def _bytes(path: pathlib.Path) -> dict[str, bytes]:

@@ -1,0 +1,155 @@
+"""Connects this process to Ray: one that it starts on this machine, or a cluster that runs already.
+
+Ray is imported here and in `ray_rounds` only, when one of them is used.
+"""
+
+import contextlib
+import logging
+import os
+import pathlib
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from dpfl import errors
+from dpfl.runtime.failures import RayError
+
+LOCAL, AUTO = 'local', 'auto'
+
+# Memory for model, shards and updates on their way between processes; Ray takes it as it is needed,
+# and writes to disk what does not fit.
+_OBJECT_STORE_BYTES = 2 << 30
+# A Unix socket's path has at most 107 bytes, of which Ray adds about 70.
+_MOST_FOLDER_CHARACTERS = 30
+
+_log = logging.getLogger(__name__)
+# Ray's native code keeps the first token that a process has used.
+_token = secrets.token_hex(32)
+
+
+def check_address(address: str) -> str:
+    """The address, if Ray can be asked for it.
+
+    Raises:
+      ArgumentError: if it is none of 'local', 'auto' and host:port.
+    """
+    host, _, port = address.rpartition(':')
+    is_place = bool(host) and '/' not in host and port.isdigit() and 0 < int(port) < 1 << 16
+    if address not in (LOCAL, AUTO) and not is_place:
+        raise errors.ArgumentError('ray', address, 'must be local, auto or host:port')
+    return address
+
+
+def imported() -> Any:
+    """The package `ray`.
+
+    Raises:
+      RayError: if it is not installed.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise RayError("Ray is not installed: pip install 'dpfl[ray]'") from None
+    return ray
+
+
+@contextlib.contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """Context manager within which this process is connected to Ray.
+
+    Enter it outside of the main thread: there Ray would replace the handler of SIGTERM.
+
+    Args:
+      address: 'local' starts Ray on the cores of this machine, and ends it with the block; 'auto'
+        joins the cluster that runs on this machine, or that RAY_ADDRESS names, and host:port the
+        cluster there, which stay as they were. None takes the connection that the process has, and
+        is 'local' if there is none.
+
+    Raises:
+      ArgumentError: if it is no address, or if the process is connected to a cluster already.
+      RayError: if Ray is not installed, does not start, or does not answer there.
+    """
+    if address is not None:
+        check_address(address)
+    ray = imported()
+    if ray.is_initialized():
+        if address not in (None, AUTO):
+            raise errors.ArgumentError(
+                'ray', address, 'must be auto: this process is connected to a cluster already'
+            )
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        settings: dict[str, Any] = {'address': address}
+        if address in (None, LOCAL):
+            settings = {'address': LOCAL, **stack.enter_context(_own_ray())}
+        stack.enter_context(_quiet(ray))
+        try:
+            stack.callback(ray.shutdown)  # Also if it fails: processes may have started.
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, **settings)
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            place = 'on this machine' if address in (None, LOCAL) else f'at {address}'
+            reason = str(error).strip().partition('\n')[0]
+            raise RayError(f'Ray {place}: {errors.shown(reason)}') from None
+        yield
+
+
+@contextlib.contextmanager
+def _own_ray() -> Iterator[dict[str, Any]]:
+    """Settings of a Ray of this process alone, whose files go with the block."""
+    from dpfl.runtime import shards  # Loads TensorFlow.
+
+    folder = pathlib.Path(tempfile.mkdtemp(prefix='dpfl-ray-', dir=_short_folder()))
+    try:
+        token = folder / 'token'
+        token.touch(0o600)
+        token.write_text(_token)
+        # Its processes inherit these. Ray asks for a token by default, and then sets RAY_AUTH_MODE.
+        ours = {'RAY_USAGE_STATS_ENABLED': '0', 'RAY_AUTH_TOKEN_PATH': str(token)}
+        with _environment(ours):
+            yield {
+                'num_cpus': shards.default_num_shards(),
+                'include_dashboard': False,
+                'object_store_memory': _OBJECT_STORE_BYTES,
+                '_node_ip_address': '127.0.0.1',
+                '_temp_dir': str(folder),
+            }
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _short_folder() -> str:
+    folder = tempfile.gettempdir()
+    return folder if len(folder) <= _MOST_FOLDER_CHARACTERS else '/tmp'
+
+
+@contextlib.contextmanager
+def _environment(ours: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in (*ours, 'RAY_AUTH_MODE')}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _quiet(ray: Any) -> Iterator[None]:
+    """Ray prints what happens to a cluster on standard output, where commands print results."""
+    logging.getLogger('ray').setLevel(logging.ERROR)
+    module, name = ray._private.worker, 'print_to_stdstream'
+    before = getattr(module, name, None)
+    if before is None:
+        yield
+        return
+    setattr(module, name, lambda data, *others, **named: _log.debug('%s', data))
+    try:
+        yield
+    finally:
+        setattr(module, name, before)

@@ -1,0 +1,147 @@
+"""Rounds on Ray: the bits of a local run, whatever is lost, and nothing left behind."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+import tree
+
+from dpfl import learning
+from dpfl.errors import ArgumentError
+from dpfl.runtime import contexts
+from tests import paths
+from tests.simulation import toy_experiment
+
+pytestmark = pytest.mark.tff
+
+
+@tff.tensorflow.computation(np.int64, np.int64)
+def _count(start, limit):
+    with tf.control_dependencies([tf.debugging.assert_positive(limit, message='not positive')]):
+        return tf.while_loop(lambda i: i < limit, lambda i: [i + 1], [start])[0]
+
+
+@tff.federated_computation(
+    tff.FederatedType(np.int64, tff.SERVER), tff.FederatedType(np.int64, tff.CLIENTS)
+)
+def _counting_round(state, limits):
+    counts = tff.federated_map(_count, (tff.federated_broadcast(state), limits))
+    return tff.federated_sum(counts), state
+
+
+def _bits(values):
+    return [np.asarray(value).tobytes() for value in tree.flatten(values)]
+
+
+def processes(word):
+    """Ids of the processes of Ray on this machine whose title has a word."""
+    found = []
+    for path in pathlib.Path('/proc').glob('[0-9]*/cmdline'):
+        try:
+            title = path.read_bytes()
+        except OSError:
+            continue
+        if word.encode() in title:
+            found.append(int(path.parent.name))
+    return found
+
+
+@pytest.fixture(name='losses', scope='module')
+def _losses():
+    """Ray on this machine; what it has lost."""
+    with contexts.ray_runtime('local', timeout=120) as losses:
+        yield losses
+
+
+@pytest.mark.standard
+def test_no_other_module_loads_ray():
+    code = 'import sys; from dpfl.runtime import contexts; sys.exit("ray" in sys.modules)'
+    subprocess.run([sys.executable, '-c', code], check=True, cwd=paths.ROOT)
+
+
+@pytest.mark.parametrize('address', ['', 'here', 'ray://a:1', 'a:', 'a:70000', ':1'])
+def test_what_is_no_address_is_refused(address):
+    with pytest.raises(ArgumentError, match=f'ray={address}: must be local, auto or host:port'):
+        with contexts.ray_runtime(address):
+            pass
+
+
+def test_its_absence_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'ray', None)
+    with pytest.raises(contexts.RayError, match=r"Ray is not installed: pip install 'dpfl\[ray\]'"):
+        with contexts.ray_runtime('local'):
+            pass
+
+
+@pytest.mark.standard
+def test_results_have_the_bits_of_a_local_run(losses):
+    del losses
+    process = toy_experiment.experiment().process
+    shards = learning.shard(map(toy_experiment.data, range(9)), 5)
+
+    def rounds():
+        first = process.next(process.initialize(), shards)
+        return first, process.next(first.state, shards), process.next(first.state, [])
+
+    found = rounds()
+    with contexts.local_runtime():
+        expected = rounds()
+    assert type(found[0].state) is type(expected[0].state)
+    assert _bits(found) == _bits(expected)
+
+
+@pytest.mark.standard
+def test_a_task_that_fails_three_times_is_the_error_of_a_local_run(losses):
+    before = sum(losses.values())
+    with pytest.raises(contexts.ComputationError, match='not positive') as caught:
+        _counting_round(0, [3, 0])
+    assert '\n' not in str(caught.value)
+    assert sum(losses.values()) == before + 2
+    assert _counting_round(0, [3, 4]) == (7, 0)
+
+
+@pytest.mark.standard
+def test_a_killed_process_costs_time_only(losses):
+    assert _counting_round(0, [3, 4]) == (7, 0)
+    before = losses['a worker process ended']
+    for process in processes('ray::IDLE'):
+        os.kill(process, signal.SIGKILL)
+    long = 10**6
+    timer = threading.Timer(0.5, _kill, ['ray::dpfl'])
+    timer.start()
+    assert _counting_round(0, [long, long + 1]) == (2 * long + 1, 0)
+    timer.join()
+    assert losses['a worker process ended'] > before
+
+
+def _kill(word):
+    for process in processes(word):
+        os.kill(process, signal.SIGKILL)
+
+
+@pytest.mark.standard
+def test_another_address_is_refused_while_connected(losses):
+    del losses
+    with pytest.raises(ArgumentError, match='ray=local: must be auto: this process is connected'):
+        with contexts.ray_runtime('local'):
+            pass
+    with contexts.ray_runtime():
+        assert _counting_round(0, [3, 4]) == (7, 0)
+
+
+@pytest.mark.standard
+def test_a_round_without_answer_ends(losses):
+    del losses
+    with contexts.ray_runtime('auto', timeout=1):
+        started = time.monotonic()
+        with pytest.raises(contexts.RayError, match='no shard has arrived for 1 seconds'):
+            _counting_round(0, [10**15])
+        assert time.monotonic() - started < 30
