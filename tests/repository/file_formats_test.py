@@ -1,8 +1,8 @@
 """Any values of any shape: what is saved is read back equal, anything else is a ValueError."""
 
+import dataclasses
 import io
 import json
-import math
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from dpfl import Participation, ParticipationLog, _npz, accounting, mechanisms
-from dpfl.accounting.records import archive
+from dpfl.accounting.records import archive, cohorts, journal
 from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.simulation import checkpoint
 from tests import mechanism_cases
+from tests.accounting import archives
 
 _FAST = settings(
     max_examples=15,
@@ -87,7 +88,7 @@ def test_arrays_are_read_back(tmp_path_factory, values, fortran):
 
 @_FAST
 @given(_MECHANISMS, st.integers(1, 4), st.floats(0.5, 50), _COHORTS)
-def test_plans_and_reports_are_read_back(tmp_path_factory, mechanism, separation, noise, cohorts):
+def test_plans_and_reports_are_read_back(tmp_path_factory, mechanism, separation, noise, of_rounds):
     folder = tmp_path_factory.getbasetemp()
     plan = accounting.PrivacyPlan(
         mechanism=mechanism,
@@ -100,7 +101,7 @@ def test_plans_and_reports_are_read_back(tmp_path_factory, mechanism, separation
     (folder / archive.PLAN).write_text(record.to_json())
     mechanisms.save(mechanism, folder / archive.STRATEGY)
     assert archive.read_plan(folder) == record
-    log = ParticipationLog(cohorts[: mechanism.rounds])
+    log = ParticipationLog(of_rounds[: mechanism.rounds])
     if log.rounds < mechanism.rounds and mechanism.name == 'full_honaker_tree':
         log = None
     report = record.report(log)
@@ -108,33 +109,30 @@ def test_plans_and_reports_are_read_back(tmp_path_factory, mechanism, separation
 
 
 @_FAST
-@given(
-    _ARRAYS,
-    _COHORTS,
-    st.dictionaries(st.text(max_size=5), _JSON, max_size=3),
-    st.binary(max_size=9),
-)
-def test_a_checkpoint_is_read_back(tmp_path_factory, state, cohorts, configuration, key):
+@given(_ARRAYS, st.integers(0, 9), st.binary(max_size=9))
+def test_a_checkpoint_is_read_back(tmp_path_factory, state, rounds, key):
     path = tmp_path_factory.getbasetemp() / '00000001.checkpoint'
-    values = json.loads(json.dumps(configuration))
     leaves = [*state.values(), key]
-    whole = checkpoint.Checkpoint(
-        rounds=len(cohorts),
-        configuration=values,
-        plan_digest='a',
-        ledger='b',
-        rows=[{'loss': math.inf}][: len(cohorts)],
-        cohorts=[np.array(cohort, np.int64) for cohort in cohorts],
-        state=leaves,
-    )
+    whole = checkpoint.Checkpoint(rounds=rounds, head='a', state=leaves)
     path.write_bytes(_file(whole.write).getvalue())
     found = checkpoint.Checkpoint.read(path)
-    assert json.dumps(found.configuration) == json.dumps(values)
-    assert [cohort.tolist() for cohort in found.cohorts] == cohorts
+    assert (found.rounds, found.head) == (rounds, 'a') == checkpoint.read_head(path)
     assert found.state[-1] == key
     for saved, read in zip(leaves[:-1], found.state[:-1], strict=True):
         assert saved.dtype == read.dtype
         np.testing.assert_array_equal(saved, read)
+
+
+@_FAST
+@given(st.dictionaries(st.text(max_size=5), _JSON, max_size=3), _COHORTS)
+def test_journals_and_cohorts_are_read_back(settings_of_run, of_rounds):
+    planned = dataclasses.replace(archives.PLANNED, settings=settings_of_run)
+    data = archives.encoded([planned, archives.built(settings_of_run)])
+    found = journal.parse(data)
+    assert archives.encoded(found.events) == data and found.complete == len(data)
+    data = b''.join(cohorts.record(t, cohort) for t, cohort in enumerate(of_rounds))
+    read, complete = cohorts.parse(data)
+    assert [each.tolist() for each in read] == of_rounds and complete == len(data)
 
 
 # Anything.
