@@ -41,8 +41,9 @@ def verify(directory: str | os.PathLike[str]) -> Verification:
         return found
     state = found.records.journal.state
     differences = recorded_settings.differences(state, found.records.record)
-    known = {*made, *archive.tables(found.records), archive.SUMS}
-    of_metrics = [*_of_metrics(found.records), *_of_results(path, state), *_of_tables(path, known)]
+    of_metrics = [*_of_metrics(found.records), *_of_results(path, state)]
+    if made:  # Pages in the words of an older version are refused as a whole.
+        of_metrics += _of_tables(path, {*made, *archive.tables(found.records), archive.SUMS})
     return dataclasses.replace(
         found,
         differences=tuple(dict.fromkeys((*found.differences, *differences, *of_metrics))),
