@@ -74,5 +74,5 @@ def test_a_job_is_done_when_it_is_recorded_and_only_with_its_flags(tmp_path):
 def test_rounds_begun_are_those_of_the_ledger(tmp_path):
     job = jobs.runs(_study(), tmp_path, [1], {})['tree', 1]
     job.folder.mkdir(parents=True)
-    (job.folder / 'ledger.jsonl').write_text('{}\n{}\n{}\n')
+    (job.folder / 'ledger.jsonl').write_text('{"event": "built"}\n' + 2 * '{"event": "began"}\n')
     assert job.rounds_begun() == 2

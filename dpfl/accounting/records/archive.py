@@ -426,10 +426,15 @@ def listed(directory: str | os.PathLike[str]) -> list[str]:
 
 
 def has_ended(directory: str | os.PathLike[str]) -> bool:
-    """Whether a run has ended, and has written all its files: `SHA256SUMS` is the last of them."""
+    """Whether a run has ended, and has written all its files: `SHA256SUMS` is the last of them.
+
+    So has a public copy of a run, which has no journal, if it has a model.
+    """
     try:
         journal = read_journal(directory)
     except ValueError:
         return False
-    is_over = journal is not None and journal.state.ended is not None
+    if journal is None:
+        return MODEL in listed(directory)
+    is_over = journal.state.ended is not None
     return is_over and (pathlib.Path(directory) / SUMS).exists()

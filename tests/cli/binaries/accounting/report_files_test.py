@@ -179,7 +179,7 @@ def _forged(run, name):
     'change, said',
     [
         (lambda run: _forged(run, archive.PAGE), 'privacy_report.md: says'),
-        (lambda run: (run / archive.CONFIG).unlink(), 'not verified: config.json is missing'),
+        (lambda run: (run / archive.CONFIG).unlink(), 'config.json: is missing'),
         (lambda run: (run / 'notes.txt').write_text('1'), None),
     ],
 )
@@ -189,7 +189,7 @@ def test_what_is_not_verified_is_not_signed(files, tmp_path, change, said):
     (run / archive.SUMS).write_text(archive.digests(run))
     done = _run(f'--run_dir={run}', f'--sign={files["key"]}')
     assert (run / archive.SIGNATURE).exists() == (done.returncode == 0) == (said is None)
-    assert (said or 'digest alone: data.json, model.npz, notes.txt') in done.stderr
+    assert (said or 'by digest alone: notes.txt') in done.stderr
     if said is not None:
         done = _run(f'--verify={run}', f'--public_key={files["public"]}')
         assert done.returncode == 1 and 'privacy_report.json.sig: no signature' in done.stderr
@@ -198,7 +198,7 @@ def test_what_is_not_verified_is_not_signed(files, tmp_path, change, said):
 def test_an_export_is_not_signed(files, tmp_path):
     """Its plan is compared with nothing."""
     run = shutil.copytree(files['run'], tmp_path / 'run')
-    for name in (archive.LOG, archive.LEDGER, archive.CONFIG, archive.FLAGS):
+    for name in (archive.LOG, archive.LEDGER, cohorts.NAME, archive.CONFIG, archive.FLAGS):
         (run / name).unlink()
     record = dataclasses.replace(archives.record_of(), exported=True)
     (run / archive.PLAN).write_text(record.to_json())
