@@ -98,8 +98,7 @@ class Cohorts:
                 raise
             # Such as a file that this process has and other nodes do not.
             _log.warning('this process reads the data of clients, for Ray cannot: %s', error)
-            self._read_here([cohort])
-            return next(self._here)
+            return next(self._read_here([cohort]))
         rows, descriptions = [], []
         for of_part in parts:
             rows += of_part.rows
@@ -131,10 +130,11 @@ class Cohorts:
 
         self._next = cohort, Tasks(self._rounds, submit_all, parts)
 
-    def _read_here(self, first: Sequence[Sequence[Any]]) -> None:
+    def _read_here(self, first: Sequence[Sequence[Any]]) -> Any:
         client_data, num_shards, observe, describe = self._of_here
         cohorts = itertools.chain(first, self._cohorts)
         self._here = shards_lib.sharded_cohorts(cohorts, client_data, num_shards, observe, describe)
+        return self._here
 
     def close(self) -> None:
         """Ends what reads the next cohort."""
