@@ -184,12 +184,8 @@ def _with_noise(share: float) -> Any:
 def _with_clip(clip: Callable[[Any, Any], Any]) -> Any:
     """Another clip, whose result nothing bounds."""
 
-    def clipped(self, params, record):
-        update = clip(record, params)
-        scale = self._units / tf.cast(params, tf.float64)
-        return tf.nest.map_structure(
-            lambda leaf: tf.math.rint(tf.cast(leaf, tf.float64) * scale), update
-        )
+    def clipped(_, params, record):
+        return tf.nest.map_structure(lambda leaf: tf.cast(leaf, tf.float64), clip(record, params))
 
     return mock.patch.object(exact_sum.ExactSumQuery, 'preprocess_record', clipped)
 

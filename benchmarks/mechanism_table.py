@@ -181,7 +181,7 @@ def _figures(found: mechanisms.Mechanism, schema: Participation) -> dict:
         'is_exact': found.sensitivity_is_exact(schema),
         'copies': 0 if kernel.is_regenerable else kernel.buffers,
         'draws': kernel.draws,
-        'stored': kernel.stored_buffers,
+        'stored': kernel.buffers,
     }
 
 

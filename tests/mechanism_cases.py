@@ -26,17 +26,16 @@ def _scaled(base, block_length):
     return lambda rounds: mechanisms.ColumnScaled(base(rounds), scale, rounds, block_length)
 
 
-def _switched(rounds, falls=True):
-    """Switches in rounds 3 and 7, if there are so many; entries that fall, or of any size."""
+def _blocks(rounds, falls=True):
+    """Blocks begin in rounds 3 and 7, if there are so many; entries that fall, or of any size."""
     starts = tuple(start for start in (3, 7) if isinstance(rounds, int) and start < rounds)
     count = len(starts) + 1
     decay = [[0.9, 0.4], [0.8, 0.3], [0.7, 0.2]][:count]
     scale = [[0.3, 0.2], [0.2, 0.1], [0.1, 0.1]][:count]
     gain = [1.0, 0.9, 0.8] if falls else [1.0, 1.7, 0.6]
-    carry = [[[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.1], [0.0, 0.4]]]
     if not falls:
-        scale, carry = [[0.3, -0.5]] * count, [[[1.0, 0.4], [-0.3, 2.0]]] * 2
-    return mechanisms.SwitchedBlt(rounds, starts, decay, scale, gain[:count], carry[: count - 1])
+        scale = [[0.3, -0.5]] * count
+    return mechanisms.BlockBlt(rounds, starts, decay, scale, gain[:count])
 
 
 FACTORIES = {
@@ -78,40 +77,16 @@ FACTORIES = {
     'blt': lambda rounds: mechanisms.Blt(rounds, [0.99, 0.7, 0.2], [0.2, 0.25, 0.05]),
     'blt_with_a_constant_buffer': lambda rounds: mechanisms.Blt(rounds, [1.0, 0.5], [0.05, 0.3]),
     'blt_not_monotone': lambda rounds: mechanisms.Blt(rounds, [0.9], [1.5]),
-    'lagged_blt': lambda rounds: mechanisms.LaggedBlt(
-        rounds, [0.9, 0.3], [0, 1, 4], [1, -0.1, -0.02], [[-0.1, -0.05], [0.01, 0.02], [0.03, 0]]
-    ),
-    'scaled_lagged_blt': lambda rounds: mechanisms.ColumnScaled(
-        mechanisms.LaggedBlt(rounds, [0.8], [0, 2], [1, -0.1], [[-0.3], [0.1]]),
-        [1.2, 0.9],
-        rounds,
-        4,
-    ),
-    'lagged_blt_of_one_lag': lambda rounds: mechanisms.LaggedBlt(rounds, [0.5], [0], [1], [[-0.3]]),
-    'lagged_blt_not_monotone': lambda rounds: mechanisms.LaggedBlt(
-        rounds, [0.7, -0.4], [0, 3], [1, 0.3], [[0.5, -0.4], [-0.2, 0.1]]
-    ),
-    'restarted_lagged_blt': lambda rounds: _restarted(
-        lambda n: mechanisms.LaggedBlt(n, [0.8], [0, 2], [1, -0.1], [[-0.3], [0.1]]), rounds
-    ),
     'blt_without_buffers': lambda rounds: mechanisms.Blt(rounds, [], []),
     'blt_with_negative_decays': lambda rounds: mechanisms.Blt(rounds, [0.9, -0.4], [0.3, 0.2]),
     'blt_with_complex_decays': lambda rounds: mechanisms.Blt.from_complex(
         rounds, [0.9, 0.6 + 0.3j, 0.6 - 0.3j], [0.2, 0.1 - 0.1j, 0.1 + 0.1j]
     ),
     'blt_with_negative_entries': lambda rounds: mechanisms.Blt(rounds, [0.8, 0.3], [0.2, -0.9]),
-    'switched_blt': _switched,
-    'switched_blt_with_negative_entries': lambda rounds: _switched(rounds, falls=False),
-    'column_scaled_switched_blt': _scaled(_switched, 2),
-    'column_scaled_switched_blt_with_negative_entries': _scaled(
-        lambda n: _switched(n, falls=False), 1
-    ),
-    'continued': lambda rounds: mechanisms.Continued(
-        _banded(5, 3), [0.9, 0.4, 0.1], link=0.7, rounds=rounds
-    ),
-    'continued_with_negative_entries': lambda rounds: mechanisms.Continued(
-        _banded(4, 3, sign=-1.0), [0.8, -0.6], link=0.5, rounds=rounds
-    ),
+    'block_blt': _blocks,
+    'block_blt_with_negative_entries': lambda rounds: _blocks(rounds, falls=False),
+    'column_scaled_block_blt': _scaled(_blocks, 2),
+    'column_scaled_block_blt_with_negative_entries': _scaled(lambda n: _blocks(n, falls=False), 1),
 }
 
 

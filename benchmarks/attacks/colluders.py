@@ -17,7 +17,6 @@ import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.accounting import hardened
-from dpfl.aggregators import exact_sum
 
 _CLIENTS, _FILLING = 6500, 4095
 _KINDS = ('float32', 'float64', 'float16', 'clipped denominator', 'two shards', 'hardened')
@@ -83,15 +82,14 @@ def _sum_of(kind: str):
             query.initial_sample_state(spec),
         )
 
-    units = exact_sum.units_per_clip_norm(_CLIENTS)
-    if kind == 'hardened':
-        units = hardened.STDDEV / plan.noise_multiplier
+    # Hardened noise sums integers.
+    clip_norm = hardened.STDDEV / plan.noise_multiplier if kind == 'hardened' else plan.clip_norm
 
     def total(updates) -> float:
         shards = np.array_split(updates, 2 if kind == 'two shards' else 1)
         samples = [in_order(tf.constant(shard)) for shard in shards]
         sample = tf.nest.map_structure(lambda *parts: tf.add_n(parts), *samples)
-        return float(np.ravel(tf.nest.flatten(sample)[0])[0]) / units
+        return float(np.ravel(tf.nest.flatten(sample)[0])[0]) / clip_norm
 
     return total, dtype
 

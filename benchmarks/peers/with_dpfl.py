@@ -19,9 +19,8 @@ def blt(schema, size, loss, time_limit):
 
 
 def banded(schema, size, loss, time_limit):
-    return _fields(
-        mechanisms.optimize_banded(Participation(*schema), size, loss=loss, max_seconds=time_limit)
-    )
+    del time_limit
+    return _fields(mechanisms.optimize_banded(Participation(*schema), size, loss=loss))
 
 
 def banded_toeplitz(schema, size, loss, time_limit):

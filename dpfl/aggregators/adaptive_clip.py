@@ -137,11 +137,21 @@ class AdaptiveClipQuery(query.WrappedQuery):
         return result, AdaptiveState(inner, estimate, fractions, noise_state), event
 
     def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, Any]:
-        """The clip norm, the estimate and the noised counts of all rounds; see `round_metrics`."""
+        """Metrics of a state, with the names of `tfp.QAdaClipTreeResSumQuery` for the clip norm.
+
+        Returns:
+          - `current_clip`: the clip norm of the next round, float32 scalar;
+          - `estimate_clip`: the estimate of the quantile, float32 scalar;
+          - `clip_counts`: noised number of updates within the estimate, summed over all rounds,
+            float64 scalar;
+          - `round` and `noise_stddev` as in `query.public_metrics`.
+        """
+        metrics = self._inner.derive_metrics(global_state.inner)
         return collections.OrderedDict(
-            clip_norm=self.clip_norm(global_state),
-            clip_norm_estimate=global_state.estimate,
+            current_clip=metrics.pop(query.CLIP_METRIC),
+            estimate_clip=global_state.estimate,
             clip_counts=global_state.fractions * self._plan.clients_per_round,
+            **metrics,
         )
 
     def _estimate(self, fractions, completed):
@@ -170,12 +180,12 @@ def round_metrics(
       - `clip_count`: noised number of updates within the estimate before the round, float64
         scalar. A client that is missing from the planned cohort counts half.
 
-      Of other queries, `after`.
+      Of other queries nothing.
     """
     if 'clip_counts' not in after:
-        return after
+        return collections.OrderedDict()
     return collections.OrderedDict(
-        clip_norm=before['clip_norm'],
-        clip_norm_estimate=after['clip_norm_estimate'],
+        clip_norm=before['current_clip'],
+        clip_norm_estimate=after['estimate_clip'],
         clip_count=after['clip_counts'] - before['clip_counts'],
     )

@@ -33,9 +33,9 @@ def build_query(
 ) -> tfp.DPQuery:
     """The mean of a round under a privacy plan, as a `tfp.DPQuery`.
 
-    Clients: clip -> multiply by the weight -> round to whole units (or to the integers of a
-    discretization) -> (add the bit for adaptive clipping) -> exact sum.
-    Server: convert from units -> add noise -> divide by the planned denominator.
+    Clients: clip -> multiply by the weight -> round to multiples of a unit (or to the integers of
+    a discretization) -> (add the bit for adaptive clipping) -> exact sum.
+    Server: add noise -> divide by the planned denominator.
 
     Args:
       plan: determines clip norm, noise, denominator, discretization, adaptive clipping, weights.
@@ -150,9 +150,12 @@ def build_aggregator(
       plan, seed, clip, supplied_noise: as in `build_query`.
       secure_sum: whether TFF's secure operators sum the integers of a discretization. Plain sums
         give the same result and run anywhere.
-      record_aggregation_factory: sums what clients send after clipping, as the argument of
-        `tff.aggregators.DifferentiallyPrivateFactory` does; by default a plain sum. The guarantee
-        holds if it is a sum, and of no client more than once: nothing checks that.
+      record_aggregation_factory: sums the clipped updates, as the argument of
+        `tff.aggregators.DifferentiallyPrivateFactory` does; by default a plain sum. Updates are in
+        their own scale, in float64 and on a grid, so that the sum is exact; they are integers with
+        a discretization or hardened noise. The guarantee holds if the factory sums each client at
+        most once, and does not round: nothing checks that. With `tff.aggregators.SecureSumFactory`
+        of floats, whose 32 bits a coordinate round, use a discretization and `secure_sum`.
 
     Raises:
       ValueError: if the seed is not an integer >= 0, if `secure_sum` is set without a

@@ -2,9 +2,10 @@
 
 In a float32 sum of thousands of updates each one is rounded relative to the sum so far. Colluding
 clients can use that to raise the effect of another client to 1.6 clip norms ([Casacuberta22]).
-Here each coordinate of a clipped update becomes a whole number of units, held in float64. Sums
-below 2^53 units are exact in any order, on any number of shards or machines; twice the planned
-cohort cannot reach that. Above it, each addition is rounded by 2^-53 of the sum.
+Here each coordinate of a clipped update is rounded to a multiple of a unit, in float64. The unit is
+a power of two, so sums below 2^53 units are exact in any order, on any number of shards or
+machines; twice the planned cohort cannot reach that. Above it, each addition is rounded by 2^-53 of
+the sum.
 
 A client's contribution has a norm of at most the clip norm. A margin of 2^-17 of that norm covers
 all rounding between the clients and the noise:
@@ -25,15 +26,31 @@ from dpfl.aggregators import estimators, query
 _MARGIN = 2.0**-17
 _MOST_BITS = 40
 _MOST_CLIENTS = 10**8
+_EXPONENT_BITS = 0x7FF0000000000000  # Of a float64: sign and mantissa cleared.
 
 
-def units_per_clip_norm(clients_per_round: int) -> float:
-    """Units in a clip norm: a power of two for which sums of two planned cohorts are exact."""
-    return 2.0 ** min(_MOST_BITS, 52 - math.ceil(math.log2(clients_per_round)))
+def unit(clip_norm: Any, clients_per_round: int) -> tf.Tensor:
+    """Power of two whose multiples add up exactly in float64, for two planned cohorts.
+
+    Args:
+      clip_norm: scalar, positive.
+      clients_per_round: planned size of a cohort.
+
+    Returns:
+      float64 scalar: the power of two at or below the clip norm, divided by `_least_units`.
+    """
+    bits = tf.bitcast(tf.cast(clip_norm, tf.float64), tf.int64)
+    below = tf.bitcast(tf.bitwise.bitwise_and(bits, _EXPONENT_BITS), tf.float64)
+    return below / _least_units(clients_per_round)
+
+
+def _least_units(clients_per_round: int) -> float:
+    """Power of two: a clip norm has at least this number of units, and less than twice it."""
+    return 2.0 ** min(_MOST_BITS, 51 - math.ceil(math.log2(clients_per_round)))
 
 
 class ExactSumQuery(query.WrappedQuery):
-    """Sums in whole units what clients of the inner query send, and passes on the sum.
+    """Rounds what clients of the inner query send, so that its sums are exact.
 
     The inner query's sample parameters must be the clip norm. The result has the types of the
     records, or float64 if `record_specs` is None.
@@ -52,14 +69,14 @@ class ExactSumQuery(query.WrappedQuery):
             raise errors.ArgumentError(
                 'clients_per_round', clients, f'must be at most {_MOST_CLIENTS}'
             )
-        self._units = units_per_clip_norm(clients)
+        self._clients = clients
         self._specs = record_specs
         if record_specs is not None:
             self._check_size(tf.nest.flatten(record_specs))
 
     def _check_size(self, leaves):
         size = sum(math.prod(leaf.shape) for leaf in leaves)
-        most = int((self._units * _MARGIN) ** 2)
+        most = int((_least_units(self._clients) * _MARGIN) ** 2)
         if size > most:
             raise errors.ArgumentError(
                 'record_specs',
@@ -72,7 +89,7 @@ class ExactSumQuery(query.WrappedQuery):
         return tf.nest.map_structure(lambda leaf: tf.zeros(leaf.shape, tf.float64), shapes)
 
     def preprocess_record(self, params: Any, record: Any) -> Any:
-        """A client's update in units: whole numbers as float64, in the structure of the update.
+        """A client's update, rounded to multiples of the unit: float64, in its structure.
 
         Args:
           params: the clip norm.
@@ -84,11 +101,12 @@ class ExactSumQuery(query.WrappedQuery):
         # The guarantee relies on this bound. The clip's own norm, in float32, may be slightly off.
         norm = tf.sqrt(2 * tf.add_n([tf.nn.l2_loss(leaf) for leaf in leaves]))
         clip_norm = tf.cast(params, tf.float64)
+        step = unit(clip_norm, self._clients)
         bound = clip_norm * (1 - _MARGIN)
-        scale = self._units / clip_norm * tf.minimum(bound / norm, 1.0)
-        return tf.nest.pack_sequence_as(update, [tf.math.rint(leaf * scale) for leaf in leaves])
+        scale = tf.minimum(bound / norm, 1.0) / step
+        rounded = [tf.math.rint(leaf * scale) * step for leaf in leaves]
+        return tf.nest.pack_sequence_as(update, rounded)
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> query.NoisedResult:
-        unit = tf.cast(self.clip_norm(global_state), tf.float64) / self._units
-        total = tf.nest.map_structure(lambda leaf: tf.cast(leaf, tf.float64) * unit, sample_state)
+        total = tf.nest.map_structure(lambda leaf: tf.cast(leaf, tf.float64), sample_state)
         return self._inner.get_noised_result(total, global_state)

@@ -1,6 +1,5 @@
 """Updates of 16-bit floating-point numbers, which are summed and noised in wider types."""
 
-import collections
 from typing import Any
 
 import tensorflow as tf
@@ -57,6 +56,3 @@ class HalfPrecisionQuery(query.WrappedQuery):
             estimators.update_of(self._specs),
         )
         return narrowed, state, event
-
-    def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, Any]:
-        return self._inner.derive_metrics(global_state)

@@ -15,6 +15,9 @@ from dpfl.aggregators.noise import correlated, keys
 
 _P = TypeVar('_P')
 
+# The name that `tfp.TreeResidualSumQuery` gives to the clip norm.
+CLIP_METRIC = 'tree_agg_dpftrl_clip'
+
 # What `get_noised_result` returns: result, state of the next round, event of this round.
 NoisedResult = tuple[Any, Any, dp_accounting.DpEvent]
 
@@ -33,10 +36,6 @@ class SumQuery(tfp.SumAggregationDPQuery):
     @abc.abstractmethod
     def with_clip_norm(self, global_state: Any, clip_norm: tf.Tensor) -> Any:
         """The state with another clip norm, float32 scalar. Call it only when noise restarts."""
-
-    def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, Any]:
-        """No metrics: nothing computed from updates without noise leaves the query."""
-        return collections.OrderedDict()
 
 
 class WrappedQuery(SumQuery):
@@ -65,6 +64,9 @@ class WrappedQuery(SumQuery):
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> NoisedResult:
         return self._inner.get_noised_result(sample_state, global_state)
+
+    def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, Any]:
+        return self._inner.derive_metrics(global_state)
 
 
 class QueryState(NamedTuple):
@@ -155,6 +157,9 @@ class CorrelatedNoiseQuery(SumQuery):
         check_floats(record)
         return self._clip(record, params)
 
+    def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, Any]:
+        return public_metrics(self._stated, global_state)
+
     def get_noised_result(self, sample_state: Any, global_state: Any) -> NoisedResult:
         """The sum plus the noise of this round, the state of the next round, and the event.
 
@@ -199,6 +204,26 @@ def next_clip_norm(plan: accounting.PrivacyPlan, state: QueryState) -> tf.Tensor
         is_first = tf.equal(following, first)
         clip_norm = tf.where(is_first, tf.cast(norm, tf.float32), clip_norm)
     return clip_norm
+
+
+def public_metrics(
+    plan: accounting.PrivacyPlan, state: QueryState
+) -> collections.OrderedDict[str, Any]:
+    """Metrics of a state that follow from the plan alone, so that anybody may see them.
+
+    Returns:
+      - `CLIP_METRIC`: the clip norm of the next round, float32 scalar;
+      - `round`: rounds done, int64 scalar;
+      - `noise_stddev`: standard deviation of the entries of z in the next round, in the scale of
+        the sum, float32 scalar.
+    """
+    return collections.OrderedDict(
+        {
+            CLIP_METRIC: state.clip_norm,
+            'round': state.noise.round,
+            'noise_stddev': state.clip_norm * plan.update_noise_multiplier,
+        }
+    )
 
 
 def check_floats(record: Any) -> None:

@@ -8,29 +8,20 @@ from dpfl.mechanisms.banded import Banded
 from dpfl.mechanisms.banded_inverse import BandedInverse
 from dpfl.mechanisms.banded_toeplitz import BandedToeplitz
 from dpfl.mechanisms.base import Mechanism
+from dpfl.mechanisms.block_blt import BlockBlt
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.choose import Candidate, choose
 from dpfl.mechanisms.column_scaled import ColumnScaled
-from dpfl.mechanisms.continued import Continued
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
 from dpfl.mechanisms.identity import Identity
-from dpfl.mechanisms.lagged_blt import LaggedBlt
 from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.block_blt import optimize_block_blt
 from dpfl.mechanisms.optimize.blt import optimize_blt
-from dpfl.mechanisms.optimize.continued import optimize_continued
-from dpfl.mechanisms.optimize.lagged_blt import optimize_lagged_blt
 from dpfl.mechanisms.optimize.lower_bound import loss_lower_bound
-from dpfl.mechanisms.optimize.relative_loss import relative_losses
-from dpfl.mechanisms.optimize.relative_loss_bound import relative_loss_lower_bound
-from dpfl.mechanisms.optimize.robust_blt import optimize_robust_blt
-from dpfl.mechanisms.optimize.robust_scaled_blt import optimize_robust_scaled_blt
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
-from dpfl.mechanisms.optimize.scaled_lagged_blt import optimize_scaled_lagged_blt
-from dpfl.mechanisms.optimize.switched_blt import optimize_switch
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.serialization import from_dict, load, save
@@ -38,7 +29,6 @@ from dpfl.mechanisms.streaming.kernels import (
     BandedProduct,
     BandedSolve,
     Kernel,
-    LaggedStateSpace,
     StateSpace,
     stream,
 )
@@ -48,7 +38,6 @@ from dpfl.mechanisms.streaming.noise_storage import (
     choose_hardened_noise_storage,
     choose_noise_storage,
 )
-from dpfl.mechanisms.switched_blt import SwitchedBlt
 from dpfl.mechanisms.tree import BinaryTree, HonakerTree
 
 __all__ = [
@@ -58,24 +47,21 @@ __all__ = [
     'BandedSolve',
     'BandedToeplitz',
     'BinaryTree',
+    'BlockBlt',
     'Blt',
     'Candidate',
     'ColumnScaled',
-    'Continued',
     'Discretization',
     'FullHonakerTree',
     'HonakerTree',
     'Identity',
     'Kernel',
-    'LaggedBlt',
-    'LaggedStateSpace',
     'MOST_STATE_BYTES',
     'Mechanism',
     'NoiseStorage',
     'Restarted',
     'Sensitivity',
     'StateSpace',
-    'SwitchedBlt',
     'choose',
     'choose_hardened_noise_storage',
     'choose_noise_storage',
@@ -88,15 +74,7 @@ __all__ = [
     'optimize_block_blt',
     'optimize_blt',
     'optimize_scaled_blt',
-    'optimize_lagged_blt',
-    'optimize_continued',
-    'optimize_robust_blt',
-    'optimize_robust_scaled_blt',
-    'optimize_switch',
-    'optimize_scaled_lagged_blt',
     'registry',
-    'relative_losses',
-    'relative_loss_lower_bound',
     'save',
     'stream',
     'workload',

@@ -20,8 +20,6 @@ _CONSIDERED: tuple[tuple[str, tuple[int | None, ...]], ...] = (
     ('honaker_tree', ()),
     ('blt', (2, 4)),
     ('scaled_blt', (2, 4)),
-    ('lagged_blt', (2, 4)),
-    ('scaled_lagged_blt', (2, 4)),
     ('block_blt', (2,)),
     ('free_banded', (None,)),
     ('banded_inverse', (8, 32)),
@@ -71,7 +69,6 @@ class _Option:
       name, kind, size: as in `Candidate`.
       buffers: size of its noise state, in copies of the model.
       regenerates: whether its state can be drawn again in each round, and then takes no memory.
-      needs_regeneration: whether it draws past noise again in any case.
       make: makes it.
       obstacle: why it is not made; empty if it can be.
     """
@@ -82,7 +79,6 @@ class _Option:
     buffers: int
     make: Callable[[], Mechanism]
     regenerates: bool = False
-    needs_regeneration: bool = False
     obstacle: str = ''
 
 
@@ -118,8 +114,6 @@ def choose(
     for option in _options(participation, workload):
         gigabytes = option.buffers * dimension * _BYTES / 1e9
         obstacle = option.obstacle
-        if option.needs_regeneration and not regenerates:
-            obstacle = 'it draws past noise again, which hardened noise cannot'
         if gigabytes > memory_limit:
             if option.regenerates and regenerates:
                 option = dataclasses.replace(option, buffers=0)
@@ -202,6 +196,5 @@ def _optimized(
         optimizer.num_buffers(size),
         functools.partial(optimizer.optimize, participation, size, loss='max', workload=workload),
         name == 'banded_inverse',
-        name.endswith('lagged_blt'),
         f'takes minutes to optimise beyond {limit} rounds' if is_slow else '',
     )

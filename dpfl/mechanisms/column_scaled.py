@@ -9,11 +9,11 @@ from scipy import signal
 from dpfl import _validate, errors
 from dpfl.mechanisms import rounding
 from dpfl.mechanisms.base import Mechanism
+from dpfl.mechanisms.block_blt import BlockBlt, prefix_squared_error
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.sensitivities import matrix_sensitivity, scaled_toeplitz
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.streaming import kernels
-from dpfl.mechanisms.switched_blt import SwitchedBlt, prefix_squared_error
 from dpfl.participation import Participation
 
 
@@ -121,7 +121,7 @@ class ColumnScaled(Mechanism):
         kernel, scale = self.base.kernel(), self.column_scales()
         rows = kernel.table.shape[0]
         table = np.repeat(kernel.table, self.rounds if rows == 1 else 1, axis=0)[: self.rounds]
-        if isinstance(kernel, kernels.StateSpace | kernels.LaggedStateSpace):
+        if isinstance(kernel, kernels.StateSpace):
             table = table.copy()
             table[:, 0] /= scale[:, None]
             return dataclasses.replace(kernel, maps=table)
@@ -146,9 +146,9 @@ class ColumnScaled(Mechanism):
     def _prefix_squared_error(self) -> np.ndarray:
         """Adds up the rows of `B = A C^-1` for a Toeplitz base, one after the other.
 
-        The buffers of a switched base have a covariance instead.
+        The buffers of a base with blocks have a covariance instead.
         """
-        if isinstance(self.base, SwitchedBlt):
+        if isinstance(self.base, BlockBlt):
             return prefix_squared_error(self.kernel().table)
         column = self.base.toeplitz_column(self.rounds)
         if column is None:
@@ -164,7 +164,7 @@ class ColumnScaled(Mechanism):
 
     def _sensitivity(self, participation: Participation) -> Sensitivity:
         """Exact for bands within the separation, and where the bound of the base finds it to be."""
-        if isinstance(self.base, SwitchedBlt):
+        if isinstance(self.base, BlockBlt):
             return self.base.scaled_sensitivity(self.column_scales(), participation)
         column = self.base.toeplitz_column(self.rounds)
         if column is None:

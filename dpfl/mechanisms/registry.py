@@ -16,27 +16,21 @@ from dpfl.mechanisms import (
     banded,
     banded_inverse,
     banded_toeplitz,
+    block_blt,
     blt,
     column_scaled,
-    continued,
     identity,
     restarts,
-    switched_blt,
     tree,
 )
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
-from dpfl.mechanisms.lagged_blt import LaggedBlt
 from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.block_blt import optimize_block_blt
 from dpfl.mechanisms.optimize.blt import optimize_blt
-from dpfl.mechanisms.optimize.lagged_blt import optimize_lagged_blt
-from dpfl.mechanisms.optimize.robust_blt import optimize_robust_blt
-from dpfl.mechanisms.optimize.robust_scaled_blt import optimize_robust_scaled_blt
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
-from dpfl.mechanisms.optimize.scaled_lagged_blt import optimize_scaled_lagged_blt
 from dpfl.participation import Participation
 
 # The parameter that stands for all parameters: a mechanism that was saved before.
@@ -53,8 +47,6 @@ class Optimizer:
       losses: losses that can be minimised; the mechanism is published with the first.
       default_buffers: the size if none is given; None for the minimum separation.
       quick_rounds: number of rounds beyond which it takes minutes; None if it never does.
-      robust: takes several schemas, their weights and the size, and `loss`, `criterion`, `progress`
-        by name, as `optimize_robust_blt`; None if it can only be optimised for one schema.
     """
 
     function: Callable[..., Mechanism]
@@ -62,7 +54,6 @@ class Optimizer:
     losses: tuple[str, ...]
     default_buffers: int | None = None
     quick_rounds: int | None = None
-    robust: Callable[..., Mechanism] | None = None
 
     def default_size(self, participation: Participation) -> int:
         """The size for a schema if none is given."""
@@ -239,26 +230,14 @@ ENTRIES: dict[str, Entry] = {
             blt.Blt,
             blt.Blt,
             ways=((STRATEGY,), ('decay', 'scale')),
-            optimizer=Optimizer(
-                optimize_blt,
-                'buffers',
-                ('max', 'rms'),
-                default_buffers=4,
-                robust=optimize_robust_blt,
-            ),
+            optimizer=Optimizer(optimize_blt, 'buffers', ('max', 'rms'), default_buffers=4),
         ),
         Entry('column_scaled', column_scaled.ColumnScaled, ways=_FROM_FILE),
         Entry(
             'scaled_blt',
             column_scaled.ColumnScaled,
             ways=_FROM_FILE,
-            optimizer=Optimizer(
-                optimize_scaled_blt,
-                'buffers',
-                ('max', 'rms'),
-                default_buffers=4,
-                robust=optimize_robust_scaled_blt,
-            ),
+            optimizer=Optimizer(optimize_scaled_blt, 'buffers', ('max', 'rms'), default_buffers=4),
         ),
         Entry(
             'block_blt',
@@ -266,23 +245,8 @@ ENTRIES: dict[str, Entry] = {
             ways=_FROM_FILE,
             optimizer=Optimizer(optimize_block_blt, 'buffers', ('max', 'rms'), default_buffers=4),
         ),
-        Entry(
-            'lagged_blt',
-            LaggedBlt,
-            ways=_FROM_FILE,
-            optimizer=Optimizer(optimize_lagged_blt, 'buffers', ('max', 'rms'), default_buffers=4),
-        ),
-        Entry(
-            'scaled_lagged_blt',
-            column_scaled.ColumnScaled,
-            ways=_FROM_FILE,
-            optimizer=Optimizer(
-                optimize_scaled_lagged_blt, 'buffers', ('max', 'rms'), default_buffers=4
-            ),
-        ),
         Entry('restarted', restarts.Restarted, ways=_FROM_FILE),
-        Entry('continued', continued.Continued, ways=_FROM_FILE),
-        Entry('switched_blt', switched_blt.SwitchedBlt, ways=_FROM_FILE),
+        Entry('unscaled_block_blt', block_blt.BlockBlt, ways=_FROM_FILE),
     )
 }
 
@@ -290,7 +254,5 @@ ENTRIES: dict[str, Entry] = {
 TYPES: dict[str, type[Mechanism]] = {entry.kind.name: entry.kind for entry in ENTRIES.values()}
 # Names of the mechanisms with an optimiser.
 OPTIMIZED: tuple[str, ...] = tuple(name for name, entry in ENTRIES.items() if entry.optimizer)
-# Those of them that can be optimised for several schemas at once.
-ROBUST: tuple[str, ...] = tuple(
-    name for name, entry in ENTRIES.items() if entry.optimizer and entry.optimizer.robust
-)
+# Names in the files of designs that were removed.
+REMOVED = ('lagged_blt', 'continued', 'switched_blt')

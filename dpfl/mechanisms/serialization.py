@@ -25,7 +25,12 @@ def _from_dict(values: Any, depth: int) -> base.Mechanism:
     if not isinstance(values, dict) or depth > _MOST_DEPTH:
         raise errors.ArgumentError('mechanism', values, 'must be the values of a mechanism')
     parameters = dict(values)
-    name = _validate.choice('mechanism', parameters.pop('mechanism', None), tuple(registry.TYPES))
+    name = parameters.pop('mechanism', None)
+    if name in registry.REMOVED:
+        raise errors.ArgumentError(
+            'mechanism', errors.NOT_SHOWN, errors.removed(f'is a {name} mechanism')
+        )
+    name = _validate.choice('mechanism', name, tuple(registry.TYPES))
     if 'base' in parameters:
         parameters['base'] = _from_dict(parameters['base'], depth + 1)
     try:

@@ -3,7 +3,7 @@
 from dpfl.participation.client_rounds import ClientRounds, LogStatistics
 from dpfl.participation.confidence import UniformCohorts
 from dpfl.participation.imported import ImportedLog, read_log, read_round_times
-from dpfl.participation.log import ParticipationLog, cohorts, observed_schemas
+from dpfl.participation.log import ParticipationLog, cohorts
 from dpfl.participation.paces import DailyCounts, DailyPattern, Pace
 from dpfl.participation.round_times import RoundTimes
 from dpfl.participation.schema import Participation
@@ -20,7 +20,6 @@ __all__ = [
     'RoundTimes',
     'UniformCohorts',
     'cohorts',
-    'observed_schemas',
     'read_log',
     'read_round_times',
 ]

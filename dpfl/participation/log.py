@@ -1,6 +1,5 @@
 """Participation logs: the clients that took part in each round."""
 
-import collections
 import os
 from collections.abc import Iterable, Sequence
 from typing import BinaryIO
@@ -166,26 +165,6 @@ class ParticipationLog:
     def _clients(self) -> np.ndarray:
         """The clients of all rounds, round after round, int32 or int64 [total]."""
         return np.concatenate([np.zeros(0, np.int32), *self._cohorts])
-
-
-def observed_schemas(
-    logs: Iterable[ParticipationLog],
-) -> tuple[tuple[Participation, ...], tuple[int, ...]]:
-    """The schemas that several runs, or simulations of one, satisfied, and how often each occurs.
-
-    They are what `mechanisms.optimize_robust_blt` and `optimize_robust_scaled_blt` take.
-
-    Args:
-      logs: logs with at least one round each.
-
-    Returns:
-      Different schemas, and the number of logs of each, in the order of their first log.
-
-    Raises:
-      ValueError: if a log holds no round.
-    """
-    counts = collections.Counter(log.observed() for log in logs)
-    return tuple(counts.keys()), tuple(counts.values())
 
 
 def _smallest_type(clients: np.ndarray) -> type:

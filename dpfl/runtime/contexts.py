@@ -11,6 +11,7 @@ most 2 GB. Here they stay in this process, which starts no other process and ope
 the run is on Ray.
 """
 
+import asyncio
 import atexit
 import concurrent.futures
 import contextlib
@@ -47,6 +48,7 @@ def local_runtime(
     *,
     max_concurrent_clients: int | None = None,
     observe: Callable[[str, float], None] | None = None,
+    for_programs: bool = False,
 ) -> Iterator[None]:
     """Context manager within which TFF computations of this thread execute in this process.
 
@@ -63,6 +65,9 @@ def local_runtime(
       max_concurrent_clients: how many clients (shards) of a round run at a time; by default the
         number of processor cores that this process may use.
       observe: as in `interpreter.Interpreter`.
+      for_programs: whether to install a `tff.program.FederatedContext`, which TFF's programs need,
+        such as `tff.learning.programs.train_model`. Computations then return references to values,
+        within a running event loop only.
 
     Raises:
       ValueError: if an argument is out of range.
@@ -80,7 +85,8 @@ def local_runtime(
         context = stack.enter_context(
             contextlib.closing(_LocalContext(max_concurrent_clients, watch, observe))
         )
-        stack.enter_context(tff.framework.get_context_stack().install(context))
+        installed = tff.program.NativeFederatedContext(_Async(context)) if for_programs else context
+        stack.enter_context(tff.framework.get_context_stack().install(installed))
         yield
 
 
@@ -112,6 +118,10 @@ class _LocalContext(tff.framework.SyncContext):
         """Executes a computation. It keeps running if a signal raises an exception here."""
         return self._thread.call(self._interpreter.execute, comp, arg)
 
+    async def invoke_async(self, comp, arg):
+        """Executes a computation while the event loop of this thread goes on."""
+        return await asyncio.wrap_future(self._thread.submit(self._interpreter.execute, comp, arg))
+
     def close(self):
         """Ends a computation in progress."""
         self._interpreter.close()
@@ -139,9 +149,24 @@ class _Thread:
             concurrent.futures.wait([future], timeout=_SIGNAL_SECONDS)
         return future.result()
 
+    def submit(self, function, *arguments) -> concurrent.futures.Future:
+        """Begins to call a function."""
+        self._watch.check()
+        return self._thread.submit(function, *arguments)
+
     def close(self):
         """Waits for what it has begun."""
         self._thread.shutdown()
+
+
+class _Async:
+    """What `tff.program.NativeFederatedContext` needs of a context."""
+
+    def __init__(self, context: _LocalContext):
+        self._context = context
+
+    async def invoke(self, comp, arg):
+        return await self._context.invoke_async(comp, arg)
 
 
 @dataclasses.dataclass(frozen=True)

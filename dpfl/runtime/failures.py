@@ -1,5 +1,6 @@
 """Errors of computations, with messages of one line."""
 
+import re
 from typing import Any
 
 from dpfl import errors
@@ -7,6 +8,9 @@ from dpfl import errors
 _RESOURCE_EXHAUSTED = 8  # The code of gRPC, which TensorFlow uses.
 # oneDNN's message for status 1, dnnl_out_of_memory; TensorFlow reports it as an aborted operation.
 _NO_PRIMITIVE = 'Status: 1, message: could not create a primitive'
+# TensorFlow lists what an assertion shows, each item in brackets. A message comes first, and has
+# words; values have none.
+_ASSERTION = re.compile(r'assertion failed: \[([^]]*[a-z]{2} [^]]*)\](?: \[|$)')
 
 
 class RayError(errors.RunError):
@@ -22,9 +26,14 @@ class ComputationError(RuntimeError):
 
 
 def one_line(message: str) -> str:
-    """The message of a TensorFlow error, without its locations in the graph."""
+    """The message of a TensorFlow error, without its locations in the graph.
+
+    Of an assertion that has a message it is this message.
+    """
     what = message.removeprefix('Graph execution error:').partition('\n\t [[')[0]
-    return ' '.join(what.split())
+    line = ' '.join(what.split())
+    assertion = _ASSERTION.search(line)
+    return assertion[1].strip() if assertion else line
 
 
 def of_tensorflow(error: Any) -> OutOfMemoryError | ComputationError:

@@ -11,8 +11,12 @@ returned only while the directory is locked, and only after its digest was found
 `releases.txt` has for the round, or was written there because there was none. So each round has one
 state. (The ledger has refused other keys, models and data before; the check at the end is the one
 that the proof needs.)
+
+A process may take ids of clients, and read their data itself. Then the ledger has a digest of the
+ids: it cannot tell that the data of an id are other data, and the check at the end does.
 """
 
+import asyncio
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -50,7 +54,9 @@ class GuardedProcess:
     dropout, gives no second release either.
 
     Data sets of clients are read once, and the process gets the batches that were read: a data set
-    that shuffles gives others each time.
+    that shuffles gives others each time. Ids, of a process that reads the data itself
+    (`tff.simulation.compose_dataset_computation_with_learning_process`), are recorded as they are.
+    Then other data of the same clients are noticed by the state that they give, not before.
 
     Args:
       process: the process, whose aggregator is made from the plan. Call it through this object
@@ -84,7 +90,8 @@ class GuardedProcess:
           ArgumentError: if the aggregator of the process was made from another plan.
         """
         state = self._process.initialize()
-        state_lib.require_plan(state, self._plan)
+        if not _has_references(state):  # Otherwise `next` checks the values.
+            state_lib.require_plan(state, self._plan)
         return state
 
     def get_model_weights(self, state: Any) -> Any:
@@ -99,9 +106,13 @@ class GuardedProcess:
     def next(self, state: Any, client_data: Iterable[Any]) -> Any:
         """Runs a round; what the process returns.
 
+        In a `tff.program.FederatedContext` these are references. Each gives its value only after
+        the release of the round was recorded, or raises a `LedgerError`.
+
         Args:
           state: the state before the round, of `initialize`, of `next`, or one that was saved.
-          client_data: for each client a data set, or a list of batches.
+          client_data: for each client a data set, a list of batches, or its id: a string, bytes or
+            an integer, where the process takes ids.
 
         Raises:
           ArgumentError: if the state was made under another plan.
@@ -114,8 +125,16 @@ class GuardedProcess:
         with self._directory.in_use():
             t = self._record(state, [batches for batches, _ in clients])
             output = self._process.next(state, [again for _, again in clients])
-            self._release(t, output.state)
-        return output
+            if not _has_references(output):
+                self._release(t, output.state)
+                return output
+        recorded = asyncio.ensure_future(self._release_values(t, output.state))
+        return tree.map_structure(lambda value: _Released(value, recorded), output)
+
+    async def _release_values(self, t: int, references: Any) -> None:
+        state = await tff.program.materialize_value(references)
+        with self._directory.in_use():
+            self._release(t, state)
 
     def _record(self, state: Any, clients: list[list[Any]]) -> int:
         """Writes a round to the ledger; returns its number, counted from 0."""
@@ -155,8 +174,35 @@ class GuardedProcess:
             _storage.append(path, line, begin, _storage.PRIVATE)
 
 
+class _Released(tff.program.MaterializableValueReference):
+    """Reference to a value of a round, which is given only after the release was recorded."""
+
+    def __init__(self, value: tff.program.MaterializableValueReference, recorded: asyncio.Task):
+        self._value, self._recorded = value, recorded
+
+    @property
+    def type_signature(self) -> tff.Type:
+        return self._value.type_signature
+
+    async def get_value(self) -> Any:
+        await self._recorded
+        return await self._value.get_value()
+
+
+def _has_references(structure: Any) -> bool:
+    leaves = tree.flatten(structure)
+    return any(isinstance(leaf, tff.program.MaterializableValueReference) for leaf in leaves)
+
+
+def _is_id(data: Any) -> bool:
+    return isinstance(data, str | bytes | int) or getattr(data, 'shape', None) == ()
+
+
 def _read(data: Any) -> tuple[list[Any], Any]:
     """What a client trains on, read once: as a list of batches, and in the form it was given."""
+    if _is_id(data):
+        # As an object: an array of bytes would drop zeros at the end.
+        return [np.array(data.numpy() if isinstance(data, tf.Tensor) else data, object)], data
     batches = list(data.as_numpy_iterator() if isinstance(data, tf.data.Dataset) else data)
     if not isinstance(data, tf.data.Dataset):
         return batches, batches

@@ -146,7 +146,7 @@ def test_adaptive_clipping_sees_the_update_and_not_its_weight(kind):
     # w = 1/10 of the clipped update, over 2; one client of 8 outside, none within.
     np.testing.assert_allclose(result, [0.1 * _NORM / 2, 0, 0], rtol=1e-4)
     expected = _NORM * np.exp(-0.2 * (0.5 - 0.5 / 8))
-    assert float(query.derive_metrics(state)['clip_norm']) == pytest.approx(expected, rel=1e-6)
+    assert float(query.derive_metrics(state)['current_clip']) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize(

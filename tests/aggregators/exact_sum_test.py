@@ -49,21 +49,26 @@ def test_the_order_of_clients_changes_no_bit(dtype):
 
 @pytest.mark.parametrize('scale', [1e-9, 1e-3, 1.0, 1e6])
 @pytest.mark.parametrize('clients', [1, 6500, 10**8])
-def test_what_a_client_adds_is_whole_units_within_the_clip_norm(clients, scale):
+def test_what_a_client_adds_is_a_multiple_of_the_unit_within_the_clip_norm(clients, scale):
     rng = np.random.default_rng(1)
     spec = tf.TensorSpec([4096], tf.float32)
     query = aggregators.build_query(_plan(clients, clip_norm=scale), record_specs=spec)
-    units = exact_sum.units_per_clip_norm(clients)
+    norm = np.float32(scale)
+    unit = float(exact_sum.unit(norm, clients))
+    assert np.frexp(unit)[0] == 0.5  # A power of two.
     for update in (rng.normal(size=4096), np.ones(4096), np.geomspace(1, 1e-9, 4096)):
         sent = _sum(query, [tf.constant(scale * 5 * update, tf.float32)], spec).numpy()
-        np.testing.assert_array_equal(sent, np.rint(sent))
-        squares = sum(int(entry) ** 2 for entry in sent)  # Exactly.
-        assert (1 - 1e-4) * units**2 <= squares <= units**2
+        units = sent / unit  # Exactly.
+        np.testing.assert_array_equal(units, np.rint(units))
+        squares = sum(int(entry) ** 2 for entry in units)
+        # An int and a float are compared exactly.
+        assert (1 - 1e-4) * (norm / unit) ** 2 <= squares <= (norm / unit) ** 2
 
 
 def test_units_leave_room_for_two_cohorts():
     for clients in (1, 2, 3, 6500, 2**20, 10**8):
-        assert 2 * clients * exact_sum.units_per_clip_norm(clients) <= 2**53
+        for norm in np.float32([1e-9, 0.7, 1.0, np.nextafter(np.float32(2), 1), 3e5]):
+            assert 2 * clients * norm / float(exact_sum.unit(norm, clients)) <= 2**53
 
 
 @pytest.mark.exhaustive
@@ -77,7 +82,7 @@ def test_colluders_cannot_raise_the_effect_of_a_client():
         float(_sum(query, [tf.constant([x]) for x in [*before, *middle, *after]], spec)[0])
         for middle in ([1.0], [])
     )
-    assert with_client - without <= exact_sum.units_per_clip_norm(6500)
+    assert with_client - without <= 1.0
 
 
 def test_results_are_rounded_only_after_the_noise(monkeypatch):
@@ -88,7 +93,7 @@ def test_results_are_rounded_only_after_the_noise(monkeypatch):
     state = query.initial_global_state()
     results = [
         query.get_noised_result(tf.fill([1000], tf.constant(total, tf.float64)), state)[0]
-        for total in (0.0, exact_sum.units_per_clip_norm(2) * 2**12)
+        for total in (0.0, 2.0**12)
     ]
     noise = results[0].numpy().astype(np.float64)
     moved = results[1].numpy().astype(np.float64)

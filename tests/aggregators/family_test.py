@@ -158,9 +158,16 @@ def test_measurements_come_from_noised_numbers_alone(changes):
     plan = _plan(changes)
     process = aggregators.build_aggregator(plan).create(_NESTED)
     measurements = process.next(process.initialize(), _cohort(_NESTED, 2)).measurements
-    names = {'clip_norm', 'clip_norm_estimate', 'clip_counts'} if plan.adaptive_clip else set()
-    assert set(measurements.get('dp', measurements)) <= names | {'dp_query_metrics', 'record_agg'}
-    assert len(tf.nest.flatten(measurements)) == len(names)
+    metrics = measurements['dp_query_metrics']
+    assert measurements['dp'] == ()  # Of the sum.
+    names = {'tree_agg_dpftrl_clip'}
+    if plan.adaptive_clip:
+        names = {'current_clip', 'estimate_clip', 'clip_counts'}
+    else:  # As of TFF's tree.
+        assert metrics['tree_agg_dpftrl_clip'] == plan.clip_norm
+    assert set(metrics) == names | {'round', 'noise_stddev'}
+    assert metrics['round'] == 1
+    assert metrics['noise_stddev'] == pytest.approx(plan.stddev)
 
 
 @pytest.mark.standard

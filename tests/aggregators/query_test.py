@@ -8,7 +8,7 @@ import tensorflow_privacy as tfp
 from scipy import stats
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators import clipping, exact_sum
+from dpfl.aggregators import clipping
 from dpfl.aggregators.noise import correlated, keys
 from tests import redrawn
 
@@ -92,13 +92,10 @@ def test_hundreds_of_tensors():
     state = query.initial_global_state()
     update = [tf.ones(spec.shape) for spec in specs]
     record = query.preprocess_record(query.derive_sample_params(state), update)
-    units = exact_sum.units_per_clip_norm(plan.clients_per_round)
-    assert 0.9999 < _norm(record) / units <= 1
+    assert 0.9999 < _norm(record) / plan.clip_norm <= 1
     result, state, _ = query.get_noised_result(record, state)
     (z,) = redrawn.noise(state, specs)
-    expected = [
-        (r * plan.clip_norm / units + plan.stddev * n) / 2 for r, n in zip(record, z, strict=True)
-    ]
+    expected = [(r + plan.stddev * n) / 2 for r, n in zip(record, z, strict=True)]
     for leaf, other in zip(result, expected, strict=True):
         np.testing.assert_allclose(leaf, other, atol=1e-6)
     assert len({float(leaf[0]) for leaf in z if leaf.shape[0]}) == 200

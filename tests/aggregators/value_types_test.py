@@ -1,7 +1,10 @@
 """The contract of TFF's factories: which types of values aggregators take."""
 
+import collections
+
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, aggregators, mechanisms
@@ -31,9 +34,8 @@ def _plan(**values):
         mechanism=mechanisms.Identity(2),
         participation=Participation(2),
         clip_norm=1.0,
-        noise_multiplier=1.0,
         clients_per_round=2,
-        **values,
+        **{'noise_multiplier': 1.0, **values},
     )
 
 
@@ -122,6 +124,27 @@ def test_records_are_summed_by_a_factory_that_is_given():
         ]
     np.testing.assert_array_equal(*results)
     np.testing.assert_array_equal(*weighted)
+
+
+def test_a_factory_that_is_given_sees_clipped_updates_in_their_own_scale():
+    plan = _plan(noise_multiplier=0.0)
+    norm = tff.tensorflow.computation(lambda update: tf.norm(update))
+    measured = tff.aggregators.add_measurements(
+        tff.aggregators.SecureSumFactory(plan.clip_norm, -plan.clip_norm),
+        client_measurement_fn=lambda value: collections.OrderedDict(
+            largest=tff.federated_max(tff.federated_map(norm, value))
+        ),
+    )
+    process = aggregators.build_aggregator(plan, record_aggregation_factory=measured).create(_FLOAT)
+    with contexts.local_runtime():
+        # What the context of `tff.backends.test` does before it executes.
+        next_round = tff.backends.test.replace_secure_intrinsics_with_bodies(process.next)
+        values = [np.array(each, np.float32) for each in ([3, 4], [0.1, 0])]
+        output = next_round(process.initialize(), values)
+    np.testing.assert_allclose(output['result'], np.array([0.7, 0.8]) / plan.denominator, rtol=1e-4)
+    measurements = output['measurements']['dp']
+    assert measurements['largest'] == pytest.approx(plan.clip_norm, rel=1e-4)
+    assert measurements['secure_upper_clipped_count'] == 0
 
 
 def test_a_sum_of_another_kind_is_refused():

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, mechanisms
-from dpfl.aggregators import clipping, exact_sum
+from dpfl.aggregators import clipping
 from dpfl.aggregators.noise import correlated, keys
 from dpfl.auditing import aggregator_audit, aggregator_runs
 from dpfl.auditing.config import AggregatorAuditConfig
@@ -157,18 +157,11 @@ class _Twice(_Changed):
 
 
 class _ClippingOfTheMean(_Changed):
-    """Sums are in units, of which the clip norm has a power of two."""
-
     def accumulate_record(self, params, total, record):
-        units = exact_sum.units_per_clip_norm(self._plan.clients_per_round)
-        return [
-            part + tf.cast(leaf / params, tf.float64) * units
-            for part, leaf in zip(total, record, strict=True)
-        ]
+        return [part + tf.cast(leaf, tf.float64) for part, leaf in zip(total, record, strict=True)]
 
     def get_noised_result(self, total, state):
-        clients = self._plan.clients_per_round
-        largest = clients * exact_sum.units_per_clip_norm(clients)
+        largest = self._plan.clients_per_round * self._plan.clip_norm
         total = clipping.clip_flat(total, tf.constant(largest, tf.float32))
         return self._query.get_noised_result(total, state)
 

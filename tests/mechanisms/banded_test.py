@@ -80,28 +80,3 @@ def test_rows_with_a_negative_diagonal_have_their_sign_turned(tmp_path):
     values = {'mechanism': 'banded', 'diagonals': signs[:, None] * plain.diagonals}
     mechanism_file.write(values, tmp_path / 'a.npz')
     assert mechanisms.load(tmp_path / 'a.npz') == plain
-
-
-def test_rows_after_the_base_are_those_of_the_tail():
-    base = _random(24, 4)
-    mechanism = mechanisms.Continued(base, [0.9, 0.5, 0.2], 0.5, 40)
-    matrix = mechanism.strategy_matrix()
-    np.testing.assert_array_equal(matrix[:24, :24], base.strategy_matrix())
-    np.testing.assert_allclose(matrix[24, 22:25], [0.5 * 0.2, 0.5 * 0.5, 0.9])
-    np.testing.assert_allclose(matrix[25, 23:26], [0.5 * 0.2, 0.5, 0.9])
-    np.testing.assert_allclose(matrix[39, 36:], [0.0, 0.2, 0.5, 0.9])
-    fresh = mechanisms.Continued(base, [0.9, 0.5, 0.2], 0.0, 40).strategy_matrix()
-    assert not fresh[24:, :24].any()
-
-
-def test_a_run_of_the_base_goes_on_with_the_same_noise_and_memory():
-    base = _random(24, 4)
-    longer = mechanisms.Continued(base, [0.9, 0.5, 0.2], 0.5, 5000)
-    assert longer.begins_like(base, 24) and not longer.begins_like(base, 25)
-    assert longer.num_buffers() == longer.kernel().buffers == 3
-    assert longer.with_rounds(30).begins_like(longer, 30)
-    assert not longer.begins_like(mechanisms.Banded(base.diagonals[:, :3]), 20)
-    noise = np.random.default_rng(0).normal(size=(24, 2))
-    np.testing.assert_array_equal(
-        mechanisms.stream(longer.kernel(), noise), mechanisms.stream(base.kernel(), noise)
-    )

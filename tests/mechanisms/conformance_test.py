@@ -167,9 +167,7 @@ _BUFFERS = {
     'banded_toeplitz': lambda m: m.coefficients.size - 1,
     'blt': lambda m: m.decay.size,
     'column_scaled': lambda m: m.base.num_buffers(),
-    'lagged_blt': lambda m: m.decay.size,
-    'continued': lambda m: m.base.bands - 1,
-    'switched_blt': lambda m: m.decay.shape[1],
+    'unscaled_block_blt': lambda m: m.decay.shape[1],
     'restarted': lambda m: max(segment.kernel().buffers for segment in m.segments()),
 }
 

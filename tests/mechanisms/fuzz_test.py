@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms
-from dpfl.mechanisms import continued, restarts, switched_blt
+from dpfl.mechanisms import block_blt, restarts
 from dpfl.mechanisms.sensitivities import scaled_toeplitz, toeplitz_sensitivity, tree_sensitivity
 from tests import oracles
 from tests.mechanisms import random_members
@@ -18,11 +18,9 @@ _FAMILIES = {
     'banded_inverse': (random_members.banded_inverse, 0.8),
     'monotone_blt': (random_members.monotone_blt, 1.0),
     'blt': (random_members.blt, 0.65),
-    'lagged_blt': (random_members.lagged_blt, 0.7),
-    'switched_blt': (random_members.switched_blt, 0.75),
-    'continued': (random_members.continued, 0.75),
+    'block_blt': (random_members.block_blt, 0.75),
     'column_scaled': (random_members.column_scaled, 0.65),
-    'column_scaled_switched_blt': (random_members.column_scaled_switched_blt, 0.75),
+    'column_scaled_block_blt': (random_members.column_scaled_block_blt, 0.75),
     'restarted': (random_members.restarted, 0.85),
     'restarted_blt': (random_members.restarted_blt, 0.75),
 }
@@ -94,11 +92,10 @@ _OTHER_BOUNDS = {
         toeplitz_sensitivity,
         {'_MOST_PAIRS': 0, '_MAX_BLOCKS': 3},
     ),
-    'two parts': ('continued', continued, {'_MOST_GRAM_ROUNDS': 0}),
-    'envelope': ('switched_blt', switched_blt, {'_MOST_GRAM_ROUNDS': 0}),
-    'majorant': ('switched_blt', switched_blt, {'_MOST_PAIRED_ROUNDS': 0}),
-    'scaled envelope': ('column_scaled_switched_blt', switched_blt, {'_MOST_GRAM_ROUNDS': 0}),
-    'scaled majorant': ('column_scaled_switched_blt', switched_blt, {'_MOST_PAIRED_ROUNDS': 0}),
+    'envelope': ('block_blt', block_blt, {'_MOST_GRAM_ROUNDS': 0}),
+    'majorant': ('block_blt', block_blt, {'_MOST_PAIRED_ROUNDS': 0}),
+    'scaled envelope': ('column_scaled_block_blt', block_blt, {'_MOST_GRAM_ROUNDS': 0}),
+    'scaled majorant': ('column_scaled_block_blt', block_blt, {'_MOST_PAIRED_ROUNDS': 0}),
     'few cells': ('column_scaled', scaled_toeplitz, {'_MOST_STEPS': 30}),
     'segments apart': ('restarted_blt', restarts, {'_MOST_COUPLED_ROUNDS': 0}),
     'no recursion': ('tree', tree_sensitivity, {'_WORK_LIMIT': 0}),

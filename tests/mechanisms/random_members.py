@@ -88,45 +88,29 @@ def blt(rng, rounds):
     )
 
 
-def lagged_blt(rng, rounds):
-    lags = [0, *(np.flatnonzero(rng.random(7) < 0.3) + 1)]
-    buffers, size = int(rng.integers(1, 4)), rng.choice([0.05, 0.3, 1.0])
-    direct = np.append(1.0, rng.normal(0, size, len(lags) - 1))
-    scale = rng.normal(-0.1, size, (len(lags), buffers))
-    return mechanisms.LaggedBlt(rounds, rng.uniform(-0.5, 1, buffers), lags, direct, scale)
-
-
-def switched_blt(rng, rounds):
+def block_blt(rng, rounds):
     starts = (np.flatnonzero(rng.random(rounds - 1) < 0.3) + 1).tolist()
-    segments, d = len(starts) + 1, int(rng.integers(1, 4))
+    blocks, d = len(starts) + 1, int(rng.integers(1, 4))
     lowest = rng.choice([0.0, -1.0])
-    return mechanisms.SwitchedBlt(
+    return mechanisms.BlockBlt(
         rounds,
         starts,
-        rng.random((segments, d)),
-        rng.uniform(lowest, 0.8, (segments, d)),
-        rng.uniform(0.4, 2, segments),
-        rng.uniform(lowest, 1.2, (segments - 1, d, d)),
+        rng.random((blocks, d)),
+        rng.uniform(lowest, 0.8, (blocks, d)),
+        rng.uniform(0.4, 2, blocks),
     )
 
 
-def continued(rng, rounds):
-    base = banded(rng, int(rng.integers(1, 7)))
-    tail = rng.normal(size=int(rng.integers(1, base.bands + 1)))
-    tail[0] = rng.uniform(0.3, 2)
-    return mechanisms.Continued(base, tail, float(rng.uniform(-1, 1.5)), rounds)
-
-
 def column_scaled(rng, rounds, *bases):
-    bases = bases or (tree, banded_toeplitz, banded_inverse, monotone_blt, blt, lagged_blt)
+    bases = bases or (tree, banded_toeplitz, banded_inverse, monotone_blt, blt)
     base = bases[rng.integers(len(bases))](rng, rounds)
     blocks = int(rng.integers(1, 10))
     scale = np.exp(rng.normal(size=blocks) * rng.choice([0.05, 0.2, 1]))
     return mechanisms.ColumnScaled(base, scale, rounds, int(rng.integers(1, 6)))
 
 
-def column_scaled_switched_blt(rng, rounds):
-    return column_scaled(rng, rounds, switched_blt)
+def column_scaled_block_blt(rng, rounds):
+    return column_scaled(rng, rounds, block_blt)
 
 
 def restarted(rng, rounds, *bases):
@@ -137,4 +121,4 @@ def restarted(rng, rounds, *bases):
 
 
 def restarted_blt(rng, rounds):
-    return restarted(rng, rounds, blt, lagged_blt)
+    return restarted(rng, rounds, blt)

@@ -8,18 +8,7 @@ from dpfl.mechanisms import registry
 
 _TREE, _NAN = mechanisms.BinaryTree(8), float('nan')
 _IDENTITY = mechanisms.Identity(4)
-_BANDED = mechanisms.Banded([[1.0, 0.0], [1.0, 0.5], [1.0, 0.5]])
-_SWITCHED = dict(
-    rounds=8,
-    starts=(3,),
-    decay=[[0.5], [0.5]],
-    scale=[[0.1], [0.1]],
-    gain=[1.0, 1.0],
-    carry=[[[1.0]]],
-)
-_LAGGED = dict(
-    rounds=9, decay=[0.9, 0.3], lags=(0, 1, 4), direct=[1, -0.1, 0], scale=np.zeros((3, 2))
-)
+_BLOCKS = dict(rounds=8, starts=(3,), decay=[[0.5], [0.5]], scale=[[0.1], [0.1]], gain=[1.0, 1.0])
 
 # How each is made, with arguments that are good.
 _MADE = {
@@ -37,9 +26,7 @@ _MADE = {
         mechanisms.Blt.from_inverse_decay,
         dict(rounds=5, decay=[0.5, 0.2], inverse_decay=[0.3, 0.1]),
     ),
-    'lagged_blt': (mechanisms.LaggedBlt, _LAGGED),
-    'switched_blt': (mechanisms.SwitchedBlt, _SWITCHED),
-    'continued': (mechanisms.Continued, dict(base=_BANDED, tail=[1.0], link=1.0, rounds=30)),
+    'block_blt': (mechanisms.BlockBlt, _BLOCKS),
     'column_scaled': (
         mechanisms.ColumnScaled,
         dict(base=_IDENTITY, scale=[1.0], rounds=4, block_length=1),
@@ -86,31 +73,14 @@ _REFUSED = [
     ('complex_blt', 'decay', [0.5 + 0.2j], 'must be in pairs of neighbours that are conjugate'),
     ('inverse_decay', 'inverse_decay', [0.3], r'inverse_decay=\[0.3\]: must have 2 entries'),
     ('inverse_decay', 'decay', [0.5, 0.5], 'entries that coincide must be in inverse_decay'),
-    ('lagged_blt', 'lags', (1, 2, 3), 'lags=.*: must increase, start with 0'),
-    ('lagged_blt', 'lags', (0, 2, 2), 'lags=.*: must increase, start with 0'),
-    ('lagged_blt', 'lags', (0, 1.5, 2), 'lags=1.5: must be an integer >= 0'),
-    ('lagged_blt', 'lags', 3, 'lags=3: must be a list of integers'),
-    ('lagged_blt', 'direct', [1.0], 'must have as many entries as lags .3., the first 1'),
-    ('lagged_blt', 'direct', [2.0, 0, 0], 'must have as many entries as lags .3., the first 1'),
-    ('lagged_blt', 'decay', [1.1, 0.3], 'each within .-1, 1.'),
-    ('lagged_blt', 'decay', [], 'must have at least 1 entry'),
-    ('lagged_blt', 'scale', [[0.1, 0.2]], 'must have one row for each lag'),
-    ('lagged_blt', 'scale', 'x', 'scale: must be a table of finite numbers'),
-    ('lagged_blt', 'scale', np.full((3, 2), 1e99), 'must stay below 1e150'),
-    ('switched_blt', 'starts', (0,), 'starts=0: must be an integer >= 1'),
-    ('switched_blt', 'starts', (9,), r'starts=\(9,\): must increase within 1 .. 7'),
-    ('switched_blt', 'starts', 3, 'starts=3: must be a list of integers'),
-    ('switched_blt', 'decay', [[1.1], [0.5]], 'decay=.*each entry must be within'),
-    ('switched_blt', 'decay', [[0.5]], r'decay: has shape \[1, 1\], must have \[2, any\]'),
-    ('switched_blt', 'scale', [[0.5, 1.0], [1.0, 2.0]], r'scale: has shape \[2, 2\]'),
-    ('switched_blt', 'scale', 'x', 'scale: must be numbers'),
-    ('switched_blt', 'gain', [1.0, 0.0], 'gain=.*each entry must be >= 1e-100'),
-    ('switched_blt', 'carry', [[[_NAN]]], 'carry: must be finite numbers'),
-    ('continued', 'base', _IDENTITY, 'base: must be a banded mechanism'),
-    ('continued', 'tail', [1.0] * 3, 'tail: has 3 coefficients, must have 1 .. 2'),
-    ('continued', 'tail', [], 'tail: has 0 coefficients'),
-    ('continued', 'tail', [-1.0], 'tail: must begin with a number >= 1e-100'),
-    ('continued', 'link', _NAN, 'link=nan: must be a finite number'),
+    ('block_blt', 'starts', (0,), 'starts=0: must be an integer >= 1'),
+    ('block_blt', 'starts', (9,), r'starts=\(9,\): must increase within 1 .. 7'),
+    ('block_blt', 'starts', 3, 'starts=3: must be a list of integers'),
+    ('block_blt', 'decay', [[1.1], [0.5]], 'decay=.*each entry must be within'),
+    ('block_blt', 'decay', [[0.5]], r'decay: has shape \[1, 1\], must have \[2, any\]'),
+    ('block_blt', 'scale', [[0.5, 1.0], [1.0, 2.0]], r'scale: has shape \[2, 2\]'),
+    ('block_blt', 'scale', 'x', 'scale: must be numbers'),
+    ('block_blt', 'gain', [1.0, 0.0], 'gain=.*each entry must be >= 1e-100'),
     ('column_scaled', 'base', None, 'base=None: must be a mechanism'),
     ('column_scaled', 'base', mechanisms.FullHonakerTree(4), 'can have any number of rounds'),
     (

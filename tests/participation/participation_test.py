@@ -5,7 +5,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from dpfl import Participation, ParticipationLog, participation
+from dpfl import Participation, ParticipationLog
 from tests import oracles
 
 
@@ -224,12 +224,3 @@ def test_memory_is_linear_in_the_log(tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 80 * 400_000
-
-
-def test_observed_schemas_are_counted():
-    first, second = ParticipationLog([[1], [2], [1]]), ParticipationLog([[1], [1], [2]])
-    schemas, counts = participation.observed_schemas([first, second, first])
-    assert schemas == (Participation(3, 2, 2), Participation(3, 1, 2))
-    assert counts == (2, 1)
-    with pytest.raises(ValueError, match='holds no round'):
-        participation.observed_schemas([ParticipationLog()])

@@ -1,14 +1,13 @@
 """What pages say of tests and of figures is true: tests exist, points can be computed again."""
 
 import csv
-import json
 import re
 
 import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms
-from scripts import choosing_figures, robust_scaled_figures
+from scripts import choosing_figures
 from tests import paths
 
 _DOCS = paths.ROOT / 'docs'
@@ -47,38 +46,6 @@ def test_losses_of_the_page_on_choosing_are_those_of_the_mechanisms():
         stated = [float(row[name]) for name in ('copies', 'max_loss', 'rms_loss')]
         np.testing.assert_allclose(found, stated, rtol=1e-4)
     assert compared == 12
-
-
-def test_the_table_on_robust_designs_has_the_points_of_the_figure():
-    page = (_DOCS / 'concepts' / 'robust_designs.md').read_text()
-    found = json.loads(robust_scaled_figures.POINTS.read_text())
-    for line in robust_scaled_figures.table(found).splitlines()[2:]:
-        assert line in page
-    assert len(found) == 10
-    known = {(one['rounds'], one['planned'], one['most'], one['loss']): one for one in found}
-    rms, largest = (known[2052, 342, 6, loss] for loss in ('rms', 'max'))
-    limits = [100 * (1 - one['bound']) for one in (rms, largest)]
-    assert 'than {:.1f} % (rms) or {:.1f} % (max) below'.format(*limits) in page
-    above = [
-        100 * (max(one['relative']['scaled, worst']) / one['bound'] - 1) for one in (rms, largest)
-    ]
-    assert 'is {:.1f} % and {:.1f} % above the bound'.format(*above) in page
-    for one in found:
-        least = min(max(values) for values in one['relative'].values())
-        assert one['bound'] is None or one['bound'] < least
-
-
-@pytest.mark.exhaustive
-def test_a_robust_design_with_scaled_columns_has_the_losses_of_the_figure():
-    point = next(
-        one
-        for one in json.loads(robust_scaled_figures.POINTS.read_text())
-        if (one['rounds'], one['planned'], one['loss']) == (4000, 1000, 'max')
-    )
-    schemas = [Participation(4000, b, 2) for b in point['separations']]
-    design = mechanisms.optimize_robust_scaled_blt(schemas, criterion='worst')
-    relative = mechanisms.relative_losses(design, schemas)
-    np.testing.assert_allclose(relative, point['relative']['scaled, worst'], rtol=1e-3)
 
 
 def test_the_table_on_choosing_has_the_points_of_the_figure():

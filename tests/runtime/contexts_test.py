@@ -1,5 +1,6 @@
 """Tests of the runtime: results, errors, signals, and every way in which a process can end."""
 
+import asyncio
 import functools
 import os
 import pathlib
@@ -13,7 +14,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl.runtime import contexts
+from dpfl.runtime import contexts, failures
 from tests import paths
 
 pytestmark = pytest.mark.tff
@@ -53,6 +54,26 @@ def test_no_process_is_started_and_nothing_listens():
     with contexts.local_runtime():
         assert sum_of_reciprocals([1.0, 2.0]) == 1.5
         assert children.read_text() == before
+
+
+def test_a_program_of_tff_gets_references_to_values():
+    async def program():
+        tff.program.check_in_federated_context()
+        sums = [sum_of_reciprocals([1.0, x]) for x in (2.0, 4.0)]
+        assert all(isinstance(x, tff.program.MaterializableValueReference) for x in sums)
+        return await tff.program.materialize_value(sums)
+
+    with contexts.local_runtime(for_programs=True):
+        assert asyncio.run(program()) == [1.5, 1.25]
+
+
+def test_an_assertion_with_a_message_is_this_message():
+    with contexts.local_runtime():
+        with pytest.raises(contexts.ComputationError) as caught:
+            sum_of_reciprocals([1.0, 0.0])
+    assert str(caught.value) == 'not positive.'
+    kept = 'assertion failed: [1 2 nan] [x: 3]'
+    assert failures.one_line(kept) == kept
 
 
 def test_context_and_signal_handlers_are_restored():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+import tree
 
 from dpfl import Participation, _storage, accounting, aggregators, errors, mechanisms
 from dpfl.aggregators.noise import correlated
@@ -96,6 +97,73 @@ def test_a_round_is_run_again_with_the_same_data_only(tmp_path):
         np.testing.assert_array_equal(repeated.global_model_weights, after.global_model_weights)
     # Beyond the last round, any data may come.
     assert again.next(states[7], _DATA[1]).state.noise.round == 8
+
+
+@pytest.mark.parametrize(
+    'ids, others',
+    [
+        (['a', 'b'], ['a', 'c']),
+        ([b'a', b'a\0'], [b'a', b'a']),
+        ([np.str_('a'), tf.constant('b')], ['b', 'a']),
+        ([3, np.int64(4)], [4, 3]),
+    ],
+)
+def test_ids_of_clients_are_recorded_and_passed_on(tmp_path, ids, others):
+    passed, length = [], [1.0]
+
+    class Reading(_Process):
+        def next(self, state, clients):
+            passed[:] = clients
+            return super().next(state, [[np.array(length)] for _ in clients])
+
+    guarded = _guarded(tmp_path, Reading())
+    (start,) = _after(guarded, 0)
+    first = guarded.next(start, ids).state
+    assert all(one is other for one, other in zip(passed, ids, strict=True))
+    with pytest.raises(ledger.LedgerError, match='round 1 was released before with other clients'):
+        guarded.next(start, others)
+    again = guarded.next(start, ids).state
+    np.testing.assert_array_equal(again.global_model_weights, first.global_model_weights)
+    length.append(2.0)  # The ledger cannot know: the state that comes out shows it.
+    with pytest.raises(ledger.LedgerError, match='releases.txt: round 1 gave another model'):
+        guarded.next(start, ids)
+
+
+def test_values_of_a_program_are_given_after_their_release_was_recorded(tmp_path):
+    class Later(tff.program.MaterializableValueReference):
+        def __init__(self, value):
+            self._value = value
+
+        @property
+        def type_signature(self):
+            return tff.to_type(np.float32)
+
+        async def get_value(self):
+            return self._value
+
+    class Program(_Process):
+        def initialize(self):
+            return tree.map_structure(Later, super().initialize())
+
+        def next(self, state, clients):
+            return tree.map_structure(Later, super().next(state, clients))
+
+    async def run(process, rounds, state=None):
+        guarded = _guarded(tmp_path, process)
+        states = [await tff.program.materialize_value(state or guarded.initialize())]
+        for _ in range(rounds):
+            output = guarded.next(states[-1], _DATA[0])
+            weights = await tff.program.materialize_value(output.state.global_model_weights)
+            lines = (tmp_path / 'releases.txt').read_text().splitlines()
+            assert len(lines) == guarded.rounds
+            states.append(await tff.program.materialize_value(output.state))
+            assert states[-1].global_model_weights is weights
+        return states
+
+    states = asyncio.run(run(Program(), 3))
+    assert int(states[-1].noise.round) == 3
+    with pytest.raises(ledger.LedgerError, match='round 3 gave another model'):
+        asyncio.run(run(Program(drift=1e-9), 1, states[2]))
 
 
 def test_another_noise_key_is_another_run(tmp_path):

@@ -90,11 +90,6 @@ COMMANDS = {
             '--buffers=1',
             '--loss=rms',
             '--momentum=0.5',
-            '--strategy=blt_b100',
-            '--switch_round=4',
-            '--max_sensitivity=3',
-            '--planned_min_separation=2',
-            '--planned_max_participations=3',
         ],
     ),
     'compare_mechanisms': (

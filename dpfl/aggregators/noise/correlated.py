@@ -4,8 +4,7 @@ All that changes from round to round is in `NoiseState`, as tensors: a run that 
 saved state gives the same bits. Past noise is kept in one of three ways:
 
 - in buffers in the state, in the type of the coordinates;
-- not at all, for a product with banded `C^-1`: the noise of earlier rounds is drawn again (a
-  `LaggedStateSpace` has buffers, and draws the noise of a few rounds again besides);
+- not at all, for a product with banded `C^-1`: the noise of earlier rounds is drawn again;
 - outside of TFF, in a `noise_ring.NoiseRing`, which supplies each state with a finished row.
 
 The fresh noise of a round is float64, and so is the row. In float32, the steps between numbers
@@ -261,33 +260,8 @@ def _advanced(kernel, row, drawn, round_index, buffers):
     for name, below in buffers.items():
         dtype = tf.as_dtype(name)
         z = _drawn(drawn[round_index], dtype, below.shape[1])
-        if isinstance(kernel, mechanisms.LaggedStateSpace):
-            fresh = tf.concat([row[:, :1], row[:, len(kernel.lags) :]], axis=1)
-            vectors[dtype], following[name] = _recalled(
-                kernel.lags, row, drawn, round_index, *_state_space_step(fresh, z, below)
-            )
-        else:
-            vectors[dtype], following[name] = _STEPS[type(kernel)](row, z, below)
+        vectors[dtype], following[name] = _STEPS[type(kernel)](row, z, below)
     return vectors, following
-
-
-def _recalled(lags, linear_map, drawn, round_index, y, buffers):
-    """Output and buffers of a round with the noise of past rounds added."""
-    dtype, size = buffers.dtype, buffers.shape[1]
-    lags = tf.constant(lags, tf.int64)
-    count = tf.reduce_sum(tf.cast(lags <= tf.cast(round_index, tf.int64), tf.int32))
-    to_buffers = tf.cast(linear_map[1:], dtype)
-
-    def add(index, y, buffers):
-        z = _drawn(drawn[round_index - tf.gather(lags, index)], dtype, size)
-        added = to_buffers[:, index, None] * tf.cast(z, dtype)
-        return index + 1, y + linear_map[0, index] * z, buffers + added
-
-    start = (tf.ones([], tf.int32), y, buffers)
-    _, y, buffers = tf.while_loop(
-        lambda index, *_: index < count, add, start, parallel_iterations=1
-    )
-    return y, buffers
 
 
 def _supplied(row: SuppliedRow, round_index, sizes):

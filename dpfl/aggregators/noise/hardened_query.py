@@ -5,6 +5,7 @@ order of summation, plus noise that a `HardenedRing` supplies. All that follows,
 floating-point numbers included, is post-processing (docs/reference/hardened.md).
 """
 
+import collections
 import math
 from typing import Any, NamedTuple
 
@@ -123,6 +124,9 @@ class HardenedQuery(query.SumQuery):
         # An update whose norm is not finite counts as zero. The cast rounds towards zero.
         finite = tf.where(tf.math.is_finite(norm), scaled, tf.zeros_like(scaled))
         return tf.cast(finite, tf.int64)
+
+    def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, Any]:
+        return query.public_metrics(self._plan, global_state)
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> query.NoisedResult:
         """The noised sum in the structure of the specs, the state of the next round, the event."""

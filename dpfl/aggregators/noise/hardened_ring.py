@@ -93,7 +93,7 @@ class _Stream:
         self._blocks = -(-self._size // _BLOCK)
         # Keys of the rounds that the past covers; None while it changes.
         self._done: np.ndarray | None = np.zeros([0, _KEY_WORDS], np.int64)
-        shape = (self._blocks, kernel.stored_buffers, _BLOCK)
+        shape = (self._blocks, kernel.buffers, _BLOCK)
         self._past = past_noise.zeros(shape, np.float64, directory)
         self._threads = min(os.cpu_count() or 1, max(self._blocks, 1))
         self._workers = concurrent.futures.ThreadPoolExecutor(self._threads, 'hardened blocks')

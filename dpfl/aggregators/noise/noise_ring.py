@@ -108,20 +108,15 @@ class _Stream:
         step = self._step(t)
         parts = np.array_split(np.arange(self._blocks), os.cpu_count() or 1)
 
-        def over_blocks(operation, drawn_in):
-            with tf.device('CPU'):
-                key = noise_keys.derive(keys[drawn_in], self._part)
-                z = _drawn(key, tf.constant(0, tf.int64), out.size).numpy().reshape(out.shape)
+        with tf.device('CPU'):
+            key = noise_keys.derive(keys[t], self._part)
+            z = _drawn(key, tf.constant(0, tf.int64), out.size).numpy().reshape(out.shape)
 
-            def work(blocks):
-                for block in blocks:
-                    operation(z[block], self._past[block], out[block])
+        def work(blocks):
+            for block in blocks:
+                step.apply(z[block], self._past[block], out[block])
 
-            supplied_rows.run_all(self._workers, work, parts)
-
-        over_blocks(step.apply, t)
-        for lag, recall in ring_steps.recalled(step):
-            over_blocks(recall, t - lag)
+        supplied_rows.run_all(self._workers, work, parts)
 
     def _recompute(self, keys: np.ndarray, out, show_progress: bool) -> None:
         """All rounds from their keys, block by block."""
@@ -141,14 +136,10 @@ class _Stream:
             past = np.zeros((len(blocks), *self._past.shape[1:]), self._past.dtype)
             for since in range(0, t + 1, _DRAWN[1]):
                 chunk = range(since, min(since + _DRAWN[1], t + 1))
-                again = [ring_steps.recalled(steps[r]) for r in chunk]
-                lags = {0, *(lag for pairs in again for lag, _ in pairs)}
-                z = {lag: drawn(begin, [max(r - lag, 0) for r in chunk]) for lag in lags}
+                z = drawn(begin, list(chunk))
                 for i, block in enumerate(blocks):
                     for at, r in enumerate(chunk):
-                        steps[r].apply(z[0][at, i], past[i], out[block])
-                        for lag, recall in again[at]:
-                            recall(z[lag][at, i], past[i], out[block])
+                        steps[r].apply(z[at, i], past[i], out[block])
             self._past[blocks.start : blocks.stop] = past
 
         parts = range(0, self._blocks, _DRAWN[0])

@@ -50,7 +50,7 @@ def shift(kernel: kernels.Kernel, rounds: int, dimension: int, stddev: float) ->
 
 def stddevs(kernel: kernels.Kernel, rounds: int) -> np.ndarray:
     """Standard deviation of z_t in units of sigma, `1 / C_tt`, float64 [rounds]."""
-    is_map = isinstance(kernel, kernels.StateSpace | kernels.LaggedStateSpace)
+    is_map = isinstance(kernel, kernels.StateSpace)
     first = kernel.table[:, 0, 0] if is_map else kernel.table[:, 0]
     values = 1 / first if isinstance(kernel, kernels.BandedSolve) else first
     return np.broadcast_to(values[:rounds], rounds) if values.size == 1 else values[:rounds]
@@ -66,25 +66,19 @@ def prediction_errors(kernel: kernels.Kernel, rounds: int, stddev: float) -> np.
     return errors
 
 
-def _state_space_errors(
-    kernel: kernels.StateSpace | kernels.LaggedStateSpace, rounds: int
-) -> tuple[np.ndarray, float]:
+def _state_space_errors(kernel: kernels.StateSpace, rounds: int) -> tuple[np.ndarray, float]:
     """Errors of predictions, and the largest standard deviation, both for unit noise.
 
     The error of a buffer is at most the sum of the earlier errors with absolute coefficients, plus
     `terms + 2` roundings of at most the sum of absolute values; but copies are exact.
     """
-    size = kernel.stored_buffers
+    size = kernel.buffers
     covariance, error = np.zeros((size, size)), np.zeros(size)
     errors, largest = np.full(rounds, np.nan), 1.0
     maps = None
     for t in range(rounds):
         if maps is None or kernel.table.shape[0] > 1:
-            full = (
-                kernel.maps[kernel.row(t)]
-                if isinstance(kernel, kernels.StateSpace)
-                else kernel.stored_map(t)
-            )
+            full = kernel.maps[kernel.row(t)]
             maps = full, *map(np.abs, (full[0, 1:], *stream.closed_loop(full)))
             counts = np.count_nonzero(maps[2], axis=1)
             # Unit vectors.
@@ -160,5 +154,4 @@ _ERRORS: dict[type, Callable[[Any, int], tuple[np.ndarray, float]]] = {
     kernels.StateSpace: _state_space_errors,
     kernels.BandedSolve: _banded_solve_errors,
     kernels.BandedProduct: _banded_product_errors,
-    kernels.LaggedStateSpace: _state_space_errors,
 }

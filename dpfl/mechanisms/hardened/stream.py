@@ -11,8 +11,6 @@ The buffers of each kernel follow from w, because C can be streamed with as many
 - `StateSpace`, `(y, s') = M (z, s)`: p = M_0s s, and with w in place of y,
   `s' = (M_ss - M_s0 M_0s / M_00) s + (M_s0 / M_00) w`.
 - `BandedSolve`: the buffers are the last w.
-- `LaggedStateSpace`: as with `stored_map`, because the predictions need noise after rounding,
-  which no key gives; the noise of all rounds up to the last lag is kept.
 - `BandedProduct`: `p_t = sum_{j>0} taps[t, j] v_{t-j}` with `v_t = (w_t - p_t) / taps[t, 0]`, which
   is row t of C w; the buffers are the last v.
 
@@ -103,15 +101,13 @@ Step = StateMap | Ring
 def step(kernel: kernels.Kernel, round_index: int) -> Step:
     """The operation of one round on each block of coordinates.
 
-    Rounds must be applied in order, to buffers float64 [kernel.stored_buffers, size] that are zero
+    Rounds must be applied in order, to buffers float64 [kernel.buffers, size] that are zero
     before the first round.
 
     Args:
       kernel: how to stream `C^-1 z`.
       round_index: index of the round, from 0.
     """
-    if isinstance(kernel, kernels.LaggedStateSpace):
-        return _state_map(kernel.stored_map(round_index))
     row = kernel.table[kernel.row(round_index)]
     if isinstance(kernel, kernels.StateSpace):
         return _state_map(row)

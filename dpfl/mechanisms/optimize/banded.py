@@ -15,7 +15,6 @@ interpolation, where the errors are already nearly equal.
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -24,7 +23,7 @@ from dpfl import _progress, _validate, errors
 from dpfl.mechanisms import banded
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.optimize import banded_error, banded_start, cache
-from dpfl.mechanisms.optimize.banded_descent import Descent, Point, Search, unit_rows
+from dpfl.mechanisms.optimize.banded_descent import Descent, Point, unit_rows
 from dpfl.mechanisms.optimize.banded_norms import Norms
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.participation import Participation
@@ -48,7 +47,7 @@ _COARSE_BANDS = 48
 _POWERS = {'rms': (1,), 'max': (12, 50, 200, 1000, 5000)}
 # From the optimum of a coarser problem.
 _LATER_POWERS = {'rms': (1,), 'max': (200, 1000, 5000)}
-_NORMS = {'equal': Norms.equal, 'blocks': Norms.blocks, 'free': Norms.free}
+_NORMS = {'equal': Norms.equal, 'free': Norms.free}
 
 
 def optimize_banded(
@@ -58,15 +57,13 @@ def optimize_banded(
     loss: str = 'rms',
     column_norms: str = 'equal',
     workload: np.ndarray | None = None,
-    max_seconds: float | None = None,
     progress: bool = False,
 ) -> banded.Banded:
     """Finds the banded strategy of least loss: by default BandMF.
 
-    The search is deterministic unless it is stopped by `max_seconds`. Results are cached on disk,
-    see `optimize.cache`, unless `max_seconds` is given. With n rounds and b bands it takes about
-    O(n b^2) per step for workloads whose inverse has few bands, as for the prefix sums, momentum
-    and learning rates, and O(n^3) for others.
+    The search is deterministic. Results are cached on disk, see `optimize.cache`. With n rounds and
+    b bands it takes about O(n b^2) per step for workloads whose inverse has few bands, as for the
+    prefix sums, momentum and learning rates, and O(n^3) for others.
 
     Args:
       participation: the schema. With equal column norms the result depends only on `rounds` n and
@@ -79,37 +76,23 @@ def optimize_banded(
       column_norms: 'equal' for norm 1, as in BandMF. 'free' optimises all norms for the schema:
         it has the least loss of all banded strategies, Toeplitz ones included (1.4 % less than
         BandMF at 2052 rounds in 6 blocks). The errors of single rounds differ more: for the rms
-        loss early rounds get less noise and the last ones more. 'blocks' is between: one norm for
-        each block of `min_separation` rounds. A pattern has at most one round in each block, so
-        the squared sensitivity is at most the sum over blocks. The schema must admit a round in
-        every block.
+        loss early rounds get less noise and the last ones more.
       workload: A, see `mechanisms.workload`; None for the prefix sums.
-      max_seconds: time in seconds after which the best strategy so far is returned; None for no
-        limit.
       progress: whether to show the loss after each step on standard error.
 
     Raises:
-      ArgumentError: if an argument is out of its range, the workload has a zero on its diagonal,
-        or with 'blocks' the schema admits fewer rounds than there are blocks.
+      ArgumentError: if an argument is out of its range, or the workload has a zero on its diagonal.
     """
     n = participation.rounds
     most = min(n, participation.min_separation)
     _validate.integer('bands', bands, minimum=1, maximum=most)
     _validate.choice('loss', loss, ('rms', 'max'))
     _validate.choice('column_norms', column_norms, tuple(_NORMS))
-    if max_seconds is not None:
-        max_seconds = _validate.number('max_seconds', max_seconds, above=0)
     workload = _checked(workload, n)
-    if column_norms == 'blocks':
-        _check_blocks(participation)
 
     def compute() -> banded.Banded:
         with _progress.bar(desc='banded', unit='step', disable=not progress) as bar:
-            search = Search(
-                deadline=math.inf if max_seconds is None else time.monotonic() + max_seconds,
-                report=_reporter(bar, participation, loss),
-            )
-            problem = _Problem(loss, column_norms, workload, search)
+            problem = _Problem(loss, column_norms, workload, _reporter(bar, participation, loss))
             found = [banded.Banded(problem.solve(participation, bands))]
             if column_norms == 'free':
                 found.append(problem.toeplitz(participation, bands))
@@ -125,8 +108,6 @@ def optimize_banded(
 
         return min(found, key=proven)
 
-    if max_seconds is not None:  # The result may not be the optimum, so it is not cached.
-        return compute()
     key = {
         'version': _VERSION,
         'participation': cache.participation_key(participation),
@@ -156,17 +137,6 @@ def _fills_blocks(participation: Participation) -> bool:
     return participation.count * participation.min_separation >= participation.rounds
 
 
-def _check_blocks(participation: Participation) -> None:
-    blocks = -(-participation.rounds // participation.min_separation)
-    if not _fills_blocks(participation):
-        raise errors.ArgumentError(
-            'column_norms',
-            'blocks',
-            f'max_participations={participation.max_participations} must be at least {blocks}, the '
-            'number of blocks of min_separation rounds',
-        )
-
-
 def _reporter(
     bar: _progress.Bar, participation: Participation, loss: str
 ) -> Callable[[int, float], None]:
@@ -187,7 +157,7 @@ class _Problem:
     loss: str
     column_norms: str
     workload: np.ndarray | None
-    search: Search
+    report: Callable[[int, float], None]
 
     def solve(self, participation: Participation, bands: int) -> np.ndarray:
         """Diagonals of C with the squared sensitivity `participation.count`, [n, bands]."""
@@ -234,7 +204,7 @@ class _Problem:
             rows = unit_rows(self.toeplitz(schema, bands).diagonals)
             point, powers = Point(rows, norms.start(participation)), _POWERS
         for power in powers[self.loss]:
-            descent = Descent(error, norms, power, self.search)
+            descent = Descent(error, norms, power, self.report)
             point = descent.minimise(point, tolerance)
         return descent, point
 

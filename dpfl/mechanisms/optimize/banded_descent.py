@@ -6,9 +6,7 @@ far less than Newton's method on X = C^T C takes. The loss is convex in X and in
 column norms, so a stationary point is the optimum.
 """
 
-import contextlib
 import math
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -25,22 +23,6 @@ _WEIGHT_UNIT = 0.3
 _PENALTY = 10.0
 _MAX_ITERATIONS = 5000
 _PAIRS = 10
-
-
-class Search(NamedTuple):
-    """Settings of a search.
-
-    Attributes:
-      deadline: value of `time.monotonic` at which to stop.
-      report: called with the number of rounds and the squared loss after each step.
-    """
-
-    deadline: float
-    report: Callable[[int, float], None]
-
-    def is_over(self) -> bool:
-        """Whether the deadline has passed."""
-        return time.monotonic() > self.deadline
 
 
 class Point(NamedTuple):
@@ -62,7 +44,7 @@ class Descent:
       error: computes e and derivatives.
       norms: the column norms that are allowed.
       power: p, at least 1. The largest error is the limit of large p.
-      search: settings.
+      report: called with the number of rounds and the squared loss after each step.
     """
 
     def __init__(
@@ -70,9 +52,9 @@ class Descent:
         error: banded_error.BlockError | banded_error.DenseError,
         norms: Norms,
         power: float,
-        search: Search,
+        report: Callable[[int, float], None],
     ):
-        self._error, self._norms, self._power, self._search = error, norms, power, search
+        self._error, self._norms, self._power, self._report = error, norms, power, report
 
     def minimise(self, start: Point, tolerance: float) -> Point:
         """The point from which a step lowers the log of the squared loss less than `tolerance`."""
@@ -106,30 +88,22 @@ class Descent:
             x = np.concatenate([x, weights / _WEIGHT_UNIT])
             bounds = [(None, None)] * entries + [(0, None)] * weights.size
 
-        def after_step(step):
-            nonlocal x
-            x = step.copy()
-            self._search.report(n, math.exp(lowest))
-            if self._search.is_over():
-                raise _OverError
-
-        if x.size and not self._search.is_over():
-            with contextlib.suppress(_OverError):
-                x = optimize.minimize(
-                    objective,
-                    x,
-                    jac=True,
-                    method='L-BFGS-B',
-                    bounds=bounds,
-                    callback=after_step,
-                    options={
-                        'maxiter': _MAX_ITERATIONS,
-                        'maxfun': 2 * _MAX_ITERATIONS,
-                        'maxcor': _PAIRS,
-                        'ftol': tolerance,
-                        'gtol': 1e-12,
-                    },
-                ).x
+        if x.size:
+            x = optimize.minimize(
+                objective,
+                x,
+                jac=True,
+                method='L-BFGS-B',
+                bounds=bounds,
+                callback=lambda _: self._report(n, math.exp(lowest)),
+                options={
+                    'maxiter': _MAX_ITERATIONS,
+                    'maxfun': 2 * _MAX_ITERATIONS,
+                    'maxcor': _PAIRS,
+                    'ftol': tolerance,
+                    'gtol': 1e-12,
+                },
+            ).x
         return Point(*unpack(x))
 
     def value(
@@ -168,10 +142,6 @@ class Descent:
         powers = (errors / largest) ** self._power
         value = math.log(largest) + math.log(powers.mean()) / self._power
         return value, powers / errors / powers.sum()
-
-
-class _OverError(Exception):
-    """Ends a search whose time is over."""
 
 
 def unit_rows(strategy: np.ndarray) -> np.ndarray:

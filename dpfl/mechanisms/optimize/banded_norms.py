@@ -51,11 +51,6 @@ class Norms:
         return cls.of(participation, np.zeros(0, np.int64), True)
 
     @classmethod
-    def blocks(cls, participation: Participation) -> 'Norms':
-        """One norm for each block of `min_separation` rounds."""
-        return cls.of(participation, _blocks(participation), False)
-
-    @classmethod
     def free(cls, participation: Participation) -> 'Norms':
         """All norms."""
         windows = max(participation.rounds - participation.min_separation, 0) + 1

@@ -15,17 +15,17 @@ import numpy as np
 from scipy import optimize, sparse, special
 
 from dpfl import _validate
+from dpfl.mechanisms.block_blt import BlockBlt
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.column_scaled import ColumnScaled
-from dpfl.mechanisms.optimize import block_cuts, cache, scaled_cuts, scaled_entry, toeplitz_error
+from dpfl.mechanisms.optimize import block_cuts, cache, scaled_cuts, toeplitz_error
 from dpfl.mechanisms.optimize.block_loss import Blocks, Columns, Layout, PrefixErrors
 from dpfl.mechanisms.optimize.proven_loss import loss_of
-from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
+from dpfl.mechanisms.optimize.scaled_blt import from_entry, optimize_scaled_blt
 from dpfl.mechanisms.optimize.scaled_loss import PairSum
-from dpfl.mechanisms.switched_blt import SwitchedBlt
 from dpfl.participation import Participation
 
-_VERSION = 1
+_VERSION = 2
 # Most rounds, and most rounds^2 times participations: the sensitivity takes all pairs of rounds.
 _MOST_ROUNDS = 4096
 _MOST_STEPS = 1e9
@@ -61,7 +61,7 @@ def optimize_block_blt(
 ) -> ColumnScaled:
     """Finds the BLT of least loss whose decays and scales change from block to block.
 
-    The result is a `SwitchedBlt` with about 12 blocks of rounds and scaled columns, and takes the
+    The result is a `BlockBlt` with about 12 blocks of rounds and scaled columns, and takes the
     memory of a BLT of so many buffers. Its loss, with the proven sensitivity, is at most that of
     `optimize_scaled_blt`, which is also the result beyond 4096 rounds, for more than 256
     separations, and where rounds^2 times participations exceed 1e9. The search takes about half a
@@ -108,7 +108,7 @@ def optimize_block_blt(
         'loss': loss,
         'workload': cache.array_key(workload),
     }
-    return cache.cached('optimize_block_blt', ColumnScaled, key, compute, make=scaled_entry.make)
+    return cache.cached('optimize_block_blt', ColumnScaled, key, compute, make=from_entry)
 
 
 def _is_searched(participation: Participation) -> bool:
@@ -274,8 +274,7 @@ class _Search:
         """The mechanism, with a first scale of 1."""
         n = self._layout.rounds
         starts = tuple(self._layout.segments[1:].tolist())
-        carry = np.tile(np.eye(self._buffers), (len(starts), 1, 1))
-        base = SwitchedBlt(n, starts, 1 - blocks.rate, blocks.scale, blocks.gain, carry)
+        base = BlockBlt(n, starts, 1 - blocks.rate, blocks.scale, blocks.gain)
         scale = blocks.column_scale / blocks.column_scale[0]
         lengths = np.diff(self._layout.cells)
         if lengths.size and (lengths == lengths[0]).all():

@@ -1,6 +1,6 @@
 """Error and sensitivity of a BLT whose parameters change in given rounds, with scaled columns.
 
-`C = L diag(s)` is a `SwitchedBlt` L, whose buffers are carried on, times a diagonal matrix. Here
+`C = L diag(s)` is a `BlockBlt` L, whose buffers are carried on, times a diagonal matrix. Here
 the scales s are those of cells of rounds. With the product `F(t, u)` of the decays of each buffer
 in the rounds u .. t - 1, units in the buffers before round t have
 

@@ -57,24 +57,10 @@ def loss_lower_bound(
     a = None if workload is None else workloads.matrix(workload, participation.rounds)
     if a is not None and not a.any():
         return 0.0
-    chain, weights, size = best_patterns(participation, loss, a)
-    return nuclear_norm(chain, weights, size, a)
-
-
-def best_patterns(
-    participation: Participation, loss: str, workload: np.ndarray | None = None
-) -> tuple[Chain, np.ndarray, lower_bound_search.Size]:
-    """Patterns and weights of the rounds that prove a large bound, and the problem they are for.
-
-    Args:
-      participation: the schema.
-      loss: 'max' or 'rms'.
-      workload: A, [rounds, rounds]; None for the prefix sums.
-    """
     size = _size(participation)
-    chain, weights = lower_bound_search.search(size, loss, workload)
+    chain, weights = lower_bound_search.search(size, loss, a)
     chain = chain.with_participations(size.participations)
-    return chain, lower_bound_search.interpolated(weights, size.rounds), size
+    return nuclear_norm(chain, lower_bound_search.interpolated(weights, size.rounds), size, a)
 
 
 def _size(participation: Participation) -> lower_bound_search.Size:
@@ -100,6 +86,10 @@ def nuclear_norm(
 ) -> float:
     """The bound that patterns and weights prove, less what rounding can add to it.
 
+    It is the nuclear norm of `W^(1/2) A M^(1/2)`. Computed eigenvalues are off by at most a small
+    multiple of n times the largest one and the unit of rounding, and the sums that M consists of,
+    by as much in the Frobenius norm.
+
     Args:
       chain: the patterns, of as many participations as `size` has.
       weights: of the rounds, with sum 1, [rounds].
@@ -107,23 +97,8 @@ def nuclear_norm(
       workload: A, [rounds, rounds]; None for the prefix sums.
     """
     moments = chain.moments(size.rounds, size.separation, size.offsets)
-    return norm_of_moments(moments, weights, chain.participations * chain.cells, workload)
-
-
-def norm_of_moments(
-    moments: np.ndarray, weights: np.ndarray, terms: int, workload: np.ndarray | None = None
-) -> float:
-    """The nuclear norm of `W^(1/2) A M^(1/2)`, less what rounding can add to it.
-
-    Computed eigenvalues are off by at most a small multiple of n times the largest one and the
-    unit of rounding, and the sums that M consists of, by as much in the Frobenius norm.
-
-    Args:
-      moments: M, which is overwritten, [rounds, rounds].
-      weights: of the rounds, with sum 1, [rounds].
-      terms: how many numbers are added up for an entry of M, at most.
-      workload: A, [rounds, rounds]; None for the prefix sums.
-    """
+    # At most as many numbers are added up for an entry of M.
+    terms = chain.participations * chain.cells
     roots = np.sqrt(weights)
     if workload is None:
         np.cumsum(moments, axis=0, out=moments)

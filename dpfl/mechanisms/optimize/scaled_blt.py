@@ -1,12 +1,15 @@
 """Optimiser of BLT mechanisms with scaled columns."""
 
 import sys
+from typing import Any
 
 import numpy as np
 
 from dpfl import _validate
+from dpfl.mechanisms.block_blt import BlockBlt
+from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.column_scaled import ColumnScaled
-from dpfl.mechanisms.optimize import cache, scaled_entry, scaled_search, toeplitz_error
+from dpfl.mechanisms.optimize import cache, scaled_search, toeplitz_error
 from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.optimize.proven_loss import loss_of
 from dpfl.participation import Participation
@@ -59,7 +62,7 @@ def optimize_scaled_blt(
         if workload is not None:
             candidates.append(optimize_scaled_blt(participation, num_buffers, loss))
         else:
-            for found in scaled_search.search(blt, [scaled_search.Goal(participation)], loss):
+            for found in scaled_search.search(blt, participation, loss):
                 candidates.append(found)
                 report(f'{found.scale.size} scales', proven(found))
         return min(candidates, key=proven)
@@ -71,4 +74,19 @@ def optimize_scaled_blt(
         'loss': loss,
         'workload': cache.array_key(workload),
     }
-    return cache.cached('optimize_scaled_blt', ColumnScaled, key, compute, make=scaled_entry.make)
+    return cache.cached('optimize_scaled_blt', ColumnScaled, key, compute, make=from_entry)
+
+
+def from_entry(base: dict[str, Any], **values: Any) -> ColumnScaled:
+    """The mechanism of a cached entry's values; the argument `make` of `cache.cached`.
+
+    Args:
+      base: values of the base, as its `to_dict` gives them.
+      **values: the other values of the mechanism, by name.
+
+    Raises:
+      KeyError: if the base is neither a `Blt` nor a `BlockBlt`.
+    """
+    kinds: dict[str, Any] = {Blt.name: Blt, BlockBlt.name: BlockBlt}
+    parameters = {name: value for name, value in base.items() if name != 'mechanism'}
+    return ColumnScaled(kinds[base['mechanism']](**parameters), **values)

@@ -14,7 +14,6 @@ import numpy as np
 from scipy import signal, special
 
 from dpfl.mechanisms.optimize import blt_loss
-from dpfl.mechanisms.optimize.power_mean import power_mean
 
 
 def _powers(rates, exponents):
@@ -134,41 +133,28 @@ class PairSums:
     The bound of the pair of a block a and a later block m at lag d is
     `s_a s_m sum_{l < n - p} c_l c_{l+d}` with q rounds in a block and the row p = max(m q, d).
 
-    The sums may be those of several schemas. Then the value is a power mean of one smooth maximum
-    for each schema, with the power p for sensitivities and p/2 for their squares.
-
     Attributes:
-      sharpness: the larger, the closer the smooth maxima are to maxima.
-      power: p.
-      log_weights: logs of the weights in the power mean, [schemas].
+      sharpness: the larger, the closer the smooth maximum is to the maximum.
       log_scale: logs of the scales of the blocks, [blocks].
       by_log_scale: gradient with respect to `log_scale` at the last call.
       values: all sums at the last call, [sums].
     """
 
-    def __init__(
-        self, sums_of_schemas: Sequence[Sequence[PairSum]], rounds: int, block_length: int
-    ):
+    def __init__(self, sums: Sequence[PairSum], rounds: int, block_length: int):
         """Sets the sums.
 
         Args:
-          sums_of_schemas: at least one sum for each schema.
+          sums: at least one.
           rounds: number of rounds, n.
           block_length: rounds of a block.
         """
-        sums = [one for several in sums_of_schemas for one in several]
         self._early, self._late, lag, self._weight = (
             np.concatenate([getattr(one, field.name) for one in sums])
             for field in dataclasses.fields(PairSum)
         )
         self._which = np.repeat(np.arange(len(sums)), [one.lag.size for one in sums])
-        sizes = [len(several) for several in sums_of_schemas]
-        self._schema = np.repeat(np.arange(len(sizes)), sizes)
-        self._first = np.cumsum([0, *sizes[:-1]])
         self._lags, self._lag = np.unique(lag, return_inverse=True)
         self.values: np.ndarray = np.zeros(len(sums))
-        self.power = 1.0
-        self.log_weights: np.ndarray = np.zeros(len(sizes))
         rows, self._row = np.unique(np.maximum(self._late * block_length, lag), return_inverse=True)
         self._terms = (rounds - rows - 1)[:, None, None]
         self.sharpness = 1.0
@@ -190,7 +176,9 @@ class PairSums:
         parts = self._weight * np.exp(self.log_scale[self._early] + self.log_scale[self._late])
         values = np.bincount(self._which, parts * table[self._lag, self._row])
         self.values = values
-        value, by_value = self._reduce(values)
+        logs = self.sharpness * np.log(values)
+        value = special.logsumexp(logs) / self.sharpness
+        by_value = special.softmax(logs) / values
 
         shares = by_value[self._which] * parts
         d_logs = shares * table[self._lag, self._row]
@@ -210,11 +198,3 @@ class PairSums:
         d_rates -= (d_powers * self._lags[:, None] * powers).sum(axis=0) / (1 - rates)
         d_rates += (d_first @ powers) * weights / (1 - rates) ** 2
         return value, d_weights * weights, d_rates
-
-    def _reduce(self, values):
-        """Log of the power mean of the smooth maxima, and its gradient."""
-        logs = np.split(self.sharpness * np.log(values), self._first[1:])
-        maxima = np.array([special.logsumexp(several) for several in logs]) / self.sharpness
-        value, shares = power_mean(maxima, self.log_weights, self.power)
-        within = np.concatenate([special.softmax(several) for several in logs])
-        return value, shares[self._schema] * within / values

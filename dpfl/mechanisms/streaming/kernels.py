@@ -43,11 +43,6 @@ class _Table(abc.ABC):
         return self.table.shape[1] - 1
 
     @property
-    def stored_buffers(self) -> int:
-        """Number of buffers if no noise may be drawn again from its keys."""
-        return self.buffers
-
-    @property
     def draws(self) -> int:
         """Independent noises that a round draws, if it draws again what can be."""
         return 1
@@ -115,59 +110,14 @@ class BandedProduct(_Table):
         return self.taps
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class LaggedStateSpace(_Table):
-    """A `StateSpace` that also takes the noise of a few past rounds.
-
-        (y_t, s_1 .. s_d)  <-  maps[t] (z_t, z_{t-lags[1]}, .., z_{t-lags[L-1]}, s_1 .. s_d)
-
-    Noise of rounds before the first counts as zero. That of past rounds is drawn again from its
-    keys: only s is kept, at a cost of L draws in each round.
-
-    Attributes:
-      maps: float64 [rounds or 1, 1 + d, L + d].
-      lags: increasing, the first 0, [L].
-    """
-
-    maps: np.ndarray
-    lags: tuple[int, ...]
-
-    @property
-    def table(self) -> np.ndarray:
-        return self.maps
-
-    @property
-    def stored_buffers(self) -> int:
-        return self.lags[-1] + self.buffers
-
-    @property
-    def draws(self) -> int:
-        return len(self.lags)
-
-    def stored_map(self, round_index: int) -> np.ndarray:
-        """The map of a round if the noise is kept: that of a `StateSpace` for `stored_buffers`.
-
-        The first `lags[-1]` buffers hold the noise of 1, 2, .. rounds ago, the others s.
-
-        Returns:
-          float64 [1 + stored_buffers, 1 + stored_buffers].
-        """
-        rows = np.append(0, self.lags[-1] + 1 + np.arange(self.buffers))
-        full = np.eye(1 + self.stored_buffers, k=-1)
-        full[rows] = 0.0
-        full[np.ix_(rows, [*self.lags, *rows[1:]])] = self.maps[self.row(round_index)]
-        return full
-
-
-Kernel = StateSpace | BandedSolve | BandedProduct | LaggedStateSpace
+Kernel = StateSpace | BandedSolve | BandedProduct
 
 
 def concatenate(segments: Sequence[Kernel], lengths: Sequence[int]) -> Kernel:
     """One kernel that starts afresh at the end of each segment.
 
     Args:
-      segments: kernels of one type, with the same lags if it has any, each for at least the
-        length of its segment.
+      segments: kernels of one type, each for at least the length of its segment.
       lengths: number of rounds of each segment.
     """
     width = max(segment.buffers for segment in segments) + 1
@@ -178,9 +128,6 @@ def concatenate(segments: Sequence[Kernel], lengths: Sequence[int]) -> Kernel:
             if segment.table.shape[0] > 1
             else np.repeat(segment.table, length, axis=0)
         )
-        if isinstance(segment, LaggedStateSpace):
-            tables.append(_begun_afresh(rows, segment.lags))
-            continue
         pad = [(0, 0)] + [(0, width - size) for size in rows.shape[1:]]
         rows = np.pad(rows, pad)
         if isinstance(segment, StateSpace):
@@ -188,19 +135,7 @@ def concatenate(segments: Sequence[Kernel], lengths: Sequence[int]) -> Kernel:
         else:  # Row t of a segment may reach back at most t rounds.
             rows = np.where(np.arange(width) <= np.arange(length)[:, None], rows, 0.0)
         tables.append(rows)
-    table = np.concatenate(tables)
-    if isinstance(segments[0], LaggedStateSpace):
-        return LaggedStateSpace(table, segments[0].lags)
-    return type(segments[0])(table)
-
-
-def _begun_afresh(maps: np.ndarray, lags: tuple[int, ...]) -> np.ndarray:
-    """Maps of a segment that takes neither noise nor buffers of the rounds before it."""
-    maps = maps.copy()
-    is_before = np.array(lags) > np.arange(len(maps))[:, None]
-    maps[:, :, : len(lags)] *= ~is_before[:, None]
-    maps[0, :, len(lags) :] = 0.0
-    return maps
+    return type(segments[0])(np.concatenate(tables))
 
 
 def stream(kernel: Kernel, noise: np.ndarray) -> np.ndarray:
@@ -214,14 +149,11 @@ def stream(kernel: Kernel, noise: np.ndarray) -> np.ndarray:
       float64 of the shape of `noise`.
     """
     noise = np.asarray(noise, dtype=np.float64)
-    buffers = np.zeros((kernel.stored_buffers,) + noise.shape[1:])
+    buffers = np.zeros((kernel.buffers,) + noise.shape[1:])
     outputs = np.empty_like(noise)
     for t, z in enumerate(noise):
-        if isinstance(kernel, LaggedStateSpace):
-            outputs[t], buffers = _state_space_step(kernel.stored_map(t), z, buffers)
-        else:
-            row = kernel.table[kernel.row(t)]
-            outputs[t], buffers = _STEPS[type(kernel)](row, z, buffers)
+        row = kernel.table[kernel.row(t)]
+        outputs[t], buffers = _STEPS[type(kernel)](row, z, buffers)
     return outputs
 
 

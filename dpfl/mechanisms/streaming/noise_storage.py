@@ -108,7 +108,7 @@ def choose_hardened_noise_storage(
     """
     _validate.integer('dimension', dimension, minimum=1)
     _validate.number('memory_limit', memory_limit, minimum=0)
-    gigabytes = kernel.stored_buffers * dimension * _HARDENED_BYTES / 1e9
+    gigabytes = kernel.buffers * dimension * _HARDENED_BYTES / 1e9
     if gigabytes <= memory_limit:
         return NoiseStorage('memory', gigabytes, 'in memory; hardened, made outside of TFF')
     reason = f'{_IN_A_FILE.format(memory_limit)}; hardened, made outside of TFF'

@@ -9,8 +9,6 @@ Precision of float32: with the 342 bands and 2,000 rounds of a production run, r
 deviation 1.1 differ from float64 by 2e-7 (root mean square), and by at most 2e-6.
 """
 
-import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -63,31 +61,7 @@ class _Ring(NamedTuple):
             buffers[self.slot] = out if self.keeps_output else z
 
 
-class _LaggedMaps(NamedTuple):
-    """One round of a `LaggedStateSpace`.
-
-    Attributes:
-      fresh: the operation on the noise of the round.
-      lags: how many rounds ago the noise was drawn that the round takes again.
-      first: coefficients of that noise in the output, float64 [lags].
-      rest: and in the buffers, [lags, buffers].
-    """
-
-    fresh: _Maps
-    lags: tuple[int, ...]
-    first: np.ndarray
-    rest: np.ndarray
-
-    def apply(self, z: np.ndarray, buffers: np.ndarray, out: np.ndarray) -> None:
-        self.fresh.apply(z, buffers, out)
-
-    def recall(self, index: int, z: np.ndarray, buffers: np.ndarray, out: np.ndarray) -> None:
-        """Adds the noise of `lags[index]` rounds ago."""
-        out += self.first[index] * z
-        buffers += self.rest[index][:, None] * z.astype(buffers.dtype)
-
-
-Step = _Maps | _Ring | _LaggedMaps
+Step = _Maps | _Ring
 
 
 def step(kernel: kernels.Kernel, round_index: int, dtype: DTypeLike) -> Step:
@@ -96,7 +70,7 @@ def step(kernel: kernels.Kernel, round_index: int, dtype: DTypeLike) -> Step:
     Its method `apply(z, buffers, out)` takes the noise of the round z, float64 [size]; the
     buffers, `dtype` [kernel.buffers, size], which it changes; and an array `out`, float64 [size],
     to which it writes the row of `C^-1 z`. Buffers are zero before the first round. Rounds must be
-    applied in order. The noise of past rounds comes after it, see `recalled`.
+    applied in order.
 
     Args:
       kernel: how to stream the noise.
@@ -108,8 +82,6 @@ def step(kernel: kernels.Kernel, round_index: int, dtype: DTypeLike) -> Step:
         matrix = row.astype(dtype)
         matrix[0, 0] = 0
         return _Maps(row[0, 0], matrix)
-    if isinstance(kernel, kernels.LaggedStateSpace):
-        return _lagged(row, kernel.lags, round_index, dtype)
     is_solve = isinstance(kernel, kernels.BandedSolve)
     if is_solve:
         row = np.concatenate([[1.0], -row[1:]]) / row[0]
@@ -121,28 +93,4 @@ def step(kernel: kernels.Kernel, round_index: int, dtype: DTypeLike) -> Step:
         row[lags].astype(dtype),
         round_index % size if size else None,
         is_solve,
-    )
-
-
-def recalled(step: Step) -> list[tuple[int, Callable[..., None]]]:
-    """The noise of past rounds that a step takes again, after `apply` and in this order.
-
-    Returns:
-      Pairs of a lag and an operation with the arguments of `apply`, where z is the noise of so many
-      rounds ago.
-    """
-    if not isinstance(step, _LaggedMaps):
-        return []
-    return [(lag, functools.partial(step.recall, i)) for i, lag in enumerate(step.lags)]
-
-
-def _lagged(row: np.ndarray, lags: tuple[int, ...], t: int, dtype: DTypeLike) -> _LaggedMaps:
-    matrix = np.delete(row, np.arange(1, len(lags)), axis=1).astype(dtype)
-    matrix[0, 0] = 0
-    used = [i for i in range(1, len(lags)) if lags[i] <= t and row[:, i].any()]
-    return _LaggedMaps(
-        _Maps(row[0, 0], matrix),
-        tuple(lags[i] for i in used),
-        row[0, used],
-        row[1:, used].T.astype(dtype),
     )

@@ -262,7 +262,7 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
 
     mechanism: str | mechanisms.Mechanism | None = setting(
         'blt',
-        'How the noise of the rounds is correlated. blt, scaled_blt, block_blt, lagged_blt, '
+        'How the noise of the rounds is correlated. blt, scaled_blt, block_blt, '
         'banded, banded_toeplitz and banded_inverse are optimised for the schema unless '
         'parameters are given, such as --strategy. auto: the mechanism with the least noise for '
         'the schema that fits --memory_limit, optimised when the run begins; none: clipping only, '

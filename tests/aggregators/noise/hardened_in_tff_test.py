@@ -26,7 +26,6 @@ _MECHANISMS = (
     'banded',
     'banded_toeplitz',
     'banded_inverse',
-    'lagged_blt',
     'restarted_blt',
 )
 

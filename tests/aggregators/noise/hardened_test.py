@@ -25,7 +25,6 @@ _MECHANISMS = {
     'honaker_tree': mechanisms.HonakerTree(_ROUNDS),
     'banded': mechanism_cases.FACTORIES['banded'](_ROUNDS),
     'banded_inverse': mechanisms.BandedInverse.square_root(_ROUNDS, 4),
-    'lagged_blt': mechanism_cases.FACTORIES['lagged_blt'](_ROUNDS),
     'restarted': mechanisms.Restarted(mechanisms.Blt(_ROUNDS, [0.9], [0.2]), (3,), _ROUNDS),
 }
 
@@ -88,7 +87,7 @@ def test_the_noise_is_replayed_from_the_key(whole):
     plan, _, rows, end = whole
     kernel = plan.mechanism.kernel()
     keys, block = redrawn.keys(end), hardened_ring._BLOCK
-    buffers = np.zeros((2, kernel.stored_buffers, block))
+    buffers = np.zeros((2, kernel.buffers, block))
     unit = np.float64(np.float32(0.5)) / (hardened.STDDEV / 2.0)
     matrix, z_rows, w_rows = plan.mechanism.strategy_matrix(), [], []
     for t in range(_ROUNDS):

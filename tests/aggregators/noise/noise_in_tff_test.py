@@ -110,9 +110,7 @@ def test_results_without_the_clipped_mean_are_the_dense_solution(make, value_typ
     _check(make(_ROUNDS), value_type)
 
 
-@pytest.mark.parametrize(
-    'name', ['restarted_blt', 'honaker_tree', 'banded', 'banded_inverse', 'lagged_blt']
-)
+@pytest.mark.parametrize('name', ['restarted_blt', 'honaker_tree', 'banded', 'banded_inverse'])
 def test_supplied_noise_is_the_dense_solution(name):
     _check(mechanism_cases.FACTORIES[name](_ROUNDS), _TYPES['nested'], supplied=True)
 

@@ -18,8 +18,6 @@ _MECHANISMS = {
     'honaker_tree': mechanisms.HonakerTree(_ROUNDS),
     'banded': mechanism_cases.FACTORIES['banded'](_ROUNDS),
     'banded_inverse': mechanisms.BandedInverse.square_root(_ROUNDS, 4),
-    'lagged_blt': mechanism_cases.FACTORIES['lagged_blt'](_ROUNDS),
-    'restarted_lagged_blt': mechanism_cases.FACTORIES['restarted_lagged_blt'](_ROUNDS),
 }
 
 

@@ -24,9 +24,7 @@ _CASES = {
     'honaker_tree': (mechanisms.HonakerTree(_ROUNDS), 'state'),
     'banded_solve': (mechanism_cases.FACTORIES['banded'](_ROUNDS), 'state'),
     'banded_product': (mechanisms.BandedInverse.square_root(_ROUNDS, 4), 'state'),
-    'lagged': (mechanism_cases.FACTORIES['lagged_blt'](_ROUNDS), 'state'),
     'ring': (mechanism_cases.FACTORIES['banded'](_ROUNDS), 'ring'),
-    'lagged_ring': (mechanism_cases.FACTORIES['lagged_blt'](_ROUNDS), 'ring'),
     'hardened': (_BLT, 'hardened'),
 }
 
@@ -129,8 +127,10 @@ def test_the_difference_of_two_branches_has_the_noise_of_two_releases(branches):
 
 def test_two_matrices_that_go_on_from_one_state_have_independent_noise():
     """With common noise, a combination of past noise would be known, and so one of past sums."""
-    switched = mechanisms.SwitchedBlt.after(_BLT, 2, [0.5, 0.1], [0.1, 0.1])
-    kernels = [mechanism.kernel() for mechanism in (_BLT, switched)]
+    blocks = mechanisms.BlockBlt(
+        _BLT.rounds, [2], [_BLT.decay, [0.5, 0.1]], [_BLT.scale, [0.1, 0.1]], [1.0, 1.0]
+    )
+    kernels = [mechanism.kernel() for mechanism in (_BLT, blocks)]
     total, key = tf.zeros([3]), np.array([3, 4])
     state = correlated.initial_state(kernels[0], _ROUNDS, _SPEC, key)
     for kernel in kernels:

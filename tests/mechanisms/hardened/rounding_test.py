@@ -16,7 +16,7 @@ _TRIALS = 2_000
 
 def _noise_of(kernel, w):
     """Noise z for given w, [rounds, ...] integers: the inverse of the stream."""
-    buffers = np.zeros((kernel.stored_buffers, w.shape[1]))
+    buffers = np.zeros((kernel.buffers, w.shape[1]))
     z = []
     for t, wanted in enumerate(w):
         step = stream.step(kernel, t)

@@ -27,7 +27,7 @@ def _drawn(kernel, rounds, size, sigma=_SIGMA, seed=0):
 
 
 def _streamed(kernel, z):
-    buffers = np.zeros((kernel.stored_buffers, z.shape[1]))
+    buffers = np.zeros((kernel.buffers, z.shape[1]))
     return np.array([stream.step(kernel, t).apply(row, buffers) for t, row in enumerate(z)])
 
 
@@ -37,13 +37,11 @@ def _predictions(kernel, w):
     Straight from the kernel: `C^-1` streamed with v = (w - p) / first, so that its output is w.
     """
     exact = fractions.Fraction
-    buffers = [exact(0)] * kernel.stored_buffers
+    buffers = [exact(0)] * kernel.buffers
     predictions = []
     for t, output in enumerate(w):
         row = kernel.table[kernel.row(t)].tolist()
-        if isinstance(kernel, kernels.LaggedStateSpace):
-            row = kernel.stored_map(t).tolist()
-        if isinstance(kernel, kernels.StateSpace | kernels.LaggedStateSpace):
+        if isinstance(kernel, kernels.StateSpace):
             first = exact(row[0][0])
             p = sum((exact(a) * s for a, s in zip(row[0][1:], buffers, strict=True)), exact(0))
             v = (output - p) / first
@@ -55,10 +53,10 @@ def _predictions(kernel, w):
         elif isinstance(kernel, kernels.BandedSolve):
             past = zip(row[1:], buffers, strict=True)
             p = -sum((exact(a) * s for a, s in past), exact(0)) / exact(row[0])
-            buffers = [exact(output), *buffers][: kernel.stored_buffers]
+            buffers = [exact(output), *buffers][: kernel.buffers]
         else:
             p = sum((exact(a) * s for a, s in zip(row[1:], buffers, strict=True)), exact(0))
-            buffers = [(output - p) / exact(row[0]), *buffers][: kernel.stored_buffers]
+            buffers = [(output - p) / exact(row[0]), *buffers][: kernel.buffers]
         predictions.append(p)
     return predictions
 
@@ -95,7 +93,7 @@ def test_the_coefficients_are_those_of_the_matrix(rounds):
         if np.isinf(rounding.shift(kernel, rounds, 1, _SIGMA)):
             continue  # Refused: its noise grows.
         matrix, streamed = mechanism.strategy_matrix(), np.zeros((rounds, rounds))
-        buffers = np.zeros((kernel.stored_buffers, rounds))
+        buffers = np.zeros((kernel.buffers, rounds))
         for t in range(rounds):
             # w is 2^40 in one round of each column: integers, whose rounding is 2^-41 relative.
             wanted = np.zeros(rounds, np.int64)
@@ -120,7 +118,7 @@ def test_predictions_over_many_rounds_keep_their_bound():
     largest = 0.0
     for column in range(2):
         exact = _predictions(kernel, w[:, column].tolist())
-        buffers = np.zeros((kernel.stored_buffers, 1))
+        buffers = np.zeros((kernel.buffers, 1))
         for t in range(rounds):
             step = stream.step(kernel, t)
             p = sum(a * buffers[j] for j, a in step.recall)
@@ -138,7 +136,7 @@ def test_the_bits_do_not_depend_on_where_a_block_is(name):
     kernel = mechanism_cases.FACTORIES[name](20).kernel()
     z = _drawn(kernel, 20, 64)
     alone = _streamed(kernel, z)
-    others = np.zeros(3 * kernel.stored_buffers * 64 + 1)[1:].reshape(3, kernel.stored_buffers, 64)
+    others = np.zeros(3 * kernel.buffers * 64 + 1)[1:].reshape(3, kernel.buffers, 64)
     for t in range(20):
         for block in (2, 0, 1):
             np.testing.assert_array_equal(

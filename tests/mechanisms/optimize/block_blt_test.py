@@ -10,7 +10,7 @@ def test_changing_blocks_are_better_than_scaled_columns(loss, most):
     schema, name = Participation(48, 8, 6), f'{loss}_loss'
     found = block_blt.optimize_block_blt(schema, 2, loss)
     scaled = mechanisms.optimize_scaled_blt(schema, 2, loss)
-    assert isinstance(found.base, mechanisms.SwitchedBlt) and found.num_buffers() == 2
+    assert isinstance(found.base, mechanisms.BlockBlt) and found.num_buffers() == 2
     assert getattr(found, name)(schema) < most * getattr(scaled, name)(schema)
     assert getattr(found, name)(schema) > mechanisms.loss_lower_bound(schema, loss=loss)
 

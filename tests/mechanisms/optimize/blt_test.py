@@ -1,4 +1,4 @@
-"""What is peculiar to BLTs and to their relatives with lags or scaled columns."""
+"""What is peculiar to BLTs and to their relatives with scaled columns."""
 
 import numpy as np
 import pytest
@@ -33,23 +33,11 @@ def test_useless_buffers_are_left_out():
     assert mechanisms.optimize_blt(Participation(20), 6).decay.size < 6
 
 
-def test_lags_are_those_that_are_given_or_near_the_separation():
-    schema = Participation(12, 4, 3)
-    for draws, lags in ((1, (0,)), (2, (0, 4)), (4, (0, 1, 2, 4))):
-        assert mechanisms.optimize_lagged_blt(schema, 1, draws=draws).lags == lags
-    assert mechanisms.optimize_lagged_blt(schema, 1, lags=(0, 3, 4)).lags == (0, 3, 4)
-    two = Participation(2, 1, 2)
-    assert mechanisms.optimize_lagged_blt(two, 1, draws=5, lags=(0, 7)).lags == (0,)
-
-
 def test_bad_arguments_are_named():
     schema = Participation(12, 3, 3)
     for optimize, arguments, message in (
         (mechanisms.optimize_blt, dict(starts=0), 'starts=0: must be an integer >= 1 and <= 8'),
         (mechanisms.optimize_blt, dict(num_buffers=21), 'num_buffers=21: must be an integer >= 1'),
-        (mechanisms.optimize_lagged_blt, dict(draws=0), 'draws=0: must be an integer >= 1'),
-        (mechanisms.optimize_lagged_blt, dict(lags=(1, 2)), 'lags=.*: must increase, start with 0'),
-        (mechanisms.optimize_scaled_lagged_blt, dict(draws=0), 'draws=0: must be an integer >= 1'),
     ):
         with pytest.raises(errors.ArgumentError, match=message):
             optimize(schema, **{'num_buffers': 2, **arguments})

@@ -25,9 +25,7 @@ _SCHEMAS = (
 # Members of these families are members of the first one, too.
 _CONTAINED = {
     'free_banded': ('banded', 'banded_toeplitz'),
-    'lagged_blt': ('blt',),
     'scaled_blt': ('blt',),
-    'scaled_lagged_blt': ('scaled_blt', 'lagged_blt'),
     'block_blt': ('scaled_blt',),
 }
 _WORKLOADS = {
@@ -175,19 +173,12 @@ def _matrix_of(kind):
     return matrix
 
 
-def _lagged_blt_of(x, schema):
-    lags = (0, schema.min_separation)
-    parameters = [np.tanh(x[0])], lags, [1.0, x[1]], x[2:, None]
-    return mechanisms.LaggedBlt(schema.rounds, *parameters).strategy_matrix()
-
-
 # Unknowns, and by how much the proven loss may be above the least true one: what the bound costs
 # where its maxima, or signs of C, matter.
 _SEARCHES = {
     'blt': (_blt_of, 4, 1e-6),
     'banded_toeplitz': (_matrix_of(mechanisms.BandedToeplitz), 2, 1e-6),
     'banded_inverse': (_matrix_of(mechanisms.BandedInverse), 2, 0.01),
-    'lagged_blt': (_lagged_blt_of, 4, 0.01),
 }
 
 
@@ -201,7 +192,7 @@ _SEARCHES = {
 def test_a_direct_search_with_the_true_sensitivity_finds_nothing_better(name, schema, loss):
     matrix_of, unknowns, room = _SEARCHES[name]
     schema = Participation(*schema)
-    size = unknowns // 2 if name == 'blt' else 1 if name == 'lagged_blt' else unknowns + 1
+    size = unknowns // 2 if name == 'blt' else unknowns + 1
     reached = _loss(_optimized(name, schema, size, loss), schema, loss)
 
     def true_loss(x):
@@ -247,13 +238,8 @@ _KNOWN = [
     ('banded', (257, 43, 6), 43, 'rms', 7.025133),
     ('banded', (2000, 15, None), 15, 'rms', 101.1),
     ('free_banded', (142, 10, 15), 5, 'rms', 15.021),
-    ('lagged_blt', (2052, 342, 6), 2, 'max', 10.595),
-    ('lagged_blt', (2052, 342, 6), 4, 'max', 10.51),
-    ('lagged_blt', (2052, 342, 6), 2, 'rms', 8.99),
     ('scaled_blt', (2052, 342, 6), 4, 'max', 9.93),
     ('scaled_blt', (2052, 342, 6), 4, 'rms', 9.0),
-    ('scaled_lagged_blt', (2052, 342, 6), 2, 'max', 9.84),
-    ('scaled_lagged_blt', (2052, 342, 6), 2, 'rms', 8.84),
     ('block_blt', (2052, 342, 6), 2, 'max', 9.54),
     ('block_blt', (2052, 342, 6), 4, 'rms', 8.85),
 ]
@@ -284,7 +270,6 @@ def test_more_bands_or_buffers_are_never_worse():
         ('banded_inverse', Participation(60, 20, 3), (1, 2, 4, 7)),
         ('banded_inverse', Participation(60, 4, 8), (1, 2, 4, 7)),
         ('blt', Participation(2000, 100, 10), (1, 2, 3, 4)),
-        ('lagged_blt', Participation(40, 4, 8), (1, 2)),
     ):
         losses = [_loss(_optimized(name, schema, size, 'rms'), schema, 'rms') for size in sizes]
         assert all(more <= fewer * (1 + 1e-5) for fewer, more in itertools.pairwise(losses)), name

@@ -84,11 +84,9 @@ def test_the_bound_of_another_workload_is_nearly_the_least_loss():
 @pytest.mark.parametrize(
     'schema', [(24, 6, 4), pytest.param((48, 4, 12), marks=pytest.mark.standard)]
 )
-def test_banded_strategies_with_norms_of_blocks_are_nearly_the_best(schema, loss):
+def test_banded_strategies_with_free_norms_are_nearly_the_best(schema, loss):
     schema = Participation(*schema)
-    best = mechanisms.optimize_banded(
-        schema, schema.min_separation, loss=loss, column_norms='blocks'
-    )
+    best = mechanisms.optimize_banded(schema, schema.min_separation, loss=loss, column_norms='free')
     known = best.max_loss(schema) if loss == 'max' else best.rms_loss(schema)
     assert known * 0.98 <= _bound(schema, loss) <= known
 

@@ -56,7 +56,6 @@ _NOT_EXACT = {
     'completed_tree',
     'banded_toeplitz_not_monotone',
     'banded_inverse_not_monotone',
-    'lagged_blt_not_monotone',
 }
 
 

@@ -4,10 +4,9 @@ import csv
 import functools
 import json
 
-import numpy as np
 import pytest
 
-from dpfl import Participation, ParticipationLog, mechanisms
+from dpfl import Participation, mechanisms
 from dpfl.simulation.training.server_config import ScheduleConfig
 from tests import forked_binaries
 
@@ -76,111 +75,6 @@ def test_the_losses_are_those_of_the_workload(tmp_path):
     assert result['rms_loss'] == pytest.approx(expected, rel=1e-12)
     plain = mechanisms.optimize_banded_toeplitz(schema, 3, 'rms')
     assert expected < plain.rms_loss(schema, workload)
-
-
-@pytest.mark.standard
-@pytest.mark.parametrize('name', ['blt', 'scaled_blt'])
-def test_one_mechanism_for_several_separations(name, tmp_path):
-    output = tmp_path / 'robust.npz'
-    rows = _made(
-        'optimize_strategy',
-        f'--mechanism={name}',
-        '--rounds=64',
-        '--max_participations=3',
-        '--separations=8,16,32',
-        '--weights=1,2,1',
-        '--criterion=worst',
-        '--buffers=2',
-        f'--output={output}',
-    )
-    schemas = [Participation(64, b, 3) for b in (8, 16, 32)]
-    expected = mechanisms.relative_losses(mechanisms.load(output), schemas, 2)
-    assert [row['relative_loss'] for row in rows] == pytest.approx(expected.tolist())
-    assert [row['min_separation'] for row in rows] == [8, 16, 32]
-    for row, schema in zip(rows, schemas, strict=True):
-        assert row['max_loss'] == pytest.approx(mechanisms.load(output).max_loss(schema))
-
-
-@pytest.mark.standard
-def test_one_blt_for_the_schemas_of_logs(tmp_path):
-    for name, cohorts in (('a', [[1], [2], [1], [2]]), ('b', [[1], [1], [2], [2]])):
-        ParticipationLog(cohorts).save(tmp_path / f'{name}.npz')
-    paths = ','.join(str(tmp_path / f'{name}.npz') for name in 'aba')
-    rows = _made(
-        'optimize_strategy', '--mechanism=blt', f'--logs={paths}', f'--output={tmp_path}/c.npz'
-    )
-    assert [row['min_separation'] for row in rows] == [2, 1]
-
-
-def _switch(tmp_path, *more):
-    mechanisms.save(_BLT, tmp_path / 'blt.npz')
-    return (
-        '--mechanism=switched_blt',
-        f'--strategy={tmp_path}/blt.npz',
-        f'--output={tmp_path}/found.npz',
-        '--rounds=48',
-        '--min_separation=6',
-        '--max_participations=8',
-        '--planned_min_separation=12',
-        '--planned_max_participations=4',
-        *more,
-    )
-
-
-@pytest.mark.standard
-def test_a_switch_is_compared_with_going_on_and_with_a_restart(tmp_path):
-    found = _made('optimize_strategy', *_switch(tmp_path, '--switch_round=20', '--loss=max'))
-    made = mechanisms.load(tmp_path / 'found.npz')
-    assert made.begins_like(_BLT, 20) and found['first_rounds'] == 20
-    planned, unchanged, restarted, switched = found['compared']
-    assert switched['max_loss'] == _about(made.max_loss(_SEEN))
-    assert unchanged['max_loss'] == _about(_BLT.max_loss(_SEEN))
-    assert planned['sensitivity'] == _about(_BLT.sensitivity(_PLANNED))
-    assert (planned['min_separation'], planned['max_participations']) == (12, 4)
-    assert switched['max_loss'] <= min(unchanged['max_loss'], restarted['max_loss'])
-    best = mechanisms.optimize_blt(_SEEN.within(28), 2, 'max')
-    decay, scale = (np.resize(each, 2) for each in (best.decay, best.scale))
-    scale[best.scale.size :] = 0.0  # The best one may have fewer buffers.
-    after = mechanisms.SwitchedBlt.after(_BLT, 20, decay, scale, carry=np.zeros((2, 2)))
-    assert restarted['max_loss'] == pytest.approx(after.max_loss(_SEEN), rel=1e-9)
-    for row in found['compared']:
-        assert row['max_loss'] == pytest.approx(row['max_error'] * row['sensitivity'])
-
-
-@pytest.mark.standard
-def test_a_limit_of_the_sensitivity_keeps_the_epsilon_of_the_plan(tmp_path):
-    free = _run(*_switch(tmp_path, '--switch_round=12'))
-    assert free.returncode == 0 and 'rho is' in free.stdout, free.stderr
-    assert mechanisms.load(tmp_path / 'found.npz').sensitivity(_SEEN) > _BLT.sensitivity(_PLANNED)
-    flag = next(word for word in free.stdout.split() if word.startswith('--max_sens'))
-    kept = _run(*_switch(tmp_path, '--switch_round=12', flag))
-    assert 'the epsilon of the plan still holds' in kept.stdout, kept.stderr
-    assert mechanisms.load(tmp_path / 'found.npz').sensitivity(_SEEN) <= _BLT.sensitivity(_PLANNED)
-    late = _run(*_switch(tmp_path, '--switch_round=30'))
-    assert 'The first 30 rounds alone are above the plan.' in late.stdout, late.stderr
-    assert '--max_sensitivity' not in late.stdout
-
-
-@pytest.mark.standard
-def test_a_banded_matrix_goes_on(tmp_path):
-    banded = mechanisms.optimize_banded(Participation(24, 6), bands=6)
-    mechanisms.save(banded, tmp_path / 'banded.npz')
-    found = _made(
-        'optimize_strategy',
-        '--mechanism=continued',
-        f'--strategy={tmp_path}/banded.npz',
-        f'--output={tmp_path}/found.npz',
-        '--rounds=60',
-        '--min_separation=6',
-    )
-    made, whole = mechanisms.load(tmp_path / 'found.npz'), Participation(60, 6)
-    assert made.begins_like(banded, 24) and made.rounds == 60
-    planned, restarted, continued = found['compared']
-    assert planned['sensitivity'] == _about(banded.sensitivity(Participation(24, 6)))
-    again = mechanisms.Restarted(banded, (24, 48), 60)
-    assert restarted['max_loss'] == pytest.approx(again.max_loss(whole))
-    assert continued['max_loss'] == _about(made.max_loss(whole))
-    assert continued['max_loss'] < restarted['max_loss']
 
 
 @pytest.mark.standard

@@ -1,6 +1,5 @@
 import json
 import math
-import os
 
 import numpy as np
 import pytest
@@ -255,13 +254,6 @@ def test_html_page_stands_alone():
     assert 'src=' not in page and '<link' not in page and '<script' not in page
 
 
-@pytest.fixture(scope='module', name='damaged')
-def _damaged(tmp_path_factory):
-    path = tmp_path_factory.mktemp('strategies') / 'damaged.npz'
-    path.write_bytes(b'PK\x03\x04' + os.urandom(50))
-    return path
-
-
 def test_composition_with_a_simulation_is_a_simulation(tmp_path):
     plan = accounting.PrivacyPlan(
         mechanism=mechanisms.Identity(4),
@@ -284,98 +276,6 @@ def test_composition_with_a_simulation_is_a_simulation(tmp_path):
     for form in ('text', 'html'):
         page = _run(*flags, f'--format={form}').stdout
         assert 'Composition' in page and together['statement'] in page
-
-
-@pytest.mark.standard
-@pytest.mark.parametrize(
-    'flags, message',
-    [
-        (_TREE[:1], '--rounds: must be given'),
-        ((*_TREE, '--rounds=abc'), '--rounds=abc: must be an integer'),
-        ((*_TREE, '--rounds=0'), '--rounds=0: must be an integer >= 1'),
-        ((*_TREE, '--min_separation=0'), '--min_separation=0: must be an integer >= 1'),
-        ((*_TREE, '--max_participations=0'), '--max_participations=0: must be an integer >= 1'),
-        (
-            (*_TREE, '--noise_multiplier=-1'),
-            '--noise_multiplier=-1.0: must be a finite number >= 0',
-        ),
-        (
-            (*_TREE, '--noise_multiplier=nan'),
-            '--noise_multiplier=nan: must be a finite number >= 0',
-        ),
-        ((*_TREE, '--delta=1'), '--delta=1.0: must be a finite number > 0 and < 1'),
-        ((*_TREE, '--accountant=guess'), '--accountant=guess: must be one of pld, rdp, analytic'),
-        ((*_TREE, '--mechanism=magic'), '--mechanism=magic: must be one of gaussian, tree, '),
-        ((*_TREE, '--min_separation=2001'), '--min_separation=2001: must be <= 2000, the rounds'),
-        ((*_TREE, '--max_participations=8'), '--max_participations=8: must be <= 7, what rounds'),
-        ((*_TREE, '--clip_norm=inf'), '--clip_norm=inf: must be a finite number > 0'),
-        ((*_TREE, '--sampling=poisson'), '--sampling=poisson: needs --population'),
-        ((*_TREE, '--groups=10'), '--groups=10: needs sampling=cyclic_poisson'),
-        ((*_CYCLIC, '--groups=10'), '--groups=10: must be at least 342, the bands of the strategy'),
-        ((*_CYCLIC, '--population=9000'), '--population=9000: must be at least 34200, 342 groups'),
-        ((*_TREE, '--population=10'), '--population=10: must be None without sampling'),
-        ((*_POISSON, '--population=10'), '--population=10: must be an integer >= 5000'),
-        (
-            (*_POISSON, '--accountant=analytic_gaussian'),
-            '--accountant=analytic_gaussian: must be one',
-        ),
-        (
-            (*_FIXED_SIZE, '--accountant=analytic_gaussian'),
-            '--accountant=analytic_gaussian: must be one of pld, rdp, moments, best',
-        ),
-        ((*_FIXED_SIZE, '--group_size=65'), '--group_size=65: must be at most 64 with sampling'),
-        ((*_TREE, '--group_size=0'), '--group_size=0: must be an integer >= 1'),
-        ((*_TREE, '--selected_from=10'), '--selected_from=10: must be a distribution and its mean'),
-        (
-            (*_POISSON, '--group_size=2', '--selected_from=poisson:10'),
-            '--group_size=2: must be 1 with sampling',
-        ),
-        (
-            (*_TREE, '--noise=hardened', '--selected_from=poisson:10'),
-            '--noise=hardened: must be default with a selection',
-        ),
-        ((*_POISSON, '--min_separation=2'), '--min_separation=2: must be 1 with sampling=poisson'),
-        ((*_TREE, '--restart_every=5'), '--restart_every=5: needs restart_first'),
-        ((*_TREE, '--secagg'), '--secagg: needs either secagg_scale or secagg_bits'),
-        ((*_TREE, '--secagg', '--secagg_bits=20'), '--secagg: needs model_dimension'),
-        ((*_TREE, '--secagg', '--secagg_scale=nan', '--model_dimension=9'), '--secagg_scale=nan: '),
-        ((*_TREE, '--secagg', '--secagg_bits=1', '--model_dimension=999'), '--secagg_bits=1: must'),
-        ((*_TREE, '--compose_with=absent'), '--compose_with=absent: No such file'),
-        ((*_TREE, '--compose_with={damaged}'), 'not a privacy report'),
-        ((*_TREE, '--run_dir=absent'), '--run_dir=absent: must be a directory'),
-        ((*_TREE, '--run_dir=.'), '--run_dir=.: must hold a finished run (SHA256SUMS is missing)'),
-        ((*_TREE, '--bogus=1'), "Unknown command line flag 'bogus'"),
-        ((*_TREE, 'word'), 'word: is not a flag'),
-        (
-            (*_TREE, '--strategy=blt_b400'),
-            '--strategy: mechanism=tree does not take this parameter',
-        ),
-        (
-            (*_TREE, '--mechanism=blt'),
-            '--mechanism=blt: needs strategy, or blt_decay and blt_scale',
-        ),
-        (
-            (*_TREE, '--mechanism=blt', '--strategy=absent'),
-            '--strategy=absent: must be a file or one',
-        ),
-        (
-            (*_TREE, '--mechanism=blt', '--strategy={damaged}'),
-            'damaged.npz: cannot be read as a mech',
-        ),
-        (
-            (*_TREE, '--mechanism=blt', '--blt_decay=2', '--blt_scale=1'),
-            '--decay=[2.0]: each entry',
-        ),
-        ((*_TREE, '--mechanism=blt', '--blt_decay=x', '--blt_scale=1'), '--blt_decay=x: must be'),
-    ],
-)
-def test_bad_flags_are_one_line_and_status_2(flags, message, damaged):
-    done = _run(*(flag.replace('{damaged}', str(damaged)) for flag in flags))
-    assert done.returncode == 2
-    assert done.stdout == ''
-    assert done.stderr.startswith('error: ')
-    assert done.stderr.count('\n') == 1
-    assert message.replace('--decay', 'decay') in done.stderr
 
 
 def test_help_names_the_flags():

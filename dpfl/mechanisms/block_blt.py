@@ -1,11 +1,10 @@
-"""BLTs whose parameters change in given rounds, while their buffers carry on."""
+"""BLTs whose parameters change from block to block of rounds, while their buffers carry on."""
 
 import dataclasses
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dpfl import _validate, errors
 from dpfl.mechanisms import base, rounding
@@ -15,29 +14,26 @@ from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
-# What `is_switchable` is true of, for messages.
-SWITCHABLE = 'must be a switched_blt, or a blt with buffers and decays within [0, 1]'
 _MOST_BUFFERS = 1024
-_MOST_SEGMENTS = 1024
+_MOST_BLOCKS = 1024
 # Limits of the bounds that look at all pairs of rounds, and of the one that keeps all pairs.
 _MOST_PAIRED_ROUNDS = 10_000
 _MOST_GRAM_ROUNDS = 4096
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SwitchedBlt(base.Mechanism):
-    """A BLT with other decays and scales in each segment of rounds, without a restart.
+class BlockBlt(base.Mechanism):
+    """A BLT with other decays and scales in each block of rounds, without a restart.
 
-    Round t of segment a releases, for independent noise z and buffers s (a column of d),
+    Round t of block a releases, for independent noise z and buffers s (a column of d),
 
-        y_t = z_t / gain_a - scale_a s,        s <- decay_a s + y_t,
+        y_t = z_t / gain_a - scale_a s,        s <- decay_a s + y_t.
 
-    and the first round of segment a + 1 begins with s <- carry_a s. So with the product F(t, u) of
-    what happens to a buffer between rounds u and t (decays, and carries at the starts),
+    So with the product F(t, u) of the decays of rounds u + 1 .. t - 1 (a row of d),
 
-        C[t, t] = gain_t,        C[t, u] = gain_t scale_t F(t, u) 1   for u < t.
+        C[t, t] = gain_t,        C[t, u] = gain_t scale_t F(t, u)^T   for u < t.
 
-    With one segment of gain 1 it is `Blt`. A carry of zeros is a restart.
+    With one block of gain 1 it is `Blt`. `optimize_block_blt` scales its columns besides.
 
     The sensitivity is that of the whole matrix for one schema. It is exact for non-negative
     parameters with which no entry rises along a column or a diagonal, and wherever else the
@@ -45,24 +41,22 @@ class SwitchedBlt(base.Mechanism):
 
     Attributes:
       rounds: number of rounds, at least 1.
-      starts: first round of every segment except the first: integers that increase within
+      starts: first round of every block except the first: integers that increase within
         1 .. rounds - 1.
-      decay: float64 [segments, d], each within [0, 1].
-      scale: float64 [segments, d].
-      gain: positive, float64 [segments]: the noise of a segment is divided by its gain.
-      carry: float64 [segments - 1, d, d].
+      decay: float64 [blocks, d], each within [0, 1].
+      scale: float64 [blocks, d].
+      gain: positive, float64 [blocks]: the noise of a block is divided by its gain.
 
     Raises:
       ArgumentError: if a field is out of its range.
     """
 
-    name: ClassVar[str] = 'switched_blt'
+    name: ClassVar[str] = 'unscaled_block_blt'
     rounds: int
     starts: tuple[int, ...]
     decay: np.ndarray
     scale: np.ndarray
     gain: np.ndarray
-    carry: np.ndarray
 
     def __post_init__(self):
         _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
@@ -73,93 +67,36 @@ class SwitchedBlt(base.Mechanism):
             raise errors.ArgumentError(
                 'starts', starts, f'must increase within 1 .. {self.rounds - 1} (rounds - 1)'
             )
-        segments = len(starts) + 1
-        decay = _array('decay', self.decay, (segments, None))
-        if not 1 <= decay.shape[1] <= _MOST_BUFFERS or segments > _MOST_SEGMENTS:
+        blocks = len(starts) + 1
+        decay = _array('decay', self.decay, (blocks, None))
+        if not 1 <= decay.shape[1] <= _MOST_BUFFERS or blocks > _MOST_BLOCKS:
             raise errors.ArgumentError(
                 'decay',
                 errors.NOT_SHOWN,
-                f'must be for at most {_MOST_SEGMENTS} segments, and 1 .. {_MOST_BUFFERS} buffers',
+                f'must be for at most {_MOST_BLOCKS} blocks, and 1 .. {_MOST_BUFFERS} buffers',
             )
         if decay.min() < 0 or decay.max() > 1:
             raise errors.ArgumentError('decay', decay.tolist(), 'each entry must be within [0, 1]')
         object.__setattr__(self, 'decay', decay)
-        d = decay.shape[1]
-        object.__setattr__(self, 'scale', _array('scale', self.scale, (segments, d)))
-        gain = _array('gain', self.gain, (segments,))
+        object.__setattr__(self, 'scale', _array('scale', self.scale, decay.shape))
+        gain = _array('gain', self.gain, (blocks,))
         if gain.min() < rounding.SMALLEST:
             raise errors.ArgumentError(
                 'gain', gain.tolist(), f'each entry must be >= {rounding.SMALLEST:g}'
             )
         object.__setattr__(self, 'gain', gain)
-        carry = self.carry if segments > 1 else np.zeros((0, d, d))
-        object.__setattr__(self, 'carry', _array('carry', carry, (segments - 1, d, d)))
-
-    @classmethod
-    def after(
-        cls,
-        first: 'Blt | SwitchedBlt',
-        at: int,
-        decay: ArrayLike,
-        scale: ArrayLike,
-        *,
-        gain: float = 1.0,
-        carry: ArrayLike | None = None,
-        rounds: int | None = None,
-    ) -> 'SwitchedBlt':
-        """Switches a mechanism to other parameters from round `at` on.
-
-        Args:
-          first: the mechanism of the rounds before.
-          at: first round with the new parameters, at least 1.
-          decay: decays from then on, as many as `first` has buffers, [d].
-          scale: scales from then on, [d].
-          gain: what the noise is divided by from then on.
-          carry: [d, d]; None for buffers that keep their contents.
-          rounds: number of rounds, above `at`; None for as many as `first` has.
-
-        Raises:
-          ArgumentError: if an argument is out of its range.
-        """
-        _validate.integer('at', at, minimum=1)
-        before = as_switched(first).with_rounds(at)
-        buffers = before.decay.shape[1]
-        carry = np.eye(buffers) if carry is None else _array('carry', carry, (buffers, buffers))
-        return cls(
-            first.rounds if rounds is None else rounds,
-            (*before.starts, at),
-            np.vstack([before.decay, _array('decay', decay, (buffers,))]),
-            np.vstack([before.scale, _array('scale', scale, (buffers,))]),
-            np.append(before.gain, _validate.number('gain', gain, above=0)),
-            np.concatenate([before.carry, carry[None]]),
-        )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SwitchedBlt) and self.to_dict() == other.to_dict()
+        return isinstance(other, BlockBlt) and self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:
         return hash(self.digest())
 
-    def with_rounds(self, rounds: int) -> 'SwitchedBlt':
-        """The same mechanism for another number of rounds; the last segment goes on."""
+    def with_rounds(self, rounds: int) -> 'BlockBlt':
+        """The same mechanism for another number of rounds; the last block goes on."""
         starts = tuple(start for start in self.starts if start < rounds)
         kept = len(starts) + 1
-        return SwitchedBlt(
-            rounds,
-            starts,
-            self.decay[:kept],
-            self.scale[:kept],
-            self.gain[:kept],
-            self.carry[: kept - 1],
-        )
-
-    def begins_like(self, other: base.Mechanism, rounds: int) -> bool:
-        """Also true of a `Blt` that is switched after so many rounds, or later."""
-        if isinstance(other, Blt):
-            if not is_switchable(other):
-                return False
-            other = as_switched(other)
-        return super().begins_like(other, rounds)
+        return BlockBlt(rounds, starts, self.decay[:kept], self.scale[:kept], self.gain[:kept])
 
     def strategy_matrix(self) -> np.ndarray:
         matrix = np.diag(self._per_round(self.gain))
@@ -224,22 +161,16 @@ class SwitchedBlt(base.Mechanism):
     def _majorant(self, column_scale: np.ndarray, participation: Participation) -> Sensitivity:
         """The sensitivity of a scaled Toeplitz matrix that is nowhere smaller than |C|.
 
-        Its coefficient of lag l is the largest gain times the largest scales times a bound on the
-        buffers l rounds after an input, over all numbers of switches in between.
+        Its coefficient of lag l is the largest scales times gains, times the largest decays to the
+        power of l - 1.
         """
         decay = self.decay.max(axis=0)
-        carry = np.abs(self.carry).max(axis=0, initial=0.0)
         scale = (np.abs(self.scale) * self.gain[:, None]).max(axis=0)
-        states = np.zeros((len(self.starts) + 1, decay.size))  # By the number of switches.
-        coefficients = np.empty(self.rounds)
+        state, coefficients = np.ones(decay.size), np.empty(self.rounds)
         coefficients[0] = self.gain.max()
         for lag in range(1, self.rounds):
-            unswitched = decay * states if lag > 1 else np.zeros_like(states)
-            if lag == 1:
-                unswitched[0] = 1.0
-            states = unswitched.copy()
-            states[1:] = np.maximum(states[1:], unswitched[:-1] @ carry.T)
-            coefficients[lag] = scale @ states.max(axis=0)
+            coefficients[lag] = scale @ state
+            state *= decay
         falling = np.maximum.accumulate(coefficients[::-1])[::-1]
         bound = scaled_toeplitz.sensitivity(
             falling, column_scale, 1, participation, known_monotone=True
@@ -247,33 +178,26 @@ class SwitchedBlt(base.Mechanism):
         return bound._replace(is_exact=False)
 
     def _per_round(self, values: np.ndarray) -> np.ndarray:
-        """Values of the segments, [segments, ...], for each round, [rounds, ...]."""
+        """Values of the blocks, [blocks, ...], for each round, [rounds, ...]."""
         return np.repeat(values, np.diff([0, *self.starts, self.rounds]), axis=0)
 
     def _maps(self) -> np.ndarray:
         """The maps of `kernels.StateSpace`, [rounds, 1 + d, 1 + d]."""
-        segments, d = self.decay.shape
-        one = np.zeros((segments, 1 + d, 1 + d))
-        one[:, :, 0] = 1 / self.gain[:, None]
-        one[:, :, 1:] = -self.scale[:, None]
-        one[:, range(1, 1 + d), range(1, 1 + d)] += self.decay
-        maps = self._per_round(one)
-        for start, carry in zip(self.starts, self.carry, strict=True):
-            maps[start, :, 1:] = maps[start, :, 1:] @ carry
-        return maps
+        blocks, d = self.decay.shape
+        maps = np.zeros((blocks, 1 + d, 1 + d))
+        maps[:, :, 0] = 1 / self.gain[:, None]
+        maps[:, :, 1:] = -self.scale[:, None]
+        maps[:, range(1, 1 + d), range(1, 1 + d)] += self.decay
+        return self._per_round(maps)
 
     def _states(self) -> Iterator[np.ndarray]:
         """Buffers at the beginning of each round t after an input of 1 in round u < t, [d, t]."""
-        d = self.decay.shape[1]
         decay = self._per_round(self.decay)
-        carried = dict(zip(self.starts, self.carry, strict=True))
-        states = np.zeros((d, self.rounds))
+        states = np.zeros((self.decay.shape[1], self.rounds))
         for t in range(self.rounds):
             if t:
                 states[:, : t - 1] *= decay[t - 1, :, None]
                 states[:, t - 1] = 1.0
-            if t in carried:
-                states[:, :t] = carried[t] @ states[:, :t]
             yield states[:, :t]
 
     def _gram_columns(self, column_scale: np.ndarray) -> Iterator[np.ndarray]:
@@ -287,9 +211,8 @@ class SwitchedBlt(base.Mechanism):
         """
         gain, decay = self._per_round(self.gain), self._per_round(self.decay)
         scale = self._per_round(self.scale)
-        carried = dict(zip(self.starts, self.carry, strict=True))
         n, d = decay.shape
-        # after: observability matrix of the buffers before round t, and before its carry.
+        # after: observability matrix of the buffers before round t.
         after = np.zeros((d, d))
         shared, norms = np.empty((n, d)), np.empty(n)
         for t in range(n - 1, -1, -1):
@@ -298,43 +221,9 @@ class SwitchedBlt(base.Mechanism):
             shared[t] = power * scale[t] + following.sum(axis=1)
             norms[t] = power + after.sum()
             after = power * np.outer(scale[t], scale[t]) + following * decay[t]
-            if t in carried:
-                after = carried[t].T @ after @ carried[t]
         for j, states in enumerate(self._states()):
             column = np.append(shared[j] @ states, norms[j])
             yield column * (column_scale[: j + 1] * column_scale[j])
-
-
-def is_switchable(mechanism: base.Mechanism) -> bool:
-    """Whether a mechanism is a switched BLT, or a BLT with buffers whose decays are within [0, 1].
-
-    Others, such as pairs of complex decays, have no form as a `SwitchedBlt`.
-    """
-    if not isinstance(mechanism, Blt):
-        return isinstance(mechanism, SwitchedBlt)
-    is_real = mechanism.imaginary_decay is None
-    return is_real and mechanism.decay.size > 0 and bool(mechanism.decay.min() >= 0)
-
-
-def as_switched(mechanism: 'Blt | SwitchedBlt') -> SwitchedBlt:
-    """A BLT as a switched one with a single segment; a switched one as it is.
-
-    Raises:
-      ArgumentError: if it is neither, or a BLT that is not `is_switchable`.
-    """
-    if isinstance(mechanism, SwitchedBlt):
-        return mechanism
-    if not is_switchable(mechanism):
-        raise errors.ArgumentError('first', errors.NOT_SHOWN, SWITCHABLE)
-    d = mechanism.decay.size
-    return SwitchedBlt(
-        mechanism.rounds,
-        (),
-        mechanism.decay[None],
-        mechanism.scale[None],
-        np.ones(1),
-        np.zeros((0, d, d)),
-    )
 
 
 def prefix_squared_error(maps: np.ndarray) -> np.ndarray:
@@ -351,14 +240,10 @@ def prefix_squared_error(maps: np.ndarray) -> np.ndarray:
         step[:] = linear_map
         step[:, 0] = 0.0
         step[0, 0] = 1.0  # The prefix sum stays, and the output is added to it.
-        covariance = step_covariance(covariance, step, linear_map[:, 0])
+        noise = linear_map[:, 0]
+        covariance = step @ covariance @ step.T + np.outer(noise, noise)
         squared[t] = covariance[0, 0]
     return squared
-
-
-def step_covariance(covariance: np.ndarray, step: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Covariance after a linear step with fresh unit noise, [..., size, size]."""
-    return step @ covariance @ np.swapaxes(step, -1, -2) + noise[..., None] * noise[..., None, :]
 
 
 def _array(name: str, value: Any, shape: tuple[int | None, ...]) -> np.ndarray:
