@@ -21,7 +21,7 @@ LOCAL, AUTO = 'local', 'auto'
 # Memory for model, shards and updates on their way between processes; Ray takes it as it is needed,
 # and writes to disk what does not fit.
 _OBJECT_STORE_BYTES = 2 << 30
-# Ray gives up after half a minute, which a busy machine can take: so it is started up to three times.
+# Ray gives up after half a minute. On a busy machine another attempt may succeed.
 _STARTS = 3
 # A Unix socket's path has at most 107 bytes, of which Ray adds about 70.
 _MOST_FOLDER_CHARACTERS = 30
