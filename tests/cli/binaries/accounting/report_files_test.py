@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from dpfl import _storage, accounting, errors
-from dpfl.accounting.records import archive, signatures
+from dpfl.accounting.records import archive, cohorts, signatures
 from dpfl.cli.results import signed_report, verified_run
 from dpfl.simulation import pages
 from tests import forked_binaries, json_schema
