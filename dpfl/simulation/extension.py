@@ -190,8 +190,9 @@ def commit(
     step = history.Extension(
         run.state.begun, before.plan.participation.rounds, plan.participation.rounds
     )
+    stated = experiment.record if settings is not None else experiment.record.of_own_loop()
     record = {
-        **experiment.record.to_dict(),
+        **stated.to_dict(),
         **{
             name: value
             for name, value in before.to_dict().items()

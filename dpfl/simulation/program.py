@@ -126,9 +126,8 @@ class _Run:
         self._measured: Measured | None = None
         self._fresh_rounds = frozenset(plan.fresh_rounds)
         self._epsilon = running.RunningEpsilon(plan, experiment.delta, experiment.accountant)
-        # What Ray has lost, and how long this process has waited for it.
-        self._losses: Mapping[str, int] = {}
-        self._waited = 0.0
+        self._runtime = contexts.Runtime({}, learning.sharded_cohorts)
+        self._waited = 0.0  # For Ray, in the current round.
 
     def run(self) -> Result:
         experiment, directory = self._experiment, self._directory
@@ -144,7 +143,7 @@ class _Run:
                     experiment.ray,
                     ray_timeout=experiment.ray_timeout,
                     observe=self._observe,
-                ) as self._losses,
+                ) as self._runtime,
                 writer,
             ):
                 state, rows = self._train(writer)
@@ -255,11 +254,12 @@ class _Run:
         rows = tuple(self._journal.rows[:first])
         if experiment.ray is not None:
             self._journal.note(ray_losses=0)
-        shards: Any = learning.sharded_cohorts(
+        shards: Any = self._runtime.sharded_cohorts(
             experiment.turns(range(first, self._rounds)),
             experiment.data_in_turn,
             experiment.num_shards,
             self._observe_data,
+            data_digest.of_client,
         )
         with (
             metrics.Metrics(
@@ -317,8 +317,7 @@ class _Run:
             about = dataclasses.replace(about, begun=planned.date, version=planned.version)
         record = dataclasses.replace(experiment.record, noise_key_digest=digest, about=about)
         if planned.settings is None:
-            limits = (*record.also_not_covered, archive.OWN_LOOP)
-            record = dataclasses.replace(record, also_not_covered=limits)
+            record = record.of_own_loop()
         directory.write_strategy(experiment.plan.mechanism)
         if self._journal.state.built is not None:  # It was built, and has no checkpoint yet.
             self._journal.append(planned)
@@ -332,11 +331,14 @@ class _Run:
         )
         directory.write_tables()
 
-    def _observe_data(self, clients: list[list[Any]]) -> None:
-        """Keeps the digest of a cohort's data for its round. Called in the thread of the shards."""
-        keyed = data_digest.of_cohort(self._data_key, clients)
+    def _observe_data(self, clients: list[bytes]) -> None:
+        """Keeps the digest of a cohort's data for its round, made from the digest of each client.
+
+        Called in the thread of the shards.
+        """
+        keyed = data_digest.of_digests(self._data_key, clients)
         # Two runs with one noise seed have the same noise, but not the same key of the digests.
-        plain = data_digest.of_cohort(b'', clients) if self._is_supplied else ''
+        plain = data_digest.of_digests(b'', clients) if self._is_supplied else ''
         self._data_digests.append((keyed, plain))
 
     def _begin(self, t: int, state: Any) -> tuple[str, str, str]:
@@ -398,10 +400,10 @@ class _Run:
         with span('ledger'):
             intent = self._begin(t, state)
         supplied = with_noise(state, intent)
-        before, self._waited = collections.Counter(self._losses), 0.0
+        before, self._waited = collections.Counter(self._runtime.losses), 0.0
         with span('TFF'):
             output = experiment.process.next(supplied, data)
-        for loss, count in (collections.Counter(self._losses) - before).items():
+        for loss, count in (collections.Counter(self._runtime.losses) - before).items():
             _log.warning('round %d: %s, %d times; computed again', t + 1, loss, count)
             self._journal.note(ray_losses=count)
         values = _round_metrics(experiment, output, t + 1, span)

@@ -2,7 +2,7 @@
 
 Each event is on the disk before anything that follows from it, whatever happens to the process or
 the machine. The order of writes, and what a crash between any two of them leaves, is in
-docs/reference/run_directory.md. A round that is computed again after a crash appends nothing: it
+docs/reference/threat_model.md. A round that is computed again after a crash appends nothing: it
 must be the round that the journal has, or the run ends.
 """
 

@@ -117,7 +117,7 @@ def test_what_is_pure_does_not_load_tensorflow():
 
 def test_files_are_small():
     sizes = {path: source.count('\n') for path, source in _sources().items()}
-    assert max(sizes.values()) <= 450, max(sizes, key=sizes.get)
+    assert max(sizes.values()) <= 600, max(sizes, key=sizes.get)
     assert sorted(sizes.values())[len(sizes) // 2] <= 200
 
 

@@ -125,6 +125,10 @@ class PlanRecord:
             warm_start_is_public=self.warm_start_is_public,
         )
 
+    def of_own_loop(self) -> 'PlanRecord':
+        """The record of a run whose journal does not have its settings."""
+        return dataclasses.replace(self, also_not_covered=(*self.also_not_covered, OWN_LOOP))
+
     def to_json(self) -> str:
         """The text of `plan.json`."""
         return _pretty(self.to_dict())
@@ -426,10 +430,15 @@ def listed(directory: str | os.PathLike[str]) -> list[str]:
 
 
 def has_ended(directory: str | os.PathLike[str]) -> bool:
-    """Whether a run has ended, and has written all its files: `SHA256SUMS` is the last of them."""
+    """Whether a run has ended, and has written all its files: `SHA256SUMS` is the last of them.
+
+    So has a public copy of a run, which has no journal, if it has a model.
+    """
     try:
         journal = read_journal(directory)
     except ValueError:
         return False
-    is_over = journal is not None and journal.state.ended is not None
+    if journal is None:
+        return MODEL in listed(directory)
+    is_over = journal.state.ended is not None
     return is_over and (pathlib.Path(directory) / SUMS).exists()

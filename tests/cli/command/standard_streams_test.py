@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dpfl import _storage, errors
+from dpfl import _storage
 from dpfl.cli.command import command_line
 from tests import binaries
 
@@ -149,27 +149,6 @@ def test_names_that_no_line_of_flags_can_hold_are_refused(name):
     with pytest.raises(command_line.UsageError, match='must have printable characters') as caught:
         run_flags.directory(config)
     assert '\n' not in str(caught.value) and str(caught.value).isascii()
-
-
-class _Directory:
-    def __init__(self, path):
-        self.path = path
-
-
-def test_a_run_that_begins_replaces_no_files_of_an_earlier_one(tmp_path):
-    from dpfl.simulation.training import execution
-
-    execution._require_start(_Directory(tmp_path), None)
-    (tmp_path / 'checkpoints').mkdir()
-    execution._require_start(_Directory(tmp_path), None)
-    (tmp_path / 'ledger.jsonl').write_text('{}\n')
-    with pytest.raises(
-        errors.RunError, match='ledger.jsonl: has rounds, and there is no checkpoin'
-    ):
-        execution._require_start(_Directory(tmp_path), None)
-    (tmp_path / 'checkpoints' / '00000000.checkpoint').touch()
-    with pytest.raises(errors.RunError, match='another run has begun there meanwhile'):
-        execution._require_start(_Directory(tmp_path), None)
 
 
 @pytest.mark.standard
