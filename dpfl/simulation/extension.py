@@ -190,9 +190,8 @@ def commit(
     step = history.Extension(
         run.state.begun, before.plan.participation.rounds, plan.participation.rounds
     )
-    stated = experiment.record if settings is not None else experiment.record.of_own_loop()
     record = {
-        **stated.to_dict(),
+        **experiment.record.to_dict(),
         **{
             name: value
             for name, value in before.to_dict().items()

@@ -317,7 +317,8 @@ class _Run:
             about = dataclasses.replace(about, begun=planned.date, version=planned.version)
         record = dataclasses.replace(experiment.record, noise_key_digest=digest, about=about)
         if planned.settings is None:
-            record = record.of_own_loop()
+            limits = (*record.also_not_covered, archive.OWN_LOOP)
+            record = dataclasses.replace(record, also_not_covered=limits)
         directory.write_strategy(experiment.plan.mechanism)
         if self._journal.state.built is not None:  # It was built, and has no checkpoint yet.
             self._journal.append(planned)

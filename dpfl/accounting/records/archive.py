@@ -125,10 +125,6 @@ class PlanRecord:
             warm_start_is_public=self.warm_start_is_public,
         )
 
-    def of_own_loop(self) -> 'PlanRecord':
-        """The record of a run whose journal does not have its settings."""
-        return dataclasses.replace(self, also_not_covered=(*self.also_not_covered, OWN_LOOP))
-
     def to_json(self) -> str:
         """The text of `plan.json`."""
         return _pretty(self.to_dict())
