@@ -182,10 +182,6 @@ def _kept(directory: pathlib.Path, release: BeforeTraining) -> dict[str, Any]:
             f'{path}: not what a run found before training ({errors.shown(error)})'
         ) from None
     # Before the first checkpoint there is no other record of how much noise is in what was found.
-    # Early versions wrote none; a run of theirs with checkpoints has the settings there.
-    has_none = all(value is None for value in cost.values())
-    if has_none and checkpoint_folder.exist(directory / archive.CHECKPOINTS):
-        return found
     if cost != _cost(release.releases, release.noise_seed is not None):
         raise RunError(
             f'{path}: was found with other settings of the vocabulary, the selection or the noise '

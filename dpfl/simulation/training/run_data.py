@@ -143,9 +143,8 @@ def require(path: pathlib.Path, values: Mapping[str, Any]) -> None:
     """
     try:
         before = json.loads(path.read_text())
-        known = before['keyed_digests']
-        # Older versions had fewer digests; what they did not record is not compared.
-        digests = {name: each for name, each in values['keyed_digests'].items() if name in known}
+        known = {**before['keyed_digests']}
+        digests = values['keyed_digests']
     except (ValueError, KeyError, TypeError):
         raise RunError(f'{path}: not the description of the data of a run') from None
     for name in ('selection_model', 'warm_start'):
@@ -159,11 +158,10 @@ def require(path: pathlib.Path, values: Mapping[str, Any]) -> None:
                 f'must be the same, in the same order, as when the run began; {path} has a digest',
             )
     # As JSON has them: tuples are lists.
-    now = json.loads(json.dumps({**values, 'keyed_digests': digests}))
-    if now != before:
+    if json.loads(json.dumps(values)) != before:
         raise ArgumentError(
             'data_path',
             NOT_SHOWN,
             f'must have the data and the vocabulary with which the run began; {path} says what '
-            'they were (early versions added no marks to a vocabulary_file: vocabulary_marks)',
+            'they were',
         )

@@ -108,10 +108,10 @@ def test_digests_of_models_and_data_are_compared(tmp_path):
             run_data.require(path, other)
     with pytest.raises(ValueError, match='data_path: must have the data'):
         run_data.require(path, values | {'clients': (1, 3)})
-    # A role that an older version did not record is not compared; one that is gone is.
-    run_data.require(
-        path, values | {'keyed_digests': {**values['keyed_digests'], 'warm_start': 'd'}}
-    )
+    with pytest.raises(ValueError, match='warm_start: must be the model'):
+        run_data.require(
+            path, values | {'keyed_digests': {**values['keyed_digests'], 'warm_start': 'd'}}
+        )
     with pytest.raises(ValueError, match='selection_model: must be the model'):
         run_data.require(path, values | {'keyed_digests': {'data': 'a'}})
     path.write_text('{}')
