@@ -11,6 +11,7 @@ The jobs:
 The contenders, each in a separate process (stock TFF with a worker), take turns by the round:
 
   dpfl             the cohort-sharded engine with the projected CIFG
+  dpfl_ray         the same on Ray (--ray=local): a process for each core
   dpfl_lstm        the same engine with a plain LSTM, by TensorFlow's fused operation
   stock            tff.learning by default, a plain LSTM from Keras
   stock_iterator   the same with TFF's loop over a data set iterator
@@ -64,11 +65,14 @@ from benchmarks.peers.rounds import Job
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _SCRIPTS = 'benchmarks.peers.'
 _JOBS = {'S': Job(1000, (32, 64, 32), 50, 2), 'M': Job(10_000, (96, 670, 96), 8, 4)}
+# What a round on Ray may take, in rounds of dpfl.
+_MOST_ON_RAY = {'S': 1.3, 'M': 1.15}
 _TINY = Job(50, (4, 8, 4), 3, 1, batch_size=2, length=3)
 
 # By contender: how it runs, and its model.
 _CONTENDERS = {
     'dpfl': ('dpfl', 'cifg'),
+    'dpfl_ray': ('on_ray', 'cifg'),
     'dpfl_lstm': ('dpfl', 'fused_lstm'),
     'stock': ('stock', 'keras_lstm'),
     'stock_iterator': ('stock_iterator', 'keras_lstm'),
@@ -296,6 +300,9 @@ def _print_targets(name: str, figures: dict[str, Figures]) -> None:
         'S': [('stock', 25.0), ('stock_iterator', 6.0)],
         'M': [('bare', 1 / 1.2)],
     }[name]
+    if {'dpfl', 'dpfl_ray'} <= figures.keys():
+        ratio, most = figures['dpfl_ray'].seconds / figures['dpfl'].seconds, _MOST_ON_RAY[name]
+        _target(f'dpfl_ray / dpfl: {ratio:.2f}', f'at most {most:.2f}', ratio <= most)
     for other, least in targets:
         if {'dpfl', other} <= figures.keys():
             ratio = figures[other].seconds / figures['dpfl'].seconds

@@ -38,7 +38,7 @@ _IMPORTED = (
     'dpfl.reporting.plots',
 )
 # Of one command line; what hangs is ended.
-_MOST_SECONDS = 300
+_MOST_SECONDS = 600
 _Done = subprocess.CompletedProcess
 
 
@@ -56,10 +56,10 @@ class _Server:
             text=True,
         )
 
-    def run(self, binary: str, environment: Mapping[str, str], *flags: Any) -> _Done:
-        """What `binaries.run` returns for these flags."""
-        arguments = list(map(str, flags))
-        request = [f'experiments.{binary}', dict(environment), arguments]
+    def run(self, module: str, environment: Mapping[str, str], *arguments: Any) -> _Done:
+        """The process of a module that is run with these arguments, when it is done."""
+        arguments = list(map(str, arguments))
+        request = [module, dict(environment), arguments]
         self._process.stdin.write(json.dumps(request) + '\n')
         self._process.stdin.flush()
         status, output, errors = json.loads(self._process.stdout.readline())
@@ -78,10 +78,15 @@ def run(binary: str, *flags: Any, check: bool = False, **environment: str) -> _D
       check: whether a failure raises `CalledProcessError`.
       **environment: variables that the binary sees besides those of the tests.
     """
-    done = _server().run(binary, environment, *flags)
+    done = _server().run(f'experiments.{binary}', environment, *flags)
     if check:
         done.check_returncode()
     return done
+
+
+def run_module(module: str, *arguments: Any) -> _Done:
+    """The same for `python -m module arguments`."""
+    return _server().run(module, {}, *arguments)
 
 
 def _fork(module: str, environment: dict, arguments: list[str], streams: list[int]) -> int:

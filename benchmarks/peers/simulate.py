@@ -16,6 +16,7 @@ from benchmarks.peers import lstm, rounds
 from dpfl import Participation, accounting, aggregators, learning, mechanisms
 from dpfl.runtime import contexts
 from dpfl.runtime import shards as runtime_shards
+from dpfl.simulation import data_digest
 from dpfl.tasks.text.models import architectures, stacked_cifg
 
 _RATE, _CLIP_NORM, _MAX_ROUNDS = rounds.LEARNING_RATE, rounds.CLIP_NORM, 100_000
@@ -63,7 +64,7 @@ def _server():
     return _optimizers.build_sgdm(1.0, momentum=rounds.MOMENTUM)
 
 
-def dpfl(job):
+def dpfl(job, ray=None):
     """The sharded engine in dpfl's runtime; shards are built anew in each round."""
     process = learning.build_dp_fedavg(
         job.model,
@@ -73,16 +74,25 @@ def dpfl(job):
         train_metrics=False,
     )
     idle = [shard.take(0) for shard in learning.shard(job.data)]
-    cohorts = learning.sharded_cohorts(
-        itertools.repeat(range(job.clients)), lambda client: job.data[client]
-    )
-    with contexts.local_runtime():
+    with contexts.runtime(ray) as runtime:
+        cohorts = runtime.sharded_cohorts(
+            itertools.repeat(range(job.clients)),
+            job.data.__getitem__,
+            runtime_shards.default_num_shards(),
+            lambda digests: None,
+            data_digest.of_client,
+        )
         state = process.initialize()
         for request in rounds.requests():
             shards = idle if request == 'idle' else next(cohorts)
             with rounds.measured():
                 state = process.next(state, shards).state
         cohorts.close()
+
+
+def on_ray(job):
+    """The same, with a process of Ray for each core of this machine."""
+    dpfl(job, 'local')
 
 
 def stock(job, loop='DATASET_REDUCE'):
@@ -187,7 +197,7 @@ def products(job):
                 list(executor.map(lambda _: step().numpy(), range(steps)))
 
 
-_CONTENDERS = {f.__name__: f for f in (dpfl, stock, stock_iterator, bare, products)}
+_CONTENDERS = {f.__name__: f for f in (dpfl, on_ray, stock, stock_iterator, bare, products)}
 
 
 if __name__ == '__main__':

@@ -15,11 +15,12 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
+import dataclasses
 import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -27,9 +28,6 @@ import tensorflow_federated as tff
 from dpfl import _validate
 from dpfl.runtime import default_context, interpreter, memory, shards, signals, split_round
 from dpfl.runtime.failures import ComputationError, OutOfMemoryError, RayError
-
-if TYPE_CHECKING:
-    from dpfl.runtime import ray_rounds
 
 __all__ = [
     'ComputationError',
@@ -171,13 +169,29 @@ class _Async:
         return await self._context.invoke_async(comp, arg)
 
 
+@dataclasses.dataclass(frozen=True)
+class Runtime:
+    """A runtime within its block.
+
+    Attributes:
+      losses: what Ray has lost so far, and was computed again: counts by what it was, such as 'a
+        node ended'. Empty without Ray.
+      sharded_cohorts: like `shards.sharded_cohorts`, with the same results. Processes of Ray read
+        the data themselves, if `client_data` and `describe` can be pickled and they can open what
+        these open. Close what it returns.
+    """
+
+    losses: Mapping[str, int]
+    sharded_cohorts: Callable[..., Any]
+
+
 @contextlib.contextmanager
 def ray_runtime(
     address: str | None = None,
     *,
     timeout: float = RAY_TIMEOUT,
     observe: Callable[[str, float], None] | None = None,
-) -> Iterator[Mapping[str, int]]:
+) -> Iterator[Runtime]:
     """Context manager within which Ray executes the shards of rounds, and this process the rest.
 
     A computation that takes a state and shards is split (`split_round.py`). The processes of Ray
@@ -194,9 +208,6 @@ def ray_runtime(
       timeout: seconds within which some shard of a round must arrive.
       observe: as in `local_runtime`; also called with 'ray' and the seconds that a round waited for
         its shards.
-
-    Yields:
-      What was lost so far and computed again: counts by what it was, such as 'a node ended'.
 
     Raises:
       ArgumentError: if an argument is out of range, or the process is connected to another cluster.
@@ -222,17 +233,38 @@ def ray_runtime(
             thread.finish(connection.close)
 
         thread.call(connection.enter_context, ray_cluster.connected(address))
-        rounds = thread.call(_rounds, timeout)
+        from dpfl.runtime import ray_cohorts, ray_rounds  # They import Ray.
+
+        rounds = thread.call(ray_rounds.Rounds, timeout, stop)
         contexts = tff.framework.get_context_stack()
-        context = _RayContext(contexts.current, thread, rounds, stop, observe)
+        context = _RayContext(contexts.current, thread, rounds, observe)
         stack.enter_context(contexts.install(context))
-        yield rounds.losses
+
+        def sharded_cohorts(*arguments: Any) -> Any:
+            return _Called(thread, ray_cohorts.Cohorts(rounds, *arguments))
+
+        yield Runtime(rounds.losses, sharded_cohorts)
 
 
-def _rounds(timeout: float) -> 'ray_rounds.Rounds':
-    from dpfl.runtime import ray_rounds
+class _Called:
+    """An iterator that works in another thread."""
 
-    return ray_rounds.Rounds(timeout)
+    def __init__(self, thread, iterator):
+        self._thread = thread
+        self._iterator = iterator
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        # A future does not take a StopIteration.
+        found = self._thread.call(next, self._iterator, self)
+        if found is self:
+            raise StopIteration
+        return found
+
+    def close(self):
+        self._thread.finish(self._iterator.close)
 
 
 @contextlib.contextmanager
@@ -241,33 +273,29 @@ def runtime(
     *,
     ray_timeout: float = RAY_TIMEOUT,
     observe: Callable[[str, float], None] | None = None,
-) -> Iterator[Mapping[str, int]]:
+) -> Iterator[Runtime]:
     """The runtime of a setting: `ray_runtime`, or `local_runtime` if `ray` is None.
 
     Args:
       ray: the address of `ray_runtime`; None for this process alone.
       ray_timeout: the timeout of `ray_runtime`.
       observe: as in both.
-
-    Yields:
-      What was lost and computed again, as in `ray_runtime`.
     """
     if ray is not None:
-        with ray_runtime(ray, timeout=ray_timeout, observe=observe) as losses:
-            yield losses
+        with ray_runtime(ray, timeout=ray_timeout, observe=observe) as found:
+            yield found
         return
     with local_runtime(observe=observe):
-        yield {}
+        yield Runtime({}, shards.sharded_cohorts)
 
 
 class _RayContext(tff.framework.SyncContext):
     """Executes shards on Ray, and everything else in a local context."""
 
-    def __init__(self, local, thread, rounds, stop, observe):
+    def __init__(self, local, thread, rounds, observe):
         self._local = local
         self._thread = thread
         self._rounds = rounds
-        self._stop = stop
         self._observe = observe
         self._splits: dict[int, tuple[Any, split_round.SplitRound]] = {}
 
@@ -278,7 +306,7 @@ class _RayContext(tff.framework.SyncContext):
         state, shards = arg
         message = self._local.invoke(split.begin, state)
         started = time.perf_counter()
-        parts = self._thread.call(self._rounds.updates, split.work, message, shards, self._stop)
+        parts = self._thread.call(self._rounds.updates, split.work, message, shards)
         updates = split_round.join(parts, split.work.type_signature.result)
         if self._observe is not None:
             self._observe('ray', time.perf_counter() - started)

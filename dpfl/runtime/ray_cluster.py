@@ -21,6 +21,8 @@ LOCAL, AUTO = 'local', 'auto'
 # Memory for model, shards and updates on their way between processes; Ray takes it as it is needed,
 # and writes to disk what does not fit.
 _OBJECT_STORE_BYTES = 2 << 30
+# Ray gives up after half a minute. On a busy machine another attempt may succeed.
+_STARTS = 3
 # A Unix socket's path has at most 107 bytes, of which Ray adds about 70.
 _MOST_FOLDER_CHARACTERS = 30
 
@@ -81,19 +83,22 @@ def connected(address: str | None) -> Iterator[None]:
             )
         yield
         return
-    with contextlib.ExitStack() as stack:
-        settings: dict[str, Any] = {'address': address}
-        if address in (None, LOCAL):
-            settings = {'address': LOCAL, **stack.enter_context(_own_ray())}
-        stack.enter_context(_quiet(ray))
-        try:
+    is_own = address in (None, LOCAL)
+    for attempt in range(_STARTS, 0, -1):
+        with contextlib.ExitStack() as stack:
+            settings = stack.enter_context(_own_ray()) if is_own else {'address': address}
+            stack.enter_context(_quiet(ray))
             stack.callback(ray.shutdown)  # Also if it fails: processes may have started.
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, **settings)
-        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            place = 'on this machine' if address in (None, LOCAL) else f'at {address}'
-            reason = str(error).strip().partition('\n')[0]
-            raise RayError(f'Ray {place}: {errors.shown(reason)}') from None
-        yield
+            try:
+                ray.init(log_to_driver=False, logging_level=logging.ERROR, **settings)
+            except Exception as error:  # It raises several kinds, and `Exception` itself.
+                if is_own and attempt > 1:
+                    continue
+                place = 'on this machine' if is_own else f'at {address}'
+                reason = str(error).strip().partition('\n')[0]
+                raise RayError(f'Ray {place}: {errors.shown(reason)}') from None
+            yield
+            return
 
 
 @contextlib.contextmanager
@@ -110,6 +115,7 @@ def _own_ray() -> Iterator[dict[str, Any]]:
         ours = {'RAY_USAGE_STATS_ENABLED': '0', 'RAY_AUTH_TOKEN_PATH': str(token)}
         with _environment(ours):
             yield {
+                'address': LOCAL,
                 'num_cpus': shards.default_num_shards(),
                 'include_dashboard': False,
                 'object_store_memory': _OBJECT_STORE_BYTES,

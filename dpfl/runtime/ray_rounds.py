@@ -25,7 +25,7 @@ from dpfl.runtime.failures import ComputationError, OutOfMemoryError, RayError
 _MOST_FAILURES = 3
 # How long the cluster may be without a node that computes.
 _SECONDS_WITHOUT_NODES = 60.0
-# Between two looks at signals, and at the cluster while nothing arrives.
+# Between two looks at `stop`, and at the cluster while nothing arrives.
 _POLL_SECONDS = 0.2
 _LOOK_SECONDS = 5.0
 # Errors of a task that say what is wrong in one line.
@@ -33,11 +33,16 @@ _PLAIN = (ComputationError, errors.RunError, errors.DataError, errors.ArgumentEr
 
 # What was lost, by the error that Ray raises; the first that matches.
 _LOSSES = {
-    ray.exceptions.OutOfMemoryError: 'a worker process was out of memory',
-    ray.exceptions.WorkerCrashedError: 'a worker process ended',
+    ray.exceptions.OutOfMemoryError: 'a process was out of memory',
+    ray.exceptions.WorkerCrashedError: 'a process ended',
     ray.exceptions.NodeDiedError: 'a node ended',
     ray.exceptions.ObjectLostError: 'an object of the store was lost',
 }
+
+# Puts an object into Ray's store, and returns a reference to it.
+Put = Callable[[Any], Any]
+# Submits the task of an index, and returns a reference to its result.
+Submit = Callable[[int], Any]
 
 
 class Rounds:
@@ -45,103 +50,139 @@ class Rounds:
 
     Args:
       timeout: seconds within which some shard of a round must arrive.
+      stop: ends every wait with a ComputationError once it is set.
 
     Attributes:
       losses: how often something was lost, by what it was.
     """
 
-    def __init__(self, timeout: float):
+    def __init__(self, timeout: float, stop: threading.Event):
         self.losses: collections.Counter[str] = collections.Counter()
-        self._timeout = timeout
+        self.timeout = timeout
+        self.stop = stop
         self._setting = ray_tasks.setting()
-        # This module submits tasks again by itself, to count what was lost.
+        # Submitted again by `Tasks` and not by Ray, which would not tell what it has lost.
         self._run = ray.remote(num_cpus=1, max_retries=0)(ray_tasks.run)
-        self._computations: dict[int, tuple[tff.Computation, str, np.ndarray]] = {}
+        self._works: dict[int, tuple[tff.Computation, Kept]] = {}
 
-    def updates(
-        self, work: tff.Computation, message: Any, shards: Sequence[Any], stop: threading.Event
-    ) -> list[Any]:
+    def submit(self, name: str, *arguments: Any) -> Any:
+        """Submits a function of `ray_tasks`, by its name; returns a reference to its result."""
+        return self._run.options(name=f'dpfl {name}').remote(self._setting, name, *arguments)
+
+    def updates(self, work: tff.Computation, message: Any, shards: Sequence[Any]) -> list[Any]:
         """The updates of shards, in their order.
 
         Args:
           work: as in `split_round.SplitRound`.
           message: the message of the round.
-          shards: their data, such as a `tf.data.Dataset` each.
-          stop: ends the wait with a ComputationError when it is set.
+          shards: their data, such as a `tf.data.Dataset` each, or the `ray_cohorts.Shards` of a
+            cohort.
 
         Raises:
           RayError: if a shard is lost too often, or too late, or there is no node to compute it.
           ComputationError, OutOfMemoryError: if a computation fails.
         """
-        shard_type = work.type_signature.parameter[1].member
-        data = [values.from_python(shard, shard_type) for shard in shards]
-        key, program = self._bytes(work)
+        # By identity: the hash of a computation is computed from all of its graphs.
+        if id(work) not in self._works:
+            self._works[id(work)] = work, Kept(compilation.to_bytes(work))
+        kept = self._works[id(work)][1]
+        of_shard = getattr(shards, 'of_shard', None)
+        if of_shard is None:
+            shard_type = work.type_signature.parameter[1].member
+            data = [values.from_python(shard, shard_type) for shard in shards]
 
-        def submit_all(put: Callable[[Any], Any]) -> Callable[[int], Any]:
-            kept, common = ray_tasks.Kept(key, [put(program)]), put(message)
-            return lambda index: self.submit('update', kept, common, data[index])
+            def of_shard(put):
+                del put
+                return lambda index: ('update', data[index])
 
-        return self.results(submit_all, len(shards), stop)
+        def submit_all(put: Put) -> Submit:
+            program, common, arguments = kept.put(put), put(message), of_shard(put)
 
-    def submit(self, name: str, *arguments: Any) -> Any:
-        """Submits a task: a function of `ray_tasks` by its name; returns its reference."""
-        return self._run.options(name=f'dpfl {name}').remote(self._setting, name, *arguments)
+            def submit(index):
+                name, *of_index = arguments(index)
+                return self.submit(name, program, common, *of_index)
 
-    def results(
-        self,
-        submit_all: Callable[[Callable[[Any], Any]], Callable[[int], Any]],
-        count: int,
-        stop: threading.Event,
-    ) -> list[Any]:
-        """The results of `count` tasks, in their order.
+            return submit
 
-        Args:
-          submit_all: takes a function that puts an object into Ray's store, and returns one that
-            submits the task of an index. Called again after a loss: objects may be gone, too.
-          count: number of tasks.
-          stop: as in `updates`.
+        tasks = Tasks(self, submit_all, len(shards))
+        if hasattr(shards, 'submitted'):
+            shards.submitted()
+        return tasks.results()
+
+
+class Kept:
+    """Bytes that a process of Ray reads once, and keeps by their digest."""
+
+    def __init__(self, data: bytes):
+        self._key = hashlib.sha256(data).hexdigest()
+        self._data = np.frombuffer(data, np.uint8)  # Processes of a node share an array.
+
+    def put(self, put: Put) -> ray_tasks.Kept:
+        """What a task takes."""
+        return ray_tasks.Kept(self._key, [put(self._data)])
+
+
+class Tasks:
+    """Tasks that are submitted, and again when they are lost.
+
+    Args:
+      rounds: what submits them.
+      submit_all: takes `Put` and returns `Submit`. Called again after a loss: objects in the store
+        may be lost, too.
+      count: number of tasks.
+    """
+
+    def __init__(self, rounds: Rounds, submit_all: Callable[[Put], Submit], count: int):
+        self._rounds = rounds
+        self._submit_all = submit_all
+        submit = submit_all(ray.put)
+        self._waiting = {submit(index): index for index in range(count)}
+        self._results: list[Any] = [None] * count
+        self._losses: collections.Counter[str] = collections.Counter()
+
+    def results(self) -> list[Any]:
+        """Waits for the results, counts what was lost, and returns the results in order.
 
         Raises:
-          RayError, ComputationError, OutOfMemoryError: as in `updates`.
+          RayError, ComputationError, OutOfMemoryError: as in `Rounds.updates`; another error of a
+            task as it is, if it is of one line.
         """
-        submit = submit_all(ray.put)
-        waiting = {submit(index): index for index in range(count)}
-        results: list[Any] = [None] * count
-        failures: collections.Counter[tuple[int, str]] = collections.Counter()
-        patience = _Patience(self._timeout)
         try:
-            while waiting:
-                if stop.is_set():
-                    raise ComputationError('the runtime has ended')
-                done, _ = ray.wait(list(waiting), timeout=_POLL_SECONDS)
-                for reference in done:
-                    index = waiting.pop(reference)
-                    try:
-                        results[index] = ray.get(reference)
-                        patience.renew()
-                    except Exception as error:  # noqa: BLE001 - of Ray, or of any task.
-                        loss = _loss(error)
-                        failures[index, loss] += 1
-                        if failures[index, loss] == _MOST_FAILURES:
-                            raise _final(error, loss) from None
-                        self.losses[loss] += 1
-                        submit = submit_all(ray.put)
-                        waiting[submit(index)] = index
-                if not done:
-                    patience.check()
+            self._collect()
         except BaseException:
-            for reference in waiting:
-                ray.cancel(reference, force=True)
+            self.cancel()
             raise
-        return results
+        self._rounds.losses.update(self._losses)
+        return self._results
 
-    def _bytes(self, work: tff.Computation) -> tuple[str, np.ndarray]:
-        # By identity: the hash of a computation is computed from all of its graphs.
-        if id(work) not in self._computations:
-            data = compilation.to_bytes(work)
-            digest = hashlib.sha256(data).hexdigest()
-            self._computations[id(work)] = work, digest, np.frombuffer(data, np.uint8)
-        return self._computations[id(work)][1:]
+    def cancel(self) -> None:
+        """Ends the tasks that have not ended."""
+        for reference in self._waiting:
+            ray.cancel(reference, force=True)
+        self._waiting.clear()
+
+    def _collect(self) -> None:
+        rounds, waiting = self._rounds, self._waiting
+        failures: collections.Counter[tuple[int, str]] = collections.Counter()
+        patience = _Patience(rounds.timeout)
+        while waiting:
+            if rounds.stop.is_set():
+                raise ComputationError('the runtime has ended')
+            done, _ = ray.wait(list(waiting), timeout=_POLL_SECONDS)
+            for reference in done:
+                index = waiting.pop(reference)
+                try:
+                    self._results[index] = ray.get(reference)
+                    patience.renew()
+                except Exception as error:  # Of Ray, or of any task.
+                    loss = _loss(error)
+                    failures[index, loss] += 1
+                    if failures[index, loss] == _MOST_FAILURES:
+                        raise _final(error, loss) from None
+                    self._losses[loss] += 1
+                    waiting[self._submit_all(ray.put)(index)] = index
+            if not done:
+                patience.check()
 
 
 class _Patience:
@@ -149,8 +190,7 @@ class _Patience:
 
     def __init__(self, timeout: float):
         self._timeout = timeout
-        self.renew()
-        self._with_nodes = self._looked = time.monotonic()
+        self._arrived = self._looked = self._with_nodes = time.monotonic()
 
     def renew(self) -> None:
         """Something has arrived."""

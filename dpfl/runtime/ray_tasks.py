@@ -1,4 +1,4 @@
-"""What a worker process of Ray computes for a run: shards of a round.
+"""What a process of Ray computes for a run: shards of a round, and descriptions of data.
 
 Ray calls `run` in any of its processes, on any node. A process keeps what it has compiled and
 opened, so that a round sends it little more than the model. No result depends on what it has kept:
@@ -8,11 +8,12 @@ Ray may end a process at any time, and another one computes the same bits.
 import collections
 import functools
 import os
-from collections.abc import Mapping
+import pickle
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-# Programs that a process keeps; a run has few, each compiled once.
-_MAX_PROGRAMS = 4
+# Programs that a process keeps; a run has few, each compiled once. A run has one reader of data.
+_MAX_PROGRAMS, _MAX_READERS = 4, 2
 
 
 class Setting(NamedTuple):
@@ -39,6 +40,20 @@ class Kept(NamedTuple):
     reference: list[Any]
 
 
+class Part(NamedTuple):
+    """A part of a cohort.
+
+    Attributes:
+      rows: of each client.
+      descriptions: of each client.
+      template: a batch without rows; None if no client has a batch.
+    """
+
+    rows: list[int]
+    descriptions: list[Any]
+    template: Any
+
+
 @functools.cache
 def _versions() -> dict[str, str]:
     import tensorflow as tf
@@ -56,7 +71,7 @@ def setting() -> Setting:
 
 
 def run(wanted: Setting, name: str, *arguments: Any) -> Any:
-    """Calls a function of this module in a worker process.
+    """Calls a function of this module in a process of Ray.
 
     Args:
       wanted: the setting of the driver.
@@ -89,23 +104,86 @@ def _update(work: Kept, message: Any, shard: Any) -> Any:
     return interpreter.execute(computation, (message, [shard]))
 
 
-_programs: collections.OrderedDict[str, Any] = collections.OrderedDict()
+def _update_of(work: Kept, message: Any, reader: Kept, template: Any, members: Sequence) -> Any:
+    """The update of one shard, whose data this process reads.
+
+    Args:
+      work, message: as in `_update`.
+      reader: pickled functions: the batches of a client, and their description.
+      template: a batch without rows.
+      members: of each client of the shard, in order, what the first function takes and what the
+        second one must return.
+
+    Raises:
+      RunError: if a client has other data than they were when the cohort was described.
+    """
+    from dpfl import errors
+    from dpfl.runtime import shards, values
+
+    client_data, describe = _opened(reader)
+    clients = []
+    for client, description in members:
+        clients.append(shards.read(client_data(client)))
+        if describe(clients[-1]) != description:
+            raise errors.RunError('the data of a client changed while its round was prepared')
+    interpreter, computation = _program(work)
+    shard_type = computation.type_signature.parameter[1].member
+    data = values.from_python(shards.dataset(clients, template), shard_type)
+    return interpreter.execute(computation, (message, [data]))
+
+
+def _describe(reader: Kept, members: Sequence[Any]) -> Part:
+    """Describes clients; `members` are what the reader's first function takes."""
+    from dpfl.runtime import shards
+
+    client_data, describe = _opened(reader)
+    rows, descriptions, template = [], [], None
+    for member in members:
+        batches = shards.read(client_data(member))
+        rows.append(shards.num_rows(batches))
+        descriptions.append(describe(batches))
+        if template is None and batches:
+            template = shards.empty(batches[0])
+    return Part(rows, descriptions, template)
 
 
 def _program(work: Kept) -> Any:
     """An interpreter and the computation; the first execution compiles it."""
-    import ray
-
     from dpfl.runtime import compilation, interpreter, memory
 
-    if work.key not in _programs:
+    def load(data):
         memory.keep_freed()
-        while len(_programs) >= _MAX_PROGRAMS:
-            _programs.popitem(last=False)[1][0].close()
-        computation = compilation.from_bytes(ray.get(work.reference[0]).tobytes())
-        _programs[work.key] = interpreter.Interpreter(1), computation
-    _programs.move_to_end(work.key)
-    return _programs[work.key]
+        return interpreter.Interpreter(1), compilation.from_bytes(data)
+
+    return _programs.get(work, load)
 
 
-_FUNCTIONS = {'update': _update}
+def _opened(reader: Kept) -> Any:
+    return _readers.get(reader, pickle.loads)
+
+
+class _Cache:
+    """What a process has made of kept bytes; the least recently used goes first."""
+
+    def __init__(self, size: int):
+        self._size = size
+        self._made: collections.OrderedDict[str, Any] = collections.OrderedDict()
+
+    def get(self, kept: Kept, make: Callable[[bytes], Any]) -> Any:
+        import ray
+
+        if kept.key not in self._made:
+            made = make(ray.get(kept.reference[0]).tobytes())
+            while len(self._made) >= self._size:
+                self._made.popitem(last=False)
+            self._made[kept.key] = made
+        self._made.move_to_end(kept.key)
+        return self._made[kept.key]
+
+
+_programs, _readers = _Cache(_MAX_PROGRAMS), _Cache(_MAX_READERS)
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    'update': _update,
+    'update_of': _update_of,
+    'describe': _describe,
+}

@@ -46,14 +46,14 @@ def shard(clients: Iterable[Any], num_shards: int | None = None) -> list[tf.data
     if num_shards is None:
         num_shards = default_num_shards()
     _validate.integer('num_shards', num_shards, minimum=1)
-    batches = [_read(client) for client in clients]
-    rows = [sum(map(_num_rows, client)) for client in batches]
+    batches = [read(client) for client in clients]
+    rows = [num_rows(client) for client in batches]
     template = next((batch for client in batches for batch in client), None)
     if template is None:
         return []
     return [
-        _dataset([batches[client] for client in members], template)
-        for members in _balanced(rows, min(num_shards, len(batches)))
+        dataset([batches[client] for client in members], template)
+        for members in balanced(rows, num_shards)
     ]
 
 
@@ -61,7 +61,8 @@ def sharded_cohorts(
     cohorts: Iterable[Sequence[Any]],
     client_data: Callable[[Any], Any],
     num_shards: int | None = None,
-    observe: Callable[[list[list[Any]]], None] | None = None,
+    observe: Callable[[list[Any]], None] | None = None,
+    describe: Callable[[list[Any]], Any] = len,
 ) -> Iterator[list[tf.data.Dataset]]:
     """Yields the shards of each cohort, and prepares the next one while the caller uses this one.
 
@@ -72,8 +73,9 @@ def sharded_cohorts(
       cohorts: clients of each round; read one round ahead.
       client_data: returns the batches of a client, as in `shard`; called in another thread.
       num_shards: as in `shard`.
-      observe: called in that thread, before a cohort is yielded, with the batches of each of its
-        clients, in the order of the cohort.
+      observe: called in that thread, before a cohort is yielded, with the description of each of
+        its clients, in the order of the cohort.
+      describe: the description of a client, a function of its batches.
     """
     cohorts = iter(cohorts)
 
@@ -81,9 +83,9 @@ def sharded_cohorts(
         cohort = next(cohorts, None)
         if cohort is None:
             return None
-        clients = [_read(client_data(client)) for client in cohort]
+        clients = [read(client_data(client)) for client in cohort]
         if observe is not None:
-            observe(clients)
+            observe([describe(client) for client in clients])
         return shard(clients, num_shards)
 
     with concurrent.futures.ThreadPoolExecutor(1, 'dpfl-shards') as executor:
@@ -93,7 +95,12 @@ def sharded_cohorts(
             yield shards
 
 
-def _read(client) -> list[Any]:
+def read(client: Any) -> list[Any]:
+    """The batches of a client, checked, as a list.
+
+    Raises:
+      ValueError: if a batch has no rows, or arrays of different numbers of rows.
+    """
     batches = list(client.as_numpy_iterator() if isinstance(client, tf.data.Dataset) else client)
     for batch in batches:
         counts = {np.shape(leaf)[:1] for leaf in tf.nest.flatten(batch)}
@@ -107,15 +114,26 @@ def _read(client) -> list[Any]:
     return batches
 
 
+def num_rows(batches: Sequence[Any]) -> int:
+    """The number of rows of a client."""
+    return sum(map(_num_rows, batches))
+
+
 def _num_rows(batch) -> int:
     return len(tf.nest.flatten(batch)[0])
 
 
-def _balanced(costs: Sequence[int], num_shards: int) -> list[list[int]]:
+def balanced(costs: Sequence[int], num_shards: int) -> list[list[int]]:
     """Members of each shard. Greedy: the costliest first, each to the cheapest shard so far.
 
-    Every shard gets a member if there are enough. Members keep their order within a shard.
+    Every shard gets a member; there are at most as many shards as members. Members keep their order
+    within a shard.
+
+    Args:
+      costs: of each client of a cohort, such as its number of rows.
+      num_shards: largest number of shards.
     """
+    num_shards = min(num_shards, len(costs))
     shards: list[list[int]] = [[] for _ in range(num_shards)]
     heap = [(0, 0, index) for index in range(num_shards)]
     for member in sorted(range(len(costs)), key=lambda member: -costs[member]):
@@ -125,14 +143,24 @@ def _balanced(costs: Sequence[int], num_shards: int) -> list[list[int]]:
     return [sorted(members) for members in shards]
 
 
-def _dataset(clients, template) -> tf.data.Dataset:
-    """One shard. NumPy joins the rows; TensorFlow cuts them into batches, without Python."""
+def empty(batch: Any) -> Any:
+    """A batch without rows, as a template for `dataset`."""
+    return tf.nest.map_structure(lambda leaf: np.asarray(leaf)[:0], batch)
+
+
+def dataset(clients: Sequence[Sequence[Any]], template: Any) -> tf.data.Dataset:
+    """One shard. NumPy joins the rows; TensorFlow cuts them into batches, without Python.
+
+    Args:
+      clients: the batches of each client, as `read` gives them.
+      template: a batch of any client of the cohort, also one without rows.
+    """
     batches = [batch for client in clients for batch in client]
     sizes = [size for client in clients for size in [0, *map(_num_rows, client)]]
     try:
         rows = tf.nest.map_structure(
             lambda *leaves: np.concatenate(leaves),
-            tf.nest.map_structure(lambda leaf: np.asarray(leaf)[:0], template),
+            empty(template),
             *batches,
         )
     except (TypeError, ValueError) as error:

@@ -25,15 +25,26 @@ def of_cohort(key: bytes, clients: Iterable[Sequence[Any]]) -> str:
       clients: the batches of each client, in the order of the cohort. A batch is a structure of
         arrays.
     """
+    return of_digests(key, map(of_client, clients))
+
+
+def of_digests(key: bytes, clients: Iterable[bytes]) -> str:
+    """As `of_cohort`, from what `of_client` gives for each client."""
     total = hmac.new(key, b'cohort\n', hashlib.sha256)
-    for batches in clients:
-        total.update(f'client {len(batches)}\n'.encode())
-        for batch in batches:
-            leaves = [np.asarray(leaf) for leaf in tf.nest.flatten(batch)]
-            total.update(f'batch {len(leaves)}\n'.encode())
-            for leaf in leaves:
-                _add(total, leaf)
+    for digest in clients:
+        total.update(digest)
     return total.hexdigest()
+
+
+def of_client(batches: Sequence[Any]) -> bytes:
+    """Digest of a client's batches, without a key: it must not be written anywhere."""
+    total = hashlib.sha256(f'client {len(batches)}\n'.encode())
+    for batch in batches:
+        leaves = [np.asarray(leaf) for leaf in tf.nest.flatten(batch)]
+        total.update(f'batch {len(leaves)}\n'.encode())
+        for leaf in leaves:
+            _add(total, leaf)
+    return total.digest()
 
 
 def of_file(key: bytes, name: str, digest: str) -> str:

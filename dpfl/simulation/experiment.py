@@ -122,11 +122,10 @@ class Experiment:
         """For each of the rounds, its number and the client for each client of its cohort."""
         return ([(t, client) for client in self.sampler.cohort(t)] for t in rounds)
 
-    def data_in_turn(self, turn: tuple[int, int]) -> Any:
-        """The batches that a client trains on in a round; an entry of `turns`."""
-        t, client = turn
-        batches = self.client_data(client)
-        return batches if self.drawn is None else self.drawn(t, client, batches)
+    @property
+    def data_in_turn(self) -> 'DataInTurn':
+        """Maps an entry of `turns` to the batches that the client trains on in that round."""
+        return DataInTurn(self.client_data, self.drawn)
 
     @property
     def record(self) -> archive.PlanRecord:
@@ -148,6 +147,20 @@ class Experiment:
             earlier_noise_key_digests=self.earlier_noise_key_digests,
             warm_start_is_public=self.warm_start_is_public,
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class DataInTurn:
+    """As `Experiment.data_in_turn`: all that another process needs to read the data."""
+
+    client_data: Callable[[int], Any]
+    drawn: Callable[[int, int, Any], Any] | None
+
+    def __call__(self, turn: tuple[int, int]) -> Any:
+        """The batches of a round and a client."""
+        t, client = turn
+        batches = self.client_data(client)
+        return batches if self.drawn is None else self.drawn(t, client, batches)
 
 
 @dataclasses.dataclass(frozen=True)

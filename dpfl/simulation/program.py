@@ -19,6 +19,7 @@ from dpfl.runtime import contexts, memory
 from dpfl.simulation import (
     checkpoint,
     checkpoint_folder,
+    data_digest,
     divergence,
     last_evaluation,
     metrics,
@@ -112,9 +113,8 @@ class _Run:
         self._lost_before = None if about is None else about.ray_losses
         self._rows: Sequence[Mapping[str, float]] = () if start is None else start.rows
         self._measured: Measured | None = None
-        # What Ray has lost, and how long this process has waited for it.
-        self._losses: Mapping[str, int] = {}
-        self._waited = 0.0
+        self._runtime = contexts.Runtime({}, learning.sharded_cohorts)
+        self._waited = 0.0  # For Ray, in the current round.
         self._fresh_rounds = frozenset(experiment.plan.fresh_rounds)
         self._epsilon = running.RunningEpsilon(
             experiment.plan, experiment.delta, experiment.accountant
@@ -135,7 +135,7 @@ class _Run:
                     experiment.ray,
                     ray_timeout=experiment.ray_timeout,
                     observe=self._observe,
-                ) as self._losses,
+                ) as self._runtime,
                 writer,
             ):
                 state, rows = self._train(writer)
@@ -239,11 +239,12 @@ class _Run:
             # this checkpoint.
             writer.save(self._checkpoint(0, state, ()))
             writer.wait()
-        shards: Any = learning.sharded_cohorts(
+        shards: Any = self._runtime.sharded_cohorts(
             experiment.turns(range(first, self._rounds)),
             experiment.data_in_turn,
             experiment.num_shards,
             self._releases.observe_data,
+            data_digest.of_client,
         )
         with (
             metrics.Metrics(
@@ -338,10 +339,10 @@ class _Run:
         with span('ledger'):
             intent = self._releases.record(t, state)
         supplied = with_noise(state, intent)
-        before, self._waited = collections.Counter(self._losses), 0.0
+        before, self._waited = collections.Counter(self._runtime.losses), 0.0
         with span('TFF'):
             output = experiment.process.next(supplied, data)
-        for loss, count in (collections.Counter(self._losses) - before).items():
+        for loss, count in (collections.Counter(self._runtime.losses) - before).items():
             _log.warning('round %d: %s, %d times; computed again', t + 1, loss, count)
         values = _round_metrics(experiment, output, t + 1, span)
         released = output.metrics['aggregator']
@@ -384,7 +385,7 @@ class _Run:
         if self._experiment.ray is None:
             return
         about = self._experiment.about or accounting.About()
-        lost = (self._lost_before or 0) + sum(self._losses.values())
+        lost = (self._lost_before or 0) + sum(self._runtime.losses.values())
         about = dataclasses.replace(about, ray_losses=lost)
         if about != self._experiment.about:
             self._experiment = dataclasses.replace(self._experiment, about=about)

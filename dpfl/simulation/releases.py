@@ -99,11 +99,14 @@ class Releases:
         """Number of rounds that were released, or were about to be."""
         return self._ledger.rounds
 
-    def observe_data(self, clients: list[list[Any]]) -> None:
-        """Keeps the digest of a cohort's data for `record`. Called in the thread of the shards."""
-        keyed = data_digest.of_cohort(self._data_key, clients)
+    def observe_data(self, clients: list[bytes]) -> None:
+        """Keeps the digest of a cohort's data for `record`, made from the digest of each client.
+
+        Called in the thread of the shards.
+        """
+        keyed = data_digest.of_digests(self._data_key, clients)
         # Two runs with one noise seed have the same noise, but not the same key of the digests.
-        plain = data_digest.of_cohort(b'', clients) if self._is_supplied else ''
+        plain = data_digest.of_digests(b'', clients) if self._is_supplied else ''
         self._data_digests.append((keyed, plain))
 
     def record(self, t: int, state: Any) -> tuple[str, str, str]:

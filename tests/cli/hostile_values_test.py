@@ -6,13 +6,12 @@ The command lines of a binary run in one process, which takes milliseconds for e
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import warnings
 
 import pytest
 
-from tests import forked_binaries, paths
+from tests import forked_binaries
 
 _VALUES = ('1e308', '1e-308', '1e160', '1e-160', '-0.0', 'inf', 'nan', str(2**63), '')
 _PLAN = ('--mechanism=tree', '--rounds=20', '--noise_multiplier=5', '--delta=1e-6')
@@ -42,15 +41,8 @@ _NO_GUARANTEE = ('Infinity', 'NaN', '(none,', '(inf,')
     ],
 )
 def test_no_number_gives_a_traceback_or_an_infinite_guarantee(binary, tmp_path):
-    done = subprocess.run(
-        [sys.executable, '-m', __name__, binary, tmp_path],
-        cwd=paths.ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-        env={**os.environ, 'OPENBLAS_NUM_THREADS': '1'},
-    )
+    done = forked_binaries.run_module(__name__, binary, tmp_path)
+    assert done.returncode == 0, done.stderr
     outcomes = json.loads(done.stdout.splitlines()[-1])
     assert [each for each in outcomes if each[-1]] == []
     assert len(outcomes) >= 5 * len(_VALUES)

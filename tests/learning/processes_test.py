@@ -1,6 +1,7 @@
 """The sharded engine equals `tff.learning` with the aggregator of the same plan, round by round."""
 
 import collections
+import functools
 
 import numpy as np
 import pytest
@@ -159,15 +160,19 @@ def _clip_norm(aggregator_state):
     return inner.clip_norm
 
 
-def test_single_clients_are_shards_too():
-    model = models.least_squares()
-    process = learning.build_dp_fedavg(
-        model,
+@functools.cache
+def _of_least_squares():
+    return learning.build_dp_fedavg(
+        models.least_squares(),
         _plan(),
         client_optimizer_fn=_optimizers.build_sgdm(0.1),
         server_optimizer_fn=_server(),
         noise_seed=_SEED,
     )
+
+
+def test_single_clients_are_shards_too():
+    process = _of_least_squares()
     cohort = _cohorts(models.client)[0]
     state = process.initialize()
     plain = process.next(state, [models.dataset(client, cohort[0][0]) for client in cohort])
@@ -178,12 +183,7 @@ def test_single_clients_are_shards_too():
 
 
 def test_it_is_a_learning_process():
-    process = learning.build_dp_fedavg(
-        models.least_squares(),
-        _plan(),
-        client_optimizer_fn=_optimizers.build_sgdm(0.1),
-        server_optimizer_fn=_server(),
-    )
+    process = _of_least_squares()
     assert isinstance(process, tff.learning.templates.LearningProcess)
     state = process.initialize()
     hparams = process.get_hparams(state)
@@ -196,13 +196,7 @@ def test_it_is_a_learning_process():
 
 @pytest.mark.standard
 def test_a_batch_without_rows_is_one_line():
-    model = models.least_squares()
-    process = learning.build_dp_fedavg(
-        model,
-        _plan(),
-        client_optimizer_fn=_optimizers.build_sgdm(0.1),
-        server_optimizer_fn=_server(),
-    )
+    process = _of_least_squares()
     broken = models.client(0, [2, 0, 2])
     with pytest.raises(contexts.ComputationError, match='batch without rows'):
         process.next(process.initialize(), [models.dataset(broken, broken[0])])

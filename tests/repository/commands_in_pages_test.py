@@ -147,6 +147,15 @@ def test_flags_and_files_that_pages_name_exist():
         assert {name for name in files if not _exists(name)} == set(), page
 
 
+def test_tests_that_pages_name_exist():
+    """Sharp edges and the threat model say which test holds each promise."""
+    for page in _PAGES:
+        named = re.findall(r'(tests/[\w/]+\.py)(?:::(\w+))?', (paths.ROOT / page).read_text())
+        for path, test in named:
+            assert (paths.ROOT / path).is_file(), (page, path)
+            assert f'def {test}(' in (paths.ROOT / path).read_text() or not test, (page, test)
+
+
 @functools.cache
 def _flags_of_scripts():
     """Flags of scripts and benchmarks."""

@@ -1,5 +1,6 @@
 """Rounds on Ray: the bits of a local run, whatever is lost, and nothing left behind."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -14,9 +15,10 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
-from dpfl import learning
+from dpfl import errors, learning
 from dpfl.errors import ArgumentError
 from dpfl.runtime import contexts
+from dpfl.simulation import data_digest
 from tests import paths
 from tests.simulation import toy_experiment
 
@@ -57,8 +59,8 @@ def processes(word):
 @pytest.fixture(name='losses', scope='module')
 def _losses():
     """Ray on this machine; what it has lost."""
-    with contexts.ray_runtime('local', timeout=120) as losses:
-        yield losses
+    with contexts.ray_runtime('local', timeout=120) as runtime:
+        yield runtime.losses
 
 
 @pytest.mark.standard
@@ -100,18 +102,18 @@ def test_results_have_the_bits_of_a_local_run(losses):
 
 @pytest.mark.standard
 def test_a_task_that_fails_three_times_is_the_error_of_a_local_run(losses):
-    before = sum(losses.values())
+    before = dict(losses)
     with pytest.raises(contexts.ComputationError, match='not positive') as caught:
         _counting_round(0, [3, 0])
     assert '\n' not in str(caught.value)
-    assert sum(losses.values()) == before + 2
+    assert dict(losses) == before
     assert _counting_round(0, [3, 4]) == (7, 0)
 
 
 @pytest.mark.standard
 def test_a_killed_process_costs_time_only(losses):
     assert _counting_round(0, [3, 4]) == (7, 0)
-    before = losses['a worker process ended']
+    before = losses['a process ended']
     for process in processes('ray::IDLE'):
         os.kill(process, signal.SIGKILL)
     long = 10**6
@@ -119,7 +121,7 @@ def test_a_killed_process_costs_time_only(losses):
     timer.start()
     assert _counting_round(0, [long, long + 1]) == (2 * long + 1, 0)
     timer.join()
-    assert losses['a worker process ended'] > before
+    assert losses['a process ended'] > before
 
 
 def _kill(word):
@@ -145,3 +147,59 @@ def test_a_round_without_answer_ends(losses):
         with pytest.raises(contexts.RayError, match='no shard has arrived for 1 seconds'):
             _counting_round(0, [10**15])
         assert time.monotonic() - started < 30
+
+
+def _rounds(runtime, client_data):
+    """Outputs of three rounds, and the descriptions of the data."""
+    process, seen = toy_experiment.experiment().process, []
+    turns = [[(t, client) for client in range(t, t + 5)] for t in range(3)]
+    cohorts = runtime.sharded_cohorts(turns, client_data, 2, seen.append, data_digest.of_client)
+    outputs, state = [], process.initialize()
+    with contextlib.closing(cohorts):
+        for shards in cohorts:
+            outputs.append(process.next(state, shards))
+            state = outputs[-1].state
+    return _bits(outputs), seen
+
+
+@pytest.mark.standard
+def test_data_are_the_same_wherever_they_are_read(losses):
+    here, lock = os.getpid(), threading.Lock()
+
+    def anywhere(turn):
+        return toy_experiment.rows(turn[1])
+
+    def of_this_process(turn):
+        with lock:
+            return toy_experiment.rows(turn[1])
+
+    def of_this_node(turn):
+        if os.getpid() != here:
+            raise FileNotFoundError
+        return toy_experiment.rows(turn[1])
+
+    def elsewhere(turn):
+        assert os.getpid() != here
+        return toy_experiment.rows(turn[1])
+
+    before = dict(losses)
+    with contexts.runtime(None) as runtime:
+        expected = _rounds(runtime, anywhere)
+    with contexts.ray_runtime('auto', timeout=120) as runtime:
+        for client_data in (anywhere, of_this_process, of_this_node, elsewhere):
+            assert _rounds(runtime, client_data) == expected
+    assert dict(losses) == before
+
+
+@pytest.mark.standard
+def test_data_that_change_between_digest_and_training_are_refused(losses, tmp_path):
+    del losses
+
+    def client_data(turn):
+        number = len(list(tmp_path.iterdir()))
+        (tmp_path / str(number)).touch()
+        return toy_experiment.rows(number)
+
+    with contexts.ray_runtime('auto', timeout=120) as runtime:
+        with pytest.raises(errors.RunError, match='the data of a client changed while its round'):
+            _rounds(runtime, client_data)

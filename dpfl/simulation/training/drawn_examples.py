@@ -18,8 +18,9 @@ def of_run(task: FederatedTask, how: OptimizationConfig, seed: int) -> dict[str,
     """The fields `client_data` and `drawn` of an experiment."""
     is_drawn = how.client_update == 'fedsgd'
     size = _ALL_EXAMPLES if is_drawn else how.client_batch_size
+    batches = task.client_batches  # Without the model: other processes may read the data.
     return {
-        'client_data': lambda client: task.client_batches(
+        'client_data': lambda client: batches(
             int(client), size, how.client_epochs, how.client_max_batches
         ),
         'drawn': DrawnExamples(seed, how.client_batch_size) if is_drawn else None,

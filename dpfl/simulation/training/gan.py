@@ -260,10 +260,9 @@ def drawn_images(config: GanConfig, clients: GanClients) -> dict[str, Any]:
     from dpfl.simulation.training import drawn_examples
 
     how = config.optimization
+    batches = clients.client_batches  # Other processes may read the data.
     return {
-        'client_data': lambda client: clients.client_batches(
-            int(client), how.client_batch_size, 1, None
-        ),
+        'client_data': lambda client: batches(int(client), how.client_batch_size, 1, None),
         'drawn': drawn_examples.DrawnExamples(
             config.seed, how.client_batch_size, how.client_max_batches
         ),

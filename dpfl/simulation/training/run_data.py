@@ -96,7 +96,8 @@ def require_released(directory: 'outputs.RunDirectory', experiment: 'program.Exp
         experiment.turns(same),
         experiment.data_in_turn,
         experiment.num_shards,
-        lambda clients: found.append(data_digest.of_cohort(key, clients)),
+        lambda clients: found.append(data_digest.of_digests(key, clients)),
+        data_digest.of_client,
     ):
         pass
     for t, digest in zip(same, found, strict=True):

@@ -137,6 +137,13 @@ class _File:
         self._uri = path.resolve().as_uri() + '?mode=ro'
         self._local = threading.local()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the connections: another process makes its own."""
+        return {name: value for name, value in vars(self).items() if name != '_local'}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _local=threading.local())
+
     def execute(self, query: str, parameters: tuple = ()) -> sqlite3.Cursor:
         if not hasattr(self._local, 'connection'):
             self._local.connection = sqlite3.connect(self._uri, uri=True)

@@ -38,7 +38,13 @@ def _contents(path: pathlib.Path) -> dict[pathlib.Path, bytes]:
     return {p: p.read_bytes() for p in path.rglob('*') if p.is_file()}
 
 
-_SIX_ROUNDS = [*_SMALL, '--rounds=6', '--min_separation=6', '--checkpoint_every=2']
+_SIX_ROUNDS = [
+    *_SMALL,
+    '--rounds=6',
+    '--min_separation=6',
+    '--checkpoint_every=2',
+    '--accountant=analytic_gaussian',  # Calibration by 'pld' would take most of the time.
+]
 
 
 @pytest.fixture(scope='module', name='finished')

@@ -86,8 +86,11 @@ def _write_csv(path, rows):
     [
         'csv',
         {},
-        {'said': pyarrow.large_string()},
-        {'who': pyarrow.dictionary(pyarrow.int32(), pyarrow.string())},
+        pytest.param({'said': pyarrow.large_string()}, marks=pytest.mark.standard),
+        pytest.param(
+            {'who': pyarrow.dictionary(pyarrow.int32(), pyarrow.string())},
+            marks=pytest.mark.standard,
+        ),
     ],
     ids=str,
 )
