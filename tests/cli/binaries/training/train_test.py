@@ -186,7 +186,7 @@ def test_a_killed_run_with_a_damaged_checkpoint_ends_as_if_it_had_not_been(finis
         stderr=subprocess.DEVNULL,
     )
     try:
-        _wait_for((tmp_path / 'checkpoints' / '00000002.checkpoint').exists, 120)
+        _wait_for((tmp_path / 'checkpoints' / '00000002.checkpoint').exists, 600)
     finally:
         process.kill()
         process.wait()
@@ -249,9 +249,9 @@ def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp
     )
     try:
         metrics = tmp_path / 'metrics.csv'
-        _wait_for(lambda: metrics.exists() and metrics.read_text().count('\n') >= 3, 120)
+        _wait_for(lambda: metrics.exists() and metrics.read_text().count('\n') >= 3, 600)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == status
