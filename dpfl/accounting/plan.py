@@ -80,7 +80,7 @@ class PrivacyPlan(PlanValues):
         """The plan that `to_dict` wrote as `values`.
 
         Args:
-          values: JSON values. Keys that older versions did not write may be missing.
+          values: JSON values.
           mechanism: the mechanism of the plan, which has its own file.
 
         Raises:

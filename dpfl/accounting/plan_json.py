@@ -21,20 +21,7 @@ _PARTS: dict[str, type[_json.JsonFields]] = {
     'noise_match': NoiseMatch,
 }
 _OPTIONAL_PARTS = ('discretization', 'adaptive_clip', 'noise_match')
-# Files of older versions lack these fields; their defaults are what those versions did.
-_ADDED_LATER = (
-    'adaptive_clip',
-    'clip_schedule',
-    'estimator',
-    'noise',
-    'earlier',
-    'before',
-    'noise_match',
-    'group_size',
-    'groups',
-    'cohort_cap',
-)
-# Left out with these values, so that digests of plans without them are those of earlier versions.
+# Left out with these values, as `earlier` and `before` are if there are none.
 _ONLY_IF_OTHER = {'noise_match': None, 'group_size': 1, 'groups': None, 'cohort_cap': None}
 
 
@@ -50,7 +37,6 @@ def to_dict(plan: PlanValues) -> dict[str, Any]:
         elif isinstance(value, _json.JsonFields):
             values[field.name] = value.to_dict()
         elif field.name == 'earlier':
-            # Only written if there are any: the digests of other plans stay what they were.
             if value:
                 values[field.name] = [_with_mechanism(each) for each in value]
         elif field.name == 'before':
@@ -79,7 +65,7 @@ def fields(kind: type[PlanValues], values: Any, mechanism: mechanisms.Mechanism)
     found = dict(_json.checked_object('plan', values))
     _json.refuse_unknown(found, ['mechanism_digest', *names], 'a plan')
     for name in ('mechanism_digest', *names):
-        if name not in found and name not in _ADDED_LATER:
+        if name not in found and name not in (*_ONLY_IF_OTHER, 'earlier', 'before'):
             raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must be given for a plan')
     digest = found.pop('mechanism_digest')
     if digest != mechanism.digest():

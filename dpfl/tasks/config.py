@@ -1,13 +1,10 @@
 """Which task is trained: its data set, where the data come from, and the model. No TensorFlow."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from dpfl import _validate
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
-from dpfl.tasks import image_fault_config
 from dpfl.tasks.image_fault_config import ImageFaultConfig
 from dpfl.tasks.image_selection_config import ImageSelectionConfig
 from dpfl.tasks.planting_config import PlantingConfig
@@ -49,8 +46,6 @@ OF_PRIVATE_WORDS = (
 )
 # Settings of --task=user_text.
 _OF_FILES = ('client_column', 'text_column', 'strict')
-# The switch that older versions had for it.
-_OLD_SWITCH = 'vocabulary_from_private_data'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -216,33 +211,6 @@ class TextConfig(Settings):
             if value != getattr(TextConfig, name):
                 raise ArgumentError(name, value, f'needs vocabulary={PRIVATE_VOCABULARY}')
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> 'TextConfig':
-        """As `Settings.from_dict`; also reads what older versions have written.
-
-        Versions without `vocabulary_marks` added no marks.
-        """
-        if isinstance(values, Mapping) and values.get('vocabulary_file') is not None:
-            values = {'vocabulary_marks': False, **values}
-        if isinstance(values, Mapping) and _OLD_SWITCH in values:
-            values = dict(values)
-            if _validate.truth(_OLD_SWITCH, values.pop(_OLD_SWITCH)):
-                values.setdefault('vocabulary', DATA_VOCABULARY)
-        return super().from_dict(values)
-
-
-def as_of_old(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by name as versions without `vocabulary` and `inject` have them.
-
-    Settings with values that those versions did not have stay as they are.
-    """
-    values = image_fault_config.as_of_old(values)
-    source = values.get('vocabulary')
-    if 'vocabulary' not in values or source not in (None, DATA_VOCABULARY):
-        return dict(values)
-    rest = {name: value for name, value in values.items() if name != 'vocabulary'}
-    return rest | {_OLD_SWITCH: source is not None}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextTaskConfig(Settings):
@@ -261,11 +229,6 @@ class ImageTaskConfig(Settings):
     data: DataConfig = DataConfig()
     faults: ImageFaultConfig = ImageFaultConfig()
     selection: ImageSelectionConfig = ImageSelectionConfig()
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> 'ImageTaskConfig':
-        """As `Settings.from_dict`; also reads what versions without `inject` have written."""
-        return super().from_dict(image_fault_config.from_old(values))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -295,11 +258,6 @@ class TaskConfig(Settings):
     faults: ImageFaultConfig = ImageFaultConfig()
     planting: PlantingConfig = PlantingConfig()
     selection: SelectionConfig = SelectionConfig()
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> 'TaskConfig':
-        """As `Settings.from_dict`; also reads what versions without `inject` have written."""
-        return super().from_dict(image_fault_config.from_old(values))
 
     def check(self) -> None:
         """Checks that settings of text are given for the tasks that have them."""

@@ -226,7 +226,10 @@ _REFUSED = [
         [
             ('--data_path={truncated}', '--data_path={truncated}: is truncated, it has '),
             ('--data_path={damaged}', '--data_path={damaged}: must be an SQLite file'),
-            ('--data_path={out}/none', '--data_path={out}/none: cannot be read (No such file or directory)'),
+            (
+                '--data_path={out}/none',
+                '--data_path={out}/none: cannot be read (No such file or directory)',
+            ),
             ('--data_path={sqlite} --population=13', '--population=13: must be <= 12, the clients'),
             ('--data_path={sqlite} --vocabulary_size=51', '--vocabulary_size=51: must be <= 50'),
             ('--data_path={sqlite} --vocabulary_file=', '--vocabulary_file: must be given'),

@@ -183,11 +183,10 @@ class PlanRecord:
             sampling_is_seeded=_validate.truth(
                 'sampling_is_seeded', of_plan.pop('sampling_is_seeded')
             ),
-            # Older versions did not write these.
-            also_not_covered=stated.texts('also_not_covered', of_plan.pop('also_not_covered', ())),
+            also_not_covered=stated.texts('also_not_covered', of_plan.pop('also_not_covered')),
             exported=_validate.truth('exported', of_plan.pop('exported', False)),
             train_metrics_released=_validate.truth(
-                'train_metrics_released', of_plan.pop('train_metrics_released', False)
+                'train_metrics_released', of_plan.pop('train_metrics_released')
             ),
             extensions=_extensions(of_plan.pop('extensions', [])),
             stop_at_accuracy=_accuracy(of_plan.pop('stop_at_accuracy', None)),

@@ -18,7 +18,7 @@ from dpfl.reporting import contact_sheet
 from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training.sampling_config import required
 from dpfl.tasks import source
-from dpfl.tasks.image_fault_config import ImageFaultConfig, as_of_old
+from dpfl.tasks.image_fault_config import ImageFaultConfig
 from dpfl.tasks.images import image_selection, image_task, saved_classifiers
 
 _SHEET_IMAGES = 72
@@ -132,7 +132,7 @@ class Study:
         """Divides the clients or their examples by what the classifier says."""
         base = self.base
         population = required(base.sampling, 'population')
-        faults = as_of_old(base.task.faults.flat())
+        faults = base.task.faults.flat()
         made_from = {**made_from, 'population': population, **faults}
         verdicts = {
             state: primary.judge(

@@ -13,19 +13,15 @@ from dpfl.simulation.training.audit_config import AuditConfig
 from dpfl.simulation.training.course_config import CourseConfig
 from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
-from dpfl.simulation.training.server_config import ScheduleConfig, ServerConfig
+from dpfl.simulation.training.server_config import ServerConfig
 from dpfl.tasks.config import (
     CUSTOM,
     IMAGE_MODELS,
     IMAGE_TASKS,
-    OF_PRIVATE_WORDS,
     TEXT_TASKS,
     WORD_MODELS,
     TaskConfig,
-    as_of_old,
 )
-from dpfl.tasks.planting_config import PlantingConfig
-from dpfl.tasks.selection_config import SelectionConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,39 +143,6 @@ FREE = (
 )
 # Settings that change the vocabulary, whose digest a run that continues must have.
 _OF_THE_DIGEST = ('vocabulary_marks',)
-# Settings whose defaults are what versions without them did: a run of such a version can continue.
-_ADDED_LATER = (
-    'packing',
-    'language_size',
-    'author_max_words',
-    'client_min_tokens',
-    'client_min_sentences',
-    'clip_each_batch',
-    'example_cap',
-    'cohort_weight',
-    'match',
-    'match_momentum',
-    'test_clients',
-    'fork_from',
-    'stop_at_epsilon',
-    'stop_at_accuracy',
-    'clip_learning_rate',
-    'workload',
-    'groups',
-    'cohort_cap',
-    'server_optimizer',
-    'server_nesterov',
-    'server_beta2',
-    'server_epsilon',
-    'audit',
-    'audit_canaries',
-    'chosen_without_noise',
-    'warm_start_is_public',
-    *ScheduleConfig().flat(),
-    *PlantingConfig().flat(),
-    *SelectionConfig().flat(),
-    *OF_PRIVATE_WORDS,
-)
 
 
 def choice_not_covered(names: Sequence[str]) -> tuple[str, ...]:
@@ -225,22 +188,13 @@ class RunConfig(Settings):
         return choice_not_covered(self.chosen_without_noise)
 
     def fixed(self) -> dict[str, Any]:
-        """The settings that must stay the same when a run is resumed, by name, as JSON values.
-
-        Settings that older versions did not have are left out at their defaults.
-        """
-        defaults = type(self)().flat()
-        values = {
-            name: value
-            for name, value in self.flat().items()
-            if name not in _ADDED_LATER or value != defaults[name]
-        }
-        plain = {
-            name: value.to_dict() if hasattr(value, 'to_dict') else value
-            for name, value in as_of_old(values).items()
-        }
+        """The settings that must stay the same when a run is resumed, by name, as JSON values."""
         left_out = (*FREE, *_OF_THE_DIGEST)
-        return {name: value for name, value in plain.items() if name not in left_out}
+        return {
+            name: value.to_dict() if hasattr(value, 'to_dict') else value
+            for name, value in self.flat().items()
+            if name not in left_out
+        }
 
 
 _BIASED_MEAN = (
@@ -267,13 +221,6 @@ class TrainConfig(RunConfig):
         if self.privacy.workload == PREFIX_SUMS:
             return None
         return self.optimization.workload(rounds)
-
-    def fixed(self) -> dict[str, Any]:
-        """As in `RunConfig`. Early runs of FedSGD, with its rate outside of the clip, differ."""
-        values = super().fixed()
-        if self.optimization.client_update == 'fedsgd':
-            values['client_update'] = 'fedsgd (rate inside of the clip)'
-        return values
 
     def remarks(self, rounds: int) -> tuple[str, ...]:
         """What the report says besides the guarantee, in sentences."""

@@ -28,7 +28,7 @@ from dpfl.tasks.text.messages import git_log
 from dpfl.tasks.text.synthetic_task import DEFAULT_VOCABULARY_SIZE, packing_of
 
 _COUNTED_ON_CLIENTS = 'vocabulary'
-# How data.json names it: as in runs of older versions, which can continue.
+# How data.json names it.
 _RECORDED = {_COUNTED_ON_CLIENTS: 'vocabulary_from_private_data'}
 _FOUND_PRIVATELY = 'vocabulary_found_privately'
 # Of the random order in which clients prefer words that they use equally often.

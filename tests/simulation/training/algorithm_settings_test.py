@@ -6,7 +6,7 @@ import pytest
 
 from dpfl import accounting
 from dpfl.errors import ArgumentError
-from dpfl.simulation.training import PrivacyConfig, SamplingConfig, TrainConfig
+from dpfl.simulation.training import PrivacyConfig, SamplingConfig
 from dpfl.simulation.training.plan import build_plan
 from tests.simulation.training import small_config
 
@@ -50,25 +50,6 @@ def test_a_mean_that_is_biased_says_so():
     assert not biased(estimator='fixed')
     assert not biased(cohort_weight=None)
     assert not biased(estimator='fixed', cohort_weight=None, example_cap=None)
-
-
-def test_a_run_of_fedsgd_with_its_rate_outside_of_the_clip_is_not_continued():
-    config = TrainConfig().with_values({'client_update': 'fedsgd'})
-    assert config.fixed()['client_update'] == 'fedsgd (rate inside of the clip)'
-    assert TrainConfig().fixed()['client_update'] == 'fedavg'
-
-
-def test_a_configuration_of_before_means_what_was_done_before():
-    values = TrainConfig().to_dict()
-    for name in ('packing', 'client_min_tokens', 'client_min_sentences'):
-        del values['task']['text'][name]
-    for name in ('cohort_weight', 'example_cap'):
-        del values['privacy'][name]
-    del values['optimization']['clip_each_batch']
-    config = TrainConfig.from_dict(values)
-    assert config == TrainConfig()
-    assert config.task.text.packing == 'sentences' and not config.optimization.clip_each_batch
-    assert config.privacy.example_cap is config.privacy.cohort_weight is None
 
 
 @pytest.mark.parametrize(

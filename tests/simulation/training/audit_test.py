@@ -227,4 +227,3 @@ def test_canaries_need_an_audit():
         _AUDITED.with_values({'audit_canaries': 3})
     assert TrainConfig().audit.canaries == 0
     assert TrainConfig().with_values({'audit': True}).audit.canaries == 1000
-    assert 'audit' not in TrainConfig().fixed()

@@ -130,10 +130,7 @@ def test_settings_that_contradict_each_other_are_refused(kind, changes, message)
         _plan(kind, **changes)
 
 
-def test_a_configuration_of_before_has_no_groups():
+def test_another_number_of_groups_is_another_run():
     config = _config('cyclic_poisson')
-    values = config.to_dict()
-    del values['sampling']['groups']
-    assert type(config).from_dict(values) == config
-    assert 'groups' not in config.fixed()
+    assert config.fixed()['groups'] is None
     assert dataclasses.replace(config, sampling=SamplingConfig(groups=3)).fixed()['groups'] == 3

@@ -129,15 +129,6 @@ def test_the_workload_is_only_for_auto():
     assert config.workload(8) is None  # As before there was a choice.
 
 
-def test_runs_of_versions_without_these_settings_can_continue():
-    fixed = TrainConfig().fixed()
-    for name in ('server_optimizer', 'server_schedule', 'server_nesterov', 'workload'):
-        assert name not in fixed
-    changed = TrainConfig(optimization=OptimizationConfig(server_optimizer='yogi'))
-    assert changed.fixed()['server_optimizer'] == 'yogi'
-    assert changed.fixed()['server_momentum'] == fixed['server_momentum'] == 0.9
-
-
 @pytest.mark.standard
 @pytest.mark.tff
 def test_a_run_reports_quantiles_and_what_is_assumed_of_its_optimizer(tmp_path):
