@@ -398,6 +398,25 @@ def tables(records: Records) -> dict[str, bytes]:
     return found
 
 
+def read_rows(directory: str | os.PathLike[str]) -> list[dict[str, float]]:
+    """The metrics of the rounds of a run or of an export, `round` first, counted from 1.
+
+    Raises:
+      ValueError: if they cannot be read.
+    """
+    journal = read_journal(directory)
+    if journal is not None:
+        return journal.rows()
+    path = pathlib.Path(directory) / METRICS
+    if not path.exists():
+        return []
+    try:
+        rows = csv.DictReader(io.StringIO(_files.read_bytes(path).decode(), newline=''))
+        return [{name: float(value) for name, value in row.items() if value} for row in rows]
+    except (OSError, ValueError, TypeError, csv.Error) as error:
+        raise ValueError(f'{path}: not the metrics of a run ({errors.shown(error)})') from None
+
+
 def metrics_table(rows: Sequence[Mapping[str, float]]) -> str:
     """The text of `metrics.csv`, as the release manager writes the rows one after the other."""
     names = dict.fromkeys(['round', *(name for row in rows for name in row)])

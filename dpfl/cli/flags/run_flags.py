@@ -2,7 +2,7 @@
 
 import contextlib
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from absl import flags
 
@@ -11,6 +11,7 @@ from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
 from dpfl.cli.flags.output_flags import RunDirectoryConfig
 from dpfl.simulation import checkpoint_folder
+from dpfl.simulation.training import recorded_settings
 
 # Flags about what happens to an earlier run, or instead of a run; flags.txt leaves them out.
 _ONCE = ('resume', 'overwrite', 'dry_run')
@@ -34,6 +35,33 @@ def directory(config: RunDirectoryConfig) -> pathlib.Path:
             'end'
         )
     return pathlib.Path(name)
+
+
+def take_recorded(config: RunDirectoryConfig, names: Collection[str]) -> None:
+    """Gives flags that are not on the command line the values with which a run began.
+
+    So `--resume` needs the directory alone, and whatever is to change.
+
+    Args:
+      config: of the run; nothing is done without `resume`.
+      names: of the flags that may take a value.
+
+    Raises:
+      UsageError: If the journal of the run cannot be read.
+    """
+    if not (config.resume and config.output_dir) or config.overwrite:
+        return
+    try:
+        found = archive.read_journal(config.output_dir)
+        texts = None if found is None else recorded_settings.flags_of(found.state)
+    except ValueError as error:
+        raise command_line.UsageError(f'--output_dir={config.output_dir}: {error}') from None
+    for name, text in (texts or {}).items():
+        plain = name.removeprefix('no') if name not in flags.FLAGS else name
+        if plain in names and not flags.FLAGS[plain].present:
+            if flags.FLAGS[plain].boolean and not text:
+                text = 'true' if plain == name else 'false'
+            flags.FLAGS[plain].parse(text)
 
 
 @contextlib.contextmanager

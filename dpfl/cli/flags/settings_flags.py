@@ -56,6 +56,11 @@ class SettingsFlags(Generic[_S]):
             self._names.append(name)
         flag_groups.remember(self._base, self._names)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the flags."""
+        return tuple(self._names)
+
     def read(self) -> _S:
         """The settings with the values of the flags.
 

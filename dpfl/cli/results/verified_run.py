@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 
@@ -9,7 +10,7 @@ from dpfl import _storage, accounting
 from dpfl.accounting.records import archive
 from dpfl.accounting.records.verification import Verification
 from dpfl.cli.command import command_line
-from dpfl.simulation import run_files, verification
+from dpfl.simulation import outputs, run_files, verification
 
 _DIFFERS = 1
 
@@ -34,6 +35,8 @@ def verified(
     directory: str,
     group_size: int | None = None,
     sign: Callable[[pathlib.Path, bytes], None] | None = None,
+    *,
+    forget_keys: bool = False,
 ) -> accounting.PrivacyReport:
     """Verifies a run and returns its report; prints the verdict on standard error.
 
@@ -42,12 +45,14 @@ def verified(
       group_size: number of clients that the report is to be for; None for that of the run.
       sign: called with the file of the report and the bytes that were compared, while nothing else
         can use the directory; None to sign nothing.
+      forget_keys: delete keys and checkpoints of a run that has ended.
 
     Raises:
-      UsageError: If it is not the directory of a finished run, or is an export and is to be signed.
+      UsageError: If it is not the directory of a finished run, or is an export and is to be signed,
+        or has not ended and is to forget its keys.
     """
     path = pathlib.Path(directory)
-    with _locked(path, to_read=sign is None):
+    with _locked(path, to_read=sign is None and not forget_keys):
         found, report = _verified(path)
         if report.measured is not None and report.measured.refutations:
             reason = report.measured.refutations[0]
@@ -64,10 +69,32 @@ def verified(
         print(f'{path}: note: {run_files.not_judged(archive.listed(path))}', file=sys.stderr)
         if sign is not None:
             sign(path / archive.REPORT, found.content)
+        if forget_keys:
+            journal = found.records.journal
+            if journal is None or journal.state.ended is None:
+                raise command_line.UsageError('--forget_keys: needs a run that has ended')
+            with _storage.naming(path / archive.CHECKPOINTS):
+                if (path / archive.CHECKPOINTS).exists():
+                    shutil.rmtree(path / archive.CHECKPOINTS)
+            print(f'{path}: keys and checkpoints are deleted', file=sys.stderr)
     if group_size is None:
         return report
     with command_line.refusing_bad_values():
         return found.records.report(group_size)
+
+
+def write_pages(directory: str) -> None:
+    """Writes all tables and pages of a run again, as they follow from its journal.
+
+    Raises:
+      UsageError: If it is not the directory of a run.
+    """
+    path = pathlib.Path(directory)
+    if not (path / archive.LEDGER).is_file():
+        raise command_line.UsageError(f'--run_dir={path}: must hold {archive.LEDGER}')
+    run = outputs.RunDirectory(path, resume=True)
+    with command_line.refusing_bad_values(), run.in_use():
+        run.write_pages()
 
 
 @contextlib.contextmanager

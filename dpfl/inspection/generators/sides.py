@@ -212,6 +212,5 @@ def _config(path: pathlib.Path) -> dict[str, Any]:
 
 def _last(path: pathlib.Path) -> dict[str, float]:
     """The last value of each metric of a run; empty if it has no metrics."""
-    found = archive.read_journal(path)
-    rows = [] if found is None else found.rows()
+    rows = archive.read_rows(path)
     return {name: value for row in rows for name, value in row.items()}

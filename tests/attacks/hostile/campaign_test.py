@@ -7,7 +7,7 @@ from benchmarks.attacks.hostile import campaign, privacy_checks, privacy_targets
 _PRIVACY = [
     *privacy_targets.TARGETS,
     run_targets.Checkpoint,
-    run_targets.Ledger,
+    run_targets.Journal,
     run_targets.Study,
     run_targets.Vocabulary,
 ]

@@ -84,10 +84,10 @@ def test_a_run_that_was_stopped_ends_with_the_same_generator(run, tmp_path, monk
     """From its first checkpoint alone, which has the noise key, and from a later one."""
     release, path = metrics.Metrics.release, tmp_path / 'run'
 
-    def stop(self, number, values):
+    def stop(self, number, *values):
         if number == 3:
             raise _StoppedError
-        release(self, number, values)
+        release(self, number, *values)
 
     with monkeypatch.context() as patched, pytest.raises(_StoppedError):
         patched.setattr(metrics.Metrics, 'release', stop)

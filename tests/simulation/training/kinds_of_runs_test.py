@@ -144,10 +144,10 @@ def test_records_agree_and_an_interruption_changes_no_bit(kind, tmp_path, monkey
 
     release = metrics.Metrics.release
 
-    def stop(self, number, values):
+    def stop(self, number, *values):
         if number == 3:
             raise _StoppedError
-        release(self, number, values)
+        release(self, number, *values)
 
     with monkeypatch.context() as patched, pytest.raises(_StoppedError):
         patched.setattr(metrics.Metrics, 'release', stop)

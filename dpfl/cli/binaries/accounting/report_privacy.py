@@ -89,6 +89,18 @@ _RUN = SettingsFlags(
         'run_dir': 'Directory of a finished run to verify. The flags of a plan do not apply then.'
     },
 )
+_WRITE_PAGES = flags.DEFINE_bool(
+    'write_pages',
+    False,
+    'With --run_dir: first write all tables and pages of the run again, as they follow from its '
+    'journal.',
+)
+_FORGET_KEYS = flags.DEFINE_bool(
+    'forget_keys',
+    False,
+    'With --run_dir: delete keys and checkpoints of the run, if it has ended and is verified. It '
+    'stays verified, and can no longer be continued.',
+)
 _FILES = SettingsFlags(report_files_flags.ReportFilesConfig)
 _FORMAT = SettingsFlags(
     output_flags.FormatConfig,
@@ -109,8 +121,12 @@ def main() -> None:
     if directory:
         with command_line.refusing_bad_values():
             _LOG.read().refuse('cannot be combined with run_dir')
+        if _WRITE_PAGES.value:
+            verified_run.write_pages(directory)
         signs_run = sign if files.output is None else None
-        report = verified_run.verified(directory, guarantee.group_size, signs_run)
+        report = verified_run.verified(
+            directory, guarantee.group_size, signs_run, forget_keys=_FORGET_KEYS.value
+        )
     else:
         report = _planned(guarantee.group_size)
     together = composition.together(report, joint)

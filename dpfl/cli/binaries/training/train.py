@@ -34,7 +34,9 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 def main() -> None:
     """Checks the flags, trains, and prints the result; or only what that would cost."""
     missing.require('tensorflow_federated')
-    config, where = _CONFIG.read(), _DIRECTORY.read()
+    where = _DIRECTORY.read()
+    run_flags.take_recorded(where, _CONFIG.names)
+    config = _CONFIG.read()
     if _DRY_RUN.read().dry_run:
         run_flags.refuse_earlier_run(where)
         with command_line.refusing_bad_values():

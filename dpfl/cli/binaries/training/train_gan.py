@@ -32,7 +32,9 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 def main() -> None:
     """Checks the flags, trains, and prints the result."""
-    config, where, scale = _CONFIG.read(), _DIRECTORY.read(), _SCALE.read()
+    where = _DIRECTORY.read()
+    run_flags.take_recorded(where, (*_CONFIG.names, *_SCALE.names))
+    config, scale = _CONFIG.read(), _SCALE.read()
     with (
         command_line.refusing_bad_values(directory='output_dir'),
         run_flags.saying_what_is_saved(where),

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from dpfl import _storage, accounting, errors
 from dpfl.accounting.records import archive, cohorts, signatures
 from dpfl.cli.results import signed_report, verified_run
-from dpfl.simulation import pages
+from dpfl.simulation import pages, run_files
 from tests import forked_binaries, json_schema
 from tests.accounting import archives
 
@@ -193,6 +193,31 @@ def test_what_is_not_verified_is_not_signed(files, tmp_path, change, said):
     if said is not None:
         done = _run(f'--verify={run}', f'--public_key={files["public"]}')
         assert done.returncode == 1 and 'privacy_report.json.sig: no signature' in done.stderr
+
+
+def test_tables_and_pages_are_written_again_to_the_same_bytes(files, tmp_path):
+    run = shutil.copytree(files['run'], tmp_path / 'run')
+    made = [each.pattern for each in run_files.FILES if each.kind == run_files.TABLE]
+    before = {name: (run / name).read_bytes() for name in made if (run / name).exists()}
+    assert len(before) >= 9
+    for name in before:
+        (run / name).unlink()
+    assert _run(f'--run_dir={run}').returncode == 2
+    done = _run(f'--run_dir={run}', '--write_pages')
+    assert done.returncode == 0, done.stderr
+    assert {name: (run / name).read_bytes() for name in before} == before
+
+
+def test_a_run_that_forgot_its_keys_stays_verified(files, tmp_path):
+    run = shutil.copytree(files['run'], tmp_path / 'run')
+    done = _run(f'--run_dir={run}', '--forget_keys')
+    assert done.returncode == 0 and 'keys and checkpoints are deleted' in done.stderr
+    assert not (run / archive.CHECKPOINTS).exists()
+    assert _run(f'--run_dir={run}').returncode == 0
+    (run / archive.PAGE).write_text('changed')
+    (run / archive.CHECKPOINTS).mkdir()
+    assert _run(f'--run_dir={run}', '--forget_keys').returncode == 1
+    assert (run / archive.CHECKPOINTS).exists()
 
 
 def test_an_export_is_not_signed(files, tmp_path):

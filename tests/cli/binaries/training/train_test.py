@@ -139,12 +139,20 @@ def test_a_finished_run_says_so_and_prints_its_result_again(finished, copied):
     first, again = (json.loads(text) for text in (finished[1].stdout, done.stdout))
     assert again == {**{name: first[name] for name in again}, 'output_dir': str(copied)}
     assert {'rounds', 'loss', 'accuracy', 'epsilon', 'delta', 'rho'} <= set(again)
+    # The directory has all settings of the run.
+    alone = functools.partial(forked_binaries.run, 'train', f'--output_dir={copied}', '--resume')
+    assert alone().stderr == f'{copied}: is finished, all 6 rounds are done\n'
+    assert '--target_epsilon=1.0: cannot hold for more rounds' in alone('--rounds=7').stderr
+    assert '--clip_norm=0.3: must be 0.2, as when the run began' in alone('--clip_norm=0.3').stderr
     assert _contents(copied) == before
 
 
 @pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_run_that_was_killed_after_its_last_round_writes_what_is_missing(finished, copied):
+    lines = (copied / 'ledger.jsonl').read_bytes().splitlines(keepends=True)
+    assert b'"event": "ended"' in lines[-1]
+    (copied / 'ledger.jsonl').write_bytes(b''.join(lines[:-1]))
     (copied / 'model.npz').unlink()
     (copied / 'SHA256SUMS').unlink()
     shutil.rmtree(copied / 'saved_model')
@@ -187,7 +195,7 @@ def test_a_killed_run_with_a_damaged_checkpoint_ends_as_if_it_had_not_been(finis
         stderr=subprocess.DEVNULL,
     )
     try:
-        _wait_for((tmp_path / 'checkpoints' / '00000002.checkpoint').exists, 120)
+        _wait_for((tmp_path / 'checkpoints' / '00000002.checkpoint').exists, 600)
     finally:
         process.kill()
         process.wait()
@@ -250,9 +258,9 @@ def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp
     )
     try:
         metrics = tmp_path / 'metrics.csv'
-        _wait_for(lambda: metrics.exists() and metrics.read_text().count('\n') >= 3, 120)
+        _wait_for(lambda: metrics.exists() and metrics.read_text().count('\n') >= 3, 600)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == status
