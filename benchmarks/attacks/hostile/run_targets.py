@@ -110,7 +110,8 @@ class Journal(Target):
         return run_journal.RunJournal(path.parent)
 
     def check(self, value):
-        written = journal.parse((self.folder / 'case' / 'ledger.jsonl').read_bytes())
+        path = self.folder / 'case' / 'ledger.jsonl'
+        written = journal.parse(path.read_bytes() if path.is_file() else b'')
         require(written.state.begun == value.state.begun, 'rounds')
         text, head = b'', ''
         for event in written.events:
