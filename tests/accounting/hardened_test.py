@@ -171,8 +171,9 @@ def test_plan_and_report_say_so_and_come_back():
     values = json.loads(json.dumps(plan.to_dict()))
     assert values['noise'] == 'hardened'
     assert accounting.PrivacyPlan.from_dict(values, plan.mechanism) == plan
-    del values['noise']  # As plans before were written.
-    assert accounting.PrivacyPlan.from_dict(values, plan.mechanism) == plain
+    del values['noise']
+    with pytest.raises(ValueError, match='noise: must be given for a plan'):
+        accounting.PrivacyPlan.from_dict(values, plan.mechanism)
     log = [[t % 5, 10 + t % 5] for t in range(20)]
     report, other = (plans.report(each, [1e-8], log) for each in (plan, plain))
     assert report.basis == 'plan'
