@@ -209,15 +209,18 @@ class GuardedProcess:
 
     def _build(self, state: Any, shows_clients: bool) -> None:
         """Records the plan before the first round."""
-        built = self._directory.state.built
-        if built is not None:
-            if built.shows_clients != shows_clients:
+        found = self._directory.state
+        if found.built is not None and found.begun:
+            if found.built.shows_clients != shows_clients:
                 raise errors.ArgumentError(
                     'client_ids', errors.NOT_SHOWN, 'must be given in every round, or in none'
                 )
             return
         key = noise_keys.digest(state_lib.noise_digest(state))
         values = {**self._record.to_dict(), 'noise_key_digest': key}
+        if found.built is not None:  # The process ended before its round; this may be another key.
+            assert found.planned is not None
+            self._directory.journal.append(found.planned)
         self._directory.write_strategy(self._plan.mechanism)
         self._directory.journal.append(
             journal.Built(record=values, configuration={}, data={}, shows_clients=shows_clients)

@@ -84,12 +84,11 @@ class RunDirectory:
                         folder.rmdir()
 
     def _open(self) -> None:
-        found = self._kept
-        if found is None or not found.is_current():
-            found = self._kept = RunJournal(self.path)
-        self._journal = found
         folder = self.path / archive.CHECKPOINTS
-        require_whole(self.path, found.heads, checkpoint_folder.heads(folder))
+        if self._kept is None or not self._kept.is_current():
+            self._kept = RunJournal(self.path)
+            require_whole(self.path, self._kept.heads, checkpoint_folder.heads(folder))
+        self._journal = found = self._kept
         if not found.heads and (left := run_files.found(self.path)):
             raise errors.RunError(
                 f'{self.path / archive.LEDGER}: is missing, and {left[0]} is there: the run cannot '

@@ -327,7 +327,6 @@ class _Run:
                 record=record.to_dict(),
                 configuration=json.loads(json.dumps(dict(experiment.configuration))),
                 data=self._data,
-                references=dict(experiment.reference_accuracies),
             )
         )
         directory.write_tables()

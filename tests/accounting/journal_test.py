@@ -28,7 +28,7 @@ _ALL = (
     dataclasses.replace(PLANNED, settings={'seed': 3, 'eps': math.inf}, files={'flags.txt': 'é\n'}),
     _DREW,
     _FOUND,
-    archives.built({'rounds': 2}, references={'best': 0.5}, shows_clients=False),
+    archives.built({'rounds': 2}, data={'clients': 3}, shows_clients=False),
     began(0),
     released(0, {'loss': math.nan, 'epsilon': math.inf, 'low': -math.inf, 'count': 3}),
     began(1),
@@ -248,12 +248,13 @@ def test_notes_do_not_matter():
     assert seconds == [1.5, None]
 
 
-def test_the_head_of_a_report_is_that_of_the_last_round():
-    found = journal.parse(archives.encoded([*_TWO, released(1), _AUDITED, ended()]))
-    assert (
-        found.head_before_the_end() == journal.parse(archives.encoded([*_TWO, released(1)])).head()
-    )
-    assert journal.Journal().head() == journal.Journal().head_before_the_end() == ''
+@pytest.mark.parametrize(
+    'name', ['../x.txt', '/x.txt', 'ledger.jsonl', 'a/b.txt', '.txt', 'x.txt\n']
+)
+def test_texts_of_a_run_have_names_of_no_other_file(name):
+    for event in (PLANNED, _EXTENDED):
+        with pytest.raises(ValueError, match='files=.*: must be a name such as notes.txt'):
+            dataclasses.replace(event, files={name: ''})
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 import collections
 import types
 import typing
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from dpfl import Participation, _storage, accounting, aggregators, errors, mecha
 from dpfl.accounting.records import archive, journal
 from dpfl.aggregators.noise import correlated
 from dpfl.runtime import contexts
-from dpfl.simulation import guard, verification
+from dpfl.simulation import guard, run_journal, verification
 
 _ROUNDS, _CLIENTS = 10, 4
 
@@ -259,6 +260,19 @@ def test_a_finished_run_is_verified_and_says_what_nobody_knows(tmp_path, has_ids
         assert not verification.verify(tmp_path).is_verified
     with pytest.raises(errors.RunError, match='does not allow an event "began" here|was released'):
         guarded.next(state, _DATA[0], **ids)
+
+
+def test_a_process_that_ends_before_its_first_round_begins_with_another_key(tmp_path, monkeypatch):
+    process, begin = _Process(), run_journal.RunJournal.begin
+    with monkeypatch.context() as patched, pytest.raises(_KilledError):
+        patched.setattr(run_journal.RunJournal, 'begin', mock.Mock(side_effect=_KilledError))
+        _after(_guarded(tmp_path, process), 1)
+    assert run_journal.RunJournal.begin is begin
+    _guarded(tmp_path, process)
+    guarded = _guarded(tmp_path, process)
+    _after(guarded, 1)
+    guarded.report()
+    assert verification.verify(tmp_path).is_verified
 
 
 def test_ids_are_given_in_every_round_or_in_none(tmp_path):

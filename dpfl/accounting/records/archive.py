@@ -316,7 +316,7 @@ class Records:
         if journal is None:
             course = _clip_course(path / METRICS, record.plan)
             return cls(record, None, None, course, read_measured(path, record))
-        losses = [values['ray_losses'] for values in journal.notes if 'ray_losses' in values]
+        losses = [_count(values) for values in journal.notes if 'ray_losses' in values]
         if losses:
             about = dataclasses.replace(record.about or About(), ray_losses=sum(losses))
             record = dataclasses.replace(record, about=about)
@@ -334,6 +334,11 @@ class Records:
             return self.record.report(self.log, self.clip_course, self.measured)
         plan = dataclasses.replace(self.record.plan, group_size=group_size)
         return dataclasses.replace(self.record, plan=plan).report(self.log, self.clip_course)
+
+
+def _count(values: Mapping[str, Any]) -> int:
+    """What Ray has lost, by a line of the journal that nothing is judged by."""
+    return _validate.integer('ray_losses', values['ray_losses'], minimum=0)
 
 
 def pages(directory: pathlib.Path, report: PrivacyReport) -> dict[str, str]:

@@ -24,6 +24,7 @@ import functools
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -35,6 +36,7 @@ FORMAT = 3
 _START = hashlib.sha256(b'dpfl journal').hexdigest()
 _NOTE = b'{"note": '
 _HEX = frozenset('0123456789abcdef')
+_TEXT_FILE = re.compile(r'[A-Za-z0-9_-]+\.txt')
 
 
 class JournalError(ValueError):
@@ -67,7 +69,7 @@ class Planned(Event):
     Attributes:
       settings: all settings of the run, as its configuration gives them; None for a training loop
         of one's own.
-      files: texts that describe the run, such as its flags, by the names of their files.
+      files: texts that describe the run, such as its flags, by the names of their files, `*.txt`.
       date: the day on which it began, as in ISO 8601.
       version: of dpfl.
       keys: digest of the root of its keys.
@@ -83,8 +85,7 @@ class Planned(Event):
     def __post_init__(self):
         if self.settings is not None:
             _json.checked_object('settings', self.settings)
-        for text in _json.checked_object('files', self.files).values():
-            _text('files', text)
+        _files('files', self.files)
         _text('date', self.date)
         _text('version', self.version)
         _digest('keys', self.keys)
@@ -123,7 +124,6 @@ class Built(Event):
       record: the fields of `archive.PlanRecord`, of which `strategy.npz` has the mechanism.
       configuration: the settings that a run which continues must share, by name.
       data: a description of the data, with keyed digests.
-      references: accuracies to compare with, by name.
       shows_clients: whether the ids of the clients are known, and so `cohorts.bin` has them.
     """
 
@@ -131,11 +131,10 @@ class Built(Event):
     record: Mapping[str, Any]
     configuration: Mapping[str, Any]
     data: Mapping[str, Any]
-    references: Mapping[str, float] = dataclasses.field(default_factory=dict)
     shows_clients: bool = True
 
     def __post_init__(self):
-        for each in ('record', 'configuration', 'data', 'references'):
+        for each in ('record', 'configuration', 'data'):
             _json.checked_object(each, getattr(self, each))
         _validate.truth('shows_clients', self.shows_clients)
 
@@ -217,8 +216,9 @@ class Extended(Event):
             _validate.integer(each, getattr(self, each), minimum=0, maximum=_validate.MOST_ROUNDS)
         if not self.released <= self.planned < self.rounds:
             raise errors.ArgumentError('rounds', self.rounds, f'must be above {self.planned}')
-        for each in ('record', 'configuration', 'files'):
+        for each in ('record', 'configuration'):
             _json.checked_object(each, getattr(self, each))
+        _files('files', self.files)
         if self.settings is not None:
             _json.checked_object('settings', self.settings)
 
@@ -294,7 +294,7 @@ class State:
       begun: rounds that began, and so count as released.
       last: the round that began last.
       is_released: whether that round was computed, or abandoned.
-      is_audited: whether the digest of an audit is known.
+      audited: the audit, if the run has one and it was measured.
       ended: None while the run goes on.
     """
 
@@ -357,7 +357,8 @@ def step(state: State, event: Event) -> State:
             changes = {'drawn': {**state.drawn, event.what: event}}
         case Drew():
             before = state.drawn.get(event.what)
-            is_allowed = before == dataclasses.replace(event, result=None) and not goes_on
+            is_allowed = state.built is None
+            is_allowed = is_allowed and before == dataclasses.replace(event, result=None)
             changes = {'drawn': {**state.drawn, event.what: event}}
         case Built():
             is_allowed = state.planned is not None and state.built is None
@@ -441,13 +442,6 @@ class Journal:
     def head(self) -> str:
         """The digest at the end of the last line; empty for an empty journal."""
         return self.chain[-1] if self.chain else ''
-
-    def head_before_the_end(self) -> str:
-        """The same without the events after the last round: what a report states of its journal."""
-        at = len(self.events)
-        while at and isinstance(self.events[at - 1], (Audited, Ended)):
-            at -= 1
-        return self.chain[at - 1] if at else ''
 
     def rows(self) -> list[dict[str, float]]:
         """The metrics of the rounds that were computed, `round` first, counted from 1."""
@@ -559,6 +553,14 @@ def _number(value: Any) -> float:
 def _text(name: str, value: Any) -> None:
     if not isinstance(value, str):
         raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must be a text')
+
+
+def _files(name: str, value: Any) -> None:
+    """Refuses names that could be those of another file of a run, or lead out of its directory."""
+    for file, text in _json.checked_object(name, value).items():
+        if not _TEXT_FILE.fullmatch(file):
+            raise errors.ArgumentError(name, errors.shown(file), 'must be a name such as notes.txt')
+        _text(name, text)
 
 
 def _digest(name: str, value: Any) -> None:

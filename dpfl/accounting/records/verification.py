@@ -3,8 +3,7 @@
 `verify` reads the journal, compares digests, strategy, cohorts and results with it, names what was
 added or is missing, computes every table and every page from them, and compares each with the one
 that is there. Whoever may write the directory can also write a new journal with new digests; then
-only copies kept elsewhere tell, such as an earlier report, whose head of the journal must be among
-the lines (`after`).
+only copies kept elsewhere tell, such as an earlier report or `SHA256SUMS`.
 """
 
 import dataclasses
@@ -34,20 +33,18 @@ class Verification:
       records: what the report was computed from; None where they cannot be read.
       report: computed anew, or None where that is not possible.
       differences: one sentence each; empty if the directory is as it should be.
-      not_compared: what belongs to the guarantee and could not be compared, one sentence each.
       content: bytes of the report's file, which were compared.
     """
 
     records: archive.Records | None
     report: PrivacyReport | None
     differences: tuple[str, ...]
-    not_compared: tuple[str, ...] = ()
     content: bytes = b''
 
     @property
     def is_verified(self) -> bool:
-        """Whether everything that belongs to the guarantee was compared, and nothing differs."""
-        return self.report is not None and not self.differences and not self.not_compared
+        """Whether the report could be computed, and nothing differs."""
+        return self.report is not None and not self.differences
 
 
 def verify(directory: str | os.PathLike[str], pages: Pages = archive.pages) -> Verification:

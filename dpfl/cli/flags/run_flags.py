@@ -61,7 +61,12 @@ def take_recorded(config: RunDirectoryConfig, names: Collection[str]) -> None:
         if plain in names and not flags.FLAGS[plain].present:
             if flags.FLAGS[plain].boolean and not text:
                 text = 'true' if plain == name else 'false'
-            flags.FLAGS[plain].parse(text)
+            try:
+                flags.FLAGS[plain].parse(text)
+            except flags.Error as error:
+                raise command_line.UsageError(
+                    f'--output_dir={config.output_dir}: {error}'
+                ) from None
 
 
 @contextlib.contextmanager

@@ -180,7 +180,7 @@ class Run:
           RunError: if it was drawn from other data.
         """
         directory = self.directory
-        if directory.state.planned is None or not self._has_begun:
+        if not self._has_begun:
             directory.begin(self.settings, self.files)
         total = hmac.new(directory.data_key(), what.encode() + b'\n', hashlib.sha256)
         total.update(journal.digest(data).encode())

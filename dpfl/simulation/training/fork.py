@@ -136,7 +136,7 @@ def _of_model(path: str, config: TrainConfig) -> Origin:
     try:
         record, found = archive.read_plan(source), verification.verify(source)
         if found.report is None or not found.is_verified:
-            raise ValueError([*found.differences, *found.not_compared][0])
+            raise ValueError(found.differences[0])
         measured = found.report.measured
         _require_kept('warm_start', path, found.report.observed, measured)
         run = archive.read_journal(source)

@@ -113,4 +113,5 @@ def require_released(directory: 'outputs.RunDirectory', experiment: 'program.Exp
 def num_heldout(state: State) -> int:
     """The number of held-out clients that the journal of a run states; 0 without one."""
     clients = None if state.built is None else state.built.data.get('clients')
-    return int(clients['heldout']) if isinstance(clients, dict) and 'heldout' in clients else 0
+    heldout = clients.get('heldout') if isinstance(clients, dict) else None
+    return heldout if isinstance(heldout, int) else 0
