@@ -103,6 +103,20 @@ def append(
             sync_directory(path.parent)
 
 
+def sync(path: pathlib.Path) -> None:
+    """Returns when what was appended to a file is on the disk.
+
+    Raises:
+      StorageError: if it cannot be written.
+    """
+    with naming(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 def sync_directory(path: pathlib.Path) -> None:
     """Writes the names in a directory to the disk, such as those of new and renamed files."""
     descriptor = os.open(path, os.O_RDONLY)

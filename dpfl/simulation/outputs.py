@@ -87,7 +87,8 @@ class RunDirectory:
         folder = self.path / archive.CHECKPOINTS
         if self._kept is None or not self._kept.is_current():
             self._kept = RunJournal(self.path)
-            require_whole(self.path, self._kept.heads, checkpoint_folder.heads(folder))
+            heads = checkpoint_folder.heads(folder)
+            require_whole(self.path, self._kept.heads, self._kept.state.begun, heads)
         self._journal = found = self._kept
         if not found.heads and (left := run_files.found(self.path)):
             raise errors.RunError(

@@ -424,6 +424,7 @@ class _Run:
         return output.state
 
     def _checkpoint(self, done: int, state: Any) -> checkpoint.Checkpoint:
+        self._journal.sync()  # Else a power failure may leave a checkpoint that knows more.
         return checkpoint.Checkpoint(
             rounds=done, head=self._journal.head_after(done), state=state_lib.leaves(state)
         )

@@ -130,6 +130,14 @@ class RunJournal:
         _storage.append(self._path, line, self._size, _storage.PRIVATE, sync=sync)
         self._size += len(line)
 
+    def sync(self) -> None:
+        """Returns when all events are on the disk; before anything else there speaks of the last.
+
+        Raises:
+          StorageError: if they cannot be written.
+        """
+        _storage.sync(self._path)
+
     def is_current(self) -> bool:
         """Whether nobody else has written to the files since."""
         try:
@@ -266,18 +274,26 @@ _CUT = 'the journal was cut, or files of two runs are mixed; the run cannot cont
 
 
 def require_whole(
-    directory: pathlib.Path, chain: Collection[str], heads: Mapping[str, str]
+    directory: pathlib.Path, chain: Collection[str], begun: int, heads: Mapping[str, str]
 ) -> None:
-    """Checks that no checkpoint knows more than the journal.
+    """Checks that neither a checkpoint nor the table of metrics knows more than the journal.
 
     Args:
       directory: of the run.
       chain: the digests at the ends of the lines of its journal.
+      begun: rounds that began, by its journal.
       heads: the digests of checkpoints, by the names of their files.
 
     Raises:
-      RunError: if the journal does not have the line with which a checkpoint was saved.
+      RunError: if the journal does not have the line with which a checkpoint was saved, or has
+        fewer rounds than the table.
+      StorageError: if the table cannot be read.
     """
+    table = directory / archive.METRICS
+    with _storage.naming(table):
+        rows = _files.read_bytes(table).count(b'\n') - 1 if table.exists() else 0
+    if rows > begun:
+        raise errors.RunError(f'{table}: has {rows} rounds, {archive.LEDGER} {begun}: {_CUT}')
     known = set(chain)
     for name, head in heads.items():
         if head not in known:

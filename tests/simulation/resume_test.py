@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
-from dpfl import Participation, ParticipationLog, accounting, errors
+from dpfl import Participation, ParticipationLog, _storage, accounting, errors
 from dpfl.accounting.records import archive, cohorts, journal
 from dpfl.simulation import checkpoint, checkpoint_folder, outputs, program, sampling
 from dpfl.simulation import state as state_lib
@@ -212,10 +212,17 @@ def _cut(path, rounds, *, cohorts_too):
 
 def _cut_to_one_round(path):
     _cut(path, 1, cohorts_too=True)
+    (path / 'metrics.csv').unlink()
 
 
 def _cut_beside_its_cohorts(path):
     _cut(path, 3, cohorts_too=False)
+
+
+def _cut_beside_its_metrics(path):
+    """Back to a run that has just begun."""
+    _cut(path, 1, cohorts_too=True)
+    (path / 'checkpoints' / '00000002.checkpoint').unlink()
 
 
 def _without_checkpoints(path):
@@ -252,6 +259,7 @@ def _with_another_model(experiment):
         (_with_the_journal_of_another_run, None, 'checkpoint: shows more than ledger.jsonl'),
         (_cut_to_one_round, None, 'checkpoint: shows more than ledger.jsonl: the journal was cut'),
         (_cut_beside_its_cohorts, None, 'cohorts.bin: has 4 rounds, ledger.jsonl 3: the journal'),
+        (_cut_beside_its_metrics, None, 'metrics.csv: has 3 rounds, ledger.jsonl 1: the journal'),
         (_without_checkpoints, None, 'ledger.jsonl: has 4 rounds, and there is no checkpoint'),
         (_without_key, None, 'checkpoints/keys: No such file'),
         (_with_other_keys, None, 'checkpoints/keys: does not have the keys of ledger.jsonl'),
@@ -304,6 +312,38 @@ def test_a_model_that_was_released_is_not_computed_again_from_other_data(
     else:
         _resume(other, path)
     assert (path / 'model.npz').read_bytes() == released
+
+
+def test_a_checkpoint_is_written_after_the_events_it_stands_on(experiment, path, monkeypatch):
+    """Else a power failure would leave one that knows more than the journal."""
+    synced, unsynced, append, sync = [], [], _storage.append, _storage.sync
+
+    def appending(file, data, *args, sync=True, **kwargs):
+        append(file, data, *args, sync=sync, **kwargs)
+        if file.name == 'ledger.jsonl':
+            unsynced.append(data)
+            if sync:
+                synced.extend(unsynced)
+                unsynced.clear()
+
+    def syncing(file):
+        sync(file)
+        synced.extend(unsynced)
+        unsynced.clear()
+
+    write = checkpoint.Checkpoint.write
+
+    def writing(self, file):
+        known = (path / 'ledger.jsonl').read_bytes()
+        assert not any(self.head.encode() in data for data in unsynced)
+        assert self.head.encode() in known
+        write(self, file)
+
+    monkeypatch.setattr(_storage, 'append', appending)
+    monkeypatch.setattr(_storage, 'sync', syncing)
+    monkeypatch.setattr(checkpoint.Checkpoint, 'write', writing)
+    _resume(experiment, path)
+    assert any(b'"event": "released"' in data for data in synced)
 
 
 def test_a_model_is_on_the_disk_only_with_its_checkpoint(experiment, path, monkeypatch):
@@ -384,6 +424,7 @@ def test_what_cannot_be_written_is_named_in_its_round(experiment, path, name, me
         return toy_experiment.rows(client)
 
     _cut(path, 2, cohorts_too=True)
+    (path / 'metrics.csv').unlink()
     with pytest.raises(errors.StorageError, match=message) as caught:
         _resume(dataclasses.replace(experiment, client_data=client_data), path)
     assert '\n' not in str(caught.value)

@@ -66,7 +66,8 @@ def train(
         goes on beyond those it was planned for, and the guarantee becomes that of all rounds.
       overwrite: replace an earlier run in the directory.
       progress: show a progress bar and messages on standard error.
-      files: further text files to write to the directory when the run begins, by name.
+      files: further texts to write to the directory when the run begins, by the names of their
+        files, `*.txt`.
       on_choice: called with the candidates of mechanism 'auto', the chosen one first.
 
     Raises:

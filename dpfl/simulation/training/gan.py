@@ -83,7 +83,8 @@ def train_gan(
       resume: continue the run in the directory, or return its result if it is finished.
       overwrite: replace an earlier run in the directory.
       progress: show a progress bar and messages on standard error.
-      files: further text files to write to the directory when the run begins, by name.
+      files: further texts to write to the directory when the run begins, by the names of their
+        files, `*.txt`.
       check: called with plan and accountant before anything that takes long; may raise.
 
     Raises:
