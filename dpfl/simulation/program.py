@@ -63,6 +63,7 @@ def run_training(
     experiment: Experiment,
     directory: outputs.RunDirectory,
     data: Mapping[str, Any] | None = None,
+    saved: checkpoint.Checkpoint | None = None,
 ) -> Result:
     """Trains all rounds, and writes the journal, checkpoints, model, plots, tables and report.
 
@@ -79,6 +80,7 @@ def run_training(
       directory: the directory of the run. If its journal says that the run was built, the run
         continues, and its settings must have been compared.
       data: a description of the data with keyed digests, for the journal.
+      saved: what `start` has given, if it was asked already.
 
     Raises:
       ValueError: if the experiment is not that of the journal.
@@ -91,14 +93,18 @@ def run_training(
                 directory.begin(None, {})
             else:  # Its keys may be missing after a crash.
                 directory.begin(planned.settings, planned.files)
-        return _Run(experiment, directory, data or {}).run()
+        return _Run(experiment, directory, data or {}, saved).run()
 
 
 class _Run:
     """A run from its start, or from a checkpoint, to its end."""
 
     def __init__(
-        self, experiment: Experiment, directory: outputs.RunDirectory, data: Mapping[str, Any]
+        self,
+        experiment: Experiment,
+        directory: outputs.RunDirectory,
+        data: Mapping[str, Any],
+        saved: checkpoint.Checkpoint | None,
     ):
         self._experiment = experiment
         self._directory = directory
@@ -107,7 +113,7 @@ class _Run:
         self._rounds = experiment.plan.participation.rounds
         self._profile: profile_lib.Profile | profile_lib.Nothing
         self._profile = profile_lib.Profile() if experiment.profile else profile_lib.Nothing()
-        self._start = start(directory)
+        self._start = saved or start(directory, _log.warning)
         if self._start is not None:
             before = self._journal.state.configuration
             extension.require_configuration(before, experiment.configuration)
@@ -430,8 +436,14 @@ class _Run:
         )
 
 
-def start(directory: outputs.RunDirectory) -> checkpoint.Checkpoint | None:
+def start(
+    directory: outputs.RunDirectory, tell: Callable[[str], None]
+) -> checkpoint.Checkpoint | None:
     """The checkpoint that the run in a directory continues from; None if it begins.
+
+    Args:
+      directory: of the run, in use.
+      tell: gets a line for each newer checkpoint that cannot be used, and one about going back.
 
     Raises:
       RunError: if rounds were released, and there is no checkpoint to continue from.
@@ -445,14 +457,14 @@ def start(directory: outputs.RunDirectory) -> checkpoint.Checkpoint | None:
         latest = checkpoint_folder.latest(folder, refused.append, {*found.heads[at:]})
     finally:
         for reason in refused:
-            _log.warning('refused: %s', reason)
+            tell(f'refused: {reason}')
     if latest is None and found.state.begun:
         raise errors.RunError(
             f'{directory.path / archive.LEDGER}: has {found.state.begun} rounds, and there is no '
             'checkpoint to continue from'
         )
     if latest is not None and refused:
-        _log.warning('%s: going back to the checkpoint of round %d', folder, latest.rounds)
+        tell(f'{folder}: going back to that of round {latest.rounds}')
     return latest
 
 

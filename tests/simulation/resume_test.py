@@ -140,7 +140,7 @@ def test_damaged_checkpoints_cost_rounds_and_no_bits(experiment, path, reference
     saved[-1].write_bytes(saved[-1].read_bytes()[:-9])
     _resume(experiment, path)
     assert f'refused: {saved[-1]}: is damaged or incomplete' in caplog.text
-    assert 'going back to the checkpoint of round 0' in caplog.text
+    assert 'going back to that of round 0' in caplog.text
     _assert_same(path, reference)
 
 

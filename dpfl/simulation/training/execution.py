@@ -232,6 +232,12 @@ class Run:
             is_whole = done == planned
             how = f'all {done} rounds are done' if is_whole else f'stopped after {done} rounds'
             self.tell(f'{path}: is finished, {how}')
+            for name in state.ended.results:
+                if not (path / name).exists():
+                    raise RunError(
+                        f'{path / name}: is missing, and a run that has ended does not make it '
+                        f'again ({archive.LEDGER} has its digest): restore it from a copy'
+                    )
             if not (path / archive.SUMS).exists():  # The process ended before its last files.
                 directory.write_pages()
             return _result(path, read_report(path), directory.journal.rows)
@@ -248,23 +254,23 @@ class Run:
                 )
         if not self._has_begun:
             directory.begin(self.settings, self.files)
-        data = run_data.described(directory, task)
+        data, saved = run_data.described(directory, task), None
         if self._has_begun:
             assert state.built is not None  # As a round has begun.
             run_data.require(state.built.data, data)
-            start = program.start(directory)
-            assert start is not None  # As a round has begun.
+            saved = program.start(directory, self.tell)
+            assert saved is not None  # As a round has begun.
             run_data.require_released(directory, experiment)
             if is_longer:
                 extension.commit(
-                    experiment, directory, start.state, settings=self.settings, files=self.files
+                    experiment, directory, saved.state, settings=self.settings, files=self.files
                 )
         about = experiment.about
         if about is not None and about.parameters is not None:
             self.tell(f'model {about.model}'.rstrip() + f': {about.parameters:,} parameters')
         if experiment.noise_storage is not None:
             self.tell(str(experiment.noise_storage))
-        result = program.run_training(experiment, directory, data)
+        result = program.run_training(experiment, directory, data, saved)
         found = _result(path, result.report, result.rows)
         storage = experiment.noise_storage
         return dataclasses.replace(

@@ -1,6 +1,7 @@
 """A public copy of a run has what the guarantee covers, and nothing else."""
 
 import csv
+import dataclasses
 import functools
 import io
 import json
@@ -132,6 +133,21 @@ def test_what_must_not_be_copied_is_refused(tmp_path, settings, message):
         directory.begin(settings, {})
         report = program.run_training(toy_experiment.in_numpy(), directory).report
     with pytest.raises(command_line.UsageError, match=message):
+        public_copy.check(tmp_path, report, public_heldout=False, simulation=True)
+
+
+def test_a_run_that_goes_on_is_not_copied(tmp_path):
+    def interrupt(client):
+        raise KeyboardInterrupt
+
+    directory = outputs.RunDirectory(tmp_path)
+    experiment = toy_experiment.in_numpy()
+    with directory.in_use():
+        directory.begin({'course': {}}, {})
+        with pytest.raises(KeyboardInterrupt):
+            program.run_training(dataclasses.replace(experiment, client_data=interrupt), directory)
+    report = archive.read_plan(tmp_path).report(ParticipationLog([[0, 1, 2]]))
+    with pytest.raises(command_line.UsageError, match='must be finished'):
         public_copy.check(tmp_path, report, public_heldout=False, simulation=True)
 
 
@@ -269,7 +285,6 @@ def _add_flag(line):
 
 
 def _without_settings(path):
-    (path / archive.FLAGS).unlink()
     (path / archive.CONFIG).unlink()
 
 
@@ -278,9 +293,9 @@ def _without_settings(path):
 @pytest.mark.parametrize(
     'change, status, message',
     [
-        (lambda path: (path / 'model.npz').unlink(), 2, 'must be finished'),
-        (_without_settings, 1, 'not verified: config.json is missing'),
-        (_add_flag('--vocabulary=data'), 1, 'flags.txt: has --vocabulary=data'),
+        (lambda path: (path / 'model.npz').unlink(), 1, 'model.npz: is missing, ledger.jsonl has'),
+        (_without_settings, 1, 'config.json: is missing'),
+        (_add_flag('--vocabulary=data'), 1, 'flags.txt: ends with other lines'),
     ],
 )
 def test_what_no_guarantee_covers_is_refused_in_one_line(run, tmp_path, change, status, message):
@@ -300,11 +315,12 @@ def test_a_changed_run_is_not_copied(run, tmp_path):
     assert done.returncode == 1
     assert done.stderr == (
         f'error: {path}: saved_model/added: was added, SHA256SUMS does not list it\n'
+        f'error: {path}: saved_model/added: is there, and ledger.jsonl does not have its digest\n'
     )
-    # Nor is anything that a run does not write, though it is listed.
+    # Nor if it is listed.
     (path / archive.SUMS).write_text(archive.digests(path))
     done = _run('--public', f'--run_dir={path}', f'--output_dir={tmp_path}/copy')
-    assert done.returncode == 0 and _names(tmp_path / 'copy') == _EXPORTED
+    assert done.returncode == 1 and not (tmp_path / 'copy').exists()
 
 
 @pytest.mark.exhaustive

@@ -66,14 +66,18 @@ def test_a_run_from_start_to_end(finished):
 
 @pytest.mark.exhaustive
 @pytest.mark.tff
-def test_a_finished_run_gets_back_what_is_made_of_it(finished, tmp_path):
+def test_a_finished_run_gets_back_what_is_computed_and_misses_what_was_made_once(
+    finished, tmp_path
+):
     path = shutil.copytree(finished[0], tmp_path / 'copied')
-    shutil.rmtree(path / 'generator')
-    (path / 'gan_report.md').unlink()
+    for name in ('gan_report.md', 'SHA256SUMS'):  # As if the process had ended before them.
+        (path / name).unlink()
     done = _run(*_SMALL, f'--output_dir={path}', '--resume')
     assert done.returncode == 0, done.stderr
     assert 'is finished, all 3 rounds are done' in done.stderr
-    assert (path / 'generator' / 'saved_model.pb').exists()
     # The larger run is that of the flags with which the run began.
     assert 'scaled up' in (path / 'gan_report.md').read_text()
     assert verification.verify(path).is_verified
+    shutil.rmtree(path / 'generator')
+    done = _run(*_SMALL, f'--output_dir={path}', '--resume')
+    assert done.returncode == 1 and 'restore it from a copy' in done.stderr

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import re
+import shutil
 
 import pytest
 
@@ -50,27 +51,30 @@ def _assert_no_keys(path):
 @pytest.mark.exhaustive
 @pytest.mark.tff
 def test_stackoverflow_trains_and_is_resumed_with_the_same_data_only(data, tmp_path):
-    files = (f'--data_path={data}/data.sqlite', f'--vocabulary_file={data}/words')
-    flags = ('--task=stackoverflow', *files, '--checkpoint_every=1', f'--output_dir={tmp_path}')
+    run = tmp_path / 'run'
+    words = shutil.copy(data / 'words', tmp_path / 'words')
+    files = (f'--data_path={data}/data.sqlite', f'--vocabulary_file={words}')
+    flags = ('--task=stackoverflow', *files, '--checkpoint_every=1', f'--output_dir={run}')
     done = _run(_TEXT, *flags)
     assert done.returncode == 0, done.stderr
     assert '12 clients to train on, 3 held out' in done.stderr
     result = json.loads(done.stdout)
     assert result['num_examples'] == 3 * 10 and 0 < result['loss'] < math.inf
-    description = json.loads((tmp_path / 'data.json').read_text())
+    description = json.loads((run / 'data.json').read_text())
     assert description['clients'] == {'training': 12, 'heldout': 3}
     assert description['vocabulary']['words'] == 40 + 32  # Marks are added to plain words.
     assert re.search(r'^warning: \d\d% of the tokens are unknown', done.stderr, re.M)
-    log = ParticipationLog.load(tmp_path / 'participation.npz')
+    log = ParticipationLog.load(run / 'participation.npz')
     assert all(0 <= client < 12 for t in range(3) for client in log.cohort(t))
-    _assert_no_keys(tmp_path)
-    assert 'data.json' in (tmp_path / 'SHA256SUMS').read_text()
-    assert not any('vocabulary: it was' in item for item in _report(tmp_path).also_not_covered)
+    _assert_no_keys(run)
+    assert 'data.json' in (run / 'SHA256SUMS').read_text()
+    assert not any('vocabulary: it was' in item for item in _report(run).also_not_covered)
 
     # As if it had been cut off, and the vocabulary had changed meanwhile.
-    (tmp_path / 'checkpoints' / '00000003.checkpoint').unlink()
-    description['keyed_digests']['vocabulary'] = 'another'
-    (tmp_path / 'data.json').write_text(json.dumps(description, indent=2) + '\n')
+    lines = (run / 'ledger.jsonl').read_bytes().splitlines(keepends=True)
+    (run / 'ledger.jsonl').write_bytes(b''.join(lines[:-1]))
+    (run / 'checkpoints' / '00000003.checkpoint').unlink()
+    (tmp_path / 'words').write_text('\n'.join(reversed((data / 'words').read_text().splitlines())))
     done = _run(_TEXT, *flags, '--resume')
     assert done.returncode == 2
     assert '--data_path: must have the data and the vocabulary with which the run' in done.stderr
