@@ -3,7 +3,8 @@
 All that changes from round to round is in `NoiseState`, as tensors: a run that continues from a
 saved state gives the same bits. Past noise is kept in one of three ways:
 
-- in buffers in the state, in the type of the coordinates;
+- in buffers in the state, in the type of the coordinates; buffers that are zero in a round whatever
+  the noise is are left out, since TFF's own runtime sends the state to another process and back;
 - not at all, for a product with banded `C^-1`: the noise of earlier rounds is drawn again;
 - outside of TFF, in a `noise_ring.NoiseRing`, which supplies each state with a finished row.
 
@@ -47,7 +48,7 @@ class NoiseState(NamedTuple):
       round: rounds done, int64 scalar.
       drawn: keys of the noise of the rounds done, and zeros for rounds to come, [rounds, 2 or 4].
       past: what is kept of earlier rounds. A dictionary from the name of each type of `flat.DTYPES`
-        in a record to a tensor [kernel buffers, size]; a `SuppliedRow`; or () for nothing.
+        in a record to a tensor [`nonzero_buffers`, size]; a `SuppliedRow`; or () for nothing.
     """
 
     key: Any
@@ -124,7 +125,7 @@ def initial_state(
     elif record_specs is None or isinstance(kernel, mechanisms.BandedProduct):
         past = ()
     else:
-        past = _zero_buffers(kernel, record_specs)
+        past = _no_buffers(record_specs)
     return NoiseState(
         tf.convert_to_tensor(key, tf.int64), tf.zeros([], tf.int64), no_keys(rounds), past
     )
@@ -139,9 +140,13 @@ def _no_row(sizes) -> SuppliedRow:
     return SuppliedRow(tf.constant(-1, tf.int64), sizes, *empty)
 
 
-def _zero_buffers(kernel, record_specs) -> dict[str, tf.Tensor]:
+def _no_buffers(record_specs) -> dict[str, tf.Tensor]:
+    """The buffers before the first round, when all are zero."""
+    # Their number has no static size: it changes from round to round.
     return {
-        dtype.name: tf.zeros([kernel.buffers, size], dtype)
+        dtype.name: tf.raw_ops.PlaceholderWithDefault(
+            input=tf.zeros([0, size], dtype), shape=[None, size]
+        )
         for dtype, size in flat.sizes(record_specs).items()
     }
 
@@ -201,7 +206,7 @@ def next_noise(
             }
             past = ()
         else:
-            buffers = state.past or _zero_buffers(kernel, record_specs)
+            buffers = state.past or _no_buffers(record_specs)
             vectors, past = _advanced(kernel, row, drawn, round_index, buffers)
             if not (state.past or kernel.buffers):
                 past = ()  # A state without specs keeps its type.
@@ -239,28 +244,42 @@ def buffers_after(
       size: number of coordinates.
 
     Returns:
-      [kernel.buffers, size], of type `dtype`.
+      [`nonzero_buffers` of round `rounds`, size], of type `dtype`.
     """
     drawn = tf.constant(drawn, tf.int64)
+    specs = {dtype.name: tf.TensorSpec([None, size], dtype)}
 
-    @tf.function
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int64), specs])
     def step(round_index, past):
         row = tf.gather(kernel.table, kernel.row(round_index))
         return _advanced(kernel, row, drawn, round_index, past)[1]
 
     with tf.device('CPU'):
-        past = _zero_buffers(kernel, [tf.TensorSpec([size], dtype)])
+        past = _no_buffers([tf.TensorSpec([size], dtype)])
         for t in range(rounds):
             past = step(tf.constant(t, tf.int64), past)
     return past[dtype.name]
 
 
+def nonzero_buffers(kernel: mechanisms.Kernel, round_index: Any) -> tf.Tensor:
+    """Numbers of the buffers that can be other than zero before a round, int64 [any, 1]."""
+    round_index = tf.cast(round_index, tf.int64)
+    if isinstance(kernel, mechanisms.BandedSolve):  # They shift by one in each round.
+        return tf.range(tf.minimum(round_index, kernel.buffers))[:, None]
+    nonzero = kernel.nonzero()
+    return tf.where(tf.gather(nonzero, tf.minimum(round_index, len(nonzero) - 1)))
+
+
 def _advanced(kernel, row, drawn, round_index, buffers):
     vectors, following = {}, {}
+    before, after = [nonzero_buffers(kernel, t) for t in (round_index, round_index + 1)]
     for name, below in buffers.items():
-        dtype = tf.as_dtype(name)
-        z = _drawn(drawn[round_index], dtype, below.shape[1])
-        vectors[dtype], following[name] = _STEPS[type(kernel)](row, z, below)
+        dtype, size = tf.as_dtype(name), below.shape[1]
+        z = _drawn(drawn[round_index], dtype, size)
+        # All buffers, since a smaller matrix product has other last bits.
+        whole = tf.scatter_nd(before, below, tf.constant([kernel.buffers, size], tf.int64))
+        vectors[dtype], whole_after = _STEPS[type(kernel)](row, z, whole)
+        following[name] = tf.gather_nd(whole_after, after)
     return vectors, following
 
 

@@ -38,13 +38,21 @@ def test_streaming_equals_solving(make):
     )
     if isinstance(kernel, mechanisms.BandedProduct):
         assert state.past == ()
-    else:
-        shapes = {name: tuple(past.shape) for name, past in state.past.items()}
-        assert shapes == {'float32': (kernel.buffers, 1), 'float64': (kernel.buffers, 6)}
-    streamed = []
+    streamed, counts = [], []
     for t in range(_ROUNDS):
+        if not isinstance(kernel, mechanisms.BandedProduct):
+            shapes = {name: tuple(past.shape) for name, past in state.past.items()}
+            counts.append(shapes['float32'][0])
+            assert shapes == {'float32': (counts[t], 1), 'float64': (counts[t], 6)}
+            # A buffer that is kept has been written: it is not zero.
+            assert all(np.all(past, axis=1).all() for past in state.past.values())
         output, state = step(state, tf.constant([t % 5]))
         streamed.append([leaf.numpy() for leaf in output])
+    if isinstance(mechanism, mechanisms.BinaryTree | mechanisms.HonakerTree):
+        # As many as the subtrees that make up the prefix, without one of all rounds.
+        assert counts == [t.bit_count() for t in range(_ROUNDS)]
+    elif isinstance(kernel, mechanisms.BandedSolve):
+        assert counts == [min(t, kernel.buffers) for t in range(_ROUNDS)]
     assert len(np.unique(state.drawn, axis=0)) == _ROUNDS
     independent = _independent(state.drawn)
     for leaf, tolerance in ((0, 1e-9), (1, 1e-4)):
