@@ -97,8 +97,7 @@ def _matrix(plan: accounting.PrivacyPlan) -> mechanisms.Mechanism:
 
 def _buffers(kernel: mechanisms.Kernel, drawn: np.ndarray, done: int, name: str, before: Any):
     # A kernel with one row for all rounds has the same buffers whatever their number is.
-    count = len(correlated.nonzero_buffers(kernel, done))
-    if kernel.table.shape[0] == 1 and np.shape(before)[0] == count:
+    if kernel.table.shape[0] == 1 and np.shape(before)[0] == kernel.buffers:
         return before
     size = np.shape(before)[1]
     return correlated.buffers_after(kernel, drawn, done, tf.as_dtype(name), size).numpy()

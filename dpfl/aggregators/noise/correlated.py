@@ -3,8 +3,9 @@
 All that changes from round to round is in `NoiseState`, as tensors: a run that continues from a
 saved state gives the same bits. Past noise is kept in one of three ways:
 
-- in buffers in the state, in the type of the coordinates; buffers that are zero in a round whatever
-  the noise is are left out, since TFF's own runtime sends the state to another process and back;
+- in buffers in the state, in the type of the coordinates. The states of TFF processes leave out
+  those that are zero in a round whatever the noise is: TFF's own runtime sends the state to another
+  process and back;
 - not at all, for a product with banded `C^-1`: the noise of earlier rounds is drawn again;
 - outside of TFF, in a `noise_ring.NoiseRing`, which supplies each state with a finished row.
 
@@ -18,6 +19,7 @@ that is repeated with another sum has independent noise (docs/reference/threat_m
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+import tree
 
 from dpfl import errors, mechanisms
 from dpfl.aggregators import flat
@@ -48,7 +50,8 @@ class NoiseState(NamedTuple):
       round: rounds done, int64 scalar.
       drawn: keys of the noise of the rounds done, and zeros for rounds to come, [rounds, 2 or 4].
       past: what is kept of earlier rounds. A dictionary from the name of each type of `flat.DTYPES`
-        in a record to a tensor [`nonzero_buffers`, size]; a `SuppliedRow`; or () for nothing.
+        in a record to a tensor [kernel buffers, size], or [`nonzero_buffers`, size]; a
+        `SuppliedRow`; or () for nothing.
     """
 
     key: Any
@@ -125,7 +128,7 @@ def initial_state(
     elif record_specs is None or isinstance(kernel, mechanisms.BandedProduct):
         past = ()
     else:
-        past = _no_buffers(record_specs)
+        past = _zero_buffers(kernel, record_specs)
     return NoiseState(
         tf.convert_to_tensor(key, tf.int64), tf.zeros([], tf.int64), no_keys(rounds), past
     )
@@ -140,15 +143,32 @@ def _no_row(sizes) -> SuppliedRow:
     return SuppliedRow(tf.constant(-1, tf.int64), sizes, *empty)
 
 
-def _no_buffers(record_specs) -> dict[str, tf.Tensor]:
-    """The buffers before the first round, when all are zero."""
-    # Their number has no static size: it changes from round to round.
+def _zero_buffers(kernel, record_specs) -> dict[str, tf.Tensor]:
     return {
-        dtype.name: tf.raw_ops.PlaceholderWithDefault(
-            input=tf.zeros([0, size], dtype), shape=[None, size]
-        )
+        dtype.name: tf.zeros([kernel.buffers, size], dtype)
         for dtype, size in flat.sizes(record_specs).items()
     }
+
+
+def without_buffers(state: Any) -> Any:
+    """A state before the first round, when all buffers are zero, without them.
+
+    The number of buffers is not static in it, nor in the states of the rounds that follow.
+    """
+
+    def emptied(part):
+        if not isinstance(part, NoiseState) or not isinstance(part.past, dict):
+            return None
+        past = {
+            name: tf.raw_ops.PlaceholderWithDefault(
+                input=buffers[:0], shape=[None, buffers.shape[1]]
+            )
+            for name, buffers in part.past.items()
+            if buffers.shape[0]
+        }
+        return part._replace(past={**part.past, **past})
+
+    return tree.traverse(emptied, state)
 
 
 def independent_noise(round_key: Any, record_specs: Any) -> Any:
@@ -206,7 +226,7 @@ def next_noise(
             }
             past = ()
         else:
-            buffers = state.past or _no_buffers(record_specs)
+            buffers = state.past or _zero_buffers(kernel, record_specs)
             vectors, past = _advanced(kernel, row, drawn, round_index, buffers)
             if not (state.past or kernel.buffers):
                 past = ()  # A state without specs keeps its type.
@@ -244,18 +264,17 @@ def buffers_after(
       size: number of coordinates.
 
     Returns:
-      [`nonzero_buffers` of round `rounds`, size], of type `dtype`.
+      [kernel.buffers, size], of type `dtype`.
     """
     drawn = tf.constant(drawn, tf.int64)
-    specs = {dtype.name: tf.TensorSpec([None, size], dtype)}
 
-    @tf.function(input_signature=[tf.TensorSpec([], tf.int64), specs])
+    @tf.function
     def step(round_index, past):
         row = tf.gather(kernel.table, kernel.row(round_index))
         return _advanced(kernel, row, drawn, round_index, past)[1]
 
     with tf.device('CPU'):
-        past = _no_buffers([tf.TensorSpec([size], dtype)])
+        past = _zero_buffers(kernel, [tf.TensorSpec([size], dtype)])
         for t in range(rounds):
             past = step(tf.constant(t, tf.int64), past)
     return past[dtype.name]
@@ -272,15 +291,27 @@ def nonzero_buffers(kernel: mechanisms.Kernel, round_index: Any) -> tf.Tensor:
 
 def _advanced(kernel, row, drawn, round_index, buffers):
     vectors, following = {}, {}
-    before, after = [nonzero_buffers(kernel, t) for t in (round_index, round_index + 1)]
     for name, below in buffers.items():
-        dtype, size = tf.as_dtype(name), below.shape[1]
-        z = _drawn(drawn[round_index], dtype, size)
-        # All buffers, since a smaller matrix product has other last bits.
-        whole = tf.scatter_nd(before, below, tf.constant([kernel.buffers, size], tf.int64))
-        vectors[dtype], whole_after = _STEPS[type(kernel)](row, z, whole)
-        following[name] = tf.gather_nd(whole_after, after)
+        dtype = tf.as_dtype(name)
+        z = _drawn(drawn[round_index], dtype, below.shape[1])
+        is_whole = below.shape[0] == kernel.buffers
+        whole = below if is_whole else _whole(kernel, round_index, below)
+        vectors[dtype], whole = _STEPS[type(kernel)](row, z, whole)
+        if not is_whole:
+            whole = tf.gather_nd(whole, nonzero_buffers(kernel, round_index + 1))
+        following[name] = whole
     return vectors, following
+
+
+def _whole(kernel, round_index, below):
+    """All buffers, zero or not: a smaller matrix product would have other last bits."""
+    size = tf.constant([kernel.buffers, below.shape[1]], tf.int64)
+    indices = tf.cond(
+        tf.equal(tf.shape(below)[0], kernel.buffers),
+        lambda: tf.range(size[0])[:, None],
+        lambda: nonzero_buffers(kernel, round_index),
+    )
+    return tf.scatter_nd(indices, below, size)
 
 
 def _supplied(row: SuppliedRow, round_index, sizes):

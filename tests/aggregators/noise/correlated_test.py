@@ -38,21 +38,13 @@ def test_streaming_equals_solving(make):
     )
     if isinstance(kernel, mechanisms.BandedProduct):
         assert state.past == ()
-    streamed, counts = [], []
+    else:
+        shapes = {name: tuple(past.shape) for name, past in state.past.items()}
+        assert shapes == {'float32': (kernel.buffers, 1), 'float64': (kernel.buffers, 6)}
+    streamed = []
     for t in range(_ROUNDS):
-        if not isinstance(kernel, mechanisms.BandedProduct):
-            shapes = {name: tuple(past.shape) for name, past in state.past.items()}
-            counts.append(shapes['float32'][0])
-            assert shapes == {'float32': (counts[t], 1), 'float64': (counts[t], 6)}
-            # A buffer that is kept has been written: it is not zero.
-            assert all(np.all(past, axis=1).all() for past in state.past.values())
         output, state = step(state, tf.constant([t % 5]))
         streamed.append([leaf.numpy() for leaf in output])
-    if isinstance(mechanism, mechanisms.BinaryTree | mechanisms.HonakerTree):
-        # As many as the subtrees that make up the prefix, without one of all rounds.
-        assert counts == [t.bit_count() for t in range(_ROUNDS)]
-    elif isinstance(kernel, mechanisms.BandedSolve):
-        assert counts == [min(t, kernel.buffers) for t in range(_ROUNDS)]
     assert len(np.unique(state.drawn, axis=0)) == _ROUNDS
     independent = _independent(state.drawn)
     for leaf, tolerance in ((0, 1e-9), (1, 1e-4)):
@@ -60,6 +52,44 @@ def test_streaming_equals_solving(make):
         expected = oracles.streamed_by_solving(mechanism, independent[leaf])
         scale = np.abs(expected).max()
         np.testing.assert_allclose(got, expected, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize('make', mechanism_cases.quick_by_kernel(_ROUNDS))
+def test_states_without_their_zero_buffers_give_the_same_bits(make):
+    kernel = make(_ROUNDS).kernel()
+    if isinstance(kernel, mechanisms.BandedProduct) or not kernel.buffers:
+        states = correlated.without_buffers(_start(kernel)), _start(kernel)
+        tf.nest.map_structure(np.testing.assert_array_equal, *states)
+        return
+    step = tf.function(
+        lambda state: correlated.next_noise(kernel, _ROUNDS, state, _SPECS, tf.zeros([1])),
+        reduce_retracing=True,
+    )
+    whole, small = _start(kernel), correlated.without_buffers(_start(kernel))
+    for t in range(10):
+        for name, buffers in whole.past.items():
+            is_written = np.any(buffers, axis=1)
+            np.testing.assert_array_equal(small.past[name], buffers[is_written])
+            assert is_written.sum() <= t
+        expected, whole = step(whole)
+        output, small = step(small)
+        for leaf, other in zip(output, expected, strict=True):
+            np.testing.assert_array_equal(leaf, other)
+    # A state that was saved with all buffers goes on without them.
+    past = {name: tf.identity(buffers) for name, buffers in whole.past.items()}
+    specs = {name: tf.TensorSpec([None, each.shape[1]], each.dtype) for name, each in past.items()}
+    go_on = tf.function(
+        lambda past: correlated.next_noise(
+            kernel, _ROUNDS, whole._replace(past=past), _SPECS, tf.zeros([1])
+        ),
+        input_signature=[specs],
+    )
+    output, after = go_on(past)
+    expected, small = step(small)
+    for leaf, other in zip(
+        tf.nest.flatten([output, after.past]), tf.nest.flatten([expected, small.past]), strict=True
+    ):
+        np.testing.assert_array_equal(leaf, other)
 
 
 @pytest.mark.parametrize('make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES)
