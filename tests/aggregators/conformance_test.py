@@ -135,7 +135,9 @@ class _Process:
         weights = [[np.float32(1)] * len(values)] if self.is_weighted else []
         state = self.of_tff.initialize() if state is None else state
         output = self._next(state, values, *weights)
-        return _Output(*output.values()) if isinstance(output, dict) else _Output(*output)
+        if isinstance(output, dict):
+            return _Output(*output.values())
+        return _Output(output.state, output.result, output.measurements)
 
     def of_state_and_values(self):
         """A computation of a state and clients' values, with their weights, as algorithms have."""
@@ -361,11 +363,13 @@ def _check_learning(build, name):
 _WEIGHTS = tff.to_type(((np.float32, [2, 1]), (np.float32, [1])))
 
 
+_BATCHES = collections.OrderedDict(x=tf.TensorSpec([None, 2]), y=tf.TensorSpec([None, 1]))
+
+
 def _model():
-    spec = collections.OrderedDict(x=tf.TensorSpec([None, 2]), y=tf.TensorSpec([None, 1]))
     layer = tf.keras.layers.Dense(1, input_shape=(2,), kernel_initializer='zeros')
     return tff.learning.models.functional_model_from_keras(
-        tf.keras.Sequential([layer]), tf.keras.losses.MeanSquaredError(), spec
+        tf.keras.Sequential([layer]), tf.keras.losses.MeanSquaredError(), _BATCHES
     )
 
 
@@ -416,7 +420,10 @@ _REASONS: dict[str, dict[tuple[str, ...], str]] = {
     'functions': {_OURS: _KIND, _OF_TFF: 'Expected .*TensorType or .*StructType, found'},
     'federated_types': {_OURS: _KIND, _OF_TFF: 'Expected .*TensorType or .*StructType, found'},
     'sequences_inside': {_OURS: _KIND, _OF_TFF: 'Unsupported type .*SequenceType'},
-    'unknown_shapes': {_OURS: 'must have tensors of known shapes', _OF_TFF: 'XXX'},
+    'unknown_shapes': {
+        _OURS: 'must have tensors of known shapes',
+        _OF_TFF: 'Cannot convert a partially known TensorShape',
+    },
     'weighted_inner_factories': {
         ('mean', 'adaptive', 'weighted', 'secure'): 'must be a tff.aggregators.Unweighted',
         ('distributed',): "unexpected keyword argument 'record_aggregation_factory'",
@@ -482,7 +489,7 @@ def _reconstruction_model():
         keras_model=tf.keras.Model(inputs, own(of_all(inputs))),
         global_layers=[of_all],
         local_layers=[own],
-        input_spec=_model().input_spec,
+        input_spec=_BATCHES,
     )
 
 
@@ -501,6 +508,9 @@ _ALGORITHMS = {
         loss_fn=tf.keras.losses.MeanSquaredError,
         model_aggregator_factory=factory,
     ),
+    'fed_kmeans': lambda factory: tff.learning.algorithms.build_fed_kmeans(
+        2, (3,), sum_aggregator=factory
+    ),
 }
 
 
@@ -508,7 +518,7 @@ _ALGORITHMS = {
 @pytest.mark.parametrize(
     'algorithm, column, releases',
     [('fed_avg', 'mean', 1), ('fed_sgd', 'weighted', 1), ('mime_lite', 'mean', 2)]
-    + [('fed_recon', 'mean', 1)],
+    + [('fed_recon', 'mean', 1), ('fed_kmeans', 'mean', 1)],
 )
 def test_how_many_releases_an_algorithm_makes_with_one_factory(algorithm, column, releases):
     state = _ALGORITHMS[algorithm](_COLUMNS[column](_FLOAT, seed=None)).initialize()
@@ -519,12 +529,9 @@ def test_how_many_releases_an_algorithm_makes_with_one_factory(algorithm, column
 
 
 @pytest.mark.standard
-def test_algorithms_that_no_plan_covers_say_so():
-    factory = _COLUMNS['mean'](_FLOAT)
-    with pytest.raises(TypeError, match='record/1 has a int32 tensor: must be float32'):
-        tff.learning.algorithms.build_fed_kmeans(2, (3,), sum_aggregator=factory)
-    with pytest.raises(TypeError, match='positional argument'):  # It gives weights.
-        _ALGORITHMS['fed_sgd'](factory)
+def test_gradients_of_fed_sgd_have_weights():
+    with pytest.raises(TypeError, match='positional argument'):
+        _ALGORITHMS['fed_sgd'](_mean(_FLOAT))
 
 
 @pytest.mark.standard
@@ -537,7 +544,9 @@ def test_secure_metrics_of_tuples_fail_in_tff_alone(container):
     )
 
     def build():
-        return tff.federated_computation(aggregate, tff.FederatedType(kind, tff.CLIENTS))
+        return tff.federated_computation(
+            lambda metrics: aggregate(metrics), tff.FederatedType(kind, tff.CLIENTS)
+        )
 
     if container is tuple:
         with pytest.raises(TypeError, match='Expected int, float, .*, found tuple'):
