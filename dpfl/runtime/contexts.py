@@ -129,11 +129,19 @@ class _LocalContext(tff.framework.SyncContext):
 
 
 class _Thread:
-    """A thread that works while the main thread can handle signals."""
+    """A thread that works while the main thread can handle signals.
 
-    def __init__(self, name, watch):
+    Args:
+      name: of the thread.
+      watch: the signals.
+      abandon: called when the exception of a signal ends the wait for a result, so that what the
+        thread does for nobody ends.
+    """
+
+    def __init__(self, name, watch, abandon=lambda: None):
         self._thread = concurrent.futures.ThreadPoolExecutor(1, name)
         self._watch = watch
+        self._abandon = abandon
 
     def call(self, function, *arguments):
         """The result of a function. It keeps running if a signal raises an exception here."""
@@ -145,8 +153,12 @@ class _Thread:
         future = self._thread.submit(function, *arguments)
         # The system may deliver a signal to another thread. Nothing then wakes the main thread, in
         # which Python handles it.
-        while not future.done():
-            concurrent.futures.wait([future], timeout=_SIGNAL_SECONDS)
+        try:
+            while not future.done():
+                concurrent.futures.wait([future], timeout=_SIGNAL_SECONDS)
+        except BaseException:
+            self._abandon()
+            raise
         return future.result()
 
     def submit(self, function, *arguments) -> concurrent.futures.Future:
@@ -222,9 +234,9 @@ def ray_runtime(
     with contextlib.ExitStack() as stack:
         watch = stack.enter_context(signals.Signals())
         stack.enter_context(local_runtime(observe=observe))
-        thread = stack.enter_context(contextlib.closing(_Thread('dpfl-ray', watch)))
-        connection = contextlib.ExitStack()
         stop = threading.Event()
+        thread = stack.enter_context(contextlib.closing(_Thread('dpfl-ray', watch, stop.set)))
+        connection = contextlib.ExitStack()
 
         @stack.callback
         def leave():

@@ -8,6 +8,7 @@ has the same bits.
 
 import collections
 import hashlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,7 +26,10 @@ from dpfl.runtime.failures import ComputationError, OutOfMemoryError, RayError
 _MOST_FAILURES = 3
 # How long the cluster may be without a node that computes.
 _SECONDS_WITHOUT_NODES = 60.0
-# Between two looks at `stop`, and at the cluster while nothing arrives.
+# How long its head may not answer. Ray itself ends this process after 60 seconds.
+_SECONDS_WITHOUT_HEAD = 30.0
+_ANSWER_SECONDS = 2.0
+# Between two looks at `stop`, and at the cluster.
 _POLL_SECONDS = 0.2
 _LOOK_SECONDS = 5.0
 # Errors of a task that say what is wrong in one line.
@@ -37,12 +41,17 @@ _LOSSES = {
     ray.exceptions.WorkerCrashedError: 'a process ended',
     ray.exceptions.NodeDiedError: 'a node ended',
     ray.exceptions.ObjectLostError: 'an object of the store was lost',
+    ray.exceptions.LocalRayletDiedError: 'the raylet of the machine of this process ended',
 }
 
 # Puts an object into Ray's store, and returns a reference to it.
 Put = Callable[[Any], Any]
 # Submits the task of an index, and returns a reference to its result.
 Submit = Callable[[int], Any]
+
+
+class TaskError(RayError):
+    """A task has raised the same error each time: Ray works, and the function does not."""
 
 
 class Rounds:
@@ -64,6 +73,16 @@ class Rounds:
         # Submitted again by `Tasks` and not by Ray, which would not tell what it has lost.
         self._run = ray.remote(num_cpus=1, max_retries=0)(ray_tasks.run)
         self._works: dict[int, tuple[tff.Computation, Kept]] = {}
+
+    def num_cores(self) -> int | None:
+        """Processor cores of the cluster; None if its head does not answer."""
+        host, _, port = ray.get_runtime_context().gcs_address.rpartition(':')
+        try:
+            # Without its head Ray would wait for a minute, and then end this process.
+            socket.create_connection((host.strip('[]'), int(port)), _ANSWER_SECONDS).close()
+        except OSError:
+            return None
+        return int(ray.cluster_resources().get('CPU', 0))
 
     def submit(self, name: str, *arguments: Any) -> Any:
         """Submits a function of `ray_tasks`, by its name; returns a reference to its result."""
@@ -164,7 +183,7 @@ class Tasks:
     def _collect(self) -> None:
         rounds, waiting = self._rounds, self._waiting
         failures: collections.Counter[tuple[int, str]] = collections.Counter()
-        patience = _Patience(rounds.timeout)
+        patience = _Patience(rounds)
         while waiting:
             if rounds.stop.is_set():
                 raise ComputationError('the runtime has ended')
@@ -181,16 +200,16 @@ class Tasks:
                         raise _final(error, loss) from None
                     self._losses[loss] += 1
                     waiting[self._submit_all(ray.put)(index)] = index
-            if not done:
-                patience.check()
+            patience.check()
 
 
 class _Patience:
-    """How long to wait for a cluster from which nothing arrives."""
+    """How long to wait for a cluster."""
 
-    def __init__(self, timeout: float):
-        self._timeout = timeout
-        self._arrived = self._looked = self._with_nodes = time.monotonic()
+    def __init__(self, rounds: Rounds):
+        self._rounds = rounds
+        self._arrived = self._looked = time.monotonic()
+        self._with_head = self._with_nodes = self._looked
 
     def renew(self) -> None:
         """Something has arrived."""
@@ -198,13 +217,19 @@ class _Patience:
 
     def check(self) -> None:
         """Raises RayError if it takes too long."""
-        now = time.monotonic()
-        if now - self._arrived > self._timeout:
-            raise RayError(f'Ray: no shard has arrived for {self._timeout:g} seconds (ray_timeout)')
+        now, timeout = time.monotonic(), self._rounds.timeout
+        if now - self._arrived > timeout:
+            raise RayError(f'Ray: no shard has arrived for {timeout:g} seconds (ray_timeout)')
         if now - self._looked < _LOOK_SECONDS:
             return
         self._looked = now
-        if ray.cluster_resources().get('CPU', 0) >= 1:
+        num_cores = self._rounds.num_cores()
+        if num_cores is not None:
+            self._with_head = now
+        elif now - self._with_head > _SECONDS_WITHOUT_HEAD:
+            seconds = f'{_SECONDS_WITHOUT_HEAD:g} seconds'
+            raise RayError(f'Ray: the head of the cluster has not answered for {seconds}')
+        if num_cores != 0:
             self._with_nodes = now
         elif now - self._with_nodes > _SECONDS_WITHOUT_NODES:
             seconds = f'{_SECONDS_WITHOUT_NODES:g} seconds'
@@ -227,4 +252,5 @@ def _final(error: Exception, loss: str) -> Exception:
     cause = getattr(error, 'cause', None)
     if isinstance(cause, _PLAIN):
         return cause
-    return RayError(f'Ray: {_MOST_FAILURES} times in one round, for one shard: {loss}')
+    kind = TaskError if isinstance(error, ray.exceptions.RayTaskError) else RayError
+    return kind(f'Ray: {_MOST_FAILURES} times in one round, for one shard: {loss}')
