@@ -130,7 +130,7 @@ class Cohorts:
                 'describe', kept, list(cohort[bounds[part] : bounds[part + 1]])
             )
 
-        self._next = cohort, Tasks(self._rounds, submit_all, parts)
+        self._next = cohort, Tasks(self._rounds, submit_all, range(parts))
 
     def _read_here(self, first: Sequence[Sequence[Any]]) -> Any:
         client_data, num_shards, observe, describe = self._of_here
