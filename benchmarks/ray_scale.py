@@ -7,7 +7,8 @@
 The model is a vector, of which a client trains some coordinates in one step: almost all of the work
 is what every model needs, namely copying weights, clipping and adding updates. The processes of Ray
 read the clients. `driver` is the largest resident memory of the process that runs the rounds,
-`before` its memory before the first one. `CPU s` is the processor time of all processes in a round.
+`before` its memory before the first one. `CPU s` is the processor time of all processes in a round,
+`driver CPU s` that of the process that runs them.
 Nodes have one core each, and share those of this machine. Figures are medians of the rounds after
 the first one.
 """
@@ -35,7 +36,7 @@ from dpfl import Participation, accounting, learning, mechanisms  # noqa: E402
 from dpfl.runtime import contexts  # noqa: E402
 from dpfl.simulation import data_digest  # noqa: E402
 
-_ROWS, _ROUNDS = 8, 3
+_ROWS = 8
 
 
 def model(parameters: int) -> tff.learning.models.FunctionalModel:
@@ -81,8 +82,8 @@ def _memory(name: str) -> int:
 def measure(args: argparse.Namespace, address: str | None) -> dict[str, float]:
     """Figures of rounds on Ray at an address, or in this process."""
     plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(_ROUNDS),
-        participation=Participation(_ROUNDS, 1),
+        mechanism=mechanisms.Identity(args.rounds),
+        participation=Participation(args.rounds, 1),
         clip_norm=1.0,
         noise_multiplier=1.0,
         clients_per_round=args.clients,
@@ -95,7 +96,7 @@ def measure(args: argparse.Namespace, address: str | None) -> dict[str, float]:
         server_optimizer_fn=sgd(1.0),
         train_metrics=False,
     )
-    waited, seconds, processor = [], [], []
+    waited, seconds, processor, own = [], [], [], []
     before = 0
 
     def observe(stage, duration):
@@ -104,7 +105,7 @@ def measure(args: argparse.Namespace, address: str | None) -> dict[str, float]:
 
     with contexts.runtime(address, observe=observe) as runtime:
         cohorts = runtime.sharded_cohorts(
-            [list(range(args.clients))] * _ROUNDS,
+            [list(range(args.clients))] * args.rounds,
             Reader(args.parameters),
             args.shards,
             lambda digests: None,
@@ -113,16 +114,22 @@ def measure(args: argparse.Namespace, address: str | None) -> dict[str, float]:
         with contextlib.closing(cohorts):
             state = process.initialize()
             before = _memory('VmRSS')
-            for _ in range(_ROUNDS):
-                started, used = time.monotonic(), family.cpu_seconds()
+            for _ in range(args.rounds):
+                started, used, own_used = (
+                    time.monotonic(),
+                    family.cpu_seconds(),
+                    time.process_time(),
+                )
                 state = process.next(state, next(cohorts)).state
                 seconds.append(time.monotonic() - started)
                 processor.append(family.cpu_seconds() - used)
+                own.append(time.process_time() - own_used)
     return {
         'first s': seconds[0],
-        's/round': statistics.median(seconds[1:]),
-        'waiting s': statistics.median(waited[1:]) if address else float('nan'),
-        'CPU s': statistics.median(processor[1:]),
+        's/round': statistics.median(seconds[1:] or seconds),
+        'waiting s': statistics.median(waited[1:] or waited or [0.0]),
+        'CPU s': statistics.median(processor[1:] or processor),
+        'driver CPU s': statistics.median(own[1:] or own),
         'before GB': before / 1e9,
         'driver GB': _memory('VmHWM') / 1e9,
     }
@@ -152,6 +159,7 @@ def main() -> None:
     parser.add_argument('--clients', type=int, default=6500, help='in a round')
     parser.add_argument('--parameters', type=int, default=800_000, help='of the model')
     parser.add_argument('--shards', type=int, default=64, help='of a cohort')
+    parser.add_argument('--rounds', type=int, default=3, help='the first one compiles')
     parser.add_argument('--nodes', default='local', help='none, local or numbers of nodes')
     parser.add_argument('--figures', action='store_true', help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -166,7 +174,8 @@ def main() -> None:
     for nodes in args.nodes.split(','):
         command = [sys.executable, __file__, '--figures', f'--nodes={nodes}']
         command += [
-            f'--{name}={getattr(args, name)}' for name in ('clients', 'parameters', 'shards')
+            f'--{name}={getattr(args, name)}'
+            for name in ('clients', 'parameters', 'shards', 'rounds')
         ]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         figures = json.loads(done.stdout.splitlines()[-1])

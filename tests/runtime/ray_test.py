@@ -241,3 +241,25 @@ def test_data_that_change_between_digest_and_training_are_refused(losses, tmp_pa
     with contexts.ray_runtime('auto', timeout=120) as runtime:
         with pytest.raises(errors.RunError, match='the data of a client changed while its round'):
             _rounds(runtime, client_data)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    'arguments, last',
+    [
+        ([], '27 faults, 0 wrong, 0 processes left'),
+        (['--kills=3', '--seed=2'], '0 differ, hang, or leave a process'),
+    ],
+)
+def test_faults_cost_time_only(arguments, last):
+    done = subprocess.run(
+        [sys.executable, 'scripts/ray_faults.py', *arguments],
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        timeout=3000,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert done.stdout.rstrip().endswith(last)
