@@ -11,6 +11,7 @@ run ends otherwise than it should, or if a process is left.
 """
 
 import argparse
+import collections
 import contextlib
 import dataclasses
 import os
@@ -44,6 +45,8 @@ _ROUND = 1
 # Limits of the runtime while faults are played, in seconds.
 _WITHOUT_NODES, _WITHOUT_HEAD, _TIMEOUT = 20.0, 15.0, 300.0
 _MARK = 'RAY_FAULTS'
+# Runs with random kills that one Ray has.
+_RUNS_OF_A_RAY = 10
 _LOST, _ENDED = 'an object of the store was lost', 'a process ended'
 _AGAIN = 'Ray: 3 times in one round, for one shard: '
 
@@ -656,50 +659,62 @@ def random_kills(number: int, seed: int) -> int:
     generator = random.Random(seed)
     with contexts.runtime(None) as runtime:
         expected, _ = train(runtime, rows_of_turn)
-    num_wrong = num_kills = num_losses = 0
-    seconds = 0.0
-    for index in range(number + 1):
-        # The first one says how long a run takes.
-        delays = sorted(generator.uniform(0, seconds) for _ in range(generator.randint(1, 3)))
-        ended, killed = threading.Event(), []
-
-        def kill(delays=delays if index else (), ended=ended, killed=killed):
-            started = time.monotonic()
-            for delay in delays:
-                ended.wait(max(0.0, started + delay - time.monotonic()))
-                if not ended.is_set() and (found := workers()):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(generator.choice(found), signal.SIGKILL)
-                        killed.append(delay)
-
-        said, result, losses = '', None, {}
+    counts: collections.Counter[str] = collections.Counter()
+    while counts['runs'] < number:
         try:
             with contexts.ray_runtime('local', timeout=_TIMEOUT) as runtime:
-                started = time.monotonic()
-                killer = threading.Thread(target=kill)
-                killer.start()
-                try:
-                    result, _ = train(runtime, slow_rows_of_turn)
-                finally:
-                    ended.set()
-                    killer.join()
-                    losses = dict(runtime.losses)
-                seconds = seconds or time.monotonic() - started
+                _, seconds = train(runtime, slow_rows_of_turn)
+                for _ in range(min(_RUNS_OF_A_RAY, number - counts['runs'])):
+                    counts['runs'] += 1
+                    before = dict(runtime.losses)
+                    with _killing(generator, sum(seconds)) as killed:
+                        result, _ = train(runtime, slow_rows_of_turn)
+                    lost = sum(runtime.losses.values()) - sum(before.values())
+                    counts.update(kills=len(killed), losses=lost)
+                    counts['differ'] += result != expected
+                    moments = ', '.join(f'{moment:.1f} s' for moment in killed) or '-'
+                    bits = 'equal' if result == expected else 'DIFFER'
+                    print(
+                        f'{counts["runs"]}: kills at {moments}; {lost} losses; {bits}', flush=True
+                    )
         except contexts.RayError as error:
-            said = str(error)
-        remaining = left()
-        wrong = said or ('differs' if result != expected else '')
-        wrong += f' processes {remaining} are left' if remaining else ''
-        num_wrong += bool(wrong)
-        num_kills += len(killed)
-        num_losses += sum(losses.values())
-        moments = ', '.join(f'{delay:.1f} s' for delay in killed)
-        print(f'run {index}: killed at {moments or "-"}; {losses}; {wrong or "equal"}', flush=True)
+            counts['end'] += 1
+            print(f'WRONG: {error}', flush=True)
+            number = counts['runs']
+        if remaining := left():
+            counts['leave a process'] += 1
+            print(f'WRONG: processes {remaining} are left', flush=True)
     print(
-        f'{number} runs, {num_kills} kills, {num_losses} losses: '
-        f'{num_wrong} differ, hang, or leave a process'
+        f'{counts["runs"]} runs, {counts["kills"]} kills, {counts["losses"]} losses: '
+        f'{counts["differ"]} differ, {counts["end"]} end or hang, '
+        f'{counts["leave a process"]} leave a process'
     )
-    return num_wrong or not num_losses
+    wrong = counts['differ'] + counts['end'] + counts['leave a process']
+    return wrong or not counts['losses']
+
+
+@contextlib.contextmanager
+def _killing(generator: random.Random, seconds: float) -> Iterator[list[float]]:
+    """Kills one to three processes of Ray within some seconds; yields the moments."""
+    moments = sorted(generator.uniform(0, seconds) for _ in range(generator.randint(1, 3)))
+    ended, killed = threading.Event(), []
+
+    def kill():
+        started = time.monotonic()
+        for moment in moments:
+            ended.wait(max(0.0, started + moment - time.monotonic()))
+            if not ended.is_set() and (found := workers()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(generator.choice(found), signal.SIGKILL)
+                    killed.append(moment)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        yield killed
+    finally:
+        ended.set()
+        killer.join()
 
 
 def main() -> int:
