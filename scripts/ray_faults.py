@@ -663,11 +663,11 @@ def random_kills(number: int, seed: int) -> int:
     while counts['runs'] < number:
         try:
             with contexts.ray_runtime('local', timeout=_TIMEOUT) as runtime:
-                _, seconds = train(runtime, slow_rows_of_turn)
+                seconds = train(runtime, slow_rows_of_turn)[1][-1]  # Of a round without a start.
                 for _ in range(min(_RUNS_OF_A_RAY, number - counts['runs'])):
                     counts['runs'] += 1
                     before = dict(runtime.losses)
-                    with _killing(generator, sum(seconds)) as killed:
+                    with _killing(generator, _ROUNDS * seconds) as killed:
                         result, _ = train(runtime, slow_rows_of_turn)
                     lost = sum(runtime.losses.values()) - sum(before.values())
                     counts.update(kills=len(killed), losses=lost)
