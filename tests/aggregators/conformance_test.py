@@ -506,6 +506,7 @@ _ALGORITHMS = {
     'fed_recon': lambda factory: tff.learning.algorithms.build_fed_recon(
         _reconstruction_model,
         loss_fn=tf.keras.losses.MeanSquaredError,
+        client_weighting=tff.learning.ClientWeighting.UNIFORM,
         model_aggregator_factory=factory,
     ),
     'fed_kmeans': lambda factory: tff.learning.algorithms.build_fed_kmeans(
