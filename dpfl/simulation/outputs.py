@@ -131,7 +131,7 @@ class RunDirectory:
             self._journal = self._kept = RunJournal(self.path)
         state, path = self.state, self.path / archive.CHECKPOINTS / _KEYS
         with _storage.naming(path):
-            root = _files.read_bytes(path) if path.exists() else None
+            root = _files.read_bytes_or_none(path)
         if root is None:
             if state.drawn or state.begun:
                 raise errors.RunError(f'{path}: is missing, and the run cannot continue without it')

@@ -23,22 +23,6 @@ from dpfl.participation import ParticipationLog
 _SAME = 1e-9
 
 
-def read(directory: pathlib.Path) -> journal.Journal:
-    """The journal of a run; empty if there is none. Waits for no lock.
-
-    Raises:
-      RunError: if it is damaged, or a version of dpfl before the journal began the run.
-      StorageError: if it cannot be read.
-    """
-    path = directory / archive.LEDGER
-    with _storage.naming(path):
-        data = _files.read_bytes(path) if path.exists() else b''
-    try:
-        return journal.parse(data)
-    except journal.JournalError as error:
-        raise errors.RunError(f'{path}: {error}') from None
-
-
 class RunJournal:
     """The journal and the cohorts of a run, to append to.
 
@@ -62,7 +46,10 @@ class RunJournal:
     def __init__(self, directory: pathlib.Path):
         self._path = directory / archive.LEDGER
         self._cohorts = directory / cohorts.NAME
-        found = read(directory)
+        try:
+            found = archive.read_journal(directory) or journal.Journal()
+        except ValueError as error:
+            raise errors.RunError(str(error)) from None
         self._size = _cut(self._path, found.complete)
         self.state = found.state
         self._head = found.head()
@@ -80,7 +67,7 @@ class RunJournal:
 
     def _read_cohorts(self) -> None:
         with _storage.naming(self._cohorts):
-            data = _files.read_bytes(self._cohorts) if self._cohorts.exists() else b''
+            data = _files.read_bytes_or_none(self._cohorts) or b''
         of_rounds, complete = cohorts.parse(data)
         self._cohorts_size = _cut(self._cohorts, complete)
         self.log = ParticipationLog(of_rounds)
@@ -101,7 +88,7 @@ class RunJournal:
         elif isinstance(event, journal.Extended):
             # A checkpoint that is saved from here on is one of the longer run.
             self._heads_after = {rounds: head for rounds in range(event.released + 1)}
-        elif isinstance(event, (Released, journal.Abandoned)):
+        elif isinstance(event, Released):
             self._heads_after[event.round + 1] = head
 
     def append(self, event: Event, *, sync: bool = True) -> None:
@@ -291,7 +278,7 @@ def require_whole(
     """
     table = directory / archive.METRICS
     with _storage.naming(table):
-        rows = _files.read_bytes(table).count(b'\n') - 1 if table.exists() else 0
+        rows = (_files.read_bytes_or_none(table) or b'\n').count(b'\n') - 1
     if rows > begun:
         raise errors.RunError(f'{table}: has {rows} rounds, {archive.LEDGER} {begun}: {_CUT}')
     known = set(chain)

@@ -8,7 +8,7 @@ import pytest
 
 from dpfl import errors
 from dpfl.accounting.records import cohorts, journal
-from dpfl.simulation import run_journal
+from dpfl.simulation import outputs, run_journal
 
 _KEY = np.array([81985529216486895, -1], np.int64)
 _COHORT = [1, 7]
@@ -114,6 +114,17 @@ def test_what_a_crash_cut_off_is_written_anew(path, name):
             again.begin(_began(3), _COHORT)
             again.release(_released(3))
             assert _bytes(path) == whole
+
+
+@pytest.mark.parametrize('name', ['ledger.jsonl', cohorts.NAME])
+def test_a_link_that_leads_to_nothing_is_no_missing_file(path, name):
+    """It read as a run that had not begun, whose lines were then written to wherever it leads."""
+    (path / name).rename(path / 'kept')
+    (path / name).symlink_to('nowhere')
+    with pytest.raises(errors.RunError, match=f'{name}: .*No such file or directory') as caught:
+        with outputs.RunDirectory(path, resume=True).in_use():
+            pass
+    assert '\n' not in str(caught.value) and not (path / 'nowhere').exists()
 
 
 def test_what_others_write_meanwhile_is_refused_and_not_dropped(path):

@@ -237,7 +237,8 @@ def read_journal(directory: str | os.PathLike[str]) -> journal_lib.Journal | Non
     """
     path = pathlib.Path(directory) / LEDGER
     try:
-        return journal_lib.parse(_files.read_bytes(path)) if path.exists() else None
+        data = _files.read_bytes_or_none(path)
+        return None if data is None else journal_lib.parse(data)
     except (OSError, ValueError) as error:
         raise ValueError(f'{path}: {errors.shown(error)}') from None
 
@@ -271,7 +272,7 @@ def _cohorts(path: pathlib.Path, journal: journal_lib.Journal) -> ParticipationL
     if journal.state.built is not None and not journal.state.built.shows_clients:
         return None
     try:
-        data = _files.read_bytes(where) if where.exists() else b''
+        data = _files.read_bytes_or_none(where) or b''
         found, complete = cohorts.parse(data)
         log = ParticipationLog(found)
     except (OSError, ValueError) as error:
