@@ -428,6 +428,15 @@ class Journal:
         """The digest at the end of the last line; empty for an empty journal."""
         return self.chain[-1] if self.chain else ''
 
+    def released_head(self) -> str | None:
+        """The digest at the end of the last line but `audited` and `ended`; None without any.
+
+        A report carries it. The lines of the end have digests of files that may differ between two
+        runs with the same releases.
+        """
+        lines = zip(reversed(self.events), reversed(self.chain), strict=True)
+        return next((end for event, end in lines if not isinstance(event, Audited | Ended)), None)
+
     def rows(self) -> list[dict[str, float]]:
         """The metrics of the rounds that were computed, `round` first, counted from 1."""
         seconds: dict[int, float] = {}
