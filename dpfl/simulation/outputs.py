@@ -90,7 +90,8 @@ class RunDirectory:
             heads = checkpoint_folder.heads(folder)
             require_whole(self.path, self._kept.heads, self._kept.state.begun, heads)
         self._journal = found = self._kept
-        if not found.heads and (left := run_files.found(self.path)):
+        left = [name for name in run_files.found(self.path) if name != archive.LEDGER]
+        if left and not found.heads:
             raise errors.RunError(
                 f'{self.path / archive.LEDGER}: is missing, and {left[0]} is there: the run cannot '
                 'continue'

@@ -167,6 +167,13 @@ def test_a_crash_before_the_first_checkpoint_is_a_new_run(experiment, origin, tm
     assert saved == {'00000000', '00000007'}
 
 
+@pytest.mark.parametrize('begun', [b'', b'{"format": 3, "event"'])
+def test_a_crash_in_the_first_line_of_the_journal_is_a_new_run(tmp_path, begun):
+    (tmp_path / 'ledger.jsonl').write_bytes(begun)
+    _resume(toy_experiment.in_numpy(rounds=1), tmp_path)
+    assert archive.read_journal(tmp_path).state.ended is not None
+
+
 def test_the_noise_follows_from_the_root_and_from_what_the_run_is_made_of(
     experiment, origin, reference, tmp_path
 ):
