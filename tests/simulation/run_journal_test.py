@@ -198,3 +198,14 @@ def test_more_rounds_move_the_place_of_checkpoints_behind_the_event(path):
     found.append(event)
     assert {found.head_after(rounds) for rounds in range(4)} == {found.heads[-1]}
     assert dataclasses.replace(found.state, extended=()).record == record
+
+
+@pytest.mark.parametrize('clients, most', [(100, 1_100), (6_500, 14_000)])
+def test_what_a_round_writes(path, clients, most):
+    """docs/reference/files.md has the numbers."""
+    before, found = sum(map(len, _bytes(path))), run_journal.RunJournal(path)
+    cohort = range(60_000, 60_000 - clients, -1)
+    found.begin(_began(3, cohort=journal.cohort_digest(cohort)), cohort)
+    metrics = {'loss': 6.123456789012345, 'accuracy': 0.234567890123456, 'epsilon': 1.234567890123}
+    found.release(_released(3, metrics=metrics), 1.234567890123)
+    assert sum(map(len, _bytes(path))) - before < most
