@@ -24,6 +24,7 @@ from dpfl.simulation import (
     extension,
     metrics,
     outputs,
+    run_files,
     stopping,
 )
 from dpfl.simulation import profile as profile_lib
@@ -196,7 +197,8 @@ class _Run:
         if experiment.finish is not None:
             experiment.finish(directory.path)
         why = 'all rounds are done' if len(rows) == self._rounds else 'its accuracy was reached'
-        self._journal.append(journal.Ended(why=why, results=directory.results(), test=test))
+        results = run_files.results(directory.path)
+        self._journal.append(journal.Ended(why=why, results=results, test=test))
 
     def _observe(self, stage: str, seconds: float) -> None:
         if stage == 'ray':

@@ -321,6 +321,24 @@ def test_what_does_not_belong_together_is_refused(experiment, path, damage, chan
     assert _contents(path) == before
 
 
+def test_every_shorter_journal_of_a_finished_run_is_refused(reference, tmp_path):
+    """Cut back to its first checkpoint, a run went on with other data and the same noise."""
+    path = shutil.copytree(reference, tmp_path / 'run')
+    for saved in sorted((path / 'checkpoints').glob('*.checkpoint'))[1:]:
+        saved.unlink()
+    lines = (path / 'ledger.jsonl').read_bytes().splitlines(keepends=True)
+    last = max(i for i, line in enumerate(lines) if b'"event": "began"' in line)
+    for count in range(last + 1):
+        for rest in (b'', lines[count][:-1], bytes(40)):
+            (path / 'ledger.jsonl').write_bytes(b''.join(lines[:count]) + rest)
+            with pytest.raises(errors.RunError, match='the journal was cut|is missing'):
+                with outputs.RunDirectory(path, resume=True).in_use():
+                    pass
+    (path / 'ledger.jsonl').write_bytes(b''.join(lines[: last + 1]))
+    with outputs.RunDirectory(path, resume=True).in_use():
+        pass
+
+
 def _with_other_data_in(experiment, t):
     """Where a client of round `t` has other data than before."""
     changed = int(experiment.sampler.cohort(t)[1])
