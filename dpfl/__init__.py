@@ -15,7 +15,7 @@ before `tensorflow_federated`: that lets it run on current versions of Python an
 
 from typing import TYPE_CHECKING
 
-from dpfl.runtime import tff_import  # noqa: F401
+from dpfl.runtime import quiet_import, tff_import  # noqa: F401
 
 if TYPE_CHECKING:
     from dpfl.participation import Participation, ParticipationLog

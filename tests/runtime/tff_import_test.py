@@ -108,3 +108,12 @@ def test_importing_dpfl_imports_nothing_for_the_finder():
 def test_a_program_need_not_import_dpfl():
     done = _python('import tensorflow_federated as tff; print(tff.__version__)')
     assert done.stdout == '0.87.0\n', done.stderr
+
+
+@pytest.mark.standard
+@pytest.mark.parametrize('level, lines', [('3', 0), ('0', 1)])
+def test_tensorflow_is_silent_while_it_is_imported_if_asked(level, lines):
+    code = f'import os; os.environ["TF_CPP_MIN_LOG_LEVEL"] = "{level}"; import dpfl, tensorflow'
+    done = _python(f'{code}; os.write(2, b"end")')
+    assert done.stderr.endswith('end'), done.stderr
+    assert (done.stderr.count('\n') >= lines) if lines else done.stderr == 'end'
