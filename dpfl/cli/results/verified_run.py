@@ -5,9 +5,10 @@ import pathlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from importlib import metadata
 
 from dpfl import _storage, accounting, errors
-from dpfl.accounting.records import archive
+from dpfl.accounting.records import archive, comparison
 from dpfl.accounting.records.journal import Journal
 from dpfl.accounting.records.verification import Verification
 from dpfl.accounting.reports import report as report_lib
@@ -78,6 +79,7 @@ def verified(
         if earlier is not None:
             print(f'{path}: its journal continues that of {after}', file=sys.stderr)
         print(f'{path}: note: {run_files.not_judged(archive.listed(path))}', file=sys.stderr)
+        _note_versions(path)
         if sign is not None:
             sign(path / archive.REPORT, found.content)
         if forget_keys:
@@ -91,6 +93,19 @@ def verified(
         return report
     with command_line.refusing_bad_values():
         return found.records.report(group_size)
+
+
+def _note_versions(path: pathlib.Path) -> None:
+    """Says which figures were drawn by another Matplotlib, so that only their values are judged."""
+    for page in sorted(path.glob('*.html')):
+        stated = comparison.drawn_by(page.read_text(encoding='utf-8', errors='replace'))
+        if others := stated - {metadata.version('matplotlib')}:
+            shown = ', '.join(map(errors.shown, sorted(others)))
+            print(
+                f'{path}: note: {page.name}: figures that Matplotlib {shown} drew are judged by '
+                'the values that they show',
+                file=sys.stderr,
+            )
 
 
 def _earlier(name: str) -> accounting.PrivacyReport:
