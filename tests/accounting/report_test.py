@@ -226,7 +226,6 @@ def test_the_schema_and_its_page_have_the_names_of_the_code():
     version = properties['schema_version']['const']
     assert (schema['$id'], version) == (f'urn:dpfl:privacy_report:{version}', SCHEMA_VERSION)
     for part in (schema, properties['plan']):
-        assert set(part['properties']['sampling']['enum']) == set(kinds.names())
         assert set(part['properties']['adjacency']['enum']) == set(accounting.ADJACENCIES)
     assert set(properties['accountant']['enum']) == set(accounting.ACCOUNTANTS)
     fields = {field.name for field in dataclasses.fields(observed.Guarantee)}

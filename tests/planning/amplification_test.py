@@ -49,7 +49,7 @@ def test_without_amplification_clients_return_after_the_population(found):
     )
     alone = found.separated
     assert alone.error == pytest.approx(plan.noise_multiplier * mechanism.rms_error())
-    assert (alone.plan.sampling, alone.groups, alone.probability) == ('none', 4, 1.0)
+    assert (alone.plan.sampling, alone.groups, alone.probability) == (None, 4, 1.0)
 
 
 def test_plans_keep_their_target_and_state_what_they_are(found):

@@ -55,7 +55,8 @@ def test_a_longer_run_has_the_cohorts_of_its_sampler(kind, tmp_path):
     assert longer.report.basis == 'plan' and longer.report.plan.sampling.groups == 3
     assert verification.verify(path).differences == ()
     log = ParticipationLog.load(path / 'participation.npz')
-    sampler = config.sampling.sampler(longer.report.plan.participation, _POPULATION, config.seed, 3)
+    plan = longer.report.plan
+    sampler = config.sampling.sampler(plan.participation, _POPULATION, config.seed, plan.sampling)
     assert log == ParticipationLog(map(sampler.cohort, range(7)))
 
 
