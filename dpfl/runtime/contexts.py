@@ -129,11 +129,16 @@ class _LocalContext(tff.framework.SyncContext):
 
 
 class _Thread:
-    """A thread that works while the main thread can handle signals."""
+    """A thread that works while the main thread can handle signals.
+
+    Attributes:
+      abandoned: set when nobody waits for the function in progress any more, because of a signal.
+    """
 
     def __init__(self, name, watch):
         self._thread = concurrent.futures.ThreadPoolExecutor(1, name)
         self._watch = watch
+        self.abandoned = threading.Event()
 
     def call(self, function, *arguments):
         """The result of a function. It keeps running if a signal raises an exception here."""
@@ -142,17 +147,30 @@ class _Thread:
 
     def finish(self, function, *arguments):
         """As `call`, also while the exception of a signal is on its way."""
-        future = self._thread.submit(function, *arguments)
+        future = self._submit(function, *arguments)
         # The system may deliver a signal to another thread. Nothing then wakes the main thread, in
         # which Python handles it.
-        while not future.done():
-            concurrent.futures.wait([future], timeout=_SIGNAL_SECONDS)
+        try:
+            while not future.done():
+                concurrent.futures.wait([future], timeout=_SIGNAL_SECONDS)
+        except BaseException:
+            self.abandoned.set()
+            raise
         return future.result()
 
     def submit(self, function, *arguments) -> concurrent.futures.Future:
         """Begins to call a function."""
         self._watch.check()
-        return self._thread.submit(function, *arguments)
+        return self._submit(function, *arguments)
+
+    def _submit(self, function, *arguments) -> concurrent.futures.Future:
+        """As `submit`, also while the exception of a signal is on its way."""
+
+        def begin():
+            self.abandoned.clear()
+            return function(*arguments)
+
+        return self._thread.submit(begin)
 
     def close(self):
         """Waits for what it has begun."""
@@ -224,18 +242,17 @@ def ray_runtime(
         stack.enter_context(local_runtime(observe=observe))
         thread = stack.enter_context(contextlib.closing(_Thread('dpfl-ray', watch)))
         connection = contextlib.ExitStack()
-        stop = threading.Event()
 
         @stack.callback
         def leave():
             # In this order: what is in progress, then the connection, also if it just begins.
-            stop.set()
+            thread.abandoned.set()
             thread.finish(connection.close)
 
         thread.call(connection.enter_context, ray_cluster.connected(address))
         from dpfl.runtime import ray_cohorts, ray_rounds  # They import Ray.
 
-        rounds = thread.call(ray_rounds.Rounds, timeout, stop)
+        rounds = thread.call(ray_rounds.Rounds, timeout, thread.abandoned)
         contexts = tff.framework.get_context_stack()
         context = _RayContext(contexts.current, thread, rounds, observe)
         stack.enter_context(contexts.install(context))
@@ -306,8 +323,7 @@ class _RayContext(tff.framework.SyncContext):
         state, shards = arg
         message = self._local.invoke(split.begin, state)
         started = time.perf_counter()
-        parts = self._thread.call(self._rounds.updates, split.work, message, shards)
-        updates = split_round.join(parts, split.work.type_signature.result)
+        updates = self._thread.call(self._rounds.updates, split, message, shards)
         if self._observe is not None:
             self._observe('ray', time.perf_counter() - started)
         return self._local.invoke(split.finish, tff.structure.Struct.unnamed(state, updates))

@@ -26,6 +26,8 @@ _STARTS = 3
 # A Unix socket's path has at most 107 bytes, of which Ray adds about 70.
 _MOST_FOLDER_CHARACTERS = 30
 
+_NICENESS = 'RAY_worker_niceness'
+
 _log = logging.getLogger(__name__)
 # Ray's native code keeps the first token that a process has used.
 _token = secrets.token_hex(32)
@@ -112,7 +114,12 @@ def _own_ray() -> Iterator[dict[str, Any]]:
         token.touch(0o600)
         token.write_text(_token)
         # Its processes inherit these. Ray asks for a token by default, and then sets RAY_AUTH_MODE.
-        ours = {'RAY_USAGE_STATS_ENABLED': '0', 'RAY_AUTH_TOKEN_PATH': str(token)}
+        ours = {
+            'RAY_USAGE_STATS_ENABLED': '0',
+            'RAY_AUTH_TOKEN_PATH': str(token),
+            # Ray's default, 15, leaves its processes nothing of a core that others use as well.
+            _NICENESS: os.environ.get(_NICENESS, '0'),
+        }
         with _environment(ours):
             yield {
                 'address': LOCAL,
@@ -151,11 +158,13 @@ def _quiet(ray: Any) -> Iterator[None]:
     logging.getLogger('ray').setLevel(logging.ERROR)
     module, name = ray._private.worker, 'print_to_stdstream'
     before = getattr(module, name, None)
-    if before is None:
-        yield
-        return
-    setattr(module, name, lambda data, *others, **named: _log.debug('%s', data))
-    try:
-        yield
-    finally:
-        setattr(module, name, before)
+    # Of a task with several results Ray would show an error for each that nobody reads.
+    with _environment({'RAY_IGNORE_UNHANDLED_ERRORS': '1'}):
+        if before is None:
+            yield
+            return
+        setattr(module, name, lambda data, *others, **named: _log.debug('%s', data))
+        try:
+            yield
+        finally:
+            setattr(module, name, before)

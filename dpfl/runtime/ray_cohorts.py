@@ -17,7 +17,8 @@ from typing import Any
 import ray
 
 from dpfl.runtime import shards as shards_lib
-from dpfl.runtime.ray_rounds import Kept, Put, Rounds, Tasks
+from dpfl.runtime.failures import RayError
+from dpfl.runtime.ray_rounds import Kept, Put, Rounds, TaskError, Tasks
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +95,8 @@ class Cohorts:
         try:
             parts = tasks.results()
         except (RuntimeError, ValueError) as error:
-            if self._rounds.stop.is_set():
+            is_lost = isinstance(error, RayError) and not isinstance(error, TaskError)
+            if self._rounds.stop.is_set() or is_lost:
                 raise
             # Such as a file that this process has and other nodes do not.
             _log.warning('this process reads the data of clients, for Ray cannot: %s', error)
@@ -119,7 +121,7 @@ class Cohorts:
         cohort = next(self._cohorts, None)
         if cohort is None:
             return
-        parts = min(len(cohort), max(1, int(ray.cluster_resources().get('CPU', 1))))
+        parts = min(len(cohort), max(1, self._rounds.num_cores() or 1))
         bounds = [len(cohort) * part // max(1, parts) for part in range(parts + 1)]
 
         def submit_all(put: Put) -> Callable[[int], Any]:
@@ -128,7 +130,7 @@ class Cohorts:
                 'describe', kept, list(cohort[bounds[part] : bounds[part + 1]])
             )
 
-        self._next = cohort, Tasks(self._rounds, submit_all, parts)
+        self._next = cohort, Tasks(self._rounds, submit_all, range(parts))
 
     def _read_here(self, first: Sequence[Sequence[Any]]) -> Any:
         client_data, num_shards, observe, describe = self._of_here

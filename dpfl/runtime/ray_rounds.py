@@ -4,10 +4,15 @@ Ray places tasks on nodes and moves objects between them. This module submits on
 shard, collects the results in the order of the shards, and submits a task again if its process,
 its node or one of its objects was lost: a task is a pure function of its arguments, so the result
 has the same bits.
+
+Updates that together take much memory stay where they are computed. Each is cut into parts, and a
+task for each part adds that part of all updates, in the order of the shards. So this process gets
+one sum, with the bits of a sum of whole updates.
 """
 
 import collections
 import hashlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,16 +23,22 @@ import ray
 import tensorflow_federated as tff
 
 from dpfl import errors
-from dpfl.runtime import compilation, ray_tasks, values
+from dpfl.runtime import compilation, ray_tasks, split_round, values
 from dpfl.runtime.failures import ComputationError, OutOfMemoryError, RayError
 
 # A task that fails in the same way this many times ends the run.
 _MOST_FAILURES = 3
 # How long the cluster may be without a node that computes.
 _SECONDS_WITHOUT_NODES = 60.0
-# Between two looks at `stop`, and at the cluster while nothing arrives.
+# How long its head may not answer. Ray itself ends this process after 60 seconds.
+_SECONDS_WITHOUT_HEAD = 30.0
+_ANSWER_SECONDS = 2.0
+# Between two looks at `stop`, and at the cluster.
 _POLL_SECONDS = 0.2
 _LOOK_SECONDS = 5.0
+# Updates that together take more stay in Ray's store, and are added there, in parts of this size.
+_MOST_BYTES = 64 << 20
+_PART_BYTES, _MOST_PARTS = 1 << 20, 8
 # Errors of a task that say what is wrong in one line.
 _PLAIN = (ComputationError, errors.RunError, errors.DataError, errors.ArgumentError)
 
@@ -37,12 +48,19 @@ _LOSSES = {
     ray.exceptions.WorkerCrashedError: 'a process ended',
     ray.exceptions.NodeDiedError: 'a node ended',
     ray.exceptions.ObjectLostError: 'an object of the store was lost',
+    ray.exceptions.LocalRayletDiedError: 'the raylet of the machine of this process ended',
 }
+
+_FAILED = f'Ray: {_MOST_FAILURES} times in one round, for one shard: {{}}'
 
 # Puts an object into Ray's store, and returns a reference to it.
 Put = Callable[[Any], Any]
-# Submits the task of an index, and returns a reference to its result.
+# Submits the task of an index, and returns the reference to its result, or a list of references.
 Submit = Callable[[int], Any]
+
+
+class TaskError(RayError):
+    """A task has raised the same error each time: Ray works, and the function does not."""
 
 
 class Rounds:
@@ -50,7 +68,7 @@ class Rounds:
 
     Args:
       timeout: seconds within which some shard of a round must arrive.
-      stop: ends every wait with a ComputationError once it is set.
+      stop: ends a wait with a ComputationError while it is set.
 
     Attributes:
       losses: how often something was lost, by what it was.
@@ -65,16 +83,27 @@ class Rounds:
         self._run = ray.remote(num_cpus=1, max_retries=0)(ray_tasks.run)
         self._works: dict[int, tuple[tff.Computation, Kept]] = {}
 
-    def submit(self, name: str, *arguments: Any) -> Any:
-        """Submits a function of `ray_tasks`, by its name; returns a reference to its result."""
-        return self._run.options(name=f'dpfl {name}').remote(self._setting, name, *arguments)
+    def num_cores(self) -> int | None:
+        """Processor cores of the cluster; None if its head does not answer."""
+        host, _, port = ray.get_runtime_context().gcs_address.rpartition(':')
+        try:
+            # Without its head Ray would wait for a minute, and then end this process.
+            socket.create_connection((host.strip('[]'), int(port)), _ANSWER_SECONDS).close()
+        except OSError:
+            return None
+        return int(ray.cluster_resources().get('CPU', 0))
 
-    def updates(self, work: tff.Computation, message: Any, shards: Sequence[Any]) -> list[Any]:
-        """The updates of shards, in their order.
+    def submit(self, name: str, *arguments: Any, num_returns: int = 1) -> Any:
+        """Submits a function of `ray_tasks`, by its name; returns references to its results."""
+        task = self._run.options(name=f'dpfl {name}', num_returns=num_returns)
+        return task.remote(self._setting, name, *arguments)
+
+    def updates(self, split: split_round.SplitRound, message: Any, shards: Sequence[Any]) -> Any:
+        """The updates of shards, in their order, or their sum, as `split.finish` takes them.
 
         Args:
-          work: as in `split_round.SplitRound`.
-          message: the message of the round.
+          split: the round.
+          message: what its `begin` has computed.
           shards: their data, such as a `tf.data.Dataset` each, or the `ray_cohorts.Shards` of a
             cohort.
 
@@ -82,10 +111,12 @@ class Rounds:
           RayError: if a shard is lost too often, or too late, or there is no node to compute it.
           ComputationError, OutOfMemoryError: if a computation fails.
         """
+        work = split.work
         # By identity: the hash of a computation is computed from all of its graphs.
         if id(work) not in self._works:
             self._works[id(work)] = work, Kept(compilation.to_bytes(work))
         kept = self._works[id(work)][1]
+        updates_type = work.type_signature.result
         of_shard = getattr(shards, 'of_shard', None)
         if of_shard is None:
             shard_type = work.type_signature.parameter[1].member
@@ -95,19 +126,83 @@ class Rounds:
                 del put
                 return lambda index: ('update', data[index])
 
+        num_parts = self._num_parts(split, len(shards))
+
         def submit_all(put: Put) -> Submit:
             program, common, arguments = kept.put(put), put(message), of_shard(put)
 
             def submit(index):
                 name, *of_index = arguments(index)
-                return self.submit(name, program, common, *of_index)
+                return self.submit(
+                    name, program, num_parts, common, *of_index, num_returns=1 + num_parts
+                )
 
             return submit
 
-        tasks = Tasks(self, submit_all, len(shards))
-        if hasattr(shards, 'submitted'):
-            shards.submitted()
-        return tasks.results()
+        submitted = getattr(shards, 'submitted', lambda: None)
+        tasks = Tasks(self, submit_all, range(len(shards)))
+        if num_parts:
+            parts = self._totals(tasks, submit_all, num_parts, submitted)
+            return split_round.uncut(parts, updates_type)
+        submitted()
+        return split_round.join(tasks.results(), updates_type)
+
+    def _num_parts(self, split: split_round.SplitRound, num_shards: int) -> int:
+        """Into how many parts updates are cut, to be added on Ray; 0 for adding them here."""
+        size = split_round.num_bytes(split.work.type_signature.result)
+        if not split.only_adds or size is None or size * num_shards <= _MOST_BYTES:
+            return 0
+        return max(1, min(_MOST_PARTS, self.num_cores() or 1, size // _PART_BYTES))
+
+    def _totals(
+        self,
+        tasks: 'Tasks',
+        submit_all: Callable[[Put], Submit],
+        num_parts: int,
+        submitted: Callable[[], None],
+    ) -> list[Any]:
+        """The sums of the parts of updates.
+
+        Args:
+          tasks: compute the updates.
+          submit_all: submits them again, if what they have returned is lost.
+          num_parts: number of parts.
+          submitted: called when the tasks that add are submitted.
+        """
+        updates = dict(enumerate(tasks.results()))
+        failures: collections.Counter[int] = collections.Counter()
+        totals: dict[int, Any] = {}
+
+        def add_all(put: Put) -> Submit:
+            del put
+            return lambda part: self.submit(
+                'total', [updates[index][part] for index in range(len(updates))]
+            )
+
+        while len(totals) < num_parts:
+            missing = [part for part in range(num_parts) if part not in totals]
+            adding = Tasks(self, add_all, missing)
+            submitted()
+            results = dict(zip(missing, adding.results(), strict=True))
+            lost = {
+                index
+                for result in results.values()
+                if isinstance(result, ray_tasks.Lost)
+                for index in result.indices
+            }
+            totals |= {
+                part: result
+                for part, result in results.items()
+                if not isinstance(result, ray_tasks.Lost)
+            }
+            failures.update(lost)
+            if _MOST_FAILURES in failures.values():
+                raise RayError(_FAILED.format(_LOSSES[ray.exceptions.ObjectLostError]))
+            again = sorted(lost)
+            updates |= zip(again, Tasks(self, submit_all, again).results(), strict=True)
+            if again:
+                self.losses[_LOSSES[ray.exceptions.ObjectLostError]] += len(again)
+        return [totals[part] for part in range(num_parts)]
 
 
 class Kept:
@@ -129,19 +224,24 @@ class Tasks:
       rounds: what submits them.
       submit_all: takes `Put` and returns `Submit`. Called again after a loss: objects in the store
         may be lost, too.
-      count: number of tasks.
+      indices: of the tasks.
     """
 
-    def __init__(self, rounds: Rounds, submit_all: Callable[[Put], Submit], count: int):
+    def __init__(self, rounds: Rounds, submit_all: Callable[[Put], Submit], indices: Sequence[int]):
         self._rounds = rounds
         self._submit_all = submit_all
+        # By the reference to the first result of a task: its index, and its other references.
+        self._waiting: dict[Any, tuple[int, list[Any]]] = {}
+        self._results: dict[int, Any] = dict.fromkeys(indices)
         submit = submit_all(ray.put)
-        self._waiting = {submit(index): index for index in range(count)}
-        self._results: list[Any] = [None] * count
+        for index in indices:
+            self._submit(submit, index)
         self._losses: collections.Counter[str] = collections.Counter()
 
     def results(self) -> list[Any]:
-        """Waits for the results, counts what was lost, and returns the results in order.
+        """Waits for the tasks, counts what was lost, and returns their results in order.
+
+        The result of a task that has several is the references to all but the first one.
 
         Raises:
           RayError, ComputationError, OutOfMemoryError: as in `Rounds.updates`; another error of a
@@ -153,7 +253,7 @@ class Tasks:
             self.cancel()
             raise
         self._rounds.losses.update(self._losses)
-        return self._results
+        return list(self._results.values())
 
     def cancel(self) -> None:
         """Ends the tasks that have not ended."""
@@ -161,18 +261,24 @@ class Tasks:
             ray.cancel(reference, force=True)
         self._waiting.clear()
 
+    def _submit(self, submit: Submit, index: int) -> None:
+        references = submit(index)
+        first, *others = references if isinstance(references, list) else [references]
+        self._waiting[first] = index, others
+
     def _collect(self) -> None:
         rounds, waiting = self._rounds, self._waiting
         failures: collections.Counter[tuple[int, str]] = collections.Counter()
-        patience = _Patience(rounds.timeout)
+        patience = _Patience(rounds)
         while waiting:
             if rounds.stop.is_set():
                 raise ComputationError('the runtime has ended')
             done, _ = ray.wait(list(waiting), timeout=_POLL_SECONDS)
             for reference in done:
-                index = waiting.pop(reference)
+                index, others = waiting.pop(reference)
                 try:
                     self._results[index] = ray.get(reference)
+                    self._results[index] = others or self._results[index]
                     patience.renew()
                 except Exception as error:  # Of Ray, or of any task.
                     loss = _loss(error)
@@ -180,17 +286,17 @@ class Tasks:
                     if failures[index, loss] == _MOST_FAILURES:
                         raise _final(error, loss) from None
                     self._losses[loss] += 1
-                    waiting[self._submit_all(ray.put)(index)] = index
-            if not done:
-                patience.check()
+                    self._submit(self._submit_all(ray.put), index)
+            patience.check()
 
 
 class _Patience:
-    """How long to wait for a cluster from which nothing arrives."""
+    """How long to wait for a cluster."""
 
-    def __init__(self, timeout: float):
-        self._timeout = timeout
-        self._arrived = self._looked = self._with_nodes = time.monotonic()
+    def __init__(self, rounds: Rounds):
+        self._rounds = rounds
+        self._arrived = self._looked = time.monotonic()
+        self._with_head = self._with_nodes = self._looked
 
     def renew(self) -> None:
         """Something has arrived."""
@@ -198,13 +304,19 @@ class _Patience:
 
     def check(self) -> None:
         """Raises RayError if it takes too long."""
-        now = time.monotonic()
-        if now - self._arrived > self._timeout:
-            raise RayError(f'Ray: no shard has arrived for {self._timeout:g} seconds (ray_timeout)')
+        now, timeout = time.monotonic(), self._rounds.timeout
+        if now - self._arrived > timeout:
+            raise RayError(f'Ray: no shard has arrived for {timeout:g} seconds (ray_timeout)')
         if now - self._looked < _LOOK_SECONDS:
             return
         self._looked = now
-        if ray.cluster_resources().get('CPU', 0) >= 1:
+        num_cores = self._rounds.num_cores()
+        if num_cores is not None:
+            self._with_head = now
+        elif now - self._with_head > _SECONDS_WITHOUT_HEAD:
+            seconds = f'{_SECONDS_WITHOUT_HEAD:g} seconds'
+            raise RayError(f'Ray: the head of the cluster has not answered for {seconds}')
+        if num_cores != 0:
             self._with_nodes = now
         elif now - self._with_nodes > _SECONDS_WITHOUT_NODES:
             seconds = f'{_SECONDS_WITHOUT_NODES:g} seconds'
@@ -227,4 +339,5 @@ def _final(error: Exception, loss: str) -> Exception:
     cause = getattr(error, 'cause', None)
     if isinstance(cause, _PLAIN):
         return cause
-    return RayError(f'Ray: {_MOST_FAILURES} times in one round, for one shard: {loss}')
+    kind = TaskError if isinstance(error, ray.exceptions.RayTaskError) else RayError
+    return kind(_FAILED.format(loss))

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 # Programs that a process keeps; a run has few, each compiled once. A run has one reader of data.
 _MAX_PROGRAMS, _MAX_READERS = 4, 2
+# Updates that a process has in memory while it adds them.
+_MOST_ADDENDS = 8
 
 
 class Setting(NamedTuple):
@@ -38,6 +40,16 @@ class Kept(NamedTuple):
 
     key: str
     reference: list[Any]
+
+
+class Lost(NamedTuple):
+    """What a sum lacks.
+
+    Attributes:
+      indices: of the shards whose updates are in no store any more.
+    """
+
+    indices: list[int]
 
 
 class Part(NamedTuple):
@@ -92,23 +104,34 @@ def run(wanted: Setting, name: str, *arguments: Any) -> Any:
     return _FUNCTIONS[name](*arguments)
 
 
-def _update(work: Kept, message: Any, shard: Any) -> Any:
+def _update(work: Kept, num_parts: int, message: Any, shard: Any) -> Any:
     """The update of one shard.
 
     Args:
       work: bytes of the computation `work` of a `split_round.SplitRound`.
+      num_parts: into how many parts the update is cut.
       message: what its `begin` has computed.
       shard: its data, as `values.from_python` gives them.
+
+    Returns:
+      The update; with parts None, which says that all is well, and the parts.
     """
+    from dpfl.runtime import split_round
+
     interpreter, computation = _program(work)
-    return interpreter.execute(computation, (message, [shard]))
+    update = interpreter.execute(computation, (message, [shard]))
+    if not num_parts:
+        return update
+    return [None, *split_round.cut(update, computation.type_signature.result, num_parts)]
 
 
-def _update_of(work: Kept, message: Any, reader: Kept, template: Any, members: Sequence) -> Any:
+def _update_of(
+    work: Kept, num_parts: int, message: Any, reader: Kept, template: Any, members: Sequence
+) -> Any:
     """The update of one shard, whose data this process reads.
 
     Args:
-      work, message: as in `_update`.
+      work, num_parts, message: as in `_update`.
       reader: pickled functions: the batches of a client, and their description.
       template: a batch without rows.
       members: of each client of the shard, in order, what the first function takes and what the
@@ -126,10 +149,50 @@ def _update_of(work: Kept, message: Any, reader: Kept, template: Any, members: S
         clients.append(shards.read(client_data(client)))
         if describe(clients[-1]) != description:
             raise errors.RunError('the data of a client changed while its round was prepared')
-    interpreter, computation = _program(work)
-    shard_type = computation.type_signature.parameter[1].member
+    shard_type = _program(work)[1].type_signature.parameter[1].member
     data = values.from_python(shards.dataset(clients, template), shard_type)
-    return interpreter.execute(computation, (message, [data]))
+    return _update(work, num_parts, message, data)
+
+
+def _total(references: Sequence[Any]) -> Any:
+    """The sum of one part of all updates, added in their order; `Lost` if there are not all.
+
+    Args:
+      references: to that part of each update.
+    """
+    import ray
+
+    lost: list[int] = []
+    total: list[Any] = []
+    waiting: list[Any] = []
+    for index, reference in enumerate(references):
+        try:
+            waiting.append(ray.get(reference))
+        except ray.exceptions.ObjectLostError:
+            lost.append(index)
+        if not lost and (len(waiting) == _MOST_ADDENDS or index == len(references) - 1):
+            total, waiting = [_added([*total, *waiting])], []
+    return Lost(lost) if lost else total[0]
+
+
+def _added(addends: Sequence[Sequence[Any]]) -> list[Any]:
+    """The sums of vectors by the operations of `federated_sum`, in the order of the addends."""
+    interpreter, add = _adder(tuple((vector.dtype.str, len(vector)) for vector in addends[0]))
+    return list(interpreter.execute(add, list(addends)))
+
+
+@functools.lru_cache(maxsize=2 * _MAX_PROGRAMS)
+def _adder(vectors: Sequence[tuple[str, int]]) -> Any:
+    import numpy as np
+    import tensorflow_federated as tff
+
+    from dpfl.runtime import interpreter
+
+    members = [tff.TensorType(np.dtype(dtype).type, [size]) for dtype, size in vectors]
+    add = tff.federated_computation(
+        tff.federated_sum, tff.FederatedType(tff.StructType(members), tff.CLIENTS)
+    )
+    return interpreter.Interpreter(1), add
 
 
 def _describe(reader: Kept, members: Sequence[Any]) -> Part:
@@ -185,5 +248,6 @@ _programs, _readers = _Cache(_MAX_PROGRAMS), _Cache(_MAX_READERS)
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     'update': _update,
     'update_of': _update_of,
+    'total': _total,
     'describe': _describe,
 }

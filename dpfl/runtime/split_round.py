@@ -1,12 +1,16 @@
 """Splits a round into the server's part and the shards' part, which can run elsewhere."""
 
+import collections
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow_federated as tff
 
 from dpfl import errors
+from dpfl.runtime import values
 
 _SERVER_STATE_AND_SHARDS = 2
 
@@ -24,11 +28,14 @@ class SplitRound:
       begin: state -> message, what every shard gets, such as the model and the clip norm.
       work: (message, shards) -> updates, one per shard.
       finish: sums the updates in the order of the shards, and does the server's step.
+      only_adds: whether all that `finish` does with updates is to add them. It then takes their sum
+        as the update of a single shard, with the same result.
     """
 
     begin: tff.Computation
     work: tff.Computation
     finish: tff.Computation
+    only_adds: bool
 
 
 def has_shards(comp: tff.Computation) -> bool:
@@ -75,7 +82,76 @@ def split(comp: tff.Computation) -> SplitRound:
 
     # Compiling loses the Python containers, such as that of the state.
     annotated = tff.FunctionType(finish.type_signature.parameter, comp.type_signature.result)
-    return SplitRound(begin, work, tff.framework.ConcreteComputation.with_type(finish, annotated))
+    finish = tff.framework.ConcreteComputation.with_type(finish, annotated)
+    return SplitRound(begin, work, finish, _only_adds(form.client_to_server_aggregation))
+
+
+def _only_adds(aggregation: tff.Computation) -> bool:
+    """Whether the only operations on values at clients are sums of tensors."""
+    uris = set()
+
+    def note(block):
+        if isinstance(block, tff.framework.Intrinsic):
+            uris.add(block.uri)
+        return block, False
+
+    tff.framework.transform_postorder(aggregation.to_building_block(), note)
+    return uris == {'federated_sum'}
+
+
+def cut(update: Any, updates_type: tff.Type, num_parts: int) -> list[list[np.ndarray]]:
+    """The tensors of the update of one shard in parts of about equal size.
+
+    Args:
+      update: as `work` returns it for one shard.
+      updates_type: of the result of `work`.
+      num_parts: number of parts.
+
+    Returns:
+      For each part a vector for each dtype of the tensors.
+    """
+    leaves = values.flatten(values.of_client(values.from_python(update, updates_type), 0))
+    by_dtype = collections.defaultdict(list)
+    for leaf in leaves:
+        by_dtype[np.asarray(leaf).dtype.str].append(np.ravel(leaf))
+    vectors = [np.concatenate(by_dtype[dtype]) for dtype in sorted(by_dtype)]
+    return [
+        [
+            vector[len(vector) * part // num_parts : len(vector) * (part + 1) // num_parts]
+            for vector in vectors
+        ]
+        for part in range(num_parts)
+    ]
+
+
+def uncut(parts: Sequence[Sequence[np.ndarray]], updates_type: tff.Type) -> Any:
+    """The update whose parts `cut` returned, as `finish` takes it for a single shard."""
+    vectors = {vectors[0].dtype: np.concatenate(vectors) for vectors in zip(*parts, strict=True)}
+    used: collections.Counter[Any] = collections.Counter()
+
+    def of(type_spec):
+        if isinstance(type_spec, tff.FederatedType):
+            return [of(type_spec.member)]
+        if isinstance(type_spec, tff.StructType):
+            members = tff.structure.iter_elements(type_spec)
+            return tff.structure.Struct((name, of(member)) for name, member in members)
+        dtype, start = np.dtype(type_spec.dtype), used[np.dtype(type_spec.dtype)]
+        used[dtype] += math.prod(type_spec.shape)
+        return vectors[dtype][start : used[dtype]].reshape(type_spec.shape)
+
+    return of(updates_type)
+
+
+def num_bytes(updates_type: tff.Type) -> int | None:
+    """Bytes of the update of one shard; None if the shape of a tensor is not known."""
+    if isinstance(updates_type, tff.FederatedType):
+        return num_bytes(updates_type.member)
+    if isinstance(updates_type, tff.StructType):
+        sizes = [num_bytes(member) for _, member in tff.structure.iter_elements(updates_type)]
+        return None if None in sizes else sum(size for size in sizes if size)
+    if updates_type.shape is None or None in updates_type.shape:
+        return None
+    return math.prod(updates_type.shape) * np.dtype(updates_type.dtype).itemsize
 
 
 def join(parts: Sequence[Any], updates_type: tff.Type) -> Any:

@@ -1,5 +1,6 @@
 """Rounds on Ray: the bits of a local run, whatever is lost, and nothing left behind."""
 
+import collections
 import contextlib
 import os
 import pathlib
@@ -98,6 +99,43 @@ def test_results_have_the_bits_of_a_local_run(losses):
         expected = rounds()
     assert type(found[0].state) is type(expected[0].state)
     assert _bits(found) == _bits(expected)
+
+
+@tff.tensorflow.computation(np.float32)
+def _numbers(scale):
+    """Numbers whose sum depends on the order, some of them subnormal."""
+    numbers = tf.sin(scale * tf.range(1.0, 1000.0)) * tf.exp(scale)
+    return numbers, tf.cast(numbers, tf.float64) / 3, numbers * 1e-38, tf.cast(scale, tf.int64)
+
+
+@tff.federated_computation(
+    tff.FederatedType(np.int64, tff.SERVER), tff.FederatedType(np.float32, tff.CLIENTS)
+)
+def _adding_round(state, scales):
+    return state, tff.federated_sum(tff.federated_map(_numbers, scales))
+
+
+@pytest.mark.standard
+def test_sums_of_large_updates_have_the_same_bits(losses, monkeypatch):
+    from dpfl.runtime import ray_rounds  # Imports Ray.
+
+    del losses
+    scales = [float(scale) for scale in np.random.default_rng(0).normal(size=21)]
+    with contexts.local_runtime():
+        expected = _adding_round(0, scales)
+        assert _bits(_adding_round(0, scales[::-1])) != _bits(expected)
+    assert _bits(_adding_round(0, scales)) == _bits(expected)
+    monkeypatch.setattr(ray_rounds, '_MOST_BYTES', 1 << 16)
+    monkeypatch.setattr(ray_rounds, '_PART_BYTES', 1 << 10)
+    submitted, submit = collections.Counter(), ray_rounds.Rounds.submit
+
+    def counted(rounds, name, *arguments, **named):
+        submitted[name] += 1
+        return submit(rounds, name, *arguments, **named)
+
+    monkeypatch.setattr(ray_rounds.Rounds, 'submit', counted)
+    assert _bits(_adding_round(0, scales)) == _bits(expected)
+    assert submitted['update'] == 21 and submitted['total'] >= 2
 
 
 @pytest.mark.standard
@@ -203,3 +241,25 @@ def test_data_that_change_between_digest_and_training_are_refused(losses, tmp_pa
     with contexts.ray_runtime('auto', timeout=120) as runtime:
         with pytest.raises(errors.RunError, match='the data of a client changed while its round'):
             _rounds(runtime, client_data)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    'arguments, last',
+    [
+        ([], '27 faults, 0 wrong, 0 processes left'),
+        (['--kills=3', '--seed=2'], '0 differ, 0 end or hang, 0 leave a process'),
+    ],
+)
+def test_faults_cost_time_only(arguments, last):
+    done = subprocess.run(
+        [sys.executable, 'scripts/ray_faults.py', *arguments],
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        timeout=3000,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert done.stdout.rstrip().endswith(last)

@@ -1,7 +1,8 @@
-"""Run by `contexts_test.py`: a process with a runtime that ends in the way its argument names.
+"""A process with a runtime that ends in the way its argument names, for tests.
 
-Writes lines of a word: `started` when a computation was executed, `running` when a round is in
-progress that takes far longer than any test, `leaving` at the end of the block.
+The runtime is on Ray if the environment has an address for it. Writes lines of a word: `started`
+when a computation was executed, `running` when a round is in progress that takes far longer than
+any test, `leaving` at the end of the block.
 """
 
 import os
@@ -22,14 +23,16 @@ def count_to(limit):
     return tf.while_loop(lambda i: i < limit, lambda i: [i + 1], [tf.constant(0, tf.int64)])[0]
 
 
-@tff.federated_computation(tff.FederatedType(np.int64, tff.CLIENTS))
-def sum_of_counts(limits):
-    return tff.federated_sum(tff.federated_map(count_to, limits))
+@tff.federated_computation(
+    tff.FederatedType(np.int64, tff.SERVER), tff.FederatedType(np.int64, tff.CLIENTS)
+)
+def sum_of_counts(state, limits):
+    return state, tff.federated_sum(tff.federated_map(count_to, limits))
 
 
 def main(how):
-    with contexts.local_runtime():
-        assert sum_of_counts([3, 4]) == 7
+    with contexts.runtime(os.environ.get('RAY_ADDRESS_OF_TEST')):
+        assert sum_of_counts(0, [3, 4]) == (0, 7)
         say('started')
         try:
             if how == 'interrupted elsewhere':
@@ -39,7 +42,7 @@ def main(how):
             if how.startswith('interrupted'):
                 # The computation is compiled: half a second later the round is in progress.
                 threading.Timer(0.5, say, ['running']).start()
-                sum_of_counts([10**15, 10**15])
+                sum_of_counts(0, [10**15, 10**15])
             if how == 'exception':
                 raise ValueError('an error of the training loop')
         finally:

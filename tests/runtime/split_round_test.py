@@ -41,3 +41,42 @@ def test_updates_are_joined_in_order():
     named = tff.to_type([('a', at_clients)])
     assert split_round.join([{'a': [1]}, {'a': [2]}], named) == ([1, 2],)
     assert split_round.join([], updates_type) == ([], ([], ()))
+
+
+@tff.federated_computation(
+    tff.FederatedType(np.float32, tff.SERVER), tff.FederatedType(np.float32, tff.CLIENTS)
+)
+def _extremes(state, values):
+    return state, (tff.federated_sum(values), tff.federated_max(values))
+
+
+def test_rounds_that_only_add_updates():
+    assert split_round.split(toy_experiment.experiment().process.next).only_adds
+    assert not split_round.split(_extremes).only_adds
+
+
+@pytest.mark.parametrize('num_parts', [1, 2, 3, 7])
+def test_an_update_is_cut_and_put_together(num_parts):
+    vector = tff.TensorType(np.float64, [5])
+    matrix, scalar = tff.TensorType(np.float32, [2, 3]), tff.TensorType(np.float64, [])
+    member = tff.StructType([('a', vector), ('b', [matrix, scalar, []])])
+    updates_type = tff.StructType(
+        [tff.FederatedType(member, tff.CLIENTS), tff.FederatedType(np.float32, tff.CLIENTS)]
+    )
+    assert split_round.num_bytes(updates_type) == 5 * 8 + 6 * 4 + 8 + 4
+    tensors = np.arange(5.0), np.arange(6, dtype=np.float32).reshape(2, 3), np.float64(7.0)
+    loss = np.float32(8.0)
+    update = [[{'a': tensors[0], 'b': (tensors[1], tensors[2], ())}], [loss]]
+    parts = split_round.cut(update, updates_type, num_parts)
+    assert len(parts) == num_parts
+    sizes = [sum(vector.nbytes for vector in part) for part in parts]
+    assert max(sizes) - min(sizes) <= 8 + 4
+    (whole,), (last,) = split_round.uncut(parts, updates_type)
+    for found, expected in zip([whole.a, *whole.b[:2], last], [*tensors, loss], strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_the_size_of_updates_of_unknown_shapes_is_unknown():
+    updates_type = tff.FederatedType(tff.TensorType(np.float32, [None]), tff.CLIENTS)
+    assert split_round.num_bytes(updates_type) is None
