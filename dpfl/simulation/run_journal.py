@@ -64,6 +64,7 @@ class RunJournal:
         self._cohorts = directory / cohorts.NAME
         try:
             found = archive.read_journal(directory) or journal.Journal()
+            stacks = [*archive.stacks(found).values()]
         except ValueError as error:
             raise errors.RunError(str(error)) from None
         self._size = _cut(self._path, found.complete)
@@ -79,8 +80,7 @@ class RunJournal:
         self._heads_after: dict[int, str] = {}
         for at, event in enumerate(found.events):
             self._keep_head(event, found.chain[at])
-        noted = [*archive.stacks(found).values()]
-        self._stack = noted[-1] if noted else None
+        self._stack = stacks[-1] if stacks else None
         self._read_cohorts()
 
     def _read_cohorts(self) -> None:

@@ -324,8 +324,6 @@ class Records:
         if losses:
             about = dataclasses.replace(record.about or About(), ray_losses=sum(losses))
             record = dataclasses.replace(record, about=about)
-        if changes := _stack_changes(journal):
-            record = dataclasses.replace(record, remarks=(*record.remarks, *changes))
         return cls(
             record,
             journal,
@@ -340,7 +338,12 @@ class Records:
         if group_size is not None:
             plan = dataclasses.replace(record.plan, group_size=group_size)
             record, measured = dataclasses.replace(record, plan=plan), None
-        head = None if self.journal is None else self.journal.released_head()
+        head = None
+        if self.journal is not None:
+            head = self.journal.released_head()
+            # Not in the record, which follows from the settings.
+            remarks = (*record.remarks, *_stack_changes(self.journal))
+            record = dataclasses.replace(record, remarks=remarks)
         return record.report(self.log, self.clip_course, measured, head)
 
 
@@ -358,7 +361,7 @@ def stacks(journal: journal_lib.Journal) -> dict[int, str]:
     return noted if is_known else {0: 'an earlier TensorFlow', **noted}
 
 
-def _stack_changes(journal: journal_lib.Journal) -> list[str]:
+def _stack_changes(journal: journal_lib.Journal) -> Sequence[str]:
     """What a report says of a run that went on with other versions of TensorFlow or NumPy."""
     found = stacks(journal)
     return [
