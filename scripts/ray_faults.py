@@ -221,13 +221,13 @@ def left(seconds: float = 30.0) -> list[int]:
     return found
 
 
-def workers() -> list[int]:
-    """Ids of the processes of Ray that compute, or wait for a task."""
+def workers(*titles: str) -> list[int]:
+    """Ids of the processes of Ray that have one of these titles."""
     found = []
     for process in processes():
         with contextlib.suppress(OSError):
-            title = pathlib.Path(f'/proc/{process}/cmdline').read_bytes()
-            if title.startswith((b'ray::dpfl', b'ray::IDLE', b'ray::run')):
+            title = pathlib.Path(f'/proc/{process}/cmdline').read_bytes().decode(errors='replace')
+            if title.startswith(titles):
                 found.append(process)
     return found
 
@@ -245,13 +245,6 @@ def _kill(number: int, most: int = 99) -> Callable[[Scene], None]:
 def _order(what: str, name: str = 'order') -> Callable[[Scene], None]:
     """A fault that a process plays itself."""
     return lambda scene: (scene.folder / name).write_text(what)
-
-
-def _kill_idle(scene):
-    waiting = scene.waiting()
-    for process in workers():
-        if process not in waiting:
-            os.kill(process, signal.SIGKILL)
 
 
 def _free_one(scene):
@@ -596,22 +589,26 @@ def killed_driver(number: signal.Signals, status: int, folder: pathlib.Path) -> 
     ]
 
 
+def _kill_one(generator: random.Random) -> int:
+    """Kills a process of Ray at random, one with a task if there is any; returns its id, or 0."""
+    for title in ('ray::dpfl', 'ray::IDLE'):
+        if found := workers(title):
+            with contextlib.suppress(ProcessLookupError):
+                process = generator.choice(found)
+                os.kill(process, signal.SIGKILL)
+                return process
+    return 0
+
+
 def two_runs(scene: Scene, folder: pathlib.Path) -> list[str]:
     """Two runs on one cluster at once, and a process of Ray is killed."""
     pair = [Run(folder / name, scene.cluster.address) for name in ('one', 'other')]
     for one in pair:
         one.wait_for_round(2)
-    number = 0
-    while not number:
-        for process in workers():
-            title = pathlib.Path(f'/proc/{process}/cmdline')
-            with contextlib.suppress(OSError):
-                if title.read_bytes().startswith(b'ray::dpfl') and not number:
-                    os.kill(process, signal.SIGKILL)
-                    number += 1
+    killed = _kill_one(random.Random(0))
     wrong = ' '.join(one.end(folder / 'reference') for one in pair).strip()
     what = 'a process, of two runs at once on one cluster'
-    return [what, 'trains', '-', f'{number} killed', 'DIFFER' if wrong else 'equal', wrong]
+    return [what, 'trains', '-', f'process {killed} killed', 'DIFFER' if wrong else 'equal', wrong]
 
 
 def table(only: str) -> list[list[str]]:
@@ -703,10 +700,8 @@ def _killing(generator: random.Random, seconds: float) -> Iterator[list[float]]:
         started = time.monotonic()
         for moment in moments:
             ended.wait(max(0.0, started + moment - time.monotonic()))
-            if not ended.is_set() and (found := workers()):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(generator.choice(found), signal.SIGKILL)
-                    killed.append(moment)
+            if not ended.is_set() and _kill_one(generator):
+                killed.append(moment)
 
     killer = threading.Thread(target=kill)
     killer.start()
