@@ -67,9 +67,9 @@ class Data:
         t, client = turn
         gate = self._folder / 'gate'
         if t == _ROUND and gate.exists():
-            phase, most = gate.read_text().split()
+            phase, _, alone = gate.read_text().partition(' ')
             if phase == self._phase(turn):
-                self._wait(int(most))
+                self._wait(bool(alone))
             if (self._folder / 'always').exists():
                 raise OSError('a disk does not answer')
         if t > _ROUND and (self._folder / 'nodes').exists():
@@ -85,10 +85,15 @@ class Data:
             return 'trains'
         return 'reads'
 
-    def _wait(self, most: int) -> None:
+    def _wait(self, is_alone: bool) -> None:
         place = self._folder / 'waiting' / str(os.getpid())
-        if place.exists() or len(list(place.parent.iterdir())) >= most:
+        if place.exists():
             return
+        if is_alone:
+            try:
+                place.with_name('alone.new').touch(exist_ok=False)
+            except FileExistsError:
+                return
         place.with_suffix('.new').write_text(_node())
         place.with_suffix('.new').rename(place)
         while not (self._folder / 'go').exists():
@@ -310,7 +315,7 @@ class Fault:
       what: is lost.
       when: processes wait at the gate: when it 'reads' a cohort to describe it, or 'trains'.
       play: plays it while they wait.
-      most: how many processes wait.
+      is_alone: whether a single process waits, and the others go on.
       counts: what the runtime must count; one of these.
       error: how the message of the error begins that ends the run; '' if it goes on.
       uses_node: whether a node that was added must compute in the next round.
@@ -321,7 +326,7 @@ class Fault:
     what: str
     when: str
     play: Callable[[Scene], Any]
-    most: int = 99
+    is_alone: bool = False
     counts: tuple[str, ...] = ()
     error: str = ''
     uses_node: bool = False
@@ -340,12 +345,12 @@ FAULTS = (
     Fault('memory of a task', 'trains', _order('memory'), counts=('a task was out of memory',)),
     Fault('a read', 'reads', _order('fail'), counts=(_DISK,)),
     Fault('a read', 'trains', _order('fail'), counts=(_DISK,)),
-    Fault('an object of the store', 'trains', _free_one, 1, (_LOST,)),
-    Fault('all objects of the store', 'trains', _free_all, 1, (_LOST,)),
+    Fault('an object of the store', 'trains', _free_one, True, (_LOST,)),
+    Fault('all objects of the store', 'trains', _free_all, True, (_LOST,)),
     Fault('a raylet', 'trains', _end_raylet, counts=_NODE),
     Fault('a node', 'reads', _remove, counts=_NODE),
     Fault('a node', 'trains', _remove, counts=_NODE),
-    Fault('a node whose updates are done', 'trains', _remove_done, 1, (_LOST,)),
+    Fault('a node whose updates are done', 'trains', _remove_done, True, (_LOST,)),
     Fault('a node; another is added', 'trains', _remove_and_add, counts=_NODE),
     Fault('nothing; a node is added', 'trains', Scene.add_node, uses_node=True),
     Fault('all nodes for 8 seconds', 'trains', _remove_all_for_a_while, counts=_NODE),
@@ -426,16 +431,20 @@ def cluster(num_nodes: int) -> Iterator[Scene]:
 
 def play(fault: Fault, scene: Scene, expected: Any) -> list[str]:
     """Plays a fault; returns its row of the table, and last what is wrong or ''."""
-    scene.prepare(f'{fault.when} {fault.most}')
+    scene.prepare(fault.when + ' alone' * fault.is_alone)
     played: list[float] = []
+    failed: list[Exception] = []
 
     def when_they_wait():
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + _TIMEOUT
         while not scene.waiting() and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(0.5)  # For the others.
         played.append(time.monotonic())
-        fault.play(scene)
+        try:
+            fault.play(scene)
+        except Exception as error:
+            failed.append(error)
         (scene.folder / 'go').touch()
 
     player = threading.Thread(target=when_they_wait)
@@ -462,7 +471,9 @@ def play(fault: Fault, scene: Scene, expected: Any) -> list[str]:
     if not fault.ends_cluster:
         scene.repair()
     wrong = ''
-    if fault.error:
+    if failed:
+        wrong = f'was not played: {failed[0]!r}'
+    elif fault.error:
         wrong = '' if said.startswith(fault.error) else f'ended with {said!r}'
     elif said or result != expected:
         wrong = said or 'bits differ'
@@ -627,18 +638,18 @@ def table(only: str) -> list[list[str]]:
         folder = pathlib.Path(temporary)
         if Run(folder / 'reference', None).process.wait(_TIMEOUT):
             raise RuntimeError((folder / 'reference.log').read_text())
-        for number, status in (
-            (signal.SIGKILL, -signal.SIGKILL),
-            (signal.SIGTERM, 128 + signal.SIGTERM),
-            (signal.SIGINT, -signal.SIGINT),
-        ):
-            add('the driver', killed_driver, number, status, folder)
         with cluster(_NODES) as scene:
             for fault in FAULTS:
                 if not fault.ends_cluster:
                     add(fault.what, play, fault, scene, expected)
             add('one of three nodes', journey, scene)
             add('two runs', two_runs, scene, folder)
+        for number, status in (
+            (signal.SIGKILL, -signal.SIGKILL),
+            (signal.SIGTERM, 128 + signal.SIGTERM),
+            (signal.SIGINT, -signal.SIGINT),
+        ):
+            add('the driver', killed_driver, number, status, folder)
     for fault in FAULTS:
         if fault.ends_cluster and only in fault.what:
             with cluster(_NODES) as scene:
@@ -692,8 +703,8 @@ def random_kills(number: int, seed: int) -> int:
 
 @contextlib.contextmanager
 def _killing(generator: random.Random, seconds: float) -> Iterator[list[float]]:
-    """Kills one to three processes of Ray within some seconds; yields the moments."""
-    moments = sorted(generator.uniform(0, seconds) for _ in range(generator.randint(1, 3)))
+    """Kills one or two processes of Ray within some seconds; yields the moments."""
+    moments = sorted(generator.uniform(0, seconds) for _ in range(generator.randint(1, 2)))
     ended, killed = threading.Event(), []
 
     def kill():
