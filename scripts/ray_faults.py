@@ -14,6 +14,7 @@ import argparse
 import collections
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import random
@@ -385,6 +386,11 @@ FAULTS = (
 )
 
 
+@functools.cache
+def _process(rounds: int) -> Any:
+    return toy_experiment.experiment(rounds=rounds).process
+
+
 def train(
     runtime: contexts.Runtime,
     data: Callable[[Any], Any],
@@ -392,7 +398,7 @@ def train(
     rounds: int = _ROUNDS,
 ) -> Any:
     """The bits of a run, and the seconds of its rounds."""
-    process = toy_experiment.experiment(rounds=rounds).process
+    process = _process(rounds)
     turns = [[(t, client) for client in range(t, t + _CLIENTS)] for t in range(rounds)]
     seen: list[Any] = []
     cohorts = runtime.sharded_cohorts(turns, data, _SHARDS, seen.append, data_digest.of_client)
@@ -636,13 +642,14 @@ def table(only: str) -> list[list[str]]:
     print('| lost | when | seconds | counted or said | bits |\n|---|---|---|---|---|', flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        if Run(folder / 'reference', None).process.wait(_TIMEOUT):
-            raise RuntimeError((folder / 'reference.log').read_text())
+        reference = Run(folder / 'reference', None)
         with cluster(_NODES) as scene:
             for fault in FAULTS:
                 if not fault.ends_cluster:
                     add(fault.what, play, fault, scene, expected)
             add('one of three nodes', journey, scene)
+            if reference.process.wait(_TIMEOUT):
+                raise RuntimeError((folder / 'reference.log').read_text())
             add('two runs', two_runs, scene, folder)
         for number, status in (
             (signal.SIGKILL, -signal.SIGKILL),
