@@ -132,6 +132,13 @@ class Scene:
     nodes: list[Any] = dataclasses.field(default_factory=list)
     submitted: list[tuple[str, Any, Any]] = dataclasses.field(default_factory=list)
 
+    @property
+    def address(self) -> str:
+        """The address to connect to."""
+        import ray
+
+        return 'auto' if ray.is_initialized() else self.cluster.address
+
     def add_node(self) -> None:
         """Adds a node with one processor core."""
         place = self.folder / f'node{time.monotonic_ns()}'
@@ -461,7 +468,7 @@ def play(fault: Fault, scene: Scene, expected: Any) -> list[str]:
 
     with (
         noting_submissions(scene),
-        contexts.ray_runtime(scene.cluster.address, timeout=fault.timeout) as runtime,
+        contexts.ray_runtime(scene.address, timeout=fault.timeout) as runtime,
     ):
         player.start()
         try:
@@ -505,7 +512,7 @@ def journey(scene: Scene) -> list[str]:
         if t == 7:
             scene.add_node()
 
-    with contexts.ray_runtime(scene.cluster.address, timeout=_TIMEOUT) as runtime:
+    with contexts.ray_runtime(scene.address, timeout=_TIMEOUT) as runtime:
         result, seconds = train(runtime, slow_rows_of_turn, before_round, 10)
         lost = dict(runtime.losses)
     scene.repair()
@@ -643,7 +650,8 @@ def table(only: str) -> list[list[str]]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         reference = Run(folder / 'reference', None)
-        with cluster(_NODES) as scene:
+        # One connection, so that the processes of Ray start once.
+        with cluster(_NODES) as scene, contexts.ray_runtime(scene.address):
             for fault in FAULTS:
                 if not fault.ends_cluster:
                     add(fault.what, play, fault, scene, expected)

@@ -230,6 +230,27 @@ def test_data_are_the_same_wherever_they_are_read(losses):
 
 
 @pytest.mark.standard
+def test_ctrl_c_ends_the_wait_for_data(losses, request):
+    del losses
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, handler))
+
+    def never(turn):
+        time.sleep(1000)
+        return toy_experiment.rows(turn[1])
+
+    timer = threading.Timer(1, os.kill, [os.getpid(), signal.SIGINT])
+    with pytest.raises(KeyboardInterrupt), contexts.ray_runtime('auto', timeout=600) as runtime:
+        arguments = [[(0, 0)]], never, 1, lambda digests: None, data_digest.of_client
+        with contextlib.closing(runtime.sharded_cohorts(*arguments)) as cohorts:
+            timer.start()
+            started = time.monotonic()
+            next(cohorts)
+    assert time.monotonic() - started < 30
+    assert _counting_round(0, [3, 4]) == (7, 0)
+
+
+@pytest.mark.standard
 def test_data_that_change_between_digest_and_training_are_refused(losses, tmp_path):
     del losses
 
