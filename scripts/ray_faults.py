@@ -48,6 +48,7 @@ _WITHOUT_NODES, _WITHOUT_HEAD, _TIMEOUT = 20.0, 15.0, 300.0
 _MARK = 'RAY_FAULTS'
 # Runs with random kills that one Ray has.
 _RUNS_OF_A_RAY = 10
+_STARTS = 4
 _LOST, _ENDED = 'an object of the store was lost', 'a process ended'
 _AGAIN = 'Ray: 3 times in one round, for one shard: '
 
@@ -144,7 +145,8 @@ class Scene:
         place = self.folder / f'node{time.monotonic_ns()}'
         place.mkdir()
         with contextlib.chdir(place):
-            self.nodes.append(self.cluster.add_node(num_cpus=1, object_store_memory=100 << 20))
+            size = {'num_cpus': 1, 'object_store_memory': 100 << 20}
+            self.nodes.append(started(lambda: self.cluster.add_node(**size)))
 
     def remove_node(self, node_id: str | None = None) -> None:
         """Removes a node; without an id, any."""
@@ -224,6 +226,24 @@ def processes() -> list[int]:
             if is_alive and mark in path.joinpath('environ').read_bytes().split(b'\0'):
                 found.append(int(path.name))
     return [process for process in found if process != os.getpid()]
+
+
+def started(make: Callable[[], Any]) -> Any:
+    """What `make` returns, which starts a node of Ray.
+
+    Ray gives it 30 seconds. On a busy machine another attempt may succeed.
+    """
+    for _ in range(_STARTS):
+        before = processes()
+        try:
+            return make()
+        except Exception as error:
+            if 'timed out during startup' not in str(error):
+                raise
+        for process in set(processes()) - set(before):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+    return make()
 
 
 def left(seconds: float = 30.0) -> list[int]:
@@ -430,7 +450,7 @@ def cluster(num_nodes: int) -> Iterator[Scene]:
 
     folder = pathlib.Path(tempfile.mkdtemp(prefix='faults-'))
     head = {'num_cpus': 0, 'include_dashboard': False, 'object_store_memory': 100 << 20}
-    made = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+    made = started(lambda: cluster_utils.Cluster(initialize_head=True, head_node_args=head))
     try:
         scene = Scene(made, folder)
         for _ in range(num_nodes):
