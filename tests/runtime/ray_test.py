@@ -60,7 +60,7 @@ def processes(word):
 @pytest.fixture(name='losses', scope='module')
 def _losses():
     """Ray on this machine; what it has lost."""
-    with contexts.ray_runtime('local', timeout=120) as runtime:
+    with contexts.ray_runtime('local', timeout=600) as runtime:
         yield runtime.losses
 
 
@@ -223,7 +223,7 @@ def test_data_are_the_same_wherever_they_are_read(losses):
     before = dict(losses)
     with contexts.runtime(None) as runtime:
         expected = _rounds(runtime, anywhere)
-    with contexts.ray_runtime('auto', timeout=120) as runtime:
+    with contexts.ray_runtime('auto', timeout=600) as runtime:
         for client_data in (anywhere, of_this_process, of_this_node, elsewhere):
             assert _rounds(runtime, client_data) == expected
     assert dict(losses) == before
@@ -259,7 +259,7 @@ def test_data_that_change_between_digest_and_training_are_refused(losses, tmp_pa
         (tmp_path / str(number)).touch()
         return toy_experiment.rows(number)
 
-    with contexts.ray_runtime('auto', timeout=120) as runtime:
+    with contexts.ray_runtime('auto', timeout=600) as runtime:
         with pytest.raises(errors.RunError, match='the data of a client changed while its round'):
             _rounds(runtime, client_data)
 
