@@ -7,6 +7,8 @@ import dp_accounting
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
+from dpfl.aggregators.noise import correlated
+
 
 class AggregatorState(NamedTuple):
     """State between two rounds: that of the query and that of the sum.
@@ -45,7 +47,9 @@ def aggregation_process(
     Raises:
       TypeError: if the query does not take values of this type.
     """
-    initial_state = tff.tensorflow.computation(query.initial_global_state)
+    initial_state = tff.tensorflow.computation(
+        lambda: correlated.without_buffers(query.initial_global_state())
+    )
     state_type = initial_state.type_signature.result
     sample_params = tff.tensorflow.computation(query.derive_sample_params, state_type)
     client_work = tff.tensorflow.computation(

@@ -113,14 +113,6 @@ def _run_eagerly(plan, value_type, seed, cohorts):
 
 
 @every_plan
-def test_types(name):
-    signature = _process(name).next.type_signature
-    tff.test.assert_types_identical(signature.result.result, tff.FederatedType(_NESTED, tff.SERVER))
-    tff.test.assert_types_identical(signature.parameter[1], tff.FederatedType(_NESTED, tff.CLIENTS))
-    tff.test.assert_types_equivalent(signature.result.state, signature.parameter[0])
-
-
-@every_plan
 def test_tff_and_an_eager_loop_release_the_same(name):
     cohorts = [_cohort(_NESTED, clients, seed) for seed, clients in enumerate((4, 4, 2, 0, 4, 1))]
     process = _process(name)

@@ -5,6 +5,7 @@ import collections
 import dp_accounting
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow_federated.python.aggregators import differential_privacy
 
@@ -54,12 +55,6 @@ def test_rounds_beyond_the_plan_are_refused():
         process.next(state, [_ONES])
 
 
-def test_an_integer_tensor_is_refused():
-    value_type = tff.to_type(collections.OrderedDict(w=np.float32, n=[np.float32, np.int32]))
-    with pytest.raises(TypeError, match='record/n/1 has a int32 tensor: must be float32 or'):
-        aggregators.build_aggregator(_plan()).create(value_type)
-
-
 def test_queries_without_specs_in_tffs_own_factory():
     def create(mechanism):
         query = aggregators.build_query(_plan(mechanism), 7)
@@ -86,3 +81,33 @@ def test_a_whole_number_of_clients_is_an_integer():
 def test_a_bad_seed_is_named(seed):
     with pytest.raises(ValueError, match=f'seed={seed}: must be an integer >= 0'):
         aggregators.build_aggregator(_plan(), seed=seed)
+
+
+def test_a_factory_that_is_given_sees_clipped_updates_in_their_own_scale():
+    plan = _plan(noise_multiplier=0.0, clip_norm=1.0)
+    norm = tff.tensorflow.computation(lambda update: tf.norm(update))
+    measured = tff.aggregators.add_measurements(
+        tff.aggregators.SecureSumFactory(plan.clip_norm, -plan.clip_norm),
+        client_measurement_fn=lambda value: collections.OrderedDict(
+            largest=tff.federated_max(tff.federated_map(norm, value))
+        ),
+    )
+    process = aggregators.build_aggregator(plan, record_aggregation_factory=measured).create(
+        tff.TensorType(np.float32, [2])
+    )
+    # What the context of `tff.backends.test` does before it executes.
+    next_round = tff.backends.test.replace_secure_intrinsics_with_bodies(process.next)
+    values = [np.array(each, np.float32) for each in ([3, 4], [0.1, 0])]
+    output = next_round(process.initialize(), values)
+    np.testing.assert_allclose(output['result'], np.array([0.7, 0.8]) / plan.denominator, rtol=1e-4)
+    measurements = output['measurements']['dp']
+    assert measurements['largest'] == pytest.approx(plan.clip_norm, rel=1e-4)
+    assert measurements['secure_upper_clipped_count'] == 0
+
+
+def test_a_sum_of_ones_own_is_no_secure_sum():
+    plan = _plan(discretization=accounting.Discretization(2.0**14, 2, 0.5))
+    with pytest.raises(ValueError, match='secure_sum=True: must be False with a record_aggre'):
+        aggregators.build_aggregator(
+            plan, secure_sum=True, record_aggregation_factory=tff.aggregators.SumFactory()
+        )

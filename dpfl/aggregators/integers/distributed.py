@@ -7,7 +7,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
-from dpfl.aggregators import clipping, precision, process, query
+from dpfl.aggregators import clipping, precision, process, query, value_types
 from dpfl.aggregators.integers import discretized, secure
 from dpfl.aggregators.integers.distributed_noise import DistributedNoise
 from dpfl.aggregators.noise import keys
@@ -170,11 +170,15 @@ class _DistributedMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             self._sum = secure.SecureSumFactory(noise.plan, noise.modulus)
 
     def create(self, value_type) -> tff.templates.AggregationProcess:
-        """Aggregation process for values of `value_type`, tensors of floating-point numbers.
+        """As `create` of `build_aggregator`.
 
         Raises:
-          TypeError: if `value_type` has tensors of another type.
+          TypeError: if `value_type` is of something else than tensors, or has tensors of another
+            type or of unknown shape.
         """
+        value_types.check(value_type)
+        if value_types.is_empty(value_type):
+            return tff.aggregators.SumFactory().create(value_type)
         private_mean = build_distributed_query(
             self._noise,
             record_specs=tff.types.type_to_tf_tensor_specs(value_type),

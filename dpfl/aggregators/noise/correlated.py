@@ -3,7 +3,9 @@
 All that changes from round to round is in `NoiseState`, as tensors: a run that continues from a
 saved state gives the same bits. Past noise is kept in one of three ways:
 
-- in buffers in the state, in the type of the coordinates;
+- in buffers in the state, in the type of the coordinates. The states of TFF processes leave out
+  those that are zero in a round whatever the noise is: TFF's own runtime sends the state to another
+  process and back;
 - not at all, for a product with banded `C^-1`: the noise of earlier rounds is drawn again;
 - outside of TFF, in a `noise_ring.NoiseRing`, which supplies each state with a finished row.
 
@@ -17,6 +19,7 @@ that is repeated with another sum has independent noise (docs/reference/threat_m
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+import tree
 
 from dpfl import errors, mechanisms
 from dpfl.aggregators import flat
@@ -47,7 +50,8 @@ class NoiseState(NamedTuple):
       round: rounds done, int64 scalar.
       drawn: keys of the noise of the rounds done, and zeros for rounds to come, [rounds, 2 or 4].
       past: what is kept of earlier rounds. A dictionary from the name of each type of `flat.DTYPES`
-        in a record to a tensor [kernel buffers, size]; a `SuppliedRow`; or () for nothing.
+        in a record to a tensor [kernel buffers, size], or [`nonzero_buffers`, size]; a
+        `SuppliedRow`; or () for nothing.
     """
 
     key: Any
@@ -144,6 +148,27 @@ def _zero_buffers(kernel, record_specs) -> dict[str, tf.Tensor]:
         dtype.name: tf.zeros([kernel.buffers, size], dtype)
         for dtype, size in flat.sizes(record_specs).items()
     }
+
+
+def without_buffers(state: Any) -> Any:
+    """A state before the first round, when all buffers are zero, without them.
+
+    The number of buffers is not static in it, nor in the states of the rounds that follow.
+    """
+
+    def emptied(part):
+        if not isinstance(part, NoiseState) or not isinstance(part.past, dict):
+            return None
+        past = {
+            name: tf.raw_ops.PlaceholderWithDefault(
+                input=buffers[:0], shape=[None, buffers.shape[1]]
+            )
+            for name, buffers in part.past.items()
+            if buffers.shape[0]
+        }
+        return part._replace(past={**part.past, **past})
+
+    return tree.traverse(emptied, state)
 
 
 def independent_noise(round_key: Any, record_specs: Any) -> Any:
@@ -255,13 +280,38 @@ def buffers_after(
     return past[dtype.name]
 
 
+def nonzero_buffers(kernel: mechanisms.Kernel, round_index: Any) -> tf.Tensor:
+    """Numbers of the buffers that can be other than zero before a round, int64 [any, 1]."""
+    round_index = tf.cast(round_index, tf.int64)
+    if isinstance(kernel, mechanisms.BandedSolve):  # They shift by one in each round.
+        return tf.range(tf.minimum(round_index, kernel.buffers))[:, None]
+    nonzero = kernel.nonzero()
+    return tf.where(tf.gather(nonzero, tf.minimum(round_index, len(nonzero) - 1)))
+
+
 def _advanced(kernel, row, drawn, round_index, buffers):
     vectors, following = {}, {}
     for name, below in buffers.items():
         dtype = tf.as_dtype(name)
         z = _drawn(drawn[round_index], dtype, below.shape[1])
-        vectors[dtype], following[name] = _STEPS[type(kernel)](row, z, below)
+        is_whole = below.shape[0] == kernel.buffers
+        whole = below if is_whole else _whole(kernel, round_index, below)
+        vectors[dtype], whole = _STEPS[type(kernel)](row, z, whole)
+        if not is_whole:
+            whole = tf.gather_nd(whole, nonzero_buffers(kernel, round_index + 1))
+        following[name] = whole
     return vectors, following
+
+
+def _whole(kernel, round_index, below):
+    """All buffers, zero or not: a smaller matrix product would have other last bits."""
+    size = tf.constant([kernel.buffers, below.shape[1]], tf.int64)
+    indices = tf.cond(
+        tf.equal(tf.shape(below)[0], kernel.buffers),
+        lambda: tf.range(size[0])[:, None],
+        lambda: nonzero_buffers(kernel, round_index),
+    )
+    return tf.scatter_nd(indices, below, size)
 
 
 def _supplied(row: SuppliedRow, round_index, sizes):

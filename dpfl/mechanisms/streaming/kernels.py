@@ -70,6 +70,19 @@ class StateSpace(_Table):
     def table(self) -> np.ndarray:
         return self.maps
 
+    def nonzero(self) -> np.ndarray:
+        """Which buffers can be other than zero before each round, bool [rounds or fewer, buffers].
+
+        The last row holds for all later rounds, too. The others are zero whatever the noise is.
+        """
+        # A kernel with one map has the same buffers in every round once no more of them fill.
+        rounds = self.maps.shape[0] if self.maps.shape[0] > 1 else self.buffers + 1
+        rows = np.zeros((rounds + 1, self.buffers), dtype=bool)
+        for t in range(rounds):
+            filled = self.maps[self.row(t), 1:] != 0
+            rows[t + 1] = filled[:, 0] | (filled[:, 1:] & rows[t]).any(axis=1)
+        return rows
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BandedSolve(_Table):

@@ -54,6 +54,44 @@ def test_streaming_equals_solving(make):
         np.testing.assert_allclose(got, expected, atol=tolerance * scale)
 
 
+@pytest.mark.parametrize('make', mechanism_cases.quick_by_kernel(_ROUNDS))
+def test_states_without_their_zero_buffers_give_the_same_bits(make):
+    kernel = make(_ROUNDS).kernel()
+    if isinstance(kernel, mechanisms.BandedProduct) or not kernel.buffers:
+        states = correlated.without_buffers(_start(kernel)), _start(kernel)
+        tf.nest.map_structure(np.testing.assert_array_equal, *states)
+        return
+    step = tf.function(
+        lambda state: correlated.next_noise(kernel, _ROUNDS, state, _SPECS, tf.zeros([1])),
+        reduce_retracing=True,
+    )
+    whole, small = _start(kernel), correlated.without_buffers(_start(kernel))
+    for t in range(10):
+        for name, buffers in whole.past.items():
+            is_written = np.any(buffers, axis=1)
+            np.testing.assert_array_equal(small.past[name], buffers[is_written])
+            assert is_written.sum() <= t
+        expected, whole = step(whole)
+        output, small = step(small)
+        for leaf, other in zip(output, expected, strict=True):
+            np.testing.assert_array_equal(leaf, other)
+    # A state that was saved with all buffers goes on without them.
+    past = {name: tf.identity(buffers) for name, buffers in whole.past.items()}
+    specs = {name: tf.TensorSpec([None, each.shape[1]], each.dtype) for name, each in past.items()}
+    go_on = tf.function(
+        lambda past: correlated.next_noise(
+            kernel, _ROUNDS, whole._replace(past=past), _SPECS, tf.zeros([1])
+        ),
+        input_signature=[specs],
+    )
+    output, after = go_on(past)
+    expected, small = step(small)
+    for leaf, other in zip(
+        tf.nest.flatten([output, after.past]), tf.nest.flatten([expected, small.past]), strict=True
+    ):
+        np.testing.assert_array_equal(leaf, other)
+
+
 @pytest.mark.parametrize('make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES)
 def test_fresh_noise_of_float32_coordinates_keeps_the_digits_of_float64(make):
     """The first row has no past, which may be float32: it is z / C[0, 0]."""
