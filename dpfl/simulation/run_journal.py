@@ -9,7 +9,7 @@ must be the round that the journal has, or the run ends.
 import math
 import os
 import pathlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,22 +21,7 @@ from dpfl.participation import ParticipationLog
 
 # Metrics of a round that is computed again may differ in their last digits.
 _SAME = 1e-9
-
-
-def read(directory: pathlib.Path) -> journal.Journal:
-    """The journal of a run; empty if there is none. Waits for no lock.
-
-    Raises:
-      RunError: if it is damaged, or a version of dpfl before the journal began the run.
-      StorageError: if it cannot be read.
-    """
-    path = directory / archive.LEDGER
-    with _storage.naming(path):
-        data = _files.read_bytes(path) if path.exists() else b''
-    try:
-        return journal.parse(data)
-    except journal.JournalError as error:
-        raise errors.RunError(f'{path}: {error}') from None
+_CUT = 'the journal was cut, or files of two runs are mixed; the run cannot continue'
 
 
 class RunJournal:
@@ -62,7 +47,10 @@ class RunJournal:
     def __init__(self, directory: pathlib.Path):
         self._path = directory / archive.LEDGER
         self._cohorts = directory / cohorts.NAME
-        found = read(directory)
+        try:
+            found = archive.read_journal(directory) or journal.Journal()
+        except ValueError as error:
+            raise errors.RunError(str(error)) from None
         self._size = _cut(self._path, found.complete)
         self.state = found.state
         self._head = found.head()
@@ -80,7 +68,7 @@ class RunJournal:
 
     def _read_cohorts(self) -> None:
         with _storage.naming(self._cohorts):
-            data = _files.read_bytes(self._cohorts) if self._cohorts.exists() else b''
+            data = _files.read_bytes_or_none(self._cohorts) or b''
         of_rounds, complete = cohorts.parse(data)
         self._cohorts_size = _cut(self._cohorts, complete)
         self.log = ParticipationLog(of_rounds)
@@ -101,8 +89,33 @@ class RunJournal:
         elif isinstance(event, journal.Extended):
             # A checkpoint that is saved from here on is one of the longer run.
             self._heads_after = {rounds: head for rounds in range(event.released + 1)}
-        elif isinstance(event, (Released, journal.Abandoned)):
+        elif isinstance(event, Released):
             self._heads_after[event.round + 1] = head
+
+    def require_whole(self, heads: Mapping[str, str]) -> None:
+        """Checks that neither a checkpoint nor the table of metrics knows more than the journal.
+
+        Args:
+          heads: the digests of checkpoints, by the names of their files.
+
+        Raises:
+          RunError: if the journal does not have the line with which a checkpoint was saved, or has
+            fewer rounds than the table.
+          StorageError: if the table cannot be read.
+        """
+        directory = self._path.parent
+        table = directory / archive.METRICS
+        with _storage.naming(table):
+            rows = (_files.read_bytes_or_none(table) or b'\n').count(b'\n') - 1
+        if rows > self.state.begun:
+            raise errors.RunError(
+                f'{table}: has {rows} rounds, {archive.LEDGER} {self.state.begun}: {_CUT}'
+            )
+        known = set(self.heads)
+        for name, head in heads.items():
+            if head not in known:
+                path = directory / archive.CHECKPOINTS / name
+                raise errors.RunError(f'{path}: shows more than {archive.LEDGER}: {_CUT}')
 
     def append(self, event: Event, *, sync: bool = True) -> None:
         """Appends an event; with `sync`, it is on the disk afterwards.
@@ -268,37 +281,6 @@ class RunJournal:
         for t in range(self.log.rounds, self.state.begun):
             self.begin(self._began[t], cohort(t))
         return self.log
-
-
-_CUT = 'the journal was cut, or files of two runs are mixed; the run cannot continue'
-
-
-def require_whole(
-    directory: pathlib.Path, chain: Collection[str], begun: int, heads: Mapping[str, str]
-) -> None:
-    """Checks that neither a checkpoint nor the table of metrics knows more than the journal.
-
-    Args:
-      directory: of the run.
-      chain: the digests at the ends of the lines of its journal.
-      begun: rounds that began, by its journal.
-      heads: the digests of checkpoints, by the names of their files.
-
-    Raises:
-      RunError: if the journal does not have the line with which a checkpoint was saved, or has
-        fewer rounds than the table.
-      StorageError: if the table cannot be read.
-    """
-    table = directory / archive.METRICS
-    with _storage.naming(table):
-        rows = _files.read_bytes(table).count(b'\n') - 1 if table.exists() else 0
-    if rows > begun:
-        raise errors.RunError(f'{table}: has {rows} rounds, {archive.LEDGER} {begun}: {_CUT}')
-    known = set(chain)
-    for name, head in heads.items():
-        if head not in known:
-            path = directory / archive.CHECKPOINTS / name
-            raise errors.RunError(f'{path}: shows more than {archive.LEDGER}: {_CUT}')
 
 
 def _are_same(known: Mapping[str, float], again: Mapping[str, float]) -> bool:

@@ -91,6 +91,7 @@ class PlanRecord:
         log: ParticipationLog | None,
         clip_course: ClipCourse | None = None,
         measured: measured_lib.Measured | None = None,
+        journal_head: str | None = None,
     ) -> PrivacyReport:
         """The report of the plan and of a log.
 
@@ -98,6 +99,7 @@ class PlanRecord:
           log: of the run; None without one.
           clip_course: that of an adaptive clip norm.
           measured: what an audit measured.
+          journal_head: as in `PrivacyReport`.
         """
         return PrivacyReport.from_plan(
             self.plan,
@@ -123,6 +125,7 @@ class PlanRecord:
             noise_key_digest=self.noise_key_digest,
             earlier_noise_key_digests=self.earlier_noise_key_digests,
             warm_start_is_public=self.warm_start_is_public,
+            journal_head=journal_head,
         )
 
     def to_json(self) -> str:
@@ -237,7 +240,8 @@ def read_journal(directory: str | os.PathLike[str]) -> journal_lib.Journal | Non
     """
     path = pathlib.Path(directory) / LEDGER
     try:
-        return journal_lib.parse(_files.read_bytes(path)) if path.exists() else None
+        data = _files.read_bytes_or_none(path)
+        return None if data is None else journal_lib.parse(data)
     except (OSError, ValueError) as error:
         raise ValueError(f'{path}: {errors.shown(error)}') from None
 
@@ -271,7 +275,7 @@ def _cohorts(path: pathlib.Path, journal: journal_lib.Journal) -> ParticipationL
     if journal.state.built is not None and not journal.state.built.shows_clients:
         return None
     try:
-        data = _files.read_bytes(where) if where.exists() else b''
+        data = _files.read_bytes_or_none(where) or b''
         found, complete = cohorts.parse(data)
         log = ParticipationLog(found)
     except (OSError, ValueError) as error:
@@ -330,10 +334,12 @@ class Records:
 
     def report(self, group_size: int | None = None) -> PrivacyReport:
         """The report of the run, or for groups of clients, for which no audit measures anything."""
-        if group_size is None:
-            return self.record.report(self.log, self.clip_course, self.measured)
-        plan = dataclasses.replace(self.record.plan, group_size=group_size)
-        return dataclasses.replace(self.record, plan=plan).report(self.log, self.clip_course)
+        record, measured = self.record, self.measured
+        if group_size is not None:
+            plan = dataclasses.replace(record.plan, group_size=group_size)
+            record, measured = dataclasses.replace(record, plan=plan), None
+        head = None if self.journal is None else self.journal.released_head()
+        return record.report(self.log, self.clip_course, measured, head)
 
 
 def _count(values: Mapping[str, Any]) -> int:
