@@ -281,18 +281,18 @@ def _order(what: str, name: str = 'order') -> Callable[[Scene], None]:
 
 
 def _free_one(scene):
-    import ray
+    from ray._private import internal_api
 
     _, references = scene.finished_updates()[0]
-    ray._private.internal_api.free(references[1:2])
+    internal_api.free(references[1:2])
 
 
 def _free_all(scene):
-    import ray
+    from ray._private import internal_api
 
     for arguments, references in scene.finished_updates():
         program, _, message = arguments[:3]
-        ray._private.internal_api.free([*program.reference, message, *references[1:]])
+        internal_api.free([*program.reference, message, *references[1:]])
 
 
 def _end_raylet(scene):
