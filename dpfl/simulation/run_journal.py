@@ -6,10 +6,13 @@ docs/reference/threat_model.md. A round that is computed again after a crash app
 must be the round that the journal has, or the run ends.
 """
 
+import functools
+import logging
 import math
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -19,9 +22,21 @@ from dpfl.accounting.records import archive, cohorts, journal
 from dpfl.accounting.records.journal import Began, Event, Released
 from dpfl.participation import ParticipationLog
 
+_log = logging.getLogger(__name__)
 # Metrics of a round that is computed again may differ in their last digits.
 _SAME = 1e-9
 _CUT = 'the journal was cut, or files of two runs are mixed; the run cannot continue'
+
+
+@functools.cache
+def stack() -> str:
+    """Versions of the packages that decide the last digits of a sum."""
+    for name in ('tensorflow', 'tensorflow-cpu'):
+        try:
+            return f'TensorFlow {metadata.version(name)}, NumPy {np.__version__}'
+        except metadata.PackageNotFoundError:
+            pass
+    return f'NumPy {np.__version__}'
 
 
 class RunJournal:
@@ -64,6 +79,8 @@ class RunJournal:
         self._heads_after: dict[int, str] = {}
         for at, event in enumerate(found.events):
             self._keep_head(event, found.chain[at])
+        noted = [*archive.stacks(found).values()]
+        self._stack = noted[-1] if noted else None
         self._read_cohorts()
 
     def _read_cohorts(self) -> None:
@@ -174,6 +191,7 @@ class RunJournal:
           RunError: if the round began before with anything else.
           StorageError: if it cannot be written.
         """
+        self._note_stack(event.round)
         if event.round < self.state.begun:
             for name in self.changes(event):
                 other = 'other' if name == 'data' else 'another'
@@ -194,6 +212,21 @@ class RunJournal:
             _storage.append(self._cohorts, record, self._cohorts_size, _storage.PRIVATE)
             self._cohorts_size += len(record)
             self.log.append(np.asarray(cohort, np.int64))
+
+    def _note_stack(self, t: int) -> None:
+        """Notes the packages that compute round `t`, unless they are those of the round before."""
+        if self._stack == stack():
+            return
+        if self._stack is not None:
+            _log.warning(
+                '%s: the run goes on with %s, and was computed with %s: its rounds have other '
+                'last digits, and so other noise, than they would have had',
+                self._path,
+                stack(),
+                self._stack,
+            )
+        self.note(stack=stack(), first=t)
+        self._stack = stack()
 
     def changes(self, event: Began) -> tuple[str, ...]:
         """Names of the digests in which a round differs from the same one in the journal."""
@@ -229,7 +262,7 @@ class RunJournal:
             raise errors.RunError(
                 f'{self._path}: round {event.round + 1} gave another result than before, with the '
                 'same noise and data: its computation is not repeatable (dropout without a seed, '
-                'another machine); it is not released'
+                'another machine, another TensorFlow); it is not released'
             )
         row: dict[str, float] = {'round': event.round + 1, **known.metrics}
         if seconds is not None:

@@ -324,6 +324,8 @@ class Records:
         if losses:
             about = dataclasses.replace(record.about or About(), ray_losses=sum(losses))
             record = dataclasses.replace(record, about=about)
+        if changes := _stack_changes(journal):
+            record = dataclasses.replace(record, remarks=(*record.remarks, *changes))
         return cls(
             record,
             journal,
@@ -340,6 +342,31 @@ class Records:
             record, measured = dataclasses.replace(record, plan=plan), None
         head = None if self.journal is None else self.journal.released_head()
         return record.report(self.log, self.clip_course, measured, head)
+
+
+def stacks(journal: journal_lib.Journal) -> dict[int, str]:
+    """The packages that computed rounds, by the first of these rounds.
+
+    Runs of before this was noted have computed with `an earlier TensorFlow`.
+    """
+    noted = {
+        _validate.integer('first', values.get('first'), minimum=0): str(values['stack'])
+        for values in journal.notes
+        if 'stack' in values
+    }
+    is_known = not journal.state.begun or 0 in noted
+    return noted if is_known else {0: 'an earlier TensorFlow', **noted}
+
+
+def _stack_changes(journal: journal_lib.Journal) -> list[str]:
+    """What a report says of a run that went on with other versions of TensorFlow or NumPy."""
+    found = stacks(journal)
+    return [
+        f'From round {t + 1} on the run was computed with {errors.shown(found[t])}, before with '
+        f'{errors.shown(before)}. Another version sums with other last digits, on which the draw '
+        'of the noise depends: the run cannot be repeated bit by bit. Its guarantee is the same.'
+        for before, t in zip(list(found.values()), list(found)[1:], strict=False)
+    ]
 
 
 def _count(values: Mapping[str, Any]) -> int:
