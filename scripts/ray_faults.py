@@ -125,13 +125,13 @@ class Scene:
       cluster: of `ray.cluster_utils`.
       folder: as in `Data`, with a working folder for each node.
       nodes: of the cluster, without the head, which computes nothing.
-      submitted: of each task, its name, its arguments, and the references to its results.
+      updates: references to the first result of each task that computes an update.
     """
 
     cluster: Any
     folder: pathlib.Path
     nodes: list[Any] = dataclasses.field(default_factory=list)
-    submitted: list[tuple[str, Any, Any]] = dataclasses.field(default_factory=list)
+    updates: list[Any] = dataclasses.field(default_factory=list)
 
     @property
     def address(self) -> str:
@@ -176,38 +176,27 @@ class Scene:
         for name in ('waiting', 'nodes'):
             shutil.rmtree(self.folder / name, ignore_errors=True)
             (self.folder / name).mkdir()
-        self.submitted.clear()
+        self.updates.clear()
         if gate:
             (self.folder / 'gate').write_text(gate)
 
-    def finished_updates(self) -> list[tuple[Any, Any]]:
-        """Arguments, and references to the results, of the updates of the round that are done.
-
-        Waits for one.
-        """
+    def wait_for_update(self) -> None:
+        """Waits until an update of the round is done, and all others but those at the gate."""
         import ray
 
-        ours = [
-            (arguments, references)
-            for name, arguments, references in self.submitted
-            if name == 'update_of'
-        ][-_SHARDS:]
-        ray.wait([references[0] for _, references in ours], timeout=30)
-        time.sleep(0.5)
-        done, _ = ray.wait(
-            [references[0] for _, references in ours], num_returns=_SHARDS, timeout=0
-        )
-        return [(arguments, references) for arguments, references in ours if references[0] in done]
+        ray.wait(self.updates[-_SHARDS:], timeout=_TIMEOUT)
+        time.sleep(1.0)
 
 
 @contextlib.contextmanager
-def noting_submissions(scene: Scene) -> Iterator[None]:
-    """Notes the tasks that are submitted within the block."""
+def noting_updates(scene: Scene) -> Iterator[None]:
+    """Notes the tasks that compute updates."""
     submit = ray_rounds.Rounds.submit
 
     def noted(rounds, name, *arguments, **named):
         references = submit(rounds, name, *arguments, **named)
-        scene.submitted.append((name, arguments, references))
+        if name == 'update_of':
+            scene.updates.append(references[0])
         return references
 
     ray_rounds.Rounds.submit = noted
@@ -280,21 +269,6 @@ def _order(what: str, name: str = 'order') -> Callable[[Scene], None]:
     return lambda scene: (scene.folder / name).write_text(what)
 
 
-def _free_one(scene):
-    from ray._private import internal_api
-
-    _, references = scene.finished_updates()[0]
-    internal_api.free(references[1:2])
-
-
-def _free_all(scene):
-    from ray._private import internal_api
-
-    for arguments, references in scene.finished_updates():
-        program, _, message = arguments[:3]
-        internal_api.free([*program.reference, message, *references[1:]])
-
-
 def _end_raylet(scene):
     node_id = next(iter(scene.waiting().values()))
     node = next(one for one in scene.nodes if one.node_id == node_id)
@@ -307,7 +281,7 @@ def _remove(scene):
 
 
 def _remove_done(scene):
-    scene.finished_updates()
+    scene.wait_for_update()
     waiting = scene.waiting().values()
     scene.remove_node(next(node.node_id for node in scene.nodes if node.node_id not in waiting))
 
@@ -373,12 +347,10 @@ FAULTS = (
     Fault('memory of a task', 'trains', _order('memory'), counts=('a task was out of memory',)),
     Fault('a read', 'reads', _order('fail'), counts=(_DISK,)),
     Fault('a read', 'trains', _order('fail'), counts=(_DISK,)),
-    Fault('an object of the store', 'trains', _free_one, True, (_LOST,)),
-    Fault('all objects of the store', 'trains', _free_all, True, (_LOST,)),
     Fault('a raylet', 'trains', _end_raylet, counts=_NODE),
     Fault('a node', 'reads', _remove, counts=_NODE),
     Fault('a node', 'trains', _remove, counts=_NODE),
-    Fault('a node whose updates are done', 'trains', _remove_done, True, (_LOST,)),
+    Fault('a node, with the updates in its store', 'trains', _remove_done, True, (_LOST,)),
     Fault('a node; another is added', 'trains', _remove_and_add, counts=_NODE),
     Fault('nothing; a node is added', 'trains', Scene.add_node, uses_node=True),
     Fault('all nodes for 8 seconds', 'trains', _remove_all_for_a_while, counts=_NODE),
@@ -487,7 +459,7 @@ def play(fault: Fault, scene: Scene, expected: Any) -> list[str]:
         done[t] = time.monotonic()
 
     with (
-        noting_submissions(scene),
+        noting_updates(scene),
         contexts.ray_runtime(scene.address, timeout=fault.timeout) as runtime,
     ):
         player.start()

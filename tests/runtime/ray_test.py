@@ -268,7 +268,7 @@ def test_data_that_change_between_digest_and_training_are_refused(losses, tmp_pa
 @pytest.mark.parametrize(
     'arguments, last',
     [
-        ([], '27 faults, 0 wrong, 0 processes left'),
+        ([], '25 faults, 0 wrong, 0 processes left'),
         (['--kills=3', '--seed=2'], '0 differ, 0 end or hang, 0 leave a process'),
     ],
 )
