@@ -134,7 +134,7 @@ class Measured:
         Raises:
           ArgumentError: if the scores cannot be those of the plan.
         """
-        has_mu = plan.sampling == 'none'
+        has_mu = plan.sampling is None
         pattern = scores.pattern
         if (pattern is not None) != has_mu or (
             pattern is not None and pattern.shape[1] != plan.participation.rounds
@@ -182,7 +182,7 @@ class Measured:
         of_canaries = found['mu_of_canaries']
         if of_canaries is not None:
             _validate.number('mu_of_canaries', of_canaries, minimum=0)
-        elif plan.sampling == 'none':
+        elif plan.sampling is None:
             of_canaries = math.inf
         return cls(
             **{
@@ -191,7 +191,7 @@ class Measured:
             },
             canaries=_validate.integer('trials', values['trials'], minimum=4),
             delta=delta,
-            mu_claimed=plan.mu if plan.sampling == 'none' else None,
+            mu_claimed=plan.mu if plan.sampling is None else None,
             epsilon_claimed=plan.epsilon(delta, accountant),
             mu_of_canaries=of_canaries,
             releases=_estimate('releases', found['releases']),

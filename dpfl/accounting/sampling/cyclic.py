@@ -26,7 +26,7 @@ _MOST_GROUPS = 8
 _MOST_PAIRED = 256
 
 
-def bands(mechanism: mechanisms.Mechanism, sampling: str = 'cyclic_poisson') -> int:
+def bands(mechanism: mechanisms.Mechanism, sampling: str) -> int:
     """Number of diagonals of C outside of which all entries are 0, from how the mechanism is held.
 
     A lower-triangular matrix has at most as many diagonals as rounds.

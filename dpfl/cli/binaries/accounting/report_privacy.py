@@ -29,6 +29,7 @@ signs a report, --verify=<report> --public_key=<file> verifies it (docs/referenc
 from absl import flags
 
 from dpfl import accounting
+from dpfl.accounting.sampling import kinds
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import (
     composition,
@@ -72,7 +73,7 @@ _SAMPLING = SettingsFlags(
         'cohort_cap',
     ),
     defaults={'sampling': 'none', 'clients_per_round': 1},
-    choices={'sampling': accounting.SAMPLINGS},
+    choices={'sampling': kinds.names()},
     help={
         'sampling': 'Secret random sampling that the guarantee relies on; for '
         '--mechanism=gaussian, and cyclic_poisson also for banded mechanisms.',
