@@ -422,7 +422,9 @@ def cluster(num_nodes: int) -> Iterator[Scene]:
 
     folder = pathlib.Path(tempfile.mkdtemp(prefix='faults-'))
     head = {'num_cpus': 0, 'include_dashboard': False, 'object_store_memory': 100 << 20}
-    made = started(lambda: cluster_utils.Cluster(initialize_head=True, head_node_args=head))
+    # Without hooks of its own at the end: it installs them in the main thread alone.
+    arguments = {'head_node_args': head, 'shutdown_at_exit': False}
+    made = started(lambda: cluster_utils.Cluster(initialize_head=True, **arguments))
     try:
         scene = Scene(made, folder)
         for _ in range(num_nodes):
