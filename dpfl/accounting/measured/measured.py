@@ -1,7 +1,6 @@
 """What an audit measured in a run, next to what the run claims: values for reports."""
 
 import dataclasses
-import io
 import json
 import math
 import os
@@ -61,9 +60,7 @@ class Scores:
         if self.sums is not None:
             text = json.dumps(self.sums.to_dict(), allow_nan=False)
             arrays['sums'] = np.frombuffer(text.encode(), np.uint8)
-        file = io.BytesIO()
-        np.savez_compressed(file, **arrays)
-        return file.getvalue()
+        return _npz.to_bytes(arrays, compressed=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> 'Scores':

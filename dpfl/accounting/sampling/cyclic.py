@@ -119,9 +119,9 @@ def _rounded_up(table: np.ndarray, share: float) -> np.ndarray:
 
 def _undominated(candidates: np.ndarray) -> np.ndarray:
     """Which of different columns are at least as large, in all rows, as no other, bool [groups]."""
-    below = (candidates[:, :, None] <= candidates[:, None, :]).all(axis=0)
+    below = np.all(candidates[:, :, None] <= candidates[:, None, :], axis=0)
     np.fill_diagonal(below, False)
-    return ~below.any(axis=1)
+    return ~np.any(below, axis=1)
 
 
 def _counted(norms: np.ndarray) -> Turns:

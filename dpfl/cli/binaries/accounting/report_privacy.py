@@ -147,7 +147,7 @@ def _planned(group_size: int | None) -> accounting.PrivacyReport:
         clip_norm=_CLIPPING.read().clip_norm,
         group_size=group_size or 1,
         source=_LOG.read(),
-        has_cohort=flags.FLAGS['clients_per_round'].present,
+        has_cohort=bool(flags.FLAGS['clients_per_round'].present),
     )
 
 
