@@ -1,4 +1,4 @@
-"""Packages dpfl for environments that already have TensorFlow Federated, or can do without it."""
+"""Packages dpfl. TensorFlow Federated comes by `dpfl install_tff`, if it is needed."""
 
 import pathlib
 import re
@@ -15,14 +15,25 @@ setuptools.setup(
     version=VERSION.group(1),
     description='Federated learning with user-level differential privacy, simulated on TFF',
     license='Apache-2.0',
-    python_requires='>=3.10',
+    python_requires='>=3.11',
+    classifiers=[
+        'Development Status :: 4 - Beta',
+        'Intended Audience :: Science/Research',
+        'License :: OSI Approved :: Apache Software License',
+        'Operating System :: POSIX :: Linux',
+        'Programming Language :: Python :: 3.11',
+        'Programming Language :: Python :: 3.12',
+        'Programming Language :: Python :: 3.13',
+        'Topic :: Scientific/Engineering :: Artificial Intelligence',
+        'Topic :: Security',
+    ],
     # What mechanisms, guarantees and every command import before they do anything. Neither
     # TensorFlow nor TFF: no resolver can satisfy TFF (see requirements.in), so there is no extra
-    # for it, and naming it would make pip replace what is installed (docs/package.md).
+    # for it; `dpfl install_tff` installs it (docs/package.md).
     install_requires=[
         'absl-py',
-        'dp-accounting>=0.4.3',
-        'numpy',
+        'dp-accounting>=0.6',
+        'numpy>=2',
         'scipy',
         'tqdm',
     ],
@@ -41,7 +52,7 @@ setuptools.setup(
     package_dir=CONFIGS,
     package_data={
         '': ['*.json', '*.npz', 'py.typed'],
-        'dpfl.configs': ['*.flags', 'requirements.lock'],
+        'dpfl.configs': ['*.flags', 'requirements.lock', 'requirements-gpu.lock'],
         'dpfl.configs.studies': ['*.flags'],
     },
 )

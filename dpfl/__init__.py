@@ -9,10 +9,13 @@ Layers, lowest first; a file imports its own layer and lower ones only:
 * `dpfl.learning`, `dpfl.tasks`, `dpfl.simulation`: private training processes, data and models,
   and the loop that runs them.
 
-Importing `dpfl`, `dpfl.mechanisms` or `dpfl.accounting` does not import TensorFlow.
+Importing `dpfl`, `dpfl.mechanisms` or `dpfl.accounting` does not import TensorFlow. Import `dpfl`
+before `tensorflow_federated`: that lets it run on current versions of Python and TensorFlow.
 """
 
 from typing import TYPE_CHECKING
+
+from dpfl.runtime import tff_import  # noqa: F401
 
 if TYPE_CHECKING:
     from dpfl.participation import Participation, ParticipationLog

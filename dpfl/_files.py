@@ -56,6 +56,15 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         return file.read(size)
 
 
+def read_bytes_or_none(path: str | os.PathLike[str]) -> bytes | None:
+    """As `read_bytes`; None if there is nothing of that name.
+
+    A link that leads to nothing is something of that name, and an error: whoever takes it for a
+    missing file would write to wherever it leads.
+    """
+    return read_bytes(path) if os.path.lexists(path) else None
+
+
 def read_text(path: str | os.PathLike[str]) -> str:
     """The content of a regular file of UTF-8 text.
 

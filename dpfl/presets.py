@@ -43,6 +43,10 @@ def find(
     return known.get(name) or known.get(f'{folder}/{name}')
 
 
-def lock() -> pathlib.Path:
-    """The versions of TensorFlow Federated and of all that it needs, as requirements of pip."""
-    return FOLDER / 'requirements.lock'
+def lock(gpu: bool = False) -> pathlib.Path:
+    """The versions of TensorFlow Federated and of all that it needs, as requirements of pip.
+
+    Args:
+      gpu: those of TensorFlow with kernels for GPUs instead, which replace tensorflow-cpu.
+    """
+    return FOLDER / ('requirements-gpu.lock' if gpu else 'requirements.lock')

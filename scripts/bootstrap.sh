@@ -1,18 +1,23 @@
 #!/usr/bin/env bash
 # Sets up .venv in the repository root: the packages of requirements.lock, and dpfl itself importable.
 # Call it as often as you like: when nothing is to do it returns at once. All it says goes to stderr.
+# With a version, such as 3.13, it sets up .venv-3.13 with that Python and no other.
 set -euo pipefail
 exec >&2 </dev/null
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
-venv="$root/.venv"
+venv="$root/.venv${1:+-$1}"
+pythons=("${1:-3.12}")
+if [[ $# -eq 0 ]]; then pythons+=(3.13 3.11); fi
 stamp="$venv/bootstrap.stamp"
 # A foreign path would hide or shadow the packages of .venv; without bytecode every start is slow.
 unset PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 
+# Exit status when none of the versions is there.
+no_python=3
 # What the locked packages come to, in MB.
-download_mb=620
-installed_mb=2550
+download_mb=560
+installed_mb=2370
 
 say() { printf 'bootstrap: %s\n' "$*"; }
 
@@ -50,7 +55,7 @@ PYTHON
 
 find_python() {
   local version name candidate
-  for version in 3.11 3.10; do
+  for version in "${pythons[@]}"; do
     for name in "python$version" python3 python; do
       while IFS= read -r candidate; do
         if probe "$candidate" "$version"; then return 0; fi
@@ -75,7 +80,7 @@ add_command() {
 # Installs the locked packages into the folder $1: with pip's own bars on a terminal, else with a line
 # every ten seconds. Downloads go to a folder of .venv, so that their size can be seen.
 install_packages() {
-  local downloads="$venv/downloads" watcher='' status=0 show=(--quiet --progress-bar off)
+  local downloads="$venv/downloads" watcher='' status=0 show=(--quiet)
   mkdir -p "$downloads"
   if [[ -t 2 ]]; then
     show=()
@@ -84,8 +89,8 @@ install_packages() {
     watcher=$!
   fi
   # --no-compile: the import afterwards compiles what is imported, which is a small part of the whole.
-  TMPDIR="$downloads" "${pip[@]}" install --disable-pip-version-check --no-input --no-compile "${show[@]}" \
-      --no-deps --require-hashes --only-binary=:all: -r "$root/requirements.lock" || status=$?
+  TMPDIR="$downloads" "${pip[@]}" "${show[@]}" --no-deps --require-hashes --only-binary=:all: \
+      -r "$root/requirements.lock" || status=$?
   if [[ -n "$watcher" ]]; then
     kill "$watcher" 2>/dev/null || true
     wait "$watcher" 2>/dev/null || true
@@ -120,30 +125,42 @@ set_up() {
     return 1
   fi
   if ! python="$(find_python)"; then
-    say 'error: no usable Python: put python3.11 (preferred) or python3.10 on the PATH;'
-    say 'TensorFlow Federated 0.87 has no packages for other versions'
-    return 1
+    if [[ ${#pythons[@]} -eq 1 ]]; then
+      say "error: no usable Python: there is no python${pythons[0]} on the PATH"
+      return "$no_python"
+    fi
+    say 'error: no usable Python: put python3.12 (preferred), python3.13 or python3.11 on the PATH. One of these'
+    say 'gets it: uv python install 3.12 --default; pyenv install 3.12; apt install python3-venv (Debian 12, 13)'
+    return "$no_python"
   fi
 
   say "creating $venv with $python"
   rm -rf "$venv"
+  # TFF asks for Python 3.11 or earlier, which uv does not look at where it does not resolve.
+  local options=(install --disable-pip-version-check --no-input --no-compile --ignore-requires-python)
   if "$python" -c 'import ensurepip' 2>/dev/null; then
     "$python" -m venv "$venv"
-    pip=("$venv/bin/python" -m pip)
+    pip=("$venv/bin/python" -m pip "${options[@]}")
   else  # as Debian ships it; a pip outside serves as well
     "$python" -m venv --without-pip "$venv"
-    pip=("$python" -m pip --python "$venv/bin/python")
+    pip=("$python" -m pip --python "$venv/bin/python" "${options[@]}")
   fi
+  if command -v uv >/dev/null; then pip=(uv pip install --python "$venv/bin/python"); fi
 
-  # Importable from anywhere, without a build: what an editable install comes down to.
+  # Importable from anywhere, without a build: what an editable install comes down to. The second line
+  # lets TFF be imported without dpfl.
   site="$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
-  printf '%s\n' "$root" > "$site/dpfl.pth"
+  (cd "$root" && "$venv/bin/python" -c 'import os; from dpfl.cli import install_tff
+print(os.getcwd(), install_tff.PTH_LINE, sep="\n", end="")') > "$site/dpfl.pth"
 
   say "installing the locked packages: a download of $download_mb MB, $installed_mb MB on disk; takes minutes"
   if ! install_packages "$site"; then
     say 'error: the locked packages could not be installed (see above); they need glibc 2.31 or later'
     return 1
   fi
+
+  # C++ headers, for building kernels of one's own: 0.3 GB.
+  rm -rf "$site/tensorflow/include"
 
   say 'trying it: the first import of TensorFlow Federated compiles its files'
   if ! TF_CPP_MIN_LOG_LEVEL=3 "$venv/bin/python" \

@@ -3,9 +3,11 @@
   python scripts/fault_test.py
 
 First, every system call of a short run that changes a file fails: once; from then on, as on a full
-disk; and from then on, as on a disk that became read-only (`faults_at_writes.py`). Then the
-training binary meets all other faults, except those of Ray: closed streams, signals,
-directories that disappear, other processes, lack of memory, clocks that jump (`fault_list.py`).
+disk; and from then on, as on a disk that became read-only (`faults_at_writes.py`). Then a run with
+draws before it ends at every such call, killed or by a power failure, and what each end leaves on
+the disk is continued (`crashes_at_writes.py`). Then the training binary meets all other faults,
+except those of Ray: closed streams, signals, directories that disappear, other processes, lack of
+memory, clocks that jump (`fault_list.py`).
 Prints a row for each fault: what happened, the exit status, the lines on standard error, and
 whether the resumed run has the same bits as an undisturbed run. Exits with status 1 if any fault
 leads to more than one line of error, or to the loss of anything that was saved.
@@ -29,12 +31,18 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from dpfl.cli.command import command_line  # noqa: E402
 from dpfl.reporting import plain_text
-from scripts import fault_list, faults_at_writes  # noqa: E402
+from scripts import crashes_at_writes, fault_list, faults_at_writes  # noqa: E402
 
 _EVERY = flags.DEFINE_integer(
     'every',
     1,
     'Play the faults of files at every N-th system call; 0: not at all.',
+    lower_bound=0,
+)
+_CRASHES = flags.DEFINE_integer(
+    'crashes',
+    1,
+    'Continue every N-th directory that an end at a system call leaves; 0: none.',
     lower_bound=0,
 )
 _RUNS = flags.DEFINE_bool('runs', True, 'Play the faults of the training binary.')
@@ -57,6 +65,9 @@ def main() -> None:
             for kind in _NOISE.value:
                 (folder / kind).mkdir()
                 num_worse += _files(folder / kind, 5 if kind == 'seeded' else None)
+        if _CRASHES.value:
+            (folder / 'crashes').mkdir()
+            num_worse += _crashes(folder / 'crashes')
         if _RUNS.value:
             (folder / 'runs').mkdir()
             num_worse += _runs(folder / 'runs')
@@ -89,6 +100,17 @@ def _files(folder: pathlib.Path, noise_seed: int | None) -> int:
     worse = [outcome for outcome in outcomes if outcome.worse]
     for outcome in worse:
         print(f'WORSE: {outcome.fault}, {outcome.place}: {outcome.worse} ({outcome.said})')
+    return len(worse)
+
+
+def _crashes(folder: pathlib.Path) -> int:
+    outcomes = crashes_at_writes.play(folder, _CRASHES.value)
+    played = collections.Counter(outcome.how for outcome in outcomes)
+    kinds = ', '.join(f'{count} {how}' for how, count in sorted(played.items()))
+    print(f'Ends at system calls: {len(outcomes)} directories continued ({kinds})', flush=True)
+    worse = [outcome for outcome in outcomes if outcome.worse]
+    for outcome in worse:
+        print(f'WORSE: {outcome.how}, {outcome.place}: {outcome.worse}')
     return len(worse)
 
 

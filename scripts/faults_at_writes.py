@@ -125,7 +125,7 @@ def play(
 
     def work(ask):
         os.dup2(os.open(folder / 'stderr', os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
-        _be_fast()
+        be_fast()
         _Runs(folder, noise_seed, rounds, ask).play(every, faults)
         return 0
 
@@ -135,7 +135,7 @@ def play(
     return judge.num_places, judge.outcomes
 
 
-def _be_fast() -> None:
+def be_fast() -> None:
     """Skips slow steps that do not affect the results: figures, and repeated compilation."""
     privacy_page.render = lambda report, **others: report.render()
     plots.training_curves = lambda *arguments: figure.Figure()

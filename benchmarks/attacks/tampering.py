@@ -174,7 +174,7 @@ def _forge(
     for name, data in archive.tables(found).items():
         (copy / name).write_bytes(data)
     (copy / archive.PLAN).write_text(record.to_json())
-    for name, text in pages.of_run(copy, record.report(found.log)).items():
+    for name, text in pages.of_run(copy, found.report()).items():
         (copy / name).write_text(text)
     (copy / archive.SUMS).write_text(archive.digests(copy))
 

@@ -1,11 +1,10 @@
 """States that go on under a plan with more rounds."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tree
 
 from dpfl import accounting, errors, mechanisms
 from dpfl.aggregators import adaptive_clip, plan_digest, query
@@ -61,7 +60,7 @@ def with_plan(state: Any, plan: accounting.PrivacyPlan) -> Any:
     def restarted(part: adaptive_clip.AdaptiveState) -> adaptive_clip.AdaptiveState:
         if int(part.noise.round) not in plan.fresh_rounds:
             return part
-        inner = _replaced(
+        inner = query.replaced(
             part.inner, query.QueryState, lambda each: each._replace(clip_norm=part.estimate)
         )
         return part._replace(inner=inner)
@@ -86,9 +85,9 @@ def with_plan(state: Any, plan: accounting.PrivacyPlan) -> Any:
         }
         return part._replace(drawn=drawn, past=container(past))
 
-    state = _replaced(state, adaptive_clip.AdaptiveState, restarted)
-    state = _replaced(state, query.QueryState, stamped)
-    return _replaced(state, correlated.NoiseState, longer)
+    state = query.replaced(state, adaptive_clip.AdaptiveState, restarted)
+    state = query.replaced(state, query.QueryState, stamped)
+    return query.replaced(state, correlated.NoiseState, longer)
 
 
 def _matrix(plan: accounting.PrivacyPlan) -> mechanisms.Mechanism:
@@ -101,7 +100,3 @@ def _buffers(kernel: mechanisms.Kernel, drawn: np.ndarray, done: int, name: str,
         return before
     size = np.shape(before)[1]
     return correlated.buffers_after(kernel, drawn, done, tf.as_dtype(name), size).numpy()
-
-
-def _replaced(state: Any, kind: type, replace: Callable[[Any], Any]) -> Any:
-    return tree.traverse(lambda part: replace(part) if isinstance(part, kind) else None, state)

@@ -2,6 +2,7 @@
 
 import abc
 import collections
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import dp_accounting
@@ -256,6 +257,11 @@ def parts(state: Any, kind: type[_P]) -> list[_P]:
 
     tree.traverse(visit, state)
     return found
+
+
+def replaced(state: Any, kind: type[_P], replace: Callable[[_P], Any]) -> Any:
+    """A state with `replace` of each part of one type, but for parts within such a part."""
+    return tree.traverse(lambda part: replace(part) if isinstance(part, kind) else None, state)
 
 
 def noise_of(global_state: Any) -> correlated.NoiseState:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 import dpfl
-from dpfl import errors, presets
+from dpfl import errors
 from dpfl.cli import catalogue, launch
 from dpfl.cli.command import program
 
@@ -22,7 +22,10 @@ _TITLES = {
 }
 _BAD_USAGE = 2
 # Commands of earlier versions, and what is used instead.
-_GONE = {'start_worker': 'train --ray=local, auto or host:port trains on Ray'}
+_GONE = {
+    'lock': 'install_tff installs what it printed, and with --dry_run says what',
+    'start_worker': 'train --ray=local, auto or host:port trains on Ray',
+}
 
 
 def main() -> None:
@@ -64,7 +67,7 @@ def _overview() -> str:
     more = {
         **{alias: f'Short for {name}.' for alias, name in _ALIASES.items()},
         'completion': 'Prints a completion script: source <(dpfl completion bash), or zsh.',
-        'lock': 'Prints the versions of TensorFlow Federated and all it needs, for pip install -r.',
+        'install_tff': 'Installs TensorFlow Federated here, and what it needs; --dry_run, --gpu.',
         '--version': 'Prints the version.',
     }
     lines += [f'  {name:<{width}}  {text}' for name, text in more.items()]
@@ -82,13 +85,16 @@ def _completion(arguments: Sequence[str]) -> str:
     return completion.script(arguments[0], _names())
 
 
-def _lock(arguments: Sequence[str]) -> str:
-    if arguments:
-        _refuse(f'lock: takes no arguments, but was given {arguments[0]}')
-    return presets.lock().read_text(encoding='utf-8').rstrip()
+def _install_tff(arguments: Sequence[str]) -> str:
+    from dpfl.cli import install_tff  # It imports what starts processes.
+
+    return install_tff.run(arguments, _refuse)
 
 
-_OWN: Mapping[str, Callable[[Sequence[str]], str]] = {'completion': _completion, 'lock': _lock}
+_OWN: Mapping[str, Callable[[Sequence[str]], str]] = {
+    'completion': _completion,
+    'install_tff': _install_tff,
+}
 
 
 def _names() -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from dpfl.learning.evaluation import build_evaluation, evaluate_once
 from dpfl.learning.gan import build_dp_fedavg_gan, gan_weights
 from dpfl.learning.gan_evaluation import build_gan_evaluation, sample
+from dpfl.learning.keras_models import from_keras
 from dpfl.learning.processes import build_dp_fedavg
 from dpfl.learning.server_optimizers import build_server_optimizer
 from dpfl.runtime.shards import shard, sharded_cohorts
@@ -14,6 +15,7 @@ __all__ = [
     'build_gan_evaluation',
     'build_server_optimizer',
     'evaluate_once',
+    'from_keras',
     'gan_weights',
     'sample',
     'shard',

@@ -87,8 +87,8 @@ def build_dp_fedavg(
         raise errors.ArgumentError(
             'model',
             type(model).__name__,
-            'must be a tff.learning.models.FunctionalModel; functional_model_from_keras makes one '
-            'from a Keras model',
+            'must be a tff.learning.models.FunctionalModel; learning.from_keras makes one from a '
+            'Keras model',
         )
     if (client_update == 'fedavg') != (client_optimizer_fn is not None):
         raise errors.ArgumentError(

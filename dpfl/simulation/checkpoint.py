@@ -111,8 +111,8 @@ class Checkpoint:
         return cls(rounds=rounds, head=head, state=state)
 
 
-def read_head(path: pathlib.Path) -> tuple[int, str] | None:
-    """Rounds and head of a checkpoint, from its first bytes; None if they are damaged.
+def read_head(path: pathlib.Path) -> str | None:
+    """The head of a checkpoint, from its first bytes; None if they are damaged.
 
     Raises:
       StorageError: if it cannot be read.
@@ -121,10 +121,9 @@ def read_head(path: pathlib.Path) -> tuple[int, str] | None:
         data = file.read(_MOST_HEADER)
     try:
         first = _first_line(path, data)
-        rounds, head, _ = _header(data[len(first) :].partition(b'\n')[0])
+        return _header(data[len(first) :].partition(b'\n')[0])[1]
     except (CheckpointError, ValueError, LookupError, TypeError):
         return None
-    return rounds, head
 
 
 def _first_line(path: pathlib.Path, data: bytes) -> bytes:

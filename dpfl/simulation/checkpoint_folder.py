@@ -21,7 +21,7 @@ def heads(folder: str | os.PathLike[str]) -> dict[str, str]:
       StorageError: if one cannot be read.
     """
     found = {path.name: checkpoint_lib.read_head(path) for path in _paths(pathlib.Path(folder))}
-    return {name: each[1] for name, each in found.items() if each is not None}
+    return {name: head for name, head in found.items() if head is not None}
 
 
 def latest(

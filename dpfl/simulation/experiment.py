@@ -39,7 +39,8 @@ class Experiment:
       uniform_loss: held-out loss of a model that finds every answer equally likely, drawn as a line
         in the plot; None if that is not known.
       watch_loss: warn at the end if the held-out loss is far above its start.
-      noise_is_seeded: the noise comes from a known seed, so the run is only a simulation.
+      noise_is_seeded: the noise comes from a known seed, so the run is only a simulation. Without
+        one, the keys of the noise follow from the root of the run's keys.
       noise_storage: where past noise is kept. If that is outside of TFF, the process must have been
         built with `supplied_noise`. None keeps it in the state of the process.
       checkpoint_every: rounds between two checkpoints.
@@ -61,6 +62,7 @@ class Experiment:
       stop_at_accuracy: stop at the first evaluation with at least this accuracy; None to train all
         rounds. The rule reads the data of the evaluation, and the report says so.
       audit: the audit of the run, whose canaries the process adds; None without one.
+      earlier_noise_is_seeded: whether a run that this one continues from was such a simulation.
       earlier_noise_key_digests: of the runs that this one continues from.
       warm_start_is_public: as in `archive.PlanRecord`.
 
@@ -99,6 +101,7 @@ class Experiment:
     configuration: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     stop_at_accuracy: float | None = None
     audit: one_shot.OneShotAudit | None = None
+    earlier_noise_is_seeded: bool = False
     earlier_noise_key_digests: tuple[str, ...] = ()
     warm_start_is_public: bool = False
 
@@ -129,7 +132,7 @@ class Experiment:
             self.plan,
             (self.delta,),
             self.accountant,
-            self.noise_is_seeded,
+            self.noise_is_seeded or self.earlier_noise_is_seeded,
             # All samplers draw their cohorts from a seed.
             sampling_is_seeded=self.plan.sampling != 'none',
             also_not_covered=self.not_covered,

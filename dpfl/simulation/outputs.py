@@ -20,7 +20,7 @@ from dpfl.accounting.measured.measured import AUDIT, Scores
 from dpfl.accounting.records import archive
 from dpfl.accounting.records import journal as journal_lib
 from dpfl.simulation import checkpoint_folder, pages, run_files
-from dpfl.simulation.run_journal import RunJournal, require_whole
+from dpfl.simulation.run_journal import RunJournal
 
 _log = logging.getLogger(__name__)
 _KEYS = 'keys'
@@ -88,9 +88,10 @@ class RunDirectory:
         if self._kept is None or not self._kept.is_current():
             self._kept = RunJournal(self.path)
             heads = checkpoint_folder.heads(folder)
-            require_whole(self.path, self._kept.heads, self._kept.state.begun, heads)
+            self._kept.require_whole(heads)
         self._journal = found = self._kept
-        if not found.heads and (left := run_files.found(self.path)):
+        left = [name for name in run_files.found(self.path) if name != archive.LEDGER]
+        if left and not found.heads:
             raise errors.RunError(
                 f'{self.path / archive.LEDGER}: is missing, and {left[0]} is there: the run cannot '
                 'continue'
@@ -131,7 +132,7 @@ class RunDirectory:
             self._journal = self._kept = RunJournal(self.path)
         state, path = self.state, self.path / archive.CHECKPOINTS / _KEYS
         with _storage.naming(path):
-            root = _files.read_bytes(path) if path.exists() else None
+            root = _files.read_bytes_or_none(path)
         if root is None:
             if state.drawn or state.begun:
                 raise errors.RunError(f'{path}: is missing, and the run cannot continue without it')
@@ -251,16 +252,8 @@ class RunDirectory:
         """Writes `audit.npz`: what the canaries of an audit showed."""
         self._write(AUDIT, scores.to_bytes())
 
-    def write_tables(self, records: archive.Records | None = None) -> None:
-        """Writes the tables that follow from the journal so far.
-
-        Args:
-          records: of the run; None before it is built.
-        """
-        if records is not None:
-            for name, data in archive.tables(records).items():
-                self._write(name, data)
-            return
+    def write_tables(self) -> None:
+        """Writes the tables that describe the run before its first round."""
         for name, data in archive.first_tables(self.state).items():
             self._write(name, data)
 
@@ -273,17 +266,14 @@ class RunDirectory:
         try:
             records = archive.Records.read(self.path)
             report = records.report()
-            self.write_tables(records)
+            for name, data in archive.tables(records).items():
+                self._write(name, data)
             for name, text in pages.of_run(self.path, report).items():
                 self.write_text(name, text)
         except ValueError as error:
             raise errors.StorageError(str(error)) from None
         self.write_digests()
         return report
-
-    def results(self) -> dict[str, str]:
-        """Digests of the results of the run: files that cannot be computed again."""
-        return run_files.results(self.path)
 
     def write_digests(self) -> None:
         """Writes `SHA256SUMS`, with which the directory can be verified."""

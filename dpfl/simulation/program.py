@@ -24,6 +24,7 @@ from dpfl.simulation import (
     extension,
     metrics,
     outputs,
+    run_files,
     stopping,
 )
 from dpfl.simulation import profile as profile_lib
@@ -196,7 +197,8 @@ class _Run:
         if experiment.finish is not None:
             experiment.finish(directory.path)
         why = 'all rounds are done' if len(rows) == self._rounds else 'its accuracy was reached'
-        self._journal.append(journal.Ended(why=why, results=directory.results(), test=test))
+        results = run_files.results(directory.path)
+        self._journal.append(journal.Ended(why=why, results=results, test=test))
 
     def _observe(self, stage: str, seconds: float) -> None:
         if stage == 'ray':
@@ -242,9 +244,11 @@ class _Run:
         state = experiment.process.initialize()
         first = 0
         if self._start is None:
+            if not experiment.noise_is_seeded:
+                state = state_lib.with_keys(state, self._key)
             self._build(state)
-            # Nothing else holds the noise key, so the first release could not be repeated without
-            # this checkpoint.
+            # The first model is no function of the settings: it may be that of another run, or of
+            # somebody's own making.
             writer.save(self._checkpoint(0, state))
             writer.wait()
         else:
@@ -311,6 +315,16 @@ class _Run:
             self._profile.begin('end')
         return reached[1], recorded.rows
 
+    def _key(self, purpose: str) -> bytes:
+        """A key for a purpose: of this run with these settings and data, and of no other.
+
+        A copy of the directory may begin with others. Noise that is drawn before its sum is known
+        would then protect two sums, since cohort, model and data of the first round are the same.
+        """
+        record = dataclasses.replace(self._experiment.record, about=None).to_dict()
+        made_from = [record, dict(self._experiment.configuration), self._data]
+        return self._directory.key(f'{purpose}\n{json.dumps(made_from, sort_keys=True)}')
+
     def _build(self, state: Any) -> None:
         """Records plan and strategy of a run that begins, and what its pages depend on."""
         experiment, directory = self._experiment, self._directory
@@ -326,15 +340,16 @@ class _Run:
             limits = (*record.also_not_covered, archive.OWN_LOOP)
             record = dataclasses.replace(record, also_not_covered=limits)
         directory.write_strategy(experiment.plan.mechanism)
-        if self._journal.state.built is not None:  # It was built, and has no checkpoint yet.
-            self._journal.append(planned)
-        self._journal.append(
-            journal.Built(
-                record=record.to_dict(),
-                configuration=json.loads(json.dumps(dict(experiment.configuration))),
-                data=self._data,
-            )
+        built = journal.Built(
+            record=record.to_dict(),
+            configuration=json.loads(json.dumps(dict(experiment.configuration))),
+            data=self._data,
         )
+        before = self._journal.state.built  # Of a process that ended before the first checkpoint.
+        if before is None or before.to_dict() != built.to_dict():
+            if before is not None:
+                self._journal.append(planned)
+            self._journal.append(built)
         directory.write_tables()
 
     def _observe_data(self, clients: list[bytes]) -> None:

@@ -123,7 +123,7 @@ def _of_table(name: str) -> list[RunFile]:
 
 def found(path: str | os.PathLike[str]) -> list[str]:
     """Names of the files and folders of an earlier run in a directory, in the order of removal."""
-    return [name for name in NAMES if (pathlib.Path(path) / name).exists()]
+    return [name for name in NAMES if os.path.lexists(os.path.join(path, name))]
 
 
 def refuse(path: str | os.PathLike[str]) -> None:

@@ -6,10 +6,13 @@ docs/reference/threat_model.md. A round that is computed again after a crash app
 must be the round that the journal has, or the run ends.
 """
 
+import functools
+import logging
 import math
 import os
 import pathlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -19,24 +22,21 @@ from dpfl.accounting.records import archive, cohorts, journal
 from dpfl.accounting.records.journal import Began, Event, Released
 from dpfl.participation import ParticipationLog
 
+_log = logging.getLogger(__name__)
 # Metrics of a round that is computed again may differ in their last digits.
 _SAME = 1e-9
+_CUT = 'the journal was cut, or files of two runs are mixed; the run cannot continue'
 
 
-def read(directory: pathlib.Path) -> journal.Journal:
-    """The journal of a run; empty if there is none. Waits for no lock.
-
-    Raises:
-      RunError: if it is damaged, or a version of dpfl before the journal began the run.
-      StorageError: if it cannot be read.
-    """
-    path = directory / archive.LEDGER
-    with _storage.naming(path):
-        data = _files.read_bytes(path) if path.exists() else b''
-    try:
-        return journal.parse(data)
-    except journal.JournalError as error:
-        raise errors.RunError(f'{path}: {error}') from None
+@functools.cache
+def stack() -> str:
+    """Versions of the packages that decide the last digits of a sum."""
+    for name in ('tensorflow', 'tensorflow-cpu'):
+        try:
+            return f'TensorFlow {metadata.version(name)}, NumPy {np.__version__}'
+        except metadata.PackageNotFoundError:
+            pass
+    return f'NumPy {np.__version__}'
 
 
 class RunJournal:
@@ -62,7 +62,10 @@ class RunJournal:
     def __init__(self, directory: pathlib.Path):
         self._path = directory / archive.LEDGER
         self._cohorts = directory / cohorts.NAME
-        found = read(directory)
+        try:
+            found = archive.read_journal(directory) or journal.Journal()
+        except ValueError as error:
+            raise errors.RunError(str(error)) from None
         self._size = _cut(self._path, found.complete)
         self.state = found.state
         self._head = found.head()
@@ -76,11 +79,13 @@ class RunJournal:
         self._heads_after: dict[int, str] = {}
         for at, event in enumerate(found.events):
             self._keep_head(event, found.chain[at])
+        noted = [*archive.stacks(found).values()]
+        self._stack = noted[-1] if noted else None
         self._read_cohorts()
 
     def _read_cohorts(self) -> None:
         with _storage.naming(self._cohorts):
-            data = _files.read_bytes(self._cohorts) if self._cohorts.exists() else b''
+            data = _files.read_bytes_or_none(self._cohorts) or b''
         of_rounds, complete = cohorts.parse(data)
         self._cohorts_size = _cut(self._cohorts, complete)
         self.log = ParticipationLog(of_rounds)
@@ -101,8 +106,33 @@ class RunJournal:
         elif isinstance(event, journal.Extended):
             # A checkpoint that is saved from here on is one of the longer run.
             self._heads_after = {rounds: head for rounds in range(event.released + 1)}
-        elif isinstance(event, (Released, journal.Abandoned)):
+        elif isinstance(event, Released):
             self._heads_after[event.round + 1] = head
+
+    def require_whole(self, heads: Mapping[str, str]) -> None:
+        """Checks that neither a checkpoint nor the table of metrics knows more than the journal.
+
+        Args:
+          heads: the digests of checkpoints, by the names of their files.
+
+        Raises:
+          RunError: if the journal does not have the line with which a checkpoint was saved, or has
+            fewer rounds than the table.
+          StorageError: if the table cannot be read.
+        """
+        directory = self._path.parent
+        table = directory / archive.METRICS
+        with _storage.naming(table):
+            rows = (_files.read_bytes_or_none(table) or b'\n').count(b'\n') - 1
+        if rows > self.state.begun:
+            raise errors.RunError(
+                f'{table}: has {rows} rounds, {archive.LEDGER} {self.state.begun}: {_CUT}'
+            )
+        known = set(self.heads)
+        for name, head in heads.items():
+            if head not in known:
+                path = directory / archive.CHECKPOINTS / name
+                raise errors.RunError(f'{path}: shows more than {archive.LEDGER}: {_CUT}')
 
     def append(self, event: Event, *, sync: bool = True) -> None:
         """Appends an event; with `sync`, it is on the disk afterwards.
@@ -161,6 +191,7 @@ class RunJournal:
           RunError: if the round began before with anything else.
           StorageError: if it cannot be written.
         """
+        self._note_stack(event.round)
         if event.round < self.state.begun:
             for name in self.changes(event):
                 other = 'other' if name == 'data' else 'another'
@@ -181,6 +212,21 @@ class RunJournal:
             _storage.append(self._cohorts, record, self._cohorts_size, _storage.PRIVATE)
             self._cohorts_size += len(record)
             self.log.append(np.asarray(cohort, np.int64))
+
+    def _note_stack(self, t: int) -> None:
+        """Notes the packages that compute round `t`, unless they are those of the round before."""
+        if self._stack == stack():
+            return
+        if self._stack is not None:
+            _log.warning(
+                '%s: the run goes on with %s, and was computed with %s: its rounds have other '
+                'last digits, and so other noise, than they would have had',
+                self._path,
+                stack(),
+                self._stack,
+            )
+        self.note(stack=stack(), first=t)
+        self._stack = stack()
 
     def changes(self, event: Began) -> tuple[str, ...]:
         """Names of the digests in which a round differs from the same one in the journal."""
@@ -216,7 +262,7 @@ class RunJournal:
             raise errors.RunError(
                 f'{self._path}: round {event.round + 1} gave another result than before, with the '
                 'same noise and data: its computation is not repeatable (dropout without a seed, '
-                'another machine); it is not released'
+                'another machine, another TensorFlow); it is not released'
             )
         row: dict[str, float] = {'round': event.round + 1, **known.metrics}
         if seconds is not None:
@@ -268,37 +314,6 @@ class RunJournal:
         for t in range(self.log.rounds, self.state.begun):
             self.begin(self._began[t], cohort(t))
         return self.log
-
-
-_CUT = 'the journal was cut, or files of two runs are mixed; the run cannot continue'
-
-
-def require_whole(
-    directory: pathlib.Path, chain: Collection[str], begun: int, heads: Mapping[str, str]
-) -> None:
-    """Checks that neither a checkpoint nor the table of metrics knows more than the journal.
-
-    Args:
-      directory: of the run.
-      chain: the digests at the ends of the lines of its journal.
-      begun: rounds that began, by its journal.
-      heads: the digests of checkpoints, by the names of their files.
-
-    Raises:
-      RunError: if the journal does not have the line with which a checkpoint was saved, or has
-        fewer rounds than the table.
-      StorageError: if the table cannot be read.
-    """
-    table = directory / archive.METRICS
-    with _storage.naming(table):
-        rows = _files.read_bytes(table).count(b'\n') - 1 if table.exists() else 0
-    if rows > begun:
-        raise errors.RunError(f'{table}: has {rows} rounds, {archive.LEDGER} {begun}: {_CUT}')
-    known = set(chain)
-    for name, head in heads.items():
-        if head not in known:
-            path = directory / archive.CHECKPOINTS / name
-            raise errors.RunError(f'{path}: shows more than {archive.LEDGER}: {_CUT}')
 
 
 def _are_same(known: Mapping[str, float], again: Mapping[str, float]) -> bool:

@@ -1,6 +1,7 @@
 """The state of a learning process as a list of arrays, and back."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -9,6 +10,7 @@ import tree
 from dpfl import accounting, errors
 from dpfl.accounting.records import journal
 from dpfl.aggregators import extension, plan_digest, query
+from dpfl.aggregators.integers import discretized
 from dpfl.aggregators.noise import correlated
 from dpfl.simulation import checkpoint
 
@@ -50,6 +52,29 @@ def with_model(saved: Sequence[np.ndarray | bytes], template: Any) -> Any:
     own = tree.flatten(template)
     count = len(tree.flatten(template.global_model_weights))
     return tree.unflatten_as(template, [*saved[:count], *own[count:]])
+
+
+def with_keys(state: Any, key: Callable[[str], bytes]) -> Any:
+    """A state before the first round, whose secret keys follow from one root.
+
+    Args:
+      state: of a process that takes its keys from the operating system.
+      key: key of the run for a purpose, 32 bytes, as `RunDirectory.key`.
+    """
+    number = itertools.count()
+
+    def noise(part: correlated.NoiseState) -> Any:
+        return part._replace(key=_words(key(f'noise {next(number)}'), part.key))
+
+    def rotation(part: discretized.DiscretizedState) -> Any:
+        return part._replace(key=_words(key('rotation'), part.key))
+
+    state = query.replaced(state, correlated.NoiseState, noise)
+    return query.replaced(state, discretized.DiscretizedState, rotation)
+
+
+def _words(key: bytes, like: Any) -> np.ndarray:
+    return np.frombuffer(key, '<i8', np.size(like)).astype(np.int64)
 
 
 def require_places(

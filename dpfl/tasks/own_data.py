@@ -26,8 +26,8 @@ def from_arrays(
 
     Args:
       model: a `tff.learning.models.FunctionalModel`, for instance from
-        `tff.learning.models.functional_model_from_keras`; its metrics should have 'loss', and
-        'accuracy' to be shown during the run.
+        `learning.from_keras`; its metrics should have 'loss', and 'accuracy' to be shown during
+        the run.
       clients: for each client to train on, its examples: arrays by the names of the model's
         `input_spec`, such as 'x' and 'y', whose first axes are as long as there are examples.
       heldout: the same for clients that are held out for evaluation, which must be others: what

@@ -1,5 +1,6 @@
 """Directories of runs as files, for tests of what verifies them."""
 
+import dataclasses
 import json
 import pathlib
 from collections.abc import Iterable, Mapping
@@ -125,12 +126,12 @@ def with_everything_computed_anew(directory, record=None, log=None, make_pages=a
       make_pages: the texts of all pages, as `verification.verify` takes them.
     """
     found = archive.Records.read(directory)
-    record, log = record or found.record, log or found.log
+    changed = dataclasses.replace(found, record=record or found.record, log=log or found.log)
     for name, data in archive.tables(found).items():
         (directory / name).write_bytes(data)
-    (directory / archive.PLAN).write_text(record.to_json())
-    log.save(directory / archive.LOG)
-    for name, text in make_pages(directory, record.report(log, found.clip_course)).items():
+    (directory / archive.PLAN).write_text(changed.record.to_json())
+    changed.log.save(directory / archive.LOG)
+    for name, text in make_pages(directory, changed.report()).items():
         (directory / name).write_text(text)
     return with_new_digests(directory)
 

@@ -22,7 +22,6 @@ _EXTENDED = journal.Extended(
     released=2, planned=2, rounds=4, record={}, configuration={}, settings={}, files={}
 )
 _AUDITED = journal.Audited(scores='f' * 64)
-_ABANDONED = journal.Abandoned(round=1)
 # One that has every kind of event, each with all of its fields.
 _ALL = (
     dataclasses.replace(PLANNED, settings={'seed': 3, 'eps': math.inf}, files={'flags.txt': 'é\n'}),
@@ -32,7 +31,7 @@ _ALL = (
     began(0),
     released(0, {'loss': math.nan, 'epsilon': math.inf, 'low': -math.inf, 'count': 3}),
     began(1),
-    _ABANDONED,
+    released(1),
     _AUDITED,
     ended(),
     _EXTENDED,
@@ -74,7 +73,6 @@ _COLUMNS = (
     began(1),
     began(2),
     released(1),
-    _ABANDONED,
     _EXTENDED,
     _AUDITED,
     ended(),
@@ -82,26 +80,25 @@ _COLUMNS = (
 _TWO = (PLANNED, _BUILT, began(0), released(0), began(1))
 # Events, and which of `_COLUMNS` may come next.
 _NEXT = [
-    ((), 'x..........'),
-    ((PLANNED,), 'xx.x.......'),
-    ((PLANNED, _DREW), 'xxx........'),
-    ((PLANNED, _DREW, PLANNED), 'xxx........'),
-    ((PLANNED, _DREW, _FOUND), 'x..x.......'),
-    ((PLANNED, _DREW, _FOUND, PLANNED), 'x..x.......'),
-    ((PLANNED, _BUILT), 'x........xx'),
-    ((PLANNED, _BUILT, PLANNED), 'xx.x.......'),
-    ((PLANNED, _BUILT, ended()), 'x..........'),
-    ((PLANNED, _BUILT, _AUDITED, ended(), PLANNED, _BUILT), 'x........xx'),
-    ((PLANNED, _BUILT, began(0)), '...........'),
-    ((PLANNED, _BUILT, began(0), released(0)), '....x....xx'),
-    (_TWO, '......xxx..'),
-    ((*_TWO, released(1)), '.....x..xxx'),
-    ((*_TWO, _ABANDONED), '.....x..xxx'),
-    ((*_TWO, released(1), _AUDITED), '........x.x'),
-    ((*_TWO, released(1), _AUDITED, ended()), '........x..'),
-    ((*_TWO, released(1), ended()), '........x..'),
-    ((*_TWO, _EXTENDED), '......xx...'),
-    ((*_TWO, released(1), _EXTENDED), '.....x...xx'),
+    ((), 'x.........'),
+    ((PLANNED,), 'xx.x......'),
+    ((PLANNED, _DREW), 'xxx.......'),
+    ((PLANNED, _DREW, PLANNED), 'xxx.......'),
+    ((PLANNED, _DREW, _FOUND), 'x..x......'),
+    ((PLANNED, _DREW, _FOUND, PLANNED), 'x..x......'),
+    ((PLANNED, _BUILT), 'x.......xx'),
+    ((PLANNED, _BUILT, PLANNED), 'xx.x......'),
+    ((PLANNED, _BUILT, ended()), 'x.........'),
+    ((PLANNED, _BUILT, _AUDITED, ended(), PLANNED, _BUILT), 'x.......xx'),
+    ((PLANNED, _BUILT, began(0)), '..........'),
+    ((PLANNED, _BUILT, began(0), released(0)), '....x...xx'),
+    (_TWO, '......xx..'),
+    ((*_TWO, released(1)), '.....x.xxx'),
+    ((*_TWO, released(1), _AUDITED), '.......x.x'),
+    ((*_TWO, released(1), _AUDITED, ended()), '.......x..'),
+    ((*_TWO, released(1), ended()), '.......x..'),
+    ((*_TWO, _EXTENDED), '......x...'),
+    ((*_TWO, released(1), _EXTENDED), '.....x..xx'),
 ]
 
 
@@ -245,7 +242,7 @@ def test_notes_do_not_matter():
         assert archives.encoded(found.events) == _DATA
         assert (found.head(), len(found.notes)) == (journal.parse(_DATA).head(), 3)
     seconds = [row.get('seconds') for row in found.rows()]
-    assert seconds == [1.5, None]
+    assert seconds == [1.5, None, None]
 
 
 @pytest.mark.parametrize(
@@ -285,7 +282,6 @@ def test_texts_of_a_run_have_names_of_no_other_file(name):
         (journal.Extended, 'released', 3),
         (journal.Extended, 'files', None),
         (journal.Audited, 'scores', ''),
-        (journal.Abandoned, 'round', None),
         (journal.Ended, 'why', None),
         (journal.Ended, 'results', {'model.npz': 'weights'}),
         (journal.Ended, 'test', {'loss': '1'}),

@@ -50,7 +50,9 @@ def test_the_largest_of_several_gaussian_releases_has_no_larger_divergence(distr
 
     def worse_order(at):
         both = density(mu), density(0)
-        return max(np.trapz(np.maximum(p - math.exp(at) * q, 0), x) for p, q in (both, both[::-1]))
+        return max(
+            np.trapezoid(np.maximum(p - math.exp(at) * q, 0), x) for p, q in (both, both[::-1])
+        )
 
     assert worse_order(epsilon) <= delta < worse_order(one)  # One run's epsilon is too small.
 

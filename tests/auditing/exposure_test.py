@@ -102,7 +102,7 @@ def test_chance_is_an_upper_bound_of_the_exact_p_value():
 def test_ceiling_is_the_integral_of_the_bound(epsilon, delta, bits):
     x = np.linspace(0, bits, 200_001)
     bound = np.minimum(1, math.exp(epsilon) * 2**-x + delta)
-    expected = np.trapz(bound, x)
+    expected = np.trapezoid(bound, x)
     assert exposure.ceiling(epsilon, delta, 2**bits) == pytest.approx(expected, rel=1e-6)
 
 

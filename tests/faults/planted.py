@@ -468,7 +468,7 @@ _RUNS = (
     Fault(
         'journal that was cut is believed beside a checkpoint',
         'dpfl/simulation/outputs.py',
-        '            require_whole(self.path, self._kept.heads, self._kept.state.begun, heads)\n',
+        '            self._kept.require_whole(heads)\n',
         '',
         ('tests/simulation/resume_test.py::test_what_does_not_belong_together_is_refused',),
     ),

@@ -116,7 +116,7 @@ def test_a_checkpoint_is_read_back(tmp_path_factory, state, rounds, key):
     whole = checkpoint.Checkpoint(rounds=rounds, head='a', state=leaves)
     path.write_bytes(_file(whole.write).getvalue())
     found = checkpoint.Checkpoint.read(path)
-    assert (found.rounds, found.head) == (rounds, 'a') == checkpoint.read_head(path)
+    assert (found.rounds, found.head) == (rounds, checkpoint.read_head(path)) == (rounds, 'a')
     assert found.state[-1] == key
     for saved, read in zip(leaves[:-1], found.state[:-1], strict=True):
         assert saved.dtype == read.dtype

@@ -64,13 +64,22 @@ def test_direct_requirements_are_locked():
         assert requirement.specifier.contains(version), requirement
 
 
+def test_both_locks_are_made_for_install_tff():
+    runs, _, rest = read('requirements.lock').partition('# Documentation and development.')
+    assert 'tensorflow-federated==0.87.0' in runs and 'ray==' in runs
+    assert 'pytest==' in rest and 'mkdocs==' in rest
+    gpu = read('requirements-gpu.lock')
+    assert 'tensorflow==2.21.0 ' in gpu and 'nvidia-cudnn' in gpu
+    assert len(HASH.findall(gpu)) >= gpu.count('==')
+
+
 def test_dropped_packages_are_not_locked():
     assert {'tensorflow', 'libclang'} <= set(dropped())
     assert not set(dropped()) & set(locked_versions())
 
 
 def test_no_index_is_named():
-    text = read('requirements.in') + read('requirements.lock')
+    text = ''.join(map(read, ('requirements.in', 'requirements.lock', 'requirements-gpu.lock')))
     assert not re.search(r'://|^\s*(-i|-f|--(extra-)?index-url|--find-links)\b', text, flags=re.M)
 
 
@@ -134,13 +143,13 @@ def add_command(folder, name, body):
 def test_without_a_python_bootstrap_says_which_work(checkout, tools):
     result = bootstrap(checkout, tools)
     assert result.returncode != 0
-    assert 'python3.11' in result.stderr and 'python3.10' in result.stderr
+    assert all(f'python3.{minor}' in result.stderr for minor in (11, 12, 13))
     assert len(result.stderr.splitlines()) <= 2 and result.stdout == ''
     assert not (checkout / '.venv').exists()
 
 
 def test_pythons_that_do_not_run_or_are_too_new_are_not_used(checkout, tools):
-    add_command(tools, 'python3.11', 'echo "no such version installed" >&2; exit 127')
+    add_command(tools, 'python3.12', 'echo "no such version installed" >&2; exit 127')
     add_command(tools, 'python3', 'exit 1')  # what another version answers to the question
     result = bootstrap(checkout, tools)
     assert result.returncode != 0

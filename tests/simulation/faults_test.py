@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 import shutil
 import subprocess
 import sys
@@ -213,18 +214,32 @@ def test_folders_that_are_links_are_overwritten_and_what_they_lead_to_stays(tmp_
     assert list(path.iterdir()) == [] and (tmp_path / 'plots' / 'mine.png').exists()
 
 
-@pytest.mark.exhaustive
-def test_faults_of_a_sample_of_system_calls():
-    """A sample of what scripts/fault_test.py does at length."""
+def _fault_test(*flags) -> list[str]:
     done = subprocess.run(
-        [sys.executable, 'scripts/fault_test.py', '--every=17', '--noruns', '--noise=unseeded'],
+        [sys.executable, 'scripts/fault_test.py', '--noruns', *flags],
         cwd=paths.ROOT,
         capture_output=True,
         text=True,
         check=False,
         stdin=subprocess.DEVNULL,
-        timeout=600,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    played = int(done.stdout.splitlines()[0].split(', ')[1].split()[0])
-    assert played >= 15 and done.stdout.splitlines()[-1].endswith(' 0 worse than one line')
+    lines = done.stdout.splitlines()
+    assert lines[-1].endswith(' 0 worse than one line')
+    return lines
+
+
+@pytest.mark.exhaustive
+def test_faults_of_a_sample_of_system_calls():
+    """A sample of what scripts/fault_test.py does at length."""
+    lines = _fault_test('--every=17', '--crashes=0', '--noise=unseeded')
+    assert int(lines[0].split(', ')[1].split()[0]) >= 15
+
+
+@pytest.mark.exhaustive
+def test_what_an_end_at_every_system_call_leaves_is_continued():
+    """Each draw and each round is released once, and none is lost."""
+    (line, _) = _fault_test('--every=0')
+    for how in ('killed', 'torn', 'power'):
+        assert int(re.search(rf'(\d+) {how}', line)[1]) >= 20, line

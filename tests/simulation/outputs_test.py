@@ -12,6 +12,10 @@ def test_an_earlier_run_is_not_lost_by_accident(tmp_path):
     with pytest.raises(ValueError, match='must not hold an earlier run .flags.txt exists'):
         outputs.RunDirectory(tmp_path)
     assert (tmp_path / 'flags.txt').read_text() == 'mine'
+    (tmp_path / 'flags.txt').unlink()
+    (tmp_path / 'ledger.jsonl').symlink_to('nowhere')
+    with pytest.raises(ValueError, match='must not hold an earlier run .ledger.jsonl exists'):
+        outputs.RunDirectory(tmp_path)
 
 
 def test_overwriting_removes_the_files_of_the_run_and_no_others(tmp_path):

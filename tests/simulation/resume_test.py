@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import errno
+import hashlib
 import itertools
 import os
 import pathlib
@@ -11,10 +12,21 @@ import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
+import tree
 from tensorboard.backend.event_processing import event_accumulator
 
-from dpfl import Participation, ParticipationLog, _storage, accounting, errors
+from dpfl import (
+    Participation,
+    ParticipationLog,
+    _storage,
+    accounting,
+    aggregators,
+    errors,
+    mechanisms,
+)
 from dpfl.accounting.records import archive, cohorts, journal
+from dpfl.mechanisms.discretization import Discretization
 from dpfl.simulation import checkpoint, checkpoint_folder, outputs, program, sampling
 from dpfl.simulation import state as state_lib
 from tests import runs
@@ -155,6 +167,36 @@ def test_a_crash_before_the_first_checkpoint_is_a_new_run(experiment, origin, tm
     assert saved == {'00000000', '00000007'}
 
 
+@pytest.mark.parametrize('begun', [b'', b'{"format": 3, "event"'])
+def test_a_crash_in_the_first_line_of_the_journal_is_a_new_run(tmp_path, begun):
+    (tmp_path / 'ledger.jsonl').write_bytes(begun)
+    _resume(toy_experiment.in_numpy(rounds=1), tmp_path)
+    assert archive.read_journal(tmp_path).state.ended is not None
+
+
+def test_the_noise_follows_from_the_root_and_from_what_the_run_is_made_of(
+    experiment, origin, reference, tmp_path
+):
+    """A copy that begins with the same settings has the same noise, one with others has not."""
+    lines = (origin / 'ledger.jsonl').read_bytes().splitlines(keepends=True)
+    other = dataclasses.replace(experiment, configuration={'model': 'other'})
+    keys, digests = origin / 'checkpoints' / 'keys', []
+    for number, (run, root) in enumerate([(experiment, keys), (other, keys), (experiment, None)]):
+        path = tmp_path / str(number)
+        (path / 'checkpoints').mkdir(parents=True)
+        (path / 'ledger.jsonl').write_bytes(lines[0])
+        if root is not None:
+            shutil.copy(root, path / 'checkpoints')
+        digests.append(_resume(run, path).report.noise_key_digest)
+    assert len({*digests}) == 3
+    _assert_same(tmp_path / '0', reference)
+    names = ('ledger.jsonl', 'cohorts.bin', 'checkpoints/00000000.checkpoint')
+    for name in names[1:]:
+        assert (tmp_path / '0' / name).read_bytes() == (reference / name).read_bytes()
+    events = [archive.read_journal(path).events for path in (tmp_path / '0', reference)]
+    assert [each.to_dict() for each in events[0]] == [each.to_dict() for each in events[1]]
+
+
 def test_two_runs_cannot_use_one_directory(experiment, path):
     directory = outputs.RunDirectory(path, resume=True)
     with directory.in_use():
@@ -277,6 +319,24 @@ def test_what_does_not_belong_together_is_refused(experiment, path, damage, chan
     with pytest.raises((errors.RunError, ValueError), match=message):
         _resume(experiment, path)
     assert _contents(path) == before
+
+
+def test_every_shorter_journal_of_a_finished_run_is_refused(reference, tmp_path):
+    """Cut back to its first checkpoint, a run went on with other data and the same noise."""
+    path = shutil.copytree(reference, tmp_path / 'run')
+    for saved in sorted((path / 'checkpoints').glob('*.checkpoint'))[1:]:
+        saved.unlink()
+    lines = (path / 'ledger.jsonl').read_bytes().splitlines(keepends=True)
+    last = max(i for i, line in enumerate(lines) if b'"event": "began"' in line)
+    for count in range(last + 1):
+        for rest in (b'', lines[count][:-1], bytes(40)):
+            (path / 'ledger.jsonl').write_bytes(b''.join(lines[:count]) + rest)
+            with pytest.raises(errors.RunError, match='the journal was cut|is missing'):
+                with outputs.RunDirectory(path, resume=True).in_use():
+                    pass
+    (path / 'ledger.jsonl').write_bytes(b''.join(lines[: last + 1]))
+    with outputs.RunDirectory(path, resume=True).in_use():
+        pass
 
 
 def _with_other_data_in(experiment, t):
@@ -466,3 +526,31 @@ def test_noise_is_found_in_the_state_or_missed(experiment):
     assert one.noise != other.noise  # Another key.
     with pytest.raises(ValueError, match='process: must hold the noise of a privacy plan'):
         state_lib.began(0, first.global_model_weights, 'a' * 64, [1, 2], 'd' * 64)
+
+
+def test_all_keys_of_a_state_follow_from_one_root():
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(3),
+        participation=Participation(3),
+        clip_norm=0.5,
+        noise_multiplier=2.0,
+        clients_per_round=2,
+        adaptive_clip=accounting.AdaptiveClip(count_stddev=2.0),
+        discretization=Discretization(scale=1e3, dimension=3, clip_norm=0.5),
+    )
+    made = aggregators.build_query(plan, 3, record_specs=tf.TensorSpec([3]))
+    before, asked = made.initial_global_state(), []
+
+    def key(purpose):
+        asked.append(purpose)
+        return hashlib.sha256(purpose.encode()).digest()
+
+    after = state_lib.with_keys(before, key)
+    assert len({*asked}) == len(asked) == 3
+    keys = {np.frombuffer(key(purpose)[:16], '<i8').tobytes() for purpose in (*asked,)}
+    leaves = [np.asarray(leaf) for leaf in tree.flatten(after)]
+    fresh = [np.asarray(leaf) for leaf in tree.flatten(before)]
+    assert {leaf.tobytes() for leaf in leaves if leaf.shape == (2,)} == keys
+    for was, now in zip(fresh, leaves, strict=True):
+        assert (was.dtype, was.shape) == (now.dtype, now.shape)
+        assert np.array_equal(was, now) == (was.shape != (2,))

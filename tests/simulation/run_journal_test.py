@@ -8,7 +8,7 @@ import pytest
 
 from dpfl import errors
 from dpfl.accounting.records import cohorts, journal
-from dpfl.simulation import run_journal
+from dpfl.simulation import outputs, run_journal
 
 _KEY = np.array([81985529216486895, -1], np.int64)
 _COHORT = [1, 7]
@@ -116,6 +116,17 @@ def test_what_a_crash_cut_off_is_written_anew(path, name):
             assert _bytes(path) == whole
 
 
+@pytest.mark.parametrize('name', ['ledger.jsonl', cohorts.NAME])
+def test_a_link_that_leads_to_nothing_is_no_missing_file(path, name):
+    """It read as a run that had not begun, whose lines were then written to wherever it leads."""
+    (path / name).rename(path / 'kept')
+    (path / name).symlink_to('nowhere')
+    with pytest.raises(errors.RunError, match=f'{name}: .*No such file or directory') as caught:
+        with outputs.RunDirectory(path, resume=True).in_use():
+            pass
+    assert '\n' not in str(caught.value) and not (path / 'nowhere').exists()
+
+
 def test_what_others_write_meanwhile_is_refused_and_not_dropped(path):
     ours = run_journal.RunJournal(path)
     assert ours.is_current()
@@ -187,3 +198,14 @@ def test_more_rounds_move_the_place_of_checkpoints_behind_the_event(path):
     found.append(event)
     assert {found.head_after(rounds) for rounds in range(4)} == {found.heads[-1]}
     assert dataclasses.replace(found.state, extended=()).record == record
+
+
+@pytest.mark.parametrize('clients, most', [(100, 1_100), (6_500, 14_000)])
+def test_what_a_round_writes(path, clients, most):
+    """docs/reference/files.md has the numbers."""
+    before, found = sum(map(len, _bytes(path))), run_journal.RunJournal(path)
+    cohort = range(60_000, 60_000 - clients, -1)
+    found.begin(_began(3, cohort=journal.cohort_digest(cohort)), cohort)
+    metrics = {'loss': 6.123456789012345, 'accuracy': 0.234567890123456, 'epsilon': 1.234567890123}
+    found.release(_released(3, metrics=metrics), 1.234567890123)
+    assert sum(map(len, _bytes(path))) - before < most

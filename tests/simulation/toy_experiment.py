@@ -87,7 +87,7 @@ class Process:
 
     def next(self, state: _State, shards: typing.Any) -> _Output:
         key, t, _, past = state.noise
-        noise = 0.01 * np.random.default_rng([*key, t]).normal(size=2)
+        noise = 0.01 * np.random.default_rng([*key.view(np.uint64), t]).normal(size=2)
         read = [list(shard.as_numpy_iterator()) for shard in shards]
         # Marks of the ends of clients have no elements.
         mean = np.mean([np.mean(leaf) for leaf in tf.nest.flatten(read) if np.size(leaf)])

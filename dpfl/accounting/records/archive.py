@@ -91,6 +91,7 @@ class PlanRecord:
         log: ParticipationLog | None,
         clip_course: ClipCourse | None = None,
         measured: measured_lib.Measured | None = None,
+        journal_head: str | None = None,
     ) -> PrivacyReport:
         """The report of the plan and of a log.
 
@@ -98,6 +99,7 @@ class PlanRecord:
           log: of the run; None without one.
           clip_course: that of an adaptive clip norm.
           measured: what an audit measured.
+          journal_head: as in `PrivacyReport`.
         """
         return PrivacyReport.from_plan(
             self.plan,
@@ -123,6 +125,7 @@ class PlanRecord:
             noise_key_digest=self.noise_key_digest,
             earlier_noise_key_digests=self.earlier_noise_key_digests,
             warm_start_is_public=self.warm_start_is_public,
+            journal_head=journal_head,
         )
 
     def to_json(self) -> str:
@@ -237,7 +240,8 @@ def read_journal(directory: str | os.PathLike[str]) -> journal_lib.Journal | Non
     """
     path = pathlib.Path(directory) / LEDGER
     try:
-        return journal_lib.parse(_files.read_bytes(path)) if path.exists() else None
+        data = _files.read_bytes_or_none(path)
+        return None if data is None else journal_lib.parse(data)
     except (OSError, ValueError) as error:
         raise ValueError(f'{path}: {errors.shown(error)}') from None
 
@@ -271,7 +275,7 @@ def _cohorts(path: pathlib.Path, journal: journal_lib.Journal) -> ParticipationL
     if journal.state.built is not None and not journal.state.built.shows_clients:
         return None
     try:
-        data = _files.read_bytes(where) if where.exists() else b''
+        data = _files.read_bytes_or_none(where) or b''
         found, complete = cohorts.parse(data)
         log = ParticipationLog(found)
     except (OSError, ValueError) as error:
@@ -320,6 +324,8 @@ class Records:
         if losses:
             about = dataclasses.replace(record.about or About(), ray_losses=sum(losses))
             record = dataclasses.replace(record, about=about)
+        if changes := _stack_changes(journal):
+            record = dataclasses.replace(record, remarks=(*record.remarks, *changes))
         return cls(
             record,
             journal,
@@ -330,10 +336,37 @@ class Records:
 
     def report(self, group_size: int | None = None) -> PrivacyReport:
         """The report of the run, or for groups of clients, for which no audit measures anything."""
-        if group_size is None:
-            return self.record.report(self.log, self.clip_course, self.measured)
-        plan = dataclasses.replace(self.record.plan, group_size=group_size)
-        return dataclasses.replace(self.record, plan=plan).report(self.log, self.clip_course)
+        record, measured = self.record, self.measured
+        if group_size is not None:
+            plan = dataclasses.replace(record.plan, group_size=group_size)
+            record, measured = dataclasses.replace(record, plan=plan), None
+        head = None if self.journal is None else self.journal.released_head()
+        return record.report(self.log, self.clip_course, measured, head)
+
+
+def stacks(journal: journal_lib.Journal) -> dict[int, str]:
+    """The packages that computed rounds, by the first of these rounds.
+
+    Runs of before this was noted have computed with `an earlier TensorFlow`.
+    """
+    noted = {
+        _validate.integer('first', values.get('first'), minimum=0): str(values['stack'])
+        for values in journal.notes
+        if 'stack' in values
+    }
+    is_known = not journal.state.begun or 0 in noted
+    return noted if is_known else {0: 'an earlier TensorFlow', **noted}
+
+
+def _stack_changes(journal: journal_lib.Journal) -> list[str]:
+    """What a report says of a run that went on with other versions of TensorFlow or NumPy."""
+    found = stacks(journal)
+    return [
+        f'From round {t + 1} on the run was computed with {errors.shown(found[t])}, before with '
+        f'{errors.shown(before)}. Another version sums with other last digits, on which the draw '
+        'of the noise depends: the run cannot be repeated bit by bit. Its guarantee is the same.'
+        for before, t in zip(list(found.values()), list(found)[1:], strict=False)
+    ]
 
 
 def _count(values: Mapping[str, Any]) -> int:

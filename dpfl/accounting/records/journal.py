@@ -239,21 +239,6 @@ class Audited(Event):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Abandoned(Event):
-    """The last round that began can not be computed again; it counts as released.
-
-    Attributes:
-      round: the round, counted from 0.
-    """
-
-    name: ClassVar[str] = 'abandoned'
-    round: int
-
-    def __post_init__(self):
-        _validate.integer('round', self.round, minimum=0, maximum=_validate.MOST_ROUNDS)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Ended(Event):
     """Nothing more is released.
 
@@ -278,7 +263,7 @@ class Ended(Event):
 
 
 _EVENTS: tuple[type[Event], ...] = (Planned, Drew, Built, Began, Released)
-_EVENTS += (Extended, Audited, Abandoned, Ended)
+_EVENTS += (Extended, Audited, Ended)
 _KINDS: Mapping[str, type[Event]] = {kind.name: kind for kind in _EVENTS}
 
 
@@ -293,7 +278,7 @@ class State:
       extended: one for each time that the run went on with more rounds.
       begun: rounds that began, and so count as released.
       last: the round that began last.
-      is_released: whether that round was computed, or abandoned.
+      is_released: whether that round was computed.
       audited: the audit, if the run has one and it was measured.
       ended: None while the run goes on.
     """
@@ -369,7 +354,7 @@ def step(state: State, event: Event) -> State:
             is_allowed = is_allowed and event.round == state.begun
             is_allowed = is_allowed and (state.last is None or event.noise != state.last.noise)
             changes = {'begun': state.begun + 1, 'last': event, 'is_released': False}
-        case Released() | Abandoned():
+        case Released():
             is_allowed = not state.is_released and event.round == state.begun - 1
             changes = {'is_released': True}
         case Extended():
@@ -442,6 +427,15 @@ class Journal:
     def head(self) -> str:
         """The digest at the end of the last line; empty for an empty journal."""
         return self.chain[-1] if self.chain else ''
+
+    def released_head(self) -> str | None:
+        """The digest at the end of the last line but `audited` and `ended`; None without any.
+
+        A report carries it. The lines of the end have digests of files that may differ between two
+        runs with the same releases.
+        """
+        lines = zip(reversed(self.events), reversed(self.chain), strict=True)
+        return next((end for event, end in lines if not isinstance(event, Audited | Ended)), None)
 
     def rows(self) -> list[dict[str, float]]:
         """The metrics of the rounds that were computed, `round` first, counted from 1."""

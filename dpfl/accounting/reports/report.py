@@ -70,6 +70,7 @@ class PrivacyReport(ReportValues):
         noise_key_digest: str | None = None,
         earlier_noise_key_digests: tuple[str, ...] = (),
         warm_start_is_public: bool = False,
+        journal_head: str | None = None,
     ) -> 'PrivacyReport':
         """The report of a plan and, if given, of the participation log of its run.
 
@@ -103,6 +104,7 @@ class PrivacyReport(ReportValues):
             noise_key_digest=noise_key_digest,
             earlier_noise_key_digests=tuple(earlier_noise_key_digests),
             warm_start_is_public=warm_start_is_public,
+            journal_head=journal_head,
         )
         _ = report.plan_guarantee  # Refuses a delta or an accountant that does not fit.
         return report
@@ -175,6 +177,7 @@ class PrivacyReport(ReportValues):
                 if self.earlier_noise_key_digests
                 else {}
             ),
+            **({'journal_head': self.journal_head} if self.journal_head else {}),
             **({'warm_start_is_public': True} if self.warm_start_is_public else {}),
             **({'group_size': self.plan.group_size} if self.plan.group_size > 1 else {}),
             **({'remarks': list(self.remarks)} if self.remarks else {}),
@@ -297,6 +300,7 @@ def _from_values(values: dict[str, Any]) -> PrivacyReport:
         earlier_noise_key_digests=noise_keys.checked_list(
             'earlier_noise_key_digests', values.get('earlier_noise_key_digests', ())
         ),
+        journal_head=noise_keys.checked('journal_head', values.get('journal_head')),
         **plain,
     )
     if 'selection' in values:

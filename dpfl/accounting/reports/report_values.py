@@ -49,6 +49,8 @@ class ReportValues:
         without a run. Runs with the same one cannot be composed.
       earlier_noise_key_digests: of the runs in `plan.earlier`, as far as they are known; see
         `noise_keys.earlier`.
+      journal_head: digest of the journal of the run up to its last release, see
+        `journal.Journal.released_head`; None without a journal.
       warm_start_is_public: whether the run, or an earlier one of `plan.earlier`, began with a model
         that was declared to be public.
     """
@@ -71,6 +73,7 @@ class ReportValues:
     stops_by_rule: bool = False
     noise_key_digest: str | None = None
     earlier_noise_key_digests: tuple[str, ...] = ()
+    journal_head: str | None = None
     warm_start_is_public: bool = False
 
     @property

@@ -38,9 +38,8 @@ def explained(error: ModuleNotFoundError, binary: str) -> str | None:
     if name in _PYARROW:
         return f'{command} needs {name}, which is not installed: pip install {name}'
     return (
-        f'{command} needs TensorFlow Federated, which is not installed here (no module {name}). On '
-        'Linux with Python 3.11 or 3.10: dpfl lock > tff.lock; pip install --no-deps '
-        '--require-hashes -r tff.lock'
+        f'{command} needs TensorFlow Federated, which is not installed here (no module {name}); on '
+        'Linux with Python 3.11, 3.12 or 3.13 this brings it: dpfl install_tff'
     )
 
 

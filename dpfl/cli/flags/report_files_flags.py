@@ -1,8 +1,9 @@
-"""Flags of reports as files: which are compared, written, signed and verified."""
+"""Flags of reports as files, and of runs whose report is verified."""
 
 import dataclasses
 
 from dpfl._settings import Settings, setting
+from dpfl.cli.flags import output_flags
 from dpfl.errors import ArgumentError
 
 
@@ -40,3 +41,31 @@ class ReportFilesConfig(Settings):
         if (self.verify is None) != (self.public_key is None):
             missing, given = ('public_key', 'verify') if self.verify else ('verify', 'public_key')
             raise ArgumentError(given, getattr(self, given), f'needs {missing}')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VerifiedRunConfig(output_flags.RunDirConfig):
+    """A finished run to verify, and what is done with its directory."""
+
+    after: str | None = setting(
+        None,
+        'With --run_dir: an earlier report of the same run, a file or a directory. Also checks '
+        'that the journal of the run continues the one of that report. If the run was rolled back '
+        'and went another way, or is a copy that did, it does not.',
+    )
+    write_pages: bool = setting(
+        False,
+        'With --run_dir: first write all tables and pages of the run again, as they follow from '
+        'its journal.',
+    )
+    forget_keys: bool = setting(
+        False,
+        'With --run_dir: delete keys and checkpoints of the run, if it has ended and is verified. '
+        'It stays verified, and can no longer be continued.',
+    )
+
+    def check(self) -> None:
+        """All of them need a run."""
+        for name in ('after', 'write_pages', 'forget_keys'):
+            if getattr(self, name) and not self.run_dir:
+                raise ArgumentError(name, getattr(self, name), 'needs run_dir')

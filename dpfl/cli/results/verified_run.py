@@ -6,10 +6,13 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 
-from dpfl import _storage, accounting
+from dpfl import _storage, accounting, errors
 from dpfl.accounting.records import archive
+from dpfl.accounting.records.journal import Journal
 from dpfl.accounting.records.verification import Verification
+from dpfl.accounting.reports import report as report_lib
 from dpfl.cli.command import command_line
+from dpfl.cli.results import report_inputs
 from dpfl.simulation import outputs, run_files, verification
 
 _DIFFERS = 1
@@ -37,6 +40,7 @@ def verified(
     sign: Callable[[pathlib.Path, bytes], None] | None = None,
     *,
     forget_keys: bool = False,
+    after: str | None = None,
 ) -> accounting.PrivacyReport:
     """Verifies a run and returns its report; prints the verdict on standard error.
 
@@ -46,12 +50,14 @@ def verified(
       sign: called with the file of the report and the bytes that were compared, while nothing else
         can use the directory; None to sign nothing.
       forget_keys: delete keys and checkpoints of a run that has ended.
+      after: an earlier report of the run, whose journal that of the run must continue.
 
     Raises:
       UsageError: If it is not the directory of a finished run, or is an export and is to be signed,
-        or has not ended and is to forget its keys.
+        or has not ended and is to forget its keys; or if the earlier report cannot be used.
     """
     path = pathlib.Path(directory)
+    earlier = None if after is None else _earlier(after)
     with _locked(path, to_read=sign is None and not forget_keys):
         found, report = _verified(path)
         if report.measured is not None and report.measured.refutations:
@@ -59,18 +65,22 @@ def verified(
             print(f'error: {path}: the audit refutes the guarantee ({reason})', file=sys.stderr)
             sys.exit(_DIFFERS)
         assert found.records is not None  # As the report was computed from them.
-        is_export = found.records.journal is None
+        journal = found.records.journal
+        is_export = journal is None
+        if earlier is not None:
+            _require_continued(path, earlier, report, journal)
         if sign is not None and is_export:
             raise command_line.UsageError(
                 f'--run_dir={path}: is an export, whose plan was compared with nothing; sign the '
                 'report of its run'
             )
         print(f'{path}: {_verdict(path, is_export)}', file=sys.stderr)
+        if earlier is not None:
+            print(f'{path}: its journal continues that of {after}', file=sys.stderr)
         print(f'{path}: note: {run_files.not_judged(archive.listed(path))}', file=sys.stderr)
         if sign is not None:
             sign(path / archive.REPORT, found.content)
         if forget_keys:
-            journal = found.records.journal
             if journal is None or journal.state.ended is None:
                 raise command_line.UsageError('--forget_keys: needs a run that has ended')
             with _storage.naming(path / archive.CHECKPOINTS):
@@ -81,6 +91,49 @@ def verified(
         return report
     with command_line.refusing_bad_values():
         return found.records.report(group_size)
+
+
+def _earlier(name: str) -> accounting.PrivacyReport:
+    """An earlier report of a run, from the file or the directory that --after names.
+
+    Its words may be those of an older version: only the digests of the run are used.
+    """
+    path = report_inputs.path_of(name)
+    try:
+        report, _ = report_lib.read(report_inputs.read('after', path), with_selection=True)
+    except ValueError as error:
+        raise command_line.UsageError(
+            f'--after={path}: not a privacy report ({errors.shown(error)})'
+        ) from None
+    if report.journal_head is None:
+        raise command_line.UsageError(
+            f'--after={path}: must have journal_head, as reports of runs have; that of an export '
+            'or of a plan has none'
+        )
+    return report
+
+
+def _require_continued(
+    path: pathlib.Path,
+    earlier: accounting.PrivacyReport,
+    report: accounting.PrivacyReport,
+    journal: Journal | None,
+) -> None:
+    """Ends the binary unless a run has the noise of an earlier report and continues its journal."""
+    reason = None
+    if journal is None:
+        reason = 'is an export, without a journal that could be compared'
+    elif report.noise_key_digest != earlier.noise_key_digest:
+        reason = 'is another run than that of --after: its noise_key_digest is another one'
+    elif earlier.journal_head not in journal.chain:
+        reason = (
+            f'{archive.LEDGER} does not continue that of --after: it has no line with the digest '
+            f'{earlier.journal_head}. The run was rolled back and went another way, or is a copy '
+            'that did: what the earlier report counts is a further release'
+        )
+    if reason is not None:
+        print(f'error: {path}: {reason}', file=sys.stderr)
+        sys.exit(_DIFFERS)
 
 
 def write_pages(directory: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import _progress, _random, accounting
+from dpfl import _progress, _random, _storage, accounting
 from dpfl.debugging.differences import Mean
 from dpfl.debugging.images import labelling
 from dpfl.errors import ArgumentError, renaming
@@ -84,11 +84,15 @@ class Labelled:
 def draw(config: LabelConfig, directory: pathlib.Path) -> pathlib.Path:
     """Draws images of a generator and writes them with a page to label them; returns its path.
 
+    The directory is made if it is missing.
+
     Raises:
       ArgumentError: If the run has no generator of images; it names `run_dir`.
       StorageError: If a file cannot be written.
     """
     generator = _generator(config)
+    with _storage.naming(directory):
+        directory.mkdir(parents=True, exist_ok=True)
     origin = f'A generator drew these images. {_privacy(generator)}'
     pixels = images_part.sampler(generator)(config.images, config.seed)
     return labelling.write(directory, np.asarray(pixels, np.float32), origin)

@@ -64,8 +64,8 @@ def ramp_sum(terms: int, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         # Both formulas lose digits here; use sum_r C(terms + 1, r + 2) (-w)^r.
         series = [(-1) ** r * float(math.comb(terms + 1, r + 2)) for r in range(10)]
         value[small] = np.polynomial.polynomial.polyval(w[small], series)
-        series = np.polynomial.polynomial.polyder(series)
-        derivative[small] = np.polynomial.polynomial.polyval(w[small], series)
+        slopes = np.polynomial.polynomial.polyder(series)
+        derivative[small] = np.polynomial.polynomial.polyval(w[small], slopes)
     return value, derivative
 
 

@@ -240,7 +240,7 @@ class Run:
                     )
             if not (path / archive.SUMS).exists():  # The process ended before its last files.
                 directory.write_pages()
-            return _result(path, read_report(path), directory.journal.rows)
+            return _result(directory, read_report(path), directory.journal.rows)
         # Importing TensorFlow takes seconds, so everything else is checked first.
         from dpfl.simulation import program
 
@@ -271,7 +271,7 @@ class Run:
         if experiment.noise_storage is not None:
             self.tell(str(experiment.noise_storage))
         result = program.run_training(experiment, directory, data, saved)
-        found = _result(path, result.report, result.rows)
+        found = _result(directory, result.report, result.rows)
         storage = experiment.noise_storage
         return dataclasses.replace(
             found,
@@ -298,14 +298,17 @@ def _refuse_draw(path: pathlib.Path, known: journal.Drew, now: journal.Drew) -> 
 
 
 def _result(
-    path: pathlib.Path, report: accounting.PrivacyReport, rows: Sequence[Mapping[str, float]]
+    directory: 'outputs.RunDirectory',
+    report: accounting.PrivacyReport,
+    rows: Sequence[Mapping[str, float]],
 ) -> TrainResult:
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
-    found = archive.read_journal(path)
-    ended = None if found is None else found.state.ended
-    test = {} if ended is None or ended.test is None else ended.test
-    return TrainResult(path, report, columns, run_model.weights(path), test_metrics=test)
+    path, ended = directory.path, directory.state.ended
+    assert ended is not None  # As all rounds are done, or the run has stopped.
+    return TrainResult(
+        path, report, columns, run_model.weights(path), test_metrics=ended.test or {}
+    )
 
 
 def teller(progress: bool) -> Callable[[str], None]:

@@ -224,7 +224,7 @@ class Prepared:
         if self.origin is not None:
             experiment = dataclasses.replace(
                 experiment,
-                noise_is_seeded=experiment.noise_is_seeded or self.origin.noise_is_seeded,
+                earlier_noise_is_seeded=self.origin.noise_is_seeded,
                 earlier_noise_key_digests=self.origin.noise_key_digests,
                 warm_start_is_public=self.origin.warm_start_is_public,
             )

@@ -149,7 +149,7 @@ def _of_model(path: str, config: TrainConfig) -> Origin:
         raise ArgumentError(
             'warm_start', path, f'must be the model of a finished run ({shown})'
         ) from None
-    return _of_record(record, None if run is None else run.head())
+    return _of_record(record, None if run is None else run.released_head())
 
 
 def _run_of_model(path: str) -> pathlib.Path | None:

@@ -5,6 +5,7 @@ its data are public there is no privacy loss to account for. To train a classifi
 use `learning.build_dp_fedavg`.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -50,7 +51,10 @@ def train_centrally(
     _validate.integer('number of examples', len(labels), minimum=1)
     _validate.number('learning_rate', learning_rate, above=0)
     rng = _random.generator('image.training', _random.check_seed('seed', seed))
-    decay = tf.keras.optimizers.schedules.CosineDecay(learning_rate, steps)
+
+    def decay(step: Any) -> tf.Tensor:
+        return learning_rate / 2 * (1 + tf.cos(math.pi / steps * tf.cast(step, tf.float32)))
+
     optimizer = tff.learning.optimizers.schedule_learning_rate(
         tff.learning.optimizers.build_adam(learning_rate), decay
     )

@@ -76,7 +76,7 @@ def expected_largest_share(concentrations: np.ndarray) -> float:
     grid = np.linspace(np.log(total) - 40, np.log(total + 12 * np.sqrt(total) + 60), 40_001)
     values = np.exp(grid)
     above = 1 - np.prod([special.gammainc(a, values) for a in concentrations], axis=0)
-    return float(np.trapz(above * values, grid) / total)
+    return float(np.trapezoid(above * values, grid) / total)
 
 
 def _expected_visits(process: sentence_process.TextProcess) -> tuple[np.ndarray, np.ndarray]:

@@ -25,7 +25,7 @@ def _mixture(weighted_means, x=_X):
 
 
 def _divergence(p, q, alpha):
-    return np.trapz(np.maximum(p - alpha * q, 0), _X)
+    return np.trapezoid(np.maximum(p - alpha * q, 0), _X)
 
 
 def _fixed_size(data, cohort):

@@ -21,7 +21,7 @@ def test_no_fifo_and_no_device_is_waited_for(tmp_path):
     os.mkfifo(fifo)
     zero.symlink_to('/dev/zero')
     (tmp_path / 'ledger.jsonl').symlink_to(fifo)
-    refused(lambda: run_journal.read(tmp_path), errors.RunError)
+    refused(lambda: run_journal.RunJournal(tmp_path), errors.RunError)
     refused(lambda: archive.read_journal(tmp_path))
     for path in (fifo, zero):
         for call in (mechanisms.load, ParticipationLog.load, vocabulary.load, _npz.load):

@@ -1,6 +1,8 @@
 """What journal and plan keep of a run that goes on with other rounds."""
 
+import contextlib
 import dataclasses
+import itertools
 import json
 
 import numpy as np
@@ -9,8 +11,9 @@ import pytest
 from dpfl import mechanisms
 from dpfl.accounting.records import archive, journal
 from dpfl.accounting.reports import history
+from dpfl.cli.results import verified_run
 from dpfl.errors import ArgumentError, RunError
-from dpfl.simulation import extension, outputs, program, state
+from dpfl.simulation import extension, outputs, program, run_files, state
 from tests.accounting import archives
 from tests.simulation import toy_experiment
 
@@ -69,3 +72,36 @@ def test_a_longer_run_with_other_cohorts_is_refused(tmp_path):
     other = dataclasses.replace(experiment, sampler=sampler)
     with directory.in_use(), pytest.raises(RunError, match='round 0 had another cohort'):
         extension.commit(other, directory, None, settings=None, files={})
+
+
+@pytest.mark.usefixtures('undrawn')
+@pytest.mark.parametrize('how', ['finished', 'stopped', 'extended'])
+def test_tables_and_pages_are_written_again_to_the_same_bytes(tmp_path, monkeypatch, how):
+    directory, count = outputs.RunDirectory(tmp_path, resume=True), itertools.count()
+
+    def rows(client):
+        if how == 'stopped' and next(count) == 6:  # In its third round.
+            raise KeyError('stopped')
+        return toy_experiment.rows(client)
+
+    stops = pytest.raises(KeyError) if how == 'stopped' else contextlib.nullcontext()
+    with stops:
+        program.run_training(toy_experiment.in_numpy(client_data=rows), directory)
+    if how == 'extended':
+        # Past noise of this process is nowhere.
+        restore = lambda saved, template, plan: state.restore(saved, template)  # noqa: E731
+        monkeypatch.setattr(state, 'restore_longer', restore)
+        longer = toy_experiment.in_numpy(rounds=6)
+        with directory.in_use():
+            saved = program.start(directory, pytest.fail)
+            extension.commit(longer, directory, saved.state, settings=None, files={})
+            program.run_training(longer, directory, saved=saved)
+    begun = {'finished': 4, 'stopped': 2, 'extended': 6}[how]
+    assert archive.read_journal(tmp_path).state.begun == begun
+    tables = run_files.tables(tmp_path)
+    before = {name: (tmp_path / name).read_bytes() for name in tables}
+    assert {'SHA256SUMS', 'plan.json', 'metrics.csv', 'privacy_report.html'} < {*before}
+    for name in before:
+        (tmp_path / name).unlink()
+    verified_run.write_pages(str(tmp_path))
+    assert {name: (tmp_path / name).read_bytes() for name in run_files.tables(tmp_path)} == before

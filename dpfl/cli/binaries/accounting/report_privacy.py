@@ -20,6 +20,7 @@ reach, and --selected_from=poisson:10 counts that the run is the best of several
 
 --run_dir=<directory> checks the files of a finished run, recomputes its report from its plan and
 participation log, and prints it. If something differs, it says what and exits with status 1.
+--after=<report> also compares the run with an earlier report of it, which was kept elsewhere.
 
 --compare <report> <report> says which of two runs is more private, and why. --sign=<private key>
 signs a report, --verify=<report> --public_key=<file> verifies it (docs/reference/report_schema.md).
@@ -84,22 +85,10 @@ _LOG = SettingsFlags(participation_log.LogConfig)
 _COMPOSITION = SettingsFlags(composition.CompositionConfig)
 _GUARANTEE = SettingsFlags(guarantee_flags.GuaranteeConfig)
 _RUN = SettingsFlags(
-    output_flags.RunDirConfig,
+    report_files_flags.VerifiedRunConfig,
     help={
         'run_dir': 'Directory of a finished run to verify. The flags of a plan do not apply then.'
     },
-)
-_WRITE_PAGES = flags.DEFINE_bool(
-    'write_pages',
-    False,
-    'With --run_dir: first write all tables and pages of the run again, as they follow from its '
-    'journal.',
-)
-_FORGET_KEYS = flags.DEFINE_bool(
-    'forget_keys',
-    False,
-    'With --run_dir: delete keys and checkpoints of the run, if it has ended and is verified. It '
-    'stays verified, and can no longer be continued.',
 )
 _FILES = SettingsFlags(report_files_flags.ReportFilesConfig)
 _FORMAT = SettingsFlags(
@@ -116,16 +105,21 @@ def main() -> None:
     if text is not None:
         report_files.show(text, files.output)
         return
-    directory, guarantee, joint = _RUN.read().run_dir, _GUARANTEE.read(), _COMPOSITION.read()
+    run, guarantee, joint = _RUN.read(), _GUARANTEE.read(), _COMPOSITION.read()
+    directory = run.run_dir
     sign = report_files.signer(files, directory, form)
     if directory:
         with command_line.refusing_bad_values():
             _LOG.read().refuse('cannot be combined with run_dir')
-        if _WRITE_PAGES.value:
+        if run.write_pages:
             verified_run.write_pages(directory)
         signs_run = sign if files.output is None else None
         report = verified_run.verified(
-            directory, guarantee.group_size, signs_run, forget_keys=_FORGET_KEYS.value
+            directory,
+            guarantee.group_size,
+            signs_run,
+            forget_keys=run.forget_keys,
+            after=run.after,
         )
     else:
         report = _planned(guarantee.group_size)

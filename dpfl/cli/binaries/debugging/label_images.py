@@ -46,8 +46,6 @@ def main() -> None:
         from dpfl.inspection.images import label_study
 
         if config.labels is None:
-            with _storage.naming(directory):
-                directory.mkdir(parents=True, exist_ok=True)
             page = label_study.draw(config, directory)
             if config.rater is None:
                 print(json.dumps({'page': str(page)}) if is_json else page)

@@ -1,9 +1,11 @@
 """Central training on public text, as a start for private training ([McMahan18], appendix B)."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from dpfl import _random, _validate, errors
 from dpfl.tasks.text import token_ids
@@ -22,7 +24,7 @@ def train(
     batch_size: int,
     learning_rate: float,
     seed: int,
-    report: Callable[[int, float, Sequence[tf.Variable]], None] = lambda step, loss, now: None,
+    report: Callable[[int, float, Sequence[tf.Tensor]], None] = lambda step, loss, now: None,
 ) -> tuple[np.ndarray, ...]:
     """Trains with Adam on shuffled batches. NOT private: for public text only.
 
@@ -51,31 +53,30 @@ def train(
     _validate.number('learning_rate', learning_rate, above=0)
     rng = _random.generator('pretraining', _random.check_seed('seed', seed))
     architectures.check_weights(architecture, weights)
-    variables = [tf.Variable(weight) for weight in weights]
-    optimizer = tf.keras.optimizers.Adam(learning_rate)
-    optimizer.build(variables)
+    current = tuple(map(tf.constant, weights))
+    optimizer = tff.learning.optimizers.build_adam(learning_rate)
+    state = optimizer.initialize(tuple(map(tf.TensorSpec.from_tensor, current)))
 
     # The length of a sentence is part of the trace; all batches of a run have the same.
     @tf.function
-    def step(batch: tf.Tensor) -> tf.Tensor:
+    def step(state: Any, current: Any, batch: tf.Tensor) -> tuple[Any, Any, tf.Tensor]:
         with tf.GradientTape() as tape:
-            loss = metrics.mean_loss(
-                architecture.logits(tuple(variables), batch[:, :-1]), batch[:, 1:]
-            )
-        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
-        return loss
+            tape.watch(current)
+            loss = metrics.mean_loss(architecture.logits(current, batch[:, :-1]), batch[:, 1:])
+        gradients = tuple(map(tf.convert_to_tensor, tape.gradient(loss, current)))
+        return *optimizer.next(state, current, gradients), loss
 
     done = 0
     for _ in range(epochs):
         for batch in _batches(chunks(), batch_size, rng):
-            loss = step(tf.constant(batch))
+            state, current, loss = step(state, current, tf.constant(batch))
             done += 1
-            report(done, float(loss), variables)
+            report(done, float(loss), current)
         if not done:
             raise errors.ArgumentError(
                 'batch_size', batch_size, 'must be at most the number of sentences'
             )
-    return tuple(variable.numpy() for variable in variables)
+    return tuple(weight.numpy() for weight in current)
 
 
 def _batches(
@@ -94,7 +95,7 @@ def _batches(
 
 def evaluator(
     architecture: architectures.Architecture, tokens: np.ndarray
-) -> Callable[[Sequence[tf.Variable]], tuple[float, float]]:
+) -> Callable[[Sequence[tf.Tensor]], tuple[float, float]]:
     """A function that maps weights to loss and accuracy on sentences, as the metrics of training.
 
     Args:
@@ -103,7 +104,7 @@ def evaluator(
     """
 
     @tf.function(reduce_retracing=True)
-    def counts(variables: Sequence[tf.Variable], batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def counts(variables: Sequence[tf.Tensor], batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
         logits = architecture.logits(tuple(variables), batch[:, :-1])
         targets = batch[:, 1:]
         is_word = targets >= token_ids.NUM_SPECIAL_TOKENS
@@ -115,7 +116,7 @@ def evaluator(
         loss = metrics.mean_loss(logits, targets) * tf.cast(present, tf.float32)
         return loss, present, tf.math.count_nonzero(hits), tf.math.count_nonzero(is_word)
 
-    def evaluate(variables: Sequence[tf.Variable]) -> tuple[float, float]:
+    def evaluate(variables: Sequence[tf.Tensor]) -> tuple[float, float]:
         totals = np.zeros(4)
         for first in range(0, len(tokens), _EVALUATED):
             batch = tf.constant(tokens[first : first + _EVALUATED])

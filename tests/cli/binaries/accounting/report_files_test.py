@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from dpfl import _storage, accounting, errors
+from dpfl import ParticipationLog, _storage, accounting, errors
 from dpfl.accounting.records import archive, cohorts, signatures
 from dpfl.cli.results import signed_report, verified_run
 from dpfl.simulation import pages, run_files
@@ -218,6 +218,41 @@ def test_a_run_that_forgot_its_keys_stays_verified(files, tmp_path):
     (run / archive.CHECKPOINTS).mkdir()
     assert _run(f'--run_dir={run}', '--forget_keys').returncode == 1
     assert (run / archive.CHECKPOINTS).exists()
+
+
+def test_an_earlier_report_tells_whether_a_run_went_another_way(files, tmp_path):
+    rounds = [archives.LOG.cohort(t) for t in range(archives.LOG.rounds)]
+    record = dataclasses.replace(archives.make_record(), also_not_covered=(archive.OWN_LOOP,))
+    first = archives.write(tmp_path / 'first', record, ParticipationLog(rounds[:4]))
+    whole = archives.write(tmp_path / 'whole', record)
+    other = archives.write(tmp_path / 'other', record, metrics={3: {'loss': 2.5}})
+    for run in (first, whole, other):
+        shutil.rmtree(run / 'saved_model')
+        assert not archives.with_new_digests(run)
+    kept, foreign = tmp_path / 'kept.json', tmp_path / 'foreign.json'
+    shutil.copy(first / archive.REPORT, kept)
+    foreign.write_text(kept.read_text().replace(archives.NOISE_KEY, 'f' * 64))
+    for run, after in ((first, kept), (whole, kept), (whole, whole), (whole, first)):
+        done = _run(f'--run_dir={run}', f'--after={after}')
+        assert done.returncode == 0, done.stderr
+        assert f'{run}: its journal continues that of {after}' in done.stderr
+    for run, after, message in (
+        (other, kept, 'ledger.jsonl does not continue that of --after'),
+        (first, whole, 'ledger.jsonl does not continue that of --after'),
+        (whole, foreign, 'is another run than that of --after'),
+    ):
+        done = _run(f'--run_dir={run}', f'--after={after}')
+        assert (done.returncode, done.stdout) == (1, '')
+        assert f'error: {run}: {message}' in done.stderr.splitlines()[-1]
+    for after, message in (
+        (files['less'], f'--after={files["less"]}: must have journal_head'),
+        (files['damaged'], f'--after={files["damaged"]}: not a privacy report'),
+        (tmp_path / 'nowhere', '--after='),
+    ):
+        done = _run(f'--run_dir={whole}', f'--after={after}')
+        assert done.returncode == 2 and message in done.stderr.splitlines()[-1], done.stderr
+    done = _run(*_PLAN, '--noise_multiplier=15', f'--after={kept}')
+    assert done.returncode == 2 and done.stderr.endswith('kept.json: needs run_dir\n')
 
 
 def test_an_export_is_not_signed(files, tmp_path):

@@ -90,3 +90,9 @@ def test_a_classifier_labels_in_place_of_people(gan, tmp_path):
 def test_what_a_run_does_not_fit_is_refused(gan, tmp_path, flags, message):
     done = _run(*_TINY, f'--run_dir={gan}', f'--output_dir={tmp_path}', *flags)
     assert done.returncode == 2 and message in done.stderr.splitlines()[-1], done.stderr
+
+
+def test_a_run_that_is_missing_leaves_no_directory(tmp_path):
+    done = _run(*_TINY, f'--run_dir={tmp_path}/nowhere', f'--output_dir={tmp_path}/labels')
+    assert done.returncode == 2 and '--run_dir=' in done.stderr.splitlines()[-1], done.stderr
+    assert list(tmp_path.iterdir()) == []

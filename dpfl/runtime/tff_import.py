@@ -1,0 +1,119 @@
+"""Lets TensorFlow Federated 0.87 and tensorflow-privacy 0.9 be imported on current Pythons.
+
+Both are pure Python, and work beside the current TensorFlow once the modules of the table below are
+replaced. `import dpfl` imports this module, which puts `FINDER` on `sys.meta_path`. It acts when
+one of the two packages is imported; nothing is imported before that.
+"""
+
+import sys
+from typing import Any
+
+# Packages that `Finder` serves, with their versions.
+VERSIONS = {'tensorflow_federated': '0.87.0', 'tensorflow_privacy': '0.9.0'}
+# Modules that are replaced by empty ones, with all modules below them, and the reason.
+_REPLACED = {
+    'tensorflow_federated.python.core.environments.jax': 'needs JAX 0.4.14, which was withdrawn',
+    'tensorflow_federated.python.core.backends.xla': 'needs JAX 0.4.14, which was withdrawn',
+    'vizier': 'google-vizier is not installed; it tunes hyperparameters in tff.learning.programs',
+    'tensorflow_model_optimization': 'has no release for Keras 3; it compresses updates',
+}
+
+
+class Finder:
+    """Finder of `sys.meta_path` for the packages of `VERSIONS` and the modules they lack."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Finds a package of `VERSIONS` or a replaced module; None leaves it to other finders."""
+        reason = next((why for at, why in _REPLACED.items() if f'{name}.'.startswith(at + '.')), '')
+        if name not in VERSIONS and not reason:
+            return None
+        from importlib import machinery
+
+        found = machinery.PathFinder.find_spec(name, path, target)
+        if reason and (found is None or name.startswith('tensorflow_federated')):
+            return machinery.ModuleSpec(name, _Empty(name, reason), is_package=True)  # type: ignore
+        if found is not None and not reason:
+            self._check_first(name, found.loader)
+        return found
+
+    def _check_first(self, name: str, loader: Any) -> None:
+        """Makes a package's loader look at the version first."""
+        from importlib import metadata
+
+        execute = loader.exec_module
+
+        def checked(module: Any) -> None:
+            version = metadata.version(name)
+            if version != VERSIONS[name]:
+                raise ImportError(f'{name} is {version}, and dpfl needs {VERSIONS[name]}')
+            if any(other.startswith(f'{name}.') for other in sys.modules):  # what it leaves behind
+                raise ImportError(
+                    f'an import of {name} has failed here: start Python again, import dpfl first'
+                )
+            if name == 'tensorflow_privacy':
+                module.__getattr__ = _on_demand(loader.get_source(name))
+            else:
+                _use_keras_2()
+                execute(module)
+
+        loader.exec_module = checked
+
+
+class _Empty:
+    """An attribute of a replaced module, which cannot be called; and the module's loader."""
+
+    def __init__(self, name: str, reason: str):
+        self._name, self._reason = name, reason
+
+    def create_module(self, spec: Any) -> None:
+        return None
+
+    def exec_module(self, module: Any) -> None:
+        module.__getattr__ = self.__getattr__
+
+    def __getattr__(self, attribute: str) -> '_Empty':
+        if attribute.startswith('__'):
+            raise AttributeError(attribute)
+        return _Empty(f'{self._name}.{attribute}', self._reason)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f'{self._name} is not available: {self._reason}')
+
+
+def _use_keras_2() -> None:
+    """Makes `tf.keras` what TFF was written for: the package tf_keras. Keras 3 is `keras`."""
+    import os
+
+    os.environ.setdefault('TF_USE_LEGACY_KERAS', '1')
+    import tensorflow as tf
+
+    if tf.keras.Model.__module__.startswith('keras.'):
+        import warnings
+
+        warnings.warn(
+            'tf.keras was used before TFF was imported, and is Keras 3, which TFF cannot use',
+            stacklevel=2,
+        )
+
+
+def _on_demand(source: str) -> Any:
+    """`__getattr__` for what a package's source imports: half of it needs TensorFlow 1."""
+    import ast
+
+    homes = {
+        alias.name: node.module
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and node.module not in (None, 'tensorflow_privacy')
+        for alias in node.names
+    }
+
+    def attribute(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f'tensorflow_privacy has no attribute {name}')
+        return getattr(__import__(str(homes[name]), fromlist=[name]), name)
+
+    return attribute
+
+
+FINDER = Finder()
+sys.meta_path.insert(0, FINDER)

@@ -1,0 +1,262 @@
+"""Keras 3 models as functional models: weights, randomness, metrics, and what is refused."""
+
+import collections
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from dpfl import Participation, accounting, errors, learning, mechanisms
+from dpfl.runtime import contexts
+from tests.learning import models
+
+pytestmark = pytest.mark.tff
+
+_SPEC = models.least_squares().input_spec
+_SIZES = [[4, 3], [2], [5]]
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _runtime():
+    with contexts.local_runtime():
+        yield
+
+
+def _dense(**options):
+    model = keras.Sequential([keras.layers.Input([2]), keras.layers.Dense(1, **options)])
+    model.set_weights([models.INITIAL, np.zeros(1, np.float32)])
+    return model
+
+
+def _from_keras(model, **options):
+    return learning.from_keras(model, **{'loss': 'mse', 'input_spec': _SPEC, **options})
+
+
+def _plan(noise_multiplier=0.0):
+    return accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(2),
+        participation=Participation(2),
+        clip_norm=0.4,
+        noise_multiplier=noise_multiplier,
+        clients_per_round=len(_SIZES),
+    )
+
+
+def _trained(model, noise_multiplier=0.5):
+    """Trainable weights after each of two rounds, with the metrics of the second."""
+    process = learning.build_dp_fedavg(
+        model,
+        _plan(noise_multiplier),
+        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
+        server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0),
+        noise_seed=3,
+    )
+    state, weights = process.initialize(), []
+    for t in range(2):
+        clients = [models.client(10 * t + k, sizes) for k, sizes in enumerate(_SIZES)]
+        shards = [models.dataset(batches, batches[0]) for batches in clients]
+        state, metrics = process.next(state, shards)
+        weights.append([np.asarray(w) for w in process.get_model_weights(state).trainable])
+    return weights, metrics['client_work']['train']
+
+
+def test_training_is_that_of_the_same_model_by_hand():
+    expected, _ = _trained(models.least_squares())
+    actual, metrics = _trained(
+        _from_keras(_dense(), metrics=[keras.metrics.MeanSquaredError('mse')])
+    )
+    for weights, others in zip(actual, expected, strict=True):
+        for weight, other in zip(weights, others, strict=True):
+            np.testing.assert_allclose(weight, other, rtol=1e-5, atol=1e-6)
+    assert metrics['num_examples'] == 14
+    # Keras sums over the examples of all clients, as the mean loss over examples does.
+    assert metrics['mse'] == pytest.approx(metrics['loss'], rel=1e-5) and metrics['loss'] > 0
+
+
+def test_frozen_weights_have_no_part_in_updates_and_noise():
+    model = keras.Sequential(
+        [keras.layers.Input([2]), keras.layers.Dense(3, trainable=False), keras.layers.Dense(1)]
+    )
+    converted = _from_keras(model)
+    trainable, frozen = converted.initial_weights
+    assert [w.shape for w in trainable] == [(3, 1), (1,)]
+    assert [w.shape for w in frozen] == [(2, 3), (3,)]
+    process = learning.build_dp_fedavg(
+        converted,
+        _plan(1.0),
+        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
+        server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0),
+        noise_seed=1,
+    )
+    batches = models.client(0, [4])
+    state, _ = process.next(process.initialize(), [models.dataset(batches, batches[0])] * 3)
+    after = process.get_model_weights(state)
+    for weight, before in zip(after.non_trainable, frozen, strict=True):
+        np.testing.assert_array_equal(weight, before)
+    for weight, before in zip(after.trainable, trainable, strict=True):
+        assert (np.asarray(weight) != before).all()
+
+
+def _with_dropout(seed):
+    return keras.Sequential(
+        [
+            keras.layers.Input([2]),
+            keras.layers.Dense(64, kernel_initializer='ones'),
+            keras.layers.Dropout(0.5, seed=seed),
+            keras.layers.Dropout(0.5, seed=seed + 1),
+        ]
+    )
+
+
+def test_dropout_is_a_function_of_seed_weights_and_batch():
+    converted = _from_keras(_with_dropout(1))
+    assert converted.initial_weights[1] == ()  # The state of a seed is no weight.
+    x = models.client(1, [6])[0]['x']
+
+    def kept(model=converted, x=x, shift=0.0, training=True):
+        weights = [w + np.float32(shift) for w in model.initial_weights[0]]
+        return (model.predict_on_batch((weights, ()), x, training=training) != 0).numpy()
+
+    first = kept()
+    assert 0.15 < first.mean() < 0.35 and kept(training=False).all()
+    np.testing.assert_array_equal(first, kept())
+    for other in (kept(_from_keras(_with_dropout(5))), kept(shift=1e-3), kept(x=x[::-1])):
+        # Masks of a quarter: independent ones differ in three eighths of the entries.
+        assert 0.25 < (first != other).mean() < 0.5
+
+
+def test_dropout_trains_the_same_again():
+    model = keras.Sequential([*_with_dropout(1).layers, keras.layers.Dense(1)])
+    model.build((None, 2))
+    first, second = (_trained(_from_keras(model))[0] for _ in range(2))
+    np.testing.assert_equal(first, second)
+
+
+def test_the_algorithms_of_tff_take_it():
+    model = _from_keras(_dense(), metrics=[keras.metrics.MeanSquaredError('mse')])
+    process = tff.learning.algorithms.build_weighted_fed_avg(
+        model, tff.learning.optimizers.build_sgdm(0.1), tff.learning.optimizers.build_sgdm(1.0)
+    )
+    batches = models.client(0, [4, 3])
+    data = models.dataset(batches, batches[0])
+    state, metrics = process.next(process.initialize(), [data, data])
+    assert metrics['client_work']['train']['num_examples'] == 14
+    weights = [models.INITIAL.astype(float), np.zeros(1)]
+    for batch in batches:
+        weights = [
+            weight - 0.1 * gradient
+            for weight, gradient in zip(weights, models.gradient(weights, batch), strict=True)
+        ]
+    trained = process.get_model_weights(state)
+    for actual, expected in zip(trained.trainable, weights, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    evaluation = tff.learning.algorithms.build_fed_eval(model)
+    started = evaluation.set_model_weights(evaluation.initialize(), trained)
+    _, metrics = evaluation.next(started, [data])
+    measured = metrics['client_work']['eval']['current_round_metrics']
+    assert measured['mse'] == pytest.approx(measured['loss'], rel=1e-5)
+
+
+def test_evaluation_leaves_dropout_out():
+    model = keras.Sequential([*_with_dropout(1).layers, keras.layers.Dense(1)])
+    model.build((None, 2))
+    batches = models.client(0, [4, 3])
+    data = tf.data.Dataset.from_generator(lambda: batches, output_signature=dict(_SPEC))
+    converted = _from_keras(model, metrics=[keras.metrics.MeanAbsoluteError('mae')])
+    weights = tff.learning.models.ModelWeights(*converted.initial_weights)
+    measured = learning.build_evaluation(converted, data)(weights)
+    x, y = (np.concatenate([batch[name] for batch in batches]) for name in 'xy')
+    assert measured['mae'] == pytest.approx(np.abs(model(x) - y).mean(), rel=1e-5)
+    assert measured['loss'] == pytest.approx(np.mean((model(x) - y) ** 2), rel=1e-5)
+
+
+class Captures(keras.layers.Layer):
+    """Makes a tensor while it is built, and uses it when it is called."""
+
+    def build(self, shape):
+        self.scale = tf.constant([2.0, 3.0])
+
+    def call(self, x):
+        return x * self.scale
+
+
+class Counts(keras.layers.Layer):
+    """Counts its calls in a weight."""
+
+    def build(self, shape):
+        self.calls = self.add_weight(shape=(), initializer='zeros', trainable=False, name='calls')
+
+    def call(self, x):
+        self.calls.assign_add(1.0)
+        return x
+
+
+def _sequence(*layers):
+    return keras.Sequential([keras.layers.Input([2]), *layers, keras.layers.Dense(1)])
+
+
+@pytest.mark.parametrize(
+    'build, message',
+    [
+        (lambda: _sequence(keras.layers.BatchNormalization()), 'moving_mean.*gradients only'),
+        (lambda: _sequence(Counts()), 'calls.*gradients only'),
+        (lambda: _sequence(Captures()), r'\(2,\).*made while it was built'),
+        (lambda: _dense(kernel_regularizer='l2'), 'losses of its own'),
+        (lambda: keras.Sequential([keras.layers.Dense(1)]), 'has been built'),
+        (lambda: tf.keras.Sequential([tf.keras.layers.Dense(1)]), 'Keras 3'),
+    ],
+)
+def test_what_training_cannot_keep_is_refused(build, message):
+    with pytest.raises(errors.ArgumentError, match=message):
+        _from_keras(build())
+
+
+def test_a_stateful_recurrent_layer_is_refused():
+    model = keras.Sequential(
+        [
+            keras.layers.Input(batch_shape=[4, 5, 2]),
+            keras.layers.SimpleRNN(3, stateful=True),
+            keras.layers.Dense(1),
+        ]
+    )
+    spec = (tf.TensorSpec([4, 5, 2]), tf.TensorSpec([4, 1]))
+    with pytest.raises(errors.ArgumentError, match='gradients only'):
+        _from_keras(model, input_spec=spec)
+
+
+def test_a_frozen_batch_normalization_is_taken():
+    converted = _from_keras(_sequence(keras.layers.BatchNormalization(trainable=False)))
+    assert [w.shape for w in converted.initial_weights[1]] == [(2,)] * 4
+
+
+@pytest.mark.parametrize('names', [['a', 'a'], ['loss'], ['num_examples']])
+def test_metrics_must_have_names_of_their_own(names):
+    metrics = [keras.metrics.MeanSquaredError(name) for name in names]
+    with pytest.raises(errors.ArgumentError, match='different names'):
+        _from_keras(_dense(), metrics=metrics)
+
+
+def test_metrics_must_start_at_zero():
+    metric = keras.metrics.MeanSquaredError('mse')
+    metric.update_state([1.0], [0.0])
+    with pytest.raises(errors.ArgumentError, match='must start at 0'):
+        _from_keras(_dense(), metrics=[metric])
+
+
+def test_inputs_and_structures_of_many_kinds():
+    """Two inputs by name, integers among them, and batches as pairs."""
+    numbers, words = keras.Input([2], name='numbers'), keras.Input([3], dtype='int32', name='words')
+    flat = keras.layers.Flatten()(keras.layers.Embedding(5, 4)(words))
+    joined = keras.layers.Concatenate()([numbers, keras.layers.Dropout(0.2, seed=1)(flat)])
+    model = keras.Model({'numbers': numbers, 'words': words}, keras.layers.Dense(1)(joined))
+    x = collections.OrderedDict(
+        numbers=tf.TensorSpec([None, 2]), words=tf.TensorSpec([None, 3], tf.int32)
+    )
+    converted = _from_keras(model, input_spec=(x, tf.TensorSpec([None, 1])))
+    batch = dict(
+        numbers=np.ones([2, 2], np.float32), words=np.array([[0, 1, 2], [3, 4, 0]], np.int32)
+    )
+    actual = converted.predict_on_batch(converted.initial_weights, batch, training=False)
+    np.testing.assert_allclose(actual, model(batch), rtol=1e-6)
