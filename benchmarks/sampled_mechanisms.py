@@ -50,10 +50,10 @@ def losses(rounds: int, rate: float, epsilon: float) -> dict[str, tuple[float, i
       epsilon: to be met at delta 1e-6.
     """
     free = Participation(rounds)
-    sampled = dict(participation=free, population=_POPULATION)
+    poisson = accounting.Poisson(population=_POPULATION)
     found = {
         'poisson': (
-            _noise(epsilon, _toeplitz(rounds, 1), rate, sampling='poisson', **sampled),
+            _noise(epsilon, _toeplitz(rounds, 1), rate, participation=free, sampling=poisson),
             1,
         )
     }
@@ -64,9 +64,8 @@ def losses(rounds: int, rate: float, epsilon: float) -> dict[str, tuple[float, i
             epsilon,
             _toeplitz(rounds, bands),
             rate,
-            sampling='cyclic_poisson',
-            groups=bands,
-            **sampled,
+            participation=free,
+            sampling=accounting.CyclicPoisson(population=_POPULATION, groups=bands),
         )
         best = min(best, (error, bands))
         bands *= 2

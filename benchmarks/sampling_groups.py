@@ -38,17 +38,15 @@ def main() -> None:
             **fields,
         )
         cells = [str(groups), f'{apart.noise_multiplier:.3f}']
-        for sampling, turns in (
-            ('balls_in_bins', groups),
-            ('cyclic_poisson', flags.bands),
-            ('b_min_sep', flags.bands),
+        for kind, turns in (
+            (accounting.BallsInBins, groups),
+            (accounting.CyclicPoisson, flags.bands),
+            (accounting.BMinSep, flags.bands),
         ):
             plan = accounting.PrivacyPlan(
                 participation=Participation(flags.rounds, turns),
                 noise_multiplier=apart.noise_multiplier,
-                population=_CLIENTS * groups,
-                sampling=sampling,
-                groups=turns,
+                sampling=kind(population=_CLIENTS * groups, groups=turns),
                 **fields,
             )
             cells.append(f'{plan.epsilon(_DELTA, "best"):.4g}')

@@ -23,6 +23,7 @@ import venv
 import numpy as np
 
 from dpfl import Participation, accounting, mechanisms
+from dpfl.accounting.sampling import kinds
 
 _SEED, _EACH = 20, 4
 _TOLERANCE = 2e-3
@@ -85,11 +86,8 @@ def settings(seed: int = _SEED, each: int = _EACH) -> list[dict]:
 def ours(setting: dict) -> float:
     """Epsilon by a privacy plan."""
     rounds = setting['rounds']
-    fields = {}
-    if setting['sampling'] != 'truncated_poisson':
-        fields['groups'] = setting['groups']
-    else:
-        fields['cohort_cap'] = setting['cohort_cap']
+    name = 'cohort_cap' if setting['sampling'] == 'truncated_poisson' else 'groups'
+    values = {'population': setting['population'], name: setting[name]}
     coefficients = setting['coefficients']
     independent = len(coefficients) == 1
     plan = accounting.PrivacyPlan(
@@ -100,9 +98,7 @@ def ours(setting: dict) -> float:
         clip_norm=1.0,
         noise_multiplier=setting['noise_multiplier'],
         clients_per_round=setting['clients_per_round'],
-        population=setting['population'],
-        sampling=setting['sampling'],
-        **fields,
+        sampling=kinds.from_settings(setting['sampling'], values),
     )
     return plan.epsilon(setting['delta'], 'best')
 

@@ -1,4 +1,4 @@
-"""Reads arrays of plain numbers and texts from files that somebody else may have made.
+"""Archives of arrays; reads plain numbers and texts of files that somebody else may have made.
 
 `numpy.load` trusts what a file says about itself: it allocates the shape in a header before it
 reads any byte, unpacks as much as an archive claims to hold, and evaluates headers as Python. Here
@@ -6,6 +6,7 @@ an array is read only if its bytes are there, and an archive only if what it unp
 proportion to its size. Pickled objects are never read.
 """
 
+import io
 import lzma
 import math
 import os
@@ -14,7 +15,8 @@ import struct
 import sys
 import zipfile
 import zlib
-from typing import IO
+from collections.abc import Mapping
+from typing import IO, Any
 
 import numpy as np
 
@@ -70,6 +72,14 @@ def load(path: str | os.PathLike[str], beside: int = _MOST_BYTES_BESIDES) -> dic
                 return _arrays(archive, most)
     except _DAMAGE as error:
         raise ValueError(' '.join(str(error).split()) or type(error).__name__) from None
+
+
+def to_bytes(arrays: Mapping[str, Any], *, compressed: bool = False) -> bytes:
+    """An archive with arrays by name."""
+    file = io.BytesIO()
+    write: Any = np.savez_compressed if compressed else np.savez  # Of any names.
+    write(file, **arrays)
+    return file.getvalue()
 
 
 def read_array(file: IO[bytes], left: int) -> np.ndarray:

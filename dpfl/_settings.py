@@ -9,7 +9,7 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from dpfl import _validate
@@ -23,7 +23,7 @@ def setting(
     default: Any,
     help: str,
     *,
-    choices: Sequence[str] = (),
+    choices: Sequence[str] | Callable[[], Sequence[str]] = (),
     minimum: float | None = None,
     above: float | None = None,
     maximum: float | None = None,
@@ -34,7 +34,7 @@ def setting(
     Args:
       default: value where none is given.
       help: what it is for, in a sentence; the help text of its flag.
-      choices: the allowed texts; any text by default.
+      choices: the allowed texts, or what gives them; any text by default.
       minimum, above, maximum, below: bounds of a number; `above` and `below` are strict.
     """
     bounds = {'minimum': minimum, 'above': above, 'maximum': maximum, 'below': below}
@@ -42,10 +42,16 @@ def setting(
         default=default,
         metadata={
             'help': help,
-            'choices': tuple(choices),
+            'choices': choices,
             'bounds': {name: bound for name, bound in bounds.items() if bound is not None},
         },
     )
+
+
+def choices_of(field: dataclasses.Field) -> tuple[str, ...]:
+    """The allowed texts of a setting; none for any text."""
+    choices = field.metadata['choices']
+    return tuple(choices() if callable(choices) else choices)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +180,7 @@ def _checked(field: dataclasses.Field, kind: Kind, value: Any) -> Any:
 
 
 def _scalar(field: dataclasses.Field, scalar: type, value: Any) -> Any:
-    name, bounds, choices = field.name, field.metadata['bounds'], field.metadata['choices']
+    name, bounds, choices = field.name, field.metadata['bounds'], choices_of(field)
     if scalar is bool:
         return _validate.truth(name, value)
     if scalar is int:

@@ -132,8 +132,7 @@ def sampling_row(passes: int, epsilon: float, rounds: int = ROUNDS) -> dict[str,
         participation=free,
         clip_norm=1.0,
         clients_per_round=clients,
-        sampling='poisson',
-        population=POPULATION,
+        sampling=accounting.Poisson(population=POPULATION),
     )
     blt = mechanisms.optimize_blt(apart, 3, loss='rms')
     separated = accounting.PrivacyPlan.calibrated(

@@ -15,7 +15,7 @@ import sys
 
 import numpy as np
 
-from dpfl import Participation
+from dpfl import Participation, accounting
 from dpfl.simulation import population, sampling
 
 
@@ -93,8 +93,9 @@ def _timer(rng):
 
 def _of_random_sets(kind):
     def make(rng):
-        people = int(rng.integers(1, 200))
-        return kind, int(rng.integers(1, 40)), people, int(rng.integers(1, people + 1))
+        part = kind(population=int(rng.integers(1, 200)))
+        clients = int(rng.integers(1, part.population + 1))
+        return sampling.RandomSampler, part, int(rng.integers(1, 40)), clients
 
     return make
 
@@ -102,8 +103,8 @@ def _of_random_sets(kind):
 SAMPLERS = {
     'min_separation': _min_separation,
     'timer': _timer,
-    'fixed size': _of_random_sets(sampling.FixedSizeSampler),
-    'Poisson': _of_random_sets(sampling.PoissonSampler),
+    'fixed size': _of_random_sets(accounting.WithoutReplacement),
+    'Poisson': _of_random_sets(accounting.Poisson),
 }
 
 

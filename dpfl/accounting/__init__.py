@@ -1,8 +1,8 @@
 """Accounting: what a run guarantees, and the report that says so. No TensorFlow.
 
-A `PrivacyPlan` holds everything that noise and guarantee depend on; its parts are `AdaptiveClip`,
-`Estimator`, `Discretization`, `NoiseMatch` and `ReleaseBefore`. The sensitivity comes from the
-mechanism; `dp_accounting` converts it to epsilon where it can.
+A `PrivacyPlan` holds everything that noise and guarantee depend on; its parts are a `Sampling`,
+`AdaptiveClip`, `Estimator`, `Discretization`, `NoiseMatch` and `ReleaseBefore`. The sensitivity
+comes from the mechanism; `dp_accounting` converts it to epsilon where it can.
 """
 
 from dpfl.accounting.adaptive_clip import AdaptiveClip
@@ -14,17 +14,29 @@ from dpfl.accounting.gaussian import ACCOUNTANTS, epsilon_from_mu, epsilon_from_
 from dpfl.accounting.hardened import NOISES
 from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.accounting.plan_checks import ADJACENCIES, SAMPLINGS
+from dpfl.accounting.plan_checks import ADJACENCIES
 from dpfl.accounting.reports.about import About
-from dpfl.accounting.reports.checklist import round_up
 from dpfl.accounting.reports.report import PrivacyReport
+from dpfl.accounting.sampling.b_min_sep import BMinSep
+from dpfl.accounting.sampling.balls_in_bins import BallsInBins, RandomAllocation
+from dpfl.accounting.sampling.base import Sampling
+from dpfl.accounting.sampling.poisson import CyclicPoisson, Poisson, TruncatedPoisson
+from dpfl.accounting.sampling.without_replacement import WithoutReplacement
 from dpfl.mechanisms.discretization import Discretization
+from dpfl.mechanisms.rounding import round_up
 
 __all__ = [
     'ACCOUNTANTS',
     'ADJACENCIES',
     'About',
-    'SAMPLINGS',
+    'BMinSep',
+    'BallsInBins',
+    'CyclicPoisson',
+    'Poisson',
+    'RandomAllocation',
+    'Sampling',
+    'TruncatedPoisson',
+    'WithoutReplacement',
     'AdaptiveClip',
     'Discretization',
     'Estimator',

@@ -1,7 +1,6 @@
 """The plan of a run for another population and cohort size. No flags, no TensorFlow."""
 
 import dataclasses
-import math
 from typing import Any
 
 from dpfl import _validate, errors
@@ -51,11 +50,10 @@ def scaled(
         fields['adaptive_clip'] = dataclasses.replace(
             plan.adaptive_clip, count_stddev=plan.adaptive_clip.count_stddev * ratio
         )
-    if plan.sampling != 'none':
+    if plan.sampling is not None:
         _validate.integer('population', population, minimum=cohort)
-        if plan.cohort_cap is not None:
-            fields['cohort_cap'] = min(math.ceil(plan.cohort_cap * ratio), population)
-        return dataclasses.replace(plan, population=population, **fields)
+        fields['sampling'] = plan.sampling.scaled(population, ratio)
+        return dataclasses.replace(plan, **fields)
     deployment = planning.Deployment(
         population=population, clients_per_round=cohort, rounds=plan.participation.rounds
     )
@@ -85,12 +83,11 @@ def with_cohort_scaled(plan: PrivacyPlan, scale: float, population: int) -> Priv
         raise errors.ArgumentError(
             'scale', scale, f'must make whole cohorts of {plan.clients_per_round} clients per round'
         )
-    cap = plan.cohort_cap
+    sampling = plan.sampling
     return dataclasses.replace(
         plan,
         noise_multiplier=plan.noise_multiplier * scale,
         estimator=plan.estimator.scaled(scale),
         clients_per_round=int(clients),
-        population=None if plan.sampling == 'none' else population,
-        cohort_cap=None if cap is None else min(math.ceil(cap * scale), population),
+        sampling=None if sampling is None else sampling.scaled(population, scale),
     )

@@ -21,7 +21,6 @@ from dpfl.accounting import (
     plan_json,
 )
 from dpfl.accounting.plan_values import PlanValues
-from dpfl.accounting.sampling import estimates, releases
 from dpfl.mechanisms import rounding
 from dpfl.participation import Participation
 
@@ -37,26 +36,8 @@ class PrivacyPlan(PlanValues):
     In each round t of `participation.rounds` the run releases the sum of the clipped updates plus
     `(C^-1 z)_t`, where the entries of z have standard deviation `stddev`.
 
-    With `sampling` the guarantee relies on secret random cohorts. Without `groups`, noise is then
-    independent and the schema admits every pattern.
-
-    - 'poisson': each client takes part with probability `clients_per_round / population`,
-      independently of the others ([McMahan18]). Zeroing a client out is then the same as removing
-      it.
-    - 'cyclic_poisson': the same within one group of clients, and the groups take turns
-      ([Choquette23], theorem 4; docs/reference/sampling.md). The noise may be correlated over as
-      many rounds as there are groups.
-    - 'truncated_poisson': as 'poisson', but of more than `cohort_cap` clients a random subset of
-      that size is taken ([Ganesh25]; docs/reference/sampling.md).
-    - 'balls_in_bins', 'random_allocation': each client takes part in the rounds of one of `groups`
-      bins, or in one round of each `groups`, uniformly (docs/reference/sampling.md). Not for trees.
-    - 'b_min_sep': each client that took part in none of the last `groups` - 1 rounds takes part
-      with the same probability ([Dong26]; docs/reference/sampling.md). The noise may have as many
-      bands.
-    - 'without_replacement': a uniformly random set of `clients_per_round` clients ([Augenstein20]).
-      Population and cohorts of neighbouring runs have the same sizes. A cohort without a client
-      holds another client in its place, which moves the sum by two clip norms, also if neighbours
-      only zero the client out; see docs/reference/accounting_sampling.md.
+    With `sampling` the guarantee relies on secret random cohorts; `sampling.kinds` lists the kinds,
+    and each says which noise and which schema it is for.
 
     The fields are those of `PlanValues`. Noise that is distributed among the clients is
     `aggregators.DistributedNoise`; it is not part of a plan.
@@ -136,8 +117,8 @@ class PrivacyPlan(PlanValues):
         For samples without replacement also how far two updates may be apart.
         """
         shift = _SHIFT_IN_CLIP_NORMS[self.adjacency]
-        if self.sampling == 'without_replacement' and self.adjacency == 'zero_out':
-            shift = _SHIFT_IN_CLIP_NORMS['replace_one']
+        if self.sampling is not None:
+            shift *= self.sampling.shift(self.adjacency)
         if self.discretization is None:
             return shift
         return shift * self.discretization.inflated_norm / self.clip_norm
@@ -151,8 +132,8 @@ class PrivacyPlan(PlanValues):
         most as much as its members one by one, and by that much if all of them take part in the
         same rounds.
         """
-        if self.sampling != 'none':
-            return self.shift_of_group * releases.largest_norm(self)
+        if self.sampling is not None:
+            return self.shift_of_group * self.sampling.norm(self)
         return self.with_rounding(
             self.shift_of_group * rounding.root_up(self._sensitivity_bound.squared)
         )
@@ -164,9 +145,8 @@ class PrivacyPlan(PlanValues):
     @property
     def sensitivity_is_exact(self) -> bool:
         """Whether an admitted pattern attains `sensitivity`; otherwise `sensitivity` is a bound."""
-        if self.sampling != 'none':
-            bounds = ('without_replacement', *estimates.SAMPLINGS)
-            return self.sampling not in bounds and self.shift_is_exact
+        if self.sampling is not None:
+            return self.sampling.is_exact and self.shift_is_exact
         return self._sensitivity_bound.is_exact and self.shift_is_exact
 
     @property
@@ -211,7 +191,7 @@ class PrivacyPlan(PlanValues):
 
         None with sampling, because the run is then not a single Gaussian release.
         """
-        if self.sampling != 'none':
+        if self.sampling is not None:
             return None
         return self.mu_of_sensitivity(self.sensitivity)
 
@@ -243,10 +223,10 @@ class PrivacyPlan(PlanValues):
         """
         if not all(plan.noise_multiplier for plan in (self, *self.earlier)):
             return dp_accounting.NonPrivateDpEvent()
-        if self.mu is not None:
-            event = dp_accounting.GaussianDpEvent(1 / self.mu)
-            return before_training.with_delta(event, self.delta_before)
-        return self._with_earlier(releases.of_every_client(self, self.noise_multiplier))
+        if self.sampling is not None:
+            return self._with_earlier(self.sampling.event(self, self.noise_multiplier))
+        event = dp_accounting.GaussianDpEvent(1 / cast(float, self.mu))
+        return before_training.with_delta(event, self.delta_before)
 
     def _with_earlier(self, own: dp_accounting.DpEvent) -> dp_accounting.DpEvent:
         earlier = [each.dp_event() for each in self.earlier_plans]
@@ -266,19 +246,16 @@ class PrivacyPlan(PlanValues):
         self, delta: float, accountant: str = 'pld', coarseness: float = 1.0
     ) -> gaussian.Bound:
         """`epsilon`, and the accountant that showed it; `coarseness` is that of `events.bound`."""
-        if self.sampling == 'none':
+        if self.sampling is None:
             return self.bound_of_sensitivity(self.sensitivity, delta, accountant)
-        if accountant not in self.accountants:
-            raise errors.ArgumentError(
-                'accountant',
-                accountant,
-                f'must be one of {", ".join(self.accountants)} with sampling={self.sampling}',
-            )
-        if self.sampling in estimates.SAMPLINGS and self.noise_multiplier:
-            return estimates.bound(self, delta)
+        self.check_accountant(accountant)
         runs = [self.dp_event()]
-        if self.noise_multiplier and len(worst := releases.of_worst_clients(self)) > 1:
-            runs = [self._with_earlier(own) for own in worst]
+        if self.noise_multiplier:
+            # It is of the rounds alone, with Gaussian noise.
+            is_alone = self.noise == 'default' and not (self.earlier or self.before)
+            if is_alone and (own := self.sampling.bound(self, delta)) is not None:
+                return own
+            runs = [self._with_earlier(event) for event in self.sampling.worst_events(self)]
         return hardened.with_slack(
             lambda at: max(
                 events.bound(run, at, accountant, coarseness, self.neighbours) for run in runs
@@ -319,11 +296,20 @@ class PrivacyPlan(PlanValues):
     @property
     def accountants(self) -> tuple[str, ...]:
         """The accountants that know such a plan; the last one, 'best', takes the least of them."""
-        if self.sampling == 'none':
-            return gaussian.ACCOUNTANTS
-        if self.sampling in estimates.SAMPLINGS:
-            return ('best',)
-        return events.methods_for(releases.of_every_client(self, 1.0), self.neighbours)
+        return gaussian.ACCOUNTANTS if self.sampling is None else self.sampling.accountants(self)
+
+    def check_accountant(self, accountant: str) -> None:
+        """Checks that an accountant knows such a plan.
+
+        Raises:
+          ArgumentError: if not.
+        """
+        if accountant not in self.accountants:
+            raise errors.ArgumentError(
+                'accountant',
+                accountant,
+                f'must be one of {", ".join(self.accountants)} with sampling={self.sampling_name}',
+            )
 
     def with_participation(self, participation: Participation) -> 'PrivacyPlan':
         """The same noise over another schema, such as the rounds that a run has done so far."""
@@ -336,9 +322,7 @@ class PrivacyPlan(PlanValues):
         """The same noise over a schema, without relying on how cohorts were sampled."""
         adjacency = self.neighbours.adjacency
         earlier = tuple(each.without_sampling(each.participation) for each in self.earlier_plans)
-        sampling: dict[str, Any] = dict(sampling='none', population=None)
-        sampling |= dict(groups=None, cohort_cap=None)
-        plain = dataclasses.replace(self, **sampling, adjacency=adjacency, earlier=earlier)
+        plain = dataclasses.replace(self, sampling=None, adjacency=adjacency, earlier=earlier)
         return plain.with_participation(participation)
 
 

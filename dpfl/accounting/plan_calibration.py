@@ -7,7 +7,6 @@ from typing import TypeVar
 from dpfl import _validate, errors
 from dpfl.accounting import before_training, calibration, gaussian, hardened
 from dpfl.accounting.plan_values import PlanValues
-from dpfl.accounting.sampling import estimates
 
 _P = TypeVar('_P', bound=PlanValues)
 
@@ -28,13 +27,11 @@ def calibrated(plan: _P, epsilon: float, delta: float, accountant: str) -> _P:
     def with_noise(noise_multiplier: float) -> _P:
         return dataclasses.replace(plan, noise_multiplier=noise_multiplier)
 
-    if plan.sampling in estimates.SAMPLINGS:
-        if accountant != 'best':
-            raise errors.ArgumentError(
-                'accountant', accountant, f'must be best with sampling={plan.sampling}'
-            )
-        return with_noise(estimates.noise_multiplier(plan, epsilon, delta))
-    if plan.sampling != 'none':
+    if plan.sampling is not None:
+        plan.check_accountant(accountant)
+        found = plan.sampling.noise_for(plan, epsilon, delta)
+        if found is not None:
+            return with_noise(found)
         return with_noise(
             calibration.least_noise_multiplier(
                 lambda noise: with_noise(noise).epsilon(delta, accountant),
@@ -55,13 +52,13 @@ def calibrated(plan: _P, epsilon: float, delta: float, accountant: str) -> _P:
     if plan.noise == 'hardened':
         target = hardened.gaussian_target(plan, epsilon, delta)
         mu = calibration.mu_from_epsilon(*target, accountant)
-        found = with_noise(hardened.noise_multiplier(plan, mu))
+        plan = with_noise(hardened.noise_multiplier(plan, mu))
     else:
         mu = _left(plan, epsilon, left, accountant)
-        found = with_noise(plan.sensitivity / mu)
-    while found.epsilon(delta, accountant) > epsilon:  # The division may round down.
-        found = with_noise(math.nextafter(found.noise_multiplier, math.inf) * (1 + 1e-15))
-    return found
+        plan = with_noise(plan.sensitivity / mu)
+    while plan.epsilon(delta, accountant) > epsilon:  # The division may round down.
+        plan = with_noise(math.nextafter(plan.noise_multiplier, math.inf) * (1 + 1e-15))
+    return plan
 
 
 def _left(plan: PlanValues, epsilon: float, delta: float, accountant: str) -> float:

@@ -14,25 +14,14 @@ from dpfl.accounting.before_training import ReleaseBefore
 from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.accounting.plan_values import PlanValues
-from dpfl.accounting.sampling import rules
+from dpfl.accounting.sampling.base import MOST_CLIENTS, Sampling
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
 
 ADJACENCIES = ('zero_out', 'replace_one', 'replace_one_half_shift')
-SAMPLINGS = ('none', *rules.SAMPLINGS)
-_ADJACENCIES_OF_SAMPLING = {
-    'none': ('zero_out', 'replace_one'),
-    'poisson': ('zero_out', 'replace_one'),
-    'cyclic_poisson': ('zero_out',),
-    'truncated_poisson': ('zero_out',),
-    'without_replacement': ADJACENCIES,
-    'balls_in_bins': ('zero_out',),
-    'random_allocation': ('zero_out',),
-    'b_min_sep': ('zero_out',),
-}
-# Larger numbers of clients are not integers any more as floats.
-_MOST_CLIENTS = 2**53
+# Without sampling.
+_ADJACENCIES = ('zero_out', 'replace_one')
 
 
 def _part(kind: type, *others: Any, text: str = '') -> Callable[[str, Any], None]:
@@ -56,12 +45,7 @@ def _tuple_of(kind: type, entries: str) -> Callable[[str, Any], None]:
     return check
 
 
-def _clients_or_none(name: str, value: Any) -> None:
-    if value is not None:
-        _validate.integer(name, value, minimum=1, maximum=_MOST_CLIENTS)
-
-
-_clients = functools.partial(_validate.integer, minimum=1, maximum=_MOST_CLIENTS)
+_clients = functools.partial(_validate.integer, minimum=1, maximum=MOST_CLIENTS)
 _scale = functools.partial(
     _validate.number, minimum=_validate.LEAST_SCALE, maximum=_validate.MOST_SCALE
 )
@@ -72,11 +56,8 @@ _CHECKS: dict[str, Callable[[str, Any], object]] = {
     'clip_norm': _scale,
     'noise_multiplier': _validate.noise_multiplier,
     'clients_per_round': _clients,
-    'sampling': functools.partial(_validate.choice, allowed=SAMPLINGS),
+    'sampling': _part(Sampling, None, text='must be a sampling, such as Poisson(population=1000)'),
     'adjacency': functools.partial(_validate.choice, allowed=ADJACENCIES),
-    'population': _clients_or_none,
-    'groups': _clients_or_none,
-    'cohort_cap': _clients_or_none,
     'discretization': _part(Discretization, None),
     'adaptive_clip': _part(AdaptiveClip, None),
     'clip_schedule': _tuple_of(tuple, 'pairs of a round and a clip norm'),
@@ -107,7 +88,8 @@ def check(plan: PlanValues) -> None:
             value = int(value)
             object.__setattr__(plan, field.name, value)
         _CHECKS[field.name](field.name, value)
-    _validate.choice('adjacency', plan.adjacency, _ADJACENCIES_OF_SAMPLING[plan.sampling])
+    allowed = _ADJACENCIES if plan.sampling is None else plan.sampling.adjacencies
+    _validate.choice('adjacency', plan.adjacency, allowed)
     _check_stddev('clip_norm', plan.clip_norm, plan)
     if plan.participation.rounds > plan.mechanism.rounds:
         raise errors.ArgumentError(
@@ -116,7 +98,8 @@ def check(plan: PlanValues) -> None:
             f'must be <= {plan.mechanism.rounds}, the rounds that mechanism {plan.mechanism.name} '
             'was made for',
         )
-    rules.check(plan)
+    if plan.sampling is not None:
+        plan.sampling.check(plan)
     if plan.discretization:
         _check_discretization(plan, plan.discretization)
     if plan.adaptive_clip:
@@ -161,11 +144,11 @@ def _check_earlier(plan: PlanValues) -> None:
     for earlier in plan.earlier:
         if earlier.earlier:
             raise errors.ArgumentError('earlier', errors.NOT_SHOWN, 'must be a flat list of plans')
-        for name in ('sampling', 'adjacency', 'noise', 'group_size'):
-            value = getattr(plan, name)
-            if getattr(earlier, name) != value:
+        for name in ('sampling_name', 'adjacency', 'noise', 'group_size'):
+            value, same = getattr(plan, name), getattr(earlier, name)
+            if same != value:
                 raise errors.ArgumentError(
-                    name, value, f'must be {getattr(earlier, name)}, as in the earlier run'
+                    name.removesuffix('_name'), value, f'must be {same}, as in the earlier run'
                 )
     if plan.noise == 'hardened':
         raise errors.ArgumentError('noise', plan.noise, 'must be default after an earlier run')

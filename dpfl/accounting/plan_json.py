@@ -9,6 +9,7 @@ from dpfl.accounting.before_training import ReleaseBefore
 from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.accounting.plan_values import PlanValues
+from dpfl.accounting.sampling import kinds
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
 
@@ -22,7 +23,7 @@ _PARTS: dict[str, type[_json.JsonFields]] = {
 }
 _OPTIONAL_PARTS = ('discretization', 'adaptive_clip', 'noise_match')
 # Left out with these values, as `earlier` and `before` are if there are none.
-_ONLY_IF_OTHER = {'noise_match': None, 'group_size': 1, 'groups': None, 'cohort_cap': None}
+_ONLY_IF_OTHER = {'noise_match': None, 'group_size': 1}
 
 
 def to_dict(plan: PlanValues) -> dict[str, Any]:
@@ -32,7 +33,10 @@ def to_dict(plan: PlanValues) -> dict[str, Any]:
         value = getattr(plan, field.name)
         if field.name in _ONLY_IF_OTHER and value == _ONLY_IF_OTHER[field.name]:
             continue
-        if field.name == 'mechanism':
+        if field.name == 'sampling':
+            values[field.name] = plan.sampling_name
+            values |= {'population': None} if value is None else value.to_dict()
+        elif field.name == 'mechanism':
             values['mechanism_digest'] = value.digest()
         elif isinstance(value, _json.JsonFields):
             values[field.name] = value.to_dict()
@@ -63,10 +67,14 @@ def fields(kind: type[PlanValues], values: Any, mechanism: mechanisms.Mechanism)
     """
     names = [field.name for field in dataclasses.fields(kind) if field.name != 'mechanism']
     found = dict(_json.checked_object('plan', values))
+    of_sampling = {name: found.pop(name) for name in kinds.every_setting() if name in found}
     _json.refuse_unknown(found, ['mechanism_digest', *names], 'a plan')
     for name in ('mechanism_digest', *names):
         if name not in found and name not in (*_ONLY_IF_OTHER, 'earlier', 'before'):
             raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must be given for a plan')
+    if 'population' not in of_sampling:
+        raise errors.ArgumentError('population', errors.NOT_SHOWN, 'must be given for a plan')
+    found['sampling'] = kinds.from_settings(found['sampling'], of_sampling)
     digest = found.pop('mechanism_digest')
     if digest != mechanism.digest():
         raise errors.ArgumentError(

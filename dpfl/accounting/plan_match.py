@@ -105,9 +105,11 @@ def matched(plan: _P, match: NoiseMatch) -> _P:
 
 def _stopped(plan: _P, rounds: int) -> _P:
     """The plan of a run that stops after so many rounds."""
-    if plan.sampling != 'none':
+    if plan.sampling is not None:
         raise errors.ArgumentError(
-            'sampling', plan.sampling, 'must be none to match rho, which a sampled plan has not'
+            'sampling',
+            plan.sampling.name,
+            'must be none to match rho, which a sampled plan has not',
         )
     if plan.earlier:
         # No noise of this run takes away what the runs before it have released.

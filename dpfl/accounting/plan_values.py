@@ -10,6 +10,7 @@ from dpfl.accounting.before_training import ReleaseBefore
 from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.noise_match import NoiseMatch
+from dpfl.accounting.sampling.base import Sampling
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
 
@@ -29,12 +30,8 @@ class PlanValues(abc.ABC):
         'replace_one': they become any others within the clip norm, which doubles the sensitivity.
         'replace_one_half_shift', with 'without_replacement' only: replace-one, counting one clip
         norm instead of two, as [Augenstein20] does; clipping alone does not ensure that.
-      sampling: one of `SAMPLINGS`.
-      population: number of clients, at least `clients_per_round`; None without sampling.
-      groups: number of groups of clients, which take turns, with 'cyclic_poisson'; number of bins
-        with 'balls_in_bins', rounds of an epoch with 'random_allocation', and rounds of which a
-        client takes part in at most one with 'b_min_sep'; else None.
-      cohort_cap: largest cohort with 'truncated_poisson'; else None.
+      sampling: how cohorts are drawn at random, if the guarantee relies on it, such as
+        `Poisson(population=1000)`; None if it relies on the schema alone.
       discretization: how updates become integers, or None. The sensitivity counts its inflated norm
         instead of the clip norm ([Xu23], algorithm 2).
       adaptive_clip: how the clip norm follows a private quantile, starting from `clip_norm`; None
@@ -68,10 +65,7 @@ class PlanValues(abc.ABC):
     noise_multiplier: float
     clients_per_round: int
     adjacency: str = 'zero_out'
-    sampling: str = 'none'
-    population: int | None = None
-    groups: int | None = None
-    cohort_cap: int | None = None
+    sampling: Sampling | None = None
     discretization: Discretization | None = None
     adaptive_clip: AdaptiveClip | None = None
     clip_schedule: tuple[tuple[int, float], ...] = ()
@@ -81,6 +75,21 @@ class PlanValues(abc.ABC):
     noise_match: NoiseMatch | None = None
     group_size: int = 1
     before: tuple[ReleaseBefore, ...] = ()
+
+    @property
+    def population(self) -> int | None:
+        """Number of clients from which cohorts are drawn at random; None without sampling."""
+        return None if self.sampling is None else self.sampling.population
+
+    @property
+    def sampling_name(self) -> str:
+        """Name of the sampling in flags and files; 'none' without."""
+        return 'none' if self.sampling is None else self.sampling.name
+
+    @property
+    def mechanism_of_run(self) -> mechanisms.Mechanism:
+        """The mechanism over the rounds of the run."""
+        return self.mechanism.with_rounds(self.participation.rounds)
 
     @property
     def delta_before(self) -> float:
@@ -124,6 +133,10 @@ class PlanValues(abc.ABC):
     @abc.abstractmethod
     def rho(self) -> float | None:
         """The zCDP parameter with earlier runs: infinity without noise, None with sampling."""
+
+    @abc.abstractmethod
+    def check_accountant(self, accountant: str) -> None:
+        """Checks that an accountant knows such a plan."""
 
     @abc.abstractmethod
     def epsilon(self, delta: float, accountant: str = 'pld') -> float:

@@ -5,7 +5,7 @@ import math
 
 from dpfl import _validate
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.accounting.sampling import estimates
+from dpfl.accounting.sampling.base import Sampling
 from dpfl.mechanisms import rounding
 
 # Rounds whose epsilon the privacy loss distribution computes are apart by one part in so many.
@@ -28,8 +28,8 @@ class RunningEpsilon:
     - with groups that take turns, every accountant counts the turn of all groups from the first
       round of a turn on.
 
-    With samplings whose epsilon is an estimate that takes minutes,
-    epsilon before the last round is that without amplification, and at most that of the whole run.
+    With a sampling that has a bound of its own, whose computation may take minutes, the epsilon
+    before the last round is that without amplification, and at most that of the whole run.
 
     Hardened noise counts the rounding of the whole run from the first round on.
 
@@ -63,7 +63,7 @@ class RunningEpsilon:
         plan = self._plan
         if rounds == self._rounds:
             return self._last
-        if plan.sampling == 'none':
+        if plan.sampling is None:
             schema = plan.participation.within(rounds)
             squared = plan.mechanism.sensitivity_bound(schema).squared
             return self._of_sensitivity(
@@ -91,8 +91,13 @@ class RunningEpsilon:
         exact = self._bound(self._plan.sensitivity, 'analytic_gaussian')
         return self._last / exact if 0 < exact < math.inf else 1.0
 
+    @property
+    def _sampling(self) -> Sampling:
+        assert self._plan.sampling is not None  # Else `after` has answered.
+        return self._plan.sampling
+
     def _sampled(self, rounds: int) -> float:
-        if self._plan.sampling in estimates.SAMPLINGS:
+        if self._sampling.has_own_bound:
             return min(self._without_amplification(rounds), self._last)
         turn = self._with_all_groups(rounds)
         if self._accountant not in ('pld', 'best'):
@@ -117,8 +122,8 @@ class RunningEpsilon:
         The end of the rounds cuts off columns of C. In the middle of a turn they would have norms,
         and so an epsilon, of their own in every round.
         """
-        groups = self._plan.groups or 1
-        return min(-(-rounds // groups) * groups, self._rounds)
+        turn = self._sampling.turn
+        return min(-(-rounds // turn) * turn, self._rounds)
 
     def _knot(self, rounds: int) -> int:
         """The first round from `rounds` on whose epsilon the loss distribution computes.

@@ -182,9 +182,9 @@ def kept_coordinates(sizes: list[int], rounds: int) -> tuple[np.ndarray, np.ndar
         if not count:
             continue
         # One of each of as many parts of the tensor.
-        places = np.arange(count)
+        places = np.arange(count, dtype=np.float64)
         if count < size:
-            places = places + _random.generator('audited part', number).random(count)
+            places += _random.generator('audited part', number).random(count)
         kept.append(begin + np.unique((places * size / count).astype(np.int64)))
     tensors = np.searchsorted(np.cumsum(sizes), np.concatenate(kept), side='right')
     return np.concatenate(kept), tensors

@@ -317,8 +317,8 @@ def _without_repetition(pattern: np.ndarray) -> np.ndarray:
 
 
 def _check(plan: accounting.PrivacyPlan) -> None:
-    if plan.sampling != 'none':
-        raise errors.ArgumentError('sampling', plan.sampling, 'must be none for an audit')
+    if plan.sampling is not None:
+        raise errors.ArgumentError('sampling', plan.sampling.name, 'must be none for an audit')
     if plan.earlier:
         raise errors.ArgumentError('earlier', errors.NOT_SHOWN, 'must be empty for an audit')
     if plan.before:

@@ -102,14 +102,14 @@ def design(
         )
     most_groups = max(1, min(_MOST_GROUPS, _MOST_STATE_BYTES // (4 * dimension)))
     strategy = plan.mechanism.with_rounds(plan.participation.rounds).strategy_matrix()
-    if plan.sampling == 'none':
+    if plan.sampling is None:
         pattern, weights = _worst(plan.participation, strategy, most_groups)
         # The two canaries of a pair, of which one is held out, are in the same group.
         group = np.arange(canaries) // 2 % len(pattern)
         rounds = pattern[group]
         return CanaryDesign(seed, _half(canaries), group, rounds, weights, pattern)
     if samplers is None:
-        raise errors.ArgumentError('samplers', None, f'must be given for {plan.sampling}')
+        raise errors.ArgumentError('samplers', None, f'must be given for {plan.sampling.name}')
     drawn = canary_rounds.draw(plan, canaries, seed, samplers, most_groups)
     # The attacker knows the group of a canary, not its rounds.
     weights = _optimal(strategy, strategy @ drawn.rates.T)

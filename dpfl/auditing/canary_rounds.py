@@ -51,18 +51,14 @@ def draw(
       samplers: maps a seed to a sampler like that of the run.
       most_groups: how many groups there may be.
     """
-    count, population = plan.participation.rounds, plan.population
-    assert population is not None  # The plan has it with sampling.
-    turns, rate = 1, plan.clients_per_round / population
-    groups = 1
-    if plan.sampling == 'cyclic_poisson':
-        assert plan.groups is not None  # The plan has them with this sampling.
-        turns, rate = plan.groups, rate * plan.groups
-        groups = min(most_groups, turns, count)
+    assert plan.sampling is not None
+    count, turns = plan.participation.rounds, plan.sampling.public_groups
+    rate = plan.clients_per_round / plan.sampling.population * turns
+    groups = min(most_groups, turns, count)
     group = np.arange(canaries) // 2 % groups
     rounds = np.zeros((canaries, count), bool)
-    for sampler, numbers, members in _assigned(group, seed, samplers, turns):
-        canary = np.full(sampler.population, -1)
+    for sampler, numbers, members in _assigned(group, seed, samplers):
+        canary = np.full(sampler.kind.population, -1)
         canary[members] = numbers
         for t in range(count):
             present = canary[sampler.cohort(t)]
@@ -72,17 +68,14 @@ def draw(
 
 
 def _assigned(
-    group: np.ndarray, seed: int, samplers: Samplers, turns: int
+    group: np.ndarray, seed: int, samplers: Samplers
 ) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
     """Samplers, and which canaries are which of their clients, until all canaries are clients."""
     generator = _random.generator(_STREAM, seed)
     left = [np.flatnonzero(group == number) for number in range(group.max() + 1)]
     while any(each.size for each in left):
         sampler = samplers(int(generator.integers(_MOST_SEED)))
-        clients = [
-            np.arange(sampler.population) if turns == 1 else np.asarray(sampler.group(number))
-            for number in range(len(left))
-        ]
+        clients = [sampler.kind.group(number, sampler.seed) for number in range(len(left))]
         taken = [each[: few.size] for each, few in zip(left, clients, strict=True)]
         members = [few[: each.size] for each, few in zip(taken, clients, strict=True)]
         left = [each[few.size :] for each, few in zip(left, clients, strict=True)]

@@ -110,7 +110,7 @@ def _print(text: str) -> None:
     try:
         print(text, flush=True)
     except BrokenPipeError:  # `dpfl --help | head`
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         sys.exit(1)
 
 

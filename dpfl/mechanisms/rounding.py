@@ -37,3 +37,15 @@ def quotient_up(value: float, divisor: float) -> float:
     ):
         return quotient
     return math.nextafter(quotient, math.inf)
+
+
+def round_up(value: float | None, digits: int = 4) -> str:
+    """`value` with that many significant digits, rounded up so that it never understates."""
+    if value is None:
+        return 'none'
+    if value == 0:
+        return '0'
+    value = max(value, 1e-300)  # Below, the unit itself would be 0.
+    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    rounded = math.ceil(value / unit * (1 - 1e-12)) * unit
+    return f'{rounded:.{digits}g}'

@@ -219,11 +219,11 @@ class Search:
 
     def _sampled(self, groups: int) -> dict[str, Any]:
         _validate.integer('groups', groups, minimum=1, maximum=self.most_groups)
-        kind = {'sampling': 'cyclic_poisson', 'groups': groups} if groups > 1 else {}
         return {
             'participation': Participation(self.rounds),
-            'population': self.population,
-            **(kind or {'sampling': 'poisson'}),
+            'sampling': accounting.CyclicPoisson(population=self.population, groups=groups)
+            if groups > 1
+            else accounting.Poisson(population=self.population),
         }
 
     def _separated(self, **target: float) -> Design:
@@ -248,7 +248,7 @@ class Search:
         else:
             assert error is not None
             plan = accounting.PrivacyPlan(noise_multiplier=error / unit, **fields)
-        sampled = plan.sampling != 'none'
+        sampled = plan.sampling is not None
         return Design(
             plan,
             strategy.strategy_bands or 1,

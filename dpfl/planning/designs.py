@@ -123,7 +123,7 @@ def _row(name: str, design: amplification.Design) -> dict[str, Any]:
     plan = design.plan
     return {
         'design': name,
-        'sampling': plan.sampling,
+        'sampling': plan.sampling_name,
         'bands': design.bands,
         'groups': design.groups,
         'probability': design.probability,

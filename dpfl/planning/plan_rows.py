@@ -5,7 +5,6 @@ import math
 
 from dpfl import accounting
 from dpfl.accounting import planning
-from dpfl.accounting.sampling import estimates
 from dpfl.participation import UniformCohorts
 from dpfl.reporting import plain_text
 
@@ -40,7 +39,7 @@ def row(
         'timer_separation': deployment.timer_separation,
         'min_separation': plan.participation.min_separation,
         'separation_limit': (
-            deployment.separation_limit if plan.sampling == 'none' else plan.sampling
+            deployment.separation_limit if plan.sampling is None else plan.sampling.name
         ),
         'max_participations': plan.participation.count,
         'noise_multiplier': plan.noise_multiplier,
@@ -102,7 +101,7 @@ def assumptions(
     deployment, plan, simulation = plans[0]
     if not plan.noise_multiplier:
         return ['There is no noise: the run would have no privacy guarantee.']
-    if plan.sampling != 'none':
+    if plan.sampling is not None:
         return _with_sampling(plan)
     releases = dict.fromkeys(
         (each.mechanism.name, each.mechanism.describe_release()) for _, each, _ in plans
@@ -157,14 +156,10 @@ def assumptions(
 def _with_sampling(plan: accounting.PrivacyPlan) -> list[str]:
     silent = dataclasses.replace(plan, noise_multiplier=0.0)  # Which needs no long accounting.
     report = accounting.PrivacyReport.from_plan(silent, [0.5], accountant='best')
-    estimated = [
-        'Epsilon is an estimate by Monte Carlo, an upper bound but for a failure probability of '
-        '1e-06 over the choice of its samples (docs/reference/sampling.md).'
-    ]
     sampling = [line for line in report.to_dict()['assumptions'] if line.startswith('Sampling: ')]
     return [
         *sampling,
-        *(estimated if plan.sampling in estimates.SAMPLINGS else []),
+        *([plan.sampling.caveat] if plan.sampling is not None and plan.sampling.caveat else []),
         'Who takes part is secret, and so are the random numbers that choose the cohorts.',
         'The guarantee relies on amplification by sampling. Devices that choose by themselves when '
         'they are available do not keep such a sampling.',

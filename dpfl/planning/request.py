@@ -86,7 +86,7 @@ class Request:
       server: Optimizer of the server, whose models mechanism 'auto' is optimised for with
         workload=server.
       timing: What is known about the times of rounds, for a timer.
-      sampling: Sampling that the guarantee relies on, one of `accounting.SAMPLINGS`.
+      sampling: Sampling that the guarantee relies on, 'none', or the name of a kind.
       groups: Groups of clients, for cyclic Poisson sampling; None for the bands of the mechanism.
       cohort_cap: Largest cohort, for truncated Poisson sampling.
     """

@@ -120,9 +120,8 @@ def of_plan(
         {
             **(others or {}),
             **recipe.settings,
-            'sampling': 'min_separation' if plan.sampling == 'none' else plan.sampling,
-            'groups': plan.groups,
-            'cohort_cap': plan.cohort_cap,
+            'sampling': 'min_separation' if plan.sampling is None else plan.sampling.name,
+            **({} if plan.sampling is None else plan.sampling.to_dict()),
             'min_separation': plan.participation.min_separation,
             'max_participations': plan.participation.count,
             'population': population,

@@ -87,10 +87,10 @@ def _row(name, plan, epsilon, delta):
 
 def _assumptions(plan, scaled):
     lines = []
-    if plan.sampling != 'none':
+    if plan.sampling is not None:
         lines += [
-            f'Cohorts are drawn at random ({plan.sampling.replace("_", " ")}), and the guarantee '
-            'rests on that; `privacy_report.md` says under which adjacency.',
+            f'Cohorts are drawn at random ({plan.sampling_name.replace("_", " ")}), and the '
+            'guarantee rests on that; `privacy_report.md` says under which adjacency.',
             '',
         ]
     if plan.adjacency == 'replace_one_half_shift':

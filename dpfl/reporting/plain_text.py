@@ -36,7 +36,7 @@ def _in_table(name: str, value: Any, has_epsilon: bool) -> str:
         return _number(value)
     if value is None or math.isinf(value):
         return _ONLY_EPSILON if has_epsilon else _NO_GUARANTEE
-    from dpfl.accounting.reports.checklist import round_up
+    from dpfl.mechanisms.rounding import round_up
 
     return round_up(value)
 

@@ -134,7 +134,7 @@ class Experiment:
             self.accountant,
             self.noise_is_seeded or self.earlier_noise_is_seeded,
             # All samplers draw their cohorts from a seed.
-            sampling_is_seeded=self.plan.sampling != 'none',
+            sampling_is_seeded=self.plan.sampling is not None,
             also_not_covered=self.not_covered,
             train_metrics_released=self.release_train_metrics,
             stop_at_accuracy=self.stop_at_accuracy,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import __version__, _files, _storage, accounting, errors, mechanisms
+from dpfl import __version__, _files, _npz, _storage, accounting, errors, mechanisms
 from dpfl.accounting.measured.measured import AUDIT, Scores
 from dpfl.accounting.records import archive
 from dpfl.accounting.records import journal as journal_lib
@@ -297,9 +297,7 @@ def _differs(before: journal_lib.Planned, now: journal_lib.Planned) -> bool:
 
 def _numbered(arrays: Iterable[Any]) -> bytes:
     """An archive with arrays `0`, `1`, ..."""
-    file = io.BytesIO()
-    np.savez(file, **{str(i): np.asarray(array) for i, array in enumerate(arrays)})
-    return file.getvalue()
+    return _npz.to_bytes({str(i): np.asarray(array) for i, array in enumerate(arrays)})
 
 
 def _remove(path: pathlib.Path) -> None:

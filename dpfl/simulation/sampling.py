@@ -1,30 +1,28 @@
 """Which clients take part in a round.
 
-A sampler is a pure function of its seed and the round. Its `amplification` names the sampling that
-a plan's guarantee may rely on. It is 'none' unless cohorts are uniformly random and independent of
-other rounds.
+A sampler is a pure function of its seed and the round. Its `sampling` is the part of a plan with
+which it draws cohorts, if a guarantee may rely on that.
 """
 
 import dataclasses
 import functools
-from typing import Any, ClassVar, Protocol, cast
+from collections.abc import Callable
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from dpfl import _validate, accounting, errors
+from dpfl.accounting.sampling.base import STREAM
 from dpfl.participation import Participation, ParticipationLog
 from dpfl.simulation import population as population_lib
-
-# Separates this random stream from the others that a run derives from the same seed.
-STREAM = 0x73616D70
 
 
 class Sampler(Protocol):
     """Draws the cohorts for the training loop."""
 
     @property
-    def amplification(self) -> str:
-        """The sampling that a plan's guarantee may rely on; 'none' for no amplification."""
+    def sampling(self) -> accounting.Sampling | None:
+        """The sampling that a plan's guarantee may rely on; None for no amplification."""
 
     @property
     def participation(self) -> Participation:
@@ -36,18 +34,6 @@ class Sampler(Protocol):
         Raises:
           ValueError: if the run has no such round.
         """
-
-
-class AmplifyingSampler(Sampler, Protocol):
-    """A sampler with an `amplification` other than 'none'."""
-
-    @property
-    def population(self) -> int:
-        """Number of clients from which cohorts are drawn."""
-
-    @property
-    def clients_per_round(self) -> int:
-        """Size of a cohort; the expected size if sizes are random."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +56,7 @@ class MinSeparationSampler:
       ValueError: if the population is too small for the schema.
     """
 
-    amplification: ClassVar[str] = 'none'
+    sampling: ClassVar[None] = None
     participation: Participation
     population: int
     clients_per_round: int
@@ -118,146 +104,45 @@ class MinSeparationSampler:
 
 
 @dataclasses.dataclass(frozen=True)
-class FixedSizeSampler:
-    """Uniformly random cohorts of one size, drawn afresh in every round ([Augenstein20]).
-
-    There is no bound on how often, or how soon again, a client takes part.
+class RandomSampler:
+    """Cohorts that a kind of sampling draws.
 
     Attributes:
+      kind: draws the cohorts.
       rounds: number of rounds, at least 1.
-      population: number of clients; they are 0 .. population - 1.
-      clients_per_round: size of every cohort.
+      clients_per_round: size of a cohort, or its expected size; at most the population.
       seed: an integer >= 0.
-      amplification: 'without_replacement' if the guarantee relies on the sampling, else 'none'.
+      is_relied_on: whether the guarantee may rely on the sampling.
 
     Raises:
       ValueError: if a field is out of its range.
     """
 
+    kind: accounting.Sampling
     rounds: int
-    population: int
     clients_per_round: int
     seed: int = 0
-    amplification: str = 'without_replacement'
+    is_relied_on: bool = True
 
     def __post_init__(self):
-        check_sizes(self)
-        _validate.choice('amplification', self.amplification, ('none', 'without_replacement'))
+        _validate.integer('rounds', self.rounds, minimum=1)
+        _validate.integer('clients_per_round', self.clients_per_round, minimum=1)
+        _validate.integer('population', self.kind.population, minimum=self.clients_per_round)
+        _validate.integer('seed', self.seed, minimum=0)
+
+    @property
+    def sampling(self) -> accounting.Sampling | None:
+        """`kind`, if the guarantee may rely on it."""
+        return self.kind if self.is_relied_on else None
 
     @property
     def participation(self) -> Participation:
-        """The schema that is always kept: only the number of rounds."""
-        return Participation(self.rounds)
-
-    def cohort(self, round_index: int) -> np.ndarray:
-        """Clients of a round, int64 [clients_per_round].
-
-        Raises:
-          ValueError: if the run has no such round.
-        """
-        generator = generator_of(self, round_index)
-        return generator.choice(self.population, self.clients_per_round, replace=False)
-
-
-@dataclasses.dataclass(frozen=True)
-class PoissonSampler:
-    """Poisson sampling: each client takes part in each round independently ([McMahan18]).
-
-    With a cap it is truncated Poisson sampling: a uniformly random subset of larger samples takes
-    part.
-
-    Attributes:
-      rounds: number of rounds, at least 1.
-      population: number of clients; they are 0 .. population - 1.
-      clients_per_round: expected size of a cohort. The probability of taking part is
-        clients_per_round / population.
-      seed: an integer >= 0.
-      cohort_cap: largest size of a cohort, at least 1; None for any size.
-
-    Raises:
-      ValueError: if a field is out of its range.
-    """
-
-    rounds: int
-    population: int
-    clients_per_round: int
-    seed: int = 0
-    cohort_cap: int | None = None
-
-    def __post_init__(self):
-        check_sizes(self)
-        if self.cohort_cap is not None:
-            _validate.integer('cohort_cap', self.cohort_cap, minimum=1, maximum=self.population)
-
-    @property
-    def amplification(self) -> str:
-        """The sampling that a plan's guarantee may rely on."""
-        return 'poisson' if self.cohort_cap is None else 'truncated_poisson'
-
-    @property
-    def participation(self) -> Participation:
-        """The schema that is always kept: only the number of rounds."""
-        return Participation(self.rounds)
-
-    def cohort(self, round_index: int) -> np.ndarray:
-        """Clients of a round, int64 [any number]; may be empty.
-
-        Raises:
-          ValueError: if the run has no such round.
-        """
-        generator = generator_of(self, round_index)
-        # The size of a Poisson sample is binomial, and all sets of that size are equally likely.
-        size = generator.binomial(self.population, self.clients_per_round / self.population)
-        size = size if self.cohort_cap is None else min(size, self.cohort_cap)
-        return generator.choice(self.population, size, replace=False)
-
-
-@dataclasses.dataclass(frozen=True)
-class CyclicPoissonSampler:
-    """Poisson sampling within groups that take turns ([Choquette23], algorithm 3).
-
-    The clients are divided into groups of equal size, up to one client, at random by the seed.
-    Round t draws its cohort from group t mod groups.
-
-    Attributes:
-      rounds: number of rounds, at least 1.
-      population: number of clients; they are 0 .. population - 1.
-      clients_per_round: expected size of a cohort. The probability with which a client takes part
-        in a turn of its group is clients_per_round * groups / population, at most 1. If the groups
-        are not equally large, the expected size is exact on average over the groups.
-      groups: number of groups, at least 1.
-      seed: an integer >= 0.
-
-    Raises:
-      ValueError: if a field is out of its range.
-    """
-
-    amplification: ClassVar[str] = 'cyclic_poisson'
-    rounds: int
-    population: int
-    clients_per_round: int
-    groups: int
-    seed: int = 0
-
-    def __post_init__(self):
-        check_sizes(self)
-        _validate.integer('groups', self.groups, minimum=1)
-        _validate.integer(
-            'population', self.population, minimum=self.clients_per_round * self.groups
-        )
-
-    @property
-    def participation(self) -> Participation:
-        """The schema that is always kept: a client returns in the next turn of its group."""
-        return Participation(self.rounds, self.groups)
+        """The schema that is always kept."""
+        return self.kind.schema(self.rounds)
 
     @functools.cached_property
-    def _order(self) -> np.ndarray:
-        return np.random.default_rng([STREAM, self.seed]).permutation(self.population)
-
-    def group(self, index: int) -> np.ndarray:
-        """The clients of a group, int64 [about population / groups]."""
-        return self._order[index :: self.groups]
+    def _cohorts(self) -> Callable[[int], np.ndarray]:
+        return self.kind.cohorts(self.rounds, self.clients_per_round, self.seed)
 
     def cohort(self, round_index: int) -> np.ndarray:
         """Clients of a round, int64 [any number]; may be empty.
@@ -265,11 +150,8 @@ class CyclicPoissonSampler:
         Raises:
           ValueError: if the run has no such round.
         """
-        generator = generator_of(self, round_index)
-        group = self.group(round_index % self.groups)
-        probability = self.clients_per_round * self.groups / self.population
-        size = generator.binomial(group.size, probability)
-        return generator.choice(group, size, replace=False)
+        _validate.integer('round', round_index, minimum=0, maximum=self.rounds - 1)
+        return self._cohorts(round_index)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,7 +167,7 @@ class TimerSampler:
         the duration of the rounds, so it is known only after the simulation.
     """
 
-    amplification: ClassVar[str] = 'none'
+    sampling: ClassVar[None] = None
     participation: Participation
     devices: population_lib.Population
 
@@ -327,26 +209,20 @@ def check(sampler: Sampler, plan: accounting.PrivacyPlan) -> None:
     Raises:
       ValueError: if it does not.
     """
-    if sampler.amplification != plan.sampling:
+    drawn, planned_kind = sampler.sampling, plan.sampling
+    if type(drawn) is not type(planned_kind):
+        name = 'none' if drawn is None else drawn.name
         raise errors.ArgumentError(
-            'sampling',
-            plan.sampling,
-            f'must be {sampler.amplification}, which is how {type(sampler).__name__} draws cohorts',
+            'sampling', plan.sampling_name, f'must be {name}, which is how cohorts are drawn'
         )
-    if plan.sampling != 'none':
-        random = cast(AmplifyingSampler, sampler)
-        drawn = (random.population, random.clients_per_round)
-        if drawn != (plan.population, plan.clients_per_round):
-            raise errors.ArgumentError(
-                'population',
-                plan.population,
-                f'must be {drawn[0]} with clients_per_round={drawn[1]}, as the sampler draws them, '
-                f'not with {plan.clients_per_round}',
-            )
-        for name in ('groups', 'cohort_cap'):
-            value, has = getattr(plan, name), getattr(sampler, name, None)
-            if value != has:
-                raise errors.ArgumentError(name, value, f'must be {has}, as the sampler has it')
+    if drawn is not None and planned_kind is not None and isinstance(sampler, RandomSampler):
+        has = drawn.to_dict() | {'clients_per_round': sampler.clients_per_round}
+        wanted = planned_kind.to_dict() | {'clients_per_round': plan.clients_per_round}
+        for name, value in has.items():
+            if wanted[name] != value:
+                raise errors.ArgumentError(
+                    name, wanted[name], f'must be {value}, as the sampler has it'
+                )
     kept, planned = sampler.participation, plan.participation
     if (
         kept.rounds < planned.rounds
@@ -360,25 +236,3 @@ def check(sampler: Sampler, plan: accounting.PrivacyPlan) -> None:
             f'{planned.rounds} rounds; {type(sampler).__name__} keeps {kept.min_separation} with '
             f'{kept.count} in {kept.rounds}',
         )
-
-
-def check_sizes(sampler: Any) -> None:
-    """Checks the rounds, clients_per_round, population and seed of a sampler.
-
-    Raises:
-      ValueError: if one is out of its range.
-    """
-    _validate.integer('rounds', sampler.rounds, minimum=1)
-    _validate.integer('clients_per_round', sampler.clients_per_round, minimum=1)
-    _validate.integer('population', sampler.population, minimum=sampler.clients_per_round)
-    _validate.integer('seed', sampler.seed, minimum=0)
-
-
-def generator_of(sampler: Any, round_index: int) -> np.random.Generator:
-    """The random numbers of a round of a sampler.
-
-    Raises:
-      ValueError: if the run has no such round.
-    """
-    _validate.integer('round', round_index, minimum=0, maximum=sampler.rounds - 1)
-    return np.random.default_rng([STREAM, sampler.seed, round_index])

@@ -145,7 +145,7 @@ def _of_plan(folder: str, name: str) -> float | None:
     plan = archive.read_plan(folder).plan
     if name in _OF_PLAN:
         return float(getattr(plan, name))
-    if not plan.noise_multiplier or plan.sampling != 'none':
+    if not plan.noise_multiplier or plan.sampling is not None:
         return None
     return _loss(plan.mechanism, plan.participation, name)
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from dpfl import Participation, ParticipationLog, mechanisms
+from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.accounting.records import archive, cohorts, verification
 from tests.accounting import archives
 
@@ -27,7 +27,7 @@ def test_what_was_written_is_verified(tmp_path):
         dict(mechanism=mechanisms.BinaryTree(8)),
         dict(mechanism=mechanisms.Restarted(mechanisms.BinaryTree(4), (2,), 6)),
         dict(noise_multiplier=0.0),
-        dict(**_INDEPENDENT, sampling='poisson', population=10),
+        dict(**_INDEPENDENT, sampling=accounting.Poisson(population=10)),
     ],
 )
 def test_every_kind_of_run_is_verified(tmp_path, changes):

@@ -17,7 +17,7 @@ from tests.accounting import plans
 
 def make_record(**changes):
     plan = plans.plan(**changes)
-    accountant = 'rdp' if plan.sampling == 'poisson' else 'analytic_gaussian'
+    accountant = 'analytic_gaussian' if plan.sampling is None else 'rdp'
     return archive.PlanRecord(
         plan, (1e-6, 1e-10), accountant, noise_is_seeded=False, noise_key_digest=NOISE_KEY
     )
@@ -162,7 +162,7 @@ def record_of(config: TrainConfig = CONFIG, **changes) -> archive.PlanRecord:
         deltas=(config.privacy.delta,),
         accountant=plan.accountant(config.privacy, made),
         noise_is_seeded=config.noise_seed is not None,
-        sampling_is_seeded=made.sampling != 'none',
+        sampling_is_seeded=made.sampling is not None,
         also_not_covered=config.not_covered,
         train_metrics_released=config.evaluation.release_train_metrics,
         stop_at_accuracy=config.course.stop_at_accuracy,

@@ -123,7 +123,7 @@ def test_calibration_meets_the_target_and_needs_hardly_more_noise():
 
 def test_sampled_plans_have_the_slack_too():
     fields = dict(mechanism=mechanisms.Identity(20), participation=Participation(20))
-    plain, plan = _plans(sampling='poisson', population=1000, **fields)
+    plain, plan = _plans(sampling=accounting.Poisson(population=1000), **fields)
     assert plan.sensitivity == plain.sensitivity and plan.slack > 0
     least = plain.epsilon(1e-6, 'rdp')
     assert least < plan.epsilon(1e-6, 'rdp') <= least * (1 + 1e-6)

@@ -50,10 +50,10 @@ _ALTERED = {
     'noise_multiplier': (_PLAN, dict(noise_multiplier=4.5)),
     'clients_per_round': (_PLAN, dict(clients_per_round=11)),
     'adjacency': (_PLAN, dict(adjacency='replace_one')),
-    'sampling': (_SAMPLED, dict(sampling='without_replacement')),
-    'population': (_SAMPLED, dict(population=101)),
-    'groups': (_CYCLIC, dict(groups=4)),
-    'cohort_cap': (_TRUNCATED, dict(cohort_cap=6)),
+    'sampling': (_SAMPLED, dict(sampling=accounting.WithoutReplacement(population=100))),
+    'sampling.population': (_SAMPLED, 101),
+    'sampling.groups': (_CYCLIC, 4),
+    'sampling.cohort_cap': (_TRUNCATED, 6),
     'discretization': (_DISCRETIZED, dict(discretization=None)),
     'discretization.scale': (_DISCRETIZED, 11.0),
     'discretization.dimension': (_DISCRETIZED, 101),
@@ -116,8 +116,7 @@ def test_every_field_is_altered_here():
 
 @pytest.mark.parametrize('name', [field.name for field in dataclasses.fields(_PLAN)])
 def test_a_value_of_another_type_is_refused_by_the_name_of_its_field(name):
-    sampled = name in ('population', 'groups', 'cohort_cap')
-    plan = {'groups': _CYCLIC, 'cohort_cap': _TRUNCATED}.get(name, _SAMPLED) if sampled else _PLAN
+    plan = _PLAN
     for value in (object(), {}, True, b'', [1], (1,), [], math.nan, -(10**400), 'another\none'):
         with pytest.raises(errors.ArgumentError) as refused:
             dataclasses.replace(plan, **{name: value})
@@ -157,13 +156,15 @@ def test_no_parameter_of_a_mechanism_is_left_out_of_its_digest(make):
     assert set(mechanism.to_dict()) == {'mechanism', *kept}
 
 
-@pytest.mark.parametrize('path', ['mechanism', 'participation.rounds', 'clip_norm', 'groups'])
+@pytest.mark.parametrize(
+    'path', ['mechanism', 'participation.rounds', 'clip_norm', 'sampling.groups']
+)
 def test_a_changed_field_in_the_directory_of_a_run_is_found(path, tmp_path):
     plan, other = _pair(path)
     archives.write(tmp_path, _record(plan))
     assert verification.verify(tmp_path).differences == ()
     differences = archives.with_everything_computed_anew(tmp_path, _record(other))
-    name = 'mechanism_digest' if path == 'mechanism' else path
+    name = 'mechanism_digest' if path == 'mechanism' else path.removeprefix('sampling.')
     assert f'{archive.PLAN}: {name} is ' in ' '.join(differences)
     mechanisms.save(other.mechanism, tmp_path / archive.STRATEGY)
     (tmp_path / archive.LEDGER).write_bytes(archives.make_journal(_record(other)))

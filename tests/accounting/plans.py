@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl.accounting.sampling import kinds
 from dpfl.simulation import sampling
-from dpfl.simulation.training.sampling_config import SamplingConfig
 
 
 def plan(**changes: Any) -> accounting.PrivacyPlan:
@@ -18,7 +18,7 @@ def plan(**changes: Any) -> accounting.PrivacyPlan:
         noise_multiplier=4.0,
         clients_per_round=2,
     )
-    return accounting.PrivacyPlan(**{**fields, **changes})
+    return accounting.PrivacyPlan(**with_part({**fields, **changes}))
 
 
 def independent(rounds: int, **changes: Any) -> accounting.PrivacyPlan:
@@ -30,7 +30,24 @@ def independent(rounds: int, **changes: Any) -> accounting.PrivacyPlan:
         noise_multiplier=2.0,
         clients_per_round=10,
     )
-    return accounting.PrivacyPlan(**{**fields, **changes})
+    return accounting.PrivacyPlan(**with_part({**fields, **changes}))
+
+
+def replaced(plan: accounting.PrivacyPlan, **changes: Any) -> accounting.PrivacyPlan:
+    """The plan with other fields, or other settings of its sampling."""
+    values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
+    if plan.sampling is not None:
+        values |= {'sampling': plan.sampling.name, **plan.sampling.to_dict()}
+    return accounting.PrivacyPlan(**with_part({**values, **changes}))
+
+
+def with_part(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a plan, with a sampling that is given by its name and settings as a part."""
+    settings = {name: fields.pop(name) for name in kinds.every_setting() if name in fields}
+    kind = fields.get('sampling') or kinds.NONE
+    if isinstance(kind, str):
+        fields['sampling'] = kinds.from_settings(kind, settings)
+    return fields
 
 
 _BANDED = mechanisms.BandedToeplitz(7, [1.0, 0.5, 0.25])
@@ -57,14 +74,9 @@ def sampled(kind: str, **changes: Any) -> accounting.PrivacyPlan:
 
 def sampler(plan: accounting.PrivacyPlan, seed: int = 0) -> sampling.Sampler:
     """The sampler of a run of a plan with sampling."""
-    config = SamplingConfig(
-        sampling=plan.sampling,
-        rounds=plan.participation.rounds,
-        clients_per_round=plan.clients_per_round,
-        population=plan.population,
-        cohort_cap=plan.cohort_cap,
-    )
-    return config.sampler(plan.participation, plan.population, seed, plan.groups)
+    assert plan.sampling is not None
+    rounds, size = plan.participation.rounds, plan.clients_per_round
+    return sampling.RandomSampler(plan.sampling, rounds, size, seed)
 
 
 def fields(plan: accounting.PrivacyPlan, **changes: Any) -> dict[str, Any]:

@@ -10,9 +10,11 @@ import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, errors, mechanisms
 from dpfl.accounting import running
-from dpfl.accounting.reports import checklist, noise_keys, observed
+from dpfl.accounting.reports import noise_keys, observed
 from dpfl.accounting.reports.report import SCHEMA_VERSION
+from dpfl.accounting.sampling import kinds
 from dpfl.accounting.selection import Selection
+from dpfl.mechanisms import rounding
 from tests import json_schema, paths
 from tests.accounting import plans, report_schema
 
@@ -224,13 +226,14 @@ def test_the_schema_and_its_page_have_the_names_of_the_code():
     version = properties['schema_version']['const']
     assert (schema['$id'], version) == (f'urn:dpfl:privacy_report:{version}', SCHEMA_VERSION)
     for part in (schema, properties['plan']):
-        assert set(part['properties']['sampling']['enum']) == set(accounting.SAMPLINGS)
         assert set(part['properties']['adjacency']['enum']) == set(accounting.ADJACENCIES)
     assert set(properties['accountant']['enum']) == set(accounting.ACCOUNTANTS)
     fields = {field.name for field in dataclasses.fields(observed.Guarantee)}
     assert set(guarantee['properties']) == set(guarantee['required']) == fields
     planned = {field.name for field in dataclasses.fields(accounting.PrivacyPlan)}
-    assert set(properties['plan']['properties']) == planned - {'mechanism'} | {'mechanism_digest'}
+    assert set(properties['plan']['properties']) == (
+        planned - {'mechanism'} | {'mechanism_digest', *kinds.every_setting()}
+    )
     page = (paths.ROOT / 'docs' / 'reference' / 'report_schema.md').read_text()
     # After a change: `python -m tests.accounting.report_schema` prints them.
     assert report_schema.tables() in page
@@ -316,7 +319,7 @@ def test_the_page_follows_the_checklist_explains_its_symbols_and_never_understat
 
 @pytest.mark.parametrize('value', [1e-9, 0.15337, 0.8061224489795918, 1.0, 8.89860501, 12345.6])
 def test_printed_numbers_are_rounded_up(value):
-    printed = float(checklist.round_up(value))
+    printed = float(rounding.round_up(value))
     assert value * (1 - 1e-11) <= printed <= value * 1.001
 
 

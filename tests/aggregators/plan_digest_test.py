@@ -96,7 +96,7 @@ def test_what_only_accounting_reads_may_change():
     query = _query(_plan(**identity))
     _, state = _released(query, query.initial_global_state(), 1)
     whole, _ = _released(query, state, 1)
-    for changes in (dict(group_size=2), dict(sampling='poisson', population=100)):
+    for changes in (dict(group_size=2), dict(sampling=accounting.Poisson(population=100))):
         again, _ = _released(_query(_plan(**identity, **changes)), state, 1)
         np.testing.assert_array_equal(again, whole)
 

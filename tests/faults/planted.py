@@ -236,7 +236,7 @@ _ACCOUNTING = (
         'amplification kept when the log refutes it',
         'dpfl/accounting/reports/observed.py',
         '        if not self.violations:\n            return plan\n',
-        "        if not self.violations or plan.sampling != 'none':\n            return plan\n",
+        '        if not self.violations or plan.sampling is not None:\n            return plan\n',
         ('tests/accounting/sampling/conformance_test.py',),
     ),
     Fault(
@@ -266,9 +266,9 @@ _ACCOUNTING = (
 _SAMPLING = (
     Fault(
         'client drawn twice in a cohort',
-        'dpfl/simulation/sampling.py',
-        'generator.choice(self.population, self.clients_per_round, replace=False)',
-        'generator.choice(self.population, self.clients_per_round)',
+        'dpfl/accounting/sampling/without_replacement.py',
+        'generator.choice(self.population, clients_per_round, replace=False)',
+        'generator.choice(self.population, clients_per_round)',
         ('tests/simulation/sampling_test.py',),
     ),
     Fault(
@@ -280,9 +280,9 @@ _SAMPLING = (
     ),
     Fault(
         'clients of b-min-sep sampling return one round early',
-        'dpfl/simulation/min_sep_sampling.py',
-        'self._returns[cohort] = number + self.groups',
-        'self._returns[cohort] = number + self.groups - 1',
+        'dpfl/accounting/sampling/b_min_sep.py',
+        'returns[free] = number + self.groups',
+        'returns[free] = number + self.groups - 1',
         ('tests/accounting/sampling/separated_test.py',),
     ),
     Fault(

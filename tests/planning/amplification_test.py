@@ -49,7 +49,7 @@ def test_without_amplification_clients_return_after_the_population(found):
     )
     alone = found.separated
     assert alone.error == pytest.approx(plan.noise_multiplier * mechanism.rms_error())
-    assert (alone.plan.sampling, alone.groups, alone.probability) == ('none', 4, 1.0)
+    assert (alone.plan.sampling, alone.groups, alone.probability) == (None, 4, 1.0)
 
 
 def test_plans_keep_their_target_and_state_what_they_are(found):
@@ -60,7 +60,7 @@ def test_plans_keep_their_target_and_state_what_they_are(found):
         assert design.error == design.plan.noise_multiplier * design.plan.mechanism.rms_error()
         noise = _SMALL.estimated_noise(design.plan.mechanism, design.groups, _EPSILON)
         assert noise == pytest.approx(design.plan.noise_multiplier, rel=3e-3)
-    assert found.independent.plan.sampling == 'poisson'
+    assert found.independent.plan.sampling_name == 'poisson'
 
 
 def test_least_epsilon_is_the_inverse_of_least_error(found):

@@ -94,8 +94,7 @@ _LOG = ParticipationLog([[0, 1], [2, 3], [0, 4]])
 _SAMPLED = dict(
     mechanism=mechanisms.Identity(6),
     participation=Participation(6),
-    sampling='poisson',
-    population=10,
+    sampling=accounting.Poisson(population=10),
 )
 
 

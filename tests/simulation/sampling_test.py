@@ -7,22 +7,28 @@ import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.simulation import population, sampling
-from dpfl.simulation.bin_sampling import BinSampler
-from dpfl.simulation.min_sep_sampling import MinSepSampler
 
 _ROUNDS, _POPULATION, _CLIENTS = 20, 60, 5
-_SIZES = (_ROUNDS, _POPULATION, _CLIENTS)
 _APART = Participation(_ROUNDS, 4, 2)
+
+
+def _random(kind, rounds=_ROUNDS, population=_POPULATION, clients=_CLIENTS, **fields):
+    settings = {name: fields.pop(name) for name in ('groups', 'cohort_cap') if name in fields}
+    return sampling.RandomSampler(
+        kind(population=population, **settings), rounds, clients, **fields
+    )
+
+
 _SAMPLERS = {
     'min_separation': sampling.MinSeparationSampler(_APART, _POPULATION, _CLIENTS),
-    'without_replacement': sampling.FixedSizeSampler(*_SIZES),
-    'uniform': sampling.FixedSizeSampler(*_SIZES, amplification='none'),
-    'poisson': sampling.PoissonSampler(*_SIZES),
-    'truncated_poisson': sampling.PoissonSampler(*_SIZES, cohort_cap=6),
-    'cyclic_poisson': sampling.CyclicPoissonSampler(*_SIZES, 7),
-    'balls_in_bins': BinSampler(*_SIZES, 12),
-    'random_allocation': BinSampler(*_SIZES, 12, picks_once=False),
-    'b_min_sep': MinSepSampler(*_SIZES, 4),
+    'without_replacement': _random(accounting.WithoutReplacement),
+    'uniform': _random(accounting.WithoutReplacement, is_relied_on=False),
+    'poisson': _random(accounting.Poisson),
+    'truncated_poisson': _random(accounting.TruncatedPoisson, cohort_cap=6),
+    'cyclic_poisson': _random(accounting.CyclicPoisson, groups=7),
+    'balls_in_bins': _random(accounting.BallsInBins, groups=12),
+    'random_allocation': _random(accounting.RandomAllocation, groups=12),
+    'b_min_sep': _random(accounting.BMinSep, groups=4),
 }
 
 
@@ -65,7 +71,8 @@ def test_the_mean_cohort_has_the_planned_size(sampler):
     ]
     # 400 cohorts with a variance of at most 5; a seed that is fixed.
     assert abs(np.mean(sizes) - _CLIENTS) < 0.6
-    has_fixed_size = isinstance(sampler, sampling.MinSeparationSampler | sampling.FixedSizeSampler)
+    kind = getattr(sampler, 'kind', None)
+    has_fixed_size = kind is None or kind.has_one_size
     assert (np.var(sizes) == 0) == has_fixed_size
 
 
@@ -118,7 +125,7 @@ def _taken(sampler, clients):
 
 def test_fixed_size_cohorts_are_uniform():
     # Each client's count over 4000 rounds is binomial(4000, 3/10): chi-square over 10 clients.
-    counts = _taken(sampling.FixedSizeSampler(4000, 10, 3), 10).sum(axis=0)
+    counts = _taken(_random(accounting.WithoutReplacement, 4000, 10, 3), 10).sum(axis=0)
     assert counts.sum() == 12_000
     assert ((counts - 1200) ** 2).sum() / (4000 * 0.3 * 0.7) < 30  # 9 degrees of freedom: 1e-4
 
@@ -135,47 +142,47 @@ def _assert_independent(taken, probability):
 
 
 def test_poisson_cohorts_have_binomial_sizes_and_independent_clients():
-    _assert_independent(_taken(sampling.PoissonSampler(4000, 20, 5), 20), 0.25)
-    assert sampling.PoissonSampler(1, 5, 5).cohort(0).size == 5
-    assert min(map(len, _cohorts(sampling.PoissonSampler(200, 50, 1), 200))) == 0
+    _assert_independent(_taken(_random(accounting.Poisson, 4000, 20, 5), 20), 0.25)
+    assert _random(accounting.Poisson, 1, 5, 5).cohort(0).size == 5
+    assert min(map(len, _cohorts(_random(accounting.Poisson, 200, 50, 1), 200))) == 0
 
 
 def test_cohorts_of_groups_have_binomial_sizes_and_independent_clients():
     # 20 clients in each of two groups, each taking part with probability 10 / 40.
-    sampler = sampling.CyclicPoissonSampler(6000, 40, 5, 2)
-    taken = _taken(sampler, 40)
+    taken = _taken(_random(accounting.CyclicPoisson, 6000, 40, 5, groups=2), 40)
     for index in range(2):
-        group = sampler.group(index)
+        group = np.flatnonzero(taken[index::2].any(axis=0))
+        assert group.size == 20
         assert not np.delete(taken[index::2], group, axis=1).any()
         _assert_independent(taken[index::2][:, group], 0.25)
-    assert sampling.CyclicPoissonSampler(3, 6, 2, 3).cohort(1).size == 2  # Everyone of the group.
+    assert (
+        _random(accounting.CyclicPoisson, 3, 6, 2, groups=3).cohort(1).size == 2
+    )  # Everyone of the group.
 
 
 def test_groups_take_turns_and_clients_stay_in_their_group():
-    sampler = sampling.CyclicPoissonSampler(40, 103, 5, 7, seed=2)
-    groups = [set(sampler.group(index).tolist()) for index in range(7)]
+    sampler = _random(accounting.CyclicPoisson, 400, 103, 5, groups=7, seed=2)
+    cohorts = _cohorts(sampler, 400)
+    groups = [set(np.concatenate(cohorts[index::7]).tolist()) for index in range(7)]
     assert sorted(client for group in groups for client in group) == list(range(103))
     assert {len(group) for group in groups} == {14, 15}
-    longer = dataclasses.replace(sampler, rounds=60)
+    longer = dataclasses.replace(sampler, rounds=600)
     for t in (39, 3, 20):
-        assert set(sampler.cohort(t).tolist()) <= groups[t % 7]
         np.testing.assert_array_equal(sampler.cohort(t), longer.cohort(t))
 
 
-@pytest.mark.parametrize('picks_once', [True, False])
-def test_bins_partition_the_clients_of_an_epoch(picks_once):
-    cohorts = _cohorts(BinSampler(10, 50, 12, 4, seed=3, picks_once=picks_once), 10)
+@pytest.mark.parametrize('kind', [accounting.BallsInBins, accounting.RandomAllocation])
+def test_bins_partition_the_clients_of_an_epoch(kind):
+    cohorts = _cohorts(_random(kind, 10, 50, 12, groups=4, seed=3), 10)
     for first in (0, 4):
         assert sorted(np.concatenate(cohorts[first : first + 4])) == list(range(50))
-    assert picks_once == (cohorts[0].tolist() == cohorts[4].tolist())
+    assert (kind is accounting.BallsInBins) == (cohorts[0].tolist() == cohorts[4].tolist())
 
 
-@pytest.mark.parametrize('picks_once', [True, False])
-def test_bins_are_uniform_and_clients_independent(picks_once):
+@pytest.mark.parametrize('kind', [accounting.BallsInBins, accounting.RandomAllocation])
+def test_bins_are_uniform_and_clients_independent(kind):
     # Sizes are binomial, so bins are not shuffled into equal parts.
-    cohorts = [
-        BinSampler(8, 40, 10, 4, seed=seed, picks_once=picks_once).cohort(5) for seed in range(400)
-    ]
+    cohorts = [_random(kind, 8, 40, 10, groups=4, seed=seed).cohort(5) for seed in range(400)]
     sizes = np.array([cohort.size for cohort in cohorts])
     assert abs(sizes.mean() - 10) < 0.7 and 5 < sizes.var() < 10.5
     counts = np.bincount(np.concatenate(cohorts), minlength=40)
@@ -208,30 +215,33 @@ def _plan(sampler, **changes):
         noise_multiplier=1.0,
         clients_per_round=_CLIENTS,
     )
-    if sampler.amplification != 'none':
-        amplified = dict(sampling=sampler.amplification, population=_POPULATION)
-        for name in ('groups', 'cohort_cap'):
-            amplified[name] = getattr(sampler, name, None)
-        fields |= amplified
-    return accounting.PrivacyPlan(**{**fields, **changes})
+    return accounting.PrivacyPlan(**{**fields, 'sampling': sampler.sampling, **changes})
 
 
 def test_a_sampler_fits_its_own_plan_and_no_other_kind(sampler):
     sampling.check(sampler, _plan(sampler))
     for other in _SAMPLERS.values():
-        if other.amplification != sampler.amplification:
-            with pytest.raises(ValueError, match=f'sampling={other.amplification}: must be'):
-                sampling.check(sampler, _plan(other))
+        if type(other.sampling) is not type(sampler.sampling):
+            plan = _plan(other)
+            with pytest.raises(ValueError, match=f'sampling={plan.sampling_name}: must be'):
+                sampling.check(sampler, plan)
 
 
 @pytest.mark.parametrize(
     'name, changes, message',
     [
-        ('poisson', dict(population=50), 'population=50: must be 60'),
-        ('poisson', dict(clients_per_round=4), 'with clients_per_round=5, as the sampler'),
-        ('truncated_poisson', dict(cohort_cap=7), 'cohort_cap=7: must be 6, as the sampler has it'),
-        ('cyclic_poisson', dict(groups=8), 'groups=8: must be 7, as the sampler has it'),
-        ('balls_in_bins', dict(groups=13), 'groups=13: must be 12, as the sampler has it'),
+        ('poisson', dict(sampling=accounting.Poisson(population=50)), 'population=50: must be 60'),
+        ('poisson', dict(clients_per_round=4), 'clients_per_round=4: must be 5, as the sampler'),
+        (
+            'truncated_poisson',
+            dict(sampling=accounting.TruncatedPoisson(population=60, cohort_cap=7)),
+            'cohort_cap=7: must be 6, as the sampler has it',
+        ),
+        (
+            'cyclic_poisson',
+            dict(sampling=accounting.CyclicPoisson(population=60, groups=8)),
+            'groups=8: must be 7, as the sampler has it',
+        ),
         ('uniform', dict(participation=_APART), 'min_separation=4: must be kept by the sampler'),
         (
             'min_separation',
@@ -252,18 +262,15 @@ def test_a_sampler_that_the_guarantee_does_not_rest_on_is_refused(name, changes,
 
 
 @pytest.mark.parametrize(
-    'kind, fields, message',
+    'kind, sizes, fields, message',
     [
-        (sampling.PoissonSampler, (0, 5, 1), 'rounds=0: must be an integer >= 1'),
-        (sampling.PoissonSampler, (1, 5, 6), 'population=5: must be an integer >= 6'),
-        (sampling.FixedSizeSampler, (1, 5, 0), 'clients_per_round=0: '),
-        (sampling.FixedSizeSampler, (1, 5, 1, -1), 'seed=-1: '),
-        (sampling.FixedSizeSampler, (1, 5, 1, 0, 'poisson'), 'amplification=poisson'),
-        (sampling.CyclicPoissonSampler, (20, 9, 5, 2), 'population=9: must be an integer >= 10'),
-        (sampling.CyclicPoissonSampler, (20, 9, 5, 0), 'groups=0: must be an integer >= 1'),
-        (BinSampler, (20, 50, 5, 0), 'groups=0: '),
+        (accounting.Poisson, (0, 5, 1), {}, 'rounds=0: must be an integer >= 1'),
+        (accounting.Poisson, (1, 5, 6), {}, 'population=5: must be an integer >= 6'),
+        (accounting.WithoutReplacement, (1, 5, 0), {}, 'clients_per_round=0: '),
+        (accounting.WithoutReplacement, (1, 5, 1), dict(seed=-1), 'seed=-1: '),
+        (accounting.CyclicPoisson, (20, 9, 5), dict(groups=0), 'groups=0: must be an integer >= 1'),
     ],
 )
-def test_bad_samplers_are_refused(kind, fields, message):
+def test_bad_samplers_are_refused(kind, sizes, fields, message):
     with pytest.raises(ValueError, match=message):
-        kind(*fields)
+        _random(kind, *sizes, **fields)

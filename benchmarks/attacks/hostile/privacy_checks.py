@@ -52,7 +52,7 @@ def require_sensitivity(mechanism, rounds: int, separation: int, most: int, squa
 def true_epsilon(plan: accounting.PrivacyPlan, delta: float) -> float | None:
     """The true epsilon of a plan, from the oracle; None if the oracle cannot compute it."""
     rounds = plan.participation.rounds
-    if plan.sampling != 'none' or rounds > oracle.MOST_ROUNDS or not plan.noise_multiplier:
+    if plan.sampling is not None or rounds > oracle.MOST_ROUNDS or not plan.noise_multiplier:
         return None
     mechanism = plan.mechanism
     if mechanism.rounds > oracle.MOST_ROUNDS:

@@ -61,7 +61,7 @@ def records() -> list[archive.PlanRecord]:
                 | fields
             )
         )
-        accountant = 'rdp' if plan.sampling != 'none' else 'analytic_gaussian'
+        accountant = 'rdp' if plan.sampling is not None else 'analytic_gaussian'
         # The noise of the first round in the journals of `privacy_targets`.
         key = noise_keys.digest('0' * 64)
         return archive.PlanRecord(plan, (1e-6, 1e-9), accountant, False, noise_key_digest=key)
@@ -84,8 +84,7 @@ def records() -> list[archive.PlanRecord]:
         record(
             mechanisms.Identity(6),
             Participation(6),
-            sampling='poisson',
-            population=100,
+            sampling=accounting.Poisson(population=100),
         )
     )
     return made

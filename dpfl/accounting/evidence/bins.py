@@ -27,17 +27,17 @@ from scipy import stats
 
 from dpfl.accounting.evidence import laws, slot_pairs, structure
 from dpfl.accounting.evidence.log_test import LogTest
-from dpfl.accounting.plan import PrivacyPlan
 from dpfl.participation import ParticipationLog
 
 
-def balls_in_bins(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+def balls_in_bins(log: ParticipationLog, population: int, groups: int) -> list[LogTest]:
     """Tests of 'balls_in_bins'."""
-    population, groups = _sizes(plan)
     bins = _pass(log, 0, groups)
     clients = np.sort(np.concatenate(bins))
     impossible = (
-        structure.turns(plan, log) or _everyone(log, population, groups) or _same_bins(log, groups)
+        structure.turns(log, groups)
+        or _everyone(log, population, groups)
+        or _same_bins(log, groups)
     )
     if impossible:
         return impossible
@@ -52,9 +52,8 @@ def balls_in_bins(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
     ]
 
 
-def random_allocation(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+def random_allocation(log: ParticipationLog, population: int, groups: int) -> list[LogTest]:
     """Tests of 'random_allocation'."""
-    population, groups = _sizes(plan)
     impossible = _second_rounds(log, groups) or _everyone(log, population, groups)
     if impossible:
         return impossible
@@ -93,11 +92,6 @@ def random_allocation(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]
             f'the planned sampling has {turns / groups:.4g} on average.',
         ),
     ]
-
-
-def _sizes(plan: PrivacyPlan) -> tuple[int, int]:
-    assert plan.population is not None and plan.groups is not None  # As the plan has checked.
-    return plan.population, plan.groups
 
 
 def _pass(log: ParticipationLog, first: int, groups: int) -> list[np.ndarray]:

@@ -7,25 +7,49 @@ in both directions: clients that take turns are more, clients of a smaller popul
 
 import collections
 import math
+import sys
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special, stats
 
 from dpfl.accounting.evidence import earlier_cohorts, laws, overlaps, structure
 from dpfl.accounting.evidence.log_test import LogTest
-from dpfl.accounting.plan import PrivacyPlan
 from dpfl.participation import ParticipationLog
 
 
-def poisson(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+class Rule(NamedTuple):
+    """How independent rounds draw their cohorts.
+
+    Attributes:
+      population: number of clients.
+      cohort: expected size of a cohort, or its size.
+      groups: number of groups of clients that take turns.
+      cap: largest size of a cohort.
+    """
+
+    population: int
+    cohort: int
+    groups: int = 1
+    cap: int = sys.maxsize
+
+    @property
+    def rate(self) -> float:
+        """Probability with which a client takes part in a turn of its group."""
+        return min(1.0, self.cohort * self.groups / self.population)
+
+
+def poisson(rule: Rule, log: ParticipationLog) -> list[LogTest]:
     """Tests of 'poisson', and of 'cyclic_poisson', which is the same within each group."""
-    impossible = structure.turns(plan, log) or structure.group_sizes(plan, log)
+    impossible = structure.turns(log, rule.groups) or structure.group_sizes(
+        log, rule.population, rule.groups
+    )
     if impossible:
         return impossible
-    rate = rate_of(plan)
-    turns = turns_of(plan, log.rounds)
+    rate = rule.rate
+    turns = turns_of(rule, log.rounds)
     drawn = sum(clients * count * times for (clients, count), times in turns.items())
-    sizes = collections.Counter(_group_size(plan, t) for t in range(log.rounds))
+    sizes = collections.Counter(_group_size(rule, t) for t in range(log.rounds))
     cohorts = [(laws.binomial(clients, rate), times) for clients, times in sizes.items()]
     value = int(log.cohort_sizes.sum())
     seen = laws.tails_of_total(
@@ -37,72 +61,70 @@ def poisson(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
     )
     return [
         _total(value, drawn * rate, float(laws.binomial_upper(value, drawn, rate))),
-        _squares(plan, log, cohorts),
-        _spread_of_rounds(plan, log),
+        _squares(rule, log, cohorts),
+        _spread_of_rounds(rule, log),
         _busiest(log, rate, turns),
-        *_overlaps(plan, log),
+        *_overlaps(rule, log),
         _seen(log, seen, _mean_seen(rate, turns)),
     ]
 
 
-def truncated_poisson(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+def truncated_poisson(rule: Rule, log: ParticipationLog) -> list[LogTest]:
     """Tests of 'truncated_poisson'."""
-    impossible = structure.cohort_sizes(plan, log)
-    if impossible:
-        return impossible
-    population, cohort = plan.population or 0, capped_cohort(plan, rate_of(plan))
+    if log.cohort_sizes.max() > rule.cap:
+        words = f'A cohort had {log.cohort_sizes.max()} clients; the plan has at most {rule.cap}.'
+        return [structure.impossible('cohort sizes', words)]
+    population, cohort = rule.population, capped_cohort(rule, rule.rate)
     value = int(log.cohort_sizes.sum())
     tails = laws.tails_of_total(value, [(cohort, log.rounds)])
     return [
         _total(value, log.rounds * cohort.mean, tails[1]),
-        _squares(plan, log, [(cohort, log.rounds)]),
+        _squares(rule, log, [(cohort, log.rounds)]),
         # Each round draws a client with this probability, at most that without the cap.
         _busiest(
             log,
-            min(rate_of(plan), cohort.mean / population * (1 + 1e-12)),
+            min(rule.rate, cohort.mean / population * (1 + 1e-12)),
             {(population, log.rounds): 1},
         ),
-        *_overlaps(plan, log),
-        _spread_given_sizes(plan, log),
-        _seen_given_sizes(plan, log),
+        *_overlaps(rule, log),
+        _spread_given_sizes(rule, log),
+        _seen_given_sizes(rule, log),
     ]
 
 
-def without_replacement(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+def without_replacement(rule: Rule, log: ParticipationLog) -> list[LogTest]:
     """Tests of 'without_replacement'."""
-    return structure.cohort_sizes(plan, log) or [
-        _busiest(log, rate_of(plan), {(plan.population or 0, log.rounds): 1}),
-        *_overlaps(plan, log),
-        _spread_given_sizes(plan, log),
-        _seen_given_sizes(plan, log),
+    others = log.cohort_sizes[log.cohort_sizes != rule.cohort]
+    if others.size:
+        words = f'A cohort had {others[0]} clients; the plan samples {rule.cohort}.'
+        return [structure.impossible('cohort sizes', words)]
+    return [
+        _busiest(log, rule.rate, {(rule.population, log.rounds): 1}),
+        *_overlaps(rule, log),
+        _spread_given_sizes(rule, log),
+        _seen_given_sizes(rule, log),
     ]
 
 
-def capped_cohort(plan: PrivacyPlan, rate: float) -> laws.Law:
+def capped_cohort(rule: Rule, rate: float) -> laws.Law:
     """The law of the size of a cohort of 'truncated_poisson' for clients with this rate."""
-    cap = plan.cohort_cap or 0
-    return laws.binomial(plan.population or 0, rate).of(lambda k: np.minimum(k, cap))
+    return laws.binomial(rule.population, rate).of(lambda k: np.minimum(k, rule.cap))
 
 
-def rate_of(plan: PrivacyPlan) -> float:
-    """Probability with which a client takes part in a turn of its group."""
-    return min(1.0, plan.clients_per_round * (plan.groups or 1) / (plan.population or 1))
-
-
-def turns_of(plan: PrivacyPlan, rounds: int) -> dict[tuple[int, int], int]:
+def turns_of(rule: Rule, rounds: int) -> dict[tuple[int, int], int]:
     """Sizes of the groups and how many turns they have: {(clients, turns): groups}.
 
     The first groups have one client more if the population is not a multiple of their number.
     """
-    groups = plan.groups or 1
+    groups = rule.groups
     return collections.Counter(
-        (_group_size(plan, group), len(range(group, rounds, groups))) for group in range(groups)
+        (_group_size(rule, group), len(range(group, rounds, groups))) for group in range(groups)
     )
 
 
-def _group_size(plan: PrivacyPlan, round_index: int) -> int:
-    groups = plan.groups or 1
-    return len(range(round_index % groups, plan.population or 0, groups))
+def _group_size(rule: Rule, round_index: int) -> int:
+    groups = rule.groups
+    return len(range(round_index % groups, rule.population, groups))
 
 
 def _at_least_once(rate: float, rounds: int) -> float:
@@ -120,10 +142,8 @@ def _total(value: int, mean: float, p_value: float) -> LogTest:
     return LogTest('participations in all', p_value, words)
 
 
-def _squares(
-    plan: PrivacyPlan, log: ParticipationLog, cohorts: list[tuple[laws.Law, int]]
-) -> LogTest:
-    planned = plan.clients_per_round
+def _squares(rule: Rule, log: ParticipationLog, cohorts: list[tuple[laws.Law, int]]) -> LogTest:
+    planned = rule.cohort
     value = int(((log.cohort_sizes - planned) ** 2).sum())
     mean = sum(times * float(law.cells @ (law.values - planned) ** 2) for law, times in cohorts)
     words = (
@@ -160,10 +180,10 @@ def _busiest(log: ParticipationLog, rate: float, turns: dict[tuple[int, int], in
     return LogTest('busiest client', busiest_tail(value, rate, turns), words)
 
 
-def _spread_of_rounds(plan: PrivacyPlan, log: ParticipationLog) -> LogTest:
+def _spread_of_rounds(rule: Rule, log: ParticipationLog) -> LogTest:
     """Upper side of the squared distances of the clients' numbers of rounds from their mean."""
-    rate, turns = rate_of(plan), turns_of(plan, log.rounds)
-    population, counts = plan.population or 0, log.by_client().counts
+    rate, turns = rule.rate, turns_of(rule, log.rounds)
+    population, counts = rule.population, log.by_client().counts
     centre = round(
         sum(n * count * times for (n, count), times in turns.items()) * rate / population
     )
@@ -180,7 +200,7 @@ def _spread_of_rounds(plan: PrivacyPlan, log: ParticipationLog) -> LogTest:
     )
 
 
-def _spread_given_sizes(plan: PrivacyPlan, log: ParticipationLog) -> LogTest:
+def _spread_given_sizes(rule: Rule, log: ParticipationLog) -> LogTest:
     """Upper side of the squared excess of the clients' numbers of rounds over a threshold.
 
     Given the sizes, cohorts are independent uniform subsets, so the numbers of rounds K_i are
@@ -188,7 +208,7 @@ def _spread_given_sizes(plan: PrivacyPlan, log: ParticipationLog) -> LogTest:
     product of the moments. Each K_i is a sum of independent indicators. For a convex function its
     mean is at most that of a binomial variable with the same mean ([Hoeffding56], theorem 3).
     """
-    population, counts = plan.population or 0, log.by_client().counts
+    population, counts = rule.population, log.by_client().counts
     rounds = log.rounds
     share = min(1.0, float(log.cohort_sizes.sum()) / (population * rounds))
     threshold = math.floor(rounds * share + math.sqrt(rounds * share * (1 - share)))
@@ -211,18 +231,18 @@ def _spread_given_sizes(plan: PrivacyPlan, log: ParticipationLog) -> LogTest:
     )
 
 
-def _overlaps(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+def _overlaps(rule: Rule, log: ParticipationLog) -> list[LogTest]:
     """Overlaps with the cohort one turn before, and with all recent ones."""
-    lag = plan.groups or 1
+    lag = rule.groups
     if lag >= log.rounds:
         return []
     value = overlaps.shared(log, lag, lag)
-    sizes = overlaps.pairs(log, lag, lambda t: _group_size(plan, t))
+    sizes = overlaps.pairs(log, lag, lambda t: _group_size(rule, t))
     words = (
         f'Cohorts at lag {lag} share {value} clients in all; '
         f'random cohorts of these sizes share {overlaps.mean(sizes):.6g} on average.'
     )
-    clients = np.array([_group_size(plan, t) for t in range(log.rounds)])
+    clients = np.array([_group_size(rule, t) for t in range(log.rounds)])
     return [
         LogTest(f'overlap at lag {lag}', laws.two_sided(overlaps.tails(value, sizes)), words),
         earlier_cohorts.test(log, earlier_cohorts.Draws(clients, first=lag, step=lag)),
@@ -237,8 +257,8 @@ def _seen(log: ParticipationLog, tails: tuple[float, float], mean: float) -> Log
     return LogTest('clients that took part', laws.two_sided(tails), words)
 
 
-def _seen_given_sizes(plan: PrivacyPlan, log: ParticipationLog) -> LogTest:
-    population, sizes = plan.population or 0, log.cohort_sizes
+def _seen_given_sizes(rule: Rule, log: ParticipationLog) -> LogTest:
+    population, sizes = rule.population, log.cohort_sizes
     tails = overlaps.seen_tails(log.by_client().clients.size, population, sizes)
     mean = population * (1 - float(np.prod(1 - sizes / population)))
     return _seen(log, tails, mean)

@@ -24,7 +24,6 @@ from scipy import special, stats
 
 from dpfl.accounting.evidence import earlier_cohorts, laws, structure
 from dpfl.accounting.evidence.log_test import LogTest
-from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.sampling import separated
 from dpfl.participation import ParticipationLog
 
@@ -37,11 +36,11 @@ _POWERS = np.array([0.25, 0.5, 2.0, 4.0, 16.0, 64.0])
 _NEGLIGIBLE = 1e-40
 
 
-def b_min_sep(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+def b_min_sep(
+    log: ParticipationLog, population: int, clients_per_round: int, apart: int
+) -> list[LogTest]:
     """Tests of 'b_min_sep'."""
-    assert plan.population is not None and plan.groups is not None  # As the plan has checked.
-    population, apart = plan.population, plan.groups
-    p = separated.probability(population, plan.clients_per_round, apart)
+    p = separated.probability(population, clients_per_round, apart)
     counts = _Counts.of(log, apart)
     if counts.early:
         words = f'Clients returned after less than {apart} rounds {counts.early} times.'
@@ -52,10 +51,10 @@ def b_min_sep(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
     # Those that were seen and are not waiting.
     free = seen - _before(counts.sizes, apart - 1)
     total, of_one = int(counts.sizes.sum()), rounds_of_one(p, log.rounds, apart)
-    total_mean = plan.clients_per_round * log.rounds
+    total_mean = clients_per_round * log.rounds
     most = int(log.by_client().counts.max(initial=0))
     return [
-        _start(counts.new[:apart], population, plan.clients_per_round / population),
+        _start(counts.new[:apart], population, clients_per_round / population),
         _rate('participations', counts.sizes, [(free, p), (unseen, unseen_p)]),
         _spread(counts.sizes[apart - 1 :], (free + unseen)[apart - 1 :], p),
         _rate('new clients', counts.new, [(unseen, unseen_p)]),

@@ -3,7 +3,6 @@
 import numpy as np
 
 from dpfl.accounting.evidence.log_test import LogTest
-from dpfl.accounting.plan import PrivacyPlan
 from dpfl.participation import ParticipationLog
 
 
@@ -19,18 +18,17 @@ def impossible(name: str, words: str) -> LogTest:
     return LogTest(name, 0.0, words)
 
 
-def population(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+def population(log: ParticipationLog, population: int) -> list[LogTest]:
     """Finds fault with more clients than the population has."""
     clients = log.by_client().clients.size
-    if plan.population is None or clients <= plan.population:
+    if clients <= population:
         return []
-    words = f'{clients} clients took part; the population is {plan.population}.'
+    words = f'{clients} clients took part; the population is {population}.'
     return [impossible('population', words)]
 
 
-def turns(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
-    """Finds fault with a client in the turns of two groups (or bins) of the plan."""
-    groups = plan.groups or 1
+def turns(log: ParticipationLog, groups: int) -> list[LogTest]:
+    """Finds fault with a client in the turns of two groups (or bins)."""
     by_client = log.by_client()
     of_group = by_client.rounds % groups
     others = np.flatnonzero(
@@ -47,11 +45,11 @@ def turns(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
     return [impossible('turns', words)]
 
 
-def group_sizes(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+def group_sizes(log: ParticipationLog, population: int, groups: int) -> list[LogTest]:
     """Finds fault with more clients in the turns of one group than an equal group has."""
-    groups, by_client = plan.groups or 1, log.by_client()
+    by_client = log.by_client()
     clients = np.bincount(by_client.rounds[by_client.offsets[:-1]] % groups, minlength=groups)
-    largest = -(-(plan.population or 0) // groups)
+    largest = -(-population // groups)
     if clients.max() <= largest:
         return []
     words = (
@@ -59,16 +57,3 @@ def group_sizes(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
         f'a group has at most {largest}.'
     )
     return [impossible('group size', words)]
-
-
-def cohort_sizes(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
-    """Finds fault with a cohort above the cap, or of another size than fixed-size samples have."""
-    sizes = log.cohort_sizes
-    if plan.cohort_cap is not None and sizes.max() > plan.cohort_cap:
-        words = f'A cohort had {sizes.max()} clients; the plan has at most {plan.cohort_cap}.'
-        return [impossible('cohort sizes', words)]
-    if plan.sampling == 'without_replacement' and (sizes != plan.clients_per_round).any():
-        other = int(sizes[sizes != plan.clients_per_round][0])
-        words = f'A cohort had {other} clients; the plan samples {plan.clients_per_round}.'
-        return [impossible('cohort sizes', words)]
-    return []

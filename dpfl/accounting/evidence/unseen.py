@@ -5,7 +5,8 @@ import math
 from scipy import optimize
 
 from dpfl.accounting.evidence import independent_rounds, laws, overlaps, refutation, separated
-from dpfl.accounting.plan import PrivacyPlan
+from dpfl.accounting.evidence.independent_rounds import Rule
+from dpfl.accounting.plan_values import PlanValues
 from dpfl.accounting.sampling import separated as separated_lib
 
 _LEVEL = refutation.FALSE_ALARM / refutation.MOST_TESTS
@@ -18,63 +19,72 @@ _DEPENDENCE = (
 _SECRET = 'No log shows that the cohorts, and the random numbers that chose them, were secret.'
 
 
-def unseen(plan: PrivacyPlan, rounds: int) -> list[str]:
+def unseen(plan: PlanValues, rounds: int) -> list[str]:
     """Departures from the plan's sampling that a log does not show, in at most four sentences.
 
     Args:
       plan: with or without sampling; without it there is nothing to see.
       rounds: number of rounds of the log.
     """
-    if plan.sampling == 'none' or not rounds:
+    if plan.sampling is None or not rounds:
         return []
-    if plan.sampling in ('balls_in_bins', 'random_allocation'):
-        own = _of_slots(plan, rounds)
-    elif plan.sampling == 'without_replacement':
-        own = _of_population(plan, rounds)
-    else:
-        own = [_of_rate(plan, least_excess(plan, rounds))]
-    if plan.sampling not in ('balls_in_bins', 'random_allocation'):
-        own.append(_of_client(twice_as_often(plan, rounds)))
-    return [*own, _DEPENDENCE, _SECRET]
+    return [*plan.sampling.unseen(plan, rounds), _DEPENDENCE, _SECRET]
 
 
-def least_excess(plan: PrivacyPlan, rounds: int) -> float | None:
+def independent_cohorts(rule: Rule, rounds: int) -> list[str]:
+    """What tests of independent cohorts of random sizes do not see: too high a rate."""
+    return [
+        _of_rate('A rate of {} times the planned one is', least_excess(rule, rounds)),
+        _of_client(twice_as_often(rule, rounds)),
+    ]
+
+
+def separated_cohorts(
+    population: int, clients_per_round: int, apart: int, rounds: int
+) -> list[str]:
+    """What tests of 'b_min_sep' do not see."""
+    rate = separated_lib.probability(population, clients_per_round, apart)
+    of_one = separated.rounds_of_one(rate, rounds, apart)
+    most = laws.first_at_most(_LEVEL, lambda k: laws.union(population, of_one.upper(k)), rounds + 1)
+    power = separated.rounds_of_one(min(1.0, 2 * rate), rounds, apart).upper(most)
+    excess = _excess([(of_one, population)], _LEVEL / 2)
+    return [_of_rate('{} times as many participations as planned are', excess), _of_client(power)]
+
+
+def least_excess(rule: Rule, rounds: int) -> float | None:
     """Smallest factor on the rate that the number of participations shows with power 1/2.
 
-    It is for samplings with random cohort sizes, and a factor on the participations themselves with
-    'b_min_sep'. None if no rate leads to enough participations.
+    None if no rate leads to enough participations.
     """
-    parts = _participations(plan, rounds)
-    level = _LEVEL / 2 if plan.sampling == separated_lib.SAMPLING else _LEVEL
+    if rule.cap < rule.population:
+        parts = [(independent_rounds.capped_cohort(rule, rule.rate), rounds)]
+        return _capped_excess(rule, laws.critical(_LEVEL, parts) / rounds)
+    turns = independent_rounds.turns_of(rule, rounds)
+    drawn = sum(clients * count * times for (clients, count), times in turns.items())
+    return _excess([(laws.binomial(drawn, rule.rate), 1)], _LEVEL)
+
+
+def _excess(parts: list[tuple[laws.Law, int]], level: float) -> float | None:
+    """Factor on the mean of a sum of laws, each so many times, that a test at a level notices."""
     value = laws.critical(level, parts)
     # The median of a sum is within about one participation of the mean.
     mean = sum(times * law.mean for law, times in parts)
-    if plan.sampling == 'truncated_poisson':
-        return _capped_excess(plan, value / rounds)
     most = sum(times * int(law.values[-1]) for law, times in parts)
     return value / mean if value <= most else None
 
 
-def _capped_excess(plan: PrivacyPlan, size: float) -> float | None:
+def _capped_excess(rule: Rule, size: float) -> float | None:
     """Factor on the rate of 'truncated_poisson' for cohorts of mean `size`."""
-    rate = independent_rounds.rate_of(plan)
 
     def excess(factor: float) -> float:
-        return independent_rounds.capped_cohort(plan, min(1.0, factor * rate)).mean - size
+        return independent_rounds.capped_cohort(rule, min(1.0, factor * rule.rate)).mean - size
 
-    return optimize.brentq(excess, 1.0, 1 / rate) if excess(1 / rate) > 0 else None
+    return optimize.brentq(excess, 1.0, 1 / rule.rate) if excess(1 / rule.rate) > 0 else None
 
 
-def twice_as_often(plan: PrivacyPlan, rounds: int) -> float:
+def twice_as_often(rule: Rule, rounds: int) -> float:
     """Probability that a client with twice the planned rate is seen as the busiest client."""
-    if plan.sampling == separated_lib.SAMPLING:
-        rate, apart, population = _separated(plan)
-        of_one = separated.rounds_of_one(rate, rounds, apart)
-        value = laws.first_at_most(
-            _LEVEL, lambda k: laws.union(population, of_one.upper(k)), rounds + 1
-        )
-        return separated.rounds_of_one(min(1.0, 2 * rate), rounds, apart).upper(value)
-    rate, turns = independent_rounds.rate_of(plan), independent_rounds.turns_of(plan, rounds)
+    rate, turns = rule.rate, independent_rounds.turns_of(rule, rounds)
     most = max(count for _, count in turns)
     value = laws.first_at_most(
         _LEVEL, lambda k: independent_rounds.busiest_tail(k, rate, turns), most + 1
@@ -82,34 +92,13 @@ def twice_as_often(plan: PrivacyPlan, rounds: int) -> float:
     return float(laws.binomial_upper(value, most, min(1.0, 2 * rate)))
 
 
-def _participations(plan: PrivacyPlan, rounds: int) -> list[tuple[laws.Law, int]]:
-    """Independent laws whose sum is the number of participations, and how often each occurs."""
-    if plan.sampling == separated_lib.SAMPLING:
-        rate, apart, population = _separated(plan)
-        return [(separated.rounds_of_one(rate, rounds, apart), population)]
-    rate = independent_rounds.rate_of(plan)
-    if plan.sampling == 'truncated_poisson':
-        return [(independent_rounds.capped_cohort(plan, rate), rounds)]
-    turns = independent_rounds.turns_of(plan, rounds)
-    drawn = sum(clients * count * times for (clients, count), times in turns.items())
-    return [(laws.binomial(drawn, rate), 1)]
-
-
-def _separated(plan: PrivacyPlan) -> tuple[float, int, int]:
-    """Probability of a free client, separation and population of 'b_min_sep'."""
-    population, apart = plan.population or 0, plan.groups or 1
-    return separated_lib.probability(population, plan.clients_per_round, apart), apart, population
-
-
-def _of_rate(plan: PrivacyPlan, factor: float | None) -> str:
+def _of_rate(what: str, factor: float | None) -> str:
     if factor is None:
         return 'The number of participations shows no excess of the rate.'
-    what = (
-        f'{_up(factor)} times as many participations as planned are'
-        if plan.sampling == separated_lib.SAMPLING
-        else f'A rate of {_up(factor)} times the planned one is'
+    return (
+        f'{what.format(_up(factor))} noticed in about half of all runs, and a smaller excess less '
+        'often.'
     )
-    return f'{what} noticed in about half of all runs, and a smaller excess less often.'
 
 
 def _of_client(power: float) -> str:
@@ -118,11 +107,11 @@ def _of_client(power: float) -> str:
     return f'One client with twice the planned rate is noticed {often} ({chance}).'
 
 
-def _of_population(plan: PrivacyPlan, rounds: int) -> list[str]:
-    """From how small a part of the population cohorts can be drawn."""
-    population, size = plan.population or 0, plan.clients_per_round
+def fixed_sizes(rule: Rule, rounds: int) -> list[str]:
+    """What tests of samples without replacement do not see: samples of a part of the population."""
+    population, size, of_client = rule.population, rule.cohort, twice_as_often(rule, rounds)
     if rounds < 2 or size == population:
-        return []
+        return [_of_client(of_client)]
     pairs = {(population, size, size): rounds - 1}
     value = laws.first_at_most(
         _LEVEL / 2, lambda k: overlaps.tails(k, pairs)[1], (rounds - 1) * size + 1
@@ -131,14 +120,13 @@ def _of_population(plan: PrivacyPlan, rounds: int) -> list[str]:
     return [
         f'Cohorts from {math.floor(1000 * part) / 10:g} % of the population are '
         'noticed in about half of all runs, by the clients that successive cohorts share, and '
-        'cohorts from a larger part of it less often.'
+        'cohorts from a larger part of it less often.',
+        _of_client(of_client),
     ]
 
 
-def _of_slots(plan: PrivacyPlan, rounds: int) -> list[str]:
-    """How unequal the choice of slots can be, and what one client can choose."""
-    population, groups = plan.population or 0, plan.groups or 1
-    is_allocation = plan.sampling == 'random_allocation'
+def slots(population: int, groups: int, rounds: int, *, is_allocation: bool) -> list[str]:
+    """What tests of bins do not see: an unequal choice of slots, and what one client chooses."""
     cohorts = rounds if is_allocation else min(rounds, groups)
     value = laws.first_at_most(
         _LEVEL,

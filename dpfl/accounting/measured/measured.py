@@ -1,7 +1,6 @@
 """What an audit measured in a run, next to what the run claims: values for reports."""
 
 import dataclasses
-import io
 import json
 import math
 import os
@@ -61,9 +60,7 @@ class Scores:
         if self.sums is not None:
             text = json.dumps(self.sums.to_dict(), allow_nan=False)
             arrays['sums'] = np.frombuffer(text.encode(), np.uint8)
-        file = io.BytesIO()
-        np.savez_compressed(file, **arrays)
-        return file.getvalue()
+        return _npz.to_bytes(arrays, compressed=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> 'Scores':
@@ -134,7 +131,7 @@ class Measured:
         Raises:
           ArgumentError: if the scores cannot be those of the plan.
         """
-        has_mu = plan.sampling == 'none'
+        has_mu = plan.sampling is None
         pattern = scores.pattern
         if (pattern is not None) != has_mu or (
             pattern is not None and pattern.shape[1] != plan.participation.rounds
@@ -182,7 +179,7 @@ class Measured:
         of_canaries = found['mu_of_canaries']
         if of_canaries is not None:
             _validate.number('mu_of_canaries', of_canaries, minimum=0)
-        elif plan.sampling == 'none':
+        elif plan.sampling is None:
             of_canaries = math.inf
         return cls(
             **{
@@ -191,7 +188,7 @@ class Measured:
             },
             canaries=_validate.integer('trials', values['trials'], minimum=4),
             delta=delta,
-            mu_claimed=plan.mu if plan.sampling == 'none' else None,
+            mu_claimed=plan.mu if plan.sampling is None else None,
             epsilon_claimed=plan.epsilon(delta, accountant),
             mu_of_canaries=of_canaries,
             releases=_estimate('releases', found['releases']),

@@ -321,9 +321,9 @@ def _failures(table: np.ndarray, of_tensors: list[np.ndarray], rounding: float) 
         if name in levels and not chances[worst] > levels[name]:
             where = (worst,) if name.endswith(('tensor', 'round')) else ()
             failures.append(Failure(name, where, _finite(values[worst])))
-    for name, (where, value) in products.largest(table, of_tensors).items():
+    for name, (pair, value) in products.largest(table, of_tensors).items():
         if not _of_normal(np.array([value]))[0][0] > levels[name]:
-            failures.append(Failure(name, where, _finite(value)))
+            failures.append(Failure(name, pair, _finite(value)))
     return failures
 
 

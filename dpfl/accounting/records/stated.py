@@ -15,8 +15,8 @@ from dpfl import _validate, errors
 from dpfl.accounting import gaussian
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import comparison
-from dpfl.accounting.reports import checklist
 from dpfl.accounting.reports.observed import Observed
+from dpfl.mechanisms import rounding
 from dpfl.participation import Participation
 
 _COUNTS = ('rounds', 'min_separation', 'max_participations')
@@ -178,7 +178,7 @@ def _is_larger(where: str, was: Any, now: Any) -> bool:
 def _with_larger(text: str, pairs: Sequence[tuple[Any, Any]]) -> str:
     """A computed sentence with the epsilons that a report states in place of the computed ones."""
     shown = {
-        checklist.round_up(now): checklist.round_up(was) for was, now in pairs if was is not None
+        rounding.round_up(now): rounding.round_up(was) for was, now in pairs if was is not None
     }
     numbers = re.compile(r'(?<![\w.])\d[\d.]*(?:e[+-]?\d+)?(?!\w)')
     return numbers.sub(lambda match: shown.get(match[0], match[0]), text)

@@ -3,9 +3,8 @@
 from dpfl.accounting import large_delta
 from dpfl.accounting.evidence import refutation, unseen
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.accounting.reports import checklist
 from dpfl.accounting.reports.report_values import ReportValues
-from dpfl.accounting.sampling import estimates
+from dpfl.mechanisms import rounding
 
 
 def assumptions(report: ReportValues) -> list[str]:
@@ -47,59 +46,9 @@ def _participation(report: ReportValues) -> list[str]:
             f'Each client takes part in at most {holds.max_participations} of {holds.rounds} '
             f'{planned}rounds{apart if several else ""}.'
         ]
-    if plan.sampling == 'cyclic_poisson':
-        how = (
-            f'the {plan.population} clients were divided into {plan.groups} groups in advance, '
-            'without looking at their data, and never change group. Round t chooses from group t '
-            f'mod {plan.groups} only: in each of {holds.rounds} rounds every client of the group '
-            f'takes part with probability {plan.clients_per_round * (plan.groups or 1)}/'
-            f'{plan.population}, independently of all other clients and of other rounds'
-        )
-    elif plan.sampling == 'balls_in_bins':
-        how = (
-            f'each of the {plan.population} clients has picked one of {plan.groups} bins, '
-            'uniformly and independently of all other clients, and never changes it. A client of '
-            f'bin i takes part in the rounds i, i + {plan.groups}, i + {2 * (plan.groups or 1)}, '
-            f'... of {holds.rounds} rounds, and in no others'
-        )
-    elif plan.sampling == 'random_allocation':
-        how = (
-            f'each of the {plan.population} clients takes part in one round of each {plan.groups}, '
-            'which it picks uniformly and independently of all other clients and of its other '
-            f'rounds, in {holds.rounds} rounds'
-        )
-    elif plan.sampling == 'b_min_sep':
-        waiting = (plan.groups or 1) - 1
-        free = (plan.population or 0) - waiting * plan.clients_per_round
-        how = (
-            f'in each of {holds.rounds} rounds every client that took part in none of the last '
-            f'{waiting} rounds takes part with probability {plan.clients_per_round}/{free}, '
-            'independently of all other clients and of its other rounds. In round 0 clients are as '
-            'in the middle of a long run: each waits for as many rounds as any number from 1 to '
-            f'{waiting} with probability {plan.clients_per_round}/{plan.population}, and may take '
-            'part with the rest'
-        )
-    elif plan.sampling == 'poisson':
-        how = (
-            f'every client takes part in each of {holds.rounds} rounds with probability '
-            f'{plan.clients_per_round}/{plan.population}, independently of all other clients and '
-            'of other rounds'
-        )
-    elif plan.sampling == 'truncated_poisson':
-        how = (
-            f'every client is chosen in each of {holds.rounds} rounds with probability '
-            f'{plan.clients_per_round}/{plan.population}, independently of all other clients and '
-            f'of other rounds; of more than {plan.cohort_cap} chosen clients, a uniformly random '
-            f'set of {plan.cohort_cap} takes part'
-        )
-    else:
-        how = (
-            f'the cohort of each of {holds.rounds} rounds is a uniformly random set of '
-            f'{plan.clients_per_round} of {plan.population} clients, drawn independently of other '
-            'rounds'
-        )
+    assert plan.sampling is not None  # As the guarantee uses it.
     return [
-        f'Sampling: {how}.',
+        f'Sampling: {plan.sampling.describe(plan)}.',
         'Who took part is secret, and so are the random numbers that chose the cohorts. The '
         'guarantee does not hold against anyone who knows the participation log.',
         *_tested(report),
@@ -128,12 +77,12 @@ def _log(report: ReportValues) -> str:
     )
     if report.ended_early:
         text += " For the planned rounds that did not run, they are the plan's where it is wider."
-    if report.plan.sampling != 'none':
-        with_sampling = checklist.round_up(report.plan_guarantee.epsilons[0])
-        without = checklist.round_up(report.guarantee.epsilons[0])
+    if report.plan.sampling is not None:
+        with_sampling = rounding.round_up(report.plan_guarantee.epsilons[0])
+        without = rounding.round_up(report.guarantee.epsilons[0])
         text += (
-            f' Nothing is amplified by sampling={report.plan.sampling}: with it epsilon would be '
-            f'{with_sampling} at delta = {report.deltas[0]:g}, without it epsilon is {without}.'
+            f' Nothing is amplified by sampling={report.plan.sampling.name}: with it epsilon would '
+            f'be {with_sampling} at delta = {report.deltas[0]:g}, without it epsilon is {without}.'
         )
     return text
 
@@ -200,13 +149,13 @@ def _before(plan: PrivacyPlan) -> list[str]:
         text = (
             f'Released before training, once: {each.name}, from sums over all clients with noise '
             f'of standard deviation {each.noise_multiplier:.4g} times the norm of what one client '
-            f'adds to them (mu = {checklist.round_up(each.mu(plan.neighbours))}). All clients took '
+            f'adds to them (mu = {rounding.round_up(each.mu(plan.neighbours))}). All clients took '
             'part, so sampling does not amplify it.'
         )
         if each.delta:
             text += (
                 ' With probability at most '
-                f'{checklist.round_up(each.delta)} it shows something that only one client has: '
+                f'{rounding.round_up(each.delta)} it shows something that only one client has: '
                 'that is a part of every delta of this report.'
             )
         items.append(text)
@@ -223,78 +172,13 @@ def _discretization(plan: PrivacyPlan) -> list[str]:
 
 
 def _exactness(report: ReportValues) -> list[str]:
-    plan = report.plan
-    if report.uses_sampling:
-        if plan.sampling in estimates.SAMPLINGS:
-            return _estimates(report)
-        if plan.sampling == 'cyclic_poisson':
-            return [
-                'No row of the strategy C of the noise mixes two turns of a group, as C has at '
-                f'most {plan.groups} bands. Each turn is accounted for as a Gaussian release on a '
-                'Poisson sample, with the norm of its column of C as sensitivity (Choquette-Choo '
-                'et al. 2023, theorem 4). Epsilon is that of the worst group.'
-            ]
-        if plan.sampling == 'truncated_poisson':
-            return [
-                'Each round is accounted for as a Gaussian release on a Poisson sample if fewer '
-                'other clients than the cap are chosen, and otherwise as one in which a client '
-                'takes the place of another one (Ganesh et al. 2025). A client that is zeroed out '
-                'keeps its place.'
-            ]
-        if plan.sampling == 'poisson':
-            text = 'Each round is accounted for as a Gaussian release of the sum over its sample.'
-            if plan.group_size > 1:
-                text += ' Members of a group are in the sample independently of each other.'
-            if plan.adjacency == 'replace_one':
-                text += ' A client that is replaced is in the sample as often as before.'
-            return [text]
-        text = (
-            'A round with a sample without replacement is accounted for by a pair of distributions '
-            'that dominates it (after Zhu, Dong and Wang 2022), or by theorem 27 of Wang, Balle '
-            'and Kasiviswanathan 2018. Population and cohorts of neighbouring runs have the same '
-            'sizes: a cohort without the client holds another one in its place, so '
-        )
-        if plan.adjacency == 'replace_one_half_shift':
-            return [
-                text + 'the sum of a round may move by two clip norms, but ONE IS COUNTED: the '
-                'guarantee holds only if any two updates are at most one clip norm apart, which '
-                'clipping does not ensure.'
-            ]
-        return [text + 'the sum of a round moves by up to two clip norms, as counted here.']
+    if report.plan.sampling is not None and report.uses_sampling:
+        return report.plan.sampling.accounted(report.plan, report.deltas)
     if report.guarantee.sensitivity_is_exact:
         return [
             'The sensitivity is exact: a pattern of participations within the limits attains it.'
         ]
     return ['The sensitivity is a proven upper bound; it may be larger than what can be attained.']
-
-
-def _estimates(report: ReportValues) -> list[str]:
-    """What is estimated, and with which confidence."""
-    plan = report.plan
-    found = [estimates.of_plan(plan, delta) for delta in report.deltas if plan.noise_multiplier]
-    items = [
-        'A client releases a mixture of Gaussians, one of each set of rounds in which it may take '
-        'part. Updates that point in one direction, through the absolute values of the strategy C, '
-        'are the worst (docs/reference/sampling.md).'
-    ]
-    for each in found:
-        if each.is_amplified:
-            items.append(
-                f'Epsilon at delta = {each.delta:g} IS AN ESTIMATE from {each.samples} random '
-                f'samples of each direction with seed {each.seed}. It is an upper confidence '
-                'bound: over the choice of the samples, the probability that it is too small is '
-                f'at most {each.failure:g}. That does not cover a plan that was tuned until its '
-                'estimate was small, since the seed is public and always the same; it covers the '
-                'noise for a target epsilon, which is searched with samples of another seed. '
-                'Without the sampling of clients, epsilon is certainly at most '
-                f'{checklist.round_up(each.unamplified)}.'
-            )
-        else:
-            items.append(
-                f'Epsilon at delta = {each.delta:g} is the one without amplification: the samples '
-                'of the estimate did not show a smaller one.'
-            )
-    return items
 
 
 def not_covered(report: ReportValues) -> list[str]:

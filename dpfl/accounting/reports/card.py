@@ -2,6 +2,7 @@
 
 from dpfl.accounting.reports import checklist
 from dpfl.accounting.reports.report_values import ReportValues
+from dpfl.mechanisms import rounding
 
 # Digits of epsilon, for comparisons with published numbers; also rounded up.
 _DIGITS = 7
@@ -31,12 +32,12 @@ def _epsilon(report: ReportValues) -> str:
     if whole is None:
         return 'none: there is no guarantee'
     if report.so_far is None or report.so_far[0] is None:
-        shown, exact = checklist.round_up(whole), checklist.round_up(whole, _DIGITS)
+        shown, exact = rounding.round_up(whole), rounding.round_up(whole, _DIGITS)
         return f'{shown} {at}' + ('' if exact == shown else f' ({exact} to {_DIGITS} digits)')
     rounds = 0 if report.observed is None else report.observed.rounds
     return (
-        f'{checklist.round_up(report.so_far[0])} of the {rounds} rounds done, '
-        f'{checklist.round_up(whole)} of all planned rounds, {at}'
+        f'{rounding.round_up(report.so_far[0])} of the {rounds} rounds done, '
+        f'{rounding.round_up(whole)} of all planned rounds, {at}'
     )
 
 

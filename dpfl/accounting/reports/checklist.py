@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from dpfl.accounting.reports.report_values import ReportValues
 from dpfl.accounting.selection import Selected
+from dpfl.mechanisms import rounding
 
 _ADJACENCY = {
     'zero_out': 'Zero-out: neighbouring runs differ in one client, whose update is replaced by '
@@ -27,13 +28,8 @@ _ACCOUNTANT = {
 def adjacency(report: ReportValues) -> str:
     """Which runs are neighbours."""
     text = _ADJACENCY[report.plan.adjacency]
-    if report.plan.sampling == 'poisson' and report.plan.adjacency == 'zero_out':
-        text += ' With Poisson sampling this is the same as adding or removing the client.'
-    if report.plan.sampling == 'cyclic_poisson':
-        text += (
-            ' With cyclic Poisson sampling this is the same as adding or removing the client, if '
-            'all other clients stay in their groups.'
-        )
+    if report.plan.sampling is not None:
+        text = f'{text} {report.plan.sampling.of_adjacency(report.plan.adjacency)}'.rstrip()
     if report.plan.before:
         how = 'zero' if report.plan.adjacency == 'zero_out' else 'replaced'
         text += f' What it adds to the releases before training is then {how} too.'
@@ -77,8 +73,8 @@ def _statement(report: ReportValues) -> str:
     if not all(plan.noise_multiplier for plan in report.plan.earlier):
         return 'No differential privacy: an earlier run that it continues from added no noise.'
     revealed = report.plan.delta_before
-    kind = f'{round_up(revealed)}-approximate ' if revealed else ''
-    parts = [] if holds.rho is None else [f'{kind}{round_up(holds.rho)}-zCDP']
+    kind = f'{rounding.round_up(revealed)}-approximate ' if revealed else ''
+    parts = [] if holds.rho is None else [f'{kind}{rounding.round_up(holds.rho)}-zCDP']
     parts += _in_words(report, holds.epsilons)
     without = [
         f'{delta:g}'
@@ -113,7 +109,7 @@ def _statement(report: ReportValues) -> str:
 
 def _in_words(report: ReportValues, epsilons: Sequence[float | None]) -> list[str]:
     return [
-        f'({round_up(epsilon)}, {delta:g})-DP'
+        f'({rounding.round_up(epsilon)}, {delta:g})-DP'
         for epsilon, delta in zip(epsilons, report.deltas, strict=True)
         if epsilon is not None
     ]
@@ -149,7 +145,7 @@ def statement_selected(report: ReportValues, selected: Selected) -> str:
         'of which only that one is released,'
     )
     parts = [
-        f'({round_up(epsilon)}, {delta:g})-DP'
+        f'({rounding.round_up(epsilon)}, {delta:g})-DP'
         for epsilon, delta in zip(selected.epsilons, report.deltas, strict=True)
         if math.isfinite(epsilon)
     ]
@@ -184,15 +180,3 @@ def _exception(reports: Sequence[ReportValues]) -> str:
             ', except for the metrics of the training clients, which were released without noise'
         )
     return text
-
-
-def round_up(value: float | None, digits: int = 4) -> str:
-    """`value` with that many significant digits, rounded up so that it never understates."""
-    if value is None:
-        return 'none'
-    if value == 0:
-        return '0'
-    value = max(value, 1e-300)  # Below, the unit itself would be 0.
-    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
-    rounded = math.ceil(value / unit * (1 - 1e-12)) * unit
-    return f'{rounded:.{digits}g}'

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports import checklist
 from dpfl.accounting.reports.report import PrivacyReport
 
@@ -73,6 +74,13 @@ def reasons(first: PrivacyReport, second: PrivacyReport) -> tuple[str, ...]:
     return tuple(sentence for sentence in found if sentence)
 
 
+def _kind(plan: PrivacyPlan) -> str:
+    if plan.sampling is None:
+        return plan.sampling_name
+    turn = plan.sampling.turn
+    return plan.sampling_name + (f' with {turn} groups' if turn > 1 else '')
+
+
 def _share(report: PrivacyReport) -> float:
     assert report.plan.population is not None  # As plans with sampling have it.
     return report.plan.clients_per_round / report.plan.population
@@ -105,11 +113,8 @@ def _of_samples(first: PrivacyReport, second: PrivacyReport) -> list[str]:
     """What the guarantees of two runs that rely on sampling follow from, besides the noise."""
     found = [_of_mechanisms(first, second)]
     one, other = first.plan, second.plan
-    if one.sampling != other.sampling or one.groups != other.groups:
-        kinds = [
-            each.sampling + ('' if each.groups is None else f' with {each.groups} groups')
-            for each in (one, other)
-        ]
+    kinds = [_kind(each) for each in (one, other)]
+    if kinds[0] != kinds[1]:
         return [*found, f'The samplings differ: {kinds[0]} (first), {kinds[1]} (second).']
     return [
         *found,

@@ -128,12 +128,11 @@ class Observed:
 
     def breaks(self, plan: PrivacyPlan) -> bool:
         """Whether these numbers alone show that the log does not keep the plan."""
-        sizes = {self.smallest_cohort, self.largest_cohort}
+        sizes = self.smallest_cohort, self.largest_cohort
         return bool(
             _wider_limits(plan, self.limits, self.max_per_round)
             or (plan.population is not None and self.clients > plan.population)
-            or (plan.cohort_cap is not None and self.largest_cohort > plan.cohort_cap)
-            or (plan.sampling == 'without_replacement' and sizes != {plan.clients_per_round})
+            or (plan.sampling is not None and plan.sampling.refuses_sizes(plan, *sizes))
         )
 
     def so_far(self, plan: PrivacyPlan) -> PrivacyPlan:
@@ -142,7 +141,7 @@ class Observed:
         A plan that the log breaks keeps nothing of its sampling, and the limits are those that the
         clients of the log kept.
         """
-        if self.violations or plan.sampling == 'none':
+        if self.violations or plan.sampling is None:
             return plan.without_sampling(self.limits)
         return plan.with_participation(plan.participation.within(self.rounds))
 

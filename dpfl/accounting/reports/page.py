@@ -8,9 +8,9 @@ from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.reports import assumptions, card, checklist, glossary
 from dpfl.accounting.reports.observed import Guarantee, Observed
 from dpfl.accounting.reports.report_values import ReportValues
-from dpfl.accounting.sampling import estimates
 from dpfl.accounting.selection import Selected
 from dpfl.accounting.tradeoff import Tradeoff
+from dpfl.mechanisms import rounding
 
 # Longer lists of how often clients took part are cut.
 _MOST_COUNTS = 12
@@ -101,18 +101,10 @@ def _participation(report: ReportValues) -> str:
     if not report.uses_sampling:
         apart = f', at least {holds.min_separation} apart' if holds.max_participations > 1 else ''
         return f'at most {holds.max_participations} of {holds.rounds} rounds per client{apart}.'
-    kind = {
-        'poisson': 'Poisson sampling',
-        'cyclic_poisson': f'cyclic Poisson sampling from {plan.groups} groups in turn',
-        'truncated_poisson': f'Poisson sampling, cut off at {plan.cohort_cap} clients',
-        'b_min_sep': f'clients that took part in none of the last {(plan.groups or 1) - 1} rounds',
-        'balls_in_bins': f'the rounds of one of {plan.groups} bins for each client',
-        'random_allocation': f'one random round of each {plan.groups} for each client',
-        'without_replacement': 'sampling without replacement',
-    }
+    assert plan.sampling is not None  # As the guarantee uses it.
     return (
-        f'{kind[plan.sampling]}, {plan.clients_per_round} of {plan.population} clients in each of '
-        f'{holds.rounds} rounds; the guarantee uses privacy amplification by sampling.'
+        f'{plan.sampling.title()}, {plan.clients_per_round} of {plan.population} clients in each '
+        f'of {holds.rounds} rounds; the guarantee uses privacy amplification by sampling.'
     )
 
 
@@ -153,7 +145,7 @@ def _numbers(report: ReportValues) -> str:
     ):
         if guarantee is not None:
             columns.append((name, guarantee))
-    round_up = checklist.round_up
+    round_up = rounding.round_up
     rows: list[tuple[str, Callable[[Guarantee], int | str]]] = [
         ('rounds', lambda g: g.rounds),
         ('min separation', lambda g: g.min_separation),
@@ -180,8 +172,9 @@ def _numbers(report: ReportValues) -> str:
 
 def _tradeoff(report: ReportValues, found: Tradeoff) -> str:
     secrets = checklist.seeded_secrets(report)
-    is_estimated = report.plan.sampling in estimates.SAMPLINGS
-    confidence = ', with the confidence of epsilon' if is_estimated else ''
+    sampling = report.plan.sampling
+    is_uncertain = sampling is not None and sampling.caveat
+    confidence = ', with the confidence of epsilon' if is_uncertain else ''
     whose = 'the client' if report.plan.group_size == 1 else 'the group'
     return '\n'.join(
         [
@@ -197,13 +190,13 @@ def _tradeoff(report: ReportValues, found: Tradeoff) -> str:
             '| false positive rate | largest true positive rate |',
             '|---|---|',
             *(
-                f'| {rate:g} | {min(1.0, float(checklist.round_up(true))):.4g} |'
+                f'| {rate:g} | {min(1.0, float(rounding.round_up(true))):.4g} |'
                 for rate, true in found.points
                 if rate in _SHOWN_RATES
             ),
             '',
             'Largest difference of the two rates (advantage): '
-            f'{min(1.0, float(checklist.round_up(found.advantage))):.4g}. Least probability of a '
+            f'{min(1.0, float(rounding.round_up(found.advantage))):.4g}. Least probability of a '
             f'wrong answer if both runs are equally likely (Bayes risk): {found.error:.3g}.',
         ]
     )
@@ -227,7 +220,7 @@ def _measured(report: ReportValues, measured: Measured) -> str:
 
 
 def _epsilon(holds: Guarantee, place: int) -> str:
-    return checklist.round_up(holds.epsilons[place])
+    return rounding.round_up(holds.epsilons[place])
 
 
 def _run(report: ReportValues) -> str:
@@ -240,12 +233,9 @@ def _run(report: ReportValues) -> str:
         f'clip norm: {plan.clip_norm:g}',
         f'planned clients per round: {plan.clients_per_round} ({part} of the guarantee)',
     ]
-    if plan.population is not None:
-        lines.append(f'population: {plan.population}')
-    if plan.groups is not None:
-        lines.append(f'groups of clients: {plan.groups}')
-    if plan.cohort_cap is not None:
-        lines.append(f'largest cohort: {plan.cohort_cap}')
+    if plan.sampling is not None:
+        own = plan.sampling.to_dict()
+        lines += [f'{name.replace("_", " ")}: {value}' for name, value in own.items()]
     if report.observed is not None:
         lines.append(
             'observed limits: the guarantee for every client that keeps the limits that all '

@@ -14,7 +14,6 @@ from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.observed import Guarantee, Observed
-from dpfl.accounting.sampling import estimates
 from dpfl.accounting.selection import Selected, Selection
 from dpfl.accounting.tradeoff import Tradeoff
 
@@ -84,7 +83,7 @@ class ReportValues:
     @property
     def uses_sampling(self) -> bool:
         """Whether the guarantee relies on random sampling."""
-        return self.plan.sampling != 'none' and self.basis == 'plan'
+        return self.plan.sampling is not None and self.basis == 'plan'
 
     @functools.cached_property
     def plan_guarantee(self) -> Guarantee:
@@ -175,10 +174,11 @@ class ReportValues:
     def tradeoff_at(self, rates: Sequence[float]) -> Tradeoff:
         """The trade-off curve of the guarantee that holds, at some false positive rates.
 
-        Amplification that is estimated is known at the deltas of the report only, and counts there.
+        A bound of the sampling's own is known at the deltas of the report only, and counts there.
         """
         curve = tradeoff.of_event(self.dp_event(), self.plan.neighbours, self.slack, rates)
-        if not (self.plan.sampling in estimates.SAMPLINGS and self.uses_sampling):
+        sampling = self.plan.sampling
+        if sampling is None or not (sampling.has_own_bound and self.uses_sampling):
             return curve
         pairs = zip(self.guarantee.epsilons, self.deltas, strict=True)
         return tradeoff.limited(curve, [(each, at) for each, at in pairs if each is not None])

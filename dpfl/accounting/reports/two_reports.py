@@ -15,7 +15,7 @@ from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.curve_order import Stretch
 from dpfl.accounting.reports import assumptions, checklist, differences
 from dpfl.accounting.reports.report import PrivacyReport
-from dpfl.accounting.sampling import estimates
+from dpfl.mechanisms import rounding
 
 # Numbers that differ by less than this, relatively, are equal: they differ by rounding.
 _TOLERANCE = 1e-6
@@ -140,11 +140,13 @@ def _obstacles(first: PrivacyReport, second: PrivacyReport) -> tuple[str, ...]:
             f'The units of privacy differ: {checklist.unit(first)}, and {checklist.unit(second)}. '
             '`--group_size` makes a report for groups of another size.'
         )
-    if any(each.sampling in estimates.SAMPLINGS for each in (one, other)):
-        found.append(
-            'A guarantee that is estimated by Monte Carlo is known at the deltas of its report '
-            'only, which is too little for a verdict.'
-        )
+    for each in (one, other):
+        if each.sampling is not None and each.sampling.has_own_bound:
+            found.append(
+                f'A guarantee with sampling={each.sampling.name} is known at the deltas of its '
+                'report only, which is too little for a verdict.'
+            )
+            break
     return tuple(found)
 
 
@@ -233,9 +235,9 @@ def _looser(
             now = next(row[1 + place] for row in epsilons if row[0] == delta)
             if was is not None and now is not None and was > now * (1 + _LOOSER):
                 found.append(
-                    f'The report of the {side} states epsilon {checklist.round_up(was)} at delta '
+                    f'The report of the {side} states epsilon {rounding.round_up(was)} at delta '
                     f'= {delta:g}, by accountant={report.accountant}; the best accountant shows '
-                    f'{checklist.round_up(now)}, which is compared.'
+                    f'{rounding.round_up(now)}, which is compared.'
                 )
     return found
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dpfl import errors
-from dpfl.accounting.reports import checklist
 from dpfl.accounting.reports.differences import SIDES
+from dpfl.mechanisms import rounding
 
 # Characters of a value in a table.
 _MOST_CHARACTERS = 60
@@ -49,13 +49,13 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 def _guarantees(values: dict[str, Any]) -> str:
     rows = [
-        (label, *(checklist.round_up(values[name][side]) for side in SIDES))
+        (label, *(rounding.round_up(values[name][side]) for side in SIDES))
         for label, name in (('rho (zCDP)', 'rho'), ('mu (Gaussian DP)', 'mu'))
     ]
     rows += [
         (
             f'epsilon at delta = {row["delta"]:g}',
-            *(checklist.round_up(row[side]) for side in SIDES),
+            *(rounding.round_up(row[side]) for side in SIDES),
         )
         for row in values['epsilon']
     ]
@@ -63,7 +63,7 @@ def _guarantees(values: dict[str, Any]) -> str:
         (
             'advantage of a membership test',
             *(
-                f'{min(1.0, float(checklist.round_up(values["advantage"][side]))):.4g}'
+                f'{min(1.0, float(rounding.round_up(values["advantage"][side]))):.4g}'
                 for side in SIDES
             ),
         )

@@ -15,9 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpfl import errors, mechanisms
-
-SAMPLINGS = ('balls_in_bins', 'random_allocation')
 # Relative allowance for sums of products of up to a few thousand entries.
 _ROUNDING = 1e-11
 
@@ -47,28 +44,6 @@ class Mixtures:
     def is_mixed(self) -> bool:
         """Whether a mixture has several components."""
         return any(len(gram) > 1 for gram in self.grams)
-
-
-def of_mechanism(mechanism: mechanisms.Mechanism, sampling: str, bins: int) -> Mixtures:
-    """The mixtures that the rounds of a mechanism release about one client, for clip norm 1.
-
-    If the rounds end within a pass over the bins, clients in the other bins do not take part in it.
-
-    Args:
-      mechanism: over the rounds of the run.
-      sampling: one of `SAMPLINGS`.
-      bins: b, the number of bins, or of rounds in an epoch; at least 1.
-
-    Raises:
-      ArgumentError: if the accounting of the mechanism counts other releases than `C x + z`, as
-        that of trees does.
-    """
-    if mechanism.forest() is not None:
-        raise errors.ArgumentError(
-            'mechanism', mechanism.name, f'cannot be a tree with sampling={sampling}'
-        )
-    matrix = np.abs(mechanism.strategy_matrix())
-    return balls_in_bins(matrix, bins) if sampling == 'balls_in_bins' else allocation(matrix, bins)
 
 
 def balls_in_bins(matrix: np.ndarray, bins: int) -> Mixtures:

@@ -26,7 +26,7 @@ _MOST_GROUPS = 8
 _MOST_PAIRED = 256
 
 
-def bands(mechanism: mechanisms.Mechanism, sampling: str = 'cyclic_poisson') -> int:
+def bands(mechanism: mechanisms.Mechanism, sampling: str) -> int:
     """Number of diagonals of C outside of which all entries are 0, from how the mechanism is held.
 
     A lower-triangular matrix has at most as many diagonals as rounds.
@@ -119,9 +119,9 @@ def _rounded_up(table: np.ndarray, share: float) -> np.ndarray:
 
 def _undominated(candidates: np.ndarray) -> np.ndarray:
     """Which of different columns are at least as large, in all rows, as no other, bool [groups]."""
-    below = (candidates[:, :, None] <= candidates[:, None, :]).all(axis=0)
+    below = np.all(candidates[:, :, None] <= candidates[:, None, :], axis=0)
     np.fill_diagonal(below, False)
-    return ~below.any(axis=1)
+    return ~np.any(below, axis=1)
 
 
 def _counted(norms: np.ndarray) -> Turns:

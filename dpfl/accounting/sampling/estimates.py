@@ -1,5 +1,6 @@
-"""Estimates of epsilon by Monte Carlo for plans with sampling, kept on disk."""
+"""Kinds of sampling whose epsilon is estimated by Monte Carlo; estimates are kept on disk."""
 
+import abc
 import contextlib
 import dataclasses
 import functools
@@ -8,20 +9,21 @@ import json
 import math
 import os
 import tempfile
+from collections.abc import Sequence
+from typing import ClassVar
 
-from dpfl import _files, _progress
+import dp_accounting
+
+from dpfl import _files, _progress, errors
 from dpfl.accounting import calibration
 from dpfl.accounting.gaussian import Bound
 from dpfl.accounting.plan_values import PlanValues
-from dpfl.accounting.sampling import bins, monte_carlo, separated
+from dpfl.accounting.sampling import base, monte_carlo
 from dpfl.accounting.sampling.bins import Mixtures
 from dpfl.accounting.sampling.monte_carlo import Estimate, Mixed
-from dpfl.accounting.sampling.separated import Separated
-from dpfl.mechanisms import Mechanism
+from dpfl.mechanisms import rounding
 from dpfl.mechanisms.optimize import cache
 
-# Samplings whose guarantee is estimated.
-SAMPLINGS = (*bins.SAMPLINGS, separated.SAMPLING)
 # Part of every key: raised when the estimate of the same plan changes.
 _VERSION = 1
 # Products of samples and components above which a progress bar is shown, and the result kept.
@@ -38,56 +40,118 @@ _FAILURE_OF_SEARCH = 1e-24
 _ROUNDING = 1e-8
 
 
-@functools.lru_cache(4)
-def _mixtures(
-    mechanism: Mechanism, sampling: str, groups: int, population: int, clients_per_round: int
-) -> Mixed:
-    if sampling == separated.SAMPLING:
-        probability = separated.probability(population, clients_per_round, groups)
-        return Separated.of_mechanism(mechanism, groups, probability)
-    return bins.of_mechanism(mechanism, sampling, groups)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Estimated(base.Sampling):
+    """Sampling that releases mixtures of Gaussians, whose epsilon is an estimate.
 
-
-def mixtures(plan: PlanValues) -> Mixed:
-    """What the rounds of a plan release about one client, in clip norms."""
-    assert plan.groups is not None and plan.population is not None  # As checked.
-    mechanism = plan.mechanism.with_rounds(plan.participation.rounds)
-    return _mixtures(mechanism, plan.sampling, plan.groups, plan.population, plan.clients_per_round)
-
-
-def bound(plan: PlanValues, delta: float) -> Bound:
-    """Epsilon of a plan with noise at a delta, and how it was found; see `of_plan`."""
-    found = of_plan(plan, delta)
-    return Bound(found.epsilon, 'monte_carlo' if found.is_amplified else 'analytic_gaussian')
-
-
-def of_plan(plan: PlanValues, delta: float) -> Estimate:
-    """The estimate for a plan with noise, without regard to earlier runs.
-
-    It is the same in every call: samples and seed are constants of this version. Long ones are kept
-    in the directory of `mechanisms.optimize.cache`.
+    Attributes:
+      groups: b, of the kind.
     """
-    return _estimate(mixtures(plan), plan.noise_multiplier / plan.shift, delta)
+
+    is_exact: ClassVar[bool] = False
+    has_own_bound: ClassVar[bool] = True
+    caveat: ClassVar[str] = (
+        'Epsilon is an estimate by Monte Carlo, an upper bound but for a failure probability of '
+        f'{monte_carlo.FAILURE:g} over the choice of its samples (docs/reference/sampling.md).'
+    )
+
+    groups: int
+
+    @abc.abstractmethod
+    def mixtures(self, plan: PlanValues) -> Mixed:
+        """What the rounds of a plan release about one client, in clip norms."""
+
+    def _check(self, plan: PlanValues) -> None:
+        if plan.noise == 'hardened':
+            raise errors.ArgumentError(
+                'noise', plan.noise, f'must be default with sampling={self.name}'
+            )
+        if plan.earlier:
+            raise errors.ArgumentError(
+                'earlier', errors.NOT_SHOWN, f'must be empty with sampling={self.name}'
+            )
+        if plan.before:
+            names = ' and '.join(each.name for each in plan.before)
+            raise errors.ArgumentError(
+                'sampling',
+                self.name,
+                f'has a guarantee that is estimated, which cannot be composed with {names}',
+            )
+
+    def norm(self, plan: PlanValues) -> float:
+        """The norm of all rounds of a client."""
+        return rounding.root_up(self.mixtures(plan).squared_norm)
+
+    def event(self, plan: PlanValues, noise_multiplier: float) -> dp_accounting.DpEvent:
+        """Without what the sampling adds, which no event says."""
+        return dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift / self.norm(plan))
+
+    def estimate(self, plan: PlanValues, delta: float) -> Estimate:
+        """Epsilon of a plan with noise, without regard to earlier runs.
+
+        It is the same in every call: samples and seed are constants of this version. Long ones are
+        kept in the directory of `mechanisms.optimize.cache`.
+        """
+        return _estimate(self.mixtures(plan), plan.noise_multiplier / plan.shift, delta)
+
+    def bound(self, plan: PlanValues, delta: float) -> Bound:
+        """`estimate` as a bound, and how it was found."""
+        found = self.estimate(plan, delta)
+        return Bound(found.epsilon, 'monte_carlo' if found.is_amplified else 'analytic_gaussian')
+
+    def noise_for(self, plan: PlanValues, epsilon: float, delta: float) -> float:
+        return noise_multiplier(self.mixtures(plan), plan.shift, epsilon, delta)
+
+    @property
+    def turn(self) -> int:
+        return self.groups
+
+    def accounted(self, plan: PlanValues, deltas: Sequence[float]) -> list[str]:
+        """What is estimated, and with which confidence."""
+        items = [
+            'A client releases a mixture of Gaussians, one of each set of rounds in which it may '
+            'take part. Updates that point in one direction, through the absolute values of the '
+            'strategy C, are the worst (docs/reference/sampling.md).'
+        ]
+        for delta in deltas if plan.noise_multiplier else ():
+            each = self.estimate(plan, delta)
+            if each.is_amplified:
+                items.append(
+                    f'Epsilon at delta = {each.delta:g} IS AN ESTIMATE from {each.samples} random '
+                    f'samples of each direction with seed {each.seed}. It is an upper confidence '
+                    'bound: over the choice of the samples, the probability that it is too small '
+                    f'is at most {each.failure:g}. That does not cover a plan that was tuned until '
+                    'its estimate was small, since the seed is public and always the same; it '
+                    'covers the noise for a target epsilon, which is searched with samples of '
+                    'another seed. Without the sampling of clients, epsilon is certainly at most '
+                    f'{rounding.round_up(each.unamplified)}.'
+                )
+            else:
+                items.append(
+                    f'Epsilon at delta = {each.delta:g} is the one without amplification: the '
+                    'samples of the estimate did not show a smaller one.'
+                )
+        return items
 
 
-def noise_multiplier(plan: PlanValues, epsilon: float, delta: float) -> float:
+def noise_multiplier(mixed: Mixed, shift: float, epsilon: float, delta: float) -> float:
     """About the least noise multiplier whose estimate meets a target.
 
-    The search uses samples of another seed than `of_plan`, whose estimate of the result is the only
-    one that the guarantee relies on. So its failure probability is that of a given noise
-    multiplier. If that estimate misses the target, which margins of the search make improbable, the
-    result is the noise that certainly suffices without amplification. A search costs about as much
-    as five estimates; all of them are kept on disk.
+    The search uses samples of another seed than `Estimated.estimate`, whose estimate of the result
+    is the only one that the guarantee relies on. So its failure probability is that of a given
+    noise multiplier. If that estimate misses the target, which margins of the search make
+    improbable, the result is the noise that certainly suffices without amplification. A search
+    costs about as much as five estimates; all of them are kept on disk.
 
     Args:
-      plan: its noise does not matter.
+      mixed: what a plan releases.
+      shift: of the plan.
       epsilon: target, above 0.
       delta: strictly between 0 and 1.
 
     Raises:
       ValueError: if an argument is out of its range.
     """
-    mixed = mixtures(plan)
     mu = calibration.mu_from_epsilon(epsilon, delta, 'analytic_gaussian')
     certain = math.sqrt(mixed.squared_norm) / mu * (1 + _ROUNDING)
     samples = monte_carlo.samples_for(mixed)
@@ -121,9 +185,9 @@ def noise_multiplier(plan: PlanValues, epsilon: float, delta: float) -> float:
         aim = math.log(epsilon * (1 + _CLOSE) / 2)
         stddev = min(math.exp(point[0] + (aim - point[1]) / slope), certain)
         before = point
-    multiplier = found * plan.shift
-    is_met = _estimate(mixed, multiplier / plan.shift, delta).epsilon <= epsilon
-    return multiplier if is_met else certain * plan.shift
+    multiplier = found * shift
+    is_met = _estimate(mixed, multiplier / shift, delta).epsilon <= epsilon
+    return multiplier if is_met else certain * shift
 
 
 @functools.lru_cache(64)

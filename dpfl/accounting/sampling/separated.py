@@ -26,7 +26,6 @@ from scipy import special
 from dpfl import mechanisms
 from dpfl.accounting.sampling.tilted import REACH, Range, entropy
 
-SAMPLING = 'b_min_sep'
 # Added to losses, and to logarithms of weights, for the rounding of the recursion.
 _LOSS_ROUNDING = 1e-6
 # Entries of C are raised by this share, above the rounding of their products.

@@ -91,10 +91,10 @@ class DiscretizedQuery(query.WrappedQuery):
             sums take more than 62 bits, or if the plan's sampling does not bound the cohort size.
         """
         super().__init__(inner)
-        if plan.sampling not in ('none', 'without_replacement'):
+        if plan.sampling is not None and not plan.sampling.has_one_size:
             raise errors.ArgumentError(
                 'sampling',
-                plan.sampling,
+                plan.sampling.name,
                 'must not be random in size with a discretization: the modulus needs a largest '
                 'cohort size',
             )

@@ -225,10 +225,10 @@ def _check_plan(plan: accounting.PrivacyPlan) -> None:
             'must be gaussian with noise from clients: correlated noise cancels noise of earlier '
             'rounds, which clients do not know',
         )
-    if plan.sampling != 'none':
+    if plan.sampling is not None:
         raise errors.ArgumentError(
             'sampling',
-            plan.sampling,
+            plan.sampling.name,
             'must be none with noise from clients: amplification by sampling is not proven for it',
         )
     if plan.adaptive_clip is not None:

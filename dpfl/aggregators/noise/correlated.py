@@ -280,7 +280,7 @@ def buffers_after(
     return past[dtype.name]
 
 
-def nonzero_buffers(kernel: mechanisms.Kernel, round_index: Any) -> tf.Tensor:
+def nonzero_buffers(kernel: Any, round_index: Any) -> tf.Tensor:
     """Numbers of the buffers that can be other than zero before a round, int64 [any, 1]."""
     round_index = tf.cast(round_index, tf.int64)
     if isinstance(kernel, mechanisms.BandedSolve):  # They shift by one in each round.

@@ -146,7 +146,7 @@ class LogConfig(Settings):
     def _uniform(self, plan: accounting.PrivacyPlan, has_cohort: bool) -> list[str]:
         if self.estimated_population is None:
             return []
-        if plan.sampling != 'none':
+        if plan.sampling is not None:
             raise ArgumentError(
                 'estimated_population',
                 self.estimated_population,

@@ -51,7 +51,7 @@ class SettingsFlags(Generic[_S]):
             if name in skip or (only is not None and name not in only):
                 continue
             text = (help or {}).get(name, field.metadata['help'])
-            allowed = (choices or {}).get(name, field.metadata['choices'])
+            allowed = (choices or {}).get(name, _settings.choices_of(field))
             self._define(name, kind, (defaults or {}).get(name, value), text, allowed)
             self._names.append(name)
         flag_groups.remember(self._base, self._names)

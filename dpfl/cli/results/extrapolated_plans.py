@@ -35,7 +35,7 @@ def row(
       ArgumentError: If there is no such plan.
     """
     plan = extrapolation.scaled(record.plan, population, cohort, max_separation)
-    sampled = plan.sampling != 'none'
+    sampled = plan.sampling is not None
     return {
         'population': population,
         'clients_per_round': cohort,
@@ -54,7 +54,7 @@ def of_run(record: archive.PlanRecord, accuracy: float | None) -> dict[str, Any]
     values = {
         'mechanism': plan.mechanism.name,
         'rounds': plan.participation.rounds,
-        'sampling': plan.sampling,
+        'sampling': plan.sampling_name,
         'adjacency': plan.adjacency,
         'accountant': record.accountant,
         'clients_per_round of the run': plan.clients_per_round,
@@ -87,7 +87,7 @@ def assumptions(record: archive.PlanRecord) -> list[str]:
         'little better.',
         f'Rounds, mechanism, adjacency ({plan.adjacency}) and accountant are those of the run.',
     ]
-    if plan.sampling == 'none':
+    if plan.sampling is None:
         lines.append(
             'No amplification by sampling is claimed. Each client keeps the min separation, which '
             'the population allows and the sampler must enforce, and takes part as often as that '
@@ -95,7 +95,7 @@ def assumptions(record: archive.PlanRecord) -> list[str]:
         )
     else:
         lines.append(
-            f'Cohorts are secret random samples ({plan.sampling}) of the whole population.'
+            f'Cohorts are secret random samples ({plan.sampling.name}) of the whole population.'
         )
     if plan.discretization is not None:
         lines.append('The inflated norm due to rounding is that of the run.')

@@ -6,6 +6,7 @@ from typing import Any
 
 from dpfl import accounting
 from dpfl.accounting import large_delta
+from dpfl.accounting.sampling import kinds
 from dpfl.cli.command import command_line
 from dpfl.cli.flags.participation_log import LogConfig
 from dpfl.simulation.training import plan as plans
@@ -32,7 +33,7 @@ def of(
     """The report of a plan.
 
     Args:
-      sampling: Settings of `SamplingConfig` by name; `sampling` is one of `accounting.SAMPLINGS`.
+      sampling: Settings of `SamplingConfig` by name; `sampling` is 'none', or the name of a kind.
       mechanism: The mechanism.
       noise: The noise, delta and accountant; it has a noise multiplier.
       secagg: Rounding for secure aggregation.
@@ -48,12 +49,12 @@ def of(
     with command_line.refusing_bad_values():
         values, by_timer = source.by_timer(sampling)
         kind, cohort = values.pop('sampling'), values['clients_per_round']
-        config = SamplingConfig(**values, **({} if kind == 'none' else {'sampling': kind}))
+        config = SamplingConfig(**values, **({} if kind == kinds.NONE else {'sampling': kind}))
         schema = participation(config)
         made = build(mechanism, schema.rounds)
-        sampled: dict[str, Any] = dict(
-            sampling=kind, population=config.population, participation=schema
-        )
+        if kind == kinds.NONE:
+            kinds.from_settings(kind, {'population': config.population})  # Refuses one.
+        sampled: dict[str, Any] = {'participation': schema}
         sampled |= plans.sampling_fields(config, made, schema, lambda: config.population)
         plan = accounting.PrivacyPlan(
             mechanism=made,

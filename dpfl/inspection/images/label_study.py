@@ -121,7 +121,7 @@ def measure(config: LabelConfig, directory: pathlib.Path) -> tuple[Labelled, np.
         raise ArgumentError(name, getattr(config, name), allowed)
     labelled = pixels[has_label], labels[has_label]
     few = _drawn(public, count, config.seed)
-    both = tuple(map(np.concatenate, zip(labelled, few, strict=True)))
+    both = np.concatenate([labelled[0], few[0]]), np.concatenate([labelled[1], few[1]])
     models = [
         Trained(name, len(data[1]), _accuracy(_train(config.model, data, config), heldout))
         for name, data in (

@@ -1,7 +1,6 @@
 """The primary model: trained on public images or read, and its accuracy on the clients."""
 
 import dataclasses
-import io
 import json
 import pathlib
 import sys
@@ -165,8 +164,6 @@ def _write(
 ) -> None:
     with _storage.naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    file = io.BytesIO()
-    np.savez(
-        file, **arrays, **{saved_classifiers.CONFIGURATION: np.array(json.dumps(configuration))}
-    )
-    _storage.write_atomically(path, lambda target: target.write(file.getvalue()))
+    described = {saved_classifiers.CONFIGURATION: np.array(json.dumps(configuration))}
+    data = _npz.to_bytes({**arrays, **described})
+    _storage.write_atomically(path, lambda target: target.write(data))

@@ -41,7 +41,7 @@ def config_of(base: GanConfig, training: settings.Training) -> GanConfig:
     return base.with_values(
         {
             'population': plan.population,
-            'sampling': plan.sampling,
+            'sampling': plan.sampling_name,
             # As in [Augenstein20], table 13; few clients give a large one.
             'delta': 1 / len(training.chosen),
             'allow_large_delta': True,

@@ -130,7 +130,6 @@ def plan(training: Training, config: GanConfig) -> accounting.PrivacyPlan:
         clip_norm=config.privacy.clip_norm,
         noise_multiplier=required(config.privacy, 'noise_multiplier'),
         clients_per_round=cohort,
-        sampling='without_replacement',
-        population=len(training.chosen),
+        sampling=accounting.WithoutReplacement(population=len(training.chosen)),
         adjacency=config.privacy.adjacency,
     )

@@ -15,7 +15,7 @@ from dpfl.accounting.reports import joint
 from dpfl.inspection.text import results, settings, training
 from dpfl.inspection.text.clients import OpenedText
 from dpfl.inspection.text.config import CHAR, WORD, Case, Generator, StudyConfig
-from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task, sampling_config
+from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task
 from dpfl.tasks.text import faults
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class Study:
         own = zlib.crc32(f'{case.folder}/{generator.name}'.encode())
         if config.noise_seed is not None:
             config = dataclasses.replace(config, noise_seed=config.noise_seed + own)
-        if config.sampling.sampling in sampling_config.AMPLIFIED:
+        if config.sampling.is_amplified:
             config = dataclasses.replace(config, seed=config.seed + own)
         return training.train_model(
             config,

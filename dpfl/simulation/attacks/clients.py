@@ -151,7 +151,7 @@ def _members(run: FinishedRun, population: int, config: MembershipConfig) -> np.
 
 
 def _is_amplified(run: FinishedRun) -> bool:
-    return run.report.plan.sampling != 'none'
+    return run.report.plan.sampling is not None
 
 
 def _alike(inside: np.ndarray, outside: np.ndarray) -> float:

@@ -171,7 +171,7 @@ def _plan(
     if before.releases and not drawn:
         # The size of the model may depend on a draw: what can be refused is refused before it.
         first = make(dimension=opened.most_parameters, on_choice=lambda candidates: None)
-        config.sampling.sampler(first.participation, clients(), config.seed, first.groups)
+        config.sampling.sampler(first.participation, clients(), config.seed, first.sampling)
     plan = make(dimension=opened.num_parameters, on_choice=on_choice, workload=config.workload)
     # Raises early if delta is out of range, or the accountant does not know the plan.
     delta, method = config.privacy.delta, accountant(config.privacy, plan)
@@ -306,7 +306,7 @@ def build_experiment(
     design = None
 
     def samplers(seed: int) -> Any:
-        return config.sampling.sampler(plan.participation, population, seed, plan.groups)
+        return config.sampling.sampler(plan.participation, population, seed, plan.sampling)
 
     if config.audit.audit:
         size = own_data.num_parameters(task.model)

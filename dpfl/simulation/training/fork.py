@@ -183,7 +183,7 @@ def _require_other_seeds(
             config.noise_seed,
             'must not be that of the earlier run: the noise would be too',
         )
-    if record.plan.sampling != 'none' and config.seed == earlier.get('seed'):
+    if record.plan.sampling is not None and config.seed == earlier.get('seed'):
         raise ArgumentError(
             'seed',
             config.seed,

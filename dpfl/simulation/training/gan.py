@@ -302,7 +302,7 @@ def _experiment(
     audit = None
 
     def samplers(seed: int) -> Any:
-        return config.sampling.sampler(plan.participation, population, seed, plan.groups)
+        return config.sampling.sampler(plan.participation, population, seed, plan.sampling)
 
     if config.audit.audit:
         size = sum(weight.size for weight in model.initial_discriminator)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from dpfl import Participation, accounting, mechanisms
-from dpfl.accounting.sampling import bins, cyclic, estimates
+from dpfl.accounting.sampling import kinds
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.mechanisms import Discretization
 from dpfl.simulation.training import mechanism as mechanism_lib
@@ -135,39 +135,31 @@ def sampling_fields(
 ) -> dict[str, Any]:
     """The fields of a plan that follow from its sampling, without those that are not needed.
 
-    With groups that take turns, the separation of a client's rounds is their number, unless a
-    smaller one is given. As many groups as the mechanism has bands are the default; for bins,
-    as many as give the cohort size.
+    The schema is the tightest that all cohorts keep, unless limits are given.
 
     Raises:
-      ArgumentError: if groups are given for a sampling without groups, or the mechanism cannot have
-        any.
+      ArgumentError: if settings are given that the sampling does not have, or the mechanism cannot
+        have it.
     """
-    if sampling.sampling not in ('cyclic_poisson', *estimates.SAMPLINGS):
-        if sampling.groups is not None:
-            needed = f'needs sampling=cyclic_poisson, {" or ".join(estimates.SAMPLINGS)}'
-            raise ArgumentError('groups', sampling.groups, needed)
-        if sampling.cohort_cap is not None and sampling.sampling != 'truncated_poisson':
-            raise ArgumentError('cohort_cap', sampling.cohort_cap, 'needs truncated_poisson')
-        if not sampling.is_amplified:
-            return {}
-        count, cap = _count(sampling, population), sampling.cohort_cap
-        return dict(sampling=sampling.sampling, population=count, cohort_cap=cap)
-    if sampling.cohort_cap is not None:
-        raise ArgumentError('cohort_cap', sampling.cohort_cap, 'needs truncated_poisson')
-    count = _count(sampling, population)
-    if sampling.sampling in bins.SAMPLINGS:
-        fitting = (count or sampling.clients_per_round) // sampling.clients_per_round
-        groups = sampling.groups or fitting
-    else:
-        groups = sampling.groups or cyclic.bands(
-            mechanism.with_rounds(schema.rounds), sampling.sampling
+    kind = kinds.KINDS.get(sampling.sampling)
+    given = {name: getattr(sampling, name) for name in ('groups', 'cohort_cap')}
+    for name, value in given.items():
+        if value is not None and name not in kinds.settings(kind):
+            having = [each for each in kinds.KINDS if name in kinds.settings(kinds.KINDS[each])]
+            raise ArgumentError(name, value, f'needs sampling={" or ".join(having)}')
+    if kind is None:
+        return {}
+    given['population'] = _count(sampling, population)
+    if given['population'] is not None:
+        others = kind.defaults(
+            mechanism.with_rounds(schema.rounds), given['population'], sampling.clients_per_round
         )
+        given |= {name: value for name, value in others.items() if given[name] is None}
+    part = kinds.from_settings(kind.name, given)
+    assert part is not None
     if schema.min_separation == 1 and schema.max_participations is None:
-        schema = Participation(schema.rounds, groups)
-        if sampling.sampling == 'random_allocation':  # Rounds of two epochs may be neighbours.
-            schema = Participation(schema.rounds, 1, schema.count)
-    return dict(sampling=sampling.sampling, population=count, groups=groups, participation=schema)
+        schema = part.schema(schema.rounds)
+    return dict(sampling=part, participation=schema)
 
 
 def _count(sampling: SamplingConfig, population: Callable[[], int | None]) -> int | None:
@@ -186,7 +178,7 @@ def _refuse_settings_of_adaptive_clip(privacy: PrivacyConfig) -> None:
 
 def accountant(config: NoiseConfig, plan: accounting.PrivacyPlan) -> str:
     """The accountant of a configuration; the default is pld, and best if the plan has sampling."""
-    return config.accountant or ('pld' if plan.sampling == 'none' else 'best')
+    return config.accountant or ('pld' if plan.sampling is None else 'best')
 
 
 def discretization(

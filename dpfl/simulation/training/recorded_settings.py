@@ -286,7 +286,7 @@ def _of_report(
         'accountant': plan.accountant(config.privacy, found),
         # The noise of an earlier run may have had a seed, and its model may have been public.
         'noise_is_seeded': config.noise_seed is not None or (forked and record.noise_is_seeded),
-        'sampling_is_seeded': found.sampling != 'none',
+        'sampling_is_seeded': found.sampling is not None,
         'train_metrics_released': config.evaluation.release_train_metrics,
         'stop_at_accuracy': None,
         'warm_start_is_public': forked and record.warm_start_is_public,

@@ -5,17 +5,15 @@ from typing import Any
 
 from dpfl import Participation, accounting
 from dpfl._settings import Settings, setting
+from dpfl.accounting.sampling import kinds
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.simulation import sampling as samplers
 from dpfl.simulation.availability import Availability
-from dpfl.simulation.bin_sampling import BinSampler
-from dpfl.simulation.min_sep_sampling import MinSepSampler
 from dpfl.simulation.population import Population
 from dpfl.simulation.training.privacy_config import ParticipationConfig
 
-# Samplings that the guarantee may rely on.
-AMPLIFIED = tuple(name for name in accounting.SAMPLINGS if name != 'none')
-SAMPLINGS = ('min_separation', 'timer', 'uniform', *AMPLIFIED)
+# Those on which no guarantee relies.
+_OTHERS = ('min_separation', 'timer', 'uniform')
 _HABITS = tuple(field.name for field in dataclasses.fields(Availability))
 
 
@@ -115,7 +113,7 @@ class SamplingConfig(ParticipationConfig):
         'random round of each --groups; these two are for any noise but trees. b_min_sep: each '
         'client that took part in none of the last --groups - 1 rounds, with one probability; for '
         'banded noise too. The epsilon of the last three is estimated.',
-        choices=SAMPLINGS,
+        choices=lambda: (*_OTHERS, *kinds.KINDS),
     )
     population: int | None = setting(
         None,
@@ -150,7 +148,7 @@ class SamplingConfig(ParticipationConfig):
     @property
     def is_amplified(self) -> bool:
         """Whether the guarantee relies on the sampling."""
-        return self.sampling in AMPLIFIED
+        return self.sampling in kinds.KINDS
 
     def check_cohort(self, population: int) -> None:
         """Checks that data, whose number of clients no setting says, have enough for a cohort.
@@ -166,7 +164,11 @@ class SamplingConfig(ParticipationConfig):
             )
 
     def sampler(
-        self, schema: Participation, population: int, seed: int, groups: int | None = None
+        self,
+        schema: Participation,
+        population: int,
+        seed: int,
+        kind: accounting.Sampling | None = None,
     ) -> samplers.Sampler:
         """Builds the sampler for a schema and a population.
 
@@ -174,14 +176,23 @@ class SamplingConfig(ParticipationConfig):
           schema: that of the plan.
           population: number of clients.
           seed: of the cohorts.
-          groups: those of the plan.
+          kind: the sampling of the plan.
 
         Raises:
           ArgumentError: if the sampler cannot keep the schema, or the data have too few clients.
         """
         self.check_cohort(population)
+        cohort = self.clients_per_round
         try:
-            return self._sampler(schema, population, seed, groups)
+            if kind is not None:
+                return samplers.RandomSampler(kind, schema.rounds, cohort, seed)
+            if self.sampling == 'min_separation':
+                return samplers.MinSeparationSampler(schema, population, cohort, seed)
+            if self.sampling == 'timer':
+                devices = self.devices.population(population, cohort, seed)
+                return samplers.TimerSampler(schema, devices)
+            uniform = accounting.WithoutReplacement(population=population)
+            return samplers.RandomSampler(uniform, schema.rounds, cohort, seed, is_relied_on=False)
         except ArgumentError as error:
             if error.name != 'population' or self.population is not None:
                 raise
@@ -190,31 +201,6 @@ class SamplingConfig(ParticipationConfig):
                 NOT_SHOWN,
                 f'is not given, and there are {population} clients to train on: {error.allowed}',
             ) from None
-
-    def _sampler(
-        self, schema: Participation, population: int, seed: int, groups: int | None
-    ) -> samplers.Sampler:
-        cohort = self.clients_per_round
-        if self.sampling == 'min_separation':
-            return samplers.MinSeparationSampler(schema, population, cohort, seed)
-        if self.sampling == 'timer':
-            devices = self.devices.population(population, cohort, seed)
-            return samplers.TimerSampler(schema, devices)
-        if self.sampling in ('poisson', 'truncated_poisson'):
-            cap = self.cohort_cap
-            return samplers.PoissonSampler(schema.rounds, population, cohort, seed, cap)
-        if self.sampling == 'cyclic_poisson':
-            assert groups is not None  # The plan has them.
-            return samplers.CyclicPoissonSampler(schema.rounds, population, cohort, groups, seed)
-        if self.sampling in ('balls_in_bins', 'random_allocation'):
-            assert groups is not None  # The plan has them.
-            is_once = self.sampling == 'balls_in_bins'
-            return BinSampler(schema.rounds, population, cohort, groups, seed, is_once)
-        if self.sampling == 'b_min_sep':
-            assert groups is not None  # The plan has them.
-            return MinSepSampler(schema.rounds, population, cohort, groups, seed)
-        amplification = 'none' if self.sampling == 'uniform' else self.sampling
-        return samplers.FixedSizeSampler(schema.rounds, population, cohort, seed, amplification)
 
 
 def required(config: Settings, name: str) -> Any:

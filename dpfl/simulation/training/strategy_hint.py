@@ -20,7 +20,7 @@ def hint(config: PrivacyConfig, plan: accounting.PrivacyPlan) -> str | None:
     own, schema = plan.mechanism, plan.participation
     if config.strategy is None or not isinstance(own, mechanisms.Blt) or not own.decay.size:
         return None
-    if plan.sampling != 'none' or schema.rounds > _MOST_ROUNDS:
+    if plan.sampling is not None or schema.rounds > _MOST_ROUNDS:
         return None
     best = mechanisms.optimize_blt(schema)  # What a run without a strategy has.
     saved = 1 - best.max_loss(schema) / own.max_loss(schema)

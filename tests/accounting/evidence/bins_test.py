@@ -8,7 +8,6 @@ import pytest
 
 from dpfl import Participation, ParticipationLog
 from dpfl.accounting.evidence import refutation, slot_pairs
-from dpfl.simulation.bin_sampling import BinSampler
 from tests.accounting.evidence import dishonest_logs
 
 
@@ -78,7 +77,7 @@ def test_equal_sizes_have_the_exact_multinomial_probability():
 @pytest.mark.parametrize('rounds', [1, 7, 25])
 def test_samplers_are_not_refuted(sampling, rounds):
     for seed in range(8):
-        sampler = BinSampler(rounds, 300, 30, 10, seed, sampling == 'balls_in_bins')
+        sampler = dishonest_logs.sampler(sampling, rounds, 300, 30, seed, groups=10)
         log = ParticipationLog(map(sampler.cohort, range(rounds)))
         assert not refutation.refutations(_plan(sampling, rounds, 300, 10), log, 1e-4)
 

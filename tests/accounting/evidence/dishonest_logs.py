@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from dpfl import Participation, ParticipationLog, accounting
+from dpfl.accounting.sampling import kinds
 from dpfl.simulation import sampling
-from dpfl.simulation.bin_sampling import BinSampler
-from dpfl.simulation.min_sep_sampling import MinSepSampler
 from tests.accounting import plans
 from tests.accounting.evidence import dependent_logs
 
@@ -41,6 +40,18 @@ def plan(sampling_name: str, rounds: int, separation: int = 1, **fields) -> acco
 def logged(sampler: sampling.Sampler) -> ParticipationLog:
     """The log of all rounds of a sampler."""
     return ParticipationLog(sampler.cohort(t) for t in range(sampler.participation.rounds))
+
+
+def sampler(
+    kind: str, rounds: int, clients: int, size: int, seed: int = 0, **settings
+) -> sampling.RandomSampler:
+    """Draws the cohorts of a kind of sampling."""
+    part = kinds.from_settings(kind, {'population': clients, **settings})
+    return sampling.RandomSampler(part, rounds, size, seed)
+
+
+def _honest(*sizes, **settings) -> Callable[[int], ParticipationLog]:
+    return lambda seed: logged(sampler(*sizes, seed, **settings))
 
 
 def with_client_always(log: ParticipationLog, rounds: Iterable[int], client: int = 7):
@@ -94,7 +105,7 @@ def _poisson_logs(rounds: int, clients: int, size: int) -> dict[str, Draw]:
 def _poisson(rounds: int, clients: int, size: int) -> Cases:
     return Cases(
         plan('poisson', rounds, clients_per_round=size, population=clients),
-        lambda seed: logged(sampling.PoissonSampler(rounds, clients, size, seed)),
+        _honest('poisson', rounds, clients, size),
         _poisson_logs(rounds, clients, size),
         frozenset({'rate 1.1 p'} if clients < 10_000 else ()),
     )
@@ -117,7 +128,7 @@ def _truncated(rounds: int, clients: int, size: int, cap: int) -> Cases:
             population=clients,
             cohort_cap=cap,
         ),
-        lambda seed: logged(sampling.PoissonSampler(rounds, clients, size, seed, cohort_cap=cap)),
+        _honest('truncated_poisson', rounds, clients, size, cohort_cap=cap),
         {name: capped(draw) for name, draw in _poisson_logs(rounds, clients, size).items()}
         | {
             'no cap': poisson_at(rounds, clients, size / clients),
@@ -150,7 +161,7 @@ def _without_replacement(rounds: int, clients: int, size: int) -> Cases:
             population=clients,
             noise_multiplier=1.5,
         ),
-        lambda seed: logged(sampling.FixedSizeSampler(rounds, clients, size, seed)),
+        _honest('without_replacement', rounds, clients, size),
         {
             'the same cohort always': dependent_logs.same_cohort(rounds, clients, size),
             'one client in all rounds': one_in_all,
@@ -196,7 +207,7 @@ def _cyclic(rounds: int, clients: int, size: int, groups: int) -> Cases:
             population=clients,
             groups=groups,
         ),
-        lambda seed: logged(sampling.CyclicPoissonSampler(rounds, clients, size, groups, seed)),
+        _honest('cyclic_poisson', rounds, clients, size, groups=groups),
         {
             'rate 1.1 p': at(1.1),
             'rate 1.5 p': at(1.5),
@@ -243,7 +254,7 @@ def _bins(rounds: int, clients: int, groups: int) -> Cases:
             population=clients,
             groups=groups,
         ),
-        lambda seed: logged(BinSampler(rounds, clients, size, groups, seed)),
+        _honest('balls_in_bins', rounds, clients, size, groups=groups),
         {name: _of_slots(rounds, groups, draw) for name, draw in slots.items()},
     )
 
@@ -289,7 +300,7 @@ def _allocation(rounds: int, clients: int, groups: int) -> Cases:
             population=clients,
             groups=groups,
         ),
-        lambda seed: logged(BinSampler(rounds, clients, size, groups, seed, picks_once=False)),
+        _honest('random_allocation', rounds, clients, size, groups=groups),
         {name: _of_slots(rounds, groups, draw) for name, draw in slots.items()},
         # A client keeps its slot by chance with probability 1 / groups in each epoch.
         frozenset({'one client always in the same slot'} if epochs < 11 else ()),
@@ -322,7 +333,8 @@ def _separated(rounds: int, clients: int, size: int, groups: int) -> Cases:
         return drawn
 
     def in_sync(rng):
-        half = MinSepSampler(rounds, clients // 2, size // 2, groups, int(rng.integers(2**31)))
+        draw_half = _honest('b_min_sep', rounds, clients // 2, size // 2, groups=groups)
+        half = draw_half(int(rng.integers(2**31)))
         return ParticipationLog(
             np.append(half.cohort(t), half.cohort(t) + clients // 2) for t in range(rounds)
         )
@@ -338,7 +350,7 @@ def _separated(rounds: int, clients: int, size: int, groups: int) -> Cases:
             groups=groups,
             noise_multiplier=3.0,
         ),
-        lambda seed: logged(MinSepSampler(rounds, clients, size, groups, seed)),
+        _honest('b_min_sep', rounds, clients, size, groups=groups),
         {
             'rate 1.1 p': draw(1.1),
             'rate 1.5 p': draw(1.5),
@@ -361,7 +373,7 @@ CASES: dict[str, Cases] = {
     'poisson, 10,000 clients': _poisson(100, 10_000, 1000),
     'poisson, population 10^6': Cases(
         plan('poisson', 30, clients_per_round=100, population=10**6),
-        lambda seed: logged(sampling.PoissonSampler(30, 10**6, 100, seed)),
+        _honest('poisson', 30, 10**6, 100),
         {'population 1,000': poisson_at(30, 1000, 0.1)},
     ),
     'without_replacement': _without_replacement(30, 1000, 50),

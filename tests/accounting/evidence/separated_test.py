@@ -9,7 +9,6 @@ import pytest
 
 from dpfl import ParticipationLog
 from dpfl.accounting.evidence import refutation
-from dpfl.simulation.min_sep_sampling import MinSepSampler
 from tests.accounting.evidence import dishonest_logs
 
 
@@ -96,14 +95,15 @@ def test_a_client_with_many_rounds_has_its_exact_probability():
 @pytest.mark.parametrize('groups, rounds', [(1, 30), (5, 1), (5, 4), (10, 30)])
 def test_samplers_are_not_refuted(groups, rounds):
     for seed in range(8):
-        sampler = MinSepSampler(rounds, 300, 30, groups, seed)
+        sampler = dishonest_logs.sampler('b_min_sep', rounds, 300, 30, seed, groups=groups)
         log = ParticipationLog(map(sampler.cohort, range(rounds)))
         assert not refutation.refutations(_plan(rounds, 300, 30, groups), log, 1e-4)
 
 
 def test_one_client_as_often_as_it_may_is_seen_after_many_rounds():
     rounds = 150
-    others = dishonest_logs.logged(MinSepSampler(rounds, 999, 100, 5))
+    sampler = dishonest_logs.sampler('b_min_sep', rounds, 999, 100, groups=5)
+    others = dishonest_logs.logged(sampler)
     log = dishonest_logs.with_client_always(others, range(0, rounds, 5), client=999)
     tests = refutation.refutations(_plan(rounds, 1000, 100, 5), log)
     assert [test.name for test in tests] == ['client with the most rounds']

@@ -144,7 +144,7 @@ def test_the_worst_means_have_the_absolute_values_of_the_strategy():
 def test_mixtures_of_a_mechanism():
     toeplitz = mechanisms.BandedToeplitz(6, [1.0, 0.5])
     matrix = toeplitz.strategy_matrix()
-    found = bins.of_mechanism(toeplitz, 'random_allocation', 4)
+    found = bins.allocation(np.abs(matrix), 4)
     sizes = [gram.shape for gram in found.grams]
     assert sizes == [(4, 4), (4, 4), (1, 1)]  # The last one is what epochs have in common.
     assert found.grams[2] == pytest.approx(2 * 0.5)
@@ -154,9 +154,7 @@ def test_mixtures_of_a_mechanism():
         ((matrix @ updates) ** 2).sum() for _, updates in _allocations(6, 4)
     )
     restarted = mechanisms.Restarted(mechanisms.BandedToeplitz(4, [1.0, 0.5]), (4,), 6)
-    assert len(bins.of_mechanism(restarted, 'random_allocation', 4).grams) == 2
-    with pytest.raises(errors.ArgumentError, match='cannot be a tree with sampling=balls_in_bins'):
-        bins.of_mechanism(mechanisms.BinaryTree(6), 'balls_in_bins', 2)
+    assert len(bins.allocation(restarted.strategy_matrix(), 4).grams) == 2
 
 
 @pytest.mark.parametrize('tilts', [(1.0, 0.0), (2.5, 0.0), (1.0, 3.0), (4.0, 9.0)])

@@ -123,9 +123,7 @@ def test_six_turns_of_a_fifth_of_a_group_need_less_than_half_of_the_noise():
     plan = accounting.PrivacyPlan.calibrated(
         epsilon=1.0,
         delta=1e-6,
-        sampling='cyclic_poisson',
-        groups=342,
-        population=171_000,
+        sampling=accounting.CyclicPoisson(population=171_000, groups=342),
         **fields,
     )
     assert plan.noise_multiplier == pytest.approx(2.7019, abs=1e-4)
@@ -151,7 +149,7 @@ def test_turns_of_groups(rounds, groups):
 
 def test_one_group_with_independent_noise_is_poisson_sampling():
     plan = _plan(mechanisms.Identity(50), 1)
-    poisson = dataclasses.replace(plan, sampling='poisson', groups=None)
+    poisson = dataclasses.replace(plan, sampling=accounting.Poisson(population=plan.population))
     for accountant in plan.accountants:
         assert plan.epsilon(_DELTA, accountant) == poisson.epsilon(_DELTA, accountant)
 
@@ -210,7 +208,7 @@ def test_bands_of_every_mechanism_are_those_of_its_matrix():
     for make in mechanism_cases.FACTORIES.values():
         mechanism = make(11)
         try:
-            bands = cyclic.bands(mechanism)
+            bands = cyclic.bands(mechanism, 'cyclic_poisson')
         except errors.ArgumentError as error:
             assert mechanism.forest() is not None or 'tree' in mechanism.name, error
             continue
@@ -222,7 +220,7 @@ def test_bands_of_every_mechanism_are_those_of_its_matrix():
 def test_a_plan_for_a_larger_population_keeps_its_groups():
     plan = plans.sampled('cyclic_poisson', clients_per_round=2)
     found = extrapolation.scaled(plan, 6000, 20)
-    assert (found.groups, found.population, found.noise_multiplier) == (3, 6000, 40.0)
+    assert (found.sampling.groups, found.population, found.noise_multiplier) == (3, 6000, 40.0)
     assert found.epsilon(_DELTA) < plan.epsilon(_DELTA) / 5
     assert extrapolation.with_cohort_scaled(plan, 10.0, 6000) == found
     with pytest.raises(ValueError, match='population=50: must be at least 60, 3 groups'):

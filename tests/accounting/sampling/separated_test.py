@@ -1,6 +1,7 @@
 """Tests of b-min-sep sampling: likelihoods, proposals and epsilon against all sets of rounds."""
 
 import collections
+import dataclasses
 import math
 
 import numpy as np
@@ -8,9 +9,10 @@ import pytest
 from scipy import optimize, special
 from scipy.stats import qmc
 
+from dpfl import accounting
 from dpfl.accounting.sampling import bins, monte_carlo, separated
 from dpfl.accounting.sampling.separated import Release, Separated
-from dpfl.simulation.min_sep_sampling import MinSepSampler
+from dpfl.simulation.sampling import RandomSampler
 from tests import sampling_oracles
 from tests.accounting import plans
 
@@ -138,7 +140,8 @@ def test_losses_that_would_be_rounded_too_much_show_nothing():
 
 def test_the_sampler_has_the_law_of_the_accounting():
     rounds, groups, population = 4, 2, 30_000
-    sampler = MinSepSampler(rounds, population, 8_000, groups, seed=5)
+    kind = accounting.BMinSep(population=population, groups=groups)
+    sampler = RandomSampler(kind, rounds, 8_000, seed=5)
     chosen = np.zeros((population, rounds), int)
     for t in range(rounds):
         chosen[sampler.cohort(t), t] += 1
@@ -151,10 +154,11 @@ def test_the_sampler_has_the_law_of_the_accounting():
         assert abs(seen.pop(tuple(map(int, updates)), 0) - expected) <= allowed
     assert not seen
     # A round follows from the seed, whichever was asked for first.
-    again = MinSepSampler(rounds, population, 8_000, groups, seed=5)
+    again = dataclasses.replace(sampler)
     np.testing.assert_array_equal(again.cohort(3), sampler.cohort(3))
     np.testing.assert_array_equal(again.cohort(0), sampler.cohort(0))
-    assert not np.array_equal(MinSepSampler(4, population, 8_000, 2, 6).cohort(3), again.cohort(3))
+    other = dataclasses.replace(sampler, seed=6)
+    assert not np.array_equal(other.cohort(3), again.cohort(3))
     with pytest.raises(ValueError, match='round=4'):
         sampler.cohort(4)
 

@@ -12,7 +12,6 @@ from dpfl import accounting, errors
 from dpfl.accounting import events, tradeoff
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.sampling import truncated
-from dpfl.simulation import sampling
 from tests.accounting import plans
 
 _GAUSSIAN = dp_accounting.GaussianDpEvent
@@ -171,8 +170,8 @@ def test_the_event_of_a_plan():
 
 
 def test_truncated_cohorts_are_uniform():
-    sampler = sampling.PoissonSampler(4000, 10, 4, cohort_cap=5)
-    cohorts = [sampler.cohort(t) for t in range(4000)]
+    draw = accounting.TruncatedPoisson(population=10, cohort_cap=5).cohorts(4000, 4, 0)
+    cohorts = [draw(t) for t in range(4000)]
     sizes = np.bincount([cohort.size for cohort in cohorts], minlength=6)
     expected = 4000 * np.append(stats.binom.pmf(range(5), 10, 0.4), stats.binom.sf(4, 10, 0.4))
     assert ((sizes - expected) ** 2 / expected).sum() < 26  # 5 degrees of freedom: 1e-4

@@ -312,7 +312,7 @@ def test_adaptive_clipping_and_rounding_together(monkeypatch):
         ),
         (
             lambda: _query(
-                _plan(mechanism=mechanisms.Identity(6), sampling='poisson', population=9)
+                _plan(mechanism=mechanisms.Identity(6), sampling=accounting.Poisson(population=9))
             ),
             'sampling=poisson: must not be random in size with a discretization',
         ),

@@ -206,7 +206,10 @@ def test_sums_stay_within_the_modulus(kind, scale):
             lambda: plan_of(adaptive_clip=accounting.AdaptiveClip(count_stddev=2.0)),
             'adaptive_clip: must be None',
         ),
-        (lambda: plan_of(sampling='without_replacement', population=9), 'sampling=without_repl'),
+        (
+            lambda: plan_of(sampling=accounting.WithoutReplacement(population=9)),
+            'sampling=without_repl',
+        ),
         (
             lambda: plan_of(estimator=accounting.Estimator(example_cap=3.0)),
             'example_cap=3.0: must be',

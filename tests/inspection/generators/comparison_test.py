@@ -54,7 +54,7 @@ def _run(path, name, vocabulary, boosted, **of_plan):
         clients_per_round=5,
     )
     plan = accounting.PrivacyPlan(**{**fields, **of_plan})
-    accountant = 'analytic_gaussian' if plan.sampling == 'none' else 'pld'
+    accountant = 'analytic_gaussian' if plan.sampling is None else 'pld'
     record = archive.PlanRecord(plan, (1e-6,), accountant, noise_is_seeded=False, exported=True)
     (path / archive.PLAN).write_text(record.to_json())
     mechanisms.save(plan.mechanism, path / archive.STRATEGY)
@@ -191,8 +191,14 @@ def test_the_binary_takes_directories_without_flags_and_refuses_in_one_line(runs
 @pytest.mark.parametrize(
     'of_plan, epsilon',
     [
-        ({'sampling': 'poisson'}, 0.6721),
-        ({'sampling': 'without_replacement', 'adjacency': 'replace_one'}, 5.612),
+        ({'sampling': accounting.Poisson(population=1000)}, 0.6721),
+        (
+            {
+                'sampling': accounting.WithoutReplacement(population=1000),
+                'adjacency': 'replace_one',
+            },
+            5.612,
+        ),
     ],
 )
 def test_groups_have_the_guarantee_that_report_privacy_gives_them(tmp_path, of_plan, epsilon):
@@ -200,7 +206,6 @@ def test_groups_have_the_guarantee_that_report_privacy_gives_them(tmp_path, of_p
         mechanism=mechanisms.Identity(100),
         participation=Participation(100),
         clients_per_round=10,
-        population=1000,
         group_size=2,
     )
     paths = [

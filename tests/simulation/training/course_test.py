@@ -125,7 +125,7 @@ def test_a_run_that_begins_with_the_model_of_another_counts_it(stopped, tmp_path
 
 @pytest.mark.parametrize('sampling', ['none', 'poisson'])
 def test_a_fork_of_a_sampled_run_needs_another_seed_of_cohorts(sampling):
-    fields = dict(sampling=sampling, population=10) if sampling == 'poisson' else {}
+    fields = {} if sampling == 'none' else dict(sampling=accounting.Poisson(population=10))
     schema = dict(mechanism=mechanisms.Identity(6), participation=Participation(6))
     record = archives.make_record(**schema, **fields)
     config = small_config.BLT.with_values({'seed': 3, 'noise_seed': None})

@@ -52,10 +52,11 @@ def test_a_longer_run_has_the_cohorts_of_its_sampler(kind, tmp_path):
     config, path = _config(kind), tmp_path / 'run'
     train(config, path, progress=False)
     longer = train(config.with_values({'rounds': 7}), path, resume=True, progress=False)
-    assert longer.report.basis == 'plan' and longer.report.plan.groups == 3
+    assert longer.report.basis == 'plan' and longer.report.plan.sampling.groups == 3
     assert verification.verify(path).differences == ()
     log = ParticipationLog.load(path / 'participation.npz')
-    sampler = config.sampling.sampler(longer.report.plan.participation, _POPULATION, config.seed, 3)
+    plan = longer.report.plan
+    sampler = config.sampling.sampler(plan.participation, _POPULATION, config.seed, plan.sampling)
     assert log == ParticipationLog(map(sampler.cohort, range(7)))
 
 
@@ -87,12 +88,13 @@ def test_a_longer_run_has_the_cohorts_of_its_sampler(kind, tmp_path):
 )
 def test_the_plan_of_a_configuration_is_kept_by_its_sampler(kind, changes, groups, schema):
     plan = _plan(kind, **changes)
-    assert (plan.groups, plan.participation) == (groups, schema)
+    settings = plan.sampling.to_dict()
+    assert (settings.get('groups'), plan.participation) == (groups, schema)
     config = _config(kind).with_values(changes)
-    sampler = config.sampling.sampler(schema, _POPULATION, 0, groups)
+    sampler = config.sampling.sampler(schema, _POPULATION, 0, plan.sampling)
     sampling.check(sampler, plan)
-    if plan.cohort_cap is not None:
-        assert max(sampler.cohort(t).size for t in range(_ROUNDS)) <= plan.cohort_cap == 6
+    if cap := settings.get('cohort_cap'):
+        assert max(sampler.cohort(t).size for t in range(_ROUNDS)) <= cap == 6
 
 
 def test_noise_is_calibrated_for_an_estimate():
@@ -108,16 +110,16 @@ def test_noise_is_calibrated_for_an_estimate():
         (
             'balls_in_bins',
             dict(noise_multiplier=None, target_epsilon=2.0, accountant='rdp'),
-            'accountant=rdp: must be best with sampling=balls_in_bins',
+            'accountant=rdp: must be one of best with sampling=balls_in_bins',
         ),
         ('b_min_sep', dict(groups=2), 'groups=2: must be at least 3, the bands of the strategy'),
         ('b_min_sep', _TREE, 'mechanism=tree: cannot be a tree'),
         ('cyclic_poisson', dict(groups=2), 'groups=2: must be at least 3, the bands'),
         ('cyclic_poisson', dict(groups=3, sampling='poisson'), 'groups=3: needs sampling=cyclic'),
-        ('cyclic_poisson', dict(cohort_cap=9), 'cohort_cap=9: needs truncated_poisson'),
+        ('cyclic_poisson', dict(cohort_cap=9), 'cohort_cap=9: needs sampling=truncated_poisson'),
         (
             'cyclic_poisson',
-            dict(sampling='truncated_poisson'),
+            dict(sampling='truncated_poisson', cohort_cap=6),
             'sampling=truncated_poisson: must be none, or cyclic',
         ),
         ('cyclic_poisson', dict(groups=7), 'population=24: must be at least 28, 7 groups'),

@@ -30,8 +30,7 @@ def _plan(row):
         noise_multiplier=inputs['z'],
         clients_per_round=inputs['qN'],
         adjacency='replace_one_half_shift',
-        sampling='without_replacement',
-        population=inputs['N'],
+        sampling=accounting.WithoutReplacement(population=inputs['N']),
     )
 
 

@@ -51,8 +51,8 @@ whose columns have norm 1 here, is the published 1.411 for columns of squared no
 import json
 import sys
 
-from dpfl import accounting
 from dpfl.accounting import large_delta
+from dpfl.accounting.sampling import kinds
 from dpfl.cli.command import command_line, files, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
@@ -110,7 +110,7 @@ _SAMPLING = SettingsFlags(
     SamplingConfig,
     only=('sampling', 'groups', 'cohort_cap'),
     defaults={'sampling': 'none'},
-    choices={'sampling': accounting.SAMPLINGS},
+    choices={'sampling': kinds.names()},
     help={
         'sampling': 'Secret random sampling that the guarantee relies on. Clients are then not '
         'kept apart otherwise. docs/reference/sampling.md says which noise each of them needs.'

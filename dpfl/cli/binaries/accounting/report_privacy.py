@@ -29,6 +29,7 @@ signs a report, --verify=<report> --public_key=<file> verifies it (docs/referenc
 from absl import flags
 
 from dpfl import accounting
+from dpfl.accounting.sampling import kinds
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import (
     composition,
@@ -72,7 +73,7 @@ _SAMPLING = SettingsFlags(
         'cohort_cap',
     ),
     defaults={'sampling': 'none', 'clients_per_round': 1},
-    choices={'sampling': accounting.SAMPLINGS},
+    choices={'sampling': kinds.names()},
     help={
         'sampling': 'Secret random sampling that the guarantee relies on; for '
         '--mechanism=gaussian, and cyclic_poisson also for banded mechanisms.',
@@ -146,7 +147,7 @@ def _planned(group_size: int | None) -> accounting.PrivacyReport:
         clip_norm=_CLIPPING.read().clip_norm,
         group_size=group_size or 1,
         source=_LOG.read(),
-        has_cohort=flags.FLAGS['clients_per_round'].present,
+        has_cohort=bool(flags.FLAGS['clients_per_round'].present),
     )
 
 

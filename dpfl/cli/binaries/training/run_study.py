@@ -70,8 +70,8 @@ def main() -> None:
     with _storage.locked(directory):
         made = jobs.runs(study, directory, seeds, overrides)
         preparations = jobs.preparations(study, directory, seeds, overrides)
-        driver.run(preparations, _JOBS.value, 'preparations')
-        printed = driver.run(list(made.values()), _JOBS.value, study.name)
+        driver.run(preparations, _JOBS.value or 1, 'preparations')
+        printed = driver.run(list(made.values()), _JOBS.value or 1, study.name)
         with command_line.refusing_bad_values():
             runs = {
                 point.name: [
@@ -114,16 +114,16 @@ def _command() -> str:
         for name in ('study', 'output_dir', 'seeds')
         if flags.FLAGS[name].value is not None
     ]
-    given += [f'--{_OVERRIDE.name}={each}' for each in _OVERRIDE.value]
+    given += [f'--{_OVERRIDE.name}={each}' for each in _OVERRIDE.value or ()]
     return program.command('run_study', *given)
 
 
 def _seeds() -> list[int]:
     try:
-        seeds = [int(seed) for seed in _SEEDS.value]
+        seeds = [int(seed) for seed in _SEEDS.value or ()]
     except ValueError:
         raise command_line.UsageError(
-            f'--seeds={",".join(_SEEDS.value)}: must be comma-separated integers'
+            f'--seeds={",".join(_SEEDS.value or ())}: must be comma-separated integers'
         ) from None
     definition.check_seeds(seeds)
     return seeds

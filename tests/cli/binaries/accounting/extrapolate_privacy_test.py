@@ -28,8 +28,7 @@ def _sampled(sigma, clip_norm, **fields):
         clip_norm=clip_norm,
         noise_multiplier=100 * sigma / clip_norm,
         clients_per_round=100,
-        sampling='poisson',
-        population=763_430,
+        sampling=accounting.Poisson(population=763_430),
     )
     return accounting.PrivacyPlan(**{**values, **fields})
 

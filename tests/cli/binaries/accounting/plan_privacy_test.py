@@ -289,9 +289,7 @@ def test_the_noise_for_a_target_with_groups():
         participation=Participation(2052, 342),
         clip_norm=1.0,
         clients_per_round=100,
-        population=171_000,
-        sampling='cyclic_poisson',
-        groups=342,
+        sampling=accounting.CyclicPoisson(population=171_000, groups=342),
     )
     assert row['noise_multiplier'] == pytest.approx(direct.noise_multiplier, rel=1e-6)
     assert (row['min_separation'], row['max_participations'], row['rho']) == (342, 6, None)

@@ -1,0 +1,238 @@
+"""How the cohorts of a run are drawn at random: a part of a privacy plan.
+
+A kind of sampling is a frozen class with its settings as fields: what a plan with it must be like,
+how it draws cohorts, what it releases about one client, how a log is tested against it, and the
+words for all of that in a report. `kinds` lists them.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import dp_accounting
+import numpy as np
+
+from dpfl import _json, _validate, errors, mechanisms
+from dpfl.accounting import events
+from dpfl.accounting.gaussian import Bound
+from dpfl.participation import Participation, ParticipationLog
+
+if TYPE_CHECKING:  # Both know samplings.
+    from dpfl.accounting.evidence.log_test import LogTest
+    from dpfl.accounting.plan_values import PlanValues
+
+# Larger numbers of clients are not integers any more as floats.
+MOST_CLIENTS = 2**53
+# Separates this random stream from the others that a run derives from the same seed.
+STREAM = 0x73616D70
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampling(_json.JsonFields, abc.ABC):
+    """Random cohorts that a guarantee relies on; it is void for whoever knows who took part.
+
+    Attributes:
+      population: number of clients from which cohorts are drawn, at least 1.
+
+    Raises:
+      ArgumentError: if a field is out of its range.
+    """
+
+    # In flags and files.
+    name: ClassVar[str]
+    # The adjacencies for which the guarantee is shown.
+    adjacencies: ClassVar[tuple[str, ...]] = ('zero_out',)
+    # Whether it is shown for groups of clients too.
+    covers_groups: ClassVar[bool] = False
+    # Whether a client attains the norm that counts.
+    is_exact: ClassVar[bool] = True
+    # Whether all cohorts have the planned size.
+    has_one_size: ClassVar[bool] = False
+    # Whether `bound` is more than the events say, so that it holds at single deltas only.
+    has_own_bound: ClassVar[bool] = False
+    # What is uncertain about that bound, one sentence.
+    caveat: ClassVar[str] = ''
+
+    population: int
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            value = value.item() if isinstance(value, np.generic) else value
+            _validate.integer(field.name, value, minimum=1, maximum=MOST_CLIENTS)
+            object.__setattr__(self, field.name, value)
+
+    @classmethod
+    def defaults(
+        cls, mechanism: mechanisms.Mechanism, population: int, clients_per_round: int
+    ) -> dict[str, Any]:
+        """Settings that follow from the others where they are not given.
+
+        Args:
+          mechanism: over the rounds of the run.
+          population, clients_per_round: of the run.
+
+        Raises:
+          ArgumentError: if the mechanism cannot have this sampling.
+        """
+        return {}
+
+    def check(self, plan: 'PlanValues') -> None:
+        """Checks that the guarantee of the sampling is shown for a plan.
+
+        Raises:
+          ArgumentError: if a field of the plan contradicts the sampling.
+        """
+        if plan.group_size > 1 and not self.covers_groups:
+            raise errors.ArgumentError(
+                'group_size', plan.group_size, f'must be 1 with sampling={self.name}'
+            )
+        _validate.integer('population', self.population, minimum=plan.clients_per_round)
+        self._check(plan)
+        kept, planned = self.schema(plan.participation.rounds), plan.participation
+        apart, rounds = kept.min_separation, planned.rounds
+        if planned.min_separation > apart:
+            raise errors.ArgumentError(
+                'min_separation',
+                planned.min_separation,
+                f'must be {"1" if apart == 1 else f"at most {apart}"} with sampling={self.name}, '
+                f'which may choose a client again after {apart} round{"s" if apart > 1 else ""}',
+            )
+        if planned.count < kept.count:
+            turns = 'rounds' if kept.count == rounds else f'turns, {kept.count}'
+            raise errors.ArgumentError(
+                'max_participations',
+                planned.max_participations,
+                f'must be the number of {turns}, or not be given, with sampling={self.name}',
+            )
+
+    @abc.abstractmethod
+    def _check(self, plan: 'PlanValues') -> None:
+        """The checks of one kind."""
+
+    @abc.abstractmethod
+    def schema(self, rounds: int) -> Participation:
+        """The tightest schema that all of its cohorts keep."""
+
+    @abc.abstractmethod
+    def cohorts(
+        self, rounds: int, clients_per_round: int, seed: int
+    ) -> Callable[[int], np.ndarray]:
+        """The rule by which a round, counted from 0, has its clients: int64 [any number].
+
+        It is a pure function of its arguments and the round. Clients are 0 .. population - 1.
+
+        Args:
+          rounds: of the run.
+          clients_per_round: size of a cohort; the expected size if sizes are random.
+          seed: at least 0.
+        """
+
+    def shift(self, adjacency: str) -> float:
+        """By how much farther a client moves a round's sum than without sampling, a factor."""
+        return 1.0
+
+    def norm(self, plan: 'PlanValues') -> float:
+        """How far a client moves what is released, by the shift of a round's sum.
+
+        It is 1 for independent noise, whose rounds are events of their own.
+        """
+        return 1.0
+
+    @abc.abstractmethod
+    def event(self, plan: 'PlanValues', noise_multiplier: float) -> dp_accounting.DpEvent:
+        """One event that is at least as bad as what a run releases about any client.
+
+        Args:
+          plan: without regard to earlier runs.
+          noise_multiplier: of the run.
+        """
+
+    def worst_events(self, plan: 'PlanValues') -> Sequence[dp_accounting.DpEvent]:
+        """Events of which one is the worst that a run, with noise, releases about any client."""
+        return [self.event(plan, plan.noise_multiplier)]
+
+    def bound(self, plan: 'PlanValues', delta: float) -> Bound | None:
+        """Epsilon of a plan with noise, if the kind has a bound of its own; see `has_own_bound`."""
+        return None
+
+    def noise_for(self, plan: 'PlanValues', epsilon: float, delta: float) -> float | None:
+        """The noise multiplier that meets a target, if the kind has a search of its own.
+
+        Raises:
+          ArgumentError: if an argument is out of its range.
+        """
+        return None
+
+    def accountants(self, plan: 'PlanValues') -> tuple[str, ...]:
+        """The accountants that know such a plan; the last one, 'best', takes the least of them."""
+        if self.has_own_bound:
+            return ('best',)
+        return events.methods_for(self.event(plan, 1.0), plan.neighbours)
+
+    @property
+    def public_groups(self) -> int:
+        """Number of groups that take turns, of which it need not be secret who is in which."""
+        return 1
+
+    def group(self, index: int, seed: int) -> np.ndarray:
+        """The clients of one of the `public_groups`, int64 [any number]."""
+        return np.arange(self.population)
+
+    @property
+    def turn(self) -> int:
+        """Rounds that are accounted for together, those of one turn of all groups."""
+        return 1
+
+    def scaled(self, population: int, ratio: float) -> 'Sampling':
+        """The sampling of cohorts that are `ratio` times as large, from another population."""
+        return dataclasses.replace(self, population=population)
+
+    @abc.abstractmethod
+    def log_tests(self, plan: 'PlanValues', log: ParticipationLog) -> 'list[LogTest]':
+        """Exact tests of a log with rounds, in which no client is listed twice in a round."""
+
+    def refuses_sizes(self, plan: 'PlanValues', smallest: int, largest: int) -> bool:
+        """Whether cohorts cannot have these sizes, of the smallest and of the largest."""
+        return False
+
+    @abc.abstractmethod
+    def unseen(self, plan: 'PlanValues', rounds: int) -> list[str]:
+        """What the tests of a log of so many rounds cannot see, in one or two sentences."""
+
+    @abc.abstractmethod
+    def describe(self, plan: 'PlanValues') -> str:
+        """How clients are chosen, for an assumption: the rest of a sentence."""
+
+    @abc.abstractmethod
+    def title(self) -> str:
+        """How clients are chosen, in a few words."""
+
+    @abc.abstractmethod
+    def accounted(self, plan: 'PlanValues', deltas: Sequence[float]) -> list[str]:
+        """How the guarantee follows from the sampling, one assumption each."""
+
+    def of_adjacency(self, adjacency: str) -> str:
+        """What an adjacency means with this sampling, one sentence or none."""
+        return ''
+
+
+def require_independent(sampling: Sampling, plan: 'PlanValues') -> None:
+    """Checks that the noise of the rounds is independent.
+
+    Raises:
+      ArgumentError: if not.
+    """
+    if not plan.mechanism.is_independent:
+        raise errors.ArgumentError(
+            'sampling',
+            sampling.name,
+            'must be none, or cyclic_poisson, with correlated noise (mechanism '
+            f'{plan.mechanism.name})',
+        )
+
+
+def generator_of(seed: int, round_index: int) -> np.random.Generator:
+    """The random numbers of a round."""
+    return np.random.default_rng([STREAM, seed, round_index])

@@ -1,0 +1,312 @@
+"""Poisson sampling: each client takes part by a draw of its own; also in turns, and with a cap."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import dp_accounting
+import numpy as np
+
+from dpfl import _validate, errors, mechanisms
+from dpfl.accounting.evidence import independent_rounds, unseen
+from dpfl.accounting.evidence.log_test import LogTest
+from dpfl.accounting.plan_values import PlanValues
+from dpfl.accounting.sampling import base, cyclic
+from dpfl.accounting.sampling.truncated import TruncatedPoissonDpEvent
+from dpfl.participation import Participation, ParticipationLog
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Poisson(base.Sampling):
+    """Each client takes part with probability `clients_per_round / population` ([McMahan18]).
+
+    It does so independently of the others. Zeroing a client out is then the same as removing it.
+    """
+
+    name: ClassVar[str] = 'poisson'
+    adjacencies: ClassVar[tuple[str, ...]] = ('zero_out', 'replace_one')
+    covers_groups: ClassVar[bool] = True
+
+    def _check(self, plan: PlanValues) -> None:
+        base.require_independent(self, plan)
+
+    def schema(self, rounds: int) -> Participation:
+        return Participation(rounds)
+
+    def cohorts(
+        self, rounds: int, clients_per_round: int, seed: int
+    ) -> Callable[[int], np.ndarray]:
+        def cohort(round_index: int) -> np.ndarray:
+            generator = base.generator_of(seed, round_index)
+            # The size of a Poisson sample is binomial, and all sets of that size equally likely.
+            size = generator.binomial(self.population, clients_per_round / self.population)
+            return generator.choice(self.population, self._capped(size), replace=False)
+
+        return cohort
+
+    def _capped(self, size: int) -> int:
+        return size
+
+    def event(self, plan: PlanValues, noise_multiplier: float) -> dp_accounting.DpEvent:
+        release = dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift)
+        one_round = self._round(plan.clients_per_round / self.population, release)
+        return dp_accounting.SelfComposedDpEvent(one_round, plan.participation.rounds)
+
+    def _round(
+        self, probability: float, release: dp_accounting.GaussianDpEvent
+    ) -> dp_accounting.DpEvent:
+        return dp_accounting.PoissonSampledDpEvent(probability, release)
+
+    def _rule(self, plan: PlanValues) -> independent_rounds.Rule:
+        return independent_rounds.Rule(self.population, plan.clients_per_round)
+
+    def log_tests(self, plan: PlanValues, log: ParticipationLog) -> list[LogTest]:
+        return independent_rounds.poisson(self._rule(plan), log)
+
+    def unseen(self, plan: PlanValues, rounds: int) -> list[str]:
+        return unseen.independent_cohorts(self._rule(plan), rounds)
+
+    def title(self) -> str:
+        return 'Poisson sampling'
+
+    def describe(self, plan: PlanValues) -> str:
+        return (
+            f'every client takes part in each of {plan.participation.rounds} rounds with '
+            f'probability {plan.clients_per_round}/{self.population}, independently of all other '
+            'clients and of other rounds'
+        )
+
+    def accounted(self, plan: PlanValues, deltas: Sequence[float]) -> list[str]:
+        text = 'Each round is accounted for as a Gaussian release of the sum over its sample.'
+        if plan.group_size > 1:
+            text += ' Members of a group are in the sample independently of each other.'
+        if plan.adjacency == 'replace_one':
+            text += ' A client that is replaced is in the sample as often as before.'
+        return [text]
+
+    def of_adjacency(self, adjacency: str) -> str:
+        if adjacency != 'zero_out':
+            return ''
+        return 'With Poisson sampling this is the same as adding or removing the client.'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TruncatedPoisson(Poisson):
+    """Poisson sampling, but of more than `cohort_cap` clients a random subset of that size.
+
+    [Ganesh25]; docs/reference/sampling.md.
+
+    Attributes:
+      cohort_cap: largest size of a cohort, within 1 and the population.
+    """
+
+    name: ClassVar[str] = 'truncated_poisson'
+    adjacencies: ClassVar[tuple[str, ...]] = ('zero_out',)
+    covers_groups: ClassVar[bool] = False
+
+    cohort_cap: int
+
+    def _check(self, plan: PlanValues) -> None:
+        super()._check(plan)
+        _validate.integer('cohort_cap', self.cohort_cap, minimum=1, maximum=self.population)
+        if plan.noise == 'hardened':
+            raise errors.ArgumentError(
+                'noise', plan.noise, f'must be default with sampling={self.name}'
+            )
+
+    def _capped(self, size: int) -> int:
+        return min(size, self.cohort_cap)
+
+    def _round(
+        self, probability: float, release: dp_accounting.GaussianDpEvent
+    ) -> dp_accounting.DpEvent:
+        return TruncatedPoissonDpEvent(self.population, probability, self.cohort_cap, release)
+
+    def scaled(self, population: int, ratio: float) -> 'TruncatedPoisson':
+        cap = min(math.ceil(self.cohort_cap * ratio), population)
+        return dataclasses.replace(self, population=population, cohort_cap=cap)
+
+    def _rule(self, plan: PlanValues) -> independent_rounds.Rule:
+        return super()._rule(plan)._replace(cap=self.cohort_cap)
+
+    def log_tests(self, plan: PlanValues, log: ParticipationLog) -> list[LogTest]:
+        return independent_rounds.truncated_poisson(self._rule(plan), log)
+
+    def refuses_sizes(self, plan: PlanValues, smallest: int, largest: int) -> bool:
+        return largest > self.cohort_cap
+
+    def title(self) -> str:
+        return f'Poisson sampling, cut off at {self.cohort_cap} clients'
+
+    def describe(self, plan: PlanValues) -> str:
+        return (
+            f'every client is chosen in each of {plan.participation.rounds} rounds with '
+            f'probability {plan.clients_per_round}/{self.population}, independently of all other '
+            f'clients and of other rounds; of more than {self.cohort_cap} chosen clients, a '
+            f'uniformly random set of {self.cohort_cap} takes part'
+        )
+
+    def accounted(self, plan: PlanValues, deltas: Sequence[float]) -> list[str]:
+        return [
+            'Each round is accounted for as a Gaussian release on a Poisson sample if fewer '
+            'other clients than the cap are chosen, and otherwise as one in which a client '
+            'takes the place of another one (Ganesh et al. 2025). A client that is zeroed out '
+            'keeps its place.'
+        ]
+
+    def of_adjacency(self, adjacency: str) -> str:
+        return ''
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CyclicPoisson(Poisson):
+    """Poisson sampling within groups that take turns; the noise may be correlated.
+
+    Round t draws its cohort from group t mod `groups` ([Choquette23], theorem 4 and algorithm 3;
+    docs/reference/sampling.md): a client takes part in a turn of its group with probability
+    `clients_per_round * groups / population`.
+
+    Attributes:
+      groups: number of groups, at least the bands of the strategy.
+    """
+
+    name: ClassVar[str] = 'cyclic_poisson'
+    adjacencies: ClassVar[tuple[str, ...]] = ('zero_out',)
+    # Members of different groups share rows of the strategy, so that their turns do not compose.
+    covers_groups: ClassVar[bool] = False
+
+    groups: int
+
+    @classmethod
+    def defaults(
+        cls, mechanism: mechanisms.Mechanism, population: int, clients_per_round: int
+    ) -> dict[str, Any]:
+        return {'groups': cyclic.bands(mechanism, cls.name)}
+
+    def _check(self, plan: PlanValues) -> None:
+        check_groups(self, plan, self.groups)
+
+    def schema(self, rounds: int) -> Participation:
+        return Participation(rounds, self.groups)
+
+    def cohorts(
+        self, rounds: int, clients_per_round: int, seed: int
+    ) -> Callable[[int], np.ndarray]:
+        groups = [self.group(index, seed) for index in range(self.groups)]
+        probability = clients_per_round * self.groups / self.population
+
+        def cohort(round_index: int) -> np.ndarray:
+            generator = base.generator_of(seed, round_index)
+            group = groups[round_index % self.groups]
+            return generator.choice(
+                group, generator.binomial(group.size, probability), replace=False
+            )
+
+        return cohort
+
+    def norm(self, plan: PlanValues) -> float:
+        return max(turns[0][0] for turns in self._worst_groups(plan))
+
+    def event(self, plan: PlanValues, noise_multiplier: float) -> dp_accounting.DpEvent:
+        turns = cyclic.every_group(plan.mechanism_of_run, self.groups)
+        return self._of_turns(plan, turns, noise_multiplier)
+
+    def worst_events(self, plan: PlanValues) -> Sequence[dp_accounting.DpEvent]:
+        return [
+            self._of_turns(plan, turns, plan.noise_multiplier) for turns in self._worst_groups(plan)
+        ]
+
+    def _worst_groups(self, plan: PlanValues) -> tuple[cyclic.Turns, ...]:
+        return cyclic.worst_groups(plan.mechanism_of_run, self.groups)
+
+    def _of_turns(
+        self, plan: PlanValues, turns: cyclic.Turns, noise_multiplier: float
+    ) -> dp_accounting.DpEvent:
+        probability = plan.clients_per_round * self.groups / self.population
+        return dp_accounting.ComposedDpEvent(
+            [
+                dp_accounting.SelfComposedDpEvent(
+                    self._round(
+                        probability,
+                        dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift / norm),
+                    ),
+                    count,
+                )
+                for norm, count in turns
+            ]
+        )
+
+    @property
+    def public_groups(self) -> int:
+        return self.groups
+
+    def group(self, index: int, seed: int) -> np.ndarray:
+        order = np.random.default_rng([base.STREAM, seed]).permutation(self.population)
+        # The first groups have one client more if they are not equally large.
+        return order[index :: self.groups]
+
+    @property
+    def turn(self) -> int:
+        return self.groups
+
+    def _rule(self, plan: PlanValues) -> independent_rounds.Rule:
+        return super()._rule(plan)._replace(groups=self.groups)
+
+    def title(self) -> str:
+        return f'cyclic Poisson sampling from {self.groups} groups in turn'
+
+    def describe(self, plan: PlanValues) -> str:
+        return (
+            f'the {self.population} clients were divided into {self.groups} groups in advance, '
+            'without looking at their data, and never change group. Round t chooses from group t '
+            f'mod {self.groups} only: in each of {plan.participation.rounds} rounds every client '
+            'of the group takes part with probability '
+            f'{plan.clients_per_round * self.groups}/{self.population}, independently of all other '
+            'clients and of other rounds'
+        )
+
+    def accounted(self, plan: PlanValues, deltas: Sequence[float]) -> list[str]:
+        return [
+            'No row of the strategy C of the noise mixes two turns of a group, as C has at '
+            f'most {self.groups} bands. Each turn is accounted for as a Gaussian release on a '
+            'Poisson sample, with the norm of its column of C as sensitivity (Choquette-Choo '
+            'et al. 2023, theorem 4). Epsilon is that of the worst group.'
+        ]
+
+    def of_adjacency(self, adjacency: str) -> str:
+        return (
+            'With cyclic Poisson sampling this is the same as adding or removing the client, if '
+            'all other clients stay in their groups.'
+        )
+
+
+def check_groups(sampling: base.Sampling, plan: PlanValues, groups: int) -> None:
+    """Checks that no row of C mixes rounds of one client, which are at least `groups` apart.
+
+    Raises:
+      ArgumentError: if the population has too few clients, the mechanism too many bands, or the
+        noise is hardened and correlated.
+    """
+    if plan.clients_per_round * groups > sampling.population:
+        raise errors.ArgumentError(
+            'population',
+            sampling.population,
+            f'must be at least {plan.clients_per_round * groups}, {groups} groups of '
+            f'clients_per_round={plan.clients_per_round}',
+        )
+    bands = cyclic.bands(plan.mechanism_of_run, sampling.name)
+    if groups < bands:
+        raise errors.ArgumentError(
+            'groups',
+            groups,
+            f'must be at least {bands}, the bands of the strategy of mechanism '
+            f'{plan.mechanism.name}',
+        )
+    if plan.noise == 'hardened' and not plan.mechanism.is_independent:
+        # Its rounding is only bounded for the run as a whole.
+        raise errors.ArgumentError(
+            'noise',
+            plan.noise,
+            f'must be default for correlated noise with {sampling.name}',
+        )

@@ -1,0 +1,92 @@
+"""Sampling without replacement: cohorts of one size."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import dp_accounting
+import numpy as np
+
+from dpfl.accounting.evidence import independent_rounds, unseen
+from dpfl.accounting.evidence.log_test import LogTest
+from dpfl.accounting.plan_values import PlanValues
+from dpfl.accounting.sampling import base
+from dpfl.participation import Participation, ParticipationLog
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WithoutReplacement(base.Sampling):
+    """A uniformly random set of `clients_per_round` clients in every round ([Augenstein20]).
+
+    Population and cohorts of neighbouring runs have the same sizes. A cohort without a client holds
+    another client in its place, which moves the sum by two clip norms, also if neighbours only zero
+    the client out; see docs/reference/accounting_sampling.md.
+    """
+
+    name: ClassVar[str] = 'without_replacement'
+    adjacencies: ClassVar[tuple[str, ...]] = ('zero_out', 'replace_one', 'replace_one_half_shift')
+    covers_groups: ClassVar[bool] = True
+    is_exact: ClassVar[bool] = False
+    has_one_size: ClassVar[bool] = True
+
+    def _check(self, plan: PlanValues) -> None:
+        base.require_independent(self, plan)
+
+    def schema(self, rounds: int) -> Participation:
+        return Participation(rounds)
+
+    def cohorts(
+        self, rounds: int, clients_per_round: int, seed: int
+    ) -> Callable[[int], np.ndarray]:
+        def cohort(round_index: int) -> np.ndarray:
+            generator = base.generator_of(seed, round_index)
+            return generator.choice(self.population, clients_per_round, replace=False)
+
+        return cohort
+
+    def shift(self, adjacency: str) -> float:
+        return 2.0 if adjacency == 'zero_out' else 1.0
+
+    def event(self, plan: PlanValues, noise_multiplier: float) -> dp_accounting.DpEvent:
+        release = dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift)
+        one_round = dp_accounting.SampledWithoutReplacementDpEvent(
+            self.population, plan.clients_per_round, release
+        )
+        return dp_accounting.SelfComposedDpEvent(one_round, plan.participation.rounds)
+
+    def _rule(self, plan: PlanValues) -> independent_rounds.Rule:
+        return independent_rounds.Rule(self.population, plan.clients_per_round)
+
+    def log_tests(self, plan: PlanValues, log: ParticipationLog) -> list[LogTest]:
+        return independent_rounds.without_replacement(self._rule(plan), log)
+
+    def refuses_sizes(self, plan: PlanValues, smallest: int, largest: int) -> bool:
+        return {smallest, largest} != {plan.clients_per_round}
+
+    def unseen(self, plan: PlanValues, rounds: int) -> list[str]:
+        return unseen.fixed_sizes(self._rule(plan), rounds)
+
+    def title(self) -> str:
+        return 'sampling without replacement'
+
+    def describe(self, plan: PlanValues) -> str:
+        return (
+            f'the cohort of each of {plan.participation.rounds} rounds is a uniformly random set '
+            f'of {plan.clients_per_round} of {self.population} clients, drawn independently of '
+            'other rounds'
+        )
+
+    def accounted(self, plan: PlanValues, deltas: Sequence[float]) -> list[str]:
+        text = (
+            'A round with a sample without replacement is accounted for by a pair of distributions '
+            'that dominates it (after Zhu, Dong and Wang 2022), or by theorem 27 of Wang, Balle '
+            'and Kasiviswanathan 2018. Population and cohorts of neighbouring runs have the same '
+            'sizes: a cohort without the client holds another one in its place, so '
+        )
+        if plan.adjacency == 'replace_one_half_shift':
+            return [
+                text + 'the sum of a round may move by two clip norms, but ONE IS COUNTED: the '
+                'guarantee holds only if any two updates are at most one clip norm apart, which '
+                'clipping does not ensure.'
+            ]
+        return [text + 'the sum of a round moves by up to two clip norms, as counted here.']
