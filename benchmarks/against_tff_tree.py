@@ -1,7 +1,7 @@
 """Rounds of dpfl's aggregators against those of TFF's tree aggregation, in TFF's context and here.
 
-  python benchmarks/against_tff_tree.py                     # about 10 minutes
-  python benchmarks/against_tff_tree.py --sizes=1M --tensors=100 --contexts=tff --rounds=31
+  python -m benchmarks.against_tff_tree
+  python -m benchmarks.against_tff_tree --sizes=1M --tensors=100 --contexts=tff --rounds=31
 
 For each size of a model, number of tensors and context, a process of `build_aggregator` and one of
 `tff.aggregators.DifferentiallyPrivateFactory.tree_aggregation` take turns, round by round, with the
@@ -10,8 +10,8 @@ pairs of rounds. `start` is the quotient of the seconds until the first round is
 the process, its first state, and the round. `CPU` is the quotient of the processor time of all
 rounds after the first, TFF's worker included.
 
-A tree's state has as many buffers as the number of rounds has binary ones, so by default rounds 1
-to 15 are measured, which have two on average.
+A tree's state has as many buffers as the binary form of the number of rounds has ones: 2.1 on
+average over the rounds that are measured by default, 2 to 16.
 
   honaker          HonakerTree(500), the efficient tree that TFF's is
   tree             BinaryTree(500)

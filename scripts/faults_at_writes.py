@@ -7,7 +7,6 @@ made on that file before.
 """
 
 import collections
-import csv
 import dataclasses
 import errno
 import json
@@ -90,19 +89,13 @@ class Outcome:
     worse: str
 
 
-def metrics(path: pathlib.Path) -> list[dict]:
-    """The metrics of a run, without the seconds."""
-    with open(path / 'metrics.csv') as file:
-        return [{**row, 'seconds': ''} for row in csv.DictReader(file)]
-
-
 def differences(path: pathlib.Path, reference: pathlib.Path) -> list[str]:
     """Names of the files that differ between two runs, or are missing in the first."""
     missing = [name for name in _NEEDED if not (path / name).exists()]
     if missing:
         return missing
     differing = runs.differences(path, reference)
-    return differing + ['metrics.csv'] * (metrics(path) != metrics(reference))
+    return differing + ['metrics.csv'] * (runs.metrics(path) != runs.metrics(reference))
 
 
 def play(

@@ -11,7 +11,6 @@ write. Exits with status 1 if a run differs.
 """
 
 import collections
-import csv
 import os
 import pathlib
 import shutil
@@ -99,7 +98,7 @@ class _Kind:
     def differences(self, path: pathlib.Path) -> list[str]:
         """Names of the files that differ from those of the uninterrupted run."""
         names = runs.differences(path, self._reference)
-        return names + ['metrics.csv'] * (_metrics(path) != _metrics(self._reference))
+        return names + ['metrics.csv'] * (runs.metrics(path) != runs.metrics(self._reference))
 
 
 def _interrupt(path: pathlib.Path, kind: _Kind, random: np.random.Generator) -> list[int]:
@@ -179,11 +178,6 @@ def _train(path: pathlib.Path, noise_seed: int | None, say_ready) -> None:
     directory = outputs.RunDirectory(path, resume=True)
     say_ready()
     program.run_training(experiment, directory)
-
-
-def _metrics(path: pathlib.Path) -> list[dict]:
-    with open(path / 'metrics.csv') as file:
-        return [{**row, 'seconds': ''} for row in csv.DictReader(file)]
 
 
 def _wait_for(condition, seconds: float = 60.0) -> None:

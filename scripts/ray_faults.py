@@ -14,6 +14,7 @@ import argparse
 import collections
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import random
@@ -47,6 +48,7 @@ _WITHOUT_NODES, _WITHOUT_HEAD, _TIMEOUT = 20.0, 15.0, 300.0
 _MARK = 'RAY_FAULTS'
 # Runs with random kills that one Ray has.
 _RUNS_OF_A_RAY = 10
+_STARTS = 4
 _LOST, _ENDED = 'an object of the store was lost', 'a process ended'
 _AGAIN = 'Ray: 3 times in one round, for one shard: '
 
@@ -67,9 +69,9 @@ class Data:
         t, client = turn
         gate = self._folder / 'gate'
         if t == _ROUND and gate.exists():
-            phase, most = gate.read_text().split()
+            phase, _, alone = gate.read_text().partition(' ')
             if phase == self._phase(turn):
-                self._wait(int(most))
+                self._wait(bool(alone))
             if (self._folder / 'always').exists():
                 raise OSError('a disk does not answer')
         if t > _ROUND and (self._folder / 'nodes').exists():
@@ -85,10 +87,15 @@ class Data:
             return 'trains'
         return 'reads'
 
-    def _wait(self, most: int) -> None:
+    def _wait(self, is_alone: bool) -> None:
         place = self._folder / 'waiting' / str(os.getpid())
-        if place.exists() or len(list(place.parent.iterdir())) >= most:
+        if place.exists():
             return
+        if is_alone:
+            try:
+                place.with_name('alone.new').touch(exist_ok=False)
+            except FileExistsError:
+                return
         place.with_suffix('.new').write_text(_node())
         place.with_suffix('.new').rename(place)
         while not (self._folder / 'go').exists():
@@ -118,20 +125,28 @@ class Scene:
       cluster: of `ray.cluster_utils`.
       folder: as in `Data`, with a working folder for each node.
       nodes: of the cluster, without the head, which computes nothing.
-      submitted: of each task, its name, its arguments, and the references to its results.
+      updates: references to the first result of each task that computes an update.
     """
 
     cluster: Any
     folder: pathlib.Path
     nodes: list[Any] = dataclasses.field(default_factory=list)
-    submitted: list[tuple[str, Any, Any]] = dataclasses.field(default_factory=list)
+    updates: list[Any] = dataclasses.field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        """The address to connect to."""
+        import ray
+
+        return 'auto' if ray.is_initialized() else self.cluster.address
 
     def add_node(self) -> None:
         """Adds a node with one processor core."""
         place = self.folder / f'node{time.monotonic_ns()}'
         place.mkdir()
         with contextlib.chdir(place):
-            self.nodes.append(self.cluster.add_node(num_cpus=1, object_store_memory=100 << 20))
+            size = {'num_cpus': 1, 'object_store_memory': 100 << 20}
+            self.nodes.append(started(lambda: self.cluster.add_node(**size)))
 
     def remove_node(self, node_id: str | None = None) -> None:
         """Removes a node; without an id, any."""
@@ -161,38 +176,27 @@ class Scene:
         for name in ('waiting', 'nodes'):
             shutil.rmtree(self.folder / name, ignore_errors=True)
             (self.folder / name).mkdir()
-        self.submitted.clear()
+        self.updates.clear()
         if gate:
             (self.folder / 'gate').write_text(gate)
 
-    def finished_updates(self) -> list[tuple[Any, Any]]:
-        """Arguments, and references to the results, of the updates of the round that are done.
-
-        Waits for one.
-        """
+    def wait_for_update(self) -> None:
+        """Waits until an update of the round is done, and all others but those at the gate."""
         import ray
 
-        ours = [
-            (arguments, references)
-            for name, arguments, references in self.submitted
-            if name == 'update_of'
-        ][-_SHARDS:]
-        ray.wait([references[0] for _, references in ours], timeout=30)
-        time.sleep(0.5)
-        done, _ = ray.wait(
-            [references[0] for _, references in ours], num_returns=_SHARDS, timeout=0
-        )
-        return [(arguments, references) for arguments, references in ours if references[0] in done]
+        ray.wait(self.updates[-_SHARDS:], timeout=_TIMEOUT)
+        time.sleep(1.0)
 
 
 @contextlib.contextmanager
-def noting_submissions(scene: Scene) -> Iterator[None]:
-    """Notes the tasks that are submitted within the block."""
+def noting_updates(scene: Scene) -> Iterator[None]:
+    """Notes the tasks that compute updates."""
     submit = ray_rounds.Rounds.submit
 
     def noted(rounds, name, *arguments, **named):
         references = submit(rounds, name, *arguments, **named)
-        scene.submitted.append((name, arguments, references))
+        if name == 'update_of':
+            scene.updates.append(references[0])
         return references
 
     ray_rounds.Rounds.submit = noted
@@ -213,6 +217,24 @@ def processes() -> list[int]:
     return [process for process in found if process != os.getpid()]
 
 
+def started(make: Callable[[], Any]) -> Any:
+    """What `make` returns, which starts a node of Ray.
+
+    Ray gives it 30 seconds. On a busy machine another attempt may succeed.
+    """
+    for _ in range(_STARTS):
+        before = processes()
+        try:
+            return make()
+        except Exception as error:
+            if 'timed out during startup' not in str(error):
+                raise
+        for process in set(processes()) - set(before):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+    return make()
+
+
 def left(seconds: float = 30.0) -> list[int]:
     """Processes that this script has started and that do not end within some time."""
     deadline = time.monotonic() + seconds
@@ -221,13 +243,13 @@ def left(seconds: float = 30.0) -> list[int]:
     return found
 
 
-def workers() -> list[int]:
-    """Ids of the processes of Ray that compute, or wait for a task."""
+def workers(*titles: str) -> list[int]:
+    """Ids of the processes of Ray that have one of these titles."""
     found = []
     for process in processes():
         with contextlib.suppress(OSError):
-            title = pathlib.Path(f'/proc/{process}/cmdline').read_bytes()
-            if title.startswith((b'ray::dpfl', b'ray::IDLE', b'ray::run')):
+            title = pathlib.Path(f'/proc/{process}/cmdline').read_bytes().decode(errors='replace')
+            if title.startswith(titles):
                 found.append(process)
     return found
 
@@ -247,28 +269,6 @@ def _order(what: str, name: str = 'order') -> Callable[[Scene], None]:
     return lambda scene: (scene.folder / name).write_text(what)
 
 
-def _kill_idle(scene):
-    waiting = scene.waiting()
-    for process in workers():
-        if process not in waiting:
-            os.kill(process, signal.SIGKILL)
-
-
-def _free_one(scene):
-    import ray
-
-    _, references = scene.finished_updates()[0]
-    ray._private.internal_api.free(references[1:2])
-
-
-def _free_all(scene):
-    import ray
-
-    for arguments, references in scene.finished_updates():
-        program, _, message = arguments[:3]
-        ray._private.internal_api.free([*program.reference, message, *references[1:]])
-
-
 def _end_raylet(scene):
     node_id = next(iter(scene.waiting().values()))
     node = next(one for one in scene.nodes if one.node_id == node_id)
@@ -281,7 +281,7 @@ def _remove(scene):
 
 
 def _remove_done(scene):
-    scene.finished_updates()
+    scene.wait_for_update()
     waiting = scene.waiting().values()
     scene.remove_node(next(node.node_id for node in scene.nodes if node.node_id not in waiting))
 
@@ -317,7 +317,7 @@ class Fault:
       what: is lost.
       when: processes wait at the gate: when it 'reads' a cohort to describe it, or 'trains'.
       play: plays it while they wait.
-      most: how many processes wait.
+      is_alone: whether a single process waits, and the others go on.
       counts: what the runtime must count; one of these.
       error: how the message of the error begins that ends the run; '' if it goes on.
       uses_node: whether a node that was added must compute in the next round.
@@ -328,7 +328,7 @@ class Fault:
     what: str
     when: str
     play: Callable[[Scene], Any]
-    most: int = 99
+    is_alone: bool = False
     counts: tuple[str, ...] = ()
     error: str = ''
     uses_node: bool = False
@@ -347,12 +347,10 @@ FAULTS = (
     Fault('memory of a task', 'trains', _order('memory'), counts=('a task was out of memory',)),
     Fault('a read', 'reads', _order('fail'), counts=(_DISK,)),
     Fault('a read', 'trains', _order('fail'), counts=(_DISK,)),
-    Fault('an object of the store', 'trains', _free_one, 1, (_LOST,)),
-    Fault('all objects of the store', 'trains', _free_all, 1, (_LOST,)),
     Fault('a raylet', 'trains', _end_raylet, counts=_NODE),
     Fault('a node', 'reads', _remove, counts=_NODE),
     Fault('a node', 'trains', _remove, counts=_NODE),
-    Fault('a node whose updates are done', 'trains', _remove_done, 1, (_LOST,)),
+    Fault('a node, with the updates in its store', 'trains', _remove_done, True, (_LOST,)),
     Fault('a node; another is added', 'trains', _remove_and_add, counts=_NODE),
     Fault('nothing; a node is added', 'trains', Scene.add_node, uses_node=True),
     Fault('all nodes for 8 seconds', 'trains', _remove_all_for_a_while, counts=_NODE),
@@ -387,6 +385,11 @@ FAULTS = (
 )
 
 
+@functools.cache
+def _process(rounds: int) -> Any:
+    return toy_experiment.experiment(rounds=rounds).process
+
+
 def train(
     runtime: contexts.Runtime,
     data: Callable[[Any], Any],
@@ -394,7 +397,7 @@ def train(
     rounds: int = _ROUNDS,
 ) -> Any:
     """The bits of a run, and the seconds of its rounds."""
-    process = toy_experiment.experiment(rounds=rounds).process
+    process = _process(rounds)
     turns = [[(t, client) for client in range(t, t + _CLIENTS)] for t in range(rounds)]
     seen: list[Any] = []
     cohorts = runtime.sharded_cohorts(turns, data, _SHARDS, seen.append, data_digest.of_client)
@@ -419,7 +422,9 @@ def cluster(num_nodes: int) -> Iterator[Scene]:
 
     folder = pathlib.Path(tempfile.mkdtemp(prefix='faults-'))
     head = {'num_cpus': 0, 'include_dashboard': False, 'object_store_memory': 100 << 20}
-    made = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+    # Without hooks of its own at the end: it installs them in the main thread alone.
+    arguments = {'head_node_args': head, 'shutdown_at_exit': False}
+    made = started(lambda: cluster_utils.Cluster(initialize_head=True, **arguments))
     try:
         scene = Scene(made, folder)
         for _ in range(num_nodes):
@@ -433,16 +438,20 @@ def cluster(num_nodes: int) -> Iterator[Scene]:
 
 def play(fault: Fault, scene: Scene, expected: Any) -> list[str]:
     """Plays a fault; returns its row of the table, and last what is wrong or ''."""
-    scene.prepare(f'{fault.when} {fault.most}')
+    scene.prepare(fault.when + ' alone' * fault.is_alone)
     played: list[float] = []
+    failed: list[Exception] = []
 
     def when_they_wait():
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + _TIMEOUT
         while not scene.waiting() and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(0.5)  # For the others.
         played.append(time.monotonic())
-        fault.play(scene)
+        try:
+            fault.play(scene)
+        except Exception as error:
+            failed.append(error)
         (scene.folder / 'go').touch()
 
     player = threading.Thread(target=when_they_wait)
@@ -452,8 +461,8 @@ def play(fault: Fault, scene: Scene, expected: Any) -> list[str]:
         done[t] = time.monotonic()
 
     with (
-        noting_submissions(scene),
-        contexts.ray_runtime(scene.cluster.address, timeout=fault.timeout) as runtime,
+        noting_updates(scene),
+        contexts.ray_runtime(scene.address, timeout=fault.timeout) as runtime,
     ):
         player.start()
         try:
@@ -469,7 +478,9 @@ def play(fault: Fault, scene: Scene, expected: Any) -> list[str]:
     if not fault.ends_cluster:
         scene.repair()
     wrong = ''
-    if fault.error:
+    if failed:
+        wrong = f'was not played: {failed[0]!r}'
+    elif fault.error:
         wrong = '' if said.startswith(fault.error) else f'ended with {said!r}'
     elif said or result != expected:
         wrong = said or 'bits differ'
@@ -495,7 +506,7 @@ def journey(scene: Scene) -> list[str]:
         if t == 7:
             scene.add_node()
 
-    with contexts.ray_runtime(scene.cluster.address, timeout=_TIMEOUT) as runtime:
+    with contexts.ray_runtime(scene.address, timeout=_TIMEOUT) as runtime:
         result, seconds = train(runtime, slow_rows_of_turn, before_round, 10)
         lost = dict(runtime.losses)
     scene.repair()
@@ -596,22 +607,26 @@ def killed_driver(number: signal.Signals, status: int, folder: pathlib.Path) -> 
     ]
 
 
+def _kill_one(generator: random.Random) -> int:
+    """Kills a process of Ray at random, one with a task if there is any; returns its id, or 0."""
+    for title in ('ray::dpfl', 'ray::IDLE'):
+        if found := workers(title):
+            with contextlib.suppress(ProcessLookupError):
+                process = generator.choice(found)
+                os.kill(process, signal.SIGKILL)
+                return process
+    return 0
+
+
 def two_runs(scene: Scene, folder: pathlib.Path) -> list[str]:
     """Two runs on one cluster at once, and a process of Ray is killed."""
     pair = [Run(folder / name, scene.cluster.address) for name in ('one', 'other')]
     for one in pair:
         one.wait_for_round(2)
-    number = 0
-    while not number:
-        for process in workers():
-            title = pathlib.Path(f'/proc/{process}/cmdline')
-            with contextlib.suppress(OSError):
-                if title.read_bytes().startswith(b'ray::dpfl') and not number:
-                    os.kill(process, signal.SIGKILL)
-                    number += 1
+    killed = _kill_one(random.Random(0))
     wrong = ' '.join(one.end(folder / 'reference') for one in pair).strip()
     what = 'a process, of two runs at once on one cluster'
-    return [what, 'trains', '-', f'{number} killed', 'DIFFER' if wrong else 'equal', wrong]
+    return [what, 'trains', '-', f'process {killed} killed', 'DIFFER' if wrong else 'equal', wrong]
 
 
 def table(only: str) -> list[list[str]]:
@@ -628,20 +643,22 @@ def table(only: str) -> list[list[str]]:
     print('| lost | when | seconds | counted or said | bits |\n|---|---|---|---|---|', flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        if Run(folder / 'reference', None).process.wait(_TIMEOUT):
-            raise RuntimeError((folder / 'reference.log').read_text())
+        reference = Run(folder / 'reference', None)
+        # One connection, so that the processes of Ray start once.
+        with cluster(_NODES) as scene, contexts.ray_runtime(scene.address):
+            for fault in FAULTS:
+                if not fault.ends_cluster:
+                    add(fault.what, play, fault, scene, expected)
+            add('one of three nodes', journey, scene)
+            if reference.process.wait(_TIMEOUT):
+                raise RuntimeError((folder / 'reference.log').read_text())
+            add('two runs', two_runs, scene, folder)
         for number, status in (
             (signal.SIGKILL, -signal.SIGKILL),
             (signal.SIGTERM, 128 + signal.SIGTERM),
             (signal.SIGINT, -signal.SIGINT),
         ):
             add('the driver', killed_driver, number, status, folder)
-        with cluster(_NODES) as scene:
-            for fault in FAULTS:
-                if not fault.ends_cluster:
-                    add(fault.what, play, fault, scene, expected)
-            add('one of three nodes', journey, scene)
-            add('two runs', two_runs, scene, folder)
     for fault in FAULTS:
         if fault.ends_cluster and only in fault.what:
             with cluster(_NODES) as scene:
@@ -695,18 +712,16 @@ def random_kills(number: int, seed: int) -> int:
 
 @contextlib.contextmanager
 def _killing(generator: random.Random, seconds: float) -> Iterator[list[float]]:
-    """Kills one to three processes of Ray within some seconds; yields the moments."""
-    moments = sorted(generator.uniform(0, seconds) for _ in range(generator.randint(1, 3)))
+    """Kills one or two processes of Ray within some seconds; yields the moments."""
+    moments = sorted(generator.uniform(0, seconds) for _ in range(generator.randint(1, 2)))
     ended, killed = threading.Event(), []
 
     def kill():
         started = time.monotonic()
         for moment in moments:
             ended.wait(max(0.0, started + moment - time.monotonic()))
-            if not ended.is_set() and (found := workers()):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(generator.choice(found), signal.SIGKILL)
-                    killed.append(moment)
+            if not ended.is_set() and _kill_one(generator):
+                killed.append(moment)
 
     killer = threading.Thread(target=kill)
     killer.start()

@@ -15,6 +15,8 @@ os.environ.setdefault('CUDA_VISIBLE_DEVICES', '')
 os.environ['DPFL_CACHE_DIR'] = ''
 # A fork of a process in which gRPC has threads ends in its handlers: TFF's own context starts some.
 os.environ.setdefault('GRPC_ENABLE_FORK_SUPPORT', '0')
+# What tests write does not outlive the machine, and a disk takes milliseconds for each call.
+os.fsync = lambda descriptor: None
 # What runs in the background of a shell ignores SIGINT, and so would all that the tests start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

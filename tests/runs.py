@@ -1,5 +1,6 @@
 """What two runs that release the same have in common."""
 
+import csv
 import json
 import pathlib
 import signal
@@ -44,6 +45,12 @@ def report(path: pathlib.Path) -> dict[str, Any]:
     values = json.loads((path / 'privacy_report.json').read_text())
     del values['journal_head']
     return values
+
+
+def metrics(path: pathlib.Path) -> list[dict[str, str]]:
+    """The rows of a run's metrics, without the seconds."""
+    with open(path / 'metrics.csv', newline='') as file:
+        return [{**row, 'seconds': ''} for row in csv.DictReader(file)]
 
 
 def kill_after(rounds: int, path: pathlib.Path, command: Sequence[str]) -> None:

@@ -250,6 +250,7 @@ def ray_runtime(
             thread.finish(connection.close)
 
         thread.call(connection.enter_context, ray_cluster.connected(address))
+        signals.reinstall()  # Ray's own for SIGTERM would write a stack trace first.
         from dpfl.runtime import ray_cohorts, ray_rounds  # They import Ray.
 
         rounds = thread.call(ray_rounds.Rounds, timeout, thread.abandoned)

@@ -53,6 +53,11 @@ class Graph:
             tf.graph_util.import_graph_def(_with_serialized_inputs(graph_def, inputs), name='')
             # Copies: a session refuses to fetch what it is fed.
             self._fetches = [_output(self._graph, *output) for output in _names(proto.result)]
+            functions = {each.signature.name: each for each in graph_def.library.function}
+            for operation in self._graph.get_operations():
+                if operation.type == 'ReduceDataset':
+                    name = operation.get_attr('f').name
+                    _replace(operation, _loop(operation, functions[name].signature.input_arg))
         self._sessions: list[_Session] = []
         # Sessions that no call uses, by whether they are for threads that compute alone.
         self._idle: dict[bool, list[_Session]] = collections.defaultdict(list)
@@ -182,6 +187,65 @@ def _renamed(name: str, old: str, new: str) -> str:
     marker = '^' if name.startswith('^') else ''
     node, colon, port = name.removeprefix('^').partition(':')
     return f'{marker}{new}{colon}{port}' if node == old else name
+
+
+def _loop(reduce: tf.Operation, parameters: Sequence[Any]) -> list[tf.Tensor]:
+    """The outputs of a `ReduceDataset`, computed by a loop in the graph.
+
+    TensorFlow prepares the function of a `ReduceDataset` anew in each call, which takes longer than
+    the training steps of a small client. It prepares the operations of a graph once.
+
+    Args:
+      reduce: the operation.
+      parameters: of its function, as in a `FunctionDef`.
+    """
+    dataset, *others = reduce.inputs
+    count = len(reduce.outputs)
+    state, captured = others[:count], others[count:]
+    shapes = [tf.TensorShape(shape) for shape in reduce.get_attr('output_shapes')]
+    types = [each.type for each in parameters[count : len(parameters) - len(captured)]]
+    element = dict(output_types=types, output_shapes=[tf.TensorShape(None)] * len(types))
+    iterator = tf.raw_ops.AnonymousIteratorV3(**element)
+    made = tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
+
+    def step(optional, *state):
+        values = tf.raw_ops.OptionalGetValue(optional=optional, **element)
+        following = tf.raw_ops.StatefulPartitionedCall(
+            args=[*state, *values, *captured],
+            Tout=[each.dtype for each in state],
+            f=reduce.get_attr('f'),
+        )
+        # The next step begins when all of this one is done, variables that it assigns included.
+        with tf.control_dependencies([following[0].op]):
+            ended = [
+                tf.ensure_shape(value, shape)
+                for value, shape in zip(following, shapes, strict=True)
+            ]
+            following = tf.raw_ops.IteratorGetNextAsOptional(iterator=iterator, **element)
+        return following, *ended
+
+    with tf.control_dependencies([*reduce.control_inputs, made]):
+        first = tf.raw_ops.IteratorGetNextAsOptional(iterator=iterator, **element)
+        return tf.while_loop(
+            lambda optional, *state: tf.raw_ops.OptionalHasValue(optional=optional),
+            step,
+            (first, *state),
+            shape_invariants=(first.shape, *shapes),
+            parallel_iterations=1,
+        )[1:]
+
+
+def _replace(operation: tf.Operation, outputs: Sequence[tf.Tensor]) -> None:
+    """Lets all that an operation's outputs, or its end, are used for use other outputs."""
+    for old, new in zip(operation.outputs, outputs, strict=True):
+        for consumer in old.consumers():
+            for index, tensor in enumerate(consumer.inputs):
+                if tensor is old:
+                    consumer._update_input(index, new)
+    for other in operation._control_outputs:
+        kept = [each for each in other.control_inputs if each is not operation]
+        other._remove_all_control_inputs()
+        other._add_control_inputs([*kept, *[new.op for new in outputs]])
 
 
 def _leaves(value):

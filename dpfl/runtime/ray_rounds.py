@@ -28,6 +28,8 @@ from dpfl.runtime.failures import ComputationError, OutOfMemoryError, RayError
 
 # A task that fails in the same way this many times ends the run.
 _MOST_FAILURES = 3
+# What ends a process may be about to end those beside it.
+_SECONDS_BEFORE_AGAIN = 1.0
 # How long the cluster may be without a node that computes.
 _SECONDS_WITHOUT_NODES = 60.0
 # How long its head may not answer. Ray itself ends this process after 60 seconds.
@@ -273,7 +275,9 @@ class Tasks:
         while waiting:
             if rounds.stop.is_set():
                 raise ComputationError('the runtime has ended')
-            done, _ = ray.wait(list(waiting), timeout=_POLL_SECONDS)
+            # All that are done, or that are within the time: one call for hundreds of tasks.
+            done, _ = ray.wait([*waiting], num_returns=len(waiting), timeout=_POLL_SECONDS)
+            lost = []
             for reference in done:
                 index, others = waiting.pop(reference)
                 try:
@@ -286,7 +290,12 @@ class Tasks:
                     if failures[index, loss] == _MOST_FAILURES:
                         raise _final(error, loss) from None
                     self._losses[loss] += 1
-                    self._submit(self._submit_all(ray.put), index)
+                    lost.append(index)
+            if lost:
+                rounds.stop.wait(_SECONDS_BEFORE_AGAIN)
+                submit = self._submit_all(ray.put)
+                for index in lost:
+                    self._submit(submit, index)
             patience.check()
 
 

@@ -57,3 +57,12 @@ class Signals:
         if handled is None:
             pending, self._pending = self._pending, None
             raise pending
+
+
+def reinstall() -> None:
+    """Installs the handlers of Python again, where native code has replaced them."""
+    if threading.current_thread() is threading.main_thread():
+        for number in _DEFAULT_HANDLERS:
+            handler = signal.getsignal(number)
+            if handler is not None:  # None: it was not installed by Python.
+                signal.signal(number, handler)

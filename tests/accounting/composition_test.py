@@ -153,6 +153,7 @@ def test_a_client_may_take_part_in_both_runs():
     assert 'together with the 1 earlier run(s)' in report.to_dict()['statement']
 
 
+@pytest.mark.standard
 def test_sampled_runs_are_composed_as_events():
     second = dataclasses.replace(_SAMPLED, noise_multiplier=0.8, earlier=(_SAMPLED,))
     alone = dataclasses.replace(second, earlier=())

@@ -232,6 +232,7 @@ def test_no_accountant_of_one_sample_is_below_its_exact_curve(q, sigma, delta):
         assert _exact_delta_of_one_sample(q, sigma, tight - 2e-3) > delta
 
 
+@pytest.mark.standard
 def test_tiny_deltas_of_composed_samples_have_all_their_digits():
     # For one delta after another in the tail epsilon grows as that of a nearly normal loss does.
     event = _poisson(1e-3, 0.8, 1000)

@@ -65,6 +65,7 @@ def test_tff_follows_the_schedule():
     np.testing.assert_allclose(results, _run(plan, update)[0], rtol=1e-5)
 
 
+@pytest.mark.standard
 def test_integers_follow_the_norm():
     # The scale adapts, so rounding errors shrink with the norm and the modulus stays.
     settings = Discretization(scale=1000.0, dimension=_SIZE, clip_norm=0.5)

@@ -102,6 +102,7 @@ def test_what_only_accounting_reads_may_change():
 
 
 @pytest.mark.tff
+@pytest.mark.standard
 def test_a_process_refuses_it_too():
     value_type = tff.TensorType(np.float32, [3])
     one, other = (

@@ -55,6 +55,7 @@ def test_rounds_beyond_the_plan_are_refused():
         process.next(state, [_ONES])
 
 
+@pytest.mark.standard
 def test_queries_without_specs_in_tffs_own_factory():
     def create(mechanism):
         query = aggregators.build_query(_plan(mechanism), 7)

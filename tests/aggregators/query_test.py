@@ -85,6 +85,7 @@ def test_float64_records_keep_their_type():
     assert record.dtype == result.dtype == tf.float64
 
 
+@pytest.mark.standard
 def test_hundreds_of_tensors():
     specs = [tf.TensorSpec([i % 3]) for i in range(300)]
     plan = _plan(mechanism=mechanisms.Identity(6))

@@ -20,6 +20,7 @@ def _plan(**changes):
     return plans.plan(**{**fields, **changes})
 
 
+@pytest.mark.standard
 def test_bounds_are_below_the_claim_and_close_to_it():
     done = []
     found = aggregator_audit.audit(_plan(), _FAST, 1e-6, on_round=lambda: done.append(1))

@@ -72,6 +72,7 @@ def test_every_canary_has_rounds_and_signs_of_its_own():
     np.testing.assert_allclose(found, updates + noise, atol=3e-5)
 
 
+@pytest.mark.standard
 def test_noise_differs_between_keys_and_not_between_repetitions():
     plan = _plan(noise='hardened')
     once, again, other = (
@@ -85,6 +86,7 @@ def test_noise_differs_between_keys_and_not_between_repetitions():
 
 
 @pytest.mark.tff
+@pytest.mark.standard
 def test_the_aggregator_of_tff_releases_the_same():
     plan = _plan()
     process = aggregators.build_aggregator(plan, seed=3).create(tff.TensorType(np.float32, [_SIZE]))

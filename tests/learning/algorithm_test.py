@@ -149,6 +149,7 @@ def test_fedsgd_clips_the_gradient_times_its_rate():
         _process(_plan(), client_learning_rate=0.3)
 
 
+@pytest.mark.standard
 def test_weights_count_different_examples():
     twice = [[*client, *client] for client in _COHORT]
     plan = _plan(estimator=accounting.Estimator('fixed', 3.0, _CAP))

@@ -57,6 +57,7 @@ def _work(shards, *args, **kwargs):
     return list(totals), metrics
 
 
+@pytest.mark.standard
 def test_nothing_tunes_how_a_shard_is_read():
     # The end of an iterator waits for the tuning thread, which sleeps for up to a round.
     (shard,) = learning.shard(_COHORT, 1)
@@ -137,6 +138,7 @@ def test_a_batch_without_rows_within_a_client_is_an_error():
         _work([dataset])
 
 
+@pytest.mark.standard
 def test_another_query_sees_every_client():
     # Its state has a count of the records within the clip norm beside the sum.
     query = tfp.QuantileAdaptiveClipSumQuery(

@@ -171,6 +171,7 @@ def _of_least_squares():
     )
 
 
+@pytest.mark.standard
 def test_single_clients_are_shards_too():
     process = _of_least_squares()
     cohort = _cohorts(models.client)[0]

@@ -20,6 +20,7 @@ from scripts.site import (
 from tests import paths
 
 
+@pytest.mark.standard
 def test_public_names_are_those_of_the_package():
     names = set(api_pages.public_names())
     assert {f'dpfl.{name}' for name in dpfl.__all__ if not name.startswith('_')} <= names

@@ -228,7 +228,7 @@ def test_the_end_of_a_process_with_ray(number):
         if number != signal.SIGKILL:
             process.read('leaving')
         status = {signal.SIGTERM: 128 + number}.get(number, -number)
-        process.require_end(status)
+        assert 'received' not in process.require_end(status)
         deadline = time.monotonic() + END
         while process.started() and time.monotonic() < deadline:
             time.sleep(0.1)

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
-from dpfl.runtime import compilation, interpreter, native
+from dpfl.runtime import compilation, graphs, interpreter, native
 from dpfl.runtime.failures import ComputationError
 from dpfl.tasks.text.models import cifg
 
@@ -42,6 +42,26 @@ def reciprocal(x):
 @tff.tensorflow.computation(SEQUENCE)
 def total(numbers):
     return numbers.reduce(np.int64(0), tf.add)
+
+
+@tff.tensorflow.computation(SEQUENCE, np.int64)
+def reduced(numbers, factor):
+    """Loops over data as in training: their state is in tensors and in a variable."""
+    variable = tf.Variable(factor)
+
+    def step(state, number):
+        total, seen = state
+        variable.assign(2 * variable + number)
+        return total + factor * number, tf.concat([seen, [variable.read_value()]], axis=0)
+
+    @tf.function
+    def loops():
+        variable.assign_add(1)
+        state = numbers.reduce((np.int64(1), tf.zeros([0], tf.int64)), step)
+        again = numbers.reduce(state[0], lambda total, number: 2 * total - number)
+        return *state, again, variable.read_value()
+
+    return loops()
 
 
 @tff.federated_computation(CLIENTS_FLOAT)
@@ -140,6 +160,23 @@ def _values(seed, size):
     return np.random.default_rng(seed).uniform(1, 2, size).astype(np.float32).tolist()
 
 
+def test_a_loop_over_data_is_prepared_with_its_graph(execute, monkeypatch):
+    """TensorFlow prepares the function of a `ReduceDataset` in each call anew."""
+    built, build = [], graphs.Graph
+    monkeypatch.setattr(graphs, 'Graph', lambda proto: built.append(build(proto)) or built[-1])
+    argument = tff.structure.Struct.unnamed(tf.data.Dataset.range(3), 5)
+    total, seen, again, last = execute(reduced, argument)
+    assert (total, seen.tolist(), again, last) == (16, [12, 25, 52], 124, 52)
+    executed, waiting = set(), [tensor.op for graph in built for tensor in graph._fetches]
+    while waiting:
+        operation = waiting.pop()
+        if operation not in executed:
+            executed.add(operation)
+            waiting += [each.op for each in operation.inputs] + list(operation.control_inputs)
+    types = [each.type for each in executed]
+    assert types.count('While') == 2 and 'ReduceDataset' not in types
+
+
 @pytest.mark.standard
 @pytest.mark.parametrize(
     'computation, arguments',
@@ -150,6 +187,7 @@ def _values(seed, size):
         (totals, [[tf.data.Dataset.range(n) for n in (3, 0, 7)]]),
         (totals, [[]]),
         (totals_of_squares, [[tf.data.Dataset.range(n) for n in (3, 0, 70, 5)]]),
+        *[(reduced, [tf.data.Dataset.range(n), 3]) for n in (0, 1, 20)],
         (reciprocal, [4.0]),
         (with_text, [[1.0, 2.0], 'text']),
         (stepped, [State(np.float32([1, 2, 3]), 4)]),

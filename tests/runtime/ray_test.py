@@ -60,7 +60,7 @@ def processes(word):
 @pytest.fixture(name='losses', scope='module')
 def _losses():
     """Ray on this machine; what it has lost."""
-    with contexts.ray_runtime('local', timeout=120) as runtime:
+    with contexts.ray_runtime('local', timeout=600) as runtime:
         yield runtime.losses
 
 
@@ -223,10 +223,31 @@ def test_data_are_the_same_wherever_they_are_read(losses):
     before = dict(losses)
     with contexts.runtime(None) as runtime:
         expected = _rounds(runtime, anywhere)
-    with contexts.ray_runtime('auto', timeout=120) as runtime:
+    with contexts.ray_runtime('auto', timeout=600) as runtime:
         for client_data in (anywhere, of_this_process, of_this_node, elsewhere):
             assert _rounds(runtime, client_data) == expected
     assert dict(losses) == before
+
+
+@pytest.mark.standard
+def test_ctrl_c_ends_the_wait_for_data(losses, request):
+    del losses
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, handler))
+
+    def never(turn):
+        time.sleep(1000)
+        return toy_experiment.rows(turn[1])
+
+    timer = threading.Timer(1, os.kill, [os.getpid(), signal.SIGINT])
+    with pytest.raises(KeyboardInterrupt), contexts.ray_runtime('auto', timeout=600) as runtime:
+        arguments = [[(0, 0)]], never, 1, lambda digests: None, data_digest.of_client
+        with contextlib.closing(runtime.sharded_cohorts(*arguments)) as cohorts:
+            timer.start()
+            started = time.monotonic()
+            next(cohorts)
+    assert time.monotonic() - started < 30
+    assert _counting_round(0, [3, 4]) == (7, 0)
 
 
 @pytest.mark.standard
@@ -238,7 +259,7 @@ def test_data_that_change_between_digest_and_training_are_refused(losses, tmp_pa
         (tmp_path / str(number)).touch()
         return toy_experiment.rows(number)
 
-    with contexts.ray_runtime('auto', timeout=120) as runtime:
+    with contexts.ray_runtime('auto', timeout=600) as runtime:
         with pytest.raises(errors.RunError, match='the data of a client changed while its round'):
             _rounds(runtime, client_data)
 
@@ -247,7 +268,7 @@ def test_data_that_change_between_digest_and_training_are_refused(losses, tmp_pa
 @pytest.mark.parametrize(
     'arguments, last',
     [
-        ([], '27 faults, 0 wrong, 0 processes left'),
+        ([], '25 faults, 0 wrong, 0 processes left'),
         (['--kills=3', '--seed=2'], '0 differ, 0 end or hang, 0 leave a process'),
     ],
 )

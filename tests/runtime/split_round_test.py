@@ -26,6 +26,7 @@ def test_a_round_of_another_form_is_refused():
         split_round.split(without_state)
 
 
+@pytest.mark.standard
 def test_a_computation_without_shards_has_none():
     process = toy_experiment.experiment().process
     assert not split_round.has_shards(process.initialize)

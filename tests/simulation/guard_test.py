@@ -262,6 +262,7 @@ def test_a_finished_run_is_verified_and_says_what_nobody_knows(tmp_path, has_ids
         guarded.next(state, _DATA[0], **ids)
 
 
+@pytest.mark.standard
 def test_a_process_that_ends_before_its_first_round_begins_with_another_key(tmp_path, monkeypatch):
     process, begin = _Process(), run_journal.RunJournal.begin
     with monkeypatch.context() as patched, pytest.raises(_KilledError):

@@ -1,6 +1,5 @@
 """A run that was interrupted, in whatever way, ends as if it had not been."""
 
-import csv
 import dataclasses
 import errno
 import hashlib
@@ -109,14 +108,9 @@ def _crash(experiment, path, t):
         program.run_training(crashing, outputs.RunDirectory(path, resume=True))
 
 
-def _metrics(path):
-    with open(path / 'metrics.csv') as file:
-        return [{**row, 'seconds': ''} for row in csv.DictReader(file)]
-
-
 def _assert_same(path, reference):
     assert runs.differences(path, reference) == []
-    assert _metrics(path) == _metrics(reference)
+    assert runs.metrics(path) == runs.metrics(reference)
 
 
 def _contents(path):
@@ -139,8 +133,8 @@ def test_the_metrics_of_all_rounds_are_there_once(experiment, path, reference):
     with open(path / 'metrics.csv', 'a') as file:
         file.write('4,0.')  # Killed in the middle of a row.
     _resume(experiment, path)
-    assert [int(row['round']) for row in _metrics(path)] == list(range(1, _ROUNDS + 1))
-    assert _metrics(path) == _metrics(reference)
+    assert [int(row['round']) for row in runs.metrics(path)] == list(range(1, _ROUNDS + 1))
+    assert runs.metrics(path) == runs.metrics(reference)
     events = event_accumulator.EventAccumulator(str(path / 'tensorboard'))
     events.Reload()
     steps = [event.step for event in events.Tensors('epsilon')]
@@ -353,7 +347,7 @@ def test_other_data_are_refused_before_their_release(experiment, path):
     # Also in the first round that is repeated, which starts from the model of the checkpoint.
     with pytest.raises(errors.RunError, match='round 3: .*round 2 was released with other data'):
         _resume(_with_other_data_in(experiment, 2), path)
-    assert len(_metrics(path)) == 3  # As of the first time.
+    assert len(runs.metrics(path)) == 3  # As of the first time.
 
 
 @pytest.mark.parametrize('lost', [True, False])

@@ -152,6 +152,10 @@ def _added(name):
         (lambda run: (run / archive.CONFIG).write_text('{'), 'config.json: not a JSON document'),
         (lambda run: (run / archive.FLAGS).write_text('{'), 'flags.txt: '),
         (_replaced(archive.METRICS, '\n3,', '\n4,'), 'metrics.csv: says'),
+        (
+            _replaced(archive.REPORT, '"journal_head": "', '"journal_head": "0'),
+            'privacy_report.json: ',
+        ),
         (lambda run: _without_last_line(run / archive.METRICS), 'metrics.csv: ends with other'),
         (_replaced(archive.METRICS, '6,', '6,0.'), 'metrics.csv: says'),
         (lambda run: (run / archive.MODEL).write_bytes(b'other'), 'model.npz: its SHA-256 is not'),

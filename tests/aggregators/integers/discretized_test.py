@@ -106,6 +106,7 @@ def test_rounding_is_unbiased():
     assert set(np.unique(np.abs(rounded - vector.numpy()) < 1)) == {True}
 
 
+@pytest.mark.standard
 def test_the_mean_of_a_round_is_unbiased():
     plan, trials = _plan(), 800
     query = _query(plan)
@@ -214,6 +215,7 @@ def test_a_cohort_beyond_the_planned_one_is_refused(clients, refused):
         query.get_noised_result(sample, state)
 
 
+@pytest.mark.standard
 def test_noise_is_added_to_the_rotated_back_sum():
     plan = _plan(noise_multiplier=2.0)
     query, silent = _query(plan), _query(dataclasses.replace(plan, noise_multiplier=0.0))
@@ -276,6 +278,7 @@ def test_clipped_coordinates_keep_the_direction():
     np.testing.assert_allclose(clipped, vector * settings.linf_bound / 30.0, rtol=1e-6)
 
 
+@pytest.mark.standard
 def test_adaptive_clipping_and_rounding_together(monkeypatch):
     redrawn.ignore_context(monkeypatch)
     settings = Discretization(200.0, _SIZE, 0.5)

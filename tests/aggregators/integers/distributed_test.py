@@ -131,6 +131,7 @@ def test_the_noise_is_that_of_tensorflow_privacy():
 
 
 @every_kind
+@pytest.mark.standard
 def test_no_two_shares_are_the_same(kind):
     # Not even for equal updates, or in a repeated round.
     query = _query(DistributedNoise(_plan(256), kind))
@@ -164,6 +165,7 @@ def test_no_clients_give_zero(kind):
 
 
 @every_kind
+@pytest.mark.standard
 def test_the_most_extreme_sums_do_not_wrap_around(kind):
     # All clients send the same: two coordinates, of which the rotation makes one.
     settings = Discretization(1000.0, 2, 0.5)

@@ -70,7 +70,7 @@ def test_states_without_their_zero_buffers_give_the_same_bits(make):
         for name, buffers in whole.past.items():
             is_written = np.any(buffers, axis=1)
             np.testing.assert_array_equal(small.past[name], buffers[is_written])
-            assert is_written.sum() <= t
+            assert t or not is_written.any()
         expected, whole = step(whole)
         output, small = step(small)
         for leaf, other in zip(output, expected, strict=True):

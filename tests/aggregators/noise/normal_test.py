@@ -50,6 +50,7 @@ def test_extreme_words_give_finite_numbers_and_the_ends():
     assert (radius[a == 0] > 0).all()
 
 
+@pytest.mark.standard
 def test_distribution():
     drawn = tf.function(lambda: normal.normal(_KEY, 2_000_000))().numpy()
     assert drawn.dtype == np.float64

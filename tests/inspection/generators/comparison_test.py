@@ -201,6 +201,7 @@ def test_the_binary_takes_directories_without_flags_and_refuses_in_one_line(runs
         ),
     ],
 )
+@pytest.mark.standard
 def test_groups_have_the_guarantee_that_report_privacy_gives_them(tmp_path, of_plan, epsilon):
     plan = dict(
         mechanism=mechanisms.Identity(100),

@@ -50,6 +50,7 @@ def opened():
     return task, model, written
 
 
+@pytest.mark.standard
 def test_ratios_are_positive_where_the_generator_writes_and_negative_where_the_other_does(opened):
     task, model, written = opened
     trained = types.SimpleNamespace(weights=model.weights)

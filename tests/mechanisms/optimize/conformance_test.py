@@ -124,6 +124,7 @@ def test_prefix_sums_given_as_a_workload_are_no_other_problem(name):
 
 
 @every_optimizer
+@pytest.mark.standard
 def test_results_are_kept_and_read_back_and_the_search_is_deterministic(
     name, monkeypatch, tmp_path, capsys
 ):

@@ -27,6 +27,7 @@ def test_squared_sensitivities_of_trees_are_the_known_integers():
         assert 'exact sensitivity' in _ROWS[name].method['zcdp']
 
 
+@pytest.mark.standard
 def test_what_is_published_takes_no_part_in_what_is_computed():
     fast = [
         row

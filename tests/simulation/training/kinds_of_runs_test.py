@@ -1,6 +1,5 @@
 """What must hold of a run of every kind: its records agree, and an interruption changes no bit."""
 
-import csv
 import json
 
 import pytest
@@ -108,11 +107,6 @@ def _config(kind, folder):
     return small_config.BLT.with_values(changes)
 
 
-def _rows(path):
-    with open(path / 'metrics.csv', newline='') as file:
-        return [{**row, 'seconds': ''} for row in csv.DictReader(file)]
-
-
 def _contents(path):
     return {each: each.read_bytes() for each in path.rglob('*') if each.is_file()}
 
@@ -122,7 +116,7 @@ def _assert_records_agree(config, path, result):
     assert found.differences == () and found.report == result.report
     assert threat_model.shared_by_mistake(path) == []
     assert TrainConfig.from_dict(json.loads((path / 'config.json').read_text())) == config
-    shown = [float(row['epsilon']) for row in _rows(path)]
+    shown = [float(row['epsilon']) for row in runs.metrics(path)]
     assert shown == sorted(shown) and shown[-1] == result.report.guarantee.epsilons[0]
 
 
@@ -157,7 +151,7 @@ def test_records_agree_and_an_interruption_changes_no_bit(kind, tmp_path, monkey
         monkeypatch.setattr(release_kind, 'find', lambda *_: pytest.fail('drawn twice'))
     continued = train(config, path, resume=True, progress=False)
     assert runs.differences(path, whole) == []
-    assert _rows(path) == _rows(whole)
+    assert runs.metrics(path) == runs.metrics(whole)
     assert {each.name for each in path.iterdir()} == {each.name for each in whole.iterdir()}
     for name in _FILES:
         assert not (whole / name).exists() or (

@@ -97,6 +97,7 @@ def test_the_plan_of_a_configuration_is_kept_by_its_sampler(kind, changes, group
         assert max(sampler.cohort(t).size for t in range(_ROUNDS)) <= cap == 6
 
 
+@pytest.mark.standard
 def test_noise_is_calibrated_for_an_estimate():
     plan = _plan('b_min_sep', noise_multiplier=None, target_epsilon=2.0, delta=1e-4)
     assert 1.8 < plan.epsilon(1e-4, 'best') <= 2

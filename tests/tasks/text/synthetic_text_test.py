@@ -249,6 +249,7 @@ def test_largest_share_of_a_uniform_dirichlet(size):
     )
 
 
+@pytest.mark.standard
 def test_sampled_sentences_have_the_enumerated_probabilities():
     process = sentence_process.TextProcess(**_TINY)
     probabilities = collections.Counter()

@@ -188,6 +188,7 @@ def _evaluate(cell, tokens, targets):
 
 
 @pytest.mark.parametrize('cell', [_CELLS[1], _CELLS[-1]], ids=str)
+@pytest.mark.standard
 def test_padding_changes_nothing(cell):
     plain = _evaluate(cell, _TOKENS, _TARGETS)
     zeros = np.zeros((3, 2), int)

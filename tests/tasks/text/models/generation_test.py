@@ -78,6 +78,7 @@ def test_joint_probabilities_equal_the_product_of_conditional_ones(cell):
     ],
     ids=str,
 )
+@pytest.mark.standard
 def test_samples_follow_the_enumerated_distribution(cell, temperature, top_k):
     weights = _weights(cell)
 
@@ -219,6 +220,7 @@ def test_the_most_probable_words_are_found_in_their_order():
     assert all(word.word for word in ranked)
 
 
+@pytest.mark.standard
 def test_samples_make_a_miss_improbable():
     def missing(samples):
         return oov_ranking.rank(
