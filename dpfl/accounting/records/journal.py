@@ -279,6 +279,7 @@ class State:
       begun: rounds that began, and so count as released.
       last: the round that began last.
       is_released: whether that round was computed.
+      model: digest of the model after it; None before a round was computed.
       audited: the audit, if the run has one and it was measured.
       ended: None while the run goes on.
     """
@@ -290,6 +291,7 @@ class State:
     begun: int = 0
     last: Began | None = None
     is_released: bool = True
+    model: str | None = None
     audited: Audited | None = None
     ended: Ended | None = None
 
@@ -353,10 +355,11 @@ def step(state: State, event: Event) -> State:
             is_allowed = goes_on and state.is_released and state.audited is None
             is_allowed = is_allowed and event.round == state.begun
             is_allowed = is_allowed and (state.last is None or event.noise != state.last.noise)
+            is_allowed = is_allowed and state.model in (None, event.model)
             changes = {'begun': state.begun + 1, 'last': event, 'is_released': False}
         case Released():
             is_allowed = not state.is_released and event.round == state.begun - 1
-            changes = {'is_released': True}
+            changes = {'is_released': True, 'model': event.model}
         case Extended():
             is_allowed = state.built is not None and event.released == state.begun
             planned = state.extended[-1].rounds if state.extended else event.planned
