@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import tree
+
 from dpfl import _storage, accounting, aggregators, errors, learning
 from dpfl.accounting import running
 from dpfl.accounting.measured.measured import AUDIT, Measured
@@ -344,6 +346,7 @@ class _Run:
             record=record.to_dict(),
             configuration=json.loads(json.dumps(dict(experiment.configuration))),
             data=self._data,
+            has_fixed_weights=bool(tree.flatten(state.global_model_weights.non_trainable)),
         )
         before = self._journal.state.built  # Of a process that ended before the first checkpoint.
         if before is None or before.to_dict() != built.to_dict():

@@ -25,6 +25,12 @@ from dpfl.participation import ParticipationLog
 _log = logging.getLogger(__name__)
 # Metrics of a round that is computed again may differ in their last digits.
 _SAME = 1e-9
+# Tables of a run that begins, and the event from which each follows.
+_FOLLOWS: dict[str, type[Event]] = {
+    archive.PLAN: journal.Built,
+    archive.DATA: journal.Built,
+    archive.BEFORE: journal.Drew,
+}
 _CUT = 'the journal was cut, or files of two runs are mixed; the run cannot continue'
 
 
@@ -110,17 +116,23 @@ class RunJournal:
             self._heads_after[event.round + 1] = head
 
     def require_whole(self, heads: Mapping[str, str]) -> None:
-        """Checks that neither a checkpoint nor the table of metrics knows more than the journal.
+        """Checks that neither a checkpoint nor a table knows more than the journal.
 
         Args:
           heads: the digests of checkpoints, by the names of their files.
 
         Raises:
-          RunError: if the journal does not have the line with which a checkpoint was saved, or has
-            fewer rounds than the table.
-          StorageError: if the table cannot be read.
+          RunError: if the journal does not have the line with which a checkpoint was saved, has
+            fewer rounds than the table of metrics, or no event from which a table follows.
+          StorageError: if the table of metrics cannot be read.
         """
         directory = self._path.parent
+        for name, kind in _FOLLOWS.items():
+            if kind not in self.kinds and (directory / name).exists():
+                raise errors.RunError(
+                    f'{directory / name}: {archive.LEDGER} has no event "{kind.name}", from which '
+                    f'it follows: {_CUT}'
+                )
         table = directory / archive.METRICS
         with _storage.naming(table):
             rows = (_files.read_bytes_or_none(table) or b'\n').count(b'\n') - 1

@@ -6,7 +6,9 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dpfl import ParticipationLog, _setting_texts, accounting, mechanisms
+import numpy as np
+
+from dpfl import ParticipationLog, _npz, _setting_texts, accounting, mechanisms
 from dpfl.accounting import running
 from dpfl.accounting.records import archive, cohorts, journal, sums, verification
 from dpfl.accounting.reports import noise_keys
@@ -26,7 +28,9 @@ def make_record(**changes):
 # As of the first round of `rounds`.
 NOISE_KEY = noise_keys.digest('0' * 64)
 LOG = ParticipationLog([[0, 1], [2, 3], [4, 5], [0, 2], [1, 3], [4, 6]])
-_MODEL = b'weights'
+_WEIGHTS = {'0': np.array([0.5, 2.0], np.float32)}
+_MODEL = _npz.to_bytes(_WEIGHTS)
+_OF_MODEL = journal.digest(_WEIGHTS.values())
 DATA = {'clients': {'training': 7, 'heldout': 0}}
 
 
@@ -42,14 +46,14 @@ def encoded(events: Iterable[journal.Event], head: str = '') -> bytes:
 def began(t: int, cohort: Iterable[int] = (0, 1), **changes: Any) -> journal.Began:
     """A round as it begins, whose noise is another one than that of all other rounds."""
     fields = dict(
-        cohort=journal.cohort_digest([*cohort]), model='a' * 64, noise=f'{t:064x}', data='d' * 64
+        cohort=journal.cohort_digest([*cohort]), model=_OF_MODEL, noise=f'{t:064x}', data='d' * 64
     )
     return journal.Began(round=t, **fields | changes)
 
 
 def released(t: int, metrics: Mapping[str, float] | None = None) -> journal.Released:
     return journal.Released(
-        round=t, model='a' * 64, state='b' * 64, metrics=metrics or {'loss': 2.0}
+        round=t, model=_OF_MODEL, state='b' * 64, metrics=metrics or {'loss': 2.0}
     )
 
 

@@ -261,6 +261,15 @@ def _cut_beside_its_metrics(path):
     (path / 'checkpoints' / '00000002.checkpoint').unlink()
 
 
+def _cut_before_it_was_built(path):
+    lines = (path / 'ledger.jsonl').read_bytes().splitlines(keepends=True)
+    (path / 'ledger.jsonl').write_bytes(lines[0])
+    for name in ('cohorts.bin', 'metrics.csv'):
+        (path / name).unlink()
+    for each in (path / 'checkpoints').glob('*.checkpoint'):
+        each.unlink()
+
+
 def _without_checkpoints(path):
     shutil.rmtree(path / 'checkpoints')
 
@@ -296,6 +305,7 @@ def _with_another_model(experiment):
         (_cut_to_one_round, None, 'checkpoint: shows more than ledger.jsonl: the journal was cut'),
         (_cut_beside_its_cohorts, None, 'cohorts.bin: has 4 rounds, ledger.jsonl 3: the journal'),
         (_cut_beside_its_metrics, None, 'metrics.csv: has 3 rounds, ledger.jsonl 1: the journal'),
+        (_cut_before_it_was_built, None, 'plan.json: ledger.jsonl has no event "built"'),
         (_without_checkpoints, None, 'ledger.jsonl: has 4 rounds, and there is no checkpoint'),
         (_without_key, None, 'checkpoints/keys: No such file'),
         (_with_other_keys, None, 'checkpoints/keys: does not have the keys of ledger.jsonl'),

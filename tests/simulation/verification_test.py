@@ -2,6 +2,7 @@
 
 import dataclasses
 import fnmatch
+import hashlib
 import json
 import re
 import shutil
@@ -9,7 +10,7 @@ import shutil
 import numpy as np
 import pytest
 
-from dpfl import accounting, errors
+from dpfl import _npz, accounting, errors
 from dpfl.accounting.measured.measured import AUDIT
 from dpfl.accounting.records import archive, journal
 from dpfl.accounting.reports import history
@@ -133,6 +134,13 @@ def _replaced(name, old, new):
     return replace
 
 
+def _with_another_model(run):
+    data = _npz.to_bytes({'0': np.zeros(2, np.float32)})
+    (run / archive.MODEL).write_bytes(data)
+    results = {archive.MODEL: hashlib.sha256(data).hexdigest()}
+    _with_events(lambda event: _with_results(event, results))(run)
+
+
 def _added(name):
     return lambda run: (run / name).write_text('epsilon is 0.01')
 
@@ -176,6 +184,7 @@ def _added(name):
             _with_events(lambda event: _with_results(event, {})),
             'model.npz: is there, and ledger.js',
         ),
+        (_with_another_model, 'model.npz: is not the model after the last round of ledger.jsonl'),
     ],
 )
 def test_a_forged_run_is_found_though_all_digests_fit(run, forge, said):

@@ -235,7 +235,7 @@ def journal_events(record: dict) -> list[journal.Event]:
         cohort = journal.cohort_digest(log().cohort(t))
         events += [
             journal.Began(round=t, cohort=cohort, model='a' * 64, noise=f'{t:064x}', data='d' * 64),
-            journal.Released(round=t, model='e' * 64, state='b' * 64, metrics={'loss': 2.5}),
+            journal.Released(round=t, model='a' * 64, state='b' * 64, metrics={'loss': 2.5}),
         ]
     return events
 

@@ -125,6 +125,8 @@ class Built(Event):
       configuration: the settings that a run which continues must share, by name.
       data: a description of the data, with keyed digests.
       shows_clients: whether the ids of the clients are known, and so `cohorts.bin` has them.
+      has_fixed_weights: whether the model has weights that are not trained, which `model.npz` does
+        not hold.
     """
 
     name: ClassVar[str] = 'built'
@@ -132,11 +134,13 @@ class Built(Event):
     configuration: Mapping[str, Any]
     data: Mapping[str, Any]
     shows_clients: bool = True
+    has_fixed_weights: bool = False
 
     def __post_init__(self):
         for each in ('record', 'configuration', 'data'):
             _json.checked_object(each, getattr(self, each))
-        _validate.truth('shows_clients', self.shows_clients)
+        for each in ('shows_clients', 'has_fixed_weights'):
+            _validate.truth(each, getattr(self, each))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

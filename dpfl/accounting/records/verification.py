@@ -12,11 +12,12 @@ import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from dpfl import _files, _json, errors
+from dpfl import _files, _json, _npz, errors
 from dpfl.accounting.measured.measured import AUDIT
 from dpfl.accounting.records import archive, cohorts, comparison, sums
+from dpfl.accounting.records import journal as journal_lib
 from dpfl.accounting.records.archive import LEDGER, PAGE, PLAN, REPORT, STRATEGY, SUMS
-from dpfl.accounting.records.journal import Began, Journal
+from dpfl.accounting.records.journal import Began, Journal, State
 from dpfl.accounting.reports import noise_keys
 from dpfl.accounting.reports.report import TEXT_VERSION, PrivacyReport
 from dpfl.participation import ParticipationLog
@@ -160,11 +161,24 @@ def _changed_results(
             differences.append(
                 f'{errors.shown(name)}: its SHA-256 is not the one in {LEDGER}: it was changed'
             )
+    if ended is not None and archive.MODEL in found and not _is_of_rounds(found, state):
+        differences.append(f'{archive.MODEL}: is not the model after the last round of {LEDGER}')
     if ended is None and archive.MODEL in found:
         differences.append(
             f'{archive.MODEL}: is there, and {LEDGER} does not say that the run ended'
         )
     return differences
+
+
+def _is_of_rounds(found: Mapping[str, pathlib.Path], state: State) -> bool:
+    """Whether `model.npz` has the weights that the last round released, as far as it has all."""
+    if state.model is None or (state.built is not None and state.built.has_fixed_weights):
+        return True
+    try:
+        weights = _npz.load(found[archive.MODEL])
+        return journal_lib.digest(weights[str(i)] for i in range(len(weights))) == state.model
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def _changed_record(journal: Journal, record: archive.PlanRecord) -> Iterator[str]:
