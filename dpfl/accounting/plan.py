@@ -251,9 +251,7 @@ class PrivacyPlan(PlanValues):
         self.check_accountant(accountant)
         runs = [self.dp_event()]
         if self.noise_multiplier:
-            # It is of the rounds alone, with Gaussian noise.
-            is_alone = self.noise == 'default' and not (self.earlier or self.before)
-            if is_alone and (own := self.sampling.bound(self, delta)) is not None:
+            if self.has_own_bound and (own := self.sampling.bound(self, delta)) is not None:
                 return own
             runs = [self._with_earlier(event) for event in self.sampling.worst_events(self)]
         return hardened.with_slack(

@@ -29,9 +29,10 @@ def calibrated(plan: _P, epsilon: float, delta: float, accountant: str) -> _P:
 
     if plan.sampling is not None:
         plan.check_accountant(accountant)
-        found = plan.sampling.noise_for(plan, epsilon, delta)
-        if found is not None:
-            return with_noise(found)
+        if plan.has_own_bound:
+            own = plan.sampling.noise_for(plan, epsilon, delta)
+            if own is not None:
+                return with_noise(own)
         return with_noise(
             calibration.least_noise_multiplier(
                 lambda noise: with_noise(noise).epsilon(delta, accountant),

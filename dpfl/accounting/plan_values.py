@@ -87,6 +87,15 @@ class PlanValues(abc.ABC):
         return 'none' if self.sampling is None else self.sampling.name
 
     @property
+    def has_own_bound(self) -> bool:
+        """Whether the bound and the noise are those of the sampling itself, which no event says.
+
+        They are of the rounds alone, with Gaussian noise.
+        """
+        is_alone = self.noise == 'default' and not (self.earlier or self.before)
+        return is_alone and self.sampling is not None and self.sampling.has_own_bound
+
+    @property
     def mechanism_of_run(self) -> mechanisms.Mechanism:
         """The mechanism over the rounds of the run."""
         return self.mechanism.with_rounds(self.participation.rounds)

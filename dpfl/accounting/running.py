@@ -97,7 +97,7 @@ class RunningEpsilon:
         return self._plan.sampling
 
     def _sampled(self, rounds: int) -> float:
-        if self._sampling.has_own_bound:
+        if self._plan.has_own_bound:
             return min(self._without_amplification(rounds), self._last)
         turn = self._with_all_groups(rounds)
         if self._accountant not in ('pld', 'best'):

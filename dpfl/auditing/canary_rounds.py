@@ -15,8 +15,8 @@ from dpfl import _random, accounting
 _STREAM = 'canary rounds'
 _MOST_SEED = 2**40
 
-# Maps a seed to a sampler of the kind that the run has. A sampler has `population`, maps a round to
-# the clients of its `cohort`, and, if groups take turns, a number to the clients of a `group`.
+# Maps a seed to a sampler like that of the run: it has its `kind`, a `Sampling`, and `seed`, and
+# maps a round to the clients of its `cohort`.
 Samplers = Callable[[int], Any]
 
 

@@ -77,7 +77,7 @@ class _Empty:
         return _Empty(f'{self._name}.{attribute}', self._reason)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f'{self._name} is not available: {self._reason}')
+        raise ImportError(f'{self._name} is not available: {self._reason}')
 
 
 def _use_keras_2() -> None:

@@ -142,7 +142,7 @@ class RandomSampler:
 
     @functools.cached_property
     def _cohorts(self) -> Callable[[int], np.ndarray]:
-        return self.kind.cohorts(self.rounds, self.clients_per_round, self.seed)
+        return self.kind.cohorts(self.clients_per_round, self.seed)
 
     def cohort(self, round_index: int) -> np.ndarray:
         """Clients of a round, int64 [any number]; may be empty.

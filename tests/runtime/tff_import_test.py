@@ -49,7 +49,7 @@ def test_an_import_that_failed_before_is_named():
     ],
 )
 def test_what_is_replaced_says_why_when_it_is_called(call, reason):
-    with pytest.raises(NotImplementedError, match=reason):
+    with pytest.raises(ImportError, match=reason):
         call()
 
 

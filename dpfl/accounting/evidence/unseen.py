@@ -65,7 +65,7 @@ def least_excess(rule: Rule, rounds: int) -> float | None:
 
 
 def _excess(parts: list[tuple[laws.Law, int]], level: float) -> float | None:
-    """Factor on the mean of a sum of laws, each so many times, that a test at a level notices."""
+    """Factor on the mean of a sum of (law, number of times) that a test at a level notices."""
     value = laws.critical(level, parts)
     # The median of a sum is within about one participation of the mean.
     mean = sum(times * law.mean for law, times in parts)

@@ -363,12 +363,12 @@ def stacks(journal: journal_lib.Journal) -> dict[int, str]:
 
 def _stack_changes(journal: journal_lib.Journal) -> Sequence[str]:
     """What a report says of a run that went on with other versions of TensorFlow or NumPy."""
-    found = stacks(journal)
+    packages = stacks(journal)
     return [
-        f'From round {t + 1} on the run was computed with {errors.shown(found[t])}, before with '
+        f'From round {t + 1} on the run was computed with {errors.shown(packages[t])}, before with '
         f'{errors.shown(before)}. Another version sums with other last digits, on which the draw '
         'of the noise depends: the run cannot be repeated bit by bit. Its guarantee is the same.'
-        for before, t in zip(list(found.values()), list(found)[1:], strict=False)
+        for before, t in zip(list(packages.values()), list(packages)[1:], strict=False)
     ]
 
 

@@ -47,9 +47,7 @@ class BMinSep(Estimated):
     def _probability(self, clients_per_round: int) -> float:
         return separated.probability(self.population, clients_per_round, self.groups)
 
-    def cohorts(
-        self, rounds: int, clients_per_round: int, seed: int
-    ) -> Callable[[int], np.ndarray]:
+    def cohorts(self, clients_per_round: int, seed: int) -> Callable[[int], np.ndarray]:
         p = self._probability(clients_per_round)
         waits = np.full(self.groups, p / (1 + (self.groups - 1) * p))
         waits[0] = 1 - waits[1:].sum()

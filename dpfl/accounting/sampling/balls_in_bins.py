@@ -72,9 +72,7 @@ class BallsInBins(_InBins):
     def schema(self, rounds: int) -> Participation:
         return Participation(rounds, self.groups)
 
-    def cohorts(
-        self, rounds: int, clients_per_round: int, seed: int
-    ) -> Callable[[int], np.ndarray]:
+    def cohorts(self, clients_per_round: int, seed: int) -> Callable[[int], np.ndarray]:
         clients = self._passes(seed)
         return lambda t: clients(0)[t % self.groups]
 
@@ -115,9 +113,7 @@ class RandomAllocation(_InBins):
         # Rounds of two epochs may be neighbours.
         return Participation(rounds, 1, Participation(rounds, self.groups).count)
 
-    def cohorts(
-        self, rounds: int, clients_per_round: int, seed: int
-    ) -> Callable[[int], np.ndarray]:
+    def cohorts(self, clients_per_round: int, seed: int) -> Callable[[int], np.ndarray]:
         clients = self._passes(seed)
         return lambda t: clients(t // self.groups)[t % self.groups]
 

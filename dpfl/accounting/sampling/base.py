@@ -15,6 +15,7 @@ import numpy as np
 
 from dpfl import _json, _validate, errors, mechanisms
 from dpfl.accounting import events
+from dpfl.accounting.evidence import independent_rounds
 from dpfl.accounting.gaussian import Bound
 from dpfl.participation import Participation, ParticipationLog
 
@@ -116,15 +117,12 @@ class Sampling(_json.JsonFields, abc.ABC):
         """The tightest schema that all of its cohorts keep."""
 
     @abc.abstractmethod
-    def cohorts(
-        self, rounds: int, clients_per_round: int, seed: int
-    ) -> Callable[[int], np.ndarray]:
+    def cohorts(self, clients_per_round: int, seed: int) -> Callable[[int], np.ndarray]:
         """The rule by which a round, counted from 0, has its clients: int64 [any number].
 
         It is a pure function of its arguments and the round. Clients are 0 .. population - 1.
 
         Args:
-          rounds: of the run.
           clients_per_round: size of a cohort; the expected size if sizes are random.
           seed: at least 0.
         """
@@ -218,19 +216,34 @@ class Sampling(_json.JsonFields, abc.ABC):
         return ''
 
 
-def require_independent(sampling: Sampling, plan: 'PlanValues') -> None:
-    """Checks that the noise of the rounds is independent.
+class IndependentRounds(Sampling):
+    """Rounds that draw their cohorts independently of each other, for independent noise."""
 
-    Raises:
-      ArgumentError: if not.
-    """
-    if not plan.mechanism.is_independent:
-        raise errors.ArgumentError(
-            'sampling',
-            sampling.name,
-            'must be none, or cyclic_poisson, with correlated noise (mechanism '
-            f'{plan.mechanism.name})',
-        )
+    def _check(self, plan: 'PlanValues') -> None:
+        if not plan.mechanism.is_independent:
+            raise errors.ArgumentError(
+                'sampling',
+                self.name,
+                'must be none, or cyclic_poisson, with correlated noise (mechanism '
+                f'{plan.mechanism.name})',
+            )
+
+    def schema(self, rounds: int) -> Participation:
+        return Participation(rounds)
+
+    def event(self, plan: 'PlanValues', noise_multiplier: float) -> dp_accounting.DpEvent:
+        release = dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift)
+        one_round = self._round(plan, release)
+        return dp_accounting.SelfComposedDpEvent(one_round, plan.participation.rounds)
+
+    @abc.abstractmethod
+    def _round(
+        self, plan: 'PlanValues', release: dp_accounting.GaussianDpEvent
+    ) -> dp_accounting.DpEvent:
+        """A round, whose sum is released with noise."""
+
+    def _rule(self, plan: 'PlanValues') -> independent_rounds.Rule:
+        return independent_rounds.Rule(self.population, plan.clients_per_round)
 
 
 def generator_of(seed: int, round_index: int) -> np.random.Generator:

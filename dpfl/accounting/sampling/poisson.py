@@ -18,7 +18,7 @@ from dpfl.participation import Participation, ParticipationLog
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Poisson(base.Sampling):
+class Poisson(base.IndependentRounds):
     """Each client takes part with probability `clients_per_round / population` ([McMahan18]).
 
     It does so independently of the others. Zeroing a client out is then the same as removing it.
@@ -28,15 +28,7 @@ class Poisson(base.Sampling):
     adjacencies: ClassVar[tuple[str, ...]] = ('zero_out', 'replace_one')
     covers_groups: ClassVar[bool] = True
 
-    def _check(self, plan: PlanValues) -> None:
-        base.require_independent(self, plan)
-
-    def schema(self, rounds: int) -> Participation:
-        return Participation(rounds)
-
-    def cohorts(
-        self, rounds: int, clients_per_round: int, seed: int
-    ) -> Callable[[int], np.ndarray]:
+    def cohorts(self, clients_per_round: int, seed: int) -> Callable[[int], np.ndarray]:
         def cohort(round_index: int) -> np.ndarray:
             generator = base.generator_of(seed, round_index)
             # The size of a Poisson sample is binomial, and all sets of that size equally likely.
@@ -48,18 +40,10 @@ class Poisson(base.Sampling):
     def _capped(self, size: int) -> int:
         return size
 
-    def event(self, plan: PlanValues, noise_multiplier: float) -> dp_accounting.DpEvent:
-        release = dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift)
-        one_round = self._round(plan.clients_per_round / self.population, release)
-        return dp_accounting.SelfComposedDpEvent(one_round, plan.participation.rounds)
-
     def _round(
-        self, probability: float, release: dp_accounting.GaussianDpEvent
+        self, plan: PlanValues, release: dp_accounting.GaussianDpEvent
     ) -> dp_accounting.DpEvent:
-        return dp_accounting.PoissonSampledDpEvent(probability, release)
-
-    def _rule(self, plan: PlanValues) -> independent_rounds.Rule:
-        return independent_rounds.Rule(self.population, plan.clients_per_round)
+        return dp_accounting.PoissonSampledDpEvent(self._rule(plan).rate, release)
 
     def log_tests(self, plan: PlanValues, log: ParticipationLog) -> list[LogTest]:
         return independent_rounds.poisson(self._rule(plan), log)
@@ -119,9 +103,10 @@ class TruncatedPoisson(Poisson):
         return min(size, self.cohort_cap)
 
     def _round(
-        self, probability: float, release: dp_accounting.GaussianDpEvent
+        self, plan: PlanValues, release: dp_accounting.GaussianDpEvent
     ) -> dp_accounting.DpEvent:
-        return TruncatedPoissonDpEvent(self.population, probability, self.cohort_cap, release)
+        rate = self._rule(plan).rate
+        return TruncatedPoissonDpEvent(self.population, rate, self.cohort_cap, release)
 
     def scaled(self, population: int, ratio: float) -> 'TruncatedPoisson':
         cap = min(math.ceil(self.cohort_cap * ratio), population)
@@ -190,9 +175,7 @@ class CyclicPoisson(Poisson):
     def schema(self, rounds: int) -> Participation:
         return Participation(rounds, self.groups)
 
-    def cohorts(
-        self, rounds: int, clients_per_round: int, seed: int
-    ) -> Callable[[int], np.ndarray]:
+    def cohorts(self, clients_per_round: int, seed: int) -> Callable[[int], np.ndarray]:
         groups = [self.group(index, seed) for index in range(self.groups)]
         probability = clients_per_round * self.groups / self.population
 
@@ -223,12 +206,11 @@ class CyclicPoisson(Poisson):
     def _of_turns(
         self, plan: PlanValues, turns: cyclic.Turns, noise_multiplier: float
     ) -> dp_accounting.DpEvent:
-        probability = plan.clients_per_round * self.groups / self.population
         return dp_accounting.ComposedDpEvent(
             [
                 dp_accounting.SelfComposedDpEvent(
                     self._round(
-                        probability,
+                        plan,
                         dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift / norm),
                     ),
                     count,

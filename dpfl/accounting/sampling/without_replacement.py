@@ -11,11 +11,11 @@ from dpfl.accounting.evidence import independent_rounds, unseen
 from dpfl.accounting.evidence.log_test import LogTest
 from dpfl.accounting.plan_values import PlanValues
 from dpfl.accounting.sampling import base
-from dpfl.participation import Participation, ParticipationLog
+from dpfl.participation import ParticipationLog
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WithoutReplacement(base.Sampling):
+class WithoutReplacement(base.IndependentRounds):
     """A uniformly random set of `clients_per_round` clients in every round ([Augenstein20]).
 
     Population and cohorts of neighbouring runs have the same sizes. A cohort without a client holds
@@ -29,15 +29,7 @@ class WithoutReplacement(base.Sampling):
     is_exact: ClassVar[bool] = False
     has_one_size: ClassVar[bool] = True
 
-    def _check(self, plan: PlanValues) -> None:
-        base.require_independent(self, plan)
-
-    def schema(self, rounds: int) -> Participation:
-        return Participation(rounds)
-
-    def cohorts(
-        self, rounds: int, clients_per_round: int, seed: int
-    ) -> Callable[[int], np.ndarray]:
+    def cohorts(self, clients_per_round: int, seed: int) -> Callable[[int], np.ndarray]:
         def cohort(round_index: int) -> np.ndarray:
             generator = base.generator_of(seed, round_index)
             return generator.choice(self.population, clients_per_round, replace=False)
@@ -47,15 +39,12 @@ class WithoutReplacement(base.Sampling):
     def shift(self, adjacency: str) -> float:
         return 2.0 if adjacency == 'zero_out' else 1.0
 
-    def event(self, plan: PlanValues, noise_multiplier: float) -> dp_accounting.DpEvent:
-        release = dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift)
-        one_round = dp_accounting.SampledWithoutReplacementDpEvent(
+    def _round(
+        self, plan: PlanValues, release: dp_accounting.GaussianDpEvent
+    ) -> dp_accounting.DpEvent:
+        return dp_accounting.SampledWithoutReplacementDpEvent(
             self.population, plan.clients_per_round, release
         )
-        return dp_accounting.SelfComposedDpEvent(one_round, plan.participation.rounds)
-
-    def _rule(self, plan: PlanValues) -> independent_rounds.Rule:
-        return independent_rounds.Rule(self.population, plan.clients_per_round)
 
     def log_tests(self, plan: PlanValues, log: ParticipationLog) -> list[LogTest]:
         return independent_rounds.without_replacement(self._rule(plan), log)

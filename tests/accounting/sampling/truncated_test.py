@@ -170,7 +170,7 @@ def test_the_event_of_a_plan():
 
 
 def test_truncated_cohorts_are_uniform():
-    draw = accounting.TruncatedPoisson(population=10, cohort_cap=5).cohorts(4000, 4, 0)
+    draw = accounting.TruncatedPoisson(population=10, cohort_cap=5).cohorts(4, 0)
     cohorts = [draw(t) for t in range(4000)]
     sizes = np.bincount([cohort.size for cohort in cohorts], minlength=6)
     expected = 4000 * np.append(stats.binom.pmf(range(5), 10, 0.4), stats.binom.sf(4, 10, 0.4))

@@ -20,29 +20,32 @@ _DELTA = 1e-3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Shuffled(base.Sampling):
+class _Shuffled(base.IndependentRounds):
     """A random order of the clients, which take part once: a pass over the population."""
 
     name: ClassVar[str] = 'shuffled'
     has_one_size: ClassVar[bool] = True
     has_own_bound: ClassVar[bool] = True
 
-    def _check(self, plan):
-        base.require_independent(self, plan)
-
     def schema(self, rounds):
         return Participation(rounds, 1, 1)
 
-    def cohorts(self, rounds, clients_per_round, seed):
+    def cohorts(self, clients_per_round, seed):
         order = np.random.default_rng(seed).permutation(self.population)
         return lambda t: order[t * clients_per_round : (t + 1) * clients_per_round]
 
     def event(self, plan, noise_multiplier):
         return dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift)
 
+    def _round(self, plan, release):
+        return release
+
     def bound(self, plan, delta):
         """Of one round: the others do not have the client."""
         return gaussian.bound(plan.shift / plan.noise_multiplier, delta, 'analytic_gaussian')
+
+    def noise_for(self, plan, epsilon, delta):
+        return plan.shift / accounting.mu_from_epsilon(epsilon, delta, 'analytic_gaussian') * 1.0001
 
     def log_tests(self, plan, log):
         if log.by_client().counts.max(initial=0) > 1:
@@ -73,7 +76,7 @@ def test_it_plans_and_reports_and_reads():
     assert plan.epsilon(_DELTA, 'best') == once and plan.accountants == ('best',)
     found = accounting.PrivacyPlan.from_dict(plan.to_dict(), plan.mechanism)
     assert found == plan
-    draw = plan.sampling.cohorts(4, 10, 0)
+    draw = plan.sampling.cohorts(10, 0)
     report = plans.report(plan, [_DELTA], [draw(t) for t in range(4)])
     assert report.basis == 'plan' and report.guarantee.epsilons == (once,)
     text = report.to_json() + report.render()
@@ -92,6 +95,13 @@ def test_other_runs_and_hardened_noise_are_composed_without_its_own_bound():
         both = dataclasses.replace(plan, **earlier)
         exact = accounting.epsilon_from_mu(twice, _DELTA, 'analytic_gaussian')
         assert once < exact <= both.epsilon(_DELTA, 'best') * (1 + 1e-9)
+        # Nor is the noise for a target.
+        target = dict(epsilon=3 * once, delta=_DELTA, accountant='best')
+        fields = plans.fields(both, clip_norm=1.0)
+        assert (
+            accounting.PrivacyPlan.calibrated(**target, **fields).epsilon(_DELTA, 'best')
+            <= 3 * once
+        )
     hardened = dataclasses.replace(plan, noise='hardened')
     assert hardened.epsilon(_DELTA, 'best') > once
 
