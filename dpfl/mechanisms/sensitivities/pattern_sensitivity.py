@@ -100,22 +100,23 @@ def _add_sums(sums: np.ndarray, mechanism: Mechanism, listings: ClientRounds, ro
 def _add_nodes(sums: np.ndarray, forest: Forest, listings: ClientRounds) -> None:
     """Squared counts of the nodes, level by level: participations in one node become one entry."""
     widths = 2 ** np.array(forest.levels)
+    first = np.repeat(np.cumsum(widths) - widths, widths)  # First round of the subtree, by round.
+    place, width = np.arange(first.size) - first, np.repeat(widths, widths)
     client = np.repeat(listings.clients, listings.counts)
-    tree = np.repeat(np.arange(widths.size), widths)[listings.rounds]
-    place = listings.rounds - (np.cumsum(widths) - widths)[tree]
-    count = np.ones(client.size, np.int64)
+    node, count = listings.rounds, np.ones(client.size)
     for level in range(max(forest.levels) + 1):
-        # A lower tree has no node here. Entries of one node follow each other.
-        exists = widths[tree] >> level > 0
-        client, tree, place, count = (
-            array[exists] for array in (client, tree, place >> (level > 0), count)
-        )
-        new = (np.diff(client) != 0) | (np.diff(tree) != 0) | (np.diff(place) != 0)
-        first = np.flatnonzero(np.append(client.size > 0, new))
-        client, tree, place = client[first], tree[first], place[first]
-        count = np.add.reduceat(count, first) if first.size else count[:0]
-        counting = slice(None) if forest.right_children else place % 2 == 0
-        sums += np.bincount(client[counting], count[counting] ** 2, minlength=sums.size)
+        # A node is known by its first round, and smaller subtrees have none of this level.
+        exists = width[node] >> level > 0
+        client, node, count = client[exists], node[exists], count[exists]
+        node = (first + (place >> level << level)).astype(np.int32)[node]
+        new = np.append(True, (node[1:] != node[:-1]) | (client[1:] != client[:-1]))[: node.size]
+        if not new.all():
+            count = np.add.reduceat(count, np.flatnonzero(new))
+            client, node = client[new], node[new]
+        squares = count**2
+        if not forest.right_children:
+            squares[place[node] >> level & 1 == 1] = 0.0
+        sums += np.bincount(client, squares, minlength=sums.size)
 
 
 def _add_states(sums: np.ndarray, blt: Blt, listings: ClientRounds) -> None:
@@ -173,24 +174,26 @@ def _has_few_pairs(listings: ClientRounds, bands: int, rounds: int) -> bool:
 
 def _add_bands(sums: np.ndarray, bands: np.ndarray, listings: ClientRounds, rounds: int) -> bool:
     """`_add_sums` of the pairs within the bands: each listing with the next, the one after, .."""
-    client = np.repeat(listings.clients, listings.counts)
-    listed = listings.rounds
-    diagonals: dict[int, np.ndarray] = {}
+    client, listed = np.repeat(listings.clients, listings.counts), listings.rounds
+    # Row d holds G[i, i + d], computed when a pair has this distance.
+    gram = np.zeros((bands.shape[1], rounds))
+    known = np.zeros(bands.shape[1], bool)
     positive = True
     for ahead in range(client.size):
         size = client.size - ahead
-        distance = listed[ahead:] - listed[:size]
-        near = np.flatnonzero((client[ahead:] == client[:size]) & (distance < bands.shape[1]))
+        lag = listed[ahead:] - listed[:size]
+        near = np.flatnonzero((client[ahead:] == client[:size]) & (lag < bands.shape[1]))
         if not near.size:
             break
-        for lag in np.unique(distance[near]).tolist():
-            if lag not in diagonals:
-                diagonals[lag] = _gram_diagonal(bands, lag, rounds)
-            at = near[distance[near] == lag]
-            gram = diagonals[lag][listed[at]]
-            positive = positive and bool((gram >= 0).all())
-            weight = 2 if ahead else 1
-            sums += np.bincount(client[at], weight * np.abs(gram), minlength=sums.size)
+        lag = lag[near]
+        present = np.bincount(lag, minlength=known.size) > 0
+        for new in np.flatnonzero(present & ~known).tolist():
+            gram[new, : rounds - new] = _gram_diagonal(bands, new, rounds)
+            known[new] = True
+        entries = gram[lag, listed[near]]
+        positive = positive and bool((entries >= 0).all())
+        weights = (2 if ahead else 1) * np.abs(entries)
+        sums += np.bincount(client[near], weights, minlength=sums.size)
     return positive
 
 
