@@ -27,7 +27,7 @@ from dpfl.studies import jobs as jobs_lib
 from dpfl.studies import work
 
 _IMPORTED_ONCE = (
-    'dpfl.simulation.outputs',
+    'dpfl.simulation.run_directory',
     'dpfl.simulation.program',
     'dpfl.tasks.text.models.saved_models',
     'dpfl.tasks.text.synthetic_text',

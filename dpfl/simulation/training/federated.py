@@ -89,9 +89,9 @@ def train(
         config = dataclasses.replace(
             config, task=TaskConfig(task=CUSTOM, planting=config.task.planting)
         )
-    from dpfl.simulation import outputs
+    from dpfl.simulation.run_directory import RunDirectory
 
-    run_directory = outputs.RunDirectory(path, overwrite=overwrite, resume=resume)
+    run_directory = RunDirectory(path, overwrite=overwrite, resume=resume)
     with run_directory.in_use():
         made_from = {} if task is None else task.made_from
         run = execution.Run(

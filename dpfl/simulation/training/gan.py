@@ -97,9 +97,9 @@ def train_gan(
         raise ArgumentError('resume', True, 'cannot be combined with overwrite')
     if clients is not None and config.task.selection.is_given:
         raise ArgumentError('clients', NOT_SHOWN, 'must not be given with a selection')
-    from dpfl.simulation import outputs
+    from dpfl.simulation.run_directory import RunDirectory
 
-    run_directory = outputs.RunDirectory(directory, overwrite=overwrite, resume=resume)
+    run_directory = RunDirectory(directory, overwrite=overwrite, resume=resume)
     with run_directory.in_use():
         run = execution.Run(
             directory=run_directory,
