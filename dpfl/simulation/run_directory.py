@@ -34,8 +34,7 @@ from dpfl.accounting.records.verification import Verification
 from dpfl.simulation import checkpoint
 from dpfl.simulation.run_journal import RunJournal
 from dpfl.simulation.training import recorded_settings
-from dpfl.simulation.training.gan_config import GanConfig
-from dpfl.simulation.training.scale_config import ScaleConfig
+from dpfl.simulation.training.config import GanConfig, ScaleConfig
 
 HTML_REPORT = 'privacy_report.html'
 AUDIT_PAGE = 'audit.html'

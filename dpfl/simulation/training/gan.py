@@ -14,8 +14,8 @@ from dpfl import accounting
 from dpfl.accounting import large_delta
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.simulation.training import execution, run_data
+from dpfl.simulation.training.config import GanConfig, GanOptimizationConfig
 from dpfl.simulation.training.execution import TrainResult
-from dpfl.simulation.training.gan_config import GanConfig, GanOptimizationConfig
 from dpfl.simulation.training.plan import accountant, build_plan
 from dpfl.tasks import not_covered, source
 from dpfl.tasks.federated_task import FederatedTask

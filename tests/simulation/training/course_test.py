@@ -12,7 +12,7 @@ from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError
 from dpfl.simulation import run_directory
 from dpfl.simulation.training import fork, train
-from dpfl.simulation.training.course_config import within_epsilon
+from dpfl.simulation.training.plan import within_epsilon
 from tests.accounting import archives
 from tests.simulation.training import small_config
 
