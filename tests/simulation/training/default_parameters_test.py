@@ -7,7 +7,7 @@ import pytest
 from dpfl import mechanisms
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import mechanism
-from dpfl.simulation.training.plan import build_plan
+from dpfl.simulation.training.plan import build_plan, strategy_hint
 from tests.simulation.training import small_config
 
 _NO_PARAMETERS = {'blt_decay': None, 'blt_scale': None}
