@@ -467,7 +467,7 @@ _RUNS = (
     ),
     Fault(
         'journal that was cut is believed beside a checkpoint',
-        'dpfl/simulation/outputs.py',
+        'dpfl/simulation/run_directory.py',
         '            self._kept.require_whole(heads)\n',
         '',
         ('tests/simulation/resume_test.py::test_what_does_not_belong_together_is_refused',),
@@ -494,7 +494,7 @@ _RUNS = (
         r"r'plots/generated_\d+\.png'",
         r"r'plots/.+\.png'",
         (
-            'tests/cli/binaries/training/export_run_test.py::test_the_copy_of_a_small_run_has_these_files_and_no_others',
+            'tests/experiments/export_run_test.py::test_the_copy_of_a_small_run_has_these_files_and_no_others',
         ),
     ),
     Fault(

@@ -1,0 +1,346 @@
+"""A public copy of a run has what the guarantee covers, and nothing else."""
+
+import csv
+import dataclasses
+import functools
+import io
+import json
+import pathlib
+import random
+import re
+import shutil
+import zipfile
+
+import pytest
+
+from dpfl import ParticipationLog, accounting
+from dpfl.accounting.records import archive
+from dpfl.cli.command import command_line
+from dpfl.cli.results import public_copy
+from dpfl.simulation import program, run_directory
+from tests import forked_binaries
+from tests.accounting import archives
+from tests.repository import threat_model
+from tests.simulation import toy_experiment
+
+_run = functools.partial(forked_binaries.run, 'export_run')
+# This number of clients is no coordinate in the outline of a letter in a figure.
+_CLIENTS, _PLANTED = 7393, 'planted_folder_of_someone'
+_EXPORTED = {
+    'SHA256SUMS',
+    'metrics.csv',
+    'model.npz',
+    'plan.json',
+    'privacy_report.html',
+    'privacy_report.json',
+    'privacy_report.md',
+    'strategy.npz',
+    'saved_model/assets.extra/model.json',
+    'saved_model/fingerprint.pb',
+    'saved_model/saved_model.pb',
+    'saved_model/variables/variables.data-00000-of-00001',
+    'saved_model/variables/variables.index',
+}
+
+_PRIVATE = ('participation.npz', 'cohorts.bin', 'ledger.jsonl', 'data.json', 'profile.json')
+
+
+def _train(path, data, *flags):
+    done = forked_binaries.run(
+        'train',
+        '--task=user_text',
+        f'--data_path={data}/texts.jsonl',
+        '--model=micro',
+        f'--vocabulary_file={data}/words',
+        '--sentence_length=5',
+        '--mechanism=tree',
+        '--noise_multiplier=2',
+        '--delta=1e-6',
+        '--rounds=3',
+        '--clients_per_round=7',
+        '--min_separation=3',
+        '--eval_every=3',
+        '--eval_clients=2',
+        '--client_max_batches=1',
+        '--heldout_fraction=0.0001',
+        '--profile',
+        '--release_train_metrics',
+        f'--output_dir={path}',
+        *flags,
+    )
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+@pytest.fixture(scope='module', name='data')
+def _data(tmp_path_factory):
+    """A folder with the texts of clients whose number is nowhere else, and a vocabulary."""
+    path = tmp_path_factory.mktemp('data') / _PLANTED
+    path.mkdir()
+    rng = random.Random(0)
+    words = [f'word{i}' for i in range(20)]
+    (path / 'words').write_text('\n'.join(words))
+    (path / 'texts.jsonl').write_text(
+        ''.join(
+            json.dumps({'client': f'client {i}', 'text': ' '.join(rng.choices(words, k=4))}) + '\n'
+            for i in range(_CLIENTS + 1)
+        )
+    )
+    return path
+
+
+@pytest.fixture(scope='module', name='run')
+def _a_run(data):
+    return _train(data / 'run', data)
+
+
+@pytest.fixture(scope='module', name='exported')
+def _exported(run, tmp_path_factory):
+    path = tmp_path_factory.mktemp('public') / 'copy'
+    done = _run('--public', f'--run_dir={run}', f'--output_dir={path}', '--format=json')
+    assert done.returncode == 0, done.stderr
+    return path, json.loads(done.stdout)
+
+
+def _names(path):
+    return {each.relative_to(path).as_posix() for each in path.rglob('*') if not each.is_dir()}
+
+
+def test_the_copy_of_a_small_run_has_these_files_and_no_others(tmp_path):
+    run, copy = tmp_path / 'run', tmp_path / 'copy'
+    program.run_training(toy_experiment.in_numpy(), run_directory.RunDirectory(run))
+    (run / 'plots' / 'private').mkdir()
+    (run / 'plots' / 'private' / 'generated_1.png').touch()
+    (run / archive.SUMS).write_text(archive.digests(run))
+    assert {'plots/training.png', archive.LOG, archive.LEDGER} <= {*archive.listed(run)}
+    public_copy.write(run, copy, archive.read_plan(run), public_heldout=False)
+    assert _names(copy) == {name for name in _EXPORTED if not name.startswith('saved_model/')}
+
+
+@pytest.mark.parametrize(
+    'settings, message',
+    [
+        (None, 'must have settings in its journal, which say what the model was made from'),
+        (
+            {'course': {}, 'task': {'task': 'user_text', 'text': {'vocabulary': 'data'}}},
+            'has a vocabulary that was counted on the clients',
+        ),
+    ],
+)
+def test_what_must_not_be_copied_is_refused(tmp_path, settings, message):
+    directory = run_directory.RunDirectory(tmp_path)
+    with directory.in_use():
+        directory.begin(settings, {})
+        report = program.run_training(toy_experiment.in_numpy(), directory).report
+    with pytest.raises(command_line.UsageError, match=message):
+        public_copy.check(tmp_path, report, public_heldout=False, simulation=True)
+
+
+def test_a_run_that_goes_on_is_not_copied(tmp_path):
+    def interrupt(client):
+        raise KeyboardInterrupt
+
+    directory = run_directory.RunDirectory(tmp_path)
+    experiment = toy_experiment.in_numpy()
+    with directory.in_use():
+        directory.begin({'course': {}}, {})
+        with pytest.raises(KeyboardInterrupt):
+            program.run_training(dataclasses.replace(experiment, client_data=interrupt), directory)
+    report = archive.read_plan(tmp_path).report(ParticipationLog([[0, 1, 2]]))
+    with pytest.raises(command_line.UsageError, match='must be finished'):
+        public_copy.check(tmp_path, report, public_heldout=False, simulation=True)
+
+
+def _bytes(path: pathlib.Path) -> dict[str, bytes]:
+    """Contents of the files, those in archives unpacked."""
+    found = {}
+    for name in _names(path):
+        found[name] = (path / name).read_bytes()
+        if zipfile.is_zipfile(path / name):
+            with zipfile.ZipFile(path / name) as file:
+                found |= {f'{name}/{each}': file.read(each) for each in file.namelist()}
+    return found
+
+
+@pytest.mark.exhaustive
+@pytest.mark.tff
+def test_no_count_no_path_and_no_time_of_the_run_is_in_the_copy(run, exported):
+    log = ParticipationLog.load(run / archive.LOG)
+    report = json.loads((run / archive.REPORT).read_text())
+    seconds = [
+        row['seconds'] for row in csv.DictReader(io.StringIO((run / 'metrics.csv').read_text()))
+    ]
+    data = json.loads((run / 'data.json').read_text())
+    ledger = [json.loads(line) for line in (run / archive.LEDGER).read_text().splitlines()]
+    secrets = [
+        str(_CLIENTS),
+        _PLANTED,
+        str(run.parent),
+        *seconds,
+        *data['keyed_digests'].values(),
+        *(line['chain'] for line in ledger if 'chain' in line),
+        *(line['data'] for line in ledger if line.get('event') == 'began'),
+        *(
+            line.split('  ')[0]
+            for line in (run / archive.SUMS).read_text().splitlines()
+            if line.endswith(_PRIVATE)
+        ),
+    ]
+    assert data['clients']['training'] == _CLIENTS and log.rounds == 3
+    assert report['observed']['clients'] == 21  # 7 clients in each round: told by the run's report.
+    # A number counts where it stands alone: coordinates in a figure have many digits.
+    found = {
+        secret: re.compile(rf'(?<![\w.]){re.escape(secret)}(?!\w)'.encode()) for secret in secrets
+    }
+    for name, content in _bytes(exported[0]).items():
+        for secret, pattern in found.items():
+            assert not pattern.search(content), (name, secret)
+    # What is searched for is there to be found in the run.
+    whole = b''.join(_bytes(run).values())
+    assert all(pattern.search(whole) for pattern in found.values())
+
+
+@pytest.mark.exhaustive
+@pytest.mark.tff
+def test_the_copy_has_these_files_and_a_report_made_from_the_plan(run, exported):
+    path, said = exported
+    lines = (path / archive.SUMS).read_text().splitlines()
+    assert _names(path) == _EXPORTED == set(said['files'])
+    assert {line.split('  ')[1] for line in lines} == _EXPORTED - {archive.SUMS}
+    assert said['statement'].startswith('A run of this plan satisfies ')
+    values = json.loads((path / archive.REPORT).read_text())
+    assert values['observed'] is None and values['basis'] == 'plan'
+    before = json.loads((run / archive.REPORT).read_text())
+    for name in ('epsilon', 'rho', 'plan', 'noise_is_seeded'):
+        assert values[name] == before[name]
+    assert values['statement'] == before['statement'].replace('The run ', 'A run of this plan ', 1)
+    report = accounting.PrivacyReport.from_json((path / archive.REPORT).read_text())
+    assert (path / archive.PAGE).read_text() == report.render()
+    assert any('`seconds`' in item for item in values['not_covered'])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.tff
+def test_metrics_of_the_copy_follow_from_the_plan(run, exported, tmp_path):
+    assert (exported[0] / 'metrics.csv').read_text().startswith('round,epsilon\n1,')
+    assert {'seconds', 'train_loss', 'loss'} <= set(
+        (run / 'metrics.csv').read_text().splitlines()[0].split(',')
+    )
+    path = tmp_path / 'copy'
+    done = _run('--public', f'--run_dir={run}', f'--output_dir={path}', '--public_heldout')
+    assert done.returncode == 0, done.stderr
+    names = (path / 'metrics.csv').read_text().splitlines()[0].split(',')
+    assert {'round', 'epsilon', 'loss', 'accuracy'} <= set(names)
+    assert not any(name.startswith(('seconds', 'train')) for name in names)
+    assert 'declared to be public' in (path / archive.PAGE).read_text()
+    assert 'declared to be public' not in (exported[0] / archive.PAGE).read_text()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.tff
+def test_a_copy_is_verified_for_what_it_is(exported, tmp_path):
+    done = forked_binaries.run('report_privacy', f'--run_dir={exported[0]}')
+    assert done.returncode == 0, done.stderr
+    assert 'this is an export, without the journal of its run' in done.stderr
+    path = shutil.copytree(exported[0], tmp_path / 'copy')
+    (path / 'model.npz').write_bytes(b'other')
+    done = forked_binaries.run('report_privacy', f'--run_dir={path}')
+    assert done.returncode == 1 and 'model.npz: its SHA-256 is not' in done.stderr
+    # A run does not pass for an export by leaving something out.
+    shutil.copy(exported[0] / 'model.npz', path)
+    plan = json.loads((path / archive.PLAN).read_text())
+    del plan['exported']
+    (path / archive.PLAN).write_text(json.dumps(plan))
+    done = forked_binaries.run('report_privacy', f'--run_dir={path}')
+    assert done.returncode == 2 and 'must hold a finished run' in done.stderr
+
+
+@pytest.mark.exhaustive
+@pytest.mark.tff
+def test_the_threat_model_names_every_file_of_a_run(run):
+    assert threat_model.shared_by_mistake(run) == []
+    readers = threat_model.readers(run)
+    # What is for everyone is copied, and nothing else is; a report is made anew.
+    for_everyone = {name for name, reader in readers.items() if reader == 'everyone'}
+    assert for_everyone == {name for name in _EXPORTED if not name.startswith('privacy_report')} - {
+        archive.SUMS,
+        'metrics.csv',
+    }
+    assert {'data.json', 'profile.json', 'checkpoints/keys', 'cohorts.bin'} <= set(readers)
+
+
+def _broken(run, tmp_path, change):
+    path = shutil.copytree(run, tmp_path / 'run')
+    change(path)
+    (path / archive.SUMS).write_text(archive.digests(path))
+    return path
+
+
+def _add_flag(line):
+    def change(path):
+        with open(path / archive.FLAGS, 'a') as file:
+            file.write(line + '\n')
+
+    return change
+
+
+def _without_settings(path):
+    (path / archive.CONFIG).unlink()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.tff
+@pytest.mark.parametrize(
+    'change, status, message',
+    [
+        (lambda path: (path / 'model.npz').unlink(), 1, 'model.npz: is missing, ledger.jsonl has'),
+        (_without_settings, 1, 'config.json: is missing'),
+        (_add_flag('--vocabulary=data'), 1, 'flags.txt: ends with other lines'),
+    ],
+)
+def test_what_no_guarantee_covers_is_refused_in_one_line(run, tmp_path, change, status, message):
+    path = _broken(run, tmp_path, change)
+    done = _run('--public', f'--run_dir={path}', f'--output_dir={tmp_path}/copy')
+    assert (done.returncode, done.stdout) == (status, '')
+    assert done.stderr.startswith('error: ') and f'{path}: {message}' in done.stderr
+    assert done.stderr.count('\n') == 1 and not (tmp_path / 'copy').exists()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.tff
+def test_a_changed_run_is_not_copied(run, tmp_path):
+    path = shutil.copytree(run, tmp_path / 'run')
+    (path / 'saved_model' / 'added').write_text('words')
+    done = _run('--public', f'--run_dir={path}', f'--output_dir={tmp_path}/copy')
+    assert done.returncode == 1
+    assert done.stderr == (
+        f'error: {path}: saved_model/added: was added, SHA256SUMS does not list it\n'
+        f'error: {path}: saved_model/added: is there, and ledger.jsonl does not have its digest\n'
+    )
+    # Nor if it is listed.
+    (path / archive.SUMS).write_text(archive.digests(path))
+    done = _run('--public', f'--run_dir={path}', f'--output_dir={tmp_path}/copy')
+    assert done.returncode == 1 and not (tmp_path / 'copy').exists()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.tff
+def test_a_simulation_is_copied_only_if_asked_for(data, tmp_path):
+    run = _train(tmp_path / 'run', data, '--noise_seed=1')
+    flags = ['--public', f'--run_dir={run}', f'--output_dir={tmp_path}/copy']
+    done = _run(*flags)
+    assert done.returncode == 2 and 'is a simulation: ' in done.stderr
+    done = _run(*flags, '--simulation')
+    assert done.returncode == 0, done.stderr
+    assert 'Simulation: with secret noise' in (tmp_path / 'copy' / archive.PAGE).read_text()
+    assert _run(*flags, '--simulation').stderr.startswith(
+        f'error: --output_dir={tmp_path}/copy: must not exist, or be empty'
+    )
+
+
+@pytest.mark.standard
+def test_a_run_whose_numbers_rest_on_its_log_is_refused(tmp_path):
+    archives.write_run(tmp_path / 'run', log=ParticipationLog([[0]] * 6))
+    done = _run('--public', f'--run_dir={tmp_path}/run', f'--output_dir={tmp_path}/copy')
+    assert done.returncode == 2 and done.stderr.count('\n') == 1
+    assert 'breaks its plan: its guarantee rests on the participation log' in done.stderr

@@ -1,0 +1,318 @@
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
+from dpfl import ParticipationLog, _storage, accounting, errors
+from dpfl.accounting.records import archive, cohorts, signatures
+from dpfl.cli.results import signed_report, verified_run
+from dpfl.simulation import run_directory
+from tests import forked_binaries, json_schema
+from tests.accounting import archives
+
+_PLAN = ('--mechanism=gaussian', '--rounds=9', '--delta=1e-6', '--accountant=analytic_gaussian')
+
+
+def _run(*flags):
+    return forked_binaries.run('report_privacy', *flags)
+
+
+def _written(path, *flags):
+    done = _run(*_PLAN, '--format=json', f'--output={path}', *flags)
+    assert (done.returncode, done.stdout) == (0, ''), done.stderr
+    json_schema.require_report(json.loads(path.read_text()))
+    return path
+
+
+@pytest.fixture(scope='module', name='files')
+def _files(tmp_path_factory):
+    """Two reports of plans, a run, a key in two halves, and files that are neither."""
+    folder = tmp_path_factory.mktemp('reports')
+    files = {'less': folder / 'less.json', 'more': folder / 'more.json'}
+    _written(files['less'], '--noise_multiplier=15')
+    _written(files['more'], '--noise_multiplier=30')
+    files['run'] = archives.write_run(folder / 'run')
+    key = ed25519.Ed25519PrivateKey.generate()
+    files['key'], files['public'] = folder / 'key.pem', folder / 'public.pem'
+    files['key'].touch(0o600)
+    files['key'].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    files['public'].write_bytes(
+        key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+    files['open'] = folder / 'open.pem'
+    files['open'].write_bytes(files['key'].read_bytes())
+    files['open'].chmod(0o644)
+    files['damaged'] = folder / 'damaged.json'
+    files['damaged'].write_bytes(os.urandom(60))
+    return files
+
+
+def test_a_written_report_is_the_printed_one(files, tmp_path):
+    for form in ('text', 'html'):
+        flags = (*_PLAN, '--noise_multiplier=3', f'--format={form}')
+        path = tmp_path / form
+        assert _run(*flags, f'--output={path}').stdout == ''
+        assert path.read_text() == _run(*flags).stdout
+    done = _run(*_PLAN, '--noise_multiplier=3', f'--output={tmp_path}/absent/report')
+    assert done.returncode == 1 and done.stderr.count('\n') == 1
+
+
+@pytest.mark.parametrize('form', ['--compare={less},{more}', '--compare {less} {more}'])
+def test_two_reports_are_compared(files, form):
+    flags = form.format(**files).split()
+    values = json.loads(_run(*flags, '--format=json').stdout)
+    assert values['reports'] == [str(files['less']), str(files['more'])]
+    assert values['more_private'] == 'second'
+    assert values['mu'] == {'first': pytest.approx(0.2), 'second': pytest.approx(0.1)}
+    page = _run('--format=text', *flags).stdout
+    assert 'The second is more private' in page and f'First: {files["less"]}' in page
+
+
+def test_a_run_is_compared_by_its_directory(files):
+    values = json.loads(_run('--compare', files['run'], files['less'], '--format=json').stdout)
+    assert values['parameters']['mechanism']['first'] == 'blt'
+    assert [row['delta'] for row in values['epsilon']] == [1e-6]
+
+
+def test_what_the_comparison_leaves_out_is_said(files, tmp_path):
+    flags = ('--noise_multiplier=15', f'--compose_with={files["more"]}')
+    joint = _written(tmp_path / 'joint.json', *flags)
+    chosen = _written(
+        tmp_path / 'chosen.json', '--noise_multiplier=15', '--selected_from=geometric:3'
+    )
+    done = _run('--compare', joint, chosen, '--format=json', f'--output={tmp_path}/compared.json')
+    assert done.stdout == ''
+    values = json.loads((tmp_path / 'compared.json').read_text())
+    assert values['more_private'] == 'first'
+    assert values['selection'] == {
+        'first': None,
+        'second': 'geometric distribution with mean 3',
+    }
+    assert any('first also states a joint guarantee' in note for note in values['notes'])
+
+
+def test_a_report_is_signed_and_verified(files, tmp_path):
+    path = _written(tmp_path / 'r.json', '--noise_multiplier=4', f'--sign={files["key"]}')
+    done = _run(f'--verify={path}', f'--public_key={files["public"]}', '--format=json')
+    values = json.loads(done.stdout)
+    assert values['is_valid'] and values['report'] == str(path)
+    assert values['statement'] == json.loads(path.read_text())['statement']
+    text = _run(f'--verify={path}', f'--public_key={files["public"]}').stdout
+    assert 'the signature is valid' in text and values['public_key_sha256'] in text
+    assert f'Computed again from its plan: {values["statement"]}' in text
+    path.write_text(path.read_text().replace('"epsilon": ', '"epsilon":  '))
+    done = _run(f'--verify={path}', f'--public_key={files["public"]}')
+    assert (done.returncode, done.stdout) == (1, '')
+    assert done.stderr.startswith(f'error: {path}: its signature is not valid with this key')
+    assert done.stderr.count('\n') == 1
+
+
+@pytest.mark.parametrize(
+    'changes, status, said',
+    [
+        ({'statement': '(0.01, 0.001)-DP.'}, 1, 'does not follow from its plan: statement is'),
+        ({'epsilon': 0.01}, 1, 'does not follow from its plan: epsilon is 0.01, computed'),
+        ({'later': 1}, 1, 'does not follow from its plan: later is 1'),
+        ({'text_version': 1, 'statement': '(0.01, 0.001)-DP.'}, 0, 'an older version of dpfl'),
+        ({'epsilon': 99.0}, 0, 'promises less: epsilon is 99.0, computed'),
+        ({'composition': {'statement': 'With others.'}}, 0, 'Not computed again: the joint'),
+        ({'selection': {}}, 1, 'is not a privacy report'),
+    ],
+)
+def test_a_signed_report_is_computed_again(files, tmp_path, changes, status, said):
+    """Whoever signed may have signed anything: what is printed follows from the plan."""
+    path, written = tmp_path / 'r.json', json.loads(files['less'].read_text())
+    content = json.dumps(written | changes).encode()
+    path.write_bytes(content)
+    signed = signatures.private_key('sign', files['key']).sign(content)
+    signatures.path_of(path).write_bytes(signed)
+    done = _run(f'--verify={path}', f'--public_key={files["public"]}')
+    assert done.returncode == status and said in done.stdout + done.stderr
+    assert 'Traceback' not in done.stderr and '0.001' not in done.stdout
+    assert status or written['statement'] in done.stdout
+
+
+def test_the_report_of_a_run_is_signed_as_it_was_verified(tmp_path, files):
+    run = archives.write_run(tmp_path / 'run')
+    before = (run / archive.REPORT).read_bytes()
+    done = _run(f'--run_dir={run}', f'--sign={files["key"]}', '--format=json')
+    assert done.returncode == 0 and json.loads(done.stdout) == json.loads(before)
+    assert 'note: not judged: checkpoints/, privacy_report.json.sig;' in done.stderr
+    assert (run / archive.REPORT).read_bytes() == before
+    verify = (f'--verify={run}', f'--public_key={files["public"]}')
+    assert _run(*verify).returncode == 0 and _run(f'--run_dir={run}').returncode == 0
+    # The bytes that were compared are signed, whatever is in the file when the verdict is printed.
+    sign = signed_report.signer(str(files['key']))
+
+    def edited(path, content):
+        path.write_text('{"epsilon": 0.01}')
+        with pytest.raises(errors.StorageError), _storage.locked(run):
+            pass
+        sign(path, content)
+
+    verified_run.verified(str(run), sign=edited)
+    assert 'its signature is not valid' in _run(*verify).stderr
+    (run / archive.REPORT).write_bytes(before)
+    assert _run(*verify).returncode == 0
+
+
+def _forged(run, name):
+    text = (run / name).read_text()
+    epsilon = accounting.round_up(json.loads((run / archive.REPORT).read_text())['epsilon'])
+    (run / name).write_text(text.replace(epsilon, '0.01'))
+
+
+@pytest.mark.parametrize(
+    'change, said',
+    [
+        (lambda run: _forged(run, archive.PAGE), 'privacy_report.md: says'),
+        (lambda run: (run / archive.CONFIG).unlink(), 'config.json: is missing'),
+        (lambda run: (run / 'notes.txt').write_text('1'), None),
+    ],
+)
+def test_what_is_not_verified_is_not_signed(files, tmp_path, change, said):
+    run = shutil.copytree(files['run'], tmp_path / 'run')
+    change(run)
+    (run / archive.SUMS).write_text(archive.digests(run))
+    done = _run(f'--run_dir={run}', f'--sign={files["key"]}')
+    assert (run / archive.SIGNATURE).exists() == (done.returncode == 0) == (said is None)
+    assert (said or 'by digest alone: notes.txt') in done.stderr
+    if said is not None:
+        done = _run(f'--verify={run}', f'--public_key={files["public"]}')
+        assert done.returncode == 1 and 'privacy_report.json.sig: no signature' in done.stderr
+
+
+def test_tables_and_pages_are_written_again_to_the_same_bytes(files, tmp_path):
+    run = shutil.copytree(files['run'], tmp_path / 'run')
+    made = [each.pattern for each in run_directory.FILES if each.kind == run_directory.TABLE]
+    before = {name: (run / name).read_bytes() for name in made if (run / name).exists()}
+    assert len(before) >= 9
+    for name in before:
+        (run / name).unlink()
+    assert _run(f'--run_dir={run}').returncode == 2
+    done = _run(f'--run_dir={run}', '--write_pages')
+    assert done.returncode == 0, done.stderr
+    assert {name: (run / name).read_bytes() for name in before} == before
+
+
+def test_a_run_that_forgot_its_keys_stays_verified(files, tmp_path):
+    run = shutil.copytree(files['run'], tmp_path / 'run')
+    done = _run(f'--run_dir={run}', '--forget_keys')
+    assert done.returncode == 0 and 'keys and checkpoints are deleted' in done.stderr
+    assert not (run / archive.CHECKPOINTS).exists()
+    assert _run(f'--run_dir={run}').returncode == 0
+    (run / archive.PAGE).write_text('changed')
+    (run / archive.CHECKPOINTS).mkdir()
+    assert _run(f'--run_dir={run}', '--forget_keys').returncode == 1
+    assert (run / archive.CHECKPOINTS).exists()
+
+
+def test_an_earlier_report_tells_whether_a_run_went_another_way(files, tmp_path):
+    rounds = [archives.LOG.cohort(t) for t in range(archives.LOG.rounds)]
+    record = dataclasses.replace(archives.make_record(), also_not_covered=(archive.OWN_LOOP,))
+    first = archives.write(tmp_path / 'first', record, ParticipationLog(rounds[:4]))
+    whole = archives.write(tmp_path / 'whole', record)
+    other = archives.write(tmp_path / 'other', record, metrics={3: {'loss': 2.5}})
+    for run in (first, whole, other):
+        shutil.rmtree(run / 'saved_model')
+        assert not archives.with_new_digests(run)
+    kept, foreign = tmp_path / 'kept.json', tmp_path / 'foreign.json'
+    shutil.copy(first / archive.REPORT, kept)
+    foreign.write_text(kept.read_text().replace(archives.NOISE_KEY, 'f' * 64))
+    for run, after in ((first, kept), (whole, kept), (whole, whole), (whole, first)):
+        done = _run(f'--run_dir={run}', f'--after={after}')
+        assert done.returncode == 0, done.stderr
+        assert f'{run}: its journal continues that of {after}' in done.stderr
+    for run, after, message in (
+        (other, kept, 'ledger.jsonl does not continue that of --after'),
+        (first, whole, 'ledger.jsonl does not continue that of --after'),
+        (whole, foreign, 'is another run than that of --after'),
+    ):
+        done = _run(f'--run_dir={run}', f'--after={after}')
+        assert (done.returncode, done.stdout) == (1, '')
+        assert f'error: {run}: {message}' in done.stderr.splitlines()[-1]
+    for after, message in (
+        (files['less'], f'--after={files["less"]}: must have journal_head'),
+        (files['damaged'], f'--after={files["damaged"]}: not a privacy report'),
+        (tmp_path / 'nowhere', '--after='),
+    ):
+        done = _run(f'--run_dir={whole}', f'--after={after}')
+        assert done.returncode == 2 and message in done.stderr.splitlines()[-1], done.stderr
+    done = _run(*_PLAN, '--noise_multiplier=15', f'--after={kept}')
+    assert done.returncode == 2 and done.stderr.endswith('kept.json: needs run_dir\n')
+
+
+def test_an_export_is_not_signed(files, tmp_path):
+    """Its plan is compared with nothing."""
+    run = shutil.copytree(files['run'], tmp_path / 'run')
+    for name in (archive.LOG, archive.LEDGER, cohorts.NAME, archive.CONFIG, archive.FLAGS):
+        (run / name).unlink()
+    record = dataclasses.replace(archives.record_of(), exported=True)
+    (run / archive.PLAN).write_text(record.to_json())
+    for name, text in run_directory.pages_of(run, record.report(None)).items():
+        (run / name).write_text(text)
+    (run / archive.SUMS).write_text(archive.digests(run))
+    assert _run(f'--run_dir={run}').returncode == 0
+    done = _run(f'--run_dir={run}', f'--sign={files["key"]}')
+    assert done.returncode == 2 and 'is an export' in done.stderr
+    assert not (run / archive.SIGNATURE).exists()
+
+
+def test_a_report_that_promises_more_is_not_compared(files, tmp_path):
+    values = json.loads(pathlib.Path(files['less']).read_text())
+    values['plan_guarantee']['epsilons'] = [0.01]
+    path = tmp_path / 'forged.json'
+    path.write_text(json.dumps(values))
+    done = _run('--compare', files['more'], path)
+    assert done.returncode == 2 and 'must be at least' in done.stderr
+    with pytest.raises(ValueError):
+        accounting.PrivacyReport.from_json(path.read_text())
+
+
+@pytest.mark.parametrize(
+    'flags, message',
+    [
+        ('--compare={less}', '--compare={less}: must be two reports'),
+        ('--compare {less} {more} {less}', 'must be two reports'),
+        ('--compare {less} absent', '--compare=absent: No such file'),
+        ('--compare {less} {damaged}', 'damaged.json: not a privacy report'),
+        ('--compare {less} /dev/zero', '--compare=/dev/zero: Not a regular file'),
+        ('--compare {less} {more} --format=html', '--format=html: must be text or json'),
+        ('--compare {less} {more} --rounds=3', '--rounds: cannot be combined with --compare'),
+        ('--compare {less} {more} --run_dir={run}', '--run_dir: cannot be combined with'),
+        ('--compare {less} {more} --sign={key}', '--sign: cannot be combined with --compare'),
+        ('--verify={less}', '--verify={less}: needs public_key'),
+        ('--public_key={public}', '--public_key={public}: needs verify'),
+        ('--verify={less} --public_key={public} --rounds=3', '--rounds: cannot be combined'),
+        ('--verify={less} --public_key={public} --format=html', '--format=html: must be text'),
+        ('--verify=absent --public_key={public}', '--verify=absent: No such file'),
+        ('--verify={less} --public_key=absent', '--public_key=absent: must be readable'),
+        ('--verify={less} --public_key={key}', 'key.pem: must hold a public key'),
+        ('{plan} --sign={key}', '--sign: needs --run_dir or --output'),
+        ('{plan} --sign={key} --output=x', '--format=text: must be json with --sign'),
+        ('--run_dir={run} --sign={key} --group_size=2', '--group_size: needs --output with --sign'),
+        ('--run_dir={run} --sign={open}', 'open.pem: must be of this user, and closed to others'),
+        ('--run_dir={run} --sign={public}', 'must be of this user, and closed to others'),
+        ('--run_dir={run} --sign=absent', '--sign=absent: must be readable'),
+        ('{less} {more}', '{less}: is not a flag'),
+    ],
+)
+def test_bad_flags_are_one_line_and_status_2(files, flags, message):
+    names = {**files, 'plan': ' '.join((*_PLAN, '--noise_multiplier=3'))}
+    done = _run(*flags.format(**names).split())
+    assert (done.returncode, done.stdout) == (2, '')
+    assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
+    assert message.format(**names) in done.stderr

@@ -1,0 +1,83 @@
+"""The binary that trains GANs as its users meet it: results, a kill, and one-line errors."""
+
+import functools
+import json
+import shutil
+
+import pytest
+
+from dpfl import accounting
+from dpfl.simulation import run_directory
+from tests import forked_binaries
+from tests.repository import threat_model
+
+_SMALL = [
+    '--model=tiny',
+    '--rounds=3',
+    '--population=40',
+    '--clients_per_round=2',
+    '--client_max_batches=1',
+    '--client_batch_size=4',
+    '--eval_clients=1',
+    '--eval_every=3',
+    '--sampling=without_replacement',
+    '--adjacency=replace_one_half_shift',
+    '--delta=1e-3',
+    '--noise_multiplier=0.5',
+    '--noise_seed=1',
+    '--checkpoint_every=1',
+    '--select_examples=ink>0.05',
+]
+_run = functools.partial(forked_binaries.run, 'train_gan')
+
+
+@pytest.fixture(scope='module', name='finished')
+def _finished(tmp_path_factory):
+    path = tmp_path_factory.mktemp('finished')
+    done = _run(
+        *_SMALL, f'--output_dir={path}', '--scale=10', '--scaled_population=4000', '--format=json'
+    )
+    assert done.returncode == 0, done.stderr
+    return path, done
+
+
+@pytest.mark.exhaustive
+@pytest.mark.tff
+def test_a_run_from_start_to_end(finished):
+    path, done = finished
+    result = json.loads(done.stdout)
+    assert (
+        '3 of 3 rounds' in done.stderr and 'accuracy=' in done.stderr and 'epsilon=' in done.stderr
+    )
+    report = accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
+    assert report.guarantee.epsilons == (result['epsilon'],) and report.noise_is_seeded
+    assert any('images with ink>0.05 only' in each for each in report.remarks)
+    assert result['scaled_epsilon'] < result['epsilon'] and result['scaled_delta'] == 0.01 / 4000
+    names = {file.name for file in path.iterdir()}
+    assert {'generator', 'gan_report.md', 'model.npz', 'checkpoints', 'SHA256SUMS'} <= names
+    assert 'gan_report.md' in (path / 'SHA256SUMS').read_text()
+    # And is the verdict of experiments.report_privacy; the folders are listed, too.
+    assert 'generator/saved_model.pb' in (path / 'SHA256SUMS').read_text()
+    assert run_directory.verify(path).differences == ()
+    assert threat_model.shared_by_mistake(path) == []
+    page = (path / 'gan_report.md').read_text()
+    assert 'post-processing' in page and 'scaled up' in page
+
+
+@pytest.mark.exhaustive
+@pytest.mark.tff
+def test_a_finished_run_gets_back_what_is_computed_and_misses_what_was_made_once(
+    finished, tmp_path
+):
+    path = shutil.copytree(finished[0], tmp_path / 'copied')
+    for name in ('gan_report.md', 'SHA256SUMS'):  # As if the process had ended before them.
+        (path / name).unlink()
+    done = _run(*_SMALL, f'--output_dir={path}', '--resume')
+    assert done.returncode == 0, done.stderr
+    assert 'is finished, all 3 rounds are done' in done.stderr
+    # The larger run is that of the flags with which the run began.
+    assert 'scaled up' in (path / 'gan_report.md').read_text()
+    assert run_directory.verify(path).is_verified
+    shutil.rmtree(path / 'generator')
+    done = _run(*_SMALL, f'--output_dir={path}', '--resume')
+    assert done.returncode == 1 and 'restore it from a copy' in done.stderr
