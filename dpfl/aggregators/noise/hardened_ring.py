@@ -16,6 +16,7 @@ ring supplies a saved state with the same bits, after it has recomputed the roun
 import concurrent.futures
 import functools
 import os
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -71,7 +72,7 @@ class HardenedRing(supplied_rows.SuppliedRows):
         return int(state.past.size)
 
     def _make_streams(self, source: int) -> dict[str, supplied_rows.Stream]:
-        return {'values': _Stream(self._kernel, source, self._directory)}
+        return {'values': _Stream(self._kernel, self._fresh_rounds, source, self._directory)}
 
     def _key_of_round(self, state: correlated.NoiseState, t: int, context: str) -> np.ndarray:
         before = state.drawn[t - 1] if t else state.key
@@ -88,8 +89,14 @@ def _bytes(key: np.ndarray) -> bytes:
 class _Stream:
     """Noise rows of a run. The past is kept as [blocks, buffers, _BLOCK]."""
 
-    def __init__(self, kernel: kernels.Kernel, size: int, directory):
-        self._kernel, self._size = kernel, size
+    def __init__(
+        self,
+        kernel: kernels.Kernel,
+        fresh_rounds: Sequence[int],
+        size: int,
+        directory: str | os.PathLike | None,
+    ):
+        self._kernel, self._fresh_rounds, self._size = kernel, fresh_rounds, size
         self._blocks = -(-self._size // _BLOCK)
         # Keys of the rounds that the past covers; None while it changes.
         self._done: np.ndarray | None = np.zeros([0, _KEY_WORDS], np.int64)
@@ -107,7 +114,7 @@ class _Stream:
         done = self._done
         if done is None or len(done) >= len(keys) or not np.array_equal(done, keys[: len(done)]):
             self._past[...] = 0.0
-            done = keys[:0]
+            done = keys[: max(r for r in self._fresh_rounds if r < len(keys))]
         rounds = range(len(done), len(keys))
         for r in _progress.bar(
             rounds,

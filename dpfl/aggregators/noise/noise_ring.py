@@ -20,6 +20,7 @@ ring supplies a saved state with the same bits, after it has recomputed the roun
 
 import concurrent.futures
 import os
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -61,7 +62,7 @@ class NoiseRing(supplied_rows.SuppliedRows):
 
     def _make_streams(self, source: tuple) -> dict[str, supplied_rows.Stream]:
         return {
-            dtype.name: _Stream(self._kernel, dtype, int(size), self._directory)
+            dtype.name: _Stream(self._kernel, self._fresh_rounds, dtype, int(size), self._directory)
             for dtype, size in zip(flat.DTYPES, source, strict=True)
         }
 
@@ -69,16 +70,24 @@ class NoiseRing(supplied_rows.SuppliedRows):
         with tf.device('CPU'):
             row = self._kernel.table[self._kernel.row(t)]
             words = np.frombuffer(bytes.fromhex(context), '<i8').astype(np.int64)
-            state = state._replace(key=np.asarray(state.key))
-            return correlated.key_of_round(state, t, row, words).numpy()
+            return _key_of_round(
+                np.asarray(state.key), state.drawn, np.int64(t), row, words
+            ).numpy()
 
 
 class _Stream:
     """Noise rows of the coordinates of one type. The past is kept as [blocks, buffers, _BLOCK]."""
 
-    def __init__(self, kernel: kernels.Kernel, dtype: tf.DType, size: int, directory):
+    def __init__(
+        self,
+        kernel: kernels.Kernel,
+        fresh_rounds: Sequence[int],
+        dtype: tf.DType,
+        size: int,
+        directory: str | os.PathLike | None,
+    ):
         self.dtype = dtype
-        self._kernel, self._size = kernel, size
+        self._kernel, self._fresh_rounds, self._size = kernel, fresh_rounds, size
         self._blocks = -(-size // _BLOCK)
         self._part = flat.DTYPES.index(dtype)
         # Keys of the rounds that the past covers; None while it changes.
@@ -94,11 +103,13 @@ class _Stream:
     def row(self, keys: np.ndarray, show_progress: bool) -> np.ndarray:
         """Row of the last of the rounds with these keys, float64 [size]."""
         out = np.empty((self._blocks, _BLOCK))
+        if not self._blocks:
+            return out.ravel()
         # A round that fails half-way leaves a past that no later round may use.
         done, self._done = self._done, None
         if done is not None and np.array_equal(done, keys[:-1]):
             self._next(keys, out)
-        elif self._blocks:
+        else:
             self._recompute(keys, out, show_progress)
         self._done = keys
         return out.ravel()[: self._size]
@@ -109,8 +120,7 @@ class _Stream:
         parts = np.array_split(np.arange(self._blocks), os.cpu_count() or 1)
 
         with tf.device('CPU'):
-            key = noise_keys.derive(keys[t], self._part)
-            z = _drawn(key, tf.constant(0, tf.int64), out.size).numpy().reshape(out.shape)
+            z = _drawn(keys[t], self._part, out.size).numpy().reshape(out.shape)
 
         def work(blocks):
             for block in blocks:
@@ -119,9 +129,10 @@ class _Stream:
         supplied_rows.run_all(self._workers, work, parts)
 
     def _recompute(self, keys: np.ndarray, out, show_progress: bool) -> None:
-        """All rounds from their keys, block by block."""
-        t = len(keys) - 1
-        steps = [self._step(r) for r in range(t + 1)]
+        """The rounds that the last one depends on, from their keys, block by block."""
+        end = len(keys)
+        begin_round = self._first_needed(end - 1)
+        steps = {r: self._step(r) for r in range(begin_round, end)}
         with tf.device('CPU'):
             starts = _positions(tf.constant(keys, tf.int64), self._part)
 
@@ -134,8 +145,8 @@ class _Stream:
         def work(begin):
             blocks = range(begin, min(begin + _DRAWN[0], self._blocks))
             past = np.zeros((len(blocks), *self._past.shape[1:]), self._past.dtype)
-            for since in range(0, t + 1, _DRAWN[1]):
-                chunk = range(since, min(since + _DRAWN[1], t + 1))
+            for since in range(begin_round, end, _DRAWN[1]):
+                chunk = range(since, min(since + _DRAWN[1], end))
                 z = drawn(begin, list(chunk))
                 for i, block in enumerate(blocks):
                     for at, r in enumerate(chunk):
@@ -144,7 +155,7 @@ class _Stream:
 
         parts = range(0, self._blocks, _DRAWN[0])
         with _progress.bar(
-            desc=f'noise of {t + 1} rounds',
+            desc=f'noise of {len(steps)} rounds',
             total=len(parts),
             leave=False,
             disable=not show_progress,
@@ -156,6 +167,13 @@ class _Stream:
                 bar.update()
 
             supplied_rows.run_all(self._workers, work_and_show, parts)
+
+    def _first_needed(self, t: int) -> int:
+        """The first round that the past before round `t` depends on."""
+        fresh = max(r for r in self._fresh_rounds if r <= t)
+        if isinstance(self._kernel, kernels.BandedProduct):  # It keeps the noise of single rounds.
+            return max(fresh, t - self._kernel.buffers)
+        return fresh
 
     def _step(self, t: int) -> ring_steps.Step:
         return ring_steps.step(self._kernel, t, self.dtype.as_numpy_dtype)
@@ -172,9 +190,15 @@ def _positions(round_keys, part: int):
 
 
 @tf.function(reduce_retracing=True)
-def _drawn(key, first, size: int):
-    """Normal variables of one round from number `first` on, [size]."""
-    return normal.normal_from(normal.position(key), size, first)
+def _key_of_round(key, drawn, t, row, words):
+    state = correlated.NoiseState(key, t, drawn, ())
+    return correlated.key_of_round(state, t, row, words)
+
+
+@tf.function(reduce_retracing=True)
+def _drawn(key, part: int, size: int):
+    """Normal variables of the round with this key, [size]."""
+    return normal.normal(noise_keys.derive(key, part), size)
 
 
 @tf.function(reduce_retracing=True)

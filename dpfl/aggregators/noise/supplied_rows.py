@@ -73,7 +73,8 @@ class SuppliedRows(abc.ABC):
         show_progress: bool = True,
     ):
         self._rounds = plan.participation.rounds
-        self._kernel = plan.mechanism.with_rounds(self._rounds).kernel()
+        mechanism = plan.mechanism.with_rounds(self._rounds)
+        self._kernel, self._fresh_rounds = mechanism.kernel(), (0, *mechanism.fresh_rounds)
         self._directory = directory
         self._show_progress = show_progress
         self._begin()
@@ -123,7 +124,8 @@ class SuppliedRows(abc.ABC):
         the difference of the two releases has none.
 
         Rounds that do not follow the last one, such as the first round of a resumed run, are
-        computed from the first round on.
+        computed from the first round on that they depend on: the last one in which the noise starts
+        afresh, or as many rounds before as the inverse of the strategy has bands.
 
         Args:
           state: of a TFF process or query whose noise is supplied, or any structure around it.

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl.mechanisms.hardened import stream as hardened_stream
 from dpfl.mechanisms.streaming import ring_steps
 from tests import mechanism_cases, oracles, redrawn
 
@@ -211,3 +212,58 @@ def test_a_ring_from_before_a_fork_is_refused(monkeypatch):
                 ring.supply(state, ())
             ring.close()  # The fork's: the ring of its parent goes on.
         ring.supply(state, ())
+
+
+@pytest.mark.parametrize(
+    'kind, mechanism, needed',
+    [
+        ('default', mechanisms.BandedInverse.square_root(60, 4), lambda t: 4),
+        (
+            'default',
+            mechanisms.Restarted(_MECHANISMS['blt'], range(9, 60, 9), 60),
+            lambda t: 1 + t % 9,
+        ),
+        (
+            'hardened',
+            mechanisms.Restarted(_MECHANISMS['blt'], range(9, 60, 9), 60),
+            lambda t: 1 + t % 9,
+        ),
+        ('default', mechanisms.Blt(60, [0.9], [0.2]), lambda t: 1 + t),
+    ],
+)
+def test_a_new_ring_computes_only_the_rounds_that_its_first_row_depends_on(
+    kind, mechanism, needed, monkeypatch
+):
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanism,
+        participation=Participation(60),
+        clip_norm=0.5,
+        noise_multiplier=2.0,
+        clients_per_round=2,
+        noise=kind,
+    )
+    module, ring_type = {
+        'default': (ring_steps, aggregators.NoiseRing),
+        'hardened': (hardened_stream, aggregators.HardenedRing),
+    }[kind]
+    query = aggregators.build_query(plan, 3, record_specs=tf.TensorSpec([5]), supplied_noise=True)
+    usual, rounds = module.step, []
+
+    def counted(kernel, t, *args):
+        rounds.append(t)
+        return usual(kernel, t, *args)
+
+    monkeypatch.setattr(module, 'step', counted)
+    state = query.initial_global_state()
+    with ring_type(plan) as ring:
+        for t in range(20):
+            if t in (10, 19):
+                with ring_type(plan) as another:
+                    rounds.clear()
+                    another.supply(state, t)
+                    assert len(rounds) == needed(t)
+            rounds.clear()
+            supplied = ring.supply(state, t)
+            assert rounds == [t]  # And a type without coordinates takes no part.
+            zero = query.initial_sample_state(tf.zeros([5]))
+            _, state, _ = query.get_noised_result(zero, supplied)
