@@ -26,8 +26,7 @@ from dpfl.reporting import plain_text
 from dpfl.simulation.training import EvaluationConfig, TaskConfig, execution
 from dpfl.tasks import config as tasks
 from dpfl.tasks import source
-from dpfl.tasks.image_fault_config import ImageFaultConfig
-from dpfl.tasks.planting_config import PlantingConfig
+from dpfl.tasks.config import ImageFaultConfig, PlantingConfig
 
 _TASK = SettingsFlags(
     TaskConfig,

@@ -16,7 +16,7 @@ from dpfl import errors
 from dpfl.errors import DataError
 from dpfl.simulation import state
 from dpfl.simulation.training import run_model
-from dpfl.tasks.images import emnist_files
+from dpfl.tasks.images import emnist
 from dpfl.tasks.text.files import stackoverflow
 from dpfl.tasks.text.models import catalog, saved_models
 
@@ -180,7 +180,7 @@ class EmnistSqlite(_Database):
 
 
 def _read_images(path):
-    found = emnist_files.open_files(path)
+    found = emnist.open_files(path)
     for writer in found.writers:
         found.read(writer)
 

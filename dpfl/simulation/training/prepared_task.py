@@ -18,10 +18,16 @@ from dpfl.accounting.records import archive
 from dpfl.accounting.records.journal import Drew
 from dpfl.errors import ArgumentError, renaming
 from dpfl.simulation.training.config import TrainConfig
-from dpfl.tasks.before_training import THRESHOLDS, WORDS, BeforeTraining, Draw
+from dpfl.tasks.before_training import (
+    CANDIDATES,
+    THRESHOLDS,
+    WORDS,
+    BeforeTraining,
+    Draw,
+    QuantileRelease,
+)
 from dpfl.tasks.config import PRIVATE_VOCABULARY, REAL_TASKS, TaskConfig, TextConfig
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.private_quantiles import CANDIDATES, QuantileRelease
 from dpfl.tasks.selection_config import SelectionConfig
 from dpfl.tasks.text.private_words import WordRelease
 

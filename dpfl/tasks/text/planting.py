@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dpfl import _random
 from dpfl.errors import NOT_SHOWN, ArgumentError
+from dpfl.tasks.config import PlantingConfig
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.planting_config import PlantingConfig
 from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
 
 # The part of `FederatedTask.description` about secrets.

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpfl import _progress
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.tasks import data_path, not_covered
+from dpfl.tasks import download, not_covered
 from dpfl.tasks.before_training import WORDS, BeforeTraining
 from dpfl.tasks.config import (
     PRIVATE_VOCABULARY,
@@ -177,18 +177,18 @@ def open_text(
     fingerprints: dict[str, str] = {}
     test = None
     if task == 'stackoverflow':
-        path = data_path.downloadable(data, task, stackoverflow.URL, 'stackoverflow.sqlite')
+        path = download.downloadable(data, task, stackoverflow.URL, 'stackoverflow.sqlite')
         training, heldout, tested, description = stackoverflow.open_clients(
             path, data.heldout_fraction
         )
         test = tested if tested.count else None
     elif task == 'git_log':
-        path = data_path.required(data, task)
+        path = download.required(data, task)
         training, heldout, description, fingerprints['data'] = git_log.open_clients(
             str(data.data_path), text.author_max_words, data.heldout_fraction
         )
     else:
-        path = data_path.required(data, task)
+        path = download.required(data, task)
         training, heldout, description, fingerprints['data'] = user_text.open_clients(
             path, text.client_column, text.text_column, data.heldout_fraction, text.strict
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.tasks import data_path
+from dpfl.tasks import download
 from dpfl.tasks.config import VOCABULARY_SOURCES, WORD_MODELS, TaskConfig, TextConfig
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.text import packing, sentence_batches, token_ids, word_clients
@@ -127,7 +127,7 @@ class SyntheticTextTask:
         """The task."""
         from dpfl.tasks.text.models import catalog
 
-        data_path.refuse(self._config.data, self._config.task)
+        download.refuse(self._config.data, self._config.task)
         language, known = self._language(), self._known_words()
         text = self._config.text
         with renaming(num_tokens='vocabulary_size'):

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.attacks.hostile import campaign, run_targets
 from dpfl.errors import DataError
-from dpfl.tasks.images import emnist_files
+from dpfl.tasks.images import emnist
 from dpfl.tasks.text.files import parquet_records, stackoverflow
 from tests.attacks.hostile.refusals import refused
 
@@ -64,7 +64,7 @@ def test_hdf5_that_claims_or_links_is_refused(pixels, label, tmp_path):
         else:
             group['pixels'] = pixels
         group['label'] = label
-    found = emnist_files.open_files(path)
+    found = emnist.open_files(path)
     refused(lambda: found.read('f0'), DataError)
 
 
@@ -82,7 +82,7 @@ def test_views_of_an_sqlite_file_are_not_queried(tmp_path):
             connection.execute(_ENDLESS.format(table))
         connection.commit()
     assert 'not an ordinary table' in refused(lambda: stackoverflow.open_clients(path, 0.5))
-    assert 'not an ordinary table' in refused(lambda: emnist_files.open_files(path), DataError)
+    assert 'not an ordinary table' in refused(lambda: emnist.open_files(path), DataError)
 
 
 def test_an_index_of_other_types_is_made_anew(tmp_path, monkeypatch):
