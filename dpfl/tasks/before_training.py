@@ -2,6 +2,12 @@
 
 The guarantee of the run counts these releases. The run records each before it is made, and a run
 that continues takes what was found from its records: with fresh noise it would be another release.
+
+Quantiles of the clients' values, found with a guarantee for every client.
+
+Every client has one value, or none. A binary search goes through a public, ascending list of
+candidates. In each step the clients with a value at or below the candidate in the middle are
+counted, with Gaussian noise. docs/how_to/selection.md has the guarantee.
 """
 
 import dataclasses

@@ -13,9 +13,8 @@ from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError, shown
 from dpfl.simulation.training import GanConfig, execution, run_model
 from dpfl.tasks.images import gan_models
-from dpfl.tasks.text.encoding import NUM_BYTE_TOKENS
 from dpfl.tasks.text.models import saved_models
-from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
+from dpfl.tasks.text.tokenization import NUM_BYTE_TOKENS, NUM_SPECIAL_TOKENS
 
 WORD, CHAR, IMAGES = 'word', 'char', 'images'
 KINDS = (WORD, CHAR, IMAGES)

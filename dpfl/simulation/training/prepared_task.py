@@ -241,13 +241,13 @@ def _selected(
     if not config.is_given:
         return task
     from dpfl.tasks.text import selected_sentences
-    from dpfl.tasks.text.models import row_scores
+    from dpfl.tasks.text.models import saved_models
 
     scores, path = None, config.selection_model
     if path is not None:
         assert language is not None  # The settings refuse other tasks.
         model = saved_model('selection_model', path, language[1])
-        scores = row_scores.of_model(model)
+        scores = saved_models.of_model(model)
         task = _with_fingerprint(task, 'selection_model', model.digest())
     thresholds: Mapping[str, float] = {}
     if before.quantiles is not None:

@@ -10,6 +10,16 @@ The layers are convolutions, each of which halves height and width, and two dens
 [Augenstein20] does not list the layers of its primary model. `cnn` has the layers that [McMahan17]
 uses for images of this size: two 5 x 5 convolutions with 32 and 64 channels, 2 x 2 max pooling, and
 512 hidden units. These are 1.69M weights for 62 classes.
+
+Central training of a classifier on images that need no protection.
+
+The primary model of [Augenstein20], section 6, is trained before it is deployed to the devices. If
+its data are public there is no privacy loss to account for. To train a classifier on clients' data
+use `learning.build_dp_fedavg`.
+
+Reads classifiers of images: weights of the project's own models, or a SavedModel of any other.
+
+A SavedModel is a graph that TensorFlow runs: load one only from those whom you trust with that.
 """
 
 import collections

@@ -2,6 +2,18 @@
 
 There are 62 classes. Images are 28 x 28, paper is 1 and ink is 0. A share of the writers is held
 out: none of them is a client, and only their images are looked at, evaluated on, or public.
+
+Reads federated EMNIST in the two file formats that TFF has published.
+
+* SQLite (TFF 0.87): one file with the tables `client_metadata` and `examples`. An example is a
+  serialised `tf.train.Example`. The split `all_train` is read.
+* HDF5 (earlier): `fed_emnist_train.h5`. The group `examples` has a group for each client with the
+  data sets `pixels` and `label`.
+
+The test split has further images of the same writers. It is never read: whatever is measured
+without noise has to be measured on images of writers who are no clients.
+
+Files are opened read-only for every read, so reading is safe in any thread.
 """
 
 import abc

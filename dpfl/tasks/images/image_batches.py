@@ -1,4 +1,10 @@
-"""Cuts labelled images into batches for the classifiers of `classifiers`."""
+"""Cuts labelled images into batches for the classifiers of `classifiers`.
+
+Measures of generated images: inverted or not, diversity, distance from real images.
+
+They are computed from images and a classifier that was trained on images without the bug. Measures
+that compare with real images compare with those of held-out clients.
+"""
 
 import collections
 from collections.abc import Callable

@@ -8,6 +8,11 @@ subpopulations.
 
 The criteria are `selection.clients_by_accuracy` and `selection.by_outcome`, applied to a whole
 population at once, because a simulation draws its cohorts from the selected clients.
+
+Images of clients of which only a selection is trained on ([Augenstein20], section 2.1).
+
+As `text.selected_sentences`: each client decides by its own data alone, the decision stays with it,
+and the guarantee is that of all clients.
 """
 
 import dataclasses

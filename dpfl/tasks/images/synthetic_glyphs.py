@@ -3,6 +3,18 @@
 Every client is a pure function of (seed, client index); nothing is stored. `glyph_hands` defines
 how a client writes. As in federated EMNIST, images are 28 x 28 with paper 1 and ink 0, the 62
 classes have the same order, and about half of the examples are digits. Devices may have `faults`.
+
+Letters and digits of the fonts shipped with matplotlib, as distance fields.
+
+A distance field gives the distance of each position to the outline of the glyph. It can be sampled
+at any position and scale, and adding a constant makes strokes wider or narrower. So each glyph is
+rendered only once, for all writers.
+
+A writer's hand: letterforms, slant, weight, size, and how much they vary from sign to sign.
+
+Many images of a writer are made at a time. The positions of the pixels in the glyph are one matrix
+product: the parameters of the signs times fixed features of the pixels (1, u, v and slow waves,
+which bend the strokes). The distance field at these positions gives the amount of ink.
 """
 
 import collections
