@@ -327,7 +327,7 @@ class _Lines:
 SUFFIXES = ('.parquet', '.pq')
 FORM = JsonLines('client', 'text')
 _ROWS = 10_000
-_READER = 'from dpfl.tasks.text.files import parquet_records; parquet_records.read_in_child()'
+_READER = 'from dpfl.tasks.text.files import record_files; record_files.read_in_child()'
 # Line for a text that is not valid UTF-8; the line is not valid either.
 _NOT_UTF8 = b'\xff\n'
 
