@@ -111,10 +111,14 @@ class _Stream:
 
     def row(self, keys: np.ndarray, show_progress: bool) -> np.ndarray:
         """Row of the last of the rounds with these keys, int64 [size]."""
-        done = self._done
-        if done is None or len(done) >= len(keys) or not np.array_equal(done, keys[: len(done)]):
+        done, first = self._done, max(r for r in self._fresh_rounds if r < len(keys))
+        if (
+            done is None
+            or not first <= len(done) < len(keys)
+            or not np.array_equal(done, keys[: len(done)])
+        ):
             self._past[...] = 0.0
-            done = keys[: max(r for r in self._fresh_rounds if r < len(keys))]
+            done = keys[:first]
         rounds = range(len(done), len(keys))
         for r in _progress.bar(
             rounds,
