@@ -13,6 +13,7 @@ A row depends only on the keys in the state and on what the caller says of the r
 ring supplies a saved state with the same bits, after it has recomputed the rounds before.
 """
 
+import bisect
 import concurrent.futures
 import functools
 import os
@@ -111,7 +112,8 @@ class _Stream:
 
     def row(self, keys: np.ndarray, show_progress: bool) -> np.ndarray:
         """Row of the last of the rounds with these keys, int64 [size]."""
-        done, first = self._done, max(r for r in self._fresh_rounds if r < len(keys))
+        done = self._done
+        first = self._fresh_rounds[bisect.bisect_left(self._fresh_rounds, len(keys)) - 1]
         if (
             done is None
             or not first <= len(done) < len(keys)

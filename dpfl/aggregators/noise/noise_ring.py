@@ -18,6 +18,7 @@ A row depends only on the keys in the state and on what the caller says of the r
 ring supplies a saved state with the same bits, after it has recomputed the rounds before.
 """
 
+import bisect
 import concurrent.futures
 import os
 from collections.abc import Sequence
@@ -170,7 +171,7 @@ class _Stream:
 
     def _first_needed(self, t: int) -> int:
         """The first round that the past before round `t` depends on."""
-        fresh = max(r for r in self._fresh_rounds if r <= t)
+        fresh = self._fresh_rounds[bisect.bisect(self._fresh_rounds, t) - 1]
         if isinstance(self._kernel, kernels.BandedProduct):  # It keeps the noise of single rounds.
             return max(fresh, t - self._kernel.buffers)
         return fresh
