@@ -1,0 +1,301 @@
+"""How costs grow with rounds, clients, population, parameters and participations.
+
+  python -m benchmarks.growth                 # ten minutes on two cores
+  python -m benchmarks.growth --only=report
+
+Each row takes a cost at several sizes: CPU seconds of this process, or bytes. The exponent is the
+slope of a line through the logarithms, over the upper half of the sizes. The command fails if an
+exponent is 0.2 above what it must be at most. The table of docs/benchmarks/index.md is made by
+this.
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from dpfl import Participation, ParticipationLog, accounting, aggregators, mechanisms
+from dpfl.accounting.records import journal
+from dpfl.mechanisms.optimize import banded_descent
+from dpfl.mechanisms.sensitivities import pattern_sensitivity, tree_sensitivity
+from dpfl.simulation import run_journal
+from dpfl.simulation import sampling as samplers
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_TOLERANCE = 0.2
+_BLT = [0.999, 0.99, 0.9, 0.5], [0.1, 0.1, 0.1, 0.1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A cost and how it may grow.
+
+    Attributes:
+      name: what is done.
+      size: what grows, with its unit.
+      sizes: increasing.
+      unit: of the cost.
+      most: largest exponent that is allowed.
+      cost: of a size.
+    """
+
+    name: str
+    size: str
+    sizes: tuple[int, ...]
+    unit: str
+    most: float
+    cost: Callable[[int], float]
+
+    def measure(self) -> tuple[list[float], float]:
+        """The costs and the exponent over the upper half of the sizes."""
+        costs = [self.cost(size) for size in self.sizes]
+        upper = len(costs) // 2
+        slope, _ = np.polyfit(np.log(self.sizes[upper:]), np.log(costs[upper:]), 1)
+        return costs, float(slope)
+
+
+def _cpu(work: Callable[[], object], repeats: int = 1) -> float:
+    """Least CPU seconds of some repetitions."""
+    seconds = []
+    for _ in range(repeats):
+        start = time.process_time()
+        work()
+        seconds.append(time.process_time() - start)
+    return min(seconds)
+
+
+def _peak(work: Callable[[], object]) -> float:
+    """Largest number of bytes that NumPy and Python held at once."""
+    tracemalloc.start()
+    work()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return float(peak)
+
+
+def _running(make: Callable[[int], mechanisms.Mechanism], separation: int):
+    """Milliseconds of a round: the sensitivities of all first rounds."""
+
+    def cost(rounds: int) -> float:
+        mechanism = make(rounds)
+        tree_sensitivity._subtrees.cache_clear()
+        tree_sensitivity._patterns.cache_clear()
+
+        def work():
+            for done in range(1, rounds + 1):
+                mechanism.sensitivity(Participation(done, separation))
+
+        return 1e3 * _cpu(work) / rounds
+
+    return cost
+
+
+def _banded(rounds: int, bands: int = 100) -> mechanisms.Banded:
+    toeplitz = mechanisms.BandedToeplitz.fichtenberger(rounds, bands).coefficients
+    inside = np.arange(bands) <= np.arange(rounds)[:, None]
+    return mechanisms.Banded(np.where(inside, toeplitz, 0.0))
+
+
+def _report(make: Callable[[int], mechanisms.Mechanism], cost=_cpu):
+    """Sensitivity of a log of ten clients a round; every client is in ten rounds on average."""
+
+    def measure(rounds: int) -> float:
+        rng = np.random.default_rng(1)
+        log = ParticipationLog(rng.integers(0, rounds, 10) for _ in range(rounds))
+        log.by_client()
+        mechanism = make(rounds)
+        return cost(lambda: pattern_sensitivity.of_log(mechanism, log))
+
+    return measure
+
+
+def _many(make: Callable[[int], mechanisms.Mechanism]):
+    """Sensitivity of a log of 5,000 clients over 2,000 rounds, by participations of each."""
+
+    def measure(participations: int) -> float:
+        rng = np.random.default_rng(1)
+        size = 5_000 * participations // 2_000
+        log = ParticipationLog(rng.permutation(5_000)[:size] for _ in range(2_000))
+        log.by_client()
+        mechanism = make(2_000)
+        return _cpu(lambda: pattern_sensitivity.of_log(mechanism, log))
+
+    return measure
+
+
+def _sampler(kind: str):
+    """Milliseconds of a cohort of 1,000 clients on average, after the first."""
+
+    def measure(population: int) -> float:
+        groups = population // 1_000
+        if kind == 'order':
+            schema = Participation(500, groups)
+            sampler = samplers.MinSeparationSampler(schema, population, 1_000)
+        else:
+            sampling = {
+                'bins': lambda: accounting.BallsInBins(population=population, groups=groups),
+                'poisson': lambda: accounting.Poisson(population=population),
+                'cyclic': lambda: accounting.CyclicPoisson(population=population, groups=10),
+            }[kind]()
+            sampler = samplers.RandomSampler(sampling, 500, 1_000)
+        sampler.cohort(0)
+        return 1e3 * _cpu(lambda: [sampler.cohort(t) for t in range(1, 51)], 3) / 50
+
+    return measure
+
+
+def _supplied(mechanism: mechanisms.Mechanism, parameters: int, resumed: bool):
+    """CPU milliseconds of the row of the last round, in order or by a new ring."""
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanism,
+        participation=Participation(mechanism.rounds),
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+        clients_per_round=10,
+    )
+    query = aggregators.build_query(
+        plan, 10, record_specs=tf.TensorSpec([parameters]), supplied_noise=True
+    )
+    state, zero = query.initial_global_state(), tf.zeros([parameters])
+    with aggregators.NoiseRing(plan, show_progress=False) as ring:
+        costs = []
+        for _ in range(mechanism.rounds):
+            start = time.process_time()
+            supplied = ring.supply(state, ())
+            costs.append(time.process_time() - start)
+            before, (_, state, _) = state, query.get_noised_result(zero, supplied)
+    if not resumed:
+        return 1e3 * float(np.median(costs[5:]))
+    with aggregators.NoiseRing(plan, show_progress=False) as ring:
+        return 1e3 * _cpu(lambda: ring.supply(before, ()))
+
+
+def _line(lines: int) -> float:
+    """Milliseconds of the two lines of a round, after so many lines."""
+    digest = '0' * 64
+    with tempfile.TemporaryDirectory() as folder:
+        found = run_journal.RunJournal(folder)
+        found.append(journal.Planned(settings={}, files={}, date='', version='', keys=digest))
+        found.append(journal.Built(record={'rounds': lines}, configuration={}, data={}))
+        cohort = [1, 7]
+
+        def work(rounds):
+            for t in rounds:
+                began = journal.Began(t, journal.cohort_digest(cohort), digest, digest, digest)
+                found.begin(began, cohort)
+                found.release(journal.Released(t, digest, digest, {'loss': 0.5}), 0.5)
+
+        work(range(lines // 2 - 200))
+        return 1e3 * _cpu(lambda: work(range(lines // 2 - 200, lines // 2))) / 200
+
+
+def _checkpoint(rounds: int) -> float:
+    """Bytes of the last checkpoint of a small run."""
+    with tempfile.TemporaryDirectory() as folder:
+        flags = (
+            '--task=synthetic_text --vocabulary_size=40 --sentence_length=5 --model=micro '
+            '--population=2000 --clients_per_round=20 --client_max_batches=1 --delta=1e-6 '
+            '--mechanism=blt --strategy=blt_b100 --min_separation=100 --noise_multiplier=1'
+        ).split()
+        subprocess.run(
+            [sys.executable, '-m', 'experiments.train', *flags, f'--rounds={rounds}']
+            + [f'--output_dir={folder}/run'],
+            cwd=_ROOT,
+            check=True,
+            capture_output=True,
+        )
+        files = pathlib.Path(folder, 'run', 'checkpoints').rglob('*')
+        newest = max((file for file in files if file.is_file()), key=lambda f: f.stat().st_mtime)
+        return float(newest.stat().st_size)
+
+
+def _optimized(rounds: int) -> float:
+    """Bytes of the search for 32 bands, in its first steps."""
+    steps, banded_descent._MAX_ITERATIONS = banded_descent._MAX_ITERATIONS, 2
+    try:
+        return _peak(lambda: mechanisms.optimize_banded(Participation(rounds, 32), 32))
+    finally:
+        banded_descent._MAX_ITERATIONS = steps
+
+
+def _blt(rounds: int) -> mechanisms.Blt:
+    return mechanisms.Blt(rounds, *_BLT)
+
+
+_ROUNDS = 'rounds'
+_FEW, _LONG = (1_000, 2_000, 4_000, 8_000), (12_500, 25_000, 50_000, 100_000)
+_ROWS = (
+    Row('running: tree, separation 10', _ROUNDS, _FEW, 'ms a round', 0.0,
+        _running(mechanisms.BinaryTree, 10)),
+    Row('running: 100 bands', _ROUNDS, _FEW, 'ms a round', 0.0, _running(_banded, 100)),
+    Row('running: BLT', _ROUNDS, _FEW, 'ms a round', 1.0, _running(_blt, 100)),
+    *(
+        Row(f'report: {name}', _ROUNDS, _LONG, 's', 1.0, _report(make))
+        for name, make in (
+            ('BLT', _blt),
+            ('tree', mechanisms.BinaryTree),
+            ('100 bands', lambda n: mechanisms.BandedToeplitz.fichtenberger(n, 100)),
+        )
+    ),
+    Row('report: tree', _ROUNDS, _LONG, 'bytes', 1.0, _report(mechanisms.BinaryTree, _peak)),
+    Row('report: BLT', 'participations', (50, 100, 200, 400), 's', 1.0, _many(_blt)),
+    Row('report: tree', 'participations', (50, 100, 200, 400), 's', 1.0,
+        _many(mechanisms.BinaryTree)),
+    *(
+        Row(f'cohort: {kind}', 'population', (100_000, 300_000, 1_000_000, 3_000_000),
+            'ms', 0.0, _sampler(kind))
+        for kind in ('order', 'bins', 'poisson', 'cyclic')
+    ),
+    Row('checkpoint', _ROUNDS, (20, 40, 80), 'bytes', 0.1, _checkpoint),
+    Row('ring: resumed, inverse of 10 bands', _ROUNDS, (25, 50, 100, 200), 'ms', 0.0,
+        lambda n: _supplied(mechanisms.BandedInverse.square_root(n, 10), 100_000, True)),
+    Row('ring: resumed, 10 bands', _ROUNDS, (25, 50, 100, 200), 'ms', 1.0,
+        lambda n: _supplied(mechanisms.BandedToeplitz.fichtenberger(n, 10), 100_000, True)),
+    Row('ring: a round, 10 bands', 'parameters', (1_000, 10_000, 100_000, 1_000_000), 'ms', 1.0,
+        lambda d: _supplied(mechanisms.BandedToeplitz.fichtenberger(30, 10), d, False)),
+    Row('journal: a round', 'lines', (1_000, 3_000, 9_000, 27_000), 'ms', 0.0, _line),
+    Row('optimize_banded, 32 bands', _ROUNDS, (4_000, 8_000, 16_000, 32_000), 'bytes', 1.0,
+        _optimized),
+    Row('sensitivity: BLT', _ROUNDS, (10_000, 100_000, 1_000_000), 's', 1.0,
+        lambda n: _cpu(lambda: _blt(n).sensitivity(Participation(n, 100)), 3)),
+    Row('optimize_blt', _ROUNDS, (1_000, 10_000, 100_000), 's', 0.0,
+        lambda n: _cpu(lambda: mechanisms.optimize_blt(Participation(n, n // 6, 6), 4))),
+)  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('--only', default='', help='rows whose name contains this text')
+    flags = parser.parse_args()
+    rows = [row for row in _ROWS if flags.only in row.name]
+    if not rows:
+        parser.error(f'--only={flags.only}: no row has such a name')
+    print('| cost | by | sizes | figures | exponent | at most |')
+    print('|---' * 6 + '|')
+    failed = []
+    os.environ['DPFL_CACHE_DIR'] = ''  # Optimisers compute.
+    for row in rows:
+        costs, exponent = row.measure()
+        sizes = f'{row.sizes[0]:,} to {row.sizes[-1]:,}'
+        figures = ', '.join(f'{value:.3g}' for value in costs)
+        cells = (row.name, row.size, sizes, f'{figures} {row.unit}', f'{exponent:.2f}')
+        print('| ' + ' | '.join((*cells, f'{row.most:g}')) + ' |', flush=True)
+        if exponent > row.most + _TOLERANCE:
+            failed.append(row.name)
+    if failed:
+        sys.exit(f'grow faster than they must: {", ".join(failed)}')
+
+
+if __name__ == '__main__':
+    main()
