@@ -46,7 +46,7 @@ class Preparation:
 
     Attributes:
       name: Name of the preparation. If it contains `{seed}`, it is made once for each seed.
-      binary: Binary in `dpfl/cli/binaries` that makes it.
+      binary: Command that makes it.
       flags: Flags of the binary.
       shared: Names of flags that it takes from the runs, if the runs have them.
     """

@@ -22,7 +22,7 @@ class Job:
     Attributes:
       name: Unique name in the study, such as `runs/tree/seed_1`. It is also a path within the
         directory of the study.
-      binary: Name of the binary in `dpfl/cli/binaries`.
+      binary: Name of the command.
       flags: Values of its flags by name.
       directory: Directory of the study.
     """

@@ -24,7 +24,7 @@ def run(binary: str, flags: Texts) -> dict[str, Any]:
     """Runs a job and returns what its binary would print.
 
     Args:
-      binary: Name of the binary in `dpfl/cli/binaries`.
+      binary: Name of the command.
       flags: Flags of the binary by name, as text.
 
     Raises:

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from dpfl.cli import catalogue
 from tests import binaries, forked_binaries
 
 _CONFIGS = binaries.ROOT / 'configs'
@@ -133,11 +132,10 @@ _READ = {
 )
 def test_presets_make_a_plan(preset):
     binary = 'debug_text' if 'debug' in preset.stem else 'train'
-    module = catalogue.binaries()[binary].module
     code = (
         'import sys\n'
         'from absl import flags\n'
-        f'from {module.rpartition(".")[0]} import {binary}\n'
+        f'from experiments import {binary}\n'
         'from dpfl.simulation.training.plan import build_plan\n'
         'flags.FLAGS(sys.argv)\n'
         f'for config in {_READ[binary]}:\n'
