@@ -1,7 +1,7 @@
 r"""Runs a study: many trainings that differ in a few flags, a table and a figure of the results.
 
 Example:
-  python -m experiments.run_study --study=mechanisms --output_dir=runs/mechanisms
+  dpfl run_study --study=mechanisms --output_dir=runs/mechanisms
 
 A study is a file in configs/studies, or a file of your own in the same form. Every run is a run of
 dpfl train in its own directory. If the study is interrupted, the same command continues it:
@@ -10,7 +10,7 @@ directory has study.html, study.md, results.json and study.png, and prediction.p
 asks which measure predicts another.
 
 To use another task, model or number of rounds for all runs:
-  python -m experiments.run_study --study=clip --output_dir=runs/clip_1000 \
+  dpfl run_study --study=clip --output_dir=runs/clip_1000 \
       --override=vocabulary_size=996 --override=rounds=200
 """
 

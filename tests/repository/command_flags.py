@@ -1,13 +1,14 @@
-"""Prints the commands with their flags as JSON: what the reference of the site says about them.
+"""The commands with their flags, types, bounds and defaults, for tests of pages and docstrings.
 
 The flags are those that the binaries define: each binary is imported, which loads no TensorFlow,
 and its flags are taken from absl again before the next one.
 
-Run: python -m scripts.site.read_flags
+Run as a program, it prints them as JSON.
 """
 
 import dataclasses
 import json
+import subprocess
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -18,6 +19,7 @@ from dpfl import _settings
 from dpfl.cli import catalogue
 from dpfl.cli.flags import flag_groups
 from dpfl.cli.flags.settings_flags import SettingsFlags
+from tests import paths
 
 _SCALARS = {bool: 'true or false', int: 'integer', float: 'number', str: 'text'}
 _PLURALS = {int: 'integers', float: 'numbers', str: 'texts'}
@@ -80,6 +82,18 @@ def read() -> list[Command]:
             delattr(flags.FLAGS, name)
         flag_groups._classes.clear()
     return found
+
+
+def read_apart() -> list[dict[str, Any]]:
+    """The commands, as JSON values, read by a process of its own."""
+    done = subprocess.run(
+        [sys.executable, '-m', 'tests.repository.command_flags'],
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
 
 
 def _fields(values: Iterable[Any]) -> dict[str, tuple[type, dataclasses.Field]]:

@@ -1,35 +1,20 @@
-"""Writes docs/papers/presets.md: every preset of a paper, its parameters, and where they come from.
+"""Prints a preset of a paper: its parameters, and where each comes from.
 
 configs/presets.json holds what the papers state, with the place, and why other values were taken.
 The values themselves are those of the flag files in configs.
 
-Run: python -m scripts.presets_page
+Run: python -m scripts.paper_presets NAME
 """
 
 import dataclasses
 import json
 import pathlib
+import sys
 import textwrap
 
-_ROOT = pathlib.Path(__file__).parents[1]
-PAGE = _ROOT / 'docs' / 'papers' / 'presets.md'
-_CONFIGS = _ROOT / 'configs'
+_CONFIGS = pathlib.Path(__file__).parents[1] / 'configs'
 _WIDTH = 118
 _TABLE = ('| flag | value | source |', '|---|---|---|')
-_HEADER = """# Presets with the parameters of the papers
-
-A preset is a file of flags:
-`python -m experiments.train --flagfile=configs/NAME.flags --data_path=... --output_dir=...`.
-Flags after it change it: what no longer applies, such as the strategy of another
-mechanism, is dropped with a message. `--dry_run` prints what a run would cost on this machine.
-
-The papers do not state every parameter. The tables say what a paper states and where, and why
-another value was taken. `python -m scripts.presets_page` writes this page from
-`configs/presets.json` and the flag files.
-
-| preset | binary | what it is | source |
-|---|---|---|---|
-"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,21 +81,8 @@ def load() -> dict[str, Preset]:
     return found
 
 
-def render(presets: dict[str, Preset]) -> str:
-    """The page."""
-    lines = [
-        f'| [`{preset.name}`](#{_anchor(preset.name)}) | `{preset.binary}` | {preset.about} | '
-        f'{preset.source} |'
-        for preset in presets.values()
-    ]
-    return _HEADER + '\n'.join(lines) + '\n\n' + '\n'.join(map(_section, presets.values()))
-
-
-def _anchor(name: str) -> str:
-    return name.replace('.', '')
-
-
-def _section(preset: Preset) -> str:
+def table(preset: Preset) -> str:
+    """Markdown: what the preset is, its values and their sources."""
     values, shown, base = preset.flags(), preset.flags(), preset.like
     parts = [f'## {preset.name}', _wrapped(f'{preset.source}: {preset.about}.')]
     if base is not None:
@@ -149,4 +121,4 @@ def _wrapped(text: str) -> str:
 
 
 if __name__ == '__main__':
-    PAGE.write_text(render(load()))
+    print(table(load()[sys.argv[1]]), end='')
