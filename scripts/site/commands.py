@@ -9,7 +9,8 @@ PAGE = 'reference/commands.md'
 _HEADER = """# Commands
 
 For whoever types commands: what each does, with examples and all of its flags, as
-`dpfl NAME --help` prints it. [Install](../install.md) says where `dpfl` is.
+`dpfl NAME --help` prints it. [Install](../install.md) says where `dpfl` is. What begins with
+`studies.` is research, which a checkout runs as `python -m experiments.studies.NAME`.
 
 - A bad flag gives one line, `error: --flag=value: what is allowed`, and exit status 2. A failure of
   the machine gives one line and exit status 1, Ctrl-C one line and 130.
@@ -24,9 +25,13 @@ For whoever types commands: what each does, with examples and all of its flags, 
 
 def page() -> str:
     """Markdown: a table of the commands, and a section with the help of each."""
-    binaries = catalogue.binaries().values()
-    rows = [f'| [`{each.name}`](#{each.name}) | {each.summary} |' for each in binaries]
+    binaries = [*catalogue.binaries().values(), *catalogue.studies().values()]
+    rows = [f'| [`{each.name}`](#{_anchor(each.name)}) | {each.summary} |' for each in binaries]
     return '\n\n'.join([_HEADER + '\n'.join(rows), *map(_section, binaries)]) + '\n'
+
+
+def _anchor(name: str) -> str:
+    return name.replace('.', '')
 
 
 def _section(binary: catalogue.Binary) -> str:

@@ -21,7 +21,9 @@ _PAGES = sorted(
 )
 _BLOCK = re.compile(r'^ *```(\w*)\n(.*?)^ *```', re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r'(?:^ {4}(?! ).*\n(?: {4}.*\n)*)', re.MULTILINE)
-_COMMAND = re.compile(r'(?<![\w/.-])dpfl (\w+)((?: .*)?)$')
+_COMMAND = re.compile(
+    r'(?:python -m experiments\.(?=studies\.)|(?<![\w/.-])dpfl )((?:studies\.)?\w+)((?: .*)?)$'
+)
 # Flags of absl, and of every command.
 _COMMON = {'flagfile', 'help', 'helpfull', 'verbosity'}
 # Flags of other programs that pages mention: pip, pytest, sha256sum, git, openssl, tests.faults.
@@ -122,7 +124,10 @@ def test_commands_of_pages_and_docstrings_exist_and_have_their_flags():
 def test_commands_have_one_form():
     for page in _PAGES:
         text = (paths.ROOT / page).read_text()
-        assert re.findall(r'python -m experiments\.\w+|\.venv/bin/dpfl [a-z]\w+ --', text) == [], page
+        assert (
+            re.findall(r'python -m experiments\.(?!studies\.)\w+|\.venv/bin/dpfl [a-z]\w+ --', text)
+            == []
+        ), page
 
 
 @pytest.mark.standard
