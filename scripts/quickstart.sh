@@ -10,6 +10,6 @@ for argument in "$@"; do  # for what is said at the end
 done
 
 ./scripts/bootstrap.sh
-dpfl train --flagfile=configs/quickstart.flags \
+.venv/bin/dpfl train --flagfile=quickstart \
   --output_dir="$output_dir" --overwrite "$@"
 printf 'Results in %s: metrics.csv, privacy_report.md, plots/, tensorboard/\n' "$output_dir"
