@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: the page of the commands, links of what pages mention, nothing external.
+"""Hooks of MkDocs: pages of commands and tutorials, links of mentions, nothing external.
 
 MkDocs calls the functions that begin with `on_`; mkdocs.yml names this file.
 """
@@ -13,6 +13,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+from scripts import tutorials
 from scripts.site import commands
 
 # What the theme's script would load for diagrams, repositories and old browsers; no page needs it.
@@ -27,8 +28,11 @@ _OPAQUE = re.compile(r'<(/?)(a|code|pre|script|style|h1|svg)\b')
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the page of the commands."""
+    """Adds the page of the commands, and those of the tutorials."""
     files.append(File.generated(config, commands.PAGE, content=commands.page()))
+    for name in tutorials.names():
+        page = f'tutorials/{name}.md'
+        files.append(File.generated(config, page, content=tutorials.page(name)))
     return files
 
 
