@@ -35,7 +35,6 @@ from dpfl.mechanisms.streaming.kernels import (
 from dpfl.mechanisms.streaming.noise_storage import (
     MOST_STATE_BYTES,
     NoiseStorage,
-    choose_hardened_noise_storage,
     choose_noise_storage,
 )
 from dpfl.mechanisms.tree import BinaryTree, HonakerTree
@@ -63,7 +62,6 @@ __all__ = [
     'Sensitivity',
     'StateSpace',
     'choose',
-    'choose_hardened_noise_storage',
     'choose_noise_storage',
     'from_dict',
     'load',

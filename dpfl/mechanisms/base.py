@@ -44,6 +44,17 @@ class Mechanism(abc.ABC):
     starts_afresh: ClassVar[bool] = False
     rounds: int
 
+    def __post_init__(self) -> None:
+        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+
+    # Of subclasses that hold arrays, which are dataclasses with `eq=False`.
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash(self.digest())
+
     # The matrix, and how to stream its noise.
 
     @abc.abstractmethod

@@ -42,7 +42,7 @@ class ColumnScaled(Mechanism):
     block_length: int = 1
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        super().__post_init__()
         _validate.integer(
             'block_length', self.block_length, minimum=1, maximum=_validate.MOST_ROUNDS
         )
@@ -79,12 +79,6 @@ class ColumnScaled(Mechanism):
         """
         norms = base.column_norms()
         return cls(base, norms[0] / norms, base.rounds)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ColumnScaled) and self.to_dict() == other.to_dict()
-
-    def __hash__(self) -> int:
-        return hash(self.digest())
 
     def column_scales(self) -> np.ndarray:
         """The scale of the column of each round, float64 [rounds]."""

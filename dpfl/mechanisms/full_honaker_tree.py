@@ -35,7 +35,7 @@ class FullHonakerTree(base.Mechanism):
     completed: bool = False
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        super().__post_init__()
         _validate.truth('completed', self.completed)
 
     def num_buffers(self) -> int:

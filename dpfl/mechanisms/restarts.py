@@ -50,7 +50,7 @@ class Restarted(Mechanism):
     rounds: int
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        super().__post_init__()
         if not isinstance(self.base, Mechanism):
             raise errors.ArgumentError('base', self.base, 'must be a mechanism')
         starts = _validate.integers('starts', self.starts, minimum=1, maximum=_validate.MOST_ROUNDS)

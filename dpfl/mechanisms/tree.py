@@ -28,7 +28,7 @@ class _Tree(base.Mechanism):
     released: str = 'nodes'
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        super().__post_init__()
         _validate.choice('released', self.released, RELEASED)
 
     def num_buffers(self) -> int:

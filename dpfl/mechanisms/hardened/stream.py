@@ -114,10 +114,8 @@ def step(kernel: kernels.Kernel, round_index: int) -> Step:
     is_solve = isinstance(kernel, kernels.BandedSolve)
     stddev = 1 / row[0] if is_solve else row[0]
     coefficients = -row / row[0] if is_solve else row
-    size = kernel.buffers
-    slots = np.arange(min(size, round_index))
-    lags = 1 + (round_index - 1 - slots) % max(size, 1)
-    return Ring(float(stddev), coefficients[lags], round_index % size if size else None, is_solve)
+    lags, slot = kernel.ring(round_index)
+    return Ring(float(stddev), coefficients[lags], slot, is_solve)
 
 
 def closed_loop(linear_map: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

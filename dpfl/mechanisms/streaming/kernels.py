@@ -84,8 +84,24 @@ class StateSpace(_Table):
         return rows
 
 
+class _Banded(_Table):
+    """A kernel whose buffers are the last outputs or inputs; they can be kept as a ring."""
+
+    def ring(self, round_index: int) -> tuple[np.ndarray, int | None]:
+        """Where a ring of `buffers` rows has the past of a round, which writes one row.
+
+        Returns:
+          The lag of each row in use, the number of rounds since it was written, int64 [rows in
+          use]; and the row that this round writes, None if there is no ring.
+        """
+        if not self.buffers:
+            return np.zeros(0, np.int64), None
+        slots = np.arange(min(self.buffers, round_index))
+        return 1 + (round_index - 1 - slots) % self.buffers, round_index % self.buffers
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class BandedSolve(_Table):
+class BandedSolve(_Banded):
     """Forward substitution for a `C` with b bands; the buffers are the last b - 1 outputs.
 
         y_t = (z_t - sum_{j=1..b-1} bands[t, j] y_{t-j}) / bands[t, 0],  bands[t, j] = C[t, t - j]
@@ -102,7 +118,7 @@ class BandedSolve(_Table):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BandedProduct(_Table):
+class BandedProduct(_Banded):
     """Product with a `C^-1` that has b bands; the buffers are the last b - 1 inputs.
 
         y_t = sum_{j=0..b-1} taps[t, j] z_{t-j},  taps[t, j] = C^-1[t, t - j]

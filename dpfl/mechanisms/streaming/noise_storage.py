@@ -11,9 +11,7 @@ from dpfl.mechanisms.streaming import kernels
 FEW_BYTES = 16_000_000
 # TFF's native runtime limits messages to 2 GiB, and the state also holds model and optimizer.
 MOST_STATE_BYTES = 1_500_000_000
-_BYTES = 4  # float32
-_IN_A_FILE = 'in a temporary file, since memory_limit is {:g} GB'
-_HARDENED_BYTES = 8  # float64
+_BYTES = {'default': 4, 'hardened': 8}  # Of a number of past noise: float32, float64.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +49,7 @@ def _size(gigabytes: float) -> str:
 
 
 def choose_noise_storage(
-    kernel: kernels.Kernel, dimension: int, memory_limit: float
+    kernel: kernels.Kernel, dimension: int, memory_limit: float, noise: str = 'default'
 ) -> NoiseStorage:
     """Chooses where a training loop that can supply noise should keep it.
 
@@ -63,53 +61,44 @@ def choose_noise_storage(
     - Above the limit: buffers that can be regenerated are, at the cost of drawing all of them in
       each round. Others are kept in a file.
 
+    Hardened noise is made outside of TFF, so it is in memory or in a file.
+
     Args:
       kernel: how to stream the noise.
-      dimension: number of model coordinates, in float32.
+      dimension: number of model coordinates.
       memory_limit: memory for the noise of past rounds, in gigabytes.
+      noise: 'default' or 'hardened', see `PrivacyPlan`.
 
     Raises:
       ArgumentError: if an argument is out of its range.
     """
     _validate.integer('dimension', dimension, minimum=1)
     _validate.number('memory_limit', memory_limit, minimum=0)
-    size = kernel.buffers * dimension * _BYTES
+    _validate.choice('noise', noise, tuple(_BYTES))
+    size = kernel.buffers * dimension * _BYTES[noise]
     gigabytes = size / 1e9
-    if size == 0:
-        return NoiseStorage('state', 0.0, 'none is needed')
-    if size <= min(FEW_BYTES, memory_limit * 1e9):
-        if kernel.is_regenerable:
-            return NoiseStorage('regenerated', 0.0, 'drawn again from its keys in each round')
-        return NoiseStorage('state', gigabytes, 'in memory, with the model')
+    is_hardened = noise == 'hardened'
+    if not is_hardened:
+        if size == 0:
+            return NoiseStorage('state', 0.0, 'none is needed')
+        if size <= min(FEW_BYTES, memory_limit * 1e9):
+            if kernel.is_regenerable:
+                return NoiseStorage('regenerated', 0.0, 'drawn again from its keys in each round')
+            return NoiseStorage('state', gigabytes, 'in memory, with the model')
     if gigabytes <= memory_limit:
-        reason = 'in memory, outside of TFF, which gets one row in each round'
+        reason = (
+            'in memory; hardened, made outside of TFF'
+            if is_hardened
+            else 'in memory, outside of TFF, which gets one row in each round'
+        )
         return NoiseStorage('memory', gigabytes, reason)
-    if kernel.is_regenerable:
+    if kernel.is_regenerable and not is_hardened:
         return NoiseStorage(
             'regenerated',
             0.0,
             f'{_size(gigabytes)} are more than {memory_limit:g} GB; drawn again in each round',
         )
-    return NoiseStorage('file', gigabytes, _IN_A_FILE.format(memory_limit))
-
-
-def choose_hardened_noise_storage(
-    kernel: kernels.Kernel, dimension: int, memory_limit: float
-) -> NoiseStorage:
-    """Chooses where a plan with `noise='hardened'` keeps past noise: never in the state.
-
-    Args:
-      kernel: how to stream the noise.
-      dimension: number of model coordinates, in float64.
-      memory_limit: memory for the noise of past rounds, in gigabytes.
-
-    Raises:
-      ArgumentError: if an argument is out of its range.
-    """
-    _validate.integer('dimension', dimension, minimum=1)
-    _validate.number('memory_limit', memory_limit, minimum=0)
-    gigabytes = kernel.buffers * dimension * _HARDENED_BYTES / 1e9
-    if gigabytes <= memory_limit:
-        return NoiseStorage('memory', gigabytes, 'in memory; hardened, made outside of TFF')
-    reason = f'{_IN_A_FILE.format(memory_limit)}; hardened, made outside of TFF'
+    reason = f'in a temporary file, since memory_limit is {memory_limit:g} GB'
+    if is_hardened:
+        reason += '; hardened, made outside of TFF'
     return NoiseStorage('file', gigabytes, reason)

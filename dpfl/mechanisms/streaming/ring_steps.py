@@ -85,12 +85,5 @@ def step(kernel: kernels.Kernel, round_index: int, dtype: DTypeLike) -> Step:
     is_solve = isinstance(kernel, kernels.BandedSolve)
     if is_solve:
         row = np.concatenate([[1.0], -row[1:]]) / row[0]
-    size = kernel.buffers
-    slots = np.arange(min(size, round_index))
-    lags = 1 + (round_index - 1 - slots) % max(size, 1)
-    return _Ring(
-        row[0],
-        row[lags].astype(dtype),
-        round_index % size if size else None,
-        is_solve,
-    )
+    lags, slot = kernel.ring(round_index)
+    return _Ring(row[0], row[lags].astype(dtype), slot, is_solve)

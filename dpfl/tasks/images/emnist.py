@@ -35,7 +35,7 @@ class Emnist:
       DataError: if the file has fewer than two writers.
     """
 
-    files: emnist_files.EmnistFiles
+    files: emnist_files.EmnistFile
     heldout_fraction: float = 0.1
     faults: Faults = Faults()
 

@@ -32,7 +32,7 @@ def test_no_fifo_and_no_device_is_waited_for(tmp_path):
             record_index.sha256(path)
         with pytest.raises(OSError), within_seconds(10):
             parquet_records.to_json_lines(path, 'client', 'text')
-        refused(lambda path=path: emnist_files.open_files(path), DataError)
+        refused(lambda path=path: emnist_files.EmnistFile(path), DataError)
         refused(lambda path=path: stackoverflow.open_clients(path, 0.5))
         with pytest.raises(OSError), within_seconds(10):
             _files.read_bytes(path)

@@ -114,7 +114,8 @@ def test_storage_follows_from_the_bytes(kernel, dimension, limit, name, gigabyte
 @pytest.mark.parametrize('limit, name', [(1.0, 'memory'), (0.01, 'file')])
 def test_hardened_noise_is_never_in_the_state(limit, name):
     kernel = mechanisms.Blt(20, [0.9, 0.4], [0.2, 0.3]).kernel()
-    storage = mechanisms.choose_hardened_noise_storage(kernel, 1_000_000, limit)
+    storage = mechanisms.choose_noise_storage(kernel, 1_000_000, limit, 'hardened')
     assert (storage.name, storage.gigabytes, storage.is_supplied) == (name, 0.016, True)
-    independent = mechanisms.choose_hardened_noise_storage(mechanisms.Identity(3).kernel(), 10, 0.0)
+    identity = mechanisms.Identity(3).kernel()
+    independent = mechanisms.choose_noise_storage(identity, 10, 0.0, 'hardened')
     assert (independent.name, independent.gigabytes) == ('memory', 0.0)
