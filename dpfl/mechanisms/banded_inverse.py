@@ -7,11 +7,10 @@ import numpy as np
 from scipy import signal
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import base, toeplitz
+from dpfl.mechanisms import base, kernels, toeplitz
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 

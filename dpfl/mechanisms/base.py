@@ -11,11 +11,10 @@ import numpy as np
 from scipy import linalg
 
 from dpfl import _validate
-from dpfl.mechanisms import rounding
+from dpfl.mechanisms import kernels, rounding
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.sensitivities.tree_sensitivity import Forest
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 _M = TypeVar('_M', bound='Mechanism')

@@ -7,11 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import base, rounding
+from dpfl.mechanisms import base, kernels, rounding
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.sensitivities import gram_envelope, matrix_sensitivity, scaled_toeplitz
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 _MOST_BUFFERS = 1024

@@ -10,12 +10,12 @@ from dpfl import _validate, errors
 from dpfl.mechanisms import (
     base,
     blt_inverse,
+    kernels,
     rounding,
     toeplitz,
 )
 from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 # Every buffer takes memory for each round. Published mechanisms have at most 10.

@@ -7,13 +7,12 @@ import numpy as np
 from scipy import signal
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import rounding
+from dpfl.mechanisms import kernels, rounding
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.block_blt import BlockBlt, prefix_squared_error
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.sensitivities import matrix_sensitivity, scaled_toeplitz
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 

@@ -7,10 +7,9 @@ import numpy as np
 from scipy import linalg
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import base, tree
+from dpfl.mechanisms import base, kernels, tree
 from dpfl.mechanisms.sensitivities import tree_sensitivity
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 

@@ -5,9 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpfl.mechanisms import base
+from dpfl.mechanisms import base, kernels
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 

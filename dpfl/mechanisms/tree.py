@@ -7,10 +7,9 @@ import numpy as np
 from scipy import linalg
 
 from dpfl import _validate
-from dpfl.mechanisms import base
+from dpfl.mechanisms import base, kernels
 from dpfl.mechanisms.sensitivities import matrix_sensitivity, tree_sensitivity
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 NODES_RELEASED = (

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpfl.mechanisms.streaming import kernels
+from dpfl.mechanisms import kernels
 
 # Number of products in one sum. The error bound grows with it, and with the number of such sums.
 CHUNK = 16

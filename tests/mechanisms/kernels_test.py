@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl import mechanisms
-from dpfl.mechanisms.streaming import ring_steps
+from dpfl.mechanisms import kernels
 from tests import mechanism_cases
 
 _ROUNDS = 20
@@ -45,7 +45,7 @@ def _streamed(kernel, z):
     buffers = np.zeros((kernel.buffers, z.shape[1]), z.dtype)
     out = np.empty_like(z)
     for t in range(len(z)):
-        ring_steps.step(kernel, t, z.dtype).apply(z[t], buffers, out[t])
+        kernels.step(kernel, t, z.dtype).apply(z[t], buffers, out[t])
     return out
 
 
@@ -69,7 +69,7 @@ def test_the_bits_do_not_depend_on_where_a_block_is(name):
     for t in range(_ROUNDS):
         out = np.empty((3, 65), np.float32)[:, 1:]
         for block in (2, 0, 1):
-            step = ring_steps.step(kernel, t, z.dtype)
+            step = kernels.step(kernel, t, z.dtype)
             step.apply(z[t], among_others[block], out[block])
         np.testing.assert_array_equal(out, np.stack([alone[t]] * 3))
 
