@@ -14,9 +14,9 @@ from dpfl import errors
 from dpfl.errors import DataError
 from dpfl.simulation import state
 from dpfl.simulation.training import run_model
-from dpfl.tasks.images import emnist_files
+from dpfl.tasks.images import emnist
 from dpfl.tasks.text.files import stackoverflow
-from dpfl.tasks.text.models import catalog, saved_models
+from dpfl.tasks.text.models import saved_models
 
 # Values for a column that is declared as text or blob: SQLite accepts any type in any column.
 _CELLS = (
@@ -160,7 +160,7 @@ class StackOverflow(_Database):
 
 
 class Emnist(_Database):
-    """`emnist_files`, and all examples."""
+    """`emnist.EmnistFile`, and all examples."""
 
     name = 'emnist'
     refusals = (DataError,)
@@ -174,7 +174,7 @@ class Emnist(_Database):
         )
 
     def read(self, path):
-        found = emnist_files.EmnistFile(path)
+        found = emnist.EmnistFile(path)
         for writer in found.writers:
             found.read(writer)
 
@@ -186,8 +186,8 @@ class SavedModel(Target):
 
     def __init__(self, folder):
         super().__init__(folder)
-        name = next(iter(catalog.CHAR_MODELS))
-        shapes = catalog.ALL[name].weight_shapes(7)
+        name = next(iter(saved_models.CHAR_MODELS))
+        shapes = saved_models.ALL[name].weight_shapes(7)
         rng = np.random.default_rng(0)
         weights = tuple(rng.random(shape, np.float32) for shape in shapes.values())
         with tempfile.TemporaryDirectory() as scratch:

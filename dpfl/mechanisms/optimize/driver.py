@@ -55,7 +55,8 @@ class Problem:
 
     def proven(self, mechanism: Mechanism) -> float:
         """Loss with the proven sensitivity, run for the rounds of the schema."""
-        mechanism = mechanism.with_rounds(self.participation.rounds)
+        if mechanism.rounds != self.participation.rounds:
+            mechanism = mechanism.with_rounds(self.participation.rounds)
         of_kind = mechanism.max_loss if self.loss == 'max' else mechanism.rms_loss
         return of_kind(self.participation, self.workload)
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl.errors import DataError
-from dpfl.tasks.images import emnist, emnist_files
+from dpfl.tasks.images import emnist
 from dpfl.tasks.images.faults import Faults
 from tests.tasks.images import emnist_files as small
 
@@ -23,7 +23,7 @@ def path(tmp_path_factory):
 
 
 def _opened(path, *faults):
-    return emnist.Emnist(emnist_files.EmnistFile(path), faults=Faults(faults, float(bool(faults))))
+    return emnist.Emnist(emnist.EmnistFile(path), faults=Faults(faults, float(bool(faults))))
 
 
 def _check(actual, expected):
