@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl.mechanisms import kernels
 from dpfl.mechanisms.hardened import stream as hardened_stream
-from dpfl.mechanisms.streaming import ring_steps
 from tests import mechanism_cases, oracles, redrawn
 
 _ROUNDS = 11
@@ -136,7 +136,7 @@ def test_states_of_other_keys_have_their_own_noise():
 
 def test_a_round_that_failed_half_way_changes_no_bit_of_later_ones(supplied, monkeypatch):
     mechanism, query, whole, _ = supplied
-    step, calls = ring_steps.step, itertools.count(1)  # Blocks run in more than one thread.
+    step, calls = kernels.step, itertools.count(1)  # Blocks run in more than one thread.
 
     class Failing:
         def __init__(self, inner):
@@ -151,7 +151,7 @@ def test_a_round_that_failed_half_way_changes_no_bit_of_later_ones(supplied, mon
     with aggregators.NoiseRing(_plan(mechanism)) as ring:
         _, state = _released(query, query.initial_global_state(), 4, ring)
         with monkeypatch.context() as patched:
-            patched.setattr(ring_steps, 'step', lambda *args: Failing(step(*args)))
+            patched.setattr(kernels, 'step', lambda *args: Failing(step(*args)))
             with pytest.raises(MemoryError, match='in a block'):
                 _released(query, state, 1, ring)
             assert next(calls) > 2
@@ -243,7 +243,7 @@ def test_a_new_ring_computes_only_the_rounds_that_its_first_row_depends_on(
         noise=kind,
     )
     module, ring_type = {
-        'default': (ring_steps, aggregators.NoiseRing),
+        'default': (kernels, aggregators.NoiseRing),
         'hardened': (hardened_stream, aggregators.HardenedRing),
     }[kind]
     query = aggregators.build_query(plan, 3, record_specs=tf.TensorSpec([5]), supplied_noise=True)
