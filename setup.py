@@ -7,13 +7,9 @@ import setuptools
 
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(r"^__version__ = '([^']+)'$", (ROOT / 'dpfl/__init__.py').read_text(), re.M)
-# Folders of a checkout beside `dpfl`: the commands; presets, studies and the lock. In a checkout
+# Folders of a checkout beside `dpfl`: the commands, presets and locks. In a checkout
 # and an editable installation they are found there (dpfl/cli/catalogue.py, dpfl/presets.py).
-BESIDE = {
-    'dpfl.experiments': 'experiments',
-    'dpfl.configs': 'configs',
-    'dpfl.configs.studies': 'configs/studies',
-}
+BESIDE = {'dpfl.experiments': 'experiments', 'dpfl.configs': 'configs'}
 
 setuptools.setup(
     name='dpfl',
@@ -58,6 +54,5 @@ setuptools.setup(
     package_data={
         '': ['*.json', '*.npz', 'py.typed'],
         'dpfl.configs': ['*.flags', 'requirements.lock', 'requirements-gpu.lock'],
-        'dpfl.configs.studies': ['*.flags'],
     },
 )

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dpfl.accounting.records import archive, journal
-from dpfl.simulation import outputs, program
+from dpfl.simulation import program, run_directory
 from dpfl.simulation.training import execution
 from dpfl.tasks import before_training, private_quantiles
 from dpfl.tasks.text import private_words
@@ -284,7 +284,7 @@ class _Runs:
 
     def _train(self, path: pathlib.Path, *, is_observed: bool = False) -> None:
         tell = self._computed if is_observed else lambda *arguments: None
-        directory = outputs.RunDirectory(path, resume=True)
+        directory = run_directory.RunDirectory(path, resume=True)
         with directory.in_use():
             run = execution.Run(directory=directory, configuration={}, settings={})
             if not directory.state.begun:

@@ -38,7 +38,6 @@ _GROUPS = {
         'export_run',
         'generate',
         'pretrain',
-        'run_study',
         'train',
         'train_gan',
     ),
@@ -60,8 +59,8 @@ class Binary:
     """A command.
 
     Attributes:
-      name: such as `train`.
-      group: key of `TITLES`.
+      name: such as `train`, or `studies.run_study`.
+      group: key of `TITLES`, or `studies`.
     """
 
     name: str
@@ -70,7 +69,7 @@ class Binary:
     @property
     def path(self) -> pathlib.Path:
         """Its file."""
-        return FOLDER / f'{self.name}.py'
+        return FOLDER / f'{self.name.replace(".", "/")}.py'
 
     @property
     def summary(self) -> str:
@@ -97,3 +96,10 @@ class Binary:
 def binaries() -> Mapping[str, Binary]:
     """All commands by name, group after group."""
     return {name: Binary(name, group) for group, names in _GROUPS.items() for name in names}
+
+
+@functools.cache
+def studies() -> Mapping[str, Binary]:
+    """The scripts of `experiments/studies` by name; a wheel has none."""
+    names = [f'studies.{path.stem}' for path in sorted(FOLDER.glob('studies/[!_]*.py'))]
+    return {name: Binary(name, 'studies') for name in names}

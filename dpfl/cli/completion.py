@@ -26,7 +26,6 @@ _dpfl() {
   fi
   case "$word" in
     --flagfile=*) names=(@presets@) ;;
-    --study=*) names=(@studies@) ;;
     --strategy=*) names=(@strategies@) ;;
     -*)
       [[ -n "${_dpfl_flags[$command]:-}" ]] \\
@@ -66,7 +65,6 @@ _dpfl() {
   fi
   case "$word" in
     --flagfile=*) compset -P '*='; compadd -- @presets@; _files; return ;;
-    --study=*) compset -P '*='; compadd -- @studies@; _files; return ;;
     --strategy=*) compset -P '*='; compadd -- @strategies@; _files; return ;;
   esac
   if [[ "$word" != -* ]]; then
@@ -102,7 +100,6 @@ def script(shell: str, commands: Sequence[str]) -> str:
     for place, names in (
         ('commands', commands),
         ('presets', presets.names()),
-        ('studies', presets.studies()),
         ('strategies', packaged.names()),
     ):
         text = text.replace(f'@{place}@', ' '.join(names))

@@ -64,7 +64,7 @@ class Command:
 def read() -> list[Command]:
     """The commands."""
     found = []
-    for binary in catalogue.binaries().values():
+    for binary in (*catalogue.binaries().values(), *catalogue.studies().values()):
         before = set(flags.FLAGS)
         names = binary.define()
         own = {flag.name: flag for flag in flags.FLAGS.flags_by_module_dict().get(binary.name, [])}

@@ -118,7 +118,6 @@ def _complete(tmp_path_factory):
         ('dpfl rep', ['report_privacy', 'reproduce_figures', 'reproduce_tables', 'report']),
         ('dpfl train --flagfile=synthetic_text.b', ['synthetic_text.blt']),
         ('dpfl train --strategy=blt_b1', ['blt_b100', 'blt_b1000']),
-        ('dpfl run_study --study=mech', ['mechanisms']),
         ('dpfl report --delt', ['--delta=']),
         ('dpfl report --format=j', ['json']),
         ('dpfl report --output=ow', ['own.flags']),
@@ -138,7 +137,7 @@ def test_bash_proposes_every_preset_and_command(complete):
 def test_the_script_for_zsh_has_what_that_for_bash_has():
     script = _dpfl('completion', 'zsh').stdout
     assert script.startswith('#compdef dpfl\n') and '@' not in script.replace('$@', '')
-    for name in (*catalogue.binaries(), *presets.names(), *presets.studies()):
+    for name in (*catalogue.binaries(), *presets.names()):
         assert name in script
     if shutil.which('zsh') is not None:
         subprocess.run(['zsh', '-n'], input=script, text=True, check=True)

@@ -28,7 +28,6 @@ _LAYERS = (
     ('learning', 'auditing', 'debugging'),
     ('simulation',),
     ('published', 'planning', 'inspection'),
-    ('studies',),
     ('cli',),
     ('__main__', 'experiments'),
 )

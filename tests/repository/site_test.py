@@ -77,7 +77,8 @@ def commands():
 @pytest.mark.standard
 def test_every_command_has_a_page_with_its_flags(commands):
     pages = command_pages.pages(commands)
-    assert [command['name'] for command in commands] == list(catalogue.binaries())
+    names = [*catalogue.binaries(), *catalogue.studies()]
+    assert [command['name'] for command in commands] == names
     for command in commands:
         page = pages[f'{command_pages.FOLDER}/{command["name"]}.md']
         for flag in command['flags']:

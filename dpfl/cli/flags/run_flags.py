@@ -11,7 +11,7 @@ from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
 from dpfl.cli.flags.output_flags import RunDirectoryConfig
 from dpfl.runtime import signals
-from dpfl.simulation import checkpoint_folder
+from dpfl.simulation import checkpoint
 from dpfl.simulation.training import recorded_settings
 
 # Flags about what happens to an earlier run, or instead of a run; flags.txt leaves them out.
@@ -82,7 +82,7 @@ def saying_what_is_saved(config: RunDirectoryConfig) -> Iterator[None]:
     except (KeyboardInterrupt, signals.Terminated) as error:
         path = pathlib.Path(config.output_dir or '')
         try:
-            saved = checkpoint_folder.latest(path / archive.CHECKPOINTS, lambda reason: None)
+            saved = checkpoint.latest(path / archive.CHECKPOINTS, lambda reason: None)
         except errors.RunError:
             saved = None
         if saved is None or (config.overwrite and _keys(path) == earlier):

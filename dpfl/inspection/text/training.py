@@ -43,7 +43,7 @@ def train_model(
       ArgumentError: If a value is not allowed, or an earlier run in the directory has other values.
       RunError: If a file cannot be read or written, or a run cannot be continued.
     """
-    from dpfl.simulation import outputs
+    from dpfl.simulation import run_directory
     from dpfl.tasks.text import selected_sentences, sentence_batches
     from dpfl.tasks.text.models import architectures
 
@@ -64,5 +64,5 @@ def train_model(
     result = train(config, directory, task=federated, resume=resume, overwrite=overwrite)
     # Always, since an existing SavedModel may belong to another run.
     run_model.save(directory, task.model, task.words)
-    outputs.RunDirectory(directory, resume=True).write_digests()
+    run_directory.RunDirectory(directory, resume=True).write_digests()
     return result

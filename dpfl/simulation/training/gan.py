@@ -14,8 +14,8 @@ from dpfl import accounting
 from dpfl.accounting import large_delta
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.simulation.training import execution, run_data
+from dpfl.simulation.training.config import GanConfig, GanOptimizationConfig
 from dpfl.simulation.training.execution import TrainResult
-from dpfl.simulation.training.gan_config import GanConfig, GanOptimizationConfig
 from dpfl.simulation.training.plan import accountant, build_plan
 from dpfl.tasks import not_covered, source
 from dpfl.tasks.federated_task import FederatedTask
@@ -97,9 +97,9 @@ def train_gan(
         raise ArgumentError('resume', True, 'cannot be combined with overwrite')
     if clients is not None and config.task.selection.is_given:
         raise ArgumentError('clients', NOT_SHOWN, 'must not be given with a selection')
-    from dpfl.simulation import outputs
+    from dpfl.simulation.run_directory import RunDirectory
 
-    run_directory = outputs.RunDirectory(directory, overwrite=overwrite, resume=resume)
+    run_directory = RunDirectory(directory, overwrite=overwrite, resume=resume)
     with run_directory.in_use():
         run = execution.Run(
             directory=run_directory,

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from dpfl import accounting, presets
+from dpfl import accounting
 from dpfl.simulation.training.plan import build_plan
-from dpfl.studies import definition, work
+from experiments.studies import run_study
+from experiments.studies.shared import grid
 
 _STUDY = {
     'title': 'T',
@@ -23,7 +24,7 @@ def _load(tmp_path, **changed):
     (tmp_path / 'base.flags').write_text('# Comment.\n\n--rounds=2\n--clip_norm=0.5\n--secagg\n')
     path = tmp_path / 'mine.json'
     path.write_text(json.dumps({**_STUDY, **changed}))
-    return definition.load(str(path))
+    return grid.load(str(path))
 
 
 def test_flags_of_a_point_are_those_of_base_study_line_and_value(tmp_path):
@@ -65,19 +66,19 @@ def test_a_wrong_study_is_refused_in_one_line(tmp_path, changed, reason):
 
 def test_an_unknown_study_names_those_there_are():
     with pytest.raises(ValueError, match='study=nothing: must be .*mechanisms'):
-        definition.load('nothing')
+        grid.load('nothing')
 
 
 def test_a_flagfile_with_something_else_is_refused(tmp_path):
     path = tmp_path / 'x.flags'
     path.write_text('rounds=2\n')
     with pytest.raises(ValueError, match='rounds=2 is not a flag'):
-        definition.read_flagfile(path)
+        grid.read_flagfile(path)
 
 
 def _config_and_plan(point):
     flags = {name: value for name, value in point.flags.items() if value is not None}
-    config = work.train_config(flags)
+    config = run_study.train_config(flags)
     plan = build_plan(
         config.privacy, config.sampling, population=lambda: 20_000, dimension=lambda: 1000
     )
@@ -87,8 +88,8 @@ def _config_and_plan(point):
 @pytest.mark.standard
 def test_every_point_of_every_study_is_a_plan():
     planned = set()
-    for name in presets.studies():
-        for point in definition.load(name).points:
+    for name in grid.names():
+        for point in grid.load(name).points:
             if '{prepared}' in ' '.join(filter(None, point.flags.values())):
                 continue  # It needs a file that the study makes first.
             _, plan = _config_and_plan(point)
@@ -98,7 +99,7 @@ def test_every_point_of_every_study_is_a_plan():
 
 
 def test_the_figure_without_clipping_has_neither_clipping_nor_noise():
-    for point in definition.load('cohort_unclipped').points:
+    for point in grid.load('cohort_unclipped').points:
         config, plan = _config_and_plan(point)
         assert plan.clip_norm == 1000 and not plan.noise_multiplier
         assert plan.estimator == accounting.Estimator('clipped', 1.0)

@@ -1,10 +1,9 @@
-"""The definition of a study, read from a JSON file in configs/studies. No TensorFlow.
+"""The definition of a study: lines (such as mechanisms) at the values of an axis (such as cohorts).
 
-A study compares lines (for example mechanisms) at the values of an axis (for example cohort sizes).
-Without an axis it compares curves over the rounds. A line and a value each set some flags of
-`dpfl train`. A line at a value is a point, and a point with a seed is a run. All points of a
-seed share the language, clients, cohorts and initial model, and draw their noise from the same
-seed, so they are compared in pairs.
+A study is a JSON file in `experiments/studies/grids`, with the fields of `Study`; `base` names a
+file of flags beside it. A line and a value of the axis each set some flags of `dpfl train`. A line
+at a value is a point, and a point with a seed is a run. Without an axis a study compares curves
+over the rounds.
 """
 
 import dataclasses
@@ -12,8 +11,9 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpfl import _files, _json, _validate, errors, presets
+from dpfl import _files, _json, _validate, errors
 
+FOLDER = pathlib.Path(__file__).parents[1] / 'grids'
 CURVES = ('round', 'epsilon')
 SCALES = ('linear', 'log')
 Flags = Mapping[str, str | None]
@@ -24,10 +24,9 @@ class Point:
     """A line at a value of the axis.
 
     Attributes:
-      line: Name of the line.
-      value: Name of the value on the axis; None if the study has no axis.
-      flags: Flags of the runs of this point. A flag that is None is left out, even if the study
-        sets it.
+      line: name of the line.
+      value: name of the value on the axis; None if the study has no axis.
+      flags: flags of the runs; None for a flag that is left out, even if the study sets it.
     """
 
     line: str
@@ -42,13 +41,13 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Preparation:
-    """Something the runs need first, such as an optimised strategy or a model of public text.
+    """A command that runs first, such as one that optimises a strategy.
 
     Attributes:
-      name: Name of the preparation. If it contains `{seed}`, it is made once for each seed.
-      binary: Command that makes it.
-      flags: Flags of the binary.
-      shared: Names of flags that it takes from the runs, if the runs have them.
+      name: name of the preparation. If it contains `{seed}`, it is made once for each seed.
+      binary: the command, such as `optimize_strategy`.
+      flags: its flags.
+      shared: names of flags that it takes from the study, if the study has them.
     """
 
     name: str
@@ -62,10 +61,10 @@ class Claim:
     """The claim that a measure is higher at one point than at another, pair by pair.
 
     Attributes:
-      text: The claim in words.
-      measure: Name of the measure.
-      higher, lower: Names of the two points.
-      by: Smallest difference that is claimed; negative for 'not lower by more than'.
+      text: the claim in words.
+      measure: name of the measure.
+      higher, lower: names of the two points.
+      by: smallest difference that is claimed; negative for 'not lower by more than'.
     """
 
     text: str
@@ -80,9 +79,9 @@ class Axis:
     """The horizontal axis of a study.
 
     Attributes:
-      label: Label of the axis.
-      values: Flags by the name of a value. The names are numbers.
-      scale: One of `SCALES`.
+      label: label of the axis.
+      values: flags by the name of a value. The names are numbers.
+      scale: one of `SCALES`.
     """
 
     label: str
@@ -105,24 +104,23 @@ class Study:
     """A study.
 
     Attributes:
-      name: Name of its file without the suffix.
-      title: Title of the page.
-      about: What is compared, and why.
-      mirrors: The published figure or table that the study copies at a small scale, as in
-        'McMahan et al. 2024, table 3'.
-      flags: Flags of all runs.
-      lines: Flags by the name of a line.
-      axis: The horizontal axis; None for curves over the rounds.
-      curves: Quantity on the horizontal axis of the curves, one of `CURVES`. Used without an axis.
-      preparations: What is made before the runs.
-      measures: Columns of the table; the figure shows the first. See `measures.py`.
-      threshold: Accuracy for the measure `rounds_to_threshold`; None without that measure.
-      smooth: Number of evaluations over which accuracy and loss are averaged.
-      orders: Measures that each rank the points, to see whether the rankings agree.
-      predictions: By measure, those that may predict it over the points, see `prediction.py`.
-      claims: Claims to check.
-      seeds: Seeds of the runs.
-      tuned_on: Seeds on which the flags were chosen; none of them is in `seeds`.
+      name: name of its file without the suffix.
+      title: title of the page.
+      about: what is compared, and why.
+      mirrors: the published figure or table that the study copies at a small scale.
+      flags: flags of all runs.
+      lines: flags by the name of a line.
+      axis: the horizontal axis; None for curves over the rounds.
+      curves: quantity on the horizontal axis of the curves, one of `CURVES`; used without an axis.
+      preparations: commands that run before the runs.
+      measures: columns of the table; the figure shows the first. See `results.py`.
+      threshold: accuracy for the measure `rounds_to_threshold`; None without that measure.
+      smooth: number of evaluations over which accuracy and loss are averaged.
+      orders: measures that each rank the points, to see whether the rankings agree.
+      predictions: by measure, two measures that may predict it over the points.
+      claims: claims to check.
+      seeds: seeds of the runs.
+      tuned_on: seeds on which the flags were chosen; none of them is in `seeds`.
     """
 
     name: str
@@ -163,19 +161,22 @@ class Study:
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """All points, ordered by line."""
+        """All points, ordered by line. A flag that its line removes (None) stays removed."""
         values: Mapping[Any, Flags] = {None: {}} if self.axis is None else self.axis.values
         return tuple(
-            Point(line, value, _merged(self.flags, flags, more))
+            Point(line, value, {**self.flags, **flags, **more, **_removed(flags)})
             for line, flags in self.lines.items()
             for value, more in values.items()
         )
 
+    def at_values(self) -> dict[str | None, list[Point]]:
+        """The points by value of the axis; under None without an axis."""
+        values = dict.fromkeys(point.value for point in self.points)
+        return {value: [each for each in self.points if each.value == value] for value in values}
 
-def _merged(common: Flags, of_line: Flags, of_value: Flags) -> Flags:
-    """Flags of a point. A flag that its line removes (None) stays removed."""
-    removed = {name: None for name, value in of_line.items() if value is None}
-    return {**common, **of_line, **of_value, **removed}
+
+def _removed(flags: Flags) -> Flags:
+    return {name: None for name, value in flags.items() if value is None}
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
@@ -188,15 +189,21 @@ def check_seeds(seeds: Sequence[int]) -> None:
         _validate.integer('seeds', seed, minimum=0)
 
 
+def names() -> tuple[str, ...]:
+    """Names of the studies that come with dpfl, sorted."""
+    return tuple(sorted(path.stem for path in FOLDER.glob('*.json')))
+
+
 def load(name: str) -> Study:
-    """Loads a study from a JSON file, or by its name in configs/studies.
+    """Loads a study from a JSON file, or by its name.
 
     Raises:
-      ArgumentError: If there is no such file, or it does not define a study.
+      ArgumentError: if there is no such file, or it does not define a study.
     """
-    path = presets.find(name, folder='studies')
-    if path is None or not path.is_file():
-        known = ', '.join(presets.studies())
+    path = pathlib.Path(name)
+    path = FOLDER / f'{name}.json' if name in names() else path
+    if not path.is_file():
+        known = ', '.join(names())
         raise errors.ArgumentError('study', name, f'must be a JSON file or one of {known}')
     try:
         return _study(path, _json.loads(_files.read_bytes(path)))
@@ -221,10 +228,9 @@ def _study(path: pathlib.Path, values: dict[str, Any]) -> Study:
 
 
 def read_flagfile(path: pathlib.Path) -> dict[str, str]:
-    """Reads a flagfile: a `--name=value` or `--name` per line, comments with `#`, empty lines."""
+    """Reads a file of flags: `--name=value` or `--name` on a line, comments that begin with `#`."""
     flags = {}
-    for line in _files.read_text(path).splitlines():
-        line = line.strip()
+    for line in map(str.strip, _files.read_text(path).splitlines()):
         if not line or line.startswith('#'):
             continue
         if not line.startswith('--'):
