@@ -28,7 +28,7 @@ import numpy as np
 from dpfl.accounting.records import archive, journal
 from dpfl.simulation import program, run_directory
 from dpfl.simulation.training import execution
-from dpfl.tasks import before_training, private_quantiles
+from dpfl.tasks import before_training
 from dpfl.tasks.text import private_words
 from scripts import faults_at_writes, system_calls
 from tests.simulation import toy_experiment
@@ -317,7 +317,7 @@ def _draw(run: execution.Run, tell) -> None:
     """Draws words and thresholds, as a run does before its training."""
     found = before_training.BeforeTraining(
         words=private_words.WordRelease.of_guarantee(3.0, 1e-3, words_per_client=2),
-        quantiles=private_quantiles.QuantileRelease.of_guarantee(3.0, 1e-3, {'words': 0.5}),
+        quantiles=before_training.QuantileRelease.of_guarantee(3.0, 1e-3, {'words': 0.5}),
         draw=run.draw,
     )
     # Each draw has an event before it and one with its result.

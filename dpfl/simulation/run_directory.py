@@ -479,6 +479,10 @@ _OF_TRAINING = 'train_'
 def verify(directory: str | os.PathLike[str]) -> Verification:
     """Checks the directory of a run, or of an export, which has neither settings nor journal.
 
+    `dpfl.accounting.records.verification` computes tables and report again from the journal. Here
+    the plan, and what the report states besides, are also compared with the settings of the run,
+    epsilon of each round with the plan, and every other page is computed again.
+
     Raises:
       ValueError: if the directory does not hold a finished run or an export.
     """

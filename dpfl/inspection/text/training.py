@@ -44,19 +44,19 @@ def train_model(
       RunError: If a file cannot be read or written, or a run cannot be continued.
     """
     from dpfl.simulation import run_directory
-    from dpfl.tasks.text import selected_sentences, sentence_batches
+    from dpfl.tasks.text import selected_sentences, word_clients
     from dpfl.tasks.text.models import architectures
 
     def client_batches(
         client: int, batch_size: int, epochs: int, max_batches: int | None
     ) -> list[Any]:
-        return sentence_batches.batches(task.rows(client), batch_size, epochs, max_batches)
+        return word_clients.batches(task.rows(client), batch_size, epochs, max_batches)
 
     federated = FederatedTask(
         model=architectures.build(task.architecture, task.num_tokens, task.length, config.seed),
         population=population,
         client_batches=client_batches,
-        heldout=lambda clients, batch_size: sentence_batches.dataset(task.heldout, batch_size),
+        heldout=lambda clients, batch_size: word_clients.dataset(task.heldout, batch_size),
         not_covered=not_covered,
         made_from=made_from,
     )

@@ -30,7 +30,7 @@ from dpfl.tasks import source
 from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.config import CUSTOM, IMAGE_TASKS, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.text import token_ids
+from dpfl.tasks.text import tokenization
 
 if TYPE_CHECKING:
     from dpfl.simulation import program
@@ -443,7 +443,7 @@ def model_name(config: TrainConfig) -> str:
 def uniform_loss(config: TrainConfig, language: tuple[str, Sequence[str]] | None) -> float | None:
     """Cross entropy of a model that finds every word, or every class, equally likely."""
     if language is not None:
-        return math.log(len(language[1]) + token_ids.NUM_SPECIAL_TOKENS)
+        return math.log(len(language[1]) + tokenization.NUM_SPECIAL_TOKENS)
     if config.task.task in IMAGE_TASKS:
         from dpfl.tasks.images import image_batches
 

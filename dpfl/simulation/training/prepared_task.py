@@ -18,10 +18,16 @@ from dpfl.accounting.records import archive
 from dpfl.accounting.records.journal import Drew
 from dpfl.errors import ArgumentError, renaming
 from dpfl.simulation.training.config import TrainConfig
-from dpfl.tasks.before_training import THRESHOLDS, WORDS, BeforeTraining, Draw
+from dpfl.tasks.before_training import (
+    CANDIDATES,
+    THRESHOLDS,
+    WORDS,
+    BeforeTraining,
+    Draw,
+    QuantileRelease,
+)
 from dpfl.tasks.config import PRIVATE_VOCABULARY, REAL_TASKS, TaskConfig, TextConfig
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.private_quantiles import CANDIDATES, QuantileRelease
 from dpfl.tasks.selection_config import SelectionConfig
 from dpfl.tasks.text.private_words import WordRelease
 
@@ -235,13 +241,13 @@ def _selected(
     if not config.is_given:
         return task
     from dpfl.tasks.text import selected_sentences
-    from dpfl.tasks.text.models import row_scores
+    from dpfl.tasks.text.models import saved_models
 
     scores, path = None, config.selection_model
     if path is not None:
         assert language is not None  # The settings refuse other tasks.
         model = saved_model('selection_model', path, language[1])
-        scores = row_scores.of_model(model)
+        scores = saved_models.of_model(model)
         task = _with_fingerprint(task, 'selection_model', model.digest())
     thresholds: Mapping[str, float] = {}
     if before.quantiles is not None:

@@ -100,7 +100,7 @@ def generate(config: GenerateConfig, model_directory: str | os.PathLike[str]) ->
     Raises:
       ArgumentError: if there is no such model, or a value is not allowed.
     """
-    from dpfl.tasks.text import encoding, oov_ranking, token_ids
+    from dpfl.tasks.text import oov_ranking, tokenization
     from dpfl.tasks.text.models import generation, saved_models
 
     model = saved_models.load(model_directory)
@@ -114,15 +114,15 @@ def generate(config: GenerateConfig, model_directory: str | os.PathLike[str]) ->
         seed=config.seed,
         temperature=config.temperature,
         top_k=config.top_k,
-        never=() if config.unknown or model.vocabulary is None else (token_ids.OOV_ID,),
+        never=() if config.unknown or model.vocabulary is None else (tokenization.OOV_ID,),
     )
     tokens, scores = drawn.tokens, drawn.log_probabilities
     if config.rank is not None:
         tokens, scores = _most_probable(tokens, scores, special.end, config.count)
     if model.vocabulary is None:
-        texts = encoding.decode_words(tokens)
+        texts = tokenization.decode_words(tokens)
     else:
-        texts = encoding.decode_sentences(tokens, model.vocabulary)
+        texts = tokenization.decode_sentences(tokens, model.vocabulary)
     return [Text(text, float(score)) for text, score in zip(texts, scores, strict=True)]
 
 

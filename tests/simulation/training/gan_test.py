@@ -22,7 +22,7 @@ from dpfl.simulation.training import (
     run_model,
     train_gan,
 )
-from dpfl.tasks.images import image_batches, saved_generator
+from dpfl.tasks.images import gan_models, image_batches
 from tests import runs
 
 _ROUNDS = 4
@@ -134,7 +134,7 @@ def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(run):
     assert all(
         (new != old).any() for new, old in zip(generator, model.initial_generator, strict=True)
     )
-    saved = tf.saved_model.load(str(path / saved_generator.IN_RUN)).signatures['generate']
+    saved = tf.saved_model.load(str(path / gan_models.IN_RUN)).signatures['generate']
     inputs = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
     expected = (model.generate(generator, inputs) + 1) / 2
     np.testing.assert_allclose(saved(inputs=tf.constant(inputs))['pixels'], expected, atol=1e-6)
