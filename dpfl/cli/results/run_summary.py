@@ -6,7 +6,7 @@ from typing import Any
 
 from dpfl.cli.command import program
 from dpfl.reporting import plain_text
-from dpfl.simulation import run_files
+from dpfl.simulation import run_directory
 from dpfl.simulation.training import Cost, TrainResult, feasibility
 
 
@@ -20,7 +20,7 @@ def print_result(result: TrainResult, form: str, **more: Any) -> None:
     print(
         learnt,
         f'Guarantee: {report["statement"]}',
-        f'Page: {result.directory / run_files.HTML_REPORT}',
+        f'Page: {result.directory / run_directory.HTML_REPORT}',
         f'Verify: {program.command("report", f"--run_dir={result.directory}")}',
         f'Next: {_next(result, has_learnt)}',
         sep='\n',

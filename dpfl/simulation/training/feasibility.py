@@ -4,7 +4,13 @@ The rule compares the noise in the final model with the most that the clients ca
 of the noised means of all rounds has noise of norm `stddev * max_error * sqrt(dimension) /
 denominator`, and its signal is at most `rounds * clip_norm`. The quotient is `noise_in_model`.
 
-`python -m benchmarks.advice` compared the verdict with training: RATES
+The verdict was compared with 77 settings of training: synthetic text, commit messages (two models)
+and synthetic glyphs, 20 to 150 rounds, BLT and independent noise, each with its best of two server
+rates. A run has learned if it keeps at least half of the improvement of the held-out loss that the
+run without noise makes. Of 44 settings with 'yes', all learned. Of 13 with 'no', 4 learned, all of
+them on commit messages and no more than the frequencies of words: no accuracy was above that of the
+most frequent word. Of 20 with 'doubtful', 15 learned. The rule is about noise alone: a run without
+any may also fail, for its learning rates or for want of rounds.
 """
 
 import dataclasses
@@ -15,8 +21,8 @@ import numpy as np
 
 from dpfl import accounting
 
-# Limits of `noise_in_model`, from the runs of `benchmarks.advice`.
-_LEARNS, _FAILS = 0.5, 1.5
+# Limits of `noise_in_model`, from the runs above.
+_LEARNS, _FAILS = 0.5, 2.0
 
 
 @dataclasses.dataclass(frozen=True)
