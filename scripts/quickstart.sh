@@ -11,4 +11,4 @@ for argument in "$@"; do
 done
 
 ./scripts/bootstrap.sh
-exec .venv/bin/dpfl train --flagfile=configs/quickstart.flags "${folder[@]}" "$@"
+exec .venv/bin/dpfl train --flagfile=quickstart "${folder[@]}" "$@"

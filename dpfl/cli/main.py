@@ -8,7 +8,7 @@ from typing import NoReturn
 import dpfl
 from dpfl import errors
 from dpfl.cli import catalogue
-from dpfl.cli.command import missing, program
+from dpfl.cli.command import missing
 from dpfl.runtime import signals
 
 # Other names of commands.
@@ -24,7 +24,6 @@ _GONE = {
 def main() -> None:
     """Runs the command that the first argument names, with the others."""
     signals.begin_program()
-    program.is_script()
     try:
         _main()
     except (KeyboardInterrupt, signals.Terminated) as error:  # While a command is imported.
