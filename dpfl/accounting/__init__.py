@@ -13,8 +13,7 @@ from dpfl.accounting.events import epsilon_of_event
 from dpfl.accounting.gaussian import ACCOUNTANTS, epsilon_from_mu, epsilon_from_rho, mu_from_rho
 from dpfl.accounting.hardened import NOISES
 from dpfl.accounting.noise_match import NoiseMatch
-from dpfl.accounting.plan import PrivacyPlan
-from dpfl.accounting.plan_checks import ADJACENCIES
+from dpfl.accounting.plan import ADJACENCIES, PrivacyPlan
 from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.accounting.sampling.b_min_sep import BMinSep

@@ -1,14 +1,19 @@
 """How the mean of a round is estimated from the updates of a cohort ([McMahan18], section 2)."""
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from dpfl import _json, _validate
+from dpfl.accounting.part import Part
+
+if TYPE_CHECKING:
+    from dpfl.accounting.plan import PrivacyPlan
 
 KINDS = ('fixed', 'clipped')
 
 
 @dataclasses.dataclass(frozen=True)
-class Estimator(_json.JsonFields):
+class Estimator(_json.JsonFields, Part):
     """The weighted mean of clipped updates, with a denominator that bounds its sensitivity.
 
     For clients k of a cohort with updates of norm at most S and weights w_k <= 1:
@@ -57,3 +62,13 @@ class Estimator(_json.JsonFields):
         return (
             self if self.weight is None else dataclasses.replace(self, weight=self.weight * ratio)
         )
+
+    @property
+    def words(self) -> str:
+        return f'estimator={self.kind}'
+
+    def covers_hardened(self, plan: 'PrivacyPlan') -> bool:
+        return self.kind == 'fixed'
+
+    def is_attained(self) -> bool:
+        return self.kind == 'fixed'

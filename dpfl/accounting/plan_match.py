@@ -5,15 +5,14 @@ import math
 from typing import TypeVar
 
 from dpfl import _validate, errors, mechanisms
-from dpfl.accounting import hardened
 from dpfl.accounting.noise_match import NoiseMatch
-from dpfl.accounting.plan_values import PlanValues
+from dpfl.accounting.plan import PrivacyPlan
 
-_P = TypeVar('_P', bound=PlanValues)
+_P = TypeVar('_P', bound=PrivacyPlan)
 
 
 def reference(
-    plan: PlanValues,
+    plan: PrivacyPlan,
     mechanism: mechanisms.Mechanism,
     noise_multiplier: float,
     *,
@@ -93,11 +92,7 @@ def matched(plan: _P, match: NoiseMatch) -> _P:
         found = match.value / error(plan.mechanism, match.quantity, match.rounds, match.momentum)
         return dataclasses.replace(plan, noise_multiplier=found, noise_match=match)
     stopped = _stopped(plan, match.rounds)
-    mu = math.sqrt(2 * match.value)
-    if plan.noise == 'hardened':
-        found = hardened.noise_multiplier(stopped, mu)
-    else:
-        found = stopped.sensitivity / mu
+    found = stopped.noise_of_mu(math.sqrt(2 * match.value))
     while _rho(dataclasses.replace(stopped, noise_multiplier=found)) > match.value:
         found = math.nextafter(found, math.inf) * (1 + 1e-15)  # Root or quotient was rounded down.
     return dataclasses.replace(plan, noise_multiplier=found, noise_match=match)
@@ -123,6 +118,6 @@ def _stopped(plan: _P, rounds: int) -> _P:
     return dataclasses.replace(plan, participation=plan.participation.within(rounds))
 
 
-def _rho(plan: PlanValues) -> float:
+def _rho(plan: PrivacyPlan) -> float:
     assert plan.rho is not None  # `_stopped` refuses plans with sampling.
     return plan.rho

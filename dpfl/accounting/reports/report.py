@@ -19,6 +19,7 @@ from dpfl.accounting.reports import observed as observed_lib
 from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.report_values import ReportValues
+from dpfl.accounting.sampling import kinds
 from dpfl.accounting.selection import Selected, Selection
 from dpfl.participation import ParticipationLog
 
@@ -148,8 +149,7 @@ class PrivacyReport(ReportValues):
             'clip_norm': self.plan.clip_norm,
             'clients_per_round': self.plan.clients_per_round,
             'sampling': self.plan.sampling_name,
-            'population': None,
-            **({} if self.plan.sampling is None else self.plan.sampling.to_dict()),
+            **kinds.settings_of(self.plan.sampling),
             'sensitivity': holds.sensitivity,
             'sensitivity_is_exact': holds.sensitivity_is_exact,
             'rho': holds.rho,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import dp_accounting
 
-from dpfl.accounting import before_training, running, tradeoff
+from dpfl.accounting import events, running, tradeoff
 from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.plan import PrivacyPlan
@@ -164,7 +164,7 @@ class ReportValues:
         if self.basis == 'plan' or self.guarantee.mu is None:
             return self.plan.dp_event()
         event = dp_accounting.GaussianDpEvent(1 / self.guarantee.mu)
-        return before_training.with_delta(event, self.plan.delta_before)
+        return events.with_delta(event, self.plan.delta_before)
 
     @functools.cached_property
     def tradeoff(self) -> Tradeoff | None:
@@ -188,7 +188,7 @@ class ReportValues:
         """What hardened noise adds to epsilon; see `PrivacyPlan.slack`."""
         if not self.plan.noise_multiplier:
             return 0.0
-        return self.accounted_plan.slack_of_sensitivity(self.guarantee.sensitivity)
+        return self.accounted_plan.run_of_sensitivity(self.guarantee.sensitivity).slack
 
     @functools.cached_property
     def selected(self) -> Selected | None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dpfl.accounting import curve_order, events, hardened, tradeoff
+from dpfl.accounting import curve_order, events, part, tradeoff
 from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.curve_order import Stretch
 from dpfl.accounting.reports import assumptions, checklist, differences
@@ -185,7 +185,7 @@ def _epsilon(report: PrivacyReport, delta: float) -> float | None:
     if report.selected is not None:
         found = selection_lib.epsilon(event, report.selected.selection, delta, neighbours)
     else:
-        found = hardened.with_slack(
+        found = part.with_slack(
             lambda at: events.bound(event, at, 'best', neighbours=neighbours),
             delta,
             report.slack,

@@ -205,7 +205,7 @@ def _rebuilt(
             config.sampling.population, lambda: None if is_synthetic else found.population
         ),
         dimension=lambda: size,
-        earlier=found.earlier_plans,
+        earlier=found.earlier,
         before=before,
     )
 
