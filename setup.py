@@ -7,8 +7,9 @@ import setuptools
 
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(r"^__version__ = '([^']+)'$", (ROOT / 'dpfl/__init__.py').read_text(), re.M)
-# Presets, studies and the lock, which a checkout has in a folder of their own.
-CONFIGS = {'dpfl.configs': 'configs', 'dpfl.configs.studies': 'configs/studies'}
+# Folders of a checkout beside `dpfl`: the commands, presets and locks. In a checkout
+# and an editable installation they are found there (dpfl/cli/catalogue.py, dpfl/presets.py).
+BESIDE = {'dpfl.experiments': 'experiments', 'dpfl.configs': 'configs'}
 
 setuptools.setup(
     name='dpfl',
@@ -48,11 +49,10 @@ setuptools.setup(
         'ray': ['ray>=2.60'],
     },
     entry_points={'console_scripts': ['dpfl = dpfl.cli.main:main']},
-    packages=[*setuptools.find_packages(include=['dpfl', 'dpfl.*']), *CONFIGS],
-    package_dir=CONFIGS,
+    packages=[*setuptools.find_packages(include=['dpfl', 'dpfl.*']), *BESIDE],
+    package_dir=BESIDE,
     package_data={
         '': ['*.json', '*.npz', 'py.typed'],
         'dpfl.configs': ['*.flags', 'requirements.lock', 'requirements-gpu.lock'],
-        'dpfl.configs.studies': ['*.flags'],
     },
 )

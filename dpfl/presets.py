@@ -1,4 +1,4 @@
-"""The presets and studies that come with dpfl, found by name from any directory.
+"""The presets that come with dpfl, found by name from any directory.
 
 In a checkout they are in `configs/`, in an installed package in `dpfl/configs/`.
 """
@@ -16,13 +16,8 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.name.removesuffix(_SUFFIX) for path in FOLDER.glob(f'*{_SUFFIX}')))
 
 
-def studies() -> tuple[str, ...]:
-    """Names of the studies, sorted."""
-    return tuple(sorted(path.stem for path in FOLDER.glob('studies/*.json')))
-
-
 def find(
-    name_or_path: str | os.PathLike[str], beside: pathlib.Path | None = None, folder: str = ''
+    name_or_path: str | os.PathLike[str], beside: pathlib.Path | None = None
 ) -> pathlib.Path | None:
     """The file that a text means; None if there is none.
 
@@ -32,15 +27,12 @@ def find(
     Args:
       name_or_path: the text.
       beside: folder of the file that has the text in it.
-      folder: 'studies' to look for a study.
     """
     for path in (pathlib.Path(name_or_path), *([beside / name_or_path] if beside else [])):
         if os.path.lexists(path) and not path.is_dir():
             return path
-    suffix = '.json' if folder else _SUFFIX
-    known = {path.relative_to(FOLDER).as_posix(): path for path in FOLDER.glob(f'**/*{suffix}')}
-    name = str(name_or_path).removeprefix('configs/').removesuffix(suffix) + suffix
-    return known.get(name) or known.get(f'{folder}/{name}')
+    name = str(name_or_path).removeprefix('configs/').removesuffix(_SUFFIX)
+    return FOLDER / f'{name}{_SUFFIX}' if name in names() else None
 
 
 def lock(gpu: bool = False) -> pathlib.Path:

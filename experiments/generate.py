@@ -1,9 +1,43 @@
 """Prints text that a language model generates: sentences or, for a character model, words.
 
-The code is in dpfl.cli.binaries.training.generate.
+Example:
+  python -m experiments.generate --model_dir=runs/blt --count=20 --temperature=0.8
+
+Takes a SavedModel that dpfl wrote, or the directory of a run that contains one. The guarantee of a
+model that was trained under a privacy plan covers whatever it writes, however much that is.
 """
 
-from dpfl.cli import launch
+import json
+import math
+
+from absl import flags
+
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.simulation.training import GenerateConfig, generate
+
+_MODEL_DIR = flags.DEFINE_string(
+    'model_dir', None, 'A SavedModel, or the directory of a run that contains one.'
+)
+_CONFIG = SettingsFlags(GenerateConfig)
+_FORMAT = SettingsFlags(output_flags.FormatConfig)
+
+
+def main() -> None:
+    """Checks the flags, generates text, and prints it with its probabilities."""
+    config = _CONFIG.read()
+    if not _MODEL_DIR.value:
+        raise command_line.UsageError('--model_dir: must be given')
+    with command_line.refusing_bad_values(path=_MODEL_DIR.name):
+        texts = generate(config, _MODEL_DIR.value)
+    if _FORMAT.read().format == 'json':
+        rows = [{**each._asdict(), 'probability': math.exp(each.log_probability)} for each in texts]
+        print(json.dumps(rows))
+        return
+    for each in texts:
+        print(f'{math.exp(each.log_probability):9.3g}  {each.text}')
+
 
 if __name__ == '__main__':
-    launch.run('generate')
+    command_line.run(main)

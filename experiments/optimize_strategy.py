@@ -1,9 +1,81 @@
 """Optimises the parameters of a mechanism for a participation schema, and saves them.
 
-The code is in dpfl.cli.binaries.accounting.optimize_strategy.
+Example: a BLT with 4 buffers for the StackOverflow benchmark of [McMahan24], table 3,
+
+  python -m experiments.optimize_strategy --mechanism=blt --rounds=2052 --min_separation=342 \
+    --max_participations=6 --buffers=4 --loss=max --output=blt.npz
+
+--momentum and --server_schedule=linear, for example, optimise for the models of SGD with momentum
+and a falling learning rate instead of prefix sums. Give the file to other binaries as --strategy.
+Results are cached: a second call with the same flags returns at once.
 """
 
-from dpfl.cli import launch
+import json
+import pathlib
+
+from absl import flags
+
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.mechanisms import registry
+from dpfl.planning import optimization
+from dpfl.reporting import plain_text
+from dpfl.simulation.training.privacy_config import MechanismConfig, ParticipationConfig
+from dpfl.simulation.training.sampling_config import participation
+from dpfl.simulation.training.server_config import ScheduleConfig
+
+_SCHEMA = SettingsFlags(ParticipationConfig)
+_MECHANISM = SettingsFlags(
+    MechanismConfig,
+    only=('mechanism', 'bands'),
+    choices={'mechanism': registry.OPTIMIZED},
+    help={
+        'mechanism': 'Mechanism to optimise.',
+        'bands': 'Number of bands of a banded mechanism; by default min_separation.',
+    },
+)
+_LOSS = SettingsFlags(
+    output_flags.LossConfig,
+    defaults={'loss': None},
+    help={
+        'loss': 'Loss to minimise: largest or root mean square noise of the prefix sums, at equal '
+        'privacy. By default the loss that the mechanism is published with: rms for banded and '
+        'banded_toeplitz, max for the others.'
+    },
+)
+_BUFFERS = flags.DEFINE_integer('buffers', 4, 'Number of buffers of a BLT.', lower_bound=1)
+_MOMENTUM = flags.DEFINE_float(
+    'momentum', 0.0, 'Optimise for the models of SGD with this momentum instead of prefix sums.'
+)
+_NESTEROV = flags.DEFINE_boolean('nesterov', False, "Nesterov's momentum for --momentum.")
+_SCHEDULE = SettingsFlags(ScheduleConfig)
+_OUTPUT = SettingsFlags(
+    output_flags.OutputConfig, help={'output': 'File to save the mechanism in (.npz).'}
+)
+_FORMAT = SettingsFlags(output_flags.FormatConfig)
+
+
+def main() -> None:
+    """Optimises and saves the mechanism, and prints its losses."""
+    config, loss = _MECHANISM.read(), _LOSS.values()['loss']
+    name = command_line.required(config, 'mechanism')
+    output = pathlib.Path(command_line.required(_OUTPUT.read(), 'output'))
+    with command_line.refusing_bad_values(beta='momentum'):
+        result = optimization.optimize(
+            str(name),
+            participation(_SCHEMA.read()),
+            output,
+            buffers=_BUFFERS.value,
+            bands=config.bands,
+            loss=loss,
+            momentum=_MOMENTUM.value,
+            nesterov=_NESTEROV.value,
+            schedule=_SCHEDULE.read(),
+        )
+    is_json = _FORMAT.read().format == 'json'
+    print(json.dumps(result) if is_json else plain_text.table(result))
+
 
 if __name__ == '__main__':
-    launch.run('optimize_strategy')
+    command_line.run(main)

@@ -1,9 +1,162 @@
 """Plans a private run before it starts, as in [Xu23], section 2.5.
 
-The code is in dpfl.cli.binaries.accounting.plan_privacy.
+Example: the separation that a population, a report goal and a timer allow, and its guarantee,
+
+  python -m experiments.plan_privacy --population=4210000 --clients_per_round=6500 --rounds=1900 \
+    --timer_hours=24 --round_minutes=4.6 --mechanism=tree --noise_multiplier=7
+
+The same from the times at which the rounds of an earlier run were opened, or with nights in which
+rounds are slow; the timer counts the window with the fewest rounds
+(docs/how_to/production_logs.md):
+
+  python -m experiments.plan_privacy --population=4210000 --clients_per_round=6500 --rounds=1900 \
+    --timer_hours=24 --round_times=times.csv --mechanism=tree --noise_multiplier=7
+
+The noise and the mechanism for a target (--mechanism=auto compares those that fit the memory
+limit):
+
+  python -m experiments.plan_privacy --population=4210000 --clients_per_round=6500 --rounds=1900 \
+    --target_epsilon=5 --mechanism=auto --model_dimension=2400000 --memory_limit=0.1
+
+The report goal for a target, with the noise that was good enough in a small simulation, scaled in
+proportion; with more noise if --max_clients_per_round is too small for the target (strategy 3):
+
+  python -m experiments.plan_privacy --population=4210000 --rounds=1900 --mechanism=tree \
+    --simulated_noise_multiplier=0.54 --simulated_clients_per_round=500 --target_rho=0.2 \
+    --max_clients_per_round=20000
+
+Sweeps over one or two quantities, as in [Xu23], figure 4:
+
+  python -m experiments.plan_privacy --population=3000000 --clients_per_round=6500 --rounds=2000 \
+    --mechanism=tree --simulated_noise_multiplier=7 --simulated_clients_per_round=6500 \
+    --sweep_clients_per_round=1000,2000,4000,6500,10000,20000 \
+    --sweep_population=1000000,3000000,10000000 --plot=plan.png
+
+The noise for a target with privacy amplification by sampling, from 342 groups that take turns:
+
+  python -m experiments.plan_privacy --population=171000 --clients_per_round=100 --rounds=2052 \
+    --sampling=cyclic_poisson --mechanism=fichtenberger_toeplitz --bands=342 --target_epsilon=1
+
+Several mechanisms in one figure, each with the noise multiplier of its run, as in [McMahan24],
+figures 8 and 9, or with noise that matches that of a tree (section 5 there). The 3.155 of BandMF,
+whose columns have norm 1 here, is the published 1.411 for columns of squared norm 0.2:
+
+  python -m experiments.plan_privacy --population=2600000 --clients_per_round=6500 --rounds=4000 \
+    --mechanisms=honaker_tree=7,blt_b400=7.379,banded:400@2000/400=3.155 \
+    --sweep_rounds=400,800,1200,1600,2000,3000,4000 --plot=rounds.png --data=rounds.csv
+  python -m experiments.plan_privacy --population=2600000 --clients_per_round=6500 --rounds=2000 \
+    --mechanisms=honaker_tree,blt_b400 --match=rmse:honaker_tree,7@2000
 """
 
-from dpfl.cli import launch
+import json
+import sys
+
+from dpfl.accounting import large_delta
+from dpfl.accounting.sampling import kinds
+from dpfl.cli.command import command_line, files, program
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.planning import plan_rows
+from dpfl.planning.answer import answer, figure_of
+from dpfl.planning.pace import PaceConfig
+from dpfl.planning.request import PlanningConfig, Request
+from dpfl.simulation.training.mechanism import NAMES
+from dpfl.simulation.training.privacy_config import AUTO, ClippingConfig, PrivacyConfig
+from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig
+from dpfl.simulation.training.server_config import ServerConfig
+
+_SCHEMA = SettingsFlags(
+    SamplingConfig,
+    only=('rounds', 'min_separation', 'max_participations', 'population', 'clients_per_round'),
+    defaults={'min_separation': None, 'clients_per_round': None},
+    help={
+        'min_separation': 'A client that takes part in round i may do so again in round '
+        'i + min_separation at the earliest; by default the largest value that the population or '
+        'the timer allows.',
+        'population': 'Estimated number of clients.',
+        'clients_per_round': 'Cohort size, also called the report goal.',
+    },
+)
+_TIMER = SettingsFlags(
+    DeviceConfig,
+    only=('timer_hours',),
+    defaults={'timer_hours': None},
+    help={
+        'timer_hours': 'Hours until a client may take part again; needs --round_minutes, '
+        '--round_times or --rounds_by_day. Without a timer and --min_separation, the separation is '
+        'the largest that the population allows.'
+    },
+)
+_CLIPPING = {*ClippingConfig().flat()} - {'clip_norm'}
+_PRIVACY = SettingsFlags(
+    PrivacyConfig(mechanism=AUTO),
+    skip=(*_CLIPPING, 'noise'),
+    choices={'mechanism': (*NAMES, AUTO)},
+    help={
+        'mechanism': 'How the noise of the rounds is correlated. auto compares the mechanisms that '
+        'fit --memory_limit, optimises them if necessary, and takes the one with the least noise '
+        'for the same guarantee.',
+        'memory_limit': 'Gigabytes that the state of the noise may take, for --mechanism=auto, '
+        'which also needs --model_dimension.',
+        'target_epsilon': 'Epsilon to meet at --delta, by --accountant.',
+    },
+)
+_SERVER = SettingsFlags(
+    ServerConfig,
+    skip=('server_learning_rate', 'server_beta2', 'server_epsilon'),
+    help={'server_momentum': "Momentum of the server's SGD, for --workload=server."},
+)
+_SAMPLING = SettingsFlags(
+    SamplingConfig,
+    only=('sampling', 'groups', 'cohort_cap'),
+    defaults={'sampling': 'none'},
+    choices={'sampling': kinds.names()},
+    help={
+        'sampling': 'Secret random sampling that the guarantee relies on. Clients are then not '
+        'kept apart otherwise. docs/reference/sampling.md says which noise each of them needs.'
+    },
+)
+_PLANNING = SettingsFlags(PlanningConfig)
+_TIMING = SettingsFlags(PaceConfig)
+_PLOT = SettingsFlags(output_flags.PlotConfig, help={'plot': 'File of the plot of a sweep.'})
+_DATA = SettingsFlags(output_flags.DataConfig)
+_FORMAT = SettingsFlags(output_flags.FormatConfig)
+
+
+def main() -> None:
+    """Prints the plan, or the plans of a sweep, and draws the plot."""
+    path = _PLOT.read().plot
+    files.check_writable(None, path)
+    request = Request(
+        privacy=_PRIVACY.read(),
+        planning=_PLANNING.read(),
+        schema={**_SCHEMA.values(), **_TIMER.values()},
+        server=_SERVER.read(),
+        timing=_TIMING.read(),
+        **_SAMPLING.values(),
+    )
+    with command_line.refusing_bad_values():
+        request.check()
+        if path and not request.sweeps():
+            raise command_line.UsageError(f'--plot={path}: needs a sweep')
+        found = answer(request)
+        output_flags.write_rows(_DATA.read().data, found.rows)
+    if text := large_delta.warning(request.privacy.delta, request.schema['population']):
+        print(text, file=sys.stderr)
+    if path:
+        files.save_plot(figure_of(request, found), path)
+    commands = [
+        program.command(name, *(['--output_dir=runs/planned'] if name == 'train' else []), *given)
+        for name, given in found.commands
+    ]
+    if _FORMAT.read().format == 'json':
+        print(json.dumps({**found.to_dict(), 'commands': commands}, indent=2, allow_nan=False))
+        return
+    print(plan_rows.text(found.rows, found.left, found.assumptions))
+    if commands:
+        title = 'A run with this plan; add the task, the model and the learning rates:'
+        print(title, *commands, sep='\n')
+
 
 if __name__ == '__main__':
-    launch.run('plan_privacy')
+    command_line.run(main)

@@ -1,9 +1,39 @@
-"""Trains a word model centrally on public text, for --warm_start of dpfl train.
+r"""Trains a word model centrally on public text, for --warm_start of dpfl train.
 
-The code is in dpfl.cli.binaries.training.pretrain.
+Example:
+  python -m experiments.pretrain --public_text=corpus.txt --vocabulary_size=9996 \
+      --output=runs/pretrained
+
+NOT private: the text must be public. Without --public_text it is synthetic text of clients that no
+run trains on or holds out, in the language of --seed; give the run the same seed. The model is a
+SavedModel that dpfl generate and plain TensorFlow can load. Its vocabulary is written beside
+it, as a file for --vocabulary_file.
 """
 
-from dpfl.cli import launch
+import json
+
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.reporting import plain_text
+from dpfl.simulation.training import PretrainConfig, pretrain
+
+_CONFIG = SettingsFlags(PretrainConfig)
+_OUTPUT = SettingsFlags(
+    output_flags.OutputConfig, help={'output': 'Folder for the SavedModel; replaced if it exists.'}
+)
+_FORMAT = SettingsFlags(output_flags.FormatConfig)
+
+
+def main() -> None:
+    """Checks the flags, trains, and writes the model."""
+    config, output = _CONFIG.read(), command_line.required(_OUTPUT.read(), 'output')
+    with command_line.refusing_bad_values():
+        result = pretrain(config, output)
+    summary = result.summary()
+    is_json = _FORMAT.read().format == 'json'
+    print(json.dumps(summary) if is_json else plain_text.table(summary))
+
 
 if __name__ == '__main__':
-    launch.run('pretrain')
+    command_line.run(main)

@@ -1,9 +1,155 @@
 """Reports the guarantee of a privacy plan without training, or that of a finished run.
 
-The code is in dpfl.cli.binaries.accounting.report_privacy.
+Example: the numbers of the production run of [Xu23-accounting],
+
+  python -m experiments.report_privacy --mechanism=tree --rounds=2000 --min_separation=314 \
+    --max_participations=6 --noise_multiplier=7 --delta=1e-10 --accountant=rdp
+
+[McMahan18]: --mechanism=gaussian --sampling=poisson --population=763430
+--clients_per_round=5000 --rounds=5000 --noise_multiplier=1 --delta=1e-9 --accountant=moments.
+
+--participation_log=<file> compares the plan with what happened: rows of client and round that a
+production system wrote, or the log of simulate_population (docs/how_to/production_logs.md). If the
+log breaks the plan, the guarantee is that of the log.
+
+--round_times=<file> --timer_hours=24 take rounds, separation and participations from the times at
+which the rounds of the run were opened, and the timer of its clients.
+
+--group_size=3 counts three clients of one person, --tradeoff tells what a membership test can
+reach, and --selected_from=poisson:10 counts that the run is the best of several.
+
+--run_dir=<directory> checks the files of a finished run, recomputes its report from its plan and
+participation log, and prints it. If something differs, it says what and exits with status 1.
+--after=<report> also compares the run with an earlier report of it, which was kept elsewhere.
+
+--compare <report> <report> says which of two runs is more private, and why. --sign=<private key>
+signs a report, --verify=<report> --public_key=<file> verifies it (docs/reference/report_schema.md).
 """
 
-from dpfl.cli import launch
+from absl import flags
+
+from dpfl import accounting
+from dpfl.accounting.sampling import kinds
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import (
+    composition,
+    guarantee_flags,
+    output_flags,
+    participation_log,
+    report_files_flags,
+)
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.cli.results import planned_report, report_files, verified_run
+from dpfl.simulation.training.mechanism import NAMES
+from dpfl.simulation.training.privacy_config import (
+    ClippingConfig,
+    MechanismConfig,
+    NoiseConfig,
+    SecureAggregationConfig,
+)
+from dpfl.simulation.training.sampling_config import SamplingConfig
+
+_MECHANISM = SettingsFlags(MechanismConfig, choices={'mechanism': NAMES})
+_NOISE = SettingsFlags(NoiseConfig)
+_SECAGG = SettingsFlags(SecureAggregationConfig)
+_CLIPPING = SettingsFlags(
+    ClippingConfig,
+    only=('clip_norm',),
+    help={
+        'clip_norm': 'L2 bound of the update of a client. The report states it; it does not change '
+        'the guarantee.'
+    },
+)
+_SAMPLING = SettingsFlags(
+    SamplingConfig,
+    only=(
+        'rounds',
+        'min_separation',
+        'max_participations',
+        'sampling',
+        'population',
+        'clients_per_round',
+        'groups',
+        'cohort_cap',
+    ),
+    defaults={'sampling': 'none', 'clients_per_round': 1},
+    choices={'sampling': kinds.names()},
+    help={
+        'sampling': 'Secret random sampling that the guarantee relies on; for '
+        '--mechanism=gaussian, and cyclic_poisson also for banded mechanisms.',
+        'population': 'Number of clients from which cohorts are sampled; for --sampling.',
+        'clients_per_round': 'Planned cohort size. The report states it; without --sampling it '
+        'does not change the guarantee.',
+    },
+)
+_LOG = SettingsFlags(participation_log.LogConfig)
+_COMPOSITION = SettingsFlags(composition.CompositionConfig)
+_GUARANTEE = SettingsFlags(guarantee_flags.GuaranteeConfig)
+_RUN = SettingsFlags(
+    report_files_flags.VerifiedRunConfig,
+    help={
+        'run_dir': 'Directory of a finished run to verify. The flags of a plan do not apply then.'
+    },
+)
+_FILES = SettingsFlags(report_files_flags.ReportFilesConfig)
+_FORMAT = SettingsFlags(
+    output_flags.FormatConfig,
+    choices={'format': (*output_flags.FORMATS, 'html')},
+    help={'format': 'Format of the report: Markdown, JSON, or an HTML page with figures.'},
+)
+
+
+def main() -> None:
+    """Prints the report of a plan or of a run, or what is asked about reports in files."""
+    files, form = _FILES.read(), _FORMAT.values()['format']
+    text = report_files.answer(files, form)
+    if text is not None:
+        report_files.show(text, files.output)
+        return
+    run, guarantee, joint = _RUN.read(), _GUARANTEE.read(), _COMPOSITION.read()
+    directory = run.run_dir
+    sign = report_files.signer(files, directory, form)
+    if directory:
+        with command_line.refusing_bad_values():
+            _LOG.read().refuse('cannot be combined with run_dir')
+        if run.write_pages:
+            verified_run.write_pages(directory)
+        signs_run = sign if files.output is None else None
+        report = verified_run.verified(
+            directory,
+            guarantee.group_size,
+            signs_run,
+            forget_keys=run.forget_keys,
+            after=run.after,
+        )
+    else:
+        report = _planned(guarantee.group_size)
+    together = composition.together(report, joint)
+    report = guarantee_flags.with_more(report, guarantee, is_composed=together is not None)
+    report_files.show(report_files.rendered(report, together, form), files.output, sign)
+
+
+def _planned(group_size: int | None) -> accounting.PrivacyReport:
+    sampling, mechanism, noise, secagg = (
+        dict(_SAMPLING.values()),
+        _MECHANISM.read(),
+        _NOISE.read(),
+        _SECAGG.read(),
+    )
+    if sampling['sampling'] != 'none' and sampling['population'] is None:
+        raise command_line.UsageError(f'--sampling={sampling["sampling"]}: needs --population')
+    command_line.required(mechanism, 'mechanism')
+    return planned_report.of(
+        sampling,
+        mechanism,
+        noise,
+        secagg,
+        clip_norm=_CLIPPING.read().clip_norm,
+        group_size=group_size or 1,
+        source=_LOG.read(),
+        has_cohort=bool(flags.FLAGS['clients_per_round'].present),
+    )
+
 
 if __name__ == '__main__':
-    launch.run('report_privacy')
+    command_line.run(main, operands_of='compare')

@@ -1,9 +1,94 @@
-"""Proposes the flags of a run with your own text: looks at the data, and gives a reason for each.
+r"""Proposes the flags of a run with your own text: looks at the data, and gives a reason for each.
 
-The code is in dpfl.cli.binaries.data.suggest.
+Example:
+  python -m experiments.suggest --data_path=texts.jsonl --vocabulary_text=public.txt \
+      --output=suggested.flags
+
+It prints the facts it found, a table of flags with reasons, and a command that runs as printed.
+Without --target_epsilon the run has no noise: it shows whether the model learns anything, such as
+more than the most frequent word. NOT private: a proposal depends on the clients' text, and the
+guarantee of a run does not cover it. --chosen_without_noise among the flags makes the report of the
+run say so.
 """
 
-from dpfl.cli import launch
+import json
+import pathlib
+import sys
+from typing import Any
+
+from dpfl import _setting_texts
+from dpfl.cli.command import command_line, files, program
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.reporting import plain_text
+from dpfl.simulation.training import TrainConfig
+from dpfl.simulation.training.suggestion import NOT_PRIVATE, SuggestConfig, Suggestion, suggest
+from dpfl.tasks.config import REAL_TASKS, TaskConfig
+from dpfl.tasks.image_fault_config import ImageFaultConfig
+from dpfl.tasks.planting_config import PlantingConfig
+
+_TASK = SettingsFlags(
+    TaskConfig,
+    defaults={'task': 'user_text'},
+    choices={'task': REAL_TASKS},
+    skip=('warm_start', *ImageFaultConfig().flat(), *PlantingConfig().flat()),
+)
+_WISHES = SettingsFlags(SuggestConfig)
+_SEED = SettingsFlags(output_flags.SeedConfig)
+_OUTPUT = SettingsFlags(
+    output_flags.OutputConfig, help={'output': 'File for --flagfile to write the flags to.'}
+)
+_FORMAT = SettingsFlags(output_flags.FormatConfig)
+_RUN = 'runs/suggested'
+
+
+def main() -> None:
+    """Checks the flags, looks at the data, and prints the proposal."""
+    task, wishes, output = _TASK.read(), _WISHES.read(), _OUTPUT.read().output
+    files.check_writable(output, None)
+    with command_line.refusing_bad_values():
+        found = suggest(task, wishes, _SEED.read().seed, lambda text: print(text, file=sys.stderr))
+    flags = flags_of(found.config)
+    if output is not None:
+        pathlib.Path(output).write_text(''.join(f'{flag}\n' for flag in flags))
+        flags = [f'--flagfile={output}']
+    command = program.command('train', *flags, f'--output_dir={_RUN}')
+    if _FORMAT.read().format == 'json':
+        print(json.dumps(_values(found, command)))
+        return
+    print(plain_text.table(found.data), end='\n\n')
+    names = [f'--{each.name}={each.value}' for each in found.proposals]
+    width = max(map(len, names))
+    for name, each in zip(names, found.proposals, strict=True):
+        print(f'{name:<{width}}  {each.reason}')
+    print()
+    print(f'{NOT_PRIVATE}\n\n{command}')
+
+
+def flags_of(config: TrainConfig) -> list[str]:
+    """The flags whose values are not the defaults."""
+    defaults = TrainConfig().flat()
+    return _setting_texts.flags(
+        {name: value for name, value in config.flat().items() if value != defaults[name]}
+    )
+
+
+def _values(found: Suggestion, command: str) -> dict[str, Any]:
+    return {
+        'data': found.data,
+        'settings': [
+            {
+                'flag': each.name,
+                'value': each.value,
+                'reason': each.reason,
+                'is_from_data': each.is_from_data,
+            }
+            for each in found.proposals
+        ],
+        'command': command,
+        'not_covered': NOT_PRIVATE,
+    }
+
 
 if __name__ == '__main__':
-    launch.run('suggest')
+    command_line.run(main)

@@ -1,9 +1,64 @@
 """Trains a model by federated learning under a privacy plan, and reports the guarantee.
 
-The code is in dpfl.cli.binaries.training.train.
+Example:
+  python -m experiments.train --flagfile=configs/synthetic_text.blt.flags --output_dir=runs/blt
+
+The output directory then has metrics.csv, the privacy report, the participation log, the ledger,
+the model, checkpoints, plots and events for TensorBoard. Accuracy and loss are measured on held-out
+clients. With --resume, an interrupted run continues from its last checkpoint. With --dry_run,
+nothing is written, and what the run would cost is printed.
 """
 
-from dpfl.cli import launch
+import sys
+
+from dpfl.accounting.records import archive
+from dpfl.cli.command import command_line, missing
+from dpfl.cli.flags import output_flags, run_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.cli.results import run_summary
+from dpfl.simulation.training import TrainConfig, dry_run, mechanism, train
+from dpfl.tasks import config as tasks
+
+_CONFIG = SettingsFlags(
+    TrainConfig,
+    choices={
+        'mechanism': (*mechanism.NAMES, 'auto', 'none'),
+        'task': (*tasks.TEXT_TASKS, *tasks.IMAGE_TASKS),
+    },
+)
+_DIRECTORY = SettingsFlags(output_flags.RunDirectoryConfig)
+_DRY_RUN = SettingsFlags(output_flags.DryRunConfig)
+_FORMAT = SettingsFlags(output_flags.FormatConfig)
+
+
+def main() -> None:
+    """Checks the flags, trains, and prints the result; or only what that would cost."""
+    missing.require('tensorflow_federated')
+    where = _DIRECTORY.read()
+    run_flags.take_recorded(where, _CONFIG.names)
+    config = _CONFIG.read()
+    if _DRY_RUN.read().dry_run:
+        run_flags.refuse_earlier_run(where)
+        with command_line.refusing_bad_values():
+            cost = dry_run(config, on_choice=run_summary.print_candidates)
+        run_summary.print_cost(cost, _FORMAT.read().format)
+        return
+    with (
+        command_line.refusing_bad_values(directory='output_dir'),
+        run_flags.saying_what_is_saved(where),
+    ):
+        result = train(
+            config,
+            run_flags.directory(where),
+            resume=where.resume,
+            overwrite=where.overwrite,
+            files={archive.FLAGS: run_flags.flags_text()},
+            on_choice=run_summary.print_candidates,
+        )
+    if result.profile is not None:
+        print(result.profile.render(), file=sys.stderr, end='')
+    run_summary.print_result(result, _FORMAT.read().format)
+
 
 if __name__ == '__main__':
-    launch.run('train')
+    command_line.run(main, threads_per_operation=1)

@@ -1,9 +1,60 @@
 """Trains an image generator by DP-FedAvg-GAN under a privacy plan ([Augenstein20], algorithm 1).
 
-The code is in dpfl.cli.binaries.training.train_gan.
+Example:
+  python -m experiments.train_gan --rounds=200 --population=850 --clients_per_round=10 \
+    --sampling=without_replacement --noise_multiplier=0.01 --delta=1e-3 --output_dir=runs/gan
+
+The output directory then has the files of a run of dpfl train, with the generator as the
+model; sheets of generated images in plots/; the generator as a SavedModel in generator/; and
+gan_report.md, which explains why the guarantee of the run covers the generator. Losses are those of
+held-out clients.
 """
 
-from dpfl.cli import launch
+import sys
+
+from dpfl.accounting.records import archive
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags, run_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.cli.results import run_summary
+from dpfl.simulation.training import GanConfig, mechanism, train_gan
+from dpfl.simulation.training.scale_config import ScaleConfig
+
+_CONFIG = SettingsFlags(
+    GanConfig,
+    choices={'mechanism': (*mechanism.NAMES, 'none')},
+    skip=('noise', 'memory_limit', 'clip_schedule', 'test_clients'),
+)
+_SCALE = SettingsFlags(ScaleConfig)
+_DIRECTORY = SettingsFlags(output_flags.RunDirectoryConfig)
+_FORMAT = SettingsFlags(output_flags.FormatConfig)
+
+
+def main() -> None:
+    """Checks the flags, trains, and prints the result."""
+    where = _DIRECTORY.read()
+    run_flags.take_recorded(where, (*_CONFIG.names, *_SCALE.names))
+    config, scale = _CONFIG.read(), _SCALE.read()
+    with (
+        command_line.refusing_bad_values(directory='output_dir'),
+        run_flags.saying_what_is_saved(where),
+    ):
+        result = train_gan(
+            config,
+            run_flags.directory(where),
+            resume=where.resume,
+            overwrite=where.overwrite,
+            files={archive.FLAGS: run_flags.flags_text()},
+            check=lambda plan, method: scale.scaled_up(plan, method),
+        )
+        scaled = scale.scaled_up(result.report.plan, result.report.accountant)
+    if result.profile is not None:
+        print(result.profile.render(), file=sys.stderr, end='')
+    more = (
+        {} if scaled is None else {'scaled_epsilon': scaled.epsilon, 'scaled_delta': scaled.delta}
+    )
+    run_summary.print_result(result, _FORMAT.read().format, **more)
+
 
 if __name__ == '__main__':
-    launch.run('train_gan')
+    command_line.run(main, threads_per_operation=1)

@@ -1,8 +1,10 @@
 """Configurations of the presets in configs, with other values."""
 
+import pathlib
 from typing import Any
 
 from dpfl._setting_texts import with_texts
+from dpfl.cli.command import flagfiles
 from dpfl.inspection.images.config import StudyConfig as ImageStudyConfig
 from dpfl.simulation.training import GanConfig, TrainConfig
 from scripts import presets_page
@@ -16,6 +18,12 @@ def config(name: str, **changes: Any) -> Any:
     """The configuration of a preset; None leaves a flag out."""
     preset = presets_page.load()[name]
     return with_texts(_CONFIGS[preset.binary], _texts(preset, changes))
+
+
+def flags(path: pathlib.Path) -> dict[str, str]:
+    """The flags of a flag file by name, as text."""
+    lines = (line.removeprefix('--').partition('=') for line in flagfiles.read(str(path)))
+    return {name: value or 'true' for name, _, value in lines}
 
 
 def study(name: str, **changes: Any) -> tuple[Any, Any]:

@@ -38,7 +38,6 @@ SHARES = {
     'run directory': 6,
     'checkpoint': 14,
     'journal': 8,
-    'study': 5,
     'vocabulary': 4,
     'texts': 6,
     'parquet': 1,

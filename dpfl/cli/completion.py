@@ -4,7 +4,6 @@ The flags of a command are asked for when they are needed, once in each shell, s
 about a second. Everything else is in the script.
 """
 
-import importlib
 from collections.abc import Sequence
 
 from absl import flags
@@ -27,7 +26,6 @@ _dpfl() {
   fi
   case "$word" in
     --flagfile=*) names=(@presets@) ;;
-    --study=*) names=(@studies@) ;;
     --strategy=*) names=(@strategies@) ;;
     -*)
       [[ -n "${_dpfl_flags[$command]:-}" ]] \\
@@ -67,7 +65,6 @@ _dpfl() {
   fi
   case "$word" in
     --flagfile=*) compset -P '*='; compadd -- @presets@; _files; return ;;
-    --study=*) compset -P '*='; compadd -- @studies@; _files; return ;;
     --strategy=*) compset -P '*='; compadd -- @strategies@; _files; return ;;
   esac
   if [[ "$word" != -* ]]; then
@@ -103,7 +100,6 @@ def script(shell: str, commands: Sequence[str]) -> str:
     for place, names in (
         ('commands', commands),
         ('presets', presets.names()),
-        ('studies', presets.studies()),
         ('strategies', packaged.names()),
     ):
         text = text.replace(f'@{place}@', ' '.join(names))
@@ -113,11 +109,11 @@ def script(shell: str, commands: Sequence[str]) -> str:
 def flags_of(binary: Binary) -> list[str]:
     """The flags of a command, as `--name=` or as `--name` for a switch, and `--name=value` each.
 
-    Imports the command, which defines its flags; call it once in a process.
+    Call it once in a process: it defines the flags.
     """
-    importlib.import_module(binary.module)
+    binary.define()
     found = []
-    for flag in flags.FLAGS.get_key_flags_for_module(binary.module):
+    for flag in flags.FLAGS.get_key_flags_for_module(binary.name):
         if flag.boolean:
             found += [f'--{flag.name}', f'--no{flag.name}']
             continue

@@ -7,19 +7,11 @@ from typing import NoReturn
 
 import dpfl
 from dpfl import errors
-from dpfl.cli import catalogue, launch
-from dpfl.cli.command import program
+from dpfl.cli import catalogue
+from dpfl.cli.command import missing, program
 
 # Other names of commands.
 _ALIASES = {'report': 'report_privacy'}
-# The groups in the order in which they are listed.
-_TITLES = {
-    'accounting': 'Guarantees and mechanisms, without TensorFlow',
-    'training': 'Training',
-    'data': 'Data sets',
-    'debugging': 'Data that nobody may look at',
-    'auditing': 'Attacks',
-}
 _BAD_USAGE = 2
 # Commands of earlier versions, and what is used instead.
 _GONE = {
@@ -46,7 +38,17 @@ def main() -> None:
         if name not in catalogue.binaries():
             _refuse(f'{name}: is not a command{_nearest(name)}; dpfl --help lists them')
         del sys.argv[0]
-        launch.run(name)
+        _run(catalogue.binaries()[name])
+
+
+def _run(binary: catalogue.Binary) -> None:
+    try:
+        binary.run()
+    except ModuleNotFoundError as error:
+        message = missing.explained(error, binary.name)
+        if message is None:
+            raise
+        _refuse(message)
 
 
 def _overview() -> str:
@@ -56,7 +58,7 @@ def _overview() -> str:
         'Usage: dpfl COMMAND [--flagfile=PRESET] [--flag=value ...]; dpfl COMMAND --help has more.',
     ]
     width = max(map(len, catalogue.binaries()))
-    for group, title in _TITLES.items():
+    for group, title in catalogue.TITLES.items():
         lines += ['', f'{title}:']
         lines += [
             f'  {binary.name:<{width}}  {binary.summary}'

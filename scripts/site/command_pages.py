@@ -22,13 +22,15 @@ _TITLES = {
     'auditing': 'Auditing',
     'data': 'Data',
     'debugging': 'Debugging',
+    'studies': 'Studies',
 }
 _INDEX = """# Commands
 
 Each command is a program: `.venv/bin/python -m experiments.NAME` in a checkout, `dpfl NAME` where
 the package is installed. Its page has what it does, examples, and all of its flags with type,
 bounds and default. The pages are made from the definitions of the flags, which the programs also
-check values against.
+check values against. Studies are not installed: only a checkout has them, under
+`experiments/studies`.
 
 - A bad flag gives one line, `error: --flag=value: what is allowed`, and exit status 2. A failure of
   the machine gives one line and exit status 1, Ctrl-C one line and 130.
@@ -37,7 +39,7 @@ check values against.
 - `--help` prints the page of a command, `--helpfull` also the flags of libraries.
 """
 # Defaults that depend on the machine.
-_OF_THE_MACHINE = {('run_study', 'jobs'): 'the number of processor cores'}
+_OF_THE_MACHINE = {('studies.run_study', 'jobs'): 'the number of processor cores'}
 
 
 def read() -> list[dict[str, Any]]:

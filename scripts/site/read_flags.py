@@ -7,10 +7,9 @@ Run: python -m scripts.site.read_flags
 """
 
 import dataclasses
-import importlib
 import json
 import sys
-import types
+from collections.abc import Iterable
 from typing import Any
 
 from absl import flags
@@ -63,21 +62,19 @@ class Command:
 
 
 def read() -> list[Command]:
-    """The commands. Call it once in a process: a second import of a binary defines no flags."""
+    """The commands."""
     found = []
-    for binary in catalogue.binaries().values():
+    for binary in (*catalogue.binaries().values(), *catalogue.studies().values()):
         before = set(flags.FLAGS)
-        module = importlib.import_module(binary.module)
-        own = {
-            flag.name: flag for flag in flags.FLAGS.flags_by_module_dict().get(binary.module, [])
-        }
-        fields = _fields(module)
+        names = binary.define()
+        own = {flag.name: flag for flag in flags.FLAGS.flags_by_module_dict().get(binary.name, [])}
+        fields = _fields(names.values())
         each = tuple(
             _flag(own[name], fields.get(name), group)
-            for group, names in flag_groups.grouped(list(own)).items()
-            for name in names
+            for group, members in flag_groups.grouped(list(own)).items()
+            for name in members
         )
-        about = (module.__doc__ or '').strip()
+        about = (names['__doc__'] or '').strip()
         found.append(Command(binary.name, binary.group, about, each))
         for name in set(flags.FLAGS) - before:
             delattr(flags.FLAGS, name)
@@ -85,10 +82,10 @@ def read() -> list[Command]:
     return found
 
 
-def _fields(module: types.ModuleType) -> dict[str, tuple[type, dataclasses.Field]]:
+def _fields(values: Iterable[Any]) -> dict[str, tuple[type, dataclasses.Field]]:
     """The class and the field of every setting that a binary has flags for."""
     found = {}
-    for value in vars(module).values():
+    for value in values:
         if isinstance(value, SettingsFlags):
             leaves = _leaves(type(value._base))
             found.update({name: leaves[name] for name in value._names})

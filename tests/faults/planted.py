@@ -494,7 +494,7 @@ _RUNS = (
         r"r'plots/generated_\d+\.png'",
         r"r'plots/.+\.png'",
         (
-            'tests/cli/binaries/training/export_run_test.py::test_the_copy_of_a_small_run_has_these_files_and_no_others',
+            'tests/experiments/export_run_test.py::test_the_copy_of_a_small_run_has_these_files_and_no_others',
         ),
     ),
     Fault(

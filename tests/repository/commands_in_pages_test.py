@@ -20,7 +20,9 @@ _PAGES = sorted(
 )
 _BLOCK = re.compile(r'^ *```(\w*)\n(.*?)^ *```', re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r'(?:^ {4}(?! ).*\n(?: {4}.*\n)*)', re.MULTILINE)
-_COMMAND = re.compile(r'(?:python -m experiments\.|(?<![\w/.-])dpfl )(\w+)((?: .*)?)$')
+_COMMAND = re.compile(
+    r'(?:python -m experiments\.|(?<![\w/.-])dpfl )((?:studies\.)?\w+)((?: .*)?)$'
+)
 # Flags of absl, and of every command.
 _COMMON = {'flagfile', 'help', 'helpfull', 'verbosity'}
 # Flags of other programs that pages mention: pip, pytest, sha256sum, git, openssl, tests.faults.

@@ -12,7 +12,6 @@ from dpfl.errors import ArgumentError
 from dpfl.inspection.text.config import StudyConfig
 from dpfl.simulation.training import TrainConfig
 from dpfl.simulation.training.plan import accountant, build_plan
-from dpfl.studies import definition
 from scripts import presets_page
 from tests import paths, presets
 
@@ -217,7 +216,7 @@ _REAL_TEXT = [
 
 @pytest.mark.parametrize('path', _REAL_TEXT, ids=lambda path: path.stem)
 def test_flags_for_real_text_are_those_of_a_run(path):
-    flags = definition.read_flagfile(path)
+    flags = presets.flags(path)
     of_study = {name: text for name, text in flags.items() if name in StudyConfig().flat()}
     if path.stem.endswith('.debug'):
         assert len(with_texts(StudyConfig(), of_study).cases) > 1
@@ -230,7 +229,7 @@ def test_flags_for_real_text_are_those_of_a_run(path):
     'path', [path for path in _REAL_TEXT if 'blt_decay' in path.read_text()], ids=lambda p: p.stem
 )
 def test_the_blt_for_real_text_is_the_best_for_its_schema(path):
-    flags = definition.read_flagfile(path)
+    flags = presets.flags(path)
     names = ('rounds', 'min_separation', 'max_participations')
     schema = Participation(*(int(flags[name]) for name in names))
     decay, scale = ([*map(float, flags[f'blt_{name}'].split(','))] for name in ('decay', 'scale'))

@@ -15,7 +15,7 @@ from tests import paths
 
 pytestmark = pytest.mark.standard
 _LOCKS = ('requirements.lock', 'requirements-gpu.lock')
-_SOURCES = ('dpfl', 'configs', 'setup.py', 'pyproject.toml', 'LICENSE', *_LOCKS)
+_SOURCES = ('dpfl', 'experiments', 'configs', 'setup.py', 'pyproject.toml', 'LICENSE', *_LOCKS)
 # As if these were not installed. Whoever has no TFF has none of what comes with it.
 _HIDDEN = ('tensorflow', 'tensorflow_federated', 'tensorflow_privacy', 'google', 'grpc', 'jax')
 _HIDE = """\
@@ -98,9 +98,9 @@ def test_the_wheel_has_all_that_is_needed_and_no_other_package(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition('/')[0] for name in names} == {'dpfl', wheel.name[:10] + '.dist-info'}
     assert {'dpfl/py.typed', *(f'dpfl/configs/{lock}' for lock in _LOCKS)} <= set(names)
-    listed = ['git', 'ls-files', 'dpfl', 'configs']
+    listed = ['git', 'ls-files', 'dpfl', 'configs', ':(glob)experiments/*.py']
     kept = subprocess.check_output(listed, cwd=paths.ROOT, text=True).split()
-    inside = {re.sub('^configs/', 'dpfl/configs/', name) for name in kept}
+    inside = {re.sub('^(?=configs/|experiments/)', 'dpfl/', name) for name in kept}
     assert inside <= set(names)
 
 

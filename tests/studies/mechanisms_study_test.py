@@ -7,8 +7,9 @@ import pytest
 from dpfl import Participation, mechanisms
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training.privacy_config import MechanismConfig
-from dpfl.studies import definition, jobs, work
-from tests import paths
+from experiments.studies import run_study
+from experiments.studies.shared import grid
+from tests import forked_binaries, paths
 
 _PAPERS = paths.ROOT / 'docs' / 'papers'
 _HEADING = '| mechanism | buffers | max loss | rms loss |'
@@ -34,10 +35,10 @@ def _check(made, schema, buffers, shown):
 
 @pytest.mark.standard
 def test_the_table_of_the_study_has_its_losses(tmp_path):
-    study = definition.load('mechanisms')
+    study = grid.load('mechanisms')
     (tmp_path / 'prepared').mkdir()
-    for job in jobs.preparations(study, tmp_path, study.seeds, {}):
-        work.run(job.binary, job.flags)
+    for job in run_study.preparations(study, tmp_path, study.seeds, {}):
+        forked_binaries.run(job.binary, *job.lines, check=True)
     lines = (_PAPERS / 'studies.md').read_text().splitlines()
     start = lines.index(_HEADING) + 2
     shown = {}
@@ -47,7 +48,7 @@ def test_the_table_of_the_study_has_its_losses(tmp_path):
         name, *numbers = (cell.strip() for cell in line.strip('|').split('|'))
         shown[name] = numbers
     compared = set()
-    for (name, seed), job in jobs.runs(study, tmp_path, study.seeds, {}).items():
+    for (name, seed), job in run_study.runs(study, tmp_path, study.seeds, {}).items():
         line, _, value = name.partition('/')
         if seed != study.seeds[0] or value != '2' or job.flags['mechanism'] == 'none':
             continue
@@ -64,7 +65,7 @@ def test_the_table_of_the_study_has_its_losses(tmp_path):
 @pytest.mark.standard
 @pytest.mark.parametrize('name', _COLUMNS)
 def test_the_tables_of_scaled_columns_have_the_losses_of_their_studies(name):
-    study = definition.load(name)
+    study = grid.load(name)
     schema = _schema(study.points[0].flags)
     page, column = _COLUMNS[name]
     text = (_PAPERS / page).read_text()

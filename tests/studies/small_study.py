@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from dpfl.studies import definition, measures
+from experiments.studies.shared import grid, results
 
-CURVE = measures.Curve(*(np.array([1.0]) for _ in range(4)))
+CURVE = {name: np.array([1.0]) for name in ('round', 'epsilon', 'accuracy', 'loss')}
 
 
 def study(**fields):
     defaults = dict(name='s', title='T', about='A', mirrors='M', flags={}, lines={'a': {}})
-    return definition.Study(**{**defaults, **fields})
+    return grid.Study(**{**defaults, **fields})
 
 
 def run(bounds=(), curve=CURVE, **values):
     """A run with these measures, of which those in `bounds` are lower bounds."""
-    return measures.Run(values, frozenset(bounds), curve)
+    return results.Run(values, frozenset(bounds), curve)

@@ -17,7 +17,6 @@ from absl.testing import flagsaver
 
 from benchmarks.attacks.hostile import archives, mutations
 from benchmarks.attacks.hostile.target import Target, require
-from dpfl.cli import catalogue
 
 # Of each binary: flags of a command line that works in a moment, and others, not all of which go
 # together with them.
@@ -205,7 +204,7 @@ class Commands(Target):
     def __init__(self, folder, binary: str):
         super().__init__(folder)
         self.name = binary
-        self._module = importlib.import_module(catalogue.binaries()[binary].module)
+        self._module = importlib.import_module(f'experiments.{binary}')
         from dpfl.cli.command import command_line
 
         self._run, self._streams = command_line.run, {}

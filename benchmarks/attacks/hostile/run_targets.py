@@ -5,19 +5,17 @@ import hashlib
 import io
 import json
 import os
-import pathlib
 
 import numpy as np
 
 from benchmarks.attacks.hostile import archives, mutations
-from benchmarks.attacks.hostile.privacy_targets import journal_events, spoil_text
+from benchmarks.attacks.hostile.privacy_targets import journal_events
 from benchmarks.attacks.hostile.target import Target, require
-from dpfl import Participation, errors, mechanisms, presets
+from dpfl import Participation, errors, mechanisms
 from dpfl.accounting.records import journal
 from dpfl.errors import DataError
 from dpfl.mechanisms.optimize import cache
 from dpfl.simulation import checkpoint, run_journal
-from dpfl.studies import definition
 from dpfl.tasks.text import vocabulary
 from dpfl.tasks.text.files import record_files, record_index, user_text
 
@@ -124,39 +122,6 @@ class Journal(Target):
             value.begin(event, None)
         except errors.RunError:
             pass
-
-
-class Study(Target):
-    """`studies.definition.load`."""
-
-    name = 'study'
-
-    def __init__(self, folder):
-        super().__init__(folder)
-        self._values = [
-            json.loads((presets.FOLDER / 'studies' / f'{name}.json').read_text())
-            for name in presets.studies()
-        ]
-
-    def mutate(self, rng):
-        case = self.fresh()
-        values = self._values[rng.integers(len(self._values))]
-        if 'base' in values:
-            base = case / pathlib.PurePath(values['base']).name
-            values = values | {'base': base.name}
-            if rng.random() < 0.05:
-                mutations.special(rng, base)
-            else:
-                base.write_bytes(mutations.of_bytes(rng, b'# flags\n--rounds=3\n--debug\n'))
-        spoil_text(rng, case / 'study.json', values, self.special)
-        return case / 'study.json'
-
-    def read(self, path):
-        return definition.load(str(path))
-
-    def check(self, value):
-        for point in value.points:
-            require(all(isinstance(name, str) for name in point.flags), 'flags')
 
 
 class Vocabulary(Target):
@@ -370,4 +335,4 @@ class OptimizerCache(Target):
         require(value == self._right, f'{value}')
 
 
-TARGETS = (Checkpoint, Journal, Study, Vocabulary, Texts, Parquet, RecordIndex, OptimizerCache)
+TARGETS = (Checkpoint, Journal, Vocabulary, Texts, Parquet, RecordIndex, OptimizerCache)

@@ -18,8 +18,8 @@ _MOST_LETTERS = 100
 # A file may name others, and these the same ones again.
 _MOST_FILES = 100
 _FLAGS = ('--flagfile', '-flagfile')
-# Flags whose value may be a file beside the flag file.
-_OF_FILES = ('--strategy', '--study')
+# A flag whose value may be a file beside the flag file.
+_STRATEGY = '--strategy'
 
 
 def expand(arguments: Sequence[str]) -> list[str]:
@@ -64,7 +64,7 @@ def _lines(
         flag, separator, value = _checked(line).partition('=')
         if flag in _FLAGS:
             yield from _lines(value, path.parent, (*outer, path), remaining)
-        elif flag in _OF_FILES and not os.path.exists(value) and (path.parent / value).is_file():
+        elif flag == _STRATEGY and not os.path.exists(value) and (path.parent / value).is_file():
             yield f'{flag}={path.parent / value}'
         elif line and not line.startswith(('#', '//')):
             yield line

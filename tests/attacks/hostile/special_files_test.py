@@ -1,6 +1,5 @@
 """FIFOs, devices and files of a terabyte are refused within seconds."""
 
-import json
 import os
 
 import pytest
@@ -9,7 +8,6 @@ from dpfl import ParticipationLog, _files, _npz, errors, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.errors import DataError
 from dpfl.simulation import checkpoint, run_journal
-from dpfl.studies import definition
 from dpfl.tasks.images import emnist_files
 from dpfl.tasks.text import vocabulary
 from dpfl.tasks.text.files import parquet_records, record_index, stackoverflow
@@ -36,9 +34,6 @@ def test_no_fifo_and_no_device_is_waited_for(tmp_path):
         refused(lambda path=path: stackoverflow.open_clients(path, 0.5))
         with pytest.raises(OSError), within_seconds(10):
             _files.read_bytes(path)
-    study = tmp_path / 'study.json'
-    study.write_text(json.dumps({'base': 'zero'}))
-    assert 'Not a regular file' in refused(lambda: definition.load(str(study)))
 
 
 def test_a_text_of_gigabytes_is_not_read(tmp_path):

@@ -90,16 +90,11 @@ def test_what_is_not_there_is_refused_in_one_line(name, message, tmp_path, monke
     assert str(caught.value).startswith('--flagfile=') and '\n' not in str(caught.value)
 
 
-def test_presets_and_studies_have_names(tmp_path, monkeypatch):
+def test_presets_have_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert {'quickstart', 'synthetic_text.blt', 'gboard.002.blt'} <= set(presets.names())
-    assert {'mechanisms', 'noise'} <= set(presets.studies())
     for name in presets.names():
         assert presets.find(name) == presets.FOLDER / f'{name}.flags'
-    for name in presets.studies():
-        path = presets.FOLDER / f'studies/{name}.json'
-        assert presets.find(name, folder='studies') == path
-        assert presets.find(f'configs/studies/{name}.json', folder='studies') == path
 
 
 @pytest.mark.standard

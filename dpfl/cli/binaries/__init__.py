@@ -1,1 +1,0 @@
-"""One file per command, in folders by subject. `dpfl.cli.catalogue` finds them."""

@@ -1,1 +1,0 @@
-"""Commands that only compute: guarantees, plans, mechanisms, published numbers. No TensorFlow."""

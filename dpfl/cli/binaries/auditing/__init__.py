@@ -1,1 +1,0 @@
-"""Commands that attack: lower bounds on epsilon, membership, exposure."""

@@ -1,1 +1,0 @@
-"""Commands about data sets: making them, looking at them, counting their words."""

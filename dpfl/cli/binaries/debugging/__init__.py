@@ -1,1 +1,0 @@
-"""Commands that inspect data that nobody may look at, by private generators."""

@@ -1,1 +1,0 @@
-"""Commands that train models, and those for the runs that come of it."""

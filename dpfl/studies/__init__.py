@@ -1,1 +1,0 @@
-"""Studies: many runs of `dpfl train` that differ in a few flags, and what they show."""

@@ -1,0 +1,1 @@
+"""Research: scripts that a checkout runs as `python -m experiments.studies.<name>`."""

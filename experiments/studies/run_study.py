@@ -1,0 +1,256 @@
+r"""Runs a study: many trainings that differ in a few flags, a table and a figure of the results.
+
+Example:
+  python -m experiments.studies.run_study --study=mechanisms --output_dir=runs/mechanisms
+
+A study is a file in experiments/studies/grids, or a file of your own in the same form. Every run is
+a run of dpfl train in its own directory. If the study is interrupted, the same command continues
+it: finished runs are kept, and an interrupted one continues from its last checkpoint. At the end
+the directory has study.html, study.md, results.json and study.png, and prediction.png if the study
+asks which measure predicts another.
+
+To use another task, model or number of rounds for all runs:
+  python -m experiments.studies.run_study --study=clip --output_dir=runs/clip_1000 \
+      --override=vocabulary_size=996 --override=rounds=200
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+from absl import flags
+
+from dpfl import _setting_texts, _storage, errors
+from dpfl.accounting.records import archive
+from dpfl.cli.command import command_line, program
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.simulation.training import TrainConfig, train
+from experiments.studies.shared import grid, page, pool, results
+
+_STUDY = flags.DEFINE_string('study', None, 'Name of a study, or a JSON file.')
+_DIRECTORY = SettingsFlags(
+    output_flags.RunDirectoryConfig,
+    only=('output_dir',),
+    help={'output_dir': 'Directory of the study.'},
+)
+_SEEDS = flags.DEFINE_list(
+    'seeds', None, 'Seeds of the runs, comma-separated; by default those of the study.'
+)
+_OVERRIDE = flags.DEFINE_multi_string(
+    'override',
+    [],
+    'A flag for all runs, as name=value, in place of that of the study. Points that remove the '
+    'flag stay without it.',
+)
+_JOBS = flags.DEFINE_integer('jobs', os.cpu_count(), 'Number of parallel runs.', lower_bound=1)
+_FORMAT = SettingsFlags(output_flags.FormatConfig)
+_TRAIN = 'train'
+# Flags that are set for each run.
+_OF_EACH_RUN = ('seed', 'noise_seed', 'output_dir', 'resume', 'overwrite', 'format')
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A command that is run once.
+
+    Attributes:
+      name: its path in the directory of the study, such as `runs/tree/seed_1`.
+      binary: the command.
+      flags: its flags.
+      directory: directory of the study.
+    """
+
+    name: str
+    binary: str
+    flags: Mapping[str, str]
+    directory: pathlib.Path
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Directory of the run, if the job is a run."""
+        return self.directory / self.name
+
+    @property
+    def lines(self) -> list[str]:
+        """The flags as on a command line."""
+        return [f'--{name}={value}' for name, value in sorted(self.flags.items())]
+
+    @property
+    def _record(self) -> pathlib.Path:
+        return self.directory / 'jobs' / f'{self.name.replace("/", "__")}.json'
+
+    def is_done(self) -> bool:
+        """Whether it has finished.
+
+        Raises:
+          RunError: if it has finished with other flags.
+        """
+        if not self._record.exists():
+            return False
+        with _storage.naming(self._record):
+            before = json.loads(self._record.read_text())
+        changed = sorted({*before} ^ {self.binary, *self.lines})
+        if changed:
+            raise errors.RunError(
+                f'{self._record}: was made with other flags ({", ".join(changed)}); give another '
+                'directory, or delete what depends on them'
+            )
+        return True
+
+    def run(self) -> None:
+        """Runs it, or continues it, and records that it has finished."""
+        if self.binary == _TRAIN:
+            train(
+                train_config(self.flags),
+                self.folder,
+                resume=True,
+                files={archive.FLAGS: '\n'.join(self.lines) + '\n'},
+            )
+        else:
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            command = [sys.executable, '-m', f'experiments.{self.binary}', *self.lines]
+            status = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
+            if status:
+                raise errors.RunError(f'{self.binary} ended with status {status}')
+        _write(self._record, json.dumps([self.binary, *self.lines], indent=1).encode())
+
+
+def train_config(flags: Mapping[str, str]) -> TrainConfig:
+    """The configuration of a run from its flags as text."""
+    return _setting_texts.with_texts(TrainConfig(), flags)
+
+
+def preparations(
+    study: grid.Study, directory: pathlib.Path, seeds: Sequence[int], overrides: grid.Flags
+) -> list[Job]:
+    """The jobs that come before the runs. The arguments are those of `runs`."""
+    made, of_runs = [], {**study.flags, **overrides}
+    for preparation in study.preparations:
+        shared = {name: of_runs[name] for name in preparation.shared if name in of_runs}
+        each = seeds if '{seed}' in preparation.name else (None,)
+        for seed in each:
+            name = f'prepared/{_filled(preparation.name, directory, seed)}'
+            flags = _all({**shared, **preparation.flags}, directory, seed)
+            made.append(Job(name, preparation.binary, flags, directory))
+    return made
+
+
+def runs(
+    study: grid.Study, directory: pathlib.Path, seeds: Sequence[int], overrides: grid.Flags
+) -> dict[tuple[str, int], Job]:
+    """The runs by point and seed. All points of a seed come before the next seed.
+
+    Args:
+      study: the study.
+      directory: directory of the study.
+      seeds: seeds of the runs. A seed also seeds the noise, so that points are compared in pairs.
+      overrides: flags that replace those of the study, except at points that remove the flag.
+    """
+    found = {}
+    for seed in seeds:
+        for point in study.points:
+            removed = {flag for flag, value in point.flags.items() if value is None}
+            flags = {
+                **point.flags,
+                **{flag: value for flag, value in overrides.items() if flag not in removed},
+                'seed': str(seed),
+                'noise_seed': str(seed),
+            }
+            name = page.run_name(point.name, seed)
+            found[point.name, seed] = Job(name, _TRAIN, _all(flags, directory, seed), directory)
+    return found
+
+
+def _all(flags: grid.Flags, directory: pathlib.Path, seed: int | None) -> dict[str, str]:
+    return {
+        name: _filled(value, directory, seed) for name, value in flags.items() if value is not None
+    }
+
+
+def _filled(value: str, directory: pathlib.Path, seed: int | None) -> str:
+    text = str(value).replace('{prepared}', str(directory / 'prepared'))
+    return text.replace('{seed}', str(seed))
+
+
+def _run(jobs: Iterable[Job], directory: pathlib.Path) -> None:
+    missing: dict[str, tuple] = {job.name: (job,) for job in jobs if not job.is_done()}
+    pool.run(Job.run, missing, _JOBS.value or 1, directory / 'jobs')
+
+
+def main() -> None:
+    """Runs what is missing; writes table, figure and page; prints the table."""
+    name = _STUDY.value
+    if not name:
+        raise command_line.UsageError('--study: must be given')
+    directory = pathlib.Path(command_line.required(_DIRECTORY.read(), 'output_dir'))
+    overrides = _overrides()
+    with command_line.refusing_bad_values():
+        study = grid.load(name)
+        seeds = _seeds(study)
+    with _storage.naming(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    with _storage.locked(directory):
+        made = runs(study, directory, seeds, overrides)
+        _run(preparations(study, directory, seeds, overrides), directory)
+        _run(made.values(), directory)
+        with command_line.refusing_bad_values():
+            measured = {
+                point.name: [results.read(study, made[point.name, seed].folder) for seed in seeds]
+                for point in study.points
+            }
+            found = results.Results(study, measured, seeds)
+            text = page.text(found, _command())
+        files = page.files(found, text)
+        for file, content in files.items():
+            _write(directory / file, content)
+    values = f'{text}\nPage: {directory / page.HTML}\n'
+    print(json.dumps(found.values()) if _FORMAT.read().format == 'json' else values, end='')
+
+
+def _write(path: pathlib.Path, data: bytes) -> None:
+    _storage.write_atomically(path, lambda file: file.write(data))
+
+
+def _command() -> str:
+    given = [
+        flags.FLAGS[name].serialize()
+        for name in ('study', 'output_dir', 'seeds')
+        if flags.FLAGS[name].value is not None
+    ]
+    given += [f'--{_OVERRIDE.name}={each}' for each in _OVERRIDE.value or ()]
+    return program.command('studies.run_study', *given)
+
+
+def _seeds(study: grid.Study) -> Sequence[int]:
+    if _SEEDS.value is None:
+        return study.seeds
+    try:
+        seeds = [int(seed) for seed in _SEEDS.value]
+    except ValueError:
+        raise command_line.UsageError(
+            f'--seeds={",".join(_SEEDS.value)}: must be comma-separated integers'
+        ) from None
+    grid.check_seeds(seeds)
+    return seeds
+
+
+def _overrides() -> dict[str, str]:
+    found = {}
+    for each in _OVERRIDE.value:
+        name, separator, value = each.partition('=')
+        if not separator or not name or name in _OF_EACH_RUN:
+            raise command_line.UsageError(
+                f'--override={each}: must be name=value, and not a flag that is set for each run: '
+                f'{", ".join(_OF_EACH_RUN)}'
+            )
+        found[name] = value
+    return found
+
+
+if __name__ == '__main__':
+    command_line.run(main)

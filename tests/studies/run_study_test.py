@@ -1,0 +1,210 @@
+"""A study from its file to its page, and again; every preset makes experiments."""
+
+import functools
+import json
+
+import numpy as np
+import pytest
+
+from dpfl import Participation, accounting, errors, mechanisms
+from dpfl.simulation.training.plan import build_plan
+from experiments.studies import run_study
+from experiments.studies.shared import grid
+from tests import binaries
+from tests.studies import small_study
+
+_STUDY = {
+    'title': 'A small study',
+    'about': 'It compares.',
+    'mirrors': 'McMahan et al. 2024, table 3',
+    'flags': {
+        'task': 'synthetic_text',
+        'vocabulary_size': '40',
+        'sentence_length': '6',
+        'model': 'micro',
+        'rounds': '2',
+        'population': '8',
+        'clients_per_round': '4',
+        'min_separation': '2',
+        'client_max_batches': '1',
+        'eval_clients': '4',
+        'eval_every': '1',
+        'shards': '1',
+        'noise_multiplier': '3',
+        'delta': '1e-3',
+    },
+    'preparations': {
+        'blt': {
+            'binary': 'optimize_strategy',
+            'shared': ['rounds', 'min_separation'],
+            'flags': {'mechanism': 'blt', 'buffers': '1', 'output': '{prepared}/blt.npz'},
+        }
+    },
+    'lines': {
+        'no noise': {'mechanism': 'none', 'noise_multiplier': None},
+        'BLT': {'mechanism': 'blt', 'strategy': '{prepared}/blt.npz'},
+    },
+    'threshold': 0.01,
+    'measures': ['accuracy', 'loss', 'max_loss', 'rounds_to_threshold', 'epsilon'],
+    'orders': ['accuracy', 'loss'],
+    'claims': [{'text': 'noise hurts', 'measure': 'loss', 'higher': 'BLT', 'lower': 'no noise'}],
+    'seeds': [3],
+}
+_run = functools.partial(binaries.run, 'studies.run_study', '--jobs=1', timeout=300)
+
+
+def _small(**fields):
+    return small_study.study(
+        flags={'rounds': '4', 'clip_norm': '1'},
+        lines={'no noise': {'clip_norm': None}, 'tree': {'strategy': '{prepared}/s_{seed}.npz'}},
+        **fields,
+    )
+
+
+def test_points_of_a_seed_share_all_seeds_and_come_before_the_next_seed(tmp_path):
+    made = run_study.runs(_small(), tmp_path, [1, 7], {})
+    assert list(made) == [('no noise', 1), ('tree', 1), ('no noise', 7), ('tree', 7)]
+    assert made['no noise', 7].folder == tmp_path / 'runs' / 'no_noise' / 'seed_7'
+    one, other = made['no noise', 7].flags, made['tree', 7].flags
+    assert one['seed'] == one['noise_seed'] == other['seed'] == other['noise_seed'] == '7'
+    assert 'clip_norm' not in one and other['clip_norm'] == '1'
+    assert other['strategy'] == f'{tmp_path}/prepared/s_7.npz'
+
+
+def test_overrides_win_over_points_and_reach_preparations_that_share_them(tmp_path):
+    preparation = grid.Preparation(
+        'p_{seed}',
+        'pretrain',
+        {'seed': '{seed}', 'output': '{prepared}/p_{seed}'},
+        shared=('rounds', 'model'),
+    )
+    study = _small(preparations=(preparation,))
+    overrides = {'rounds': '9', 'clip_norm': '3'}
+    made = run_study.runs(study, tmp_path, [1], overrides)
+    assert 'clip_norm' not in made['no noise', 1].flags  # Taken away by that line.
+    assert made['tree', 1].flags['clip_norm'] == '3' and made['tree', 1].flags['rounds'] == '9'
+    prepared = run_study.preparations(study, tmp_path, [1, 2], overrides)
+    assert [job.name for job in prepared] == ['prepared/p_1', 'prepared/p_2']
+    assert prepared[1].flags == {'rounds': '9', 'seed': '2', 'output': f'{tmp_path}/prepared/p_2'}
+    # One that is the same for all seeds is made once.
+    same = _small(preparations=(grid.Preparation('p', 'optimize_strategy', {}),))
+    assert len(run_study.preparations(same, tmp_path, [1, 2, 3], {})) == 1
+
+
+@pytest.mark.standard
+def test_a_job_is_done_when_it_is_recorded_and_only_with_its_flags(tmp_path):
+    flags = {'mechanism': 'banded', 'rounds': '4', 'output': str(tmp_path / 'prepared/b.npz')}
+    job = run_study.Job(
+        'prepared/b', 'optimize_strategy', {**flags, 'min_separation': '2'}, tmp_path
+    )
+    (tmp_path / 'jobs').mkdir()
+    assert not job.is_done()
+    job.run()
+    assert job.is_done() and mechanisms.load(flags['output']).rounds == 4
+    other = run_study.Job(
+        'prepared/b', 'optimize_strategy', {**flags, 'min_separation': '3'}, tmp_path
+    )
+    with pytest.raises(errors.RunError, match='--min_separation=2, --min_separation=3'):
+        other.is_done()
+    wrong = run_study.Job('prepared/c', 'optimize_strategy', {**flags, 'bands': '0'}, tmp_path)
+    with pytest.raises(errors.RunError, match='optimize_strategy ended with status 2'):
+        wrong.run()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.tff
+def test_a_study_leaves_results_figure_and_page_and_is_not_run_twice(tmp_path):
+    path = tmp_path / 'mine.json'
+    path.write_text(json.dumps(_STUDY))
+    output = tmp_path / 'out'
+    first = _run(f'--study={path}', f'--output_dir={output}', '--format=json')
+    assert first.returncode == 0, first.stderr
+    found = json.loads(first.stdout)
+    assert found == json.loads((output / 'results.json').read_text())
+    silent, noisy = found['points']
+    assert [silent['point'], noisy['point']] == ['no noise', 'BLT']
+    run = output / 'runs' / 'BLT' / 'seed_3'
+    report = accounting.PrivacyReport.from_json((run / 'privacy_report.json').read_text())
+    assert noisy['measures']['epsilon']['mean'] == report.guarantee.epsilons[0]
+    schema = Participation(2, 2)
+    strategy = mechanisms.load(output / 'prepared' / 'blt.npz')
+    assert noisy['measures']['max_loss']['mean'] == strategy.max_loss(schema)
+    assert silent['measures']['epsilon'] is None and silent['measures']['max_loss'] is None
+    last = np.genfromtxt(run / 'metrics.csv', delimiter=',', names=True)[-1]
+    assert noisy['runs'] == [
+        {
+            'seed': 3,
+            'lower_bounds': noisy['runs'][0]['lower_bounds'],
+            **{name: noisy['measures'][name]['mean'] for name in noisy['measures']},
+        }
+    ]
+    assert noisy['measures']['loss']['mean'] == pytest.approx(last['loss'])
+    assert found['claims'][0]['verdict'] == 'not settled'  # With a single seed.
+    assert (output / 'study.png').read_bytes().startswith(b'\x89PNG')
+    page = (output / 'study.html').read_text()
+    assert '<svg' in page and 'A small study' in page and 'src=' not in page
+
+    changed = (run / 'model.npz').stat().st_mtime_ns
+    again = _run(f'--study={path}', f'--output_dir={output}', '--format=json')
+    assert json.loads(again.stdout) == found
+    assert (run / 'model.npz').stat().st_mtime_ns == changed
+
+    other = _run(f'--study={path}', f'--output_dir={output}', '--override=clip_norm=0.5')
+    assert other.returncode == 1
+    assert other.stderr.count('\n') <= 2 and '--clip_norm=0.5' in other.stderr
+
+
+@pytest.fixture(scope='module', name='configs')
+def _configs(tmp_path_factory):
+    """The configurations of the runs of every preset, of one seed, point by point."""
+    folder = tmp_path_factory.mktemp('presets')
+    found = {}
+    for name in grid.names():
+        study = grid.load(name)
+        rounds, prepared = int(study.flags['rounds']), folder / name / 'prepared'
+        prepared.mkdir(parents=True)
+        for job in run_study.preparations(study, folder / name, study.seeds[:1], {}):
+            if job.binary == 'optimize_strategy':
+                mechanisms.save(_stand_in(job.flags['mechanism'], rounds), job.flags['output'])
+        made = run_study.runs(study, folder / name, study.seeds[:1], {})
+        found[name] = [run_study.train_config(job.flags) for job in made.values()]
+    return found
+
+
+def _stand_in(kind, rounds):
+    """A mechanism of the kind that a preparation optimises, made at once."""
+    if kind == 'blt':
+        return mechanisms.Blt(rounds, [0.9], [0.1])
+    if kind == 'banded_toeplitz':
+        return mechanisms.BandedToeplitz(rounds, [1.0, 0.5])
+    if kind == 'banded_inverse':
+        return mechanisms.BandedInverse(rounds, [1.0, -0.5])
+    if kind in ('scaled_blt', 'block_blt'):
+        return mechanisms.ColumnScaled(mechanisms.Blt(rounds, [0.9], [0.1]), [1.0, 1.1], rounds)
+    return mechanisms.optimize_banded(Participation(rounds, 2), 2, loss='rms')
+
+
+def _plan(config):
+    return build_plan(
+        config.privacy,
+        config.sampling,
+        population=lambda: config.sampling.population or 10_000,
+        dimension=lambda: 1_000,
+    )
+
+
+@pytest.mark.standard
+@pytest.mark.parametrize('name', grid.names())
+def test_a_preset_makes_plans(name, configs):
+    study = grid.load(name)
+    assert len(configs[name]) == len(study.points)
+    for point, config in zip(study.points, configs[name], strict=True):
+        plan = _plan(config)
+        assert plan.participation.rounds == int(point.flags['rounds'])
+        assert bool(plan.noise_multiplier) == (point.flags['mechanism'] != 'none')
+
+
+@pytest.mark.standard
+def test_clip_norms_of_later_rounds_reach_the_plan(configs):
+    schedules = [_plan(config).clip_schedule for config in configs['exchange']]
+    assert schedules == [(), (), (), ((24, 0.1),), ((24, 0.05),)]
