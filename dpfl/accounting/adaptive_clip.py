@@ -23,10 +23,12 @@ import math
 from typing import TYPE_CHECKING
 
 from dpfl import _json, _validate, errors
+from dpfl.accounting.facts import ASSUMPTION, Facts
 from dpfl.accounting.part import Part
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
+    from dpfl.accounting.reports.report_values import ReportValues
 
 
 def update_noise_multiplier(noise_multiplier: float, count_stddev: float) -> float:
@@ -115,3 +117,18 @@ class AdaptiveClip(_json.JsonFields, Part):
 
     def update_noise(self, plan: 'PrivacyPlan', noise_multiplier: float) -> float:
         return update_noise_multiplier(noise_multiplier, self.stddev(plan.clients_per_round))
+
+    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+        facts.put(
+            ASSUMPTION,
+            'clip_norm',
+            "Each client's update has an L2 norm of at most the clip norm in use, because the "
+            'aggregator clips it. The clip norm is {norm:g} at first. Wherever the noise starts '
+            'afresh it becomes a private estimate of a quantile of the norms (Xu et al. 2023, '
+            'algorithm 1). The counts of clipped updates have noise of standard deviation '
+            '{stddev:g} and are part of the guarantee (theorem 1 there); a client that is zeroed '
+            'out does not count in them.',
+            norm=report.plan.clip_norm,
+            stddev=self.stddev(report.plan.clients_per_round),
+        )
+        facts.change(ASSUMPTION, 'noise', in_use=' in use')

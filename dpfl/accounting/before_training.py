@@ -14,12 +14,14 @@ import dp_accounting
 
 from dpfl import _json, _validate, errors
 from dpfl.accounting import events
+from dpfl.accounting.facts import ASSUMPTION, COMPOSED, DEFINITION, NOT_COVERED, Facts
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.part import Part, Run
 from dpfl.mechanisms import rounding
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
+    from dpfl.accounting.reports.report_values import ReportValues
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,3 +86,44 @@ class Before(Part):
         revealing = [events.RevealingDpEvent(self.delta)] if self.delta else []
         deltas = tuple(each.delta for each in self.releases if each.delta)
         return run.then(*gaussian, *revealing, mus=mus, deltas=deltas)
+
+    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+        for number, each in enumerate(self.releases):
+            facts.put(
+                ASSUMPTION,
+                f'before@{number}',
+                'Released before training, once: {name}, from sums over all clients with noise of '
+                'standard deviation {noise:.4g} times the norm of what one client adds to them '
+                '(mu = {mu}). All clients took part, so sampling does not amplify it.',
+                name=each.name,
+                noise=each.noise_multiplier,
+                mu=rounding.round_up(each.mu(report.plan.neighbours)),
+            )
+            if each.delta:
+                facts.put(
+                    ASSUMPTION,
+                    f'before@{number}/delta',
+                    'With probability at most {delta} it shows something that only one client has: '
+                    'that is a part of every delta of this report.',
+                    delta=rounding.round_up(each.delta),
+                )
+        facts.put(
+            NOT_COVERED,
+            'earlier_data',
+            'Data used before the run in other ways than for what was released before training, '
+            'such as data for pre-training.',
+        )
+        facts.put(
+            DEFINITION,
+            'adjacency/before',
+            'What it adds to the releases before training is then {how} too.',
+            how='zero' if report.plan.adjacency == 'zero_out' else 'replaced',
+        )
+        released = ''.join(f'{each.name} (released before training), ' for each in self.releases)
+        facts.change(DEFINITION, 'output', before=released)
+        facts.put(
+            COMPOSED,
+            'before',
+            ', together with what was released before it ({names}),',
+            names=self.words,
+        )

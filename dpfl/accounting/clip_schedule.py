@@ -4,10 +4,12 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from dpfl import _validate, errors
+from dpfl.accounting.facts import ASSUMPTION, Facts
 from dpfl.accounting.part import Part
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
+    from dpfl.accounting.reports.report_values import ReportValues
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,3 +52,8 @@ class ClipSchedule(Part):
                     'or independent noise',
                 )
             before = first
+
+    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+        changes = ''.join(f', {norm:g} from round {first} on' for first, norm in self.changes)
+        facts.change(ASSUMPTION, 'clip_norm', changes=changes)
+        facts.change(ASSUMPTION, 'noise', in_use=' in use')

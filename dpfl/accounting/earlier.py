@@ -4,10 +4,12 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from dpfl import errors
+from dpfl.accounting.facts import COMPOSED, VOID, Facts
 from dpfl.accounting.part import Part, Run
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
+    from dpfl.accounting.reports.report_values import ReportValues
 
 # What earlier runs have in common with the run, so that they can be composed.
 _SAME = ('sampling_name', 'adjacency', 'noise', 'group_size')
@@ -43,3 +45,13 @@ class Earlier(Part):
             mus=tuple(each.total_mu for each in runs if each.total_mu is not None),
             deltas=tuple(delta for each in runs for delta in each.deltas),
         )
+
+    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+        facts.put(
+            COMPOSED,
+            'earlier',
+            ', together with the {runs} earlier run(s) it continues from,',
+            runs=len(self.plans),
+        )
+        if not all(each.noise_multiplier for each in self.plans):
+            facts.put(VOID, 'earlier', 'an earlier run that it continues from added no noise')

@@ -4,10 +4,12 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from dpfl import _json, _validate
+from dpfl.accounting.facts import ASSUMPTION, Facts
 from dpfl.accounting.part import Part
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
+    from dpfl.accounting.reports.report_values import ReportValues
 
 KINDS = ('fixed', 'clipped')
 
@@ -72,3 +74,21 @@ class Estimator(_json.JsonFields, Part):
 
     def is_attained(self) -> bool:
         return self.kind == 'fixed'
+
+    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+        if self.example_cap is not None:
+            facts.put(
+                ASSUMPTION,
+                'clip_norm/weights',
+                'It is then multiplied by the weight of the client, its number of examples over '
+                '{cap:g}, which the aggregator limits to 0 .. 1 (McMahan et al. 2018, section 2).',
+                cap=self.example_cap,
+            )
+        if self.kind == 'clipped':
+            denominator = self.denominator(report.plan.clients_per_round)
+            facts.change(
+                ASSUMPTION,
+                'noise',
+                mean=f' over {denominator:g}, which is how far one client moves the mean (clipped '
+                'denominator: McMahan et al. 2018, lemma 1)',
+            )

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from dpfl import errors, mechanisms
 from dpfl.accounting import part
+from dpfl.accounting.facts import ASSUMPTION, NOT_COVERED, Facts
 from dpfl.accounting.part import Part, Run
 from dpfl.mechanisms.hardened import rounding
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
+    from dpfl.accounting.reports.report_values import ReportValues
 
 NOISES = ('default', 'hardened')
 # Standard deviation of the integers z where the diagonal of C is 1.
@@ -95,6 +97,26 @@ class Hardened(Part):
             )
         sensitivity = plan.sensitivity * (1 + rounding.COEFFICIENTS)
         return sensitivity / (mu - added) * (1 + 1e-12)
+
+    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+        facts.put(
+            ASSUMPTION,
+            'hardened',
+            'Hardened noise: each round releases an exact sum of integers plus exact discrete '
+            "Gaussian noise. One client's integers have a norm of at most the clip norm. The noise "
+            'comes from key streams of AES-256. The result is converted to floats only afterwards. '
+            'The sensitivity counts the rounding of correlated noise. Epsilon counts that the '
+            'discrete Gaussian is within {slack:.1g} of the Gaussian in every probability '
+            '(docs/reference/hardened.md).',
+            slack=report.plan.slack,
+        )
+        facts.put(
+            NOT_COVERED,
+            'attacks',
+            'Attacks on timing, caches and other side channels: how long noise and rounds take '
+            'depends on noise and data. (Floating-point arithmetic and the generator are covered, '
+            'as far as AES-256 is secure and the key stays secret.)',
+        )
 
 
 def slack(plan: 'PrivacyPlan', reach: float) -> float:

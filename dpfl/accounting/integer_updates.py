@@ -4,11 +4,13 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from dpfl import errors
+from dpfl.accounting.facts import ASSUMPTION, Facts
 from dpfl.accounting.part import Part
 from dpfl.mechanisms.discretization import Discretization
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
+    from dpfl.accounting.reports.report_values import ReportValues
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,3 +40,12 @@ class IntegerUpdates(Part):
 
     def shift(self, plan: 'PrivacyPlan', shift: float) -> float:
         return shift * self.settings.inflated_norm / plan.clip_norm
+
+    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+        facts.put(
+            ASSUMPTION,
+            'rounding',
+            'Updates are rounded to integers for secure aggregation (Xu et al. 2023, algorithm 2): '
+            'the sensitivity counts the inflated norm {norm:g}.',
+            norm=self.settings.inflated_norm,
+        )

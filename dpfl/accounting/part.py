@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 import dp_accounting
 
 from dpfl.accounting import events, gaussian
+from dpfl.accounting.facts import Facts
 from dpfl.accounting.gaussian import Bound
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
+    from dpfl.accounting.reports.report_values import ReportValues
 
 # Below this delta the tails of the discrete Gaussian are no longer negligible.
 _LEAST_DELTA = 1e-280
@@ -222,3 +224,12 @@ class Part(abc.ABC):
           ArgumentError: if no noise reaches it.
         """
         return noise_multiplier
+
+    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+        """What the report says because of the part: puts, changes and drops facts.
+
+        Args:
+          report: what it is made from, and its numbers.
+          facts: of every plan, and of the parts before this one.
+        """
+        return None

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from dpfl import _json, _validate, errors, mechanisms
-from dpfl.accounting import gaussian
+from dpfl.accounting import facts, gaussian
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated
-from dpfl.accounting.reports import assumptions, checklist, noise_keys, page
+from dpfl.accounting.reports import checklist, noise_keys, page
 from dpfl.accounting.reports import observed as observed_lib
 from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
@@ -169,8 +169,8 @@ class PrivacyReport(ReportValues):
             'observed': self._observed(),
             'mechanism_parameters': self.plan.mechanism.to_dict(),
             'mechanism_digest': self.plan.mechanism.digest(),
-            'assumptions': assumptions.assumptions(self),
-            'not_covered': assumptions.not_covered(self),
+            'assumptions': self.facts.bullets(facts.ASSUMPTION),
+            'not_covered': self.facts.bullets(facts.NOT_COVERED),
             **(
                 {'earlier_noise_key_digests': list(self.earlier_noise_key_digests)}
                 if self.earlier_noise_key_digests

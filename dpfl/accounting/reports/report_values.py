@@ -9,8 +9,10 @@ import dp_accounting
 
 from dpfl.accounting import events, running, tradeoff
 from dpfl.accounting import selection as selection_lib
+from dpfl.accounting.facts import Facts
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.plan import PrivacyPlan
+from dpfl.accounting.reports import sentences
 from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.observed import Guarantee, Observed
@@ -74,6 +76,11 @@ class ReportValues:
     earlier_noise_key_digests: tuple[str, ...] = ()
     journal_head: str | None = None
     warm_start_is_public: bool = False
+
+    @functools.cached_property
+    def facts(self) -> Facts:
+        """What the report says in sentences."""
+        return sentences.facts(self)
 
     @property
     def basis(self) -> str:

@@ -15,14 +15,17 @@ import numpy as np
 
 from dpfl import _json, _validate, errors, mechanisms
 from dpfl.accounting import events
-from dpfl.accounting.evidence import independent_rounds
+from dpfl.accounting.evidence import independent_rounds, refutation, unseen
+from dpfl.accounting.facts import ASSUMPTION, DEFINITION, NOT_COVERED, Facts
 from dpfl.accounting.gaussian import Bound
 from dpfl.accounting.part import Part, Run
+from dpfl.mechanisms import rounding
 from dpfl.participation import Participation, ParticipationLog
 
 if TYPE_CHECKING:  # Both know samplings.
     from dpfl.accounting.evidence.log_test import LogTest
     from dpfl.accounting.plan import PrivacyPlan
+    from dpfl.accounting.reports.report_values import ReportValues
 
 # Larger numbers of clients are not integers any more as floats.
 MOST_CLIENTS = 2**53
@@ -214,6 +217,51 @@ class Sampling(_json.JsonFields, Part):
     def of_adjacency(self, adjacency: str) -> str:
         """What an adjacency means with this sampling, one sentence or none."""
         return ''
+
+    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+        plan = report.plan
+        if meaning := self.of_adjacency(plan.adjacency):
+            facts.put(DEFINITION, 'adjacency/sampling', '{text}', text=meaning)
+        if not report.uses_sampling:
+            return
+        facts.put(ASSUMPTION, 'participation', 'Sampling: {how}.', how=self.describe(plan))
+        facts.put(
+            ASSUMPTION,
+            'secrecy',
+            'Who took part is secret, and so are the random numbers that chose the cohorts. The '
+            'guarantee does not hold against anyone who knows the participation log.',
+        )
+        if report.observed is not None:
+            facts.put(
+                ASSUMPTION,
+                'tests',
+                'The log was tested against this sampling, and no test refutes it. The tests '
+                'refute cohorts that were sampled as planned with probability at most '
+                '{false_alarm:g}. {unseen}',
+                false_alarm=refutation.FALSE_ALARM,
+                unseen=' '.join(unseen.unseen(plan, report.observed.rounds)),
+            )
+        facts.drop(ASSUMPTION, 'release')
+        facts.drop(ASSUMPTION, 'exactness')
+        for number, text in enumerate(self.accounted(plan, report.deltas)):
+            facts.put(ASSUMPTION, f'exactness@{number}', '{text}', text=text)
+        facts.drop(NOT_COVERED, 'amplification')
+        if report.sampling_is_seeded:
+            facts.put(
+                NOT_COVERED,
+                'cohort_seed',
+                'This run is a simulation: its cohorts came from a given seed, so whoever knows '
+                'the seed knows who took part.',
+            )
+
+    def lost_amplification(self, report: 'ReportValues') -> str:
+        """What a log that breaks the plan costs, one sentence."""
+        with_sampling = rounding.round_up(report.plan_guarantee.epsilons[0])
+        without = rounding.round_up(report.guarantee.epsilons[0])
+        return (
+            f'Nothing is amplified by sampling={self.name}: with it epsilon would be '
+            f'{with_sampling} at delta = {report.deltas[0]:g}, without it epsilon is {without}.'
+        )
 
 
 class IndependentRounds(Sampling):
