@@ -101,6 +101,12 @@ class AdaptiveClip(_json.JsonFields, Part):
         """sigma_b for a planned cohort size."""
         return clients_per_round / 20 if self.count_stddev is None else float(self.count_stddev)
 
+    def scaled(self, ratio: float) -> 'AdaptiveClip':
+        """The same for cohorts that are larger by a ratio: noise of the counts is in clients."""
+        if self.count_stddev is None:
+            return self
+        return dataclasses.replace(self, count_stddev=self.count_stddev * ratio)
+
     @property
     def words(self) -> str:
         return 'adaptive_clip'

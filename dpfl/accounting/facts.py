@@ -17,7 +17,7 @@ DEFINITION, VOID, COMPOSED = 'definition', 'void', 'composed'
 _TOPICS = (
     # Assumptions.
     'participation', 'secrecy', 'tests', 'limits', 'clip_norm', 'rounding', 'noise', 'hardened',
-    'before', 'release', 'exactness', 'server', 'hosts', 'independence',
+    'earlier', 'before', 'release', 'exactness', 'server', 'hosts', 'independence',
     # Not covered; the gravest first.
     'no_noise', 'train_metrics', 'cohort_seed', 'noise_seed', 'tuning', 'metrics', 'timing',
     'earlier_data', 'clients', 'attacks', 'other_runs', 'copies', 'public_model', 'of_run',

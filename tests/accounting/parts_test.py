@@ -1,13 +1,15 @@
 """The parts of a plan: their order, what they know of each other, and one that is not known."""
 
 import dataclasses
+import doctest
 
 import dp_accounting
 import pytest
 
 from dpfl import accounting, errors
-from dpfl.accounting import hardened, part
+from dpfl.accounting import facts, hardened, part
 from dpfl.accounting import plan as plan_lib
+from dpfl.accounting.reports import joint
 from tests.accounting import plans
 
 # Fields of a plan that are not optional: what every run has.
@@ -85,6 +87,10 @@ class _Survey(part.Part):
     def run(self, plan, run):
         return run.then(dp_accounting.GaussianDpEvent(1 / self.mu), mus=(self.mu,))
 
+    def facts(self, report, facts):
+        facts.put('assumption', 'survey', 'Clients answered once: mu is {mu:g}.', mu=self.mu)
+        facts.change('assumption', 'clip_norm', changes=' {always}')
+
 
 def test_a_part_that_is_not_known_is_composed_and_refused_by_proofs_that_do_not_know_it(
     monkeypatch,
@@ -97,11 +103,35 @@ def test_a_part_that_is_not_known_is_composed_and_refused_by_proofs_that_do_not_
     assert plan.mu == pytest.approx((own**2 + 0.25) ** 0.5, rel=1e-12)
     assert plan.epsilon(1e-6) > accounting.epsilon_from_mu(own, 1e-6)
     report = plans.report(plan, [1e-6], [[0]] * 4, 'pld')
+    assumptions = report.to_dict()['assumptions']
+    assert assumptions[-1] == 'Clients answered once: mu is 0.5.'
+    assert 'at most 0.5 {always}, because' in '\n'.join(assumptions)
+    assert accounting.PrivacyReport.from_json(report.to_json()) == report
     assert report.pattern_guarantee.epsilons[0] > accounting.epsilon_from_mu(0.5, 1e-6)
     with pytest.raises(errors.ArgumentError, match='noise=hardened: must be default with a survey'):
         plans.plan(noise='hardened')
     with pytest.raises(errors.ArgumentError, match='cannot be composed with a survey'):
         plans.sampled('balls_in_bins')
+    # Composed with another run, it counts once.
+    both = joint.guarantee([report, plans.report(plans.plan(), [1e-6], None, 'pld')])
+    assert both.rho > report.guarantee.rho
     # The noise for a target leaves room for it.
     found = accounting.PrivacyPlan.calibrated(epsilon=3.0, delta=1e-6, **plans.fields(plan))
     assert 2.999 < found.epsilon(1e-6) <= 3.0
+
+
+def test_facts_are_put_changed_and_dropped_by_key():
+    assert doctest.testmod(facts).failed == 0
+    found = facts.Facts()
+    found.put('assumption', 'own', 'Last.')
+    found.put('assumption', 'noise@1', 'Second.')
+    found.put('assumption', 'noise@0', 'First.')
+    found.put('not_covered', 'noise', 'Else.')
+    with pytest.raises(KeyError, match='noise@0 has no stddev'):
+        found.change('assumption', 'noise@0', stddev=1)
+    with pytest.raises(KeyError):
+        found.change('assumption', 'clip_norm', norm=1)
+    assert found.bullets('assumption') == ['Second.', 'First.', 'Last.']
+    found.drop('assumption', 'noise')
+    assert found.bullets('assumption') == ['Last.']
+    assert found.bullets('not_covered') == ['Else.']
