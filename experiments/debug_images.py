@@ -34,7 +34,7 @@ from dpfl.simulation.training import (
     PrivacyConfig,
     SamplingConfig,
 )
-from dpfl.tasks.image_selection_config import ImageSelectionConfig
+from dpfl.tasks.selection_config import ImageSelectionConfig
 
 if TYPE_CHECKING:
     from dpfl.inspection.images import findings

@@ -24,7 +24,7 @@ from dpfl.simulation.training import (
     PrivacyConfig,
     SamplingConfig,
 )
-from dpfl.tasks.image_selection_config import ImageSelectionConfig
+from dpfl.tasks.selection_config import ImageSelectionConfig
 
 _DEFAULTS = GanConfig(
     privacy=PrivacyConfig(mechanism='gaussian', clip_norm=1.0, noise_multiplier=0.01),

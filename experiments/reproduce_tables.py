@@ -19,7 +19,7 @@ from dpfl import _progress
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.published.tables import calculations, render, rows
+from dpfl.published.tables import calculations, rows
 
 _SELECTION = SettingsFlags(
     output_flags.SelectionConfig,
@@ -45,7 +45,7 @@ def main() -> None:
     if _FORMAT.value == 'json':
         print(json.dumps([result.to_dict() for result in results]))
     else:
-        print({'text': render.text, 'markdown': render.markdown}[_FORMAT.value](results))
+        print({'text': rows.text, 'markdown': rows.markdown}[_FORMAT.value](results))
     if any(result.match is False for result in results):
         sys.exit(_DIFFERS)
 

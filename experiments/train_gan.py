@@ -18,7 +18,7 @@ from dpfl.cli.flags import output_flags, run_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import run_summary
 from dpfl.simulation.training import GanConfig, mechanism, train_gan
-from dpfl.simulation.training.scale_config import ScaleConfig
+from dpfl.simulation.training.config import ScaleConfig
 
 _CONFIG = SettingsFlags(
     GanConfig,

@@ -65,7 +65,7 @@ from dpfl.simulation.training import (  # noqa: E402
     TrainConfig,
     train,
 )
-from dpfl.simulation.training.audit_config import AuditConfig  # noqa: E402
+from dpfl.simulation.training.config import AuditConfig  # noqa: E402
 
 config = TrainConfig(
     task=TaskConfig(model='micro', text=TextConfig(vocabulary_size=96, sentence_length=10)),

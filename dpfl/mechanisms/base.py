@@ -133,6 +133,10 @@ class Mechanism(abc.ABC):
     def _sensitivity(self, participation: Participation) -> Sensitivity:
         """Sensitivity for a schema with as many rounds as the mechanism."""
 
+    def _sensitivity_of_first(self, participation: Participation) -> Sensitivity:
+        """Sensitivity for a schema with at most as many rounds as the mechanism."""
+        return self.with_rounds(participation.rounds)._sensitivity(participation)
+
     def sensitivity(self, participation: Participation) -> float:
         """Largest norm of `C u` over all patterns that the schema admits, for clip norm 1.
 
@@ -151,7 +155,7 @@ class Mechanism(abc.ABC):
     def sensitivity_bound(self, participation: Participation) -> Sensitivity:
         """The squared `sensitivity`, rounded up, and whether it is exact up to that rounding."""
         _validate.integer('rounds', participation.rounds, minimum=1, maximum=self.rounds)
-        bound = self.with_rounds(participation.rounds)._sensitivity(participation)
+        bound = self._sensitivity_of_first(participation)
         if self.is_counted():
             return bound
         # Sums over rounds, and over participations with transforms of a few roundings each.

@@ -184,9 +184,9 @@ class Blt(base.Mechanism):
         A sufficient condition: every decay is real and non-negative, as is every scale, and the
         sum of the scales, c_1, is at most c_0 = 1.
         """
-        return bool(self._is_positive() and self.scale.sum() <= 1)
+        return bool(self.is_positive() and self.scale.sum() <= 1)
 
-    def _is_positive(self) -> bool:
+    def is_positive(self) -> bool:
         """Whether decays and scales are real and non-negative."""
         if self.imaginary_decay is not None:
             return False
@@ -236,7 +236,7 @@ class Blt(base.Mechanism):
         so no digits cancel. Otherwise the inverse may oscillate or grow, and only the recurrence
         itself is always accurate.
         """
-        if not self._is_positive():
+        if not self.is_positive():
             return np.cumsum(self._recurrence())
         found = blt_inverse.inverse(self.decay, self.scale)
         rates = 1 - self.decay

@@ -467,7 +467,7 @@ _RUNS = (
     ),
     Fault(
         'journal that was cut is believed beside a checkpoint',
-        'dpfl/simulation/outputs.py',
+        'dpfl/simulation/run_directory.py',
         '            self._kept.require_whole(heads)\n',
         '',
         ('tests/simulation/resume_test.py::test_what_does_not_belong_together_is_refused',),

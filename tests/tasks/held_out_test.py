@@ -14,7 +14,7 @@ from dpfl.errors import ArgumentError
 from dpfl.inspection.text.clients import OpenedText
 from dpfl.tasks import config, held_out, own_data, source
 from dpfl.tasks.images import classifiers
-from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from tests.tasks.images import emnist_files
 from tests.tasks.text.messages import repositories
 

@@ -16,9 +16,9 @@ from dpfl import errors
 from dpfl.errors import DataError
 from dpfl.simulation import state
 from dpfl.simulation.training import run_model
-from dpfl.tasks.images import emnist_files
+from dpfl.tasks.images import emnist
 from dpfl.tasks.text.files import stackoverflow
-from dpfl.tasks.text.models import catalog, saved_models
+from dpfl.tasks.text.models import saved_models
 
 # Values for a column that is declared as text or blob: SQLite accepts any type in any column.
 _CELLS = (
@@ -180,7 +180,7 @@ class EmnistSqlite(_Database):
 
 
 def _read_images(path):
-    found = emnist_files.open_files(path)
+    found = emnist.open_files(path)
     for writer in found.writers:
         found.read(writer)
 
@@ -299,8 +299,8 @@ class SavedModel(Target):
 
     def __init__(self, folder):
         super().__init__(folder)
-        name = next(iter(catalog.CHAR_MODELS))
-        shapes = catalog.ALL[name].weight_shapes(7)
+        name = next(iter(saved_models.CHAR_MODELS))
+        shapes = saved_models.ALL[name].weight_shapes(7)
         rng = np.random.default_rng(0)
         weights = tuple(rng.random(shape, np.float32) for shape in shapes.values())
         with tempfile.TemporaryDirectory() as scratch:

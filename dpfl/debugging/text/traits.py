@@ -13,8 +13,17 @@ from scipy import special
 
 from dpfl import errors
 from dpfl.debugging.differences import Mean, Share
-from dpfl.tasks.text.encoding import BYTE_PAD_ID, NUM_BYTE_TOKENS, WORD_BEGIN_ID, WORD_END_ID
-from dpfl.tasks.text.token_ids import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
+from dpfl.tasks.text.tokenization import (
+    BOS_ID,
+    BYTE_PAD_ID,
+    EOS_ID,
+    NUM_BYTE_TOKENS,
+    NUM_SPECIAL_TOKENS,
+    OOV_ID,
+    PAD_ID,
+    WORD_BEGIN_ID,
+    WORD_END_ID,
+)
 
 Measures = Mapping[str, Share | Mean]
 

@@ -13,8 +13,8 @@ from dpfl.debugging.images import drawn as drawn_lib
 from dpfl.inspection.generators.config import ComparisonConfig
 from dpfl.inspection.generators.sides import Generator, gan_config
 from dpfl.inspection.generators.verdict import Area
-from dpfl.tasks.image_fault_config import ImageFaultConfig
-from dpfl.tasks.images.image_measures import effective_classes, mean_distance
+from dpfl.tasks.config import ImageFaultConfig
+from dpfl.tasks.images.image_batches import effective_classes, mean_distance
 
 _SHEET_IMAGES = 72
 # From pixels [n, 28, 28] to probabilities of classes and features.
@@ -137,7 +137,7 @@ def _classifier(each: Generator, config: ComparisonConfig) -> Inference | None:
     how = config.classifier
     if not how.classifier_steps:
         return None
-    from dpfl.tasks.images import classifier_training, classifiers
+    from dpfl.tasks.images import classifiers
     from dpfl.tasks.images.image_task import open_clients
 
     run = gan_config('run_dir', each.directory, each.values)
@@ -145,7 +145,7 @@ def _classifier(each: Generator, config: ComparisonConfig) -> Inference | None:
     data = open_clients(run.task.task, run.task.data, ImageFaultConfig(), run.seed)
     pixels, labels = data.heldout_examples(how.classifier_clients)
     print(f'Trains a classifier on {len(labels):,} public images', file=sys.stderr)
-    weights = classifier_training.train_centrally(
+    weights = classifiers.train_centrally(
         classifiers.build_image_classifier('small', config.drawn.seed),
         pixels,
         labels,

@@ -12,9 +12,9 @@ from dpfl.inspection.generators import grams
 from dpfl.inspection.generators.config import ComparisonConfig
 from dpfl.inspection.generators.sides import Generator
 from dpfl.inspection.generators.verdict import Area
-from dpfl.tasks.text import encoding
+from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import generation
-from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 
 _PHRASES = 8
 # Names of tokens that are no words of the vocabulary, by their ids.
@@ -210,4 +210,4 @@ def _histogram(tokens: np.ndarray) -> np.ndarray:
 
 
 def _phrases(tokens: np.ndarray, vocabulary: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(encoding.decode_sentences(tokens[:_PHRASES], vocabulary))
+    return tuple(tokenization.decode_sentences(tokens[:_PHRASES], vocabulary))

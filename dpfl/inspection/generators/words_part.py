@@ -13,7 +13,7 @@ from dpfl.inspection.generators import grams
 from dpfl.inspection.generators.config import ComparisonConfig
 from dpfl.inspection.generators.sides import Generator
 from dpfl.inspection.generators.verdict import Area
-from dpfl.tasks.text import encoding
+from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import generation
 from dpfl.tasks.text.oov_ranking import BYTES
 
@@ -102,7 +102,7 @@ def of_samples(
       config: How they are compared.
     """
     allowed = allowance.Allowance(config.training_deviation)
-    alphabet = ngrams.Alphabet(encoding.NUM_BYTE_TOKENS, BYTES.begin, BYTES.end, BYTES.pad)
+    alphabet = ngrams.Alphabet(tokenization.NUM_BYTE_TOKENS, BYTES.begin, BYTES.end, BYTES.pad)
     kinds = [unknown_words.kinds(each) for each in samples]
     lengths = [Mean.of(unknown_words.lengths(each)) for each in samples]
     return Words(

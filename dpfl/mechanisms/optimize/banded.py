@@ -106,7 +106,7 @@ def optimize_banded(
         def proven(mechanism: banded.Banded) -> float:
             return getattr(mechanism, f'{loss}_loss')(participation, workload)
 
-        return min(found, key=proven)
+        return min(found, key=proven) if len(found) > 1 else found[0]
 
     key = {
         'version': _VERSION,
@@ -121,6 +121,8 @@ def optimize_banded(
 
 def _checked(workload: np.ndarray | None, n: int) -> np.ndarray | None:
     """The workload as a matrix [n, n]; None for the prefix sums."""
+    if workload is None:
+        return None
     matrix = workloads.matrix(workload, n)
     if not np.diag(matrix).all():
         t = int(np.flatnonzero(np.diag(matrix) == 0)[0])
@@ -129,7 +131,8 @@ def _checked(workload: np.ndarray | None, n: int) -> np.ndarray | None:
             errors.NOT_SHOWN,
             f'has 0 at [{t}, {t}], must have no 0 on its diagonal for an optimum to exist',
         )
-    return None if np.array_equal(matrix, workloads.matrix(None, n)) else matrix
+    is_prefix = all((row[: t + 1] == 1).all() for t, row in enumerate(matrix))
+    return None if is_prefix else matrix
 
 
 def _fills_blocks(participation: Participation) -> bool:

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl.errors import DataError
-from dpfl.tasks.images import emnist, emnist_files
+from dpfl.tasks.images import emnist
 from dpfl.tasks.images.faults import Faults
 from tests.tasks.images import emnist_files as small
 
@@ -27,7 +27,7 @@ def path(request, tmp_path_factory):
 
 
 def _opened(path, *faults):
-    return emnist.Emnist(emnist_files.open_files(path), faults=Faults(faults, float(bool(faults))))
+    return emnist.Emnist(emnist.open_files(path), faults=Faults(faults, float(bool(faults))))
 
 
 def _check(actual, expected):

@@ -6,15 +6,15 @@ import pytest
 
 from dpfl.errors import ArgumentError
 from dpfl.tasks.text import tokenization
-from dpfl.tasks.text.messages import mail, prose
+from dpfl.tasks.text.messages import author_texts, mail
 
 _LONG = 'This line is long enough to be wrapped, so it goes'
 
 
 def _read(text):
     removed = collections.Counter()
-    found = prose.sentences(text, removed)
-    assert set(removed) <= set(prose.REMOVED)
+    found = author_texts.prose(text, removed)
+    assert set(removed) <= set(author_texts.REMOVED)
     return found, {name: count for name, count in removed.items() if count}
 
 
@@ -127,7 +127,7 @@ def test_a_rule(text, expected, removed):
 )
 def test_strange_text_takes_no_more_time_than_other_text(text):
     """No rule takes longer than in proportion to the length; a quadratic one would take minutes."""
-    prose.sentences(text, collections.Counter())
+    author_texts.prose(text, collections.Counter())
 
 
 _BOX = b"""\

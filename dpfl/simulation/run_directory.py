@@ -1,26 +1,194 @@
-"""The directory of a run and the files in it."""
+"""The directory of a run: which files it has, who may read them, how they are written and checked.
+
+Records are written as things happen and cannot be computed again. Results are made once, and the
+journal has their digests. Tables and pages are functions of records. Nothing is judged by the
+others, such as times and pictures. No TensorFlow.
+"""
 
 import contextlib
+import dataclasses
 import datetime
+import fnmatch
 import hashlib
 import hmac
 import io
 import logging
+import math
 import os
 import pathlib
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dpfl import __version__, _files, _npz, _storage, accounting, errors, mechanisms
+from dpfl.accounting import PrivacyReport, running
 from dpfl.accounting.measured.measured import AUDIT, Scores
-from dpfl.accounting.records import archive
+from dpfl.accounting.records import archive, cohorts, comparison, sums
 from dpfl.accounting.records import journal as journal_lib
-from dpfl.simulation import checkpoint_folder, pages, run_files
+from dpfl.accounting.records import verification as verification_lib
+from dpfl.accounting.records.journal import State
+from dpfl.accounting.records.verification import Verification
+from dpfl.simulation import checkpoint
 from dpfl.simulation.run_journal import RunJournal
+from dpfl.simulation.training import recorded_settings
+from dpfl.simulation.training.config import GanConfig, ScaleConfig
+
+HTML_REPORT = 'privacy_report.html'
+AUDIT_PAGE = 'audit.html'
+GAN_REPORT = 'gan_report.md'
+PROFILE = 'profile.json'
+RECORD, RESULT, TABLE, OTHER = 'record', 'result', 'table', 'other'
+
+
+class RunFile(NamedTuple):
+    """A file of a run, or several.
+
+    Attributes:
+      pattern: its name in the directory of the run; `*` stands for any text.
+      kind: one of the four above.
+      is_private: whether the guarantee does not cover it: it holds exact counts, times that depend
+        on single clients, or digests with which guesses about these can be checked. Only its owner
+        may read it. docs/reference/threat_model.md gives the reasons.
+      is_of_end: whether only a run whose rounds are all done has it.
+    """
+
+    pattern: str
+    kind: str
+    is_private: bool = False
+    is_of_end: bool = False
+
+
+# In the order of removal. The journal is removed last: while it exists, no other run begins.
+FILES = (
+    RunFile('checkpoints/*', RECORD, is_private=True),
+    RunFile('tensorboard/*', OTHER, is_private=True),
+    RunFile('plots/training.png', OTHER, is_private=True),
+    RunFile('plots/generated_*.png', RESULT),
+    RunFile('saved_model/*', RESULT, is_of_end=True),
+    RunFile('generator/*', RESULT, is_of_end=True),
+    RunFile(archive.SUMS, TABLE, is_private=True),
+    RunFile(archive.METRICS, TABLE, is_private=True),
+    RunFile(archive.REPORT, TABLE, is_of_end=True),
+    RunFile(archive.SIGNATURE, OTHER, is_of_end=True),
+    RunFile(archive.PAGE, TABLE, is_of_end=True),
+    RunFile(HTML_REPORT, TABLE, is_of_end=True),
+    RunFile(archive.LOG, TABLE, is_private=True, is_of_end=True),
+    RunFile(archive.PLAN, TABLE),
+    RunFile(archive.STRATEGY, RECORD),
+    RunFile(archive.MODEL, RESULT, is_of_end=True),
+    RunFile(archive.TEST, TABLE, is_private=True, is_of_end=True),
+    RunFile(AUDIT, RESULT, is_of_end=True),
+    RunFile(AUDIT_PAGE, TABLE, is_of_end=True),
+    RunFile(GAN_REPORT, TABLE, is_of_end=True),
+    RunFile(archive.BEFORE, TABLE),
+    RunFile(archive.DATA, TABLE, is_private=True),
+    RunFile(PROFILE, OTHER, is_private=True),
+    RunFile(archive.FLAGS, TABLE, is_private=True),
+    RunFile(archive.CONFIG, TABLE, is_private=True),
+    RunFile(archive.CHOICE, OTHER),
+    RunFile(cohorts.NAME, RECORD, is_private=True),
+    RunFile(archive.LEDGER, RECORD, is_private=True),
+)
+
+
+def _top(file: RunFile) -> str:
+    """The name of a file, or of its folder, in the directory of the run."""
+    return file.pattern.partition('/')[0]
+
+
+# Without repetitions.
+NAMES = tuple(dict.fromkeys(map(_top, FILES)))
+
+
+def _is_private(name: str) -> bool:
+    """Whether only the owner may read the file of this name."""
+    return any(file.is_private for file in _of_table(name))
+
+
+def results(path: pathlib.Path) -> dict[str, str]:
+    """Digests of the results in the directory of a run but the audit's, by name."""
+    files, _ = sums.walk(path, archive.CHECKPOINTS)
+    return {
+        name: sums.sha256(file)
+        for name, file in files.items()
+        if name != AUDIT and any(each.kind == RESULT for each in _of_table(name))
+    }
+
+
+def tables(path: pathlib.Path) -> list[str]:
+    """Names of the tables and pages in the directory of a run."""
+    return [each.pattern for each in FILES if each.kind == TABLE and (path / each.pattern).exists()]
+
+
+def not_judged(names: Iterable[str]) -> str:
+    """Which files verification does not judge, in words.
+
+    Args:
+      names: of the files that the directory has.
+    """
+    alone = dict.fromkeys(
+        f'{name.partition("/")[0]}/' if '/' in name else name
+        for name in sorted(names)
+        if all(file.kind == OTHER for file in _of_table(name))
+    )
+    shown = ', '.join(map(errors.shown, alone))
+    return f'not judged: checkpoints/, {archive.SIGNATURE}; by digest alone: {shown or "nothing"}'
+
+
+def _of_table(name: str) -> list[RunFile]:
+    return [file for file in FILES if fnmatch.fnmatchcase(name, file.pattern)]
+
+
+def _earlier(path: str | os.PathLike[str]) -> list[str]:
+    """Names of the files and folders of an earlier run in a directory, in the order of removal."""
+    return [name for name in NAMES if os.path.lexists(os.path.join(path, name))]
+
+
+def _refuse(path: str | os.PathLike[str]) -> None:
+    """Checks that a new run may begin in a directory.
+
+    Raises:
+      ArgumentError: if the directory holds an earlier run; it names `directory`.
+    """
+    names = _earlier(path)
+    if names:
+        raise errors.ArgumentError(
+            'directory',
+            os.fspath(path),
+            f'must not hold an earlier run ({names[0]} exists), unless resume (to continue it) or '
+            'overwrite (to delete it) is set',
+        )
+
+
+def pages_of(directory: pathlib.Path, report: accounting.PrivacyReport) -> dict[str, str]:
+    """The texts of the pages by the names of their files.
+
+    Args:
+      directory: of a run whose rounds are done, or of an export.
+      report: of the run.
+
+    Raises:
+      ValueError: if a record in the directory is damaged.
+    """
+    from dpfl.reporting import audit_page, gan_page, plots, privacy_page  # Loads matplotlib.
+
+    curves = plots.TRAINING if (directory / plots.TRAINING).exists() else None
+    found = archive.pages(directory, report)
+    found[HTML_REPORT] = privacy_page.render(report, curves=curves)
+    if report.measured is not None:
+        scores = Scores.load(directory / AUDIT)
+        found[AUDIT_PAGE] = audit_page.render(scores, report.measured)
+    journal = archive.read_journal(directory)
+    if journal is not None and isinstance(recorded_settings.of_state(journal.state), GanConfig):
+        texts = recorded_settings.flags_of(journal.state) or {}
+        scale = recorded_settings.with_flags(ScaleConfig(), texts)
+        scaled = scale.scaled_up(report.plan, report.accountant)
+        found[GAN_REPORT] = gan_page.render(report, scaled)
+    return found
+
 
 _log = logging.getLogger(__name__)
 _KEYS = 'keys'
@@ -49,7 +217,7 @@ class RunDirectory:
         self._journal: RunJournal | None = None
         self._kept: RunJournal | None = None  # Of the last use.
         if not overwrite and not resume:
-            run_files.refuse(self.path)
+            _refuse(self.path)
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
@@ -87,10 +255,10 @@ class RunDirectory:
         folder = self.path / archive.CHECKPOINTS
         if self._kept is None or not self._kept.is_current():
             self._kept = RunJournal(self.path)
-            heads = checkpoint_folder.heads(folder)
+            heads = checkpoint.heads(folder)
             self._kept.require_whole(heads)
         self._journal = found = self._kept
-        left = [name for name in run_files.found(self.path) if name != archive.LEDGER]
+        left = [name for name in _earlier(self.path) if name != archive.LEDGER]
         if left and not found.heads:
             raise errors.RunError(
                 f'{self.path / archive.LEDGER}: is missing, and {left[0]} is there: the run cannot '
@@ -163,7 +331,7 @@ class RunDirectory:
         Raises:
           StorageError: if a file cannot be deleted.
         """
-        earlier = run_files.found(self.path)
+        earlier = _earlier(self.path)
         if not earlier:
             return
         try:
@@ -181,7 +349,7 @@ class RunDirectory:
         with _storage.naming(self.path):
             # Left by a run that was killed while it wrote them.
             for partial in self.path.glob('*.partial'):
-                if partial.name.removesuffix('.partial') in run_files.NAMES:
+                if partial.name.removesuffix('.partial') in NAMES:
                     _remove(partial)
             for name in earlier:
                 _remove(self.path / name)
@@ -237,9 +405,7 @@ class RunDirectory:
 
     def forget_results(self) -> None:
         """Removes model, test metrics, report and log of a run that goes on with more rounds."""
-        for name in dict.fromkeys(
-            run_files.top(each) for each in run_files.FILES if each.is_of_end
-        ):
+        for name in dict.fromkeys(_top(each) for each in FILES if each.is_of_end):
             if (self.path / name).exists():
                 with _storage.naming(self.path / name):
                     _remove(self.path / name)
@@ -268,7 +434,7 @@ class RunDirectory:
             report = records.report()
             for name, data in archive.tables(records).items():
                 self._write(name, data)
-            for name, text in pages.of_run(self.path, report).items():
+            for name, text in pages_of(self.path, report).items():
                 self.write_text(name, text)
         except ValueError as error:
             raise errors.StorageError(str(error)) from None
@@ -282,7 +448,7 @@ class RunDirectory:
     def _write(self, name: str, data: bytes) -> None:
         # Archives are made in memory: an unfinished archive of NumPy on a full disk prints an error
         # when it is garbage-collected.
-        mode = _storage.PRIVATE if run_files.is_private(name) else 0o666
+        mode = _storage.PRIVATE if _is_private(name) else 0o666
         _storage.write_atomically(self.path / name, lambda file: file.write(data), mode)
 
 
@@ -305,3 +471,78 @@ def _remove(path: pathlib.Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
+
+
+_OF_TRAINING = 'train_'
+
+
+def verify(directory: str | os.PathLike[str]) -> Verification:
+    """Checks the directory of a run, or of an export, which has neither settings nor journal.
+
+    `dpfl.accounting.records.verification` computes tables and report again from the journal. Here
+    the plan, and what the report states besides, are also compared with the settings of the run,
+    epsilon of each round with the plan, and every other page is computed again.
+
+    Raises:
+      ValueError: if the directory does not hold a finished run or an export.
+    """
+    path = pathlib.Path(directory)
+    made: dict[str, str] = {}
+
+    def of_run(directory: pathlib.Path, report: PrivacyReport) -> dict[str, str]:
+        made.update(pages_of(directory, report))
+        return made
+
+    found = verification_lib.verify(path, of_run)
+    if found.records is None or found.records.journal is None:
+        return found
+    state = found.records.journal.state
+    differences = recorded_settings.differences(state, found.records.record)
+    of_metrics = [*_of_metrics(found.records), *_of_results(path, state)]
+    if made:  # Pages in the words of an older version are refused as a whole.
+        of_metrics += _of_tables(path, {*made, *archive.tables(found.records), archive.SUMS})
+    return dataclasses.replace(
+        found,
+        differences=tuple(dict.fromkeys((*found.differences, *differences, *of_metrics))),
+    )
+
+
+def _of_metrics(records: archive.Records) -> Iterator[str]:
+    """How the metrics of the journal differ from the plan, a sentence each."""
+    assert records.journal is not None
+    name, record, rows = archive.METRICS, records.record, records.journal.rows()
+    columns = [each for row in rows for each in row if each.startswith(_OF_TRAINING)]
+    if columns and not record.train_metrics_released:
+        yield f'{name}: has {columns[0]}, which {archive.PLAN} does not say'
+    # Earlier rounds have the epsilon of the plan before.
+    first = record.extensions[-1].released if record.extensions else 0
+    epsilon = running.RunningEpsilon(record.plan, record.deltas[0], record.accountant)
+    for row in rows[first:]:
+        t = int(row['round'])
+        if 'epsilon' not in row and records.journal.state.settings is None:
+            continue  # A loop of one's own measures nothing.
+        if not _is_number(row.get('epsilon', math.nan), epsilon.after(t)):
+            yield f'{name}: epsilon after round {t} must be {epsilon.after(t)}'
+            return
+
+
+def _of_results(directory: pathlib.Path, state: State) -> Iterator[str]:
+    """Which results are there without a digest in the journal of a run that has ended."""
+    known = {} if state.ended is None else state.ended.results
+    for name in results(directory) if state.ended is not None else ():
+        if name not in known:
+            yield f'{name}: is there, and {archive.LEDGER} does not have its digest'
+    if state.audited is None and (directory / AUDIT).exists():
+        yield f'{AUDIT}: is there, and {archive.LEDGER} does not have its digest'
+
+
+def _of_tables(directory: pathlib.Path, known: Collection[str]) -> Iterator[str]:
+    """Which tables and pages are there that a run with these records does not write."""
+    for name in tables(directory):
+        if name not in known:
+            yield f'{name}: is there, and does not follow from {archive.LEDGER}'
+
+
+def _is_number(stated: float, value: float) -> bool:
+    """Whether a number is the stated one, up to its last digits."""
+    return stated == value or comparison.is_close(stated, value)
