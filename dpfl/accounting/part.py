@@ -189,7 +189,10 @@ class Part(abc.ABC):
         return shift
 
     def sensitivity(self, plan: 'PrivacyPlan', sensitivity: float) -> float:
-        """The sensitivity of the whole run, from that without the part; after `shift`."""
+        """The sensitivity of the whole run, from that without the part; after `shift`.
+
+        Samplings account for rounds, so that they refuse a part that changes it.
+        """
         return sensitivity
 
     def update_noise(self, plan: 'PrivacyPlan', noise_multiplier: float) -> float:

@@ -10,6 +10,7 @@ from dpfl import accounting, errors
 from dpfl.accounting import facts, hardened, part
 from dpfl.accounting import plan as plan_lib
 from dpfl.accounting.reports import joint
+from dpfl.accounting.sampling import kinds
 from tests.accounting import plans
 
 # Fields of a plan that are not optional: what every run has.
@@ -49,9 +50,9 @@ _PLANS = (
 def test_a_plan_folds_its_parts_in_one_order():
     fields = {field.name for field in dataclasses.fields(accounting.PrivacyPlan)}
     assert set(plan_lib.FOLD) | _CORE | {'noise_match'} == fields
-    kinds = [[type(each).__name__ for each in plan.parts] for plan in _PLANS]
-    assert {name for names in kinds for name in names} == set(_ORDER)
-    for names in kinds:
+    names_of = [[type(each).__name__ for each in plan.parts] for plan in _PLANS]
+    assert {name for names in names_of for name in names} == set(_ORDER)
+    for names in names_of:
         assert names == sorted(names, key=_ORDER.index)
 
 
@@ -118,6 +119,23 @@ def test_a_part_that_is_not_known_is_composed_and_refused_by_proofs_that_do_not_
     # The noise for a target leaves room for it.
     found = accounting.PrivacyPlan.calibrated(epsilon=3.0, delta=1e-6, **plans.fields(plan))
     assert 2.999 < found.epsilon(1e-6) <= 3.0
+
+
+class _Leak(_Survey):
+    """A part with which a client moves the whole run farther."""
+
+    def sensitivity(self, plan, sensitivity):
+        return sensitivity + 1.0
+
+
+def test_a_part_that_adds_to_the_sensitivity_of_a_run_is_refused_by_samplings(monkeypatch):
+    plain = plans.plan().sensitivity
+    monkeypatch.setitem(plan_lib.FOLD, 'estimator', lambda value: _Leak(0.5))
+    assert plans.plan().sensitivity == plain + 1.0
+    for name, kind in kinds.KINDS.items():
+        refused = 'cannot be composed' if kind.has_own_bound else 'does not count what'
+        with pytest.raises(errors.ArgumentError, match=refused):
+            plans.sampled(name)
 
 
 def test_facts_are_put_changed_and_dropped_by_key():

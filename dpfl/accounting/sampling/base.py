@@ -108,6 +108,14 @@ class Sampling(_json.JsonFields, Part):
                 planned.max_participations,
                 f'must be the number of {turns}, or not be given, with sampling={self.name}',
             )
+        for part in plan.other_parts(self):
+            # Events of rounds know how far a client moves a round, not what is added for a run.
+            if part.sensitivity(plan, 1.0) != 1.0:
+                raise errors.ArgumentError(
+                    'sampling',
+                    self.name,
+                    f'does not count what {part.words} adds to the sensitivity of the whole run',
+                )
 
     @abc.abstractmethod
     def _check(self, plan: 'PrivacyPlan') -> None:

@@ -45,7 +45,11 @@ _REFUSED = [
         dict(noise='hardened'),
         'noise=hardened: must be default with sampling=truncated_poisson',
     ),
-    (('cyclic_poisson',), dict(noise='hardened'), 'must be default with sampling=cyclic_poisson'),
+    (
+        ('cyclic_poisson',),
+        dict(noise='hardened'),
+        'does not count what noise=hardened adds',
+    ),
     (_GROUPED, dict(mechanism=mechanisms.BinaryTree(7)), 'mechanism=tree: cannot be a tree with'),
     (_PLAIN, dict(mechanism=mechanisms.BinaryTree(7)), 'must be none, or cyclic_poisson, with co'),
     (_GROUPED, dict(groups=None), 'groups=None: must be an integer >= 1'),
