@@ -60,10 +60,7 @@ def with_plan(state: Any, plan: accounting.PrivacyPlan) -> Any:
     def restarted(part: adaptive_clip.AdaptiveState) -> adaptive_clip.AdaptiveState:
         if int(part.noise.round) not in plan.fresh_rounds:
             return part
-        inner = query.replaced(
-            part.inner, query.QueryState, lambda each: each._replace(clip_norm=part.estimate)
-        )
-        return part._replace(inner=inner)
+        return query.with_clip_norm(part, part.estimate)
 
     def stamped(part: query.QueryState) -> query.QueryState:
         digest = plan_digest.of(plan, None)

@@ -58,7 +58,7 @@ def fedavg(
         gradients, output = _gradients(model, (trainable, weights[1]), batch)
         optimizer_state, trainable = optimizer.next(optimizer_state, trainable, gradients)
         if clip_each_batch is not None:
-            bound = query_lib.clip_norm_of(sample_params)
+            bound = query_lib.innermost(sample_params)
             trainable = _clipped_around(weights[0], trainable, clip_each_batch, bound)
         return (trainable, optimizer_state), output
 

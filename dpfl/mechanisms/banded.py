@@ -10,10 +10,9 @@ import numpy as np
 from scipy import linalg
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import base, rounding
+from dpfl.mechanisms import base, kernels, rounding
 from dpfl.mechanisms.sensitivities import matrix_sensitivity
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 # Rows of C^-1 that are solved for at once: enough for matrix products to dominate.

@@ -11,11 +11,10 @@ import numpy as np
 from scipy import linalg
 
 from dpfl import _validate
-from dpfl.mechanisms import rounding
+from dpfl.mechanisms import kernels, rounding
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.sensitivities.tree_sensitivity import Forest
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 _M = TypeVar('_M', bound='Mechanism')
@@ -43,6 +42,17 @@ class Mechanism(abc.ABC):
     is_independent: ClassVar[bool] = False
     starts_afresh: ClassVar[bool] = False
     rounds: int
+
+    def __post_init__(self) -> None:
+        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+
+    # Of subclasses that hold arrays, which are dataclasses with `eq=False`.
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash(self.digest())
 
     # The matrix, and how to stream its noise.
 

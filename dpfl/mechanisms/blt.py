@@ -10,12 +10,12 @@ from dpfl import _validate, errors
 from dpfl.mechanisms import (
     base,
     blt_inverse,
+    kernels,
     rounding,
     toeplitz,
 )
 from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 # Every buffer takes memory for each round. Published mechanisms have at most 10.
@@ -57,7 +57,7 @@ class Blt(base.Mechanism):
     imaginary_scale: np.ndarray | None = None
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        super().__post_init__()
         for name in ('decay', 'scale', 'imaginary_decay', 'imaginary_scale'):
             value = getattr(self, name)
             if value is not None or not name.startswith('imaginary'):
@@ -146,12 +146,6 @@ class Blt(base.Mechanism):
         decay = _validate.vector('decay', decay)
         inverse_decay = _validate.vector('inverse_decay', inverse_decay)
         return cls(rounds, decay, blt_inverse.output_scale(decay, inverse_decay))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Blt) and self.to_dict() == other.to_dict()
-
-    def __hash__(self) -> int:
-        return hash(self.digest())
 
     def to_dict(self) -> dict[str, Any]:
         # Real BLTs keep the dictionary, file and digest that they had without imaginary parts.

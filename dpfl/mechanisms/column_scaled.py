@@ -7,13 +7,12 @@ import numpy as np
 from scipy import signal
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import rounding
+from dpfl.mechanisms import kernels, rounding
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.block_blt import BlockBlt, prefix_squared_error
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.sensitivities import matrix_sensitivity, scaled_toeplitz
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 
@@ -42,7 +41,7 @@ class ColumnScaled(Mechanism):
     block_length: int = 1
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        super().__post_init__()
         _validate.integer(
             'block_length', self.block_length, minimum=1, maximum=_validate.MOST_ROUNDS
         )
@@ -79,12 +78,6 @@ class ColumnScaled(Mechanism):
         """
         norms = base.column_norms()
         return cls(base, norms[0] / norms, base.rounds)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ColumnScaled) and self.to_dict() == other.to_dict()
-
-    def __hash__(self) -> int:
-        return hash(self.digest())
 
     def column_scales(self) -> np.ndarray:
         """The scale of the column of each round, float64 [rounds]."""

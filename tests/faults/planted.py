@@ -96,7 +96,7 @@ _NOISE = (
     ),
     Fault(
         'noise of a stream restarted one round late',
-        'dpfl/mechanisms/streaming/kernels.py',
+        'dpfl/mechanisms/kernels.py',
         'rows[0, :, 1:] = 0.0',
         'rows[1:2, :, 1:] = 0.0',
         ('tests/mechanisms/restarts_test.py', 'tests/mechanisms/conformance_test.py'),

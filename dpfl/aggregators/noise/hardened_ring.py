@@ -23,8 +23,8 @@ from dpfl import _progress, accounting, errors
 from dpfl.accounting import hardened
 from dpfl.accounting.records import journal
 from dpfl.aggregators.noise import correlated, hardened_query, past_noise, supplied_rows
+from dpfl.mechanisms import kernels
 from dpfl.mechanisms.hardened import discrete_gaussian, keystream, stream
-from dpfl.mechanisms.streaming import kernels
 
 # Coordinates per block. Each block has its own keystream, so another number gives other bits.
 _BLOCK = 2**15

@@ -28,7 +28,7 @@ from dpfl import _progress
 from dpfl.aggregators import flat
 from dpfl.aggregators.noise import correlated, normal, past_noise, supplied_rows
 from dpfl.aggregators.noise import keys as noise_keys
-from dpfl.mechanisms.streaming import kernels, ring_steps
+from dpfl.mechanisms import kernels
 
 # Coordinates per block. The past of a block with 342 bands takes 2.8 MB, and stays in cache while
 # rounds are recomputed.
@@ -157,8 +157,8 @@ class _Stream:
 
             supplied_rows.run_all(self._workers, work_and_show, parts)
 
-    def _step(self, t: int) -> ring_steps.Step:
-        return ring_steps.step(self._kernel, t, self.dtype.as_numpy_dtype)
+    def _step(self, t: int) -> kernels.Step:
+        return kernels.step(self._kernel, t, self.dtype.as_numpy_dtype)
 
 
 @tf.function(reduce_retracing=True)

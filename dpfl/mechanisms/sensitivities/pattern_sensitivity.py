@@ -13,13 +13,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from dpfl import _validate
-from dpfl.mechanisms import blt_inverse, rounding
+from dpfl.mechanisms import blt_inverse, kernels, rounding
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.sensitivities.tree_sensitivity import Forest
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import ParticipationLog
 from dpfl.participation.client_rounds import ClientRounds
 

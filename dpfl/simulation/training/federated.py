@@ -417,9 +417,7 @@ def noise_storage(
 
     size = own_data.num_parameters(model)
     kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
-    if plan.noise == 'hardened':
-        return mechanisms.choose_hardened_noise_storage(kernel, size, memory_limit)
-    return mechanisms.choose_noise_storage(kernel, size, memory_limit)
+    return mechanisms.choose_noise_storage(kernel, size, memory_limit, plan.noise)
 
 
 def _forked(task: FederatedTask, origin: fork.Origin) -> FederatedTask:

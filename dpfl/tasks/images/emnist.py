@@ -3,12 +3,10 @@
 There are 62 classes. Images are 28 x 28, paper is 1 and ink is 0. A share of the writers is held
 out: none of them is a client, and only their images are looked at, evaluated on, or public.
 
-Reads federated EMNIST in the two file formats that TFF has published.
+Reads federated EMNIST from the SQLite file that TFF 0.87 publishes.
 
-* SQLite (TFF 0.87): one file with the tables `client_metadata` and `examples`. An example is a
-  serialised `tf.train.Example`. The split `all_train` is read.
-* HDF5 (earlier): `fed_emnist_train.h5`. The group `examples` has a group for each client with the
-  data sets `pixels` and `label`.
+It has the tables `client_metadata` and `examples`. An example is a serialised `tf.train.Example`.
+The split `all_train` is read.
 
 The test split has further images of the same writers. It is never read: whatever is measured
 without noise has to be measured on images of writers who are no clients.
@@ -16,7 +14,6 @@ without noise has to be measured on images of writers who are no clients.
 Files are opened read-only for every read, so reading is safe in any thread.
 """
 
-import abc
 import collections
 import contextlib
 import dataclasses
@@ -25,9 +22,7 @@ import os
 import pathlib
 import sqlite3
 from collections.abc import Iterator
-from typing import Any
 
-import h5py
 import numpy as np
 
 from dpfl import _files, _validate, errors
@@ -38,11 +33,8 @@ from dpfl.tasks.images.faults import Faults
 
 _IMAGE = (image_batches.IMAGE_SIZE, image_batches.IMAGE_SIZE)
 _SQLITE_MAGIC = b'SQLite format 3\x00'
-_HDF5_MAGIC = b'\x89HDF\r\n\x1a\n'
 _SPLIT = 'all_train'
-# Most examples of a writer, since a damaged file may claim any number. Real writers have hundreds.
-_MOST_EXAMPLES = 50_000
-# Errors that SQLite, HDF5 and their readers raise for damaged files.
+# Errors that SQLite and its reader raise for damaged files.
 _UNREADABLE = (
     OSError,
     sqlite3.Error,
@@ -56,18 +48,19 @@ _UNREADABLE = (
 )
 
 
-class EmnistFiles(abc.ABC):
+class EmnistFile:
     """The writers of the training split of a file and their examples.
 
     Args:
       path: path of the file.
 
     Raises:
-      DataError: if the file cannot be read.
+      DataError: if the file cannot be read, has another format, or is truncated.
     """
 
-    def __init__(self, path: pathlib.Path) -> None:
-        self.path = path
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = pathlib.Path(path)
+        _check_start(self.path)
         with self._naming():
             self._writers = self._index()
 
@@ -96,14 +89,6 @@ class EmnistFiles(abc.ABC):
             )
         return pixels, labels
 
-    @abc.abstractmethod
-    def _index(self) -> dict[str, int | None]:
-        """Sorted ids of the writers, each with its number of examples if the file states it."""
-
-    @abc.abstractmethod
-    def _read(self, writer: str) -> tuple[np.ndarray, np.ndarray]:
-        """As `read`, without checks of the values."""
-
     @contextlib.contextmanager
     def _naming(self) -> Iterator[None]:
         """Turns errors of damaged files into a `DataError` that names the file."""
@@ -117,44 +102,6 @@ class EmnistFiles(abc.ABC):
                 self.path, f'cannot be read as federated EMNIST ({reason})'
             ) from None
 
-
-def open_files(path: str | os.PathLike[str]) -> EmnistFiles:
-    """Opens a file of either format.
-
-    Args:
-      path: path of the SQLite file, or of the HDF5 file of the training split.
-
-    Raises:
-      DataError: if the file cannot be read, has another format, or is truncated.
-    """
-    path = pathlib.Path(path)
-    try:
-        with _files.open_regular(path) as file:
-            start = file.read(32)
-            size = os.fstat(file.fileno()).st_size
-    except OSError as error:
-        raise DataError.of_file(path, f'cannot be read ({error.strerror})') from None
-    if start.startswith(_SQLITE_MAGIC):
-        _check_sqlite_size(path, start, size)
-        return _Sqlite(path)
-    if start.startswith(_HDF5_MAGIC):
-        return _Hdf5(path)
-    raise DataError.of_file(path, 'is neither an SQLite file nor an HDF5 file')
-
-
-def _check_sqlite_size(path: pathlib.Path, header: bytes, size: int) -> None:
-    """Compares the size of the file with the number of pages in its header.
-
-    SQLite itself reports a missing page only when it reads that page, perhaps in the last round.
-    """
-    page_size = int.from_bytes(header[16:18], 'big')
-    page_size = 65_536 if page_size == 1 else page_size
-    pages = int.from_bytes(header[28:32], 'big')
-    if size < pages * page_size:
-        raise DataError.of_file(path, f'is truncated, has {size} of {pages * page_size} bytes')
-
-
-class _Sqlite(EmnistFiles):
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         with contextlib.closing(
@@ -162,7 +109,8 @@ class _Sqlite(EmnistFiles):
         ) as connection:
             yield connection
 
-    def _index(self) -> dict[str, int | None]:
+    def _index(self) -> dict[str, int]:
+        """Sorted ids of the writers, each with the number of examples that the file states."""
         with self._connection() as connection:
             for table in ('client_metadata', 'examples'):
                 # A view may be a query that never ends.
@@ -183,6 +131,7 @@ class _Sqlite(EmnistFiles):
             )
 
     def _read(self, writer: str) -> tuple[np.ndarray, np.ndarray]:
+        """As `read`, without checks of the values."""
         with self._connection() as connection:
             rows = connection.execute(
                 'SELECT serialized_example_proto FROM examples '
@@ -199,6 +148,26 @@ class _Sqlite(EmnistFiles):
         return _parse([row[0] for row in rows])
 
 
+def _check_start(path: pathlib.Path) -> None:
+    """Compares the size of the file with the number of pages in its header.
+
+    SQLite itself reports a missing page only when it reads that page, perhaps in the last round.
+    """
+    try:
+        with _files.open_regular(path) as file:
+            header = file.read(32)
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise DataError.of_file(path, f'cannot be read ({error.strerror})') from None
+    if not header.startswith(_SQLITE_MAGIC):
+        raise DataError.of_file(path, "is not an SQLite file, must be TFF's emnist_all.sqlite")
+    page_size = int.from_bytes(header[16:18], 'big')
+    page_size = 65_536 if page_size == 1 else page_size
+    pages = int.from_bytes(header[28:32], 'big')
+    if size < pages * page_size:
+        raise DataError.of_file(path, f'is truncated, has {size} of {pages * page_size} bytes')
+
+
 def _parse(serialized: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
     import tensorflow as tf
 
@@ -211,46 +180,6 @@ def _parse(serialized: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
     except tf.errors.OpError as error:
         raise ValueError(error.message) from None
     return parsed['pixels'].numpy(), parsed['label'].numpy()
-
-
-class _Hdf5(EmnistFiles):
-    def _index(self) -> dict[str, int | None]:
-        with h5py.File(self.path, 'r') as file:
-            return dict.fromkeys(sorted(_inside(file, 'examples', h5py.Group)))
-
-    def _read(self, writer: str) -> tuple[np.ndarray, np.ndarray]:
-        with h5py.File(self.path, 'r') as file:
-            group = _inside(_inside(file, 'examples', h5py.Group), writer, h5py.Group)
-            return (
-                _array(group, 'pixels', 'fiu', _IMAGE).astype(np.float32),
-                _array(group, 'label', 'iu', ()),
-            )
-
-
-def _inside(group: Any, name: str, kind: type) -> Any:
-    """A group or data set in the file itself. Links are refused: they may lead to any file."""
-    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-        raise ValueError(f'{errors.shown(name)} is missing or a link')
-    found = group[name]
-    if not isinstance(found, kind):
-        raise ValueError(f'{errors.shown(name)} is not a {kind.__name__}')
-    return found
-
-
-def _array(group: Any, name: str, kinds: str, shape: tuple[int, ...]) -> np.ndarray:
-    """A data set [examples, *shape] of numbers, checked before memory is allocated for it."""
-    data = _inside(group, name, h5py.Dataset)
-    if data.is_virtual or data.external:
-        raise ValueError(f'{name} is in another file')
-    if (
-        data.dtype.kind not in kinds
-        or data.shape is None
-        or data.shape[1:] != shape
-        or not 1 <= data.ndim <= 1 + len(shape)
-        or data.shape[0] > _MOST_EXAMPLES
-    ):
-        raise ValueError(f'{name} is {data.dtype} of shape {data.shape}')
-    return data[()]
 
 
 URL = 'https://storage.googleapis.com/tff-datasets-public/emnist_all.sqlite.lzma'
@@ -272,7 +201,7 @@ class Emnist:
       DataError: if the file has fewer than two writers.
     """
 
-    files: EmnistFiles
+    files: EmnistFile
     heldout_fraction: float = 0.1
     faults: Faults = Faults()
 

@@ -35,7 +35,7 @@ def open_clients(task: str, data: DataConfig, faults: ImageFaultConfig, seed: in
         return synthetic_glyphs.SyntheticGlyphs(seed=seed, faults=drawn)
     path = download.downloadable(data, task, emnist.URL, 'emnist_all.sqlite', emnist.SHA256)
     try:
-        return emnist.Emnist(emnist.open_files(path), data.heldout_fraction, drawn)
+        return emnist.Emnist(emnist.EmnistFile(path), data.heldout_fraction, drawn)
     except DataError as error:
         raise ArgumentError('data_path', path, error.reason) from None
 

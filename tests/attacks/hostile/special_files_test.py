@@ -30,7 +30,7 @@ def test_no_fifo_and_no_device_is_waited_for(tmp_path):
             record_index.sha256(path)
         with pytest.raises(OSError), within_seconds(10):
             record_files.to_json_lines(path, 'client', 'text')
-        refused(lambda path=path: emnist.open_files(path), DataError)
+        refused(lambda path=path: emnist.EmnistFile(path), DataError)
         refused(lambda path=path: stackoverflow.open_clients(path, 0.5))
         with pytest.raises(OSError), within_seconds(10):
             _files.read_bytes(path)

@@ -8,7 +8,7 @@ from dpfl import Participation, mechanisms
 from dpfl.mechanisms import banded as mechanisms_banded
 from dpfl.mechanisms.optimize import banded, banded_descent
 from dpfl.mechanisms.optimize.banded import optimize_banded
-from dpfl.mechanisms.optimize.banded_norms import Norms
+from dpfl.mechanisms.optimize.banded_descent import Norms
 
 _GOLDEN = (3 - np.sqrt(5)) / 2
 

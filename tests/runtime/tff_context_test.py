@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow_federated as tff
 
-from dpfl.runtime import native
+from tests.runtime import tff_context
 
 pytestmark = [pytest.mark.tff, pytest.mark.standard]
 
@@ -39,7 +39,7 @@ def _total(values):
 def test_the_worker_ends_when_the_block_fails():
     before = _workers()
     with pytest.raises(ZeroDivisionError) as caught:
-        with native.native_runtime():
+        with tff_context.native_runtime():
             kept = tff.framework.get_context_stack().current
             assert _workers() == before
             assert _total([1, 2, 3]) == 14

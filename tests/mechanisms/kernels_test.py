@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl import mechanisms
-from dpfl.mechanisms.streaming import ring_steps
+from dpfl.mechanisms import kernels
 from tests import mechanism_cases
 
 _ROUNDS = 20
@@ -45,7 +45,7 @@ def _streamed(kernel, z):
     buffers = np.zeros((kernel.buffers, z.shape[1]), z.dtype)
     out = np.empty_like(z)
     for t in range(len(z)):
-        ring_steps.step(kernel, t, z.dtype).apply(z[t], buffers, out[t])
+        kernels.step(kernel, t, z.dtype).apply(z[t], buffers, out[t])
     return out
 
 
@@ -69,7 +69,7 @@ def test_the_bits_do_not_depend_on_where_a_block_is(name):
     for t in range(_ROUNDS):
         out = np.empty((3, 65), np.float32)[:, 1:]
         for block in (2, 0, 1):
-            step = ring_steps.step(kernel, t, z.dtype)
+            step = kernels.step(kernel, t, z.dtype)
             step.apply(z[t], among_others[block], out[block])
         np.testing.assert_array_equal(out, np.stack([alone[t]] * 3))
 
@@ -114,7 +114,8 @@ def test_storage_follows_from_the_bytes(kernel, dimension, limit, name, gigabyte
 @pytest.mark.parametrize('limit, name', [(1.0, 'memory'), (0.01, 'file')])
 def test_hardened_noise_is_never_in_the_state(limit, name):
     kernel = mechanisms.Blt(20, [0.9, 0.4], [0.2, 0.3]).kernel()
-    storage = mechanisms.choose_hardened_noise_storage(kernel, 1_000_000, limit)
+    storage = mechanisms.choose_noise_storage(kernel, 1_000_000, limit, 'hardened')
     assert (storage.name, storage.gigabytes, storage.is_supplied) == (name, 0.016, True)
-    independent = mechanisms.choose_hardened_noise_storage(mechanisms.Identity(3).kernel(), 10, 0.0)
+    identity = mechanisms.Identity(3).kernel()
+    independent = mechanisms.choose_noise_storage(identity, 10, 0.0, 'hardened')
     assert (independent.name, independent.gigabytes) == ('memory', 0.0)
