@@ -14,6 +14,11 @@ class WeightedRecord(NamedTuple):
     Attributes:
       update: structure of floating-point tensors.
       num_examples: n_k, scalar of any numeric type.
+
+    Example:
+      >>> record = WeightedRecord(update=tf.constant([0.5]), num_examples=tf.constant(20))
+      >>> int(record.num_examples)
+      20
     """
 
     update: Any

@@ -26,6 +26,14 @@ def extended_state(state: Any, before: accounting.PrivacyPlan, plan: accounting.
     Raises:
       ArgumentError: if the state is not one of `before`, the plans differ in anything else, or
         `plan` has another matrix in the rounds of `before`.
+
+    Example:
+      >>> plan = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
+      ...     clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2)
+      >>> longer = plan.with_participation(Participation(8, min_separation=8))
+      >>> state = build_query(plan).initial_global_state()
+      >>> state = extended_state(state, plan, longer)  # Goes on with `build_query(longer)`.
     """
     digests = [plan_digest.of(each, None) for each in (before, plan)]
     parts = query.parts(state, query.QueryState)

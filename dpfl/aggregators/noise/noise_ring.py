@@ -48,6 +48,17 @@ class NoiseRing(supplied_rows.SuppliedRows):
       directory: where to keep past noise in a file; None for memory. The file has no name, and
         disappears when the process ends, in whatever way.
       show_progress: shows a bar on standard error when many rounds are recomputed.
+
+    Example:
+      >>> plan = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
+      ...     clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2)
+      >>> factory = build_aggregator(plan, supplied_noise=True)
+      >>> process = factory.create(tff.TensorType(np.float32, [2]))
+      >>> state, cohort = process.initialize(), [np.zeros(2, np.float32)] * 2
+      >>> with NoiseRing(plan) as ring:
+      ...     for _ in range(3):
+      ...         state = process.next(ring.supply(state, cohort), cohort).state
     """
 
     _row_type = correlated.SuppliedRow
