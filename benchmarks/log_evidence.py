@@ -7,7 +7,7 @@ that a log alone gives (the median over its draws), and how many draws are refut
 honest logs, drawn by the samplers of dpfl.simulation, are refuted at a false alarm of 0.01 and of
 1e-6. Exits with status 1 if an honest log is refuted at 1e-6, if more are at 0.01 than a chance of
 one in a thousand allows, or if a log is missed that all tests should refute.
-docs/reference/log_evidence.md has the tables.
+docs/research/log_evidence.md has the tables.
 """
 
 import argparse
@@ -99,7 +99,8 @@ def _epsilon_of_log(plan: accounting.PrivacyPlan, log: ParticipationLog) -> floa
     """Epsilon of the clients of a log without relying on sampling."""
     plain = plan.without_sampling(log.observed())
     squared = pattern_sensitivity.of_log(plain.mechanism, log).squared
-    return plain.bound_of_sensitivity(plain.shift * math.sqrt(squared), _DELTA, 'best').epsilon
+    run = plain.run_of_sensitivity(plain.shift * math.sqrt(squared))
+    return run.bound(_DELTA, 'best', plain.neighbours).epsilon
 
 
 if __name__ == '__main__':
