@@ -8,12 +8,13 @@ import pytest
 
 from dpfl.errors import ArgumentError
 from dpfl.tasks.config import DataConfig, TextConfig
-from dpfl.tasks.text import baselines, real_task, yardstick
+from dpfl.tasks.text import baselines, real_task
 from dpfl.tasks.text.baselines import Predictors
 from dpfl.tasks.text.ngrams import counts as counts_lib
 from dpfl.tasks.text.ngrams.counts import BITS, MASK, TrigramCounts, trigrams
 from dpfl.tasks.text.ngrams.kneser_ney import KneserNey
-from dpfl.tasks.text.yardstick import PUBLIC, TRAINING, YardstickConfig
+from experiments.studies.data import yardstick
+from experiments.studies.data.yardstick import PUBLIC, TRAINING, YardstickConfig
 from tests import text_files
 
 _PAD, _BOS, _EOS, _OOV = range(4)
