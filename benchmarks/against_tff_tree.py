@@ -31,11 +31,12 @@ import tensorflow_federated as tff
 
 from benchmarks.peers import family
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.runtime import contexts, native
+from dpfl.runtime import contexts
+from tests.runtime import tff_context
 
 _ROUNDS, _CLIENTS, _NORM, _NOISE = 500, 2, 1.0, 1.0
 _SIZES = {'0.1M': 100_000, '1M': 1_000_000, '10M': 10_000_000}
-_CONTEXTS = {'tff': native.native_runtime, 'local': contexts.local_runtime}
+_CONTEXTS = {'tff': tff_context.native_runtime, 'local': contexts.local_runtime}
 _MECHANISMS = {
     'honaker': lambda: mechanisms.HonakerTree(_ROUNDS),
     'tree': lambda: mechanisms.BinaryTree(_ROUNDS),

@@ -1,10 +1,10 @@
 """Redraws the figures of the documents that need no training, and checks what is said of them.
 
 The documents are, by the numbers at the start of names, [Xu23] (000), [McMahan18] (001),
-[McMahan24] (002) and [Augenstein20] (004); docs/papers/figures.md lists the figures. Example:
+[McMahan24] (002) and [Augenstein20] (004); docs/papers/references.md lists the figures. Example:
 figure 3 of [McMahan24],
 
-  python -m experiments.reproduce_figures --only=002/fig3 --output_dir=runs/figures
+  dpfl reproduce_figures --only=002/fig3 --output_dir=runs/figures
 
 writes 002_fig3.png and its points as 002_fig3.csv, and prints what the document says about it
 with the numbers that were computed. What was printed is also in checks.json. Results are kept (see
@@ -23,7 +23,7 @@ from dpfl import _progress
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.published.figures import catalogue, checks, render, statements, store
+from dpfl.published.figures import catalogue, checks
 from dpfl.published.figures.drawn import Recipe
 from dpfl.published.tables import rows
 from dpfl.reporting import charts
@@ -63,7 +63,7 @@ def main() -> None:
     if output_format == 'json':
         print(json.dumps([result.to_dict() for result in results]))
     else:
-        print(render.text(results))
+        print(checks.text(results))
     if any(result.match is False for result in results):
         sys.exit(_DIFFERS)
 
@@ -77,10 +77,10 @@ def _selected() -> list[Recipe]:
     return found
 
 
-def _said() -> dict[str, statements.Statement]:
-    path = _STATEMENTS.read().statements or statements.PUBLISHED
+def _said() -> dict[str, checks.Statement]:
+    path = _STATEMENTS.read().statements or checks.PUBLISHED
     try:
-        return statements.load(path)
+        return checks.load(path)
     except ValueError as error:
         raise command_line.UsageError(f'--statements={path}: {error}') from None
 
@@ -96,17 +96,17 @@ def _made_directory() -> pathlib.Path:
 
 def _drawn(
     recipe: Recipe,
-    said: dict[str, statements.Statement],
+    said: dict[str, checks.Statement],
     published: dict[str, rows.Row],
     directory: pathlib.Path,
 ) -> checks.Result:
     """Computes, checks, draws and writes one figure."""
     start = time.monotonic()
-    drawn = store.drawn(recipe)
+    drawn = checks.drawn(recipe)
     try:
         found = checks.of_figure(recipe.name, drawn, said, published)
     except ValueError as error:
-        path = _STATEMENTS.read().statements or statements.PUBLISHED
+        path = _STATEMENTS.read().statements or checks.PUBLISHED
         raise command_line.UsageError(f'--statements={path}: {error}') from None
     stem = directory / recipe.name.replace('/', '_')
     png, data = stem.with_suffix('.png'), stem.with_suffix('.csv')

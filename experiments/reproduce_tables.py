@@ -4,7 +4,7 @@ The documents are, by the numbers at the start of row ids, [Xu23] (000), [McMaha
 [McMahan24] (002), [Xu23-accounting] (003) and [Augenstein20] (004). The published values are in
 dpfl/published/tables/published.json. Example: the tables of [McMahan24],
 
-  python -m experiments.reproduce_tables --only=002-T
+  dpfl reproduce_tables --only=002-T
 
 The exit status is 1 if a row that can be reproduced does not match. Rows that cannot be reproduced
 are listed with the reason.
@@ -19,7 +19,7 @@ from dpfl import _progress
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.published.tables import calculations, render, rows
+from dpfl.published.tables import calculations, rows
 
 _SELECTION = SettingsFlags(
     output_flags.SelectionConfig,
@@ -45,7 +45,7 @@ def main() -> None:
     if _FORMAT.value == 'json':
         print(json.dumps([result.to_dict() for result in results]))
     else:
-        print({'text': render.text, 'markdown': render.markdown}[_FORMAT.value](results))
+        print({'text': rows.text, 'markdown': rows.markdown}[_FORMAT.value](results))
     if any(result.match is False for result in results):
         sys.exit(_DIFFERS)
 

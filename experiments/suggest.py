@@ -1,7 +1,7 @@
 r"""Proposes the flags of a run with your own text: looks at the data, and gives a reason for each.
 
 Example:
-  python -m experiments.suggest --data_path=texts.jsonl --vocabulary_text=public.txt \
+  dpfl suggest --data_path=texts.jsonl --vocabulary_text=public.txt \
       --output=suggested.flags
 
 It prints the facts it found, a table of flags with reasons, and a command that runs as printed.
@@ -23,9 +23,7 @@ from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.reporting import plain_text
 from dpfl.simulation.training import TrainConfig
 from dpfl.simulation.training.suggestion import NOT_PRIVATE, SuggestConfig, Suggestion, suggest
-from dpfl.tasks.config import REAL_TASKS, TaskConfig
-from dpfl.tasks.image_fault_config import ImageFaultConfig
-from dpfl.tasks.planting_config import PlantingConfig
+from dpfl.tasks.config import REAL_TASKS, ImageFaultConfig, PlantingConfig, TaskConfig
 
 _TASK = SettingsFlags(
     TaskConfig,

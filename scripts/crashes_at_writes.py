@@ -26,9 +26,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from dpfl.accounting.records import archive, journal
-from dpfl.simulation import outputs, program
+from dpfl.simulation import program, run_directory
 from dpfl.simulation.training import execution
-from dpfl.tasks import before_training, private_quantiles
+from dpfl.tasks import before_training
 from dpfl.tasks.text import private_words
 from scripts import faults_at_writes, system_calls
 from tests.simulation import toy_experiment
@@ -284,7 +284,7 @@ class _Runs:
 
     def _train(self, path: pathlib.Path, *, is_observed: bool = False) -> None:
         tell = self._computed if is_observed else lambda *arguments: None
-        directory = outputs.RunDirectory(path, resume=True)
+        directory = run_directory.RunDirectory(path, resume=True)
         with directory.in_use():
             run = execution.Run(directory=directory, configuration={}, settings={})
             if not directory.state.begun:
@@ -317,7 +317,7 @@ def _draw(run: execution.Run, tell) -> None:
     """Draws words and thresholds, as a run does before its training."""
     found = before_training.BeforeTraining(
         words=private_words.WordRelease.of_guarantee(3.0, 1e-3, words_per_client=2),
-        quantiles=private_quantiles.QuantileRelease.of_guarantee(3.0, 1e-3, {'words': 0.5}),
+        quantiles=before_training.QuantileRelease.of_guarantee(3.0, 1e-3, {'words': 0.5}),
         draw=run.draw,
     )
     # Each draw has an event before it and one with its result.

@@ -21,7 +21,7 @@ from matplotlib import figure
 from dpfl import errors
 from dpfl.reporting import plots, privacy_page
 from dpfl.runtime import compilation
-from dpfl.simulation import outputs, program
+from dpfl.simulation import program, run_directory
 from scripts import system_calls
 from tests import runs
 from tests.simulation import toy_experiment
@@ -260,7 +260,7 @@ class _Runs:
         try:
             program.run_training(
                 dataclasses.replace(self._experiment, client_data=no_data),
-                outputs.RunDirectory(self._origin, resume=True),
+                run_directory.RunDirectory(self._origin, resume=True),
             )
         except NoRoundError:
             pass
@@ -269,7 +269,7 @@ class _Runs:
         return shutil.copytree(self._origin, self._folder / name)
 
     def _train(self, path: pathlib.Path) -> None:
-        directory = outputs.RunDirectory(path, resume=True)
+        directory = run_directory.RunDirectory(path, resume=True)
         program.run_training(self._experiment, directory)
 
     def _tell(self, **values) -> None:

@@ -28,7 +28,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 from dpfl.cli.command import command_line  # noqa: E402
 from dpfl.reporting import plots, privacy_page  # noqa: E402
-from dpfl.simulation import outputs, program  # noqa: E402
+from dpfl.simulation import (
+    program,  # noqa: E402
+    run_directory,
+)
 from tests import runs  # noqa: E402
 from tests.simulation import toy_experiment  # noqa: E402
 
@@ -175,7 +178,7 @@ def _train(path: pathlib.Path, noise_seed: int | None, say_ready) -> None:
     experiment = make(
         rounds=_ROUNDS.value, noise_seed=noise_seed, checkpoint_every=_CHECKPOINT_EVERY.value
     )
-    directory = outputs.RunDirectory(path, resume=True)
+    directory = run_directory.RunDirectory(path, resume=True)
     say_ready()
     program.run_training(experiment, directory)
 

@@ -36,7 +36,7 @@ import numpy as np  # noqa: E402
 import tree  # noqa: E402
 
 from dpfl.runtime import contexts, ray_rounds  # noqa: E402
-from dpfl.simulation import data_digest, outputs, program  # noqa: E402
+from dpfl.simulation import data_digest, program, run_directory  # noqa: E402
 from tests import runs  # noqa: E402
 from tests.simulation import toy_experiment  # noqa: E402
 
@@ -578,7 +578,7 @@ def run(path: pathlib.Path, address: str | None) -> None:
     experiment = toy_experiment.experiment(
         rounds=8, checkpoint_every=3, client_data=slow_rows, ray=address, ray_timeout=_TIMEOUT
     )
-    program.run_training(experiment, outputs.RunDirectory(path, resume=True))
+    program.run_training(experiment, run_directory.RunDirectory(path, resume=True))
 
 
 def killed_driver(number: signal.Signals, status: int, folder: pathlib.Path) -> list[str]:

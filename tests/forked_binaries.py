@@ -34,7 +34,7 @@ _IMPORTED = (
     'dpfl.tasks.images.image_task',
     'dpfl.tasks.text.synthetic_task',
     'dpfl.tasks.text.real_task',
-    'dpfl.tasks.text.models.catalog',
+    'dpfl.tasks.text.models.saved_models',
     'dpfl.reporting.plots',
 )
 # Of one command line; what hangs is ended.

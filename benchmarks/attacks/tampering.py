@@ -26,7 +26,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from dpfl import ParticipationLog  # noqa: E402
 from dpfl.accounting.records import archive, cohorts, journal  # noqa: E402
-from dpfl.simulation import pages, verification  # noqa: E402
+from dpfl.simulation import run_directory  # noqa: E402
 
 
 def train(folder: pathlib.Path) -> pathlib.Path:
@@ -63,7 +63,7 @@ def train(folder: pathlib.Path) -> pathlib.Path:
 def noticed(run: pathlib.Path) -> list[str]:
     """The problems that the verification of a run finds, a sentence each."""
     try:
-        found = verification.verify(run)
+        found = run_directory.verify(run)
     except ValueError as error:
         return [str(error)]
     return [*found.differences]
@@ -174,7 +174,7 @@ def _forge(
     for name, data in archive.tables(found).items():
         (copy / name).write_bytes(data)
     (copy / archive.PLAN).write_text(record.to_json())
-    for name, text in pages.of_run(copy, found.report()).items():
+    for name, text in run_directory.pages_of(copy, found.report()).items():
         (copy / name).write_text(text)
     (copy / archive.SUMS).write_text(archive.digests(copy))
 

@@ -10,11 +10,11 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl.tasks.text.models import metrics, stacked_cifg
+from dpfl.tasks.text.models import cifg, metrics
 
 
 def build_fused(
-    sizes: stacked_cifg.StackedCifg, num_tokens: int, sequence_length: int
+    sizes: cifg.StackedCifg, num_tokens: int, sequence_length: int
 ) -> tff.learning.models.FunctionalModel:
     """A model with TensorFlow's fused operation for the recurrence, and dpfl's loss and metrics."""
     hidden, rng = sizes.hidden_size, np.random.default_rng(0)
@@ -64,7 +64,7 @@ def build_fused(
 
 
 def build_keras(
-    sizes: stacked_cifg.StackedCifg, num_tokens: int, sequence_length: int
+    sizes: cifg.StackedCifg, num_tokens: int, sequence_length: int
 ) -> Callable[[], tff.learning.models.VariableModel]:
     """A function that builds the model with Keras, as in the tutorials of TFF."""
     layers = tf.keras.layers

@@ -65,7 +65,7 @@ from dpfl.simulation.training import (  # noqa: E402
     TrainConfig,
     train,
 )
-from dpfl.simulation.training.audit_config import AuditConfig  # noqa: E402
+from dpfl.simulation.training.config import AuditConfig  # noqa: E402
 
 config = TrainConfig(
     task=TaskConfig(model='micro', text=TextConfig(vocabulary_size=96, sentence_length=10)),
@@ -143,5 +143,4 @@ plt.show()
 #
 # An audit can show that a promise was broken. It cannot prove that it was kept: that is what the accounting is for.
 #
-# - [Auditing an aggregator](../how_to/auditing.md): all mechanisms, planted faults that are found.
-# - [Auditing a run](../how_to/auditing_runs.md): attackers, intervals, and what the figures assume.
+# [How audits work](../reference/audits.md) has attackers, intervals, planted faults, and what the figures assume.

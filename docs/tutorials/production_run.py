@@ -27,11 +27,11 @@ import numpy as np
 
 from dpfl import Participation, accounting, mechanisms
 from dpfl.participation import read_log
-from dpfl.simulation import population, population_run
+from dpfl.simulation import population
 
 TIMER = 48  # Hours.
 fleet = population.Population(population=60_000, clients_per_round=600, timer_hours=TIMER, seed=1)
-pilot = population_run.run(fleet, 500)
+pilot = population.simulate(fleet, 500)
 print(f'{pilot.days:.1f} days, {500 / pilot.days:.0f} rounds a day')
 print(pilot.times.fewest_rounds(TIMER), 'rounds at least are opened within any', TIMER, 'hours')
 
@@ -111,7 +111,7 @@ plt.show()
 other_weeks = population.Population(
     population=60_000, clients_per_round=600, timer_hours=TIMER, seed=2
 )
-run = population_run.run(other_weeks, ROUNDS)
+run = population.simulate(other_weeks, ROUNDS)
 names = [hashlib.sha256(b'salt %d' % number).hexdigest()[:16] for number in range(60_000)]
 
 
@@ -195,5 +195,5 @@ show(report)
 
 # %% [markdown]
 # The commands for the same work are `simulate_population`, `plan_privacy --round_times` and
-# `report_privacy --participation_log`; [Logs of production](../how_to/production_logs.md) has the file formats and what
-# each kind of record can prove.
+# `report_privacy --participation_log`; [Plan production](../production.md#logs-and-round-times) has the file
+# formats and what each kind of record can prove.

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_privacy as tfp
 
 from dpfl import accounting
 from dpfl.aggregators import clipping, estimators, query
@@ -71,7 +72,10 @@ class AdaptiveClipQuery(query.WrappedQuery):
     """
 
     def __init__(
-        self, inner: query.SumQuery, plan: accounting.PrivacyPlan, seed: int | None = None
+        self,
+        inner: tfp.SumAggregationDPQuery,
+        plan: accounting.PrivacyPlan,
+        seed: int | None = None,
     ):
         """Args: inner: query of the updates; plan: has `adaptive_clip`; seed: of the noise."""
         super().__init__(inner)
@@ -82,18 +86,11 @@ class AdaptiveClipQuery(query.WrappedQuery):
         self._is_last = np.isin(np.arange(rounds) + 1, plan.fresh_rounds)
         self._root_key = keys.root_key_source(seed, 'clipped count')
 
-    def clip_norm(self, global_state: Any) -> tf.Tensor:
-        return self._inner.clip_norm(global_state.inner)
-
-    def with_clip_norm(self, global_state: Any, clip_norm: tf.Tensor) -> Any:
-        inner = self._inner.with_clip_norm(global_state.inner, clip_norm)
-        return global_state._replace(inner=inner)
-
     def initial_global_state(self) -> AdaptiveState:
         inner = self._inner.initial_global_state()
         return AdaptiveState(
             inner=inner,
-            estimate=self._inner.clip_norm(inner),
+            estimate=query.innermost(inner).clip_norm,
             fractions=tf.zeros([], tf.float64),
             noise=correlated.initial_state(
                 self._kernel, self._plan.participation.rounds, _COUNT, self._root_key()
@@ -119,7 +116,7 @@ class AdaptiveClipQuery(query.WrappedQuery):
         result, inner, event = self._inner.get_noised_result(sample_state.sum, global_state.inner)
         completed = global_state.noise.round
         # Two cohorts can well have one count: the key of the updates' noise tells them apart.
-        updates_key = query.noise_of(inner).drawn[completed]
+        updates_key = query.innermost(inner).noise.drawn[completed]
         unit_noise, noise_state = correlated.next_noise(
             self._kernel,
             self._plan.participation.rounds,
@@ -131,9 +128,9 @@ class AdaptiveClipQuery(query.WrappedQuery):
         fractions = global_state.fractions + count / self._plan.clients_per_round + 0.5
         estimate = self._estimate(fractions, completed)
         clip_norm = tf.where(
-            tf.gather(self._is_last, completed), estimate, self._inner.clip_norm(inner)
+            tf.gather(self._is_last, completed), estimate, query.innermost(inner).clip_norm
         )
-        inner = self._inner.with_clip_norm(inner, clip_norm)
+        inner = query.with_clip_norm(inner, clip_norm)
         return result, AdaptiveState(inner, estimate, fractions, noise_state), event
 
     def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, Any]:

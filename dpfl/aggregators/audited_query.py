@@ -119,7 +119,7 @@ class AuditedQuery(tfp.SumAggregationDPQuery):
     def _planned_norm(self, params: Any, done: Any) -> tf.Tensor:
         """The clip norm of the plan, float64; that in use if it is adaptive."""
         if self._plan.adaptive_clip is not None:
-            return tf.cast(query.clip_norm_of(params), tf.float64)
+            return tf.cast(query.innermost(params), tf.float64)
         return tf.gather(self._norms, tf.minimum(done, self._rounds - 1))
 
     def initial_sample_state(self, template: Any = None) -> AuditedSample:

@@ -58,6 +58,15 @@ def build_query(
       ValueError: if the seed is not an integer >= 0; if `clip` is anything else, since the plan
         could not account for it; if specs are missing or contradict the plan; if the state would
         be too large for TFF (use a `NoiseRing`).
+
+    Example:
+      >>> plan = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
+      ...     clip_norm=1.0, noise_multiplier=0.0, clients_per_round=2)
+      >>> query = build_query(plan)
+      >>> params = query.derive_sample_params(query.initial_global_state())
+      >>> query.preprocess_record(params, tf.constant([3.0, 4.0])).numpy().round(3)
+      array([0.6, 0.8])
     """
     clipping.check(clip)
     if record_specs is not None and precision.has_halves(record_specs):
@@ -162,6 +171,15 @@ def build_aggregator(
         discretization or with a `record_aggregation_factory`, or if the plan has weights (use
         `build_weighted_aggregator`).
       TypeError: if `record_aggregation_factory` is no unweighted factory.
+
+    Example:
+      >>> plan = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
+      ...     clip_norm=1.0, noise_multiplier=0.0, clients_per_round=2)
+      >>> process = build_aggregator(plan).create(tff.TensorType(np.float32, [2]))
+      >>> out = process.next(process.initialize(), [np.float32([3, 4]), np.float32([0, 0])])
+      >>> out.result.round(3)  # Clipped to norm 1, and divided by the planned two clients.
+      array([0.3, 0.4], dtype=float32)
     """
     if plan.estimator.example_cap is not None:
         raise errors.ArgumentError(
@@ -191,6 +209,17 @@ def build_weighted_aggregator(
     Raises:
       ValueError: as `build_aggregator`, or if the plan has no weights.
       TypeError: as `build_aggregator`.
+
+    Example:
+      >>> plan = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
+      ...     clip_norm=1.0, noise_multiplier=0.0, clients_per_round=2,
+      ...     estimator=accounting.Estimator(example_cap=10.0))
+      >>> process = build_weighted_aggregator(plan).create(
+      ...     tff.TensorType(np.float32, [1]), tff.TensorType(np.float32))
+      >>> updates, examples = [np.float32([0.5]), np.float32([1])], [np.float32(5), np.float32(20)]
+      >>> process.next(process.initialize(), updates, examples).result.round(3)
+      array([0.625], dtype=float32)
     """
     if plan.estimator.example_cap is None:
         raise errors.ArgumentError(

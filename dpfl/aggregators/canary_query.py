@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_privacy as tfp
 
 from dpfl.aggregators import query
 from dpfl.aggregators.noise import keys, normal
@@ -98,7 +99,7 @@ class CanaryQuery(query.WrappedQuery):
     added: Any = None
     count: Any = None
 
-    def __init__(self, inner: query.SumQuery, canaries: Canaries, record_specs: Any):
+    def __init__(self, inner: tfp.SumAggregationDPQuery, canaries: Canaries, record_specs: Any):
         """Args: inner: clips, sums and adds noise; record_specs: of an update, floats."""
         super().__init__(inner)
         self._canaries = canaries
@@ -107,13 +108,6 @@ class CanaryQuery(query.WrappedQuery):
         # The canaries of round t are `numbers[offsets[t] : offsets[t + 1]]`.
         self._numbers = np.concatenate([np.zeros(0, np.int64), *canaries.cohorts]).astype(np.int64)
         self._offsets = np.cumsum([0, *map(len, canaries.cohorts)])
-
-    def clip_norm(self, global_state: Any) -> tf.Tensor:
-        return self._inner.clip_norm(global_state.inner)
-
-    def with_clip_norm(self, global_state: Any, clip_norm: tf.Tensor) -> Any:
-        inner = self._inner.with_clip_norm(global_state.inner, clip_norm)
-        return global_state._replace(inner=inner)
 
     def initial_global_state(self) -> CanaryState:
         groups = self._canaries.weights.shape[0]
@@ -128,7 +122,7 @@ class CanaryQuery(query.WrappedQuery):
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> query.NoisedResult:
         state, done = global_state.inner, global_state.round
-        norm = self._inner.clip_norm(state)
+        norm = query.innermost(state).clip_norm
         total = self._with_canaries(sample_state, state, done, norm)
         result, inner, event = self._inner.get_noised_result(total, state)
         release = tf.concat(

@@ -47,6 +47,11 @@ def clip_flat(update: Any, clip_norm: tf.Tensor) -> Any:
 
     Returns:
       The structure of `update`.
+
+    Example:
+      >>> clipped = clip_flat([tf.constant([3.0]), tf.constant([4.0])], tf.constant(1.0))
+      >>> [tensor.numpy().round(3) for tensor in clipped]  # Their norm is at most 1.
+      [array([0.6], dtype=float32), array([0.8], dtype=float32)]
     """
     length = norm(update)
     bound = clip_norm * (1 - _MARGIN)
@@ -71,6 +76,11 @@ class PerLayer:
 
     Raises:
       ValueError: if the shares are not such numbers.
+
+    Example:
+      >>> clip = PerLayer(shares=(3.0, 4.0))  # 0.6 and 0.8 of the clip norm.
+      >>> [each.numpy().round(3) for each in clip([tf.constant([9.0]), tf.constant([0.5])], 1.0)]
+      [array([0.6], dtype=float32), array([0.5], dtype=float32)]
     """
 
     shares: tuple[float, ...] | None = None

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+import tensorflow_privacy as tfp
 
 from dpfl.aggregators import query
 
@@ -13,6 +14,11 @@ class WeightedRecord(NamedTuple):
     Attributes:
       update: structure of floating-point tensors.
       num_examples: n_k, scalar of any numeric type.
+
+    Example:
+      >>> record = WeightedRecord(update=tf.constant([0.5]), num_examples=tf.constant(20))
+      >>> int(record.num_examples)
+      20
     """
 
     update: Any
@@ -40,7 +46,7 @@ def weight_of(record: Any, example_cap: float | None) -> tf.Tensor:
 class WeightedQuery(query.WrappedQuery):
     """Multiplies each client's clipped update by its weight, at most 1; takes `WeightedRecord`."""
 
-    def __init__(self, inner: query.SumQuery, example_cap: float):
+    def __init__(self, inner: tfp.SumAggregationDPQuery, example_cap: float):
         super().__init__(inner)
         self._example_cap = example_cap
 
@@ -74,7 +80,9 @@ class ClippedDenominatorQuery(query.WrappedQuery):
     norm S, like a sum of clipped updates. The total weight is not released.
     """
 
-    def __init__(self, inner: query.SumQuery, min_weight: float, example_cap: float | None):
+    def __init__(
+        self, inner: tfp.SumAggregationDPQuery, min_weight: float, example_cap: float | None
+    ):
         """Args: inner: sums updates; example_cap: None if every client has weight 1."""
         super().__init__(inner)
         self._min_weight = min_weight

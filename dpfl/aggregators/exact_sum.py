@@ -19,6 +19,7 @@ import math
 from typing import Any
 
 import tensorflow as tf
+import tensorflow_privacy as tfp
 
 from dpfl import accounting, errors
 from dpfl.aggregators import estimators, query
@@ -56,7 +57,9 @@ class ExactSumQuery(query.WrappedQuery):
     records, or float64 if `record_specs` is None.
     """
 
-    def __init__(self, inner: query.SumQuery, plan: accounting.PrivacyPlan, record_specs=None):
+    def __init__(
+        self, inner: tfp.SumAggregationDPQuery, plan: accounting.PrivacyPlan, record_specs=None
+    ):
         """Args: inner: a query that clips; plan: its plan; record_specs: of an update, or None.
 
         Raises:

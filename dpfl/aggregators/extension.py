@@ -26,6 +26,14 @@ def extended_state(state: Any, before: accounting.PrivacyPlan, plan: accounting.
     Raises:
       ArgumentError: if the state is not one of `before`, the plans differ in anything else, or
         `plan` has another matrix in the rounds of `before`.
+
+    Example:
+      >>> plan = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
+      ...     clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2)
+      >>> longer = plan.with_participation(Participation(8, min_separation=8))
+      >>> state = build_query(plan).initial_global_state()
+      >>> state = extended_state(state, plan, longer)  # Goes on with `build_query(longer)`.
     """
     digests = [plan_digest.of(each, None) for each in (before, plan)]
     parts = query.parts(state, query.QueryState)
@@ -60,10 +68,7 @@ def with_plan(state: Any, plan: accounting.PrivacyPlan) -> Any:
     def restarted(part: adaptive_clip.AdaptiveState) -> adaptive_clip.AdaptiveState:
         if int(part.noise.round) not in plan.fresh_rounds:
             return part
-        inner = query.replaced(
-            part.inner, query.QueryState, lambda each: each._replace(clip_norm=part.estimate)
-        )
-        return part._replace(inner=inner)
+        return query.with_clip_norm(part, part.estimate)
 
     def stamped(part: query.QueryState) -> query.QueryState:
         digest = plan_digest.of(plan, None)

@@ -1,6 +1,5 @@
 """The query of a privacy plan: what clients and server compute in one round."""
 
-import abc
 import collections
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -23,33 +22,15 @@ CLIP_METRIC = 'tree_agg_dpftrl_clip'
 NoisedResult = tuple[Any, Any, dp_accounting.DpEvent]
 
 
-class SumQuery(tfp.SumAggregationDPQuery):
-    """A noised sum of clipped records. Its state holds the clip norm.
+class WrappedQuery(tfp.SumAggregationDPQuery):
+    """A query around another one. Subclasses change what clients send.
 
-    The event of each round is `UnsupportedDpEvent`: only the whole run has a guarantee, that of
-    the plan.
+    A query that adds to the state, or to the parameters of a round, has those of the inner query
+    in a field `inner`; see `innermost`.
     """
 
-    @abc.abstractmethod
-    def clip_norm(self, global_state: Any) -> tf.Tensor:
-        """The clip norm in use, float32 scalar."""
-
-    @abc.abstractmethod
-    def with_clip_norm(self, global_state: Any, clip_norm: tf.Tensor) -> Any:
-        """The state with another clip norm, float32 scalar. Call it only when noise restarts."""
-
-
-class WrappedQuery(SumQuery):
-    """A query around another one, with the same state. Subclasses change what clients send."""
-
-    def __init__(self, inner: SumQuery):
+    def __init__(self, inner: tfp.SumAggregationDPQuery):
         self._inner = inner
-
-    def clip_norm(self, global_state: Any) -> tf.Tensor:
-        return self._inner.clip_norm(global_state)
-
-    def with_clip_norm(self, global_state: Any, clip_norm: tf.Tensor) -> Any:
-        return self._inner.with_clip_norm(global_state, clip_norm)
 
     def initial_global_state(self) -> Any:
         return self._inner.initial_global_state()
@@ -84,10 +65,12 @@ class QueryState(NamedTuple):
     plan: Any
 
 
-class CorrelatedNoiseQuery(SumQuery):
+class CorrelatedNoiseQuery(tfp.SumAggregationDPQuery):
     """Sum of clipped records plus noise: `sum + clip_norm * noise_multiplier * (C^-1 z)_t`.
 
     A `tfp.DPQuery`: the client side is `preprocess_record`, the server side `get_noised_result`.
+    The event of each round is `UnsupportedDpEvent`: only the whole run has a guarantee, that of
+    the plan.
     """
 
     def __init__(
@@ -118,12 +101,6 @@ class CorrelatedNoiseQuery(SumQuery):
         self._is_supplied = supplied_noise
         if record_specs is not None and not supplied_noise:
             correlated.require_moderate_size(self._kernel, record_specs)
-
-    def clip_norm(self, global_state: Any) -> tf.Tensor:
-        return global_state.clip_norm
-
-    def with_clip_norm(self, global_state: Any, clip_norm: tf.Tensor) -> Any:
-        return global_state._replace(clip_norm=clip_norm)
 
     def initial_global_state(self) -> QueryState:
         """State before the first round; without a seed each call draws a new root key.
@@ -264,15 +241,22 @@ def replaced(state: Any, kind: type[_P], replace: Callable[[_P], Any]) -> Any:
     return tree.traverse(lambda part: replace(part) if isinstance(part, kind) else None, state)
 
 
-def noise_of(global_state: Any) -> correlated.NoiseState:
-    """The noise of the updates in the state of a `SumQuery`."""
-    while hasattr(global_state, 'inner'):
-        global_state = global_state.inner
-    return global_state.noise
+def innermost(nested: Any) -> Any:
+    """What the query that adds the noise has, within that of the queries around it.
+
+    Args:
+      nested: the state of a query, or its parameters of a round.
+
+    Returns:
+      The `QueryState`, or the clip norm that clients use, float32 scalar.
+    """
+    while hasattr(nested, 'inner'):
+        nested = nested.inner
+    return nested
 
 
-def clip_norm_of(sample_params: Any) -> tf.Tensor:
-    """The clip norm in use, float32 scalar, from what clients get of a query of `build_query`."""
-    while hasattr(sample_params, 'inner'):
-        sample_params = sample_params.inner
-    return sample_params
+def with_clip_norm(state: Any, clip_norm: tf.Tensor) -> Any:
+    """The state of a query with another clip norm, float32 scalar, for when noise restarts."""
+    if hasattr(state, 'inner'):
+        return state._replace(inner=with_clip_norm(state.inner, clip_norm))
+    return state._replace(clip_norm=clip_norm)

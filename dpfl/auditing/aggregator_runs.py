@@ -151,7 +151,7 @@ class _Aggregator:
         self, state: Any, clients: tf.Tensor, count: tf.Tensor, updates: tf.Tensor
     ) -> tuple[Any, Any, Any]:
         params = self._query.derive_sample_params(state)
-        clip_norm = queries.clip_norm_of(params)
+        clip_norm = queries.innermost(params)
 
         def add(i, total):
             length = tf.gather(updates, clients[i]) * LENGTH * clip_norm

@@ -58,7 +58,7 @@ def fedavg(
         gradients, output = _gradients(model, (trainable, weights[1]), batch)
         optimizer_state, trainable = optimizer.next(optimizer_state, trainable, gradients)
         if clip_each_batch is not None:
-            bound = query_lib.clip_norm_of(sample_params)
+            bound = query_lib.innermost(sample_params)
             trainable = _clipped_around(weights[0], trainable, clip_each_batch, bound)
         return (trainable, optimizer_state), output
 
@@ -120,9 +120,14 @@ def _specs(tensors):
     return tf.nest.map_structure(tf.TensorSpec.from_tensor, tensors)
 
 
+def pair(batch: Any) -> tuple[Any, Any]:
+    """Inputs and labels of a batch, or of its specs: a mapping with 'x' and 'y', or a pair."""
+    return (batch['x'], batch['y']) if isinstance(batch, Mapping) else batch
+
+
 def _gradients(model, weights, batch):
     """Dense gradients of the batch's loss, and the model's `BatchOutput`."""
-    x, y = (batch['x'], batch['y']) if isinstance(batch, Mapping) else batch
+    x, y = pair(batch)
     with tf.GradientTape() as tape:
         tape.watch(weights[0])
         predictions = model.predict_on_batch(weights, x, training=True)
@@ -286,7 +291,6 @@ _NO_METRICS = _Metrics(collections.OrderedDict, lambda state, batch, output: sta
 
 def _metrics_functions(model) -> _Metrics:
     def update(state, batch, output):
-        labels = batch['y'] if isinstance(batch, Mapping) else batch[1]
-        return model.update_metrics_state(state, labels=labels, batch_output=output)
+        return model.update_metrics_state(state, labels=pair(batch)[1], batch_output=output)
 
     return _Metrics(model.initialize_metrics_state, update)

@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import errors
+from dpfl.learning import client_work
 
 # Percent of the clients whose accuracy a quantile is not below.
 QUANTILES = (10, 25, 50, 75, 90)
@@ -40,6 +41,15 @@ def build_evaluation(
 
     Raises:
       ArgumentError: if `owners` has another number of examples than the data set.
+
+    Example:
+      >>> network = keras.Sequential([keras.layers.Input([2]), keras.layers.Dense(1)])
+      >>> spec = tf.TensorSpec([None, 2]), tf.TensorSpec([None, 1])
+      >>> model = from_keras(network, loss='mse', input_spec=spec)
+      >>> batch = np.ones([3, 2], np.float32), np.ones([3, 1], np.float32)
+      >>> evaluate = build_evaluation(model, tf.data.Dataset.from_tensors(batch))
+      >>> evaluate(tff.learning.models.ModelWeights(*model.initial_weights))['num_examples']
+      3.0
     """
     batches = [tf.nest.map_structure(np.asarray, batch) for batch in dataset]
     measure = _measure(model, owners, hits)
@@ -58,6 +68,15 @@ def evaluate_once(
       weights: its weights.
       batches: as the model takes them, NumPy arrays or tensors. No client of the run may hold them:
         the metrics have no noise.
+
+    Example:
+      >>> network = keras.Sequential([keras.layers.Input([2]), keras.layers.Dense(1)])
+      >>> spec = tf.TensorSpec([None, 2]), tf.TensorSpec([None, 1])
+      >>> model = from_keras(network, loss='mse', input_spec=spec)
+      >>> batch = np.ones([3, 2], np.float32), np.ones([3, 1], np.float32)
+      >>> weights = tff.learning.models.ModelWeights(*model.initial_weights)
+      >>> evaluate_once(model, weights, [batch, batch])['num_examples']
+      6.0
     """
     numbers = (tf.nest.map_structure(np.asarray, batch) for batch in batches)
     return _measure(model)(weights, numbers)
@@ -75,14 +94,14 @@ def _measure(
         first = model.initialize_metrics_state()
         weights = tf.nest.map_structure(_placeholder, _structure(model.initial_weights))
         state = tf.nest.map_structure(_placeholder, first)
-        batch = tf.nest.map_structure(_placeholder, dict(model.input_spec))
-        output = model.predict_on_batch(weights, batch['x'], training=False)
+        x, y = tf.nest.map_structure(_placeholder, client_work.pair(model.input_spec))
+        output = model.predict_on_batch(weights, x, training=False)
         outcome = tff.learning.models.BatchOutput(
-            loss=model.loss(output, batch['y']), predictions=output, num_examples=None
+            loss=model.loss(output, y), predictions=output, num_examples=None
         )
-        following = model.update_metrics_state(state, labels=batch['y'], batch_output=outcome)
+        following = model.update_metrics_state(state, labels=y, batch_output=outcome)
         metrics = model.finalize_metrics(state)
-        counted = () if hits is None or owners is None else hits(batch['y'], output)
+        counted = () if hits is None or owners is None else hits(y, output)
     most_rows = _rows_within(_PREDICTIONS, output)
     session = tf.compat.v1.Session(graph=graph)
 
@@ -95,7 +114,7 @@ def _measure(
         fixed = feed(weights, tf.nest.map_structure(np.asarray, _structure(given)))
         values, counts = session.run(first), []
         for each in _parts(batches, most_rows):
-            fed = {**fixed, **feed(state, values), **feed(batch, {n: each[n] for n in batch})}
+            fed = {**fixed, **feed(state, values), **feed((x, y), client_work.pair(each))}
             values, *of_examples = session.run((following, *counted), fed)
             counts.append(of_examples)
         found = session.run(metrics, feed(state, values))

@@ -74,6 +74,20 @@ def build_dp_fedavg_gan(
 
     Raises:
       ValueError: if an argument is out of range.
+
+    Example:
+      >>> plan = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
+      ...     clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2)
+      >>> from dpfl.tasks.images import gan_models
+      >>> model = gan_models.build_gan_model('tiny', seed=0)
+      >>> sgd = tff.learning.optimizers.build_sgdm
+      >>> process = build_dp_fedavg_gan(
+      ...     model, plan, client_optimizer_fn=sgd(0.1), server_optimizer_fn=sgd(1.0),
+      ...     generator_optimizer=sgd(0.01))
+      >>> process.get_model_weights(process.initialize()).trainable[0].shape == (
+      ...     model.initial_generator[0].shape)
+      True
     """
     _validate.integer('generator_steps', generator_steps, minimum=0)
     _validate.integer('generator_every', generator_every, minimum=1)
@@ -126,7 +140,22 @@ class GanWeights(NamedTuple):
 
 
 def gan_weights(weights: tff.learning.models.ModelWeights) -> GanWeights:
-    """The result of `get_model_weights` of a process of `build_dp_fedavg_gan`, by name."""
+    """The result of `get_model_weights` of a process of `build_dp_fedavg_gan`, by name.
+
+    Example:
+      >>> plan = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
+      ...     clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2)
+      >>> from dpfl.tasks.images import gan_models
+      >>> model = gan_models.build_gan_model('tiny', seed=0)
+      >>> sgd = tff.learning.optimizers.build_sgdm
+      >>> process = build_dp_fedavg_gan(
+      ...     model, plan, client_optimizer_fn=sgd(0.1), server_optimizer_fn=sgd(1.0),
+      ...     generator_optimizer=sgd(0.01))
+      >>> weights = gan_weights(process.get_model_weights(process.initialize()))
+      >>> len(weights.discriminator) == len(model.initial_discriminator)
+      True
+    """
     *discriminator, round_index = weights.non_trainable
     return GanWeights(tuple(weights.trainable), tuple(discriminator), round_index)
 

@@ -28,6 +28,12 @@ def sample(
 
     Raises:
       ValueError: if the number or the seed is out of range.
+
+    Example:
+      >>> from dpfl.tasks.images import gan_models
+      >>> model = gan_models.build_gan_model('tiny', seed=0)
+      >>> sample(model, model.initial_generator, number=2, seed=0).shape
+      (2, 28, 28, 1)
     """
     _validate.integer('number', number, minimum=1)
     key = keys.seeded_root_key(seed, 'generator samples')
@@ -58,6 +64,22 @@ def build_gan_evaluation(
 
     Raises:
       ValueError: if there are no images, or they have another shape.
+
+    Example:
+      >>> plan = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
+      ...     clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2)
+      >>> from dpfl.tasks.images import gan_models
+      >>> model = gan_models.build_gan_model('tiny', seed=0)
+      >>> sgd = tff.learning.optimizers.build_sgdm
+      >>> process = build_dp_fedavg_gan(
+      ...     model, plan, client_optimizer_fn=sgd(0.1), server_optimizer_fn=sgd(1.0),
+      ...     generator_optimizer=sgd(0.01))
+      >>> measure = build_gan_evaluation(
+      ...     model, np.zeros([4, 28, 28, 1], np.float32), gradient_penalty=10.0, seed=0)
+      >>> measured = measure(process.get_model_weights(process.initialize()))
+      >>> 0 <= measured['accuracy'] <= 1
+      True
     """
     images = tf.constant(gan_models.images_of(pixels), tf.float32)
     if images.shape[1:] != model.image_shape or not len(images):

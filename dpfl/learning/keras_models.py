@@ -1,13 +1,14 @@
 """Keras 3 models as functional models, which training processes take."""
 
 import collections
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import errors
+from dpfl.learning import client_work
 
 # Odd constants of a multiplicative hash, from the golden ratio and the square root of 3.
 _MIX = (-1640531535, 1988292981)
@@ -49,6 +50,13 @@ def from_keras(
         weight other than by its gradient (BatchNormalization, stateful recurrent layers): such a
         weight would leave the client without clip and noise; if layers add losses of their own; if
         the model holds a tensor that was made while it was built; if a metric starts above 0.
+
+    Example:
+      >>> network = keras.Sequential([keras.layers.Input([2]), keras.layers.Dense(1)])
+      >>> spec = tf.TensorSpec([None, 2]), tf.TensorSpec([None, 1])
+      >>> model = from_keras(network, loss='mse', input_spec=spec)
+      >>> [weight.shape for weight in model.initial_weights[0]]  # What is sent, clipped and noised.
+      [(2, 1), (1,)]
     """
     import keras  # It takes a second.
 
@@ -61,7 +69,7 @@ def from_keras(
             'model', keras.config.backend(), 'must have the backend tensorflow (KERAS_BACKEND)'
         )
     network = _Network(model)
-    network.check(input_spec['x'] if isinstance(input_spec, Mapping) else input_spec[0])
+    network.check(client_work.pair(input_spec)[0])
     compute = keras.losses.get(loss)
 
     @tf.function

@@ -81,6 +81,21 @@ def build_dp_fedavg(
       ValueError: if `client_update` is neither; if 'fedavg' has no client optimizer, or 'fedsgd'
         has one; if `client_learning_rate` is not positive, or not 1 for 'fedavg'; if
         `clip_each_batch` is combined with 'fedsgd' or adaptive clipping.
+
+    Example:
+      >>> plan = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
+      ...     clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2)
+      >>> network = keras.Sequential([keras.layers.Input([2]), keras.layers.Dense(1)])
+      >>> spec = tf.TensorSpec([None, 2]), tf.TensorSpec([None, 1])
+      >>> model = from_keras(network, loss='mse', input_spec=spec)
+      >>> process = build_dp_fedavg(
+      ...     model, plan, client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
+      ...     server_optimizer_fn=build_server_optimizer('sgd', 1.0))
+      >>> batch = np.ones([3, 2], np.float32), np.ones([3, 1], np.float32)
+      >>> state = process.next(process.initialize(), shard([[batch], [batch]])).state
+      >>> len(process.get_model_weights(state).trainable)
+      2
     """
     _validate.choice('client_update', client_update, CLIENT_UPDATES)
     if not isinstance(model, tff.learning.models.FunctionalModel):

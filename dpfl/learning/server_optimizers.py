@@ -40,6 +40,14 @@ def build_server_optimizer(
 
     Raises:
       ArgumentError: if a value is not allowed.
+
+    Example:
+      >>> optimizer = build_server_optimizer('sgd', [1.0, 0.5], momentum=0.9)
+      >>> weights = tf.zeros(2)
+      >>> state = optimizer.initialize(tf.TensorSpec([2]))
+      >>> _, weights = optimizer.next(state, weights, tf.ones(2))
+      >>> weights.numpy()
+      array([-1., -1.], dtype=float32)
     """
     _validate.choice('server_optimizer', name, SERVER_OPTIMIZERS)
     _validate.number('momentum', momentum, minimum=0, below=1)

@@ -15,6 +15,16 @@ from dpfl.mechanisms.column_scaled import ColumnScaled
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
 from dpfl.mechanisms.identity import Identity
+from dpfl.mechanisms.kernels import (
+    MOST_STATE_BYTES,
+    BandedProduct,
+    BandedSolve,
+    Kernel,
+    NoiseStorage,
+    StateSpace,
+    choose_noise_storage,
+    stream,
+)
 from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
@@ -25,19 +35,6 @@ from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.serialization import from_dict, load, save
-from dpfl.mechanisms.streaming.kernels import (
-    BandedProduct,
-    BandedSolve,
-    Kernel,
-    StateSpace,
-    stream,
-)
-from dpfl.mechanisms.streaming.noise_storage import (
-    MOST_STATE_BYTES,
-    NoiseStorage,
-    choose_hardened_noise_storage,
-    choose_noise_storage,
-)
 from dpfl.mechanisms.tree import BinaryTree, HonakerTree
 
 __all__ = [
@@ -63,7 +60,6 @@ __all__ = [
     'Sensitivity',
     'StateSpace',
     'choose',
-    'choose_hardened_noise_storage',
     'choose_noise_storage',
     'from_dict',
     'load',

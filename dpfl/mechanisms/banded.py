@@ -1,6 +1,8 @@
 """Banded mechanisms (BandMF): `C` has few bands, of any entries."""
 
+import collections
 import dataclasses
+import functools
 import hashlib
 from typing import Any, ClassVar, NoReturn
 
@@ -8,10 +10,9 @@ import numpy as np
 from scipy import linalg
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import base, rounding
+from dpfl.mechanisms import base, kernels, rounding
 from dpfl.mechanisms.sensitivities import matrix_sensitivity
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 # Rows of C^-1 that are solved for at once: enough for matrix products to dominate.
@@ -96,10 +97,7 @@ class Banded(base.Mechanism):
         return kernels.BandedSolve(bands=self.diagonals)
 
     def column_norms(self) -> np.ndarray:
-        squared = np.zeros(self.rounds)
-        for j in range(self.bands):
-            squared[: self.rounds - j] += self.diagonals[j:, j] ** 2
-        return np.sqrt(squared)
+        return _column_norms(self.diagonals)
 
     def with_rounds(self, rounds: int) -> 'Banded':
         """The leading block: the same noise, stopped early.
@@ -121,10 +119,38 @@ class Banded(base.Mechanism):
             )
         return Banded(self.diagonals[:rounds, :rounds])
 
+    def _sensitivity_of_first(self, participation: Participation) -> Sensitivity:
+        """With separate columns, the sums of all first rounds of a run come from one table.
+
+        Stopping after some rounds cuts off the last b - 1 columns. At most one of them is in a
+        pattern: the last, after a pattern of whole columns.
+        """
+        separation, rounds = participation.min_separation, participation.rounds
+        if self.bands > separation:
+            return super()._sensitivity_of_first(participation)
+        before, best = self._best_patterns(participation.within(self.rounds))
+        whole = max(rounds - self.bands + 1, 0)
+        last = _column_norms(self.diagonals[whole:rounds]) ** 2
+        earlier = max(whole - separation, 0)
+        with_cut = before[earlier : max(rounds - separation, 0)]
+        last[last.size - with_cut.size :] += with_cut
+        squared = max(last.max(initial=0.0), best[whole - 1] if whole else 0.0)
+        return Sensitivity(float(squared), is_exact=True)
+
+    def _best_patterns(self, participation: Participation) -> list[np.ndarray]:
+        """The last two of `matrix_sensitivity.best_patterns` for the squared column norms."""
+        key = participation.min_separation, participation.count
+        if key not in self._tables:
+            self._tables.clear()
+            sums = matrix_sensitivity.best_patterns(self.column_norms() ** 2, *key)
+            self._tables[key] = list(collections.deque(sums, maxlen=2))
+        return self._tables[key]
+
+    @functools.cached_property
+    def _tables(self) -> dict[tuple[int, int], list[np.ndarray]]:
+        return {}
+
     def _sensitivity(self, participation: Participation) -> Sensitivity:
-        if self.bands <= participation.min_separation:
-            squared = matrix_sensitivity.heaviest_pattern(self.column_norms() ** 2, participation)
-            return Sensitivity(squared, is_exact=True)
         return matrix_sensitivity.of_matrix(self.strategy_matrix(), participation)
 
     def _prefix_squared_error(self) -> np.ndarray:
@@ -184,6 +210,14 @@ def _table(value: Any) -> np.ndarray:
 
 def _refuse(allowed: str) -> NoReturn:
     raise errors.ArgumentError('diagonals', errors.NOT_SHOWN, allowed) from None
+
+
+def _column_norms(diagonals: np.ndarray) -> np.ndarray:
+    """Norms of the columns of the rows of a table of diagonals [m, b], float64 [m]."""
+    squared = np.zeros(len(diagonals))
+    for j in range(min(diagonals.shape)):
+        squared[: squared.size - j] += diagonals[j:, j] ** 2
+    return np.sqrt(squared)
 
 
 def _strip(diagonals: np.ndarray, low: int, high: int) -> np.ndarray:

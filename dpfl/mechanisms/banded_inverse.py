@@ -7,11 +7,10 @@ import numpy as np
 from scipy import signal
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import base, toeplitz
+from dpfl.mechanisms import base, kernels, toeplitz
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 
@@ -38,7 +37,7 @@ class BandedInverse(base.Mechanism):
     inverse_coefficients: np.ndarray
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        super().__post_init__()
         taps = _validate.vector('inverse_coefficients', self.inverse_coefficients)
         if not taps.size or abs(taps[0]) != 1:
             raise errors.ArgumentError(
@@ -59,12 +58,6 @@ class BandedInverse(base.Mechanism):
                 f'the inverse grows to a sum of {largest:g} over rounds={self.rounds}, must stay '
                 'below 1e150',
             )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BandedInverse) and self.to_dict() == other.to_dict()
-
-    def __hash__(self) -> int:
-        return hash(self.digest())
 
     @classmethod
     def square_root(cls, rounds: int, bands: int) -> 'BandedInverse':

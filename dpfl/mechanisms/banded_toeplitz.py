@@ -7,10 +7,9 @@ import numpy as np
 from scipy import signal
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import base, rounding, toeplitz
+from dpfl.mechanisms import base, kernels, rounding, toeplitz
 from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 
@@ -35,7 +34,7 @@ class BandedToeplitz(base.Mechanism):
     coefficients: np.ndarray
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        super().__post_init__()
         coefficients = _validate.vector('coefficients', self.coefficients)
         if not coefficients.size or coefficients[0] == 0:
             raise errors.ArgumentError(
@@ -76,12 +75,6 @@ class BandedToeplitz(base.Mechanism):
     @property
     def strategy_bands(self) -> int:
         return self.bands
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BandedToeplitz) and self.to_dict() == other.to_dict()
-
-    def __hash__(self) -> int:
-        return hash(self.digest())
 
     def strategy_matrix(self) -> np.ndarray:
         return toeplitz.matrix(self.toeplitz_column(self.rounds))

@@ -11,11 +11,10 @@ import numpy as np
 from scipy import linalg
 
 from dpfl import _validate
-from dpfl.mechanisms import rounding
+from dpfl.mechanisms import kernels, rounding
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.sensitivities.tree_sensitivity import Forest
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 _M = TypeVar('_M', bound='Mechanism')
@@ -43,6 +42,17 @@ class Mechanism(abc.ABC):
     is_independent: ClassVar[bool] = False
     starts_afresh: ClassVar[bool] = False
     rounds: int
+
+    def __post_init__(self) -> None:
+        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+
+    # Of subclasses that hold arrays, which are dataclasses with `eq=False`.
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash(self.digest())
 
     # The matrix, and how to stream its noise.
 
@@ -133,6 +143,10 @@ class Mechanism(abc.ABC):
     def _sensitivity(self, participation: Participation) -> Sensitivity:
         """Sensitivity for a schema with as many rounds as the mechanism."""
 
+    def _sensitivity_of_first(self, participation: Participation) -> Sensitivity:
+        """Sensitivity for a schema with at most as many rounds as the mechanism."""
+        return self.with_rounds(participation.rounds)._sensitivity(participation)
+
     def sensitivity(self, participation: Participation) -> float:
         """Largest norm of `C u` over all patterns that the schema admits, for clip norm 1.
 
@@ -151,7 +165,7 @@ class Mechanism(abc.ABC):
     def sensitivity_bound(self, participation: Participation) -> Sensitivity:
         """The squared `sensitivity`, rounded up, and whether it is exact up to that rounding."""
         _validate.integer('rounds', participation.rounds, minimum=1, maximum=self.rounds)
-        bound = self.with_rounds(participation.rounds)._sensitivity(participation)
+        bound = self._sensitivity_of_first(participation)
         if self.is_counted():
             return bound
         # Sums over rounds, and over participations with transforms of a few roundings each.

@@ -7,11 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import base, rounding
+from dpfl.mechanisms import base, kernels, rounding
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.sensitivities import gram_envelope, matrix_sensitivity, scaled_toeplitz
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 _MOST_BUFFERS = 1024
@@ -59,7 +58,7 @@ class BlockBlt(base.Mechanism):
     gain: np.ndarray
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        super().__post_init__()
         starts = _validate.integers('starts', self.starts, minimum=1, maximum=_validate.MOST_ROUNDS)
         object.__setattr__(self, 'starts', starts)
         bounds = (0, *starts, self.rounds)
@@ -85,12 +84,6 @@ class BlockBlt(base.Mechanism):
                 'gain', gain.tolist(), f'each entry must be >= {rounding.SMALLEST:g}'
             )
         object.__setattr__(self, 'gain', gain)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BlockBlt) and self.to_dict() == other.to_dict()
-
-    def __hash__(self) -> int:
-        return hash(self.digest())
 
     def with_rounds(self, rounds: int) -> 'BlockBlt':
         """The same mechanism for another number of rounds; the last block goes on."""

@@ -10,12 +10,12 @@ from dpfl import _validate, errors
 from dpfl.mechanisms import (
     base,
     blt_inverse,
+    kernels,
     rounding,
     toeplitz,
 )
 from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 # Every buffer takes memory for each round. Published mechanisms have at most 10.
@@ -57,7 +57,7 @@ class Blt(base.Mechanism):
     imaginary_scale: np.ndarray | None = None
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        super().__post_init__()
         for name in ('decay', 'scale', 'imaginary_decay', 'imaginary_scale'):
             value = getattr(self, name)
             if value is not None or not name.startswith('imaginary'):
@@ -147,12 +147,6 @@ class Blt(base.Mechanism):
         inverse_decay = _validate.vector('inverse_decay', inverse_decay)
         return cls(rounds, decay, blt_inverse.output_scale(decay, inverse_decay))
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Blt) and self.to_dict() == other.to_dict()
-
-    def __hash__(self) -> int:
-        return hash(self.digest())
-
     def to_dict(self) -> dict[str, Any]:
         # Real BLTs keep the dictionary, file and digest that they had without imaginary parts.
         return {name: value for name, value in super().to_dict().items() if value is not None}
@@ -184,9 +178,9 @@ class Blt(base.Mechanism):
         A sufficient condition: every decay is real and non-negative, as is every scale, and the
         sum of the scales, c_1, is at most c_0 = 1.
         """
-        return bool(self._is_positive() and self.scale.sum() <= 1)
+        return bool(self.is_positive() and self.scale.sum() <= 1)
 
-    def _is_positive(self) -> bool:
+    def is_positive(self) -> bool:
         """Whether decays and scales are real and non-negative."""
         if self.imaginary_decay is not None:
             return False
@@ -236,7 +230,7 @@ class Blt(base.Mechanism):
         so no digits cancel. Otherwise the inverse may oscillate or grow, and only the recurrence
         itself is always accurate.
         """
-        if not self._is_positive():
+        if not self.is_positive():
             return np.cumsum(self._recurrence())
         found = blt_inverse.inverse(self.decay, self.scale)
         rates = 1 - self.decay

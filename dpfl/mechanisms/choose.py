@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from dpfl import _validate
-from dpfl.mechanisms import registry
+from dpfl.mechanisms import kernels, registry
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.optimize.lower_bound import loss_lower_bound
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 _BYTES = 4  # float32 in a run

@@ -7,13 +7,12 @@ import numpy as np
 from scipy import signal
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import rounding
+from dpfl.mechanisms import kernels, rounding
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.block_blt import BlockBlt, prefix_squared_error
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.sensitivities import matrix_sensitivity, scaled_toeplitz
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 
@@ -22,7 +21,7 @@ class ColumnScaled(Mechanism):
     """`C = L diag(s)`: the noise `L^-1 z` of a base mechanism, divided by s_t in round t.
 
     A larger scale means less noise in a round, and more sensitivity to who takes part in it. It
-    takes no more memory than the base. docs/concepts/scaled.md has the sensitivity.
+    takes no more memory than the base. docs/research/mechanisms.md has the sensitivity.
 
     Attributes:
       base: the mechanism of L, which has any number of rounds; it gets as many as this one.
@@ -42,7 +41,7 @@ class ColumnScaled(Mechanism):
     block_length: int = 1
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        super().__post_init__()
         _validate.integer(
             'block_length', self.block_length, minimum=1, maximum=_validate.MOST_ROUNDS
         )
@@ -79,12 +78,6 @@ class ColumnScaled(Mechanism):
         """
         norms = base.column_norms()
         return cls(base, norms[0] / norms, base.rounds)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ColumnScaled) and self.to_dict() == other.to_dict()
-
-    def __hash__(self) -> int:
-        return hash(self.digest())
 
     def column_scales(self) -> np.ndarray:
         """The scale of the column of each round, float64 [rounds]."""

@@ -7,10 +7,9 @@ import numpy as np
 from scipy import linalg
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import base, tree
+from dpfl.mechanisms import base, kernels, tree
 from dpfl.mechanisms.sensitivities import tree_sensitivity
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 
@@ -35,7 +34,7 @@ class FullHonakerTree(base.Mechanism):
     completed: bool = False
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        super().__post_init__()
         _validate.truth('completed', self.completed)
 
     def num_buffers(self) -> int:

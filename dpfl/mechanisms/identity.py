@@ -5,10 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpfl import _validate
-from dpfl.mechanisms import base
+from dpfl.mechanisms import base, kernels
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 
@@ -24,9 +22,6 @@ class Identity(base.Mechanism):
     is_independent: ClassVar[bool] = True
     starts_afresh: ClassVar[bool] = True
     rounds: int
-
-    def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
 
     @property
     def fresh_rounds(self) -> tuple[int, ...]:

@@ -9,7 +9,12 @@ FOLDER = pathlib.Path(__file__).parents[1] / 'strategies'
 
 
 def names() -> tuple[str, ...]:
-    """Names of all strategies of the package, sorted."""
+    """Names of all strategies of the package, sorted.
+
+    Example:
+      >>> 'blt_b400' in names()
+      True
+    """
     return tuple(sorted(path.stem for path in FOLDER.glob('*.npz')))
 
 

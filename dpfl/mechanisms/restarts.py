@@ -7,6 +7,7 @@ import numpy as np
 from scipy import linalg
 
 from dpfl import _validate, errors
+from dpfl.mechanisms import kernels
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.sensitivities import (
     matrix_sensitivity,
@@ -15,7 +16,6 @@ from dpfl.mechanisms.sensitivities import (
     tree_sensitivity,
 )
 from dpfl.mechanisms.sensitivities.common import Sensitivity, best_split
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 # Limit for the general bound that couples the segments: its memory and time are quadratic.
@@ -50,7 +50,7 @@ class Restarted(Mechanism):
     rounds: int
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        super().__post_init__()
         if not isinstance(self.base, Mechanism):
             raise errors.ArgumentError('base', self.base, 'must be a mechanism')
         starts = _validate.integers('starts', self.starts, minimum=1, maximum=_validate.MOST_ROUNDS)

@@ -7,10 +7,9 @@ import numpy as np
 from scipy import linalg
 
 from dpfl import _validate
-from dpfl.mechanisms import base
+from dpfl.mechanisms import base, kernels
 from dpfl.mechanisms.sensitivities import matrix_sensitivity, tree_sensitivity
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 NODES_RELEASED = (
@@ -28,7 +27,7 @@ class _Tree(base.Mechanism):
     released: str = 'nodes'
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        super().__post_init__()
         _validate.choice('released', self.released, RELEASED)
 
     def num_buffers(self) -> int:

@@ -17,6 +17,10 @@ class ClientRounds:
       clients: clients that were listed at least once, increasing, integers [clients].
       offsets: index in `rounds` where each client begins, int64 [clients + 1].
       rounds: rounds of all clients, one client after the other, in order, int32 [listings].
+
+    Example:
+      >>> ParticipationLog([[1, 2], [2, 5]]).by_client().rounds  # Of clients 1, 2 and 5.
+      array([0, 0, 1, 1], dtype=int32)
     """
 
     clients: np.ndarray
@@ -67,6 +71,10 @@ class LogStatistics:
       separations: number of pairs of consecutive participations of a client in different rounds,
         by their distance in rounds (j - i), smallest first.
       max_per_round: largest number of times that one client is listed in one round, at least 1.
+
+    Example:
+      >>> ParticipationLog([[1, 2], [3], [2]]).statistics().separations
+      {2: 1}
     """
 
     clients: int

@@ -29,6 +29,12 @@ class UniformCohorts:
 
     Raises:
       ArgumentError: if a field is out of its range.
+
+    Example:
+      >>> drawn = UniformCohorts(population=1000, clients_per_round=10, rounds=100)
+      >>> most = drawn.most_participations(failure=1e-6)  # Of any client.
+      >>> drawn.exceeds(most) <= 1e-6 < drawn.exceeds(most - 1)
+      True
     """
 
     population: int

@@ -23,7 +23,7 @@ _MOST_ROWS = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImportedLog:
-    """A participation log from a file.
+    r"""A participation log from a file.
 
     Attributes:
       log: the log. Its clients have random numbers, which say nothing about the ids in the file.
@@ -31,6 +31,13 @@ class ImportedLog:
       first_round, last_round: smallest and largest number of a round in the file.
       missing_rounds: how many numbers between these have no row.
       times: of the earliest row of each round; None without a column of times.
+
+    Example:
+      >>> with open('log.csv', 'w') as file:
+      ...     _ = file.write('client,round\na,1\nb,1\na,3\n')
+      >>> imported = read_log('log.csv', missing_rounds='empty')
+      >>> imported.missing_rounds, imported.log.cohort_sizes.tolist()
+      (1, [2, 0, 1])
     """
 
     log: ParticipationLog
@@ -49,7 +56,7 @@ class ImportedLog:
 
 
 def read_log(path: str | os.PathLike[str], missing_rounds: str = 'refused') -> ImportedLog:
-    """Reads a log with a row for each participation.
+    r"""Reads a log with a row for each participation.
 
     The columns are `client` (or `device`), `round`, and optionally `time`, in any order; others are
     not read. A client is any text, such as a hashed id; ids are equal if their bytes are. The
@@ -57,7 +64,7 @@ def read_log(path: str | os.PathLike[str], missing_rounds: str = 'refused') -> I
 
     Ids become random 64-bit keys. Two ids have the same key with a probability of about
     clients^2 / 2^65; their participations would then count as those of one client, which makes the
-    limits that a log shows wider, never narrower. Memory: see docs/how_to/production_logs.md.
+    limits that a log shows wider, never narrower. Memory: see docs/production.md.
 
     Args:
       path: a file of CSV (UTF-8), or of Parquet if its name ends in .parquet or .pq.
@@ -69,6 +76,12 @@ def read_log(path: str | os.PathLike[str], missing_rounds: str = 'refused') -> I
       ArgumentError: `participation_log`, if the file cannot be read, a row is malformed, a client
         is in one round twice, or a round begins before an earlier one; the message has the number
         of the row, from 1 after the header. `missing_rounds`, if it is unknown.
+
+    Example:
+      >>> with open('log.csv', 'w') as file:
+      ...     _ = file.write('client,round\na,1\nb,1\na,2\n')
+      >>> read_log('log.csv').log.observed()
+      Participation(rounds=2, min_separation=1, max_participations=2)
     """
     _validate.choice('missing_rounds', missing_rounds, MISSING_ROUNDS)
     with _refusing('participation_log', path):
@@ -100,7 +113,7 @@ def read_log(path: str | os.PathLike[str], missing_rounds: str = 'refused') -> I
 
 
 def read_round_times(path: str | os.PathLike[str]) -> RoundTimes:
-    """Reads the times at which rounds were opened.
+    r"""Reads the times at which rounds were opened.
 
     The columns are `round` and `start` (or `time`), in any order; others are not read. Rows may be
     in any order. The numbers of rounds only order the rows: a number without a row is no round.
@@ -108,6 +121,12 @@ def read_round_times(path: str | os.PathLike[str]) -> RoundTimes:
     Raises:
       ArgumentError: `round_times`, if the file cannot be read, a row is malformed, a round is
         there twice, there are fewer than two, or a round starts before the previous one.
+
+    Example:
+      >>> with open('times.csv', 'w') as file:
+      ...     _ = file.write('round,start\n1,2026-01-01T00:00Z\n2,2026-01-01T01:00Z\n')
+      >>> read_round_times('times.csv').hours
+      1.0
     """
     with _refusing('round_times', path):
         parts = [(part['round'].integers(), part['time'].times()) for part in _parts(path, _TIMES)]

@@ -19,6 +19,11 @@ class ParticipationLog:
 
     Args:
       cohorts: clients of each round.
+
+    Example:
+      >>> log = ParticipationLog([[1, 2], [3], [2]])
+      >>> log.observed()
+      Participation(rounds=3, min_separation=2, max_participations=2)
     """
 
     def __init__(self, cohorts: Iterable[Sequence[int] | np.ndarray] = ()):
@@ -191,6 +196,10 @@ def cohorts(clients: np.ndarray, offsets: np.ndarray, rounds: int) -> list[np.nd
 
     Raises:
       ValueError: if the arrays are not a log of so many rounds.
+
+    Example:
+      >>> cohorts(np.array([4, 7, 4]), np.array([0, 2, 3]), rounds=2)
+      [array([4, 7]), array([4])]
     """
     _check(clients, offsets)
     if offsets.size - 1 != rounds:

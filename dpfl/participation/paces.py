@@ -15,7 +15,13 @@ _MOST_HOURS = 1e6
 
 
 class Pace(Protocol):
-    """What is known about the times of rounds; `RoundTimes` is one as well."""
+    """What is known about the times of rounds; `RoundTimes` is one as well.
+
+    Example:
+      >>> pace: Pace = DailyCounts((90, 110, 100))
+      >>> pace.fewest_rounds(48)
+      90
+    """
 
     def fewest_rounds(self, hours: float) -> int:
         """The fewest rounds in any window of so many hours, at least 0."""
@@ -34,6 +40,10 @@ class DailyPattern:
 
     Raises:
       ArgumentError: if a field is out of its range.
+
+    Example:
+      >>> DailyPattern(10.0, (1.0,) * 24).fewest_rounds(24)
+      144
     """
 
     round_minutes: float
@@ -88,6 +98,10 @@ class DailyCounts:
 
     Raises:
       ArgumentError: if a count is out of its range, or there is none.
+
+    Example:
+      >>> DailyCounts((90, 110, 100)).fewest_rounds(48)  # Of any 48 hours.
+      90
     """
 
     counts: tuple[int, ...]

@@ -24,6 +24,11 @@ class RoundTimes:
     Raises:
       ArgumentError: if there are fewer than two rounds, a round starts before the previous one, or
         the end is before the last start.
+
+    Example:
+      >>> times = RoundTimes.from_hours(np.array([0.0, 3.0, 6.0, 9.0]))
+      >>> times.participation(hours=7.0)  # A client comes back seven hours after a round.
+      Participation(rounds=4, min_separation=2, max_participations=2)
     """
 
     starts: np.ndarray

@@ -25,6 +25,11 @@ class Participation(_json.JsonFields):
 
     Raises:
       ArgumentError: if a field is out of its range.
+
+    Example:
+      >>> schema = Participation(rounds=2000, min_separation=342)
+      >>> schema.count, schema.admits([0, 342]), schema.admits([0, 341])
+      (6, True, False)
     """
 
     rounds: int

@@ -42,6 +42,11 @@ def shard(clients: Iterable[Any], num_shards: int | None = None) -> list[tf.data
     Raises:
       ValueError: if a batch has no rows, or arrays of different numbers of rows, or if batches of
         two clients have different structures or row shapes.
+
+    Example:
+      >>> client = [{'x': np.ones([3, 2], np.float32)}]  # One batch of three rows.
+      >>> len(shard([client, client, client], num_shards=2))
+      2
     """
     if num_shards is None:
         num_shards = default_num_shards()
@@ -76,6 +81,11 @@ def sharded_cohorts(
       observe: called in that thread, before a cohort is yielded, with the description of each of
         its clients, in the order of the cohort.
       describe: the description of a client, a function of its batches.
+
+    Example:
+      >>> client = [{'x': np.ones([3, 2], np.float32)}]
+      >>> [len(shards) for shards in sharded_cohorts([[4, 7], [1]], lambda number: client, 2)]
+      [2, 1]
     """
     cohorts = iter(cohorts)
 

@@ -20,7 +20,7 @@ from dpfl.accounting.reports import history
 from dpfl.simulation.run_journal import RunJournal
 
 if TYPE_CHECKING:
-    from dpfl.simulation import outputs, program
+    from dpfl.simulation import program, run_directory
 
 # Settings that may change, because the plan, which is made of them, is compared itself.
 _OF_THE_PLAN = (
@@ -162,7 +162,7 @@ def _refuse_noise(
 
 def commit(
     experiment: 'program.Experiment',
-    directory: 'outputs.RunDirectory',
+    directory: 'run_directory.RunDirectory',
     state: Any,
     *,
     settings: Mapping[str, Any] | None,

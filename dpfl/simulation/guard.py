@@ -29,7 +29,7 @@ import tree
 from dpfl import accounting, errors
 from dpfl.accounting.records import archive, journal
 from dpfl.accounting.reports import noise_keys
-from dpfl.simulation import data_digest, outputs
+from dpfl.simulation import data_digest, run_directory
 from dpfl.simulation import state as state_lib
 
 _DELTAS = (1e-6, 1e-10)
@@ -82,7 +82,7 @@ class GuardedProcess:
         accountant: str = 'pld',
     ):
         self._process, self._plan = process, plan
-        self._directory = outputs.RunDirectory(directory, resume=True)
+        self._directory = run_directory.RunDirectory(directory, resume=True)
         self._path = self._directory.path / archive.LEDGER
         self._record = archive.PlanRecord(
             plan,

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import math
 import os
 import pathlib
 import shutil
@@ -15,7 +16,7 @@ import tensorflow_federated as tff
 from dpfl import _progress, _storage, errors
 from dpfl.accounting.records import archive
 from dpfl.reporting import plots
-from dpfl.simulation.outputs import RunDirectory
+from dpfl.simulation.run_directory import RunDirectory
 
 
 class Metrics:
@@ -158,3 +159,46 @@ def _naming(path: pathlib.Path) -> Iterator[None]:
             message = ' '.join(error.message.split())
             # In these messages the reason follows the path.
             raise errors.StorageError(f'{path}: {message.partition("; ")[2] or message}') from error
+
+
+# Factors above which a loss is far above that of a uniform guess, and that of its start.
+_ABOVE_UNIFORM = 1.2
+_ABOVE_START = 1.5
+
+
+def divergence(
+    rows: Sequence[Mapping[str, float]], uniform_loss: float | None = None
+) -> str | None:
+    """A sentence if the last held-out loss is far too large; None if it is not.
+
+    Args:
+      rows: metrics of the rounds, some with `loss`, the mean cross entropy on held-out clients.
+      uniform_loss: that of a model that finds every answer equally likely; None if not known.
+    """
+    losses = [row['loss'] for row in rows if 'loss' in row]
+    if not losses:
+        return None
+    last, start = losses[-1], losses[0]
+    is_far = not math.isfinite(last) or last > _ABOVE_START * abs(start)
+    if uniform_loss is not None:
+        is_far |= last > _ABOVE_UNIFORM * uniform_loss
+    if not is_far:
+        return None
+    uniform = '' if uniform_loss is None else f', that of a uniform guess is {uniform_loss:.3g}'
+    return (
+        f'the loss on held-out clients ended at {last:.3g}; its first measurement is {start:.3g}'
+        f'{uniform}: training diverged. A lower server_learning_rate, a lower clip_norm or more '
+        'clients_per_round leave less noise in a step'
+    )
+
+
+def has_stopped(stop_at_accuracy: float | None, rows: Sequence[Mapping[str, float]]) -> bool:
+    """Whether a run is over after the rounds of its metrics.
+
+    Args:
+      stop_at_accuracy: the accuracy at which it stops; None for a run without this rule.
+      rows: metrics of the rounds so far; without an accuracy in rounds that were not evaluated.
+    """
+    if stop_at_accuracy is None or not rows:
+        return False
+    return rows[-1].get('accuracy', -1.0) >= stop_at_accuracy

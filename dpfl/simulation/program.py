@@ -18,17 +18,7 @@ from dpfl.accounting.measured.measured import AUDIT, Measured
 from dpfl.accounting.records import archive, comparison, journal, sums
 from dpfl.accounting.reports import noise_keys
 from dpfl.runtime import contexts, memory
-from dpfl.simulation import (
-    checkpoint,
-    checkpoint_folder,
-    data_digest,
-    divergence,
-    extension,
-    metrics,
-    outputs,
-    run_files,
-    stopping,
-)
+from dpfl.simulation import checkpoint, data_digest, extension, metrics, run_directory
 from dpfl.simulation import profile as profile_lib
 from dpfl.simulation import state as state_lib
 from dpfl.simulation.experiment import Experiment, Result
@@ -64,7 +54,7 @@ _STOPPED = (
 
 def run_training(
     experiment: Experiment,
-    directory: outputs.RunDirectory,
+    directory: run_directory.RunDirectory,
     data: Mapping[str, Any] | None = None,
     saved: checkpoint.Checkpoint | None = None,
 ) -> Result:
@@ -105,7 +95,7 @@ class _Run:
     def __init__(
         self,
         experiment: Experiment,
-        directory: outputs.RunDirectory,
+        directory: run_directory.RunDirectory,
         data: Mapping[str, Any],
         saved: checkpoint.Checkpoint | None,
     ):
@@ -140,7 +130,7 @@ class _Run:
 
     def run(self) -> Result:
         experiment, directory = self._experiment, self._directory
-        writer = checkpoint_folder.Writer(
+        writer = checkpoint.Writer(
             directory.path / archive.CHECKPOINTS,
             experiment.keep_checkpoints,
             None if self._start is None else self._start.rounds,
@@ -162,7 +152,7 @@ class _Run:
                 self._end(state, rows)
                 report = directory.write_pages()
                 if experiment.watch_loss:
-                    found = divergence.warning(rows, experiment.uniform_loss)
+                    found = metrics.divergence(rows, experiment.uniform_loss)
                     if found is not None:
                         _log.warning('%s', found)
         except BaseException as error:
@@ -199,7 +189,7 @@ class _Run:
         if experiment.finish is not None:
             experiment.finish(directory.path)
         why = 'all rounds are done' if len(rows) == self._rounds else 'its accuracy was reached'
-        results = run_files.results(directory.path)
+        results = run_directory.results(directory.path)
         self._journal.append(journal.Ended(why=why, results=results, test=test))
 
     def _observe(self, stage: str, seconds: float) -> None:
@@ -228,7 +218,7 @@ class _Run:
         """Model weights before the first round, from the checkpoint that was saved then."""
         process = self._experiment.process
         folder = self._directory.path / archive.CHECKPOINTS
-        found = checkpoint.Checkpoint.read(folder / checkpoint_folder.FIRST)
+        found = checkpoint.Checkpoint.read(folder / checkpoint.FIRST)
         initial = process.initialize()
         return process.get_model_weights(state_lib.with_model(found.state, initial))
 
@@ -240,7 +230,7 @@ class _Run:
             self._directory.write_text('profile.json', self._profile.to_json())
         return self._profile
 
-    def _train(self, writer: checkpoint_folder.Writer) -> tuple[Any, Sequence[Mapping[str, float]]]:
+    def _train(self, writer: checkpoint.Writer) -> tuple[Any, Sequence[Mapping[str, float]]]:
         """The state after the last round, and the metrics of all rounds."""
         experiment = self._experiment
         state = experiment.process.initialize()
@@ -293,7 +283,7 @@ class _Run:
             saved = first
             try:
                 for t in range(first, self._rounds):
-                    if stopping.has_stopped(experiment.stop_at_accuracy, recorded.rows):
+                    if metrics.has_stopped(experiment.stop_at_accuracy, recorded.rows):
                         _log.warning(_STOPPED, t, self._rounds, experiment.stop_at_accuracy)
                         break
                     self._profile.begin(str(t + 1))
@@ -455,7 +445,7 @@ class _Run:
 
 
 def start(
-    directory: outputs.RunDirectory, tell: Callable[[str], None]
+    directory: run_directory.RunDirectory, tell: Callable[[str], None]
 ) -> checkpoint.Checkpoint | None:
     """The checkpoint that the run in a directory continues from; None if it begins.
 
@@ -472,7 +462,7 @@ def start(
     at = max(i for i, kind in enumerate(found.kinds) if kind is journal.Built)
     refused: list[str] = []
     try:
-        latest = checkpoint_folder.latest(folder, refused.append, {*found.heads[at:]})
+        latest = checkpoint.latest(folder, refused.append, {*found.heads[at:]})
     finally:
         for reason in refused:
             tell(f'refused: {reason}')

@@ -16,6 +16,10 @@ def load(name: str) -> mechanisms.Mechanism:
 
     Raises:
       ArgumentError: if the package has no such strategy.
+
+    Example:
+      >>> load('blt_b400').rounds
+      4000
     """
     if name not in names():
         raise errors.ArgumentError('name', name, f'must be one of {", ".join(names())}')

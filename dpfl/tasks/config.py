@@ -5,10 +5,127 @@ from collections.abc import Sequence
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
-from dpfl.tasks.image_fault_config import ImageFaultConfig
-from dpfl.tasks.image_selection_config import ImageSelectionConfig
-from dpfl.tasks.planting_config import PlantingConfig
-from dpfl.tasks.selection_config import SelectionConfig
+from dpfl.tasks.selection_config import ImageSelectionConfig, SelectionConfig
+
+# In the order in which a device that has several of them applies them.
+IMAGE_FAULTS = (
+    'duplicated_client',
+    'swapped_labels',
+    'transposed',
+    'encoding',
+    'truncated',
+    'inverted',
+)
+_DEFAULT_SHARE = 0.5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageFaultConfig(Settings):
+    """Faults of some devices, to see whether they are found."""
+
+    inject: tuple[str, ...] = setting(
+        (),
+        'Faults that some devices of a task of images get, comma-separated. inverted: black for '
+        'white. swapped_labels: classes 2k and 2k + 1 have the label of each other. transposed: '
+        'rows for columns. truncated: the lower half is blank. encoding: samples of 16 bits are '
+        'read as bytes. duplicated_client: the device has the examples of client 0. Held-out '
+        'clients have none.',
+        choices=IMAGE_FAULTS,
+    )
+    inject_share: float = setting(
+        _DEFAULT_SHARE,
+        'Share of the devices that have a fault of --inject; each fault is drawn by itself.',
+        minimum=0,
+        maximum=1,
+    )
+
+    def check(self) -> None:
+        """Checks that each fault is named once, and that a share has a fault."""
+        if len(set(self.inject)) < len(self.inject):
+            raise ArgumentError('inject', ','.join(self.inject), 'must name each fault once')
+        if not self.inject and self.inject_share != _DEFAULT_SHARE:
+            raise ArgumentError('inject_share', self.inject_share, 'needs inject')
+
+
+# Random words of all secrets of a run at most: they are drawn and kept in memory.
+_MOST_SECRETS = 100_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlantingConfig(Settings):
+    """Secrets: sentences that begin in a known way and end with words drawn at random.
+
+    Each is planted in the text of clients of its own ([Carlini19]).
+    """
+
+    secrets: int = setting(
+        0,
+        'Secrets to plant for each pair of --secret_copies and --secret_holders: sentences that '
+        'end with random words. experiments/studies/measure_exposure.py says how far the model '
+        'memorises them. They are no text that anyone wrote: plant them in simulations only.',
+        minimum=0,
+        maximum=_MOST_SECRETS,
+    )
+    secret_copies: tuple[int, ...] = setting(
+        (1,),
+        'How often a client that holds a secret has it, before its own sentences; several values '
+        'make several kinds of secrets.',
+        minimum=1,
+    )
+    secret_holders: tuple[int, ...] = setting(
+        (1,),
+        'Clients that hold a secret, random ones that hold no other; several values make several '
+        'kinds of secrets. 0: drawn but not planted, to compare with.',
+        minimum=0,
+    )
+    secret_prefix: int = setting(
+        3, 'Words with which a secret begins, which an attacker knows.', minimum=0
+    )
+    secret_words: int = setting(
+        2, 'Random words with which a secret ends, which an attacker does not know.', minimum=1
+    )
+    secret_choices: int = setting(
+        64,
+        'Words of the vocabulary, other ones for each secret, from which each of its random words '
+        'is drawn: --secret_choices to the power of --secret_words candidates.',
+        minimum=2,
+    )
+
+    def check(self) -> None:
+        """Checks that there are kinds, and no setting of secrets without secrets."""
+        for name in ('secret_copies', 'secret_holders'):
+            values = getattr(self, name)
+            if not values or len({*values}) < len(values):
+                raise ArgumentError(name, values, 'must be different values, and at least one')
+        if self.secrets:
+            return
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                raise ArgumentError(field.name, value, 'needs secrets > 0')
+
+    @property
+    def kinds(self) -> tuple[tuple[int, int], ...]:
+        """Copies and holders of each kind of secret."""
+        return tuple(
+            (copies, holders) for copies in self.secret_copies for holders in self.secret_holders
+        )
+
+    @property
+    def num_secrets(self) -> int:
+        """Number of secrets of all kinds."""
+        return self.secrets * len(self.kinds)
+
+    @property
+    def num_holders(self) -> int:
+        """Number of clients that hold a secret."""
+        return self.secrets * sum(holders for _, holders in self.kinds)
+
+    @property
+    def length(self) -> int:
+        """Number of words of a secret."""
+        return self.secret_prefix + self.secret_words
+
 
 WORD_MODELS = (
     'small',
@@ -114,7 +231,7 @@ class TextConfig(Settings):
         'Make the vocabulary of the words that most training clients use. data: THIS IS NOT '
         'PRIVATE, no guarantee covers it. private: find them before training with '
         '--vocabulary_epsilon; the guarantee of the run counts it '
-        '(docs/how_to/private_vocabulary.md).',
+        '(docs/own_data.md).',
         choices=(DATA_VOCABULARY, PRIVATE_VOCABULARY),
     )
     vocabulary_epsilon: float | None = setting(
@@ -242,7 +359,7 @@ class TaskConfig(Settings):
         None,
         'Model that is trained; by default a small one for the task. cifg_670 is the model of '
         '[Xu23], lstm_256 that of [McMahan18], lstm_670 that of the StackOverflow benchmark in '
-        '[McMahan24]. tied: input and output share an embedding. docs/reference/models.md has '
+        '[McMahan24]. tied: input and output share an embedding. docs/reference/presets.md has '
         'their sizes; a run prints that of its model.',
         choices=tuple(sorted({*WORD_MODELS, *IMAGE_MODELS})),
     )

@@ -26,8 +26,7 @@ from dpfl.reporting import plain_text
 from dpfl.simulation.training import EvaluationConfig, TaskConfig, execution
 from dpfl.tasks import config as tasks
 from dpfl.tasks import source
-from dpfl.tasks.image_fault_config import ImageFaultConfig
-from dpfl.tasks.planting_config import PlantingConfig
+from dpfl.tasks.config import ImageFaultConfig, PlantingConfig
 
 _TASK = SettingsFlags(
     TaskConfig,
@@ -87,8 +86,8 @@ def _rows(task, models, words: tuple[str, ...], heads: list[int]) -> list[dict]:
     import tensorflow_federated as tff
 
     from dpfl import learning
-    from dpfl.tasks.text import token_ids
-    from dpfl.tasks.text.models import catalog as models_lib
+    from dpfl.tasks.text import tokenization
+    from dpfl.tasks.text.models import saved_models as models_lib
     from experiments.studies.data import head_words
 
     dataset = task.heldout(_EVALUATION.read().eval_clients, _BATCH_SIZE)
@@ -100,7 +99,7 @@ def _rows(task, models, words: tuple[str, ...], heads: list[int]) -> list[dict]:
     @functools.cache
     def functions(name: str):
         """Evaluation and histograms for the models of an architecture, traced once for all."""
-        num_tokens = len(words) + token_ids.NUM_SPECIAL_TOKENS
+        num_tokens = len(words) + tokenization.NUM_SPECIAL_TOKENS
         sequence_length = task.model.input_spec['x'].shape[1]
         model = models_lib.build(name, num_tokens, sequence_length, seed=0)
         return (

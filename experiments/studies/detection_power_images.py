@@ -23,7 +23,7 @@ from dpfl.simulation.training import (
     PrivacyConfig,
     SamplingConfig,
 )
-from dpfl.tasks.image_selection_config import ImageSelectionConfig
+from dpfl.tasks.selection_config import ImageSelectionConfig
 from experiments.studies.power import files
 from experiments.studies.power.config import ImageGridConfig
 

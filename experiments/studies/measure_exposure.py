@@ -1,7 +1,7 @@
 r"""Measures how far models have memorised secrets that were planted in the text of clients.
 
 Example:
-  python -m experiments.train --flagfile=configs/synthetic_text.blt.flags \
+  dpfl train --flagfile=configs/synthetic_text.blt.flags \
       --output_dir=runs/secrets --secrets=20 --secret_copies=1,16
   python -m experiments.studies.measure_exposure --run_dirs=runs/secrets
 

@@ -18,7 +18,7 @@ from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.reporting import plain_text
 from dpfl.tasks.config import TextTaskConfig
-from dpfl.tasks.text import baselines, real_task
+from dpfl.tasks.text import ngrams, real_task
 from experiments.studies.data import yardstick
 
 _TASK = SettingsFlags(
@@ -51,7 +51,7 @@ def main() -> None:
             'loss': found.pop(f'{name}_loss', ''),
             'perplexity': found.pop(f'{name}_perplexity', ''),
         }
-        for name in baselines.NAMES
+        for name in ngrams.NAMES
     ]
     print(plain_text.table(found), plain_text.columns(rows), not_covered, sep='\n\n')
 

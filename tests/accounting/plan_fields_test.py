@@ -168,7 +168,7 @@ def test_a_changed_field_in_the_directory_of_a_run_is_found(path, tmp_path):
     assert f'{archive.PLAN}: {name} is ' in ' '.join(differences)
     mechanisms.save(other.mechanism, tmp_path / archive.STRATEGY)
     (tmp_path / archive.LEDGER).write_bytes(archives.make_journal(_record(other)))
-    # Now all agree; `simulation.verification` compares them with the settings of the run.
+    # Now all agree; `simulation.run_directory` compares them with the settings of the run.
     (tmp_path / archive.PLAN).write_text(_record(plan).to_json())
     assert f'{archive.PLAN}: {name} is ' in ' '.join(archives.with_new_digests(tmp_path))
 

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, errors, mechanisms
 from dpfl.aggregators import audited_query, canary_query
+from dpfl.aggregators import query as query_lib
 from dpfl.mechanisms import Discretization
 from tests import redrawn
 
@@ -62,8 +63,7 @@ def _run(plan, canaries):
 
     state, results, norms, metrics = query.initial_global_state(), [], [], []
     for _ in range(_ROUNDS):
-        mean = query._inner if canaries else query
-        norms.append(float(mean._numerator.clip_norm(_sums(state).numerator_state)))
+        norms.append(float(query_lib.innermost(_sums(state).numerator_state).clip_norm))
         result, state = step(state)
         results.append(result.numpy())
         metrics.append({k: float(v) for k, v in query.derive_metrics(state).items()})

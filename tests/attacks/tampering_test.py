@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.attacks import tampering
 from dpfl.accounting.records.verification import Verification
-from dpfl.simulation import verification
+from dpfl.simulation import run_directory
 
 pytestmark = [pytest.mark.tff, pytest.mark.exhaustive]
 
@@ -35,7 +35,7 @@ def test_a_change_that_goes_unnoticed_is_told(run, monkeypatch, capsys):
     def verify_nothing(path):
         return Verification(None, None, ())
 
-    monkeypatch.setattr(verification, 'verify', verify_nothing)
+    monkeypatch.setattr(run_directory, 'verify', verify_nothing)
     monkeypatch.setattr(sys, 'argv', ['tampering.py', f'--run_dir={run}'])
     with pytest.raises(SystemExit) as caught:
         tampering.main()

@@ -17,7 +17,7 @@ from dpfl import ParticipationLog, accounting
 from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
 from dpfl.cli.results import public_copy
-from dpfl.simulation import outputs, program
+from dpfl.simulation import program, run_directory
 from tests import forked_binaries
 from tests.accounting import archives
 from tests.repository import threat_model
@@ -108,7 +108,7 @@ def _names(path):
 
 def test_the_copy_of_a_small_run_has_these_files_and_no_others(tmp_path):
     run, copy = tmp_path / 'run', tmp_path / 'copy'
-    program.run_training(toy_experiment.in_numpy(), outputs.RunDirectory(run))
+    program.run_training(toy_experiment.in_numpy(), run_directory.RunDirectory(run))
     (run / 'plots' / 'private').mkdir()
     (run / 'plots' / 'private' / 'generated_1.png').touch()
     (run / archive.SUMS).write_text(archive.digests(run))
@@ -128,7 +128,7 @@ def test_the_copy_of_a_small_run_has_these_files_and_no_others(tmp_path):
     ],
 )
 def test_what_must_not_be_copied_is_refused(tmp_path, settings, message):
-    directory = outputs.RunDirectory(tmp_path)
+    directory = run_directory.RunDirectory(tmp_path)
     with directory.in_use():
         directory.begin(settings, {})
         report = program.run_training(toy_experiment.in_numpy(), directory).report
@@ -140,7 +140,7 @@ def test_a_run_that_goes_on_is_not_copied(tmp_path):
     def interrupt(client):
         raise KeyboardInterrupt
 
-    directory = outputs.RunDirectory(tmp_path)
+    directory = run_directory.RunDirectory(tmp_path)
     experiment = toy_experiment.in_numpy()
     with directory.in_use():
         directory.begin({'course': {}}, {})

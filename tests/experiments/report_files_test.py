@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from dpfl import ParticipationLog, _storage, accounting, errors
 from dpfl.accounting.records import archive, cohorts, signatures
 from dpfl.cli.results import signed_report, verified_run
-from dpfl.simulation import pages, run_files
+from dpfl.simulation import run_directory
 from tests import forked_binaries, json_schema
 from tests.accounting import archives
 
@@ -197,7 +197,7 @@ def test_what_is_not_verified_is_not_signed(files, tmp_path, change, said):
 
 def test_tables_and_pages_are_written_again_to_the_same_bytes(files, tmp_path):
     run = shutil.copytree(files['run'], tmp_path / 'run')
-    made = [each.pattern for each in run_files.FILES if each.kind == run_files.TABLE]
+    made = [each.pattern for each in run_directory.FILES if each.kind == run_directory.TABLE]
     before = {name: (run / name).read_bytes() for name in made if (run / name).exists()}
     assert len(before) >= 9
     for name in before:
@@ -262,7 +262,7 @@ def test_an_export_is_not_signed(files, tmp_path):
         (run / name).unlink()
     record = dataclasses.replace(archives.record_of(), exported=True)
     (run / archive.PLAN).write_text(record.to_json())
-    for name, text in pages.of_run(run, record.report(None)).items():
+    for name, text in run_directory.pages_of(run, record.report(None)).items():
         (run / name).write_text(text)
     (run / archive.SUMS).write_text(archive.digests(run))
     assert _run(f'--run_dir={run}').returncode == 0

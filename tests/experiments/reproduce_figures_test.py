@@ -7,11 +7,11 @@ import os
 import pytest
 
 from dpfl import Participation, mechanisms
-from dpfl.published.figures import catalogue, statements
+from dpfl.published.figures import catalogue, checks
 from tests import binaries, forked_binaries
 
 _run = functools.partial(forked_binaries.run, 'reproduce_figures')
-_ENTRIES = {entry['id']: entry for entry in json.loads(statements.PUBLISHED.read_text())}
+_ENTRIES = {entry['id']: entry for entry in json.loads(checks.PUBLISHED.read_text())}
 
 
 def _points(path, panel, line):

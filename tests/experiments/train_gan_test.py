@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from dpfl import accounting
-from dpfl.simulation import verification
+from dpfl.simulation import run_directory
 from tests import forked_binaries
 from tests.repository import threat_model
 
@@ -58,7 +58,7 @@ def test_a_run_from_start_to_end(finished):
     assert 'gan_report.md' in (path / 'SHA256SUMS').read_text()
     # And is the verdict of experiments.report_privacy; the folders are listed, too.
     assert 'generator/saved_model.pb' in (path / 'SHA256SUMS').read_text()
-    assert verification.verify(path).differences == ()
+    assert run_directory.verify(path).differences == ()
     assert threat_model.shared_by_mistake(path) == []
     page = (path / 'gan_report.md').read_text()
     assert 'post-processing' in page and 'scaled up' in page
@@ -77,7 +77,7 @@ def test_a_finished_run_gets_back_what_is_computed_and_misses_what_was_made_once
     assert 'is finished, all 3 rounds are done' in done.stderr
     # The larger run is that of the flags with which the run began.
     assert 'scaled up' in (path / 'gan_report.md').read_text()
-    assert verification.verify(path).is_verified
+    assert run_directory.verify(path).is_verified
     shutil.rmtree(path / 'generator')
     done = _run(*_SMALL, f'--output_dir={path}', '--resume')
     assert done.returncode == 1 and 'restore it from a copy' in done.stderr

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from dpfl import ParticipationLog, accounting
-from dpfl.simulation import checkpoint_folder
+from dpfl.simulation import checkpoint
 from tests import binaries, forked_binaries, runs
 
 _QUICKSTART = '--flagfile=configs/quickstart.flags'
@@ -272,5 +272,5 @@ def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp
     assert report.basis == 'plan'
     assert 2 <= report.observed.rounds < 30
     # Saved at the end, though no checkpoint was due; the round in progress is repeated.
-    saved = checkpoint_folder.latest(tmp_path / 'checkpoints', pytest.fail)
+    saved = checkpoint.latest(tmp_path / 'checkpoints', pytest.fail)
     assert saved.rounds in (report.observed.rounds - 1, report.observed.rounds)

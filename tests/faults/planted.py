@@ -96,7 +96,7 @@ _NOISE = (
     ),
     Fault(
         'noise of a stream restarted one round late',
-        'dpfl/mechanisms/streaming/kernels.py',
+        'dpfl/mechanisms/kernels.py',
         'rows[0, :, 1:] = 0.0',
         'rows[1:2, :, 1:] = 0.0',
         ('tests/mechanisms/restarts_test.py', 'tests/mechanisms/conformance_test.py'),
@@ -467,7 +467,7 @@ _RUNS = (
     ),
     Fault(
         'journal that was cut is believed beside a checkpoint',
-        'dpfl/simulation/outputs.py',
+        'dpfl/simulation/run_directory.py',
         '            self._kept.require_whole(heads)\n',
         '',
         ('tests/simulation/resume_test.py::test_what_does_not_belong_together_is_refused',),

@@ -8,8 +8,8 @@ import tensorflow_federated as tff
 from dpfl import errors, learning
 from dpfl.learning import evaluation
 from dpfl.learning.evaluation import accuracy_quantiles
-from dpfl.tasks.text import packing, synthetic_task, synthetic_text
-from dpfl.tasks.text.models import catalog, metrics
+from dpfl.tasks.text import synthetic_task, synthetic_text, word_clients
+from dpfl.tasks.text.models import metrics, saved_models
 from tests.learning import gan_models
 
 
@@ -36,12 +36,12 @@ def _language():
 
 
 def _clients(language):
-    return synthetic_task.SyntheticClients(language, packing.Packing('sentences', 6))
+    return synthetic_task.SyntheticClients(language, word_clients.Packing('sentences', 6))
 
 
 @pytest.mark.standard
 def test_quantiles_of_a_language_model_are_those_of_each_client_alone(language):
-    model = catalog.build('lstm_256', language.num_tokens, 6, 0)
+    model = saved_models.build('lstm_256', language.num_tokens, 6, 0)
     rng = np.random.default_rng(0)
     trainable, others = model.initial_weights
     weights = tuple(leaf + rng.normal(size=leaf.shape).astype('f') for leaf in trainable), others
@@ -71,7 +71,7 @@ def test_owners_are_those_of_the_sentences(language):
 
 @pytest.mark.standard
 def test_large_batches_are_measured_in_parts(language, monkeypatch):
-    model = catalog.build('micro', language.num_tokens, 6, 0)
+    model = saved_models.build('micro', language.num_tokens, 6, 0)
     owners = _clients(language).heldout_owners(5)
     dataset = language.heldout_dataset(5, 50)
     whole, *_ = (len(batch['x']) for batch in dataset)

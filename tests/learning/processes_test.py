@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 from dpfl import Participation, accounting, aggregators, learning, mechanisms
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.runtime import contexts
-from dpfl.tasks.text.models import catalog as language_models
+from dpfl.tasks.text.models import saved_models as language_models
 from tests.learning import models
 
 pytestmark = pytest.mark.tff

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from dpfl import mechanisms
+from dpfl import Participation, mechanisms
 from dpfl.mechanisms import banded, mechanism_file
+from dpfl.mechanisms.sensitivities import matrix_sensitivity
 from tests import oracles
 
 
@@ -80,3 +81,25 @@ def test_rows_with_a_negative_diagonal_have_their_sign_turned(tmp_path):
     values = {'mechanism': 'banded', 'diagonals': signs[:, None] * plain.diagonals}
     mechanism_file.write(values, tmp_path / 'a.npz')
     assert mechanisms.load(tmp_path / 'a.npz') == plain
+
+
+@pytest.mark.parametrize('most', [None, 3])
+def test_sensitivities_of_all_first_rounds_share_one_table(most, monkeypatch):
+    usual, calls = matrix_sensitivity.best_patterns, []
+
+    def counted(*args):
+        calls.append(args)
+        return usual(*args)
+
+    monkeypatch.setattr(matrix_sensitivity, 'best_patterns', counted)
+    rng = np.random.default_rng(6)
+    for rounds in (30, 60):
+        mechanism = mechanisms.Banded.from_matrix(np.tril(rng.uniform(-1, 1, (rounds,) * 2)), 4)
+        calls.clear()
+        schemas = [Participation(n, 5, most) for n in range(1, rounds + 1)]
+        running = [mechanism.sensitivity_bound(schema) for schema in schemas]
+        assert len(calls) == 1
+        for schema, bound in zip(schemas, running, strict=True):
+            norms = mechanism.with_rounds(schema.rounds).column_norms()
+            heaviest = matrix_sensitivity.heaviest_pattern(norms**2, schema)
+            assert bound.is_exact and heaviest <= bound.squared <= heaviest * (1 + 1e-12)

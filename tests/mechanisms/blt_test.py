@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms, strategies
-from dpfl.mechanisms import blt_inverse, toeplitz
-from dpfl.mechanisms.streaming import kernels
+from dpfl.mechanisms import blt_inverse, kernels, toeplitz
 from tests.mechanisms import random_members
 
 # Inverses that grow, and inverse decays that are not real or coincide.

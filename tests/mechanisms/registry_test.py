@@ -117,7 +117,6 @@ def test_bad_arguments_are_named(dimension, limit, message):
     for take, first in (
         (mechanisms.choose, _SCHEMA),
         (mechanisms.choose_noise_storage, kernel),
-        (mechanisms.choose_hardened_noise_storage, kernel),
     ):
         with pytest.raises(errors.ArgumentError, match=message):
             take(first, dimension, limit)

@@ -9,7 +9,7 @@ import pytest
 
 from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.participation import DailyCounts, DailyPattern, RoundTimes
-from dpfl.simulation import population_run
+from dpfl.simulation import population
 from dpfl.simulation.population import Population
 
 _HOUR = 3_600_000_000
@@ -138,7 +138,7 @@ def test_the_participations_of_the_production_run():
 @pytest.fixture(scope='module', name='simulated')
 def _simulated():
     devices = Population(population=3000, clients_per_round=100, timer_hours=20.0)
-    return population_run.run(devices, 90)
+    return population.simulate(devices, 90)
 
 
 def test_a_simulated_population_keeps_what_the_times_of_its_rounds_say(simulated):

@@ -12,7 +12,7 @@ from dpfl.runtime import contexts
 from dpfl.tasks.config import IMAGE_MODELS, WORD_MODELS
 from dpfl.tasks.images import classifiers
 from dpfl.tasks.text import synthetic_text
-from dpfl.tasks.text.models import catalog
+from dpfl.tasks.text.models import saved_models
 from tests import paths
 from tests.repository import threat_model
 
@@ -76,7 +76,7 @@ def test_a_print_and_its_promise_are_found():
 def test_the_example_of_the_readme_runs_and_its_noise_moves_the_model(capsys):
     (example,) = _examples(_README.read_text())
     task = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=6)
-    names = {'model': catalog.build('tiny', task.num_tokens, 6, seed=0)}
+    names = {'model': saved_models.build('tiny', task.num_tokens, 6, seed=0)}
     exec(example, names)
     promised = re.search(r'# ([\d.]+), ([\d.]+)\n', example).groups()
     printed = capsys.readouterr().out.split()
@@ -144,13 +144,13 @@ def test_files_that_pages_and_code_name_exist(folders, pattern):
 
 
 def test_the_table_of_models_has_every_model_with_its_size():
-    page = (_DOCS / 'reference' / 'models.md').read_text()
+    page = (_DOCS / 'reference' / 'presets.md').read_text()
     words, _, images = page.partition('## Images')
     rows = re.findall(r'^\| `(\w+)` \|.*?\| ([\d,]+) \| ([\d,]+) \|[^|]*\|$', words, re.M)
-    assert [name for name, *_ in rows] == list(catalog.WORD_MODELS)
-    assert {*catalog.WORD_MODELS} == {*WORD_MODELS}
+    assert [name for name, *_ in rows] == list(saved_models.WORD_MODELS)
+    assert {*saved_models.WORD_MODELS} == {*WORD_MODELS}
     for name, *sizes in rows:
-        model = catalog.WORD_MODELS[name]
+        model = saved_models.WORD_MODELS[name]
         assert sizes == [f'{model.num_parameters(count):,}' for count in (2_000, 10_000)]
     rows = re.findall(r'^\| `(\w+)` \| ([\d,]+) \|$', images, re.M)
     sizes = {name: f'{classifiers.PRESETS[name].num_parameters:,}' for name in IMAGE_MODELS}

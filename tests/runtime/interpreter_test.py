@@ -10,9 +10,10 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
-from dpfl.runtime import compilation, graphs, interpreter, native
+from dpfl.runtime import compilation, graphs, interpreter
 from dpfl.runtime.failures import ComputationError
 from dpfl.tasks.text.models import cifg
+from tests.runtime import tff_context
 
 CLIENTS_FLOAT = tff.FederatedType(np.float32, tff.CLIENTS)
 SERVER_FLOAT = tff.FederatedType(np.float32, tff.SERVER)
@@ -22,7 +23,7 @@ SEQUENCE = tff.SequenceType(np.int64)
 @pytest.fixture(name='stock', scope='module')
 def _stock():
     """TFF's own context, whose worker starts once for all tests."""
-    with native.native_runtime():
+    with tff_context.native_runtime():
         yield tff.framework.get_context_stack().current
 
 

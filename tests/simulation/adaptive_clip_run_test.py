@@ -8,7 +8,7 @@ import pytest
 
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting.records import verification
-from dpfl.simulation import outputs, program
+from dpfl.simulation import program, run_directory
 from tests.simulation import toy_experiment
 
 pytestmark = [pytest.mark.tff, pytest.mark.standard]
@@ -31,7 +31,7 @@ def _run(tmp_path_factory):
         ),
     )
     path = tmp_path_factory.mktemp('run')
-    program.run_training(experiment, outputs.RunDirectory(path))
+    program.run_training(experiment, run_directory.RunDirectory(path))
     with open(path / 'metrics.csv', newline='') as file:
         rows = list(csv.DictReader(file))
     columns = {name: np.array([float(row[name]) for row in rows]) for name in _NAMES}

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from dpfl.simulation import availability
+from dpfl.simulation import population
 
 _KEY = 2**63 + 12345
 
 
 def _windows(size, **habits):
-    return availability.Windows(availability.Availability(**habits), size, _KEY)
+    return population.Windows(population.Availability(**habits), size, _KEY)
 
 
 def _table(windows, size, days):
@@ -41,7 +41,7 @@ def test_reach_has_every_window_that_is_open_and_no_device_twice(size, habits):
     opens, closes = _table(windows, size, (-2, 4))
     rng = np.random.default_rng(0)
     for start in [0.0, 22.0, 23.9, *rng.uniform(0, 48, 20)]:
-        end = start + rng.uniform(0, availability.LONGEST_REACH)
+        end = start + rng.uniform(0, population.LONGEST_REACH)
         numbers = np.flatnonzero(((opens <= end) & (closes > start)).ravel()) - 2 * size
         low, high = windows.reach(start, end)
         assert low <= numbers.min(initial=low)
@@ -91,4 +91,4 @@ def test_four_times_as_many_devices_are_eligible_at_night():
 )
 def test_bad_habits_are_named(name, value, allowed):
     with pytest.raises(ValueError, match=f'{name}={value}: must be a finite number {allowed}'):
-        availability.Availability(**{name: value})
+        population.Availability(**{name: value})

@@ -5,21 +5,21 @@ import math
 import numpy as np
 import pytest
 
-from dpfl.simulation import availability, check_ins
+from dpfl.simulation import population
 
 
 def test_times_beyond_the_clock_are_never():
-    windows = availability.Windows(availability.Availability(), 3, 0)
-    stream = check_ins.CheckIns(windows, 3, 0.5, np.random.default_rng(0))
+    windows = population.Windows(population.Availability(), 3, 0)
+    stream = population.CheckIns(windows, 3, 0.5, np.random.default_rng(0))
     stream.free(np.array([0, 1]), np.array([1e9, 1e-4]))
-    assert stream._free_at.tolist() == [check_ins.BUSY, 1, 0]
+    assert stream._free_at.tolist() == [population.BUSY, 1, 0]
 
 
 def _stream(size, share, monkeypatch, busy=0.0, hours=30.0, seed=0):
     """Check-ins until so many hours, guessed (share 0) or listed (share 2)."""
-    monkeypatch.setattr(check_ins, '_FEW', share)
-    windows = availability.Windows(availability.Availability(), size, 99)
-    stream = check_ins.CheckIns(windows, size, 0.5, np.random.default_rng(seed))
+    monkeypatch.setattr(population, '_FEW', share)
+    windows = population.Windows(population.Availability(), size, 99)
+    stream = population.CheckIns(windows, size, 0.5, np.random.default_rng(seed))
     blocked = np.flatnonzero(np.random.default_rng(5).random(size) < busy)
     stream.occupy(blocked)
     now, found = 0.0, []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpfl import _storage, errors
-from dpfl.simulation import checkpoint, checkpoint_folder
+from dpfl.simulation import checkpoint
 
 _STATE = [
     np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -32,7 +32,7 @@ def _checkpoint(rounds=2, state=tuple(_STATE)):
 
 
 def _save(folder, *rounds, keep=3):
-    with checkpoint_folder.Writer(folder, keep) as writer:
+    with checkpoint.Writer(folder, keep) as writer:
         for number in rounds:
             writer.save(_checkpoint(number))
     return sorted(folder.iterdir())
@@ -92,7 +92,7 @@ def test_the_latest_that_can_be_used_is_found_and_nothing_is_changed(tmp_path):
     newer.write_bytes(b'dpfl checkpoint 9\n')
     (tmp_path / 'notes.checkpoint').touch()
     before, refused = _contents(tmp_path), []
-    assert checkpoint_folder.latest(tmp_path, refused.append).rounds == 1
+    assert checkpoint.latest(tmp_path, refused.append).rounds == 1
     assert refused == [
         f'{newest}: is damaged or incomplete',
         f'{newer}: has format 9, this version reads 2',
@@ -100,19 +100,19 @@ def test_the_latest_that_can_be_used_is_found_and_nothing_is_changed(tmp_path):
     older.write_bytes(b'')
     before[older.name] = b''
     with pytest.raises(checkpoint.CheckpointError, match='holds no checkpoint that can be used'):
-        checkpoint_folder.latest(tmp_path, refused.append)
+        checkpoint.latest(tmp_path, refused.append)
     assert _contents(tmp_path) == before
 
 
 def test_no_checkpoint_is_none(tmp_path):
-    assert checkpoint_folder.latest(tmp_path / 'none', pytest.fail) is None
+    assert checkpoint.latest(tmp_path / 'none', pytest.fail) is None
 
 
 def test_refused_ones_are_set_aside_and_not_overwritten(tmp_path):
     *_, last = _save(tmp_path, 1, 2)
     last.write_bytes(b'damaged')
     (tmp_path / '00000007.checkpoint.partial').write_bytes(b'killed')
-    with checkpoint_folder.Writer(tmp_path, 3, start=1) as writer:
+    with checkpoint.Writer(tmp_path, 3, start=1) as writer:
         writer.save(_checkpoint(2))
     assert checkpoint.Checkpoint.read(last).rounds == 2
     assert (tmp_path / f'{last.name}.refused').read_bytes() == b'damaged'
@@ -134,13 +134,13 @@ def test_saving_does_not_hold_up_the_run(tmp_path, monkeypatch):
         write(*args, **kwargs)
 
     monkeypatch.setattr(_storage, 'write_atomically', slow)
-    with checkpoint_folder.Writer(tmp_path, 3) as writer:
+    with checkpoint.Writer(tmp_path, 3) as writer:
         writer.save(_checkpoint(1))
         writer.check()
         assert not list(tmp_path.iterdir())
         go_on.set()
         writer.wait()
-        assert checkpoint_folder.latest(tmp_path, pytest.fail).rounds == 1
+        assert checkpoint.latest(tmp_path, pytest.fail).rounds == 1
 
 
 @pytest.mark.parametrize('notice', ['save', 'wait', 'check', 'exit'])
@@ -153,7 +153,7 @@ def test_a_save_that_failed_is_an_exception_of_the_next_call(tmp_path, monkeypat
 
     monkeypatch.setattr(os, 'replace', fail)
     expected = pytest.raises(errors.StorageError, match='00000002.checkpoint: No space left')
-    with expected, checkpoint_folder.Writer(tmp_path, 3, start=1) as writer:
+    with expected, checkpoint.Writer(tmp_path, 3, start=1) as writer:
         writer.save(_checkpoint(2))
         if notice == 'check':
             while True:
@@ -165,7 +165,7 @@ def test_a_save_that_failed_is_an_exception_of_the_next_call(tmp_path, monkeypat
 
 def test_an_error_of_the_run_is_not_hidden_by_a_failed_save(tmp_path, monkeypatch):
     monkeypatch.setattr(os, 'fsync', lambda *_: os.close(-1))
-    with pytest.raises(KeyError), checkpoint_folder.Writer(tmp_path, 3) as writer:
+    with pytest.raises(KeyError), checkpoint.Writer(tmp_path, 3) as writer:
         writer.save(_checkpoint(2))
         raise KeyError
 
@@ -173,4 +173,4 @@ def test_an_error_of_the_run_is_not_hidden_by_a_failed_save(tmp_path, monkeypatc
 @pytest.mark.parametrize('keep', [0, -1, 1.5])
 def test_keeping_none_is_refused(tmp_path, keep):
     with pytest.raises(ValueError, match=f'keep_checkpoints={keep}: must be an integer >= 1'):
-        checkpoint_folder.Writer(tmp_path, keep)
+        checkpoint.Writer(tmp_path, keep)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpfl import mechanisms
-from dpfl.simulation import outputs, program
+from dpfl.simulation import program, run_directory
 from tests.simulation import toy_experiment
 
 pytestmark = [pytest.mark.tff, pytest.mark.standard]
@@ -28,7 +28,7 @@ def _experiment(place, noise, client_data=toy_experiment.data):
 
 
 def _run(experiment, path):
-    program.run_training(experiment, outputs.RunDirectory(path, resume=True))
+    program.run_training(experiment, run_directory.RunDirectory(path, resume=True))
     with np.load(path / 'model.npz') as model:
         return np.concatenate([np.ravel(model[name]) for name in model])
 

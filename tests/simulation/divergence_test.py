@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dpfl.simulation import divergence
+from dpfl.simulation import metrics
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from dpfl.simulation import divergence
 )
 def test_a_loss_far_above_start_or_uniform_guess_is_said(losses, uniform, is_said):
     rows = [{'round': 1, 'epsilon': 1.0}, *({'round': t, 'loss': x} for t, x in enumerate(losses))]
-    found = divergence.warning(rows, uniform)
+    found = metrics.divergence(rows, uniform)
     assert (found is not None) == is_said
     if found is not None:
         assert f'ended at {losses[-1]:.3g}' in found

@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 
 from dpfl import errors
 from dpfl.runtime import contexts, failures
-from dpfl.simulation import checkpoint_folder, outputs, program
+from dpfl.simulation import checkpoint, program, run_directory
 from tests import paths, runs
 from tests.simulation import toy_experiment
 
@@ -34,7 +34,7 @@ def _reference(experiment, tmp_path_factory):
 
 
 def _train(experiment, path, resume=True):
-    directory = outputs.RunDirectory(path, resume=resume)
+    directory = run_directory.RunDirectory(path, resume=resume)
     return program.run_training(experiment, directory)
 
 
@@ -63,7 +63,7 @@ def test_without_memory_the_rounds_before_are_saved(experiment, reference, tmp_p
     with pytest.raises(MemoryError, match='Unable to allocate'):
         _train(_failing(experiment, 3, fail), tmp_path)
     # No checkpoint was due.
-    assert checkpoint_folder.latest(tmp_path / 'checkpoints', pytest.fail).rounds == 3
+    assert checkpoint.latest(tmp_path / 'checkpoints', pytest.fail).rounds == 3
     _assert_resumed(experiment, tmp_path, reference)
 
 
@@ -155,21 +155,21 @@ def _contents(path):
 
 
 def _overwrite(path):
-    directory = outputs.RunDirectory(path, overwrite=True)
+    directory = run_directory.RunDirectory(path, overwrite=True)
     with directory.in_use():
         directory.clear()
 
 
 def _interrupted_overwrite(path, monkeypatch, number):
     """Overwrites a run; the process ends before the removal of that number. False if none is."""
-    remove, count = outputs._remove, itertools.count()
+    remove, count = run_directory._remove, itertools.count()
 
     def stop(removed):
         if next(count) == number:
             raise KeyboardInterrupt
         remove(removed)
 
-    monkeypatch.setattr(outputs, '_remove', stop)
+    monkeypatch.setattr(run_directory, '_remove', stop)
     try:
         _overwrite(path)
         return False
@@ -189,7 +189,7 @@ def test_an_overwrite_that_was_interrupted_begins_no_other_run(
             break
         if (path / 'ledger.jsonl').exists():
             with pytest.raises(ValueError, match='must not hold an earlier run'):
-                outputs.RunDirectory(path)
+                run_directory.RunDirectory(path)
             if not (path / 'checkpoints').exists():
                 before = (path / 'ledger.jsonl').read_bytes()
                 with pytest.raises(

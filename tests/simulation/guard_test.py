@@ -16,7 +16,7 @@ from dpfl import Participation, _storage, accounting, aggregators, errors, mecha
 from dpfl.accounting.records import archive, journal
 from dpfl.aggregators.noise import correlated
 from dpfl.runtime import contexts
-from dpfl.simulation import guard, run_journal, verification
+from dpfl.simulation import guard, run_directory, run_journal
 
 _ROUNDS, _CLIENTS = 10, 4
 
@@ -244,11 +244,11 @@ def test_a_finished_run_is_verified_and_says_what_nobody_knows(tmp_path, has_ids
         state = guarded.next(state, _DATA[0], **ids).state
         if not t:
             early = guarded.report()
-            assert verification.verify(tmp_path).is_verified
+            assert run_directory.verify(tmp_path).is_verified
             with pytest.raises(errors.RunError, match='has 1 of 10 rounds; report.. gives'):
                 guarded.finish()
     report = guarded.finish()
-    found = verification.verify(tmp_path)
+    found = run_directory.verify(tmp_path)
     assert found.is_verified, found.differences
     assert found.report.to_dict() == report.to_dict()
     assert archive.OWN_LOOP in report.also_not_covered
@@ -257,7 +257,7 @@ def test_a_finished_run_is_verified_and_says_what_nobody_knows(tmp_path, has_ids
     if has_ids:
         assert early.observed.rounds == 1 and not report.observed.violations
         (tmp_path / 'cohorts.bin').unlink()
-        assert not verification.verify(tmp_path).is_verified
+        assert not run_directory.verify(tmp_path).is_verified
     with pytest.raises(errors.RunError, match='does not allow an event "began" here|was released'):
         guarded.next(state, _DATA[0], **ids)
 
@@ -273,7 +273,7 @@ def test_a_process_that_ends_before_its_first_round_begins_with_another_key(tmp_
     guarded = _guarded(tmp_path, process)
     _after(guarded, 1)
     guarded.report()
-    assert verification.verify(tmp_path).is_verified
+    assert run_directory.verify(tmp_path).is_verified
 
 
 def test_ids_are_given_in_every_round_or_in_none(tmp_path):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
 from dpfl import errors
-from dpfl.simulation import metrics, outputs
+from dpfl.simulation import metrics, run_directory
 
 
 def _metrics_of(path):
@@ -37,9 +37,9 @@ def test_metrics_go_on_from_the_rows_of_a_checkpoint(tmp_path, monkeypatch, done
     monkeypatch.setattr(metrics.Metrics, '_plot', lambda self: None)  # Takes a second.
     for name in ('whole', 'run'):
         (tmp_path / name).mkdir()
-    whole = outputs.RunDirectory(tmp_path / 'whole')
+    whole = run_directory.RunDirectory(tmp_path / 'whole')
     _release(whole, _ROWS)
-    directory = outputs.RunDirectory(tmp_path / 'run')
+    directory = run_directory.RunDirectory(tmp_path / 'run')
     # More rows than the checkpoint has, the last one cut off, and of another run at that.
     _release(directory, [{**row, 'epsilon': 5.0} for row in _ROWS])
     with open(directory.path / 'metrics.csv', 'a') as file:
@@ -56,7 +56,7 @@ def test_metrics_go_on_from_the_rows_of_a_checkpoint(tmp_path, monkeypatch, done
 
 
 def test_tensorboard_has_the_clip_norm_of_each_round(tmp_path):
-    directory = outputs.RunDirectory(tmp_path)
+    directory = run_directory.RunDirectory(tmp_path)
     rows = [{'round': 1, 'loss': 1.0}, {'round': 2, 'loss': 1.0}]
     norms = {0: 0.5, 1: 0.25, 2: 0.125, 3: 9.0}
     with metrics.Metrics(directory, 9, rows=rows, clip_norm=norms.__getitem__) as recorded:
@@ -71,7 +71,7 @@ def test_tensorboard_has_the_clip_norm_of_each_round(tmp_path):
 
 @pytest.mark.parametrize('name', ['metrics.csv', 'tensorboard'])
 def test_metrics_that_cannot_be_written_are_named(tmp_path, name):
-    directory = outputs.RunDirectory(tmp_path)
+    directory = run_directory.RunDirectory(tmp_path)
     expected = pytest.raises(errors.StorageError, match=f'{tmp_path}/{name}: .*')
     with expected as caught, metrics.Metrics(directory, 9) as recorded:
         recorded.release(1, {'loss': 1.0})
@@ -91,6 +91,9 @@ def test_a_run_that_fails_shows_its_error_and_not_that_of_its_plot(tmp_path, mon
         raise ImportError('failed to map segment from shared object')
 
     monkeypatch.setattr(metrics.plots, 'training_curves', fail)
-    with pytest.raises(MemoryError), metrics.Metrics(outputs.RunDirectory(tmp_path), 9) as recorded:
+    with (
+        pytest.raises(MemoryError),
+        metrics.Metrics(run_directory.RunDirectory(tmp_path), 9) as recorded,
+    ):
         recorded.release(1, {'loss': 1.0})
         raise MemoryError

@@ -3,36 +3,36 @@
 import pytest
 
 from dpfl import _storage, errors
-from dpfl.simulation import outputs, program
+from dpfl.simulation import program, run_directory
 from tests.simulation import toy_experiment
 
 
 def test_an_earlier_run_is_not_lost_by_accident(tmp_path):
-    outputs.RunDirectory(tmp_path).write_text('flags.txt', 'mine')
+    run_directory.RunDirectory(tmp_path).write_text('flags.txt', 'mine')
     with pytest.raises(ValueError, match='must not hold an earlier run .flags.txt exists'):
-        outputs.RunDirectory(tmp_path)
+        run_directory.RunDirectory(tmp_path)
     assert (tmp_path / 'flags.txt').read_text() == 'mine'
     (tmp_path / 'flags.txt').unlink()
     (tmp_path / 'ledger.jsonl').symlink_to('nowhere')
     with pytest.raises(ValueError, match='must not hold an earlier run .ledger.jsonl exists'):
-        outputs.RunDirectory(tmp_path)
+        run_directory.RunDirectory(tmp_path)
 
 
 def test_overwriting_removes_the_files_of_the_run_and_no_others(tmp_path):
-    outputs.RunDirectory(tmp_path).write_text('flags.txt', 'mine')
+    run_directory.RunDirectory(tmp_path).write_text('flags.txt', 'mine')
     for name in ('plots', 'checkpoints', 'tensorboard'):
         (tmp_path / name).mkdir()
         (tmp_path / name / 'a.png').touch()
     for name in ('notes.txt', 'ledger.jsonl', 'privacy_report.json.sig'):
         (tmp_path / name).touch()
-    with outputs.RunDirectory(tmp_path, overwrite=True).in_use():
+    with run_directory.RunDirectory(tmp_path, overwrite=True).in_use():
         assert (tmp_path / 'ledger.jsonl').exists()  # Until the run begins.
-        outputs.RunDirectory(tmp_path, resume=True).clear()
+        run_directory.RunDirectory(tmp_path, resume=True).clear()
     assert [path.name for path in tmp_path.iterdir()] == ['notes.txt']
 
 
 def test_a_run_that_goes_on_loses_its_report_with_the_signature(tmp_path):
-    directory = outputs.RunDirectory(tmp_path)
+    directory = run_directory.RunDirectory(tmp_path)
     for name in ('privacy_report.json', 'privacy_report.json.sig', 'notes.txt', 'ledger.jsonl'):
         (tmp_path / name).touch()
     directory.forget_results()
@@ -42,19 +42,19 @@ def test_a_run_that_goes_on_loses_its_report_with_the_signature(tmp_path):
 def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / 'file').touch()
     with pytest.raises(ValueError, match='directory=.*/file/run: must be writable'):
-        with outputs.RunDirectory(tmp_path / 'file' / 'run').in_use():
+        with run_directory.RunDirectory(tmp_path / 'file' / 'run').in_use():
             pass
 
 
 def test_a_run_that_never_begins_leaves_no_directory(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        with outputs.RunDirectory(tmp_path / 'runs' / 'mine').in_use():
+        with run_directory.RunDirectory(tmp_path / 'runs' / 'mine').in_use():
             raise KeyboardInterrupt
     assert not (tmp_path / 'runs').exists()
 
 
 def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
-    directory = outputs.RunDirectory(tmp_path)
+    directory = run_directory.RunDirectory(tmp_path)
     directory.write_text('flags.txt', 'old')
 
     def fail(*args):
@@ -67,10 +67,12 @@ def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
 
 
 def test_what_no_guarantee_covers_is_for_its_owner_only(tmp_path):
-    program.run_training(toy_experiment.in_numpy(profile=True), outputs.RunDirectory(tmp_path))
+    program.run_training(
+        toy_experiment.in_numpy(profile=True), run_directory.RunDirectory(tmp_path)
+    )
     for name in ('data.json', 'flags.txt', 'notes.txt'):
         (tmp_path / f'{name}.partial').touch(mode=0o644)  # A killed process has left it.
-        outputs.RunDirectory(tmp_path, resume=True).write_text(name, 'text')
+        run_directory.RunDirectory(tmp_path, resume=True).write_text(name, 'text')
     modes = {
         str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in tmp_path.rglob('*')
     }
@@ -94,12 +96,12 @@ def test_what_no_guarantee_covers_is_for_its_owner_only(tmp_path):
 
 
 def test_a_directory_is_in_use_until_the_outermost_context_ends(tmp_path):
-    directory = outputs.RunDirectory(tmp_path)
+    directory = run_directory.RunDirectory(tmp_path)
     with directory.in_use():
         with directory.in_use():
             pass
         with pytest.raises(errors.StorageError, match='is in use by another run'):
-            with outputs.RunDirectory(tmp_path).in_use():
+            with run_directory.RunDirectory(tmp_path).in_use():
                 pass
-    with outputs.RunDirectory(tmp_path).in_use():
+    with run_directory.RunDirectory(tmp_path).in_use():
         pass

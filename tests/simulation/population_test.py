@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dpfl import ParticipationLog
-from dpfl.simulation import availability, population, population_run
+from dpfl.simulation import population
 
 
 def _rounds(count, **fields):
@@ -92,7 +92,7 @@ def test_more_clients_a_smaller_population_and_the_day_make_rounds_longer():
 
 def test_the_timer_of_a_device_starts_when_it_reports():
     # It checks in about a minute after it may, for 12 hours of each day, and trains for an hour.
-    habits = availability.Availability(eligible_share=1.0, window_hours=12.0, jitter_hours=0.0)
+    habits = population.Availability(eligible_share=1.0, window_hours=12.0, jitter_hours=0.0)
     rounds = _rounds(
         20,
         population=1,
@@ -123,7 +123,7 @@ def test_a_round_that_cannot_be_filled_is_an_error():
 
 def test_run_keeps_the_log_and_the_times():
     devices = population.Population(population=2000, clients_per_round=50, timer_hours=24.0)
-    done = population_run.run(devices, 40)
+    done = population.simulate(devices, 40)
     assert done.log == ParticipationLog(one.clients for one in _rounds(40, timer_hours=24.0))
     assert done.days == pytest.approx(
         (done.start_hours[-1] + done.duration_hours[-1]) / 24, rel=1e-12
@@ -136,7 +136,7 @@ def test_run_keeps_the_log_and_the_times():
     assert by_hour[0] == pytest.approx(np.median(60 * done.duration_hours[first]))
     assert (done.selected >= 50).all() and (done.dropped <= done.selected).all()
     with pytest.raises(ValueError, match='rounds=0: must be an integer >= 1'):
-        population_run.run(devices, 0)
+        population.simulate(devices, 0)
 
 
 def test_devices_drop_out_as_often_as_they_should():

@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing import event_accumulator
 
 from dpfl import ParticipationLog, accounting
 from dpfl.accounting.records import cohorts
-from dpfl.simulation import outputs, program
+from dpfl.simulation import program, run_directory
 from tests.simulation import toy_experiment
 
 _ROUNDS = toy_experiment.ROUNDS
@@ -18,7 +18,7 @@ _ROUNDS = toy_experiment.ROUNDS
 
 def _trained(path, **changes):
     experiment = toy_experiment.in_numpy(**changes)
-    return experiment, program.run_training(experiment, outputs.RunDirectory(path))
+    return experiment, program.run_training(experiment, run_directory.RunDirectory(path))
 
 
 @pytest.fixture(scope='module', name='run')
@@ -31,11 +31,11 @@ def _run(tmp_path_factory):
 @pytest.mark.tff
 def test_a_process_of_tff_learns(tmp_path):
     experiment = toy_experiment.experiment()
-    result = program.run_training(experiment, outputs.RunDirectory(tmp_path / 'run'))
+    result = program.run_training(experiment, run_directory.RunDirectory(tmp_path / 'run'))
     with np.load(tmp_path / 'run' / 'model.npz') as weights:
         np.testing.assert_allclose(weights['0'], toy_experiment.TARGET, atol=0.1)
     assert result.rows[-1]['loss'] < 0.05
-    program.run_training(experiment, outputs.RunDirectory(tmp_path / 'again'))
+    program.run_training(experiment, run_directory.RunDirectory(tmp_path / 'again'))
     first, again = (np.load(tmp_path / name / 'model.npz')['0'] for name in ('run', 'again'))
     np.testing.assert_array_equal(first, again)
 
@@ -82,7 +82,7 @@ def test_report_and_log_agree_with_the_run(run):
 @pytest.mark.parametrize('planned, warnings', [(3, 0), (30, 1)])
 def test_a_cohort_far_from_the_plan_is_mentioned_once(planned, warnings, tmp_path, caplog):
     experiment = toy_experiment.in_numpy(plan_fields={'clients_per_round': planned})
-    program.run_training(experiment, outputs.RunDirectory(tmp_path))
+    program.run_training(experiment, run_directory.RunDirectory(tmp_path))
     found = [each.getMessage() for each in caplog.records if 'clients came' in each.getMessage()]
     assert len(found) == warnings
     if found:
@@ -100,7 +100,7 @@ def test_an_exception_in_a_round_leaves_a_true_report(tmp_path):
             raise OSError('the disk is gone')
         return toy_experiment.rows(client)
 
-    directory = outputs.RunDirectory(tmp_path)
+    directory = run_directory.RunDirectory(tmp_path)
     with pytest.raises(OSError, match='the disk is gone'):
         program.run_training(toy_experiment.in_numpy(client_data=data), directory)
     log = ParticipationLog.load(tmp_path / 'participation.npz')
@@ -123,14 +123,14 @@ def test_a_signal_between_journal_and_cohorts_leaves_a_true_log(tmp_path, monkey
     monkeypatch.setattr(cohorts, 'record', interrupted)
     experiment = toy_experiment.in_numpy()
     with pytest.raises(KeyboardInterrupt):
-        program.run_training(experiment, outputs.RunDirectory(tmp_path))
+        program.run_training(experiment, run_directory.RunDirectory(tmp_path))
     log = ParticipationLog.load(tmp_path / 'participation.npz')
     assert log == ParticipationLog(map(experiment.sampler.cohort, range(3)))
 
 
 def test_a_profile_accounts_for_every_second(tmp_path):
     experiment = toy_experiment.in_numpy(profile=True, checkpoint_every=2)
-    result = program.run_training(experiment, outputs.RunDirectory(tmp_path))
+    result = program.run_training(experiment, run_directory.RunDirectory(tmp_path))
     values = json.loads((tmp_path / 'profile.json').read_text())
     periods = values['periods']
     assert [period['name'] for period in periods] == ['start', '1', '2', '3', '4', 'end']
@@ -156,7 +156,7 @@ def test_a_profile_accounts_for_every_second(tmp_path):
 
 
 def test_train_metrics_stay_out_unless_asked_for(tmp_path):
-    directory = outputs.RunDirectory(tmp_path)
+    directory = run_directory.RunDirectory(tmp_path)
     program.run_training(toy_experiment.in_numpy(rounds=1), directory)
     assert 'train_' not in (tmp_path / 'metrics.csv').read_text()
 

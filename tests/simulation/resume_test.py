@@ -26,7 +26,7 @@ from dpfl import (
 )
 from dpfl.accounting.records import archive, cohorts, journal
 from dpfl.mechanisms.discretization import Discretization
-from dpfl.simulation import checkpoint, checkpoint_folder, outputs, program, sampling
+from dpfl.simulation import checkpoint, program, run_directory, sampling
 from dpfl.simulation import state as state_lib
 from tests import runs
 from tests.simulation import toy_experiment
@@ -81,11 +81,11 @@ def _path(crashed, tmp_path):
 
 
 def _latest(path):
-    return checkpoint_folder.latest(path / 'checkpoints', pytest.fail)
+    return checkpoint.latest(path / 'checkpoints', pytest.fail)
 
 
 def _resume(experiment, path):
-    return program.run_training(experiment, outputs.RunDirectory(path, resume=True))
+    return program.run_training(experiment, run_directory.RunDirectory(path, resume=True))
 
 
 def _crash(experiment, path, t):
@@ -105,7 +105,7 @@ def _crash(experiment, path, t):
     )
     crashing = dataclasses.replace(experiment, process=process)
     with pytest.raises(_CrashError):
-        program.run_training(crashing, outputs.RunDirectory(path, resume=True))
+        program.run_training(crashing, run_directory.RunDirectory(path, resume=True))
 
 
 def _assert_same(path, reference):
@@ -192,13 +192,13 @@ def test_the_noise_follows_from_the_root_and_from_what_the_run_is_made_of(
 
 
 def test_two_runs_cannot_use_one_directory(experiment, path):
-    directory = outputs.RunDirectory(path, resume=True)
+    directory = run_directory.RunDirectory(path, resume=True)
     with directory.in_use():
         before = _contents(path)
         with pytest.raises(errors.StorageError, match=f'{path}: is in use by another run'):
             _resume(experiment, path)
         with pytest.raises(errors.StorageError, match='is in use by another run'):
-            with outputs.RunDirectory(path, overwrite=True).in_use():
+            with run_directory.RunDirectory(path, overwrite=True).in_use():
                 pass
         assert _contents(path) == before
 
@@ -336,10 +336,10 @@ def test_every_shorter_journal_of_a_finished_run_is_refused(reference, tmp_path)
         for rest in (b'', lines[count][:-1], bytes(40)):
             (path / 'ledger.jsonl').write_bytes(b''.join(lines[:count]) + rest)
             with pytest.raises(errors.RunError, match='the journal was cut|is missing'):
-                with outputs.RunDirectory(path, resume=True).in_use():
+                with run_directory.RunDirectory(path, resume=True).in_use():
                     pass
     (path / 'ledger.jsonl').write_bytes(b''.join(lines[: last + 1]))
-    with outputs.RunDirectory(path, resume=True).in_use():
+    with run_directory.RunDirectory(path, resume=True).in_use():
         pass
 
 
@@ -437,7 +437,7 @@ def test_what_is_interrupted_after_its_model_has_not_ended(experiment, tmp_path)
     path = tmp_path / 'run'
     finishing = dataclasses.replace(experiment, finish=finish)
     with pytest.raises(KeyboardInterrupt):
-        program.run_training(finishing, outputs.RunDirectory(path))
+        program.run_training(finishing, run_directory.RunDirectory(path))
     assert (path / 'privacy_report.json').exists() and not archive.has_ended(path)
     _resume(finishing, path)
     assert called == [True, True] and archive.has_ended(path)

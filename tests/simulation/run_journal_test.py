@@ -8,7 +8,7 @@ import pytest
 
 from dpfl import errors
 from dpfl.accounting.records import cohorts, journal
-from dpfl.simulation import outputs, run_journal
+from dpfl.simulation import run_directory, run_journal
 
 _KEY = np.array([81985529216486895, -1], np.int64)
 _COHORT = [1, 7]
@@ -122,7 +122,7 @@ def test_a_link_that_leads_to_nothing_is_no_missing_file(path, name):
     (path / name).rename(path / 'kept')
     (path / name).symlink_to('nowhere')
     with pytest.raises(errors.RunError, match=f'{name}: .*No such file or directory') as caught:
-        with outputs.RunDirectory(path, resume=True).in_use():
+        with run_directory.RunDirectory(path, resume=True).in_use():
             pass
     assert '\n' not in str(caught.value) and not (path / 'nowhere').exists()
 

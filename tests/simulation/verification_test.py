@@ -15,7 +15,7 @@ from dpfl.accounting.measured.measured import AUDIT
 from dpfl.accounting.records import archive, journal
 from dpfl.accounting.reports import history
 from dpfl.reporting import privacy_page
-from dpfl.simulation import pages, run_files, verification
+from dpfl.simulation import run_directory
 from tests import paths
 from tests.accounting import archives
 
@@ -37,13 +37,13 @@ def _no_figures(monkeypatch):
 @pytest.fixture(name='run')
 def _run(no_figures, tmp_path):
     run = archives.write_run(tmp_path / 'run', _FULL)
-    assert verification.verify(run).is_verified
+    assert run_directory.verify(run).is_verified
     return run
 
 
 def _noticed(run) -> list[str]:
     try:
-        found = verification.verify(run)
+        found = run_directory.verify(run)
     except errors.ArgumentError as error:
         return [str(error)]
     return [*found.differences]
@@ -75,7 +75,7 @@ def test_a_changed_byte_of_each_file_is_found_or_the_file_is_on_the_list(run):
     (run / archive.SIGNATURE).write_bytes(bytes(64))
     unnoticed = _unnoticed_bytes(run, 2)
     assert unnoticed == ['checkpoints/keys', archive.SIGNATURE]
-    said = run_files.not_judged(archive.listed(run))
+    said = run_directory.not_judged(archive.listed(run))
     assert said == 'not judged: checkpoints/, privacy_report.json.sig; by digest alone: nothing'
 
 
@@ -107,7 +107,7 @@ def _with_events(change):
     def forge(run):
         events = map(change, archive.read_journal(run).events)
         (run / archive.LEDGER).write_bytes(archives.encoded(filter(None, events)))
-        archives.with_everything_computed_anew(run, make_pages=pages.of_run)
+        archives.with_everything_computed_anew(run, make_pages=run_directory.pages_of)
 
     return forge
 
@@ -155,7 +155,7 @@ def _added(name):
         (_forged_plan(stop_at_accuracy=None), 'plan.json: stop_at_accuracy is null'),
         (_forged_plan(remarks=('Epsilon is 0.01.',)), 'plan.json: remarks is'),
         (lambda run: _pages_with(run, archive.PAGE), 'privacy_report.md: says'),
-        (lambda run: _pages_with(run, run_files.HTML_REPORT), 'privacy_report.html: says'),
+        (lambda run: _pages_with(run, run_directory.HTML_REPORT), 'privacy_report.html: says'),
         (lambda run: (run / archive.CONFIG).unlink(), 'config.json: is missing'),
         (lambda run: (run / archive.CONFIG).write_text('{'), 'config.json: not a JSON document'),
         (lambda run: (run / archive.FLAGS).write_text('{'), 'flags.txt: '),
@@ -168,7 +168,7 @@ def _added(name):
         (_replaced(archive.METRICS, '6,', '6,0.'), 'metrics.csv: says'),
         (lambda run: (run / archive.MODEL).write_bytes(b'other'), 'model.npz: its SHA-256 is not'),
         (lambda run: (run / archive.LOG).write_bytes(b''), 'participation.npz: is not the one of'),
-        (_added(run_files.GAN_REPORT), 'gan_report.md: is there, and does not follow'),
+        (_added(run_directory.GAN_REPORT), 'gan_report.md: is there, and does not follow'),
         (_added(archive.TEST), 'test_metrics.json: is there, and does not follow'),
         (_added(AUDIT), 'audit.npz: is there, and ledger.jsonl does not have its digest'),
         (_forged_plan(noise_key_digest='0' * 64), 'ledger.jsonl: its plan has another noise_key'),
@@ -208,7 +208,7 @@ def _pages_with(run, name):
 @pytest.mark.standard
 def test_a_figure_is_compared_too(tmp_path):
     run = archives.write_run(tmp_path / 'run')
-    path = run / run_files.HTML_REPORT
+    path = run / run_directory.HTML_REPORT
     text = path.read_text()
     # Last digits of coordinates, and the names of their shapes, differ between machines.
     number = re.search(r'(?<=<path d="M \d{2}\.\d{5})\d', text) or re.search(r'\d\.\d{5}\d', text)
@@ -250,7 +250,7 @@ def test_the_docs_have_the_table_of_files():
     page = (paths.ROOT / 'docs' / 'reference' / 'threat_model.md').read_text()
     rows = re.findall(r'^\| `([^`]+)` \| ([^|]+) \|.*\| ([^|]+) \|$', page, re.MULTILINE)
     table = {name: (kind, reader.startswith('owner')) for name, kind, reader in rows}
-    for file in run_files.FILES:
+    for file in run_directory.FILES:
         names = [name for name in table if fnmatch.fnmatchcase(name, file.pattern)]
         assert names, file.pattern
         for name in names:

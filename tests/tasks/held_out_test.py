@@ -14,7 +14,7 @@ from dpfl.debugging.text.clients import OpenedText
 from dpfl.errors import ArgumentError
 from dpfl.tasks import config, held_out, own_data, source
 from dpfl.tasks.images import classifiers
-from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from tests.tasks.images import emnist_files
 from tests.tasks.text.messages import repositories
 
@@ -117,15 +117,11 @@ _CASES = {
     'user_text': ('user_text', lambda path: _opened('user_text', path, data_path=_user_text(path))),
     'git_log': ('git_log', lambda path: _opened('git_log', path, data_path=_git_log(path))),
     'synthetic_glyphs': ('synthetic_glyphs', lambda path: _opened('synthetic_glyphs', path)),
-    'emnist sqlite': (
+    'emnist': (
         'emnist',
         lambda path: _opened(
             'emnist', path, data_path=emnist_files.write_sqlite(path / 'emnist.sqlite')
         ),
-    ),
-    'emnist hdf5': (
-        'emnist',
-        lambda path: _opened('emnist', path, data_path=emnist_files.write_hdf5(path)),
     ),
     'custom': (
         'custom',

@@ -9,8 +9,8 @@ from scipy import stats
 
 from dpfl import errors
 from dpfl.accounting.losses.dominating_pairs import Neighbours
-from dpfl.tasks import private_quantiles
-from dpfl.tasks.private_quantiles import CANDIDATES, QuantileRelease
+from dpfl.tasks import before_training
+from dpfl.tasks.before_training import CANDIDATES, QuantileRelease
 
 
 class _NoNoise:
@@ -74,7 +74,7 @@ _NAN = math.nan
 @pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
 def test_a_search_keeps_its_privacy_profile(share, adjacency, monkeypatch):
     """All data of three clients on four candidates, and all their neighbours."""
-    monkeypatch.setattr(private_quantiles, 'STEPS', 2)
+    monkeypatch.setattr(before_training, 'STEPS', 2)
     release = QuantileRelease.of_guarantee(1.0, 0.1, {'x': share}, adjacency)
     mu = release.before().mu(Neighbours(adjacency))
     candidates = np.array([0.0, 1.0, 2.0, 3.0])

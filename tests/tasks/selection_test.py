@@ -8,9 +8,9 @@ from dpfl.tasks import selection
 from dpfl.tasks.config import TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.selection_config import Criterion, SelectionConfig
-from dpfl.tasks.text import selected_sentences, sentence_batches
-from dpfl.tasks.text.models import catalog, metrics, row_scores, saved_models
-from dpfl.tasks.text.token_ids import BOS_ID, EOS_ID, OOV_ID, PAD_ID
+from dpfl.tasks.text import selected_sentences, word_clients
+from dpfl.tasks.text.models import metrics, saved_models
+from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, OOV_ID, PAD_ID
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def _scores(x, y):
 def _task(**clients):
     def client_batches(client, batch_size, epochs, max_batches):
         rows = clients[f'of_{client}']
-        return sentence_batches.batches(_ROWS[rows], batch_size, epochs, max_batches)
+        return word_clients.batches(_ROWS[rows], batch_size, epochs, max_batches)
 
     return FederatedTask(
         model=None, population=len(clients), client_batches=client_batches, heldout=None
@@ -278,10 +278,10 @@ def test_quantiles_select_as_the_numbers_that_were_found():
 
 def test_scores_of_a_model_are_its_metrics():
     rng = np.random.default_rng(0)
-    shapes = catalog.ALL['micro'].weight_shapes(10)
+    shapes = saved_models.ALL['micro'].weight_shapes(10)
     weights = tuple(rng.normal(size=shape).astype(np.float32) for shape in shapes.values())
     model = saved_models.LanguageModel('micro', weights, tuple('abcdef'))
-    losses, right = row_scores.of_model(model)(_X, _Y)
+    losses, right = saved_models.of_model(model)(_X, _Y)
     logits = model.architecture.logits(weights, _X).numpy().astype(np.float64)
     logs = logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
     for row in range(len(_Y)):
@@ -289,4 +289,4 @@ def test_scores_of_a_model_are_its_metrics():
         assert losses[row] == pytest.approx(sum(own), rel=1e-5)
         expected, _ = metrics.hits(_Y[row : row + 1], logits[row : row + 1])
         assert right[row] == expected.numpy()[0]
-    assert [part.shape for part in row_scores.of_model(model)(_X[:0], _Y[:0])] == [(0,), (0,)]
+    assert [part.shape for part in saved_models.of_model(model)(_X[:0], _Y[:0])] == [(0,), (0,)]

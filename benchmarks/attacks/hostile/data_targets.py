@@ -1,12 +1,10 @@
-"""Targets: data and models whose readers need TensorFlow, SQLite or HDF5."""
+"""Targets: data and models whose readers need TensorFlow or SQLite."""
 
-import io
 import json
 import pathlib
 import sqlite3
 import tempfile
 
-import h5py
 import numpy as np
 import tensorflow as tf
 
@@ -16,9 +14,9 @@ from dpfl import errors
 from dpfl.errors import DataError
 from dpfl.simulation import state
 from dpfl.simulation.training import run_model
-from dpfl.tasks.images import emnist_files
+from dpfl.tasks.images import emnist
 from dpfl.tasks.text.files import stackoverflow
-from dpfl.tasks.text.models import catalog, saved_models
+from dpfl.tasks.text.models import saved_models
 
 # Values for a column that is declared as text or blob: SQLite accepts any type in any column.
 _CELLS = (
@@ -161,10 +159,10 @@ class StackOverflow(_Database):
                 list(part.sentences(client))
 
 
-class EmnistSqlite(_Database):
-    """`emnist_files` of SQLite, and all examples."""
+class Emnist(_Database):
+    """`emnist.EmnistFile`, and all examples."""
 
-    name = 'emnist sqlite'
+    name = 'emnist'
     refusals = (DataError,)
     splits = ('all_train', 'all_test')
 
@@ -176,120 +174,9 @@ class EmnistSqlite(_Database):
         )
 
     def read(self, path):
-        _read_images(path)
-
-
-def _read_images(path):
-    found = emnist_files.open_files(path)
-    for writer in found.writers:
-        found.read(writer)
-
-
-class EmnistHdf5(Target):
-    """`emnist_files` of HDF5: bytes, types, shapes, links to elsewhere, data that is not there."""
-
-    name = 'emnist hdf5'
-    refusals = (DataError,)
-
-    def __init__(self, folder):
-        super().__init__(folder)
-        self._data = self._written(None)
-
-    def _written(self, rng) -> bytes:
-        file = io.BytesIO()
-        with h5py.File(file, 'w') as data:
-            for writer in range(3):
-                pixels = np.random.default_rng(writer).random((2, 28, 28), np.float32)
-                group = data.create_group(f'examples/f{writer:04d}')
-                changed = rng is not None and writer == 1
-                if not changed:
-                    group['pixels'], group['label'] = pixels, np.array([1, 2], np.int32)
-                    continue
-                _CHANGES[rng.integers(len(_CHANGES))](group, pixels)
-        return file.getvalue()
-
-    def mutate(self, rng):
-        path = self.fresh() / 'fed_emnist_train.h5'
-        if rng.random() < self.special:
-            mutations.special(rng, path, may_be_large=True)
-        elif rng.integers(2):
-            path.write_bytes(mutations.of_bytes(rng, self._data))
-        else:
-            path.write_bytes(self._written(rng))
-        return path
-
-    def read(self, path):
-        _read_images(path)
-
-
-def _huge(group, pixels):
-    group.create_dataset('pixels', (10**9, 28, 28), 'f4', chunks=(1, 28, 28))
-    group['label'] = np.array([1, 2], np.int32)
-
-
-def _huge_labels(group, pixels):
-    group['pixels'] = pixels
-    group.create_dataset('label', (10**12,), 'i4', chunks=(1000,))
-
-
-def _external(group, pixels):
-    group['pixels'] = h5py.ExternalLink('/dev/zero', '/pixels')
-    group['label'] = np.array([1, 2], np.int32)
-
-
-def _raw(group, pixels):
-    group.create_dataset('pixels', (2, 28, 28), 'f4', external=[('/dev/zero', 0, 2 * 784 * 4)])
-    group['label'] = np.array([1, 2], np.int32)
-
-
-def _types(group, pixels):
-    group['pixels'] = pixels.astype('c8')
-    group['label'] = np.array([b'a', b'b'])
-
-
-def _objects(group, pixels):
-    group.create_dataset('pixels', (2,), h5py.string_dtype())
-    group['label'] = 1.5
-
-
-def _loop(group, pixels):
-    group['pixels'] = h5py.SoftLink(group.name + '/pixels')
-    group['label'] = group
-
-
-def _compound(group, pixels):
-    group['pixels'] = np.zeros(2, [('a', 'f4'), ('b', 'i4')])
-    group['label'] = np.array([[1, 2]])
-
-
-def _values(group, pixels):
-    group['pixels'] = np.full((2, 28, 28), np.nan, np.float64)
-    group['label'] = np.array([2**40, -(2**62)], np.int64)
-
-
-def _groups(group, pixels):
-    group.create_group('pixels')
-    group['label'] = np.array([1, 2])
-
-
-def _no_space(group, pixels):
-    group['pixels'] = h5py.Empty('f4')
-    group['label'] = h5py.Empty('i4')
-
-
-_CHANGES = (
-    _huge,
-    _huge_labels,
-    _external,
-    _raw,
-    _types,
-    _objects,
-    _loop,
-    _compound,
-    _values,
-    _groups,
-    _no_space,
-)
+        found = emnist.EmnistFile(path)
+        for writer in found.writers:
+            found.read(writer)
 
 
 class SavedModel(Target):
@@ -299,8 +186,8 @@ class SavedModel(Target):
 
     def __init__(self, folder):
         super().__init__(folder)
-        name = next(iter(catalog.CHAR_MODELS))
-        shapes = catalog.ALL[name].weight_shapes(7)
+        name = next(iter(saved_models.CHAR_MODELS))
+        shapes = saved_models.ALL[name].weight_shapes(7)
         rng = np.random.default_rng(0)
         weights = tuple(rng.random(shape, np.float32) for shape in shapes.values())
         with tempfile.TemporaryDirectory() as scratch:
@@ -385,4 +272,4 @@ class State(Target):
             require(np.asarray(leaf).shape == np.asarray(expected).shape, 'shape of a leaf')
 
 
-TARGETS = (StackOverflow, EmnistSqlite, EmnistHdf5, SavedModel, Weights, State)
+TARGETS = (StackOverflow, Emnist, SavedModel, Weights, State)

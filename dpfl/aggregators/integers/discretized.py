@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_privacy as tfp
 
 from dpfl import accounting, errors
 from dpfl.aggregators import estimators, query
@@ -78,7 +79,7 @@ class DiscretizedQuery(query.WrappedQuery):
 
     def __init__(
         self,
-        inner: query.SumQuery,
+        inner: tfp.SumAggregationDPQuery,
         plan: accounting.PrivacyPlan,
         record_specs,
         seed: int | None = None,
@@ -105,13 +106,6 @@ class DiscretizedQuery(query.WrappedQuery):
         self._dtype = integer_type(self._settings, self._largest_cohort)
         self._root_key = keys.root_key_source(seed, 'rotation')
 
-    def clip_norm(self, global_state: Any) -> tf.Tensor:
-        return self._inner.clip_norm(global_state.inner)
-
-    def with_clip_norm(self, global_state: Any, clip_norm: tf.Tensor) -> Any:
-        inner = self._inner.with_clip_norm(global_state.inner, clip_norm)
-        return global_state._replace(inner=inner)
-
     def initial_global_state(self) -> DiscretizedState:
         return DiscretizedState(
             self._inner.initial_global_state(), self._root_key(), tf.zeros([], tf.int64)
@@ -129,7 +123,7 @@ class DiscretizedQuery(query.WrappedQuery):
     def _scale(self, global_state):
         """Scale s for the current clip norm, so that bounds and modulus do not depend on it."""
         scaled_norm = self._settings.scale * self._settings.clip_norm
-        return tf.cast(scaled_norm, tf.float32) / self.clip_norm(global_state)
+        return tf.cast(scaled_norm, tf.float32) / query.innermost(global_state).clip_norm
 
     def initial_sample_state(self, template: Any = None) -> DiscretizedSample:
         del template  # The record specs say how long it is.

@@ -136,6 +136,14 @@ def build_distributed_query(
 
     Raises:
       ValueError: if the number of coordinates of the specs is not the plan's.
+
+    Example:
+      >>> rounding = mechanisms.Discretization.for_bits(
+      ...     bits=16, clients_per_round=10, dimension=8, clip_norm=1.0)
+      >>> plan = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
+      ...     clip_norm=1.0, noise_multiplier=4.0, clients_per_round=10, discretization=rounding)
+      >>> query = build_distributed_query(DistributedNoise(plan), record_specs=tf.TensorSpec([8]))
     """
     if precision.has_halves(record_specs):
         wide = build_distributed_query(
@@ -158,6 +166,17 @@ def build_distributed_aggregator(
     Args:
       noise, clip: as in `build_distributed_query`.
       secure_sum: as in `build_aggregator`.
+
+    Example:
+      >>> rounding = mechanisms.Discretization.for_bits(
+      ...     bits=16, clients_per_round=10, dimension=8, clip_norm=1.0)
+      >>> plan = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
+      ...     clip_norm=1.0, noise_multiplier=4.0, clients_per_round=10, discretization=rounding)
+      >>> factory = build_distributed_aggregator(DistributedNoise(plan))
+      >>> process = factory.create(tff.TensorType(np.float32, [8]))
+      >>> process.next(process.initialize(), [np.zeros(8, np.float32)] * 10).result.shape
+      (8,)
     """
     return _DistributedMeanFactory(noise, clip, secure_sum)
 

@@ -61,6 +61,16 @@ class DistributedNoise:
     Raises:
       ValueError: if a field is out of range, or the plan has a feature that cannot be combined with
         noise from clients.
+
+    Example:
+      >>> rounding = mechanisms.Discretization.for_bits(
+      ...     bits=16, clients_per_round=10, dimension=8, clip_norm=1.0)
+      >>> plan = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
+      ...     clip_norm=1.0, noise_multiplier=4.0, clients_per_round=10, discretization=rounding)
+      >>> noise = DistributedNoise(plan)  # Each client adds a Skellam share.
+      >>> plan.epsilon(1e-5) < noise.epsilon(1e-5) < 1.1 * plan.epsilon(1e-5)
+      True
     """
 
     plan: accounting.PrivacyPlan

@@ -1,4 +1,4 @@
-"""Correlated noise in TensorFlow: interprets the kernels of `dpfl.mechanisms.streaming.kernels`.
+"""Correlated noise in TensorFlow: interprets the kernels of `dpfl.mechanisms.kernels`.
 
 All that changes from round to round is in `NoiseState`, as tensors: a run that continues from a
 saved state gives the same bits. Past noise is kept in one of three ways:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import dp_accounting
 import numpy as np
 import tensorflow as tf
+import tensorflow_privacy as tfp
 
 from dpfl import _validate, accounting, errors
 from dpfl.accounting import hardened
@@ -39,7 +40,7 @@ class IntegerRow(NamedTuple):
     values: Any
 
 
-class HardenedQuery(query.SumQuery):
+class HardenedQuery(tfp.SumAggregationDPQuery):
     """Sums clipped, weighted updates and noise as integers, and returns floating-point numbers.
 
     The state is a `query.QueryState`. The key in its `NoiseState` has 256 bits, int64 [4].
@@ -75,12 +76,6 @@ class HardenedQuery(query.SumQuery):
         if seed is not None:
             _validate.integer('seed', seed, minimum=0)
             self._key = np.frombuffer(keystream.seeded_key(seed), '<i8').astype(np.int64)
-
-    def clip_norm(self, global_state: Any) -> tf.Tensor:
-        return global_state.clip_norm
-
-    def with_clip_norm(self, global_state: Any, clip_norm: tf.Tensor) -> Any:
-        return global_state._replace(clip_norm=clip_norm)
 
     def initial_global_state(self) -> query.QueryState:
         """State before the first round; without a seed each call draws a new key."""

@@ -23,8 +23,8 @@ from dpfl import _progress, accounting, errors
 from dpfl.accounting import hardened
 from dpfl.accounting.records import journal
 from dpfl.aggregators.noise import correlated, hardened_query, past_noise, supplied_rows
+from dpfl.mechanisms import kernels
 from dpfl.mechanisms.hardened import discrete_gaussian, keystream, stream
-from dpfl.mechanisms.streaming import kernels
 
 # Coordinates per block. Each block has its own keystream, so another number gives other bits.
 _BLOCK = 2**15
@@ -48,6 +48,17 @@ class HardenedRing(supplied_rows.SuppliedRows):
 
     Raises:
       ValueError: if the plan has other noise.
+
+    Example:
+      >>> plan = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
+      ...     clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2, noise='hardened')
+      >>> factory = build_aggregator(plan, supplied_noise=True)
+      >>> process = factory.create(tff.TensorType(np.float32, [2]))
+      >>> state, cohort = process.initialize(), [np.zeros(2, np.float32)] * 2
+      >>> with HardenedRing(plan) as ring:
+      ...     for _ in range(3):
+      ...         state = process.next(ring.supply(state, cohort), cohort).state
     """
 
     _row_type = hardened_query.IntegerRow

@@ -28,7 +28,7 @@ from dpfl import _progress
 from dpfl.aggregators import flat
 from dpfl.aggregators.noise import correlated, normal, past_noise, supplied_rows
 from dpfl.aggregators.noise import keys as noise_keys
-from dpfl.mechanisms.streaming import kernels, ring_steps
+from dpfl.mechanisms import kernels
 
 # Coordinates per block. The past of a block with 342 bands takes 2.8 MB, and stays in cache while
 # rounds are recomputed.
@@ -48,6 +48,17 @@ class NoiseRing(supplied_rows.SuppliedRows):
       directory: where to keep past noise in a file; None for memory. The file has no name, and
         disappears when the process ends, in whatever way.
       show_progress: shows a bar on standard error when many rounds are recomputed.
+
+    Example:
+      >>> plan = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.Identity(4), participation=Participation(4, min_separation=4),
+      ...     clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2)
+      >>> factory = build_aggregator(plan, supplied_noise=True)
+      >>> process = factory.create(tff.TensorType(np.float32, [2]))
+      >>> state, cohort = process.initialize(), [np.zeros(2, np.float32)] * 2
+      >>> with NoiseRing(plan) as ring:
+      ...     for _ in range(3):
+      ...         state = process.next(ring.supply(state, cohort), cohort).state
     """
 
     _row_type = correlated.SuppliedRow
@@ -157,8 +168,8 @@ class _Stream:
 
             supplied_rows.run_all(self._workers, work_and_show, parts)
 
-    def _step(self, t: int) -> ring_steps.Step:
-        return ring_steps.step(self._kernel, t, self.dtype.as_numpy_dtype)
+    def _step(self, t: int) -> kernels.Step:
+        return kernels.step(self._kernel, t, self.dtype.as_numpy_dtype)
 
 
 @tf.function(reduce_retracing=True)

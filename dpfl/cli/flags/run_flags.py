@@ -10,7 +10,7 @@ from dpfl import errors
 from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
 from dpfl.cli.flags.output_flags import RunDirectoryConfig
-from dpfl.simulation import checkpoint_folder
+from dpfl.simulation import checkpoint
 from dpfl.simulation.training import recorded_settings
 
 # Flags about what happens to an earlier run, or instead of a run; flags.txt leaves them out.
@@ -77,7 +77,7 @@ def saying_what_is_saved(config: RunDirectoryConfig) -> Iterator[None]:
     except KeyboardInterrupt:
         path = pathlib.Path(config.output_dir or '')
         try:
-            saved = checkpoint_folder.latest(path / archive.CHECKPOINTS, lambda reason: None)
+            saved = checkpoint.latest(path / archive.CHECKPOINTS, lambda reason: None)
         except errors.RunError:
             saved = None
         if saved is None:

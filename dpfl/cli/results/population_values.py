@@ -9,13 +9,13 @@ from dpfl import ParticipationLog, mechanisms
 from dpfl.mechanisms.sensitivities import pattern_sensitivity
 from dpfl.participation import LogStatistics
 from dpfl.reporting import plain_text
-from dpfl.simulation import population_run
+from dpfl.simulation import population
 from dpfl.simulation.population import Population
 
 
 def of_simulation(
     devices: Population,
-    done: population_run.PopulationRun,
+    done: population.PopulationRun,
     mechanism: mechanisms.Mechanism | None,
     noise_multiplier: float,
 ) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def of_log(
     }
 
 
-def _fewest(done: population_run.PopulationRun, hours: float) -> int | None:
+def _fewest(done: population.PopulationRun, hours: float) -> int | None:
     """Fewest rounds that were opened in a window; None if there is no timer or whole window."""
     if done.log.rounds < 2 or not 0 < hours <= done.times.hours:
         return None

@@ -10,7 +10,7 @@ import shutil
 from dpfl import _storage, accounting
 from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
-from dpfl.simulation import pages
+from dpfl.simulation import run_directory
 from dpfl.simulation.training import recorded_settings
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.tasks.config import DATA_VOCABULARY
@@ -104,7 +104,7 @@ def write(
             (partial / archive.METRICS).write_text(_metrics(run / archive.METRICS, public_heldout))
             (partial / archive.PLAN).write_text(record.to_json())
             report = archive.Records.read(partial).report()
-            for name, text in pages.of_run(partial, report).items():
+            for name, text in run_directory.pages_of(partial, report).items():
                 (partial / name).write_text(text)
             (partial / archive.SUMS).write_text(archive.digests(partial))
             if output.exists():

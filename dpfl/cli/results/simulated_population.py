@@ -10,8 +10,7 @@ from dpfl import ParticipationLog, mechanisms
 from dpfl.cli.results import population_values
 from dpfl.errors import ArgumentError
 from dpfl.mechanisms import registry
-from dpfl.simulation import population_run
-from dpfl.simulation.population import Population
+from dpfl.simulation.population import Population, PopulationRun, simulate
 from dpfl.simulation.training.mechanism_names import load_strategy
 from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig, required
 
@@ -63,9 +62,7 @@ class Simulation:
     seed: int
     noise: Noise
 
-    def run(
-        self, changed: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], population_run.PopulationRun]:
+    def run(self, changed: Mapping[str, Any]) -> tuple[dict[str, Any], PopulationRun]:
         """Simulates all rounds, and returns the statistics and the rounds.
 
         The noise multiplier grows in proportion to the clients per round.
@@ -79,7 +76,7 @@ class Simulation:
         rounds, cohort = required(self.sampling, 'rounds'), self.sampling.clients_per_round
         mechanism = self.noise.over(rounds)
         population = self._population(changed)
-        done = population_run.run(population, rounds, progress=True)
+        done = simulate(population, rounds, progress=True)
         noise_multiplier = self.noise.multiplier * population.clients_per_round / cohort
         found = population_values.of_simulation(population, done, mechanism, noise_multiplier)
         return found, done
@@ -118,7 +115,7 @@ def described(path: str, noise: Noise) -> tuple[dict[str, Any], Draw]:
     )
 
 
-def draw(done: population_run.PopulationRun) -> 'Figure':
+def draw(done: PopulationRun) -> 'Figure':
     """The plot of one simulation."""
     found = done.log.statistics()
     return _draw(

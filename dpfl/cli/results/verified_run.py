@@ -14,7 +14,7 @@ from dpfl.accounting.records.verification import Verification
 from dpfl.accounting.reports import report as report_lib
 from dpfl.cli.command import command_line
 from dpfl.cli.results import report_inputs
-from dpfl.simulation import outputs, run_files, verification
+from dpfl.simulation import run_directory
 
 _DIFFERS = 1
 
@@ -78,7 +78,7 @@ def verified(
         print(f'{path}: {_verdict(path, is_export)}', file=sys.stderr)
         if earlier is not None:
             print(f'{path}: its journal continues that of {after}', file=sys.stderr)
-        print(f'{path}: note: {run_files.not_judged(archive.listed(path))}', file=sys.stderr)
+        print(f'{path}: note: {run_directory.not_judged(archive.listed(path))}', file=sys.stderr)
         _note_versions(path)
         if sign is not None:
             sign(path / archive.REPORT, found.content)
@@ -160,7 +160,7 @@ def write_pages(directory: str) -> None:
     path = pathlib.Path(directory)
     if not (path / archive.LEDGER).is_file():
         raise command_line.UsageError(f'--run_dir={path}: must hold {archive.LEDGER}')
-    run = outputs.RunDirectory(path, resume=True)
+    run = run_directory.RunDirectory(path, resume=True)
     with command_line.refusing_bad_values(), run.in_use():
         run.write_pages()
 
@@ -175,7 +175,7 @@ def _locked(path: pathlib.Path, *, to_read: bool) -> Iterator[None]:
 
 
 def _verified(path: pathlib.Path) -> tuple[Verification, accounting.PrivacyReport]:
-    found = verification.verify(path)
+    found = run_directory.verify(path)
     for difference in found.differences:
         print(f'error: {path}: {difference}', file=sys.stderr)
     if found.report is None or not found.is_verified:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpfl.debugging import differences
 from dpfl.debugging.differences import Share
-from dpfl.tasks.images import classifier_training, classifiers
+from dpfl.tasks.images import classifiers
 
 _MODEL, _BATCH, _LEARNING_RATE = 'tiny', 64, 2e-3
 _STEPS = 300
@@ -51,7 +51,7 @@ def compare(first: np.ndarray, second: np.ndarray, *, seed: int, steps: int = _S
     trained, tested = zip(*halves, strict=True)
     model = classifiers.build_image_classifier(_MODEL, seed)
     # Two of the classes are used: 1 for the first set, 0 for the second.
-    weights = classifier_training.train_centrally(
+    weights = classifiers.train_centrally(
         model,
         np.concatenate(trained),
         np.repeat(np.array([1, 0], np.int32), [len(part) for part in trained]),

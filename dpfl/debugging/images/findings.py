@@ -10,7 +10,7 @@ from dpfl import accounting
 from dpfl.accounting import extrapolation
 from dpfl.debugging.differences import Mean, Share
 from dpfl.debugging.images import learned, runs, settings, traits
-from dpfl.tasks.images import image_measures, saved_classifiers
+from dpfl.tasks.images import classifiers, image_batches
 
 _HALF_SHIFT = 'replace_one_half_shift'
 
@@ -34,7 +34,7 @@ class Measures:
     frechet: float
 
 
-def measure(model: saved_classifiers.Classifier, pixels: np.ndarray, real: np.ndarray) -> Measures:
+def measure(model: classifiers.Classifier, pixels: np.ndarray, real: np.ndarray) -> Measures:
     """Measures images, compared with real ones.
 
     Args:
@@ -42,18 +42,18 @@ def measure(model: saved_classifiers.Classifier, pixels: np.ndarray, real: np.nd
       pixels: The images, float32 [n, 28, 28].
       real: Real images of held-out clients, float32 [m, 28, 28].
     """
-    dark = image_measures.inverted_by_intensity(pixels)
+    dark = image_batches.inverted_by_intensity(pixels)
     upright = np.where(dark[:, None, None], 1 - pixels, pixels)
     features = model.features(pixels)
-    by_classifier = image_measures.inverted_by_classifier(model.probabilities, pixels)
+    by_classifier = image_batches.inverted_by_classifier(model.probabilities, pixels)
     return Measures(
         inverted_by_intensity=float(dark.mean()),
         inverted_by_classifier=float(by_classifier.mean()),
-        effective_classes=image_measures.effective_classes(
+        effective_classes=image_batches.effective_classes(
             model.probabilities(upright).argmax(axis=1)
         ),
-        diversity=image_measures.mean_distance(features),
-        frechet=image_measures.frechet_distance(features, model.features(real)),
+        diversity=image_batches.mean_distance(features),
+        frechet=image_batches.frechet_distance(features, model.features(real)),
     )
 
 
@@ -160,7 +160,7 @@ class Finding:
 def find(
     training: settings.Training,
     trained: runs.Trained,
-    model: saved_classifiers.Classifier,
+    model: classifiers.Classifier,
     guarantees: tuple[Guarantee, ...],
     public: np.ndarray,
 ) -> Finding:

@@ -12,12 +12,7 @@ import numpy as np
 from dpfl import _npz, _progress, _storage, errors
 from dpfl.debugging.images import settings
 from dpfl.simulation.training import GanConfig
-from dpfl.tasks.images import (
-    classifier_training,
-    classifiers,
-    image_selection,
-    saved_classifiers,
-)
+from dpfl.tasks.images import classifiers, image_selection
 
 _FOLDER = 'primary'
 
@@ -66,7 +61,7 @@ def train(
     configuration: Mapping[str, Any],
     *,
     resume: bool,
-) -> saved_classifiers.Classifier:
+) -> classifiers.Classifier:
     """Trains the classifier centrally, or loads the one that an earlier study left.
 
     Args:
@@ -85,7 +80,7 @@ def train(
     arrays = _read(path, configuration) if resume else None
     if arrays is None:
         print(f'{folder}: trains on {len(public.labels)} public images', file=sys.stderr)
-        weights = classifier_training.train_centrally(
+        weights = classifiers.train_centrally(
             classifiers.build_image_classifier(recipe.model, recipe.seed),
             public.pixels,
             public.labels,
@@ -97,11 +92,11 @@ def train(
         arrays = {str(number): weight for number, weight in enumerate(weights)}
         _write(path, arrays, configuration)
     weights = tuple(arrays[str(number)] for number in range(len(arrays)))
-    return saved_classifiers.of_weights(recipe.model, weights)
+    return classifiers.of_weights(recipe.model, weights)
 
 
 def judge(
-    model: saved_classifiers.Classifier,
+    model: classifiers.Classifier,
     name: str,
     data: Any,
     population: int,
@@ -145,7 +140,7 @@ def _read(path: pathlib.Path, configuration: Mapping[str, Any]) -> dict[str, np.
         return None
     try:
         arrays = _npz.load(path)
-        before = json.loads(str(arrays.pop(saved_classifiers.CONFIGURATION)))
+        before = json.loads(str(arrays.pop(classifiers.CONFIGURATION)))
     except (ValueError, KeyError) as error:
         print(f'{path}: is damaged ({error}), and made again', file=sys.stderr)
         return None
@@ -164,6 +159,6 @@ def _write(
 ) -> None:
     with _storage.naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    described = {saved_classifiers.CONFIGURATION: np.array(json.dumps(configuration))}
+    described = {classifiers.CONFIGURATION: np.array(json.dumps(configuration))}
     data = _npz.to_bytes({**arrays, **described})
     _storage.write_atomically(path, lambda target: target.write(data))

@@ -18,8 +18,8 @@ from dpfl.reporting import contact_sheet
 from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training.sampling_config import required
 from dpfl.tasks import source
-from dpfl.tasks.image_fault_config import ImageFaultConfig
-from dpfl.tasks.images import image_selection, image_task, saved_classifiers
+from dpfl.tasks.config import ImageFaultConfig
+from dpfl.tasks.images import classifiers, image_selection, image_task
 
 _SHEET_IMAGES = 72
 # Synthetic clients by default, as many as [Augenstein20] has.
@@ -102,15 +102,15 @@ class Study:
 
     def _model(
         self, public: settings.PublicImages
-    ) -> tuple[saved_classifiers.Classifier, dict[str, Any]]:
+    ) -> tuple[classifiers.Classifier, dict[str, Any]]:
         """The classifier, trained or read, and what it depends on."""
         base, how = self.base, self.config.primary
         made_from = {**how.flat(), **primary.origin(base)}
         primary.check_unused(self.directory, resume=self.resume, overwrite=self.overwrite)
         if not how.is_trained:
             with errors.renaming(path='primary_model'):
-                saved_classifiers.require_stranger(how.primary_model, base.task, base.seed)
-                model = saved_classifiers.load(how.primary_model)
+                classifiers.require_stranger(how.primary_model, base.task, base.seed)
+                model = classifiers.load(how.primary_model)
             # A study must not go on with another model at the same path.
             classes = model.probabilities(public.pixels).argmax(axis=1).astype('<i4')
             digest = hashlib.sha256(classes.tobytes()).hexdigest()[:12]
@@ -126,7 +126,7 @@ class Study:
         self,
         data: dict[str, Any],
         public: settings.PublicImages,
-        model: saved_classifiers.Classifier,
+        model: classifiers.Classifier,
         made_from: dict[str, Any],
     ) -> tuple[page.Study, list[settings.Training]]:
         """Divides the clients or their examples by what the classifier says."""
@@ -178,7 +178,7 @@ class Study:
         self,
         training: settings.Training,
         config: GanConfig,
-        model: saved_classifiers.Classifier,
+        model: classifiers.Classifier,
         heldout: np.ndarray,
         public: settings.PublicImages,
     ) -> findings.Finding:

@@ -12,9 +12,9 @@ import numpy as np
 from dpfl.debugging.differences import Mean
 from dpfl.debugging.text import diagnosis, results, settings, traits
 from dpfl.simulation.training import TrainResult
-from dpfl.tasks.text import encoding
-from dpfl.tasks.text.models import generation, pretraining, row_scores, saved_models
-from dpfl.tasks.text.token_ids import BOS_ID, NUM_SPECIAL_TOKENS, PAD_ID
+from dpfl.tasks.text import tokenization
+from dpfl.tasks.text.models import generation, pretraining, saved_models
+from dpfl.tasks.text.tokenization import BOS_ID, NUM_SPECIAL_TOKENS, PAD_ID
 
 if TYPE_CHECKING:
     from dpfl.debugging.text.results import Compared, Written
@@ -123,7 +123,7 @@ def ratios(
     sizes = (private != PAD_ID).sum(axis=1)
     of_private, of_primary = gained(private), gained(public)
     per_token = np.where(sizes > traits.LONG, of_private / np.maximum(sizes, 1), -np.inf)
-    names = encoding.decode_sentences(private, primary.vocabulary)
+    names = tokenization.decode_sentences(private, primary.vocabulary)
     improbable: dict[str, float] = {}
     for i in np.argsort(-per_token, kind='stable'):
         if len(improbable) == _SHOWN or not np.isfinite(per_token[i]):
@@ -175,7 +175,7 @@ def learned(
     x, y = task.heldout[:, :-1], task.heldout[:, 1:]
     targets, known = (y != PAD_ID).sum(axis=1), (y >= NUM_SPECIAL_TOKENS).sum(axis=1)
     (new_loss, new_right), (old_loss, old_right) = (
-        row_scores.of_model(model)(x, y) for model in (after, primary)
+        saved_models.of_model(model)(x, y) for model in (after, primary)
     )
     return Learned(
         case,

@@ -4,7 +4,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from dpfl.simulation.training import execution
-from dpfl.tasks import data_path, source
+from dpfl.tasks import download, source
 from dpfl.tasks.config import TextTaskConfig
 from dpfl.tasks.text import synthetic_task
 
@@ -66,7 +66,7 @@ class OpenedText:
                 task.packing.max_tokens,
                 self._real.not_covered,
             )
-        data_path.refuse(self.config.data, self.config.task)
+        download.refuse(self.config.data, self.config.task)
         language = synthetic_text.SyntheticText(
             vocabulary_size=synthetic_task.vocabulary_size(self.config.text),
             sentence_length=self.config.text.sentence_length,

@@ -10,9 +10,9 @@ from dpfl.debugging.differences import Difference, Share
 from dpfl.debugging.text import diagnosis, learned, settings, traits, word_differences
 from dpfl.debugging.text.config import CHAR, WORD, Case, Generator
 from dpfl.simulation.training import TrainResult
-from dpfl.tasks.text import encoding, oov_ranking
+from dpfl.tasks.text import oov_ranking, tokenization
 from dpfl.tasks.text.models import generation
-from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS, OOV_ID
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID
 
 _PHRASES = 10
 
@@ -186,7 +186,7 @@ def write(
             tokens,
             measures,
             traits.unknown_by_position(tokens),
-            tuple(encoding.decode_sentences(tokens[:_PHRASES], words)),
+            tuple(tokenization.decode_sentences(tokens[:_PHRASES], words)),
             None,
             _oov_rate(task.heldout),
             has_learned,
@@ -291,7 +291,7 @@ def _examples(found: CaseResult, clear: Sequence[str]) -> dict[str, tuple[str, .
         if name in clear and mask.any():
             words, counts = np.unique(tokens[mask], axis=0, return_counts=True)
             most = np.argsort(-counts, kind='stable')[:_PHRASES]
-            examples[name] = tuple(encoding.decode_words(words[most]))
+            examples[name] = tuple(tokenization.decode_words(words[most]))
     return examples
 
 

@@ -8,14 +8,8 @@ import numpy as np
 from dpfl import _validate
 from dpfl.debugging.text.config import KINDS, WORD, Case
 from dpfl.tasks import selection
-from dpfl.tasks.text import (
-    encoding,
-    faults,
-    oov_ranking,
-    vocabulary,
-    word_clients,
-)
-from dpfl.tasks.text.models import architectures, catalog, generation
+from dpfl.tasks.text import faults, oov_ranking, tokenization, vocabulary, word_clients
+from dpfl.tasks.text.models import architectures, generation, saved_models
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +56,7 @@ class Task:
     @property
     def architecture(self) -> architectures.Architecture:
         """Architecture of the model."""
-        return catalog.ALL[self.model]
+        return saved_models.ALL[self.model]
 
 
 def task(
@@ -103,7 +97,7 @@ def task(
 
     def char_rows(read, client: int) -> np.ndarray:
         words = [word for sentence in read(client) for word in sentence[:sentence_length]]
-        return encoding.encode_words(unknown.apply(client, words), word_length)
+        return tokenization.encode_words(unknown.apply(client, words), word_length)
 
     rows = word_rows if kind == WORD else char_rows
     training, heldout = sentences(text.training), sentences(text.heldout)
@@ -111,7 +105,7 @@ def task(
     return Task(
         model=model,
         words=text.vocabulary.words if kind == WORD else None,
-        num_tokens=text.vocabulary.num_tokens if kind == WORD else encoding.NUM_BYTE_TOKENS,
+        num_tokens=text.vocabulary.num_tokens if kind == WORD else tokenization.NUM_BYTE_TOKENS,
         length=sentence_length if kind == WORD else word_length,
         special=generation.WORDS if kind == WORD else oov_ranking.BYTES,
         rows=lambda client: rows(training, client),

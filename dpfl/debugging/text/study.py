@@ -249,13 +249,13 @@ class Study:
         resume: bool,
         overwrite: bool,
     ) -> TrainResult:
-        from dpfl.tasks.text.models import row_scores
+        from dpfl.tasks.text.models import saved_models
 
         made_from = {**self.opened.config.flat(), **self.config.made_from(generator, case)}
         scores = None
         if generator.selection.is_given:
             assert primary is not None  # The settings refuse this otherwise.
-            scores = row_scores.of_model(primary)
+            scores = saved_models.of_model(primary)
             made_from['primary_model'] = _digest(primary)
         config = self.config.train_config(self.base, generator.kind)
         # Two generators with the same noise, or the same sampled cohorts, have no joint guarantee.

@@ -43,20 +43,20 @@ def train_model(
       ArgumentError: If a value is not allowed, or an earlier run in the directory has other values.
       RunError: If a file cannot be read or written, or a run cannot be continued.
     """
-    from dpfl.simulation import outputs
-    from dpfl.tasks.text import selected_sentences, sentence_batches
+    from dpfl.simulation import run_directory
+    from dpfl.tasks.text import selected_sentences, word_clients
     from dpfl.tasks.text.models import architectures
 
     def client_batches(
         client: int, batch_size: int, epochs: int, max_batches: int | None
     ) -> list[Any]:
-        return sentence_batches.batches(task.rows(client), batch_size, epochs, max_batches)
+        return word_clients.batches(task.rows(client), batch_size, epochs, max_batches)
 
     federated = FederatedTask(
         model=architectures.build(task.architecture, task.num_tokens, task.length, config.seed),
         population=population,
         client_batches=client_batches,
-        heldout=lambda clients, batch_size: sentence_batches.dataset(task.heldout, batch_size),
+        heldout=lambda clients, batch_size: word_clients.dataset(task.heldout, batch_size),
         not_covered=not_covered,
         made_from=made_from,
     )
@@ -64,5 +64,5 @@ def train_model(
     result = train(config, directory, task=federated, resume=resume, overwrite=overwrite)
     # Always, since an existing SavedModel may belong to another run.
     run_model.save(directory, task.model, task.words)
-    outputs.RunDirectory(directory, resume=True).write_digests()
+    run_directory.RunDirectory(directory, resume=True).write_digests()
     return result

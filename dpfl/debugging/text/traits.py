@@ -13,8 +13,17 @@ from scipy import special
 
 from dpfl import errors
 from dpfl.debugging.differences import Mean, Share
-from dpfl.tasks.text.encoding import BYTE_PAD_ID, NUM_BYTE_TOKENS, WORD_BEGIN_ID, WORD_END_ID
-from dpfl.tasks.text.token_ids import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
+from dpfl.tasks.text.tokenization import (
+    BOS_ID,
+    BYTE_PAD_ID,
+    EOS_ID,
+    NUM_BYTE_TOKENS,
+    NUM_SPECIAL_TOKENS,
+    OOV_ID,
+    PAD_ID,
+    WORD_BEGIN_ID,
+    WORD_END_ID,
+)
 
 Measures = Mapping[str, Share | Mean]
 
@@ -33,7 +42,7 @@ class Trait:
       meaning: what it is, in words.
       spread: how two trainings on equal data differ by themselves: the standard deviation of the
         difference, of log odds for a share, relative to the value for a mean.
-        docs/how_to/debug_text.md says where the numbers come from.
+        docs/debug_text.md says where the numbers come from.
       least: differences below this are never called clear; of shares, or in the unit of a mean.
       unit: '%' for a share, otherwise the unit of a mean.
       most: largest share in text that is read rightly, whatever it is about: its tokeniser does not

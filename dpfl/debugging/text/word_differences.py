@@ -7,7 +7,7 @@ import numpy as np
 from dpfl import _validate
 from dpfl.debugging import differences
 from dpfl.debugging.differences import Difference
-from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS, OOV_ID
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID
 
 # Deviation by which the log odds of the share of a word differ from training to training.
 SPREAD = 0.4

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from dpfl.mechanisms import kernels
 from dpfl.mechanisms.hardened import stream
-from dpfl.mechanisms.streaming import kernels
 
 # In standard deviations. A linear function of the noise z exceeds 40 of its own standard deviations
 # with a probability of at most 2 exp(-800), and in a neighbouring run it differs by at most

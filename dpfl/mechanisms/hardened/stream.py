@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpfl.mechanisms.streaming import kernels
+from dpfl.mechanisms import kernels
 
 # Number of products in one sum. The error bound grows with it, and with the number of such sums.
 CHUNK = 16
@@ -114,10 +114,8 @@ def step(kernel: kernels.Kernel, round_index: int) -> Step:
     is_solve = isinstance(kernel, kernels.BandedSolve)
     stddev = 1 / row[0] if is_solve else row[0]
     coefficients = -row / row[0] if is_solve else row
-    size = kernel.buffers
-    slots = np.arange(min(size, round_index))
-    lags = 1 + (round_index - 1 - slots) % max(size, 1)
-    return Ring(float(stddev), coefficients[lags], round_index % size if size else None, is_solve)
+    lags, slot = kernel.ring(round_index)
+    return Ring(float(stddev), coefficients[lags], slot, is_solve)
 
 
 def closed_loop(linear_map: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -4,8 +4,8 @@ With `X = C^T C` the squared error of round t is `e_t = (A X^-1 A^T)_tt`, which 
 has as many bands as C, and the squared norms of the columns of C on its diagonal. If the bands are
 at most the minimum separation, the columns of a pattern are orthogonal, so the squared sensitivity
 is the heaviest pattern of squared column norms, whatever the other entries are. BandMF
-([McMahan24], section 2.3) minimises the sum of e for equal norms. `banded_norms` states which other
-norms have the same sensitivity.
+([McMahan24], section 2.3) minimises the sum of e for equal norms. `banded_descent` states which
+other norms have the same sensitivity.
 
 L-BFGS (`banded_descent`) starts from the optimal banded Toeplitz matrix, or for many bands from an
 interpolation of the optimum for half the rounds and bands, which is found in the same way. The
@@ -15,16 +15,15 @@ interpolation, where the errors are already nearly equal.
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from dpfl import _progress, _validate, errors
 from dpfl.mechanisms import banded
 from dpfl.mechanisms import workload as workloads
-from dpfl.mechanisms.optimize import banded_error, banded_start, cache
-from dpfl.mechanisms.optimize.banded_descent import Descent, Point, unit_rows
-from dpfl.mechanisms.optimize.banded_norms import Norms
+from dpfl.mechanisms.optimize import banded_error, driver
+from dpfl.mechanisms.optimize.banded_descent import Descent, Norms, Point, refined_rows, unit_rows
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.participation import Participation
 
@@ -86,41 +85,32 @@ def optimize_banded(
     n = participation.rounds
     most = min(n, participation.min_separation)
     _validate.integer('bands', bands, minimum=1, maximum=most)
-    _validate.choice('loss', loss, ('rms', 'max'))
     _validate.choice('column_norms', column_norms, tuple(_NORMS))
-    workload = _checked(workload, n)
+    matrix = _checked(workload, n)
+    problem = driver.Problem('optimize_banded', participation, loss, matrix, progress)
 
-    def compute() -> banded.Banded:
+    def candidates() -> Iterator[banded.Banded]:
         with _progress.bar(desc='banded', unit='step', disable=not progress) as bar:
-            problem = _Problem(loss, column_norms, workload, _reporter(bar, participation, loss))
-            found = [banded.Banded(problem.solve(participation, bands))]
+            search = _Search(loss, column_norms, matrix, _reporter(bar, participation, loss))
+            yield banded.Banded(search.solve(participation, bands))
             if column_norms == 'free':
-                found.append(problem.toeplitz(participation, bands))
+                yield search.toeplitz(participation, bands)
                 # In these cases free norms gain little, and with many weights their search ends
                 # before the last digits.
                 is_hard = loss == 'max' and n * bands > _LARGE
                 if is_hard or not _fills_blocks(participation):
-                    equal = dataclasses.replace(problem, column_norms='equal')
-                    found.append(banded.Banded(equal.solve(participation, bands)))
+                    equal = dataclasses.replace(search, column_norms='equal')
+                    yield banded.Banded(equal.solve(participation, bands))
 
-        def proven(mechanism: banded.Banded) -> float:
-            return getattr(mechanism, f'{loss}_loss')(participation, workload)
-
-        return min(found, key=proven)
-
-    key = {
-        'version': _VERSION,
-        'participation': cache.participation_key(participation),
-        'bands': bands,
-        'loss': loss,
-        'column_norms': column_norms,
-        'workload': cache.array_key(workload),
-    }
-    return cache.cached('optimize_banded', banded.Banded, key, compute)
+    return problem.solve(
+        banded.Banded, candidates, version=_VERSION, bands=bands, column_norms=column_norms
+    )
 
 
 def _checked(workload: np.ndarray | None, n: int) -> np.ndarray | None:
     """The workload as a matrix [n, n]; None for the prefix sums."""
+    if workload is None:
+        return None
     matrix = workloads.matrix(workload, n)
     if not np.diag(matrix).all():
         t = int(np.flatnonzero(np.diag(matrix) == 0)[0])
@@ -129,7 +119,8 @@ def _checked(workload: np.ndarray | None, n: int) -> np.ndarray | None:
             errors.NOT_SHOWN,
             f'has 0 at [{t}, {t}], must have no 0 on its diagonal for an optimum to exist',
         )
-    return None if np.array_equal(matrix, workloads.matrix(None, n)) else matrix
+    is_prefix = all((row[: t + 1] == 1).all() for t, row in enumerate(matrix))
+    return None if is_prefix else matrix
 
 
 def _fills_blocks(participation: Participation) -> bool:
@@ -151,7 +142,7 @@ def _reporter(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Problem:
+class _Search:
     """What is minimised, see `optimize_banded`; the workload is [n, n] or None."""
 
     loss: str
@@ -219,6 +210,6 @@ class _Problem:
         entries = half.rounds * half_bands
         tolerance = self._tolerance(entries) if entries > _HUGE else _COARSE_TOLERANCE
         _, point = self._optimum(half, half_bands, tolerance)
-        rows = unit_rows(banded_start.refined(point.rows, participation.rounds, bands))
+        rows = unit_rows(refined_rows(point.rows, participation.rounds, bands))
         coarse = _NORMS[self.column_norms](half)
         return Point(rows, norms.refined(coarse, point.weights, participation))

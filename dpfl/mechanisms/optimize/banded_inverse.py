@@ -1,7 +1,6 @@
 """Optimiser of banded inverse mechanisms: least loss with their proven sensitivity."""
 
 import dataclasses
-import sys
 
 import numpy as np
 from scipy import fft, optimize, signal
@@ -9,12 +8,11 @@ from scipy import fft, optimize, signal
 from dpfl import _validate
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.banded_inverse import BandedInverse
-from dpfl.mechanisms.optimize import cache, toeplitz_error
+from dpfl.mechanisms.optimize import driver, toeplitz_error
 from dpfl.mechanisms.sensitivities.toeplitz_sensitivity import (
     autocorrelation,
     pair_weights,
     participation_blocks,
-    pattern_sum,
 )
 from dpfl.participation import Participation
 
@@ -65,55 +63,33 @@ def optimize_banded_inverse(
       ArgumentError: if an argument is out of its range.
     """
     bands = min(_validate.integer('bands', bands, minimum=1), participation.rounds)
-    _validate.choice('loss', loss, ('max', 'rms'))
-    workload = toeplitz_error.checked_workload(workload, participation.rounds)
-    key = {
-        'version': _VERSION,
-        'participation': cache.participation_key(participation),
-        'bands': bands,
-        'loss': loss,
-        'workload': cache.array_key(workload),
-    }
-    return cache.cached(
-        'optimize_banded_inverse',
-        BandedInverse,
-        key,
-        lambda: _search(participation, bands, loss, workload, progress),
+    problem = driver.Problem('optimize_banded_inverse', participation, loss, workload, progress)
+    return problem.solve(
+        BandedInverse, lambda: _search(problem, bands), version=_VERSION, bands=bands
     )
 
 
-def _search(participation: Participation, bands: int, loss: str, workload, progress: bool):
-    forms = error_forms(participation.rounds, bands, loss, workload)
-
-    def proven(mechanism: BandedInverse) -> float:
-        return getattr(mechanism, f'{loss}_loss')(participation, workload)
-
-    def report(stage: str, mechanism: BandedInverse) -> BandedInverse:
-        if progress:
-            print(f'{stage}: {loss} loss {proven(mechanism):.6f}', flush=True, file=sys.stderr)
-        return mechanism
-
-    square_root = report('square root', BandedInverse.square_root(participation.rounds, bands))
+def _search(problem: driver.Problem, bands: int) -> list[BandedInverse]:
+    participation = problem.participation
+    forms = error_forms(participation.rounds, bands, problem.loss, problem.workload)
+    square_root = BandedInverse.square_root(participation.rounds, bands)
+    candidates = [problem.shown('square root', square_root)]
     if bands == 1:
-        return square_root
+        return candidates
     pattern = Objective(participation, forms, smooth=False)
-    power = report('power', _best_power(pattern, bands))
+    candidates.append(problem.shown('power', _best_power(pattern, bands)))
     # With one error form the objective of a single pattern has no maxima to smooth.
-    temperatures = _TEMPERATURES if len(forms) > 1 else _TEMPERATURES[-1:]
-    found = [square_root, power]
-    for temperature in temperatures:
-        found.append(report('pattern 0, b, 2b, ..', pattern.minimize(found[-1], temperature)))
+    for temperature in _TEMPERATURES if len(forms) > 1 else _TEMPERATURES[-1:]:
+        better = pattern.minimize(candidates[-1], temperature)
+        candidates.append(problem.shown('pattern 0, b, 2b, ..', better))
     # The least loss for one pattern is a lower bound on the proven loss.
-    if proven(found[-1]) > pattern.loss(found[-1]) * (1 + _GAIN):
+    if problem.proven(candidates[-1]) > pattern.loss(candidates[-1]) * (1 + _GAIN):
         bound = Objective(participation, forms, smooth=True)
-        found.append(min(found, key=proven))
+        better = min(candidates, key=problem.proven)
         for temperature in _TEMPERATURES:
-            found.append(
-                report(
-                    f'bound, smoothed by {temperature:g}', bound.minimize(found[-1], temperature)
-                )
-            )
-    return min(found, key=proven)
+            better = bound.minimize(better, temperature)
+            candidates.append(problem.shown(f'bound, smoothed by {temperature:g}', better))
+    return candidates
 
 
 def error_forms(
@@ -151,15 +127,6 @@ def error_forms(
         else:
             forms[0] += windows.T @ windows / rounds
     return forms
-
-
-def pattern_sensitivity(
-    coefficients: np.ndarray, participation: Participation
-) -> tuple[float, np.ndarray]:
-    """Squared norm of `C u` for the pattern 0, b, 2b, .., and its gradient, [n]."""
-    separation, count = participation.min_separation, participation.count
-    released = pattern_sum(coefficients, separation, count)
-    return released @ released, 2 * pattern_sum(released[::-1], separation, count)[::-1]
 
 
 def smooth_sensitivity(
@@ -207,7 +174,7 @@ class Objective:
     Attributes:
       participation: the schema.
       forms: squared errors, see `error_forms`.
-      smooth: whether to use `smooth_sensitivity` instead of `pattern_sensitivity`.
+      smooth: whether to use `smooth_sensitivity` instead of `toeplitz_error.pattern_sensitivity`.
     """
 
     participation: Participation
@@ -226,7 +193,7 @@ class Objective:
         if self.smooth:
             squared, slope = smooth_sensitivity(coefficients, self.participation, temperature)
         else:
-            squared, slope = pattern_sensitivity(coefficients, self.participation)
+            squared, slope = toeplitz_error.pattern_sensitivity(coefficients, self.participation)
         # dc = -(c * c * d taps), where * is convolution. Its adjoint is two filters backwards.
         once = signal.lfilter([1.0], taps, slope[::-1])
         adjoint = signal.lfilter([1.0], taps, once)[::-1][: taps.size]
@@ -254,20 +221,14 @@ class Objective:
             value, gradient = self(steps / _STEPS_PER_UNIT, temperature)
             return value, gradient / _STEPS_PER_UNIT
 
-        result = optimize.minimize(
+        _, steps = driver.descend(
             scaled,
             start.inverse_coefficients[1:] * _STEPS_PER_UNIT,
-            jac=True,
-            method='L-BFGS-B',
-            options={
-                'maxiter': _MAX_ITERATIONS,
-                'maxfun': 2 * _MAX_ITERATIONS,
-                'maxcor': 30,
-                'ftol': _LOSS_TOLERANCE,
-                'gtol': 1e-10,
-            },
+            iterations=_MAX_ITERATIONS,
+            tolerance=_LOSS_TOLERANCE,
+            gradient_tolerance=1e-10,
         )
-        taps = np.concatenate([[1.0], result.x / _STEPS_PER_UNIT])
+        taps = np.concatenate([[1.0], steps / _STEPS_PER_UNIT])
         return dataclasses.replace(start, inverse_coefficients=taps)
 
 

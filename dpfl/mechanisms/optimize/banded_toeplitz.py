@@ -5,30 +5,23 @@ not depend on the scale of C. The gradient of the error is a filter that runs ba
 b = a / c as power series (a the workload, c the coefficients of C), `db = -(b / c) dc`.
 """
 
-import functools
-import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy import fft, optimize, signal, special
+from scipy import fft, signal
 
 from dpfl import _validate
 from dpfl.mechanisms.banded_toeplitz import BandedToeplitz
-from dpfl.mechanisms.optimize import cache, toeplitz_error
-from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
+from dpfl.mechanisms.optimize import driver, toeplitz_error
 from dpfl.participation import Participation
 
 _VERSION = 1
 _MAX_ITERATIONS = 1000
-_OPTIONS = {'maxiter': _MAX_ITERATIONS, 'maxcor': 30, 'ftol': 1e-14, 'gtol': 1e-9}
+_TOLERANCE = 1e-14  # Least decrease of the log loss in an iteration.
 # Decoder coefficients above this only occur far from any optimum.
 _OVERFLOW = 1e30
 # Relative difference of losses up to which fewer bands are preferred.
 _TIE = 1e-9
-# Smoothing of the maximum over rows of a dense workload, from coarse to negligible.
-_SHARPNESS = (30.0, 300.0, 3000.0, 3e4)
-# Relative differences below this between squared errors of rows count as equal.
-_ROW_TOLERANCE = 1e-6
 
 
 def optimize_banded_toeplitz(
@@ -60,79 +53,58 @@ def optimize_banded_toeplitz(
     """
     rounds = participation.rounds
     bands = min(_validate.integer('bands', bands, minimum=1), rounds)
-    _validate.choice('loss', loss, ('max', 'rms'))
-    workload = toeplitz_error.checked_workload(workload, rounds)
+    problem = driver.Problem('optimize_banded_toeplitz', participation, loss, workload, progress)
+    return problem.solve(
+        BandedToeplitz, lambda: [_search(problem, bands)], version=_VERSION, bands=bands
+    )
 
-    def proven(mechanism: BandedToeplitz) -> float:
-        return getattr(mechanism, f'{loss}_loss')(participation, workload)
 
-    def report(stage: str, mechanism: BandedToeplitz) -> BandedToeplitz:
-        if progress:
-            text = f'optimize_banded_toeplitz: {stage}: {loss} loss {proven(mechanism):.6f}'
-            print(text, file=sys.stderr)
-        return mechanism
+def _search(problem: driver.Problem, bands: int) -> BandedToeplitz:
+    rounds, separation = problem.participation.rounds, problem.participation.min_separation
 
-    def minimized(start: BandedToeplitz, minimize) -> BandedToeplitz:
-        coefficients = _minimize_loss(participation, workload, loss, start.coefficients, minimize)
+    def minimized(start: BandedToeplitz, minimize: '_Minimize') -> BandedToeplitz:
+        coefficients = _minimize_loss(problem, start.coefficients, minimize)
         found = BandedToeplitz(rounds, np.trim_zeros(coefficients, 'b'))
-        return report(f'{found.bands} bands', found)
+        return problem.shown(f'{found.bands} bands', found)
 
-    def compute() -> BandedToeplitz:
-        narrow = BandedToeplitz.fichtenberger(rounds, min(bands, participation.min_separation))
-        found = [minimized(report('square root', narrow), _minimize_free)]
-        if bands > narrow.bands:
-            wide = BandedToeplitz.fichtenberger(rounds, bands)
-            padded = np.pad(found[0].coefficients, (0, bands - found[0].bands))
-            for start in (BandedToeplitz(rounds, padded), wide):
-                found.append(minimized(start, _minimize_monotone))
-            found.append(wide)
-        least = min(map(proven, found))
-        return next(one for one in found if proven(one) <= least * (1 + _TIE))
-
-    key = {
-        'version': _VERSION,
-        'participation': cache.participation_key(participation),
-        'bands': bands,
-        'loss': loss,
-        'workload': cache.array_key(workload),
-    }
-    return cache.cached('optimize_banded_toeplitz', BandedToeplitz, key, compute)
+    narrow = BandedToeplitz.fichtenberger(rounds, min(bands, separation))
+    candidates = [minimized(problem.shown('square root', narrow), _minimize_free)]
+    if bands > narrow.bands:
+        wide = BandedToeplitz.fichtenberger(rounds, bands)
+        padded = np.pad(candidates[0].coefficients, (0, bands - candidates[0].bands))
+        for start in (BandedToeplitz(rounds, padded), wide):
+            candidates.append(minimized(start, _minimize_monotone))
+        candidates.append(wide)
+    losses = list(map(problem.proven, candidates))
+    nearly_least = min(losses) * (1 + _TIE)
+    return next(
+        mechanism
+        for mechanism, loss in zip(candidates, losses, strict=True)
+        if loss <= nearly_least
+    )
 
 
-def _minimize_loss(
-    participation: Participation,
-    workload: np.ndarray | None,
-    loss: str,
-    start: np.ndarray,
-    minimize: 'Callable[[Objective, np.ndarray], np.ndarray]',
-) -> np.ndarray:
-    """Coefficients of least loss.
-
-    For the max loss of a dense workload, it adds the row with the largest error to the rows whose
-    largest error is minimised, until that row is already among them.
-    """
-    rounds = participation.rounds
+def _minimize_loss(problem: driver.Problem, start: np.ndarray, minimize: '_Minimize') -> np.ndarray:
+    """Coefficients of least loss."""
+    rounds, workload = problem.participation.rounds, problem.workload
 
     def best(coefficients, error):
-        return minimize(Objective(participation, error), coefficients)
+        return minimize(Objective(problem.participation, error), coefficients)
 
     if workload is None or workload.ndim == 1:
         first = np.ones(rounds) if workload is None else workload
-        shares = toeplitz_error.row_shares(rounds, loss)
+        shares = toeplitz_error.row_shares(rounds, problem.loss)
         return best(start, SeriesError(first, lambda b: shares * b))
-    if loss == 'rms':
+    if problem.loss == 'rms':
         form = toeplitz_error.mean_form(workload)
         return best(start, SeriesError(np.ones(rounds), lambda b: form @ b))
-    rows: list[int] = []
-    coefficients = start
-    while True:
-        squared = BandedToeplitz(rounds, coefficients).squared_error(workload)
-        worst = int(squared.argmax())
-        if rows and squared[worst] <= squared[rows].max() * (1 + _ROW_TOLERANCE):
-            return coefficients
-        rows.append(worst)
-        for sharpness in _SHARPNESS if len(rows) > 1 else _SHARPNESS[-1:]:
-            coefficients = best(coefficients, RowsError(workload, rows, sharpness))
+    return driver.over_rows(
+        start,
+        lambda coefficients: BandedToeplitz(rounds, coefficients).squared_error(workload),
+        lambda coefficients, rows, sharpness: best(
+            coefficients, RowsError(workload, rows, sharpness)
+        ),
+    )
 
 
 class SeriesError:
@@ -167,11 +139,10 @@ class RowsError:
     def __call__(self, coefficients: np.ndarray) -> tuple[float, np.ndarray]:
         """Log of the squared error, and its gradient [bands]."""
         values, gradients = zip(*(error(coefficients) for error in self._errors), strict=True)
-        logs = self._sharpness * np.array(values)
-        if not np.isfinite(logs).all():
+        if not np.isfinite(values).all():
             return np.inf, np.zeros_like(coefficients)
-        value = special.logsumexp(logs) / self._sharpness
-        return value, special.softmax(logs) @ np.array(gradients)
+        value, shares = driver.smooth_maximum(np.array(values), self._sharpness)
+        return value, shares @ np.array(gradients)
 
 
 class Objective:
@@ -192,16 +163,13 @@ class Objective:
             return np.inf, error_gradient
         column = np.zeros(schema.rounds)
         column[: coefficients.size] = coefficients
-        spread = functools.partial(
-            toeplitz_sensitivity.pattern_sum,
-            separation=schema.min_separation,
-            count=schema.count,
-        )
-        released = spread(column)
-        squared = released @ released
-        back = spread(released[::-1])[::-1]
-        gradient = error_gradient + 2 * back[: coefficients.size] / squared
+        squared, slope = toeplitz_error.pattern_sensitivity(column, schema)
+        gradient = error_gradient + slope[: coefficients.size] / squared
         return 0.5 * (log_error + np.log(squared)), 0.5 * gradient
+
+
+# From an objective and a start to the coefficients of least loss.
+_Minimize = Callable[[Objective, np.ndarray], np.ndarray]
 
 
 def _minimize_free(objective: Objective, start: np.ndarray) -> np.ndarray:
@@ -214,8 +182,8 @@ def _minimize_free(objective: Objective, start: np.ndarray) -> np.ndarray:
         return value, gradient[1:]
 
     free = start[1:] / start[0]
-    result = optimize.minimize(fixed_scale, free, jac=True, method='L-BFGS-B', options=_OPTIONS)
-    return np.append(1.0, result.x)
+    _, free = driver.descend(fixed_scale, free, iterations=_MAX_ITERATIONS, tolerance=_TOLERANCE)
+    return np.append(1.0, free)
 
 
 def _minimize_monotone(objective: Objective, start: np.ndarray) -> np.ndarray:
@@ -226,13 +194,12 @@ def _minimize_monotone(objective: Objective, start: np.ndarray) -> np.ndarray:
         value, gradient = objective(coefficients)
         return value, np.cumsum(gradient)
 
-    result = optimize.minimize(
+    _, steps = driver.descend(
         decreases,
         np.maximum(-np.diff(start, append=0.0), 0.0),
-        jac=True,
-        method='L-BFGS-B',
+        iterations=_MAX_ITERATIONS,
+        tolerance=_TOLERANCE,
         bounds=[(1e-9, None)] + [(0.0, None)] * (start.size - 1),
-        options=_OPTIONS,
     )
-    coefficients = np.cumsum(result.x[::-1])[::-1]
+    coefficients = np.cumsum(steps[::-1])[::-1]
     return coefficients / coefficients[0]

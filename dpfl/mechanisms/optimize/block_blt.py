@@ -2,27 +2,24 @@
 
 All parameters are found together, by L-BFGS with analytic gradients. The sensitivity in the
 objective is the bound of `matrix_sensitivity.upper_bound` for participations in some of the rounds,
-a maximum of many sums of products of columns. As in `optimize.scaled_blt`, the search knows a few
-of them, and adds those that its result violates until there are none. Candidates are compared by
-their proven loss, for participations in all rounds.
+by the search of `cutting_planes`. Candidates are compared by their proven loss, for participations
+in all rounds.
 """
 
 import math
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
-from scipy import optimize, sparse, special
+from scipy import sparse
 
 from dpfl import _validate
 from dpfl.mechanisms.block_blt import BlockBlt
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.column_scaled import ColumnScaled
-from dpfl.mechanisms.optimize import block_cuts, cache, scaled_cuts, toeplitz_error
+from dpfl.mechanisms.optimize import cutting_planes, driver
 from dpfl.mechanisms.optimize.block_loss import Blocks, Columns, Layout, PrefixErrors
-from dpfl.mechanisms.optimize.proven_loss import loss_of
+from dpfl.mechanisms.optimize.cutting_planes import PairSum
 from dpfl.mechanisms.optimize.scaled_blt import from_entry, optimize_scaled_blt
-from dpfl.mechanisms.optimize.scaled_loss import PairSum
 from dpfl.participation import Participation
 
 _VERSION = 2
@@ -38,17 +35,7 @@ _BLOCKS = 12
 _BOUNDS = ((math.log(1e-6), math.log(0.99)), (-14.0, 5.0), (-3.0, 3.0), (-5.0, 5.0))
 # A buffer counts if its scale over its rate is at least this much.
 _LEAST_EFFECT = 0.01
-# Smoothing of the maxima over rounds and sums: at first, while sums are added, and at last.
-_SHARPNESS = (300.0, 3000.0, 3e4)
 _MAX_ITERATIONS = 60
-_MOST_ADDITIONS = 12
-# Relative excess of the bound over the sums that are known that is let pass, and from which a sum
-# is added.
-_EXCESS, _LEAST_EXCESS = 2e-4, 1e-5
-# A sum is dropped if it is smaller than the largest by this share.
-_INACTIVE = 0.03
-# Limits of the sums that are added at once, and of the pairs in them.
-_MOST_SUMS, _MOST_PAIRS = 100, 30_000
 
 
 def optimize_block_blt(
@@ -80,35 +67,20 @@ def optimize_block_blt(
       ArgumentError: if an argument is out of its range.
     """
     _validate.integer('num_buffers', num_buffers, minimum=1, maximum=20)
-    _validate.choice('loss', loss, ('max', 'rms'))
-    workload = toeplitz_error.checked_workload(workload, participation.rounds)
+    problem = driver.Problem('optimize_block_blt', participation, loss, workload, progress)
 
-    def report(stage: str, value: float) -> None:
-        if progress:
-            print(f'optimize_block_blt: {stage}: {loss} loss {value:.6f}', file=sys.stderr)
-
-    def proven(mechanism: ColumnScaled) -> float:
-        return loss_of(mechanism, participation, loss, workload)
-
-    def compute() -> ColumnScaled:
-        candidates = [optimize_scaled_blt(participation, num_buffers, loss, workload=workload)]
-        report('one block', proven(candidates[0]))
-        if workload is not None:
-            candidates.append(optimize_block_blt(participation, num_buffers, loss))
+    def candidates() -> Iterator[ColumnScaled]:
+        scaled = optimize_scaled_blt(participation, num_buffers, loss, workload=workload)
+        yield problem.shown('one block', scaled)
+        if problem.workload is not None:
+            yield optimize_block_blt(participation, num_buffers, loss)
         elif _is_searched(participation):
-            search = _Search(participation, num_buffers, loss, report)
-            candidates.append(search.from_scaled(candidates[0]))
-            report('blocks', proven(candidates[-1]))
-        return min(candidates, key=proven)
+            search = _Search(participation, num_buffers, loss, problem.report)
+            yield problem.shown('blocks', search.from_scaled(scaled))
 
-    key = {
-        'version': _VERSION,
-        'participation': cache.participation_key(participation),
-        'num_buffers': num_buffers,
-        'loss': loss,
-        'workload': cache.array_key(workload),
-    }
-    return cache.cached('optimize_block_blt', ColumnScaled, key, compute, make=from_entry)
+    return problem.solve(
+        ColumnScaled, candidates, version=_VERSION, make=from_entry, num_buffers=num_buffers
+    )
 
 
 def _is_searched(participation: Participation) -> bool:
@@ -149,8 +121,12 @@ def layout_of(participation: Participation) -> tuple[Layout, np.ndarray, Partici
     return layout, rounds, Participation(rounds.size, looked_at.size, participation.count)
 
 
-class _Search:
+class _Search(cutting_planes.Search[np.ndarray]):
     """The search for one schema and loss."""
+
+    _most_additions = 12
+    _most_sums = 100
+    _excess = 2e-4
 
     def __init__(
         self,
@@ -162,8 +138,10 @@ class _Search:
         self._buffers, self._report = num_buffers, report
         self._layout, self._rounds, self._schema = layout_of(participation)
         self._errors = PrefixErrors(self._layout, loss)
-        self._sums = self._by_rounds(scaled_cuts.regular(self._schema, 1))
-        self._most = min(_MOST_SUMS, max(4, _MOST_PAIRS // participation.count**2))
+        regular = cutting_planes.regular(self._schema, 1)
+        super().__init__(
+            participation, [cutting_planes.in_rounds(one, self._rounds) for one in regular]
+        )
 
     def from_scaled(self, start: ColumnScaled) -> ColumnScaled:
         """The mechanism of least loss that is found from a scaled BLT."""
@@ -181,54 +159,28 @@ class _Search:
         x = self._vector(
             Blocks(np.tile(rate, (blocks, 1)), np.tile(scale, (blocks, 1)), np.ones(blocks), cells)
         )
-        return self._mechanism(self._blocks(self._minimized(x)))
+        return self._mechanism(self._blocks(self.minimized(x)))
 
-    def _minimized(self, x: np.ndarray) -> np.ndarray:
-        """The vector of least loss with the bound of the sensitivity, from that of the start."""
-        coarse, middle, fine = _SHARPNESS
-        cuts = self._cuts(x)
-        self._sums += self._by_rounds(cuts.above(0.0, self._most))
-        found = [(self._loss(x, cuts), x)]
-        sharpness = coarse
-        for _ in range(_MOST_ADDITIONS):
-            x = self._descend(x, sharpness)
-            cuts = self._cuts(x)
-            found.append((self._loss(x, cuts), x))
-            self._report(f'{len(self._sums)} sums', math.exp(found[-1][0] / 2))
-            values = self._values(x)
-            known = values.max()
-            if cuts.largest <= known * (1 + _EXCESS) and sharpness == middle:
-                break
-            kept = np.flatnonzero(values >= known * (1 - _INACTIVE))
-            self._sums = [self._sums[place] for place in kept]
-            more = cuts.above(known * (1 + _LEAST_EXCESS), self._most)
-            self._sums += self._by_rounds(more)
-            sharpness = middle
-        x = self._descend(min(found, key=_first)[1], fine)
-        found.append((self._loss(x, self._cuts(x)), x))
-        return min(found, key=_first)[1]
+    def report(self, loss: float) -> None:
+        self._report(f'{len(self.sums)} sums', loss)
 
-    def _loss(self, x: np.ndarray, cuts: scaled_cuts.Cuts) -> float:
-        """Log of the squared loss with the bound of the sensitivity, but for the smoothing."""
-        self._errors.sharpness = _SHARPNESS[-1]
-        return self._errors(self._blocks(x))[0] + math.log(cuts.largest)
+    def error(self, point: np.ndarray) -> float:
+        self._errors.sharpness = self.sharpness
+        return self._errors(self._blocks(point))[0]
 
-    def _values(self, x: np.ndarray) -> np.ndarray:
-        """The values of the known sums."""
-        rounds, weights = _weights(self._sums)
-        return weights @ Columns(self._layout, rounds, self._blocks(x)).products.ravel()
+    def values(self, point: np.ndarray) -> np.ndarray:
+        rounds, weights = _weights(self.sums)
+        return weights @ Columns(self._layout, rounds, self._blocks(point)).products.ravel()
 
-    def _cuts(self, x: np.ndarray) -> scaled_cuts.Cuts:
-        products = Columns(self._layout, self._rounds, self._blocks(x)).products
-        return block_cuts.cuts(products, self._schema)
+    def cuts(self, point: np.ndarray) -> cutting_planes.Cuts:
+        products = Columns(self._layout, self._rounds, self._blocks(point)).products
+        symmetric = products + np.triu(products, 1).T
+        table = cutting_planes.GramTable(symmetric, self._schema)
+        return cutting_planes.Cuts(table, self._schema, self._rounds)
 
-    def _by_rounds(self, sums: list[PairSum]) -> list[PairSum]:
-        return [block_cuts.in_rounds(one, self._rounds) for one in sums]
-
-    def _descend(self, x: np.ndarray, sharpness: float) -> np.ndarray:
-        """Local minimum of the smooth loss with the known sums."""
-        self._errors.sharpness = sharpness
-        rounds, weights = _weights(self._sums)
+    def descend(self, point: np.ndarray) -> np.ndarray:
+        self._errors.sharpness = self.sharpness
+        rounds, weights = _weights(self.sums)
 
         def value_and_gradient(x):
             blocks = self._blocks(x)
@@ -238,25 +190,22 @@ class _Search:
                 return np.inf, np.zeros_like(x)
             columns = Columns(self._layout, rounds, blocks)
             values = weights @ columns.products.ravel()
-            logs = sharpness * np.log(values)
-            shares = weights.T @ (special.softmax(logs) / values)
+            bound, by_log = driver.smooth_maximum(np.log(values), self.sharpness)
+            shares = weights.T @ (by_log / values)
             by_sums = columns.gradient(shares.reshape(columns.products.shape))
             both = Blocks(*(one + other for one, other in zip(by_error, by_sums, strict=True)))
             gradient = both._replace(rate=both.rate + both.scale)
-            value = error + special.logsumexp(logs) / sharpness
-            return value, np.concatenate([part.ravel() for part in gradient])
+            return error + bound, np.concatenate([part.ravel() for part in gradient])
 
-        sizes = [part.size for part in self._blocks(x)]
-        bounds = np.repeat(_BOUNDS, sizes, axis=0)
-        result = optimize.minimize(
+        sizes = [part.size for part in self._blocks(point)]
+        _, x = driver.descend(
             value_and_gradient,
-            np.clip(x, *bounds.T),
-            jac=True,
-            method='L-BFGS-B',
-            bounds=bounds,
-            options={'maxiter': _MAX_ITERATIONS, 'maxcor': 30, 'ftol': 1e-9, 'gtol': 1e-9},
+            point,
+            iterations=_MAX_ITERATIONS,
+            tolerance=1e-9,
+            bounds=np.repeat(_BOUNDS, sizes, axis=0),
         )
-        return result.x
+        return x
 
     def _vector(self, blocks: Blocks) -> np.ndarray:
         """Logs of all parameters; those of the scales of buffers are relative to the rates."""
@@ -291,7 +240,3 @@ def _weights(sums: list[PairSum]) -> tuple[np.ndarray, sparse.csr_matrix]:
     which = np.repeat(np.arange(len(sums)), [one.early.size for one in sums])
     weight = np.concatenate([one.weight for one in sums])
     return rounds, sparse.csr_matrix((weight, (which, place)), (len(sums), rounds.size**2))
-
-
-def _first(entry):
-    return entry[0]

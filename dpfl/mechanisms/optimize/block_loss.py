@@ -19,9 +19,8 @@ import dataclasses
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
-from dpfl.mechanisms.optimize import blt_loss
+from dpfl.mechanisms.optimize import blt_loss, driver
 
 
 class Blocks(NamedTuple):
@@ -122,8 +121,8 @@ class PrefixErrors:
         """Log of the smooth maximum or mean, and its gradient with respect to the errors."""
         if self._mean:
             return np.log(squared.mean()), np.full(squared.size, 1 / squared.sum())
-        logs = self.sharpness * np.log(squared)
-        return special.logsumexp(logs) / self.sharpness, special.softmax(logs) / squared
+        value, shares = driver.smooth_maximum(np.log(squared), self.sharpness)
+        return value, shares / squared
 
 
 class Columns:

@@ -6,16 +6,15 @@ search uses several starts. It also removes buffers without effect from a result
 pair where that lowers the loss most, until no pair does.
 """
 
-import sys
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize
 
 from dpfl import _validate
 from dpfl.mechanisms import blt
-from dpfl.mechanisms.optimize import blt_loss, cache, toeplitz_error
+from dpfl.mechanisms.optimize import blt_loss, driver, toeplitz_error
 from dpfl.participation import Participation
 
 _VERSION = 1
@@ -39,10 +38,6 @@ _NEAR_ZERO = -0.05
 _PLACES = 32
 _PAIR_WIDTHS = (0.02, 0.3, 1.2)
 _MAX_STARTS = 8
-# Smoothing of the maximum over rows of a dense workload, from coarse to negligible.
-_SHARPNESS = (30.0, 300.0, 3000.0, 3e4)
-# Relative differences below this between squared errors of rows count as equal.
-_ROW_TOLERANCE = 1e-6
 
 
 def optimize_blt(
@@ -77,62 +72,41 @@ def optimize_blt(
       ArgumentError: if an argument is out of its range.
     """
     _validate.integer('num_buffers', num_buffers, minimum=1, maximum=20)
-    _validate.choice('loss', loss, ('max', 'rms'))
     _validate.integer('starts', starts, minimum=1, maximum=_MAX_STARTS)
-    workload = toeplitz_error.checked_workload(workload, participation.rounds)
+    problem = driver.Problem('optimize_blt', participation, loss, workload, progress)
 
-    def report(stage: str, value: float) -> None:
-        if progress:
-            print(f'optimize_blt: {stage}: {loss} loss {np.exp(value / 2):.6f}', file=sys.stderr)
-
-    def compute() -> blt.Blt:
-        search = Search(participation.rounds, num_buffers, report)
+    def found() -> blt.Blt:
+        search = Search(participation.rounds, num_buffers, problem.report)
         error = blt_loss.PrefixError(participation.rounds, loss)
-        objective = blt_loss.Objective(participation, error)
         grids = grid_starts(participation, 2 * num_buffers)[: 1 + starts]
-        prefix = search.run_from(objective, grids)
-        if workload is None:
-            return search.mechanism(prefix)
-        return _for_workload(search, participation, prefix, workload, loss)
+        prefix = search.run_from(blt_loss.Objective(participation, error), grids)
+        return search.mechanism(_for_workload(search, problem, prefix))
 
-    key = {
-        'version': _VERSION,
-        'participation': cache.participation_key(participation),
-        'num_buffers': num_buffers,
-        'loss': loss,
-        'workload': cache.array_key(workload),
-        'starts': starts,
-    }
-    return cache.cached('optimize_blt', blt.Blt, key, compute)
+    return problem.solve(
+        blt.Blt, lambda: [found()], version=_VERSION, num_buffers=num_buffers, starts=starts
+    )
 
 
-def _for_workload(
-    search: 'Search',
-    participation: Participation,
-    prefix: np.ndarray,
-    workload: np.ndarray,
-    loss: str,
-) -> blt.Blt:
-    """The optimum for another workload, starting from the log rates for the prefix sums."""
+def _for_workload(search: 'Search', problem: driver.Problem, prefix: np.ndarray) -> np.ndarray:
+    """Log rates of the optimum, starting from those for the prefix sums."""
+    workload = problem.workload
 
     def run(error: blt_loss.ErrorFunction, start: np.ndarray) -> np.ndarray:
-        return search.run_from(blt_loss.Objective(participation, error), [start])
+        return search.run_from(blt_loss.Objective(problem.participation, error), [start])
 
+    if workload is None:
+        return prefix
     if workload.ndim == 1:
-        return search.mechanism(run(toeplitz_error.BltToeplitzError(workload, loss), prefix))
-    if loss == 'rms':
-        return search.mechanism(run(toeplitz_error.BltMeanError(workload), prefix))
-    rows: list[int] = []
-    found = prefix
-    while True:
-        squared = search.mechanism(found).squared_error(workload)
-        worst = int(squared.argmax())
-        if rows and squared[worst] <= squared[rows].max() * (1 + _ROW_TOLERANCE):
-            return search.mechanism(found)
-        rows.append(worst)
-        for sharpness in _SHARPNESS if len(rows) > 1 else _SHARPNESS[-1:]:
-            rows_error = toeplitz_error.BltRowsError(workload, rows, sharpness)
-            found = run(rows_error, found)
+        return run(toeplitz_error.BltToeplitzError(workload, problem.loss), prefix)
+    if problem.loss == 'rms':
+        return run(toeplitz_error.BltMeanError(workload), prefix)
+    return driver.over_rows(
+        prefix,
+        lambda log_rates: search.mechanism(log_rates).squared_error(workload),
+        lambda log_rates, rows, sharpness: run(
+            toeplitz_error.BltRowsError(workload, rows, sharpness), log_rates
+        ),
+    )
 
 
 def grid_starts(participation: Participation, most_rates: int) -> list[np.ndarray]:
@@ -208,17 +182,15 @@ class Search:
         if last_is_free:
             bounds[-1] = _LOGIT_BOUNDS
         for barrier, tolerance in stages:
-            result = optimize.minimize(
-                objective,
-                np.clip(coordinates, *np.transpose(bounds)),
-                args=(barrier, last_is_free),
-                jac=True,
-                method='L-BFGS-B',
+            value, coordinates = driver.descend(
+                functools.partial(objective, barrier=barrier, last_is_free=last_is_free),
+                coordinates,
+                iterations=_MAX_ITERATIONS,
+                tolerance=tolerance,
+                pairs=20,
                 bounds=bounds,
-                options={'maxiter': _MAX_ITERATIONS, 'maxcor': 20, 'ftol': tolerance, 'gtol': 1e-9},
             )
-            coordinates = result.x
-        return _Found(result.fun, blt_loss.log_rates_of(coordinates, last_is_free))
+        return _Found(value, blt_loss.log_rates_of(coordinates, last_is_free))
 
     def _improve(self, objective, found: _Found) -> _Found:
         """Removes buffers without effect, and adds pairs of rates while that lowers the loss."""

@@ -10,23 +10,52 @@ weights, the mean one are at least `tr(W B B^T)`. With Y = W^(1/2) A M^(1/2), fo
 because the nuclear norm of a product is at most the product of the Frobenius norms. Nothing is
 assumed of C: it may have any shape, and any entries.
 
-The best (w, M) is tight: the bound is then the least loss there is. `lower_bound_search` finds good
-ones for a problem with few rounds, which are spread to all rounds; the bound is evaluated once, at
-full size. Wherever the search ends, the bound holds.
+The best (w, M) is tight: the bound is then the least loss there is. A search finds good ones for a
+problem with few rounds, which are spread to all rounds; the bound is evaluated once, at full size.
+Wherever the search ends, the bound holds.
+
+The search raises the logarithm of the nuclear norm `tr(H^(1/2))`, `H = W^(1/2) A M A^T W^(1/2)`, of
+a chain of patterns (`signed_patterns`) with moments M, by L-BFGS over the logits of the
+probabilities. The gradient in M,
+
+    A^T W^(1/2) H^(-1/2) W^(1/2) A / 2,
+
+is carried back through the recursion of the moments. A problem of n rounds is solved for few rounds
+first: offsets in few cells, few participations. Its chain starts the search with twice as many
+cells.
 """
+
+import dataclasses
+import math
 
 import numpy as np
 from scipy import linalg
 
 from dpfl import _validate
 from dpfl.mechanisms import workload as workloads
-from dpfl.mechanisms.optimize import lower_bound_search
+from dpfl.mechanisms.optimize import driver
 from dpfl.mechanisms.optimize.signed_patterns import Chain
 from dpfl.participation import Participation
 
 _EPSILON = np.finfo(np.float64).eps
 # Most entries of M that are added up, over all pairs of participations.
 _MOST_ADDITIONS = 4e10
+# Limits of the finest problem: rounds, participations times cells, and cells. With many cells it
+# has at most so many participations.
+_MOST_ROUNDS = 400
+_MOST_STATES = 600
+_MOST_CELLS = 128
+_MANY_PARTICIPATIONS = 32
+_FEWER = 0.85
+_SMALLEST_CELLS = 8
+# Iterations of L-BFGS: so many by the number of rounds, within limits.
+_ITERATIONS = 40_000
+_FEWEST, _MOST = 100, 400
+# Share of the largest eigenvalue below which eigenvalues count as that share in gradients.
+_LEAST_EIGENVALUE = 1e-13
+_LEAST_PROBABILITY = 1e-5
+# Logits are kept within these limits, so that no step of L-BFGS leaves nothing but zeros.
+_LARGEST_LOGIT = 30.0
 
 
 def loss_lower_bound(
@@ -37,7 +66,7 @@ def loss_lower_bound(
     It bounds `Mechanism.max_loss` and `Mechanism.rms_loss` for the schema: of strategies with any
     entries and any memory, banded, inverse, tree or none of these. Where a client may take part in
     every block of the separation, the best strategies that are known are mostly within 4 % of it
-    (docs/benchmarks/mechanism_table.md). Where it may not, the distance is larger; how much of that
+    (benchmarks/mechanism_table.md). Where it may not, the distance is larger; how much of that
     is the bound's own is not known.
 
     The result is deterministic. The search takes seconds, whatever the number of rounds n is: at
@@ -58,30 +87,87 @@ def loss_lower_bound(
     if a is not None and not a.any():
         return 0.0
     size = _size(participation)
-    chain, weights = lower_bound_search.search(size, loss, a)
+    chain, weights = search(size, loss, a)
     chain = chain.with_participations(size.participations)
-    return nuclear_norm(chain, lower_bound_search.interpolated(weights, size.rounds), size, a)
+    return nuclear_norm(chain, interpolated(weights, size.rounds), size, a)
 
 
-def _size(participation: Participation) -> lower_bound_search.Size:
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """A problem: its rounds, most participations, minimum separation, and offsets of patterns."""
+
+    rounds: int
+    participations: int
+    separation: int
+    offsets: int
+
+
+def _size_of(rounds: int, separation: int, participations: int) -> Size:
+    """The problem of a schema that admits so many participations.
+
+    If the last participation can be in a round before the last block, offsets up to that are
+    enough for all patterns of as many participations. Otherwise offsets up to b are allowed, and
+    participations after the last round are dropped.
+    """
+    most = rounds - (participations - 1) * separation
+    return Size(rounds, participations, separation, min(rounds, max(separation, most)))
+
+
+def levels(size: Size) -> list[Size]:
+    """Problems to solve one after the other, from coarse to fine."""
+    cells = min(size.offsets, _MOST_CELLS if size.participations > 1 else _MOST_ROUNDS)
+    while True:
+        most = max(_MANY_PARTICIPATIONS, _MOST_ROUNDS // cells)
+        finest = size
+        if cells < size.offsets or size.participations > most:
+            finest = _coarse(size, cells, most)
+        states = finest.participations * cells
+        if cells == 1 or (finest.rounds <= _MOST_ROUNDS and states <= _MOST_STATES):
+            break
+        cells = math.ceil(_FEWER * cells) if cells > 10 else cells - 1
+    sizes = [finest]
+    while cells > _SMALLEST_CELLS:
+        cells = -(-cells // 2)
+        sizes.append(_coarse(size, cells, finest.participations))
+    return sizes[::-1]
+
+
+def _coarse(size: Size, cells: int, most: int) -> Size:
+    """The problem scaled down to so many offsets and at most so many participations."""
+    scale = size.offsets / cells
+    separation = max(1, round(size.separation / scale))
+    participations = min(size.participations, most)
+    if scale > size.separation:
+        # One stands for all that are within a cell.
+        together = separation * scale / size.separation
+        participations = min(
+            participations, max(round((size.participations - 1) / together), 1) + 1
+        )
+    rounds = (participations - 1) * separation + cells
+    lost = (size.participations - 1) * size.separation + size.offsets - size.rounds
+    rounds -= min(round(lost / scale), cells - 1)
+    return Size(rounds, participations, separation, cells)
+
+
+def _size(participation: Participation) -> Size:
     """The problem to solve: of fewer patterns where all are too many, or too fine for its cells."""
     n, k = participation.rounds, participation.count
     separation = int(min(participation.min_separation, n))
-    size = lower_bound_search.size_of(n, separation, k)
+    size = _size_of(n, separation, k)
     if size.offsets > separation and (k * size.offsets) ** 2 / 2 > _MOST_ADDITIONS:
-        size = lower_bound_search.size_of(n, -(-n // k), k)
-    cells = lower_bound_search.levels(size)[-1].offsets
+        size = _size_of(n, -(-n // k), k)
+    cells = levels(size)[-1].offsets
     last_block = n - (size.participations - 1) * size.separation
     if last_block * cells < size.offsets:
         # Less than a cell of the last block is before the end.
-        size = lower_bound_search.size_of(n, size.separation, size.participations - 1)
+        size = _size_of(n, size.separation, size.participations - 1)
     return size
 
 
 def nuclear_norm(
     chain: Chain,
     weights: np.ndarray,
-    size: lower_bound_search.Size,
+    size: Size,
     workload: np.ndarray | None = None,
 ) -> float:
     """The bound that patterns and weights prove, less what rounding can add to it.
@@ -114,3 +200,202 @@ def nuclear_norm(
     values = linalg.eigvalsh(moments, overwrite_a=True, check_finite=False)
     values -= operations * trace
     return float(np.sqrt(np.maximum(values, 0)).sum() * (1 - operations))
+
+
+def search(size: Size, loss: str, workload: np.ndarray | None) -> tuple[Chain, np.ndarray]:
+    """The best chain of patterns of the finest problem that is solved, and weights of its rounds.
+
+    Args:
+      size: the problem.
+      loss: 'max' or 'rms'.
+      workload: A, [rounds, rounds]; None for the prefix sums.
+    """
+    problems = levels(size)
+    chain, weights = first_chain(problems[0]), np.ones(1)
+    for level in problems:
+        matrix = _sampled(workload, level.rounds)
+        chain = chain.resized(level.participations, level.offsets)
+        weights = interpolated(weights, level.rounds)
+        if level is problems[0]:
+            # Weights that grow at once lead to chains of a single pattern, a poor local maximum.
+            problem = Problem(level, 'rms', matrix)
+            chain, weights = problem.solve(chain, weights)
+        if loss == 'max' or level is not problems[0]:
+            problem = Problem(level, loss, matrix)
+            chain, weights = problem.solve(chain, weights)
+    return chain, weights
+
+
+def interpolated(weights: np.ndarray, rounds: int) -> np.ndarray:
+    """Weights of another number of rounds, with sum 1: linear between logarithms."""
+    place = (np.arange(rounds) + 0.5) * (weights.size / rounds) - 0.5
+    result = np.exp(np.interp(place, np.arange(weights.size), np.log(weights)))
+    return result / result.sum()
+
+
+def _sampled(workload: np.ndarray | None, rounds: int) -> np.ndarray:
+    if workload is None:
+        return np.tril(np.ones((rounds, rounds)))
+    index = ((np.arange(rounds) + 0.5) * (len(workload) / rounds)).astype(np.int64)
+    return workload[np.ix_(index, index)]
+
+
+def first_chain(size: Size) -> Chain:
+    """A chain that mostly stays in its cell."""
+    cells = size.offsets
+    step = np.triu(np.ones((cells, cells))) + np.diag(np.full(cells, 6.0))
+    step /= step.sum(axis=1, keepdims=True)
+    step = np.repeat(step[None], size.participations - 1, axis=0)
+    return Chain(np.full(cells, 1 / cells), step, 0.6 * step)
+
+
+class Problem:
+    """The value of chains with one offset in each cell, its gradient, and its maximum."""
+
+    def __init__(self, size: Size, loss: str, workload: np.ndarray) -> None:
+        self.size = size
+        self.loss = loss
+        self.workload = workload
+        k, cells = size.participations, size.offsets
+        place = np.arange(k)[:, None] * size.separation + np.arange(cells)
+        self._kept = np.flatnonzero(place.ravel() < size.rounds)
+        self._rounds = place.ravel()[self._kept]
+        self._upper = np.triu_indices(cells)
+        steps = (k - 1) * self._upper[0].size
+        self._ends = np.cumsum([cells, steps, steps])
+
+    def parameters(self, chain: Chain, weights: np.ndarray) -> np.ndarray:
+        """Logits of the chain's probabilities, and of the weights for the largest loss."""
+        rows, columns = self._upper
+        step = np.maximum(chain.step, _LEAST_PROBABILITY)
+        kept = np.clip(chain.kept / step, 1e-3, 1 - 1e-3)
+        start = np.maximum(chain.start, _LEAST_PROBABILITY / chain.cells)
+        parts = [
+            np.log(start),
+            np.log(step)[:, rows, columns].ravel(),
+            np.log(kept / (1 - kept))[:, rows, columns].ravel(),
+        ]
+        if self.loss == 'max':
+            parts.append(np.log(weights))
+        return np.concatenate(parts)
+
+    def chain(self, parameters: np.ndarray) -> tuple[Chain, np.ndarray]:
+        """The chain and the weights of such logits."""
+        start, step, share, weights = self._split(parameters)
+        return Chain(start, step, step * share), weights
+
+    def _split(
+        self, parameters: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        start, step, share, weights = np.split(parameters, self._ends)
+        cells = self.size.offsets
+        rows, columns = self._upper
+        steps = np.full((self.size.participations - 1, cells, cells), -np.inf)
+        steps[:, rows, columns] = step.reshape(len(steps), rows.size)
+        shares = np.zeros_like(steps)
+        shares[:, rows, columns] = _logistic(share).reshape(len(steps), rows.size)
+        if self.loss == 'max':
+            weights = _softmax(weights)
+        else:
+            weights = np.full(self.size.rounds, 1 / self.size.rounds)
+        return _softmax(start), _softmax(steps), shares, weights
+
+    def value(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        """Logarithm of the nuclear norm, and its gradient."""
+        start, step, share, weights = self._split(parameters)
+        kept = step * share
+        size = self.size
+        k, cells = size.participations, size.offsets
+        probability = np.zeros((k, cells))
+        moments = np.zeros((k, cells, k, cells))
+        diagonal = np.arange(cells)
+        probability[0] = start
+        for p in range(k):
+            if p:
+                probability[p] = probability[p - 1] @ step[p - 1]
+                moments[:p, :, p] = moments[:p, :, p - 1] @ kept[p - 1]
+            moments[p, diagonal, p, diagonal] = probability[p]
+        norm, in_rounds, in_weights = self._norm(self._gram(moments), weights)
+        by_state = np.zeros((k * cells, k * cells))
+        by_state[np.ix_(self._kept, self._kept)] = in_rounds[np.ix_(self._rounds, self._rounds)]
+        gradient = 2 * by_state.reshape(k, cells, k, cells)
+        in_probability = np.zeros((k, cells))
+        in_step, in_kept = np.zeros_like(step), np.zeros_like(step)
+        for p in range(k - 1, -1, -1):
+            # A diagonal entry counts once; what later columns owe to it was added below.
+            in_probability[p] += gradient[p, diagonal, p, diagonal] / 2
+            if not p:
+                break
+            in_probability[p - 1] += step[p - 1] @ in_probability[p]
+            in_step[p - 1] += np.outer(probability[p - 1], in_probability[p])
+            column = gradient[:p, :, p].reshape(p * cells, cells)
+            in_kept[p - 1] += moments[:p, :, p - 1].reshape(p * cells, cells).T @ column
+            back = (column @ kept[p - 1].T).reshape(p, cells, cells)
+            gradient[: p - 1, :, p - 1] += back[:-1]
+            gradient[p - 1, diagonal, p - 1, diagonal] += 2 * back[-1, diagonal, diagonal]
+        in_share = in_kept * kept * (1 - share)
+        in_step += in_kept * share
+        rows, columns = self._upper
+        parts = [
+            _through_softmax(start, in_probability[0]),
+            _through_softmax(step, in_step)[:, rows, columns].ravel(),
+            in_share[:, rows, columns].ravel(),
+        ]
+        if self.loss == 'max':
+            parts.append(in_weights - weights * in_weights.sum())
+        return math.log(norm), np.concatenate(parts) / norm
+
+    def _gram(self, moments: np.ndarray) -> np.ndarray:
+        """M by round, from the moments of states, of which only later columns are given."""
+        states = self.size.participations * self.size.offsets
+        square = moments.reshape(states, states)[np.ix_(self._kept, self._kept)]
+        square = square + square.T
+        square[np.diag_indices(len(square))] /= 2
+        n = self.size.rounds
+        index = self._rounds[:, None] * n + self._rounds
+        return np.bincount(index.ravel(), square.ravel(), n * n).reshape(n, n)
+
+    def _norm(
+        self, moments: np.ndarray, weights: np.ndarray
+    ) -> tuple[float, np.ndarray, np.ndarray]:
+        """The nuclear norm, and its gradients in M and in the logarithms of the weights."""
+        weighted = np.sqrt(weights)[:, None] * self.workload
+        values, vectors = np.linalg.eigh(weighted @ moments @ weighted.T)
+        roots = np.sqrt(np.maximum(values, values[-1] * _LEAST_EIGENVALUE))
+        projected = vectors.T @ weighted
+        in_moments = 0.5 * (projected.T / roots) @ projected
+        return roots.sum(), in_moments, 0.5 * (vectors**2 @ roots)
+
+    def solve(self, chain: Chain, weights: np.ndarray) -> tuple[Chain, np.ndarray]:
+        """The chain and weights of the largest value that is found."""
+
+        def objective(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = self.value(parameters)
+            return -value, -gradient
+
+        start = self.parameters(chain, weights)
+        iterations = min(max(_ITERATIONS // self.size.rounds, _FEWEST), _MOST)
+        _, logits = driver.descend(
+            objective,
+            start,
+            iterations=iterations,
+            tolerance=1e-9,
+            pairs=20,
+            bounds=[(-_LARGEST_LOGIT, _LARGEST_LOGIT)] * start.size,
+        )
+        return self.chain(logits)
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    if not logits.size:
+        return np.zeros_like(logits)
+    shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return shares / shares.sum(axis=-1, keepdims=True)
+
+
+def _through_softmax(shares: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    return shares * (gradient - (shares * gradient).sum(axis=-1, keepdims=True))
+
+
+def _logistic(logits: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-logits))

@@ -11,9 +11,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import signal, special
+from scipy import signal
 
-from dpfl.mechanisms.optimize import blt_loss
+from dpfl.mechanisms.optimize import blt_loss, driver
+from dpfl.mechanisms.optimize.cutting_planes import PairSum
 
 
 def _powers(rates, exponents):
@@ -106,25 +107,8 @@ class PrefixErrors:
             share = self._lengths / self._ends[-1]
             mean = share @ squared
             return math.log(mean), share / mean
-        logs = self.sharpness * np.log(squared)
-        return special.logsumexp(logs) / self.sharpness, special.softmax(logs) / squared
-
-
-@dataclasses.dataclass(frozen=True)
-class PairSum:
-    """A weighted sum of products of columns: a lower bound of what bounds the sensitivity.
-
-    Attributes:
-      early: block of the earlier column of each pair, int64 [pairs].
-      late: block of the later column, likewise.
-      lag: lag of the pair bound, likewise.
-      weight: number of times that it counts, float64 [pairs].
-    """
-
-    early: np.ndarray
-    late: np.ndarray
-    lag: np.ndarray
-    weight: np.ndarray
+        value, shares = driver.smooth_maximum(np.log(squared), self.sharpness)
+        return value, shares / squared
 
 
 class PairSums:
@@ -176,9 +160,8 @@ class PairSums:
         parts = self._weight * np.exp(self.log_scale[self._early] + self.log_scale[self._late])
         values = np.bincount(self._which, parts * table[self._lag, self._row])
         self.values = values
-        logs = self.sharpness * np.log(values)
-        value = special.logsumexp(logs) / self.sharpness
-        by_value = special.softmax(logs) / values
+        value, by_value = driver.smooth_maximum(np.log(values), self.sharpness)
+        by_value = by_value / values
 
         shares = by_value[self._which] * parts
         d_logs = shares * table[self._lag, self._row]

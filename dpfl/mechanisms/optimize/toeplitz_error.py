@@ -9,32 +9,12 @@ log of the squared error and its gradients with respect to log weights and rates
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import signal, special
+from scipy import signal
 
-from dpfl import _validate, errors
 from dpfl.mechanisms import blt_inverse
-from dpfl.mechanisms import workload as workloads
-from dpfl.mechanisms.optimize import blt_loss
-
-
-def checked_workload(workload: np.ndarray | None, rounds: int) -> np.ndarray | None:
-    """The workload [rounds] or [rounds, rounds] as float64, or None.
-
-    Raises:
-      ArgumentError: if its shape or entries are not as `mechanisms.workload` says, or all are 0.
-    """
-    if workload is None:
-        return None
-    workload = np.asarray(workload, dtype=np.float64)
-    if workload.ndim == 1 and workload.size >= rounds:
-        workload = _validate.vector('workload', workload[:rounds])
-    else:
-        workload = workloads.matrix(workload, rounds)
-    if not np.isfinite(workload).all() or not workload.any():
-        raise errors.ArgumentError(
-            'workload', errors.NOT_SHOWN, 'must have finite entries, not all of them 0'
-        )
-    return workload
+from dpfl.mechanisms.optimize import blt_loss, driver
+from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
+from dpfl.participation import Participation
 
 
 def mean_form(workload: np.ndarray) -> np.ndarray:
@@ -57,6 +37,21 @@ def row_shares(rounds: int, loss: str) -> np.ndarray:
     For max loss, the last row has the largest error. For rms loss it is the mean over rows.
     """
     return np.ones(rounds) if loss == 'max' else np.arange(rounds, 0, -1) / rounds
+
+
+def pattern_sensitivity(
+    coefficients: np.ndarray, participation: Participation
+) -> tuple[float, np.ndarray]:
+    """Squared norm of `C u` for the pattern 0, b, 2b, .., and its gradient, [n].
+
+    Args:
+      coefficients: of a Toeplitz C, [n].
+      participation: the schema, with the separation b.
+    """
+    separation, count = participation.min_separation, participation.count
+    released = toeplitz_sensitivity.pattern_sum(coefficients, separation, count)
+    back = toeplitz_sensitivity.pattern_sum(released[::-1], separation, count)[::-1]
+    return released @ released, 2 * back
 
 
 def column_differences(workload: np.ndarray) -> np.ndarray:
@@ -106,9 +101,7 @@ class BltRowsError:
             slopes = _rate_slopes(rates, parts)
             results.append(blt_loss.quadratic(parts @ parts.T, slopes @ parts.T, weights))
         values, by_weight, by_rate = zip(*results, strict=True)
-        logs = self._sharpness * np.array(values)
-        shares = special.softmax(logs)
-        value = special.logsumexp(logs) / self._sharpness
+        value, shares = driver.smooth_maximum(np.array(values), self._sharpness)
         return value, shares @ np.array(by_weight), shares @ np.array(by_rate)
 
 

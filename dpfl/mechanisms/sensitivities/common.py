@@ -30,6 +30,8 @@ def best_split(left: np.ndarray, right: np.ndarray, capacity: int) -> np.ndarray
     """
     size = min(left.size + right.size - 2, capacity) + 1
     best = np.full(size, -np.inf) if left.dtype.kind == 'f' else np.zeros(size, left.dtype)
+    if right.size < left.size:
+        left, right = right, left
     for i, value in enumerate(left[:size]):
         part = value + right[: size - i]
         best[i : i + part.size] = np.maximum(best[i : i + part.size], part)

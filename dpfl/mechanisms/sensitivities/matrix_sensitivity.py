@@ -36,8 +36,8 @@ def heaviest_pattern(weights: np.ndarray, participation: Participation) -> float
         raise errors.ArgumentError(
             'weights', weights, f'must be at least {participation.rounds} numbers, each >= 0'
         )
-    *_, heaviest = _totals(weights, participation.min_separation, participation.count)
-    return float(heaviest)
+    *_, best = best_patterns(weights, participation.min_separation, participation.count)
+    return float(best[-1])
 
 
 def evenly_spaced(participation: Participation) -> np.ndarray:
@@ -115,23 +115,25 @@ def of_matrix(matrix: np.ndarray, participation: Participation) -> Sensitivity:
     return upper_bound(block.T @ block, participation)
 
 
-def _totals(weights: np.ndarray, separation: int, count: int) -> Iterator[np.ndarray]:
-    """Yields the largest sums of at most 0, 1, .. `count` separated rounds, each of shape [...].
+def best_patterns(weights: np.ndarray, separation: int, count: int) -> Iterator[np.ndarray]:
+    """Yields the largest sums of at most 0, 1, .. `count` separated rounds, by their last round.
 
     Args:
       weights: non-negative, [..., rounds].
+
+    Yields:
+      Entry t is for patterns that end in round t or before, [..., rounds].
     """
     rounds = weights.shape[-1]
-    yield np.zeros(weights.shape[:-1])
-    # best[t]: largest sum of a pattern that ends in round t or before.
+    yield np.zeros(weights.shape)
     best = np.maximum.accumulate(weights, axis=-1)
-    yield best[..., -1]
+    yield best
     for _ in range(count - 1):
         longer = weights.copy()
         if separation < rounds:
             longer[..., separation:] += best[..., : rounds - separation]
         best = np.maximum.accumulate(longer, axis=-1)
-        yield best[..., -1]
+        yield best
 
 
 def _heaviest_pair(gram: np.ndarray, separation: int) -> float:
@@ -165,19 +167,19 @@ def partners(gram: np.ndarray, participation: Participation) -> tuple[np.ndarray
             if columns.size:
                 weights = np.abs(gram[low:high, columns[0] : columns[-1] + 1])
                 weights[distance < separation] = 0.0
-                _fill(side[:, low:high], _totals(weights, separation, count - 1))
+                _fill(side[:, low:high], best_patterns(weights, separation, count - 1))
     return before, after
 
 
-def _fill(table: np.ndarray, totals: Iterable[np.ndarray]) -> None:
-    """Writes the totals into the rows of the table, and stops once one more round adds nothing.
+def _fill(table: np.ndarray, best: Iterable[np.ndarray]) -> None:
+    """Writes the largest sums into the table's rows, and stops once one more round adds nothing.
 
     Stopping is safe because the largest total is concave in the number of rounds: it is the
     optimum of a linear program whose constraints (at most one of any b consecutive rounds, at most
     c in all) have the consecutive-ones property, and hence integral vertices.
     """
-    for c, heaviest in enumerate(totals):
-        table[c:] = heaviest
+    for c, sums in enumerate(best):
+        table[c:] = sums[..., -1]
         if c > 1 and (table[c] <= table[c - 1]).all():
             return
 

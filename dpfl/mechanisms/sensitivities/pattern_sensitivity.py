@@ -7,22 +7,26 @@ sensitivity of any schema that the log satisfies, and needs no theorem about pat
 that is listed m times in a round has m updates in it.
 """
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
-from scipy import sparse
 
 from dpfl import _validate
-from dpfl.mechanisms import rounding
+from dpfl.mechanisms import blt_inverse, kernels, rounding
 from dpfl.mechanisms.base import Mechanism
+from dpfl.mechanisms.blt import Blt
+from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.sensitivities.common import Sensitivity
+from dpfl.mechanisms.sensitivities.tree_sensitivity import Forest
 from dpfl.participation import ParticipationLog
+from dpfl.participation.client_rounds import ClientRounds
 
 # Most entries of the Gram matrix, and of other arrays, in memory at once.
 _GRAM_ENTRIES = 2**25
 _ENTRIES = 2**22
-# A matrix whose share of non-zero entries is smaller is multiplied as a sparse matrix.
-_SPARSE = 0.02
+# Clients whose states are in memory at once.
+_CLIENTS = 2**16
 _ROUNDING = 1e-12
 
 
@@ -33,8 +37,9 @@ def of_log(mechanism: Mechanism, log: ParticipationLog) -> Sensitivity:
     the signs of its updates can be chosen so that all of its pairs add up. Otherwise it is an
     upper bound.
 
-    For n rounds it takes at most O(n^2) memory, in blocks of rows of the Gram matrix, and time
-    linear in the number of listings for patterns of bounded length.
+    Trees, BLTs with positive parameters and banded matrices take time and memory linear in rounds
+    and listings. For other matrices, and where a banded one has many pairs within its bands, the
+    Gram matrix of n rounds takes O(n^2) time, in blocks of rows.
 
     Args:
       mechanism: the mechanism of the run, with at least as many rounds as the log.
@@ -50,38 +55,198 @@ def of_log(mechanism: Mechanism, log: ParticipationLog) -> Sensitivity:
     if not log.cohort_sizes.any():
         raise ValueError('the participation log holds no client')
     _validate.integer('rounds', log.rounds, minimum=1, maximum=mechanism.rounds)
-    groups = [patterns for _, patterns in log.by_client().patterns()]
-    sums = [np.zeros(len(patterns)) for patterns in groups]
-    exact = True
-    for low, gram in _gram_blocks(mechanism, log.rounds):
-        exact = exact and bool((gram >= 0).all())
-        weights = 2 * np.abs(gram)
-        block = np.arange(len(gram))
-        weights[block, low + block] /= 2
-        for total, patterns in zip(sums, groups, strict=True):
-            _add_sums(total, patterns, weights, low)
-    worst = max(range(len(sums)), key=lambda group: sums[group].max())
-    client = int(sums[worst].argmax())
-    if not exact:
-        pattern = np.unique(groups[worst][client])
-        exact = _signs_agree(_columns(mechanism, log.rounds, pattern))
-    if log.rounds < mechanism.rounds and not mechanism.shortens:
-        exact = False  # What is counted for a run that stops early may be more than it releases.
-    squared = float(sums[worst][client])
+    by_client = log.by_client()
+    listings = dataclasses.replace(by_client, clients=np.arange(by_client.clients.size))
+    sums = np.zeros(listings.clients.size)
+    # What is counted for a run that stops early may be more than it releases.
+    exact = log.rounds == mechanism.rounds or mechanism.shortens
+    stopped = mechanism.with_rounds(log.rounds) if mechanism.shortens else mechanism
+    positive = _add_sums(sums, stopped, listings, log.rounds)
+    worst = int(sums.argmax())
+    if exact and not positive:
+        pattern = by_client.rounds[by_client.offsets[worst] : by_client.offsets[worst + 1]]
+        exact = _signs_agree(_columns(stopped, log.rounds, np.unique(pattern)))
+    squared = float(sums[worst])
     if not mechanism.is_counted():
-        squared = rounding.sum_up(squared, 4 * log.rounds)
+        squared = rounding.sum_up(squared, 4 * (log.rounds + int(by_client.counts.max())))
     return Sensitivity(squared, is_exact=exact)
 
 
-def _add_sums(total: np.ndarray, patterns: np.ndarray, weights: np.ndarray, low: int) -> None:
-    """Adds each pattern's sum of weights[i - low, j] over its rounds i of the block and all its j.
+def _add_sums(sums: np.ndarray, mechanism: Mechanism, listings: ClientRounds, rounds: int) -> bool:
+    """Adds each client's sum of |G_ij| over the pairs of its listings, and says if all G_ij >= 0.
 
     Args:
-      total: sums so far, changed in place, [m].
+      sums: by client, changed in place, [any].
+      mechanism: what releases G.
+      listings: clients as indices of `sums`, and their rounds.
+      rounds: number of rounds.
+    """
+    forest = mechanism.forest()
+    if forest is not None:
+        _add_nodes(sums, forest, listings)
+        return True
+    if isinstance(mechanism, Blt) and mechanism.is_positive():
+        _add_states(sums, mechanism, listings)
+        return True
+    bands = _bands(mechanism)
+    if bands is not None and _has_few_pairs(listings, bands.shape[1], rounds):
+        return _add_bands(sums, bands, listings, rounds)
+    if isinstance(mechanism, Restarted):
+        return _add_segments(sums, mechanism, listings)
+    return _add_grams(sums, mechanism, listings, rounds)
+
+
+def _add_nodes(sums: np.ndarray, forest: Forest, listings: ClientRounds) -> None:
+    """Squared counts of the nodes, level by level: participations in one node become one entry."""
+    widths = 2 ** np.array(forest.levels)
+    first = np.repeat(np.cumsum(widths) - widths, widths)  # First round of the subtree, by round.
+    place, width = np.arange(first.size) - first, np.repeat(widths, widths)
+    client = np.repeat(listings.clients, listings.counts)
+    node, count = listings.rounds, np.ones(client.size)
+    for level in range(max(forest.levels) + 1):
+        # A node is known by its first round, and smaller subtrees have none of this level.
+        exists = width[node] >> level > 0
+        client, node, count = client[exists], node[exists], count[exists]
+        node = (first + (place >> level << level)).astype(np.int32)[node]
+        new = np.append(True, (node[1:] != node[:-1]) | (client[1:] != client[:-1]))[: node.size]
+        if not new.all():
+            count = np.add.reduceat(count, np.flatnonzero(new))
+            client, node = client[new], node[new]
+        squares = count**2
+        if not forest.right_children:
+            squares[place[node] >> level & 1 == 1] = 0.0
+        sums += np.bincount(client, squares, minlength=sums.size)
+
+
+def _add_states(sums: np.ndarray, blt: Blt, listings: ClientRounds) -> None:
+    """For C >= 0: one participation after the other, of all clients at once.
+
+    The earlier participations i of a client add s_k = sum_i theta_k^(t-i-1) to buffer k in round t.
+    The inner product of column t with the columns of all of them is `sum_k v_k(t) s_k`, with
+    `v_k(t) = omega_k sum_{m < n-t} c_m theta_k^m`: the outputs of buffer k from round t on.
+    """
+    column = blt.coefficients()
+    squared_norms = np.cumsum(column**2)[::-1]
+    powers = blt_inverse.powers(1 - blt.decay, blt.rounds)
+    products = blt.scale[:, None] * np.cumsum(column * powers, axis=1)[:, ::-1]
+    order = np.argsort(-listings.counts, kind='stable')
+    for first in range(0, order.size, _CLIENTS):
+        part = order[first : first + _CLIENTS]
+        starts, counts = listings.offsets[part], listings.counts[part]
+        totals = np.zeros(part.size)
+        state, last = np.zeros((blt.decay.size, part.size)), np.full(part.size, -1)
+        repeats = np.zeros(part.size)  # Listings of the client in its round, so far.
+        for place in range(counts[0]):
+            size = np.searchsorted(-counts, -place)  # Clients with more listings come first.
+            now = listings.rounds[starts[:size] + place]
+            state, last, repeats = state[:, :size], last[:size], repeats[:size]
+            again = now == last
+            state = np.where(
+                again,
+                state,
+                (blt.decay[:, None] * state + repeats) * powers[:, np.maximum(now - last - 1, 0)],
+            )
+            repeats = np.where(again, repeats + 1, 1.0)
+            pairs = (products[:, now] * state).sum(axis=0)
+            totals[:size] += (2 * repeats - 1) * squared_norms[now] + 2 * pairs
+            last = now
+        sums[listings.clients[part]] += totals
+
+
+def _bands(mechanism: Mechanism) -> np.ndarray | None:
+    """Entries C[t, t - j], [rounds or 1, b], if C has few bands."""
+    if mechanism.is_independent:
+        return np.ones((1, 1))
+    if mechanism.strategy_bands is None or 4 * mechanism.strategy_bands > mechanism.rounds:
+        return None
+    kernel = mechanism.kernel()
+    return kernel.bands if isinstance(kernel, kernels.BandedSolve) else None
+
+
+def _has_few_pairs(listings: ClientRounds, bands: int, rounds: int) -> bool:
+    """Whether looking up the pairs within the bands costs less than multiplying by G."""
+    client = np.repeat(np.arange(listings.clients.size), listings.counts)
+    place = client * (rounds + bands) + listings.rounds
+    pairs = np.searchsorted(place, place + bands) - np.arange(place.size)
+    return bool(100 * pairs.sum() < listings.clients.size * float(rounds) ** 2)
+
+
+def _add_bands(sums: np.ndarray, bands: np.ndarray, listings: ClientRounds, rounds: int) -> bool:
+    """`_add_sums` of the pairs within the bands: each listing with the next, the one after, .."""
+    client, listed = np.repeat(listings.clients, listings.counts), listings.rounds
+    # Row d holds G[i, i + d], computed when a pair has this distance.
+    gram = np.zeros((bands.shape[1], rounds))
+    known = np.zeros(bands.shape[1], bool)
+    positive = True
+    for ahead in range(client.size):
+        size = client.size - ahead
+        lag = listed[ahead:] - listed[:size]
+        near = np.flatnonzero((client[ahead:] == client[:size]) & (lag < bands.shape[1]))
+        if not near.size:
+            break
+        lag = lag[near]
+        present = np.bincount(lag, minlength=known.size) > 0
+        for new in np.flatnonzero(present & ~known).tolist():
+            gram[new, : rounds - new] = _gram_diagonal(bands, new, rounds)
+            known[new] = True
+        entries = gram[lag, listed[near]]
+        positive = positive and bool((entries >= 0).all())
+        weights = (2 if ahead else 1) * np.abs(entries)
+        sums += np.bincount(client[near], weights, minlength=sums.size)
+    return positive
+
+
+def _gram_diagonal(bands: np.ndarray, lag: int, rounds: int) -> np.ndarray:
+    """G[i, i + lag] of a banded C, float64 [rounds - lag]."""
+    diagonal = np.zeros(rounds - lag)
+    for j in range(lag, min(bands.shape[1], rounds)):
+        entries = bands[j:] if bands.shape[0] > 1 else bands
+        diagonal[: rounds - j] += entries[:, j] * entries[:, j - lag]
+    return diagonal
+
+
+def _add_segments(sums: np.ndarray, mechanism: Restarted, listings: ClientRounds) -> bool:
+    """`_add_sums` of each segment: participations in different ones do not interact."""
+    firsts = np.array([0, *mechanism.starts])
+    client = np.repeat(listings.clients, listings.counts)
+    segment = np.searchsorted(firsts, listings.rounds, side='right') - 1
+    order = np.argsort(segment, kind='stable')
+    edges = np.searchsorted(segment[order], np.arange(firsts.size + 1))
+    positive = True
+    for index, part in enumerate(mechanism.segments()):
+        inside = order[edges[index] : edges[index + 1]]
+        clients, starts = np.unique(client[inside], return_index=True)
+        within = ClientRounds(
+            clients, np.append(starts, inside.size), listings.rounds[inside] - firsts[index]
+        )
+        if clients.size:
+            positive = _add_sums(sums, part, within, part.rounds) and positive
+    return positive
+
+
+def _add_grams(sums: np.ndarray, mechanism: Mechanism, listings: ClientRounds, rounds: int) -> bool:
+    """`_add_sums` from the whole Gram matrix."""
+    groups = list(listings.patterns())
+    positive = True
+    for low, gram in _gram_blocks(mechanism, rounds):
+        positive = positive and bool((gram >= 0).all())
+        weights = 2 * np.abs(gram)
+        block = np.arange(len(gram))
+        weights[block, low + block] /= 2
+        for clients, patterns in groups:
+            sums[clients] += _block_sums(patterns, weights, low)
+    return positive
+
+
+def _block_sums(patterns: np.ndarray, weights: np.ndarray, low: int) -> np.ndarray:
+    """Each pattern's sum of weights[i - low, j] over its rounds i of the block and all its j, [m].
+
+    Args:
       patterns: rounds of the patterns, [m, k].
       weights: block of rows, [rows, rounds], zero left of the diagonal.
       low: round of the first row.
     """
+    total = np.zeros(len(patterns))
     rows, rounds = weights.shape
     count = patterns.shape[1]
     # Looking up one pair costs about as much as 32 multiplications in a matrix product.
@@ -98,6 +263,7 @@ def _add_sums(total: np.ndarray, patterns: np.ndarray, weights: np.ndarray, low:
             np.add.at(listed, (np.arange(len(part))[:, None], part), 1.0)
             product = listed[:, low : low + rows] @ weights
             total[first : first + step] += np.einsum('mj,mj->m', product, listed)
+    return total
 
 
 def _gram_blocks(mechanism: Mechanism, rounds: int) -> Iterator[tuple[int, np.ndarray]]:
@@ -112,15 +278,12 @@ def _gram_blocks(mechanism: Mechanism, rounds: int) -> Iterator[tuple[int, np.nd
         yield from _toeplitz_blocks(coefficients, step)
         return
     matrix = mechanism.released_until(rounds)
-    few = np.count_nonzero(matrix) < _SPARSE * matrix.size
-    factor = sparse.csc_matrix(matrix) if few else matrix
     for low in range(0, rounds, step):
         # A lower-triangular matrix is zero above row `low` in these columns.
         top = 0 if matrix[:low, low:].any() else low
-        left, right = factor[top:, low : low + step], factor[top:, low:]
-        product = left.T @ right
-        gram = np.zeros((product.shape[0], rounds))
-        gram[:, low:] = product.toarray() if few else product
+        left, right = matrix[top:, low : low + step], matrix[top:, low:]
+        gram = np.zeros((left.shape[1], rounds))
+        gram[:, low:] = left.T @ right
         yield low, np.triu(gram, low)
 
 
@@ -144,10 +307,15 @@ def _toeplitz_blocks(coefficients: np.ndarray, step: int) -> Iterator[tuple[int,
 
 def _columns(mechanism: Mechanism, rounds: int, pattern: np.ndarray) -> np.ndarray:
     """Columns of what is released in the rounds of the pattern, float64 [any, k]."""
+    lag = np.arange(rounds)[:, None] - pattern
+    bands = _bands(mechanism)
+    if bands is not None:
+        row = np.arange(len(bands))[:, None]  # A Toeplitz matrix has one row of entries.
+        inside = (lag >= 0) & (lag < bands.shape[1])
+        return np.where(inside, bands[row, np.where(inside, lag, 0)], 0.0)
     coefficients = mechanism.toeplitz_column(rounds)
     if coefficients is None:
         return mechanism.released_until(rounds)[:, pattern]
-    lag = np.arange(rounds)[:, None] - pattern
     return np.where(lag >= 0, coefficients[np.maximum(lag, 0)], 0.0)
 
 

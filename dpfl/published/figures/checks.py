@@ -1,12 +1,129 @@
-"""Compares the numbers of a figure with what its document says."""
+"""Compares the numbers of a figure with what its document says.
 
+Keeps the data of figures on disk, so that a second call only draws them.
+
+An entry is used by exactly the code that computed it: its key has a digest of all files of `dpfl`
+and the versions of the libraries for numbers. Only computed numbers are kept, never whether they
+match. The directory is that of the optimisers' results (`dpfl.mechanisms.optimize.cache`); without
+one, nothing is kept.
+"""
+
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+import functools
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dpfl.published.figures.drawn import Drawn
-from dpfl.published.figures.statements import Statement
+import dpfl
+from dpfl import _files, _validate, errors
+from dpfl.mechanisms.optimize import cache
+from dpfl.published.figures.drawn import Drawn, Recipe
 from dpfl.published.tables import calculations, rows
+from dpfl.reporting import plain_text
+
+# Relative difference up to which numbers are about the same; the documents only say so in words.
+_ABOUT = 0.02
+# How a computed number has to compare with the one in the document.
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    'above': lambda computed, published: computed > published,
+    'below': lambda computed, published: computed < published,
+    'at least': lambda computed, published: computed >= published,
+    'at most': lambda computed, published: computed <= published,
+    'about': lambda computed, published: math.isclose(computed, published, rel_tol=_ABOUT),
+    'equal': lambda computed, published: math.isclose(computed, published, rel_tol=1e-12),
+}
+# The data file of the statements.
+PUBLISHED = pathlib.Path(__file__).with_name('statements.json')
+
+
+@dataclasses.dataclass(frozen=True)
+class Statement:
+    """What a document says about a figure, in numbers.
+
+    Attributes:
+      id: Unique name: the figure, a slash, and a word.
+      place: Where the document says so.
+      says: What it says, in other words.
+      published: Name -> number of the document. For words such as `better` it is a ratio of 1.
+      comparison: Name -> one of `COMPARISONS`: how a number computed for the name must compare.
+      reproducible: Whether it can be compared: whether the document says what the numbers follow
+        from.
+      note: What a reader must know. If the statement is not reproducible, the reason.
+
+    Raises:
+      ValueError: If a field has another form.
+    """
+
+    id: str
+    place: str
+    says: str
+    published: dict[str, float]
+    comparison: dict[str, str]
+    reproducible: bool
+    note: str
+
+    def __post_init__(self):
+        for name in ('published', 'comparison'):
+            if not isinstance(getattr(self, name), dict):
+                raise errors.ArgumentError(name, getattr(self, name), 'must be an object')
+        for name in ('place', 'says', 'note'):
+            if not isinstance(getattr(self, name), str):
+                raise errors.ArgumentError(name, getattr(self, name), 'must be words')
+        if not self.published or self.published.keys() != self.comparison.keys():
+            raise ValueError('comparison: must have the names of published, at least one')
+        for name, value in self.published.items():
+            _validate.number(name, value)
+            _validate.choice('comparison', self.comparison[name], tuple(COMPARISONS))
+        if not isinstance(self.reproducible, bool):
+            raise errors.ArgumentError('reproducible', self.reproducible, 'must be true or false')
+        if not self.reproducible and not self.note:
+            raise ValueError('note: must say why the statement is not reproducible')
+
+    @property
+    def figure(self) -> str:
+        """Name of the figure."""
+        return self.id.rpartition('/')[0]
+
+    def holds(self, computed: Mapping[str, float]) -> bool | None:
+        """Whether all computed numbers compare as stated; None if it cannot be compared.
+
+        Raises:
+          KeyError: If a number is not computed.
+        """
+        agree = [
+            math.isfinite(computed[name]) and COMPARISONS[self.comparison[name]](computed[name], x)
+            for name, x in self.published.items()
+        ]
+        return all(agree) if self.reproducible else None
+
+
+_FIELDS = {field.name for field in dataclasses.fields(Statement)}
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, Statement]:
+    """Reads the statements of a data file, by id.
+
+    Raises:
+      ValueError: If the file cannot be read, has no statements or a malformed one, or repeats an
+        id.
+    """
+    return {name: _statement(name, entry) for name, entry in rows.entries(path).items()}
+
+
+def _statement(name: str, entry: dict[str, Any]) -> Statement:
+    try:
+        if entry.keys() != _FIELDS:
+            raise ValueError(f'must have the fields {", ".join(sorted(_FIELDS))}, no others')
+        return Statement(**entry)
+    except ValueError as error:
+        raise ValueError(f'statement {name}: {error}') from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,3 +231,106 @@ def _of_row(id: str, computed: Mapping[str, float], published: Mapping[str, rows
     if row.reproducible:
         match = calculations.matches(row, dict(computed), row.published)
     return Check(id, row.table, 'printed value', row.published, computed, match, row.note)
+
+
+_MATCH = {True: 'yes', False: 'NO', None: 'cannot'}
+
+
+def text(results: Sequence[Result]) -> str:
+    """A table of checks for each figure, notes of those that do not match, and a summary."""
+    lines = []
+    for result in results:
+        lines += [f'{result.figure}: {result.title} ({result.png}, {result.data})']
+        lines += [plain_text.columns([_cells(check) for check in result.checks])]
+        lines += [
+            f'{check.id}: {check.says} {check.note}'
+            for check in result.checks
+            if check.match is not True
+        ]
+        lines += ['']
+    return '\n'.join([*lines, summary(results)])
+
+
+def summary(results: Sequence[Result]) -> str:
+    """How many checks match, in one line."""
+    matches = [check.match for result in results for check in result.checks]
+    return (
+        f'{len(results)} figures, {len(matches)} checks: {matches.count(True)} match, '
+        f'{matches.count(False)} differ, {matches.count(None)} cannot be compared for the reason '
+        'in their note.'
+    )
+
+
+def _cells(check: Check) -> dict[str, str]:
+    return {
+        'id': check.id,
+        'published': _numbers(check.published),
+        'computed': _numbers(check.computed),
+        'match': _MATCH[check.match],
+    }
+
+
+def _numbers(values) -> str:
+    return ', '.join(f'{name} {value:.6g}' for name, value in values.items())
+
+
+_LIBRARIES = ('numpy', 'scipy', 'dp-accounting')
+_SOURCES = pathlib.Path(dpfl.__file__).parent
+
+
+def drawn(recipe: Recipe) -> Drawn:
+    """The data of a figure: kept ones if there are any, else computed and kept."""
+    directory = cache.cache_directory()
+    if directory is None or not recipe.is_kept:
+        return recipe.compute()
+    key = hashlib.sha256(f'{recipe.name} {_sources()}'.encode()).hexdigest()
+    path = directory / f'figure-{key}.json'
+    known = _read(path)
+    if known is not None:
+        return known
+    computed = recipe.compute()
+    # On a full disk, or in a directory without write permission, the result is still returned.
+    with contextlib.suppress(OSError):
+        _write(path, _sealed(json.dumps(computed.to_dict())))
+    return computed
+
+
+@functools.cache
+def _sources() -> str:
+    """Digest of everything that the numbers depend on."""
+    digest = hashlib.sha256()
+    for name in _LIBRARIES:
+        digest.update(f'{name} {importlib.metadata.version(name)}\n'.encode())
+    for path in sorted(_SOURCES.rglob('*')):
+        if path.suffix in ('.py', '.json', '.npz'):
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            digest.update(f'{path.relative_to(_SOURCES)} {content}\n'.encode())
+    return digest.hexdigest()
+
+
+def _sealed(text: str) -> str:
+    """The text after a line with its digest, so that a damaged entry is not used."""
+    return f'{hashlib.sha256(text.encode()).hexdigest()}\n{text}'
+
+
+def _read(path: pathlib.Path) -> Drawn | None:
+    try:
+        content = _files.read_text(path)
+    except (OSError, ValueError):
+        return None
+    text = content.partition('\n')[2]
+    return Drawn.from_dict(json.loads(text)) if content == _sealed(text) else None
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+    """Writes an entry under a temporary name first, so that readers see all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix='.unfinished-')
+    try:
+        with os.fdopen(handle, 'w', encoding='utf-8') as file:
+            file.write(text)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise

@@ -1,9 +1,11 @@
 """A figure as data: what is drawn, and the numbers that are measured on it."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dpfl.published.tables import calculations, rows
 from dpfl.reporting.charts import Line, Panel
 
 # Numbers by the id of what a document says about them, and by name.
@@ -58,3 +60,18 @@ class Recipe:
     title: str
     compute: Callable[[], Drawn]
     is_kept: bool = True
+
+
+def selected(*beginnings: str) -> list[rows.Row]:
+    """The rows whose ids begin with one of these texts, in order."""
+    return [row for row in _every() if row.id.startswith(beginnings)]
+
+
+def measured(found: Sequence[rows.Row]) -> dict[str, Mapping[str, float]]:
+    """The numbers of rows, computed as `dpfl reproduce_tables` does."""
+    return {row.id: calculations.compute(row).computed for row in found}
+
+
+@functools.cache
+def _every() -> tuple[rows.Row, ...]:
+    return tuple(rows.load(rows.PUBLISHED))

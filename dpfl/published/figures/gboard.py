@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dpfl import Participation, mechanisms
-from dpfl.published.figures import table_rows
+from dpfl.published.figures import drawn
 from dpfl.published.figures.drawn import Drawn
 from dpfl.reporting.charts import Line, Panel
 
@@ -69,8 +69,8 @@ def figure4() -> Drawn:
     measured['000/fig4/small-population'] = {
         'rho': _rho(3000, 1_000_000 // _REPORT_GOAL, _REPORT_GOAL)
     }
-    models = table_rows.selected('000-T1', '000-text-MinS-bounds')
-    measured |= table_rows.measured(models)
+    models = drawn.selected('000-T1', '000-text-MinS-bounds')
+    measured |= drawn.measured(models)
     trained = [row for row in models if row.table.startswith('Table 1')]
     lines.append(
         Line(

@@ -4,7 +4,7 @@ import dp_accounting
 import numpy as np
 
 from dpfl.accounting import moments
-from dpfl.published.figures import table_rows
+from dpfl.published.figures import drawn
 from dpfl.published.figures.drawn import Drawn
 from dpfl.published.tables import rows
 from dpfl.reporting.charts import Line, Panel
@@ -31,7 +31,7 @@ def table13() -> Drawn:
 
 def table5() -> Drawn:
     """Epsilon against rounds for the language models of section 5."""
-    found = table_rows.selected('004-S5')
+    found = drawn.selected('004-S5')
     lines = []
     for color, row in enumerate(found):
         inputs = row.inputs
@@ -44,16 +44,16 @@ def table5() -> Drawn:
     )
     title = f'{found[0].inputs["qN"]:,} clients per round, delta = {found[0].inputs["delta"]:g}'
     panel = Panel(title, 'rounds', 'epsilon', lines, x_log=True, y_log=True)
-    return Drawn([panel], 1, table_rows.measured(found))
+    return Drawn([panel], 1, drawn.measured(found))
 
 
 def _by_population(beginning: str) -> Drawn:
-    found = table_rows.selected(f'{beginning} ')
+    found = drawn.selected(f'{beginning} ')
     panels = [
         _panel('realistic', [row for row in found if ' real ' in row.id], _POPULATIONS),
         _panel('simulation', [row for row in found if ' sim ' in row.id], _SMALL_POPULATIONS),
     ]
-    return Drawn(panels, 2, table_rows.measured(found))
+    return Drawn(panels, 2, drawn.measured(found))
 
 
 def _panel(name: str, found: list[rows.Row], populations: tuple[int, ...]) -> Panel:

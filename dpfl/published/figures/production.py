@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpfl import Participation, mechanisms, strategies
-from dpfl.published.figures import designs, table_rows
+from dpfl.published.figures import designs, drawn
 from dpfl.published.figures.designs import Design
 from dpfl.published.figures.drawn import Drawn
 from dpfl.reporting.charts import Line, Panel
@@ -141,7 +141,7 @@ def figure9() -> Drawn:
                 )
         title = f'({letter}) min separation {separation:,}'
         panels.append(Panel(title, 'rounds n', 'rho (zCDP)', lines, y_log=True))
-    return Drawn(panels, 3, {**ratios, **table_rows.measured(table_rows.selected('002-T4'))})
+    return Drawn(panels, 3, {**ratios, **drawn.measured(drawn.selected('002-T4'))})
 
 
 def figure10() -> Drawn:
@@ -184,7 +184,7 @@ def _blt(separation: int, noise_multiplier: float, note: str = '') -> _Productio
 
 def _banded(row: str) -> _Production:
     """The BandMF of a row of table 4, for prefix sums."""
-    (inputs,) = (each.inputs for each in table_rows.selected(row))
+    (inputs,) = (each.inputs for each in drawn.selected(row))
     design = designs.banded(_BANDED_ROUNDS, inputs['bands'])
     name = f'BandMF, {inputs["bands"]:,} bands'
     return _Production(name, design, inputs['sigma_abs'], inputs['column_norm_squared'])
@@ -192,7 +192,7 @@ def _banded(row: str) -> _Production:
 
 def _sigma(row: str) -> float:
     """Mech-sigma of a row of table 4."""
-    (found,) = table_rows.selected(row)
+    (found,) = drawn.selected(row)
     return found.inputs['sigma_abs']
 
 

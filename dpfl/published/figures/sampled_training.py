@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpfl.accounting import moments
-from dpfl.published.figures import table_rows
+from dpfl.published.figures import drawn
 from dpfl.published.figures.drawn import Drawn
 from dpfl.published.tables import rows
 from dpfl.reporting.charts import Line, Panel
@@ -20,7 +20,7 @@ _PER_DECADE = 8
 
 def table1() -> Drawn:
     """Epsilon after 1 to 10^6 rounds for the six rows of the table."""
-    found = table_rows.selected('001-T1')
+    found = drawn.selected('001-T1')
     rounds = np.unique(np.geomspace(1, 10**6, 6 * _PER_DECADE + 1).round().astype(int))
     lines = []
     groups = itertools.groupby(found, _setting)
@@ -30,12 +30,12 @@ def table1() -> Drawn:
     panel = Panel(
         'delta = 1 / K^1.1, moments accountant', 'rounds', 'epsilon', lines, x_log=True, y_log=True
     )
-    return Drawn([panel], 1, table_rows.measured(found))
+    return Drawn([panel], 1, drawn.measured(found))
 
 
 def table2() -> Drawn:
     """Epsilon at delta = 1e-9 for the settings of table 2 and of the text."""
-    found = table_rows.selected('001-T2', '001-Ttext')
+    found = drawn.selected('001-T2', '001-Ttext')
     rounds = np.unique(np.geomspace(100, 20000, 40).round().astype(int))
     found.sort(key=_setting)
     panels = []
@@ -47,7 +47,7 @@ def table2() -> Drawn:
             lines += _pair(label, list(same), rounds, next(colors))
         title = f'{users:,.0f} users, z = 1, delta = 1e-9, moments accountant'
         panels.append(Panel(title, 'rounds', 'epsilon', lines, x_log=True))
-    return Drawn(panels, 2, table_rows.measured(found))
+    return Drawn(panels, 2, drawn.measured(found))
 
 
 def _pair(label: str, found: Sequence[rows.Row], rounds: np.ndarray, color: int) -> list[Line]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from dpfl import errors
-from dpfl.published.tables import losses, releases, rounding, rows, sampled
+from dpfl.published.tables import losses, releases, rows, sampled
 
 # The calculation for each `Row.mechanism`.
 _CALCULATIONS: dict[str, Callable[[rows.Row], dict[str, Any]]] = {
@@ -66,7 +66,7 @@ def matches(row: rows.Row, computed: dict, published: dict) -> bool:
     if row.mechanism == 'blt_parameters':
         return all(_are_close(computed[name], wanted) for name, wanted in published.items())
     return all(
-        rounding.agrees(computed[name], wanted, row.decimals[name], row.convention(name))
+        rows.agrees(computed[name], wanted, row.decimals[name], row.convention(name))
         for name, wanted in published.items()
     )
 

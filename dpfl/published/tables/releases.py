@@ -7,7 +7,7 @@ import functools
 from typing import NamedTuple
 
 from dpfl import Participation, accounting, errors, mechanisms, strategies
-from dpfl.published.tables import rounding, rows
+from dpfl.published.tables import rows
 
 
 class _EpsilonMethod(NamedTuple):
@@ -170,6 +170,6 @@ def _release(row: rows.Row, rho: float | None) -> dict[str, float]:
     if 'eps' in row.published:
         method = _epsilon_method(row)
         if method.of_printed_rho and 'zcdp' in row.published:
-            rho = rounding.printed(rho, row.decimals['zcdp'], 'nearest')
+            rho = rows.printed(rho, row.decimals['zcdp'], 'nearest')
         computed['eps'] = _epsilon(rho, row.inputs['delta'], method.accountant)
     return {name: computed[name] for name in row.published}

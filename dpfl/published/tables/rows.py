@@ -5,11 +5,11 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from dpfl import _validate, errors
-from dpfl.published.tables import rounding
+from dpfl.reporting import plain_text
 
 # The documents by the number that their row ids begin with.
 SOURCES = {
@@ -38,7 +38,7 @@ class Row:
       decimals: Name -> number of digits that are printed after the point.
       method: Name -> how it is computed. The method of `eps` begins with an accountant and ends
         with the rho that the accountant is given.
-      rounding: One of `rounding.CONVENTIONS` for all numbers, or name -> convention.
+      rounding: One of `CONVENTIONS` for all numbers, or name -> convention.
       reproducible: Whether the numbers follow from what the documents say.
       note: What a reader must know. If the row is not reproducible, the reason.
       assumed: Inputs that no document gives, in words.
@@ -74,7 +74,7 @@ class Row:
                 _validate.number(name, value)
         for name, places in self.decimals.items():
             _validate.integer('decimals', places, minimum=-300, maximum=300)
-            _validate.choice('rounding', self.convention(name), rounding.CONVENTIONS)
+            _validate.choice('rounding', self.convention(name), CONVENTIONS)
         for name, value in _leaves(self.inputs):
             _validate.number(name, value)
         if not isinstance(self.reproducible, bool):
@@ -185,3 +185,147 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(entry) for entry in value]
     return float(value) if math.isfinite(value) else None
+
+
+# Ways to round to an integer.
+_WAYS: dict[str, Callable[[float], float]] = {
+    'nearest': round,
+    'up': lambda units: math.ceil(units - 1e-9),
+    'down': lambda units: math.floor(units + 1e-9),
+}
+# 'at most': the computed number may be smaller, since the published one is the worse of two optima.
+# 'not compared': the number is shown beside the one that is compared, or was an input.
+CONVENTIONS = (*_WAYS, 'at most', 'not compared')
+
+
+def printed(value: float, decimals: int, convention: str) -> float:
+    """Rounds `value` as a document prints it.
+
+    Args:
+      value: A finite number.
+      decimals: Digits after the point; negative for numbers rounded to tens, hundreds, ..
+      convention: 'nearest', 'up' or 'down'.
+    """
+    return round(_WAYS[convention](value * 10.0**decimals) * 10.0**-decimals, decimals)
+
+
+def agrees(value: float, published: float, decimals: int, convention: str) -> bool:
+    """Whether the computed `value` prints as the published number.
+
+    Args:
+      value: The computed number. A value that is not finite never agrees.
+      published: The number as it is printed.
+      decimals: Digits after the point, as in `printed`.
+      convention: One of `CONVENTIONS`.
+    """
+    if convention == 'not compared':
+        return True
+    if not math.isfinite(value):
+        return False
+    if convention == 'at most':
+        return value <= published
+    return math.isclose(printed(value, decimals, convention), published, rel_tol=1e-12)
+
+
+_MATCH = {True: 'yes', False: 'NO', None: 'cannot'}
+_DIGITS_BEYOND = 2
+_PARAMETER_DECIMALS = 4
+
+
+def text(results: list[Result]) -> str:
+    """Tables for a terminal."""
+    lines = []
+    for source, groups in _sections(results):
+        lines += [f'Rows {source}: {SOURCES[source]}', '']
+        for group in groups:
+            cells, notes = _cells(group)
+            lines += [group[0].row.table, *_method_lines(group), plain_text.columns(cells)]
+            lines += [f'[{number}] {note}' for note, number in notes.items()] + ['']
+    return '\n'.join([*lines, summary(results)])
+
+
+def markdown(results: list[Result]) -> str:
+    """A Markdown page for a reviewer."""
+    lines = ['# Published privacy and loss numbers, recomputed', '', summary(results), '']
+    for source, groups in _sections(results):
+        lines += [f'## Rows {source}: {SOURCES[source]}', '']
+        for group in groups:
+            cells, notes = _cells(group)
+            names = list(cells[0])
+            lines += [f'### {group[0].row.table}', '']
+            lines += [*(f'- {line}' for line in _method_lines(group)), '']
+            lines += [_markdown_line(names), _markdown_line(['---'] * len(names))]
+            lines += [_markdown_line([cell[name] for name in names]) for cell in cells] + ['']
+            lines += [f'- \\[{number}\\] {_escaped(note)}' for note, number in notes.items()]
+            lines += [''] if notes else []
+    return '\n'.join(lines).rstrip()
+
+
+def summary(results: list[Result]) -> str:
+    """How many rows match and how far that goes, in one line."""
+    matching = [result.row for result in results if result.match]
+    better = sum(row.may_be_better for row in matching)
+    assumed = sum(bool(row.assumed) for row in matching)
+    kinds = {
+        'to the digit': len(matching) - better - assumed,
+        'with one of two losses better than printed': better,
+        'with an input that no document gives': assumed,
+    }
+    how = ', '.join(f'{count} {words}' for words, count in kinds.items() if count)
+    differ = sum(result.match is False for result in results)
+    return (
+        f'{len(results)} rows: {len(matching)} match{f" ({how})" if matching else ""}, {differ} '
+        f'differ, {len(results) - len(matching) - differ} cannot be reproduced for the reason in '
+        'their note.'
+    )
+
+
+def _sections(results):
+    """Documents in order, each with its results grouped by table and method."""
+    sections: dict[str, dict[tuple, list]] = {}
+    for result in results:
+        groups = sections.setdefault(result.row.source, {})
+        kind = result.row.table, result.row.method_text, *result.computed
+        groups.setdefault(kind, []).append(result)
+    for source in sorted(sections):
+        yield source, list(sections[source].values())
+
+
+def _method_lines(group) -> list[str]:
+    return [f'{name}: {words}' for name, words in group[0].row.method.items()]
+
+
+def _cells(group) -> tuple[list[dict[str, str]], dict[str, int]]:
+    """The cells of each row of a group by column, and the numbers of the distinct notes."""
+    notes: dict[str, int] = {}
+    cells = []
+    for result in group:
+        line = {'id': result.row.id}
+        for name, value in result.computed.items():
+            decimals = result.row.decimals.get(name, _PARAMETER_DECIMALS)
+            line[f'{name} published'] = _number(result.published[name], decimals)
+            line[f'{name} computed'] = _number(value, decimals + _DIGITS_BEYOND)
+        line['match'] = _MATCH[result.match]
+        number = notes.setdefault(result.note, len(notes) + 1) if result.note else None
+        line['note'] = f'[{number}]' if number else ''
+        cells.append(line)
+    return cells, notes
+
+
+def _number(value, decimals: int) -> str:
+    """A number with so many decimals, or in scientific notation with as many digits."""
+    if isinstance(value, list):
+        return ' '.join(_number(entry, decimals) for entry in value)
+    exponent = int(f'{value:e}'.partition('e')[2]) if math.isfinite(value) else 0
+    if 0 <= decimals <= 6 and exponent >= -4:
+        return f'{value:.{decimals}f}'
+    return f'{value:.{max(decimals + exponent, 0)}e}'
+
+
+def _markdown_line(cells) -> str:
+    return f'| {" | ".join(map(_escaped, cells))} |'
+
+
+def _escaped(words: str) -> str:
+    """The text with characters escaped that Markdown takes as markup."""
+    return words.replace('|', '\\|').replace('*', '\\*').replace('_', '\\_')

@@ -5,21 +5,22 @@ Importing this package does not load TensorFlow; running does.
 
 from dpfl.simulation.training import run_model
 from dpfl.simulation.training.config import (
+    CourseConfig,
     EvaluationConfig,
     ExecutionConfig,
+    GanConfig,
+    GanOptimizationConfig,
     OptimizationConfig,
     TrainConfig,
 )
 from dpfl.simulation.training.cost import Cost
-from dpfl.simulation.training.course_config import CourseConfig
 from dpfl.simulation.training.dry_run import dry_run
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.federated import train
 from dpfl.simulation.training.gan import GanClients, train_gan
-from dpfl.simulation.training.gan_config import GanConfig, GanOptimizationConfig
-from dpfl.simulation.training.generation import GenerateConfig, generate
 from dpfl.simulation.training.pretraining import PretrainConfig, PretrainResult, pretrain
 from dpfl.simulation.training.privacy_config import PrivacyConfig
+from dpfl.simulation.training.run_model import GenerateConfig, generate
 from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig
 from dpfl.tasks.config import DataConfig, ImageTaskConfig, TaskConfig, TextConfig
 

@@ -1,4 +1,4 @@
-"""The configuration of a training run. Does not import TensorFlow."""
+"""The configurations of runs: of `train` and of `train_gan`. Does not import TensorFlow."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from dpfl import accounting
 from dpfl._settings import Settings, setting
-from dpfl.errors import ArgumentError
+from dpfl.accounting import extrapolation, large_delta
+from dpfl.errors import ArgumentError, renaming
 from dpfl.runtime import ray_cluster
-from dpfl.simulation.training.audit_config import AuditConfig
-from dpfl.simulation.training.course_config import CourseConfig
 from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
 from dpfl.simulation.training.server_config import ServerConfig
@@ -20,8 +20,154 @@ from dpfl.tasks.config import (
     IMAGE_TASKS,
     TEXT_TASKS,
     WORD_MODELS,
+    ImageTaskConfig,
     TaskConfig,
 )
+
+DEFAULT_CANARIES = 1000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AuditConfig(Settings):
+    """Whether and how a run tests its sums and estimates its own privacy loss."""
+
+    audit: bool = setting(
+        False,
+        'Also test the sums of this run, clipped updates and noise, against the plan, and estimate '
+        'epsilon: canary clients with known random updates take part besides the real ones, and '
+        'the report says how well they can be told from canaries that did not, and which faults '
+        'would have shown (docs/reference/audits.md). Their updates act like a little more '
+        'noise; the guarantee does not change.',
+    )
+    audit_canaries: int | None = setting(
+        None,
+        'Number of canaries of --audit, of which half take part; 1000 by default.',
+        minimum=4,
+        maximum=10**6,
+    )
+
+    @property
+    def canaries(self) -> int:
+        """How many canaries the run has; 0 without an audit."""
+        if not self.audit:
+            return 0
+        return DEFAULT_CANARIES if self.audit_canaries is None else self.audit_canaries
+
+    def check_run(
+        self,
+        privacy: PrivacyConfig,
+        stop_at_accuracy: float | None = None,
+    ) -> None:
+        """Checks that a run with these settings can have canaries if it is to be audited.
+
+        Raises:
+          ArgumentError: if it cannot; it names `audit`.
+        """
+        if not self.audit:
+            return
+        refused = {
+            f'noise={privacy.noise}, whose sums canaries would not pass': (
+                privacy.noise == 'hardened'
+            ),
+            'clipping=per_layer, which bounds each tensor of a canary': privacy.clipping != 'flat',
+            'estimator=clipped, whose denominator would count canaries': (
+                privacy.estimator != 'fixed'
+            ),
+            'example_cap, since canaries have no examples': privacy.example_cap is not None,
+            'stop_at_accuracy, since canaries take part in planned rounds': (
+                stop_at_accuracy is not None
+            ),
+        }
+        for what, is_refused in refused.items():
+            if is_refused:
+                raise ArgumentError('audit', True, f'cannot be combined with {what}')
+
+    def check(self) -> None:
+        """Checks that the number of canaries is only given with an audit."""
+        if self.audit_canaries is not None and not self.audit:
+            raise ArgumentError('audit_canaries', self.audit_canaries, 'needs audit')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CourseConfig(Settings):
+    """How a run begins, and when it stops before its last round."""
+
+    fork_from: str | None = setting(
+        None,
+        'Directory of an earlier run, finished or not: begin with the model of its latest '
+        'checkpoint, for instance with another noise and clip norm ([McMahan18], figure 4). The '
+        'guarantee is that of both runs together. The momentum of the server begins anew.',
+    )
+    warm_start_is_public: bool = setting(
+        False,
+        'Declare that the model of --warm_start learned from public data only. Its run is then not '
+        'counted, and the report states the declaration. Without it the model must be that of a '
+        'run, and the guarantee is that of both runs together.',
+    )
+    stop_at_epsilon: float | None = setting(
+        None,
+        'Stop before the round that would raise epsilon above this value at --delta. The number of '
+        'rounds follows from the plan alone, so the report gives the guarantee of the rounds that '
+        'are run.',
+        above=0,
+    )
+    stop_at_accuracy: float | None = setting(
+        None,
+        'Stop at the first evaluation with at least this accuracy. The rule reads the data of the '
+        'held-out clients without noise, and the report says so; the guarantee stays that of all '
+        '--rounds.',
+        above=0,
+        maximum=1,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScaleConfig(Settings):
+    """The larger run."""
+
+    scale: float | None = setting(
+        None,
+        'Also report the guarantee of a run with this many times the clients per round and the '
+        'noise multiplier, which has the same noise in the mean: 100 in [Augenstein20]. Needs '
+        '--scaled_population.',
+    )
+    scaled_population: int | None = setting(
+        None, 'Number of clients of the run of --scale.', minimum=1
+    )
+    scaled_delta: float | None = setting(
+        None,
+        'Delta of the guarantee of the run of --scale; by default 0.01 / --scaled_population, as '
+        'in [Augenstein20].',
+        above=0,
+        maximum=large_delta.USUAL_MOST,
+    )
+
+    def check(self) -> None:
+        """Checks that scale and population are given together."""
+        for one, other in (('scale', 'scaled_population'), ('scaled_population', 'scale')):
+            if getattr(self, one) is not None and getattr(self, other) is None:
+                raise ArgumentError(one, getattr(self, one), f'needs {other}')
+
+    def scaled_up(
+        self, plan: accounting.PrivacyPlan, accountant: str
+    ) -> extrapolation.ScaledUp | None:
+        """The larger run; None if the settings do not ask for one.
+
+        Args:
+          plan: of the small run.
+          accountant: by which the epsilon of the larger one is computed.
+
+        Raises:
+          ArgumentError: if there is no such plan.
+        """
+        if self.scale is None or self.scaled_population is None:
+            return None
+        delta = self.scaled_delta
+        if delta is None:
+            delta = 0.01 / self.scaled_population
+        with renaming(delta='scaled_delta', population='scaled_population'):
+            larger = extrapolation.with_cohort_scaled(plan, self.scale, self.scaled_population)
+            return extrapolation.ScaledUp(larger, delta, larger.epsilon(delta, accountant))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -313,3 +459,73 @@ MODELS = {
     **dict.fromkeys(IMAGE_TASKS, IMAGE_MODELS),
     CUSTOM: (),
 }
+
+
+GAN_MODELS = ('small', 'dcgan', 'tiny')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GanOptimizationConfig(Settings):
+    """How discriminator and generator are trained.
+
+    With the defaults, recognisable glyphs appear within 150 rounds of 10 clients, for a clip norm
+    of 1 and the noise multiplier of [Augenstein20]. If the generator takes more or larger steps,
+    the discriminator cannot keep up.
+    """
+
+    model: str = setting(
+        'small',
+        'Size of generator and discriminator; dcgan is the one of [Augenstein20].',
+        choices=GAN_MODELS,
+    )
+    client_learning_rate: float = setting(
+        0.1, "Learning rate of a client's SGD on the discriminator.", above=0
+    )
+    client_batch_size: int = setting(
+        32, "Real images in a client's step; it also takes as many generated ones.", minimum=1
+    )
+    client_max_batches: int = setting(
+        3,
+        'Limit on the steps of a client in a round. Their images are drawn from all images of the '
+        'client, anew in every round.',
+        minimum=1,
+    )
+    server_learning_rate: float = setting(
+        2.0, "Learning rate of the server's SGD on the discriminator.", above=0
+    )
+    server_momentum: float = setting(
+        0.0, "Momentum of the server's SGD on the discriminator.", minimum=0, below=1
+    )
+    generator_optimizer: str = setting(
+        'adam', 'Optimizer of the generator; [Augenstein20] uses sgd.', choices=('sgd', 'adam')
+    )
+    generator_learning_rate: float = setting(
+        0.0005, "Learning rate of the generator's optimizer.", above=0
+    )
+    generator_steps: int = setting(3, 'Steps of the generator each time it is trained.', minimum=0)
+    generator_every: int = setting(
+        1, 'Number of rounds after which the generator is trained again.', minimum=1
+    )
+    generator_batch_size: int = setting(32, 'Images in a step of the generator.', minimum=1)
+    gradient_penalty: float = setting(
+        10.0, "Coefficient of the gradient penalty in the discriminator's loss.", minimum=0
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GanConfig(RunConfig):
+    """A run that trains a generator of images by DP-FedAvg-GAN ([Augenstein20], algorithm 1)."""
+
+    task: ImageTaskConfig = ImageTaskConfig()
+    privacy: PrivacyConfig = PrivacyConfig(mechanism='gaussian', clip_norm=0.3)
+    sampling: SamplingConfig = SamplingConfig()
+    optimization: GanOptimizationConfig = GanOptimizationConfig()
+    evaluation: EvaluationConfig = EvaluationConfig(eval_every=20, eval_clients=5)
+    audit: AuditConfig = AuditConfig()
+
+    def check(self) -> None:
+        """Checks that an audit is possible, and that no test of a classifier is asked for."""
+        super().check()
+        self.audit.check_run(self.privacy)
+        if self.evaluation.test_clients:
+            raise ArgumentError('test_clients', self.evaluation.test_clients, 'must be 0 for a GAN')

@@ -20,7 +20,7 @@ from dpfl.simulation.training import run_data, run_model
 from dpfl.tasks.federated_task import FederatedTask
 
 if TYPE_CHECKING:
-    from dpfl.simulation import outputs, profile, program
+    from dpfl.simulation import profile, program, run_directory
 
 # Rounds whose noised counts give the share of clipped updates.
 _CLIP_COUNT_ROUNDS = 20
@@ -114,7 +114,7 @@ class Run:
       tell: called with messages for the person who started the run.
     """
 
-    directory: 'outputs.RunDirectory'
+    directory: 'run_directory.RunDirectory'
     configuration: Mapping[str, Any]
     settings: Mapping[str, Any] | None
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -298,7 +298,7 @@ def _refuse_draw(path: pathlib.Path, known: journal.Drew, now: journal.Drew) -> 
 
 
 def _result(
-    directory: 'outputs.RunDirectory',
+    directory: 'run_directory.RunDirectory',
     report: accounting.PrivacyReport,
     rows: Sequence[Mapping[str, float]],
 ) -> TrainResult:

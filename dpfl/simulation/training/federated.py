@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import math
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -15,27 +16,25 @@ from dpfl.accounting import large_delta
 from dpfl.accounting.records import archive
 from dpfl.accounting.records.journal import Drew
 from dpfl.errors import ArgumentError
-from dpfl.simulation.training import (
-    before_training,
-    comparisons,
-    execution,
-    fork,
-    prepared_task,
-    run_data,
-    run_model,
-    strategy_hint,
-)
-from dpfl.simulation.training.config import TrainConfig
-from dpfl.simulation.training.course_config import within_epsilon
+from dpfl.simulation.training import execution, fork, prepared_task, run_data, run_model
+from dpfl.simulation.training.config import MODELS, TrainConfig
 from dpfl.simulation.training.execution import TrainResult
-from dpfl.simulation.training.plan import accountant, build_plan, check_adapts
+from dpfl.simulation.training.plan import (
+    accountant,
+    build_plan,
+    check_adapts,
+    strategy_hint,
+    within_epsilon,
+)
 from dpfl.tasks import source
 from dpfl.tasks.before_training import BeforeTraining
-from dpfl.tasks.config import CUSTOM, TaskConfig
+from dpfl.tasks.config import CUSTOM, IMAGE_TASKS, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.text import tokenization
 
 if TYPE_CHECKING:
     from dpfl.simulation import program
+
 
 _EVAL_BATCH_SIZE = 256
 
@@ -89,9 +88,9 @@ def train(
         config = dataclasses.replace(
             config, task=TaskConfig(task=CUSTOM, planting=config.task.planting)
         )
-    from dpfl.simulation import outputs
+    from dpfl.simulation.run_directory import RunDirectory
 
-    run_directory = outputs.RunDirectory(path, overwrite=overwrite, resume=resume)
+    run_directory = RunDirectory(path, overwrite=overwrite, resume=resume)
     with run_directory.in_use():
         made_from = {} if task is None else task.made_from
         run = execution.Run(
@@ -134,7 +133,7 @@ def prepare(
     # A task of one's own has neither words to find nor a selection.
     before = BeforeTraining()
     if task is None:
-        before = before_training.of_run(config, None if run is None else run.draw)
+        before = prepared_task.of_run(config, None if run is None else run.draw)
     config, opened = _opened(config, task, tell, before)
     clients = functools.partial(source.population, config.sampling.population, opened.num_clients)
     known = None if run is None else run.known_plan()
@@ -142,7 +141,7 @@ def prepare(
     drawn = {} if run is None else run.directory.state.drawn
     plan = known or _plan(config, opened, clients, origin, before, drawn, tell, on_choice)
     config.optimization.rates(plan.participation.rounds)  # Raises if they do not fit the rounds.
-    found = None if known else strategy_hint.hint(config.privacy, plan)
+    found = None if known else strategy_hint(config.privacy, plan)
     if found is not None:
         tell(found)
     return Prepared(config, plan, opened, clients, before, origin, tell)
@@ -159,7 +158,7 @@ def _plan(
     on_choice: Callable[[list], None],
 ) -> accounting.PrivacyPlan:
     """The plan of a run that begins, or that is to have more rounds."""
-    releases = before_training.counted(before.releases, drawn)
+    releases = prepared_task.counted(before.releases, drawn)
     make = functools.partial(
         build_plan,
         config.privacy,
@@ -350,18 +349,18 @@ def build_experiment(
         eval_every=config.evaluation.eval_every,
         release_train_metrics=config.evaluation.release_train_metrics,
         test=test,
-        reference_accuracies=comparisons.references(config, task),
-        uniform_loss=comparisons.uniform_loss(config, language),
+        reference_accuracies=references(config, task),
+        uniform_loss=uniform_loss(config, language),
         watch_loss=True,
         not_covered=(*config.not_covered, *task.not_covered),
         about=accounting.About(
             task=config.task.task,
-            model=comparisons.model_name(config),
+            model=model_name(config),
             parameters=own_data.num_parameters(task.model),
         ),
         remarks=(
             *config.remarks(plan.participation.rounds),
-            *before_training.remarks(task.found),
+            *prepared_task.remarks(task.found),
         ),
         noise_is_seeded=seeded,
         warm_start_is_public=config.course.warm_start_is_public,
@@ -418,9 +417,7 @@ def noise_storage(
 
     size = own_data.num_parameters(model)
     kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
-    if plan.noise == 'hardened':
-        return mechanisms.choose_hardened_noise_storage(kernel, size, memory_limit)
-    return mechanisms.choose_noise_storage(kernel, size, memory_limit)
+    return mechanisms.choose_noise_storage(kernel, size, memory_limit, plan.noise)
 
 
 def _forked(task: FederatedTask, origin: fork.Origin) -> FederatedTask:
@@ -433,3 +430,26 @@ def _forked(task: FederatedTask, origin: fork.Origin) -> FederatedTask:
         model = architectures.with_weights(model, weights)
     not_covered = dict.fromkeys((*task.not_covered, *origin.not_covered))
     return dataclasses.replace(task, model=model, not_covered=tuple(not_covered))
+
+
+def model_name(config: TrainConfig) -> str:
+    """Name of the model that is trained; empty for a task of one's own."""
+    names: Sequence[str] = MODELS[config.task.task]
+    return config.task.model or (names[0] if names else '')
+
+
+def uniform_loss(config: TrainConfig, language: tuple[str, Sequence[str]] | None) -> float | None:
+    """Cross entropy of a model that finds every word, or every class, equally likely."""
+    if language is not None:
+        return math.log(len(language[1]) + tokenization.NUM_SPECIAL_TOKENS)
+    if config.task.task in IMAGE_TASKS:
+        from dpfl.tasks.images import image_batches
+
+        return math.log(image_batches.NUM_CLASSES)
+    return None
+
+
+def references(config: TrainConfig, task: FederatedTask) -> dict[str, float]:
+    """What a run's accuracy is compared with: known accuracies, and those of counting words."""
+    counted = task.baselines(config.evaluation.eval_clients) if task.baselines else {}
+    return {**counted, **task.reference_accuracies}

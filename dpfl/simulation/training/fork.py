@@ -13,11 +13,11 @@ from dpfl.accounting.records import archive
 from dpfl.accounting.reports import noise_keys, observed
 from dpfl.errors import ArgumentError
 from dpfl.participation import ParticipationLog
-from dpfl.simulation import checkpoint_folder, verification
+from dpfl.simulation import checkpoint, run_directory
 from dpfl.simulation.training.config import TrainConfig
 
 if TYPE_CHECKING:
-    from dpfl.simulation import outputs
+    from dpfl.simulation import run_directory
 
 # Folder in the directory of a run with its model.
 _SAVED_MODEL = 'saved_model'
@@ -65,7 +65,9 @@ class Origin:
         return tuple(np.asarray(each) for each in found)
 
 
-def taken_over(config: TrainConfig, directory: 'outputs.RunDirectory | None') -> Origin | None:
+def taken_over(
+    config: TrainConfig, directory: 'run_directory.RunDirectory | None'
+) -> Origin | None:
     """What a run takes over from the run whose model it begins with; None if there is none.
 
     A run that is continued has what it took over in its own directory: the other run may have gone
@@ -105,9 +107,7 @@ def _of_checkpoint(path: str, config: TrainConfig) -> Origin:
         record, run = records.record, records.journal
         if run is None or records.log is None:
             raise ValueError('has no journal with the ids of clients')
-        found = checkpoint_folder.latest(
-            source / archive.CHECKPOINTS, lambda reason: None, run.chain
-        )
+        found = checkpoint.latest(source / archive.CHECKPOINTS, lambda reason: None, run.chain)
         audit = archive.read_measured(source, record)
     except (ValueError, OSError, errors.RunError) as error:
         shown = errors.shown(error)
@@ -134,7 +134,7 @@ def _of_model(path: str, config: TrainConfig) -> Origin:
             'warm_start_is_public if it learned from public data only',
         )
     try:
-        record, found = archive.read_plan(source), verification.verify(source)
+        record, found = archive.read_plan(source), run_directory.verify(source)
         if found.report is None or not found.is_verified:
             raise ValueError(found.differences[0])
         measured = found.report.measured

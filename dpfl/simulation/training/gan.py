@@ -14,8 +14,8 @@ from dpfl import accounting
 from dpfl.accounting import large_delta
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.simulation.training import execution, run_data
+from dpfl.simulation.training.config import GanConfig, GanOptimizationConfig
 from dpfl.simulation.training.execution import TrainResult
-from dpfl.simulation.training.gan_config import GanConfig, GanOptimizationConfig
 from dpfl.simulation.training.plan import accountant, build_plan
 from dpfl.tasks import not_covered, source
 from dpfl.tasks.federated_task import FederatedTask
@@ -97,9 +97,9 @@ def train_gan(
         raise ArgumentError('resume', True, 'cannot be combined with overwrite')
     if clients is not None and config.task.selection.is_given:
         raise ArgumentError('clients', NOT_SHOWN, 'must not be given with a selection')
-    from dpfl.simulation import outputs
+    from dpfl.simulation.run_directory import RunDirectory
 
-    run_directory = outputs.RunDirectory(directory, overwrite=overwrite, resume=resume)
+    run_directory = RunDirectory(directory, overwrite=overwrite, resume=resume)
     with run_directory.in_use():
         run = execution.Run(
             directory=run_directory,
@@ -227,7 +227,7 @@ def _refuse_unsupported(config: GanConfig) -> None:
 
 def _clients(config: GanConfig) -> GanClients:
     """The clients that the configuration names."""
-    from dpfl.tasks.images import saved_classifiers, selected_images
+    from dpfl.tasks.images import classifiers, image_selection
 
     task = config.task
     data = image_task.open_clients(task.task, task.data, task.faults, config.seed)
@@ -239,9 +239,9 @@ def _clients(config: GanConfig) -> GanClients:
         classify = None
         if selection.selection_model is not None:
             with renaming(path='selection_model'):
-                saved_classifiers.require_stranger(selection.selection_model, task, config.seed)
-                classify = saved_classifiers.load(selection.selection_model).probabilities
-        client_batches = selected_images.client_batches(selection, data.examples, classify)
+                classifiers.require_stranger(selection.selection_model, task, config.seed)
+                classify = classifiers.load(selection.selection_model).probabilities
+        client_batches = image_selection.client_batches(selection, data.examples, classify)
     return GanClients(
         client_batches=client_batches,
         heldout=pixels,
@@ -350,7 +350,7 @@ def _experiment(
 def _save_generator(config: GanConfig, path: pathlib.Path) -> None:
     """Saves the generator of a run that is about to end as a SavedModel."""
     from dpfl.simulation.training import run_model
-    from dpfl.tasks.images import saved_generator
+    from dpfl.tasks.images import gan_models
 
     model = build_model(config.optimization, config.seed)
-    saved_generator.save(model, run_model.weights(path), path / saved_generator.IN_RUN)
+    gan_models.save(model, run_model.weights(path), path / gan_models.IN_RUN)

@@ -1,23 +1,201 @@
-"""A task as a configuration trains it: with secrets planted, text selected, and weights loaded."""
+"""A task as a configuration trains it.
+
+Releases before training are drawn, secrets planted, text selected and weights loaded.
+"""
 
 import dataclasses
 import functools
 import hashlib
 import json
+import pathlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpfl.accounting import ReleaseBefore
+from dpfl.accounting.records import archive
+from dpfl.accounting.records.journal import Drew
 from dpfl.errors import ArgumentError, renaming
-from dpfl.tasks.before_training import THRESHOLDS, BeforeTraining
-from dpfl.tasks.config import TaskConfig
+from dpfl.simulation.training.config import TrainConfig
+from dpfl.tasks.before_training import (
+    CANDIDATES,
+    THRESHOLDS,
+    WORDS,
+    BeforeTraining,
+    Draw,
+    QuantileRelease,
+)
+from dpfl.tasks.config import PRIVATE_VOCABULARY, REAL_TASKS, TaskConfig, TextConfig
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.private_quantiles import CANDIDATES
 from dpfl.tasks.selection_config import SelectionConfig
+from dpfl.tasks.text.private_words import WordRelease
 
 if TYPE_CHECKING:
     from dpfl.tasks.text.models import saved_models
+
+# Settings of the text on which all draws depend, and those of the words.
+_OF_READING = ('client_column', 'text_column', 'strict', 'author_max_words')
+_OF_WORDS = (
+    'vocabulary_epsilon',
+    'vocabulary_delta',
+    'vocabulary_words_per_client',
+    'vocabulary_rounds',
+    'vocabulary_choice',
+)
+
+
+def of_run(
+    config: TrainConfig, draw: Draw | None = None, kept: Mapping[str, Any] | None = None
+) -> BeforeTraining:
+    """How a run makes its releases before training.
+
+    Args:
+      config: of the run.
+      draw: makes a draw and records it; None where nothing may be released.
+      kept: what a finished run has drawn, from `recorded`.
+
+    Raises:
+      ArgumentError: if settings contradict each other.
+    """
+    delta, adjacency = config.privacy.delta, _adjacency(config)
+    text = config.task.text.flat()
+    shared = {
+        'delta': delta,
+        'adjacency': adjacency,
+        'seed': config.seed,
+        'heldout_fraction': config.task.data.heldout_fraction,
+        **{name: text[name] for name in _OF_READING},
+    }
+    return BeforeTraining(
+        words=_words(config),
+        quantiles=quantile_release(config.task.selection, delta, adjacency),
+        noise_seed=config.noise_seed,
+        settings={
+            WORDS: {**shared, **{name: text[name] for name in _OF_WORDS}},
+            THRESHOLDS: {**shared, **config.task.selection.flat()},
+        },
+        draw=draw,
+        kept=kept or {},
+    )
+
+
+def quantile_release(
+    selection: SelectionConfig, delta: float, adjacency: str
+) -> QuantileRelease | None:
+    """How the quantiles of a selection are found; None without any.
+
+    Args:
+      selection: the criteria.
+      delta: that of the run.
+      adjacency: that of the run.
+    """
+    shares = {
+        name: each.quantile
+        for name, each in selection.quantiles.items()
+        if each.quantile is not None
+    }
+    if not shares:
+        return None
+    assert selection.selection_epsilon is not None  # As checked by the settings.
+    with renaming(epsilon='selection_epsilon'):
+        return QuantileRelease.of_guarantee(selection.selection_epsilon, delta, shares, adjacency)
+
+
+def word_release(text: TextConfig, delta: float, adjacency: str) -> WordRelease | None:
+    """How the words of a private vocabulary are found; None for another vocabulary.
+
+    Args:
+      text: the settings of the vocabulary.
+      delta: that of the run.
+      adjacency: that of the run.
+    """
+    if text.vocabulary != PRIVATE_VOCABULARY:
+        return None
+    assert text.vocabulary_epsilon is not None  # As checked by the settings.
+    names = {
+        'epsilon': 'vocabulary_epsilon',
+        'words_per_client': 'vocabulary_words_per_client',
+        'rounds': 'vocabulary_rounds',
+        'choice': 'vocabulary_choice',
+    }
+    with renaming(**names):
+        return WordRelease.of_guarantee(
+            text.vocabulary_epsilon,
+            text.vocabulary_delta or delta,
+            words_per_client=text.vocabulary_words_per_client,
+            rounds=text.vocabulary_rounds,
+            choice=text.vocabulary_choice,
+            adjacency=adjacency,
+        )
+
+
+def remarks(found: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the report says about what was found, in sentences."""
+    thresholds = found.get(THRESHOLDS)
+    if not thresholds:
+        return ()
+    known = ', '.join(f'{name.partition(":")[2]}: {at:.6g}' for name, at in thresholds.items())
+    return (f'Quantiles that were estimated privately before training: {known}.',)
+
+
+def recorded(directory: pathlib.Path) -> dict[str, Any]:
+    """What a run has drawn before training, by name; empty for a directory without a journal.
+
+    Raises:
+      ValueError: if the journal is damaged.
+    """
+    found = archive.read_journal(directory)
+    return {} if found is None else results(found.state.drawn)
+
+
+def results(drawn: Mapping[str, Drew]) -> dict[str, Any]:
+    """The results of draws, by name; without those that are not known."""
+    return {what: each.result for what, each in drawn.items() if each.result is not None}
+
+
+def counted(
+    releases: Sequence[ReleaseBefore], drawn: Mapping[str, Drew]
+) -> tuple[ReleaseBefore, ...]:
+    """The releases that a plan counts: those of its settings, and all others that were drawn.
+
+    Args:
+      releases: of the settings.
+      drawn: the draws of the journal, by name.
+    """
+    made = [ReleaseBefore.from_dict(dict(each.intent['release'])) for each in drawn.values()]
+    return (*releases, *(each for each in made if each not in releases))
+
+
+def _words(config: TrainConfig) -> WordRelease | None:
+    text, delta = config.task.text, config.privacy.delta
+    words = word_release(text, delta, _adjacency(config))
+    if words is None:
+        return None
+    if config.task.task not in REAL_TASKS:
+        tasks = ' or '.join(REAL_TASKS)
+        raise ArgumentError('vocabulary', text.vocabulary, f'needs task={tasks}')
+    for name, value in (
+        ('fork_from', config.course.fork_from),
+        ('warm_start', config.task.warm_start),
+        ('selection_model', config.task.selection.selection_model),
+    ):
+        if value is not None:
+            raise ArgumentError(
+                name,
+                value,
+                'needs a vocabulary that is known before the run, not vocabulary=private',
+            )
+    if not words.delta < delta:
+        raise ArgumentError(
+            'vocabulary_delta', text.vocabulary_delta, f'must be below 2 * delta = {2 * delta:g}'
+        )
+    return words
+
+
+def _adjacency(config: TrainConfig) -> str:
+    return 'zero_out' if config.privacy.adjacency == 'zero_out' else 'replace_one'
+
 
 # Of the random sentence that counts for a client.
 _VALUE_SEED = 0
@@ -63,13 +241,13 @@ def _selected(
     if not config.is_given:
         return task
     from dpfl.tasks.text import selected_sentences
-    from dpfl.tasks.text.models import row_scores
+    from dpfl.tasks.text.models import saved_models
 
     scores, path = None, config.selection_model
     if path is not None:
         assert language is not None  # The settings refuse other tasks.
         model = saved_model('selection_model', path, language[1])
-        scores = row_scores.of_model(model)
+        scores = saved_models.of_model(model)
         task = _with_fingerprint(task, 'selection_model', model.digest())
     thresholds: Mapping[str, float] = {}
     if before.quantiles is not None:

@@ -15,7 +15,7 @@ from dpfl import _progress, _storage
 from dpfl._settings import Settings, setting
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks.config import WORD_MODELS
-from dpfl.tasks.text import token_ids
+from dpfl.tasks.text import tokenization
 
 # The first synthetic client that writes public text. These clients are neither trained on nor held
 # out.
@@ -122,12 +122,14 @@ def pretrain(
       ArgumentError: if a value is not allowed, or the text cannot be used.
       StorageError: if the model cannot be written.
     """
-    from dpfl.tasks.text.models import catalog, pretraining, saved_models
+    from dpfl.tasks.text.models import pretraining, saved_models
 
     output = pathlib.Path(output)
     words, sentences = _synthetic(config) if config.public_text is None else _public(config)
-    architecture = catalog.WORD_MODELS[config.model]
-    initial = architecture.initial_weights(len(words) + token_ids.NUM_SPECIAL_TOKENS, config.seed)
+    architecture = saved_models.WORD_MODELS[config.model]
+    initial = architecture.initial_weights(
+        len(words) + tokenization.NUM_SPECIAL_TOKENS, config.seed
+    )
     split = _Split(config, sentences)
     evaluate = pretraining.evaluator(architecture, split.heldout)
     losses: list[float] = []

@@ -17,17 +17,9 @@ from dpfl.accounting.records import archive, comparison
 from dpfl.accounting.records.journal import Drew, State
 from dpfl.mechanisms import registry
 from dpfl.mechanisms.restarts import Restarted
-from dpfl.simulation.training import (
-    before_training,
-    comparisons,
-    gan,
-    noise_matching,
-    plan,
-    run_data,
-)
+from dpfl.simulation.training import federated, gan, noise_matching, plan, prepared_task, run_data
 from dpfl.simulation.training import mechanism as mechanism_lib
-from dpfl.simulation.training.config import TrainConfig
-from dpfl.simulation.training.gan_config import GanConfig
+from dpfl.simulation.training.config import GanConfig, TrainConfig
 from dpfl.simulation.training.privacy_config import AUTO, NONE, PARAMETERS, PrivacyConfig
 from dpfl.tasks import not_covered, source
 from dpfl.tasks.config import CUSTOM
@@ -191,11 +183,11 @@ def _rebuilt(
             {name: getattr(defaults, name) for name in (*PARAMETERS, *without)} | own
         )
     before = (
-        before_training.of_run(config).releases
+        prepared_task.of_run(config).releases
         if isinstance(config, TrainConfig) and config.task.task != CUSTOM
         else ()
     )
-    before = before_training.counted(before, drawn)
+    before = prepared_task.counted(before, drawn)
     size = 1 if found.discretization is None else found.discretization.dimension
     is_synthetic = config.task.task in _SYNTHETIC and not has_own_data
     return plan.build_plan(
@@ -296,14 +288,14 @@ def _of_report(
     if isinstance(config, GanConfig):
         model = config.optimization.model
     else:
-        course, values = config.course, before_training.results(state.drawn)
+        course, values = config.course, prepared_task.results(state.drawn)
         expected['stop_at_accuracy'] = course.stop_at_accuracy
         expected['warm_start_is_public'] |= course.warm_start_is_public
         remarks = config.remarks(found.participation.rounds)
-        expected['remarks'] = (*remarks, *before_training.remarks(values))
+        expected['remarks'] = (*remarks, *prepared_task.remarks(values))
         is_counted = config.task.warm_start is not None and not course.warm_start_is_public
         continues = course.fork_from is not None or is_counted
-        model = comparisons.model_name(config)
+        model = federated.model_name(config)
     for name, value in expected.items():
         stated = getattr(record, name)
         if stated != value:

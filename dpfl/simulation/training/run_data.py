@@ -13,7 +13,7 @@ from dpfl.errors import NOT_SHOWN, ArgumentError, RunError
 from dpfl.tasks.federated_task import FederatedTask
 
 if TYPE_CHECKING:
-    from dpfl.simulation import outputs, program
+    from dpfl.simulation import program, run_directory
 
 # Released rounds whose data a run that continues reads again, from the first to the last.
 _COMPARED_ROUNDS = 8
@@ -34,7 +34,9 @@ def with_limits(task: FederatedTask) -> FederatedTask:
     return dataclasses.replace(task, not_covered=(*task.not_covered, NOT_FINGERPRINTED))
 
 
-def described(directory: 'outputs.RunDirectory', task: FederatedTask | None) -> dict[str, Any]:
+def described(
+    directory: 'run_directory.RunDirectory', task: FederatedTask | None
+) -> dict[str, Any]:
     """What the journal says about the data of a run: a description, with keyed digests."""
     has_digests = task is not None and bool(task.fingerprints or task.in_memory)
     if task is None or not (task.description or has_digests):
@@ -81,7 +83,9 @@ def require(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         )
 
 
-def require_released(directory: 'outputs.RunDirectory', experiment: 'program.Experiment') -> None:
+def require_released(
+    directory: 'run_directory.RunDirectory', experiment: 'program.Experiment'
+) -> None:
     """Checks that clients have the data with which some of the rounds were released.
 
     Raises:

@@ -1,11 +1,16 @@
-"""The model of a finished run: loading its weights, saving it as a SavedModel."""
+"""The model of a finished run: its weights, and text that it generates."""
 
+import dataclasses
+import os
 import pathlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from dpfl import _npz, _storage, errors
+from dpfl._settings import Settings, setting
+from dpfl.errors import ArgumentError
 
 WEIGHTS = 'model.npz'
 
@@ -42,3 +47,90 @@ def save(directory: pathlib.Path, name: str, vocabulary: Sequence[str] | None) -
     model = saved_models.LanguageModel(name, weights(directory), words)
     with _storage.naming(path):
         saved_models.save(model, path)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GenerateConfig(Settings):
+    """How texts are drawn from a model."""
+
+    count: int = setting(10, 'Number of texts.', minimum=1)
+    length: int = setting(20, 'Limit on the tokens of each text: words, or bytes.', minimum=1)
+    temperature: float = setting(
+        1.0, 'Below 1, probable tokens become more probable; 1 samples the model as it is.', above=0
+    )
+    top_k: int | None = setting(
+        None, 'Draw from this many of the most probable tokens only.', minimum=1
+    )
+    unknown: bool = setting(
+        True,
+        'Whether the token for unknown words, UNK, may be drawn. Without it the others become more '
+        'probable; the probability that is shown stays that under the model.',
+    )
+    rank: int | None = setting(
+        None,
+        'Draw this many texts, and return the distinct complete ones with the highest joint '
+        'probability ([Augenstein20], equation 1).',
+        minimum=1,
+    )
+    seed: int = setting(0, 'Seed of the draws.', minimum=0)
+
+    def check(self) -> None:
+        """Checks that texts are ranked by the model itself, with all of its tokens."""
+        for name, default in (('temperature', 1.0), ('top_k', None), ('unknown', True)):
+            if self.rank is not None and getattr(self, name) != default:
+                raise ArgumentError('rank', self.rank, f'cannot be combined with {name}')
+
+
+class Text(NamedTuple):
+    """A text drawn from a model, and the natural logarithm of its probability."""
+
+    text: str
+    log_probability: float
+
+
+def generate(config: GenerateConfig, model_directory: str | os.PathLike[str]) -> list[Text]:
+    """Draws texts from a language model.
+
+    The guarantee of a model that was trained under a privacy plan covers its texts.
+
+    Args:
+      config: how texts are drawn.
+      model_directory: a SavedModel written by dpfl, or the directory of a run that contains one.
+
+    Raises:
+      ArgumentError: if there is no such model, or a value is not allowed.
+    """
+    from dpfl.tasks.text import oov_ranking, tokenization
+    from dpfl.tasks.text.models import generation, saved_models
+
+    model = saved_models.load(model_directory)
+    special = oov_ranking.BYTES if model.vocabulary is None else generation.WORDS
+    drawn = generation.sample(
+        model.architecture,
+        model.weights,
+        special,
+        count=config.rank or config.count,
+        length=config.length,
+        seed=config.seed,
+        temperature=config.temperature,
+        top_k=config.top_k,
+        never=() if config.unknown or model.vocabulary is None else (tokenization.OOV_ID,),
+    )
+    tokens, scores = drawn.tokens, drawn.log_probabilities
+    if config.rank is not None:
+        tokens, scores = _most_probable(tokens, scores, special.end, config.count)
+    if model.vocabulary is None:
+        texts = tokenization.decode_words(tokens)
+    else:
+        texts = tokenization.decode_sentences(tokens, model.vocabulary)
+    return [Text(text, float(score)) for text, score in zip(texts, scores, strict=True)]
+
+
+def _most_probable(
+    tokens: np.ndarray, scores: np.ndarray, end: int, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct complete sequences with the highest scores, at most `count`."""
+    ended = (tokens == end).any(axis=1)
+    distinct, first = np.unique(tokens[ended], axis=0, return_index=True)
+    order = np.argsort(-scores[ended][first], kind='stable')[:count]
+    return distinct[order], scores[ended][first][order]

@@ -8,8 +8,7 @@ from dpfl._settings import Settings, setting
 from dpfl.accounting.sampling import kinds
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.simulation import sampling as samplers
-from dpfl.simulation.availability import Availability
-from dpfl.simulation.population import Population
+from dpfl.simulation.population import Availability, Population
 from dpfl.simulation.training.privacy_config import ParticipationConfig
 
 # Those on which no guarantee relies.

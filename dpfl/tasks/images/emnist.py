@@ -2,19 +2,185 @@
 
 There are 62 classes. Images are 28 x 28, paper is 1 and ink is 0. A share of the writers is held
 out: none of them is a client, and only their images are looked at, evaluated on, or public.
+
+Reads federated EMNIST from the SQLite file that TFF 0.87 publishes.
+
+It has the tables `client_metadata` and `examples`. An example is a serialised `tf.train.Example`.
+The split `all_train` is read.
+
+The test split has further images of the same writers. It is never read: whatever is measured
+without noise has to be measured on images of writers who are no clients.
+
+Files are opened read-only for every read, so reading is safe in any thread.
 """
 
 import collections
+import contextlib
 import dataclasses
 import functools
+import os
+import pathlib
+import sqlite3
+from collections.abc import Iterator
 
 import numpy as np
 
-from dpfl import _validate
+from dpfl import _files, _validate, errors
 from dpfl.errors import DataError
 from dpfl.tasks import held_out
-from dpfl.tasks.images import emnist_files, image_batches
+from dpfl.tasks.images import image_batches
 from dpfl.tasks.images.faults import Faults
+
+_IMAGE = (image_batches.IMAGE_SIZE, image_batches.IMAGE_SIZE)
+_SQLITE_MAGIC = b'SQLite format 3\x00'
+_SPLIT = 'all_train'
+# Errors that SQLite and its reader raise for damaged files.
+_UNREADABLE = (
+    OSError,
+    sqlite3.Error,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    OverflowError,
+    MemoryError,
+)
+
+
+class EmnistFile:
+    """The writers of the training split of a file and their examples.
+
+    Args:
+      path: path of the file.
+
+    Raises:
+      DataError: if the file cannot be read, has another format, or is truncated.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = pathlib.Path(path)
+        _check_start(self.path)
+        with self._naming():
+            self._writers = self._index()
+
+    @property
+    def writers(self) -> tuple[str, ...]:
+        """Sorted ids of the writers."""
+        return tuple(self._writers)
+
+    def read(self, writer: str) -> tuple[np.ndarray, np.ndarray]:
+        """The examples of a writer.
+
+        Returns:
+          Pixels float32 [n, 28, 28] in [0, 1], labels int32 [n].
+
+        Raises:
+          DataError: if they cannot be read, or have other shapes or values.
+        """
+        with self._naming():
+            pixels, labels = self._read(writer)
+        is_label = (labels >= 0) & (labels < image_batches.NUM_CLASSES)
+        labels = labels.astype(np.int32)
+        in_range = (pixels >= 0) & (pixels <= 1)
+        if pixels.shape != (*labels.shape, *_IMAGE) or not (is_label.all() and in_range.all()):
+            raise DataError.of_file(
+                self.path, 'has examples that are not images 28 x 28 in 62 classes'
+            )
+        return pixels, labels
+
+    @contextlib.contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Turns errors of damaged files into a `DataError` that names the file."""
+        try:
+            yield
+        except DataError:
+            raise
+        except _UNREADABLE as error:
+            reason = errors.shown(error)
+            raise DataError.of_file(
+                self.path, f'cannot be read as federated EMNIST ({reason})'
+            ) from None
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        with contextlib.closing(
+            sqlite3.connect(f'{self.path.resolve().as_uri()}?mode=ro', uri=True)
+        ) as connection:
+            yield connection
+
+    def _index(self) -> dict[str, int]:
+        """Sorted ids of the writers, each with the number of examples that the file states."""
+        with self._connection() as connection:
+            for table in ('client_metadata', 'examples'):
+                # A view may be a query that never ends.
+                kinds = connection.execute(
+                    'SELECT type, sql FROM sqlite_master WHERE name = ?', (table,)
+                ).fetchall()
+                if any(
+                    kind != 'table' or not str(sql).upper().startswith('CREATE TABLE')
+                    for kind, sql in kinds
+                ):
+                    raise ValueError(f'{table} is not an ordinary table')
+            return dict(
+                connection.execute(
+                    'SELECT client_id, num_examples FROM client_metadata WHERE split_name = ? '
+                    'ORDER BY client_id',
+                    (_SPLIT,),
+                )
+            )
+
+    def _read(self, writer: str) -> tuple[np.ndarray, np.ndarray]:
+        """As `read`, without checks of the values."""
+        with self._connection() as connection:
+            rows = connection.execute(
+                'SELECT serialized_example_proto FROM examples '
+                'WHERE client_id = ? AND split_name = ? ORDER BY rowid',
+                (writer, _SPLIT),
+            ).fetchall()
+        expected = self._writers[writer]
+        if len(rows) != expected:
+            raise DataError.of_file(
+                self.path,
+                f'has {len(rows)} examples of a writer where its index has '
+                f'{errors.shown(expected)}',
+            )
+        return _parse([row[0] for row in rows])
+
+
+def _check_start(path: pathlib.Path) -> None:
+    """Compares the size of the file with the number of pages in its header.
+
+    SQLite itself reports a missing page only when it reads that page, perhaps in the last round.
+    """
+    try:
+        with _files.open_regular(path) as file:
+            header = file.read(32)
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise DataError.of_file(path, f'cannot be read ({error.strerror})') from None
+    if not header.startswith(_SQLITE_MAGIC):
+        raise DataError.of_file(path, "is not an SQLite file, must be TFF's emnist_all.sqlite")
+    page_size = int.from_bytes(header[16:18], 'big')
+    page_size = 65_536 if page_size == 1 else page_size
+    pages = int.from_bytes(header[28:32], 'big')
+    if size < pages * page_size:
+        raise DataError.of_file(path, f'is truncated, has {size} of {pages * page_size} bytes')
+
+
+def _parse(serialized: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    import tensorflow as tf
+
+    spec = {
+        'pixels': tf.io.FixedLenFeature(_IMAGE, tf.float32),
+        'label': tf.io.FixedLenFeature([], tf.int64),
+    }
+    try:
+        parsed = tf.io.parse_example(serialized, spec)
+    except tf.errors.OpError as error:
+        raise ValueError(error.message) from None
+    return parsed['pixels'].numpy(), parsed['label'].numpy()
+
 
 URL = 'https://storage.googleapis.com/tff-datasets-public/emnist_all.sqlite.lzma'
 # SHA-256 of the compressed file of 170,507,172 bytes. The unpacked file has 4.7 GB.
@@ -35,7 +201,7 @@ class Emnist:
       DataError: if the file has fewer than two writers.
     """
 
-    files: emnist_files.EmnistFiles
+    files: EmnistFile
     heldout_fraction: float = 0.1
     faults: Faults = Faults()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dpfl import _random, _validate, errors
-from dpfl.tasks.image_fault_config import IMAGE_FAULTS
+from dpfl.tasks.config import IMAGE_FAULTS
 
 # Domains of `_random.generator`. With that of `inverted` older runs have the devices they had.
 _DOMAINS = {name: f'fault.{name[:9]}' for name in IMAGE_FAULTS} | {'inverted': 'image.inversion'}

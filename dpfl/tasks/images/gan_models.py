@@ -28,13 +28,15 @@ Clients have pixels in [0, 1]; the networks use images in [-1, 1].
 import collections
 import dataclasses
 import math
-from collections.abc import Callable
+import pathlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from dpfl import _random, _validate, errors
+from dpfl import _random, _storage, _validate, errors
+from dpfl.tasks.text.models import saved_models
 
 _KERNEL = 4
 _LEAK = 0.01
@@ -244,3 +246,33 @@ def _normalized(x: Any) -> tf.Tensor:
     mean = tf.reduce_mean(x, axes, keepdims=True)
     variance = tf.reduce_mean(tf.square(x - mean), axes, keepdims=True)
     return (x - mean) * tf.math.rsqrt(variance + _VARIANCE_FLOOR)
+
+
+# The folder of the generator in the directory of a run.
+IN_RUN = 'generator'
+
+
+def save(model: GanModel, weights: Sequence[np.ndarray], path: pathlib.Path) -> None:
+    """Writes a generator.
+
+    Its signature `generate` takes inputs float32 [n, input_size], standard normal ones, and gives
+    pixels float32 [n, height, width, 1] within [0, 1].
+
+    Args:
+      model: the generator's architecture.
+      weights: its trained weights.
+      path: folder of the SavedModel; replaced if it exists.
+
+    Raises:
+      StorageError: if that fails.
+    """
+    module = tf.Module()
+    module.weights = [tf.Variable(weight) for weight in weights]
+
+    @tf.function(input_signature=[tf.TensorSpec([None, model.input_size], name='inputs')])
+    def generate(inputs):
+        return {'pixels': pixels_of(model.generate(tuple(module.weights), inputs))}
+
+    module.generate = generate
+    with _storage.naming(path):
+        saved_models.write(module, path, {'generate': generate})

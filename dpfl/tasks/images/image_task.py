@@ -4,10 +4,9 @@ import functools
 from typing import Any
 
 from dpfl.errors import ArgumentError, DataError
-from dpfl.tasks import data_path, not_covered
-from dpfl.tasks.config import IMAGE_MODELS, DataConfig, TaskConfig
+from dpfl.tasks import download, not_covered
+from dpfl.tasks.config import IMAGE_MODELS, DataConfig, ImageFaultConfig, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.image_fault_config import ImageFaultConfig
 
 
 def open_clients(task: str, data: DataConfig, faults: ImageFaultConfig, seed: int) -> Any:
@@ -27,16 +26,16 @@ def open_clients(task: str, data: DataConfig, faults: ImageFaultConfig, seed: in
       ArgumentError: if a setting cannot be used; for a bad file it names data_path.
       DataError: if a download fails.
     """
-    from dpfl.tasks.images import emnist, emnist_files, synthetic_glyphs
+    from dpfl.tasks.images import emnist, synthetic_glyphs
     from dpfl.tasks.images.faults import Faults
 
     drawn = Faults(faults.inject, faults.inject_share if faults.inject else 0.0, seed)
     if task == 'synthetic_glyphs':
-        data_path.refuse(data, task)
+        download.refuse(data, task)
         return synthetic_glyphs.SyntheticGlyphs(seed=seed, faults=drawn)
-    path = data_path.downloadable(data, task, emnist.URL, 'emnist_all.sqlite', emnist.SHA256)
+    path = download.downloadable(data, task, emnist.URL, 'emnist_all.sqlite', emnist.SHA256)
     try:
-        return emnist.Emnist(emnist_files.open_files(path), data.heldout_fraction, drawn)
+        return emnist.Emnist(emnist.EmnistFile(path), data.heldout_fraction, drawn)
     except DataError as error:
         raise ArgumentError('data_path', path, error.reason) from None
 

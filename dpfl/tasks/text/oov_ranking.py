@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from dpfl import _validate, errors
-from dpfl.tasks.text import encoding
+from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import architectures, generation
 
-BYTES = generation.SpecialTokens(encoding.BYTE_PAD_ID, encoding.WORD_BEGIN_ID, encoding.WORD_END_ID)
+BYTES = generation.SpecialTokens(
+    tokenization.BYTE_PAD_ID, tokenization.WORD_BEGIN_ID, tokenization.WORD_END_ID
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +59,7 @@ def rank(
     """Draws words from a model and ranks the distinct ones by joint probability.
 
     Args:
-      architecture: architecture of a model of `encoding.NUM_BYTE_TOKENS` tokens.
+      architecture: architecture of a model of `tokenization.NUM_BYTE_TOKENS` tokens.
       weights: weights of the model.
       samples: number of words to draw.
       length: most bytes of a word, including its end. Longer words and the empty word are not
@@ -71,9 +73,11 @@ def rank(
       ValueError: if an argument is outside its range, or the model has another number of tokens.
     """
     _validate.integer('top', top, minimum=1)
-    if architectures.check_weights(architecture, weights) != encoding.NUM_BYTE_TOKENS:
+    if architectures.check_weights(architecture, weights) != tokenization.NUM_BYTE_TOKENS:
         raise errors.ArgumentError(
-            'weights', errors.NOT_SHOWN, f'must be of a model of {encoding.NUM_BYTE_TOKENS} tokens'
+            'weights',
+            errors.NOT_SHOWN,
+            f'must be of a model of {tokenization.NUM_BYTE_TOKENS} tokens',
         )
     drawn = generation.sample(architecture, weights, BYTES, count=samples, length=length, seed=seed)
     ended = (drawn.tokens == BYTES.end).any(axis=1) & (drawn.tokens[:, 0] != BYTES.end)
@@ -83,7 +87,7 @@ def rank(
         (
             RankedWord(word, float(probability), int(number))
             for word, probability, number in zip(
-                encoding.decode_words(sequences), probabilities, counts, strict=True
+                tokenization.decode_words(sequences), probabilities, counts, strict=True
             )
             if word not in known
         ),

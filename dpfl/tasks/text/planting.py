@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dpfl import _random
 from dpfl.errors import NOT_SHOWN, ArgumentError
+from dpfl.tasks.config import PlantingConfig
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.planting_config import PlantingConfig
-from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 
 # The part of `FederatedTask.description` about secrets.
 DESCRIPTION = 'planted'

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpfl import _progress
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.tasks import data_path, not_covered
+from dpfl.tasks import download, not_covered
 from dpfl.tasks.before_training import WORDS, BeforeTraining
 from dpfl.tasks.config import (
     PRIVATE_VOCABULARY,
@@ -22,7 +22,7 @@ from dpfl.tasks.config import (
     TextConfig,
 )
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.text import baselines, coverage, private_words, vocabulary, word_clients
+from dpfl.tasks.text import ngrams, private_words, text_statistics, vocabulary, word_clients
 from dpfl.tasks.text.files import public_text, stackoverflow, user_text
 from dpfl.tasks.text.messages import git_log
 from dpfl.tasks.text.synthetic_task import DEFAULT_VOCABULARY_SIZE, packing_of
@@ -93,7 +93,7 @@ class TextData:
         """
         clients = list(self.task.heldout_tokens(0, num_clients))
         others = itertools.chain(self.task.heldout_tokens(num_clients), self.public_tokens())
-        return baselines.of_clients(clients, others, self.task.vocabulary.num_tokens)
+        return ngrams.of_clients(clients, others, self.task.vocabulary.num_tokens)
 
     def _accuracies(self, num_clients: int) -> dict[str, float]:
         found = self.baselines(num_clients)
@@ -177,18 +177,18 @@ def open_text(
     fingerprints: dict[str, str] = {}
     test = None
     if task == 'stackoverflow':
-        path = data_path.downloadable(data, task, stackoverflow.URL, 'stackoverflow.sqlite')
+        path = download.downloadable(data, task, stackoverflow.URL, 'stackoverflow.sqlite')
         training, heldout, tested, description = stackoverflow.open_clients(
             path, data.heldout_fraction
         )
         test = tested if tested.count else None
     elif task == 'git_log':
-        path = data_path.required(data, task)
+        path = download.required(data, task)
         training, heldout, description, fingerprints['data'] = git_log.open_clients(
             str(data.data_path), text.author_max_words, data.heldout_fraction
         )
     else:
-        path = data_path.required(data, task)
+        path = download.required(data, task)
         training, heldout, description, fingerprints['data'] = user_text.open_clients(
             path, text.client_column, text.text_column, data.heldout_fraction, text.strict
         )
@@ -274,32 +274,32 @@ class RealTextTask:
 
     def num_parameters(self) -> int:
         """Number of parameters; reads the data only if the vocabulary is made of them."""
-        from dpfl.tasks.text.models import catalog
+        from dpfl.tasks.text.models import saved_models
 
         words = public_vocabulary(self._config.text) or self.data.task.vocabulary
         with renaming(num_tokens='vocabulary_size'):
-            return catalog.WORD_MODELS[self._model].num_parameters(words.num_tokens)
+            return saved_models.WORD_MODELS[self._model].num_parameters(words.num_tokens)
 
     def most_parameters(self) -> int:
         """The largest number that `num_parameters` may give; draws nothing."""
         if self._config.text.vocabulary != PRIVATE_VOCABULARY:
             return self.num_parameters()
-        from dpfl.tasks.text.models import catalog
+        from dpfl.tasks.text.models import saved_models
 
         words = self._config.text.vocabulary_size or DEFAULT_VOCABULARY_SIZE
         most = vocabulary.Vocabulary(tuple(map(str, range(words)))).num_tokens
         with renaming(num_tokens='vocabulary_size'):
-            return catalog.WORD_MODELS[self._model].num_parameters(most)
+            return saved_models.WORD_MODELS[self._model].num_parameters(most)
 
     def load(self) -> FederatedTask:
         """The task."""
-        from dpfl.tasks.text.models import catalog
+        from dpfl.tasks.text.models import saved_models
 
         task = self.data.task
-        model = catalog.build(
+        model = saved_models.build(
             self._model, task.vocabulary.num_tokens, task.packing.length, self._seed
         )
-        for sentence in coverage.of_heldout(task).sentences():
+        for sentence in text_statistics.of_heldout(task).sentences():
             self._tell(sentence)
         return self.data.with_model(model)
 

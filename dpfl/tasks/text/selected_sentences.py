@@ -14,8 +14,8 @@ from dpfl import _progress, _random, errors
 from dpfl.tasks import not_covered
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.selection_config import Criterion, SelectionConfig
-from dpfl.tasks.text import sentence_batches
-from dpfl.tasks.text.token_ids import EOS_ID, OOV_ID, PAD_ID
+from dpfl.tasks.text import word_clients
+from dpfl.tasks.text.tokenization import EOS_ID, OOV_ID, PAD_ID
 
 # Sentences of a client that are read at a time.
 _ROWS = 256
@@ -168,7 +168,7 @@ def select(
             return []
         # Targets are the inputs one position later.
         tokens = np.concatenate([x, y[:, -1:]], axis=1)[chosen]
-        return sentence_batches.batches(tokens, batch_size, epochs, max_batches)
+        return word_clients.batches(tokens, batch_size, epochs, max_batches)
 
     limits = (*task.not_covered, *not_covered.of_selection(config, 'sentences'))
     return dataclasses.replace(task, client_batches=client_batches, not_covered=limits)

@@ -1,4 +1,11 @@
-"""The task with synthetic text, as its configuration describes it."""
+"""The task with synthetic text, as its configuration describes it.
+
+The most frequent words of a synthetic language, for models that know only these.
+
+[McMahan18], appendix D, trains models with dictionaries of 10,000, 20,000 and 30,000 words on the
+same text. Here a language has more words than the model knows; the others are outside its
+vocabulary. The metric `accuracy_with_oov` compares such models fairly.
+"""
 
 import collections
 import dataclasses
@@ -8,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpfl import _validate
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.tasks import data_path
+from dpfl.tasks import download
 from dpfl.tasks.config import VOCABULARY_SOURCES, WORD_MODELS, TaskConfig, TextConfig
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.text import packing, sentence_batches, token_ids, word_clients
+from dpfl.tasks.text import sentence_process, synthetic_text, tokenization, word_clients
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID
 
 if TYPE_CHECKING:
-    from dpfl.tasks.text import known_words, synthetic_text
+    from dpfl.tasks.text import synthetic_text
 
 DEFAULT_VOCABULARY_SIZE = 9_996
 
@@ -32,9 +41,9 @@ def vocabulary_size(config: TextConfig) -> int:
     return config.vocabulary_size or DEFAULT_VOCABULARY_SIZE
 
 
-def packing_of(config: TextConfig) -> packing.Packing:
+def packing_of(config: TextConfig) -> word_clients.Packing:
     """How the sentences of a client become rows."""
-    return packing.Packing(
+    return word_clients.Packing(
         config.packing,
         config.sentence_length,
         config.client_max_tokens or None,
@@ -55,31 +64,33 @@ class SyntheticClients:
     """
 
     language: 'synthetic_text.SyntheticText'
-    packing: packing.Packing
+    packing: word_clients.Packing
     ids: np.ndarray | None = None
     first: Mapping[int, Sequence[list[str]]] = dataclasses.field(default_factory=dict)
 
     def client_batches(
         self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
     ) -> list[collections.OrderedDict]:
-        """The batches of a client, as `sentence_batches.batches` cuts its rows."""
+        """The batches of a client, as `word_clients.batches` cuts its rows."""
         tokens = self.language.tokens(client)
         if client in self.first:
             length = self.language.sentence_length
             added = word_clients.encode(self.first[client], self._ids_of_words, length)
             tokens = np.concatenate([added, tokens])
         rows = self._of_the_model(self.packing.of_rows(tokens))
-        return sentence_batches.batches(rows, batch_size, epochs, max_batches)
+        return word_clients.batches(rows, batch_size, epochs, max_batches)
 
     @functools.cached_property
     def _ids_of_words(self) -> dict[str, int]:
         """Token ids of the language by word."""
-        return {w: i for i, w in enumerate(self.language.vocabulary, token_ids.NUM_SPECIAL_TOKENS)}
+        return {
+            w: i for i, w in enumerate(self.language.vocabulary, tokenization.NUM_SPECIAL_TOKENS)
+        }
 
     def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
         """The pooled rows of held-out clients as a `tf.data.Dataset`."""
         rows = self._of_the_model(np.concatenate(self._heldout_rows(num_clients)))
-        return sentence_batches.dataset(rows, batch_size)
+        return word_clients.dataset(rows, batch_size)
 
     def heldout_owners(self, num_clients: int) -> np.ndarray:
         """The held-out client of each row of `heldout_dataset`, int64 [rows]."""
@@ -94,7 +105,7 @@ class SyntheticClients:
         """The batches of test clients, which are made while they are used."""
         for client in range(num_clients):
             rows = self.packing.without_filters.of_rows(self.language.test_tokens(client))
-            yield from sentence_batches.batches(self._of_the_model(rows), batch_size)
+            yield from word_clients.batches(self._of_the_model(rows), batch_size)
 
     def _of_the_model(self, rows: np.ndarray) -> np.ndarray:
         return rows if self.ids is None else self.ids[rows]
@@ -113,11 +124,11 @@ class SyntheticTextTask:
 
     def num_parameters(self) -> int:
         """Number of parameters of the model."""
-        from dpfl.tasks.text.models import catalog
+        from dpfl.tasks.text.models import saved_models
 
-        num_tokens = vocabulary_size(self._config.text) + token_ids.NUM_SPECIAL_TOKENS
+        num_tokens = vocabulary_size(self._config.text) + tokenization.NUM_SPECIAL_TOKENS
         with renaming(num_tokens='vocabulary_size'):
-            return catalog.WORD_MODELS[self._model].num_parameters(num_tokens)
+            return saved_models.WORD_MODELS[self._model].num_parameters(num_tokens)
 
     def most_parameters(self) -> int:
         """As `num_parameters`, which draws nothing."""
@@ -125,14 +136,14 @@ class SyntheticTextTask:
 
     def load(self) -> FederatedTask:
         """The task."""
-        from dpfl.tasks.text.models import catalog
+        from dpfl.tasks.text.models import saved_models
 
-        data_path.refuse(self._config.data, self._config.task)
+        download.refuse(self._config.data, self._config.task)
         language, known = self._language(), self._known_words()
         text = self._config.text
         with renaming(num_tokens='vocabulary_size'):
             num_tokens = language.num_tokens if known is None else known.num_tokens
-            model = catalog.build(self._model, num_tokens, text.sentence_length, self._seed)
+            model = saved_models.build(self._model, num_tokens, text.sentence_length, self._seed)
         ids = None if known is None else known.ids
         # They are those of a model that knows every word.
         ceilings = {} if known is not None else _ceilings(language)
@@ -143,12 +154,11 @@ class SyntheticTextTask:
         known = self._known_words()
         return self._model, tuple(self._language().vocabulary if known is None else known.words)
 
-    def _known_words(self) -> 'known_words.KnownWords | None':
-        from dpfl.tasks.text import known_words
+    def _known_words(self) -> 'KnownWords | None':
 
         if self._config.text.language_size is None:
             return None
-        return known_words.most_frequent(self._language(), vocabulary_size(self._config.text))
+        return most_frequent(self._language(), vocabulary_size(self._config.text))
 
     def _language(self) -> 'synthetic_text.SyntheticText':
         from dpfl.tasks.text import synthetic_text
@@ -194,3 +204,36 @@ def _ceilings(language: 'synthetic_text.SyntheticText') -> dict[str, float]:
         'bigram_accuracy': language.bigram_accuracy,
         'best_accuracy': language.best_accuracy,
     }
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownWords:
+    """Token ids for a model that knows the most frequent words of a language.
+
+    Attributes:
+      words: the words that the model knows, the most frequent first.
+      ids: the model's token id for each token id of the language, int32.
+    """
+
+    words: tuple[str, ...]
+    ids: np.ndarray
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of token ids of the model: the words and the four special tokens."""
+        return len(self.words) + NUM_SPECIAL_TOKENS
+
+
+def most_frequent(language: synthetic_text.SyntheticText, count: int) -> KnownWords:
+    """The `count` words that a sentence has most often, by their expected numbers.
+
+    Raises:
+      ArgumentError: if the language has fewer words; it names `vocabulary_size`.
+    """
+    _validate.integer('vocabulary_size', count, minimum=1, maximum=language.vocabulary_size)
+    counts = sentence_process.word_counts(language.process)
+    known = np.argsort(-counts, kind='stable')[:count]
+    ids = np.full(language.num_tokens, OOV_ID, np.int32)
+    ids[:NUM_SPECIAL_TOKENS] = np.arange(NUM_SPECIAL_TOKENS)
+    ids[NUM_SPECIAL_TOKENS + known] = NUM_SPECIAL_TOKENS + np.arange(count)
+    return KnownWords(tuple(language.vocabulary[word] for word in known), ids)

@@ -8,18 +8,93 @@ Token ids: 0 pad, 1 begin of sentence, 2 end of sentence, 3 word outside the voc
 words. `vocabulary_size` counts the words only; models have `num_tokens = vocabulary_size + 4`
 tokens, the V of the size formula in `models.stacked_cifg`. So vocabulary_size=9996 is the "10K
 vocabulary" of [Xu23].
+
+Pronounceable words from a Markov chain of letters (NumPy only).
+
+Vowels and consonants mostly alternate, which makes the words pronounceable. The transition matrix
+is drawn once per seed, so every seed spells a language of its own. The same chain spells the
+vocabulary (distinct words, short ones first) and the words outside it.
 """
 
 import collections
 import dataclasses
 import functools
+import string
 from typing import Any
 
 import numpy as np
 
 from dpfl import _random, _validate
-from dpfl.tasks.text import accuracy_ceilings, sentence_batches, sentence_process, spelling
-from dpfl.tasks.text.token_ids import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
+from dpfl.tasks.text import sentence_process, word_clients
+from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
+
+_LETTERS = np.array(list(string.ascii_lowercase))
+_IS_VOWEL = np.isin(_LETTERS, list('aeiou'))
+_MIN_LENGTH = 2
+_MAX_LENGTH = 10
+_KIND_CHANGE = 0.85  # Probability that a vowel follows a consonant, or a consonant a vowel.
+_VOWEL_FIRST = 0.3  # Probability that a word begins with a vowel.
+_END_RATE = 0.22  # Probability that a word of at least _MIN_LENGTH letters ends after a letter.
+
+
+@dataclasses.dataclass(frozen=True)
+class Spelling:
+    """A Markov chain over the letters a-z.
+
+    Attributes:
+      seed: integer in [0, 2**64) that decides the letter transitions.
+
+    Raises:
+      ValueError: if the seed is outside its range.
+    """
+
+    seed: int
+
+    def __post_init__(self):
+        _random.check_seed('seed', self.seed)
+
+    @functools.cached_property
+    def transition_matrix(self) -> np.ndarray:
+        """Probabilities of the next letter by letter; last row: first letter. float64 [27, 26]."""
+        rng = _random.generator('spelling.chain', self.seed)
+        # Gamma weights of shape 0.6 are uneven: each letter has a few common successors.
+        weights = rng.gamma(0.6, size=(_LETTERS.size + 1, _LETTERS.size)) + 1e-3
+        vowels = weights * _IS_VOWEL
+        consonants = weights * ~_IS_VOWEL
+        vowel_rate = np.append(np.where(_IS_VOWEL, 1 - _KIND_CHANGE, _KIND_CHANGE), _VOWEL_FIRST)
+        vowels *= (vowel_rate / vowels.sum(axis=1))[:, None]
+        consonants *= ((1 - vowel_rate) / consonants.sum(axis=1))[:, None]
+        return vowels + consonants
+
+    @functools.cached_property
+    def _cumulative(self) -> np.ndarray:
+        cumulative = np.cumsum(self.transition_matrix, axis=1)
+        cumulative[:, -1] = 1.0  # A sum rounded below 1 would let a draw pass the last letter.
+        return cumulative
+
+    def sample(self, rng: np.random.Generator, count: int) -> list[str]:
+        """Draws `count` words of 2 to 10 letters with `rng`; words may repeat."""
+        draws = rng.random((_MAX_LENGTH, count))
+        ends = rng.random((_MAX_LENGTH, count)) < _END_RATE
+        letters = np.empty((_MAX_LENGTH, count), np.int64)
+        current = np.full(count, _LETTERS.size)
+        for position in range(_MAX_LENGTH):
+            current = (self._cumulative[current] <= draws[position, :, None]).sum(axis=1)
+            letters[position] = current
+        ends[: _MIN_LENGTH - 1] = False
+        ends[-1] = True
+        lengths = ends.argmax(axis=0) + 1
+        rows = _LETTERS[letters.T]
+        return [''.join(row[:length]) for row, length in zip(rows, lengths, strict=True)]
+
+    def vocabulary(self, size: int) -> list[str]:
+        """Returns `size` distinct words, short ones first. A pure function of seed and size."""
+        rng = _random.generator('spelling.words', self.seed)
+        words: dict[str, None] = {}
+        while len(words) < size:
+            words.update(dict.fromkeys(self.sample(rng, 2 * size)))
+        return sorted(list(words)[:size], key=len)
+
 
 __all__ = [
     'BOS_ID',
@@ -111,9 +186,9 @@ class SyntheticText:
     # Best reachable values of the metric `accuracy` of `models.metrics`: exact, not estimated.
 
     @functools.cached_property
-    def ceilings(self) -> accuracy_ceilings.Ceilings:
+    def ceilings(self) -> sentence_process.Ceilings:
         """All ceilings, including the three properties below."""
-        return accuracy_ceilings.compute(self.process)
+        return sentence_process.compute(self.process)
 
     @property
     def unigram_accuracy(self) -> float:
@@ -191,8 +266,8 @@ class SyntheticText:
         return vocabulary.tolist()
 
     @functools.cached_property
-    def _spelling(self) -> spelling.Spelling:
-        return spelling.Spelling(self.seed)
+    def _spelling(self) -> Spelling:
+        return Spelling(self.seed)
 
     @functools.cached_property
     def _vocabulary_set(self) -> frozenset[str]:
@@ -249,7 +324,7 @@ class SyntheticText:
         if max_batches is not None:
             _validate.integer('max_batches', max_batches, minimum=1)
             tokens = tokens[: max_batches * batch_size]  # The others are not used.
-        dataset = sentence_batches.dataset(tokens, batch_size)
+        dataset = word_clients.dataset(tokens, batch_size)
         if epochs > 1:
             dataset = dataset.repeat(epochs)
             dataset = dataset if max_batches is None else dataset.take(max_batches)
@@ -262,8 +337,8 @@ class SyntheticText:
 
         Args, Raises: as `client_dataset`.
         """
-        return sentence_batches.batches(self.tokens(client), batch_size, epochs, max_batches)
+        return word_clients.batches(self.tokens(client), batch_size, epochs, max_batches)
 
     def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
         """The sentences of `heldout_tokens` as a `tf.data.Dataset` like `client_dataset`."""
-        return sentence_batches.dataset(self.heldout_tokens(num_clients), batch_size)
+        return word_clients.dataset(self.heldout_tokens(num_clients), batch_size)

@@ -1,17 +1,26 @@
-"""Splits text into sentences of lower-case words.
+"""Ids of the special tokens. Word w of a vocabulary (from 0) is token w + NUM_SPECIAL_TOKENS.
 
-A sentence ends at a line break, or after `.`, `!`, `?` and similar characters followed by white
-space. A word is a run of characters that are neither white space nor punctuation; an apostrophe or
-a hyphen between two such runs belongs to the word ("don't", "well-known"). Every punctuation
-character is a token of its own. So each character that is not white space is in exactly one token,
-and a text that is not blank has at least one token. Text is normalised to NFC and lower case, and
-the typographic apostrophe becomes the plain one. TFF's StackOverflow data, which come tokenised,
-follow similar rules.
+Converts words to byte ids and back, and token ids of sentences to text (NumPy only).
+
+There are 258 byte ids: the 256 values of a byte, begin of word and end of word ([Augenstein20],
+appendix B.2). No word contains the zero byte, so it serves as padding, and the loss and metrics of
+`text.models.metrics` apply to words of bytes as they do to sentences of words.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dpfl import _validate, errors
+
+PAD_ID = 0  # Padding after a sentence; never predicted.
+BOS_ID = 1  # Begin of sentence.
+EOS_ID = 2  # End of sentence.
+OOV_ID = 3  # Any word outside the vocabulary.
+NUM_SPECIAL_TOKENS = 4
+
 
 # Joiners (U+200C and U+200D) are not punctuation: words of several scripts contain them.
 _PUNCTUATION = (
@@ -45,3 +54,59 @@ def sentences(text: str) -> Iterator[list[str]]:
     for sentence in split(text):
         if tokens := words(sentence):
             yield tokens
+
+
+NUM_BYTE_TOKENS = 258
+BYTE_PAD_ID = 0
+WORD_BEGIN_ID = 256
+WORD_END_ID = 257
+
+
+def encode_words(words: Sequence[str], length: int) -> np.ndarray:
+    """Byte ids of words.
+
+    Args:
+      words: non-empty words without zero bytes.
+      length: L, the number of positions that a model predicts; longer words are cut.
+
+    Returns:
+      int32 [words, L + 1]: begin of word, bytes, end of word (unless it was cut), padding.
+
+    Raises:
+      ValueError: if a word is empty or contains the zero byte; it is not quoted.
+    """
+    _validate.integer('length', length, minimum=1)
+    tokens = np.full((len(words), length + 1), BYTE_PAD_ID, np.int32)
+    for target, word in zip(tokens, words, strict=True):
+        if not word or '\0' in word:
+            raise errors.ArgumentError(
+                'words', errors.NOT_SHOWN, 'must be non-empty words without zero bytes'
+            )
+        row = [WORD_BEGIN_ID, *word.encode(errors='replace'), WORD_END_ID][: length + 1]
+        target[: len(row)] = row
+    return tokens
+
+
+def decode_words(tokens: np.ndarray) -> list[str]:
+    """Words from their byte ids, up to the end-of-word id. Invalid UTF-8 is decoded as U+FFFD.
+
+    Args:
+      tokens: integers [words, L], without the begin-of-word id.
+    """
+    words = []
+    for row in np.asarray(tokens):
+        row = row[: (np.append(row, WORD_END_ID) == WORD_END_ID).argmax()]
+        row = row[(row != BYTE_PAD_ID) & (row < WORD_BEGIN_ID)]
+        words.append(bytes(row.tolist()).decode(errors='replace'))
+    return words
+
+
+def decode_sentences(tokens: np.ndarray, vocabulary: Sequence[str]) -> list[str]:
+    """Sentences as text. Words outside the vocabulary become UNK; other special tokens vanish.
+
+    Args:
+      tokens: integers [sentences, L].
+      vocabulary: words by token id, from NUM_SPECIAL_TOKENS on.
+    """
+    names = np.array([*[''] * (NUM_SPECIAL_TOKENS - 1), 'UNK', *vocabulary], dtype=object)
+    return [' '.join(filter(None, names[row])) for row in np.asarray(tokens)]

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dpfl import _validate, errors
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.files import public_text
-from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 
 # Tokens of ordinary text that a list of plain words lacks.
 MARKS = tuple(string.punctuation)

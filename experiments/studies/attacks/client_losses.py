@@ -6,8 +6,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.text.models import row_scores, saved_models
-from dpfl.tasks.text.token_ids import PAD_ID
+from dpfl.tasks.text.models import saved_models
+from dpfl.tasks.text.tokenization import PAD_ID
 
 _BATCH_SIZE = 256
 
@@ -77,5 +77,5 @@ def mean_losses(model: saved_models.LanguageModel, rows: ClientRows) -> np.ndarr
       model: the model.
       rows: text of clients, each of which has a target.
     """
-    totals, _ = row_scores.of_model(model)(rows.x, rows.y)
+    totals, _ = saved_models.of_model(model)(rows.x, rows.y)
     return np.bincount(rows.owners, totals, rows.count) / rows.tokens

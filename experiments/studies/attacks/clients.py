@@ -21,7 +21,7 @@ from scipy import stats
 
 from dpfl import _random
 from dpfl.errors import ArgumentError
-from dpfl.simulation.training import before_training, execution
+from dpfl.simulation.training import execution, prepared_task
 from dpfl.tasks import source
 from dpfl.tasks.config import TEXT_TASKS
 from dpfl.tasks.federated_task import FederatedTask
@@ -137,7 +137,7 @@ def attack(run: FinishedRun, config: MembershipConfig) -> Attacked:
 def _task(run: FinishedRun) -> tuple[FederatedTask, int]:
     """The task of a run without its secrets, and the number of clients to train on."""
     config = run.config
-    before = before_training.of_run(config, kept=before_training.recorded(run.directory))
+    before = prepared_task.of_run(config, kept=prepared_task.recorded(run.directory))
     opened = source.open_task(config.task, config.seed, execution.teller(False), before)
     return opened.load(), source.population(config.sampling.population, opened.num_clients)
 

@@ -114,10 +114,10 @@ def of_model(
       ArgumentError: if there are too many candidates to rank all of them.
     """
     from dpfl.tasks.text import oov_ranking
-    from dpfl.tasks.text.models import generation, next_tokens
+    from dpfl.tasks.text.models import generation
 
     special = oov_ranking.BYTES if model.vocabulary is None else generation.WORDS
-    predict = next_tokens.build(model.architecture, model.weights, special.begin)
+    predict = generation.build(model.architecture, model.weights, special.begin)
     return [_exposure(predict, secret, config, i) for i, secret in enumerate(secrets)]
 
 

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 
 from dpfl import _files, _storage, errors
 from dpfl.tasks.text.files import record_files
-from dpfl.tasks.text.messages import author_key, author_texts, git_history
-from dpfl.tasks.text.messages.message import Message
+from dpfl.tasks.text.messages import author_texts, git_history
+from dpfl.tasks.text.messages.author_texts import Message
 from experiments.studies.data import mail
 
 _ROWS_OF_A_GROUP = 50_000
@@ -121,7 +121,7 @@ def make(
         raise errors.ArgumentError('output', output, 'Parquet needs the package pyarrow')
     source = KINDS[kind](paths, client_column, text_column)
     counts: collections.Counter[str] = collections.Counter()
-    texts = author_texts.by_author(source.read(counts), author_key.load(), max_words, counts)
+    texts = author_texts.by_author(source.read(counts), author_texts.load_key(), max_words, counts)
     _storage.write_atomically(
         pathlib.Path(output),
         lambda file: _write(file, _rows(texts, source.names, counts)),

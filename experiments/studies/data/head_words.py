@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _validate
-from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS, PAD_ID
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, PAD_ID
 
 HEADS = (10, 50, 100)  # Sizes of the sets of most frequent words.
 TOP = 10  # Predicted words per position.

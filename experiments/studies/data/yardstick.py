@@ -13,8 +13,7 @@ import numpy as np
 from dpfl import _progress
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
-from dpfl.tasks.text.baselines import Measures, Predictors, limited
-from dpfl.tasks.text.ngrams.counts import TrigramCounts
+from dpfl.tasks.text.ngrams import Measures, Predictors, TrigramCounts, limited
 from dpfl.tasks.text.real_task import TextData
 
 TRAINING, PUBLIC = 'training_clients', 'public_text'

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpfl import _random, _validate
 from dpfl.debugging.differences import Mean, Share
-from dpfl.tasks.images import glyph_atlas, image_measures
+from dpfl.tasks.images import image_batches, synthetic_glyphs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,17 +34,17 @@ def measures(pixels: np.ndarray) -> dict[str, Share | Mean]:
     """Measures by name of images, float [N, 28, 28] within [0, 1]; paper is 1, ink is 0."""
     return {
         'ink, share of the area': Mean.of(1 - pixels.mean(axis=(1, 2))),
-        'inverted: more ink than paper': Share.of(image_measures.inverted_by_intensity(pixels)),
+        'inverted: more ink than paper': Share.of(image_batches.inverted_by_intensity(pixels)),
         'contrast: standard deviation of the pixels': Mean.of(pixels.std(axis=(1, 2))),
     }
 
 
 def class_mix(classes: np.ndarray) -> dict[str, Share]:
     """Share of each of the 62 classes, by its character, of class numbers [N]."""
-    counts = np.bincount(classes, minlength=len(glyph_atlas.CLASSES)).tolist()
+    counts = np.bincount(classes, minlength=len(synthetic_glyphs.CLASSES)).tolist()
     return {
         name: Share(count, len(classes))
-        for name, count in zip(glyph_atlas.CLASSES, counts, strict=True)
+        for name, count in zip(synthetic_glyphs.CLASSES, counts, strict=True)
     }
 
 
@@ -63,11 +63,11 @@ def apart(first: np.ndarray, second: np.ndarray, *, splits: int, seed: int) -> A
     _validate.integer('number of images', number, minimum=4)
     pooled = np.concatenate([first[:number], second[:number]]).astype(np.float64)
     rng = _random.generator('debugging.images', _random.check_seed('seed', seed))
-    far = image_measures.frechet_distance(pooled[:number], pooled[number:])
+    far = image_batches.frechet_distance(pooled[:number], pooled[number:])
     by_chance = np.empty(splits)
     for split in range(splits):
         order = rng.permutation(len(pooled))
         halves = pooled[order[:number]], pooled[order[number:]]
-        by_chance[split] = image_measures.frechet_distance(*halves)
+        by_chance[split] = image_batches.frechet_distance(*halves)
     as_far = int((by_chance >= far * (1 - 1e-9)).sum())
     return Apart(far, float(by_chance.mean()), (1 + as_far) / (1 + splits), splits)

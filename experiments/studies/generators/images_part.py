@@ -9,8 +9,8 @@ import numpy as np
 
 from dpfl.debugging import differences
 from dpfl.debugging.differences import Difference
-from dpfl.tasks.image_fault_config import ImageFaultConfig
-from dpfl.tasks.images.image_measures import effective_classes, mean_distance
+from dpfl.tasks.config import ImageFaultConfig
+from dpfl.tasks.images.image_batches import effective_classes, mean_distance
 from experiments.studies.generators import allowance
 from experiments.studies.generators import drawn as drawn_lib
 from experiments.studies.generators.config import ComparisonConfig
@@ -138,7 +138,7 @@ def _classifier(each: Generator, config: ComparisonConfig) -> Inference | None:
     how = config.classifier
     if not how.classifier_steps:
         return None
-    from dpfl.tasks.images import classifier_training, classifiers
+    from dpfl.tasks.images import classifiers
     from dpfl.tasks.images.image_task import open_clients
 
     run = gan_config('run_dir', each.directory, each.values)
@@ -146,7 +146,7 @@ def _classifier(each: Generator, config: ComparisonConfig) -> Inference | None:
     data = open_clients(run.task.task, run.task.data, ImageFaultConfig(), run.seed)
     pixels, labels = data.heldout_examples(how.classifier_clients)
     print(f'Trains a classifier on {len(labels):,} public images', file=sys.stderr)
-    weights = classifier_training.train_centrally(
+    weights = classifiers.train_centrally(
         classifiers.build_image_classifier('small', config.drawn.seed),
         pixels,
         labels,

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpfl import _validate
 from dpfl.debugging.differences import Mean
-from dpfl.tasks.text.token_ids import EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
+from dpfl.tasks.text.tokenization import EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
 
 
 @dataclasses.dataclass(frozen=True)

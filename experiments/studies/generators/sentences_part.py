@@ -8,9 +8,9 @@ import numpy as np
 from dpfl.debugging import differences
 from dpfl.debugging.differences import Difference, Mean, Share
 from dpfl.debugging.text import ngrams, traits
-from dpfl.tasks.text import encoding
+from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import generation
-from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from experiments.studies.generators import allowance, grams, sentences
 from experiments.studies.generators.config import ComparisonConfig
 from experiments.studies.generators.sides import Generator
@@ -210,4 +210,4 @@ def _histogram(tokens: np.ndarray) -> np.ndarray:
 
 
 def _phrases(tokens: np.ndarray, vocabulary: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(encoding.decode_sentences(tokens[:_PHRASES], vocabulary))
+    return tuple(tokenization.decode_sentences(tokens[:_PHRASES], vocabulary))

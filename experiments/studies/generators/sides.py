@@ -12,10 +12,9 @@ from dpfl import accounting
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError, shown
 from dpfl.simulation.training import GanConfig, execution, run_model
-from dpfl.tasks.images import saved_generator
-from dpfl.tasks.text.encoding import NUM_BYTE_TOKENS
+from dpfl.tasks.images import gan_models
 from dpfl.tasks.text.models import saved_models
-from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
+from dpfl.tasks.text.tokenization import NUM_BYTE_TOKENS, NUM_SPECIAL_TOKENS
 
 WORD, CHAR, IMAGES = 'word', 'char', 'images'
 KINDS = (WORD, CHAR, IMAGES)
@@ -179,7 +178,7 @@ def _open(name: str, path: pathlib.Path) -> Generator:
         with_model = saved_models.load(path)
         kind = CHAR if with_model.vocabulary is None else WORD
         return Generator(path, kind, values, report, with_model, with_model.weights, _last(path))
-    if (path / saved_generator.IN_RUN).is_dir():
+    if (path / gan_models.IN_RUN).is_dir():
         gan_config(name, path, values)  # Refuses a run whose generator cannot be built.
         weights = run_model.weights(path)
         return Generator(path, IMAGES, values, report, None, weights, _last(path))
@@ -187,7 +186,7 @@ def _open(name: str, path: pathlib.Path) -> Generator:
         name,
         path,
         'must be a run of a language model or of train_gan; it has neither '
-        f'{saved_models.IN_RUN}/ nor {saved_generator.IN_RUN}/',
+        f'{saved_models.IN_RUN}/ nor {gan_models.IN_RUN}/',
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpfl import _validate
 from dpfl.debugging.differences import Share
-from dpfl.tasks.text import encoding
+from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import architectures, generation
 from dpfl.tasks.text.oov_ranking import BYTES
 
@@ -67,7 +67,7 @@ def rate(
     """
     _validate.integer('top', top, minimum=1)
     pooled = np.unique(np.concatenate([tokens[is_whole(tokens)] for tokens in samples]), axis=0)
-    words = encoding.decode_words(pooled)
+    words = tokenization.decode_words(pooled)
     kept = np.array([word not in known for word in words], bool)
     pooled, words = pooled[kept], [word for word, keep in zip(words, kept, strict=True) if keep]
     logs, ranks, chosen = [], [], set()
@@ -102,7 +102,7 @@ def kinds(tokens: np.ndarray) -> dict[str, Share]:
     White space, digits, capital letters, punctuation and bytes beyond ASCII are what damaged
     tokenisation and encoding leave.
     """
-    is_byte = (tokens < encoding.WORD_BEGIN_ID) & (tokens != encoding.BYTE_PAD_ID)
+    is_byte = (tokens < tokenization.WORD_BEGIN_ID) & (tokens != tokenization.BYTE_PAD_ID)
     space = (tokens == 32) | ((tokens >= 9) & (tokens <= 13))
     digit = (tokens >= 48) & (tokens <= 57)
     capital = (tokens >= 65) & (tokens <= 90)
@@ -122,4 +122,6 @@ def kinds(tokens: np.ndarray) -> dict[str, Share]:
 
 def lengths(tokens: np.ndarray) -> np.ndarray:
     """Number of bytes of each word, int64 [N], from byte ids [N, L]."""
-    return ((tokens < encoding.WORD_BEGIN_ID) & (tokens != encoding.BYTE_PAD_ID)).sum(axis=1)
+    return ((tokens < tokenization.WORD_BEGIN_ID) & (tokens != tokenization.BYTE_PAD_ID)).sum(
+        axis=1
+    )

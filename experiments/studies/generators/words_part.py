@@ -9,7 +9,7 @@ import numpy as np
 from dpfl.debugging import differences
 from dpfl.debugging.differences import Difference, Mean
 from dpfl.debugging.text import ngrams
-from dpfl.tasks.text import encoding
+from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import generation
 from dpfl.tasks.text.oov_ranking import BYTES
 from experiments.studies.generators import allowance, grams, unknown_words
@@ -102,7 +102,7 @@ def of_samples(
       config: How they are compared.
     """
     allowed = allowance.Allowance(config.training_deviation)
-    alphabet = ngrams.Alphabet(encoding.NUM_BYTE_TOKENS, BYTES.begin, BYTES.end, BYTES.pad)
+    alphabet = ngrams.Alphabet(tokenization.NUM_BYTE_TOKENS, BYTES.begin, BYTES.end, BYTES.pad)
     kinds = [unknown_words.kinds(each) for each in samples]
     lengths = [Mean.of(unknown_words.lengths(each)) for each in samples]
     return Words(

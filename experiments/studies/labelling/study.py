@@ -11,14 +11,8 @@ import numpy as np
 from dpfl import _progress, _random, _storage, accounting
 from dpfl.debugging.differences import Mean
 from dpfl.errors import ArgumentError, renaming
-from dpfl.tasks.config import IMAGE_MODELS
-from dpfl.tasks.image_fault_config import ImageFaultConfig
-from dpfl.tasks.images import (
-    classifier_training,
-    classifiers,
-    image_measures,
-    saved_classifiers,
-)
+from dpfl.tasks.config import IMAGE_MODELS, ImageFaultConfig
+from dpfl.tasks.images import classifiers, image_batches
 from dpfl.tasks.images.image_task import open_clients
 from experiments.studies.generators import images_part, sides
 from experiments.studies.labelling import labelling
@@ -110,7 +104,7 @@ def measure(config: LabelConfig, directory: pathlib.Path) -> tuple[Labelled, np.
     primary = None
     if config.primary_model is not None:
         with renaming(path='primary_model'):
-            primary = saved_classifiers.load(config.primary_model)
+            primary = classifiers.load(config.primary_model)
     public, heldout = _clients(config, generator)
     labels = _labels(config, pixels, public)
     has_label = labels != labelling.UNREADABLE
@@ -135,7 +129,7 @@ def measure(config: LabelConfig, directory: pathlib.Path) -> tuple[Labelled, np.
         models.append(
             Trained('the primary model: ' + primary.name, None, _accuracy(primary, heldout))
         )
-    effective = image_measures.effective_classes(labelled[1])
+    effective = image_batches.effective_classes(labelled[1])
     return Labelled(len(pixels), count, effective, tuple(models)), labels
 
 
@@ -184,14 +178,14 @@ def _labels(config: LabelConfig, pixels: np.ndarray, public: Examples) -> np.nda
         rater = _train(config.rater, public, config)
     else:
         with renaming(path='rater'):
-            rater = saved_classifiers.load(config.rater)
+            rater = classifiers.load(config.rater)
     probabilities = rater.probabilities(pixels)
     is_sure = probabilities.max(axis=1) >= config.rater_confidence
     return np.where(is_sure, probabilities.argmax(axis=1), labelling.UNREADABLE).astype(np.int32)
 
 
-def _train(model: str, data: Examples, config: LabelConfig) -> saved_classifiers.Classifier:
-    weights = classifier_training.train_centrally(
+def _train(model: str, data: Examples, config: LabelConfig) -> classifiers.Classifier:
+    weights = classifiers.train_centrally(
         classifiers.build_image_classifier(model, config.seed),
         *data,
         steps=config.steps,
@@ -199,7 +193,7 @@ def _train(model: str, data: Examples, config: LabelConfig) -> saved_classifiers
         seed=config.seed,
         progress=lambda steps: _progress.bar(steps, f'{model} on {len(data[1]):,} images'),
     )
-    return saved_classifiers.of_weights(model, weights)
+    return classifiers.of_weights(model, weights)
 
 
 def _drawn(data: Examples, count: int, seed: int) -> Examples:
@@ -209,7 +203,7 @@ def _drawn(data: Examples, count: int, seed: int) -> Examples:
     return data[0][chosen], data[1][chosen]
 
 
-def _accuracy(model: saved_classifiers.Classifier, clients: Sequence[Examples]) -> Mean:
+def _accuracy(model: classifiers.Classifier, clients: Sequence[Examples]) -> Mean:
     """Share of right classes of all images; the interval counts each client as one draw."""
     right = [(model.probabilities(x).argmax(axis=1) == y).sum() for x, y in clients]
     return Mean.ratio(right, [len(y) for _, y in clients])

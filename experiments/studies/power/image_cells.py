@@ -19,8 +19,8 @@ from dpfl.debugging.images import diagnosis, learned, primary, runs, settings, t
 from dpfl.debugging.images.config import PrimaryConfig
 from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training.sampling_config import required
-from dpfl.tasks.image_fault_config import ImageFaultConfig
-from dpfl.tasks.images import image_selection, saved_classifiers
+from dpfl.tasks.config import ImageFaultConfig
+from dpfl.tasks.images import classifiers, image_selection
 from dpfl.tasks.images.image_task import open_clients
 from experiments.studies.power.cells import NOISE, Cell, Cells
 from experiments.studies.power.config import ImageGridConfig
@@ -129,7 +129,7 @@ class _Seed:
         task = self._base.task
         return open_clients(task.task, task.data, faults, self._base.seed)
 
-    def _trained_classifier(self, seed: int) -> saved_classifiers.Classifier:
+    def _trained_classifier(self, seed: int) -> classifiers.Classifier:
         how = self._study.primary
         recipe = primary.Recipe(
             how.primary_model, how.primary_steps, how.primary_learning_rate, seed

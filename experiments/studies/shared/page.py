@@ -305,7 +305,8 @@ def _by_line(axes: Axes, results: Results) -> None:
         found = summary(results.runs[line], measure)
         if found is None:
             continue
-        values = np.array([run.values[measure] for run in results.runs[line]], float)
+        known = (run.values[measure] for run in results.runs[line])
+        values = [value for value in known if value is not None]
         axes.plot(values, [number] * len(values), '.', color='grey', alpha=0.5, zorder=1)
         bars = _bars(measure, [found])
         axes.errorbar(found.mean, number, xerr=bars, marker='o', markersize=4, capsize=3)

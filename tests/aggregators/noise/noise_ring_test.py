@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.mechanisms.streaming import ring_steps
+from dpfl.mechanisms import kernels
 from tests import mechanism_cases, oracles, redrawn
 
 _ROUNDS = 11
@@ -135,7 +135,7 @@ def test_states_of_other_keys_have_their_own_noise():
 
 def test_a_round_that_failed_half_way_changes_no_bit_of_later_ones(supplied, monkeypatch):
     mechanism, query, whole, _ = supplied
-    step, calls = ring_steps.step, itertools.count(1)  # Blocks run in more than one thread.
+    step, calls = kernels.step, itertools.count(1)  # Blocks run in more than one thread.
 
     class Failing:
         def __init__(self, inner):
@@ -150,7 +150,7 @@ def test_a_round_that_failed_half_way_changes_no_bit_of_later_ones(supplied, mon
     with aggregators.NoiseRing(_plan(mechanism)) as ring:
         _, state = _released(query, query.initial_global_state(), 4, ring)
         with monkeypatch.context() as patched:
-            patched.setattr(ring_steps, 'step', lambda *args: Failing(step(*args)))
+            patched.setattr(kernels, 'step', lambda *args: Failing(step(*args)))
             with pytest.raises(MemoryError, match='in a block'):
                 _released(query, state, 1, ring)
             assert next(calls) > 2

@@ -8,7 +8,6 @@ _PRIVACY = [
     *privacy_targets.TARGETS,
     run_targets.Checkpoint,
     run_targets.Journal,
-    run_targets.Study,
     run_targets.Vocabulary,
 ]
 

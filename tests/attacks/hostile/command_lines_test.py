@@ -8,13 +8,13 @@ import pytest
 
 from dpfl import Participation, mechanisms
 from dpfl.cli.command import command_line
-from dpfl.simulation import population_run
+from dpfl.simulation import population
 from tests import paths
 from tests.attacks.hostile.refusals import refused, within_seconds
 
 
 def test_no_number_of_rounds_runs_for_ever():
-    for call in (mechanisms.Identity, Participation, lambda n: population_run.run(None, n)):
+    for call in (mechanisms.Identity, Participation, lambda n: population.simulate(None, n)):
         assert '<= 4194304' in refused(lambda call=call: call(2**31))
 
 

@@ -1,18 +1,15 @@
-"""Hostile data sets: Parquet, HDF5, SQLite, and the index of records."""
+"""Hostile data sets: Parquet, SQLite, and the index of records."""
 
 import contextlib
 import json
 import sqlite3
 
-import h5py
-import numpy as np
 import pyarrow
-import pytest
 
 from benchmarks.attacks.hostile import campaign, run_targets
 from dpfl.errors import DataError
-from dpfl.tasks.images import emnist_files
-from dpfl.tasks.text.files import parquet_records, stackoverflow
+from dpfl.tasks.images import emnist
+from dpfl.tasks.text.files import record_files, stackoverflow
 from tests.attacks.hostile.refusals import refused
 
 
@@ -22,8 +19,8 @@ def test_a_parquet_file_that_kills_its_reader_is_one_line(tmp_path, monkeypatch)
     path = tmp_path / 'a.parquet'
     parquet.write_table(pyarrow.table({'client': ['a'] * 9, 'text': ['b'] * 9}), path)
     reader = 'import os, signal; os.kill(os.getpid(), signal.SIGSEGV)'
-    monkeypatch.setattr(parquet_records, '_READER', reader)
-    message = refused(lambda: parquet_records.to_json_lines(path, 'client', 'text'))
+    monkeypatch.setattr(record_files, '_READER', reader)
+    message = refused(lambda: record_files.to_json_lines(path, 'client', 'text'))
     assert message == 'data_path: is not a complete Parquet file (the reader ended with signal 11)'
 
 
@@ -33,39 +30,11 @@ def test_columns_of_any_type_of_a_parquet_file_are_malformed_records(tmp_path):
     path = tmp_path / 'a.parquet'
     times = pyarrow.array([2**62] * 2).cast(pyarrow.timestamp('us'))
     parquet.write_table(pyarrow.table({'client': times, 'text': ['a', 'b']}), path)
-    lines = parquet_records.to_json_lines(path, 'client', 'text').read().splitlines()
+    lines = record_files.to_json_lines(path, 'client', 'text').read().splitlines()
     assert [json.loads(line) for line in lines] == [
         {'client': [], 'text': 'a'},
         {'client': [], 'text': 'b'},
     ]
-
-
-_PIXELS = np.zeros((1, 28, 28), np.float32)
-
-
-# Pixels (an array, a link, a claim of a shape) and labels of a client.
-@pytest.mark.parametrize(
-    'pixels, label',
-    [
-        ((10**9, 28, 28), np.zeros(1, np.int32)),
-        (h5py.ExternalLink('/dev/zero', '/pixels'), np.zeros(1, np.int32)),
-        (_PIXELS, np.array([2**32 + 5])),  # As int32 it would be 5.
-        (_PIXELS, np.array([b'a'])),
-        (h5py.Empty('f4'), np.zeros(1, np.int32)),
-    ],
-    ids=['huge', 'linked', 'wrapped', 'texts', 'empty'],
-)
-def test_hdf5_that_claims_or_links_is_refused(pixels, label, tmp_path):
-    path = tmp_path / 'fed_emnist_train.h5'
-    with h5py.File(path, 'w') as file:
-        group = file.create_group('examples/f0')
-        if isinstance(pixels, tuple):
-            group.create_dataset('pixels', pixels, 'f4', chunks=(1, 28, 28))
-        else:
-            group['pixels'] = pixels
-        group['label'] = label
-    found = emnist_files.open_files(path)
-    refused(lambda: found.read('f0'), DataError)
 
 
 _ENDLESS = (
@@ -82,7 +51,7 @@ def test_views_of_an_sqlite_file_are_not_queried(tmp_path):
             connection.execute(_ENDLESS.format(table))
         connection.commit()
     assert 'not an ordinary table' in refused(lambda: stackoverflow.open_clients(path, 0.5))
-    assert 'not an ordinary table' in refused(lambda: emnist_files.open_files(path), DataError)
+    assert 'not an ordinary table' in refused(lambda: emnist.EmnistFile(path), DataError)
 
 
 def test_an_index_of_other_types_is_made_anew(tmp_path, monkeypatch):

@@ -8,9 +8,9 @@ from dpfl import ParticipationLog, _files, _npz, errors, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.errors import DataError
 from dpfl.simulation import checkpoint, run_journal
-from dpfl.tasks.images import emnist_files
+from dpfl.tasks.images import emnist
 from dpfl.tasks.text import vocabulary
-from dpfl.tasks.text.files import parquet_records, record_index, stackoverflow
+from dpfl.tasks.text.files import record_files, record_index, stackoverflow
 from tests.attacks.hostile.refusals import refused, within_seconds
 
 
@@ -29,8 +29,8 @@ def test_no_fifo_and_no_device_is_waited_for(tmp_path):
         with pytest.raises(OSError), within_seconds(10):
             record_index.sha256(path)
         with pytest.raises(OSError), within_seconds(10):
-            parquet_records.to_json_lines(path, 'client', 'text')
-        refused(lambda path=path: emnist_files.open_files(path), DataError)
+            record_files.to_json_lines(path, 'client', 'text')
+        refused(lambda path=path: emnist.EmnistFile(path), DataError)
         refused(lambda path=path: stackoverflow.open_clients(path, 0.5))
         with pytest.raises(OSError), within_seconds(10):
             _files.read_bytes(path)

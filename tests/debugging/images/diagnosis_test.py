@@ -7,7 +7,7 @@ import pytest
 
 from dpfl.debugging.differences import Mean, Share
 from dpfl.debugging.images import diagnosis
-from dpfl.tasks.image_fault_config import IMAGE_FAULTS
+from dpfl.tasks.config import IMAGE_FAULTS
 
 _SURE = (Mean(0.88, 0.002, 3_000), Mean(0.9, 0.002, 3_000))
 

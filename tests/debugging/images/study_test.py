@@ -18,7 +18,7 @@ from dpfl.simulation.training import (
     SamplingConfig,
 )
 from dpfl.tasks import held_out
-from dpfl.tasks.images import classifier_training, classifiers
+from dpfl.tasks.images import classifiers
 from tests.tasks.images import emnist_files as small
 
 _BASE = GanConfig(
@@ -125,7 +125,7 @@ class _Looks:
         self.learned, self.shown, self.trained, self.heldout = set(), set(), {}, set()
         for module, name in ((html_parts, 'sheet'), (contact_sheet, 'write')):
             monkeypatch.setattr(module, name, self._showing(getattr(module, name)))
-        monkeypatch.setattr(classifier_training, 'train_centrally', self._classifier)
+        monkeypatch.setattr(classifiers, 'train_centrally', self._classifier)
         monkeypatch.setattr(runs, 'train', self._generator)
         told = discriminator.Comparison(discriminator.Share.of([True]), np.ones([2, 28, 28]))
         monkeypatch.setattr(discriminator, 'compare', lambda *_, **__: told)

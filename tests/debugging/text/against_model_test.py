@@ -7,7 +7,7 @@ import pytest
 
 from dpfl.debugging.text import against_model, diagnosis, settings, traits
 from dpfl.debugging.text.config import Case, Generator
-from dpfl.tasks.text.models import catalog, generation, saved_models
+from dpfl.tasks.text.models import generation, saved_models
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import WordClients
 
@@ -19,7 +19,7 @@ _NONE = diagnosis.Evidence()
 
 def _model(seed):
     rng = np.random.default_rng(seed)
-    shapes = catalog.ALL['micro'].weight_shapes(len(_WORDS) + 4).values()
+    shapes = saved_models.ALL['micro'].weight_shapes(len(_WORDS) + 4).values()
     weights = tuple(rng.normal(0, 0.5, shape).astype(np.float32) for shape in shapes)
     return saved_models.LanguageModel('micro', weights, _WORDS)
 

@@ -6,7 +6,7 @@ import pytest
 from dpfl import errors
 from dpfl.debugging.text import config, settings
 from dpfl.debugging.text.config import Case, StudyConfig
-from dpfl.tasks.text import encoding, sentence_batches
+from dpfl.tasks.text import tokenization, word_clients
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import WordClients
 
@@ -99,7 +99,7 @@ def test_the_word_model_sees_joined_words_as_one_outside_the_vocabulary():
     assert faulty.rows(1).tolist() == [[1, 3, 6, 3, 2], [1, 3, 2, 0, 0], [1, 5, 2, 0, 0]]
     assert clean.num_tokens == 7 and clean.length == 4
     np.testing.assert_array_equal(clean.heldout, np.concatenate([clean.rows(0)] * 2))
-    (batch, last) = sentence_batches.batches(clean.rows(1), 2)
+    (batch, last) = word_clients.batches(clean.rows(1), 2)
     assert batch['x'].tolist() == [[1, 4, 5, 6], [1, 3, 4, 2]]
     assert last['y'].tolist() == [[5, 2, 0, 0]]
 
@@ -107,8 +107,8 @@ def test_the_word_model_sees_joined_words_as_one_outside_the_vocabulary():
 def test_the_character_model_sees_the_words_outside_the_vocabulary_only():
     def words(rate, **changes):
         task = _task('char', rate, **changes)
-        assert task.num_tokens == encoding.NUM_BYTE_TOKENS
-        return encoding.decode_words(task.rows(2)[:, 1:])
+        assert task.num_tokens == tokenization.NUM_BYTE_TOKENS
+        return tokenization.decode_words(task.rows(2)[:, 1:])
 
     assert words(0) == ['käse', 'xyz']
     assert words(1) == ['good day', 'käse', 'xyz good']
@@ -129,4 +129,4 @@ def test_other_faults_damage_all_generators_alike():
     cut = _task('word', 1.0, fault='truncated').rows(1)
     assert cut[0].tolist() == [1, 4, 3, 2, 0]  # good, and a part of day
     cut = _task('char', 1.0, fault='truncated').rows(1)
-    assert encoding.decode_words(cut[:, 1:])[:1] == ['da']
+    assert tokenization.decode_words(cut[:, 1:])[:1] == ['da']

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dpfl.debugging.text import traits, word_differences
-from dpfl.tasks.text import encoding, faults, oov_ranking
-from dpfl.tasks.text.models import architectures, catalog, generation
+from dpfl.tasks.text import faults, oov_ranking, tokenization
+from dpfl.tasks.text.models import architectures, generation, saved_models
 from dpfl.tasks.text.word_clients import WordClients
 from experiments.studies.generators import sentences, unknown_words
 
@@ -86,7 +86,7 @@ def test_unknown_by_position():
 
 
 def _of(words, length=24):
-    return traits.of_words(encoding.encode_words(words, length)[:, 1:])
+    return traits.of_words(tokenization.encode_words(words, length)[:, 1:])
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_traits_of_words_by_hand(word, expected):
 
 
 def test_words_are_counted_and_empty_ones_are_not():
-    tokens = encoding.encode_words(['ab', 'a b', 'abcd'], 6)[:, 1:]
-    empty = np.array([[encoding.WORD_END_ID, 0, 0, 0, 0, 0]])
+    tokens = tokenization.encode_words(['ab', 'a b', 'abcd'], 6)[:, 1:]
+    empty = np.array([[tokenization.WORD_END_ID, 0, 0, 0, 0, 0]])
     found = traits.of_words(np.concatenate([tokens, empty]))
     assert found['inner_space'] == traits.Share(1, 3)
     assert found['word_length'].value == 3
@@ -160,7 +160,7 @@ def test_the_allowance_is_one_of_log_odds_or_relative():
 
 
 def _tokens(words, length=6):
-    return encoding.encode_words(words, length)[:, 1:]
+    return tokenization.encode_words(words, length)[:, 1:]
 
 
 def test_kinds_of_words_by_hand():
@@ -179,10 +179,10 @@ def test_kinds_of_words_by_hand():
 
 
 def test_both_models_rate_all_words_of_both():
-    architecture = catalog.ALL['char_tiny']
+    architecture = saved_models.ALL['char_tiny']
     models, samples = [], []
     for seed in (0, 1):
-        model = architectures.build(architecture, encoding.NUM_BYTE_TOKENS, 4, seed)
+        model = architectures.build(architecture, tokenization.NUM_BYTE_TOKENS, 4, seed)
         weights = [np.asarray(weight) * 4 for weight in model.initial_weights[0]]
         models.append(unknown_words.CharModel(architecture, weights))
         samples.append(_tokens([['ab', 'c', 'no'], ['c', 'de', 'no']][seed], 4))

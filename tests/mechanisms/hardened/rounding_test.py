@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms
+from dpfl.mechanisms import kernels
 from dpfl.mechanisms.hardened import rounding, stream
-from dpfl.mechanisms.streaming import kernels
 from tests import mechanism_cases, oracles
 
 _ROUNDS, _SIGMA, _NORM = 4, 2.0**9, 33

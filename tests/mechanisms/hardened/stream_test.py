@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dpfl import mechanisms
+from dpfl.mechanisms import kernels
 from dpfl.mechanisms.hardened import discrete_gaussian, keystream, rounding, stream
-from dpfl.mechanisms.streaming import kernels
 from tests import mechanism_cases
 
 _ROUNDS = 12

@@ -1,12 +1,14 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy import optimize
 
 from dpfl import Participation, mechanisms
 from dpfl.mechanisms import banded as mechanisms_banded
-from dpfl.mechanisms.optimize import banded
+from dpfl.mechanisms.optimize import banded, banded_descent
 from dpfl.mechanisms.optimize.banded import optimize_banded
-from dpfl.mechanisms.optimize.banded_norms import Norms
+from dpfl.mechanisms.optimize.banded_descent import Norms
 
 _GOLDEN = (3 - np.sqrt(5)) / 2
 
@@ -152,3 +154,15 @@ def test_the_largest_tables_end_near_the_optimum(family, monkeypatch):
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         optimize_banded(**{'participation': Participation(10, 5), 'bands': 3, **arguments})
+
+
+@pytest.mark.parametrize('bands', [4, 48])
+def test_memory_grows_with_rounds_and_bands(bands, monkeypatch):
+    monkeypatch.setattr(banded_descent, '_MAX_ITERATIONS', 2)
+    peaks = []
+    for rounds in (500, 2000):
+        tracemalloc.start()
+        optimize_banded(Participation(rounds, 50), bands)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 4.5 * peaks[0]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms
-from dpfl.mechanisms.optimize import lower_bound, lower_bound_search
+from dpfl.mechanisms.optimize import lower_bound
 from tests import mechanism_cases, oracles
 from tests.mechanisms.optimize import least_loss
 
@@ -112,9 +112,9 @@ def test_participation_in_every_round_needs_independent_noise():
 @pytest.mark.parametrize('loss', ['rms', pytest.param('max', marks=pytest.mark.standard)])
 def test_many_rounds_are_solved_as_few(schema, loss, monkeypatch):
     """The bound of a scaled problem holds, and is not far from that of all rounds."""
-    monkeypatch.setattr(lower_bound_search, '_MOST_ROUNDS', 48)
-    monkeypatch.setattr(lower_bound_search, '_MOST_STATES', 96)
-    monkeypatch.setattr(lower_bound_search, '_MOST', 120)
+    monkeypatch.setattr(lower_bound, '_MOST_ROUNDS', 48)
+    monkeypatch.setattr(lower_bound, '_MOST_STATES', 96)
+    monkeypatch.setattr(lower_bound, '_MOST', 120)
     schema = Participation(*schema)
     bound = mechanisms.loss_lower_bound(schema, loss)
     blt = mechanisms.optimize_blt(schema, 2, loss=loss, starts=2)

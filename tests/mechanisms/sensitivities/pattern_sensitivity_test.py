@@ -100,11 +100,15 @@ def test_signs_are_found_in_every_set_of_linked_rounds():
     assert pattern_sensitivity.of_log(mechanism, log(0, 1)).is_exact
 
 
-@pytest.mark.parametrize('name', ['blt', 'restarted_blt', 'tree', 'banded_with_negative_entries'])
+@pytest.mark.parametrize(
+    'name',
+    ['blt', 'restarted_blt', 'tree', 'banded_with_negative_entries']
+    + ['blt_with_negative_entries', 'tree_by_prefix_sums', 'completed_tree'],
+)
 def test_blocks_and_ways_of_adding_do_not_matter(name, monkeypatch):
     rng = np.random.default_rng(2)
     mechanism = mechanism_cases.FACTORIES[name](40)
-    gram = mechanism.released_matrix().T @ mechanism.released_matrix()
+    gram = mechanism.released_until(40).T @ mechanism.released_until(40)
     # At rate 1 every client is in every round: k^2 beyond 32 n, multiplied as matrices.
     for rate in (0.1, 1.0):
         log = ParticipationLog([np.flatnonzero(rng.random(50) < rate) for _ in range(40)])
@@ -114,7 +118,8 @@ def test_blocks_and_ways_of_adding_do_not_matter(name, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(pattern_sensitivity, '_GRAM_ENTRIES', 7 * 40)
             patch.setattr(pattern_sensitivity, '_ENTRIES', 1)
-            patch.setattr(pattern_sensitivity, '_SPARSE', 0.5)
+            patch.setattr(pattern_sensitivity, '_CLIENTS', 3)
+            patch.setattr(pattern_sensitivity, '_has_few_pairs', lambda *_, rate=rate: rate < 1)
             blocked = pattern_sensitivity.of_log(mechanism, log)
         assert blocked.squared == pytest.approx(expected.squared, rel=1e-12)
         assert blocked.is_exact == expected.is_exact
@@ -148,3 +153,30 @@ def test_memory_is_linear_in_the_log():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100 * 500_000
+
+
+def _peak(mechanism, log):
+    log.by_client()
+    tracemalloc.start()
+    pattern_sensitivity.of_log(mechanism, log)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+@pytest.mark.parametrize('name', ['blt', 'tree', 'tree_by_prefix_sums', 'banded_toeplitz'])
+def test_no_gram_matrix_is_made_of_many_rounds_or_participations(name, monkeypatch):
+    monkeypatch.delattr(pattern_sensitivity, '_gram_blocks')
+    rng = np.random.default_rng(5)
+    peaks = []
+    for rounds in (500, 1000):
+        # Four times as many rounds, as many participations; then twice as many participations.
+        logs = [
+            ParticipationLog(rng.permutation(clients)[:10] for _ in range(length))
+            for length, clients in ((rounds, rounds), (4 * rounds, 4 * rounds), (rounds, 100))
+        ]
+        case = mechanism_cases.FACTORIES[name]
+        peaks.append([_peak(case(log.rounds), log) for log in logs])
+    for (_, _, once), (_, _, twice) in itertools.pairwise(peaks):
+        assert twice < 2.5 * once
+    assert all(longer < 5 * usual for usual, longer, _ in peaks)

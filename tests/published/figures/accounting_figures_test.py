@@ -9,7 +9,8 @@ from dp_accounting import rdp
 
 from dpfl import Participation
 from dpfl.mechanisms import tree
-from dpfl.published.figures import gboard, private_gan, sampled_training, table_rows
+from dpfl.published.figures import gboard, private_gan, sampled_training
+from dpfl.published.figures.drawn import selected
 from tests import oracles
 
 
@@ -65,7 +66,7 @@ def test_every_printed_epsilon_of_the_tables_is_drawn_once():
         (private_gan.table5, ('004-S5',)),
     ):
         drawn = make()
-        found = table_rows.selected(*beginnings)
+        found = selected(*beginnings)
         points = [line for panel in drawn.panels for line in panel.lines if line.dash is None]
         shown = sorted((x, y) for line in points for x, y in zip(line.x, line.y, strict=True))
         assert shown == sorted((row.inputs['rounds'], row.published['eps']) for row in found)

@@ -1,10 +1,10 @@
 import pytest
 
-from dpfl.published.figures import checks, statements
+from dpfl.published.figures import checks
 from dpfl.published.figures.drawn import Drawn
 from dpfl.published.tables import rows
 
-_STATEMENT = statements.Statement(
+_STATEMENT = checks.Statement(
     '002/fig3/worse', 'section 1', 'It is worse.', {'ratio': 1}, {'ratio': 'above'}, True, 'A note.'
 )
 _SAID = {_STATEMENT.id: _STATEMENT}

@@ -3,9 +3,9 @@ import math
 
 import pytest
 
-from dpfl.published.figures import catalogue, statements
+from dpfl.published.figures import catalogue, checks
 
-_SAID = statements.load(statements.PUBLISHED)
+_SAID = checks.load(checks.PUBLISHED)
 _ENTRY = {
     'id': '002/fig3/worse',
     'place': 'section 1',
@@ -18,7 +18,7 @@ _ENTRY = {
 
 
 def _statement(**changes):
-    return statements.Statement(**{**_ENTRY, **changes})
+    return checks.Statement(**{**_ENTRY, **changes})
 
 
 def test_every_statement_is_of_a_figure():
@@ -78,4 +78,4 @@ def test_malformed_statements_are_refused(tmp_path, change, message):
     path = tmp_path / 'statements.json'
     path.write_text(json.dumps([{**_ENTRY, **change}]))
     with pytest.raises(ValueError, match=f'^statement 002/fig3/worse: .*{message}'):
-        statements.load(path)
+        checks.load(path)

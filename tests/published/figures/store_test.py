@@ -1,6 +1,6 @@
 import pytest
 
-from dpfl.published.figures import store
+from dpfl.published.figures import checks
 from dpfl.published.figures.drawn import Drawn, Recipe
 from dpfl.reporting.charts import Line, Panel
 
@@ -25,8 +25,8 @@ def _is_same(found):
 
 
 def test_a_second_call_computes_nothing(calls):
-    assert _is_same(store.drawn(_recipe(calls)))
-    kept = store.drawn(_recipe(calls))
+    assert _is_same(checks.drawn(_recipe(calls)))
+    kept = checks.drawn(_recipe(calls))
     assert calls == ['002/fig3']
     assert kept.panels[0].lines == _DRAWN.panels[0].lines
     assert kept.measured == _DRAWN.measured and kept.columns == 2
@@ -35,39 +35,39 @@ def test_a_second_call_computes_nothing(calls):
 def test_the_digest_is_of_code_and_data(tmp_path, monkeypatch):
     folder = tmp_path / 'code'
     folder.mkdir()
-    monkeypatch.setattr(store, '_SOURCES', folder)
+    monkeypatch.setattr(checks, '_SOURCES', folder)
     digests = set()
     for name, content in (('a.py', '1'), ('a.py', '2'), ('b.json', '2'), ('b.json', '3')):
         (folder / name).write_text(content)
-        digests.add(store._sources.__wrapped__())
+        digests.add(checks._sources.__wrapped__())
     assert len(digests) == 4
     (folder / 'a.pyc').write_text('compiled')
-    assert store._sources.__wrapped__() in digests
+    assert checks._sources.__wrapped__() in digests
 
 
 @pytest.mark.parametrize('content', [b'', b'{}', b'\xff\xfe', b'digest\n{"panels": []}'])
 def test_a_damaged_entry_is_replaced(calls, tmp_path, content):
-    store.drawn(_recipe(calls))
+    checks.drawn(_recipe(calls))
     (path,) = tmp_path.iterdir()
     path.write_bytes(content)
-    assert _is_same(store.drawn(_recipe(calls)))
-    store.drawn(_recipe(calls))
+    assert _is_same(checks.drawn(_recipe(calls)))
+    checks.drawn(_recipe(calls))
     assert len(calls) == 2
 
 
 def test_a_directory_that_cannot_be_written_is_no_error(calls, tmp_path, monkeypatch):
     (tmp_path / 'file').write_text('')
     monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path / 'file' / 'cache'))
-    assert _is_same(store.drawn(_recipe(calls)))
+    assert _is_same(checks.drawn(_recipe(calls)))
 
 
 def test_other_figures_times_and_other_code_compute_anew(calls, monkeypatch):
-    store.drawn(_recipe(calls))
-    store.drawn(_recipe(calls, '002/fig4'))
+    checks.drawn(_recipe(calls))
+    checks.drawn(_recipe(calls, '002/fig4'))
     for _ in range(2):
-        store.drawn(_recipe(calls, is_kept=False))
-    monkeypatch.setattr(store, '_sources', lambda: 'changed')
-    store.drawn(_recipe(calls))
+        checks.drawn(_recipe(calls, is_kept=False))
+    monkeypatch.setattr(checks, '_sources', lambda: 'changed')
+    checks.drawn(_recipe(calls))
     monkeypatch.setenv('DPFL_CACHE_DIR', '')
-    store.drawn(_recipe(calls))
+    checks.drawn(_recipe(calls))
     assert len(calls) == 6

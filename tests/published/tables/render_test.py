@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from dpfl.published.tables import losses, render, rows
+from dpfl.published.tables import losses, rows
 from tests import paths
 
 _PATH = paths.PUBLISHED
@@ -17,7 +17,7 @@ _RESULTS = [_as_published(row) for row in rows.load(_PATH)]
 
 
 def test_every_row_is_in_the_text_once():
-    lines = [line.strip() for line in render.text(_RESULTS).splitlines()]
+    lines = [line.strip() for line in rows.text(_RESULTS).splitlines()]
     for result in _RESULTS:
         found = [line for line in lines if line.startswith(f'{result.row.id}  ')]
         assert len(found) == 1
@@ -25,7 +25,7 @@ def test_every_row_is_in_the_text_once():
 
 
 def test_every_row_is_on_the_page_once():
-    lines = render.markdown(_RESULTS).splitlines()
+    lines = rows.markdown(_RESULTS).splitlines()
     for result in _RESULTS:
         name = result.row.id.replace('*', '\\*').replace('_', '\\_')
         assert sum(line.startswith(f'| {name} |') for line in lines) == 1
@@ -36,7 +36,7 @@ def test_every_row_is_on_the_page_once():
             assert above.count('|') == line.count('|') == below.count('|')
 
 
-@pytest.mark.parametrize('form', [render.text, render.markdown])
+@pytest.mark.parametrize('form', [rows.text, rows.markdown])
 def test_methods_and_reasons_are_there(form):
     page = form(_RESULTS).replace('\\', '')
     for result in _RESULTS:
@@ -48,7 +48,7 @@ def test_methods_and_reasons_are_there(form):
 def test_numbers_have_the_published_digits():
     by_id = {result.row.id: result for result in _RESULTS}
     shown = {
-        name: render.text([by_id[name]]).split(name)[1].split()[0]
+        name: rows.text([by_id[name]]).split(name)[1].split()[0]
         for name in (
             '001-T1-K100000-C100-z1-T1000000',
             '004-T3 sim 3a',
@@ -62,7 +62,7 @@ def test_numbers_have_the_published_digits():
 
 def test_a_row_that_differs_stands_out():
     wrong = dataclasses.replace(_RESULTS[0], computed={'zcdp': 0.4852}, match=False)
-    page = render.text([wrong, _RESULTS[1]])
+    page = rows.text([wrong, _RESULTS[1]])
     assert '0.4852     NO' in page
     assert page.endswith(
         '2 rows: 1 match (1 to the digit), 1 differ, 0 cannot be reproduced for the reason in '
@@ -75,7 +75,7 @@ def test_rows_that_match_in_part_are_counted_apart():
         rows.Result(row, {}, {}, True if row.reproducible else None, '')
         for row in rows.load(paths.PUBLISHED)
     ]
-    assert render.summary(results) == (
+    assert rows.summary(results) == (
         '124 rows: 114 match (110 to the digit, 3 with one of two losses better than printed, 1 '
         'with an input that no document gives), 0 differ, 10 cannot be reproduced for the reason '
         'in their note.'

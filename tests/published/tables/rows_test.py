@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dpfl import accounting
-from dpfl.published.tables import rounding, rows
+from dpfl.published.tables import rows
 from tests import paths
 
 _PATH = paths.PUBLISHED
@@ -32,7 +32,7 @@ def test_published_numbers_have_the_decimals_that_are_stated():
     for row in _ROWS:
         for name, decimals in row.decimals.items():
             value = row.published[name]
-            assert rounding.printed(value, decimals, 'nearest') == pytest.approx(value, rel=1e-12)
+            assert rows.printed(value, decimals, 'nearest') == pytest.approx(value, rel=1e-12)
 
 
 def test_methods_of_epsilon_begin_with_an_accountant():

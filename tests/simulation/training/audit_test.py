@@ -15,7 +15,7 @@ from dpfl.aggregators.noise import keys
 from dpfl.cli.command import command_line
 from dpfl.cli.results import audited_run, public_copy
 from dpfl.errors import ArgumentError
-from dpfl.simulation import verification
+from dpfl.simulation import run_directory
 from dpfl.simulation.training import TrainConfig, train
 from tests import forked_binaries, json_schema
 from tests.simulation.training import small_config
@@ -53,19 +53,19 @@ def test_the_report_says_what_was_measured(run):
 
 def test_the_directory_is_verified_with_its_audit(run, tmp_path):
     path, result = run
-    found = verification.verify(path)
+    found = run_directory.verify(path)
     assert found.differences == ()
     assert found.report == result.report
     changed = shutil.copytree(path, tmp_path / 'run')
     scores = Scores.load(changed / AUDIT)
     scores.releases[scores.took_part] = 0.0
     (changed / AUDIT).write_bytes(scores.to_bytes())
-    differences = ' '.join(verification.verify(changed).differences)
+    differences = ' '.join(run_directory.verify(changed).differences)
     assert 'measured.epsilon_estimate is' in differences
     (changed / AUDIT).write_bytes(b'PK')
-    assert 'not the audit of a run' in ' '.join(verification.verify(changed).differences)
+    assert 'not the audit of a run' in ' '.join(run_directory.verify(changed).differences)
     (changed / AUDIT).unlink()
-    assert 'measured is' in ' '.join(verification.verify(changed).differences)
+    assert 'measured is' in ' '.join(run_directory.verify(changed).differences)
 
 
 def test_an_audited_run_shows_its_audit(run, tmp_path):
@@ -202,7 +202,7 @@ def test_canaries_pass_through_every_other_part(name, tmp_path, monkeypatch):
     else:
         most = found.mu_of_canaries or 1.0
         assert -0.37 < found.releases.mean < most + 0.37
-    assert verification.verify(tmp_path / 'run').differences == ()
+    assert run_directory.verify(tmp_path / 'run').differences == ()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from dpfl import mechanisms
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError, RunError
-from dpfl.simulation import outputs, program, run_journal, verification
+from dpfl.simulation import program, run_directory, run_journal
 from dpfl.simulation.training import TrainConfig, train
 from tests import runs
 from tests.simulation.training import small_config
@@ -119,7 +119,7 @@ def _assert_same(found, path, whole):
         assert runs.released(path) == runs.released(whole[0])
     assert found.report.guarantee == whole[1].report.guarantee
     assert found.report.observed == whole[1].report.observed
-    assert verification.verify(path).differences == ()
+    assert run_directory.verify(path).differences == ()
 
 
 @pytest.mark.parametrize(
@@ -233,11 +233,11 @@ def test_a_schedule_over_all_rounds_cannot_go_on(tmp_path):
 @pytest.mark.parametrize(
     'owner, method, after, is_new',
     [
-        (outputs.RunDirectory, 'forget_digests', True, False),
-        (outputs.RunDirectory, 'write_strategy', True, False),
-        (outputs.RunDirectory, 'take_next_strategy', False, True),
-        (outputs.RunDirectory, 'take_next_strategy', True, True),
-        (outputs.RunDirectory, 'forget_results', True, True),
+        (run_directory.RunDirectory, 'forget_digests', True, False),
+        (run_directory.RunDirectory, 'write_strategy', True, False),
+        (run_directory.RunDirectory, 'take_next_strategy', False, True),
+        (run_directory.RunDirectory, 'take_next_strategy', True, True),
+        (run_directory.RunDirectory, 'forget_results', True, True),
         (program, 'run_training', False, True),
     ],
 )
@@ -260,5 +260,5 @@ def test_a_change_that_is_killed_leaves_the_old_run_or_the_new_one(
     else:
         old = shutil.copytree(path, tmp_path / 'old')
         _train(_PLANNED, old, resume=True)
-        assert verification.verify(old).differences == ()
+        assert run_directory.verify(old).differences == ()
     _assert_same(_train(_after(name), path, resume=True), path, _whole(name))

@@ -10,9 +10,9 @@ import pytest
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError
-from dpfl.simulation import verification
+from dpfl.simulation import run_directory
 from dpfl.simulation.training import fork, train
-from dpfl.simulation.training.course_config import within_epsilon
+from dpfl.simulation.training.plan import within_epsilon
 from tests.accounting import archives
 from tests.simulation.training import small_config
 
@@ -67,7 +67,7 @@ def test_the_guarantee_is_that_of_the_rounds_that_are_run(stopped):
     assert result.metrics['round'].tolist() == [1, 2, 3]
     assert result.report.guarantee.rounds == 3 and result.report.basis == 'plan'
     assert result.report.guarantee.epsilons[0] <= config.course.stop_at_epsilon
-    assert verification.verify(path / 'run').differences == ()
+    assert run_directory.verify(path / 'run').differences == ()
     again = train(config, path / 'run', resume=True, progress=False)
     assert again.report == result.report
 
@@ -85,7 +85,7 @@ def test_an_accuracy_stops_a_run_and_leaves_its_guarantee(tmp_path, caplog):
     assert result.report.observed.rounds == done
     assert 'This rule reads the data of the held-out clients' in result.report.history[0]
     assert any('reads held-out data without noise' in text for text in caplog.messages)
-    assert verification.verify(tmp_path / 'run').differences == ()
+    assert run_directory.verify(tmp_path / 'run').differences == ()
     again = train(config, tmp_path / 'run', resume=True, progress=False)
     assert again.report == result.report and again.last == result.last
 
@@ -113,7 +113,7 @@ def test_a_run_that_begins_with_the_model_of_another_counts_it(stopped, tmp_path
     assert plan.clip_norm == 0.1 and plan.noise_multiplier == 4.0
     assert 'together with the 1 earlier run(s)' in result.report.to_dict()['statement']
     assert result.metrics['epsilon'][0] > origin.report.guarantee.epsilons[0]
-    assert verification.verify(tmp_path / 'run').differences == ()
+    assert run_directory.verify(tmp_path / 'run').differences == ()
     if kind == 'fork_from':
         assert 'begins with the model of an earlier run (3 rounds' in result.report.history[0]
         # The other directory may be gone: what was taken over is in the fork's own.
@@ -183,7 +183,7 @@ def test_another_warm_start_must_be_declared_public(stopped, tmp_path):
         assert any('it is taken to be public' in each for each in values['not_covered'])
         assert not report.plan.earlier
         assert accounting.PrivacyReport.from_json(report.to_json()) == report
-        assert verification.verify(out).differences == ()
+        assert run_directory.verify(out).differences == ()
         # The declaration is part of the run.
         with pytest.raises(ArgumentError, match='warm_start'):
             train(config.with_values({'warm_start': str(start)}), out, resume=True, progress=False)

@@ -6,8 +6,8 @@ import pytest
 
 from dpfl import mechanisms
 from dpfl.errors import ArgumentError
-from dpfl.simulation.training import mechanism, strategy_hint
-from dpfl.simulation.training.plan import build_plan
+from dpfl.simulation.training import mechanism
+from dpfl.simulation.training.plan import build_plan, strategy_hint
 from tests.simulation.training import small_config
 
 _NO_PARAMETERS = {'blt_decay': None, 'blt_scale': None}
@@ -61,7 +61,7 @@ def test_a_strategy_for_other_rounds_is_mentioned_with_what_it_costs():
     plan = _plan(strategy='blt_b400', rounds=60)
     best = mechanisms.optimize_blt(plan.participation)
     saved = 1 - best.max_loss(plan.participation) / plan.mechanism.max_loss(plan.participation)
-    text = strategy_hint.hint(given.privacy, plan)
+    text = strategy_hint(given.privacy, plan)
     assert saved > 0.05 and f'has {saved:.0%} less noise' in text
     # What it proposes has the guarantee of the plan.
     epsilon = plan.epsilon(given.privacy.delta)
@@ -69,11 +69,11 @@ def test_a_strategy_for_other_rounds_is_mentioned_with_what_it_costs():
     followed = _plan(rounds=60, noise_multiplier=None, target_epsilon=epsilon)
     assert followed.mechanism == best
     assert followed.epsilon(given.privacy.delta) == pytest.approx(epsilon, rel=1e-6)
-    assert 'in place of' not in strategy_hint.hint(
+    assert 'in place of' not in strategy_hint(
         given.privacy.with_values({'noise_multiplier': None, 'target_epsilon': epsilon}), plan
     )
     # Nothing to say: it was optimised for this schema, or its parameters were given one by one.
-    assert strategy_hint.hint(given.privacy, _plan(mechanism='tree')) is None
-    assert strategy_hint.hint(small_config.BLT.privacy, _plan(mechanism='blt')) is None
+    assert strategy_hint(given.privacy, _plan(mechanism='tree')) is None
+    assert strategy_hint(small_config.BLT.privacy, _plan(mechanism='blt')) is None
     made_for = {'rounds': 2000, 'min_separation': 400, 'max_participations': 5}
-    assert strategy_hint.hint(given.privacy, _plan(strategy='blt_b400', **made_for)) is None
+    assert strategy_hint(given.privacy, _plan(strategy='blt_b400', **made_for)) is None

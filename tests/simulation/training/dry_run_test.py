@@ -15,7 +15,7 @@ from dpfl.simulation.training import (
     timing,
     train,
 )
-from dpfl.tasks.text.models import catalog
+from dpfl.tasks.text.models import saved_models
 from tests import forked_binaries
 from tests.simulation.training import small_config
 
@@ -53,7 +53,7 @@ def test_numbers_are_those_of_the_run(found, tmp_path):
     done = train(_CONFIG, tmp_path / 'run', progress=False)
     guarantee, plan = done.report.guarantee, done.report.plan
     assert found.parameters == sum(weight.size for weight in done.weights)
-    assert found.parameters == catalog.ALL['micro'].num_parameters(44)
+    assert found.parameters == saved_models.ALL['micro'].num_parameters(44)
     assert (found.epsilon, found.rho) == (guarantee.epsilons[0], guarantee.rho)
     assert (found.rounds, found.clients_per_round, found.population) == (4, 4, 16)
     assert (found.mechanism, found.noise_place) == (plan.mechanism.name, done.noise_storage)

@@ -14,7 +14,7 @@ from dpfl import ParticipationLog
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import composition
 from dpfl.errors import ArgumentError
-from dpfl.simulation import verification
+from dpfl.simulation import run_directory
 from dpfl.simulation.training import (
     TrainConfig,
     train,
@@ -175,7 +175,7 @@ def test_a_run_and_a_continued_copy_of_it_have_no_joint_guarantee(function_run, 
     second = train(longer, other, task=changed, resume=True, progress=False)
     assert any((a != b).any() for a, b in zip(first.weights, second.weights, strict=True))
     for copy in (one, other):
-        found = verification.verify(copy)
+        found = run_directory.verify(copy)
         assert found.differences == ()
         digest = found.report.noise_key_digest
         assert len(digest) == 64 and digest == first.report.noise_key_digest
@@ -221,7 +221,7 @@ def test_a_run_continues_with_the_digests_with_which_it_began(own_run, function_
     lost = shutil.copytree(own_run, tmp_path / 'lost')
     (lost / 'data.json').unlink()
     train(_OWN.with_values({'rounds': 4}), lost, task=_own_task(), resume=True, progress=False)
-    assert verification.verify(lost).is_verified
+    assert run_directory.verify(lost).is_verified
 
 
 def _unchanged(clients, heldout):

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from dpfl import errors, learning, mechanisms
 from dpfl.runtime import contexts
-from dpfl.simulation import metrics, verification
+from dpfl.simulation import metrics, run_directory
 from dpfl.simulation.training import (
     EvaluationConfig,
     ExecutionConfig,
@@ -22,7 +22,7 @@ from dpfl.simulation.training import (
     run_model,
     train_gan,
 )
-from dpfl.tasks.images import image_batches, saved_generator
+from dpfl.tasks.images import gan_models, image_batches
 from tests import runs
 
 _ROUNDS = 4
@@ -97,7 +97,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_generator(run, tmp_path, monk
     for each in (path, early):
         _train(each, resume=True)
     assert runs.differences(path, early) == []
-    assert verification.verify(path).differences == ()
+    assert run_directory.verify(path).differences == ()
 
 
 @pytest.mark.exhaustive
@@ -134,7 +134,7 @@ def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(run):
     assert all(
         (new != old).any() for new, old in zip(generator, model.initial_generator, strict=True)
     )
-    saved = tf.saved_model.load(str(path / saved_generator.IN_RUN)).signatures['generate']
+    saved = tf.saved_model.load(str(path / gan_models.IN_RUN)).signatures['generate']
     inputs = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
     expected = (model.generate(generator, inputs) + 1) / 2
     np.testing.assert_allclose(saved(inputs=tf.constant(inputs))['pixels'], expected, atol=1e-6)
@@ -209,7 +209,7 @@ def test_canaries_of_an_audit_are_looked_for_in_the_discriminator(tmp_path):
     assert -0.37 < found.releases.null_mean < 0.37
     assert 0.0 < found.releases.mean < found.mu_of_canaries + 0.37
     assert found.final_model.mean > 0.0
-    assert verification.verify(tmp_path / 'run').differences == ()
+    assert run_directory.verify(tmp_path / 'run').differences == ()
 
 
 def test_what_an_audit_of_a_gan_cannot_have_is_refused():

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from dpfl.accounting.sampling import monte_carlo
-from dpfl.simulation import metrics, verification
+from dpfl.simulation import metrics, run_directory
 from dpfl.simulation.training import TrainConfig, train
-from dpfl.tasks.private_quantiles import QuantileRelease
+from dpfl.tasks.before_training import QuantileRelease
 from dpfl.tasks.text.private_words import WordRelease
 from tests import runs, text_files
 from tests.repository import threat_model
@@ -112,7 +112,7 @@ def _contents(path):
 
 
 def _assert_records_agree(config, path, result):
-    found = verification.verify(path)
+    found = run_directory.verify(path)
     assert found.differences == () and found.report == result.report
     assert threat_model.shared_by_mistake(path) == []
     assert TrainConfig.from_dict(json.loads((path / 'config.json').read_text())) == config

@@ -8,7 +8,7 @@ import pytest
 
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import PretrainConfig, pretrain, pretraining
-from dpfl.tasks.text.models import catalog, saved_models
+from dpfl.tasks.text.models import saved_models
 from tests import text_files
 
 _CONFIG = PretrainConfig(
@@ -60,7 +60,7 @@ def test_the_curve_is_that_of_sentences_that_are_not_trained_on(text, tmp_path, 
     is_held = np.arange(len(tokens)) % 20 == 19
     np.testing.assert_array_equal(np.concatenate(trained), np.tile(tokens[~is_held], (2, 1)))
     model = saved_models.load(str(result.output))
-    architecture = catalog.WORD_MODELS['micro']
+    architecture = saved_models.WORD_MODELS['micro']
     logits = architecture.logits(model.weights, tokens[is_held][:, :-1]).numpy()
     targets = tokens[is_held][:, 1:]
     logs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))

@@ -11,7 +11,7 @@ import pytest
 from dpfl import errors
 from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError
-from dpfl.simulation import outputs, verification
+from dpfl.simulation import run_directory
 from dpfl.simulation.training import dry_run, execution, federated, train
 from dpfl.tasks.config import TextConfig
 from dpfl.tasks.text.private_words import WordRelease
@@ -129,7 +129,7 @@ def test_a_run_that_ends_after_the_draw_has_it_and_draws_it_once(config, tmp_pat
     assert len(drawn) == 1 and result.report.plan.clip_norm == 0.25
     release = WordRelease.of_guarantee(30.0, 1e-3, words_per_client=20)
     assert result.report.plan.before == (release.before(),)
-    assert verification.verify(path).is_verified
+    assert run_directory.verify(path).is_verified
 
 
 @pytest.mark.standard
@@ -162,7 +162,7 @@ def test_a_draw_counts_without_its_result_and_without_its_flag(config, tmp_path,
 
 
 def test_one_draw_has_one_noise_and_another_intent_another(tmp_path):
-    directory = outputs.RunDirectory(tmp_path / 'run')
+    directory = run_directory.RunDirectory(tmp_path / 'run')
     with directory.in_use():
         run = execution.Run(directory=directory, configuration={}, settings={})
         release = {'release': {'name': 'a', 'noise_multiplier': 1.0}}
@@ -180,7 +180,7 @@ def test_one_draw_has_one_noise_and_another_intent_another(tmp_path):
             run.draw('d', release | {'delta': 2}, [np.array(1)], _normal, None)
         seeded = [run.draw(f'words{i}', release, [np.array(1)], _normal, i) for i in (3, 4)]
     assert seeded[0] != seeded[1]
-    with outputs.RunDirectory(tmp_path / 'run', resume=True).in_use():
+    with run_directory.RunDirectory(tmp_path / 'run', resume=True).in_use():
         pass
 
 

@@ -13,7 +13,7 @@ from dpfl.accounting.records import archive, journal
 from dpfl.accounting.reports import history
 from dpfl.cli.results import verified_run
 from dpfl.errors import ArgumentError, RunError
-from dpfl.simulation import extension, outputs, program, run_files, state
+from dpfl.simulation import extension, program, run_directory, state
 from tests.accounting import archives
 from tests.simulation import toy_experiment
 
@@ -66,7 +66,7 @@ def test_a_plan_that_hides_its_extension_is_noticed(tmp_path):
 @pytest.mark.usefixtures('undrawn')
 def test_a_longer_run_with_other_cohorts_is_refused(tmp_path):
     experiment = toy_experiment.in_numpy()
-    directory = outputs.RunDirectory(tmp_path)
+    directory = run_directory.RunDirectory(tmp_path)
     program.run_training(experiment, directory)
     sampler = dataclasses.replace(experiment.sampler, seed=1)
     other = dataclasses.replace(experiment, sampler=sampler)
@@ -77,7 +77,7 @@ def test_a_longer_run_with_other_cohorts_is_refused(tmp_path):
 @pytest.mark.usefixtures('undrawn')
 @pytest.mark.parametrize('how', ['finished', 'stopped', 'extended'])
 def test_tables_and_pages_are_written_again_to_the_same_bytes(tmp_path, monkeypatch, how):
-    directory, count = outputs.RunDirectory(tmp_path, resume=True), itertools.count()
+    directory, count = run_directory.RunDirectory(tmp_path, resume=True), itertools.count()
 
     def rows(client):
         if how == 'stopped' and next(count) == 6:  # In its third round.
@@ -98,10 +98,12 @@ def test_tables_and_pages_are_written_again_to_the_same_bytes(tmp_path, monkeypa
             program.run_training(longer, directory, saved=saved)
     begun = {'finished': 4, 'stopped': 2, 'extended': 6}[how]
     assert archive.read_journal(tmp_path).state.begun == begun
-    tables = run_files.tables(tmp_path)
+    tables = run_directory.tables(tmp_path)
     before = {name: (tmp_path / name).read_bytes() for name in tables}
     assert {'SHA256SUMS', 'plan.json', 'metrics.csv', 'privacy_report.html'} < {*before}
     for name in before:
         (tmp_path / name).unlink()
     verified_run.write_pages(str(tmp_path))
-    assert {name: (tmp_path / name).read_bytes() for name in run_files.tables(tmp_path)} == before
+    assert {
+        name: (tmp_path / name).read_bytes() for name in run_directory.tables(tmp_path)
+    } == before

@@ -7,7 +7,7 @@ import pytest
 from dpfl import Participation, ParticipationLog
 from dpfl.accounting.sampling import monte_carlo
 from dpfl.errors import ArgumentError
-from dpfl.simulation import sampling, verification
+from dpfl.simulation import run_directory, sampling
 from dpfl.simulation.training import SamplingConfig, train
 from dpfl.simulation.training.plan import build_plan
 from tests.simulation.training import small_config
@@ -53,7 +53,7 @@ def test_a_longer_run_has_the_cohorts_of_its_sampler(kind, tmp_path):
     train(config, path, progress=False)
     longer = train(config.with_values({'rounds': 7}), path, resume=True, progress=False)
     assert longer.report.basis == 'plan' and longer.report.plan.sampling.groups == 3
-    assert verification.verify(path).differences == ()
+    assert run_directory.verify(path).differences == ()
     log = ParticipationLog.load(path / 'participation.npz')
     plan = longer.report.plan
     sampler = config.sampling.sampler(plan.participation, _POPULATION, config.seed, plan.sampling)

@@ -7,7 +7,7 @@ import pytest
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting import extrapolation
 from dpfl.reporting import gan_page
-from dpfl.simulation.training import scale_config
+from dpfl.simulation.training import config
 from tests import paths
 
 _PUBLISHED = paths.PUBLISHED
@@ -60,4 +60,4 @@ def test_a_run_reports_the_published_numbers(simulation, realistic):
 
 def test_a_delta_of_zero_is_not_taken_for_the_default():
     with pytest.raises(ValueError, match='scaled_delta=0.0: must be'):
-        scale_config.ScaleConfig(scale=2.0, scaled_population=10**6, scaled_delta=0.0)
+        config.ScaleConfig(scale=2.0, scaled_population=10**6, scaled_delta=0.0)

@@ -9,7 +9,7 @@ from dpfl.accounting.records import archive
 from dpfl.simulation import training
 from dpfl.simulation.training import run_data
 from dpfl.simulation.training.plan import build_plan
-from dpfl.tasks.private_quantiles import QuantileRelease
+from dpfl.tasks.before_training import QuantileRelease
 from tests.simulation.training import small_config
 
 

@@ -88,9 +88,9 @@ def test_marks_that_are_added_to_a_file_are_not_words_of_it(task, tmp_path):
 @pytest.mark.tff
 def test_a_trial_is_local_training_and_a_mean(task):
     """One client with one batch: a step of gradient descent by finite differences."""
-    from dpfl.tasks.text.models import catalog
+    from dpfl.tasks.text.models import saved_models
 
-    model = catalog.build('micro', 12, 5, 0)
+    model = saved_models.build('micro', 12, 5, 0)
     batch = {
         'x': np.array([[1, 5, 6, 7, 8]], np.int32),
         'y': np.array([[5, 6, 7, 8, 2]], np.int32),

@@ -23,7 +23,7 @@ from dpfl.simulation.training import (
 )
 from dpfl.tasks import source
 from dpfl.tasks.config import DataConfig
-from dpfl.tasks.text.models import catalog
+from dpfl.tasks.text.models import saved_models
 from dpfl.tasks.text.synthetic_text import NUM_SPECIAL_TOKENS, SyntheticText
 from tests.repository import threat_model
 from tests.simulation.training import small_config
@@ -47,7 +47,7 @@ def _tested(tmp_path_factory):
 
 def _by_hand(weights, rows):
     """Loss, accuracy and counts over rows of token ids, without batches."""
-    model = catalog.build('micro', 44, 6, seed=0)
+    model = saved_models.build('micro', 44, 6, seed=0)
     targets = rows[:, 1:]
     logits = model.predict_on_batch((weights, ()), rows[:, :-1], training=False).numpy()
     logits = logits.astype(np.float64)

@@ -7,7 +7,7 @@ import pytest
 
 from dpfl.errors import ArgumentError
 from dpfl.tasks.text import oov_ranking, planting
-from dpfl.tasks.text.models import catalog, generation, saved_models
+from dpfl.tasks.text.models import generation, saved_models
 from experiments.studies.attacks import exposure, finished_run, secrets
 from experiments.studies.attacks.exposure_config import ExposureConfig
 
@@ -15,10 +15,10 @@ pytestmark = [pytest.mark.tff, pytest.mark.standard]
 
 
 def _model(name, num_tokens):
-    weights = catalog.ALL[name].initial_weights(num_tokens, 3)
+    weights = saved_models.ALL[name].initial_weights(num_tokens, 3)
     rng = np.random.default_rng(0)
     weights = tuple(each + rng.normal(0, 0.5, each.shape).astype(np.float32) for each in weights)
-    words = None if name in catalog.CHAR_MODELS else tuple(map(str, range(num_tokens - 4)))
+    words = None if name in saved_models.CHAR_MODELS else tuple(map(str, range(num_tokens - 4)))
     return saved_models.LanguageModel(name, weights, words)
 
 

@@ -11,9 +11,9 @@ from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.cli.flags import composition
 from dpfl.debugging import differences
-from dpfl.tasks.text import encoding
-from dpfl.tasks.text.models import architectures, catalog, saved_models
-from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS, OOV_ID
+from dpfl.tasks.text import tokenization
+from dpfl.tasks.text.models import architectures, saved_models
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID
 from experiments.studies.generators import comparison, images_part, joint, page, sides
 from experiments.studies.generators.config import (
     ClassifierConfig,
@@ -36,9 +36,9 @@ _CONFIG = ComparisonConfig(
 def _run(path, name, vocabulary, boosted, **of_plan):
     """A directory as a finished run leaves it, whose model prefers one token after all others."""
     num_tokens = (
-        encoding.NUM_BYTE_TOKENS if vocabulary is None else len(vocabulary) + NUM_SPECIAL_TOKENS
+        tokenization.NUM_BYTE_TOKENS if vocabulary is None else len(vocabulary) + NUM_SPECIAL_TOKENS
     )
-    model = architectures.build(catalog.ALL[name], num_tokens, 5, 0)
+    model = architectures.build(saved_models.ALL[name], num_tokens, 5, 0)
     weights = [np.array(weight) for weight in model.initial_weights[0]]
     bias = next(i for i, weight in enumerate(weights) if weight.shape == (num_tokens,))
     weights[bias][boosted] += 3

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl.tasks.images import classifier_training, classifiers
+from dpfl.tasks.images import classifiers
 from dpfl.tasks.images.classifiers import ClassifierSizes
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
 
@@ -125,11 +125,9 @@ def test_inference_goes_through_all_images_in_batches(monkeypatch):
 def test_central_training_learns_digits():
     model = classifiers.build_image_classifier('tiny', seed=0)
     pixels, labels = _EASY.heldout_examples(60)
-    weights = classifier_training.train_centrally(
-        model, pixels, labels, steps=300, learning_rate=0.01
-    )
-    again = classifier_training.train_centrally(model, pixels, labels, steps=3, learning_rate=0.01)
-    same = classifier_training.train_centrally(model, pixels, labels, steps=3, learning_rate=0.01)
+    weights = classifiers.train_centrally(model, pixels, labels, steps=300, learning_rate=0.01)
+    again = classifiers.train_centrally(model, pixels, labels, steps=3, learning_rate=0.01)
+    same = classifiers.train_centrally(model, pixels, labels, steps=3, learning_rate=0.01)
     for one, other in zip(again, same, strict=True):
         np.testing.assert_array_equal(one, other)
     infer = classifiers.build_inference('tiny', weights)
@@ -147,7 +145,7 @@ def _trained(**change):
     batch = _batch()
     arguments = dict(pixels=batch['x'][..., 0], labels=batch['y'], steps=1)
     model = classifiers.build_image_classifier('tiny', 0)
-    return classifier_training.train_centrally(model, **{**arguments, **change})
+    return classifiers.train_centrally(model, **{**arguments, **change})
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
-"""Small files in the two formats of federated EMNIST."""
+"""Small files of federated EMNIST."""
 
 import pathlib
 import sqlite3
 from collections.abc import Mapping
 
-import h5py
 import numpy as np
 import tensorflow as tf
 
@@ -44,7 +43,7 @@ def write_sqlite(path: pathlib.Path, sizes: Mapping[str, int] = SIZES) -> pathli
         for split in ('train', 'test'):  # The split `all_test` must not be read.
             for writer, size in reversed(sizes.items()):
                 pairs = zip(*examples(writer, split, size), strict=True)
-                rows = [_serialized(*pair) for pair in pairs]
+                rows = [serialized(*pair) for pair in pairs]
                 connection.executemany(
                     'INSERT INTO examples VALUES (?, ?, ?)',
                     [(f'all_{split}', writer, row) for row in rows],
@@ -59,18 +58,7 @@ def write_sqlite(path: pathlib.Path, sizes: Mapping[str, int] = SIZES) -> pathli
     return path
 
 
-def write_hdf5(directory: pathlib.Path) -> pathlib.Path:
-    """Writes the writers of the training split as an HDF5 file."""
-    path = directory / 'fed_emnist_train.h5'
-    with h5py.File(path, 'w') as file:
-        for writer in SIZES:
-            pixels, labels = examples(writer, 'train')
-            file[f'examples/{writer}/pixels'] = pixels
-            file[f'examples/{writer}/label'] = labels
-    return path
-
-
-def _serialized(pixels: np.ndarray, label: int) -> bytes:
+def serialized(pixels: np.ndarray, label: int) -> bytes:
     feature = {
         'pixels': tf.train.Feature(float_list=tf.train.FloatList(value=pixels.ravel())),
         'label': tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),

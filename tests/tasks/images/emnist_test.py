@@ -1,33 +1,29 @@
-"""Federated EMNIST: both formats, read as TFF reads them; damaged files give one line."""
+"""Federated EMNIST: read as TFF reads it; damaged files give one line."""
 
 import collections
 import contextlib
 import sqlite3
 
-import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl.errors import DataError
-from dpfl.tasks.images import emnist, emnist_files
+from dpfl.tasks.images import emnist
 from dpfl.tasks.images.faults import Faults
 from tests.tasks.images import emnist_files as small
 
 _CLIENTS, _HELDOUT = ('f0001_41', 'f0002_00'), ('f0000_14',)
 
 
-@pytest.fixture(scope='module', params=['sqlite', 'hdf5'])
-def path(request, tmp_path_factory):
-    directory = tmp_path_factory.mktemp(request.param)
-    if request.param == 'hdf5':
-        return small.write_hdf5(directory)
-    return small.write_sqlite(directory / 'emnist_all.sqlite')
+@pytest.fixture(scope='module')
+def path(tmp_path_factory):
+    return small.write_sqlite(tmp_path_factory.mktemp('emnist') / 'emnist_all.sqlite')
 
 
 def _opened(path, *faults):
-    return emnist.Emnist(emnist_files.open_files(path), faults=Faults(faults, float(bool(faults))))
+    return emnist.Emnist(emnist.EmnistFile(path), faults=Faults(faults, float(bool(faults))))
 
 
 def _check(actual, expected):
@@ -98,19 +94,14 @@ def _sqlite(path, *statements, of=None):
             connection.execute(statement)
 
 
-def _groups(path):
-    with h5py.File(path, 'w') as file:
-        file['other'] = 1
-
-
 _OTHERS = {
     'cannot be read': (lambda path: None, lambda path: path.mkdir()),
-    'neither an SQLite file nor an HDF5 file': (
+    'is not an SQLite file': (
         lambda path: path.touch(),
         lambda path: path.write_bytes(b'PK\x03\x04'),
+        lambda path: path.write_bytes(b'\x89HDF\r\n\x1a\n'),
     ),
     'no such table': (lambda path: _sqlite(path, 'CREATE TABLE other (a TEXT)'),),
-    'cannot be read as federated EMNIST': (_groups,),
     'has 0 writers of 62 classes; at least 2': (
         lambda path: _sqlite(path, 'DELETE FROM client_metadata', of=small.SIZES),
     ),
@@ -136,25 +127,30 @@ def test_missing_rows_are_noticed(tmp_path):
         _opened(path).examples(1)
 
 
+_PIXELS, _LABEL = np.zeros([28, 28], np.float32), 3
+
+
 @pytest.mark.parametrize(
-    'name, value',
+    'pixels, label, message',
     [
-        ('pixels', np.full([1, 28, 28], 2.0, np.float32)),
-        ('pixels', np.full([1, 28, 28], np.nan, np.float32)),
-        ('pixels', np.zeros([1, 27, 28], np.float32)),
-        ('label', np.array([62], np.int32)),
-        ('label', np.array([3, 4], np.int32)),
+        (np.full([28, 28], 2.0, np.float32), _LABEL, 'not images 28 x 28 in 62 classes'),
+        (np.full([28, 28], np.nan, np.float32), _LABEL, 'not images 28 x 28 in 62 classes'),
+        (_PIXELS, 62, 'not images 28 x 28 in 62 classes'),
+        (_PIXELS, 2**32 + 5, 'not images 28 x 28 in 62 classes'),  # As int32 it would be 5.
+        (_PIXELS[1:], _LABEL, 'cannot be read as federated EMNIST'),
     ],
 )
-def test_what_is_no_image_or_label_is_refused(tmp_path, name, value):
-    path = small.write_hdf5(tmp_path)
-    with h5py.File(path, 'a') as file:
-        del file[f'examples/{_CLIENTS[0]}/{name}']
-        file[f'examples/{_CLIENTS[0]}/{name}'] = value
+def test_what_is_no_image_or_label_is_refused(tmp_path, pixels, label, message):
+    path = small.write_sqlite(tmp_path / 'emnist.sqlite')
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            'UPDATE examples SET serialized_example_proto = ? '
+            "WHERE client_id = ? AND split_name = 'all_train'",
+            (small.serialized(pixels, label), _CLIENTS[0]),
+        )
     task = _opened(path)
     task.examples(1)
-    refused = r'not images 28 x 28 in 62 classes|pixels is float32 of shape \(1, 27, 28\)'
-    with pytest.raises(DataError, match=refused):
+    with pytest.raises(DataError, match=message):
         task.examples(0)
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl.errors import ArgumentError
-from dpfl.tasks.config import TaskConfig
-from dpfl.tasks.image_fault_config import IMAGE_FAULTS, ImageFaultConfig
+from dpfl.tasks.config import IMAGE_FAULTS, ImageFaultConfig, TaskConfig
 from dpfl.tasks.images import faults
 
 _PIXELS = np.arange(16, dtype=np.float32).reshape(1, 4, 4) / 16

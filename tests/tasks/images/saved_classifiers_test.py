@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from dpfl.errors import ArgumentError
 from dpfl.tasks.config import ImageTaskConfig
-from dpfl.tasks.images import classifiers, saved_classifiers
+from dpfl.tasks.images import classifiers
 
 _PIXELS = np.random.default_rng(0).random([3, 28, 28]).astype(np.float32)
 
@@ -27,7 +27,7 @@ def test_weights_of_a_run_and_of_a_study(tmp_path, name):
     _write(tmp_path / name, configuration=np.array('{}'))
     expected = classifiers.build_inference('tiny', _weights())(_PIXELS)
     for path in (tmp_path, tmp_path / name):
-        model = saved_classifiers.load(path)
+        model = classifiers.load(path)
         assert model.name == 'a model tiny'
         np.testing.assert_array_equal(model.probabilities(_PIXELS), expected[0])
         np.testing.assert_array_equal(model.features(_PIXELS), expected[1])
@@ -75,10 +75,10 @@ def test_a_judge_must_not_know_the_clients(task, origin, known, tmp_path):
     for path in (tmp_path, *(each for each in files if each.exists() or 'config.json' in origin)):
         judged = ImageTaskConfig(task=task)
         if known is None:
-            saved_classifiers.require_stranger(path, judged, 3)
+            classifiers.require_stranger(path, judged, 3)
             continue
         with pytest.raises(ArgumentError, match=known) as raised:
-            saved_classifiers.require_stranger(path, judged, 3)
+            classifiers.require_stranger(path, judged, 3)
         assert raised.value.name == 'path'
 
 
@@ -107,7 +107,7 @@ def _save(path, outputs=62, channels=True, is_share=False):
 
 @pytest.mark.parametrize('channels, is_share', [(True, False), (False, True)])
 def test_a_saved_model_of_ones_own(tmp_path, channels, is_share):
-    model = saved_classifiers.load(_save(tmp_path / 'm', channels=channels, is_share=is_share))
+    model = classifiers.load(_save(tmp_path / 'm', channels=channels, is_share=is_share))
     logits = _PIXELS.mean(axis=(1, 2))[:, None] * np.arange(1, 63)
     expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(model.probabilities(_PIXELS), expected, rtol=1e-3)
@@ -117,19 +117,19 @@ def test_a_saved_model_of_ones_own(tmp_path, channels, is_share):
 
 def test_what_is_no_classifier_is_refused(tmp_path):
     with pytest.raises(ArgumentError, match='path=.*holds no classifier of images'):
-        saved_classifiers.load(tmp_path)
+        classifiers.load(tmp_path)
     with pytest.raises(ArgumentError, match=r'of images \(no such file or directory\)$'):
-        saved_classifiers.load(tmp_path / 'absent')
+        classifiers.load(tmp_path / 'absent')
     np.savez(tmp_path / 'model.npz', **{'0': np.zeros([3], np.float32)})
     with pytest.raises(ArgumentError, match='model.npz has not the weights of one of cnn, small'):
-        saved_classifiers.load(tmp_path)
+        classifiers.load(tmp_path)
     (tmp_path / 'model.npz').write_bytes(b'PK')
     with pytest.raises(ArgumentError, match='path='):
-        saved_classifiers.load(tmp_path)
+        classifiers.load(tmp_path)
     with pytest.raises(ArgumentError, match=r'must return 62 values.*\(2, 5\)'):
-        saved_classifiers.load(_save(tmp_path / 'five', outputs=5))
+        classifiers.load(_save(tmp_path / 'five', outputs=5))
     damaged = tmp_path / 'damaged'
     damaged.mkdir()
     (damaged / 'saved_model.pb').write_bytes(b'nothing')
     with pytest.raises(ArgumentError, match='cannot be loaded'):
-        saved_classifiers.load(damaged)
+        classifiers.load(damaged)

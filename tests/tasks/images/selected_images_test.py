@@ -5,8 +5,8 @@ import pytest
 
 from dpfl.errors import ArgumentError
 from dpfl.tasks.config import ImageTaskConfig
-from dpfl.tasks.image_selection_config import ImageSelectionConfig
-from dpfl.tasks.images import selected_images
+from dpfl.tasks.images import image_selection
+from dpfl.tasks.selection_config import ImageSelectionConfig
 
 # Ink 0.25, 0.5, 0.75 and 1.
 _PIXELS = np.stack([np.full([28, 28], value, np.float32) for value in (0.75, 0.5, 0.25, 0.0)])
@@ -27,7 +27,7 @@ def _config(**values):
 
 
 def test_measures_by_hand():
-    found = selected_images.measures(_PIXELS, _LABELS, _classify)
+    found = image_selection.measures(_PIXELS, _LABELS, _classify)
     assert found['label'].tolist() == [0, 1, 1, 61]
     assert found['ink'].tolist() == [0.25, 0.5, 0.75, 1]
     assert found['predicted'].tolist() == [1, 1, 1, 1]
@@ -36,7 +36,7 @@ def test_measures_by_hand():
     np.testing.assert_allclose(found['loss'][:3], -np.log([0.4, 0.6, 0.6]), rtol=1e-6)
     assert np.isfinite(found['loss']).all() and found['loss'][3] > 80
     assert set(found) == set(ImageSelectionConfig.measures)
-    assert set(selected_images.measures(_PIXELS, _LABELS, None)) == {'label', 'ink'}
+    assert set(image_selection.measures(_PIXELS, _LABELS, None)) == {'label', 'ink'}
 
 
 @pytest.mark.parametrize(
@@ -53,20 +53,20 @@ def test_measures_by_hand():
     ],
 )
 def test_selected_images(values, expected):
-    mask = selected_images.chosen(_config(**values), _PIXELS, _LABELS, _classify)
+    mask = image_selection.chosen(_config(**values), _PIXELS, _LABELS, _classify)
     assert np.flatnonzero(mask).tolist() == expected
 
 
 def test_batches_hold_what_is_selected():
     config = _config(select_examples=('ink>=0.5',))
-    batches = selected_images.client_batches(config, lambda client: (_PIXELS, _LABELS))
+    batches = image_selection.client_batches(config, lambda client: (_PIXELS, _LABELS))
     parts = batches(5, 2)
     assert [part['y'].tolist() for part in parts] == [[1, 1], [61]]
     np.testing.assert_array_equal(
         np.concatenate([part['x'] for part in parts])[..., 0], _PIXELS[1:]
     )
     assert len(batches(5, 2, 2, 3)) == 3
-    nobody = selected_images.client_batches(config, lambda client: (_PIXELS[:0], _LABELS[:0]))
+    nobody = image_selection.client_batches(config, lambda client: (_PIXELS[:0], _LABELS[:0]))
     assert nobody(5, 2) == []
 
 
@@ -94,6 +94,6 @@ def test_what_cannot_be_selected_is_refused(make, message):
 def test_a_criterion_of_a_model_needs_one_and_the_report_names_images():
     with pytest.raises(ArgumentError, match='criteria need it'):
         config = _config(select_examples=('loss>1',))
-        selected_images.chosen(config, _PIXELS, _LABELS, None)
+        image_selection.chosen(config, _PIXELS, _LABELS, None)
     (said,) = _config(select_examples=('ink>0',), select_min_examples=2).remarks()
     assert 'images with ink>0, of clients with at least 2 selected images only' in said

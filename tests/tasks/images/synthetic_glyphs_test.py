@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpfl.tasks.images import glyph_atlas, glyph_hands
+from dpfl.tasks.images import synthetic_glyphs
 from dpfl.tasks.images.faults import Faults
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
 
@@ -101,7 +101,7 @@ def test_batches():
 
 def test_distance_field_of_a_square():
     inside = np.ones([32, 32], bool)
-    field = glyph_atlas._distance_field(inside, unit=64)
+    field = synthetic_glyphs._distance_field(inside, unit=64)
     assert field.shape == (64, 64)
     # Half of the square's side, 16 of 64 pixels, in the middle; the field covers 128 pixels.
     assert field.max() == pytest.approx(16 / 64, abs=0.02)
@@ -113,8 +113,8 @@ def test_distance_field_of_a_square():
 
 
 def test_all_fonts_have_all_classes():
-    fields = glyph_atlas.distances()
-    assert fields.shape[:2] == (len(glyph_atlas.FONTS), 62)
+    fields = synthetic_glyphs.distances()
+    assert fields.shape[:2] == (len(synthetic_glyphs.FONTS), 62)
     # Every glyph has ink in the field, and none at its border.
     assert (fields.max(axis=(2, 3)) > 0.02).all()
     border = fields.copy()
@@ -126,7 +126,7 @@ def test_all_fonts_have_all_classes():
 
 
 def _plain_hand(**changes):
-    waves = glyph_hands._NUM_WAVES
+    waves = synthetic_glyphs._NUM_WAVES
     values = dict(
         fonts=np.zeros(62, int),
         slant=0.0,
@@ -139,17 +139,17 @@ def _plain_hand(**changes):
         noise=0.0,
         bend=np.zeros([2, waves]),
     )
-    return glyph_hands.Hand(**{**values, **changes})
+    return synthetic_glyphs.Hand(**{**values, **changes})
 
 
 def _write(label, **changes):
-    draws = np.zeros([1, glyph_hands.DRAWS_PER_SIGN])
+    draws = np.zeros([1, synthetic_glyphs.DRAWS_PER_SIGN])
     rng = np.random.default_rng(0)
-    return glyph_hands.write(_plain_hand(**changes), np.array([label]), draws, rng)[0]
+    return synthetic_glyphs.write(_plain_hand(**changes), np.array([label]), draws, rng)[0]
 
 
 def test_size_width_and_weight_of_a_sign():
-    letter = glyph_atlas.CLASSES.index('H')
+    letter = synthetic_glyphs.CLASSES.index('H')
     ink = 1 - _write(letter)
     assert ink.sum(axis=1).astype(bool).sum() == pytest.approx(16, abs=2)
     wide = 1 - _write(letter, aspect=1.4)
@@ -159,7 +159,7 @@ def test_size_width_and_weight_of_a_sign():
 
 
 def test_slant_and_rotation_of_a_sign():
-    stroke = glyph_atlas.CLASSES.index('l')
+    stroke = synthetic_glyphs.CLASSES.index('l')
     columns = np.arange(28)
 
     def lean(pixels):

@@ -8,11 +8,9 @@ import pytest
 
 from dpfl.errors import ArgumentError
 from dpfl.tasks.config import DataConfig, TextConfig
-from dpfl.tasks.text import baselines, real_task
-from dpfl.tasks.text.baselines import Predictors
-from dpfl.tasks.text.ngrams import counts as counts_lib
-from dpfl.tasks.text.ngrams.counts import BITS, MASK, TrigramCounts, trigrams
-from dpfl.tasks.text.ngrams.kneser_ney import KneserNey
+from dpfl.tasks.text import ngrams, real_task
+from dpfl.tasks.text import ngrams as counts_lib
+from dpfl.tasks.text.ngrams import BITS, MASK, KneserNey, Predictors, TrigramCounts, trigrams
 from experiments.studies.data import yardstick
 from experiments.studies.data.yardstick import PUBLIC, TRAINING, YardstickConfig
 from tests import text_files
@@ -52,21 +50,21 @@ def test_hits_of_words_and_pairs():
 def test_only_the_first_words_are_counted_for_a_run(monkeypatch):
     own = [np.array([[_BOS, 4, 4, 4]])]
     others = [np.array([[_BOS, 4, 4, _OOV]]), np.array([[_BOS, 5, 5, 5]])]
-    assert baselines.of_clients(own, others, 8)['unigram_accuracy'] == 0
-    monkeypatch.setattr(baselines, 'MOST_WORDS', 2)
-    assert baselines.of_clients(own, others, 8)['unigram_accuracy'] == 1
+    assert ngrams.of_clients(own, others, 8)['unigram_accuracy'] == 0
+    monkeypatch.setattr(ngrams, 'MOST_WORDS', 2)
+    assert ngrams.of_clients(own, others, 8)['unigram_accuracy'] == 1
 
 
 def test_a_client_is_not_predicted_from_its_own_text():
     own = [np.array([[_BOS, word, word, word]]) for word in (4, 5, 6, 7)]
-    found = baselines.of_clients(own, [], 8)
+    found = ngrams.of_clients(own, [], 8)
     assert found == {}  # Nobody else uses the client's word, so there is no hit.
     same = [np.array([[_BOS, 4, 4, 5]])] * 3
-    known = baselines.of_clients(same, [], 8)
+    known = ngrams.of_clients(same, [], 8)
     assert known['unigram_accuracy'] == known['bigram_accuracy'] == pytest.approx(2 / 3)
-    assert baselines.of_clients(same[:1], [], 8) == {}
-    assert baselines.of_clients(same[:1], same[:1], 8)['unigram_accuracy'] == pytest.approx(2 / 3)
-    assert baselines.of_clients([], same, 8) == {}
+    assert ngrams.of_clients(same[:1], [], 8) == {}
+    assert ngrams.of_clients(same[:1], same[:1], 8)['unigram_accuracy'] == pytest.approx(2 / 3)
+    assert ngrams.of_clients([], same, 8) == {}
 
 
 @pytest.fixture(scope='module')

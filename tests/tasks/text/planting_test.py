@@ -4,10 +4,9 @@ import pytest
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import TextConfig, TrainConfig, train
 from dpfl.tasks import source
-from dpfl.tasks.config import TaskConfig
-from dpfl.tasks.planting_config import PlantingConfig
+from dpfl.tasks.config import PlantingConfig, TaskConfig
 from dpfl.tasks.text import planting
-from dpfl.tasks.text.token_ids import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, PAD_ID
+from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, PAD_ID
 from tests import text_files
 
 _PLANTING = PlantingConfig(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl.tasks.text import accuracy_ceilings, sentence_process, token_ids
-from dpfl.tasks.text.models import catalog
+from dpfl.tasks.text import sentence_process, tokenization
+from dpfl.tasks.text.models import saved_models
 from dpfl.tasks.text.synthetic_text import (
     BOS_ID,
     EOS_ID,
@@ -222,7 +222,7 @@ def _enumerated(process):
 @pytest.mark.parametrize('changes', _LANGUAGES.values(), ids=_LANGUAGES)
 def test_ceilings_equal_an_enumeration_of_all_sentences(changes):
     process = sentence_process.TextProcess(**{**_TINY, **changes})
-    ceilings = accuracy_ceilings.compute(process)
+    ceilings = sentence_process.compute(process)
     unigram, bigram, without_client, _ = _enumerated(process)
     assert ceilings.unigram == pytest.approx(unigram, abs=1e-12)
     assert ceilings.bigram == pytest.approx(bigram, abs=1e-12)
@@ -231,7 +231,7 @@ def test_ceilings_equal_an_enumeration_of_all_sentences(changes):
 
 def test_client_knowledge_helps_with_the_first_word_only():
     process = sentence_process.TextProcess(**_TINY)
-    ceilings = accuracy_ceilings.compute(process)
+    ceilings = sentence_process.compute(process)
     words = _enumerated(process)[3]
     rng = np.random.default_rng(0)
     concentrations = process.theme_concentration * process.theme_prior
@@ -244,7 +244,7 @@ def test_client_knowledge_helps_with_the_first_word_only():
 def test_largest_share_of_a_uniform_dirichlet(size):
     # Broken-stick lengths: the expected longest of K pieces is (1 + 1/2 + ... + 1/K) / K.
     expected = sum(1 / k for k in range(1, size + 1)) / size
-    assert accuracy_ceilings.expected_largest_share(np.ones(size)) == pytest.approx(
+    assert sentence_process.expected_largest_share(np.ones(size)) == pytest.approx(
         expected, abs=1e-9
     )
 
@@ -262,8 +262,8 @@ def test_sampled_sentences_have_the_enumerated_probabilities():
     rows, observed = np.unique(tokens, axis=0, return_counts=True)
     seen = {}
     for row, number in zip(rows, observed, strict=True):
-        words = [token for token in row[1:] if token not in (0, token_ids.EOS_ID)]
-        words = [_OUTSIDE if token == token_ids.OOV_ID else token - 4 for token in words]
+        words = [token for token in row[1:] if token not in (0, tokenization.EOS_ID)]
+        words = [_OUTSIDE if token == tokenization.OOV_ID else token - 4 for token in words]
         seen[tuple(words)] = number
     assert set(seen) <= set(probabilities)
     expected = np.array(list(probabilities.values())) * count
@@ -278,7 +278,7 @@ _TRAINED = SyntheticText(vocabulary_size=100, seed=1, sentence_length=10, num_th
 
 
 def _model():
-    return catalog.build('micro', _TRAINED.num_tokens, 10, seed=0)
+    return saved_models.build('micro', _TRAINED.num_tokens, 10, seed=0)
 
 
 def _accuracy(model, weights, tokens) -> float:

@@ -6,16 +6,15 @@ import pytest
 from dpfl.errors import ArgumentError
 from dpfl.tasks.config import TaskConfig, TextConfig
 from dpfl.tasks.text import (
-    coverage,
-    known_words,
     synthetic_task,
     synthetic_text,
+    text_statistics,
     tokenization,
     vocabulary,
 )
-from dpfl.tasks.text.coverage import Coverage
 from dpfl.tasks.text.private_words import WordCounts, WordRelease
-from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
+from dpfl.tasks.text.text_statistics import Coverage
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from dpfl.tasks.text.vocabulary import Vocabulary
 from experiments.studies.data import word_recall
 
@@ -98,8 +97,8 @@ def test_tokens_are_counted_by_hand():
 
 def test_words_of_few_clients_are_not_shown_however_frequent():
     secret = ['hunter2'] * 100
-    clients = [[[',', '!']]] * coverage.LEAST_CLIENTS + [[[','], secret]] * (
-        coverage.LEAST_CLIENTS - 1
+    clients = [[[',', '!']]] * text_statistics.LEAST_CLIENTS + [[[','], secret]] * (
+        text_statistics.LEAST_CLIENTS - 1
     )
     found = Coverage.of(clients, _KNOWN)
     assert found.frequent == (',', '!')
@@ -118,7 +117,7 @@ _LANGUAGE = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=8, 
 
 
 def test_the_known_words_are_the_most_frequent_ones():
-    known = known_words.most_frequent(_LANGUAGE, 25)
+    known = synthetic_task.most_frequent(_LANGUAGE, 25)
     tokens = np.concatenate([_LANGUAGE.tokens(client) for client in range(2000)])
     counts = np.bincount(tokens.ravel(), minlength=_LANGUAGE.num_tokens)[4:]
     by_id = [_LANGUAGE.vocabulary[word] for word in np.argsort(-counts, kind='stable')]

@@ -7,8 +7,8 @@ from dpfl.errors import ArgumentError
 from dpfl.tasks import source
 from dpfl.tasks.config import DataConfig, TaskConfig, TextConfig
 from dpfl.tasks.text import synthetic_task, synthetic_text, word_clients
-from dpfl.tasks.text.packing import Packing
 from dpfl.tasks.text.vocabulary import Vocabulary
+from dpfl.tasks.text.word_clients import Packing
 from tests import text_files
 
 _IDS = {'a': 4, 'b': 5}

@@ -17,8 +17,8 @@ from typing import Any
 
 from dpfl import _files, _json, errors
 from dpfl.tasks.text import tokenization
-from dpfl.tasks.text.files import parquet_records
-from dpfl.tasks.text.messages import public_commits
+from dpfl.tasks.text.files import record_files
+from dpfl.tasks.text.messages import git_history
 
 _JSON_LINES = ('.jsonl', '.ndjson')
 # Longest part of a line of plain text that is read at a time, in characters.
@@ -72,8 +72,8 @@ def texts(name: str, path: str | os.PathLike[str], text_column: str = 'text') ->
     """
     if os.path.isdir(os.fspath(path).split(',')[0]):
         with errors.renaming(data_path=name):
-            yield from public_commits.texts(os.fspath(path))
-    elif _stem(path).endswith(parquet_records.SUFFIXES):
+            yield from git_history.texts(os.fspath(path))
+    elif _stem(path).endswith(record_files.SUFFIXES):
         yield from _of_parquet(name, path, text_column)
     elif _stem(path).endswith(_JSON_LINES):
         yield from _of_json_lines(name, path, text_column)
@@ -111,7 +111,7 @@ def _of_json_lines(name: str, path: str | os.PathLike[str], text_column: str) ->
 
 def _of_parquet(name: str, path: str | os.PathLike[str], text_column: str) -> Iterator[str]:
     try:
-        rows = parquet_records.to_json_lines(pathlib.Path(path), text_column, text_column)
+        rows = record_files.to_json_lines(pathlib.Path(path), text_column, text_column)
     except OSError as error:
         raise errors.ArgumentError(name, path, f'cannot be read ({error.strerror})') from None
     except errors.ArgumentError as error:

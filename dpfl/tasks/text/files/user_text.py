@@ -15,7 +15,7 @@ from dpfl import _files, errors
 from dpfl.errors import DataError
 from dpfl.tasks import held_out
 from dpfl.tasks.text import tokenization
-from dpfl.tasks.text.files import parquet_records, record_files, record_index
+from dpfl.tasks.text.files import record_files, record_index
 from dpfl.tasks.text.word_clients import WordClients
 
 
@@ -91,17 +91,17 @@ def open_clients(
 def _open(path: pathlib.Path, client_column: str, text_column: str) -> tuple[str, '_Texts']:
     """The name of the format, and the texts."""
     suffix = path.suffix.lower()
-    if suffix in parquet_records.SUFFIXES:
+    if suffix in record_files.SUFFIXES:
         status = os.stat(path)
         summary = record_index.Summary(
             status.st_size, status.st_mtime_ns, record_index.sha256(path)
         )
-        lines = parquet_records.to_json_lines(path, client_column, text_column)
-        index = record_index.build(lines, parquet_records.FORM, summary)
-        return 'parquet', _Texts(path, index, lines, parquet_records.FORM.parser(lines), None)
+        lines = record_files.to_json_lines(path, client_column, text_column)
+        index = record_index.build(lines, record_files.FORM, summary)
+        return 'parquet', _Texts(path, index, lines, record_files.FORM.parser(lines), None)
     format_class = record_files.FORMATS.get(suffix)
     if format_class is None:
-        allowed = ', '.join([*record_files.FORMATS, *parquet_records.SUFFIXES])
+        allowed = ', '.join([*record_files.FORMATS, *record_files.SUFFIXES])
         raise errors.ArgumentError(
             'data_path', errors.NOT_SHOWN, f'must be a file whose name ends in one of {allowed}'
         )

@@ -1,23 +1,330 @@
-"""From messages in any order to the sentences of one author after the other.
+"""Messages of authors: their text without quotes and code, and pseudonyms of who wrote them.
+
+The key of the names of authors: without it nobody finds the address that a name stands for.
+
+The key is 32 bytes from the operating system. It is kept in the cache directory, so that a run that
+is resumed, and another data set, have the same names for the same authors.
+
+The sentences of a message, without what is no prose.
+
+Removed are, line by line:
+
+- trailers: a line such as `Signed-off-by: name` anywhere, a line that is only a reference, such as
+  `Closes #12`, `(cherry picked from ...)` and `This reverts commit ...`, and a last paragraph, not
+  the first one, in which every line is `Word: value`, as git defines trailers;
+- code: what is between two lines that begin with three backticks or tildes, and lines that are
+  indented by a tab or four spaces, unless they continue an item of a list;
+- quotes: lines that begin with `>`;
+- diffs: from a line such as `diff --git`, `@@ -1,2`, or `--- a/name` to the next blank line;
+
+and within lines links, addresses, hashes (7 to 64 hexadecimal digits with at least one letter and
+one decimal digit, and Change-Ids), and code in backticks, unless it is a single word, which stays
+without the backticks. Brackets around them go too if nothing else is in them.
+
+A sentence may go on in the next line of a paragraph. A line of less than 40 characters ends it, and
+so does an item of a list. What has no letter is no sentence.
+
+From messages in any order to the sentences of one author after the other.
 
 Messages go to an unnamed temporary file, without what is no prose, and their positions are sorted
 by client. So memory holds some fifty bytes for each message, and the text of one author.
 """
 
 import collections
+import contextlib
+import dataclasses
+import hashlib
 import json
 import os
+import pathlib
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dpfl import _progress
+from dpfl import _files, _progress, _storage, errors
+from dpfl.mechanisms.optimize import cache
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.files import record_files, record_index
-from dpfl.tasks.text.messages import author_key, prose
-from dpfl.tasks.text.messages.message import Message
 
-# What is left out of the text of an author, besides what `prose.REMOVED` names.
+# Longest message in bytes that is read; the rest of a longer one is left out.
+MAX_BYTES = 1 << 18
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Message:
+    """What one author wrote at one time.
+
+    Attributes:
+      author: who wrote it, such as an address in lower case; no digest yet.
+      source: number of the repository or file, from 0.
+      text: the message as it was written.
+    """
+
+    author: str
+    source: int
+    text: str
+
+
+def decoded(data: bytes) -> tuple[str, bool]:
+    """Text of bytes that should be UTF-8, and whether they are not: bad ones become U+FFFD."""
+    try:
+        return data.decode(), False
+    except UnicodeDecodeError:
+        return data.decode(errors='replace'), True
+
+
+_NAME = 'authors.key'
+_BYTES = 32
+
+
+def load_key() -> bytes:
+    """The kept key; makes it if there is none.
+
+    Raises:
+      ArgumentError: if there is no cache directory; it names `data_path`.
+      StorageError: if the key cannot be read or written.
+    """
+    path = key_directory() / _NAME
+    with _storage.naming(path):
+        with contextlib.suppress(FileNotFoundError):
+            return _read(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, partial = tempfile.mkstemp(dir=path.parent, prefix='.unfinished-')  # Mode 0600.
+        try:
+            with os.fdopen(handle, 'wb') as file:
+                file.write(os.urandom(_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+            # If another process has made a key meanwhile, that one stays.
+            with contextlib.suppress(FileExistsError):
+                os.link(partial, path)
+        finally:
+            os.unlink(partial)
+        return _read(path)
+
+
+def key_directory() -> pathlib.Path:
+    """The cache directory.
+
+    Raises:
+      ArgumentError: if there is none.
+    """
+    found = cache.cache_directory()
+    if found is None:
+        raise errors.ArgumentError(
+            'data_path',
+            errors.NOT_SHOWN,
+            'needs a cache directory for the key of the names of authors; DPFL_CACHE_DIR is empty',
+        )
+    return found
+
+
+def client_of(key: bytes, author: str) -> str:
+    """The name of an author as a client: 128 bits of a keyed BLAKE2b (RFC 7693)."""
+    data = author.encode('utf-8', 'surrogatepass')
+    return hashlib.blake2b(data, key=key, digest_size=16, person=b'author').hexdigest()
+
+
+def _read(path: pathlib.Path) -> bytes:
+    with _files.open_regular(path) as file:
+        key = file.read(_BYTES + 1)
+    if len(key) != _BYTES:
+        raise errors.StorageError(f'{path}: must have {_BYTES} bytes; remove it for a new key')
+    return key
+
+
+# What is removed, as it is counted: lines, parts of lines, sentences.
+REMOVED = (
+    'trailers',
+    'code_lines',
+    'quoted_lines',
+    'diff_lines',
+    'links',
+    'addresses',
+    'hashes',
+    'inline_code',
+    'without_letters',
+)
+# A shorter line was not wrapped.
+_WRAPPED = 40
+_INDENTED = 4
+
+_BULLET = r'(?:[-*+\u2022]|\(?\d{1,3}[.)])'
+_ITEM = re.compile(rf'\s*{_BULLET}\s+(?=\S)')
+_FENCE = re.compile(r'\s*(```|~~~)')
+_TRAILER = re.compile(
+    r'\s*(?:(?:[a-z]+[- ]){1,3}by|[a-z-]+-(?:id|to|from|with)|cc)\s*:|\(cherry[- ]picked from |'
+    r'This reverts commit [0-9a-f]{7}',
+    re.IGNORECASE,
+)
+_NUMBER = r'(?:https?://[^\s,]+|[\w./-]*#\d+)'
+_REFERENCE = re.compile(
+    r'\s*(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|ref(?:erence)?s?|see(?: also)?|bug|issue|link|'
+    rf'url)(?:\s*:)?\s+{_NUMBER}(?:(?:\s*,\s*|\s+)(?:and\s+)?{_NUMBER})*\.?',
+    re.IGNORECASE,
+)
+_PAIR = re.compile(r'[A-Za-z][A-Za-z0-9-]*: ?\S|\s+\S')
+_DIFF = re.compile(
+    r'diff --git |diff -|index [0-9a-f]{7,}\.\.|@@ -\d|--- (?:a/|/dev/null)|\+\+\+ (?:b/|/dev/null)'
+)
+# What a line can begin with that makes it no line of a paragraph.
+_SPECIAL = re.compile(r'[\s>`~]|diff |index |@@ -|--- |\+\+\+ ')
+
+_LINK = re.compile(
+    r'(?:\b(?:https?|ftp|git|ssh|svn|file)://|\bwww\.)[^\s<>"\'\])}]*[^\s<>"\'\])}.,;:!?]'
+)
+_ADDRESS = re.compile(r'(?<![\w.+%-])[\w.+%-]+@[\w-]+(?:\.[\w-]+)+')
+_HASH = re.compile(r'(?<![\w-])(?:[0-9a-f]{7,64}|I[0-9a-f]{40})(?![\w-])')
+_CODE = re.compile(r'(?<!`)(`{1,2})([^`]+)\1')
+_WORD = re.compile(r'\w[\w.-]*')
+_EMPTY_BRACKETS = re.compile(r'(?<!\S)(?:\(\s*\)|\[\s*\]|<\s*>)')
+_LETTER = re.compile(r'[^\W\d_]')
+
+
+def prose(text: str, removed: collections.Counter[str]) -> list[str]:
+    """The sentences of a message, as they are written, with single spaces.
+
+    Args:
+      text: the message.
+      removed: gets the counts of what is left out, by the names in `REMOVED`.
+    """
+    lines = [line.rstrip() for line in text.splitlines()]
+    del lines[_end_of_prose(lines, removed) :]
+    found = []
+    for unit in _units(lines, removed):
+        for sentence in tokenization.split(_without_parts(unit, removed)):
+            words = sentence.split()
+            if not words:
+                continue
+            sentence = ' '.join(words)
+            if _LETTER.search(sentence):
+                found.append(sentence)
+            else:
+                removed['without_letters'] += 1
+    return found
+
+
+def _end_of_prose(lines: list[str], removed: collections.Counter[str]) -> int:
+    """The number of lines before the paragraphs of trailers at the end."""
+    end = len(lines)
+    while True:
+        last = end
+        while last and not lines[last - 1]:
+            last -= 1
+        first = last
+        while first and lines[first - 1]:
+            first -= 1
+        of_trailers = first and _is_pair(lines[first]) and all(map(_PAIR.match, lines[first:last]))
+        if not of_trailers:
+            return end
+        removed['trailers'] += last - first
+        end = first
+
+
+def _is_pair(line: str) -> bool:
+    return not line[0].isspace() and _PAIR.match(line) is not None
+
+
+def _units(lines: list[str], removed: collections.Counter[str]) -> list[str]:
+    """Paragraphs and items of lists, each in one line."""
+    units: list[str] = []
+    open_length = 0  # Of the line that the next one may continue; 0 if none may.
+    hanging = -1  # The column in which the text of an item of a list begins.
+    fence, in_diff = '', False
+    for line in lines:
+        if fence:
+            removed['code_lines'] += 1
+            if line.lstrip().startswith(fence):
+                fence = ''
+            continue
+        if not line:
+            open_length, in_diff = 0, False
+            continue
+        if in_diff:
+            removed['diff_lines'] += 1
+            continue
+        if _SPECIAL.match(line):
+            if opened := _FENCE.match(line):
+                fence, open_length = opened[1], 0
+                removed['code_lines'] += 1
+                continue
+            if line.lstrip()[0] == '>':
+                open_length = 0
+                removed['quoted_lines'] += 1
+                continue
+            if _DIFF.match(line):
+                in_diff, open_length = True, 0
+                removed['diff_lines'] += 1
+                continue
+            indent = _indentation(line)
+            if indent >= _INDENTED and not _is_of_list(line, indent, hanging):
+                open_length = 0
+                removed['code_lines'] += 1
+                continue
+        if _TRAILER.match(line) or _REFERENCE.fullmatch(line):
+            open_length = 0
+            removed['trailers'] += 1
+            continue
+        item = _ITEM.match(line)
+        if item:
+            hanging = len(line[: item.end()].expandtabs())
+            units.append(line[item.end() :])
+        elif open_length >= _WRAPPED:
+            units[-1] = f'{units[-1]} {line}'
+        else:
+            units.append(line)
+            if not line[0].isspace():
+                hanging = -1
+        open_length = len(line)
+    return units
+
+
+def _indentation(line: str) -> int:
+    """The column of the first character that is no space; a tab counts as far more than four."""
+    blank = line[: len(line) - len(line.lstrip())]
+    return len(blank.expandtabs())
+
+
+def _is_of_list(line: str, indent: int, hanging: int) -> bool:
+    """Whether an indented line continues an item whose text begins at `hanging`, or is in it."""
+    return hanging >= 0 and (
+        indent == hanging or (indent <= hanging + 1 and _ITEM.match(line) is not None)
+    )
+
+
+def _without_parts(text: str, removed: collections.Counter[str]) -> str:
+    """A paragraph without links, addresses, hashes and code."""
+    before = text
+    if '`' in text:
+        text = _CODE.sub(lambda match: _of_code(match[2], removed), text)
+    if '://' in text or 'www.' in text:
+        text, count = _LINK.subn('', text)
+        removed['links'] += count
+    if '@' in text:
+        text, count = _ADDRESS.subn('', text)
+        removed['addresses'] += count
+    text = _HASH.sub(lambda match: _of_hash(match[0], removed), text)
+    return text if text is before or text == before else _EMPTY_BRACKETS.sub('', text)
+
+
+def _of_code(code: str, removed: collections.Counter[str]) -> str:
+    """What stays of code in backticks: a word."""
+    if _WORD.fullmatch(code):
+        return code
+    removed['inline_code'] += 1
+    return ''
+
+
+def _of_hash(digits: str, removed: collections.Counter[str]) -> str:
+    """What stays of digits that may be a hash: a number, or a word such as 'defaced'."""
+    if digits.isdecimal() or digits.isalpha():
+        return digits
+    removed['hashes'] += 1
+    return ''
+
+
+# What is left out of the text of an author, besides what `REMOVED` names.
 _LEFT_OUT = ('repeated_sentences', 'sentences_over_cap', 'words_over_cap')
 _KEPT = ('sentences', 'words')
 _FORM = record_files.JsonLines('client', 'text')
@@ -27,7 +334,7 @@ class AuthorText(NamedTuple):
     """A part of the text of an author.
 
     Attributes:
-      client: name of the client, from `author_key.client`.
+      client: name of the client, from `client`.
       source: number of the repository or file.
       sentences: as they were written.
     """
@@ -56,9 +363,9 @@ def by_author(
         authors = set()
         bar = _progress.bar(messages, 'messages', unit='message', delay=2, leave=False)
         for message in bar:
-            client = author_key.client(key, message.author)
+            client = client_of(key, message.author)
             authors.add(bytes.fromhex(client))
-            if sentences := prose.sentences(message.text, counts):
+            if sentences := prose(message.text, counts):
                 values = {'client': client, 'source': message.source, 'text': '\n'.join(sentences)}
                 file.write(json.dumps(values, ensure_ascii=False).encode() + b'\n')
         counts['authors'] += len(authors)
@@ -84,7 +391,7 @@ def described(counts: Mapping[str, int], of_source: Sequence[str]) -> dict[str, 
     """
     groups = {
         'history': [*of_source, 'authors'],
-        'removed': [*prose.REMOVED, *_LEFT_OUT],
+        'removed': [*REMOVED, *_LEFT_OUT],
         'kept': _KEPT,
     }
     return {group: {name: counts.get(name, 0) for name in names} for group, names in groups.items()}

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 from dpfl import errors
-from dpfl.tasks.text.messages.message import MAX_BYTES, Message, decoded
+from dpfl.tasks.text.messages import author_texts
+from dpfl.tasks.text.messages.author_texts import MAX_BYTES, Message, decoded
 
 # What `messages` counts.
 COUNTED = ('commits', 'merge_commits', 'not_utf8', 'cut')
@@ -229,3 +230,18 @@ def _reason(stderr: bytes) -> str:
 
 def _refused(path: str, allowed: str) -> errors.ArgumentError:
     return errors.ArgumentError('data_path', path, allowed)
+
+
+def texts(paths: str) -> Iterator[str]:
+    """The text of each commit, without what is no prose; a sentence in each line.
+
+    Args:
+      paths: comma-separated directories, as for `find`.
+
+    Raises:
+      ArgumentError: if a repository cannot be read; it names `data_path`.
+    """
+    counts: collections.Counter[str] = collections.Counter()
+    for message in messages(find(paths), counts):
+        if sentences := author_texts.prose(message.text, counts):
+            yield '\n'.join(sentences)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from dpfl import _files, _json, _storage, errors
 from dpfl.tasks.text.files import user_text
-from dpfl.tasks.text.messages import author_key, author_texts, git_history
+from dpfl.tasks.text.messages import author_texts, git_history
 from dpfl.tasks.text.word_clients import WordClients
 
 # Of the rules by which text is made of a history; part of the name of a kept file.
@@ -79,12 +79,12 @@ class _Kept:
     @classmethod
     def of(cls, repositories: Sequence[git_history.Repository], max_words: int) -> '_Kept':
         """The files for these heads, which may not exist."""
-        key = author_key.load()
+        key = author_texts.load_key()
         heads = [each.heads for each in repositories]
         names = hashlib.blake2b(key=key, person=b'key').hexdigest()
         made_of = json.dumps([_VERSION, heads, max_words, names])
         name = f'git_log-{hashlib.sha256(made_of.encode()).hexdigest()}.jsonl'
-        return cls(author_key.directory() / name, key)
+        return cls(author_texts.key_directory() / name, key)
 
     def counts(self) -> dict[str, int] | None:
         """The counts; None unless the text is there as it was written."""

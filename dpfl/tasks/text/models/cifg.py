@@ -5,11 +5,41 @@ projection. This one is as fast: the caller computes the input products of all p
 matrix product, the gradients of the two kernels are one product each over all positions, and the
 elementwise part has as few operations as possible. Automatic differentiation would compute the
 gradients of the kernels position by position and add them up.
+
+Language models with projected CIFG-LSTM layers.
+
+CIFG means coupled input and forget gates. With x_t the embedding of the token, or the output r_t of
+the layer below, a layer computes
+
+    f, o, g = sigmoid, sigmoid, tanh of the three thirds of x_t W_x + r_{t-1} W_r + b
+    c_t = f * c_{t-1} + (1 - f) * g
+    r_t = (o * tanh(c_t)) P
+
+and the logits are r_t E_out^T + b_out, with r_t of the last layer. If the embeddings are tied,
+E_out is the input embedding, which takes E = R and saves V R parameters. Untied, with embedding
+size E, hidden size H, projection size R, D layers and V tokens (special tokens included), the model
+has
+3 (E + R + 1) H + (D - 1) 3 (2 R + 1) H + D H R + V E + V R + V parameters.
+
+The model of [Xu23] has D = 1, H = 670, E = R = 96: 2.38M, 4.31M and 6.24M parameters at V = 10k,
+20k and 30k. The paper states 2.4M, 4.4M and 6.4M for vocabularies of 10K, 20K and 30K; V = 10.1k,
+20.5k and 30.8k give these numbers.
+
+The character model of [Augenstein20], appendix B.2, has D = 3, H = 256, E = R = 128, V = 258:
+756,738 parameters.
 """
 
+import collections
+import dataclasses
+import math
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+
+from dpfl import _random, _validate, errors
+from dpfl.tasks.text.models import architectures
 
 
 def recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor, projection: tf.Tensor) -> tf.Tensor:
@@ -94,3 +124,135 @@ def _backwards(
         tf.matmul(earlier, flat, transpose_a=True),
         tf.matmul(hidden, d_outputs, transpose_a=True),
     )
+
+
+_PER_LAYER = 4  # Number of weights of a layer.
+
+
+@dataclasses.dataclass(frozen=True)
+class StackedCifg(architectures.Architecture):
+    """Sizes of the model.
+
+    Attributes:
+      embedding_size: E, the size of the input embedding.
+      hidden_size: H, the number of cells of a layer.
+      projection_size: R, the size of the recurrent projections and of the output embedding.
+      num_layers: D, the number of layers.
+      tied: whether input and output share one embedding.
+
+    Raises:
+      ValueError: if a size is not a positive integer, or tied embeddings have two sizes.
+    """
+
+    embedding_size: int
+    hidden_size: int
+    projection_size: int
+    num_layers: int = 1
+    tied: bool = False
+
+    def __post_init__(self):
+        for name in ('embedding_size', 'hidden_size', 'projection_size', 'num_layers'):
+            _validate.integer(name, getattr(self, name), minimum=1)
+        if self.tied and self.embedding_size != self.projection_size:
+            raise errors.ArgumentError(
+                'projection_size',
+                self.projection_size,
+                f'must be {self.embedding_size}, the embedding_size, with tied embeddings',
+            )
+
+    def weight_shapes(self, num_tokens: int) -> architectures.Shapes:
+        """As in the base class. Kernels hold forget gate, output gate, candidate side by side."""
+        shapes: architectures.Shapes = collections.OrderedDict()
+        shapes['input_embedding'] = (num_tokens, self.embedding_size)
+        hidden, projection = self.hidden_size, self.projection_size
+        for layer in range(self.num_layers):
+            prefix = '' if self.num_layers == 1 else f'layer_{layer}_'
+            input_size = projection if layer else self.embedding_size
+            shapes[f'{prefix}input_kernel'] = (input_size, 3 * hidden)
+            shapes[f'{prefix}recurrent_kernel'] = (projection, 3 * hidden)
+            shapes[f'{prefix}gate_bias'] = (3 * hidden,)
+            shapes[f'{prefix}projection'] = (hidden, projection)
+        if not self.tied:
+            shapes['output_embedding'] = (num_tokens, projection)
+        shapes['output_bias'] = (num_tokens,)
+        return shapes
+
+    def initial_weights(self, num_tokens: int, seed: int) -> tuple[np.ndarray, ...]:
+        """As in the base class.
+
+        Kernels are uniform within the Glorot bound. Embeddings are uniform in [-1, 1], larger than
+        usual on purpose: clipped updates and noise have a fixed norm, and with larger embeddings
+        the same change of the weights next to them changes the logits more. Forget gates start
+        with bias 1 (remember), all other biases with 0.
+        """
+        _validate.integer('num_tokens', num_tokens, minimum=2)
+        rng = _random.generator('model.weights', _random.check_seed('seed', seed))
+        weights = []
+        for name, shape in self.weight_shapes(num_tokens).items():
+            if name.endswith('bias'):
+                value = np.zeros(shape)
+            elif name.endswith('embedding'):
+                value = rng.uniform(-1, 1, shape)
+            else:
+                gates = 3 if name.endswith('kernel') else 1  # Gates are side by side in one matrix.
+                value = rng.uniform(-1, 1, shape) * math.sqrt(6 / (shape[0] + shape[1] / gates))
+            if name.endswith('gate_bias'):
+                value[: self.hidden_size] = 1  # The forget gates: remember.
+            weights.append(value.astype(np.float32))
+        return tuple(weights)
+
+    def logits(self, weights: Sequence[Any], tokens: tf.Tensor) -> tf.Tensor:
+        embedding, layers, output_embedding, output_bias = self._parts(weights)
+        batch_size, length = tf.shape(tokens)[0], tokens.shape[1]
+        # Position is the first axis, so all input products of a layer are one matrix product.
+        outputs = tf.gather(embedding, tf.reshape(tf.transpose(tokens), [-1]))
+        for kernel, recurrent_kernel, bias, projection in _layers(layers):
+            # `bias_add` is faster than `+`, which broadcasts.
+            inputs = tf.nn.bias_add(tf.matmul(outputs, kernel), bias)
+            inputs = tf.reshape(inputs, [length, batch_size, kernel.shape[1]])
+            states = recurrence(inputs, recurrent_kernel, projection)
+            outputs = tf.reshape(states, [-1, projection.shape[1]])
+        states = tf.reshape(outputs, [length, batch_size, self.projection_size])
+        outputs = tf.reshape(tf.transpose(states, [1, 0, 2]), [-1, self.projection_size])
+        product = tf.matmul(outputs, output_embedding, transpose_b=True)
+        result = tf.nn.bias_add(product, output_bias)
+        return tf.reshape(result, [batch_size, length, output_bias.shape[0]])
+
+    def _parts(self, weights: Sequence[Any]) -> tuple[Any, Sequence[Any], Any, Any]:
+        """Input embedding, weights of the layers, output embedding and output bias."""
+        if self.tied:
+            embedding, *layers, bias = weights
+            return embedding, layers, embedding, bias
+        embedding, *layers, output_embedding, bias = weights
+        return embedding, layers, output_embedding, bias
+
+    def start(self, weights: Sequence[Any], batch_size: int | tf.Tensor) -> Any:
+        """The state: (cells [B, H], projected outputs [B, R]) for each layer."""
+        dtype = tf.convert_to_tensor(weights[0]).dtype
+        return tuple(
+            (
+                tf.zeros([batch_size, self.hidden_size], dtype),
+                tf.zeros([batch_size, self.projection_size], dtype),
+            )
+            for _ in range(self.num_layers)
+        )
+
+    def step(self, weights: Sequence[Any], state: Any, tokens: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        embedding, layers, output_embedding, output_bias = self._parts(weights)
+        output = tf.gather(embedding, tokens)
+        new_state = []
+        for (cell, recurrent), (kernel, recurrent_kernel, bias, projection) in zip(
+            state, _layers(layers), strict=True
+        ):
+            gates = tf.matmul(output, kernel) + tf.matmul(recurrent, recurrent_kernel) + bias
+            forget, expose, candidate = tf.split(gates, 3, axis=1)
+            candidate = tf.tanh(candidate)
+            cell = candidate + tf.sigmoid(forget) * (cell - candidate)
+            output = tf.matmul(tf.sigmoid(expose) * tf.tanh(cell), projection)
+            new_state.append((cell, output))
+        return tuple(new_state), tf.matmul(output, output_embedding, transpose_b=True) + output_bias
+
+
+def _layers(weights: Sequence[Any]) -> list[Sequence[Any]]:
+    """The weights of each layer."""
+    return [weights[i : i + _PER_LAYER] for i in range(0, len(weights), _PER_LAYER)]

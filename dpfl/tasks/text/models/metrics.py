@@ -26,7 +26,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dpfl.tasks.text import token_ids
+from dpfl.tasks.text import tokenization
 
 # The k of the accuracies of the best k tokens.
 TOP = (3, 5)
@@ -44,7 +44,7 @@ def mean_loss(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
     """
     num_tokens = logits.shape[-1]
     targets = tf.reshape(targets, [-1])
-    present = tf.cast(tf.not_equal(targets, token_ids.PAD_ID), logits.dtype)
+    present = tf.cast(tf.not_equal(targets, tokenization.PAD_ID), logits.dtype)
     return _weighted_cross_entropy(
         tf.reshape(logits, [-1, num_tokens]),
         targets,
@@ -128,15 +128,15 @@ def update(
       sample_weight: ignored.
     """
     del sample_weight
-    present = tf.not_equal(labels, token_ids.PAD_ID)
+    present = tf.not_equal(labels, tokenization.PAD_ID)
     is_word = _is_word(labels)
     logits = batch_output.predictions
     predicted = _predicted(labels, logits)
     is_predicted = tf.equal(predicted, labels)
     of_target, largest = (tf.gather(logits, ids, batch_dims=2) for ids in (labels, predicted))
     # The token for unknown words comes first, the target second.
-    of_unknown = logits[..., token_ids.OOV_ID]
-    is_next = tf.equal(predicted, token_ids.OOV_ID) & (of_unknown > of_target)
+    of_unknown = logits[..., tokenization.OOV_ID]
+    is_next = tf.equal(predicted, tokenization.OOV_ID) & (of_unknown > of_target)
     is_next &= _within(2, labels, logits)
     is_tied = tf.equal(of_target, largest) & ~is_predicted
     num_tokens = _count(present)
@@ -146,7 +146,7 @@ def update(
         num_correct_known=_count(is_word & (is_predicted | is_next)),
         **{_top(k): _count(is_word & ~is_tied & _within(k, labels, logits)) for k in TOP},
         num_words=_count(is_word),
-        num_outside=_count(tf.equal(labels, token_ids.OOV_ID)),
+        num_outside=_count(tf.equal(labels, tokenization.OOV_ID)),
         num_tokens=num_tokens,
         num_examples=_count(tf.reduce_any(present, axis=-1)),
     )
@@ -175,7 +175,7 @@ def _top(k: int) -> str:
 
 
 def _is_word(labels: tf.Tensor) -> tf.Tensor:
-    return tf.greater_equal(labels, token_ids.NUM_SPECIAL_TOKENS)
+    return tf.greater_equal(labels, tokenization.NUM_SPECIAL_TOKENS)
 
 
 def _predicted(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _random, _validate, errors
-from dpfl.tasks.text import token_ids
+from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import architectures, metrics
 
 # Sentences of an evaluation that are computed at once.
@@ -107,12 +107,12 @@ def evaluator(
     def counts(variables: Sequence[tf.Tensor], batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
         logits = architecture.logits(tuple(variables), batch[:, :-1])
         targets = batch[:, 1:]
-        is_word = targets >= token_ids.NUM_SPECIAL_TOKENS
+        is_word = targets >= tokenization.NUM_SPECIAL_TOKENS
         # Not `==`: in a program that starts with absl before it imports TensorFlow, `==` of tensors
         # compares the Python objects while a function is traced.
         predicted = tf.argmax(logits, axis=-1, output_type=targets.dtype)
         hits = tf.logical_and(is_word, tf.equal(predicted, targets))
-        present = tf.math.count_nonzero(tf.not_equal(targets, token_ids.PAD_ID))
+        present = tf.math.count_nonzero(tf.not_equal(targets, tokenization.PAD_ID))
         loss = metrics.mean_loss(logits, targets) * tf.cast(present, tf.float32)
         return loss, present, tf.math.count_nonzero(hits), tf.math.count_nonzero(is_word)
 

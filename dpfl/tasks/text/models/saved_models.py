@@ -2,11 +2,12 @@
 
 The signature `serving_default` maps `tokens`, int32 [B, L] with any L, to `logits` of the next
 token at each position, float32 [B, L, V]. The file `assets.extra/model.json` describes the model:
-`model` (a name in `catalog.ALL`), `num_tokens`, and `vocabulary` (words by token id, from id 4 on;
+`model` (a name in `ALL`), `num_tokens`, and `vocabulary` (words by token id, from id 4 on;
 null for a character model, whose token ids are those of `text.encoding`).
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -17,10 +18,51 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from dpfl import _files, _json, _validate, errors
-from dpfl.tasks.text.models import architectures, catalog
-from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
+from dpfl.tasks.text.models import architectures, cifg, lstm, metrics
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, PAD_ID
+
+# Next-word models: the CIFG of [Xu23] (`cifg_670`), the LSTM of [McMahan18] (`lstm_256`), that of
+# the StackOverflow benchmark in [McMahan24] (`lstm_670`), and smaller ones. That of [McMahan18] has
+# one embedding for input and output, the others have two; the opposites are for comparison.
+WORD_MODELS: dict[str, architectures.Architecture] = {
+    'cifg_670': cifg.StackedCifg(96, 670, 96),
+    'small': cifg.StackedCifg(32, 128, 32),
+    'tiny': cifg.StackedCifg(16, 32, 16),
+    'micro': cifg.StackedCifg(8, 16, 8),
+    'lstm_256': lstm.TiedLstm(embedding_size=96, hidden_size=256),
+    'lstm_tiny': lstm.TiedLstm(embedding_size=16, hidden_size=32),
+    'cifg_670_tied': cifg.StackedCifg(96, 670, 96, tied=True),
+    'small_tied': cifg.StackedCifg(32, 128, 32, tied=True),
+    'lstm_256_untied': lstm.TiedLstm(embedding_size=96, hidden_size=256, tied=False),
+    'lstm_670': lstm.DenseLstm(embedding_size=96, hidden_size=670, projection_size=96),
+    'lstm_dense_tiny': lstm.DenseLstm(embedding_size=16, hidden_size=32, projection_size=16),
+}
+
+# Character models: the one of [Augenstein20], appendix B.2 (`char_cifg_256`), and smaller ones.
+CHAR_MODELS: dict[str, architectures.Architecture] = {
+    'char_cifg_256': cifg.StackedCifg(128, 256, 128, num_layers=3),
+    'char_small': cifg.StackedCifg(32, 128, 32, num_layers=2),
+    'char_tiny': cifg.StackedCifg(16, 64, 24),
+}
+
+ALL = {**WORD_MODELS, **CHAR_MODELS}
+
+
+def build(
+    name: str, num_tokens: int, sequence_length: int, seed: int
+) -> tff.learning.models.FunctionalModel:
+    """Builds the model of a name in `ALL`. The other arguments are those of `architectures.build`.
+
+    Raises:
+      ValueError: if an argument is outside its range; the message names it.
+    """
+    return architectures.build(
+        ALL[_validate.choice('name', name, ALL)], num_tokens, sequence_length, seed
+    )
+
 
 _DESCRIPTION = pathlib.PurePath('assets.extra', 'model.json')
 _GRAPH = 'saved_model.pb'
@@ -33,7 +75,7 @@ class LanguageModel:
     """A trained model.
 
     Attributes:
-      name: name of its architecture in `catalog.ALL`.
+      name: name of its architecture in `ALL`.
       weights: float32 arrays in the order of the architecture's `weight_shapes`.
       vocabulary: words by token id, from NUM_SPECIAL_TOKENS on; None for a character model.
 
@@ -57,7 +99,7 @@ class LanguageModel:
     def __post_init__(self):
         num_tokens = architectures.check_weights(self.architecture, self.weights)
         words = self.vocabulary
-        if (words is None) != (self.name in catalog.CHAR_MODELS):
+        if (words is None) != (self.name in CHAR_MODELS):
             raise errors.ArgumentError(
                 'vocabulary',
                 errors.NOT_SHOWN,
@@ -73,7 +115,7 @@ class LanguageModel:
     @property
     def architecture(self) -> architectures.Architecture:
         """The architecture of the model."""
-        return catalog.ALL[_validate.choice('name', self.name, catalog.ALL)]
+        return ALL[_validate.choice('name', self.name, ALL)]
 
 
 def save(model: LanguageModel, path: str | os.PathLike[str]) -> None:
@@ -157,7 +199,7 @@ def load(path: str | os.PathLike[str]) -> LanguageModel:
             isinstance(words, list) and all(isinstance(word, str) for word in words)
         ):
             raise errors.ArgumentError('vocabulary', errors.NOT_SHOWN, 'must be a list of words')
-        shapes = catalog.ALL[name].weight_shapes(description['num_tokens'])
+        shapes = ALL[name].weight_shapes(description['num_tokens'])
         weights = tuple(
             variables.get_tensor(f'parameters/{number}/.ATTRIBUTES/VARIABLE_VALUE')
             for number in range(len(shapes))
@@ -200,3 +242,47 @@ def _module(architecture: architectures.Architecture, weights: Sequence[Any]) ->
 def _remove(path: pathlib.Path) -> None:
     if path.exists():
         shutil.rmtree(path)
+
+
+# Logits that are computed at a time, at most.
+_MOST_LOGITS = 2**22
+
+
+def of_model(
+    model: LanguageModel,
+) -> Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """What a model says about rows, as a function that is safe to call in any thread.
+
+    Returns:
+      A function of inputs and targets, integers [N, L] both. It returns two float64 [N]: the sum of
+      the cross entropies of the targets that are not padding, in nats; and how many words of the
+      vocabulary the model predicts, as `accuracy` in `metrics` counts them.
+    """
+    weights = tuple(tf.convert_to_tensor(weight) for weight in model.weights)
+
+    @functools.cache
+    def compiled(length: int) -> Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
+        spec = tf.TensorSpec([None, length], tf.int32)
+
+        @tf.function(input_signature=[spec, spec])
+        def scores(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            logits = model.architecture.logits(weights, x)
+            each = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+            counted = tf.where(tf.not_equal(y, PAD_ID), tf.cast(each, tf.float64), np.float64(0))
+            right, _ = metrics.hits(y, logits)
+            return tf.reduce_sum(counted, axis=1), right
+
+        return scores
+
+    def of_rows(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        losses, right = np.zeros(len(y)), np.zeros(len(y))
+        step = max(1, _MOST_LOGITS // (x.shape[1] * int(model.weights[0].shape[0])))
+        for i in range(0, len(y), step):
+            rows = slice(i, i + step)
+            parts = compiled(x.shape[1])(
+                tf.constant(x[rows], tf.int32), tf.constant(y[rows], tf.int32)
+            )
+            losses[rows], right[rows] = (part.numpy() for part in parts)
+        return losses, right
+
+    return of_rows

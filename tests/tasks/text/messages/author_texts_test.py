@@ -10,8 +10,8 @@ from pyarrow import parquet
 
 from dpfl.errors import ArgumentError, StorageError
 from dpfl.tasks.text.files import public_text, user_text
-from dpfl.tasks.text.messages import author_key, author_texts, git_history, git_log
-from dpfl.tasks.text.messages.message import Message
+from dpfl.tasks.text.messages import author_texts, git_history, git_log
+from dpfl.tasks.text.messages.author_texts import Message
 from experiments.studies.data import dataset
 from tests.tasks.text.messages import repositories
 from tests.tasks.text.messages.repositories import Commit
@@ -35,7 +35,7 @@ def _grouped(messages, max_words=0, key=_KEY):
 
 
 def _of(found, author, key=_KEY):
-    return found[author_key.client(key, author)]
+    return found[author_texts.client_of(key, author)]
 
 
 def test_the_messages_of_an_author_are_joined_over_all_sources_in_order():
@@ -75,19 +75,19 @@ def test_the_first_sentences_that_fit_are_kept():
 
 
 def test_names_depend_on_the_key_and_show_nothing():
-    name = author_key.client(_KEY, 'somebody@example.org')
-    assert name == author_key.client(_KEY, 'somebody@example.org') and len(name) == 32
-    assert name != author_key.client(bytes(32), 'somebody@example.org')
-    assert name != author_key.client(_KEY, 'somebody@example.com')
+    name = author_texts.client_of(_KEY, 'somebody@example.org')
+    assert name == author_texts.client_of(_KEY, 'somebody@example.org') and len(name) == 32
+    assert name != author_texts.client_of(bytes(32), 'somebody@example.org')
+    assert name != author_texts.client_of(_KEY, 'somebody@example.com')
 
 
 def test_the_key_is_made_once_and_only_for_its_owner(cache):
-    key = author_key.load()
-    assert len(key) == 32 and author_key.load() == key
+    key = author_texts.load_key()
+    assert len(key) == 32 and author_texts.load_key() == key
     assert stat.S_IMODE((cache / 'authors.key').stat().st_mode) == 0o600
     assert os.listdir(cache) == ['authors.key']
     (cache / 'authors.key').unlink()
-    assert author_key.load() != key
+    assert author_texts.load_key() != key
 
 
 def test_a_key_that_another_process_has_made_meanwhile_stays(cache, monkeypatch):
@@ -98,20 +98,20 @@ def test_a_key_that_another_process_has_made_meanwhile_stays(cache, monkeypatch)
         return bytes(count)
 
     monkeypatch.setattr(os, 'urandom', urandom)
-    assert author_key.load() == other
+    assert author_texts.load_key() == other
 
 
 def test_keys_that_cannot_be_used_are_named(cache, monkeypatch):
     cache.mkdir()
     (cache / 'authors.key').write_bytes(b'short')
     with pytest.raises(StorageError, match=r'authors\.key: must have 32 bytes; remove it'):
-        author_key.load()
+        author_texts.load_key()
     monkeypatch.setenv('DPFL_CACHE_DIR', str(cache / 'authors.key'))
     with pytest.raises(StorageError, match='authors.key: '):
-        author_key.load()
+        author_texts.load_key()
     monkeypatch.setenv('DPFL_CACHE_DIR', '')
     with pytest.raises(ArgumentError, match='data_path: needs a cache directory .* is empty'):
-        author_key.load()
+        author_texts.load_key()
 
 
 _COMMITS = [
@@ -255,7 +255,7 @@ def test_many_sentences_are_in_records_that_readers_take(tmp_path, monkeypatch):
 
 
 def _client(author):
-    return author_key.client(author_key.load(), author)
+    return author_texts.client_of(author_texts.load_key(), author)
 
 
 def _rows(path):

@@ -8,7 +8,7 @@ import pytest
 
 from dpfl.errors import ArgumentError
 from dpfl.tasks.text.messages import git_history
-from dpfl.tasks.text.messages.message import MAX_BYTES
+from dpfl.tasks.text.messages.author_texts import MAX_BYTES
 from tests.tasks.text.messages import repositories
 from tests.tasks.text.messages.repositories import Commit
 

@@ -6,7 +6,7 @@ import pytest
 
 from dpfl.errors import ArgumentError
 from dpfl.tasks.text import tokenization
-from dpfl.tasks.text.messages import prose
+from dpfl.tasks.text.messages import author_texts
 from experiments.studies.data import mail
 
 _LONG = 'This line is long enough to be wrapped, so it goes'
@@ -14,8 +14,8 @@ _LONG = 'This line is long enough to be wrapped, so it goes'
 
 def _read(text):
     removed = collections.Counter()
-    found = prose.sentences(text, removed)
-    assert set(removed) <= set(prose.REMOVED)
+    found = author_texts.prose(text, removed)
+    assert set(removed) <= set(author_texts.REMOVED)
     return found, {name: count for name, count in removed.items() if count}
 
 
@@ -128,7 +128,7 @@ def test_a_rule(text, expected, removed):
 )
 def test_strange_text_takes_no_more_time_than_other_text(text):
     """No rule takes longer than in proportion to the length; a quadratic one would take minutes."""
-    prose.sentences(text, collections.Counter())
+    author_texts.prose(text, collections.Counter())
 
 
 _BOX = b"""\

@@ -4,22 +4,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl.tasks.text.models import (
-    architectures,
-    catalog,
-    dense_lstm,
-    metrics,
-    stacked_cifg,
-    tied_lstm,
-)
+from dpfl.tasks.text.models import architectures, cifg, lstm, metrics, saved_models
 
 _CELLS = [
-    stacked_cifg.StackedCifg(3, 4, 2),
-    stacked_cifg.StackedCifg(3, 4, 2, num_layers=3),
-    stacked_cifg.StackedCifg(2, 4, 2, num_layers=2, tied=True),
-    tied_lstm.TiedLstm(3, 4, tied=False),
-    dense_lstm.DenseLstm(3, 4, 2),
-    tied_lstm.TiedLstm(3, 4),
+    cifg.StackedCifg(3, 4, 2),
+    cifg.StackedCifg(3, 4, 2, num_layers=3),
+    cifg.StackedCifg(2, 4, 2, num_layers=2, tied=True),
+    lstm.TiedLstm(3, 4, tied=False),
+    lstm.DenseLstm(3, 4, 2),
+    lstm.TiedLstm(3, 4),
 ]
 _NUM_TOKENS = 7
 _TOKENS = np.array([[1, 5, 3, 6], [1, 4, 2, 0], [1, 6, 6, 5]], np.int32)
@@ -46,9 +39,9 @@ def _weights(cell):
     ],
 )
 def test_sizes_are_published(name, num_tokens, parameters):
-    weights = catalog.ALL[name].initial_weights(num_tokens, seed=0)
+    weights = saved_models.ALL[name].initial_weights(num_tokens, seed=0)
     assert sum(weight.size for weight in weights) == parameters
-    assert catalog.ALL[name].num_parameters(num_tokens) == parameters
+    assert saved_models.ALL[name].num_parameters(num_tokens) == parameters
 
 
 def _sigmoid(x):
@@ -119,9 +112,9 @@ def _oracle_stacked(cell, weights, tokens):
 
 
 def _oracle(cell, weights, tokens):
-    if isinstance(cell, tied_lstm.TiedLstm):
+    if isinstance(cell, lstm.TiedLstm):
         return _oracle_lstm(cell, weights, tokens)
-    if isinstance(cell, dense_lstm.DenseLstm):
+    if isinstance(cell, lstm.DenseLstm):
         return _oracle_dense(weights, tokens)
     return _oracle_stacked(cell, weights, tokens)
 
@@ -156,7 +149,7 @@ def _oracle_loss(cell, weights):
 def test_gradients_equal_finite_differences(cell):
     # This found that TensorFlow's BlockLSTMV2 has a wrong gradient. Our own recurrence takes
     # float64, and so is checked closely; the fused operation has no such kernel.
-    is_fused = isinstance(cell, (tied_lstm.TiedLstm, dense_lstm.DenseLstm))
+    is_fused = isinstance(cell, (lstm.TiedLstm, lstm.DenseLstm))
     dtype, tolerance = (tf.float32, 2e-6) if is_fused else (tf.float64, 1e-8)
     weights = [weight.astype(np.float64) for weight in _weights(cell)]
     tensors = [tf.constant(weight, dtype) for weight in weights]
@@ -198,9 +191,9 @@ def test_padding_changes_nothing(cell):
         assert _evaluate(cell, tokens, targets) == pytest.approx(plain, rel=1e-6)
 
 
-@pytest.mark.parametrize('name', catalog.ALL)
+@pytest.mark.parametrize('name', saved_models.ALL)
 def test_initial_weights_are_a_pure_function_of_the_seed(name):
-    cell = catalog.ALL[name]
+    cell = saved_models.ALL[name]
     first, again, other = (cell.initial_weights(50, seed) for seed in (1, 1, 2))
     assert architectures.check_weights(cell, first) == 50
     for weight, kind, same, different in zip(

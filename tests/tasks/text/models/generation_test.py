@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl.tasks.text import encoding, oov_ranking
-from dpfl.tasks.text.models import dense_lstm, generation, stacked_cifg, tied_lstm
+from dpfl.tasks.text import oov_ranking, tokenization
+from dpfl.tasks.text.models import cifg, generation, lstm
 
 _SPECIAL = generation.SpecialTokens(pad=0, begin=1, end=2)
 _NUM_TOKENS, _LENGTH = 5, 3
 _CELLS = [
-    stacked_cifg.StackedCifg(3, 4, 2, num_layers=2),
-    tied_lstm.TiedLstm(3, 4),
-    dense_lstm.DenseLstm(3, 4, 2),
+    cifg.StackedCifg(3, 4, 2, num_layers=2),
+    lstm.TiedLstm(3, 4),
+    lstm.DenseLstm(3, 4, 2),
 ]
 
 
@@ -183,16 +183,16 @@ def test_bad_arguments_are_named(changes, message):
         generation.sample(_CELLS[0], _weights(_CELLS[0]), _SPECIAL, **{**arguments, **changes})
 
 
-_CELL = stacked_cifg.StackedCifg(4, 8, 4, num_layers=2)
+_CELL = cifg.StackedCifg(4, 8, 4, num_layers=2)
 
 
 def _weights_of_bytes(letters):
     """A random model that writes almost only the given letters and ends of words."""
     rng = np.random.default_rng(3)
-    shapes = _CELL.weight_shapes(encoding.NUM_BYTE_TOKENS).values()
+    shapes = _CELL.weight_shapes(tokenization.NUM_BYTE_TOKENS).values()
     weights = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
     weights[-1] -= 60
-    for token in [*letters.encode(), encoding.WORD_END_ID]:
+    for token in [*letters.encode(), tokenization.WORD_END_ID]:
         weights[-1][token] += 60
     return tuple(weights)
 
@@ -201,7 +201,7 @@ def test_the_most_probable_words_are_found_in_their_order():
     letters, length, top = 'abc ', 3, 8
     weights = _weights_of_bytes(letters)
     words = [''.join(word) for n in (1, 2) for word in itertools.product(letters, repeat=n)]
-    tokens = encoding.encode_words(words, length)[:, 1:]
+    tokens = tokenization.encode_words(words, length)[:, 1:]
     scores = np.exp(generation.log_probabilities(_CELL, weights, oov_ranking.BYTES, tokens))
     expected = sorted(zip(scores, words, strict=True), reverse=True)[:top]
 

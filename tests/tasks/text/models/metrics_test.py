@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl.tasks.text.models import architectures, catalog, metrics
+from dpfl.tasks.text.models import architectures, metrics, saved_models
 from experiments.studies.data import head_words
 
 # Tokens: 0 pad, 1 begin, 2 end, 3 outside, 4 and 5 words.
@@ -155,7 +155,7 @@ def test_the_rank_of_a_word_is_how_many_occur_more_often():
 
 def test_histograms_equal_a_loop_over_positions():
     batches = list(_batches(1))
-    cell = catalog.ALL['micro']
+    cell = saved_models.ALL['micro']
     rng = np.random.default_rng(2)
     weights = tuple(
         rng.normal(size=shape).astype('f') for shape in cell.weight_shapes(_NUM_TOKENS).values()

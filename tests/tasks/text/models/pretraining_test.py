@@ -3,9 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
-from dpfl.tasks.text.models import catalog, metrics, pretraining
+from dpfl.tasks.text.models import metrics, pretraining, saved_models
 
-_CELL = catalog.ALL['micro']
+_CELL = saved_models.ALL['micro']
 _WEIGHTS = _CELL.initial_weights(9, seed=0)
 # One sentence, over and over: it can be known by heart.
 _TOKENS = np.tile(np.array([[1, 5, 7, 4, 8, 2, 0]], np.int32), (20, 1))

@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl.tasks.text.models import catalog, saved_models
+from dpfl.tasks.text.models import saved_models
 
 _WORDS = tuple(f'wört{i}' for i in range(46))
 
 
 def _model(name):
-    weights = catalog.ALL[name].initial_weights(50 if name in catalog.WORD_MODELS else 258, seed=1)
+    weights = saved_models.ALL[name].initial_weights(
+        50 if name in saved_models.WORD_MODELS else 258, seed=1
+    )
     return saved_models.LanguageModel(
-        name, weights, _WORDS if name in catalog.WORD_MODELS else None
+        name, weights, _WORDS if name in saved_models.WORD_MODELS else None
     )
 
 

@@ -1,0 +1,327 @@
+"""Search with a sensitivity bound that is the largest of many sums: a cutting-plane method.
+
+The bounds of `sensitivities.scaled_toeplitz` and of `matrix_sensitivity.upper_bound` are each the
+largest of many weighted sums of products of columns: a pattern of cells, and the partners of each
+of its participations. A search knows a few of the sums, minimises the loss with their smooth
+maximum, and adds those that its result violates until there are none. `Cuts` finds the large sums
+of one mechanism, a pattern through each cell.
+"""
+
+import abc
+import dataclasses
+import math
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from dpfl.mechanisms.sensitivities import matrix_sensitivity
+from dpfl.participation import Participation
+
+_P = TypeVar('_P')  # A point of a search.
+
+# Share of each pair that its earlier participation bears.
+_SHARE = 0.5
+# Smoothing of the maxima over rounds and sums: at first, while sums are added, and at last.
+_SHARPNESS = (300.0, 3000.0, 3e4)
+# Relative excess of the bound over the known sums from which a sum is added.
+_LEAST_EXCESS = 1e-5
+# A sum is dropped if it is smaller than the largest by this share.
+_INACTIVE = 0.03
+# Limit of the pairs of all sums that are added at once.
+_MOST_PAIRS = 30_000
+
+
+@dataclasses.dataclass(frozen=True)
+class PairSum:
+    """A weighted sum of products of columns: a lower bound of what bounds the sensitivity.
+
+    Attributes:
+      early: block of the earlier column of each pair, int64 [pairs].
+      late: block of the later column, likewise.
+      lag: lag of the pair bound, likewise.
+      weight: number of times that it counts, float64 [pairs].
+    """
+
+    early: np.ndarray
+    late: np.ndarray
+    lag: np.ndarray
+    weight: np.ndarray
+
+
+class Search(abc.ABC, Generic[_P]):
+    """A search for the mechanism of least loss, by adding sums to those that it knows.
+
+    Attributes:
+      sums: the known sums of the bound of the squared sensitivity.
+      sharpness: of the smooth maximum over the errors.
+    """
+
+    _most_additions: ClassVar[int]
+    _most_sums: ClassVar[int]  # That are added at once.
+    _excess: ClassVar[float]  # Relative excess of the bound over the known sums that is let pass.
+
+    def __init__(self, participation: Participation, sums: list[PairSum]):
+        """Args: participation: the schema; sums: that are known at first."""
+        self.participation, self.sums = participation, sums
+        self.sharpness = _SHARPNESS[0]
+
+    @abc.abstractmethod
+    def descend(self, point: _P) -> _P:
+        """Local minimum of the smooth loss with the known sums."""
+
+    @abc.abstractmethod
+    def values(self, point: _P) -> np.ndarray:
+        """The values of the known sums."""
+
+    @abc.abstractmethod
+    def cuts(self, point: _P) -> 'Cuts':
+        """The bound, and its largest sums."""
+
+    @abc.abstractmethod
+    def error(self, point: _P) -> float:
+        """Log of the squared error."""
+
+    def report(self, loss: float) -> None:
+        """Called after each descent with the log of the squared loss; does nothing by default."""
+
+    def minimized(self, point: _P) -> _P:
+        """The point of least loss with the bound of the sensitivity, from a start."""
+        coarse, middle, fine = _SHARPNESS
+        most = min(self._most_sums, max(4, _MOST_PAIRS // self.participation.count**2))
+        cuts = self.cuts(point)
+        self.sums += cuts.above(0.0, most)
+        found = [(self._loss(point, cuts), point)]
+        sharpness = coarse
+        for _ in range(self._most_additions):
+            self.sharpness = sharpness
+            point = self.descend(point)
+            cuts = self.cuts(point)
+            found.append((self._loss(point, cuts), point))
+            self.report(found[-1][0])
+            values = self.values(point)
+            known = values.max()
+            if cuts.largest <= known * (1 + self._excess) and sharpness == middle:
+                break
+            kept = np.flatnonzero(values >= known * (1 - _INACTIVE))
+            self.sums = [self.sums[place] for place in kept]
+            self.sums += cuts.above(known * (1 + _LEAST_EXCESS), most)
+            sharpness = middle
+        self.sharpness = fine
+        point = self.descend(min(found, key=_first)[1])
+        found.append((self._loss(point, self.cuts(point)), point))
+        return min(found, key=_first)[1]
+
+    def _loss(self, point: _P, cuts: 'Cuts') -> float:
+        """Log of the squared loss with the bound of the sensitivity, but for the smoothing."""
+        self.sharpness = _SHARPNESS[-1]
+        return self.error(point) + math.log(cuts.largest)
+
+
+def _first(entry):
+    return entry[0]
+
+
+def regular(participation: Participation, length: int) -> list[PairSum]:
+    """The sums of the patterns f, f + b, f + 2b, .. for the first round f of each cell below b."""
+    n, b, k = participation.rounds, participation.min_separation, participation.count
+    sums = []
+    for first in range(0, min(b, n), length):
+        cells = np.arange(first, n, b)[:k] // length
+        i, j = np.triu_indices(cells.size)
+        sums.append(PairSum(cells[i], cells[j], (j - i) * b, np.where(i == j, 1.0, 2.0)))
+    return sums
+
+
+def through_each(weights: np.ndarray, distance: int) -> dict[tuple[int, ...], float]:
+    """Heaviest pattern with a participation in each cell, and its weight.
+
+    Args:
+      weights: what the p-th participation adds in each cell, [count, cells]; -inf if it cannot be
+        there.
+      distance: least distance of the cells of two participations.
+    """
+    count, cells = weights.shape
+    # The p-th participation is in the cell: the weight up to it, and of what follows.
+    until, beyond = weights.copy(), np.zeros_like(weights)
+    for p in range(1, count):
+        best = np.full(cells, -np.inf)
+        best[distance:] = np.maximum.accumulate(until[p - 1])[: cells - distance]
+        until[p] += best
+    for p in range(count - 2, -1, -1):
+        following = np.maximum.accumulate((weights[p + 1] + beyond[p + 1])[::-1])[::-1]
+        used = following[distance:]
+        beyond[p, : used.size] = np.maximum(used, 0.0)
+    total, following_total = until + beyond, weights + beyond
+    found = {}
+    for cell in range(cells):
+        p = int(total[:, cell].argmax())
+        if total[p, cell] > 0:
+            earlier = _back(until, distance, p, cell)
+            later = _forward(following_total, beyond, distance, p, cell)
+            found[(*earlier, cell, *later)] = float(total[p, cell])
+    return found
+
+
+def _back(until, distance, p, cell):
+    pattern: list[int] = []
+    for earlier in range(p - 1, -1, -1):
+        cell = int(until[earlier, : cell - distance + 1].argmax())
+        pattern.insert(0, cell)
+    return pattern
+
+
+def _forward(total, beyond, distance, p, cell):
+    pattern: list[int] = []
+    while p + 1 < total.shape[0] and beyond[p, cell] > 0:
+        p += 1
+        first = cell + distance
+        cell = first + int(total[p, first:].argmax())
+        pattern.append(cell)
+    return pattern
+
+
+class SumTable(Protocol):
+    """What is needed of a table of pair bounds, see `scaled_toeplitz.PairTable`."""
+
+    length: int
+    lags: np.ndarray
+
+    def position_weights(self, share: float) -> np.ndarray: ...
+
+    def partner_weights(self, r: int) -> np.ndarray: ...
+
+
+class Cuts:
+    """The largest sums through each cell for one mechanism."""
+
+    def __init__(
+        self, table: SumTable, participation: Participation, rounds: np.ndarray | None = None
+    ):
+        """Finds them.
+
+        Args:
+          table: pair bounds of the mechanism.
+          participation: the schema of the table.
+          rounds: what the cells of the table stand for in the sums, see `in_rounds`; None for
+            themselves.
+        """
+        self._cell_rounds = rounds
+        self._table = table
+        self._separation = participation.min_separation
+        self._distance = participation.min_separation // table.length
+        self._count = participation.count
+        rows = [table.partner_weights(r) for r in range(self._count - 1)]
+        self._rows = {False: rows, True: [row[::-1, ::-1].T for row in rows]}
+        self._known: dict[tuple[int, int, bool], list[tuple[int, int]]] = {}
+        self._patterns = through_each(table.position_weights(_SHARE), self._distance)
+
+    @property
+    def largest(self) -> float:
+        """The bound of the squared sensitivity."""
+        return max(self._patterns.values())
+
+    def above(self, limit: float, most: int) -> list[PairSum]:
+        """The sums that exceed a limit, at most so many, the largest first."""
+        ranked = sorted(self._patterns, key=self._patterns.__getitem__, reverse=True)[:most]
+        sums = [self._sum(pattern) for pattern in ranked if self._patterns[pattern] > limit]
+        if self._cell_rounds is None:
+            return sums
+        return [in_rounds(one, self._cell_rounds) for one in sums]
+
+    def _sum(self, pattern: tuple[int, ...]) -> PairSum:
+        """The pattern with the best partners of each of its participations."""
+        pairs: list[tuple[int, int, int, float]] = []
+        for p, cell in enumerate(pattern):
+            pairs.append((cell, cell, 0, 1.0))
+            for r, other in self._partners(cell, self._count - 1 - p, mirrored=False):
+                pairs.append((cell, other, self._lag(r, other - cell), 2 * _SHARE))
+            for r, other in self._partners(cell, p, mirrored=True):
+                pairs.append((other, cell, self._lag(r, cell - other), 2 * (1 - _SHARE)))
+        early, late, lag, weight = zip(*pairs, strict=True)
+        return PairSum(np.array(early), np.array(late), np.array(lag), np.array(weight))
+
+    def _lag(self, r: int, distance: int) -> int:
+        """The lag of the pair bound of a cell and partner number r + 1."""
+        return max(int(self._table.lags[distance]), (r + 1) * self._separation)
+
+    def _partners(self, cell: int, count: int, mirrored: bool) -> list[tuple[int, int]]:
+        """The heaviest at most `count` later partners of a cell: numbers r and cells.
+
+        Args:
+          cell: the cell.
+          count: largest number of partners.
+          mirrored: whether to take earlier partners instead.
+        """
+        key = (cell, count, mirrored)
+        if not count:
+            return []
+        if key not in self._known:
+            last = self._rows[mirrored][0].shape[0] - 1
+            place = last - cell if mirrored else cell
+            found = self._heaviest([row[place] for row in self._rows[mirrored][:count]])
+            self._known[key] = [(r, last - other if mirrored else other) for r, other in found]
+        return self._known[key]
+
+    def _heaviest(self, rows: list[np.ndarray]) -> list[tuple[int, int]]:
+        """Heaviest sequence of at most as many cells as there are rows of weights."""
+        cells = rows[0].size
+        ending = [rows[0]]
+        for row in rows[1:]:
+            longer = np.full(cells, -np.inf)
+            best = np.maximum.accumulate(ending[-1])[: cells - self._distance]
+            longer[self._distance :] = row[self._distance :] + best
+            ending.append(longer)
+        largest = [values.max() for values in ending]
+        last = int(np.argmax(largest))
+        if largest[last] <= 0:
+            return []
+        found, stop = [], cells
+        for r in range(last, -1, -1):
+            found.append((r, int(ending[r][:stop].argmax())))
+            stop = found[-1][1] - self._distance + 1
+        return found
+
+
+class GramTable:
+    """The products of columns as a table of pair bounds, see `scaled_toeplitz.PairTable`.
+
+    Attributes:
+      length: rounds of a cell, 1.
+      lags: lag of each distance of two cells, int64 [rounds].
+    """
+
+    length = 1
+
+    def __init__(self, products: np.ndarray, participation: Participation):
+        """Sets the products.
+
+        Args:
+          products: G, symmetric and not negative, [participation.rounds, participation.rounds].
+          participation: the schema.
+        """
+        self.lags = np.arange(len(products))
+        self._products, self._participation = products, participation
+
+    def position_weights(self, share: float) -> np.ndarray:
+        """What each participation adds at most, [count, rounds]; -inf where it cannot be.
+
+        Args:
+          share: share of each pair that its earlier participation bears.
+        """
+        before, after = matrix_sensitivity.partners(self._products, self._participation)
+        weights = np.diag(self._products) + 2 * share * after[::-1] + 2 * (1 - share) * before
+        earliest = np.arange(len(weights)) * self._participation.min_separation
+        weights[np.arange(weights.shape[1]) < earliest[:, None]] = -np.inf
+        return weights
+
+    def partner_weights(self, r: int) -> np.ndarray:
+        """Products of each round with its partner number r + 1; -inf where there is no such."""
+        place = self.lags
+        near = place - place[:, None] < (r + 1) * self._participation.min_separation
+        return np.where(near, -np.inf, self._products)
+
+
+def in_rounds(one: PairSum, rounds: np.ndarray) -> PairSum:
+    """A sum over pairs of places within some rounds, increasing, as one over pairs of rounds."""
+    early, late = rounds[one.early], rounds[one.late]
+    return PairSum(early, late, late - early, one.weight)

@@ -1,0 +1,202 @@
+"""What all optimisers share: a problem goes in, the mechanism of least proven loss comes out.
+
+An optimiser checks its own arguments, states its `Problem`, and gives `Problem.solve` a function
+that returns candidates. The candidate with the least loss is the result, where the loss holds the
+proven sensitivity, whatever the search has minimised. Searches use L-BFGS (`descend`), and for the
+largest of many errors `over_rows` or `smooth_maximum`.
+"""
+
+import dataclasses
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from scipy import optimize, special
+
+from dpfl import _validate, errors
+from dpfl.mechanisms import workload as workloads
+from dpfl.mechanisms.base import Mechanism
+from dpfl.mechanisms.optimize import cache
+from dpfl.participation import Participation
+
+_M = TypeVar('_M', bound=Mechanism)
+# The value at a point and the gradient, in the shape of the point.
+Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
+# Smoothing of the maximum over rows of a dense workload, from coarse to negligible.
+_SHARPNESS = (30.0, 300.0, 3000.0, 3e4)
+# Relative differences below this between squared errors of rows count as equal.
+_ROW_TOLERANCE = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Which loss is to be least.
+
+    Attributes:
+      optimizer: name of the public function.
+      participation: the schema.
+      loss: 'max' or 'rms', see `Mechanism.max_loss` and `Mechanism.rms_loss`.
+      workload: A, see `mechanisms.workload`, [rounds] or [rounds, rounds]; None for prefix sums.
+      progress: whether to show the loss of each stage on standard error.
+    """
+
+    optimizer: str
+    participation: Participation
+    loss: str
+    workload: np.ndarray | None
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        _validate.choice('loss', self.loss, ('max', 'rms'))
+        checked = _checked_workload(self.workload, self.participation.rounds)
+        object.__setattr__(self, 'workload', checked)
+
+    def proven(self, mechanism: Mechanism) -> float:
+        """Loss with the proven sensitivity, run for the rounds of the schema."""
+        if mechanism.rounds != self.participation.rounds:
+            mechanism = mechanism.with_rounds(self.participation.rounds)
+        of_kind = mechanism.max_loss if self.loss == 'max' else mechanism.rms_loss
+        return of_kind(self.participation, self.workload)
+
+    def report(self, stage: str, value: float) -> None:
+        """Shows the log of the squared loss that a search has reached."""
+        if self.progress:
+            self._print(stage, math.exp(value / 2))
+
+    def shown(self, stage: str, mechanism: _M) -> _M:
+        """The mechanism, whose proven loss is shown."""
+        if self.progress:
+            self._print(stage, self.proven(mechanism))
+        return mechanism
+
+    def _print(self, stage: str, loss: float) -> None:
+        print(f'{self.optimizer}: {stage}: {self.loss} loss {loss:.6f}', file=sys.stderr)
+
+    def solve(
+        self,
+        kind: type[_M],
+        candidates: Callable[[], Iterable[_M]],
+        *,
+        version: int,
+        make: Callable[..., _M] | None = None,
+        **settings: Any,
+    ) -> _M:
+        """The candidate of least proven loss, the first of several; cached on disk.
+
+        Args:
+          kind: class of the candidates.
+          candidates: makes them; only called if the result is not cached.
+          version: of the optimiser, part of the key.
+          make: as in `cache.cached`.
+          **settings: what else the result depends on, see `cache.cached`.
+        """
+        key = {
+            'version': version,
+            'participation': cache.participation_key(self.participation),
+            'loss': self.loss,
+            'workload': cache.array_key(self.workload),
+            **settings,
+        }
+
+        def best() -> _M:
+            made = list(candidates())
+            return min(made, key=self.proven) if len(made) > 1 else made[0]
+
+        return cache.cached(self.optimizer, kind, key, best, make=make)
+
+
+def _checked_workload(workload: np.ndarray | None, rounds: int) -> np.ndarray | None:
+    """The workload [rounds] or [rounds, rounds] as float64, or None.
+
+    Raises:
+      ArgumentError: if its shape or entries are not as `mechanisms.workload` says, or all are 0.
+    """
+    if workload is None:
+        return None
+    workload = np.asarray(workload, dtype=np.float64)
+    if workload.ndim == 1 and workload.size >= rounds:
+        workload = _validate.vector('workload', workload[:rounds])
+    else:
+        workload = workloads.matrix(workload, rounds)
+    if not np.isfinite(workload).all() or not workload.any():
+        raise errors.ArgumentError(
+            'workload', errors.NOT_SHOWN, 'must have finite entries, not all of them 0'
+        )
+    return workload
+
+
+def descend(
+    objective: Objective,
+    start: np.ndarray,
+    *,
+    iterations: int,
+    tolerance: float,
+    gradient_tolerance: float = 1e-9,
+    pairs: int = 30,
+    bounds: Sequence[tuple[float | None, float | None]] | np.ndarray | None = None,
+    callback: Callable[[np.ndarray], None] | None = None,
+) -> tuple[float, np.ndarray]:
+    """Local minimum that L-BFGS finds: its value and the point.
+
+    Args:
+      objective: value and gradient.
+      start: where to begin, [n]; moved to within the bounds.
+      iterations: most of them.
+      tolerance: least relative decrease of the value in an iteration.
+      gradient_tolerance: largest entry of a gradient that counts as zero.
+      pairs: number of differences of gradients that approximate the curvature.
+      bounds: lower and upper bound of each variable; None for no bound.
+      callback: called with the point after each iteration.
+    """
+    found = optimize.minimize(
+        objective,
+        start,
+        jac=True,
+        method='L-BFGS-B',
+        bounds=bounds,
+        callback=callback,
+        options={
+            'maxiter': iterations,
+            'maxcor': pairs,
+            'ftol': tolerance,
+            'gtol': gradient_tolerance,
+        },
+    )
+    return found.fun, found.x
+
+
+def smooth_maximum(logs: np.ndarray, sharpness: float) -> tuple[float, np.ndarray]:
+    """Log of the p-norm of exp(logs), with p the sharpness, and its gradient, [logs].
+
+    It is at least the largest log, by at most `log(number of logs) / sharpness`.
+    """
+    scaled = sharpness * logs
+    return special.logsumexp(scaled) / sharpness, special.softmax(scaled)
+
+
+def over_rows(
+    start: np.ndarray,
+    squared_errors: Callable[[np.ndarray], np.ndarray],
+    minimize: Callable[[np.ndarray, Sequence[int], float], np.ndarray],
+) -> np.ndarray:
+    """Minimises the largest error of many rows, of which only few matter.
+
+    The row with the largest error is added to those whose smooth maximum is minimised, until it is
+    already among them.
+
+    Args:
+      start: where to begin.
+      squared_errors: of all rows at a point.
+      minimize: the minimum from a point on, for some rows and a sharpness.
+    """
+    point, rows = start, list[int]()
+    while True:
+        squared = squared_errors(point)
+        worst = int(squared.argmax())
+        if rows and squared[worst] <= squared[rows].max() * (1 + _ROW_TOLERANCE):
+            return point
+        rows.append(worst)
+        for sharpness in _SHARPNESS if len(rows) > 1 else _SHARPNESS[-1:]:
+            point = minimize(point, rows, sharpness)

@@ -1,0 +1,416 @@
+"""Models that count words: unigrams, bigrams and Kneser-Ney trigrams, and their accuracies.
+
+Trigram model with interpolated, modified Kneser-Ney smoothing.
+
+Source: S. F. Chen and J. Goodman, An Empirical Study of Smoothing Techniques for Language Modeling,
+Computer Speech and Language 13 (1999), section 3: p(w | u v) is the discounted share of w after u v
+plus a weight times p(w | v), and so on down to the uniform distribution. Below the trigrams, the
+count of v w is the number of different tokens before it. Sentences begin without a token u; as
+usual, the pairs at their begin have their own counts.
+
+The distribution is over what a model of words predicts: the words of the vocabulary, a word outside
+of it, and end of sentence.
+
+Accuracies of predictors that only count: what a trained model has to beat.
+
+A unigram predictor always says the most frequent word, a bigram predictor the word that most often
+follows the word before, and a trigram predictor the most probable word of a smoothed trigram model
+(`ngrams.kneser_ney`). All of them say words of the vocabulary only, never end of sentence or an
+unknown word, which are misses for a model too. All measures are those of a model's metrics:
+
+* `accuracy` is over the words of the vocabulary;
+* `accuracy_with_oov` is over all words, where an unknown word is a miss;
+* `loss` and `perplexity`, of the trigram model, are over all targets but padding.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from dpfl.errors import ArgumentError
+from dpfl.tasks.text.tokenization import BOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
+
+# Three token ids are one int64.
+BITS = 21
+MASK = (1 << BITS) - 1
+# Trigrams that are collected before they are counted: 32 MB.
+_COLLECTED = 1 << 22
+
+
+@dataclasses.dataclass(frozen=True)
+class TrigramCounts:
+    """How often each trigram occurs. Text is read in parts and not kept.
+
+    Attributes:
+      num_tokens: number of token ids.
+      keys: the trigrams that occur, as in `trigrams`, int64, increasing.
+      counts: how often each occurs, int64, at least 1.
+    """
+
+    num_tokens: int
+    keys: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def of(cls, texts: Iterable[np.ndarray], num_tokens: int) -> 'TrigramCounts':
+        """Counts the trigrams of texts, each as in `trigrams`.
+
+        Raises:
+          ArgumentError: if there are more than 2 ** 21 token ids.
+        """
+        if num_tokens > MASK + 1:
+            raise ArgumentError(
+                'vocabulary_size', num_tokens, f'must be <= {MASK - 3} for trigrams to be counted'
+            )
+        found = cls(num_tokens, np.zeros(0, np.int64), np.zeros(0, np.int64))
+        collected: list[np.ndarray] = []
+        size = 0
+        for tokens in texts:
+            collected.append(trigrams(tokens))
+            size += collected[-1].size
+            # Parts grow with the counts, so that each trigram is merged few times.
+            if size >= max(_COLLECTED, found.keys.size):
+                found, size = found._with(collected), 0
+                collected.clear()
+        return found._with(collected)
+
+    def _with(self, collected: list[np.ndarray]) -> 'TrigramCounts':
+        if not collected:
+            return self
+        keys, counts = np.unique(np.concatenate(collected), return_counts=True)
+        return self + TrigramCounts(self.num_tokens, keys, counts)
+
+    def __add__(self, other: 'TrigramCounts') -> 'TrigramCounts':
+        """The counts of both texts together."""
+        if not self.keys.size:
+            return other
+        keys = np.concatenate([self.keys, other.keys])
+        order = np.argsort(keys, kind='stable')  # Fast: both parts are sorted.
+        keys = keys[order]
+        first = np.flatnonzero(np.diff(keys, prepend=-1))
+        counts = np.concatenate([self.counts, other.counts])[order]
+        return TrigramCounts(self.num_tokens, keys[first], np.add.reduceat(counts, first))
+
+    @property
+    def num_words(self) -> int:
+        """Number of words of the vocabulary that were counted."""
+        return int(self.counts[self.keys & MASK >= NUM_SPECIAL_TOKENS].sum())
+
+    def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The pairs at the ends of the trigrams.
+
+        Returns:
+          Pairs `before << BITS | word`, int64, increasing; how often each occurs, int64; and after
+          how many different tokens each occurs, int64 (no token before the pair counts as one).
+        """
+        pairs, places = np.unique(self.keys & (1 << 2 * BITS) - 1, return_inverse=True)
+        counts = np.bincount(places, self.counts, pairs.size).astype(np.int64)
+        return pairs, counts, np.bincount(places, minlength=pairs.size)
+
+
+def trigrams(tokens: np.ndarray) -> np.ndarray:
+    """The targets of sentences, which are all tokens but padding, with the two tokens before each.
+
+    Args:
+      tokens: token ids with begin of sentence first, int [sentences, L + 1].
+
+    Returns:
+      `(first << BITS | second) << BITS | target`, int64 [targets]. `first` is `PAD_ID` at the first
+      target of a row, which has one token before it.
+    """
+    words = tokens.astype(np.int64)
+    first = np.pad(words[:, :-2], ((0, 0), (1, 0)), constant_values=PAD_ID)
+    keys = (first << BITS | words[:, :-1]) << BITS | words[:, 1:]
+    return keys[words[:, 1:] != PAD_ID]
+
+
+# Discounts of counts of 0, 1, 2, and of 3 or more where the text is too small to estimate them.
+_DEFAULT_DISCOUNTS = (0.0, 0.5, 1.0, 1.5)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Order:
+    """The n-grams of one n. A context is the n - 1 tokens before a word; 0 if n is 1.
+
+    Attributes:
+      grams: `context << BITS | word` of those that occur, int64, increasing.
+      probabilities: of the word after the context, smoothed, float64 [grams].
+      contexts: contexts that occur, int64, increasing.
+      weights: of the distribution of the next shorter context, float64 [contexts].
+      best: the most probable word of the vocabulary after each context, int64 [contexts].
+      best_probabilities: at least its backed-off probability, float64 [contexts].
+    """
+
+    grams: np.ndarray
+    probabilities: np.ndarray
+    contexts: np.ndarray
+    weights: np.ndarray
+    best: np.ndarray
+    best_probabilities: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class KneserNey:
+    """Probabilities of words after the two tokens before them.
+
+    Attributes:
+      num_tokens: number of token ids.
+      orders: unigrams, bigrams, trigrams; the lowest back off to the uniform distribution.
+    """
+
+    num_tokens: int
+    orders: tuple[_Order, ...]
+
+    @classmethod
+    def of(cls, counts: TrigramCounts) -> 'KneserNey':
+        """The model of counts; without any, it is uniform."""
+        model = cls(counts.num_tokens, ())
+        pairs, occurrences, num_before = counts.pairs()
+        num_before = np.where(pairs >> BITS == BOS_ID, occurrences, num_before)
+        words, before_word = np.unique(pairs & MASK, return_counts=True)
+        has_two_before = counts.keys >> 2 * BITS != PAD_ID
+        return (
+            model._extended(words, before_word)
+            ._extended(pairs, num_before)
+            ._extended(counts.keys[has_two_before], counts.counts[has_two_before])
+        )
+
+    def _extended(self, grams: np.ndarray, counts: np.ndarray) -> 'KneserNey':
+        """The model with n-grams of one token more."""
+        contexts, starts, sizes = np.unique(grams >> BITS, return_index=True, return_counts=True)
+        place = np.repeat(np.arange(contexts.size), sizes)
+        removed = np.array(_discounts(counts))[np.minimum(counts, 3)]
+        totals = np.bincount(place, counts, contexts.size)
+        weights = np.bincount(place, removed, contexts.size) / totals
+        words, shorter = grams & MASK, self._shortened(contexts)
+        probabilities = (counts - removed) / totals[place]
+        probabilities += weights[place] * self._probabilities(shorter[place], words)
+
+        # The best word is the best that was seen here, or the best after the shorter context.
+        of_words = np.where(words >= NUM_SPECIAL_TOKENS, probabilities, 0.0)
+        top = np.maximum.reduceat(of_words, starts) if starts.size else np.zeros(0)
+        at_top = np.flatnonzero(of_words == top[place])
+        first = at_top[np.diff(place[at_top], prepend=-1) > 0]
+        other, other_probabilities = self._best(shorter)
+        other_probabilities = weights * other_probabilities
+        is_other = (other_probabilities > top) | (top == 0)
+        order = _Order(
+            grams,
+            probabilities,
+            contexts,
+            weights,
+            np.where(is_other, other, words[first]),
+            np.where(is_other, other_probabilities, top),
+        )
+        return KneserNey(self.num_tokens, (*self.orders, order))
+
+    def _shortened(self, contexts: np.ndarray) -> np.ndarray:
+        """Contexts of this model from those with one token more in front."""
+        return contexts & ((1 << max(len(self.orders) - 1, 0) * BITS) - 1)
+
+    @property
+    def _shorter(self) -> 'KneserNey':
+        return KneserNey(self.num_tokens, self.orders[:-1])
+
+    def log_probabilities(self, trigrams: np.ndarray) -> np.ndarray:
+        """Logarithms of the probabilities of the last tokens of trigrams, float64.
+
+        Args:
+          trigrams: as in `counts.trigrams`.
+        """
+        return np.log(self._probabilities(trigrams >> BITS, trigrams & MASK))
+
+    def predictions(self, trigrams: np.ndarray) -> np.ndarray:
+        """The most probable words of the vocabulary after the first two tokens, int64."""
+        return self._best(trigrams >> BITS)[0]
+
+    def _probabilities(self, contexts: np.ndarray, words: np.ndarray) -> np.ndarray:
+        if not self.orders:
+            return np.full(words.shape, 1 / (self.num_tokens - len((PAD_ID, BOS_ID))))
+        order, shorter = self.orders[-1], self._shorter
+        place, is_seen = _found(order.grams, contexts << BITS | words)
+        result = np.empty(words.shape)
+        result[is_seen] = order.probabilities[place[is_seen]]
+        rest = ~is_seen
+        contexts = contexts[rest]
+        place, is_seen = _found(order.contexts, contexts)
+        weights = np.ones(contexts.shape)
+        weights[is_seen] = order.weights[place[is_seen]]
+        result[rest] = weights * shorter._probabilities(shorter._shortened(contexts), words[rest])
+        return result
+
+    def _best(self, contexts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The most probable words of the vocabulary, and their probabilities."""
+        if not self.orders:
+            words = np.full(contexts.shape, NUM_SPECIAL_TOKENS, np.int64)
+            return words, self._probabilities(contexts, words)
+        order, shorter = self.orders[-1], self._shorter
+        place, is_seen = _found(order.contexts, contexts)
+        words, probabilities = np.empty(contexts.shape, np.int64), np.empty(contexts.shape)
+        words[is_seen] = order.best[place[is_seen]]
+        probabilities[is_seen] = order.best_probabilities[place[is_seen]]
+        words[~is_seen], probabilities[~is_seen] = shorter._best(
+            shorter._shortened(contexts[~is_seen])
+        )
+        return words, probabilities
+
+
+def _found(keys: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where each wanted key stands among increasing keys, and whether it does."""
+    place = np.searchsorted(keys, wanted)
+    is_found = place < keys.size
+    is_found[is_found] = keys[place[is_found]] == wanted[is_found]
+    return place, is_found
+
+
+def _discounts(counts: np.ndarray) -> tuple[float, ...]:
+    """What is subtracted from counts of 0, 1, 2, and of 3 or more (equation 26 of the source)."""
+    n = np.bincount(np.minimum(counts, 5), minlength=6)[:5].tolist()
+    if not all(n[1:]):
+        return _DEFAULT_DISCOUNTS
+    ratio = n[1] / (n[1] + 2 * n[2])
+    found = tuple(i - (i + 1) * ratio * n[i + 1] / n[i] for i in (1, 2, 3))
+    is_possible = all(0 <= discount <= i for i, discount in enumerate(found, 1))
+    return (0.0, *found) if is_possible else _DEFAULT_DISCOUNTS
+
+
+NAMES = ('unigram', 'bigram', 'trigram')
+# Words that are counted for a run at most: more would change no line in a plot.
+MOST_WORDS = 300_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Measures:
+    """How predictors did on text.
+
+    Attributes:
+      hits: words that were predicted rightly, by unigrams, bigrams and trigrams.
+      words: words of the vocabulary.
+      unknown: words outside of it.
+      targets: words, unknown words and ends of sentences.
+      loss: sum over the targets of the trigram model's loss, in nats.
+    """
+
+    hits: tuple[int, ...] = (0,) * len(NAMES)
+    words: int = 0
+    unknown: int = 0
+    targets: int = 0
+    loss: float = 0.0
+
+    def __add__(self, other: 'Measures') -> 'Measures':
+        return Measures(
+            tuple(a + b for a, b in zip(self.hits, other.hits, strict=True)),
+            self.words + other.words,
+            self.unknown + other.unknown,
+            self.targets + other.targets,
+            self.loss + other.loss,
+        )
+
+    def to_dict(self) -> dict[str, float]:
+        """The measures by name, such as `bigram_accuracy_with_oov`; empty if there are no words."""
+        if not self.words:
+            return {}
+        found: dict[str, float] = {}
+        for name, hits in zip(NAMES, self.hits, strict=True):
+            found[f'{name}_accuracy'] = hits / self.words
+            found[f'{name}_accuracy_with_oov'] = hits / (self.words + self.unknown)
+        loss = self.loss / self.targets
+        return {**found, 'trigram_loss': loss, 'trigram_perplexity': math.exp(loss)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictors:
+    """The three predictors, made of the same text.
+
+    Attributes:
+      best: the most frequent word, as a token id.
+      after: the tokens that words follow, int64, increasing.
+      next: the word that most often follows each of them, int64; of equally frequent words the
+        first in the vocabulary, as for `best`.
+      trigrams: the smoothed trigram model.
+    """
+
+    best: int
+    after: np.ndarray
+    next: np.ndarray
+    trigrams: KneserNey
+
+    @classmethod
+    def of(cls, counts: TrigramCounts) -> 'Predictors | None':
+        """The predictors of counted text; None if it has no word of the vocabulary."""
+        pairs, occurrences, _ = counts.pairs()
+        is_word = pairs & MASK >= NUM_SPECIAL_TOKENS
+        pairs, occurrences = pairs[is_word], occurrences[is_word]
+        if not pairs.size:
+            return None
+        # By token before, then by count, the most frequent first; the order of words is kept.
+        order = np.lexsort((-occurrences, pairs >> BITS))
+        after, first = np.unique(pairs[order] >> BITS, return_index=True)
+        return cls(
+            int(np.bincount(pairs & MASK, occurrences).argmax()),
+            after,
+            pairs[order][first] & MASK,
+            KneserNey.of(counts),
+        )
+
+    def measure(self, tokens: np.ndarray) -> Measures:
+        """Predicts every word of sentences.
+
+        Args:
+          tokens: token ids with begin of sentence first, int [sentences, L + 1].
+        """
+        keys = trigrams(tokens)
+        targets = keys & MASK
+        is_word = targets >= NUM_SPECIAL_TOKENS
+        words, before = targets[is_word], keys[is_word] >> BITS & MASK
+        # A token that was never seen is followed by the most frequent word.
+        followers = np.full(words.size, self.best)
+        places = np.searchsorted(self.after, before)
+        known = places < self.after.size
+        known[known] = self.after[places[known]] == before[known]
+        followers[known] = self.next[places[known]]
+        predicted = (self.best, followers, self.trigrams.predictions(keys[is_word]))
+        return Measures(
+            tuple(int((words == each).sum()) for each in predicted),
+            words.size,
+            int((targets == OOV_ID).sum()),
+            targets.size,
+            -float(self.trigrams.log_probabilities(keys).sum()),
+        )
+
+
+def of_clients(
+    clients: Sequence[np.ndarray], others: Iterable[np.ndarray], num_tokens: int
+) -> dict[str, float]:
+    """Measures on clients, counted on other text and on the other half of the clients.
+
+    A client is never predicted from its own text: with few clients the counts would know the
+    answers.
+
+    Args:
+      clients: sentences of each client, as in `Predictors.measure`.
+      others: more sentences of the same kind, by other people; only the first are counted.
+      num_tokens: number of token ids.
+
+    Returns:
+      As `Measures.to_dict`; empty if nothing was predicted rightly.
+    """
+    counted = TrigramCounts.of(limited(others, MOST_WORDS), num_tokens)
+    total = Measures()
+    for half in (0, 1):
+        predictors = Predictors.of(counted + TrigramCounts.of(clients[1 - half :: 2], num_tokens))
+        if predictors is not None and clients[half::2]:
+            total += predictors.measure(np.concatenate(clients[half::2]))
+    return total.to_dict() if any(total.hits) else {}
+
+
+def limited(texts: Iterable[np.ndarray], most_words: int) -> Iterable[np.ndarray]:
+    """The first texts, until there are enough words of the vocabulary."""
+    words = 0
+    for tokens in texts:
+        yield tokens
+        words += int((tokens >= NUM_SPECIAL_TOKENS).sum())
+        if words >= most_words:
+            break

@@ -1,1 +1,0 @@
-"""Counts of words that follow each other in text, and predictors made of them (NumPy only)."""
