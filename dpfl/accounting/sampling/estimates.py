@@ -10,19 +10,21 @@ import math
 import os
 import tempfile
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import dp_accounting
 
 from dpfl import _files, _progress, errors
 from dpfl.accounting import calibration
 from dpfl.accounting.gaussian import Bound
-from dpfl.accounting.plan_values import PlanValues
 from dpfl.accounting.sampling import base, monte_carlo
 from dpfl.accounting.sampling.bins import Mixtures
 from dpfl.accounting.sampling.monte_carlo import Estimate, Mixed
 from dpfl.mechanisms import rounding
 from dpfl.mechanisms.optimize import cache
+
+if TYPE_CHECKING:
+    from dpfl.accounting.plan import PrivacyPlan
 
 # Part of every key: raised when the estimate of the same plan changes.
 _VERSION = 1
@@ -48,7 +50,6 @@ class Estimated(base.Sampling):
       groups: b, of the kind.
     """
 
-    is_exact: ClassVar[bool] = False
     has_own_bound: ClassVar[bool] = True
     caveat: ClassVar[str] = (
         'Epsilon is an estimate by Monte Carlo, an upper bound but for a failure probability of '
@@ -58,35 +59,31 @@ class Estimated(base.Sampling):
     groups: int
 
     @abc.abstractmethod
-    def mixtures(self, plan: PlanValues) -> Mixed:
+    def mixtures(self, plan: 'PrivacyPlan') -> Mixed:
         """What the rounds of a plan release about one client, in clip norms."""
 
-    def _check(self, plan: PlanValues) -> None:
-        if plan.noise == 'hardened':
-            raise errors.ArgumentError(
-                'noise', plan.noise, f'must be default with sampling={self.name}'
-            )
-        if plan.earlier:
-            raise errors.ArgumentError(
-                'earlier', errors.NOT_SHOWN, f'must be empty with sampling={self.name}'
-            )
-        if plan.before:
-            names = ' and '.join(each.name for each in plan.before)
-            raise errors.ArgumentError(
-                'sampling',
-                self.name,
-                f'has a guarantee that is estimated, which cannot be composed with {names}',
-            )
+    def _check(self, plan: 'PrivacyPlan') -> None:
+        for part in plan.other_parts(self):
+            if part.changes_run:
+                raise errors.ArgumentError(
+                    'sampling',
+                    self.name,
+                    'has a guarantee that is estimated, which cannot be composed with '
+                    f'{part.words}',
+                )
 
-    def norm(self, plan: PlanValues) -> float:
+    def is_attained(self) -> bool:
+        return False
+
+    def norm(self, plan: 'PrivacyPlan') -> float:
         """The norm of all rounds of a client."""
         return rounding.root_up(self.mixtures(plan).squared_norm)
 
-    def event(self, plan: PlanValues, noise_multiplier: float) -> dp_accounting.DpEvent:
+    def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp_accounting.DpEvent:
         """Without what the sampling adds, which no event says."""
         return dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift / self.norm(plan))
 
-    def estimate(self, plan: PlanValues, delta: float) -> Estimate:
+    def estimate(self, plan: 'PrivacyPlan', delta: float) -> Estimate:
         """Epsilon of a plan with noise, without regard to earlier runs.
 
         It is the same in every call: samples and seed are constants of this version. Long ones are
@@ -94,19 +91,19 @@ class Estimated(base.Sampling):
         """
         return _estimate(self.mixtures(plan), plan.noise_multiplier / plan.shift, delta)
 
-    def bound(self, plan: PlanValues, delta: float) -> Bound:
+    def bound(self, plan: 'PrivacyPlan', delta: float) -> Bound:
         """`estimate` as a bound, and how it was found."""
         found = self.estimate(plan, delta)
         return Bound(found.epsilon, 'monte_carlo' if found.is_amplified else 'analytic_gaussian')
 
-    def noise_for(self, plan: PlanValues, epsilon: float, delta: float) -> float:
+    def noise_for(self, plan: 'PrivacyPlan', epsilon: float, delta: float) -> float:
         return noise_multiplier(self.mixtures(plan), plan.shift, epsilon, delta)
 
     @property
     def turn(self) -> int:
         return self.groups
 
-    def accounted(self, plan: PlanValues, deltas: Sequence[float]) -> list[str]:
+    def accounted(self, plan: 'PrivacyPlan', deltas: Sequence[float]) -> list[str]:
         """What is estimated, and with which confidence."""
         items = [
             'A client releases a mixture of Gaussians, one of each set of rounds in which it may '

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, errors, mechanisms
-from dpfl.accounting import plan_match
+from dpfl.accounting import noise_match
 from tests.accounting import plans
 
 _SCHEMA = Participation(24, 6, 3)
@@ -38,7 +38,7 @@ def test_the_noise_of_prefix_sums_and_models_is_that_of_the_other_mechanism(roun
         ('rmse', lambda each: math.sqrt((each[:rounds] ** 2).mean())),
         ('prefix_noise', lambda each: each[rounds - 1]),
     ):
-        match = plan_match.reference(
+        match = noise_match.reference(
             _plan(),
             _TREE.with_rounds(rounds) if not momentum else _TREE,
             7.0,
@@ -46,7 +46,7 @@ def test_the_noise_of_prefix_sums_and_models_is_that_of_the_other_mechanism(roun
             rounds=rounds,
             momentum=momentum,
         )
-        plan = plan_match.matched(_plan(), match)
+        plan = noise_match.matched(_plan(), match)
         wanted = 7 * summary(_stddevs(_TREE, momentum))
         assert match.value == pytest.approx(wanted, rel=1e-9)
         found = plan.noise_multiplier * summary(_stddevs(_BLT, momentum))
@@ -59,23 +59,23 @@ def test_the_noise_of_prefix_sums_and_models_is_that_of_the_other_mechanism(roun
 )
 def test_rho_is_that_of_the_other_mechanism_and_never_above(rounds, fields):
     silent = _plan(**fields)
-    match = plan_match.reference(
+    match = noise_match.reference(
         silent, _TREE.with_rounds(rounds), 7.0, quantity='rho', rounds=rounds
     )
     stopped = Participation(rounds, 6, 3)
     other = _plan(_TREE.with_rounds(rounds), stopped, noise_multiplier=7.0, **fields)
     assert match.value == other.rho
-    plan = plan_match.matched(silent, match)
+    plan = noise_match.matched(silent, match)
     reached = plan.with_participation(stopped).rho
     assert reached <= match.value and reached == pytest.approx(match.value, rel=1e-6)
 
 
 def test_a_mechanism_matches_itself():
     for quantity in ('rmse', 'prefix_noise', 'rho'):
-        match = plan_match.reference(_plan(), _BLT, 3.0, quantity=quantity, rounds=24)
-        found = plan_match.matched(_plan(), match).noise_multiplier
+        match = noise_match.reference(_plan(), _BLT, 3.0, quantity=quantity, rounds=24)
+        found = noise_match.matched(_plan(), match).noise_multiplier
         assert found == pytest.approx(3.0, rel=1e-12)
-    plan = plan_match.matched(_plan(), accounting.NoiseMatch('rho', 24, 0.2))
+    plan = noise_match.matched(_plan(), accounting.NoiseMatch('rho', 24, 0.2))
     assert plan.rho <= 0.2 and plan.rho == pytest.approx(0.2, rel=1e-12)
 
 
@@ -102,7 +102,7 @@ def test_a_mechanism_matches_itself():
 )
 def test_what_cannot_be_matched_is_refused(plan, quantity, name):
     with pytest.raises(errors.ArgumentError) as refused:
-        plan_match.matched(plan, accounting.NoiseMatch(quantity, 24, 0.2))
+        noise_match.matched(plan, accounting.NoiseMatch(quantity, 24, 0.2))
     assert refused.value.name == name
 
 
@@ -128,8 +128,8 @@ def test_records_of_other_form_are_refused(changes, name):
 
 
 def test_the_report_says_how_the_noise_was_matched():
-    match = plan_match.reference(_plan(), _TREE, 7.0, quantity='rmse', rounds=24)
-    plan = plan_match.matched(_plan(), match)
+    match = noise_match.reference(_plan(), _TREE, 7.0, quantity='rmse', rounds=24)
+    plan = noise_match.matched(_plan(), match)
     report = plans.report(plan)
     assert report.to_dict()['plan']['noise_match'] == match.to_dict()
     page = report.render()
