@@ -1,27 +1,22 @@
 """Kinds of sampling whose epsilon is estimated by Monte Carlo; estimates are kept on disk."""
 
 import abc
-import contextlib
 import dataclasses
 import functools
-import hashlib
 import json
 import math
-import os
-import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import dp_accounting
 
-from dpfl import _files, _progress, errors
+from dpfl import _cache, _progress, errors
 from dpfl.accounting import calibration
 from dpfl.accounting.gaussian import Bound
 from dpfl.accounting.sampling import base, monte_carlo
 from dpfl.accounting.sampling.bins import Mixtures
 from dpfl.accounting.sampling.monte_carlo import Estimate, Mixed
 from dpfl.mechanisms import rounding
-from dpfl.mechanisms.optimize import cache
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
@@ -87,7 +82,7 @@ class Estimated(base.Sampling):
         """Epsilon of a plan with noise, without regard to earlier runs.
 
         It is the same in every call: samples and seed are constants of this version. Long ones are
-        kept in the directory of `mechanisms.optimize.cache`.
+        kept in the directory of `dpfl._cache`.
         """
         return _estimate(self.mixtures(plan), plan.noise_multiplier / plan.shift, delta)
 
@@ -198,38 +193,23 @@ def _estimate(
 ) -> Estimate:
     samples = samples or monte_carlo.samples_for(mixed)
     is_long = samples * mixed.cost > _LONG
-    directory = cache.cache_directory() if is_long else None
     compute = functools.partial(_computed, mixed, stddev, delta, samples, seed, failure, is_long)
-    if directory is None:
+    if not is_long:
         return compute()
     key = json.dumps([_VERSION, _key(mixed), stddev, delta, samples, seed, failure])
-    path = directory / f'estimate-{hashlib.sha256(key.encode()).hexdigest()}.json'
-    with contextlib.suppress(Exception):  # A damaged file is computed again.
-        kept = json.loads(_files.read_text(path))
-        values = {**kept['estimate'], 'tilts': tuple(kept['estimate']['tilts'])}
-        if kept['seal'] == _seal(key, kept['estimate']):
-            return Estimate(**values)
-    found = compute()
-    # On a full disk, or in a directory without write permission, the result is still returned.
-    with contextlib.suppress(OSError):
-        directory.mkdir(parents=True, exist_ok=True)
-        values = json.loads(json.dumps(dataclasses.asdict(found)))
-        handle, name = tempfile.mkstemp(dir=directory, prefix='.unfinished-')
-        with os.fdopen(handle, 'w') as file:
-            json.dump({'estimate': values, 'seal': _seal(key, values)}, file)
-        os.replace(name, path)
-    return found
+    return _cache.cached_json(
+        'estimate', key, compute, from_values=_from_values, to_values=dataclasses.asdict
+    )
+
+
+def _from_values(values: dict) -> Estimate:
+    return Estimate(**{**values, 'tilts': tuple(values['tilts'])})
 
 
 def _key(mixed: Mixed) -> list:
     if isinstance(mixed, Mixtures):
-        return [cache.array_key(gram) for gram in mixed.grams]
-    return [cache.array_key(mixed.matrix), mixed.separation, mixed.probability]
-
-
-def _seal(key: str, values: dict) -> str:
-    """Digest of the arguments that an entry was made for, and of its numbers."""
-    return hashlib.sha256(f'{key} {json.dumps(values, sort_keys=True)}'.encode()).hexdigest()
+        return [_cache.array_key(gram) for gram in mixed.grams]
+    return [_cache.array_key(mixed.matrix), mixed.separation, mixed.probability]
 
 
 def _computed(
