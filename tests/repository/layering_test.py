@@ -25,9 +25,9 @@ _LAYERS = (
     ('mechanisms',),
     ('accounting', 'strategies'),
     ('aggregators', 'tasks', 'reporting'),
-    ('learning', 'auditing', 'debugging'),
+    ('learning', 'auditing'),
     ('simulation',),
-    ('published', 'planning', 'inspection'),
+    ('published', 'planning', 'debugging'),
     ('cli',),
     ('__main__', 'experiments'),
 )

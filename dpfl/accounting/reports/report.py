@@ -128,8 +128,8 @@ class PrivacyReport(ReportValues):
                 errors.NOT_SHOWN,
                 'cannot be combined with a private vocabulary, which has a delta of its own',
             )
-        if self.plan.noise == 'hardened':
-            raise errors.ArgumentError('noise', 'hardened', 'must be default with a selection')
+        if self.plan.slack:  # Renyi divergences are those of the events alone.
+            raise errors.ArgumentError('noise', self.plan.noise, 'must be default with a selection')
         report = dataclasses.replace(self, selection=selection)
         _ = report.selected  # Refuses plans whose Renyi divergences are not known.
         return report
