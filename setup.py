@@ -30,7 +30,7 @@ setuptools.setup(
     ],
     # What mechanisms, guarantees and every command import before they do anything. Neither
     # TensorFlow nor TFF: no resolver can satisfy TFF (see requirements.in), so there is no extra
-    # for it; `dpfl install_tff` installs it (docs/package.md).
+    # for it; `dpfl install_tff` installs it (docs/install.md).
     install_requires=[
         'absl-py',
         'dp-accounting>=0.6',

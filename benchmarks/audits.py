@@ -7,13 +7,13 @@ For every case, over the seeds 0, 1, ..: how often a lower bound was above the c
 the bounds divided by the claim, and the median seconds of an audit. At confidence 95 % each of the
 bounds on mu and epsilon may exceed the claim in one of twenty audits; because rates have whole
 numbers of errors and two attackers share the error, it is less often. Exits with status 1 if it is
-more often than a chance of one in a thousand allows. docs/how_to/auditing.md has the table.
+more often than a chance of one in a thousand allows. docs/reference/audits.md has the table.
 
 With --runs it plants faults into audited training runs, one at a time, and says what the audit
 found of each. For every setting it also tests the sums of --repeats correct runs, which differ in
 their noise: the aggregator is that of the run, and one client sends the same update in all rounds.
 Exits with status 1 if a fault is not found or a correct run is refuted.
-docs/how_to/auditing_runs.md has the table.
+docs/reference/audits.md has the table.
 """
 
 import argparse

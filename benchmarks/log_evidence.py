@@ -7,7 +7,7 @@ that a log alone gives (the median over its draws), and how many draws are refut
 honest logs, drawn by the samplers of dpfl.simulation, are refuted at a false alarm of 0.01 and of
 1e-6. Exits with status 1 if an honest log is refuted at 1e-6, if more are at 0.01 than a chance of
 one in a thousand allows, or if a log is missed that all tests should refute.
-docs/reference/log_evidence.md has the tables.
+docs/research/log_evidence.md has the tables.
 """
 
 import argparse

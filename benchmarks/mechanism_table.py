@@ -7,8 +7,8 @@
 
 A row is a mechanism of one size, optimised for one loss at one schema, in a process of its own with
 the cache of results off. Mechanisms are those of the registry with an optimiser, so a new one has
-rows at the next run. Rows are kept in docs/benchmarks/mechanism_table.json after each measurement,
-and docs/benchmarks/mechanism_table.md is made of them. A row that takes longer than --timeout
+rows at the next run. Rows are kept in benchmarks/mechanism_table.json after each measurement,
+and benchmarks/mechanism_table.md is made of them. A row that takes longer than --timeout
 is kept as not run.
 
 The distance is to `mechanisms.loss_lower_bound`, which is computed once for each schema and loss
@@ -29,8 +29,8 @@ from dpfl.mechanisms import registry
 from dpfl.participation import Participation
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
-_DATA = _ROOT / 'docs' / 'benchmarks' / 'mechanism_table.json'
-_PAGE = _ROOT / 'docs' / 'benchmarks' / 'mechanism_table.md'
+_DATA = _ROOT / 'benchmarks' / 'mechanism_table.json'
+_PAGE = _ROOT / 'benchmarks' / 'mechanism_table.md'
 _LOSSES = ('max', 'rms')
 _BOUND = 'bound'
 
@@ -230,7 +230,7 @@ def _order(row: dict) -> tuple:
 _HEAD = """# Mechanisms by schema
 
 Every mechanism with an optimiser at ten schemas (n, b, k), optimised for each of the two losses
-separately. The distance is to a [proven lower bound](../concepts/lower_bounds.md) on the loss of
+separately. The distance is to a [proven lower bound](../docs/research/mechanisms.md) on the loss of
 every linear mechanism: at most so much is left to gain, with any memory. All losses are with
 proven sensitivities.
 

@@ -3,7 +3,7 @@
   python benchmarks/memory.py                                  # two runs of 500 rounds
   python benchmarks/memory.py --rounds=2000 --sampling=poisson
 
-Each run is `python -m experiments.train` at the size of job S of benchmarks/simulation.py (with
+Each run is `dpfl train` at the size of job S of benchmarks/simulation.py (with
 twice the units): 50 clients in a round (on average with Poisson sampling), with at most 2 batches
 of 16 x 20 tokens. Checkpoints, metrics, events and evaluations are written as in any run. Memory is
 read every 50 ms; a figure for a round is the median resident memory of the process and its children

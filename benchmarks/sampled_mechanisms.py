@@ -10,7 +10,7 @@ square error of the prefix sums of the noise, `noise multiplier * rms error` in 
   turns, for the best b (in brackets) among powers of 2;
 - `separated`: Toeplitz noise without amplification, where clients return after 1 / rate rounds.
 
-The table of docs/reference/sampling.md is made by this; it follows [Choquette23], figure 1.
+It follows [Choquette23], figure 1.
 """
 
 import argparse

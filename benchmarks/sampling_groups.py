@@ -4,8 +4,7 @@
 
 For each number of bins there are as many cohorts' worth of clients; cyclic Poisson and b-min-sep
 sampling have as many groups as the mechanism has bands. The noise gives `--epsilon` at delta 1e-6
-without amplification, to clients who are kept as far apart as the bins keep them. The table of
-docs/reference/sampling.md is made by this.
+without amplification, to clients who are kept as far apart as the bins keep them.
 """
 
 import argparse

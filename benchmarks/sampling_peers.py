@@ -9,8 +9,7 @@ versions up to 2.0.0 have no Monte Carlo accounting.
 For each setting the table has dpfl's epsilon, the other package's, their ratio, and the *least*:
 what no correct bound is below (`peers/sampling_of_others.py` says how it is found). The exit status
 is 1 if an epsilon of dpfl is below the least by more than 0.2 %, or below the other one by more
-than that for a sampling without a stated reason. docs/reference/sampling.md has the reasons and a
-table.
+than that for a sampling without a stated reason. `_REASONS` has them.
 """
 
 import argparse

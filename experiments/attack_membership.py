@@ -1,7 +1,7 @@
 r"""Attacks the membership of clients in a finished run; compares with what its guarantee allows.
 
 Example:
-  python -m experiments.attack_membership --run_dir=runs/blt
+  dpfl attack_membership --run_dir=runs/blt
 
 For a run on text. An attacker who has the model and the text of a client guesses whether the client
 trained the model: it did if its mean loss is small. With --reference_model the loss is compared

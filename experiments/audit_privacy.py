@@ -1,11 +1,11 @@
 r"""Audits the aggregator of a privacy plan alone: lower bounds by attacks, held against the claim.
 
 Example:
-  python -m experiments.audit_privacy --mechanism=blt --rounds=64 --min_separation=16 \
+  dpfl audit_privacy --mechanism=blt --rounds=64 --min_separation=16 \
       --blt_decay=0.9,0.4 --blt_scale=0.2,0.3 --noise_multiplier=2 --delta=1e-6
 
 It runs the aggregator of a training run on canaries, thousands of trials with and without a client,
-and attacks what is released in all rounds (docs/how_to/auditing.md). It prints the claimed mu and
+and attacks what is released in all rounds (docs/reference/audits.md). It prints the claimed mu and
 epsilon, and lower bounds that are above the truth with at most the probability 1 - confidence. A
 bound above the claim means that the claim is false, or bad luck; the exit status is then 1.
 
@@ -13,7 +13,7 @@ bound above the claim means that the claim is false, or bad luck; the exit statu
 and --resume_after audit the code of these features.
 
 --run_dir=<directory> prints the audit of a finished run of train --audit instead
-(docs/how_to/auditing_runs.md).
+(docs/reference/audits.md).
 """
 
 import json

@@ -1,7 +1,7 @@
 """Compares what two generators write, on one page ([Augenstein20], sections 4 to 6).
 
 Example:
-  python -m experiments.compare_generators --a=runs/study/clean/word,runs/study/clean/char \
+  dpfl compare_generators --a=runs/study/clean/word,runs/study/clean/char \
       --b=runs/study/faulty/word,runs/study/faulty/char --output_dir=runs/compared
 
 Each side is one run or several of different kinds: a word model, a character model, a generator of

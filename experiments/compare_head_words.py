@@ -1,7 +1,7 @@
 r"""Checks whether trained models predict frequent words too often ([McMahan18], table 3).
 
 Example:
-  python -m experiments.compare_head_words --models=runs/none,runs/blt,runs/tree \
+  dpfl compare_head_words --models=runs/none,runs/blt,runs/tree \
       --vocabulary_size=996 --sentence_length=16
 
 At every position of held-out text, the ten words that a model finds most probable are compared with

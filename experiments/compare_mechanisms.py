@@ -3,13 +3,13 @@
 Example: how mechanisms optimised for separation 400 do at other separations ([McMahan24], figure
 2),
 
-  python -m experiments.compare_mechanisms --rounds=2000 --min_separation=400 \
+  dpfl compare_mechanisms --rounds=2000 --min_separation=400 \
     --max_participations=5 --mechanisms=tree,full_honaker_tree,blt:4,banded:400 \
     --vary=min_separation --values=100,200,300,400,600,800 --plot=separations.png
 
 and for other numbers of rounds than mechanisms were made for (figure 5):
 
-  python -m experiments.compare_mechanisms --rounds=2000 --min_separation=400 --loss=rms \
+  dpfl compare_mechanisms --rounds=2000 --min_separation=400 --loss=rms \
     --mechanisms=blt:2@800/400,blt:2@2000/400,banded:400@800/400,banded:400@2000/400 \
     --values=400,800,1200,1600,2000 --plot=rounds.png --data=rounds.csv
 

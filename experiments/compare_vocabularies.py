@@ -1,8 +1,8 @@
 r"""Compares words that are found privately with words that are counted without noise.
 
 Examples:
-  python -m experiments.compare_vocabularies --data_path=texts.parquet
-  python -m experiments.compare_vocabularies --task=synthetic_text --plot=zipf.png
+  dpfl compare_vocabularies --data_path=texts.parquet
+  dpfl compare_vocabularies --task=synthetic_text --plot=zipf.png
 
 For every epsilon the table has the number of words that `train --vocabulary=private` finds, the
 share of the most frequent words among them, and the share of all words of the clients that they

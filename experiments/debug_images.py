@@ -1,7 +1,7 @@
 """Finds a bug in images that nobody may look at ([Augenstein20], section 6).
 
 Example:
-  python -m experiments.debug_images --flagfile=configs/debug_images.flags \
+  dpfl debug_images --flagfile=configs/debug_images.flags \
     --output_dir=runs/debug_images
 
 A classifier of letters and digits runs on devices: one that the study trains on public images,

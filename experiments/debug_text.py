@@ -1,7 +1,7 @@
 """Inspects text that nobody may look at, by what private generators write ([Augenstein20]).
 
 Example:
-  python -m experiments.debug_text --flagfile=configs/debug_text.flags --output_dir=runs/debug_text
+  dpfl debug_text --flagfile=configs/debug_text.flags --output_dir=runs/debug_text
 
 For each task of --inspect (T1 to T6 in table 1 of the paper), generators are trained under a
 privacy plan on the sentences, words or clients that it selects. People look only at what these
@@ -13,7 +13,7 @@ The output directory then has
 - a folder for each model with the files of a run of dpfl train.
 
 The preset trains eight small models on synthetic text, in about five minutes on two cores. With
---resume, finished models are kept, and an interrupted one continues. docs/how_to/debug_text.md says
+--resume, finished models are kept, and an interrupted one continues. docs/debug_text.md says
 how to use it on data of one's own.
 """
 

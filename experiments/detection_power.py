@@ -1,7 +1,7 @@
 """Measures how small a share of damaged text debug_text finds ([Augenstein20], section 5).
 
 Example:
-  python -m experiments.detection_power --flagfile=configs/detection_power_text.flags \
+  dpfl detection_power --flagfile=configs/detection_power_text.flags \
       --output_dir=runs/detection_power
 
 For every seed, epsilon, fault of --inject and share of --inject_share, the generators of debug_text

@@ -1,7 +1,7 @@
 """Measures how small a share of faulty devices debug_images finds ([Augenstein20], section 6).
 
 Example:
-  python -m experiments.detection_power_images --flagfile=configs/detection_power_images.flags \
+  dpfl detection_power_images --flagfile=configs/detection_power_images.flags \
       --output_dir=runs/detection_power_images
 
 For every seed, noise multiplier, fault of --inject and share of --inject_shares, a GAN is trained

@@ -1,7 +1,7 @@
 """Makes a public copy of a finished run that contains only what the guarantee covers.
 
 Example:
-  python -m experiments.export_run --public --run_dir=runs/blt --output_dir=runs/blt_public
+  dpfl export_run --public --run_dir=runs/blt --output_dir=runs/blt_public
 
 The run is verified first. The copy has the model, the plan, a report made from the plan alone, and
 epsilon round by round; for a GAN also the images that its generator made. It has neither the

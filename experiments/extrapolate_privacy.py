@@ -1,7 +1,7 @@
 r"""Extrapolates a finished run: the guarantee of its plan with larger populations and cohorts.
 
 Example:
-  python -m experiments.extrapolate_privacy --run_dir=runs/small --populations=1000000,100000000 \
+  dpfl extrapolate_privacy --run_dir=runs/small --populations=1000000,100000000 \
       --cohorts=1000,5000 --plot=extrapolated.png
 
 A small simulation shows which accuracy is possible with some noise on the mean update. With a

@@ -3,8 +3,8 @@
 Images on devices may not be shown to people who label; images of a private generator may
 ([Augenstein20], table 1, task T5). In two steps, with people in between:
 
-  python -m experiments.label_images --run_dir=runs/gan --output_dir=runs/labels
-  python -m experiments.label_images --run_dir=runs/gan --output_dir=runs/labels \
+  dpfl label_images --run_dir=runs/gan --output_dir=runs/labels
+  dpfl label_images --run_dir=runs/gan --output_dir=runs/labels \
       --labels=labels.csv
 
 The first draws images and writes label.html, a page on which a person labels them and saves

@@ -1,7 +1,7 @@
 r"""Makes a data set of clients from messages: commits of git, mailboxes, or texts in JSON Lines.
 
 Example:
-  python -m experiments.make_dataset --from=git --data_path=linux,git --output=commits.parquet
+  dpfl make_dataset --from=git --data_path=linux,git --output=commits.parquet
 
 One author is one client, under a name that nobody can trace to the address without the key in the
 cache directory. What is no prose is removed: trailers, quotes, code, diffs, links, addresses and

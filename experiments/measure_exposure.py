@@ -1,9 +1,9 @@
 r"""Measures how far models have memorised secrets that were planted in the text of clients.
 
 Example:
-  python -m experiments.train --flagfile=configs/synthetic_text.blt.flags \
+  dpfl train --flagfile=configs/synthetic_text.blt.flags \
       --output_dir=runs/secrets --secrets=20 --secret_copies=1,16
-  python -m experiments.measure_exposure --run_dirs=runs/secrets
+  dpfl measure_exposure --run_dirs=runs/secrets
 
 A secret is a sentence with random words; its exposure is log2 of the number of candidates, less
 log2 of its rank among them under the model ([Carlini19]). It is 0 if all other candidates are more

@@ -2,7 +2,7 @@
 
 Example: the design for 1000 rounds at epsilon 4,
 
-  python -m experiments.optimize_sampling --population=10000 --clients_per_round=100 --rounds=1000 \
+  dpfl optimize_sampling --population=10000 --clients_per_round=100 --rounds=1000 \
     --target_epsilon=4 --delta=1e-6 --output=design.npz
 
 Fewer bands leave more noise in the sums, but let clients be drawn from fewer and larger groups, so

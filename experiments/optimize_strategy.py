@@ -2,7 +2,7 @@
 
 Example: a BLT with 4 buffers for the StackOverflow benchmark of [McMahan24], table 3,
 
-  python -m experiments.optimize_strategy --mechanism=blt --rounds=2052 --min_separation=342 \
+  dpfl optimize_strategy --mechanism=blt --rounds=2052 --min_separation=342 \
     --max_participations=6 --buffers=4 --loss=max --output=blt.npz
 
 --momentum and --server_schedule=linear, for example, optimise for the models of SGD with momentum

@@ -2,49 +2,49 @@
 
 Example: the separation that a population, a report goal and a timer allow, and its guarantee,
 
-  python -m experiments.plan_privacy --population=4210000 --clients_per_round=6500 --rounds=1900 \
+  dpfl plan_privacy --population=4210000 --clients_per_round=6500 --rounds=1900 \
     --timer_hours=24 --round_minutes=4.6 --mechanism=tree --noise_multiplier=7
 
 The same from the times at which the rounds of an earlier run were opened, or with nights in which
 rounds are slow; the timer counts the window with the fewest rounds
-(docs/how_to/production_logs.md):
+(docs/production.md):
 
-  python -m experiments.plan_privacy --population=4210000 --clients_per_round=6500 --rounds=1900 \
+  dpfl plan_privacy --population=4210000 --clients_per_round=6500 --rounds=1900 \
     --timer_hours=24 --round_times=times.csv --mechanism=tree --noise_multiplier=7
 
 The noise and the mechanism for a target (--mechanism=auto compares those that fit the memory
 limit):
 
-  python -m experiments.plan_privacy --population=4210000 --clients_per_round=6500 --rounds=1900 \
+  dpfl plan_privacy --population=4210000 --clients_per_round=6500 --rounds=1900 \
     --target_epsilon=5 --mechanism=auto --model_dimension=2400000 --memory_limit=0.1
 
 The report goal for a target, with the noise that was good enough in a small simulation, scaled in
 proportion; with more noise if --max_clients_per_round is too small for the target (strategy 3):
 
-  python -m experiments.plan_privacy --population=4210000 --rounds=1900 --mechanism=tree \
+  dpfl plan_privacy --population=4210000 --rounds=1900 --mechanism=tree \
     --simulated_noise_multiplier=0.54 --simulated_clients_per_round=500 --target_rho=0.2 \
     --max_clients_per_round=20000
 
 Sweeps over one or two quantities, as in [Xu23], figure 4:
 
-  python -m experiments.plan_privacy --population=3000000 --clients_per_round=6500 --rounds=2000 \
+  dpfl plan_privacy --population=3000000 --clients_per_round=6500 --rounds=2000 \
     --mechanism=tree --simulated_noise_multiplier=7 --simulated_clients_per_round=6500 \
     --sweep_clients_per_round=1000,2000,4000,6500,10000,20000 \
     --sweep_population=1000000,3000000,10000000 --plot=plan.png
 
 The noise for a target with privacy amplification by sampling, from 342 groups that take turns:
 
-  python -m experiments.plan_privacy --population=171000 --clients_per_round=100 --rounds=2052 \
+  dpfl plan_privacy --population=171000 --clients_per_round=100 --rounds=2052 \
     --sampling=cyclic_poisson --mechanism=fichtenberger_toeplitz --bands=342 --target_epsilon=1
 
 Several mechanisms in one figure, each with the noise multiplier of its run, as in [McMahan24],
 figures 8 and 9, or with noise that matches that of a tree (section 5 there). The 3.155 of BandMF,
 whose columns have norm 1 here, is the published 1.411 for columns of squared norm 0.2:
 
-  python -m experiments.plan_privacy --population=2600000 --clients_per_round=6500 --rounds=4000 \
+  dpfl plan_privacy --population=2600000 --clients_per_round=6500 --rounds=4000 \
     --mechanisms=honaker_tree=7,blt_b400=7.379,banded:400@2000/400=3.155 \
     --sweep_rounds=400,800,1200,1600,2000,3000,4000 --plot=rounds.png --data=rounds.csv
-  python -m experiments.plan_privacy --population=2600000 --clients_per_round=6500 --rounds=2000 \
+  dpfl plan_privacy --population=2600000 --clients_per_round=6500 --rounds=2000 \
     --mechanisms=honaker_tree,blt_b400 --match=rmse:honaker_tree,7@2000
 """
 

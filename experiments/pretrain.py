@@ -1,7 +1,7 @@
 r"""Trains a word model centrally on public text, for --warm_start of dpfl train.
 
 Example:
-  python -m experiments.pretrain --public_text=corpus.txt --vocabulary_size=9996 \
+  dpfl pretrain --public_text=corpus.txt --vocabulary_size=9996 \
       --output=runs/pretrained
 
 NOT private: the text must be public. Without --public_text it is synthetic text of clients that no

@@ -2,14 +2,14 @@
 
 Example: the numbers of the production run of [Xu23-accounting],
 
-  python -m experiments.report_privacy --mechanism=tree --rounds=2000 --min_separation=314 \
+  dpfl report_privacy --mechanism=tree --rounds=2000 --min_separation=314 \
     --max_participations=6 --noise_multiplier=7 --delta=1e-10 --accountant=rdp
 
 [McMahan18]: --mechanism=gaussian --sampling=poisson --population=763430
 --clients_per_round=5000 --rounds=5000 --noise_multiplier=1 --delta=1e-9 --accountant=moments.
 
 --participation_log=<file> compares the plan with what happened: rows of client and round that a
-production system wrote, or the log of simulate_population (docs/how_to/production_logs.md). If the
+production system wrote, or the log of simulate_population (docs/production.md). If the
 log breaks the plan, the guarantee is that of the log.
 
 --round_times=<file> --timer_hours=24 take rounds, separation and participations from the times at
@@ -23,7 +23,7 @@ participation log, and prints it. If something differs, it says what and exits w
 --after=<report> also compares the run with an earlier report of it, which was kept elsewhere.
 
 --compare <report> <report> says which of two runs is more private, and why. --sign=<private key>
-signs a report, --verify=<report> --public_key=<file> verifies it (docs/reference/report_schema.md).
+signs a report, --verify=<report> --public_key=<file> verifies it (docs/reference/files.md).
 """
 
 from absl import flags

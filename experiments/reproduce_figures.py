@@ -1,10 +1,10 @@
 """Redraws the figures of the documents that need no training, and checks what is said of them.
 
 The documents are, by the numbers at the start of names, [Xu23] (000), [McMahan18] (001),
-[McMahan24] (002) and [Augenstein20] (004); docs/papers/figures.md lists the figures. Example:
+[McMahan24] (002) and [Augenstein20] (004); docs/papers/references.md lists the figures. Example:
 figure 3 of [McMahan24],
 
-  python -m experiments.reproduce_figures --only=002/fig3 --output_dir=runs/figures
+  dpfl reproduce_figures --only=002/fig3 --output_dir=runs/figures
 
 writes 002_fig3.png and its points as 002_fig3.csv, and prints what the document says about it
 with the numbers that were computed. What was printed is also in checks.json. Results are kept (see

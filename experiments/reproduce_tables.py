@@ -4,7 +4,7 @@ The documents are, by the numbers at the start of row ids, [Xu23] (000), [McMaha
 [McMahan24] (002), [Xu23-accounting] (003) and [Augenstein20] (004). The published values are in
 dpfl/published/tables/published.json. Example: the tables of [McMahan24],
 
-  python -m experiments.reproduce_tables --only=002-T
+  dpfl reproduce_tables --only=002-T
 
 The exit status is 1 if a row that can be reproduced does not match. Rows that cannot be reproduced
 are listed with the reason.

@@ -2,13 +2,13 @@
 
 Example: the Brazilian model of [Xu23], table 1 (MinS 909, MaxP 3),
 
-  python -m experiments.simulate_population --population=16600000 --clients_per_round=6500 \
+  dpfl simulate_population --population=16600000 --clients_per_round=6500 \
     --rounds=3600 --timer_hours=144 --output=participation.npz --plot=population.png
 
 Example: the separation that a timer ensures, and the gain from a larger report goal ([Xu23], figure
 4; with a BLT [McMahan24], figure 8),
 
-  python -m experiments.simulate_population --population=3000000 --rounds=2000 --timer_hours=144 \
+  dpfl simulate_population --population=3000000 --rounds=2000 --timer_hours=144 \
     --vary=clients_per_round --values=3000,6500,12000 --mechanism=blt_b400 --plot=goals.png
 
 With --log, the log of a run is described instead of a simulation. `rounds_between` is MinS of the

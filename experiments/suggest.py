@@ -1,7 +1,7 @@
 r"""Proposes the flags of a run with your own text: looks at the data, and gives a reason for each.
 
 Example:
-  python -m experiments.suggest --data_path=texts.jsonl --vocabulary_text=public.txt \
+  dpfl suggest --data_path=texts.jsonl --vocabulary_text=public.txt \
       --output=suggested.flags
 
 It prints the facts it found, a table of flags with reasons, and a command that runs as printed.

@@ -1,7 +1,7 @@
 r"""Measures predictors that only count words: what a model of the same clients has to beat.
 
 Example:
-  python -m experiments.text_baselines --data_path=texts.jsonl --vocabulary_text=public.txt \
+  dpfl text_baselines --data_path=texts.jsonl --vocabulary_text=public.txt \
       --vocabulary_size=2000
 
 Accuracy, with and without unknown words, of a unigram, a bigram and a smoothed trigram predictor,

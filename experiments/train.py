@@ -1,7 +1,7 @@
 """Trains a model by federated learning under a privacy plan, and reports the guarantee.
 
 Example:
-  python -m experiments.train --flagfile=configs/synthetic_text.blt.flags --output_dir=runs/blt
+  dpfl train --flagfile=configs/synthetic_text.blt.flags --output_dir=runs/blt
 
 The output directory then has metrics.csv, the privacy report, the participation log, the ledger,
 the model, checkpoints, plots and events for TensorBoard. Accuracy and loss are measured on held-out

@@ -1,7 +1,7 @@
 """Trains an image generator by DP-FedAvg-GAN under a privacy plan ([Augenstein20], algorithm 1).
 
 Example:
-  python -m experiments.train_gan --rounds=200 --population=850 --clients_per_round=10 \
+  dpfl train_gan --rounds=200 --population=850 --clients_per_round=10 \
     --sampling=without_replacement --noise_multiplier=0.01 --delta=1e-3 --output_dir=runs/gan
 
 The output directory then has the files of a run of dpfl train, with the generator as the

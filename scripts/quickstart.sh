@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains the embedded synthetic language task with BLT noise, setting up .venv first if need be.
-# Arguments go to experiments.train and win over the preset: `scripts/quickstart.sh --rounds=20`.
+# Arguments go to dpfl train and win over the preset: `scripts/quickstart.sh --rounds=20`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -10,6 +10,6 @@ for argument in "$@"; do  # for what is said at the end
 done
 
 ./scripts/bootstrap.sh
-.venv/bin/python -m experiments.train --flagfile=configs/quickstart.flags \
+.venv/bin/dpfl train --flagfile=quickstart \
   --output_dir="$output_dir" --overwrite "$@"
 printf 'Results in %s: metrics.csv, privacy_report.md, plots/, tensorboard/\n' "$output_dir"

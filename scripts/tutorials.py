@@ -1,13 +1,16 @@
-"""Executes the tutorials and writes their pages: text, code and saved outputs.
+"""Executes the tutorials, and makes their pages of text, code and saved outputs.
 
-A tutorial is a script of cells, docs/tutorials/<name>.py (jupytext's percent format). Its page is
-docs/tutorials/<name>.md, with figures in docs/tutorials/<name>_files/. A code cell that draws has a
-caption in its header: `# %% caption="What is to be seen"`. Without names, all tutorials are made:
+A tutorial is a script of cells, docs/tutorials/<name>.py (jupytext's percent format). Its outputs
+are in docs/tutorials/<name>_files/: figures, and the printed text of each cell in outputs.json. The
+site makes its page of both. A code cell that draws has a caption in its header:
+`# %% caption="What is to be seen"`. Without names, all tutorials are executed:
 
     .venv/bin/python scripts/tutorials.py [NAME ...]
 """
 
 import base64
+import hashlib
+import json
 import os
 import pathlib
 import re
@@ -24,12 +27,12 @@ import nbformat
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / 'docs' / 'tutorials'
 _SECONDS = 600
+_OUTPUTS = 'outputs.json'
 _END = """---
 
 *Made from [{name}.py]({name}.py) by `scripts/tutorials.py`. As a notebook:*
 `.venv/bin/jupytext --to notebook docs/tutorials/{name}.py`
 """
-_OUTPUT = re.compile(r'```text\n.*?```\n\n|!\[[^\n]*\n\n', re.DOTALL)
 _COLOURS = re.compile(r'\x1b\[[0-9;]*m')
 
 
@@ -63,47 +66,52 @@ def execute(notebook: nbformat.NotebookNode) -> None:
         client.execute(env={**os.environ, **changes})
 
 
-def page(name: str, notebook: nbformat.NotebookNode) -> tuple[str, dict[str, bytes]]:
-    """The page of a notebook, and its figures by file name."""
+def page(name: str) -> str:
+    """The page of a tutorial, Markdown."""
     parts: list[str] = []
-    figures: dict[str, bytes] = {}
-    for cell in notebook.cells:
+    texts = iter(json.loads((FOLDER / f'{name}_files' / _OUTPUTS).read_text())['texts'])
+    figures = 0
+    for cell in source(name).cells:
         if cell.cell_type == 'markdown':
             parts.append(cell.source)
             continue
         parts.append(f'```python\n{cell.source}\n```')
-        for output in cell.get('outputs', ()):
-            data = output.get('data', {})
-            if 'image/png' in data:
-                figure = f'{len(figures) + 1}.png'
-                figures[figure] = base64.b64decode(data['image/png'])
-                parts.append(f'![{cell.metadata["caption"]}]({name}_files/{figure})')
-                continue
-            text = output.text if output.output_type == 'stream' else data['text/plain']
-            text = _COLOURS.sub('', text).rstrip()
-            if parts[-1].startswith('```text'):
-                text = parts.pop().removeprefix('```text\n').removesuffix('```') + text
+        if text := next(texts):
             parts.append(f'```text\n{text}\n```')
-    return '\n\n'.join([*parts, _END.format(name=name)]), figures
+        if 'caption' in cell.metadata:
+            figures += 1
+            parts.append(f'![{cell.metadata["caption"]}]({name}_files/{figures}.png)')
+    return '\n\n'.join([*parts, _END.format(name=name)])
 
 
-def without_outputs(text: str) -> str:
-    """A page without what the cells put out."""
-    return _OUTPUT.sub('', text)
+def digest(notebook: nbformat.NotebookNode) -> str:
+    """SHA-256 of the code, which tells whether saved outputs are of other code."""
+    code = [cell.source for cell in notebook.cells if cell.cell_type == 'code']
+    return hashlib.sha256(json.dumps(code).encode()).hexdigest()
 
 
 def make(name: str) -> None:
-    """Executes a tutorial, and writes its page and figures."""
+    """Executes a tutorial, and writes its outputs."""
     notebook = source(name)
     execute(notebook)
-    text, figures = page(name, notebook)
-    (FOLDER / f'{name}.md').write_text(text)
+    texts, figures = [], []
+    for cell in notebook.cells:
+        if cell.cell_type == 'code':
+            text = ''
+            for output in cell.outputs:
+                data = output.get('data', {})
+                if 'image/png' in data:
+                    figures.append(base64.b64decode(data['image/png']))
+                    continue
+                text += output.text if output.output_type == 'stream' else data['text/plain']
+            texts.append(_COLOURS.sub('', text).rstrip())
     folder = FOLDER / f'{name}_files'
     shutil.rmtree(folder, ignore_errors=True)
-    if figures:
-        folder.mkdir()
-    for figure, content in figures.items():
-        (folder / figure).write_bytes(content)
+    folder.mkdir()
+    for number, figure in enumerate(figures, 1):
+        (folder / f'{number}.png').write_bytes(figure)
+    saved = {'code': digest(notebook), 'texts': texts}
+    (folder / _OUTPUTS).write_text(json.dumps(saved, indent=1, ensure_ascii=False) + '\n')
 
 
 def main() -> None:

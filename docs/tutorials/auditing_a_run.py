@@ -143,5 +143,4 @@ plt.show()
 #
 # An audit can show that a promise was broken. It cannot prove that it was kept: that is what the accounting is for.
 #
-# - [Auditing an aggregator](../how_to/auditing.md): all mechanisms, planted faults that are found.
-# - [Auditing a run](../how_to/auditing_runs.md): attackers, intervals, and what the figures assume.
+# [How audits work](../reference/audits.md) has attackers, intervals, planted faults, and what the figures assume.

@@ -152,5 +152,5 @@ real = accounting.PrivacyPlan(
 print(f'{26 * 1000:,} phones, epsilon {real.epsilon(delta=1e-6):.2f} at delta 1e-6')
 
 # %% [markdown]
-# The whole study takes ten minutes: [Debugging images](../how_to/debug_images.md) trains generators until letters can be
+# The whole study takes ten minutes: [Debugging images](../debug_images.md) trains generators until letters can be
 # read, with several faults, verdicts with intervals, and a check that nothing is found where there is no bug.

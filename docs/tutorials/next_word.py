@@ -118,7 +118,7 @@ for text in generate(GenerateConfig(count=6, length=10), 'private'):
 
 # %% [markdown]
 # The words are synthetic. In a run on real text, such sentences show what the clients write without showing what
-# anybody wrote: [Debugging text](../how_to/debug_text.md).
+# anybody wrote: [Debugging text](../debug_text.md).
 #
 # ## The report
 #
@@ -136,7 +136,7 @@ for line in page.partition('## Not covered\n\n')[2].splitlines()[:4]:
 # %% [markdown]
 # ## From here
 #
-# - Your own text: set `TaskConfig(name='user_text', ...)`, or see [Real text](../how_to/real_text.md).
-# - Your own model: [Your aggregator in tff.learning](tff_learning.md), [Runs in Python](../how_to/notebook.md).
+# - Your own text: set `TaskConfig(name='user_text', ...)`, or see [Your own data](../own_data.md).
+# - Your own model: [Your aggregator in tff.learning](tff_learning.md), [Your own data](../own_data.md).
 # - Why BLT: [BLT against tree](blt_and_tree.md).
 # - The same run from a shell: `./scripts/quickstart.sh`.

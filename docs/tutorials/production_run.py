@@ -195,5 +195,5 @@ show(report)
 
 # %% [markdown]
 # The commands for the same work are `simulate_population`, `plan_privacy --round_times` and
-# `report_privacy --participation_log`; [Logs of production](../how_to/production_logs.md) has the file formats and what
-# each kind of record can prove.
+# `report_privacy --participation_log`; [Plan production](../production.md#logs-and-round-times) has the file
+# formats and what each kind of record can prove.

@@ -165,7 +165,7 @@ print(report.basis, report.guarantee.epsilons)
 #
 # - **Other cohorts than planned.** A client that comes twice is in the log, and the report then has larger numbers.
 # - **A state that is used twice.** After a crash, a loop that repeats a round with another cohort releases it twice,
-#   and the plan counts it once. `GuardedProcess` refuses it: [TFF's training loop](../how_to/run_training_process.md).
+#   and the plan counts it once. `GuardedProcess` refuses it: [TFF's training loop](../tff_loop.md#tffs-training-loop).
 # - **Metrics of the training clients.** `process.next` returns them without noise. They are for nobody's eyes.
 #
 # [Aggregators](../reference/aggregators.md) lists what else a plan can do: adaptive clipping, weights, integers for

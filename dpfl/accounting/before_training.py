@@ -3,7 +3,7 @@
 All clients take part in such a release, whatever the sampling of the rounds is, so nothing
 amplifies it. It is a Gaussian release of sums over the clients, or of several sums one after the
 other, each of which may depend on those before it. It may also have a probability `delta` of
-revealing anything. docs/how_to/private_vocabulary.md has the theorem: neighbours are as hard to
+revealing anything. docs/research/before_training.md has the theorem: neighbours are as hard to
 tell apart as by a Gaussian release that with probability `delta` is replaced by the answer itself.
 """
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 import dpfl
 from dpfl import errors
 from dpfl.cli import catalogue
-from dpfl.cli.command import missing, program
+from dpfl.cli.command import missing
 
 # Other names of commands.
 _ALIASES = {'report': 'report_privacy'}
@@ -22,7 +22,6 @@ _GONE = {
 
 def main() -> None:
     """Runs the command that the first argument names, with the others."""
-    program.is_script()
     arguments = sys.argv[1:]
     name = arguments[0] if arguments else '--help'
     if name in ('--help', '-h', '-help', '--helpfull', 'help'):

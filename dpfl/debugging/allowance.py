@@ -1,7 +1,7 @@
 """How much a model changes if it is trained again on equal data: what differences have to exceed.
 
 Two trainings on equal data differ by noise, cohorts and initial weights. Between trainings of the
-small models of commit messages (docs/how_to/compare_generators.md), the logarithm of the odds of
+small models of commit messages (docs/debug_text.md), the logarithm of the odds of
 shares above 5 % had a standard deviation of about 0.15, and rarer events varied more, about with
 the cube root of how rare they are. That is the form here; its scale is a setting.
 """

@@ -21,7 +21,7 @@ class ColumnScaled(Mechanism):
     """`C = L diag(s)`: the noise `L^-1 z` of a base mechanism, divided by s_t in round t.
 
     A larger scale means less noise in a round, and more sensitivity to who takes part in it. It
-    takes no more memory than the base. docs/concepts/scaled.md has the sensitivity.
+    takes no more memory than the base. docs/research/mechanisms.md has the sensitivity.
 
     Attributes:
       base: the mechanism of L, which has any number of rounds; it gets as many as this one.

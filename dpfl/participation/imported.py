@@ -64,7 +64,7 @@ def read_log(path: str | os.PathLike[str], missing_rounds: str = 'refused') -> I
 
     Ids become random 64-bit keys. Two ids have the same key with a probability of about
     clients^2 / 2^65; their participations would then count as those of one client, which makes the
-    limits that a log shows wider, never narrower. Memory: see docs/how_to/production_logs.md.
+    limits that a log shows wider, never narrower. Memory: see docs/production.md.
 
     Args:
       path: a file of CSV (UTF-8), or of Parquet if its name ends in .parquet or .pq.

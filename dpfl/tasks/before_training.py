@@ -7,7 +7,7 @@ Quantiles of the clients' values, found with a guarantee for every client.
 
 Every client has one value, or none. A binary search goes through a public, ascending list of
 candidates. In each step the clients with a value at or below the candidate in the middle are
-counted, with Gaussian noise. docs/how_to/selection.md has the guarantee.
+counted, with Gaussian noise. docs/research/before_training.md has the guarantee.
 """
 
 import dataclasses

@@ -231,7 +231,7 @@ class TextConfig(Settings):
         'Make the vocabulary of the words that most training clients use. data: THIS IS NOT '
         'PRIVATE, no guarantee covers it. private: find them before training with '
         '--vocabulary_epsilon; the guarantee of the run counts it '
-        '(docs/how_to/private_vocabulary.md).',
+        '(docs/own_data.md).',
         choices=(DATA_VOCABULARY, PRIVATE_VOCABULARY),
     )
     vocabulary_epsilon: float | None = setting(
@@ -359,7 +359,7 @@ class TaskConfig(Settings):
         None,
         'Model that is trained; by default a small one for the task. cifg_670 is the model of '
         '[Xu23], lstm_256 that of [McMahan18], lstm_670 that of the StackOverflow benchmark in '
-        '[McMahan24]. tied: input and output share an embedding. docs/reference/models.md has '
+        '[McMahan24]. tied: input and output share an embedding. docs/reference/presets.md has '
         'their sizes; a run prints that of its model.',
         choices=tuple(sorted({*WORD_MODELS, *IMAGE_MODELS})),
     )

@@ -102,7 +102,7 @@ class SelectionConfig(Settings):
         None,
         'Epsilon, at --delta, of estimating all quantiles that the criteria name, such as '
         'accuracy<q0.25. They are estimated once, before training; epsilon of the run is that of '
-        'quantiles and training together (docs/how_to/selection.md).',
+        'quantiles and training together (docs/own_data.md).',
         above=0,
     )
 

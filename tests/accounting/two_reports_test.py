@@ -140,7 +140,7 @@ def test_the_numbers_of_a_comparison():
     assert '| noise multiplier | 30 | 15 |' in page
     assert 'deviation 30 times' in values['assumptions']['first'][0]
     assert values['not_covered'] == {'first': [], 'second': []} and values['notes'] == []
-    table = (paths.ROOT / 'docs' / 'reference' / 'report_schema.md').read_text()
+    table = (paths.ROOT / 'docs' / 'reference' / 'files.md').read_text()
     table = table.partition('| key of the comparison |')[2].partition('\n\n')[0]
     rows = re.findall(r'^\| (`.*?) \|', table, re.MULTILINE)
     assert [name for row in rows for name in re.findall('`(\\w+)`', row)] == list(values)

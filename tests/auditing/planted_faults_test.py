@@ -1,6 +1,6 @@
 """Aggregators with a fault: the audit finds each of them, and finds nothing without a fault.
 
-Faults are planted by replacing a part from outside. docs/how_to/auditing.md has the table.
+Faults are planted by replacing a part from outside. docs/reference/audits.md has the table.
 """
 
 import functools
@@ -184,7 +184,7 @@ def _changed(kind):
     return lambda plan, *args, **kwargs: kind(build(plan, *args, **kwargs), plan)
 
 
-# What the table of docs/how_to/auditing.md says of each fault.
+# What the table of docs/reference/audits.md says of each fault.
 FAULTS = {
     'noise of the beginning again after a resume': _noise_of_the_beginning_after_a_resume,
     'sensitivity of a row in place of a column': _sensitivity_of_rows,
@@ -233,6 +233,6 @@ def test_nothing_is_found_without_a_fault(plan, how):
 
 
 def test_the_table_has_every_fault():
-    text = (paths.ROOT / 'docs' / 'how_to' / 'auditing.md').read_text()
+    text = (paths.ROOT / 'docs' / 'reference' / 'audits.md').read_text()
     rows = [line.split('|')[1].strip() for line in text.splitlines() if line.startswith('| ')]
     assert set(FAULTS) <= set(rows)

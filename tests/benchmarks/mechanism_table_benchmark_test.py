@@ -5,7 +5,7 @@ import pytest
 from benchmarks import mechanism_table
 from tests import paths
 
-_FOLDER = paths.ROOT / 'docs' / 'benchmarks'
+_FOLDER = paths.ROOT / 'benchmarks'
 _ROWS = json.loads((_FOLDER / 'mechanism_table.json').read_text())['rows']
 
 

@@ -71,8 +71,8 @@ def test_the_text_ends_with_a_command_that_starts_a_run_with_its_epsilon(tmp_pat
     lines = done.stdout.splitlines()
     rows = {words[0]: words for words in map(str.split, lines[:4])}
     assert {rows[name][-1] for name in ('best', 'independent', 'separated')} == {'1.5'}
-    _, module, binary, _, *flags = shlex.split(lines[-1])
-    assert (module, binary) == ('-m', 'experiments.train')
+    program, binary, _, *flags = shlex.split(lines[-1])
+    assert program.endswith('dpfl') and binary == 'train'
     tiny = ('--flagfile=quickstart', '--client_max_batches=1', '--eval_clients=2')
     run = forked_binaries.run('train', *tiny, *flags, f'--output_dir={tmp_path}/run')
     assert run.returncode == 0, run.stderr

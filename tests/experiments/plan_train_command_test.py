@@ -23,8 +23,8 @@ def _printed(folder, *flags):
     commands = []
     for line in found['commands']:
         words = shlex.split(line.replace('planned.npz', f'{folder}/planned.npz'))
-        assert words[:2] == ['.venv/bin/python', '-m']
-        commands.append((words[2].removeprefix('experiments.'), words[3:]))
+        assert words[0].endswith('dpfl')
+        commands.append((words[1], words[2:]))
     return commands, found['plans'][0]
 
 

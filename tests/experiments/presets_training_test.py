@@ -7,12 +7,12 @@ import pytest
 
 from dpfl import Participation, mechanisms
 from dpfl.simulation.training import train, train_gan
-from scripts import presets_page
+from scripts import paper_presets
 from tests import forked_binaries, presets
 from tests.tasks.images import emnist_files
 from tests.tasks.text import small_files
 
-_PRESETS = presets_page.load()
+_PRESETS = paper_presets.load()
 _SMALL = dict(
     rounds=2,
     clients_per_round=3,

@@ -32,8 +32,8 @@ def test_the_command_runs_as_printed_and_its_report_names_what_was_found_on_the_
     assert {'clip_norm', 'client_learning_rate', 'sentence_length', 'vocabulary_size'} < {*names}
     assert not {'rounds', 'mechanism', 'server_momentum', 'eval_every'} & {*names}
 
-    _, module, name, *settings = shlex.split(found['command'])
-    assert (module, name) == ('-m', 'experiments.train')
+    program, name, *settings = shlex.split(found['command'])
+    assert program.endswith('dpfl') and name == 'train'
     run = forked_binaries.run('train', *settings, directory, '--format=json')
     assert run.returncode == 0, run.stderr
     values = json.loads(run.stdout)

@@ -5,13 +5,14 @@ import math
 import re
 import shlex
 import subprocess
+import textwrap
 
 import pytest
 
 from dpfl import presets
 from dpfl.cli import main
-from scripts.site import command_pages
 from tests import paths
+from tests.repository import command_flags
 
 _PAGES = sorted(
     path.relative_to(paths.ROOT).as_posix()
@@ -21,7 +22,7 @@ _PAGES = sorted(
 _BLOCK = re.compile(r'^ *```(\w*)\n(.*?)^ *```', re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r'(?:^ {4}(?! ).*\n(?: {4}.*\n)*)', re.MULTILINE)
 _COMMAND = re.compile(
-    r'(?:python -m experiments\.|(?<![\w/.-])dpfl )((?:studies\.)?\w+)((?: .*)?)$'
+    r'(?:python -m experiments\.(?=studies\.)|(?<![\w/.-])dpfl )((?:studies\.)?\w+)((?: .*)?)$'
 )
 # Flags of absl, and of every command.
 _COMMON = {'flagfile', 'help', 'helpfull', 'verbosity'}
@@ -36,7 +37,7 @@ _PLACEHOLDER = re.compile(r'[A-Z][A-Z_0-9]*\b|\.\.\.|<|\$|\[')
 def _commands():
     return {
         command['name']: {flag['name']: flag for flag in command['flags']}
-        for command in command_pages.read()
+        for command in command_flags.read_apart()
     }
 
 
@@ -112,21 +113,33 @@ def _problems(text):
 @pytest.mark.standard
 def test_commands_of_pages_and_docstrings_exist_and_have_their_flags():
     texts = {page: (paths.ROOT / page).read_text() for page in _PAGES}
-    abouts = {each['name']: command_pages.about(each['about']) for each in command_pages.read()}
+    # As in a list of Markdown, whose code is indented by four letters.
+    abouts = {
+        each['name']: textwrap.indent(each['about'], '  ') for each in command_flags.read_apart()
+    }
     wrong = {name: found for name, text in (texts | abouts).items() if (found := _problems(text))}
     assert wrong == {}
 
 
+def test_commands_have_one_form():
+    for page in _PAGES:
+        text = (paths.ROOT / page).read_text()
+        assert (
+            re.findall(r'python -m experiments\.(?!studies\.)\w+|\.venv/bin/dpfl [a-z]\w+ --', text)
+            == []
+        ), page
+
+
 @pytest.mark.standard
 def test_what_is_wrong_is_found():
-    block = '```sh\n.venv/bin/python -m experiments.train --rounds={} --mechanism={}\n```\n'
+    block = '```sh\ndpfl train --rounds={} --mechanism={}\n```\n'
     assert _problems(block.format(3, 'tree')) == []
     assert _problems(block.format('ROUNDS', 'MECHANISM')) == []
     assert len(_problems(block.format(0, 'no_such'))) == 2
     assert len(_problems(block.format('3.5', 'tree --no_such --noresume'))) == 2
     assert _problems('```\ndpfl train --flagfile=quickstart --rounds=3\n```\n') == []
     assert _problems('```\ndpfl train --flagfile=no_such\n```\n') == ['train: no preset no_such']
-    assert _problems('    python -m experiments.generate \\\n      --no_such\n') != []
+    assert _problems('    dpfl generate \\\n      --no_such\n') != []
 
 
 def test_shell_blocks_parse():

@@ -144,7 +144,7 @@ def test_files_that_pages_and_code_name_exist(folders, pattern):
 
 
 def test_the_table_of_models_has_every_model_with_its_size():
-    page = (_DOCS / 'reference' / 'models.md').read_text()
+    page = (_DOCS / 'reference' / 'presets.md').read_text()
     words, _, images = page.partition('## Images')
     rows = re.findall(r'^\| `(\w+)` \|.*?\| ([\d,]+) \| ([\d,]+) \|[^|]*\|$', words, re.M)
     assert [name for name, *_ in rows] == list(saved_models.WORD_MODELS)

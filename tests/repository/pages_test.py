@@ -63,7 +63,7 @@ def test_the_table_on_choosing_has_the_points_of_the_figure():
             assert losses in candidates
 
 
-@pytest.mark.parametrize('page', ['choosing.md', 'concepts/sampling.md'])
+@pytest.mark.parametrize('page', ['choosing.md', 'reference/sampling.md'])
 def test_ratios_of_the_page_follow_from_the_points(page):
     ratios, noises = {}, {}
     for row in _rows(choosing_figures.SAMPLING_CSV):

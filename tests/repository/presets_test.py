@@ -12,10 +12,10 @@ from dpfl.errors import ArgumentError
 from dpfl.inspection.text.config import StudyConfig
 from dpfl.simulation.training import TrainConfig
 from dpfl.simulation.training.plan import accountant, build_plan
-from scripts import presets_page
+from scripts import paper_presets
 from tests import paths, presets
 
-_PRESETS = presets_page.load()
+_PRESETS = paper_presets.load()
 _PUBLISHED = {row['id']: row for row in json.loads(paths.PUBLISHED.read_text())}
 _POPULATION = 342_477  # Of the split train of StackOverflow.
 
@@ -46,10 +46,12 @@ def test_values_are_those_of_the_paper_and_all_have_a_source():
         assert all(where for _, where in preset.stated.values()) and all(preset.taken.values())
 
 
-def test_every_preset_of_a_paper_is_in_the_list_and_on_the_page():
+def test_every_preset_of_a_paper_is_in_the_list_and_has_a_table():
     files = {path.stem for path in (paths.ROOT / 'configs').glob('*.00?.*.flags')}
     assert files == set(_PRESETS)
-    assert presets_page.PAGE.read_text() == presets_page.render(_PRESETS)
+    table = paper_presets.table(_PRESETS['stackoverflow.001.c1667'])
+    assert '| `--clip_norm` | 10 | table 2: S = 10 |' in table
+    assert 'As `stackoverflow.001.c5000`' in table
 
 
 # The rows with a star depend on a scale of secure aggregation that is not published.

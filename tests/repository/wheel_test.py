@@ -145,4 +145,4 @@ def test_no_command_has_a_traceback_without_tff(run, tmp_path):
         assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1, done.stderr
         needs_tff = f'error: dpfl {name} needs TensorFlow Federated' in done.stderr
         assert needs_tff == (name in _NEED_TFF)
-        assert done.stderr.endswith(': dpfl install_tff\n') or not needs_tff
+        assert done.stderr.endswith('dpfl install_tff\n') or not needs_tff

@@ -3,7 +3,7 @@
 A pair (P, Q) dominates a release if for every two neighbouring runs, whatever was released before,
 and every alpha > 0 the hockey-stick divergence `E[(dP/dQ - alpha)+]` is at least that of the
 release. Rounds that are dominated compose to at most the composition of their pairs ([Zhu22],
-theorem 10). docs/reference/accounting_sampling.md derives the pairs of this file and proves that
+theorem 10). docs/research/sampling_proofs.md derives the pairs of this file and proves that
 they dominate.
 
 All numbers are in units of the standard deviation of the noise.

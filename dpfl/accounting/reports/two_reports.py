@@ -56,7 +56,7 @@ class Comparison:
     reports: tuple[PrivacyReport, PrivacyReport]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; see docs/reference/report_schema.md."""
+        """JSON values; see docs/reference/files.md."""
         holds = [report.guarantee for report in self.reports]
         return {
             'reports': list(self.names),

@@ -22,8 +22,8 @@ class BMinSep(Estimated):
     """Each client that took part in none of the last `groups` - 1 rounds may take part ([Dong26]).
 
     All of these do so with one probability, independently of each other
-    (docs/reference/sampling.md). In round 0 clients are as in the middle of a long run, so that all
-    cohorts have the same expected size.
+    (docs/research/sampling_proofs.md). In round 0 clients are as in the middle of a long run, so
+    that all cohorts have the same expected size.
 
     Attributes:
       groups: b, the separation of the rounds of a client, at least the bands of the strategy.

@@ -61,7 +61,7 @@ class _InBins(Estimated):
 class BallsInBins(_InBins):
     """Each client takes part in the rounds of one of `groups` bins ([Chua25], [Choquette25]).
 
-    It picks its bin uniformly, once (docs/reference/sampling.md).
+    It picks its bin uniformly, once (docs/research/sampling_proofs.md).
 
     Attributes:
       groups: number of bins.
@@ -101,7 +101,7 @@ class BallsInBins(_InBins):
 class RandomAllocation(_InBins):
     """Each client takes part in one random round of each `groups` rounds ([Feldman25]).
 
-    It picks them uniformly and independently (docs/reference/sampling.md).
+    It picks them uniformly and independently (docs/research/sampling_proofs.md).
 
     Attributes:
       groups: rounds of an epoch.

@@ -8,7 +8,8 @@
 Zeroing a client out compares Q = N(0, z^2) with a mixture P of N(m_i, z^2) over the patterns i in
 which it may take part. The worst means are m_i = |C| u_i, with u_i = 1 in the rounds of pattern i:
 they have the largest inner products that updates of norm 1 can have, and divergences grow with the
-inner products (docs/reference/sampling.md has the proof). P and Q only depend on these products.
+inner products (docs/research/sampling_proofs.md has the proof). P and Q only depend on these
+products.
 """
 
 from dataclasses import dataclass

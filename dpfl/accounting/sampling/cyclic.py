@@ -4,7 +4,7 @@ Clients are divided into b groups, once and without looking at their data. Round
 from group t mod b: each client of the group takes part with probability q, independently. If the
 strategy C has at most b bands, no row of C mixes two turns of one group. So each turn is a Poisson
 sampled Gaussian release of its own, whose sensitivity is the norm of its column of C, and a run is
-the composition of the turns of one group. docs/reference/sampling.md has the proof.
+the composition of the turns of one group. docs/research/sampling_proofs.md has the proof.
 """
 
 import functools

@@ -79,7 +79,7 @@ class Poisson(base.IndependentRounds):
 class TruncatedPoisson(Poisson):
     """Poisson sampling, but of more than `cohort_cap` clients a random subset of that size.
 
-    [Ganesh25]; docs/reference/sampling.md.
+    [Ganesh25]; docs/research/sampling_proofs.md.
 
     Attributes:
       cohort_cap: largest size of a cohort, within 1 and the population.
@@ -149,7 +149,7 @@ class CyclicPoisson(Poisson):
     """Poisson sampling within groups that take turns; the noise may be correlated.
 
     Round t draws its cohort from group t mod `groups` ([Choquette23], theorem 4 and algorithm 3;
-    docs/reference/sampling.md): a client takes part in a turn of its group with probability
+    docs/research/sampling_proofs.md): a client takes part in a turn of its group with probability
     `clients_per_round * groups / population`.
 
     Attributes:

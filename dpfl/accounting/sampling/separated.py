@@ -5,8 +5,8 @@ probability p, independently of all others. The process is stationary from round
 client has waited as long as it would have in the middle of a long run.
 
 As with balls in bins, zeroing a client out compares Q = N(0, I) with a mixture P of N(m_i, I) over
-the sets i of rounds in which it may take part, m_i = |C| u_i / z (docs/reference/sampling.md has
-the proof). If C has at most b bands, the columns of C of the rounds of a set do not overlap, so
+the sets i of rounds in which it may take part, m_i = |C| u_i / z (docs/research/sampling_proofs.md
+has the proof). If C has at most b bands, the columns of C of the rounds of a set do not overlap, so
 that the density ratio is a sum over sets of products over their rounds, which a recursion over the
 rounds computes. `Release` draws samples of the losses from these proposals:
 

@@ -11,7 +11,7 @@ so the samples come from elsewhere and have weights:
   inequality.
 
 So weights `A / B` and `1 / B` are bounded by a function of A, and the weighted payoff has a known
-largest value. docs/reference/sampling.md has the proofs.
+largest value. docs/research/sampling_proofs.md has the proofs.
 """
 
 import functools

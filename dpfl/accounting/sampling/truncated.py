@@ -9,7 +9,7 @@ with probability t and does not depend on the client:
   the place of a random one of T. Zeroing it out leaves p and T as they are.
 
 So hockey-stick divergences are at most those of the mixture, (1 - t) of the first case plus t of
-the second. docs/reference/sampling.md has the proof, and the bound for the second case.
+the second. docs/research/sampling_proofs.md has the proof, and the bound for the second case.
 """
 
 import dataclasses

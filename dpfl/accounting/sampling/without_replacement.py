@@ -20,7 +20,7 @@ class WithoutReplacement(base.IndependentRounds):
 
     Population and cohorts of neighbouring runs have the same sizes. A cohort without a client holds
     another client in its place, which moves the sum by two clip norms, also if neighbours only zero
-    the client out; see docs/reference/accounting_sampling.md.
+    the client out; see docs/research/sampling_proofs.md.
     """
 
     name: ClassVar[str] = 'without_replacement'

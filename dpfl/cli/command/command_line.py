@@ -19,7 +19,7 @@ from absl import app, flags, logging
 
 from dpfl import errors
 from dpfl._settings import Settings
-from dpfl.cli.command import flagfiles, missing, preset, program, standard_streams
+from dpfl.cli.command import flagfiles, missing, preset, standard_streams
 from dpfl.runtime import default_context
 
 _REFUSED = 1
@@ -189,10 +189,8 @@ def _parse(arguments):
     try:
         expanded = flagfiles.expand(arguments[1:])
         if _asks_for_help(arguments):
-            main = sys.modules['__main__']
-            main.__doc__ = program.adapted(main.__doc__ or '')
             if any(argument.lstrip('-') in _HELP for argument in arguments[1:]):
-                _show_help(main.__doc__)
+                _show_help(sys.modules['__main__'].__doc__ or '')
             return app.parse_flags_with_usage([arguments[0], *expanded])
         adjusted = preset.adjust(arguments[1:], flagfiles.read)
         rest = flags.FLAGS([arguments[0], *adjusted.arguments])

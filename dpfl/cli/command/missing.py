@@ -27,7 +27,7 @@ def explained(error: ModuleNotFoundError, binary: str) -> str | None:
       error: of the import.
       binary: name of the command.
     """
-    command = program.shown(binary)
+    command = f'dpfl {binary}'
     name = (error.name or '').partition('.')[0]
     if name in ('', 'dpfl', 'experiments'):
         return None
@@ -39,7 +39,7 @@ def explained(error: ModuleNotFoundError, binary: str) -> str | None:
         return f'{command} needs {name}, which is not installed: pip install {name}'
     return (
         f'{command} needs TensorFlow Federated, which is not installed here (no module {name}); on '
-        'Linux with Python 3.11, 3.12 or 3.13 this brings it: dpfl install_tff'
+        f'Linux with Python 3.11, 3.12 or 3.13 this brings it: {program.shown("install_tff")}'
     )
 
 

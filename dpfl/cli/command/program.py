@@ -1,24 +1,15 @@
-"""How this process was started, for messages that name a command to type."""
+"""The command lines that messages tell a user to type."""
 
 import os
+import pathlib
 import shlex
+import shutil
 import sys
-
-# As examples have it.
-_MODULE = 'python -m experiments.'
-_SCRIPT = 'dpfl '
-_typed: str | None = None
-
-
-def is_script() -> None:
-    """Says that the user typed `dpfl`; otherwise it was `python -m experiments.<name>`."""
-    global _typed
-    _typed = _SCRIPT
 
 
 def shown(name: str) -> str:
-    """A command as the user would type it, such as `dpfl train`."""
-    return f'{_typed or _module()}{name}'
+    """A command as it runs in the user's shell: `dpfl train` if the PATH has this `dpfl`."""
+    return f'{_program()} {name}'
 
 
 def command(name: str, *arguments: str) -> str:
@@ -26,13 +17,12 @@ def command(name: str, *arguments: str) -> str:
     return ' '.join([shown(name), *map(shlex.quote, arguments)])
 
 
-def adapted(text: str) -> str:
-    """A text that has commands as `python -m experiments.<name>`, with them as shown here."""
-    return text.replace(_MODULE, _typed or _module())
-
-
-def _module() -> str:
-    """How modules run with the interpreter of this process, which may not be that of the shell."""
-    path = sys.executable or 'python'
+def _program() -> str:
+    """`dpfl`, the path of the script beside this Python, or `python -m dpfl`."""
+    script = pathlib.Path(sys.executable).with_name('dpfl')
+    if script.is_file() and shutil.which('dpfl') == str(script):
+        return 'dpfl'
+    path = str(script) if script.is_file() else sys.executable or 'python'
     below = os.path.relpath(path)
-    return f'{shlex.quote(path if below.startswith(os.pardir) else below)} -m experiments.'
+    shell = shlex.quote(path if below.startswith(os.pardir) else below)
+    return shell if script.is_file() else f'{shell} -m dpfl'

@@ -31,7 +31,7 @@ CANNOT_TELL = 'cannot tell'
 BADLY, CLIENTS = 'where the model does badly', 'all clients'
 ALPHA = 0.05
 # Standard deviation of the difference of two generators of equal data, by trait; measured on data
-# without a fault (docs/how_to/debug_images.md).
+# without a fault (docs/debug_images.md).
 BETWEEN: Mapping[str, float] = {
     'inverted': 0.05,
     'blank_half': 0.05,

@@ -42,7 +42,7 @@ class Trait:
       meaning: what it is, in words.
       spread: how two trainings on equal data differ by themselves: the standard deviation of the
         difference, of log odds for a share, relative to the value for a mean.
-        docs/how_to/debug_text.md says where the numbers come from.
+        docs/debug_text.md says where the numbers come from.
       least: differences below this are never called clear; of shares, or in the unit of a mean.
       unit: '%' for a share, otherwise the unit of a mean.
       most: largest share in text that is read rightly, whatever it is about: its tokeniser does not

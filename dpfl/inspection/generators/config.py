@@ -57,7 +57,7 @@ class ComparisonConfig(Settings):
         'How much a model changes if it is trained again on equal data: standard deviation of the '
         'logarithm of the odds of a share above 5 %. Rarer events are allowed more, means a third. '
         '0 compares these very models, not what they learned from. '
-        'docs/how_to/compare_generators.md has '
+        'docs/debug_text.md has '
         'measured values.',
         minimum=0,
     )

@@ -66,7 +66,7 @@ def loss_lower_bound(
     It bounds `Mechanism.max_loss` and `Mechanism.rms_loss` for the schema: of strategies with any
     entries and any memory, banded, inverse, tree or none of these. Where a client may take part in
     every block of the separation, the best strategies that are known are mostly within 4 % of it
-    (docs/benchmarks/mechanism_table.md). Where it may not, the distance is larger; how much of that
+    (benchmarks/mechanism_table.md). Where it may not, the distance is larger; how much of that
     is the bound's own is not known.
 
     The result is deterministic. The search takes seconds, whatever the number of rounds n is: at

@@ -20,7 +20,7 @@ So the largest sum of these pair bounds over all sequences of cells with such di
 of the squared sensitivity. It is bounded in turn by dynamic programming over cells, with the
 partners of each participation chosen on their own (see `matrix_sensitivity.upper_bound`, which
 this file follows). With q = 1 the pair bounds are the entries of the Gram matrix themselves.
-docs/concepts/scaled.md has the proof, and cases in which the result is exact.
+docs/research/mechanisms.md has the proof, and cases in which the result is exact.
 """
 
 import math

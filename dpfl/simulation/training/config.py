@@ -36,7 +36,7 @@ class AuditConfig(Settings):
         'Also test the sums of this run, clipped updates and noise, against the plan, and estimate '
         'epsilon: canary clients with known random updates take part besides the real ones, and '
         'the report says how well they can be told from canaries that did not, and which faults '
-        'would have shown (docs/how_to/auditing_runs.md). Their updates act like a little more '
+        'would have shown (docs/reference/audits.md). Their updates act like a little more '
         'noise; the guarantee does not change.',
     )
     audit_canaries: int | None = setting(

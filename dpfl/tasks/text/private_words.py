@@ -7,7 +7,7 @@ threshold makes it improbable that a word of one client alone is found. Later ro
 noise: what is frequent is found early, and does not use up the weights any more.
 
 One round is the weighted Gaussian mechanism of [Gopi20]; several rounds are those of [Swanberg23].
-docs/how_to/private_vocabulary.md has the theorem and its proof.
+docs/research/before_training.md has the theorem and its proof.
 """
 
 import dataclasses

@@ -254,7 +254,7 @@ def test_known_losses_are_reached(name):
         reached = _loss(_optimized(name, schema, size, loss), schema, loss)
         assert reached <= most * (1 + 1e-5), (schema, size)
         if schema == _STACKOVERFLOW:
-            # No mechanism is below these (docs/concepts/lower_bounds.md).
+            # No mechanism is below these (docs/research/mechanisms.md).
             assert reached >= {'max': 8.94, 'rms': 8.38}[loss]
 
 
