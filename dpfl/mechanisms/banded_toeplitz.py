@@ -30,7 +30,7 @@ class BandedToeplitz(base.Mechanism):
 
     Example:
       >>> mechanism = BandedToeplitz(rounds=6, coefficients=np.array([1.0, 0.5]))
-      >>> round(mechanism.sensitivity(Participation(6, min_separation=3)), 4)  # Two rounds of 1.118.
+      >>> round(mechanism.sensitivity(Participation(6, min_separation=3)), 4)
       1.5811
     """
 
