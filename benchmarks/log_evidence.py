@@ -99,7 +99,8 @@ def _epsilon_of_log(plan: accounting.PrivacyPlan, log: ParticipationLog) -> floa
     """Epsilon of the clients of a log without relying on sampling."""
     plain = plan.without_sampling(log.observed())
     squared = pattern_sensitivity.of_log(plain.mechanism, log).squared
-    return plain.bound_of_sensitivity(plain.shift * math.sqrt(squared), _DELTA, 'best').epsilon
+    run = plain.run_of_sensitivity(plain.shift * math.sqrt(squared))
+    return run.bound(_DELTA, 'best', plain.neighbours).epsilon
 
 
 if __name__ == '__main__':

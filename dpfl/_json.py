@@ -69,6 +69,13 @@ def pairs(name: str, values: Any) -> tuple[tuple[Any, Any], ...]:
     return tuple((first, second) for first, second in values)
 
 
+def list_of(name: str, values: Any, what: str) -> list[Any]:
+    """Returns `values`; raises ArgumentError unless it is a list, of what `what` says."""
+    if not isinstance(values, list):
+        raise errors.ArgumentError(name, values, f'must be a list of {what}')
+    return values
+
+
 def refuse_unknown(values: dict[str, Any], known: list[str], what: str) -> None:
     """Raises ArgumentError for the first key of `values` that is not among the `known` ones."""
     for name, value in values.items():

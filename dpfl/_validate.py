@@ -6,7 +6,7 @@ made: whatever they are, the error is a ValueError with one line of printable te
 
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,23 @@ def noise_multiplier(name: str, value: Any) -> float:
     return found
 
 
+def scale(name: str, value: Any) -> float:
+    """Returns `value` as a float; raises ValueError unless it is of a size to compute with."""
+    return number(name, value, minimum=LEAST_SCALE, maximum=MOST_SCALE)
+
+
+def stddev(name: str, clip_norm: float, noise_multiplier: float) -> None:
+    """Raises ValueError unless the noise for a clip norm is 0, or a float32 with room for more."""
+    product = clip_norm * noise_multiplier
+    if noise_multiplier and not LEAST_SCALE <= product <= MOST_SCALE:
+        raise ArgumentError(
+            name,
+            clip_norm,
+            f'its product with noise_multiplier={noise_multiplier} must be within '
+            f'[{LEAST_SCALE:g}, {MOST_SCALE:g}]',
+        )
+
+
 def vector(name: str, value: Any) -> np.ndarray:
     """Returns `value` as a read-only float64 vector; raises ValueError unless it is of numbers.
 
@@ -119,6 +136,27 @@ def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise ArgumentError(name, value, f'must be one of {", ".join(allowed)}')
     return value
+
+
+def instance_of(kind: type, *others: Any, text: str = '') -> Callable[[str, Any], None]:
+    """A check that a value is of a type, or one of `others`; `text` says what it must be."""
+    allowed = text or ' or '.join(['must be of type ' + kind.__name__, *map(str, others)])
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, kind) and not any(value is other for other in others):
+            raise ArgumentError(name, value, allowed)
+
+    return check
+
+
+def tuple_of(kind: type, entries: str) -> Callable[[str, Any], None]:
+    """A check that a value is a tuple with entries of a type, which `entries` names."""
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, tuple) or not all(isinstance(entry, kind) for entry in value):
+            raise ArgumentError(name, value, f'must be a tuple of {entries}')
+
+    return check
 
 
 def _is_finite(value: Any) -> bool:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags, run_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.inspection.images.config import StudyConfig
+from dpfl.debugging.images.config import StudyConfig
 from dpfl.reporting import plain_text
 from dpfl.simulation.training import (
     EvaluationConfig,
@@ -37,7 +37,7 @@ from dpfl.simulation.training import (
 from dpfl.tasks.selection_config import ImageSelectionConfig
 
 if TYPE_CHECKING:
-    from dpfl.inspection.images import findings
+    from dpfl.debugging.images import findings
 
 _DEFAULTS = GanConfig(
     task=ImageTaskConfig(),
@@ -83,7 +83,7 @@ def main() -> None:
     """Checks the flags, trains what is missing, and writes the page."""
     where, config, base = _DIRECTORY.read(), _STUDY.read(), _CONFIG.read()
     output_dir = run_flags.directory(where)
-    from dpfl.inspection.images import study as study_lib
+    from dpfl.debugging.images import study as study_lib
 
     with command_line.refusing_bad_values(directory='output_dir'):
         study, results = study_lib.Study(

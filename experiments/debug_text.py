@@ -25,15 +25,15 @@ from dpfl import _storage
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags, run_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.inspection.text.clients import OpenedText
-from dpfl.inspection.text.config import KINDS, NOT_OF_TASK, NOT_OF_TRAINING, StudyConfig
+from dpfl.debugging.text.clients import OpenedText
+from dpfl.debugging.text.config import KINDS, NOT_OF_TASK, NOT_OF_TRAINING, StudyConfig
 from dpfl.reporting import plain_text
 from dpfl.simulation.training import PrivacyConfig, TrainConfig, mechanism
 from dpfl.simulation.training.plan import accountant, build_plan
 from dpfl.tasks.config import TextTaskConfig
 
 if TYPE_CHECKING:
-    from dpfl.inspection.text import results
+    from dpfl.debugging.text import results
 
 _TASK = SettingsFlags(TextTaskConfig, skip=NOT_OF_TASK)
 _STUDY = SettingsFlags(StudyConfig)
@@ -54,8 +54,8 @@ def main() -> None:
     with command_line.refusing_bad_values(directory='output_dir'):
         for kind in KINDS:  # Checks both before the long part begins.
             _check(study.train_config(base, kind), opened)
-        from dpfl.inspection.text import page
-        from dpfl.inspection.text.study import Study
+        from dpfl.debugging.text import page
+        from dpfl.debugging.text.study import Study
 
         run = Study(config=study, base=base, opened=opened)
         found = run.run(output_dir, resume=where.resume, overwrite=where.overwrite)

@@ -8,7 +8,7 @@ figure 3 of [McMahan24],
 
 writes 002_fig3.png and its points as 002_fig3.csv, and prints what the document says about it
 with the numbers that were computed. What was printed is also in checks.json. Results are kept (see
-dpfl.mechanisms.optimize.cache), so a second call only draws; the times of 002/fig1 are measured
+dpfl._cache), so a second call only draws; the times of 002/fig1 are measured
 anew.
 
 The exit status is 1 if a number that can be compared does not match.

@@ -40,7 +40,7 @@ def main() -> None:
     if _DRY_RUN.read().dry_run:
         run_flags.refuse_earlier_run(where)
         with command_line.refusing_bad_values():
-            cost = dry_run(config, on_choice=run_summary.print_candidates)
+            cost = dry_run(config)
         run_summary.print_cost(cost, _FORMAT.read().format)
         return
     with (
@@ -53,7 +53,6 @@ def main() -> None:
             resume=where.resume,
             overwrite=where.overwrite,
             files={archive.FLAGS: run_flags.flags_text()},
-            on_choice=run_summary.print_candidates,
         )
     if result.profile is not None:
         print(result.profile.render(), file=sys.stderr, end='')

@@ -5,7 +5,7 @@ from typing import Any
 
 from dpfl._setting_texts import with_texts
 from dpfl.cli.command import flagfiles
-from dpfl.inspection.images.config import StudyConfig as ImageStudyConfig
+from dpfl.debugging.images.config import StudyConfig as ImageStudyConfig
 from dpfl.simulation.training import GanConfig, TrainConfig
 from scripts import paper_presets
 

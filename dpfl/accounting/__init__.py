@@ -1,8 +1,8 @@
 """Accounting: what a run guarantees, and the report that says so. No TensorFlow.
 
-A `PrivacyPlan` holds everything that noise and guarantee depend on; its parts are a `Sampling`,
-`AdaptiveClip`, `Estimator`, `Discretization`, `NoiseMatch` and `ReleaseBefore`. The sensitivity
-comes from the mechanism; `dp_accounting` converts it to epsilon where it can.
+A `PrivacyPlan` holds everything that noise and guarantee depend on. What is optional in it are its
+parts (`Part`), such as a `Sampling`, `AdaptiveClip`, `Estimator` or releases before training. The
+sensitivity comes from the mechanism; `dp_accounting` converts it to epsilon where it can.
 """
 
 from dpfl.accounting.adaptive_clip import AdaptiveClip
@@ -13,8 +13,8 @@ from dpfl.accounting.events import epsilon_of_event
 from dpfl.accounting.gaussian import ACCOUNTANTS, epsilon_from_mu, epsilon_from_rho, mu_from_rho
 from dpfl.accounting.hardened import NOISES
 from dpfl.accounting.noise_match import NoiseMatch
-from dpfl.accounting.plan import PrivacyPlan
-from dpfl.accounting.plan_checks import ADJACENCIES
+from dpfl.accounting.part import Part
+from dpfl.accounting.plan import ADJACENCIES, PrivacyPlan
 from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.accounting.sampling.b_min_sep import BMinSep
@@ -42,6 +42,7 @@ __all__ = [
     'Estimator',
     'NOISES',
     'NoiseMatch',
+    'Part',
     'PrivacyPlan',
     'PrivacyReport',
     'ReleaseBefore',

@@ -20,8 +20,15 @@ value. The sum of the b_i themselves would have twice the sensitivity where a cl
 
 import dataclasses
 import math
+from typing import TYPE_CHECKING
 
 from dpfl import _json, _validate, errors
+from dpfl.accounting.facts import ASSUMPTION, Facts
+from dpfl.accounting.part import Part
+
+if TYPE_CHECKING:
+    from dpfl.accounting.plan import PrivacyPlan
+    from dpfl.accounting.reports.report_values import ReportValues
 
 
 def update_noise_multiplier(noise_multiplier: float, count_stddev: float) -> float:
@@ -63,7 +70,7 @@ def total_noise_multiplier(update_noise_multiplier: float, count_stddev: float) 
 
 
 @dataclasses.dataclass(frozen=True)
-class AdaptiveClip(_json.JsonFields):
+class AdaptiveClip(_json.JsonFields, Part):
     """Adaptive clipping: the clip norm follows a private quantile ([Xu23], algorithm 1).
 
     The plan has the initial clip norm C^0. The clip norm in use changes only where the mechanism
@@ -93,3 +100,41 @@ class AdaptiveClip(_json.JsonFields):
     def stddev(self, clients_per_round: int) -> float:
         """sigma_b for a planned cohort size."""
         return clients_per_round / 20 if self.count_stddev is None else float(self.count_stddev)
+
+    def scaled(self, ratio: float) -> 'AdaptiveClip':
+        """The same for cohorts that are larger by a ratio: noise of the counts is in clients."""
+        if self.count_stddev is None:
+            return self
+        return dataclasses.replace(self, count_stddev=self.count_stddev * ratio)
+
+    @property
+    def words(self) -> str:
+        return 'adaptive_clip'
+
+    def check(self, plan: 'PrivacyPlan') -> None:
+        if not plan.mechanism.starts_afresh:
+            raise errors.ArgumentError(
+                'mechanism',
+                plan.mechanism.name,
+                'must be restarted with adaptive_clip, or independent noise: the clip norm can '
+                'only change where the noise starts afresh',
+            )
+        self.update_noise(plan, plan.noise_multiplier)  # Refuses counts with too little noise.
+
+    def update_noise(self, plan: 'PrivacyPlan', noise_multiplier: float) -> float:
+        return update_noise_multiplier(noise_multiplier, self.stddev(plan.clients_per_round))
+
+    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+        facts.put(
+            ASSUMPTION,
+            'clip_norm',
+            "Each client's update has an L2 norm of at most the clip norm in use, because the "
+            'aggregator clips it. The clip norm is {norm:g} at first. Wherever the noise starts '
+            'afresh it becomes a private estimate of a quantile of the norms (Xu et al. 2023, '
+            'algorithm 1). The counts of clipped updates have noise of standard deviation '
+            '{stddev:g} and are part of the guarantee (theorem 1 there); a client that is zeroed '
+            'out does not count in them.',
+            norm=report.plan.clip_norm,
+            stddev=self.stddev(report.plan.clients_per_round),
+        )
+        facts.change(ASSUMPTION, 'noise', in_use=' in use')

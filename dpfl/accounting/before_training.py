@@ -8,25 +8,20 @@ tell apart as by a Gaussian release that with probability `delta` is replaced by
 """
 
 import dataclasses
-import math
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import dp_accounting
 
 from dpfl import _json, _validate, errors
+from dpfl.accounting import events
+from dpfl.accounting.facts import ASSUMPTION, COMPOSED, DEFINITION, NOT_COVERED, Facts
 from dpfl.accounting.losses.dominating_pairs import Neighbours
+from dpfl.accounting.part import Part, Run
 from dpfl.mechanisms import rounding
 
-
-@dataclasses.dataclass(frozen=True)
-class RevealingDpEvent(dp_accounting.DpEvent):
-    """With probability `delta` everything is revealed, else nothing: it is (0, delta)-DP.
-
-    Attributes:
-      delta: at least 0 and below 1.
-    """
-
-    delta: float
+if TYPE_CHECKING:
+    from dpfl.accounting.plan import PrivacyPlan
+    from dpfl.accounting.reports.report_values import ReportValues
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +48,7 @@ class ReleaseBefore(_json.JsonFields):
     def __post_init__(self):
         if not isinstance(self.name, str) or not self.name:
             raise errors.ArgumentError('name', self.name, 'must be a text')
-        _validate.number(
-            'noise_multiplier',
-            self.noise_multiplier,
-            minimum=_validate.LEAST_SCALE,
-            maximum=_validate.MOST_SCALE,
-        )
+        _validate.scale('noise_multiplier', self.noise_multiplier)
         _validate.number('replaced', self.replaced, above=0, maximum=2)
         _validate.number('delta', self.delta, minimum=0, below=1)
 
@@ -68,32 +58,72 @@ class ReleaseBefore(_json.JsonFields):
         return rounding.quotient_up(shift * neighbours.group_size, self.noise_multiplier)
 
 
-def total_delta(releases: Sequence[ReleaseBefore]) -> float:
-    """The probability that one of several releases reveals something, rounded up."""
-    total = math.fsum(each.delta for each in releases)
-    return math.nextafter(total, math.inf) if total else 0.0
+@dataclasses.dataclass(frozen=True)
+class Before(Part):
+    """The releases before training of a plan: they are composed with the rounds."""
 
+    releases: tuple[ReleaseBefore, ...]
 
-def events(
-    releases: Sequence[ReleaseBefore], neighbours: Neighbours
-) -> list[dp_accounting.DpEvent]:
-    """The releases as events, for composition with those of the rounds."""
-    found: list[dp_accounting.DpEvent] = [
-        dp_accounting.GaussianDpEvent(1 / each.mu(neighbours)) for each in releases
-    ]
-    delta = total_delta(releases)
-    return [*found, RevealingDpEvent(delta)] if delta else found
+    @property
+    def words(self) -> str:
+        return ' and '.join(each.name for each in self.releases)
 
+    @property
+    def delta(self) -> float:
+        """Probability that one of them reveals something, rounded up."""
+        return events.total_delta([each.delta for each in self.releases])
 
-def with_delta(event: dp_accounting.DpEvent, delta: float) -> dp_accounting.DpEvent:
-    """An event that also reveals everything with probability `delta`."""
-    return dp_accounting.ComposedDpEvent([event, RevealingDpEvent(delta)]) if delta else event
+    def check(self, plan: 'PrivacyPlan') -> None:
+        # A threshold hides the words of one client.
+        if plan.group_size > 1 and self.delta:
+            raise errors.ArgumentError(
+                'group_size', plan.group_size, f'must be 1 with {self.words}'
+            )
 
+    def run(self, plan: 'PrivacyPlan', run: Run) -> Run:
+        mus = tuple(each.mu(plan.neighbours) for each in self.releases)
+        gaussian = [dp_accounting.GaussianDpEvent(1 / mu) for mu in mus]
+        revealing = [events.RevealingDpEvent(self.delta)] if self.delta else []
+        deltas = tuple(each.delta for each in self.releases if each.delta)
+        return run.then(*gaussian, *revealing, mus=mus, deltas=deltas)
 
-def left(delta: float, spent: float) -> float:
-    """The part of `delta` that Gaussian releases have beside an event that takes `spent` of it.
-
-    Returns:
-      A delta, rounded down; 0 if nothing is left, so that there is no guarantee at `delta`.
-    """
-    return max(0.0, math.nextafter(delta - spent, 0.0)) if spent else delta
+    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+        for number, each in enumerate(self.releases):
+            facts.put(
+                ASSUMPTION,
+                f'before@{number}',
+                'Released before training, once: {name}, from sums over all clients with noise of '
+                'standard deviation {noise:.4g} times the norm of what one client adds to them '
+                '(mu = {mu}). All clients took part, so sampling does not amplify it.',
+                name=each.name,
+                noise=each.noise_multiplier,
+                mu=rounding.round_up(each.mu(report.plan.neighbours)),
+            )
+            if each.delta:
+                facts.put(
+                    ASSUMPTION,
+                    f'before@{number}/delta',
+                    'With probability at most {delta} it shows something that only one client has: '
+                    'that is a part of every delta of this report.',
+                    delta=rounding.round_up(each.delta),
+                )
+        facts.put(
+            NOT_COVERED,
+            'earlier_data',
+            'Data used before the run in other ways than for what was released before training, '
+            'such as data for pre-training.',
+        )
+        facts.put(
+            DEFINITION,
+            'adjacency/before',
+            'What it adds to the releases before training is then {how} too.',
+            how='zero' if report.plan.adjacency == 'zero_out' else 'replaced',
+        )
+        released = ''.join(f'{each.name} (released before training), ' for each in self.releases)
+        facts.change(DEFINITION, 'output', before=released)
+        facts.put(
+            COMPOSED,
+            'before',
+            ', together with what was released before it ({names}),',
+            names=self.words,
+        )

@@ -1,14 +1,21 @@
 """How the mean of a round is estimated from the updates of a cohort ([McMahan18], section 2)."""
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from dpfl import _json, _validate
+from dpfl.accounting.facts import ASSUMPTION, Facts
+from dpfl.accounting.part import Part
+
+if TYPE_CHECKING:
+    from dpfl.accounting.plan import PrivacyPlan
+    from dpfl.accounting.reports.report_values import ReportValues
 
 KINDS = ('fixed', 'clipped')
 
 
 @dataclasses.dataclass(frozen=True)
-class Estimator(_json.JsonFields):
+class Estimator(_json.JsonFields, Part):
     """The weighted mean of clipped updates, with a denominator that bounds its sensitivity.
 
     For clients k of a cohort with updates of norm at most S and weights w_k <= 1:
@@ -57,3 +64,31 @@ class Estimator(_json.JsonFields):
         return (
             self if self.weight is None else dataclasses.replace(self, weight=self.weight * ratio)
         )
+
+    @property
+    def words(self) -> str:
+        return f'estimator={self.kind}'
+
+    def covers_hardened(self, plan: 'PrivacyPlan') -> bool:
+        return self.kind == 'fixed'
+
+    def is_attained(self) -> bool:
+        return self.kind == 'fixed'
+
+    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+        if self.example_cap is not None:
+            facts.put(
+                ASSUMPTION,
+                'clip_norm/weights',
+                'It is then multiplied by the weight of the client, its number of examples over '
+                '{cap:g}, which the aggregator limits to 0 .. 1 (McMahan et al. 2018, section 2).',
+                cap=self.example_cap,
+            )
+        if self.kind == 'clipped':
+            denominator = self.denominator(report.plan.clients_per_round)
+            facts.change(
+                ASSUMPTION,
+                'noise',
+                mean=f' over {denominator:g}, which is how far one client moves the mean (clipped '
+                'denominator: McMahan et al. 2018, lemma 1)',
+            )

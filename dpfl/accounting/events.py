@@ -6,6 +6,7 @@ or a composition of such events on the same clients. In a composition each relea
 those before it.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
@@ -15,8 +16,7 @@ import numpy as np
 from dp_accounting import rdp
 
 from dpfl import _validate, errors
-from dpfl.accounting import before_training, gaussian, moments
-from dpfl.accounting.event_parts import Parts, flatten
+from dpfl.accounting import gaussian, moments
 from dpfl.accounting.gaussian import Bound
 from dpfl.accounting.losses import dominating_pairs, loss_distribution
 from dpfl.accounting.losses.dominating_pairs import DominatingPair, Neighbours
@@ -35,6 +35,34 @@ _MANY = 2**52
 _ADJACENCIES = ('zero_out', 'replace_one')
 # Kinds of releases whose divergences and moments are kept.
 _KEPT = 32
+# Less noise than this counts as none: its square does not fit into a float.
+_LEAST_NOISE = 1e-100
+# More noise than this on a sample counts as this much: dp_accounting would lose all digits.
+_MOST_NOISE = 1e6
+
+
+@dataclasses.dataclass(frozen=True)
+class RevealingDpEvent(dp_accounting.DpEvent):
+    """With probability `delta` everything is revealed, else nothing: it is (0, delta)-DP.
+
+    Attributes:
+      delta: at least 0 and below 1.
+    """
+
+    delta: float
+
+
+@dataclasses.dataclass
+class _Parts:
+    """An event as one Gaussian release with `mu_squared`, and sampled releases with counts.
+
+    Besides, it reveals everything with a probability of at most `delta`.
+    """
+
+    mu_squared: float = 0.0
+    sampled: list[tuple[dp_accounting.DpEvent, int]] = dataclasses.field(default_factory=list)
+    neighbours: Neighbours = Neighbours()
+    delta: float = 0.0
 
 
 def epsilon_of_event(
@@ -75,7 +103,7 @@ def epsilon_of_event(
     """
     neighbours = None
     if adjacency is not None or group_size != 1:
-        adjacency = adjacency or _adjacency(flatten(event))
+        adjacency = adjacency or _adjacency(_flatten(event))
         neighbours = Neighbours(_validate.choice('adjacency', adjacency, _ADJACENCIES), group_size)
     return bound(event, delta, method, neighbours=neighbours).epsilon
 
@@ -94,9 +122,9 @@ def bound(
     """
     _validate.number('delta', delta, above=0, below=1)
     _validate.choice('method', method, gaussian.ACCOUNTANTS)
-    parts = flatten(event)
+    parts = _flatten(event)
     if parts.delta:
-        delta = before_training.left(delta, parts.delta)
+        delta = left(delta, parts.delta)
         if not delta:
             return Bound(math.inf, 'analytic_gaussian')
     if not parts.sampled or math.isinf(parts.mu_squared):
@@ -124,7 +152,7 @@ def methods_for(
 
     Which of them gives the smallest epsilon depends on the numbers: 'best', the last, finds out.
     """
-    sampled = [part for part, _ in flatten(event).sampled]
+    sampled = [part for part, _ in _flatten(event).sampled]
     if not sampled:
         return gaussian.ACCOUNTANTS
     if neighbours is not None and neighbours.group_size > 1:
@@ -134,14 +162,14 @@ def methods_for(
     return ('pld', 'rdp', 'moments', 'best')
 
 
-def _least(parts: Parts, delta: float, methods: Sequence[str], coarseness: float) -> Bound:
+def _least(parts: _Parts, delta: float, methods: Sequence[str], coarseness: float) -> Bound:
     return min(
         (Bound(_CONVERSIONS[method](parts, delta, coarseness), method) for method in methods),
         key=lambda found: found.epsilon,
     )
 
 
-def _everybody(parts: Parts) -> float:
+def _everybody(parts: _Parts) -> float:
     """`mu` if all clients that differ are in every sample, which is the worst there is."""
     size = parts.neighbours.group_size
     sampled = sum(
@@ -150,7 +178,7 @@ def _everybody(parts: Parts) -> float:
     return math.sqrt(parts.mu_squared + sampled) * (1 + _ROUNDING_OF_MU)
 
 
-def _by_pld(parts: Parts, delta: float, coarseness: float) -> float:
+def _by_pld(parts: _Parts, delta: float, coarseness: float) -> float:
     releases = _releases(parts)
     # For samples that are not pairs the Renyi divergence is at hand, and is the tighter start.
     simple = not any(isinstance(release, DominatingPair) for release, _ in releases)
@@ -165,7 +193,7 @@ def sampled_releases(
 
     None for an event without noise or without sampling, which `mu_without_amplification` describes.
     """
-    parts = flatten(event)
+    parts = _flatten(event)
     if not parts.sampled or math.isinf(parts.mu_squared):
         return None
     parts.neighbours = _checked_neighbours(parts, neighbours)
@@ -179,17 +207,17 @@ def mu_without_amplification(
 
     What is left out is its `revealing_probability`.
     """
-    parts = flatten(event)
+    parts = _flatten(event)
     parts.neighbours = neighbours or Neighbours()
     return math.inf if math.isinf(parts.mu_squared) else _everybody(parts)
 
 
 def revealing_probability(event: dp_accounting.DpEvent) -> float:
     """Probability that a part of an event reveals everything, an upper bound."""
-    return min(flatten(event).delta, 1.0)
+    return min(_flatten(event).delta, 1.0)
 
 
-def _releases(parts: Parts) -> loss_distribution.Releases:
+def _releases(parts: _Parts) -> loss_distribution.Releases:
     releases: list[tuple[Release, int]] = [
         (_release(event, parts.neighbours), count) for event, count in parts.sampled
     ]
@@ -222,7 +250,7 @@ def renyi_divergences(
       ArgumentError: if the event is not supported, such as a group of clients with samples, or one
         that reveals everything with some probability.
     """
-    parts = flatten(event)
+    parts = _flatten(event)
     if parts.delta:
         raise errors.ArgumentError(
             'event', errors.NOT_SHOWN, 'must not have a delta of its own, for Renyi DP'
@@ -240,12 +268,12 @@ def renyi_divergences(
     return orders, _with_rounding(_divergences_together(parts), parts)
 
 
-def _by_rdp(parts: Parts, delta: float, _: float) -> float:
+def _by_rdp(parts: _Parts, delta: float, _: float) -> float:
     divergences = _with_rounding(_divergences_together(parts), parts)
     return float(rdp.compute_epsilon(rdp.RdpAccountant()._orders, divergences, delta)[0])
 
 
-def _divergences_together(parts: Parts) -> np.ndarray:
+def _divergences_together(parts: _Parts) -> np.ndarray:
     releases = [(_for_moments(event, parts.neighbours), count) for event, count in parts.sampled]
     if parts.mu_squared:
         release = dp_accounting.GaussianDpEvent(1 / math.sqrt(parts.mu_squared))
@@ -254,7 +282,7 @@ def _divergences_together(parts: Parts) -> np.ndarray:
     return np.sum(divergences, axis=0)
 
 
-def _by_moments(parts: Parts, delta: float, _: float) -> float:
+def _by_moments(parts: _Parts, delta: float, _: float) -> float:
     log_moments = moments.gaussian(math.sqrt(parts.mu_squared))
     for event, count in parts.sampled:
         log_moments = log_moments + count * _log_moments(_for_moments(event, parts.neighbours))
@@ -279,7 +307,7 @@ def _for_moments(event: dp_accounting.DpEvent, neighbours: Neighbours) -> dp_acc
 _CONVERSIONS = {'pld': _by_pld, 'rdp': _by_rdp, 'moments': _by_moments}
 
 
-def _checked_neighbours(parts: Parts, neighbours: Neighbours | None) -> Neighbours:
+def _checked_neighbours(parts: _Parts, neighbours: Neighbours | None) -> Neighbours:
     """The neighbours of samples, by default those of their kind.
 
     Raises:
@@ -297,7 +325,7 @@ def _checked_neighbours(parts: Parts, neighbours: Neighbours | None) -> Neighbou
     return neighbours
 
 
-def _adjacency(parts: Parts) -> str:
+def _adjacency(parts: _Parts) -> str:
     """The adjacency that samples have if none is named."""
     kinds = {type(event) for event, _ in parts.sampled}
     if len(kinds) > 1:
@@ -323,7 +351,7 @@ def _divergences(event: dp_accounting.DpEvent) -> np.ndarray:
     return rdp.RdpAccountant(neighboring_relation=relation).compose(event)._rdp
 
 
-def _with_rounding(divergences: np.ndarray, parts: Parts) -> np.ndarray:
+def _with_rounding(divergences: np.ndarray, parts: _Parts) -> np.ndarray:
     """Divergences with an allowance for rounding.
 
     For a rare sample under much noise a divergence vanishes in the rounding of a logarithm near 1.
@@ -341,3 +369,71 @@ def _log_moments(event: dp_accounting.DpEvent) -> np.ndarray:
         mu = 1 / event.event.noise_multiplier
         return moments.poisson_sampled_gaussian(event.sampling_probability, mu)
     return moments.sampled_without_replacement(event)
+
+
+def total_delta(deltas: Sequence[float]) -> float:
+    """The probability that one of several releases reveals something, rounded up."""
+    total = math.fsum(deltas)
+    return math.nextafter(total, math.inf) if total else 0.0
+
+
+def with_delta(event: dp_accounting.DpEvent, delta: float) -> dp_accounting.DpEvent:
+    """An event that also reveals everything with probability `delta`."""
+    return dp_accounting.ComposedDpEvent([event, RevealingDpEvent(delta)]) if delta else event
+
+
+def left(delta: float, spent: float) -> float:
+    """The part of `delta` that Gaussian releases have beside an event that takes `spent` of it.
+
+    Returns:
+      A delta, rounded down; 0 if nothing is left, so that there is no guarantee at `delta`.
+    """
+    return max(0.0, math.nextafter(delta - spent, 0.0)) if spent else delta
+
+
+def _flatten(event: dp_accounting.DpEvent, count: int = 1, parts: _Parts | None = None) -> _Parts:
+    """Collects the parts of an event that happens `count` times; Gaussian releases add up."""
+    parts = _Parts() if parts is None else parts
+    if isinstance(event, dp_accounting.NonPrivateDpEvent):
+        parts.mu_squared = math.inf
+    elif isinstance(event, dp_accounting.GaussianDpEvent):
+        noise = event.noise_multiplier
+        parts.mu_squared += count / noise**2 if noise > _LEAST_NOISE else math.inf
+    elif isinstance(event, dp_accounting.ComposedDpEvent):
+        for part in event.events:
+            _flatten(part, count, parts)
+    elif isinstance(event, dp_accounting.SelfComposedDpEvent):
+        _flatten(event.event, count * event.count, parts)
+    elif _is_sampled_gaussian(event):
+        if event.event.noise_multiplier <= _LEAST_NOISE:
+            parts.mu_squared = math.inf
+        parts.sampled.append((_with_noise_that_counts(event), count))
+    elif isinstance(event, RevealingDpEvent):
+        parts.delta = math.nextafter(parts.delta + count * event.delta, math.inf)
+    elif not isinstance(event, dp_accounting.NoOpDpEvent):
+        raise errors.ArgumentError(
+            'event', type(event).__name__, 'must be made of Gaussian releases'
+        )
+    return parts
+
+
+def _with_noise_that_counts(event: dp_accounting.DpEvent) -> dp_accounting.DpEvent:
+    if event.event.noise_multiplier <= _MOST_NOISE:
+        return event
+    release = dp_accounting.GaussianDpEvent(_MOST_NOISE)
+    if isinstance(event, TruncatedPoissonDpEvent):
+        return dataclasses.replace(event, event=release)
+    if isinstance(event, dp_accounting.PoissonSampledDpEvent):
+        return dp_accounting.PoissonSampledDpEvent(event.sampling_probability, release)
+    return dp_accounting.SampledWithoutReplacementDpEvent(
+        event.source_dataset_size, event.sample_size, release
+    )
+
+
+def _is_sampled_gaussian(event: dp_accounting.DpEvent) -> bool:
+    return isinstance(
+        event,
+        dp_accounting.PoissonSampledDpEvent
+        | dp_accounting.SampledWithoutReplacementDpEvent
+        | TruncatedPoissonDpEvent,
+    ) and isinstance(event.event, dp_accounting.GaussianDpEvent)

@@ -44,12 +44,8 @@ def scaled(
         clients_per_round=cohort,
         noise_multiplier=simulation.scaled(cohort),
         estimator=plan.estimator.scaled(ratio),
+        adaptive_clip=plan.adaptive_clip and plan.adaptive_clip.scaled(ratio),
     )
-    if plan.adaptive_clip is not None and plan.adaptive_clip.count_stddev is not None:
-        # The noise of the counts is in clients, so it grows with the cohort, as the default does.
-        fields['adaptive_clip'] = dataclasses.replace(
-            plan.adaptive_clip, count_stddev=plan.adaptive_clip.count_stddev * ratio
-        )
     if plan.sampling is not None:
         _validate.integer('population', population, minimum=cohort)
         fields['sampling'] = plan.sampling.scaled(population, ratio)

@@ -1,60 +1,167 @@
-"""The privacy plan of a run: all that its noise and its guarantee depend on."""
+"""The privacy plan of a run: all that its noise and its guarantee depend on.
+
+What is optional in a plan are its parts (`part.Part`): a file for each, which knows everything
+about it. The plan folds them in one order, `FOLD`.
+"""
 
 import dataclasses
 import functools
 import hashlib
 import json
 import math
-from typing import Any, cast
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import dp_accounting
+import numpy as np
 
-from dpfl import _json, errors, mechanisms
-from dpfl.accounting import adaptive_clip as adaptive_clip_lib
-from dpfl.accounting import (
-    before_training,
-    events,
-    gaussian,
-    hardened,
-    plan_calibration,
-    plan_checks,
-    plan_json,
-)
-from dpfl.accounting.plan_values import PlanValues
+from dpfl import _json, _validate, errors, mechanisms
+from dpfl.accounting import calibration, events, gaussian, hardened
+from dpfl.accounting.adaptive_clip import AdaptiveClip
+from dpfl.accounting.before_training import Before, ReleaseBefore
+from dpfl.accounting.clip_schedule import ClipSchedule
+from dpfl.accounting.earlier import Earlier
+from dpfl.accounting.estimator import Estimator
+from dpfl.accounting.hardened import Hardened
+from dpfl.accounting.integer_updates import IntegerUpdates
+from dpfl.accounting.losses.dominating_pairs import Neighbours
+from dpfl.accounting.noise_match import NoiseMatch
+from dpfl.accounting.part import Part, Run
+from dpfl.accounting.sampling import kinds
+from dpfl.accounting.sampling.base import MOST_CLIENTS, Sampling
 from dpfl.mechanisms import rounding
+from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
 
+ADJACENCIES = ('zero_out', 'replace_one', 'replace_one_half_shift')
+# Without sampling.
+_ADJACENCIES = ('zero_out', 'replace_one')
 # How far a client moves one round's clipped sum between neighbours, in clip norms. Zeroing a client
 # out takes its update away; replacing it can swap two opposite updates.
 _SHIFT_IN_CLIP_NORMS = {'zero_out': 1.0, 'replace_one': 2.0, 'replace_one_half_shift': 1.0}
 
+# Parts by the field that holds them, in the order in which a plan asks them. First those that say
+# how far a client moves a round: rounding, the clip norms and the estimator of the mean. Sampling
+# then says what the rounds release, for noise in units of that. Other releases are composed with
+# the rounds: earlier runs, and releases before training. Hardened noise comes last: its rounding is
+# added to the sensitivity of the whole run, and its slack is that of everything that is released.
+FOLD: dict[str, Callable[[Any], Part | None]] = {
+    'discretization': lambda value: None if value is None else IntegerUpdates(value),
+    'clip_schedule': lambda value: ClipSchedule(value) if value else None,
+    'adaptive_clip': lambda value: value,
+    'estimator': lambda value: value,
+    'sampling': lambda value: value,
+    'earlier': lambda value: Earlier(value) if value else None,
+    'before': lambda value: Before(value) if value else None,
+    'noise': lambda value: Hardened() if value == 'hardened' else None,
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PrivacyPlan(PlanValues):
+class PrivacyPlan:
     """What a run releases, and therefore what it guarantees.
 
     In each round t of `participation.rounds` the run releases the sum of the clipped updates plus
     `(C^-1 z)_t`, where the entries of z have standard deviation `stddev`.
 
     With `sampling` the guarantee relies on secret random cohorts; `sampling.kinds` lists the kinds,
-    and each says which noise and which schema it is for.
+    and each says which noise and which schema it is for. Noise that is distributed among the
+    clients is `aggregators.DistributedNoise`; it is not part of a plan.
 
-    The fields are those of `PlanValues`. Noise that is distributed among the clients is
-    `aggregators.DistributedNoise`; it is not part of a plan.
+    Attributes:
+      mechanism: holds the strategy matrix C, for at least as many rounds as `participation`.
+      participation: the schema that every client keeps.
+      clip_norm: L2 bound of one client's update in one round, above 0.
+      noise_multiplier: standard deviation of the entries of z divided by `clip_norm`, at least 0.
+      clients_per_round: planned cohort size, the denominator of the mean. It is part of the
+        guarantee with sampling only.
+      adjacency: 'zero_out': one client's updates become zero in all rounds ([Xu23], [McMahan24]).
+        'replace_one': they become any others within the clip norm, which doubles the sensitivity.
+        'replace_one_half_shift', with 'without_replacement' only: replace-one, counting one clip
+        norm instead of two, as [Augenstein20] does; clipping alone does not ensure that.
+      sampling: how cohorts are drawn at random, if the guarantee relies on it, such as
+        `Poisson(population=1000)`; None if it relies on the schema alone.
+      discretization: how updates become integers, or None. The sensitivity counts its inflated norm
+        instead of the clip norm ([Xu23], algorithm 2).
+      adaptive_clip: how the clip norm follows a private quantile, starting from `clip_norm`; None
+        for a fixed norm ([Xu23], algorithm 1). The noise is in units of the norm in use, so the
+        guarantee is that of `noise_multiplier`. It covers the counts of clipped updates (theorem 1
+        there).
+      clip_schedule: clip norms of later rounds, as ((first round, clip norm), ...). They may change
+        only where the noise starts afresh. The noise is in units of the norm in use, so the
+        guarantee stays the same, as in [McMahan18], section 3, which lowers norm and noise during
+        training.
+      estimator: how the mean of a round is estimated ([McMahan18]). The noise is in units of how
+        far one client moves the estimate, so the guarantee is that of `noise_multiplier`.
+      noise: 'default' for continuous Gaussian noise in floating point; 'hardened' for discrete
+        Gaussian noise on integer sums from a cryptographic generator (docs/reference/hardened.md),
+        whose rounding the sensitivity counts.
+      earlier: plans of runs, perhaps on the same clients, whose model this run begins with. The
+        guarantee (mu, rho, epsilon) is that of all of them together; the sensitivity and the noise
+        are those of this run alone. Clients may take part in every run as its plan allows.
+      before: what the run releases about all clients before its first round, such as a vocabulary.
+        The guarantee (mu, rho, epsilon) counts it; the sensitivity and the noise are those of the
+        rounds.
+      group_size: number of clients, such as those of one person, that differ between neighbours; at
+        least 1. The guarantee is for groups of so many. The noise does not depend on it.
+      noise_match: how `noise_multiplier` was found, if it was matched to another mechanism; a
+        record, on which nothing depends.
 
     Raises:
       ValueError: if a field is out of its range, or fields contradict each other.
     """
 
+    mechanism: mechanisms.Mechanism
+    participation: Participation
+    clip_norm: float
+    noise_multiplier: float
+    clients_per_round: int
+    adjacency: str = 'zero_out'
+    sampling: Sampling | None = None
+    discretization: Discretization | None = None
+    adaptive_clip: AdaptiveClip | None = None
+    clip_schedule: tuple[tuple[int, float], ...] = ()
+    estimator: Estimator = Estimator()
+    noise: str = 'default'
+    earlier: 'tuple[PrivacyPlan, ...]' = ()
+    noise_match: NoiseMatch | None = None
+    group_size: int = 1
+    before: tuple[ReleaseBefore, ...] = ()
+
     def __post_init__(self) -> None:
-        plan_checks.check(self)
+        for name, form in _forms(self).items():
+            value = getattr(self, name)
+            # Numbers of NumPy become those of Python, which JSON can hold.
+            value = value.item() if isinstance(value, np.generic) else value
+            if name == 'clients_per_round' and isinstance(value, float) and value.is_integer():
+                value = int(value)
+            object.__setattr__(self, name, value)
+            form.check(name, value)
+        allowed = _ADJACENCIES if self.sampling is None else self.sampling.adjacencies
+        _validate.choice('adjacency', self.adjacency, allowed)
+        _validate.stddev('clip_norm', self.clip_norm, self.noise_multiplier)
+        if self.participation.rounds > self.mechanism.rounds:
+            raise errors.ArgumentError(
+                'rounds',
+                self.participation.rounds,
+                f'must be <= {self.mechanism.rounds}, the rounds that mechanism '
+                f'{self.mechanism.name} was made for',
+            )
+        for part in self.parts:
+            part.check(self)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as JSON values, with a digest in place of the mechanism's parameters.
 
-        This is the plan in `plan.json` and in reports, and what `digest` is computed from.
+        This is the plan in `plan.json` and in reports, and what `digest` is computed from. Settings
+        of a sampling stand beside the name of its kind.
         """
-        return plan_json.to_dict(self)
+        values: dict[str, Any] = {}
+        for name, form in _forms(self).items():
+            value = getattr(self, name)
+            if not form.is_optional or value != form.default:
+                values |= form.write(name, value)
+        return values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], mechanism: mechanisms.Mechanism) -> 'PrivacyPlan':
@@ -68,9 +175,22 @@ class PrivacyPlan(PlanValues):
           ArgumentError: if a key is unknown or missing, a value is not allowed, or the mechanism is
             not the one that the plan was written with.
         """
-        fields = plan_json.fields(cls, values, mechanism)
-        if 'earlier' in fields:
-            fields['earlier'] = _plans(fields['earlier'])
+        given = dict(_json.checked_object('plan', values))
+        settings = {name: given.pop(name) for name in kinds.every_setting() if name in given}
+        forms = _forms(cls)
+        known = ['mechanism_digest', *(name for name in forms if name != 'mechanism')]
+        _json.refuse_unknown(given, known, 'a plan')
+        may_miss = [name for name, form in forms.items() if form.is_optional]
+        for name in (*known, 'population'):
+            if name not in (*given, *settings, *may_miss):
+                raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must be given for a plan')
+        digest = given.pop('mechanism_digest')
+        if digest != mechanism.digest():
+            raise errors.ArgumentError(
+                'mechanism_digest', digest, "must be the digest of the mechanism's parameters"
+            )
+        fields = {name: forms[name].read(value) for name, value in given.items()}
+        fields['sampling'] = kinds.from_settings(given['sampling'], settings)
         return cls(mechanism=mechanism, **fields)
 
     def digest(self) -> str:
@@ -82,33 +202,53 @@ class PrivacyPlan(PlanValues):
         values['mechanism'] = values.pop('mechanism_digest')
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
+    @functools.cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """What is optional in the plan, in the order of `FOLD`."""
+        made = (of_value(getattr(self, name)) for name, of_value in FOLD.items())
+        return tuple(part for part in made if part is not None)
+
+    def other_parts(self, part: Part) -> Iterator[Part]:
+        """All parts but one."""
+        return (each for each in self.parts if each is not part)
+
+    @property
+    def population(self) -> int | None:
+        """Number of clients from which cohorts are drawn at random; None without sampling."""
+        return None if self.sampling is None else self.sampling.population
+
+    @property
+    def sampling_name(self) -> str:
+        """Name of the sampling in flags and files; 'none' without."""
+        return kinds.name(self.sampling)
+
+    @property
+    def has_own_bound(self) -> bool:
+        """Whether the bound and the noise are those of the sampling itself, which no event says.
+
+        They are of the rounds alone: no other part changes the run.
+        """
+        sampling = self.sampling
+        if sampling is None or not sampling.has_own_bound:
+            return False
+        return not any(part.changes_run for part in self.other_parts(sampling))
+
+    @property
+    def mechanism_of_run(self) -> mechanisms.Mechanism:
+        """The mechanism over the rounds of the run."""
+        return self.mechanism.with_rounds(self.participation.rounds)
+
     @property
     def fresh_rounds(self) -> tuple[int, ...]:
         """Rounds after the first in which the noise starts afresh, so the clip norm may change."""
         rounds = self.participation.rounds
         return tuple(start for start in self.mechanism.fresh_rounds if 0 < start < rounds)
 
-    @classmethod
-    def calibrated(
-        cls, *, epsilon: float, delta: float, accountant: str = 'pld', **fields: Any
-    ) -> 'PrivacyPlan':
-        """The plan with the least noise that is (`epsilon`, `delta`)-DP.
-
-        Args:
-          epsilon: target, above 0.
-          delta: strictly between 0 and 1.
-          accountant: the method that shows that the target is met.
-          **fields: fields of the plan, without `noise_multiplier`.
-
-        Raises:
-          ValueError: if an argument is out of its range, or no noise meets the target.
-        """
-        plan = cls(noise_multiplier=0.0, **fields)
-        return plan_calibration.calibrated(plan, epsilon, delta, accountant)
-
-    @functools.cached_property
-    def _sensitivity_bound(self) -> mechanisms.Sensitivity:
-        return self.mechanism.sensitivity_bound(self.participation)
+    @property
+    def neighbours(self) -> Neighbours:
+        """Which runs are neighbours, as `events.bound` takes it."""
+        adjacency = 'zero_out' if self.adjacency == 'zero_out' else 'replace_one'
+        return Neighbours(adjacency, self.group_size)
 
     @property
     def shift(self) -> float:
@@ -117,11 +257,18 @@ class PrivacyPlan(PlanValues):
         For samples without replacement also how far two updates may be apart.
         """
         shift = _SHIFT_IN_CLIP_NORMS[self.adjacency]
-        if self.sampling is not None:
-            shift *= self.sampling.shift(self.adjacency)
-        if self.discretization is None:
-            return shift
-        return shift * self.discretization.inflated_norm / self.clip_norm
+        for part in self.parts:
+            shift = part.shift(self, shift)
+        return shift
+
+    @property
+    def shift_of_group(self) -> float:
+        """How far `group_size` clients together move a round's sum."""
+        return self.shift * self.group_size
+
+    @functools.cached_property
+    def _sensitivity_bound(self) -> mechanisms.Sensitivity:
+        return self.mechanism.sensitivity_bound(self.participation)
 
     @property
     def sensitivity(self) -> float:
@@ -133,27 +280,21 @@ class PrivacyPlan(PlanValues):
         same rounds.
         """
         if self.sampling is not None:
-            return self.shift_of_group * self.sampling.norm(self)
-        return self.with_rounding(
-            self.shift_of_group * rounding.root_up(self._sensitivity_bound.squared)
-        )
+            return self.sensitivity_of_norm(self.sampling.norm(self))
+        return self.sensitivity_of_norm(rounding.root_up(self._sensitivity_bound.squared))
 
-    def with_rounding(self, sensitivity: float) -> float:
-        """A sensitivity of the whole run, plus what rounding adds to it with hardened noise."""
-        return hardened.sensitivity(self, sensitivity) if self.noise == 'hardened' else sensitivity
+    def sensitivity_of_norm(self, norm: float) -> float:
+        """The sensitivity, for the norm of what a client releases that moves sums by 1."""
+        sensitivity = self.shift_of_group * norm
+        for part in self.parts:
+            sensitivity = part.sensitivity(self, sensitivity)
+        return sensitivity
 
     @property
     def sensitivity_is_exact(self) -> bool:
         """Whether an admitted pattern attains `sensitivity`; otherwise `sensitivity` is a bound."""
-        if self.sampling is not None:
-            return self.sampling.is_exact and self.shift_is_exact
-        return self._sensitivity_bound.is_exact and self.shift_is_exact
-
-    @property
-    def shift_is_exact(self) -> bool:
-        """Whether one client can move a round by the whole norm that the sensitivity counts."""
-        is_rounded = self.discretization is not None or self.noise == 'hardened'
-        return not is_rounded and self.estimator.kind == 'fixed'
+        is_attained = all(part.is_attained() for part in self.parts)
+        return is_attained and (self.sampling is not None or self._sensitivity_bound.is_exact)
 
     @property
     def stddev(self) -> float:
@@ -169,9 +310,10 @@ class PrivacyPlan(PlanValues):
 
         This is `noise_multiplier`, or with `adaptive_clip` the z_Delta of [Xu23], theorem 1.
         """
-        if self.count_stddev is None:
-            return self.noise_multiplier
-        return adaptive_clip_lib.update_noise_multiplier(self.noise_multiplier, self.count_stddev)
+        noise_multiplier = self.noise_multiplier
+        for part in self.parts:
+            noise_multiplier = part.update_noise(self, noise_multiplier)
+        return noise_multiplier
 
     @property
     def count_stddev(self) -> float | None:
@@ -185,35 +327,51 @@ class PrivacyPlan(PlanValues):
         """The noised sum of a round divided by this is the noised mean."""
         return self.estimator.denominator(self.clients_per_round)
 
+    @functools.cached_property
+    def run(self) -> Run:
+        """What the run releases, with earlier runs and releases before training."""
+        return functools.reduce(
+            lambda run, part: part.run(self, run), self.parts, self._unamplified(self.sensitivity)
+        )
+
+    def run_of_sensitivity(self, sensitivity: float) -> Run:
+        """`run` for another sensitivity of the rounds, without amplification by sampling."""
+        run = self._unamplified(sensitivity)
+        for part in self.other_parts(self.sampling) if self.sampling else self.parts:
+            run = part.run(self, run)
+        return run
+
+    def _unamplified(self, sensitivity: float) -> Run:
+        mu = rounding.quotient_up(sensitivity, self.noise_multiplier)
+        return Run(reach=mu, mu=mu)
+
     @property
     def mu(self) -> float | None:
-        """Gaussian DP parameter `sensitivity / noise_multiplier`; infinity without noise.
+        """Gaussian DP parameter of the run with all that is composed with it.
 
-        None with sampling, because the run is then not a single Gaussian release.
+        Without sampling it is `sensitivity / noise_multiplier` for the rounds; infinity without
+        noise. None with sampling, because the run is then not a single Gaussian release.
         """
-        if self.sampling is not None:
-            return None
-        return self.mu_of_sensitivity(self.sensitivity)
-
-    def mu_of_sensitivity(self, sensitivity: float) -> float:
-        """`mu` for another sensitivity of the run, with earlier runs and releases before training.
-
-        Gaussian DP composes by the sum of the squares, also if later runs depend on earlier ones.
-        """
-        own = rounding.quotient_up(sensitivity, self.noise_multiplier)
-        others = [cast(float, each.mu) for each in self.earlier_plans]
-        others += [each.mu(self.neighbours) for each in self.before]
-        return math.hypot(own, *others) * (1 + 1e-14) if others else own
-
-    @property
-    def earlier_plans(self) -> 'tuple[PrivacyPlan, ...]':
-        """The plans of `earlier`."""
-        return cast('tuple[PrivacyPlan, ...]', self.earlier)
+        return self.run.total_mu
 
     @property
     def rho(self) -> float | None:
         """The zCDP parameter `mu^2 / 2`; infinity without noise, None with sampling."""
         return None if self.mu is None else self.mu * self.mu / 2
+
+    @property
+    def delta_before(self) -> float:
+        """Probability that a release before training, also of an earlier run, reveals something."""
+        return self.run.delta
+
+    @property
+    def slack(self) -> float:
+        """By how much epsilon may exceed that of `dp_event` at a delta `exp(slack)` times smaller.
+
+        Hardened noise is discrete Gaussian, which is that close to the Gaussian; for other noise
+        the slack is 0.
+        """
+        return self.run.slack
 
     def dp_event(self) -> dp_accounting.DpEvent:
         """The whole run, with earlier ones and releases before training, as one event.
@@ -223,15 +381,7 @@ class PrivacyPlan(PlanValues):
         """
         if not all(plan.noise_multiplier for plan in (self, *self.earlier)):
             return dp_accounting.NonPrivateDpEvent()
-        if self.sampling is not None:
-            return self._with_earlier(self.sampling.event(self, self.noise_multiplier))
-        event = dp_accounting.GaussianDpEvent(1 / cast(float, self.mu))
-        return before_training.with_delta(event, self.delta_before)
-
-    def _with_earlier(self, own: dp_accounting.DpEvent) -> dp_accounting.DpEvent:
-        earlier = [each.dp_event() for each in self.earlier_plans]
-        earlier += before_training.events(self.before, self.neighbours)
-        return dp_accounting.ComposedDpEvent([own, *earlier]) if earlier else own
+        return self.run.event()
 
     def epsilon(self, delta: float, accountant: str = 'pld') -> float:
         """Epsilon of the whole run at `delta`, by one of `accountants`.
@@ -246,50 +396,12 @@ class PrivacyPlan(PlanValues):
         self, delta: float, accountant: str = 'pld', coarseness: float = 1.0
     ) -> gaussian.Bound:
         """`epsilon`, and the accountant that showed it; `coarseness` is that of `events.bound`."""
-        if self.sampling is None:
-            return self.bound_of_sensitivity(self.sensitivity, delta, accountant)
         self.check_accountant(accountant)
-        runs = [self.dp_event()]
-        if self.noise_multiplier:
-            if self.has_own_bound and (own := self.sampling.bound(self, delta)) is not None:
+        if self.sampling is not None and self.has_own_bound and self.noise_multiplier:
+            own = self.sampling.bound(self, delta)
+            if own is not None:
                 return own
-            runs = [self._with_earlier(event) for event in self.sampling.worst_events(self)]
-        return hardened.with_slack(
-            lambda at: max(
-                events.bound(run, at, accountant, coarseness, self.neighbours) for run in runs
-            ),
-            delta,
-            self.slack,
-        )
-
-    def bound_of_sensitivity(
-        self, sensitivity: float, delta: float, accountant: str = 'pld'
-    ) -> gaussian.Bound:
-        """`bound` for another sensitivity of the run, without amplification by sampling."""
-        mu = self.mu_of_sensitivity(sensitivity)
-        if self.delta_before:
-            event = dp_accounting.GaussianDpEvent(1 / mu) if mu else dp_accounting.NoOpDpEvent()
-            event = before_training.with_delta(event, self.delta_before)
-            return events.bound(event, delta, accountant)
-        return hardened.with_slack(
-            lambda at: gaussian.bound(mu, at, accountant), delta, self._slack(mu)
-        )
-
-    def _slack(self, largest_shift: float) -> float:
-        return 0.0 if self.noise == 'default' else hardened.slack(self, largest_shift)
-
-    @property
-    def slack(self) -> float:
-        """By how much epsilon may exceed that of `dp_event` at a delta `exp(slack)` times smaller.
-
-        Hardened noise is discrete Gaussian, which is that close to the Gaussian; for other noise
-        the slack is 0.
-        """
-        return self.slack_of_sensitivity(self.sensitivity)
-
-    def slack_of_sensitivity(self, sensitivity: float) -> float:
-        """`slack` for another sensitivity of the run."""
-        return self._slack(rounding.quotient_up(sensitivity, self.noise_multiplier))
+        return self.run.bound(delta, accountant, self.neighbours, coarseness)
 
     @property
     def accountants(self) -> tuple[str, ...]:
@@ -309,6 +421,79 @@ class PrivacyPlan(PlanValues):
                 f'must be one of {", ".join(self.accountants)} with sampling={self.sampling_name}',
             )
 
+    @classmethod
+    def calibrated(
+        cls, *, epsilon: float, delta: float, accountant: str = 'pld', **fields: Any
+    ) -> 'PrivacyPlan':
+        """The plan with the least noise that is (`epsilon`, `delta`)-DP.
+
+        Args:
+          epsilon: target, above 0.
+          delta: strictly between 0 and 1.
+          accountant: the method that shows that the target is met.
+          **fields: fields of the plan, without `noise_multiplier`.
+
+        Raises:
+          ValueError: if an argument is out of its range, or no noise meets the target.
+        """
+        plan = cls(noise_multiplier=0.0, **fields)
+        plan.check_accountant(accountant)
+        if plan.sampling is not None:
+            own = plan.sampling.noise_for(plan, epsilon, delta) if plan.has_own_bound else None
+            if own is not None:
+                return plan._with_noise(own)
+            searched = calibration.least_noise_multiplier(
+                lambda noise: plan._with_noise(noise).epsilon(delta, accountant),
+                epsilon,
+                plan.sensitivity,
+                delta,
+                accountant,
+            )
+            return plan._with_noise(searched)
+        plan = plan._with_noise(plan.noise_of_mu(plan._target_mu(epsilon, delta, accountant)))
+        while plan.epsilon(delta, accountant) > epsilon:  # The division may round down.
+            plan = plan._with_noise(math.nextafter(plan.noise_multiplier, math.inf) * (1 + 1e-15))
+        return plan
+
+    def _with_noise(self, noise_multiplier: float) -> 'PrivacyPlan':
+        return dataclasses.replace(self, noise_multiplier=noise_multiplier)
+
+    def noise_of_mu(self, mu: float) -> float:
+        """About the noise multiplier with which the rounds reach `mu`; for a plan without noise."""
+        noise_multiplier = self.sensitivity / mu
+        for part in self.parts:
+            noise_multiplier = part.noise_of_mu(self, mu, noise_multiplier)
+        return noise_multiplier
+
+    def _target_mu(self, epsilon: float, delta: float, accountant: str) -> float:
+        """The mu of the rounds that a target leaves, beside what is composed with them.
+
+        Raises:
+          ArgumentError: if that leaves nothing.
+        """
+        _validate.number('delta', delta, above=0, below=1)
+        for part in self.parts:
+            epsilon, delta = part.target(self, epsilon, delta)
+        whole = self.run
+        left = events.left(delta, whole.delta)
+        if not left:
+            raise errors.ArgumentError(
+                'delta',
+                delta,
+                f'must be above {whole.delta:g}, which releases before training take of it',
+            )
+        taken = sum(mu**2 for mu in whole.other_mus)
+        squared = calibration.mu_from_epsilon(epsilon, left, accountant) ** 2 - taken
+        if squared <= 0:
+            least = math.inf
+            if math.isfinite(taken):
+                least = gaussian.epsilon_from_mu(math.sqrt(taken), left, accountant)
+            whose = 'earlier runs' if self.earlier else 'releases before training'
+            raise errors.ArgumentError(
+                'epsilon', epsilon, f'must be above {least:.4g}, that of the {whose} alone'
+            )
+        return math.sqrt(squared)
+
     def with_participation(self, participation: Participation) -> 'PrivacyPlan':
         """The same noise over another schema, such as the rounds that a run has done so far."""
         mechanism = self.mechanism
@@ -319,18 +504,97 @@ class PrivacyPlan(PlanValues):
     def without_sampling(self, participation: Participation) -> 'PrivacyPlan':
         """The same noise over a schema, without relying on how cohorts were sampled."""
         adjacency = self.neighbours.adjacency
-        earlier = tuple(each.without_sampling(each.participation) for each in self.earlier_plans)
+        earlier = tuple(each.without_sampling(each.participation) for each in self.earlier)
         plain = dataclasses.replace(self, sampling=None, adjacency=adjacency, earlier=earlier)
         return plain.with_participation(participation)
 
 
-def _plans(values: Any) -> tuple[PrivacyPlan, ...]:
-    """`earlier` from its JSON form, a list of plans with the parameters of their mechanisms."""
-    if not isinstance(values, list):
-        raise errors.ArgumentError('earlier', values, 'must be a list of plans')
-    plans = []
-    for value in values:
-        fields = dict(_json.checked_object('earlier', value))
-        mechanism = mechanisms.from_dict(fields.pop('mechanism', None))
-        plans.append(PrivacyPlan.from_dict(fields, mechanism))
-    return tuple(plans)
+def _earlier_plan(value: Any) -> PrivacyPlan:
+    """A plan of `earlier` from its JSON form, which has the parameters of its mechanism."""
+    fields = dict(_json.checked_object('earlier', value))
+    mechanism = mechanisms.from_dict(fields.pop('mechanism', None))
+    return PrivacyPlan.from_dict(fields, mechanism)
+
+
+class _Form(NamedTuple):
+    """What a field of a plan may hold, and its JSON form.
+
+    Attributes:
+      check: raises ArgumentError for a value that is not allowed, whatever the other fields are.
+      write: the keys and values of the JSON form, from the field's name and value.
+      read: the field's value, from its JSON form.
+      is_optional: whether the field is left out with its `default`.
+      default: the value that is left out.
+    """
+
+    check: Callable[[str, Any], object]
+    write: Callable[[str, Any], dict[str, Any]] = lambda name, value: {name: value}
+    read: Callable[[Any], Any] = lambda value: value
+    is_optional: bool = False
+    default: Any = None
+
+    @classmethod
+    def of(cls, kind: type[_json.JsonFields], *others: Any, text: str = '') -> '_Form':
+        """The form of a field with fields of its own, or one of `others`."""
+        return cls(
+            _validate.instance_of(kind, *others, text=text),
+            lambda name, value: {name: value if value in others else value.to_dict()},
+            lambda value: value if value in others else kind.from_dict(value),
+        )
+
+
+_MECHANISM = 'must be a mechanism, such as BinaryTree(rounds)'
+_SAMPLING = 'must be a sampling, such as Poisson(population=1000)'
+_clients = functools.partial(_validate.integer, minimum=1, maximum=MOST_CLIENTS)
+# The fields of a plan; one without a form is a JSON value, and never left out.
+_FORMS = {
+    'mechanism': _Form(
+        _validate.instance_of(mechanisms.Mechanism, text=_MECHANISM),
+        lambda name, value: {'mechanism_digest': value.digest()},
+    ),
+    'participation': _Form.of(Participation, text='must be a Participation(rounds, ...)'),
+    'clip_norm': _Form(_validate.scale),
+    'noise_multiplier': _Form(_validate.noise_multiplier),
+    'clients_per_round': _Form(_clients),
+    'adjacency': _Form(functools.partial(_validate.choice, allowed=ADJACENCIES)),
+    'sampling': _Form(
+        _validate.instance_of(Sampling, None, text=_SAMPLING),
+        lambda name, value: {name: kinds.name(value), **kinds.settings_of(value)},
+    ),
+    'discretization': _Form.of(Discretization, None),
+    'adaptive_clip': _Form.of(AdaptiveClip, None),
+    'clip_schedule': _Form(
+        _validate.tuple_of(tuple, 'pairs of a round and a clip norm'),
+        lambda name, value: {name: [list(change) for change in value]},
+        lambda value: _json.pairs('clip_schedule', value),
+    ),
+    'estimator': _Form.of(Estimator),
+    'noise': _Form(functools.partial(_validate.choice, allowed=hardened.NOISES)),
+    'earlier': _Form(
+        _validate.tuple_of(PrivacyPlan, 'plans'),
+        lambda name, value: {
+            name: [{'mechanism': each.mechanism.to_dict(), **each.to_dict()} for each in value]
+        },
+        lambda value: tuple(map(_earlier_plan, _json.list_of('earlier', value, 'plans'))),
+        is_optional=True,
+        default=(),
+    ),
+    'noise_match': _Form.of(NoiseMatch, None)._replace(is_optional=True),
+    'group_size': _Form(_clients, is_optional=True, default=1),
+    'before': _Form(
+        _validate.tuple_of(ReleaseBefore, 'ReleaseBefore'),
+        lambda name, value: {name: [each.to_dict() for each in value]},
+        lambda value: tuple(
+            map(ReleaseBefore.from_dict, _json.list_of('before', value, 'releases'))
+        ),
+        is_optional=True,
+        default=(),
+    ),
+}
+_PLAIN = _Form(lambda name, value: None)
+
+
+def _forms(plan: PrivacyPlan | type[PrivacyPlan]) -> dict[str, _Form]:
+    """The form of every field, in their order."""
+    names = [field.name for field in dataclasses.fields(plan)]
+    return {name: _FORMS.get(name, _PLAIN) for name in names}

@@ -66,9 +66,7 @@ class RunningEpsilon:
         if plan.sampling is None:
             schema = plan.participation.within(rounds)
             squared = plan.mechanism.sensitivity_bound(schema).squared
-            return self._of_sensitivity(
-                plan.with_rounding(plan.shift_of_group * rounding.root_up(squared))
-            )
+            return self._of_sensitivity(plan.sensitivity_of_norm(rounding.root_up(squared)))
         return self._sampled(rounds)
 
     def _by_sensitivity(self, sensitivity: float) -> float:
@@ -79,7 +77,8 @@ class RunningEpsilon:
         return max(exact, min(exact * self._excess, self._last))
 
     def _bound(self, sensitivity: float, accountant: str) -> float:
-        return self._plan.bound_of_sensitivity(sensitivity, self._delta, accountant).epsilon
+        run = self._plan.run_of_sensitivity(sensitivity)
+        return run.bound(self._delta, accountant, self._plan.neighbours).epsilon
 
     @functools.cached_property
     def _last(self) -> float:

@@ -25,7 +25,6 @@ _GROUPS = {
     'accounting': (
         'compare_mechanisms',
         'extrapolate_privacy',
-        'optimize_sampling',
         'optimize_strategy',
         'plan_privacy',
         'report_privacy',
@@ -34,23 +33,18 @@ _GROUPS = {
         'simulate_population',
     ),
     'training': (
-        'compare_head_words',
         'export_run',
         'generate',
         'pretrain',
         'train',
         'train_gan',
     ),
-    'data': ('compare_vocabularies', 'make_dataset', 'suggest', 'text_baselines'),
+    'data': ('suggest',),
     'debugging': (
-        'compare_generators',
         'debug_images',
         'debug_text',
-        'detection_power',
-        'detection_power_images',
-        'label_images',
     ),
-    'auditing': ('attack_membership', 'audit_privacy', 'measure_exposure'),
+    'auditing': ('audit_privacy',),
 }
 
 

@@ -9,6 +9,7 @@ import dpfl
 from dpfl import errors
 from dpfl.cli import catalogue
 from dpfl.cli.command import missing
+from dpfl.runtime import signals
 
 # Other names of commands.
 _ALIASES = {'report': 'report_privacy'}
@@ -22,6 +23,14 @@ _GONE = {
 
 def main() -> None:
     """Runs the command that the first argument names, with the others."""
+    signals.begin_program()
+    try:
+        _main()
+    except (KeyboardInterrupt, signals.Terminated) as error:  # While a command is imported.
+        signals.end_program(error)
+
+
+def _main() -> None:
     arguments = sys.argv[1:]
     name = arguments[0] if arguments else '--help'
     if name in ('--help', '-h', '-help', '--helpfull', 'help'):

@@ -4,6 +4,24 @@ import gc
 import sys
 from typing import Any
 
+_is_refused = False
+
+
+def refuse() -> None:
+    """Refuses computations outside of a runtime in this process, a program of dpfl.
+
+    No worker process is then started, which could be left behind or wait at the end.
+    """
+    global _is_refused
+    _is_refused = True
+    drop()
+
+
+def imported() -> None:
+    """Called when TFF has just been imported."""
+    if _is_refused:
+        drop()
+
 
 def drop() -> None:
     """Replaces TFF's default context by one that refuses computations.
@@ -18,7 +36,7 @@ def drop() -> None:
 
     class NoContext(tff.framework.SyncContext):
         def invoke(self, comp: Any, arg: Any) -> Any:
-            raise RuntimeError('the process is ending')
+            raise RuntimeError('computations run within dpfl.runtime.contexts.local_runtime')
 
     tff.framework.get_context_stack().set_default_context(NoContext())
     gc.collect()

@@ -8,6 +8,8 @@ one of the two packages is imported; nothing is imported before that.
 import sys
 from typing import Any
 
+from dpfl.runtime import default_context
+
 # Packages that `Finder` serves, with their versions.
 VERSIONS = {'tensorflow_federated': '0.87.0', 'tensorflow_privacy': '0.9.0'}
 # Modules that are replaced by empty ones, with all modules below them, and the reason.
@@ -55,6 +57,8 @@ class Finder:
             else:
                 _use_keras_2()
                 execute(module)
+                if name == 'tensorflow_federated':
+                    default_context.imported()
 
         loader.exec_module = checked
 

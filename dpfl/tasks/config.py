@@ -61,8 +61,8 @@ class PlantingConfig(Settings):
     secrets: int = setting(
         0,
         'Secrets to plant for each pair of --secret_copies and --secret_holders: sentences that '
-        'end with random words. dpfl measure_exposure says how far the model memorises '
-        'them. They are no text that anyone wrote: plant them in simulations only.',
+        'end with random words. experiments/studies/measure_exposure.py says how far the model '
+        'memorises them. They are no text that anyone wrote: plant them in simulations only.',
         minimum=0,
         maximum=_MOST_SECRETS,
     )

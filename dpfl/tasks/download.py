@@ -20,9 +20,8 @@ import time
 import urllib.error
 import urllib.request
 
-from dpfl import _progress
+from dpfl import _cache, _progress
 from dpfl.errors import NOT_SHOWN, ArgumentError, DataError
-from dpfl.mechanisms.optimize import cache
 from dpfl.tasks.config import DataConfig
 
 _BLOCK = 1 << 20
@@ -248,7 +247,7 @@ def downloadable(
                 'data_path', NOT_SHOWN, f'must be given for task={task}, or download'
             )
         return pathlib.Path(path)
-    directory = cache.cache_directory()
+    directory = _cache.directory()
     if not path and directory is None:
         raise ArgumentError(
             'data_path', NOT_SHOWN, 'must say where to download to; there is no cache directory'

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
-from dpfl.accounting import before_training, events, gaussian, hardened, tradeoff
+from dpfl.accounting import events, gaussian, part, tradeoff
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.reports import checklist, joint
 from dpfl.accounting.selection import Selection
@@ -203,14 +203,14 @@ def test_the_report_states_releases_and_is_read_back():
 
 def test_the_tradeoff_curve_has_what_is_revealed():
     revealed = 0.1
-    event = before_training.with_delta(dp_accounting.GaussianDpEvent(2.0), revealed)
+    event = events.with_delta(dp_accounting.GaussianDpEvent(2.0), revealed)
     found = tradeoff.of_event(event, rates=(0.01, 0.3))
     for rate, true in found.points:
         # The best test: what is revealed, or else the likelihood ratio, as the definition says.
         inner = stats.norm.sf(stats.norm.isf(rate / (1 - revealed)) - 0.5)
         assert true == pytest.approx(revealed + (1 - revealed) * inner, rel=1e-9)
     assert found.advantage == pytest.approx(_divergence(0.5, revealed, 0.0), abs=1e-5)
-    sure = before_training.with_delta(dp_accounting.GaussianDpEvent(2.0), 1.0 - 1e-17)
+    sure = events.with_delta(dp_accounting.GaussianDpEvent(2.0), 1.0 - 1e-17)
     assert tradeoff.of_event(sure).advantage == 1.0
 
 
@@ -329,7 +329,7 @@ def test_slack_of_hardened_noise_adds_up():
     assert slacks[1] == pytest.approx(admitting.slack, rel=1e-9)
     assert slacks[1] > reports[1].plan.slack
     mu = math.hypot(*(each.guarantee.mu for each in reports))
-    expected = hardened.with_slack(
+    expected = part.with_slack(
         lambda at: gaussian.bound(mu, at, 'analytic_gaussian'), _DELTA, sum(slacks)
     )
     found = joint.guarantee(reports)

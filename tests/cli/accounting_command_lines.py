@@ -97,7 +97,7 @@ REFUSED = [
         ],
     ),
     (
-        'optimize_sampling',
+        'studies.optimize_sampling',
         '--rounds=4 --population=60 --clients_per_round=6 --delta=1e-5 --output={out}',
         [
             ('', '--target_epsilon: or target_error must be given'),

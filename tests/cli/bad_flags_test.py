@@ -37,7 +37,7 @@ _DEBUG_TEXT = (
 _REFUSED = [
     *accounting_command_lines.REFUSED,
     (
-        'attack_membership',
+        'studies.attack_membership',
         '',
         [
             ('', '--run_dir: must be given'),
@@ -45,7 +45,7 @@ _REFUSED = [
         ],
     ),
     (
-        'measure_exposure',
+        'studies.measure_exposure',
         '',
         [
             ('', '--run_dirs: must be given'),
@@ -64,12 +64,12 @@ _REFUSED = [
         ],
     ),
     (
-        'compare_generators',
+        'studies.compare_generators',
         '',
         [('', '--output_dir: must be given')],
     ),
     (
-        'compare_vocabularies',
+        'studies.compare_vocabularies',
         '',
         [
             ('', '--data_path: must be given'),
@@ -77,7 +77,7 @@ _REFUSED = [
         ],
     ),
     (
-        'make_dataset',
+        'studies.make_dataset',
         '',
         [
             ('--data_path=x', '--output: must be given'),
@@ -92,7 +92,7 @@ _REFUSED = [
         [('', '--vocabulary_file: must be')],
     ),
     (
-        'text_baselines',
+        'studies.text_baselines',
         '--data_path={lines} --vocabulary_file={words}',
         [('--counted_on=public_text', '--counted_on=public_text: needs')],
     ),
@@ -119,23 +119,23 @@ _REFUSED = [
         ],
     ),
     (
-        'detection_power',
-        '--flagfile=detection_power_text --output_dir={out}',
+        'studies.detection_power',
+        '--flagfile=experiments/studies/detection_power_text.flags --output_dir={out}',
         [
             ('--epsilons=8,8', '--epsilons=8,8: must be different values'),
             ('--seeds=', '--seeds=: must be different values, at least one'),
         ],
     ),
     (
-        'detection_power_images',
-        '--flagfile=detection_power_images --output_dir={out}',
+        'studies.detection_power_images',
+        '--flagfile=experiments/studies/detection_power_images.flags --output_dir={out}',
         [
             ('--inject=', '--inject=: must name at least one fault'),
             ('--primary_model=mine --primary_steps=2500', '--primary_model=mine: must'),
         ],
     ),
     (
-        'label_images',
+        'studies.label_images',
         '--output_dir={out}',
         [
             ('', '--run_dir: must be given'),
@@ -144,7 +144,7 @@ _REFUSED = [
         ],
     ),
     (
-        'compare_head_words',
+        'studies.compare_head_words',
         '',
         [
             ('--models=', '--models: must be given'),

@@ -7,11 +7,11 @@ import math
 
 import pytest
 
-from dpfl.auditing import exposure
-from dpfl.cli.results import exposures
 from dpfl.errors import ArgumentError
-from dpfl.simulation.attacks import secrets
-from tests import attacked_runs, forked_binaries
+from experiments.studies.attacks import exposure, secrets
+from experiments.studies.attacks import exposure_rows as exposures
+from tests import forked_binaries
+from tests.studies.attacks import attacked_runs
 
 pytestmark = [pytest.mark.tff, pytest.mark.standard]
 
@@ -32,7 +32,7 @@ def test_a_run_is_attacked():
     run = attacked_runs.private()
     flags = [f'--run_dir={run.directory}', '--others=40']
     found = json.loads(
-        forked_binaries.run('attack_membership', *flags, '--format=json', check=True).stdout
+        forked_binaries.run('studies.attack_membership', *flags, '--format=json', check=True).stdout
     )
     assert (found['members'], found['others'], found['members_are']) == (16, 40, 'took part')
     loss = found['attacks']['loss']
@@ -43,7 +43,7 @@ def test_a_run_is_attacked():
 def test_the_exposure_of_a_run_is_measured_and_drawn(tmp_path):
     run = attacked_runs.private()
     done = forked_binaries.run(
-        'measure_exposure',
+        'studies.measure_exposure',
         f'--run_dirs={run.directory}',
         f'--plot={tmp_path / "exposure.png"}',
         f'--data={tmp_path / "exposure.csv"}',

@@ -44,7 +44,7 @@ def test_models_are_compared_in_one_table(model, tmp_path):
     run = tmp_path / 'run'  # As the directory of a run has its model.
     shutil.copytree(model, run / 'saved_model')
     flags = (*binaries.TASK, f'--models={model},{run}', '--eval_clients=20')
-    result = _printed('compare_head_words', *flags)
+    result = _printed('studies.compare_head_words', *flags)
     assert result['heads'] == [10, 50] and result['top'] == 10  # 96 words: 100 says nothing.
     first, second = result['models']
     assert second == first | {'model': str(run)} and 0.05 < first['accuracy'] < 1

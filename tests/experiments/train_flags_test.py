@@ -120,13 +120,12 @@ _READ = {
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     'preset',
-    # presets_test.py has those of the papers; tests of detection_power and of the binaries for
-    # images have theirs, which leave the noise open or have plans of GANs.
+    # presets_test.py has those of the papers; the tests of the commands for images
+    # have theirs, which leave the noise open or have plans of GANs.
     sorted(
         set(_CONFIGS.glob('*.flags'))
         - set(_CONFIGS.glob('*.00?.*.flags'))
         - set(_CONFIGS.glob('*images*.flags'))
-        - set(_CONFIGS.glob('detection_power*.flags'))
     ),
     ids=lambda path: path.name,
 )

@@ -227,9 +227,9 @@ _ACCOUNTING = (
     ),
     Fault(
         'two phases of a run not added',
-        'dpfl/accounting/plan.py',
-        'math.hypot(own, *others)',
-        'max(own, *others)',
+        'dpfl/accounting/part.py',
+        'math.hypot(self.mu, *self.other_mus)',
+        'max(self.mu, *self.other_mus)',
         ('tests/accounting/composition_test.py',),
     ),
     Fault(
@@ -249,14 +249,14 @@ _ACCOUNTING = (
     ),
     Fault(
         "discretization's inflated norm left out",
-        'dpfl/accounting/plan.py',
-        'return shift * self.discretization.inflated_norm / self.clip_norm',
+        'dpfl/accounting/integer_updates.py',
+        'return shift * self.settings.inflated_norm / plan.clip_norm',
         'return shift',
         ('tests/aggregators/integers/discretized_test.py::test_the_plan_counts_the_inflated_norm',),
     ),
     Fault(
         'slack of hardened noise left out',
-        'dpfl/accounting/hardened.py',
+        'dpfl/accounting/part.py',
         'return found._replace(epsilon=found.epsilon + slack)',
         'return found',
         ('tests/accounting/hardened_test.py::test_slack_grows_with_rounds_and_is_in_epsilon',),

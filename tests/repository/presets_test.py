@@ -8,8 +8,8 @@ import pytest
 
 from dpfl import Participation, mechanisms
 from dpfl._setting_texts import with_texts
+from dpfl.debugging.text.config import StudyConfig
 from dpfl.errors import ArgumentError
-from dpfl.inspection.text.config import StudyConfig
 from dpfl.simulation.training import TrainConfig
 from dpfl.simulation.training.plan import accountant, build_plan
 from scripts import paper_presets

@@ -34,14 +34,10 @@ sys.meta_path.insert(0, Hidden())
 _NEED_TFF = {
     'audit_privacy': '--mechanism=tree --rounds=8 --min_separation=8 --noise_multiplier=2 '
     '--delta=1e-6',
-    'compare_vocabularies': '--data_path=texts.jsonl --target_epsilon=1',
     'debug_images': '--flagfile=debug_images --output_dir=out',
     'debug_text': '--flagfile=debug_text --output_dir=out',
-    'detection_power': '--flagfile=detection_power_text --output_dir=out',
-    'detection_power_images': '--flagfile=detection_power_images --output_dir=out',
     'pretrain': '--public_text=texts.txt --output=out',
     'suggest': '--data_path=texts.jsonl',
-    'text_baselines': '--data_path=texts.jsonl',
     'train': '--flagfile=synthetic_text.blt --output_dir=out',
     'train_gan': '--flagfile=emnist.004.gan --task=synthetic_glyphs --output_dir=out',
 }

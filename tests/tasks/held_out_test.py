@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from dpfl.debugging.text.clients import OpenedText
 from dpfl.errors import ArgumentError
-from dpfl.inspection.text.clients import OpenedText
 from dpfl.tasks import config, held_out, own_data, source
 from dpfl.tasks.images import classifiers
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS

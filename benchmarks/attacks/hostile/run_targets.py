@@ -328,7 +328,7 @@ class OptimizerCache(Target):
 
     def read(self, path):
         os.environ['DPFL_CACHE_DIR'] = str(self._directory)
-        fields = {'participation': cache.participation_key(self._schema)}
+        fields = {'participation': [self._schema.rounds, self._schema.min_separation]}
         return cache.cached('blt', mechanisms.Blt, fields, lambda: self._right)
 
     def check(self, value):

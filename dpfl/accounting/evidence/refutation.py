@@ -1,9 +1,13 @@
 """Which tests a participation log fails against the sampling of its plan."""
 
+from typing import TYPE_CHECKING
+
 from dpfl.accounting.evidence import structure
 from dpfl.accounting.evidence.log_test import LogTest
-from dpfl.accounting.plan_values import PlanValues
 from dpfl.participation import ParticipationLog
+
+if TYPE_CHECKING:
+    from dpfl.accounting.plan import PrivacyPlan
 
 # Probability with which a report finds fault with cohorts that were sampled as planned.
 FALSE_ALARM = 1e-6
@@ -12,7 +16,7 @@ FALSE_ALARM = 1e-6
 MOST_TESTS = 8
 
 
-def log_tests(plan: PlanValues, log: ParticipationLog) -> tuple[LogTest, ...]:
+def log_tests(plan: 'PrivacyPlan', log: ParticipationLog) -> tuple[LogTest, ...]:
     """All tests of a log with at least one round; none without sampling.
 
     A log that the sampling cannot produce gets no tests of chance. A client that is listed several
@@ -26,7 +30,7 @@ def log_tests(plan: PlanValues, log: ParticipationLog) -> tuple[LogTest, ...]:
 
 
 def refutations(
-    plan: PlanValues, log: ParticipationLog, false_alarm: float = FALSE_ALARM
+    plan: 'PrivacyPlan', log: ParticipationLog, false_alarm: float = FALSE_ALARM
 ) -> tuple[LogTest, ...]:
     """The tests that refute the plan's sampling, at a total probability of a false alarm."""
     tests = log_tests(plan, log)

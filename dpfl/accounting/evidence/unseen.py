@@ -1,13 +1,16 @@
 """What the tests of a log cannot see, for the sizes of a plan."""
 
 import math
+from typing import TYPE_CHECKING
 
 from scipy import optimize
 
 from dpfl.accounting.evidence import independent_rounds, laws, overlaps, refutation, separated
 from dpfl.accounting.evidence.independent_rounds import Rule
-from dpfl.accounting.plan_values import PlanValues
 from dpfl.accounting.sampling import separated as separated_lib
+
+if TYPE_CHECKING:
+    from dpfl.accounting.plan import PrivacyPlan
 
 _LEVEL = refutation.FALSE_ALARM / refutation.MOST_TESTS
 
@@ -19,7 +22,7 @@ _DEPENDENCE = (
 _SECRET = 'No log shows that the cohorts, and the random numbers that chose them, were secret.'
 
 
-def unseen(plan: PlanValues, rounds: int) -> list[str]:
+def unseen(plan: 'PrivacyPlan', rounds: int) -> list[str]:
     """Departures from the plan's sampling that a log does not show, in at most four sentences.
 
     Args:

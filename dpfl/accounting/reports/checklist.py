@@ -3,18 +3,11 @@
 import math
 from collections.abc import Sequence
 
+from dpfl.accounting import facts
 from dpfl.accounting.reports.report_values import ReportValues
 from dpfl.accounting.selection import Selected
 from dpfl.mechanisms import rounding
 
-_ADJACENCY = {
-    'zero_out': 'Zero-out: neighbouring runs differ in one client, whose update is replaced by '
-    'zero in every round that it takes part in. The planned cohort size stays the same.',
-    'replace_one': 'Replace-one: neighbouring runs differ in one client, whose updates are '
-    'replaced by any others within the clip norm. This doubles the sensitivity.',
-    'replace_one_half_shift': 'Replace-one, with the convention of Augenstein et al. 2020: '
-    'replacing a client is counted as moving the sum of a round by one clip norm.',
-}
 _ACCOUNTANT = {
     'pld': 'privacy loss distribution (dp_accounting), pessimistic by the width of its grid',
     'rdp': 'Renyi DP (dp_accounting), converted to epsilon, an upper bound',
@@ -23,22 +16,6 @@ _ACCOUNTANT = {
     'moments': 'integer moments up to 32 with the classic conversion (McMahan et al. 2018), an '
     'upper bound and the loosest of the accountants',
 }
-
-
-def adjacency(report: ReportValues) -> str:
-    """Which runs are neighbours."""
-    text = _ADJACENCY[report.plan.adjacency]
-    if report.plan.sampling is not None:
-        text = f'{text} {report.plan.sampling.of_adjacency(report.plan.adjacency)}'.rstrip()
-    if report.plan.before:
-        how = 'zero' if report.plan.adjacency == 'zero_out' else 'replaced'
-        text += f' What it adds to the releases before training is then {how} too.'
-    if report.plan.group_size > 1:
-        text += (
-            f' Up to {report.plan.group_size} clients, such as those of one person, change '
-            'together.'
-        )
-    return text
 
 
 def unit(report: ReportValues) -> str:
@@ -68,10 +45,8 @@ def statement(report: ReportValues) -> str:
 
 def _statement(report: ReportValues) -> str:
     holds = report.guarantee
-    if not report.plan.noise_multiplier:
-        return 'No differential privacy: the run adds no noise.'
-    if not all(plan.noise_multiplier for plan in report.plan.earlier):
-        return 'No differential privacy: an earlier run that it continues from added no noise.'
+    if void := report.facts.bullets(facts.VOID):
+        return f'No differential privacy: {void[0]}.'
     revealed = report.plan.delta_before
     kind = f'{rounding.round_up(revealed)}-approximate ' if revealed else ''
     parts = [] if holds.rho is None else [f'{kind}{rounding.round_up(holds.rho)}-zCDP']
@@ -87,11 +62,7 @@ def _statement(report: ReportValues) -> str:
     run = 'The run' if report.observed is not None else 'A run of this plan'
     if secrets:
         run = f'Simulation: with secret {" and ".join(secrets)} this run'
-    if report.plan.earlier:
-        run += f', together with the {len(report.plan.earlier)} earlier run(s) it continues from,'
-    if report.plan.before:
-        names = ' and '.join(each.name for each in report.plan.before)
-        run += f', together with what was released before it ({names}),'
+    run += ''.join(report.facts.bullets(facts.COMPOSED))
     ended = early_end(report)
     run += f', which ended {ended},' if ended else ''
     verb = 'would satisfy' if secrets else 'satisfies'

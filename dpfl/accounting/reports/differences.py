@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from dpfl.accounting.plan import PrivacyPlan
+from dpfl.accounting.plan import FOLD, PrivacyPlan
 from dpfl.accounting.reports import checklist
 from dpfl.accounting.reports.report import PrivacyReport
 
@@ -27,7 +27,8 @@ _OF_REPORT = (
     'accountant',
     'adjacency',
 )
-_OF_PLAN = ('noise', 'discretization', 'adaptive_clip', 'clip_schedule', 'estimator', 'before')
+# Parts whose fields in a plan are compared; sampling and earlier runs are compared otherwise.
+_OF_PLAN = [name for name in FOLD if name not in ('sampling', 'earlier')]
 _FLAGS = ('noise_is_seeded', 'sampling_is_seeded', 'train_metrics_released')
 SIDES = ('first', 'second')
 # Relative: of a quotient that was computed, and of one that is rounded upwards.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import dp_accounting
 
 from dpfl import errors
-from dpfl.accounting import events, hardened
+from dpfl.accounting import events, part
 from dpfl.accounting.reports import noise_keys
 from dpfl.accounting.reports.report import PrivacyReport
 
@@ -103,7 +103,7 @@ def guarantee(reports: Sequence[PrivacyReport]) -> JointGuarantee:
     neighbours = first.plan.neighbours
     supported = events.methods_for(event, neighbours)
     method = first.accountant if first.accountant in supported else 'best'
-    bound = hardened.with_slack(
+    bound = part.with_slack(
         lambda at: events.bound(event, at, method, neighbours=neighbours),
         delta,
         math.fsum(report.slack for report in reports),

@@ -67,9 +67,9 @@ class Guarantee:
         is_exact: bool,
     ) -> 'Guarantee':
         """The guarantee for another sensitivity of the run, for a plan without sampling."""
-        mu = plan.mu_of_sensitivity(sensitivity)
-        bounds = [plan.bound_of_sensitivity(sensitivity, delta, accountant) for delta in deltas]
-        return cls._of(plan, sensitivity, is_exact, mu, bounds)
+        run = plan.run_of_sensitivity(sensitivity)
+        bounds = [run.bound(delta, accountant, plan.neighbours) for delta in deltas]
+        return cls._of(plan, sensitivity, is_exact, run.total_mu, bounds)
 
     @classmethod
     def _of(
@@ -179,10 +179,8 @@ def observe(plan: PrivacyPlan, log: ParticipationLog) -> Observed | None:
     return Observed(
         limits=limits,
         max_per_round=log.max_per_round,
-        pattern_sensitivity=plain.with_rounding(
-            plain.shift_of_group * rounding.root_up(patterns.squared)
-        ),
-        pattern_is_exact=patterns.is_exact and plan.shift_is_exact,
+        pattern_sensitivity=plain.sensitivity_of_norm(rounding.root_up(patterns.squared)),
+        pattern_is_exact=patterns.is_exact and all(part.is_attained() for part in plain.parts),
         clients=statistics.clients,
         smallest_cohort=int(sizes.min()),
         largest_cohort=int(sizes.max()),

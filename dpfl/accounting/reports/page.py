@@ -3,9 +3,10 @@
 import functools
 from collections.abc import Callable, Iterable
 
+from dpfl.accounting import facts
 from dpfl.accounting.measured import section
 from dpfl.accounting.measured.measured import Measured
-from dpfl.accounting.reports import assumptions, card, checklist, glossary
+from dpfl.accounting.reports import card, checklist, glossary
 from dpfl.accounting.reports.observed import Guarantee, Observed
 from dpfl.accounting.reports.report_values import ReportValues
 from dpfl.accounting.selection import Selected
@@ -34,9 +35,9 @@ def render(report: ReportValues) -> str:
         '## Checklist',
         _checklist(report),
         '## Assumptions',
-        _bullets(assumptions.assumptions(report)),
+        _bullets(report.facts.bullets(facts.ASSUMPTION)),
         '## Not covered',
-        _bullets(assumptions.not_covered(report)),
+        _bullets(report.facts.bullets(facts.NOT_COVERED)),
         *(['## Remarks', _REMARKS, _bullets(report.remarks)] if report.remarks else []),
         '## Numbers',
         _numbers(report),
@@ -56,7 +57,8 @@ def _bullets(items: Iterable[str]) -> str:
 def _checklist(report: ReportValues) -> str:
     is_approximate = report.uses_sampling or report.plan.delta_before
     kind = 'approximate DP' if is_approximate else 'zCDP'
-    before = ''.join(f'{each.name} (released before training), ' for each in report.plan.before)
+    output = report.facts.text(facts.DEFINITION, 'output')
+    adjacency = report.facts.text(facts.DEFINITION, 'adjacency')
     return '\n'.join(
         [
             '1. **DP setting.** Central DP: the server sees clipped updates and is trusted to '
@@ -64,11 +66,9 @@ def _checklist(report: ReportValues) -> str:
             '2. **Definition**',
             '    - *Data accesses covered*: one training run, all clients that follow the '
             'algorithm.',
-            f'    - *Output of the mechanism*: {before}the noised updates of all rounds, '
-            'and therefore every model from the first to the last and everything that is computed '
-            'from them.',
+            f'    - *Output of the mechanism*: {output}',
             f'    - *Unit of privacy*: {_unit(report)}.',
-            f'    - *Adjacency*: {checklist.adjacency(report)}',
+            f'    - *Adjacency*: {adjacency}',
             '3. **Accounting**',
             f'    - *Type*: {kind}; epsilon by {checklist.accountant(report)}.',
             f'    - *Participation*: {_participation(report)}',

@@ -10,15 +10,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from dpfl import _json, _validate, errors, mechanisms
-from dpfl.accounting import gaussian
+from dpfl.accounting import facts, gaussian
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated
-from dpfl.accounting.reports import assumptions, checklist, noise_keys, page
+from dpfl.accounting.reports import checklist, noise_keys, page
 from dpfl.accounting.reports import observed as observed_lib
 from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.report_values import ReportValues
+from dpfl.accounting.sampling import kinds
 from dpfl.accounting.selection import Selected, Selection
 from dpfl.participation import ParticipationLog
 
@@ -127,8 +128,8 @@ class PrivacyReport(ReportValues):
                 errors.NOT_SHOWN,
                 'cannot be combined with a private vocabulary, which has a delta of its own',
             )
-        if self.plan.noise == 'hardened':
-            raise errors.ArgumentError('noise', 'hardened', 'must be default with a selection')
+        if self.plan.slack:  # Renyi divergences are those of the events alone.
+            raise errors.ArgumentError('noise', self.plan.noise, 'must be default with a selection')
         report = dataclasses.replace(self, selection=selection)
         _ = report.selected  # Refuses plans whose Renyi divergences are not known.
         return report
@@ -148,8 +149,7 @@ class PrivacyReport(ReportValues):
             'clip_norm': self.plan.clip_norm,
             'clients_per_round': self.plan.clients_per_round,
             'sampling': self.plan.sampling_name,
-            'population': None,
-            **({} if self.plan.sampling is None else self.plan.sampling.to_dict()),
+            **kinds.settings_of(self.plan.sampling),
             'sensitivity': holds.sensitivity,
             'sensitivity_is_exact': holds.sensitivity_is_exact,
             'rho': holds.rho,
@@ -169,8 +169,8 @@ class PrivacyReport(ReportValues):
             'observed': self._observed(),
             'mechanism_parameters': self.plan.mechanism.to_dict(),
             'mechanism_digest': self.plan.mechanism.digest(),
-            'assumptions': assumptions.assumptions(self),
-            'not_covered': assumptions.not_covered(self),
+            'assumptions': self.facts.bullets(facts.ASSUMPTION),
+            'not_covered': self.facts.bullets(facts.NOT_COVERED),
             **(
                 {'earlier_noise_key_digests': list(self.earlier_noise_key_digests)}
                 if self.earlier_noise_key_digests

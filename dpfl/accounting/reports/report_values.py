@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 import dp_accounting
 
-from dpfl.accounting import before_training, running, tradeoff
+from dpfl.accounting import events, running, tradeoff
 from dpfl.accounting import selection as selection_lib
+from dpfl.accounting.facts import Facts
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.plan import PrivacyPlan
+from dpfl.accounting.reports import sentences
 from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.observed import Guarantee, Observed
@@ -74,6 +76,11 @@ class ReportValues:
     earlier_noise_key_digests: tuple[str, ...] = ()
     journal_head: str | None = None
     warm_start_is_public: bool = False
+
+    @functools.cached_property
+    def facts(self) -> Facts:
+        """What the report says in sentences."""
+        return sentences.facts(self)
 
     @property
     def basis(self) -> str:
@@ -164,7 +171,7 @@ class ReportValues:
         if self.basis == 'plan' or self.guarantee.mu is None:
             return self.plan.dp_event()
         event = dp_accounting.GaussianDpEvent(1 / self.guarantee.mu)
-        return before_training.with_delta(event, self.plan.delta_before)
+        return events.with_delta(event, self.plan.delta_before)
 
     @functools.cached_property
     def tradeoff(self) -> Tradeoff | None:
@@ -188,7 +195,7 @@ class ReportValues:
         """What hardened noise adds to epsilon; see `PrivacyPlan.slack`."""
         if not self.plan.noise_multiplier:
             return 0.0
-        return self.accounted_plan.slack_of_sensitivity(self.guarantee.sensitivity)
+        return self.accounted_plan.run_of_sensitivity(self.guarantee.sensitivity).slack
 
     @functools.cached_property
     def selected(self) -> Selected | None:

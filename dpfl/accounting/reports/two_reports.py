@@ -10,10 +10,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dpfl.accounting import curve_order, events, hardened, tradeoff
+from dpfl.accounting import curve_order, events, facts, part, tradeoff
 from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.curve_order import Stretch
-from dpfl.accounting.reports import assumptions, checklist, differences
+from dpfl.accounting.reports import checklist, differences
 from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.mechanisms import rounding
 
@@ -83,8 +83,8 @@ class Comparison:
                 name: {**_pair(*values), 'differs': values[0] != values[1]}
                 for name, values in differences.parameters(*self.reports).items()
             },
-            'assumptions': _only(*map(assumptions.assumptions, self.reports)),
-            'not_covered': _only(*map(assumptions.not_covered, self.reports)),
+            'assumptions': _only(*(each.facts.bullets(facts.ASSUMPTION) for each in self.reports)),
+            'not_covered': _only(*(each.facts.bullets(facts.NOT_COVERED) for each in self.reports)),
             'notes': list(self.notes),
         }
 
@@ -185,7 +185,7 @@ def _epsilon(report: PrivacyReport, delta: float) -> float | None:
     if report.selected is not None:
         found = selection_lib.epsilon(event, report.selected.selection, delta, neighbours)
     else:
-        found = hardened.with_slack(
+        found = part.with_slack(
             lambda at: events.bound(event, at, 'best', neighbours=neighbours),
             delta,
             report.slack,

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -11,10 +11,12 @@ from dpfl import mechanisms
 from dpfl.accounting.evidence import separated as separated_evidence
 from dpfl.accounting.evidence import unseen
 from dpfl.accounting.evidence.log_test import LogTest
-from dpfl.accounting.plan_values import PlanValues
 from dpfl.accounting.sampling import base, cyclic, poisson, separated
 from dpfl.accounting.sampling.estimates import Estimated
 from dpfl.participation import Participation, ParticipationLog
+
+if TYPE_CHECKING:
+    from dpfl.accounting.plan import PrivacyPlan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,7 @@ class BMinSep(Estimated):
     ) -> dict[str, Any]:
         return {'groups': cyclic.bands(mechanism, cls.name)}
 
-    def _check(self, plan: PlanValues) -> None:
+    def _check(self, plan: 'PrivacyPlan') -> None:
         poisson.check_groups(self, plan, self.groups)
         super()._check(plan)
 
@@ -70,16 +72,16 @@ class BMinSep(Estimated):
 
         return cohort
 
-    def mixtures(self, plan: PlanValues) -> separated.Separated:
+    def mixtures(self, plan: 'PrivacyPlan') -> separated.Separated:
         probability = self._probability(plan.clients_per_round)
         return _mixtures(plan.mechanism_of_run, self.groups, probability)
 
-    def log_tests(self, plan: PlanValues, log: ParticipationLog) -> list[LogTest]:
+    def log_tests(self, plan: 'PrivacyPlan', log: ParticipationLog) -> list[LogTest]:
         return separated_evidence.b_min_sep(
             log, self.population, plan.clients_per_round, self.groups
         )
 
-    def unseen(self, plan: PlanValues, rounds: int) -> list[str]:
+    def unseen(self, plan: 'PrivacyPlan', rounds: int) -> list[str]:
         return unseen.separated_cohorts(
             self.population, plan.clients_per_round, self.groups, rounds
         )
@@ -87,7 +89,7 @@ class BMinSep(Estimated):
     def title(self) -> str:
         return f'clients that took part in none of the last {self.groups - 1} rounds'
 
-    def describe(self, plan: PlanValues) -> str:
+    def describe(self, plan: 'PrivacyPlan') -> str:
         waiting = self.groups - 1
         free = self.population - waiting * plan.clients_per_round
         return (

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -11,10 +11,12 @@ from dpfl import errors, mechanisms
 from dpfl.accounting.evidence import bins as bins_evidence
 from dpfl.accounting.evidence import unseen
 from dpfl.accounting.evidence.log_test import LogTest
-from dpfl.accounting.plan_values import PlanValues
 from dpfl.accounting.sampling import base, bins
 from dpfl.accounting.sampling.estimates import Estimated
 from dpfl.participation import Participation, ParticipationLog
+
+if TYPE_CHECKING:
+    from dpfl.accounting.plan import PrivacyPlan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,7 @@ class _InBins(Estimated):
     ) -> dict[str, Any]:
         return {'groups': population // clients_per_round}
 
-    def _check(self, plan: PlanValues) -> None:
+    def _check(self, plan: 'PrivacyPlan') -> None:
         if abs(plan.clients_per_round * self.groups - self.population) >= self.groups:
             raise errors.ArgumentError(
                 'population',
@@ -76,19 +78,19 @@ class BallsInBins(_InBins):
         clients = self._passes(seed)
         return lambda t: clients(0)[t % self.groups]
 
-    def mixtures(self, plan: PlanValues) -> bins.Mixtures:
+    def mixtures(self, plan: 'PrivacyPlan') -> bins.Mixtures:
         return _mixtures(plan.mechanism_of_run, self.groups, bins.balls_in_bins)
 
-    def log_tests(self, plan: PlanValues, log: ParticipationLog) -> list[LogTest]:
+    def log_tests(self, plan: 'PrivacyPlan', log: ParticipationLog) -> list[LogTest]:
         return bins_evidence.balls_in_bins(log, self.population, self.groups)
 
-    def unseen(self, plan: PlanValues, rounds: int) -> list[str]:
+    def unseen(self, plan: 'PrivacyPlan', rounds: int) -> list[str]:
         return unseen.slots(self.population, self.groups, rounds, is_allocation=False)
 
     def title(self) -> str:
         return f'the rounds of one of {self.groups} bins for each client'
 
-    def describe(self, plan: PlanValues) -> str:
+    def describe(self, plan: 'PrivacyPlan') -> str:
         return (
             f'each of the {self.population} clients has picked one of {self.groups} bins, '
             'uniformly and independently of all other clients, and never changes it. A client of '
@@ -117,19 +119,19 @@ class RandomAllocation(_InBins):
         clients = self._passes(seed)
         return lambda t: clients(t // self.groups)[t % self.groups]
 
-    def mixtures(self, plan: PlanValues) -> bins.Mixtures:
+    def mixtures(self, plan: 'PrivacyPlan') -> bins.Mixtures:
         return _mixtures(plan.mechanism_of_run, self.groups, bins.allocation)
 
-    def log_tests(self, plan: PlanValues, log: ParticipationLog) -> list[LogTest]:
+    def log_tests(self, plan: 'PrivacyPlan', log: ParticipationLog) -> list[LogTest]:
         return bins_evidence.random_allocation(log, self.population, self.groups)
 
-    def unseen(self, plan: PlanValues, rounds: int) -> list[str]:
+    def unseen(self, plan: 'PrivacyPlan', rounds: int) -> list[str]:
         return unseen.slots(self.population, self.groups, rounds, is_allocation=True)
 
     def title(self) -> str:
         return f'one random round of each {self.groups} for each client'
 
-    def describe(self, plan: PlanValues) -> str:
+    def describe(self, plan: 'PrivacyPlan') -> str:
         return (
             f'each of the {self.population} clients takes part in one round of each {self.groups}, '
             'which it picks uniformly and independently of all other clients and of its other '

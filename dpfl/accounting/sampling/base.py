@@ -15,13 +15,17 @@ import numpy as np
 
 from dpfl import _json, _validate, errors, mechanisms
 from dpfl.accounting import events
-from dpfl.accounting.evidence import independent_rounds
+from dpfl.accounting.evidence import independent_rounds, refutation, unseen
+from dpfl.accounting.facts import ASSUMPTION, DEFINITION, NOT_COVERED, Facts
 from dpfl.accounting.gaussian import Bound
+from dpfl.accounting.part import Part, Run
+from dpfl.mechanisms import rounding
 from dpfl.participation import Participation, ParticipationLog
 
 if TYPE_CHECKING:  # Both know samplings.
     from dpfl.accounting.evidence.log_test import LogTest
-    from dpfl.accounting.plan_values import PlanValues
+    from dpfl.accounting.plan import PrivacyPlan
+    from dpfl.accounting.reports.report_values import ReportValues
 
 # Larger numbers of clients are not integers any more as floats.
 MOST_CLIENTS = 2**53
@@ -30,7 +34,7 @@ STREAM = 0x73616D70
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sampling(_json.JsonFields, abc.ABC):
+class Sampling(_json.JsonFields, Part):
     """Random cohorts that a guarantee relies on; it is void for whoever knows who took part.
 
     Attributes:
@@ -46,8 +50,6 @@ class Sampling(_json.JsonFields, abc.ABC):
     adjacencies: ClassVar[tuple[str, ...]] = ('zero_out',)
     # Whether it is shown for groups of clients too.
     covers_groups: ClassVar[bool] = False
-    # Whether a client attains the norm that counts.
-    is_exact: ClassVar[bool] = True
     # Whether all cohorts have the planned size.
     has_one_size: ClassVar[bool] = False
     # Whether `bound` is more than the events say, so that it holds at single deltas only.
@@ -79,12 +81,11 @@ class Sampling(_json.JsonFields, abc.ABC):
         """
         return {}
 
-    def check(self, plan: 'PlanValues') -> None:
-        """Checks that the guarantee of the sampling is shown for a plan.
+    @property
+    def words(self) -> str:
+        return f'sampling={self.name}'
 
-        Raises:
-          ArgumentError: if a field of the plan contradicts the sampling.
-        """
+    def check(self, plan: 'PrivacyPlan') -> None:
         if plan.group_size > 1 and not self.covers_groups:
             raise errors.ArgumentError(
                 'group_size', plan.group_size, f'must be 1 with sampling={self.name}'
@@ -107,9 +108,17 @@ class Sampling(_json.JsonFields, abc.ABC):
                 planned.max_participations,
                 f'must be the number of {turns}, or not be given, with sampling={self.name}',
             )
+        for part in plan.other_parts(self):
+            # Events of rounds know how far a client moves a round, not what is added for a run.
+            if part.sensitivity(plan, 1.0) != 1.0:
+                raise errors.ArgumentError(
+                    'sampling',
+                    self.name,
+                    f'does not count what {part.words} adds to the sensitivity of the whole run',
+                )
 
     @abc.abstractmethod
-    def _check(self, plan: 'PlanValues') -> None:
+    def _check(self, plan: 'PrivacyPlan') -> None:
         """The checks of one kind."""
 
     @abc.abstractmethod
@@ -127,11 +136,7 @@ class Sampling(_json.JsonFields, abc.ABC):
           seed: at least 0.
         """
 
-    def shift(self, adjacency: str) -> float:
-        """By how much farther a client moves a round's sum than without sampling, a factor."""
-        return 1.0
-
-    def norm(self, plan: 'PlanValues') -> float:
+    def norm(self, plan: 'PrivacyPlan') -> float:
         """How far a client moves what is released, by the shift of a round's sum.
 
         It is 1 for independent noise, whose rounds are events of their own.
@@ -139,7 +144,7 @@ class Sampling(_json.JsonFields, abc.ABC):
         return 1.0
 
     @abc.abstractmethod
-    def event(self, plan: 'PlanValues', noise_multiplier: float) -> dp_accounting.DpEvent:
+    def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp_accounting.DpEvent:
         """One event that is at least as bad as what a run releases about any client.
 
         Args:
@@ -147,15 +152,21 @@ class Sampling(_json.JsonFields, abc.ABC):
           noise_multiplier: of the run.
         """
 
-    def worst_events(self, plan: 'PlanValues') -> Sequence[dp_accounting.DpEvent]:
+    def worst_events(self, plan: 'PrivacyPlan') -> Sequence[dp_accounting.DpEvent]:
         """Events of which one is the worst that a run, with noise, releases about any client."""
         return [self.event(plan, plan.noise_multiplier)]
 
-    def bound(self, plan: 'PlanValues', delta: float) -> Bound | None:
+    def run(self, plan: 'PrivacyPlan', run: Run) -> Run:
+        if not plan.noise_multiplier:
+            event = dp_accounting.NonPrivateDpEvent()
+            return run.sampled((event,), event)
+        return run.sampled(tuple(self.worst_events(plan)), self.event(plan, plan.noise_multiplier))
+
+    def bound(self, plan: 'PrivacyPlan', delta: float) -> Bound | None:
         """Epsilon of a plan with noise, if the kind has a bound of its own; see `has_own_bound`."""
         return None
 
-    def noise_for(self, plan: 'PlanValues', epsilon: float, delta: float) -> float | None:
+    def noise_for(self, plan: 'PrivacyPlan', epsilon: float, delta: float) -> float | None:
         """The noise multiplier that meets a target, if the kind has a search of its own.
 
         Raises:
@@ -163,7 +174,7 @@ class Sampling(_json.JsonFields, abc.ABC):
         """
         return None
 
-    def accountants(self, plan: 'PlanValues') -> tuple[str, ...]:
+    def accountants(self, plan: 'PrivacyPlan') -> tuple[str, ...]:
         """The accountants that know such a plan; the last one, 'best', takes the least of them."""
         if self.has_own_bound:
             return ('best',)
@@ -188,19 +199,19 @@ class Sampling(_json.JsonFields, abc.ABC):
         return dataclasses.replace(self, population=population)
 
     @abc.abstractmethod
-    def log_tests(self, plan: 'PlanValues', log: ParticipationLog) -> 'list[LogTest]':
+    def log_tests(self, plan: 'PrivacyPlan', log: ParticipationLog) -> 'list[LogTest]':
         """Exact tests of a log with rounds, in which no client is listed twice in a round."""
 
-    def refuses_sizes(self, plan: 'PlanValues', smallest: int, largest: int) -> bool:
+    def refuses_sizes(self, plan: 'PrivacyPlan', smallest: int, largest: int) -> bool:
         """Whether cohorts cannot have these sizes, of the smallest and of the largest."""
         return False
 
     @abc.abstractmethod
-    def unseen(self, plan: 'PlanValues', rounds: int) -> list[str]:
+    def unseen(self, plan: 'PrivacyPlan', rounds: int) -> list[str]:
         """What the tests of a log of so many rounds cannot see, in one or two sentences."""
 
     @abc.abstractmethod
-    def describe(self, plan: 'PlanValues') -> str:
+    def describe(self, plan: 'PrivacyPlan') -> str:
         """How clients are chosen, for an assumption: the rest of a sentence."""
 
     @abc.abstractmethod
@@ -208,18 +219,66 @@ class Sampling(_json.JsonFields, abc.ABC):
         """How clients are chosen, in a few words."""
 
     @abc.abstractmethod
-    def accounted(self, plan: 'PlanValues', deltas: Sequence[float]) -> list[str]:
+    def accounted(self, plan: 'PrivacyPlan', deltas: Sequence[float]) -> list[str]:
         """How the guarantee follows from the sampling, one assumption each."""
 
     def of_adjacency(self, adjacency: str) -> str:
         """What an adjacency means with this sampling, one sentence or none."""
         return ''
 
+    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+        plan = report.plan
+        if meaning := self.of_adjacency(plan.adjacency):
+            facts.put(DEFINITION, 'adjacency/sampling', '{text}', text=meaning)
+        if not report.uses_sampling:
+            return
+        facts.put(ASSUMPTION, 'participation', 'Sampling: {how}.', how=self.describe(plan))
+        facts.put(
+            ASSUMPTION,
+            'secrecy',
+            'Who took part is secret, and so are the random numbers that chose the cohorts. The '
+            'guarantee does not hold against anyone who knows the participation log.',
+        )
+        if report.observed is not None:
+            facts.put(
+                ASSUMPTION,
+                'tests',
+                'The log was tested against this sampling, and no test refutes it. The tests '
+                'refute cohorts that were sampled as planned with probability at most '
+                '{false_alarm:g}. {unseen}',
+                false_alarm=refutation.FALSE_ALARM,
+                unseen=' '.join(unseen.unseen(plan, report.observed.rounds)),
+            )
+        facts.drop(ASSUMPTION, 'release')
+        facts.drop(ASSUMPTION, 'exactness')
+        for number, text in enumerate(self.accounted(plan, report.deltas)):
+            facts.put(ASSUMPTION, f'exactness@{number}', '{text}', text=text)
+        facts.drop(NOT_COVERED, 'amplification')
+        if report.sampling_is_seeded:
+            facts.put(
+                NOT_COVERED,
+                'cohort_seed',
+                'This run is a simulation: its cohorts came from a given seed, so whoever knows '
+                'the seed knows who took part.',
+            )
+
+    def lost_amplification(self, report: 'ReportValues') -> str:
+        """What a log that breaks the plan costs, one sentence."""
+        with_sampling = rounding.round_up(report.plan_guarantee.epsilons[0])
+        without = rounding.round_up(report.guarantee.epsilons[0])
+        return (
+            f'Nothing is amplified by sampling={self.name}: with it epsilon would be '
+            f'{with_sampling} at delta = {report.deltas[0]:g}, without it epsilon is {without}.'
+        )
+
 
 class IndependentRounds(Sampling):
     """Rounds that draw their cohorts independently of each other, for independent noise."""
 
-    def _check(self, plan: 'PlanValues') -> None:
+    def covers_hardened(self, plan: 'PrivacyPlan') -> bool:
+        return plan.mechanism.is_independent
+
+    def _check(self, plan: 'PrivacyPlan') -> None:
         if not plan.mechanism.is_independent:
             raise errors.ArgumentError(
                 'sampling',
@@ -231,18 +290,18 @@ class IndependentRounds(Sampling):
     def schema(self, rounds: int) -> Participation:
         return Participation(rounds)
 
-    def event(self, plan: 'PlanValues', noise_multiplier: float) -> dp_accounting.DpEvent:
+    def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp_accounting.DpEvent:
         release = dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift)
         one_round = self._round(plan, release)
         return dp_accounting.SelfComposedDpEvent(one_round, plan.participation.rounds)
 
     @abc.abstractmethod
     def _round(
-        self, plan: 'PlanValues', release: dp_accounting.GaussianDpEvent
+        self, plan: 'PrivacyPlan', release: dp_accounting.GaussianDpEvent
     ) -> dp_accounting.DpEvent:
         """A round, whose sum is released with noise."""
 
-    def _rule(self, plan: 'PlanValues') -> independent_rounds.Rule:
+    def _rule(self, plan: 'PrivacyPlan') -> independent_rounds.Rule:
         return independent_rounds.Rule(self.population, plan.clients_per_round)
 
 

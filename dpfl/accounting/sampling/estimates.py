@@ -1,28 +1,25 @@
 """Kinds of sampling whose epsilon is estimated by Monte Carlo; estimates are kept on disk."""
 
 import abc
-import contextlib
 import dataclasses
 import functools
-import hashlib
 import json
 import math
-import os
-import tempfile
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import dp_accounting
 
-from dpfl import _files, _progress, errors
+from dpfl import _cache, _progress, errors
 from dpfl.accounting import calibration
 from dpfl.accounting.gaussian import Bound
-from dpfl.accounting.plan_values import PlanValues
 from dpfl.accounting.sampling import base, monte_carlo
 from dpfl.accounting.sampling.bins import Mixtures
 from dpfl.accounting.sampling.monte_carlo import Estimate, Mixed
 from dpfl.mechanisms import rounding
-from dpfl.mechanisms.optimize import cache
+
+if TYPE_CHECKING:
+    from dpfl.accounting.plan import PrivacyPlan
 
 # Part of every key: raised when the estimate of the same plan changes.
 _VERSION = 1
@@ -48,7 +45,6 @@ class Estimated(base.Sampling):
       groups: b, of the kind.
     """
 
-    is_exact: ClassVar[bool] = False
     has_own_bound: ClassVar[bool] = True
     caveat: ClassVar[str] = (
         'Epsilon is an estimate by Monte Carlo, an upper bound but for a failure probability of '
@@ -58,55 +54,51 @@ class Estimated(base.Sampling):
     groups: int
 
     @abc.abstractmethod
-    def mixtures(self, plan: PlanValues) -> Mixed:
+    def mixtures(self, plan: 'PrivacyPlan') -> Mixed:
         """What the rounds of a plan release about one client, in clip norms."""
 
-    def _check(self, plan: PlanValues) -> None:
-        if plan.noise == 'hardened':
-            raise errors.ArgumentError(
-                'noise', plan.noise, f'must be default with sampling={self.name}'
-            )
-        if plan.earlier:
-            raise errors.ArgumentError(
-                'earlier', errors.NOT_SHOWN, f'must be empty with sampling={self.name}'
-            )
-        if plan.before:
-            names = ' and '.join(each.name for each in plan.before)
-            raise errors.ArgumentError(
-                'sampling',
-                self.name,
-                f'has a guarantee that is estimated, which cannot be composed with {names}',
-            )
+    def _check(self, plan: 'PrivacyPlan') -> None:
+        for part in plan.other_parts(self):
+            if part.changes_run:
+                raise errors.ArgumentError(
+                    'sampling',
+                    self.name,
+                    'has a guarantee that is estimated, which cannot be composed with '
+                    f'{part.words}',
+                )
 
-    def norm(self, plan: PlanValues) -> float:
+    def is_attained(self) -> bool:
+        return False
+
+    def norm(self, plan: 'PrivacyPlan') -> float:
         """The norm of all rounds of a client."""
         return rounding.root_up(self.mixtures(plan).squared_norm)
 
-    def event(self, plan: PlanValues, noise_multiplier: float) -> dp_accounting.DpEvent:
+    def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp_accounting.DpEvent:
         """Without what the sampling adds, which no event says."""
         return dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift / self.norm(plan))
 
-    def estimate(self, plan: PlanValues, delta: float) -> Estimate:
+    def estimate(self, plan: 'PrivacyPlan', delta: float) -> Estimate:
         """Epsilon of a plan with noise, without regard to earlier runs.
 
         It is the same in every call: samples and seed are constants of this version. Long ones are
-        kept in the directory of `mechanisms.optimize.cache`.
+        kept in the directory of `dpfl._cache`.
         """
         return _estimate(self.mixtures(plan), plan.noise_multiplier / plan.shift, delta)
 
-    def bound(self, plan: PlanValues, delta: float) -> Bound:
+    def bound(self, plan: 'PrivacyPlan', delta: float) -> Bound:
         """`estimate` as a bound, and how it was found."""
         found = self.estimate(plan, delta)
         return Bound(found.epsilon, 'monte_carlo' if found.is_amplified else 'analytic_gaussian')
 
-    def noise_for(self, plan: PlanValues, epsilon: float, delta: float) -> float:
+    def noise_for(self, plan: 'PrivacyPlan', epsilon: float, delta: float) -> float:
         return noise_multiplier(self.mixtures(plan), plan.shift, epsilon, delta)
 
     @property
     def turn(self) -> int:
         return self.groups
 
-    def accounted(self, plan: PlanValues, deltas: Sequence[float]) -> list[str]:
+    def accounted(self, plan: 'PrivacyPlan', deltas: Sequence[float]) -> list[str]:
         """What is estimated, and with which confidence."""
         items = [
             'A client releases a mixture of Gaussians, one of each set of rounds in which it may '
@@ -201,38 +193,23 @@ def _estimate(
 ) -> Estimate:
     samples = samples or monte_carlo.samples_for(mixed)
     is_long = samples * mixed.cost > _LONG
-    directory = cache.cache_directory() if is_long else None
     compute = functools.partial(_computed, mixed, stddev, delta, samples, seed, failure, is_long)
-    if directory is None:
+    if not is_long:
         return compute()
     key = json.dumps([_VERSION, _key(mixed), stddev, delta, samples, seed, failure])
-    path = directory / f'estimate-{hashlib.sha256(key.encode()).hexdigest()}.json'
-    with contextlib.suppress(Exception):  # A damaged file is computed again.
-        kept = json.loads(_files.read_text(path))
-        values = {**kept['estimate'], 'tilts': tuple(kept['estimate']['tilts'])}
-        if kept['seal'] == _seal(key, kept['estimate']):
-            return Estimate(**values)
-    found = compute()
-    # On a full disk, or in a directory without write permission, the result is still returned.
-    with contextlib.suppress(OSError):
-        directory.mkdir(parents=True, exist_ok=True)
-        values = json.loads(json.dumps(dataclasses.asdict(found)))
-        handle, name = tempfile.mkstemp(dir=directory, prefix='.unfinished-')
-        with os.fdopen(handle, 'w') as file:
-            json.dump({'estimate': values, 'seal': _seal(key, values)}, file)
-        os.replace(name, path)
-    return found
+    return _cache.cached_json(
+        'estimate', key, compute, from_values=_from_values, to_values=dataclasses.asdict
+    )
+
+
+def _from_values(values: dict) -> Estimate:
+    return Estimate(**{**values, 'tilts': tuple(values['tilts'])})
 
 
 def _key(mixed: Mixed) -> list:
     if isinstance(mixed, Mixtures):
-        return [cache.array_key(gram) for gram in mixed.grams]
-    return [cache.array_key(mixed.matrix), mixed.separation, mixed.probability]
-
-
-def _seal(key: str, values: dict) -> str:
-    """Digest of the arguments that an entry was made for, and of its numbers."""
-    return hashlib.sha256(f'{key} {json.dumps(values, sort_keys=True)}'.encode()).hexdigest()
+        return [_cache.array_key(gram) for gram in mixed.grams]
+    return [_cache.array_key(mixed.matrix), mixed.separation, mixed.probability]
 
 
 def _computed(

@@ -30,6 +30,16 @@ def settings(kind: type[Sampling] | None) -> list[str]:
     return [] if kind is None else [field.name for field in dataclasses.fields(kind)]
 
 
+def name(sampling: Sampling | None) -> str:
+    """Name of a sampling in flags and files; 'none' without one."""
+    return NONE if sampling is None else sampling.name
+
+
+def settings_of(sampling: Sampling | None) -> dict[str, Any]:
+    """Settings of a sampling as JSON values; a population of None without one."""
+    return {'population': None} if sampling is None else sampling.to_dict()
+
+
 def every_setting() -> list[str]:
     """Names of the settings of all kinds."""
     return list(dict.fromkeys(name for kind in KINDS.values() for name in settings(kind)))

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import dp_accounting
 import numpy as np
@@ -11,10 +11,12 @@ import numpy as np
 from dpfl import _validate, errors, mechanisms
 from dpfl.accounting.evidence import independent_rounds, unseen
 from dpfl.accounting.evidence.log_test import LogTest
-from dpfl.accounting.plan_values import PlanValues
 from dpfl.accounting.sampling import base, cyclic
 from dpfl.accounting.sampling.truncated import TruncatedPoissonDpEvent
 from dpfl.participation import Participation, ParticipationLog
+
+if TYPE_CHECKING:
+    from dpfl.accounting.plan import PrivacyPlan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,27 +43,27 @@ class Poisson(base.IndependentRounds):
         return size
 
     def _round(
-        self, plan: PlanValues, release: dp_accounting.GaussianDpEvent
+        self, plan: 'PrivacyPlan', release: dp_accounting.GaussianDpEvent
     ) -> dp_accounting.DpEvent:
         return dp_accounting.PoissonSampledDpEvent(self._rule(plan).rate, release)
 
-    def log_tests(self, plan: PlanValues, log: ParticipationLog) -> list[LogTest]:
+    def log_tests(self, plan: 'PrivacyPlan', log: ParticipationLog) -> list[LogTest]:
         return independent_rounds.poisson(self._rule(plan), log)
 
-    def unseen(self, plan: PlanValues, rounds: int) -> list[str]:
+    def unseen(self, plan: 'PrivacyPlan', rounds: int) -> list[str]:
         return unseen.independent_cohorts(self._rule(plan), rounds)
 
     def title(self) -> str:
         return 'Poisson sampling'
 
-    def describe(self, plan: PlanValues) -> str:
+    def describe(self, plan: 'PrivacyPlan') -> str:
         return (
             f'every client takes part in each of {plan.participation.rounds} rounds with '
             f'probability {plan.clients_per_round}/{self.population}, independently of all other '
             'clients and of other rounds'
         )
 
-    def accounted(self, plan: PlanValues, deltas: Sequence[float]) -> list[str]:
+    def accounted(self, plan: 'PrivacyPlan', deltas: Sequence[float]) -> list[str]:
         text = 'Each round is accounted for as a Gaussian release of the sum over its sample.'
         if plan.group_size > 1:
             text += ' Members of a group are in the sample independently of each other.'
@@ -91,19 +93,18 @@ class TruncatedPoisson(Poisson):
 
     cohort_cap: int
 
-    def _check(self, plan: PlanValues) -> None:
+    def _check(self, plan: 'PrivacyPlan') -> None:
         super()._check(plan)
         _validate.integer('cohort_cap', self.cohort_cap, minimum=1, maximum=self.population)
-        if plan.noise == 'hardened':
-            raise errors.ArgumentError(
-                'noise', plan.noise, f'must be default with sampling={self.name}'
-            )
+
+    def covers_hardened(self, plan: 'PrivacyPlan') -> bool:
+        return False
 
     def _capped(self, size: int) -> int:
         return min(size, self.cohort_cap)
 
     def _round(
-        self, plan: PlanValues, release: dp_accounting.GaussianDpEvent
+        self, plan: 'PrivacyPlan', release: dp_accounting.GaussianDpEvent
     ) -> dp_accounting.DpEvent:
         rate = self._rule(plan).rate
         return TruncatedPoissonDpEvent(self.population, rate, self.cohort_cap, release)
@@ -112,19 +113,19 @@ class TruncatedPoisson(Poisson):
         cap = min(math.ceil(self.cohort_cap * ratio), population)
         return dataclasses.replace(self, population=population, cohort_cap=cap)
 
-    def _rule(self, plan: PlanValues) -> independent_rounds.Rule:
+    def _rule(self, plan: 'PrivacyPlan') -> independent_rounds.Rule:
         return super()._rule(plan)._replace(cap=self.cohort_cap)
 
-    def log_tests(self, plan: PlanValues, log: ParticipationLog) -> list[LogTest]:
+    def log_tests(self, plan: 'PrivacyPlan', log: ParticipationLog) -> list[LogTest]:
         return independent_rounds.truncated_poisson(self._rule(plan), log)
 
-    def refuses_sizes(self, plan: PlanValues, smallest: int, largest: int) -> bool:
+    def refuses_sizes(self, plan: 'PrivacyPlan', smallest: int, largest: int) -> bool:
         return largest > self.cohort_cap
 
     def title(self) -> str:
         return f'Poisson sampling, cut off at {self.cohort_cap} clients'
 
-    def describe(self, plan: PlanValues) -> str:
+    def describe(self, plan: 'PrivacyPlan') -> str:
         return (
             f'every client is chosen in each of {plan.participation.rounds} rounds with '
             f'probability {plan.clients_per_round}/{self.population}, independently of all other '
@@ -132,7 +133,7 @@ class TruncatedPoisson(Poisson):
             f'uniformly random set of {self.cohort_cap} takes part'
         )
 
-    def accounted(self, plan: PlanValues, deltas: Sequence[float]) -> list[str]:
+    def accounted(self, plan: 'PrivacyPlan', deltas: Sequence[float]) -> list[str]:
         return [
             'Each round is accounted for as a Gaussian release on a Poisson sample if fewer '
             'other clients than the cap are chosen, and otherwise as one in which a client '
@@ -169,7 +170,7 @@ class CyclicPoisson(Poisson):
     ) -> dict[str, Any]:
         return {'groups': cyclic.bands(mechanism, cls.name)}
 
-    def _check(self, plan: PlanValues) -> None:
+    def _check(self, plan: 'PrivacyPlan') -> None:
         check_groups(self, plan, self.groups)
 
     def schema(self, rounds: int) -> Participation:
@@ -188,23 +189,23 @@ class CyclicPoisson(Poisson):
 
         return cohort
 
-    def norm(self, plan: PlanValues) -> float:
+    def norm(self, plan: 'PrivacyPlan') -> float:
         return max(turns[0][0] for turns in self._worst_groups(plan))
 
-    def event(self, plan: PlanValues, noise_multiplier: float) -> dp_accounting.DpEvent:
+    def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp_accounting.DpEvent:
         turns = cyclic.every_group(plan.mechanism_of_run, self.groups)
         return self._of_turns(plan, turns, noise_multiplier)
 
-    def worst_events(self, plan: PlanValues) -> Sequence[dp_accounting.DpEvent]:
+    def worst_events(self, plan: 'PrivacyPlan') -> Sequence[dp_accounting.DpEvent]:
         return [
             self._of_turns(plan, turns, plan.noise_multiplier) for turns in self._worst_groups(plan)
         ]
 
-    def _worst_groups(self, plan: PlanValues) -> tuple[cyclic.Turns, ...]:
+    def _worst_groups(self, plan: 'PrivacyPlan') -> tuple[cyclic.Turns, ...]:
         return cyclic.worst_groups(plan.mechanism_of_run, self.groups)
 
     def _of_turns(
-        self, plan: PlanValues, turns: cyclic.Turns, noise_multiplier: float
+        self, plan: 'PrivacyPlan', turns: cyclic.Turns, noise_multiplier: float
     ) -> dp_accounting.DpEvent:
         return dp_accounting.ComposedDpEvent(
             [
@@ -232,13 +233,13 @@ class CyclicPoisson(Poisson):
     def turn(self) -> int:
         return self.groups
 
-    def _rule(self, plan: PlanValues) -> independent_rounds.Rule:
+    def _rule(self, plan: 'PrivacyPlan') -> independent_rounds.Rule:
         return super()._rule(plan)._replace(groups=self.groups)
 
     def title(self) -> str:
         return f'cyclic Poisson sampling from {self.groups} groups in turn'
 
-    def describe(self, plan: PlanValues) -> str:
+    def describe(self, plan: 'PrivacyPlan') -> str:
         return (
             f'the {self.population} clients were divided into {self.groups} groups in advance, '
             'without looking at their data, and never change group. Round t chooses from group t '
@@ -248,7 +249,7 @@ class CyclicPoisson(Poisson):
             'clients and of other rounds'
         )
 
-    def accounted(self, plan: PlanValues, deltas: Sequence[float]) -> list[str]:
+    def accounted(self, plan: 'PrivacyPlan', deltas: Sequence[float]) -> list[str]:
         return [
             'No row of the strategy C of the noise mixes two turns of a group, as C has at '
             f'most {self.groups} bands. Each turn is accounted for as a Gaussian release on a '
@@ -263,12 +264,11 @@ class CyclicPoisson(Poisson):
         )
 
 
-def check_groups(sampling: base.Sampling, plan: PlanValues, groups: int) -> None:
+def check_groups(sampling: base.Sampling, plan: 'PrivacyPlan', groups: int) -> None:
     """Checks that no row of C mixes rounds of one client, which are at least `groups` apart.
 
     Raises:
-      ArgumentError: if the population has too few clients, the mechanism too many bands, or the
-        noise is hardened and correlated.
+      ArgumentError: if the population has too few clients, or the mechanism too many bands.
     """
     if plan.clients_per_round * groups > sampling.population:
         raise errors.ArgumentError(
@@ -284,11 +284,4 @@ def check_groups(sampling: base.Sampling, plan: PlanValues, groups: int) -> None
             groups,
             f'must be at least {bands}, the bands of the strategy of mechanism '
             f'{plan.mechanism.name}',
-        )
-    if plan.noise == 'hardened' and not plan.mechanism.is_independent:
-        # Its rounding is only bounded for the run as a whole.
-        raise errors.ArgumentError(
-            'noise',
-            plan.noise,
-            f'must be default for correlated noise with {sampling.name}',
         )

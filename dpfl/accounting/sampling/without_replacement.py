@@ -2,16 +2,18 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import dp_accounting
 import numpy as np
 
 from dpfl.accounting.evidence import independent_rounds, unseen
 from dpfl.accounting.evidence.log_test import LogTest
-from dpfl.accounting.plan_values import PlanValues
 from dpfl.accounting.sampling import base
 from dpfl.participation import ParticipationLog
+
+if TYPE_CHECKING:
+    from dpfl.accounting.plan import PrivacyPlan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,7 +28,6 @@ class WithoutReplacement(base.IndependentRounds):
     name: ClassVar[str] = 'without_replacement'
     adjacencies: ClassVar[tuple[str, ...]] = ('zero_out', 'replace_one', 'replace_one_half_shift')
     covers_groups: ClassVar[bool] = True
-    is_exact: ClassVar[bool] = False
     has_one_size: ClassVar[bool] = True
 
     def cohorts(self, clients_per_round: int, seed: int) -> Callable[[int], np.ndarray]:
@@ -36,36 +37,39 @@ class WithoutReplacement(base.IndependentRounds):
 
         return cohort
 
-    def shift(self, adjacency: str) -> float:
-        return 2.0 if adjacency == 'zero_out' else 1.0
+    def is_attained(self) -> bool:
+        return False
+
+    def shift(self, plan: 'PrivacyPlan', shift: float) -> float:
+        return shift * 2.0 if plan.adjacency == 'zero_out' else shift
 
     def _round(
-        self, plan: PlanValues, release: dp_accounting.GaussianDpEvent
+        self, plan: 'PrivacyPlan', release: dp_accounting.GaussianDpEvent
     ) -> dp_accounting.DpEvent:
         return dp_accounting.SampledWithoutReplacementDpEvent(
             self.population, plan.clients_per_round, release
         )
 
-    def log_tests(self, plan: PlanValues, log: ParticipationLog) -> list[LogTest]:
+    def log_tests(self, plan: 'PrivacyPlan', log: ParticipationLog) -> list[LogTest]:
         return independent_rounds.without_replacement(self._rule(plan), log)
 
-    def refuses_sizes(self, plan: PlanValues, smallest: int, largest: int) -> bool:
+    def refuses_sizes(self, plan: 'PrivacyPlan', smallest: int, largest: int) -> bool:
         return {smallest, largest} != {plan.clients_per_round}
 
-    def unseen(self, plan: PlanValues, rounds: int) -> list[str]:
+    def unseen(self, plan: 'PrivacyPlan', rounds: int) -> list[str]:
         return unseen.fixed_sizes(self._rule(plan), rounds)
 
     def title(self) -> str:
         return 'sampling without replacement'
 
-    def describe(self, plan: PlanValues) -> str:
+    def describe(self, plan: 'PrivacyPlan') -> str:
         return (
             f'the cohort of each of {plan.participation.rounds} rounds is a uniformly random set '
             f'of {plan.clients_per_round} of {self.population} clients, drawn independently of '
             'other rounds'
         )
 
-    def accounted(self, plan: PlanValues, deltas: Sequence[float]) -> list[str]:
+    def accounted(self, plan: 'PrivacyPlan', deltas: Sequence[float]) -> list[str]:
         text = (
             'A round with a sample without replacement is accounted for by a pair of distributions '
             'that dominates it (after Zhu, Dong and Wang 2022), or by theorem 27 of Wang, Balle '

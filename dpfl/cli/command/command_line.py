@@ -2,10 +2,10 @@
 
 A bad flag, or a value that the library refuses, gives one line `error: --flag=value: what is
 allowed` on standard error and exit status 2. A failure of the machine (a file, memory) gives one
-line and exit status 1, Ctrl-C one line and 130. Anything else is a bug and shows its traceback.
+line and exit status 1, Ctrl-C one line and 130, SIGTERM one line and 143. Anything else is a bug
+and shows its traceback.
 """
 
-import atexit
 import contextlib
 import errno
 import os
@@ -20,7 +20,7 @@ from absl import app, flags, logging
 from dpfl import errors
 from dpfl._settings import Settings
 from dpfl.cli.command import flagfiles, missing, preset, standard_streams
-from dpfl.runtime import default_context
+from dpfl.runtime import default_context, signals
 
 _REFUSED = 1
 _BAD_USAGE = 2
@@ -30,7 +30,6 @@ _MORE_HELP = (
     '--flagfile=FILE reads flags from a file, one on a line. --helpfull also shows the flags of '
     'libraries.'
 )
-_INTERRUPTED = 130
 # How flags of earlier versions began, and what is used instead.
 _GONE = {'worker': 'is gone; --ray=local, auto or host:port trains on Ray'}
 # Longest message. A value from the command line or a file may have any length.
@@ -122,10 +121,12 @@ def run(
             if message is None:
                 raise
             _fail(message, missing.STATUS)
-        except KeyboardInterrupt as error:
-            # A second Ctrl-C ends the process while it cleans up, without a message.
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            _fail(f'interrupted: {error}'.removesuffix(': '), _INTERRUPTED)
+        except (KeyboardInterrupt, signals.Terminated) as error:
+            # A second one ends the process while it cleans up, without a message.
+            number = getattr(error, 'number', signal.SIGINT)
+            signal.signal(number, signal.SIG_DFL)
+            what = 'interrupted' if number == signal.SIGINT else 'terminated'
+            _fail(f'{what}: {error}'.removesuffix(': '), 128 + number)
         except MemoryError as error:
             _fail(' '.join(f'out of memory: {error}'.removesuffix(': ').split()), _REFUSED)
         except RuntimeError as error:
@@ -140,10 +141,11 @@ def run(
             is_bad_name = error.errno == errno.ENAMETOOLONG
             _fail(_what_failed(error), _BAD_USAGE if is_bad_name else _REFUSED)
 
+    signals.begin_program()
+    default_context.refuse()
     standard_streams.prepare()
     app.call_after_init = _leave_out
     sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
-    atexit.register(default_context.drop)
     app.run(guarded, flags_parser=_parse)
 
 
@@ -191,7 +193,10 @@ def _parse(arguments):
         if _asks_for_help(arguments):
             if any(argument.lstrip('-') in _HELP for argument in arguments[1:]):
                 _show_help(sys.modules['__main__'].__doc__ or '')
-            return app.parse_flags_with_usage([arguments[0], *expanded])
+            try:
+                return app.parse_flags_with_usage([arguments[0], *expanded])
+            except SystemExit:  # absl exits with 1 after what was asked for.
+                sys.exit(0)
         adjusted = preset.adjust(arguments[1:], flagfiles.read)
         rest = flags.FLAGS([arguments[0], *adjusted.arguments])
         for message in adjusted.messages:
@@ -214,7 +219,7 @@ def _show_help(text: str) -> NoReturn:
         standard_streams.flush_results()
     except BrokenPipeError:  # The reader, such as head, has seen enough.
         standard_streams.drop_results()
-    sys.exit(1)  # As absl does.
+    sys.exit(0)
 
 
 def _explain(error: flags.Error) -> str:
@@ -237,4 +242,5 @@ def _explain(error: flags.Error) -> str:
 def _fail(message: str, status: int) -> NoReturn:
     message = errors.shown(message, _MOST_CHARACTERS)
     print(f'error: {message}', file=sys.stderr, flush=True)
+    signals.told()
     sys.exit(status)

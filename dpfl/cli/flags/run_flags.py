@@ -10,6 +10,7 @@ from dpfl import errors
 from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
 from dpfl.cli.flags.output_flags import RunDirectoryConfig
+from dpfl.runtime import signals
 from dpfl.simulation import checkpoint
 from dpfl.simulation.training import recorded_settings
 
@@ -71,21 +72,35 @@ def take_recorded(config: RunDirectoryConfig, names: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def saying_what_is_saved(config: RunDirectoryConfig) -> Iterator[None]:
-    """Context in which Ctrl-C ends the run with a message about the rounds that are not lost."""
+    """Context in which Ctrl-C ends the run with a message about the rounds that are not lost.
+
+    With `overwrite` these are the rounds of the new run only.
+    """
+    earlier = _keys(pathlib.Path(config.output_dir or '')) if config.overwrite else None
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, signals.Terminated) as error:
         path = pathlib.Path(config.output_dir or '')
         try:
             saved = checkpoint.latest(path / archive.CHECKPOINTS, lambda reason: None)
         except errors.RunError:
             saved = None
-        if saved is None:
+        if saved is None or (config.overwrite and _keys(path) == earlier):
             raise
         rounds = 'round is' if saved.rounds == 1 else 'rounds are'
-        raise KeyboardInterrupt(
-            f'{saved.rounds} {rounds} saved in {path}; --resume continues'
-        ) from None
+        what = f'{saved.rounds} {rounds} saved in {path}; --resume continues'
+        if isinstance(error, signals.Terminated):
+            raise signals.Terminated(error.number, what) from None
+        raise KeyboardInterrupt(what) from None
+
+
+def _keys(path: pathlib.Path) -> str | None:
+    """Digest of the keys of the run in a directory, which no other run has."""
+    try:
+        found = archive.read_journal(path)
+    except (ValueError, errors.RunError):
+        return None
+    return None if found is None or found.state.planned is None else found.state.planned.keys
 
 
 def refuse_earlier_run(config: RunDirectoryConfig) -> None:

@@ -1,31 +1,72 @@
 """What binaries print about a run they trained."""
 
 import json
-import sys
 import textwrap
-from collections.abc import Sequence
 from typing import Any
 
+from dpfl.cli.command import program
 from dpfl.reporting import plain_text
-from dpfl.simulation.training import Cost, TrainResult
-
-# Names of metrics that say too little where they stand for a whole run.
-_CLEARER = {'seconds': 'seconds_of_last_round'}
+from dpfl.simulation import run_directory
+from dpfl.simulation.training import Cost, TrainResult, feasibility
 
 
 def print_result(result: TrainResult, form: str, **more: Any) -> None:
-    """Prints the summary of a run, followed by other values, as 'text' or 'json'."""
-    values = {**result.summary(), **more}
-    shown = {_CLEARER.get(name, name): value for name, value in values.items()}
-    print(json.dumps(values) if form == 'json' else plain_text.table(shown))
-    accuracy, least = result.last.get('accuracy'), values.get('unigram_accuracy')
-    if accuracy is not None and least is not None and accuracy < least:
-        print(
-            f'accuracy {accuracy:.4g} is below {least:.4g}, that of always guessing the most '
-            'frequent word: the model has learnt nothing yet. For a text of your own, dpfl suggest '
-            'proposes settings',
-            file=sys.stderr,
+    """Prints the end of a run: five lines as 'text', all its last values as 'json'."""
+    if form == 'json':
+        print(json.dumps({**result.summary(), **more}))
+        return
+    report = result.report.to_dict()
+    has_learnt, learnt = _learnt(result)
+    print(
+        learnt,
+        f'Guarantee: {report["statement"]}',
+        f'Page: {result.directory / run_directory.HTML_REPORT}',
+        f'Verify: {program.command("report", f"--run_dir={result.directory}")}',
+        f'Next: {_next(result, has_learnt)}',
+        sep='\n',
+    )
+
+
+def _learnt(result: TrainResult) -> tuple[bool, str]:
+    """Whether the model has learnt, as far as is known, and a sentence about it."""
+    last, known = result.last, result.reference_accuracies
+    if 'accuracy' not in last:
+        loss = f': loss {last["loss"]:.4g} on held-out clients' if 'loss' in last else ''
+        return True, f'Trained {result.report.guarantee.rounds} rounds{loss}.'
+    accuracy = last['accuracy']
+    least = known.get('unigram_accuracy', 0.0)
+    compared = [
+        f'{what} {known[name]:.3g}'
+        for name, what in (
+            ('unigram_accuracy', 'always the most frequent word'),
+            ('bigram_accuracy', 'the most frequent word after the last one'),
         )
+        if name in known
+    ]
+    has_learnt = accuracy > least
+    verdict = f'{"Learned" if has_learnt else "Not learned"}: accuracy {accuracy:.3g}'
+    if compared:
+        verdict += f' on held-out clients; {", ".join(compared)}'
+    return has_learnt, f'{verdict}.'
+
+
+def _next(result: TrainResult, has_learnt: bool) -> str:
+    """What to do with the run, or why it failed and what would help."""
+    path, plan, about = result.directory, result.report.plan, result.report.about
+    if not has_learnt:
+        delta, size = result.report.deltas[0], None if about is None else about.parameters
+        found = feasibility.estimate(plan, size, delta, result.report.accountant)
+        if found.feasible != 'yes':
+            return ' '.join(found.advice)
+        return (
+            'the noise is small enough to learn: change server_learning_rate (try a third, and '
+            'three times), clip_norm, client_learning_rate or rounds.'
+        )
+    if not plan.noise_multiplier:
+        return f'the same flags with noise; {program.shown("plan_privacy")} says how much.'
+    copy = f'{path}_public'
+    arguments = ('--public', f'--run_dir={path}', f'--output_dir={copy}')
+    return f'a copy to publish: {program.command("export_run", *arguments)}'
 
 
 def print_cost(cost: Cost, form: str) -> None:
@@ -37,25 +78,3 @@ def print_cost(cost: Cost, form: str) -> None:
     values['not_measured'] = '; '.join(cost.not_measured) or 'nothing else'
     how = values.pop('how')
     print(plain_text.table(values), textwrap.fill(how, 100), sep='\n')
-
-
-def print_candidates(candidates: Sequence[Any]) -> None:
-    """Prints the mechanisms that `mechanism='auto'` compared, on standard error."""
-    rows = [
-        {
-            'mechanism': candidate.name,
-            'copies of the model': candidate.buffers,
-            'GB': candidate.gigabytes,
-            'draws': _shown(candidate.draws, 'd'),
-            'max loss': _shown(candidate.loss, '.4g'),
-            'above the bound': _shown(candidate.above_bound, '.1%'),
-            'if clients come twice as often': _shown(candidate.loss_if_closer, '.4g'),
-            'verdict': candidate.verdict,
-        }
-        for candidate in candidates
-    ]
-    print(plain_text.columns(rows), file=sys.stderr)
-
-
-def _shown(value: float | None, form: str) -> str:
-    return '' if value is None else format(value, form)

@@ -60,9 +60,9 @@ def optimize_banded(
 ) -> banded.Banded:
     """Finds the banded strategy of least loss: by default BandMF.
 
-    The search is deterministic. Results are cached on disk, see `optimize.cache`. With n rounds and
-    b bands it takes about O(n b^2) per step for workloads whose inverse has few bands, as for the
-    prefix sums, momentum and learning rates, and O(n^3) for others.
+    The search is deterministic. Results are cached on disk, see `optimize.driver`. With n rounds
+    and b bands it takes about O(n b^2) per step for workloads whose inverse has few bands, as for
+    the prefix sums, momentum and learning rates, and O(n^3) for others.
 
     Args:
       participation: the schema. With equal column norms the result depends only on `rounds` n and

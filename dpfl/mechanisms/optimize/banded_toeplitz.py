@@ -39,7 +39,7 @@ def optimize_banded_toeplitz(
     the coefficients are kept non-negative and non-increasing, so that the sensitivity is exact too
     ([McMahan24], theorem 3.1). More bands are only returned if they lower the loss, which they
     often do not. The search is deterministic, and results are cached on disk, see
-    `optimize.cache`.
+    `optimize.driver`.
 
     Args:
       participation: the schema to optimise for; the mechanism can be run with others.

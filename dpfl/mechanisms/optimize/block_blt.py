@@ -53,7 +53,7 @@ def optimize_block_blt(
     `optimize_scaled_blt`, which is also the result beyond 4096 rounds, for more than 256
     separations, and where rounds^2 times participations exceed 1e9. The search takes about half a
     minute for 2000 rounds. It is deterministic, and results are cached on disk, see
-    `optimize.cache`.
+    `optimize.driver`.
 
     Args:
       participation: the schema to optimise for; the mechanism can be run with others.

@@ -53,7 +53,7 @@ def optimize_blt(
 
     The sensitivity of such a BLT is exact ([McMahan24], theorem 3.1). The search uses L-BFGS in
     float64 with analytic gradients. For prefix sums its time does not depend on the number of
-    rounds. It is deterministic, and results are cached on disk, see `optimize.cache`.
+    rounds. It is deterministic, and results are cached on disk, see `optimize.driver`.
 
     Only interlaced BLTs are searched: scales are positive, decays are within [0, 1], and decays of
     the inverse are above -1 and as far below 0 as c_1 <= c_0 allows.

@@ -2,8 +2,8 @@
 
 An optimiser checks its own arguments, states its `Problem`, and gives `Problem.solve` a function
 that returns candidates. The candidate with the least loss is the result, where the loss holds the
-proven sensitivity, whatever the search has minimised. Searches use L-BFGS (`descend`), and for the
-largest of many errors `over_rows` or `smooth_maximum`.
+proven sensitivity, whatever the search has minimised. Results are cached on disk (`dpfl._cache`).
+Searches use L-BFGS (`descend`), and for the largest of many errors `over_rows` or `smooth_maximum`.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy import optimize, special
 
-from dpfl import _validate, errors
+from dpfl import _cache, _validate, errors
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.optimize import cache
@@ -92,11 +92,12 @@ class Problem:
           make: as in `cache.cached`.
           **settings: what else the result depends on, see `cache.cached`.
         """
+        schema = self.participation
         key = {
             'version': version,
-            'participation': cache.participation_key(self.participation),
+            'participation': [schema.rounds, schema.min_separation, schema.count],
             'loss': self.loss,
-            'workload': cache.array_key(self.workload),
+            'workload': _cache.array_key(self.workload),
             **settings,
         }
 

@@ -51,7 +51,7 @@ def optimize_scaled_blt(
     proven sensitivity, and is at most that of `optimize_blt`. There are at most 256 scales. The
     columns are not scaled if the separation is shorter than 1/256 of the run and a client can take
     part in more than 32 rounds. It is deterministic, and results are cached on disk, see
-    `optimize.cache`.
+    `optimize.driver`.
 
     Args:
       participation: the schema to optimise for; the mechanism can be run with others.

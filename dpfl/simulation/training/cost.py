@@ -33,6 +33,7 @@ class Cost:
       noise_stddev: standard deviation of each entry of z, which is added to a sum as `C^-1 z`.
       mean_noise_stddev: the same for the mean, the sum divided by the plan's denominator.
       epsilon, delta, rho: the guarantee of all rounds; epsilon and rho are None if there is none.
+      feasible, noise_to_signal, advice: as in `feasibility.Feasibility`.
       noise_place: where the noise of past rounds is kept: 'state', 'regenerated', 'memory', 'file'.
       noise_gigabytes: its size.
       process_gigabytes: largest resident memory of this process so far, after rounds of as many
@@ -72,6 +73,9 @@ class Cost:
     epsilon: float | None
     delta: float
     rho: float | None
+    feasible: str
+    noise_to_signal: float | None
+    advice: tuple[str, ...]
     noise_place: str
     noise_gigabytes: float
     process_gigabytes: float
@@ -92,6 +96,7 @@ class Cost:
         """All fields by name, as JSON values, and under 'how' how the estimates are made."""
         return {
             **dataclasses.asdict(self),
+            'advice': list(self.advice),
             'not_measured': list(self.not_measured),
             'how': HOW,
         }

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpfl import _random, accounting, mechanisms
 from dpfl.errors import ArgumentError, DataError
-from dpfl.simulation.training import execution, federated
+from dpfl.simulation.training import execution, feasibility, federated
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.cost import Cost
 from dpfl.simulation.training.plan import accountant
@@ -27,7 +27,6 @@ def dry_run(
     *,
     task: FederatedTask | None = None,
     progress: bool = True,
-    on_choice: Callable[[list], None] = lambda candidates: None,
 ) -> Cost:
     """What a run of `train` with the same configuration would cost on this machine.
 
@@ -37,7 +36,7 @@ def dry_run(
     `train` writes as well.
 
     Args:
-      config, task, on_choice: as in `train`.
+      config, task: as in `train`.
       progress: show messages on standard error.
 
     Raises:
@@ -59,7 +58,7 @@ def dry_run(
         config,
         task,
         tell=execution.teller(progress),
-        on_choice=on_choice,
+        on_choice=lambda candidates: None,
     )
     config, plan = prepared.config, prepared.plan
     loaded, population, language = prepared.load()
@@ -91,10 +90,11 @@ def dry_run(
     # Two cohorts, each read and then copied into shards.
     cohort_gigabytes = 2 * 2 * clients * data.bytes / 1e9
     memory = (measured.process_gigabytes, cohort_gigabytes, measured.state_gigabytes)
+    parameters = own_data.num_parameters(loaded.model)
     delta, method = config.privacy.delta, accountant(config.privacy, plan)
     guarantee = accounting.PrivacyReport.from_plan(plan, (delta,), None, method).guarantee
     return Cost(
-        parameters=own_data.num_parameters(loaded.model),
+        parameters=parameters,
         rounds=rounds,
         clients_per_round=clients,
         population=population,
@@ -110,6 +110,7 @@ def dry_run(
         epsilon=guarantee.epsilons[0],
         delta=delta,
         rho=guarantee.rho,
+        **dataclasses.asdict(feasibility.estimate(plan, parameters, delta, method)),
         noise_place=storage.name,
         noise_gigabytes=storage.gigabytes,
         process_gigabytes=measured.process_gigabytes,

@@ -16,7 +16,7 @@ from dpfl import _random, _storage, accounting
 from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError, RunError, StorageError
 from dpfl.simulation import extension
-from dpfl.simulation.training import run_data, run_model
+from dpfl.simulation.training import feasibility, run_data, run_model
 from dpfl.tasks.federated_task import FederatedTask
 
 if TYPE_CHECKING:
@@ -268,6 +268,8 @@ class Run:
         about = experiment.about
         if about is not None and about.parameters is not None:
             self.tell(f'model {about.model}'.rstrip() + f': {about.parameters:,} parameters')
+            delta, accountant = experiment.delta, experiment.accountant
+            self.tell(str(feasibility.estimate(plan, about.parameters, delta, accountant)))
         if experiment.noise_storage is not None:
             self.tell(str(experiment.noise_storage))
         result = program.run_training(experiment, directory, data, saved)

@@ -48,7 +48,6 @@ def train(
     overwrite: bool = False,
     progress: bool = True,
     files: Mapping[str, str] | None = None,
-    on_choice: Callable[[list], None] = lambda candidates: None,
 ) -> TrainResult:
     """Trains a model, and writes the run to a directory, with its privacy report.
 
@@ -67,7 +66,6 @@ def train(
       progress: show a progress bar and messages on standard error.
       files: further texts to write to the directory when the run begins, by the names of their
         files, `*.txt`.
-      on_choice: called with the candidates of mechanism 'auto', the chosen one first.
 
     Raises:
       ArgumentError: if a value is not allowed. Raised before anything that takes long.
@@ -79,11 +77,6 @@ def train(
     if resume and overwrite:
         raise ArgumentError('resume', True, 'cannot be combined with overwrite')
     chosen: list[mechanisms.Candidate] = []
-
-    def keep(candidates: list[mechanisms.Candidate]) -> None:
-        chosen.extend(candidates)
-        on_choice(candidates)
-
     if task is not None:
         config = dataclasses.replace(
             config, task=TaskConfig(task=CUSTOM, planting=config.task.planting)
@@ -101,14 +94,20 @@ def train(
             tell=tell,
         )
         run.require_settings()
-        prepared = prepare(config, task, run=run, tell=tell, on_choice=keep)
-        if chosen and not run_directory.state.begun:
-            from dpfl.reporting import choice_page  # Loads matplotlib.
+        prepared = prepare(config, task, run=run, tell=tell, on_choice=chosen.extend)
 
-            run_directory.begin(run.settings, run.files)
-            page = choice_page.render(chosen, prepared.plan.participation)
-            run_directory.write_text(archive.CHOICE, page)
-        return run.execute(prepared.plan, lambda: prepared.build(progress))
+        def build() -> 'tuple[program.Experiment, FederatedTask]':
+            built = prepared.build(progress)
+            if chosen and not run_directory.state.begun:
+                from dpfl.reporting import choice_page  # Loads matplotlib.
+
+                run_directory.begin(run.settings, run.files)
+                page = choice_page.render(chosen, prepared.plan.participation)
+                run_directory.write_text(archive.CHOICE, page)
+                tell(f'mechanism: {chosen[0].name}; reasons in {path / archive.CHOICE}')
+            return built
+
+        return run.execute(prepared.plan, build)
 
 
 def prepare(
@@ -122,9 +121,10 @@ def prepare(
     """Checks a configuration, and makes the plan of its run.
 
     Args:
-      config, task, on_choice: as in `train`.
+      config, task: as in `train`.
       run: the run, whose directory is in use; None for one that only shows what it would cost.
       tell: gets messages for the person who started the run.
+      on_choice: gets the candidates of mechanism 'auto', the chosen one first.
 
     Raises:
       ArgumentError: if a value is not allowed.

@@ -87,7 +87,7 @@ def taken_over(
     if directory is not None and directory.state.begun:
         own = archive.read_plan(directory.path)
         return Origin(
-            own.plan.earlier_plans,
+            own.plan.earlier,
             own.noise_is_seeded,
             own.also_not_covered,
             own.earlier_noise_key_digests,
@@ -197,7 +197,7 @@ def _of_record(record: archive.PlanRecord, chain: str | None) -> Origin:
     metrics = (_TRAIN_METRICS,) if record.train_metrics_released else ()
     own = () if noise_key is None else (noise_keys.earlier(noise_key, chain),)
     return Origin(
-        (*plan.earlier_plans, dataclasses.replace(plan, earlier=())),
+        (*plan.earlier, dataclasses.replace(plan, earlier=())),
         record.noise_is_seeded,
         (*record.also_not_covered, *metrics),
         (*record.earlier_noise_key_digests, *own),

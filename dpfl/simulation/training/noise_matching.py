@@ -5,7 +5,7 @@ import math
 import re
 
 from dpfl import accounting, errors
-from dpfl.accounting import noise_match, plan_match
+from dpfl.accounting import noise_match
 from dpfl.participation import Participation
 from dpfl.simulation.training.mechanism_names import NamedMechanism
 
@@ -59,14 +59,14 @@ class MatchRequest:
             raise self._refused(f'must have a round from 1 to {schema.rounds}')
         if self.mechanism is None:
             value = noise_match.NoiseMatch(self.quantity, rounds, self.number)
-            return plan_match.matched(plan, value)
+            return noise_match.matched(plan, value)
         other = self.mechanism.make(schema.within(rounds), design or schema)
         if other is None:
             raise self._refused(f'must be a mechanism that has {rounds} rounds')
-        match = plan_match.reference(
+        match = noise_match.reference(
             plan, other, self.number, quantity=self.quantity, rounds=rounds, momentum=momentum
         )
-        return plan_match.matched(plan, match)
+        return noise_match.matched(plan, match)
 
     def _refused(self, allowed: str) -> errors.ArgumentError:
         return errors.ArgumentError(_ARGUMENT, self.text, allowed)

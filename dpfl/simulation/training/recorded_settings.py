@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpfl import _setting_texts, accounting, errors
-from dpfl.accounting import plan_match
+from dpfl.accounting import noise_match
 from dpfl.accounting.records import archive, comparison
 from dpfl.accounting.records.journal import Drew, State
 from dpfl.mechanisms import registry
@@ -197,7 +197,7 @@ def _rebuilt(
             config.sampling.population, lambda: None if is_synthetic else found.population
         ),
         dimension=lambda: size,
-        earlier=found.earlier_plans,
+        earlier=found.earlier,
         before=before,
     )
 
@@ -264,7 +264,7 @@ def _is_matched(privacy: PrivacyConfig, found: accounting.PrivacyPlan) -> bool:
     if request.mechanism is None or request.mechanism.is_at_hand:
         again = request.resolve(silent, match.momentum)
     else:
-        again = plan_match.matched(silent, match)
+        again = noise_match.matched(silent, match)
     return comparison.is_close(again.noise_multiplier, found.noise_multiplier)
 
 

@@ -41,11 +41,15 @@ _REFUSED = [
         'adjacency=replace_one_half_shift: must be one of zero_out',
     ),
     (
-        ('truncated_poisson', *_ESTIMATED),
+        ('truncated_poisson',),
         dict(noise='hardened'),
-        'noise=hardened: must be default ',
+        'noise=hardened: must be default with sampling=truncated_poisson',
     ),
-    (('cyclic_poisson',), dict(noise='hardened'), 'must be default for correlated noise'),
+    (
+        ('cyclic_poisson',),
+        dict(noise='hardened'),
+        'does not count what noise=hardened adds',
+    ),
     (_GROUPED, dict(mechanism=mechanisms.BinaryTree(7)), 'mechanism=tree: cannot be a tree with'),
     (_PLAIN, dict(mechanism=mechanisms.BinaryTree(7)), 'must be none, or cyclic_poisson, with co'),
     (_GROUPED, dict(groups=None), 'groups=None: must be an integer >= 1'),
@@ -66,6 +70,7 @@ _REFUSED = [
     ),
     (('cyclic_poisson', 'b_min_sep'), dict(population=8), 'population=8: must be at least 9, 3 gr'),
     (_BINS, dict(population=70), 'population=70: must be about 60, 3 groups'),
+    (_ESTIMATED, dict(noise='hardened'), 'cannot be composed with noise=hardened'),
     (
         _ESTIMATED,
         dict(before=(accounting.ReleaseBefore('a value', 8.0),)),
@@ -97,7 +102,7 @@ def test_other_accountants_are_refused_and_without_noise_there_is_no_guarantee(s
         plan.epsilon(_DELTA, 'analytic_gaussian')
     assert plans.sampled(sampling, noise_multiplier=0.0).epsilon(_DELTA, 'best') == math.inf
     if sampling in _ESTIMATED:
-        with pytest.raises(errors.ArgumentError, match='must be empty with sampling='):
+        with pytest.raises(errors.ArgumentError, match='cannot be composed with earlier runs'):
             dataclasses.replace(plan, earlier=(plan,))
         with pytest.raises(errors.ArgumentError, match='accountant=pld: must be one of best'):
             accounting.PrivacyPlan.calibrated(epsilon=1.0, delta=_DELTA, **plans.fields(plan))

@@ -74,9 +74,9 @@ def test_estimates_are_kept_on_disk(tmp_path, monkeypatch):
     monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path))
     monkeypatch.setattr(estimates, '_LONG', 0)
     monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 20_000)
-    kept = json.loads(path.read_text())
-    kept['estimate']['epsilon'] = 0.001
-    path.write_text(json.dumps(kept))
+    seal, text = path.read_text().split('\n')
+    values = json.loads(text) | {'epsilon': 0.001}
+    path.write_text(f'{seal}\n{json.dumps(values)}')
     estimates._estimate.cache_clear()
     assert plan.sampling.estimate(plan, _DELTA) == first
 

@@ -5,8 +5,8 @@ import collections
 import numpy as np
 import pytest
 
-from dpfl.debugging import allowance
 from dpfl.debugging.text import distances, ngrams
+from experiments.studies.generators import allowance
 
 _PAD, _BEGIN, _END = 0, 1, 2
 _ALPHABET = ngrams.Alphabet(6, _BEGIN, _END, _PAD)

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from dpfl.debugging.text import sentences, traits, unknown_words, word_differences
+from dpfl.debugging.text import traits, word_differences
 from dpfl.tasks.text import faults, oov_ranking, tokenization
 from dpfl.tasks.text.models import architectures, generation, saved_models
 from dpfl.tasks.text.word_clients import WordClients
+from experiments.studies.generators import sentences, unknown_words
 
 # Token 4 is the first word; 0 pads, 2 ends, 3 is unknown.
 _FIRST = np.array([[4, 3, 2, 0], [4, 4, 5, 2], [5, 4, 3, 4], [2, 0, 0, 0]])

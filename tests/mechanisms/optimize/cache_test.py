@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from dpfl import Participation, mechanisms
+from dpfl import Participation, _cache, mechanisms
 from dpfl.mechanisms.optimize import cache
 from dpfl.mechanisms.optimize.blt import optimize_blt
 
@@ -114,17 +114,17 @@ def test_an_error_of_the_optimiser_is_not_hidden(directory):
 
 def test_where_results_are_kept(monkeypatch, tmp_path):
     monkeypatch.setenv('DPFL_CACHE_DIR', '')
-    assert cache.cache_directory() is None
+    assert _cache.directory() is None
     compute = _Compute()
     cache.cached('kind', mechanisms.Blt, {}, compute)
     cache.cached('kind', mechanisms.Blt, {}, compute)
     assert compute.calls == 2
     monkeypatch.delenv('DPFL_CACHE_DIR')
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'xdg'))
-    assert cache.cache_directory() == tmp_path / 'xdg' / 'dpfl'
+    assert _cache.directory() == tmp_path / 'xdg' / 'dpfl'
     monkeypatch.delenv('XDG_CACHE_HOME')
     monkeypatch.setenv('HOME', str(tmp_path))
-    assert cache.cache_directory() == tmp_path / '.cache' / 'dpfl'
+    assert _cache.directory() == tmp_path / '.cache' / 'dpfl'
 
 
 def test_optimisers_keep_results_of_equal_schemas_and_of_workloads(directory):
@@ -135,4 +135,4 @@ def test_optimisers_keep_results_of_equal_schemas_and_of_workloads(directory):
     optimize_blt(schema, 2, workload=np.arange(1.0, 41))
     assert len(list(directory.iterdir())) == 2
     square, flat = np.ones((2, 2)), np.ones(4)
-    assert cache.array_key(flat) == cache.array_key([1] * 4) != cache.array_key(square)
+    assert _cache.array_key(flat) == _cache.array_key([1] * 4) != _cache.array_key(square)

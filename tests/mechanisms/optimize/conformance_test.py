@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from dpfl import Participation, errors, mechanisms
+from dpfl import Participation, _cache, errors, mechanisms
 from dpfl.mechanisms import registry
-from dpfl.mechanisms.optimize import cache
 from tests import oracles
 
 _STACKOVERFLOW = Participation(2052, 342, 6)
@@ -137,7 +136,7 @@ def test_results_are_kept_and_read_back_and_the_search_is_deterministic(
     assert ' loss ' in printed.err and not printed.out
     assert any(tmp_path.iterdir())
     written = []
-    monkeypatch.setattr(cache, '_write', lambda path, *_: written.append(path))
+    monkeypatch.setattr(_cache, '_replace', lambda path, _: written.append(path))
     assert optimizer.optimize(_SMALL, size) == first
     assert not written
 

@@ -105,7 +105,7 @@ def test_a_run_that_begins_with_the_model_of_another_counts_it(stopped, tmp_path
     result = train(config, tmp_path / 'run', progress=False)
     assert _digest_of_first_model(tmp_path / 'run') == journal.digest(origin.weights)
     plan = result.report.plan
-    assert plan.earlier_plans == (origin.report.plan,)
+    assert plan.earlier == (origin.report.plan,)
     (earlier,) = result.report.earlier_noise_key_digests
     assert earlier.startswith(f'{origin.report.noise_key_digest}:')
     own = dataclasses.replace(plan, earlier=())

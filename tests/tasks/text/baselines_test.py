@@ -8,10 +8,11 @@ import pytest
 
 from dpfl.errors import ArgumentError
 from dpfl.tasks.config import DataConfig, TextConfig
-from dpfl.tasks.text import ngrams, real_task, yardstick
+from dpfl.tasks.text import ngrams, real_task
 from dpfl.tasks.text import ngrams as counts_lib
 from dpfl.tasks.text.ngrams import BITS, MASK, KneserNey, Predictors, TrigramCounts, trigrams
-from dpfl.tasks.text.yardstick import PUBLIC, TRAINING, YardstickConfig
+from experiments.studies.data import yardstick
+from experiments.studies.data.yardstick import PUBLIC, TRAINING, YardstickConfig
 from tests import text_files
 
 _PAD, _BOS, _EOS, _OOV = range(4)

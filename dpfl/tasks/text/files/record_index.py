@@ -21,8 +21,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from dpfl import _files, _json, _npz, _progress
-from dpfl.mechanisms.optimize import cache
+from dpfl import _cache, _files, _json, _npz, _progress
 from dpfl.tasks.text.files import record_files
 
 # Version of the cached files; part of the cache key.
@@ -84,7 +83,7 @@ def index_file(path: pathlib.Path, form: record_files.Format) -> RecordIndex:
     """Indexes a file, or returns the cached index if the file is unchanged.
 
     A file is unchanged if its size, modification time and SHA-256 are. Indices are cached in
-    `cache.cache_directory()`. Progress is shown on standard error.
+    `_cache.directory()`. Progress is shown on standard error.
 
     Args:
       path: path of the file.
@@ -190,7 +189,7 @@ def _shown(size: int, what: str) -> _progress.Bar:
 
 def _kept_path(path: pathlib.Path, form: record_files.Format) -> pathlib.Path | None:
     """Where the index of a file is cached, or None if there is no cache directory."""
-    directory = cache.cache_directory()
+    directory = _cache.directory()
     if directory is None:
         return None
     key = json.dumps([_VERSION, str(path.resolve()), form.name, dataclasses.asdict(form)])

@@ -42,8 +42,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dpfl import _files, _progress, _storage, errors
-from dpfl.mechanisms.optimize import cache
+from dpfl import _cache, _files, _progress, _storage, errors
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.files import record_files, record_index
 
@@ -110,7 +109,7 @@ def key_directory() -> pathlib.Path:
     Raises:
       ArgumentError: if there is none.
     """
-    found = cache.cache_directory()
+    found = _cache.directory()
     if found is None:
         raise errors.ArgumentError(
             'data_path',

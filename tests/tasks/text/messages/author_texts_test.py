@@ -10,8 +10,9 @@ from pyarrow import parquet
 
 from dpfl.errors import ArgumentError, StorageError
 from dpfl.tasks.text.files import public_text, user_text
-from dpfl.tasks.text.messages import author_texts, dataset, git_history, git_log
+from dpfl.tasks.text.messages import author_texts, git_history, git_log
 from dpfl.tasks.text.messages.author_texts import Message
+from experiments.studies.data import dataset
 from tests.tasks.text.messages import repositories
 from tests.tasks.text.messages.repositories import Commit
 

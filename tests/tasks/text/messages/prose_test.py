@@ -6,7 +6,8 @@ import pytest
 
 from dpfl.errors import ArgumentError
 from dpfl.tasks.text import tokenization
-from dpfl.tasks.text.messages import author_texts, mail
+from dpfl.tasks.text.messages import author_texts
+from experiments.studies.data import mail
 
 _LONG = 'This line is long enough to be wrapped, so it goes'
 

@@ -1,0 +1,238 @@
+"""What is optional in a privacy plan: its parts, and the run that they fold.
+
+A part is a frozen class in a file of its own, which knows everything about one option of a plan. A
+plan asks all of its parts in one order (`plan.FOLD`) for what it depends on; nothing else asks
+which parts a plan has.
+"""
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import dp_accounting
+
+from dpfl.accounting import events, gaussian
+from dpfl.accounting.facts import Facts
+from dpfl.accounting.gaussian import Bound
+from dpfl.accounting.losses.dominating_pairs import Neighbours
+
+if TYPE_CHECKING:
+    from dpfl.accounting.plan import PrivacyPlan
+    from dpfl.accounting.reports.report_values import ReportValues
+
+# Below this delta the tails of the discrete Gaussian are no longer negligible.
+_LEAST_DELTA = 1e-280
+# Share of a delta that the tails, which are below 1e-320, take at most.
+_TAILS = 2.0**-40
+# Relative rounding error of a root of a sum of squares.
+_ROUNDING = 1e-14
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What a run releases about a client, to an accountant, with all that is composed with it.
+
+    Attributes:
+      reach: how far a client moves what the rounds release, in standard deviations; infinity
+        without noise.
+      mu: Gaussian DP parameter of the rounds; None if they are not one Gaussian release.
+      worst: events of the rounds, one of which is the worst for any client.
+      dominating: one event that is at least as bad as each of these.
+      others: events that are composed with the rounds.
+      other_mus: their Gaussian DP parameters, if `mu` is not None.
+      deltas: probabilities with which one of the others reveals something.
+      slack: (epsilon, delta)-DP of the events is (epsilon + slack, delta')-DP of the run, for the
+        delta of `discrete_delta(delta', slack)`.
+    """
+
+    reach: float
+    mu: float | None
+    worst: tuple[dp_accounting.DpEvent, ...] = ()
+    dominating: dp_accounting.DpEvent = dp_accounting.NoOpDpEvent()
+    others: tuple[dp_accounting.DpEvent, ...] = ()
+    other_mus: tuple[float, ...] = ()
+    deltas: tuple[float, ...] = ()
+    slack: float = 0.0
+
+    def sampled(
+        self, worst: tuple[dp_accounting.DpEvent, ...], dominating: dp_accounting.DpEvent
+    ) -> 'Run':
+        """The run of rounds with these events instead of one Gaussian release."""
+        return dataclasses.replace(self, mu=None, worst=worst, dominating=dominating)
+
+    def then(
+        self,
+        *more: dp_accounting.DpEvent,
+        mus: tuple[float, ...] = (),
+        deltas: tuple[float, ...] = (),
+    ) -> 'Run':
+        """The run, composed with other releases on the same clients.
+
+        Args:
+          *more: the releases; also one that reveals something with a probability.
+          mus: their Gaussian DP parameters.
+          deltas: probabilities with which they reveal something.
+        """
+        return dataclasses.replace(
+            self,
+            others=self.others + more,
+            other_mus=self.other_mus + mus,
+            deltas=self.deltas + deltas,
+        )
+
+    @property
+    def total_mu(self) -> float | None:
+        """Gaussian DP parameter of everything; None if the rounds are not one Gaussian release.
+
+        Gaussian DP composes by the sum of the squares, also if later runs depend on earlier ones.
+        """
+        if self.mu is None or not self.other_mus:
+            return self.mu
+        return math.hypot(self.mu, *self.other_mus) * (1 + _ROUNDING)
+
+    @property
+    def delta(self) -> float:
+        """Probability that one of the other releases reveals something, rounded up."""
+        return events.total_delta(self.deltas)
+
+    def event(self) -> dp_accounting.DpEvent:
+        """Everything as one event, for trade-off curves and composition with other runs."""
+        if self.total_mu is not None:
+            return self._gaussian(self.total_mu)
+        return self._composed(self.dominating)
+
+    def bound(
+        self, delta: float, accountant: str, neighbours: Neighbours, coarseness: float = 1.0
+    ) -> Bound:
+        """Epsilon of everything at `delta`, by an accountant; the other arguments as in `events`.
+
+        Raises:
+          ArgumentError: if the delta is not within (0, 1), or the accountant does not support the
+            events.
+        """
+        if self.total_mu is not None and not self.deltas:
+            mu = self.total_mu
+            return with_slack(lambda at: gaussian.bound(mu, at, accountant), delta, self.slack)
+        if self.total_mu is not None:
+            runs = [self._gaussian(self.total_mu)]
+        else:
+            runs = [self._composed(event) for event in self.worst]
+        return with_slack(
+            lambda at: max(
+                events.bound(run, at, accountant, coarseness, neighbours) for run in runs
+            ),
+            delta,
+            self.slack,
+        )
+
+    def _gaussian(self, mu: float) -> dp_accounting.DpEvent:
+        event = dp_accounting.GaussianDpEvent(1 / mu) if mu else dp_accounting.NoOpDpEvent()
+        return events.with_delta(event, self.delta)
+
+    def _composed(self, rounds: dp_accounting.DpEvent) -> dp_accounting.DpEvent:
+        if not self.others:
+            return rounds
+        return dp_accounting.ComposedDpEvent([rounds, *self.others])
+
+
+def with_slack(of_events: Callable[[float], Bound], delta: float, slack: float) -> Bound:
+    """Epsilon at `delta` of one or several runs, from epsilon of their events.
+
+    Args:
+      of_events: bound on epsilon of the events, by delta.
+      delta: strictly between 0 and 1.
+      slack: slack of the run, or the sum of the slacks of several; 0 if all noise is Gaussian.
+    """
+    if not slack:
+        return of_events(delta)
+    if delta < _LEAST_DELTA or math.isinf(slack):
+        return of_events(delta)._replace(epsilon=math.inf)
+    found = of_events(discrete_delta(delta, slack))
+    return found._replace(epsilon=found.epsilon + slack)
+
+
+def discrete_delta(delta: float, slack: float) -> float:
+    """The delta at which events count for a run with a slack; docs/reference/hardened.md."""
+    return delta * math.exp(-slack) * (1 - _TAILS)
+
+
+class Part(abc.ABC):
+    """One option of a privacy plan. What a subclass does not define changes nothing."""
+
+    @property
+    @abc.abstractmethod
+    def words(self) -> str:
+        """What the part is, in an error message, such as 'sampling=poisson'."""
+
+    def check(self, plan: 'PrivacyPlan') -> None:
+        """Checks that the guarantee of the part is shown for the plan and its other parts.
+
+        Of two parts that exclude each other, the younger one checks it.
+
+        Raises:
+          ArgumentError: if a field of the plan contradicts the part.
+        """
+        return None
+
+    def covers_hardened(self, plan: 'PrivacyPlan') -> bool:
+        """Whether its guarantee is shown for hardened noise too."""
+        return False
+
+    def is_attained(self) -> bool:
+        """Whether one client can move the run by all that the part counts."""
+        return True
+
+    def shift(self, plan: 'PrivacyPlan', shift: float) -> float:
+        """How far one client moves a round's sum, in clip norms, from how far without the part."""
+        return shift
+
+    def sensitivity(self, plan: 'PrivacyPlan', sensitivity: float) -> float:
+        """The sensitivity of the whole run, from that without the part; after `shift`.
+
+        Samplings account for rounds, so that they refuse a part that changes it.
+        """
+        return sensitivity
+
+    def update_noise(self, plan: 'PrivacyPlan', noise_multiplier: float) -> float:
+        """The noise multiplier that is left for the updates."""
+        return noise_multiplier
+
+    def run(self, plan: 'PrivacyPlan', run: Run) -> Run:
+        """The run, from that without the part."""
+        return run
+
+    @property
+    def changes_run(self) -> bool:
+        """Whether it defines `run`, so that a bound of the rounds alone is not that of the plan."""
+        return type(self).run is not Part.run
+
+    def target(self, plan: 'PrivacyPlan', epsilon: float, delta: float) -> tuple[float, float]:
+        """What the run without the part has to guarantee for a target, (epsilon, delta).
+
+        Args:
+          plan: without sampling and without noise.
+          epsilon, delta: the target of the run with the part.
+
+        Raises:
+          ArgumentError: if no noise meets the target.
+        """
+        return epsilon, delta
+
+    def noise_of_mu(self, plan: 'PrivacyPlan', mu: float, noise_multiplier: float) -> float:
+        """The noise multiplier with which the rounds reach `mu`, from that without the part.
+
+        Raises:
+          ArgumentError: if no noise reaches it.
+        """
+        return noise_multiplier
+
+    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+        """What the report says because of the part: puts, changes and drops facts.
+
+        Args:
+          report: what it is made from, and its numbers.
+          facts: of every plan, and of the parts before this one.
+        """
+        return None

@@ -1,0 +1,225 @@
+"""What a privacy report says in sentences: of every run, of the parts of its plan, and of this run.
+
+The sentences are a fold. First those that hold for every plan; then each part, in the order in
+which the plan folds them, adds sentences and changes others; then the group, the log and the run.
+"""
+
+from typing import TYPE_CHECKING
+
+from dpfl.accounting import large_delta
+from dpfl.accounting.facts import ASSUMPTION, DEFINITION, NOT_COVERED, VOID, Facts
+
+if TYPE_CHECKING:
+    from dpfl.accounting.reports.report_values import ReportValues
+
+_ADJACENCY = {
+    'zero_out': 'Zero-out: neighbouring runs differ in one client, whose update is replaced by '
+    'zero in every round that it takes part in. The planned cohort size stays the same.',
+    'replace_one': 'Replace-one: neighbouring runs differ in one client, whose updates are '
+    'replaced by any others within the clip norm. This doubles the sensitivity.',
+    'replace_one_half_shift': 'Replace-one, with the convention of Augenstein et al. 2020: '
+    'replacing a client is counted as moving the sum of a round by one clip norm.',
+}
+
+
+def facts(report: 'ReportValues') -> Facts:
+    """All facts of a report: a pure function of what it is made from and of its numbers."""
+    found = Facts()
+    _of_every_plan(report, found)
+    for part in report.plan.parts:
+        part.facts(report, found)
+    _of_group(report, found)
+    _of_log(report, found)
+    _of_run(report, found)
+    return found
+
+
+def _of_every_plan(report: 'ReportValues', facts: Facts) -> None:
+    plan, holds = report.plan, report.guarantee
+    planned = 'planned ' if report.basis == 'plan' or report.ended_early else ''
+    apart = f', and any two of these are at least {holds.min_separation} apart'
+    facts.put(
+        ASSUMPTION,
+        'participation',
+        'Each client takes part in at most {times} of {rounds} {planned}rounds{apart}.',
+        times=holds.max_participations,
+        rounds=holds.rounds,
+        planned=planned,
+        apart=apart if holds.max_participations > 1 else '',
+    )
+    facts.put(
+        ASSUMPTION,
+        'clip_norm',
+        "Each client's update has an L2 norm of at most {norm:g}{changes}, because the aggregator "
+        'clips it.',
+        norm=plan.clip_norm,
+        changes=' in every round',
+    )
+    facts.put(
+        ASSUMPTION,
+        'noise',
+        'The noise of every round was drawn with standard deviation {noise:g} times the clip norm'
+        '{in_use}{mean}, and no noise was used with two different cohorts.',
+        noise=plan.update_noise_multiplier,
+        in_use='',
+        mean='',
+    )
+    facts.put(ASSUMPTION, 'release', '{release}', release=plan.mechanism.describe_release())
+    facts.put(
+        ASSUMPTION,
+        'exactness',
+        'The sensitivity is exact: a pattern of participations within the limits attains it.'
+        if holds.sensitivity_is_exact
+        else 'The sensitivity is a proven upper bound; it may be larger than what can be attained.',
+    )
+    facts.put(
+        ASSUMPTION,
+        'server',
+        'The server is trusted to run the mechanism as described (central DP).',
+    )
+    facts.put(
+        ASSUMPTION,
+        'independence',
+        'Which clients take part does not depend on the data of other clients.',
+    )
+    facts.put(
+        NOT_COVERED,
+        'tuning',
+        'Tuning of hyperparameters over several runs on the same clients{how}, and choosing a '
+        'checkpoint by its metrics.',
+        how='',
+    )
+    facts.put(
+        NOT_COVERED,
+        'metrics',
+        "Metrics computed on clients' data without noise, such as the training loss shown during "
+        'the run.',
+    )
+    facts.put(
+        NOT_COVERED,
+        'timing',
+        'How long rounds took, such as `seconds` in metrics.csv: this depends on single clients.',
+    )
+    facts.put(
+        NOT_COVERED,
+        'earlier_data',
+        'Data used before the run, such as data for pre-training or for the vocabulary.',
+    )
+    facts.put(
+        NOT_COVERED,
+        'attacks',
+        'Attacks on floating-point arithmetic and on the pseudo-random generator (Philox, which is '
+        'not cryptographic).',
+    )
+    facts.put(
+        NOT_COVERED,
+        'other_runs',
+        'Other runs on the same clients: the guarantees of several runs add up (composition).',
+    )
+    facts.put(NOT_COVERED, 'amplification', 'Amplification by sampling: none is claimed.')
+    facts.put(DEFINITION, 'adjacency', _ADJACENCY[plan.adjacency])
+    facts.put(
+        DEFINITION,
+        'output',
+        '{before}the noised updates of all rounds, and therefore every model from the first to the '
+        'last and everything that is computed from them.',
+        before='',
+    )
+    if not plan.noise_multiplier:
+        facts.put(VOID, 'noise', 'the run adds no noise')
+        facts.put(NOT_COVERED, 'no_noise', 'There is no noise: the run has no privacy guarantee.')
+
+
+def _of_group(report: 'ReportValues', facts: Facts) -> None:
+    size = report.plan.group_size
+    several = 'several devices, beyond group privacy'
+    facts.put(
+        NOT_COVERED,
+        'clients',
+        'Clients that do not follow the algorithm (the guarantee still holds for the others), and '
+        'people with {several}.',
+        several=several if size == 1 else f'more than {size} devices',
+    )
+    if size > 1:
+        facts.put(
+            DEFINITION,
+            'adjacency/group',
+            'Up to {size} clients, such as those of one person, change together.',
+            size=size,
+        )
+
+
+def _of_log(report: 'ReportValues', facts: Facts) -> None:
+    if report.observed is None:
+        text = "The limits are the plan's; they were not compared with a participation log."
+    elif report.basis == 'plan':
+        text = "The limits are the plan's, and the participation log keeps them."
+    else:
+        text = (
+            'The limits are those that the participation log shows, because the run did not keep '
+            'the plan.'
+        )
+        if report.ended_early:
+            text += (
+                " For the planned rounds that did not run, they are the plan's where it is wider."
+            )
+    facts.put(ASSUMPTION, 'limits', text)
+    if report.basis == 'log' and report.plan.sampling is not None:
+        lost = report.plan.sampling.lost_amplification(report)
+        facts.put(ASSUMPTION, 'limits/amplification', '{text}', text=lost)
+    if report.observed is not None:
+        facts.put(
+            NOT_COVERED,
+            'log',
+            'The participation log itself, and the numbers taken from it: which clients took part '
+            'is neither noised nor kept secret by this guarantee.',
+        )
+
+
+def _of_run(report: 'ReportValues', facts: Facts) -> None:
+    if report.about is not None and report.about.ray_losses is not None:
+        facts.put(
+            ASSUMPTION,
+            'hosts',
+            "Ray's hosts are trusted like the server: they saw the data of clients and the sums of "
+            'updates before the noise was added, and clipped the updates. They never had the '
+            'noise, nor its key.',
+        )
+    if report.train_metrics_released:
+        facts.put(
+            NOT_COVERED,
+            'train_metrics',
+            'The metrics of the training clients: they were released with this run, without noise. '
+            'The guarantee is for the models alone, and does not hold for the directory of the run '
+            'as a whole.',
+        )
+    if report.noise_is_seeded:
+        facts.put(
+            NOT_COVERED,
+            'noise_seed',
+            'This run is a simulation: its noise came from a given seed, so whoever knows the seed '
+            'can remove the noise.',
+        )
+    if report.selected is not None:
+        how = ' in any other way than that of the selection above'
+        facts.change(NOT_COVERED, 'tuning', how=how)
+    if report.noise_key_digest is not None:
+        facts.put(
+            NOT_COVERED,
+            'copies',
+            'A copy of the run that was continued with other data, which its files cannot show: it '
+            'has the same noise key, and noise_key_digest in its report, and there is no joint '
+            'guarantee with it.',
+        )
+    if report.warm_start_is_public:
+        facts.put(
+            NOT_COVERED,
+            'public_model',
+            'The model that training began with: it is taken to be public, as was declared. If it '
+            'learned from clients of this run, the guarantee does not hold for them.',
+        )
+    for number, text in enumerate(report.also_not_covered):
+        facts.put(NOT_COVERED, f'of_run@{number}', '{text}', text=text)
+    for number, delta in enumerate(report.deltas):
+        if warning := large_delta.warning(delta, report.plan.population):
+            facts.put(NOT_COVERED, f'large_delta@{number}', '{text}', text=warning)

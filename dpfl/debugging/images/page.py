@@ -1,0 +1,288 @@
+"""The page of the study: sheets of images side by side, measures, and the privacy cost.
+
+The page is one HTML file that loads nothing from elsewhere. No TensorFlow.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib import figure
+
+from dpfl import accounting
+from dpfl.debugging.differences import Mean
+from dpfl.debugging.images import conclusions, findings, html_parts, settings, verdict_page
+from dpfl.reporting import html_page
+from dpfl.tasks.images import image_selection
+
+_STYLE = """
+body { max-width: 70rem; }
+.scroll { overflow-x: auto; }
+.sheets { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 1.5rem; }
+table.words td, table.words th { text-align: left; }
+td { font-variant-numeric: tabular-nums; }
+figure { margin: 0; }
+img { image-rendering: pixelated; width: 100%; }
+.yes { color: var(--good); } .no { color: var(--bad); } .unsure { color: var(--unsure); }
+"""
+_TITLES = {
+    settings.BUG: 'While some devices have the fault',
+    settings.FIXED: 'After the fix',
+    settings.AS_IS: 'Generated images',
+}
+_SUBPOPULATIONS = {
+    settings.PUBLIC: 'public images',
+    settings.PUBLIC_AGAIN: 'other public images',
+    settings.EVERYONE: 'all clients',
+    'high_accuracy': 'clients on whom the classifier does well',
+    'low_accuracy': 'clients on whom it does badly',
+    'correct': 'examples that the classifier gets right',
+    'misclassified': 'examples that it gets wrong',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """What the page says about the study besides its findings.
+
+    Attributes:
+      injected: The faults that were put into the data.
+      share: Share of the devices that have each of them.
+      selection: What was selected by accuracy, 'client' or 'example'.
+      population: Number of clients.
+      limits: Thresholds of the selection by client.
+      accuracies: Accuracy on each client by state; NaN for a client without examples.
+      noise_is_seeded: Whether the noise comes from a known seed.
+      public: Images of held-out clients, float32 [n, 28, 28]: the real ones of the page.
+      public_measures: Measures of one half of them, compared with the other half: the best that a
+        generator can reach.
+      of_clients_and_public: Accuracy over clients, and on public images; None with a fix.
+      effects: By fault, by how much it raises its trait in public images.
+      seed: Seed of the study.
+    """
+
+    injected: tuple[str, ...]
+    share: float
+    selection: str
+    population: int
+    limits: image_selection.Thresholds
+    accuracies: Mapping[str, np.ndarray]
+    noise_is_seeded: bool
+    public: np.ndarray
+    public_measures: findings.Measures
+    of_clients_and_public: tuple[Mean, Mean] | None = None
+    effects: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    seed: int = 0
+
+    @property
+    def has_fix(self) -> bool:
+        """Whether there are data after a fix."""
+        return settings.FIXED in self.accuracies
+
+
+def render(study: Study, results: Sequence[findings.Finding], found: conclusions.Conclusion) -> str:
+    """The page as HTML.
+
+    Args:
+      study: What was compared.
+      results: All findings, in each state the subpopulation with high accuracy before the other.
+      found: What they show together.
+    """
+    parts = [
+        '<h1>What generated images say about images that nobody may look at</h1>',
+        _introduction(study),
+        '<h2>Conclusion</h2>',
+        verdict_page.conclusion(found),
+        *(_sheets(state, results) for state in study.accuracies),
+        '<h2>What differs, with intervals</h2>',
+        verdict_page.differences(found),
+    ]
+    if found.discriminators is not None:
+        parts += [
+            '<h2>Private images against public ones</h2>',
+            verdict_page.discriminators(found.discriminators),
+        ]
+    parts += [
+        '<h2>Numbers of the generated images</h2>',
+        _numbers(study, results),
+        '<div class="sheets">',
+        html_parts.sheet(study.public, 'Public images: those of held-out clients'),
+        '</div>',
+        '<h2>Accuracy on each client, and who was chosen</h2>',
+        _population(study, results),
+        '<h2>Privacy</h2>',
+        _privacy(results),
+    ]
+    return html_page.document('Image debugging', '\n'.join(parts), _STYLE)
+
+
+def _introduction(study: Study) -> str:
+    chosen = {
+        'client': 'one on the clients on whom the classifier does well, one on those on whom it '
+        'does badly',
+        'example': 'one on the examples that the classifier gets right, one on those that it gets '
+        'wrong',
+    }[study.selection]
+    simulated = (
+        ' The noise comes from a known seed: this is a simulation and protects nobody.'
+        if study.noise_is_seeded
+        else ''
+    )
+    names = ', '.join(name.replace('_', ' ') for name in study.injected)
+    faults = f'{study.share:.0%} of the devices have the fault: {names}. ' if names else ''
+    if study.has_fix:
+        story = (
+            f'After an update, {faults}The accuracy falls, and nobody may look at the images. So '
+            f'two generators are trained by DP-FedAvg-GAN under user-level differential privacy, '
+            f'{chosen}, and their images are compared. After the fix, this is repeated (Augenstein '
+            'et al. 2020, section 6).'
+        )
+    else:
+        put = f'For this study, {faults}' if names else ''
+        story = (
+            f'Nobody may look at the images. {put}Five generators are trained by DP-FedAvg-GAN '
+            f'under user-level differential privacy: {chosen}; one on all clients; and two on '
+            'public images, which show what two trainings on equal data differ by. Their images '
+            'are compared (Augenstein et al. 2020, table 1, tasks T1, T2, T4 and T6).'
+        )
+    return (
+        f'<p>A classifier of letters and digits runs on {study.population:,} devices. {story}'
+        f'{simulated}</p>'
+    )
+
+
+def _sheets(state: str, results) -> str:
+    figures = ''.join(
+        html_parts.sheet(each.generated, _subject(each)) for each in results if each.state == state
+    )
+    return f'<h2>{_TITLES[state]}</h2>\n<div class="sheets">{figures}</div>'
+
+
+def _subject(each: findings.Finding) -> str:
+    whom, share = _SUBPOPULATIONS[each.subpopulation], each.traits['inverted']
+    low, high = share.interval()
+    whose = f'{each.clients:,} clients' if each.guarantees else f'dealt to {each.clients:,} clients'
+    return (
+        f'Generated, trained on {whom} ({whose}): {share.value:.0%} have more ink than paper '
+        f'(95 % interval {low:.0%} to {high:.0%})'
+    )
+
+
+def _numbers(study: Study, results) -> str:
+    names = [
+        '',
+        'inverted, by intensity',
+        'inverted, by the classifier',
+        'effective classes',
+        'diversity',
+        'Frechet distance',
+        'minutes',
+    ]
+    measured = [
+        (f'{each.state}, {each.subpopulation}', each.measures, f'{each.seconds / 60:.1f}')
+        for each in results
+    ]
+    rows = [
+        [
+            name.replace('_', ' '),
+            f'{measures.inverted_by_intensity:.1%}',
+            f'{measures.inverted_by_classifier:.1%}',
+            f'{measures.effective_classes:.1f}',
+            f'{measures.diversity:.2f}',
+            f'{measures.frechet:.1f}',
+            minutes,
+        ]
+        for name, measures, minutes in [*measured, ('public images', study.public_measures, '')]
+    ]
+    return html_parts.table(names, rows) + (
+        '<p>Inverted by intensity: more ink than paper; the findings above rely on it. Inverted by '
+        'the classifier: it is surer of the image once that is inverted. The two need not agree: '
+        'the classifier knows real images only, and of a blurred or unfinished one it is unsure '
+        'either way, so that its share says little where the Frechet distance is large. Effective '
+        'classes: the exponential of the entropy of the classes that it sees. Diversity and '
+        'Frechet distance are in the space of its hidden layer. The Frechet distance of generated '
+        'images is to public ones, that of public images from one half to the other. Minutes are '
+        'of the rounds.</p>'
+    )
+
+
+def _population(study: Study, results) -> str:
+    drawn = figure.Figure(figsize=(8, 3.4), layout='constrained')
+    axes = drawn.add_subplot(xlabel='accuracy on a client', ylabel='clients')
+    labels = {settings.FIXED: 'without the fault', settings.BUG: 'with the fault'}
+    for state in reversed(list(study.accuracies)):
+        known = study.accuracies[state][~np.isnan(study.accuracies[state])]
+        axes.hist(
+            known,
+            bins=np.linspace(0, 1, 41).tolist(),
+            alpha=0.6,
+            label=labels.get(state, 'clients'),
+        )
+    for limit in (study.limits.poor, study.limits.strong):
+        axes.axvline(limit, color='grey', linestyle='--', linewidth=1)
+    axes.legend()
+    rows = [
+        [
+            f'{each.state}, {each.subpopulation}'.replace('_', ' '),
+            f'{each.clients:,}',
+            f'{each.clients / study.population:.1%}',
+        ]
+        for each in results
+        if each.guarantees
+    ]
+    lacking = 'Without the fault, ' if study.has_fix else ''
+    return (
+        f'<figure>{html_page.svg(drawn)}<figcaption>Clients by the accuracy of the classifier on '
+        'their images; not covered by any guarantee</figcaption></figure>\n'
+        f'<p>{lacking}25 % of the clients have an accuracy of at most {study.limits.poor:.1%}, and '
+        f'25 % one of at least {study.limits.strong:.1%} (the dashed lines; Augenstein et al. '
+        '2020, figure 5 and table 10). Subpopulations (tables 11 and 12):</p>\n'
+        + html_parts.table(['', 'clients', 'of all'], rows)
+    )
+
+
+def _privacy(results) -> str:
+    names = [
+        '',
+        'clients per round',
+        'population',
+        'noise multiplier',
+        'delta',
+        'epsilon',
+        'epsilon as Augenstein et al. 2020 count',
+    ]
+    rows = [
+        [
+            f'{each.state}, {each.subpopulation}: {guarantee.name}'.replace('_', ' '),
+            f'{guarantee.clients_per_round:,}',
+            f'{guarantee.population:,}',
+            f'{guarantee.noise_multiplier:g}',
+            f'{guarantee.delta:.3g}',
+            _epsilon(guarantee.epsilon),
+            _epsilon(guarantee.epsilon_half_shift),
+        ]
+        for each in results
+        for guarantee in each.guarantees
+    ]
+    accountant = next(each.guarantees[0].accountant for each in results if each.guarantees)
+    return html_parts.table(names, rows) + (
+        '<p>Realistic: clients per round and noise multiplier are scaled up by the same factor, so '
+        'that the mean of a round has the same noise, on a larger population of which the same '
+        'share is selected. No such run was made (tables 3 and 13). Cohorts have a fixed size and '
+        'are drawn without replacement. Replacing a client moves the sum by up to two clip norms. '
+        'Augenstein et al. 2020 count one, which clipping does not ensure. Epsilon as they count '
+        'is computed by their moments accountant, the other epsilon by '
+        f'{accountant}.</p>\n'
+        '<p>Generated images cost no further privacy (post-processing). Not covered: the '
+        'thresholds, who was selected, and how many clients were selected, because these come from '
+        "the classifier's accuracy on the clients, without noise; accuracies on clients. The real "
+        'images of this page are those of held-out clients, who are not protected. If several '
+        'generators learned from a client, '
+        'for example before and after the fix, the guarantees of that client add up.</p>'
+    )
+
+
+def _epsilon(value: float) -> str:
+    if not np.isfinite(value):
+        return 'infinite'
+    return f'{float(accounting.round_up(value)):,.4g}'

@@ -1,0 +1,187 @@
+"""Tasks T5 and T6: what private sentences teach a model, and which of them it finds improbable.
+
+Both start from the sentences that the generator of all sentences writes. They are made from a
+private model, so they cost no further privacy.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpfl.debugging.differences import Mean
+from dpfl.debugging.text import diagnosis, results, settings, traits
+from dpfl.simulation.training import TrainResult
+from dpfl.tasks.text import tokenization
+from dpfl.tasks.text.models import generation, pretraining, saved_models
+from dpfl.tasks.text.tokenization import BOS_ID, NUM_SPECIAL_TOKENS, PAD_ID
+
+if TYPE_CHECKING:
+    from dpfl.debugging.text.results import Compared, Written
+
+_SHOWN = 20
+# How a model goes on learning from private sentences.
+_EPOCHS, _BATCH_SIZE, _LEARNING_RATE = 1, 64, 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Ratios:
+    """How much more probable private sentences are in the private text than under the model.
+
+    Attributes:
+      case: Name of the case.
+      private: Mean log-likelihood ratio of sentences that the private generator writes, private
+        against primary model, in nats per word or end.
+      public: The same of sentences that the primary model writes.
+      improbable: Sentences of the private generator with the highest ratios, each with its ratio.
+      compared: Traits and words of the private sentences against those of the primary model.
+    """
+
+    case: str
+    private: Mean
+    public: Mean
+    improbable: tuple[tuple[str, float], ...]
+    compared: 'Compared'
+
+    def to_dict(self) -> dict[str, Any]:
+        """The ratios as JSON values; the comparison is among the others."""
+        return {
+            'case': self.case,
+            'private': dataclasses.asdict(self.private),
+            'public': dataclasses.asdict(self.public),
+            'improbable': [list(each) for each in self.improbable],
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Learned:
+    """What a model learns from sentences that the private generator writes.
+
+    Attributes:
+      case: Name of the case.
+      sentences: Number of sentences that it learned from.
+      accuracy: Share of right predictions of known words of held-out clients, before and after.
+      loss: Cross entropy of their words and ends, in nats, before and after.
+      accuracy_gained: The difference of the accuracies, over sentences.
+      loss_gained: The difference of the losses, over sentences.
+    """
+
+    case: str
+    sentences: int
+    accuracy: tuple[float, float]
+    loss: tuple[float, float]
+    accuracy_gained: Mean
+    loss_gained: Mean
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was learned, as JSON values."""
+        return dataclasses.asdict(self)
+
+
+def ratios(
+    case: str,
+    written: 'Written',
+    task: settings.Task,
+    trained: TrainResult,
+    primary: saved_models.LanguageModel,
+    evidence: diagnosis.Evidence,
+    *,
+    top: int,
+    seed: int,
+) -> Ratios:
+    """T6: the likelihood ratio of a private generator against the primary model.
+
+    Args:
+      case: Name of the case.
+      written: What the generator of all sentences wrote.
+      task: What it was trained on.
+      trained: The trained generator.
+      primary: The model to debug.
+      evidence: What the power of the verdict follows from.
+      top: Number of words that are compared at most.
+      seed: Seed of the sentences that the primary model writes.
+    """
+    assert primary.vocabulary is not None  # It has the vocabulary of the task.
+    private = written.tokens
+    public = generation.sample(
+        primary.architecture,
+        primary.weights,
+        task.special,
+        count=len(private),
+        length=task.length,
+        seed=seed,
+    ).tokens
+
+    def gained(tokens: np.ndarray) -> np.ndarray:
+        """Log-likelihood ratios of sentences, [N]."""
+        models = (task.architecture, trained.weights), (primary.architecture, primary.weights)
+        first, second = (
+            generation.log_probabilities(*model, task.special, tokens) for model in models
+        )
+        return first - second
+
+    sizes = (private != PAD_ID).sum(axis=1)
+    of_private, of_primary = gained(private), gained(public)
+    per_token = np.where(sizes > traits.LONG, of_private / np.maximum(sizes, 1), -np.inf)
+    names = tokenization.decode_sentences(private, primary.vocabulary)
+    improbable: dict[str, float] = {}
+    for i in np.argsort(-per_token, kind='stable'):
+        if len(improbable) == _SHOWN or not np.isfinite(per_token[i]):
+            break
+        improbable.setdefault(names[i], float(per_token[i]))
+    of_public = traits.of_sentences(public, primary.vocabulary)
+    verdict = diagnosis.diagnose(written.traits, of_public, evidence)
+    words = results.words_that_differ(private, public, primary.vocabulary, top)
+    reference = 'sentences that the primary model writes'
+    return Ratios(
+        case,
+        Mean.ratio(of_private, sizes),
+        Mean.ratio(of_primary, (public != PAD_ID).sum(axis=1)),
+        tuple(improbable.items()),
+        results.Compared(case, written.generator.of_what, reference, verdict, words),
+    )
+
+
+def learned(
+    case: str,
+    written: 'Written',
+    task: settings.Task,
+    primary: saved_models.LanguageModel,
+    seed: int,
+) -> Learned:
+    """T5: the primary model before and after it learns from private sentences.
+
+    The next word is the label of the words before it, so every sentence has its labels.
+
+    Args:
+      case: Name of the case.
+      written: What the generator of all sentences wrote.
+      task: What it was trained on; the models are measured on its held-out sentences.
+      primary: The model to debug.
+      seed: Seed of the order of the sentences.
+    """
+    begin = np.full((len(written.tokens), 1), BOS_ID, np.int32)
+    rows = np.concatenate([begin, written.tokens.astype(np.int32)], axis=1)
+    weights = pretraining.train(
+        primary.architecture,
+        primary.weights,
+        lambda: [rows],
+        epochs=_EPOCHS,
+        batch_size=min(_BATCH_SIZE, len(rows)),
+        learning_rate=_LEARNING_RATE,
+        seed=seed,
+    )
+    after = dataclasses.replace(primary, weights=weights)
+    x, y = task.heldout[:, :-1], task.heldout[:, 1:]
+    targets, known = (y != PAD_ID).sum(axis=1), (y >= NUM_SPECIAL_TOKENS).sum(axis=1)
+    (new_loss, new_right), (old_loss, old_right) = (
+        saved_models.of_model(model)(x, y) for model in (after, primary)
+    )
+    return Learned(
+        case,
+        len(rows),
+        (Mean.ratio(old_right, known).value, Mean.ratio(new_right, known).value),
+        (Mean.ratio(old_loss, targets).value, Mean.ratio(new_loss, targets).value),
+        Mean.ratio(new_right - old_right, known),
+        Mean.ratio(new_loss - old_loss, targets),
+    )

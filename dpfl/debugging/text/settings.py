@@ -1,0 +1,129 @@
+"""Data and tasks of the study: the text of a case, and what its generators learn from."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from dpfl import _validate
+from dpfl.debugging.text.config import KINDS, WORD, Case
+from dpfl.tasks import selection
+from dpfl.tasks.text import faults, oov_ranking, tokenization, vocabulary, word_clients
+from dpfl.tasks.text.models import architectures, generation, saved_models
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """Clients as they are, and the vocabulary of the word model.
+
+    Attributes:
+      training: Clients to train on.
+      heldout: Clients to evaluate on.
+      vocabulary: Words that have a token id.
+      max_tokens: Only the first so many words of a client are used; None for all.
+      not_covered: Properties of the data that no guarantee covers, a sentence each.
+    """
+
+    training: word_clients.WordClients
+    heldout: word_clients.WordClients
+    vocabulary: vocabulary.Vocabulary
+    max_tokens: int | None = None
+    not_covered: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What one model is trained on.
+
+    Attributes:
+      model: Name of the model.
+      words: Vocabulary of the model; None for a character model.
+      num_tokens: Number of token ids of the model.
+      length: Number of tokens that the model predicts in a row.
+      special: Special tokens of the model.
+      rows: Function from a client to its training examples, int32 [rows, length + 1].
+      heldout: Examples of held-out clients, in the same form.
+    """
+
+    model: str
+    words: tuple[str, ...] | None
+    num_tokens: int
+    length: int
+    special: generation.SpecialTokens
+    rows: Callable[[int], np.ndarray]
+    heldout: np.ndarray
+
+    @property
+    def architecture(self) -> architectures.Architecture:
+        """Architecture of the model."""
+        return saved_models.ALL[self.model]
+
+
+def task(
+    kind: str,
+    text: Text,
+    case: Case,
+    *,
+    model: str,
+    sentence_length: int,
+    word_length: int,
+    eval_clients: int,
+    seed: int,
+) -> Task:
+    """The task of one kind of generators in a case.
+
+    Args:
+      kind: 'word' for all sentences; 'char' for the words outside the vocabulary, one by one.
+      text: The text as it is.
+      case: The fault that is injected, if there is one.
+      model: Name of the model.
+      sentence_length: Number of words of a sentence that the word model predicts.
+      word_length: Number of bytes of a word, including its end, that the character model predicts.
+      eval_clients: Number of held-out clients that are read.
+      seed: Determines which sentences or clients are damaged.
+    """
+    _validate.choice('kind', kind, KINDS)
+    ids = text.vocabulary.ids
+    unknown = selection.unknown_labels(ids.__contains__)
+
+    def sentences(clients):
+        limited = _limited(clients, text.max_tokens)
+        if case.fault is None:
+            return limited.sentences
+        return faults.inject(limited, case.fault, case.share, seed).sentences
+
+    def word_rows(read, client: int) -> np.ndarray:
+        return word_clients.encode(read(client), ids, sentence_length)
+
+    def char_rows(read, client: int) -> np.ndarray:
+        words = [word for sentence in read(client) for word in sentence[:sentence_length]]
+        return tokenization.encode_words(unknown.apply(client, words), word_length)
+
+    rows = word_rows if kind == WORD else char_rows
+    training, heldout = sentences(text.training), sentences(text.heldout)
+    clients = range(min(eval_clients, text.heldout.count))
+    return Task(
+        model=model,
+        words=text.vocabulary.words if kind == WORD else None,
+        num_tokens=text.vocabulary.num_tokens if kind == WORD else tokenization.NUM_BYTE_TOKENS,
+        length=sentence_length if kind == WORD else word_length,
+        special=generation.WORDS if kind == WORD else oov_ranking.BYTES,
+        rows=lambda client: rows(training, client),
+        heldout=np.concatenate([rows(heldout, client) for client in clients]),
+    )
+
+
+def _limited(clients: word_clients.WordClients, max_tokens: int | None) -> word_clients.WordClients:
+    """Clients with their first `max_tokens` words. The sentence that exceeds them is cut."""
+    if max_tokens is None:
+        return clients
+
+    def sentences(client: int) -> Iterator[list[str]]:
+        left: int = max_tokens
+        for words in clients.sentences(client):
+            yield words[:left]
+            left -= len(words)
+            if left <= 0:
+                return
+
+    return word_clients.WordClients(clients.count, sentences)

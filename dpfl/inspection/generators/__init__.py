@@ -1,1 +1,0 @@
-"""Two generators compared by what they write: sentences, unknown words, images."""

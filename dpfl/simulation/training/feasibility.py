@@ -1,0 +1,112 @@
+"""Whether a model can learn under the noise of a plan, before anything is trained.
+
+The rule compares the noise in the final model with the most that the clients can move it. The sum
+of the noised means of all rounds has noise of norm `stddev * max_error * sqrt(dimension) /
+denominator`, and its signal is at most `rounds * clip_norm`. The quotient is `noise_in_model`.
+
+The verdict was compared with 77 settings of training: synthetic text, commit messages (two models)
+and synthetic glyphs, 20 to 150 rounds, BLT and independent noise, each with its best of two server
+rates. A run has learned if it keeps at least half of the improvement of the held-out loss that the
+run without noise makes. Of 44 settings with 'yes', all learned. Of 13 with 'no', 4 learned, all of
+them on commit messages and no more than the frequencies of words: no accuracy was above that of the
+most frequent word. Of 20 with 'doubtful', 15 learned. The rule is about noise alone: a run without
+any may also fail, for its learning rates or for want of rounds.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from dpfl import accounting
+
+# Limits of `noise_in_model`, from the runs above.
+_LEARNS, _FAILS = 0.5, 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Feasibility:
+    """Whether training can succeed.
+
+    Attributes:
+      feasible: 'yes', 'doubtful' or 'no'; 'doubtful' if the size of the model is not known.
+      noise_to_signal: norm of the noise of one round's mean over the clip norm; None if the size of
+        the model is not known.
+      advice: sentences, what it means first.
+    """
+
+    feasible: str
+    noise_to_signal: float | None
+    advice: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f'feasible: {self.feasible}. {" ".join(self.advice)}'
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return {**dataclasses.asdict(self), 'advice': list(self.advice)}
+
+
+def estimate(
+    plan: accounting.PrivacyPlan,
+    dimension: int | None,
+    delta: float | None = None,
+    accountant: str = 'pld',
+) -> Feasibility:
+    """The verdict on a plan.
+
+    Args:
+      plan: the privacy plan.
+      dimension: number of parameters that are trained; None if it is not known.
+      delta: the advice has an epsilon that would do, at this delta; None for no such advice.
+      accountant: of that epsilon.
+    """
+    if not plan.noise_multiplier:
+        return Feasibility('yes', 0.0, ('There is no noise, and no guarantee.',))
+    # Norms over the clip norm, for a model with one parameter.
+    each = plan.noise_multiplier / plan.denominator
+    of_model = each * plan.mechanism.max_error() / plan.participation.rounds
+    most = math.floor((_LEARNS / of_model) ** 2)
+    if dimension is None:
+        sentence = f'The noise is small enough for models of at most {most:,} parameters.'
+        return Feasibility('doubtful', None, (sentence,))
+    noise_in_model = of_model * math.sqrt(dimension)
+    of_round = each * plan.mechanism.rms_error(np.eye(1, plan.mechanism.rounds)[0])
+    ratio = of_round * math.sqrt(dimension)
+    if noise_in_model <= _LEARNS:
+        shown = (
+            f'The noise of a round is {ratio:.2g} times the clip norm, and after all rounds '
+            f'{noise_in_model:.2g} of the most that clients can move the model: little enough to '
+            f'learn (limit: {_LEARNS:g}).'
+        )
+        return Feasibility('yes', ratio, (shown,))
+    feasible = 'doubtful' if noise_in_model <= _FAILS else 'no'
+    shown = (
+        f'The noise of a round is {ratio:.2g} times the clip norm, and after all rounds '
+        f'{noise_in_model:.2g} of the most that clients can move the model: '
+        + ('it may hide' if feasible == 'doubtful' else 'it will hide')
+        + f' what they teach (limit: {_LEARNS:g}).'
+    )
+    what_would_do = _remedies(plan, noise_in_model / _LEARNS, most, delta, accountant)
+    return Feasibility(feasible, ratio, (shown, what_would_do))
+
+
+def _remedies(
+    plan: accounting.PrivacyPlan,
+    factor: float,
+    most: int,
+    delta: float | None,
+    accountant: str,
+) -> str:
+    remedies = [
+        f'{math.ceil(plan.clients_per_round * factor):,} clients per round, with '
+        f'{factor:.2g} times the population',
+        f'a model of at most {most:,} parameters',
+    ]
+    if delta is not None and plan.sampling is None:
+        noise = plan.noise_multiplier / factor
+        quieter = dataclasses.replace(plan, noise_multiplier=noise, noise_match=None)
+        epsilon = quieter.epsilon(delta, accountant)
+        remedies.insert(1, f'epsilon {accounting.round_up(epsilon)}')
+    return f'Any of these would do: {"; ".join(remedies)}.'

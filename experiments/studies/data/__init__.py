@@ -1,0 +1,1 @@
+"""Data sets of messages, and measures of text and words."""

@@ -1,0 +1,1 @@
+"""What two generators write, compared on one page."""

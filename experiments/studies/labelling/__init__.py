@@ -1,0 +1,1 @@
+"""Labels of the images that generators draw."""

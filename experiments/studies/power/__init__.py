@@ -1,0 +1,1 @@
+"""Detection power: how often a diagnosis finds a fault of a size."""

@@ -1,0 +1,1 @@
+"""Sampling designs: groups and bands of cyclic Poisson sampling."""

@@ -1,0 +1,221 @@
+"""Numbers and page of the image study; tables 3 and 13 of [Augenstein20] from its own plans."""
+
+import html
+import json
+import re
+
+import numpy as np
+import pytest
+
+from dpfl.debugging.differences import Mean, Share
+from dpfl.debugging.images import (
+    conclusions,
+    discriminator,
+    findings,
+    learned,
+    page,
+    settings,
+    traits,
+)
+from dpfl.published.tables import rows as published_rows
+from dpfl.tasks.images.image_selection import Subpopulation, Thresholds
+from tests import paths, presets
+
+
+class _Classifier:
+    """Sure of an image in proportion to its paper; the class is 0 for much paper, else 1."""
+
+    def probabilities(self, pixels):
+        paper = pixels.mean(axis=(1, 2))
+        return np.stack([paper, np.minimum(paper, 0.4)], axis=1)
+
+    def features(self, pixels):
+        return pixels.reshape(len(pixels), -1)[:, :3]
+
+    def infer(self, pixels):
+        return self.probabilities(pixels), self.features(pixels)
+
+
+def _images(values):
+    return np.stack([np.full([28, 28], value, np.float32) for value in values])
+
+
+def _guarantee(epsilon=2.0):
+    return findings.Guarantee('simulation', 10, 425, 0.01, 0.002, epsilon, epsilon / 2, 'rdp')
+
+
+_PUBLIC = _images([0.9, 0.8, 0.7, 0.6])
+_EFFECTS = {'inverted': 1.0, 'transposed': 0.0}
+
+
+def _finding(state, name, share, frechet=5.0):
+    generated = _images([0.1] * round(100 * share) + [0.9] * round(100 - 100 * share))
+    return findings.Finding(
+        state=state,
+        subpopulation=name,
+        clients=40,
+        generated=generated,
+        traits=traits.measure(generated, _Classifier().infer),
+        learned=learned.Learned(frechet, 100.0),
+        measures=findings.measure(_Classifier(), generated, _PUBLIC),
+        guarantees=() if 'public' in name else (_guarantee(np.inf), _guarantee()),
+        seconds=90.0,
+    )
+
+
+def _findings(good, bad, fixed_good, fixed_bad):
+    return [
+        _finding('bug', 'high_accuracy', good),
+        _finding('bug', 'low_accuracy', bad),
+        _finding('fixed', 'high_accuracy', fixed_good),
+        _finding('fixed', 'low_accuracy', fixed_bad),
+    ]
+
+
+def test_measures_by_hand():
+    measures = findings.measure(_Classifier(), _images([0.1, 0.2, 0.7, 0.9]), _images([0.5, 0.5]))
+    assert measures.inverted_by_intensity == 0.5
+    assert measures.inverted_by_classifier == 0.5
+    assert measures.effective_classes == pytest.approx(1)  # All turned back: much paper.
+    # Distances of the pairs, each along the diagonal of three equal features.
+    pairs = [0.1, 0.6, 0.8, 0.5, 0.7, 0.2]
+    assert measures.diversity == pytest.approx(np.sqrt(3) * np.mean(pairs), rel=1e-5)
+    values = np.array([0.1, 0.2, 0.7, 0.9])
+    expected = 3 * (values.mean() - 0.5) ** 2 + 3 * values.var(ddof=1)
+    assert measures.frechet == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    'shares, bug, fix',
+    [
+        ((0.0, 0.9, 0.0, 0.0), True, True),
+        ((0.2, 0.9, 0.1, 0.1), True, True),
+        ((0.0, 0.1, 0.0, 0.0), False, True),
+        ((0.5, 0.6, 0.0, 0.0), False, True),
+        ((0.0, 0.9, 0.0, 0.3), True, False),
+    ],
+)
+def test_verdict(shares, bug, fix):
+    found = conclusions.conclude(_findings(*shares), injected=('inverted',), effects=_EFFECTS)
+    assert (found.fault_is_visible, found.fix_is_visible) == (bug, fix)
+    values = json.loads(json.dumps(found.to_dict()))
+    assert (values['bug_is_visible'], values['fix_is_visible']) == (bug, fix)
+    reason = values['diagnoses']['bug']['verdicts']['inverted']['reason']
+    assert f'{shares[1]:.0%} against {shares[0]:.0%}' in reason
+    assert ('Found: inverted.' in found.text) == (bug or not fix)
+
+
+def test_another_fault_than_the_injected_one_is_not_the_answer():
+    found = conclusions.conclude(
+        _findings(0.0, 0.9, 0.0, 0.0), injected=('transposed',), effects=_EFFECTS
+    )
+    # Images of one tone do not show that they are transposed, before the fix or after it.
+    assert not found.fault_is_visible and not found.fix_is_visible
+
+
+def test_a_fix_is_not_visible_in_generators_that_have_learned_nothing():
+    results = [*_findings(0.0, 0.9, 0.0, 0.0)[:3], _finding('fixed', 'low_accuracy', 0.0, 100.0)]
+    found = conclusions.conclude(results, injected=('inverted',), effects=_EFFECTS)
+    assert found.fault_is_visible and not found.fix_is_visible
+    assert 'After the fix: Cannot tell: inverted' in found.text
+    assert 'no less than 100' in found.diagnoses['fixed'].verdicts[0].reason
+
+
+def _described(accuracies, **others):
+    values = dict(
+        injected=(),
+        share=0.5,
+        selection='client',
+        population=100,
+        limits=Thresholds(0.8, 0.9),
+        accuracies=accuracies,
+        noise_is_seeded=False,
+        public=_PUBLIC,
+        public_measures=findings.measure(_Classifier(), _PUBLIC[::2], _PUBLIC[1::2]),
+    )
+    return page.Study(**{**values, **others})
+
+
+def _as_is(bad):
+    shares = {'public': 0.0, 'public_again': 0.0, 'everyone': 0.0, 'correct': 0.0}
+    return [
+        _finding('as_is', name, share) for name, share in (shares | {'misclassified': bad}).items()
+    ]
+
+
+def test_a_study_without_a_fix(monkeypatch):
+    told = discriminator.Comparison(Share(3, 10), _images([0.5]))
+    monkeypatch.setattr(discriminator, 'compare', lambda *_, **__: told)
+    results, accuracies = _as_is(0.9), (Mean(0.9, 0.01, 50), Mean(0.9, 0.01, 50))
+    found = conclusions.conclude(results, accuracies=accuracies)
+    assert found.fault_is_visible and found.fix_is_visible is None
+    assert 'Found: inverted.' in found.text
+    values = json.loads(json.dumps(found.to_dict()))
+    assert values['fault_is_visible'] is True
+    assert values['discriminator']['control']['accuracy'] == 0.3
+    known = {'as_is': np.array([0.8, np.nan, 0.9])}
+    text = page.render(_described(known, of_clients_and_public=accuracies), results, found)
+    # Five sheets, the images that the discriminator is surest of, and public images.
+    assert text.count('data:image/png;base64,') == text.count('<img alt="') == 7
+    assert 'all clients, against public images' in text.lower()
+    _check_page(text)
+
+
+def _published():
+    """Pairs of the simulation and the realistic row of tables 3 and 13."""
+    path = paths.PUBLISHED
+    rows = {row.id: row for row in published_rows.load(path)}
+    for name, row in rows.items():
+        if name.startswith(('004-T3 sim', '004-T13 sim')):
+            marks = [] if name == '004-T3 sim 3a' else [pytest.mark.standard]
+            yield pytest.param(row, rows[name.replace('sim', 'real')], id=name, marks=marks)
+
+
+@pytest.mark.parametrize('simulation, realistic', _published())
+def test_guarantees_are_those_of_tables_3_and_13(simulation, realistic):
+    config, base = presets.study('emnist.004.debug', adjacency='zero_out')
+    chosen = Subpopulation('any', np.arange(simulation.inputs['N']))
+    plan = settings.plan(settings.Training('bug', None, chosen), base)
+    here, larger = findings.guarantees(plan, config.scale, config.realistic_population, 3_400)
+    for actual, row in ((here, simulation), (larger, realistic)):
+        assert actual.clients_per_round == row.inputs['qN']
+        assert actual.population == row.inputs['N']
+        assert actual.noise_multiplier == pytest.approx(row.inputs['z'])
+        decimals = row.decimals['eps']
+        assert round(actual.epsilon_half_shift, decimals) == row.published['eps']
+        assert actual.delta == pytest.approx(row.inputs['delta'], rel=0.01)
+        # What clipping ensures is more.
+        assert actual.epsilon > 3 * actual.epsilon_half_shift
+
+
+def _check_page(text):
+    """It loads nothing, every picture has a caption, and every difference an interval."""
+    assert not re.search(r'(src|href)="(?!data:|#)|<(script|link)|url\((?!#)|@import', text)
+    figures = re.findall('<figure>.*?</figure>', text, re.DOTALL)
+    assert figures and all('<figcaption>' in each for each in figures)
+    assert '95 % interval' in text
+
+
+def test_the_page_has_everything_and_loads_nothing():
+    known = {'bug': np.array([0.1, np.nan, 0.9]), 'fixed': np.array([0.8, np.nan, 0.9])}
+    study = _described(known, injected=('inverted',), noise_is_seeded=True)
+    results = _findings(0.0, 0.9, 0.0, 0.0)
+    found = conclusions.conclude(results)
+    text = page.render(study, results, found)
+    assert html.escape(found.text) in text
+    # Four sheets of generated images; the only real ones are public.
+    assert text.count('data:image/png;base64,') == 5
+    assert 'a simulation and protects nobody' in text
+    assert 'infinite' in text and '80.0%' in text
+    _check_page(text)
+    assert page.render(study, results, found) == text
+
+
+def test_findings_have_values_of_json():
+    values = json.loads(json.dumps(_finding('bug', 'low_accuracy', 0.9).to_dict()))
+    assert values['guarantees'][0]['epsilon'] is None
+    assert values['guarantees'][1]['epsilon'] == 2.0
+    assert values['measures']['inverted_by_intensity'] == 0.9
+    low, high = values['traits']['inverted']['interval']
+    assert low < values['traits']['inverted']['value'] < high
+    assert 'generated' not in values

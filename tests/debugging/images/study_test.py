@@ -1,0 +1,188 @@
+"""The study of data as they are, with a model of one's own; generators are not trained here."""
+
+import functools
+import types
+
+import numpy as np
+import pytest
+
+from dpfl.debugging.images import discriminator, html_parts, runs, settings, study
+from dpfl.debugging.images.config import PrimaryConfig, StudyConfig
+from dpfl.errors import ArgumentError
+from dpfl.reporting import contact_sheet
+from dpfl.simulation.training import (
+    EvaluationConfig,
+    GanConfig,
+    GanOptimizationConfig,
+    PrivacyConfig,
+    SamplingConfig,
+)
+from dpfl.tasks import held_out
+from dpfl.tasks.images import classifiers
+from tests.tasks.images import emnist_files as small
+
+_BASE = GanConfig(
+    privacy=PrivacyConfig(mechanism='gaussian', noise_multiplier=1.0),
+    sampling=SamplingConfig(rounds=2, population=40, clients_per_round=2),
+    optimization=GanOptimizationConfig(model='tiny'),
+    evaluation=EvaluationConfig(eval_clients=1),
+)
+
+
+@pytest.fixture(autouse=True)
+def _short_trainings(monkeypatch):
+    short = functools.partial(discriminator.compare, steps=2)
+    monkeypatch.setattr(discriminator, 'compare', short)
+
+
+def _study(directory, seed=1, resume=False, **values):
+    model = directory / 'model'
+    model.mkdir(exist_ok=True)
+    weights = classifiers.initial_weights(classifiers.PRESETS['tiny'], seed)
+    np.savez(model / 'model.npz', **{str(i): weight for i, weight in enumerate(weights)})
+    config = StudyConfig(
+        primary=PrimaryConfig(primary_model=str(model), primary_clients=12),
+        samples=40,
+        realistic_population=40_000,
+        **values,
+    )
+    return study.Study(config=config, base=_BASE, directory=directory / 'study', resume=resume)
+
+
+@pytest.mark.standard
+def test_ones_own_model_on_data_as_they_are(tmp_path, monkeypatch):
+    trained = {}
+
+    def train(training, config, directory, *, samples, not_covered, **others):
+        """The images that a perfect generator would make."""
+        trained[training.name] = not_covered
+        pixels = np.concatenate([training.pixels(i, 10) for i in range(2)])
+        return runs.Trained(np.concatenate([pixels] * 2)[:samples], types.SimpleNamespace(), 1.0)
+
+    monkeypatch.setattr(runs, 'train', train)
+    described, results = _study(tmp_path).run()
+    names = ['public', 'public_again', 'everyone', 'high_accuracy', 'low_accuracy']
+    assert [each.subpopulation for each in results] == names
+    assert list(trained) == [f'as_is/{name}' for name in names]
+    # Nobody was selected for the first three.
+    assert [bool(trained[f'as_is/{name}']) for name in names] == [False] * 3 + [True] * 2
+    assert [len(each.guarantees) for each in results] == [0, 0, 2, 2, 2]
+    assert results[2].clients == 40
+    assert abs(results[0].clients - results[1].clients) <= 1
+    summary, page = study.write(tmp_path / 'study', described, results)
+    assert set(summary['diagnoses']) == {'as_is'} and summary['fault_is_visible'] is False
+    sheets = [path.name for path in (tmp_path / 'study' / 'sheets').iterdir()]
+    assert len(sheets) == 5 and all(name.startswith('generated_') for name in sheets)
+    # The features of a model with random weights tell no image from another.
+    assert 'Cannot tell: inverted' in page.read_text()
+    # Another model at the same path is another study.
+    with pytest.raises(ArgumentError, match='as in the study in') as raised:
+        _study(tmp_path, seed=2, resume=True).run()
+    assert raised.value.name == 'primary_model'
+
+
+@pytest.mark.standard
+def test_generators_that_have_learned_nothing_show_no_absence_of_a_fault(tmp_path, monkeypatch):
+    noise = np.random.default_rng(3).random((40, 28, 28)).astype(np.float32) ** 0.3
+
+    def train(training, config, directory, **others):
+        return runs.Trained(noise, types.SimpleNamespace(), 1.0)
+
+    monkeypatch.setattr(runs, 'train', train)
+    summary, page = study.write(tmp_path / 'study', *_study(tmp_path).run())
+    verdicts = summary['diagnoses']['as_is']['verdicts']
+    assert {each['verdict'] for each in verdicts.values()} == {'cannot tell'}
+    assert 'No fault is seen' not in page.read_text() and 'class="yes"' not in page.read_text()
+
+
+def test_a_fix_needs_a_fault(tmp_path):
+    with pytest.raises(ArgumentError, match='must name a fault for compare=fix'):
+        _study(tmp_path, compare='fix').run()
+
+
+def test_public_images_are_dealt_out_once():
+    labels = np.arange(200, dtype=np.int32)
+    images = settings.PublicImages(np.zeros([200, 28, 28], np.float32), labels)
+    first, second = images.halves()
+    dealt = [images.examples(int(i))[1] for half in (first, second) for i in half.clients]
+    assert sorted(np.concatenate(dealt)) == labels.tolist()
+    assert images.examples(1, 3)[1].tolist() == [64, 65, 66]
+
+
+# Images of a generator have this in their first pixel, and writers what `emnist_files.mark` says.
+_GENERATED = 0.25
+
+
+def _marks(pixels):
+    first = np.asarray(pixels).reshape(-1, 28, 28)[:, 0, 0]
+    return {*np.minimum(first, 1 - first).tolist()}  # Some devices invert their images.
+
+
+class _Looks:
+    """Whose images are looked at, and by what."""
+
+    def __init__(self, monkeypatch):
+        self.learned, self.shown, self.trained, self.heldout = set(), set(), {}, set()
+        for module, name in ((html_parts, 'sheet'), (contact_sheet, 'write')):
+            monkeypatch.setattr(module, name, self._showing(getattr(module, name)))
+        monkeypatch.setattr(classifiers, 'train_centrally', self._classifier)
+        monkeypatch.setattr(runs, 'train', self._generator)
+        told = discriminator.Comparison(discriminator.Share.of([True]), np.ones([2, 28, 28]))
+        monkeypatch.setattr(discriminator, 'compare', lambda *_, **__: told)
+
+    def _showing(self, shown):
+        def show(*arguments, **others):
+            self.shown |= _marks(next(a for a in arguments if isinstance(a, np.ndarray)))
+            return shown(*arguments, **others)
+
+        return show
+
+    def _classifier(self, model, pixels, labels, **others):
+        self.learned |= _marks(pixels)
+        return model.initial_weights[0]
+
+    def _generator(self, training, config, directory, *, heldout, samples, **others):
+        self.heldout |= _marks(heldout)
+        seen = [training.pixels(i) for i in range(len(training.chosen))]
+        self.trained[training.name] = _marks(np.concatenate(seen))
+        drawn = np.random.default_rng(0).random((samples, 28, 28)).astype(np.float32)
+        drawn[:, 0, 0] = _GENERATED
+        return runs.Trained(drawn, types.SimpleNamespace(), 1.0)
+
+
+@pytest.mark.parametrize('compare', ['public', pytest.param('fix', marks=pytest.mark.standard)])
+def test_only_images_of_held_out_writers_are_learned_from_and_shown(compare, tmp_path, monkeypatch):
+    """[Augenstein20], appendix C: nobody may look at data of clients, who are all others."""
+    path = small.write_sqlite(tmp_path / 'emnist.sqlite', {f'f{i:04}_00': 6 for i in range(1, 25)})
+    clients, heldout = (
+        set(map(small.mark, each))
+        for each in held_out.split([f'f{i:04}_00' for i in range(1, 25)], 0.25)
+    )
+    assert len(heldout) == 6 and len(clients) == 18
+    looks = _Looks(monkeypatch)
+    monkeypatch.setattr(settings, '_PUBLIC_EACH', 6)
+    base = _BASE.with_values(
+        {
+            'task': 'emnist',
+            'data_path': str(path),
+            'heldout_fraction': 0.25,
+            'population': None,
+            'clients_per_round': 1,
+            **({'inject': ('inverted',)} if compare == 'fix' else {}),
+        }
+    )
+    primary = PrimaryConfig(primary_model='tiny', primary_steps=2)
+    config = StudyConfig(primary=primary, compare=compare, samples=8, realistic_population=9_000)
+    described, results = study.Study(config=config, base=base, directory=tmp_path / 'study').run()
+    study.write(tmp_path / 'study', described, results)
+    assert looks.learned == heldout and looks.heldout <= heldout
+    assert looks.shown - {1.0, 0.0} <= heldout | {_GENERATED} and looks.shown & heldout
+    for name, seen in looks.trained.items():
+        assert seen and seen <= (heldout if '/public' in name else clients), name
+    # All clients of the file are the population, and nobody else is.
+    assert described.population == 18
+    if compare == 'public':
+        assert looks.trained['as_is/everyone'] == clients
+    too_many = base.with_values({'population': 19})
+    with pytest.raises(ArgumentError, match='population=19: must be <= 18'):
+        study.Study(config=config, base=too_many, directory=tmp_path / 'other').run()

@@ -1,0 +1,83 @@
+"""T5 and T6: likelihood ratios against the primary model, and what it learns."""
+
+import types
+
+import numpy as np
+import pytest
+
+from dpfl.debugging.text import against_model, diagnosis, settings, traits
+from dpfl.debugging.text.config import Case, Generator
+from dpfl.tasks.text.models import generation, saved_models
+from dpfl.tasks.text.vocabulary import Vocabulary
+from dpfl.tasks.text.word_clients import WordClients
+
+_WORDS = tuple(f'w{i}' for i in range(12))
+_CLIENTS = WordClients(3, lambda client: [['w1', 'w2', 'w3'], ['w4', 'w1', 'w2']] * 20)
+_TEXT = settings.Text(_CLIENTS, _CLIENTS, Vocabulary(_WORDS))
+_NONE = diagnosis.Evidence()
+
+
+def _model(seed):
+    rng = np.random.default_rng(seed)
+    shapes = saved_models.ALL['micro'].weight_shapes(len(_WORDS) + 4).values()
+    weights = tuple(rng.normal(0, 0.5, shape).astype(np.float32) for shape in shapes)
+    return saved_models.LanguageModel('micro', weights, _WORDS)
+
+
+@pytest.fixture(scope='module')
+def opened():
+    """A task, a generator, and what it wrote."""
+    task = settings.task(
+        'word',
+        _TEXT,
+        Case(),
+        model='micro',
+        sentence_length=5,
+        word_length=8,
+        eval_clients=2,
+        seed=0,
+    )
+    model = _model(0)
+    tokens = generation.sample(
+        model.architecture, model.weights, task.special, count=400, length=5, seed=1
+    ).tokens
+    written = types.SimpleNamespace(
+        generator=Generator('word', 'word', 'all sentences'),
+        tokens=tokens,
+        traits=traits.of_sentences(tokens, _WORDS),
+    )
+    return task, model, written
+
+
+@pytest.mark.standard
+def test_ratios_are_positive_where_the_generator_writes_and_negative_where_the_other_does(opened):
+    task, model, written = opened
+    trained = types.SimpleNamespace(weights=model.weights)
+    found = against_model.ratios('case', written, task, trained, _model(5), _NONE, top=5, seed=2)
+    assert found.private.interval()[0] > 0 > found.public.interval()[1]
+    ratios = [ratio for _, ratio in found.improbable]
+    assert ratios == sorted(ratios, reverse=True) and len(set(found.improbable)) == len(ratios)
+    assert ratios[0] > found.private.value
+    assert found.to_dict()['improbable'][0][1] == ratios[0]
+    assert {each.name for each in found.compared.diagnosis.differences} == set(
+        traits.SENTENCE_NAMES
+    )
+
+
+def test_nothing_is_improbable_to_the_same_model(opened):
+    task, model, written = opened
+    trained = types.SimpleNamespace(weights=model.weights)
+    found = against_model.ratios('case', written, task, trained, model, _NONE, top=5, seed=2)
+    assert found.private.value == found.public.value == 0
+    assert found.compared.diagnosis.verdict == 'cannot tell' and found.compared.words == ()
+
+
+@pytest.mark.standard
+def test_the_model_learns_from_sentences_like_those_of_held_out_clients(opened):
+    task, model, _ = opened
+    # As if the generator wrote what the clients write.
+    written = types.SimpleNamespace(tokens=np.tile(task.heldout[:, 1:], (60, 1)))
+    found = against_model.learned('case', written, task, model, seed=3)
+    assert found.loss_gained.value == pytest.approx(found.loss[1] - found.loss[0])
+    assert found.loss_gained.interval()[1] < 0 and found.accuracy[1] >= found.accuracy[0]
+    assert found.to_dict()['sentences'] == 60 * len(task.heldout)

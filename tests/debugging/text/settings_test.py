@@ -1,0 +1,132 @@
+"""What a study of text trains and compares follows from its settings; nonsense is refused."""
+
+import numpy as np
+import pytest
+
+from dpfl import errors
+from dpfl.debugging.text import config, settings
+from dpfl.debugging.text.config import Case, StudyConfig
+from dpfl.tasks.text import tokenization, word_clients
+from dpfl.tasks.text.vocabulary import Vocabulary
+from dpfl.tasks.text.word_clients import WordClients
+
+
+def test_names_of_cases():
+    study = StudyConfig(inject=('truncated', 'encoding'), inject_share=(0.01, 1.0))
+    assert [case.name for case in study.cases] == [
+        'as it is',
+        'truncated, 1%',
+        'truncated, 100%',
+        'encoding, 1%',
+        'encoding, 100%',
+    ]
+    assert len({case.folder for case in study.cases}) == 5
+    assert StudyConfig(inject=('encoding',)).cases == (Case(), Case('encoding', 0.1))
+    assert StudyConfig().cases == (Case(),)
+
+
+@pytest.mark.parametrize(
+    'inspect, generators',
+    [
+        (('T1', 'T3'), ['word', 'char']),
+        (('T2',), ['wrong', 'right']),
+        (('T4', 'T1'), ['word', 'poor', 'good']),
+        (('T6', 'T5'), ['word']),
+    ],
+)
+def test_generators_of_what_is_inspected(inspect, generators):
+    needs = {'T2', 'T4', 'T5', 'T6'} & set(inspect)
+    study = StudyConfig(inspect=inspect, primary_model='model' if needs else None)
+    assert [generator.name for generator in study.generators] == generators
+
+
+def test_parts_of_the_text_are_selected_by_the_model_and_cover_all():
+    study = StudyConfig(inspect=('T2', 'T4'), primary_model='model', poor_accuracy=0.2)
+    (wrong, right), (poor, good) = study.pairs
+    assert wrong.selection.select_examples == ('accuracy<=0.1',)
+    assert right.selection.select_examples == ('accuracy>0.1',)
+    assert poor.selection.select_clients == ('accuracy<=0.2',)
+    assert good.selection.select_clients == ('accuracy>0.2',)
+    # A run goes on with the same selection only.
+    assert study.made_from(poor, Case())['poor_accuracy'] == 0.2
+    assert study.made_from(poor, Case()) != study.made_from(good, Case())
+
+
+@pytest.mark.parametrize(
+    'values, name',
+    [
+        (dict(inspect=()), 'inspect'),
+        (dict(inspect=('T7',)), 'inspect'),
+        (dict(inspect=('T1', 'T1')), 'inspect'),
+        (dict(primary_model='model'), 'primary_model'),
+        (dict(inject_share=(0.1,)), 'inject_share'),
+        (dict(inject=('encoding',), inject_share=(0.0,)), 'inject_share'),
+        (dict(inject=('encoding',), inject_share=(0.1, 0.1)), 'inject_share'),
+    ],
+)
+def test_what_makes_no_sense_is_refused(values, name):
+    with pytest.raises(errors.ArgumentError) as refused:
+        StudyConfig(**values)
+    assert refused.value.name == name
+
+
+_SENTENCES = [['good', 'day', 'to', 'käse'], ['xyz', 'good'], ['day']]
+_CLIENTS = WordClients(4, lambda client: [words[:] for words in _SENTENCES])
+_TEXT = settings.Text(_CLIENTS, _CLIENTS.slice(0, 2), Vocabulary(('good', 'day', 'to')))
+
+
+def _task(kind, share, text=_TEXT, fault='joined_words', **changes):
+    return settings.task(
+        kind,
+        text,
+        config.Case(fault, share) if share else config.Case(),
+        **{
+            **dict(
+                model='micro' if kind == 'word' else 'char_tiny',
+                sentence_length=4,
+                word_length=9,
+                eval_clients=5,
+                seed=0,
+            ),
+            **changes,
+        },
+    )
+
+
+def test_the_word_model_sees_joined_words_as_one_outside_the_vocabulary():
+    clean, faulty = _task('word', 0), _task('word', 1)
+    assert clean.rows(1).tolist() == [[1, 4, 5, 6, 3], [1, 3, 4, 2, 0], [1, 5, 2, 0, 0]]
+    assert faulty.rows(1).tolist() == [[1, 3, 6, 3, 2], [1, 3, 2, 0, 0], [1, 5, 2, 0, 0]]
+    assert clean.num_tokens == 7 and clean.length == 4
+    np.testing.assert_array_equal(clean.heldout, np.concatenate([clean.rows(0)] * 2))
+    (batch, last) = word_clients.batches(clean.rows(1), 2)
+    assert batch['x'].tolist() == [[1, 4, 5, 6], [1, 3, 4, 2]]
+    assert last['y'].tolist() == [[5, 2, 0, 0]]
+
+
+def test_the_character_model_sees_the_words_outside_the_vocabulary_only():
+    def words(rate, **changes):
+        task = _task('char', rate, **changes)
+        assert task.num_tokens == tokenization.NUM_BYTE_TOKENS
+        return tokenization.decode_words(task.rows(2)[:, 1:])
+
+    assert words(0) == ['käse', 'xyz']
+    assert words(1) == ['good day', 'käse', 'xyz good']
+    assert words(1, word_length=4) == ['good', 'käs', 'xyz ']
+    assert words(0, sentence_length=3) == ['xyz']
+
+
+@pytest.mark.parametrize('kind', config.KINDS)
+def test_a_client_gives_at_most_its_first_words(kind):
+    text = settings.Text(_CLIENTS, _CLIENTS, _TEXT.vocabulary, max_tokens=5)
+    rows = _task(kind, 0, text).rows(0)
+    assert len(rows) == 2
+    if kind == 'word':
+        assert rows.tolist() == [[1, 4, 5, 6, 3], [1, 3, 2, 0, 0]]
+
+
+def test_other_faults_damage_all_generators_alike():
+    cut = _task('word', 1.0, fault='truncated').rows(1)
+    assert cut[0].tolist() == [1, 4, 3, 2, 0]  # good, and a part of day
+    cut = _task('char', 1.0, fault='truncated').rows(1)
+    assert tokenization.decode_words(cut[:, 1:])[:1] == ['da']

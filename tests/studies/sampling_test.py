@@ -1,0 +1,130 @@
+"""The best bands and groups against all of them, and against plans made by hand."""
+
+import dataclasses
+import itertools
+
+import pytest
+
+from dpfl import Participation, accounting, mechanisms
+from experiments.studies.sampling import amplification
+
+_SMALL = amplification.Search(rounds=4, population=60, clients_per_round=6, delta=1e-5)
+_EPSILON = 2.0
+
+
+pytestmark = pytest.mark.standard
+
+
+@pytest.fixture(scope='module', name='found')
+def _found():
+    return _SMALL.least_error(_EPSILON)
+
+
+@pytest.mark.standard
+def test_the_best_is_that_of_all_bands_and_groups(found):
+    every = {}
+    for bands in range(1, 5):
+        mechanism = amplification.strategy_of(4, bands, 'banded_toeplitz', 'rms')
+        for groups in range(bands, 5):
+            noise = _SMALL.estimated_noise(mechanism, groups, _EPSILON)
+            every[bands, groups] = noise * mechanism.rms_error()
+    # As many bands as groups are never worse than fewer.
+    for (_, groups), error in every.items():
+        assert every[groups, groups] <= error * (1 + 1e-3)
+    assert found.best.error == pytest.approx(min(every.values()), rel=3e-3)
+    assert found.independent.error == pytest.approx(every[1, 1], rel=3e-3)
+    best = found.best.groups
+    assert found.best.error == pytest.approx(every[best, best], rel=3e-3)
+
+
+def test_without_amplification_clients_return_after_the_population(found):
+    mechanism = mechanisms.optimize_banded_toeplitz(Participation(4, 4), 4, loss='rms')
+    plan = accounting.PrivacyPlan.calibrated(
+        epsilon=_EPSILON,
+        delta=1e-5,
+        mechanism=mechanism,
+        participation=Participation(4, 4),
+        clip_norm=1.0,
+        clients_per_round=6,
+    )
+    alone = found.separated
+    assert alone.error == pytest.approx(plan.noise_multiplier * mechanism.rms_error())
+    assert (alone.plan.sampling, alone.groups, alone.probability) == (None, 4, 1.0)
+
+
+def test_plans_keep_their_target_and_state_what_they_are(found):
+    for design in (found.best, found.independent):
+        assert 0.99 * _EPSILON < design.epsilon == design.plan.epsilon(1e-5) <= _EPSILON
+        assert design.bands <= design.groups
+        assert design.probability == design.groups * 6 / 60
+        assert design.error == design.plan.noise_multiplier * design.plan.mechanism.rms_error()
+        noise = _SMALL.estimated_noise(design.plan.mechanism, design.groups, _EPSILON)
+        assert noise == pytest.approx(design.plan.noise_multiplier, rel=3e-3)
+    assert found.independent.plan.sampling_name == 'poisson'
+
+
+def test_least_epsilon_is_the_inverse_of_least_error(found):
+    back = _SMALL.least_epsilon(found.best.error)
+    assert back.best.epsilon == pytest.approx(_EPSILON, rel=1e-3)
+    assert back.best.error == pytest.approx(found.best.error)
+    assert back.best.epsilon <= min(back.independent.epsilon, back.separated.epsilon) * (1 + 1e-3)
+
+
+@pytest.mark.standard
+@pytest.mark.parametrize('loss', ['rms', 'max'])
+def test_bandmf_and_the_largest_error(loss):
+    toeplitz = dataclasses.replace(_SMALL, loss=loss).for_error(3.0, 4)
+    assert getattr(toeplitz.plan.mechanism, f'{loss}_error')() == pytest.approx(
+        3.0 / toeplitz.plan.noise_multiplier
+    )
+    banded = dataclasses.replace(_SMALL, loss=loss, mechanism='banded').for_error(3.0, 4)
+    assert banded.bands == toeplitz.bands == 4
+    assert (banded.plan.mechanism.name, banded.error) == ('banded', pytest.approx(3.0))
+
+
+def test_the_search_finds_the_bottom_of_a_valley_with_steps():
+    sizes = (1, 1), (7, 7), (40, 40), (100, 33), (100, 7), (99, 64)
+    for (rounds, most), turn in itertools.product(sizes, (0.2, 1.0, 3.0)):
+
+        def value(groups, rounds=rounds, most=most, turn=turn):
+            turns = -(-rounds // groups)
+            return turn * groups / most + turns / rounds + 1 / groups
+
+        best = min(range(1, most + 1), key=value)
+        found = amplification.searched(rounds, most, value)
+        assert value(found) <= value(best) * (1 + 0.01)
+
+
+@pytest.mark.standard
+def test_a_larger_budget_takes_more_bands():
+    search = dataclasses.replace(_SMALL, rounds=8, population=1600)
+    errors = {
+        (epsilon, groups): search.estimated_noise(strategy, groups, epsilon) * strategy.rms_error()
+        for groups in (1, 8)
+        for strategy in [amplification.strategy_of(8, groups, 'banded_toeplitz', 'rms')]
+        for epsilon in (0.1, 8.0)
+    }
+    best = [min((1, 8), key=lambda g, e=epsilon: errors[e, g]) for epsilon in (0.1, 8.0)]
+    assert best[0] < best[1]
+
+
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        ({'rounds': 0}, 'rounds=0: must be an integer >= 1'),
+        ({'clients_per_round': 61}, 'clients_per_round=61: must be an integer >= 1 and <= 60'),
+        ({'delta': 1.0}, 'delta=1.0: must be'),
+        ({'loss': 'mean'}, 'loss=mean: must be one of rms, max'),
+        ({'mechanism': 'blt'}, 'mechanism=blt: must be one of banded_toeplitz, banded'),
+    ],
+)
+def test_bad_fields_and_targets_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(_SMALL, **changes)
+    for ask, target, refused in (
+        (_SMALL.least_error, (0,), 'epsilon=0: must be'),
+        (_SMALL.least_epsilon, (-1,), 'error=-1: must be'),
+        (_SMALL.for_epsilon, (1.0, 5), 'groups=5: must be an integer >= 1 and <= 4'),
+    ):
+        with pytest.raises(ValueError, match=refused):
+            ask(*target)
