@@ -41,6 +41,12 @@ class Banded(base.Mechanism):
       ArgumentError: if the table has another shape, or an entry that is not allowed. Entries above
         1e100, and diagonal entries below 1e-100, are refused because their squares would
         overflow or lose digits.
+
+    Example:
+      >>> Banded(np.array([[1.0, 0.0], [1.0, 0.5], [1.0, 0.5]])).strategy_matrix()
+      array([[1. , 0. , 0. ],
+             [0.5, 1. , 0. ],
+             [0. , 0.5, 1. ]])
     """
 
     name: ClassVar[str] = 'banded'

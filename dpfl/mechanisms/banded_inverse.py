@@ -30,6 +30,11 @@ class BandedInverse(base.Mechanism):
 
     Raises:
       ArgumentError: if a field is out of its range, or the entries of `C` overflow.
+
+    Example:
+      >>> inverse = BandedInverse(rounds=4, inverse_coefficients=np.array([1.0, -0.5]))
+      >>> inverse.strategy_matrix()[:, 0]
+      array([1.   , 0.5  , 0.25 , 0.125])
     """
 
     name: ClassVar[str] = 'banded_inverse'

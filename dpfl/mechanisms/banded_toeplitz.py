@@ -27,6 +27,11 @@ class BandedToeplitz(base.Mechanism):
 
     Raises:
       ArgumentError: if a field is out of its range.
+
+    Example:
+      >>> mechanism = BandedToeplitz(rounds=6, coefficients=np.array([1.0, 0.5]))
+      >>> round(mechanism.sensitivity(Participation(6, min_separation=3)), 4)
+      1.5811
     """
 
     name: ClassVar[str] = 'banded_toeplitz'

@@ -34,6 +34,11 @@ class Mechanism(abc.ABC):
       extends: whether `with_rounds` takes any larger number of rounds.
       is_independent: whether the noise of different rounds is independent.
       starts_afresh: whether the noise starts afresh in given rounds, see `fresh_rounds`.
+
+    Example:
+      >>> mechanism: Mechanism = Identity(4)
+      >>> mechanism.squared_error()  # Of the prefix sums, for unit noise.
+      array([1., 2., 3., 4.])
     """
 
     name: ClassVar[str]

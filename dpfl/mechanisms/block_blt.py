@@ -48,6 +48,16 @@ class BlockBlt(base.Mechanism):
 
     Raises:
       ArgumentError: if a field is out of its range.
+
+    Example:
+      >>> blocks = BlockBlt(
+      ...     rounds=4, starts=(2,), decay=np.array([[0.9], [0.8]]), scale=np.array([[0.5], [0.4]]),
+      ...     gain=np.array([1.0, 1.0]))
+      >>> blocks.strategy_matrix().round(3)
+      array([[1.   , 0.   , 0.   , 0.   ],
+             [0.5  , 1.   , 0.   , 0.   ],
+             [0.36 , 0.4  , 1.   , 0.   ],
+             [0.288, 0.32 , 0.4  , 1.   ]])
     """
 
     name: ClassVar[str] = 'unscaled_block_blt'

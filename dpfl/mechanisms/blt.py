@@ -47,6 +47,10 @@ class Blt(base.Mechanism):
     Raises:
       ArgumentError: if a field is out of its range, the lengths differ, or complex entries are
         not in conjugate pairs.
+
+    Example:
+      >>> Blt(4, decay=np.array([0.9]), scale=np.array([0.5])).strategy_matrix()[:, 0]
+      array([1.   , 0.5  , 0.45 , 0.405])
     """
 
     name: ClassVar[str] = 'blt'

@@ -45,6 +45,11 @@ class Candidate:
         a measure of how much relies on the schema. None if `loss` is.
       verdict: why it was taken or left, in one clause.
       mechanism: the mechanism; None if it was not made.
+
+    Example:
+      >>> _, candidates = choose(Participation(12, 4), dimension=1000, memory_limit=1.0)
+      >>> all(each.loss is None or each.loss >= candidates[0].loss for each in candidates)
+      True
     """
 
     name: str
@@ -105,6 +110,11 @@ def choose(
 
     Raises:
       ArgumentError: if an argument is out of its range.
+
+    Example:
+      >>> best, candidates = choose(Participation(12, 4), dimension=1000, memory_limit=1.0)
+      >>> best == candidates[0].mechanism
+      True
     """
     _validate.integer('dimension', dimension, minimum=1)
     _validate.number('memory_limit', memory_limit, minimum=0)

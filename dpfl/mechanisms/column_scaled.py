@@ -32,6 +32,12 @@ class ColumnScaled(Mechanism):
 
     Raises:
       ArgumentError: if a field is out of its range.
+
+    Example:
+      >>> ColumnScaled(Identity(3), np.array([2.0, 1.0, 0.5]), rounds=3).strategy_matrix()
+      array([[2. , 0. , 0. ],
+             [0. , 1. , 0. ],
+             [0. , 0. , 0.5]])
     """
 
     name: ClassVar[str] = 'column_scaled'

@@ -33,6 +33,12 @@ class Discretization(_json.JsonFields):
 
     Raises:
       ArgumentError: if a field is out of its range.
+
+    Example:
+      >>> rounding = Discretization.for_bits(
+      ...     bits=16, clients_per_round=100, dimension=10**6, clip_norm=1.0)
+      >>> rounding.inflated_norm > rounding.clip_norm
+      True
     """
 
     scale: float

@@ -16,6 +16,10 @@ class Identity(base.Mechanism):
 
     Attributes:
       rounds: number of rounds, at least 1.
+
+    Example:
+      >>> Identity(100).sensitivity(Participation(100, min_separation=25))  # Root of four rounds.
+      2.0
     """
 
     name: ClassVar[str] = 'gaussian'

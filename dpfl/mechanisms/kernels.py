@@ -73,6 +73,11 @@ class StateSpace(_Table):
 
     Attributes:
       maps: float64 [rounds or 1, 1 + d, 1 + d].
+
+    Example:
+      >>> kernel = Blt(4, decay=np.array([0.9]), scale=np.array([0.5])).kernel()
+      >>> stream(kernel, np.ones([4, 1]))[:, 0].round(4)
+      array([1.  , 0.5 , 0.3 , 0.22])
     """
 
     maps: np.ndarray
@@ -119,6 +124,10 @@ class BandedSolve(_Banded):
 
     Attributes:
       bands: float64 [rounds or 1, b]; entries left of the matrix are not used.
+
+    Example:
+      >>> stream(BandedSolve(np.array([[1.0, 0.5]])), np.ones([3, 1]))[:, 0]
+      array([1.  , 0.5 , 0.75])
     """
 
     bands: np.ndarray
@@ -136,6 +145,10 @@ class BandedProduct(_Banded):
 
     Attributes:
       taps: float64 [rounds or 1, b]; entries left of the matrix are not used.
+
+    Example:
+      >>> stream(BandedProduct(np.array([[1.0, -0.5]])), np.ones([3, 1]))[:, 0]
+      array([1. , 0.5, 0.5])
     """
 
     is_regenerable: ClassVar[bool] = True
@@ -187,6 +200,13 @@ def stream(kernel: Kernel, noise: np.ndarray) -> np.ndarray:
 
     Returns:
       float64 of the shape of `noise`.
+
+    Example:
+      >>> mechanism, noise = BandedToeplitz(4, np.array([1.0, 0.5])), np.ones([4, 1])
+      >>> stream(mechanism.kernel(), noise)[:, 0]
+      array([1.   , 0.5  , 0.75 , 0.625])
+      >>> np.linalg.solve(mechanism.strategy_matrix(), noise)[:, 0]
+      array([1.   , 0.5  , 0.75 , 0.625])
     """
     noise = np.asarray(noise, dtype=np.float64)
     buffers = np.zeros((kernel.buffers,) + noise.shape[1:])
@@ -309,6 +329,11 @@ class NoiseStorage:
         `dpfl.aggregators`.
       gigabytes: size of the stored noise.
       reason: why, in one clause.
+
+    Example:
+      >>> kernel = Blt(1000, decay=np.array([0.9]), scale=np.array([0.5])).kernel()
+      >>> choose_noise_storage(kernel, dimension=10**6, memory_limit=1.0).name
+      'state'
     """
 
     name: str
@@ -356,6 +381,11 @@ def choose_noise_storage(
 
     Raises:
       ArgumentError: if an argument is out of its range.
+
+    Example:
+      >>> kernel = BandedToeplitz(1000, 0.99 ** np.arange(400)).kernel()
+      >>> choose_noise_storage(kernel, dimension=10**6, memory_limit=2.0).name
+      'memory'
     """
     _validate.integer('dimension', dimension, minimum=1)
     _validate.number('memory_limit', memory_limit, minimum=0)

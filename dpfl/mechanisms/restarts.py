@@ -40,6 +40,11 @@ class Restarted(Mechanism):
 
     Raises:
       ArgumentError: if a field is out of its range.
+
+    Example:
+      >>> restarted = Restarted(BinaryTree(4), starts=(4,), rounds=8)
+      >>> round(restarted.sensitivity(Participation(8, 4)) ** 2)  # Two leaves of three nodes each.
+      6
     """
 
     name: ClassVar[str] = 'restarted'

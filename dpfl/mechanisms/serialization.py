@@ -17,6 +17,10 @@ def from_dict(values: Mapping[str, Any]) -> base.Mechanism:
     Raises:
       ArgumentError: if the values are not a dictionary, the name is unknown, or a parameter is
         missing, unknown or out of range.
+
+    Example:
+      >>> from_dict(Identity(4).to_dict())
+      Identity(rounds=4)
     """
     return _from_dict(values, 0)
 
@@ -48,6 +52,11 @@ def save(mechanism: base.Mechanism, file: str | os.PathLike | BinaryIO) -> None:
     Args:
       mechanism: any mechanism of this package.
       file: path, used as it is, or open binary file.
+
+    Example:
+      >>> save(BinaryTree(8), 'tree.npz')
+      >>> load('tree.npz').rounds
+      8
     """
     mechanism_file.write(mechanism.to_dict(), file)
 
@@ -61,5 +70,9 @@ def load(path: str | os.PathLike) -> base.Mechanism:
     Raises:
       ArgumentError: if there is neither a file nor a strategy of that name; it lists the names.
       ValueError: if the file cannot be read or does not hold a valid mechanism.
+
+    Example:
+      >>> load('blt_b400').with_rounds(1280).rounds  # A strategy of [McMahan24].
+      1280
     """
     return from_dict(mechanism_file.read(packaged.path(path)))

@@ -72,6 +72,10 @@ class BinaryTree(_Tree):
         accounting ([Xu23], [McMahan24], [Xu23-accounting]). 'prefix_sums': what the mechanism
         really releases, `x + C^-1 z`, which an invertible map turns into `C x + z`. The noise is
         the same, and the sensitivity is that of `C`.
+
+    Example:
+      >>> BinaryTree(8).sensitivity(Participation(8, min_separation=8))  # A leaf has four nodes.
+      2.0
     """
 
     name: ClassVar[str] = 'tree'
@@ -113,6 +117,11 @@ class HonakerTree(_Tree):
     Attributes:
       rounds: number of rounds, at least 1.
       released: as in `BinaryTree`. For 'prefix_sums' the sensitivity is an upper bound.
+
+    Example:
+      >>> schema = Participation(1024, min_separation=1024)
+      >>> HonakerTree(1024).max_loss(schema) < BinaryTree(1024).max_loss(schema)
+      True
     """
 
     name: ClassVar[str] = 'honaker_tree'

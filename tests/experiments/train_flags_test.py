@@ -62,7 +62,7 @@ _forked = functools.partial(forked_binaries.run, 'train', _QUICKSTART)
         ),
         (
             ['--example_cap=9', '--estimator=clipped', '--noise=hardened'],
-            'estimator=clipped: must be fixed with noise=hardened',
+            '--noise=hardened: must be default with estimator=clipped',
         ),
         (
             ['--task=emnist', '--model=cnn', '--packing=windows'],

@@ -13,7 +13,14 @@ import tensorflow_federated as tff
 import dpfl
 from dpfl.runtime import contexts
 
-_ROOMS = ('dpfl', 'dpfl.participation', 'dpfl.aggregators', 'dpfl.learning', 'dpfl.strategies')
+_ROOMS = (
+    'dpfl',
+    'dpfl.participation',
+    'dpfl.mechanisms',
+    'dpfl.aggregators',
+    'dpfl.learning',
+    'dpfl.strategies',
+)
 _HOW = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -23,7 +30,8 @@ def _public():
         for name in module.__all__:
             value = getattr(module, name)
             if inspect.isclass(value) or inspect.isfunction(value):  # Constants have none.
-                yield pytest.param(module, name, id=f'{room}.{name}')
+                marks = pytest.mark.standard if 'gan' in name else ()  # Seconds each.
+                yield pytest.param(module, name, id=f'{room}.{name}', marks=marks)
 
 
 @pytest.mark.parametrize('module, name', _public())

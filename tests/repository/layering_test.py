@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import graphlib
 import pathlib
 import subprocess
 import sys
@@ -104,6 +105,33 @@ for name in ['dpfl', *sys.argv[1:]]:
 
 
 @pytest.mark.standard
+def _loaded(body: list[ast.stmt]):
+    """Full names of what is imported while a module is loaded, without types."""
+    for node in body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+            yield from (f'{node.module}.{alias.name}' for alias in node.names)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) != 'TYPE_CHECKING':
+            yield from _loaded([*node.body, *node.orelse])
+
+
+def test_no_module_loads_itself():
+    """Such a circle works or fails by the order in which a program imports."""
+    modules = {}
+    for path, tree in _trees().items():
+        if _PACKAGE in path.parents:
+            parts = ('dpfl', *path.relative_to(_PACKAGE).with_suffix('').parts)
+            modules['.'.join(parts).removesuffix('.__init__')] = tree
+    sorter = graphlib.TopologicalSorter()
+    for name, tree in modules.items():
+        loaded = {each for each in _loaded(tree.body) if each in modules}
+        # A package that is being loaded does not wait for itself.
+        sorter.add(name, *(each for each in loaded if not f'{name}.'.startswith(f'{each}.')))
+    sorter.prepare()  # Raises CycleError.
+
+
 def test_what_is_pure_does_not_load_tensorflow():
     binaries = catalogue.binaries().values()
     names = [f'experiments.{each.name}' for each in binaries if each.group == 'accounting']

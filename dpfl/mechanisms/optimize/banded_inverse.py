@@ -61,6 +61,11 @@ def optimize_banded_inverse(
 
     Raises:
       ArgumentError: if an argument is out of its range.
+
+    Example:
+      >>> schema = Participation(40, min_separation=8)
+      >>> len(optimize_banded_inverse(schema, bands=4).inverse_coefficients)
+      4
     """
     bands = min(_validate.integer('bands', bands, minimum=1), participation.rounds)
     problem = driver.Problem('optimize_banded_inverse', participation, loss, workload, progress)

@@ -50,6 +50,11 @@ def optimize_banded_toeplitz(
 
     Raises:
       ArgumentError: if an argument is out of its range.
+
+    Example:
+      >>> schema = Participation(40, min_separation=8)
+      >>> optimize_banded_toeplitz(schema, bands=8).rms_loss(schema) < Identity(40).rms_loss(schema)
+      True
     """
     rounds = participation.rounds
     bands = min(_validate.integer('bands', bands, minimum=1), rounds)

@@ -65,6 +65,12 @@ def optimize_block_blt(
 
     Raises:
       ArgumentError: if an argument is out of its range.
+
+    Example:
+      >>> schema = Participation(20, min_separation=10)
+      >>> blocks = optimize_block_blt(schema, num_buffers=1)
+      >>> blocks.max_loss(schema) < Identity(20).max_loss(schema)
+      True
     """
     _validate.integer('num_buffers', num_buffers, minimum=1, maximum=20)
     problem = driver.Problem('optimize_block_blt', participation, loss, workload, progress)

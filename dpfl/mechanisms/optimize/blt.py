@@ -70,6 +70,11 @@ def optimize_blt(
 
     Raises:
       ArgumentError: if an argument is out of its range.
+
+    Example:
+      >>> blt = optimize_blt(Participation(2000, min_separation=400), num_buffers=2)
+      >>> blt.decay.shape
+      (2,)
     """
     _validate.integer('num_buffers', num_buffers, minimum=1, maximum=20)
     _validate.integer('starts', starts, minimum=1, maximum=_MAX_STARTS)

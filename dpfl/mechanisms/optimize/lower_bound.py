@@ -81,6 +81,11 @@ def loss_lower_bound(
 
     Raises:
       ArgumentError: if an argument is out of its range.
+
+    Example:
+      >>> schema = Participation(20, min_separation=5)
+      >>> 1 < optimize_blt(schema, num_buffers=2).max_loss(schema) / loss_lower_bound(schema) < 1.2
+      True
     """
     _validate.choice('loss', loss, ('max', 'rms'))
     a = None if workload is None else workloads.matrix(workload, participation.rounds)

@@ -63,6 +63,12 @@ def optimize_scaled_blt(
 
     Raises:
       ArgumentError: if an argument is out of its range.
+
+    Example:
+      >>> schema = Participation(40, min_separation=40)
+      >>> scaled = optimize_scaled_blt(schema, num_buffers=1)
+      >>> scaled.max_loss(schema) < optimize_blt(schema, num_buffers=1).max_loss(schema)
+      True
     """
     _validate.integer('num_buffers', num_buffers, minimum=1, maximum=20)
     problem = driver.Problem('optimize_scaled_blt', participation, loss, workload, progress)

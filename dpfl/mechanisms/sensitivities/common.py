@@ -11,6 +11,10 @@ class Sensitivity(NamedTuple):
     Attributes:
       squared: never below the truth.
       is_exact: False if `squared` is a proven upper bound that may not be attained.
+
+    Example:
+      >>> Sensitivity(squared=4.0, is_exact=True).squared
+      4.0
     """
 
     squared: float

@@ -391,6 +391,12 @@ class TrainConfig(RunConfig):
         return (*found, *self.task.selection.remarks())
 
     @property
+    def model_name(self) -> str:
+        """Name of the model that is trained; empty for a task of one's own."""
+        names: Sequence[str] = MODELS[self.task.task]
+        return self.task.model or (names[0] if names else '')
+
+    @property
     def _mean_is_biased(self) -> bool:
         privacy = self.privacy
         return (

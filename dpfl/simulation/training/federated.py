@@ -17,7 +17,7 @@ from dpfl.accounting.records import archive
 from dpfl.accounting.records.journal import Drew
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import execution, fork, prepared_task, run_data, run_model
-from dpfl.simulation.training.config import MODELS, TrainConfig
+from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.plan import (
     accountant,
@@ -355,7 +355,7 @@ def build_experiment(
         not_covered=(*config.not_covered, *task.not_covered),
         about=accounting.About(
             task=config.task.task,
-            model=model_name(config),
+            model=config.model_name,
             parameters=own_data.num_parameters(task.model),
         ),
         remarks=(
@@ -430,12 +430,6 @@ def _forked(task: FederatedTask, origin: fork.Origin) -> FederatedTask:
         model = architectures.with_weights(model, weights)
     not_covered = dict.fromkeys((*task.not_covered, *origin.not_covered))
     return dataclasses.replace(task, model=model, not_covered=tuple(not_covered))
-
-
-def model_name(config: TrainConfig) -> str:
-    """Name of the model that is trained; empty for a task of one's own."""
-    names: Sequence[str] = MODELS[config.task.task]
-    return config.task.model or (names[0] if names else '')
 
 
 def uniform_loss(config: TrainConfig, language: tuple[str, Sequence[str]] | None) -> float | None:

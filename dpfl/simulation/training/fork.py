@@ -13,7 +13,7 @@ from dpfl.accounting.records import archive
 from dpfl.accounting.reports import noise_keys, observed
 from dpfl.errors import ArgumentError
 from dpfl.participation import ParticipationLog
-from dpfl.simulation import checkpoint, run_directory
+from dpfl.simulation import checkpoint
 from dpfl.simulation.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -125,6 +125,8 @@ def _of_checkpoint(path: str, config: TrainConfig) -> Origin:
 
 def _of_model(path: str, config: TrainConfig) -> Origin:
     """What a run takes over from the finished run whose saved model is `path`."""
+    from dpfl.simulation import run_directory  # It reads settings, which are of this package.
+
     source = _run_of_model(path)
     if source is None:
         raise ArgumentError(

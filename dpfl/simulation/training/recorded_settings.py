@@ -17,7 +17,7 @@ from dpfl.accounting.records import archive, comparison
 from dpfl.accounting.records.journal import Drew, State
 from dpfl.mechanisms import registry
 from dpfl.mechanisms.restarts import Restarted
-from dpfl.simulation.training import federated, gan, noise_matching, plan, prepared_task, run_data
+from dpfl.simulation.training import gan, noise_matching, plan, prepared_task, run_data
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training.config import GanConfig, TrainConfig
 from dpfl.simulation.training.privacy_config import AUTO, NONE, PARAMETERS, PrivacyConfig
@@ -295,7 +295,7 @@ def _of_report(
         expected['remarks'] = (*remarks, *prepared_task.remarks(values))
         is_counted = config.task.warm_start is not None and not course.warm_start_is_public
         continues = course.fork_from is not None or is_counted
-        model = federated.model_name(config)
+        model = config.model_name
     for name, value in expected.items():
         stated = getattr(record, name)
         if stated != value:

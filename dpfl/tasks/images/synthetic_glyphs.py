@@ -30,9 +30,8 @@ from scipy import ndimage
 from dpfl import _random, _validate
 from dpfl.tasks.images import image_batches
 from dpfl.tasks.images.faults import Faults
+from dpfl.tasks.images.image_batches import CLASSES
 
-# Classes in the order of federated EMNIST: digits, capital letters, small letters.
-CLASSES = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 NUM_DIGITS = 10
 
 # Fonts with all classes and different letterforms. Weight and slant are those of the hand.

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpfl import _random, _validate
 from dpfl.debugging.differences import Mean, Share
-from dpfl.tasks.images import image_batches, synthetic_glyphs
+from dpfl.tasks.images import image_batches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,10 +41,10 @@ def measures(pixels: np.ndarray) -> dict[str, Share | Mean]:
 
 def class_mix(classes: np.ndarray) -> dict[str, Share]:
     """Share of each of the 62 classes, by its character, of class numbers [N]."""
-    counts = np.bincount(classes, minlength=len(synthetic_glyphs.CLASSES)).tolist()
+    counts = np.bincount(classes, minlength=len(image_batches.CLASSES)).tolist()
     return {
         name: Share(count, len(classes))
-        for name, count in zip(synthetic_glyphs.CLASSES, counts, strict=True)
+        for name, count in zip(image_batches.CLASSES, counts, strict=True)
     }
 
 

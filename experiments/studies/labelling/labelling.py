@@ -2,7 +2,7 @@
 
 This is task T5 of [Augenstein20], table 1: images from devices may not be sent to people, images of
 a private generator may. The sheet is a page that loads nothing from elsewhere; a label is one of
-the 62 characters of `synthetic_glyphs.CLASSES`.
+the 62 characters of `image_batches.CLASSES`.
 """
 
 import base64
@@ -18,13 +18,13 @@ import numpy as np
 
 from dpfl import _files, _npz, _storage, errors
 from dpfl.reporting import contact_sheet, html_page
-from dpfl.tasks.images import image_batches, synthetic_glyphs
+from dpfl.tasks.images import image_batches
 
 IMAGES, SHEET, LABELS = 'images.npz', 'label.html', 'labels.csv'
 # An image that nobody can read.
 UNREADABLE = -1
 _HEADER = ('image', 'label')
-_CLASS_OF = {name: number for number, name in enumerate(synthetic_glyphs.CLASSES)}
+_CLASS_OF = {name: number for number, name in enumerate(image_batches.CLASSES)}
 _SIDE = image_batches.IMAGE_SIZE
 _STYLE = """
 main { display: grid; grid-template-columns: repeat(auto-fill, minmax(5.5rem, 1fr)); gap: .6rem; }
@@ -92,9 +92,7 @@ def read_images(directory: pathlib.Path) -> np.ndarray:
 
 def as_csv(labels: np.ndarray) -> str:
     """The text of a file of labels, as the page saves it."""
-    names = (
-        '' if each == UNREADABLE else synthetic_glyphs.CLASSES[each] for each in labels.tolist()
-    )
+    names = ('' if each == UNREADABLE else image_batches.CLASSES[each] for each in labels.tolist())
     return '\n'.join([','.join(_HEADER), *(f'{i},{name}' for i, name in enumerate(names)), ''])
 
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from dpfl.tasks.images import synthetic_glyphs
+from dpfl.tasks.images import image_batches
 from experiments.studies.labelling import labelling
 from tests import forked_binaries
 
@@ -73,7 +73,7 @@ def test_a_classifier_labels_in_place_of_people(gan, tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)['labelled'] == 12
     labels = labelling.read_labels(tmp_path / labelling.LABELS, 12)
-    assert 0 <= labels.min() and labels.max() < len(synthetic_glyphs.CLASSES)
+    assert 0 <= labels.min() and labels.max() < len(image_batches.CLASSES)
 
 
 @pytest.mark.exhaustive
