@@ -66,7 +66,7 @@ def _noise_of_the_beginning_after_a_resume(monkeypatch):
 class _ByRows(mechanisms.Banded):
     """Counts the norms of the rows of C, instead of those of its columns."""
 
-    def _sensitivity(self, participation):
+    def _sensitivity_of_first(self, participation):
         rows = np.sort((self.strategy_matrix() ** 2).sum(axis=1))[-participation.count :]
         return Sensitivity(float(rows.sum()), is_exact=True)
 

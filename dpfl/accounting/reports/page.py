@@ -73,7 +73,7 @@ def _checklist(report: ReportValues) -> str:
             f'    - *Type*: {kind}; epsilon by {checklist.accountant(report)}.',
             f'    - *Participation*: {_participation(report)}',
             f'    - *Formal statement*: {checklist.statement(report)}',
-            '    - *Verifiability*: `dpfl report_privacy` recomputes these '
+            '    - *Verifiability*: `python -m experiments.report_privacy` recomputes these '
             'numbers from the parameters below. With `--run_dir` it recomputes them from the '
             f"directory of the run, and also checks the directory's files. {_rounds(report)}",
         ]

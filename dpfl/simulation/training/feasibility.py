@@ -108,5 +108,6 @@ def _remedies(
         noise = plan.noise_multiplier / factor
         quieter = dataclasses.replace(plan, noise_multiplier=noise, noise_match=None)
         epsilon = quieter.epsilon(delta, accountant)
-        remedies.insert(1, f'epsilon {accounting.round_up(epsilon)}')
+        if math.isfinite(epsilon):
+            remedies.insert(1, f'epsilon {accounting.round_up(epsilon)}')
     return f'Any of these would do: {"; ".join(remedies)}.'
