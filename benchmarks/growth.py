@@ -205,7 +205,7 @@ def _checkpoint(rounds: int) -> float:
         flags = (
             '--task=synthetic_text --vocabulary_size=40 --sentence_length=5 --model=micro '
             '--population=2000 --clients_per_round=20 --client_max_batches=1 --delta=1e-6 '
-            '--mechanism=blt --strategy=blt_b100 --min_separation=100 --noise_multiplier=1'
+            '--mechanism=blt --strategy=blt_b100 --min_separation=20 --noise_multiplier=1'
         ).split()
         subprocess.run(
             [sys.executable, '-m', 'experiments.train', *flags, f'--rounds={rounds}']
