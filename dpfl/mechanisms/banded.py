@@ -146,11 +146,13 @@ class Banded(base.Mechanism):
     def _best_patterns(self, participation: Participation) -> list[np.ndarray]:
         """The last two of `matrix_sensitivity.best_patterns` for the squared column norms."""
         key = participation.min_separation, participation.count
-        if key not in self._tables:
-            self._tables.clear()
+        found = self._tables.get(key)
+        if found is None:
             sums = matrix_sensitivity.best_patterns(self.column_norms() ** 2, *key)
-            self._tables[key] = list(collections.deque(sums, maxlen=2))
-        return self._tables[key]
+            found = list(collections.deque(sums, maxlen=2))
+            self._tables.clear()
+            self._tables[key] = found
+        return found
 
     @functools.cached_property
     def _tables(self) -> dict[tuple[int, int], list[np.ndarray]]:

@@ -400,7 +400,7 @@ class Population:
             start += closed.duration_hours + self.server_minutes / 60
 
     def _round(self, check_ins: CheckIns, generator: np.random.Generator, start: float) -> Round:
-        """Runs one round. Its clients are numbered as in `check_ins`."""
+        """Runs one round. Its clients are numbered as in `CheckIns`."""
         goal, now = self.clients_per_round, start
         devices, begun = np.zeros(0, np.int64), np.zeros(0)
         ended, drops = np.zeros(0), np.zeros(0, bool)

@@ -20,7 +20,7 @@ class Drawn:
       panels: what is drawn.
       columns: number of panels in a row.
       measured: numbers that are compared with what the document says: id of the statement
-        (`statements.Statement`) or of the row (`dpfl.published.tables.rows.Row`) -> name -> number.
+        (`checks.Statement`) or of the row (`dpfl.published.tables.rows.Row`) -> name -> number.
     """
 
     panels: Sequence[Panel]

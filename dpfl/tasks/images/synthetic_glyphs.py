@@ -1,6 +1,6 @@
 """An endless population of synthetic clients that write letters and digits; no download needed.
 
-Every client is a pure function of (seed, client index); nothing is stored. `glyph_hands` defines
+Every client is a pure function of (seed, client index); nothing is stored. `Hand` defines
 how a client writes. As in federated EMNIST, images are 28 x 28 with paper 1 and ink 0, the 62
 classes have the same order, and about half of the examples are digits. Devices may have `faults`.
 

@@ -15,7 +15,7 @@ Accuracies of predictors that only count: what a trained model has to beat.
 
 A unigram predictor always says the most frequent word, a bigram predictor the word that most often
 follows the word before, and a trigram predictor the most probable word of a smoothed trigram model
-(`ngrams.kneser_ney`). All of them say words of the vocabulary only, never end of sentence or an
+(`KneserNey`). All of them say words of the vocabulary only, never end of sentence or an
 unknown word, which are misses for a model too. All measures are those of a model's metrics:
 
 * `accuracy` is over the words of the vocabulary;
@@ -218,7 +218,7 @@ class KneserNey:
         """Logarithms of the probabilities of the last tokens of trigrams, float64.
 
         Args:
-          trigrams: as in `counts.trigrams`.
+          trigrams: as in `trigrams`.
         """
         return np.log(self._probabilities(trigrams >> BITS, trigrams & MASK))
 

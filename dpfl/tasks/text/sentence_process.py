@@ -19,7 +19,7 @@ A sentence is drawn as follows.
 So classes and followers reward a bigram model, agreement rewards a model that remembers the whole
 sentence, and the mixtures of themes make clients differ. Given the theme, the tokens are a Markov
 chain: (theme, previous token) is the whole state, and the sentence so far reveals it. This makes it
-possible to compute the ceilings in `accuracy_ceilings` exactly.
+possible to compute the ceilings below exactly.
 
 Word w of the process (0 <= w < vocabulary_size) is token w + NUM_SPECIAL_TOKENS: first the
 openers, then class after class, each from its most to its least frequent word by the Zipf law.

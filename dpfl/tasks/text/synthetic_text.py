@@ -1,12 +1,12 @@
 """An endless population of synthetic clients that write sentences; no download needed.
 
 Every client is a pure function of (seed, client index); nothing is stored. `sentence_process`
-defines the random process, `accuracy_ceilings` computes the accuracies that can be reached.
+defines the random process, and computes the accuracies that can be reached.
 Sentences are generated with NumPy; TensorFlow is imported only to build a `tf.data.Dataset`.
 
 Token ids: 0 pad, 1 begin of sentence, 2 end of sentence, 3 word outside the vocabulary, then the
 words. `vocabulary_size` counts the words only; models have `num_tokens = vocabulary_size + 4`
-tokens, the V of the size formula in `models.stacked_cifg`. So vocabulary_size=9996 is the "10K
+tokens, the V of the size formula in `models.cifg`. So vocabulary_size=9996 is the "10K
 vocabulary" of [Xu23].
 
 Pronounceable words from a Markov chain of letters (NumPy only).

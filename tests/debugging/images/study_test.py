@@ -109,7 +109,7 @@ def test_public_images_are_dealt_out_once():
     assert images.examples(1, 3)[1].tolist() == [64, 65, 66]
 
 
-# Images of a generator have this in their first pixel, and writers what `emnist_files.mark` says.
+# Images of a generator have this in their first pixel, and writers what `emnist.mark` says.
 _GENERATED = 0.25
 
 

@@ -43,7 +43,7 @@ from dpfl.tasks.text.models import architectures
 
 
 def recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor, projection: tf.Tensor) -> tf.Tensor:
-    """Projected outputs r_t of the cell that `stacked_cifg` defines.
+    """Projected outputs r_t of the cell that this file defines.
 
     Args:
       inputs: floating point [L, B, 3 H] with static L: the inputs times their kernel, plus bias,

@@ -10,7 +10,7 @@ With W of shape [E + H, 4 H] and b of shape [4 H], and the gates side by side in
 The LSTM of the StackOverflow benchmark: input embedding, LSTM, two dense layers.
 
 With E_in a matrix of one row per token, and h_t the outputs of an LSTM of H cells
-(`fused_lstm`) over the rows of the tokens,
+(above) over the rows of the tokens,
 
     logits_t = (h_t P + p) W + w
 

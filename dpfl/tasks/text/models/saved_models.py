@@ -3,7 +3,7 @@
 The signature `serving_default` maps `tokens`, int32 [B, L] with any L, to `logits` of the next
 token at each position, float32 [B, L, V]. The file `assets.extra/model.json` describes the model:
 `model` (a name in `ALL`), `num_tokens`, and `vocabulary` (words by token id, from id 4 on;
-null for a character model, whose token ids are those of `text.encoding`).
+null for a character model, whose token ids are those of `text.tokenization`).
 """
 
 import dataclasses
