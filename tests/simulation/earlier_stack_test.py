@@ -20,7 +20,9 @@ pytestmark = [pytest.mark.tff, pytest.mark.standard]
 @pytest.fixture(name='runs')
 def _runs(tmp_path):
     with tarfile.open(paths.ROOT / 'tests/simulation/earlier_stack.tar.gz') as packed:
-        packed.extractall(tmp_path, filter='data')
+        # Python before 3.11.4 has no filters.
+        how = {'filter': 'data'} if hasattr(tarfile, 'data_filter') else {}
+        packed.extractall(tmp_path, **how)
     return tmp_path
 
 

@@ -20,8 +20,9 @@ ring supplies a saved state with the same bits, after it has recomputed the roun
 
 import bisect
 import concurrent.futures
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -82,9 +83,18 @@ class NoiseRing(supplied_rows.SuppliedRows):
         with tf.device('CPU'):
             row = self._kernel.table[self._kernel.row(t)]
             words = np.frombuffer(bytes.fromhex(context), '<i8').astype(np.int64)
-            return _key_of_round(
-                np.asarray(state.key), state.drawn, np.int64(t), row, words
-            ).numpy()
+            key = self._traced_key(np.asarray(state.key), state.drawn, np.int64(t), row, words)
+            return key.numpy()
+
+    @functools.cached_property
+    def _traced_key(self) -> Callable[..., tf.Tensor]:
+        """Key of a round, in one call. Rings share no trace: it would outlive what a test replaces."""
+        return tf.function(
+            lambda key, drawn, t, row, words: correlated.key_of_round(
+                correlated.NoiseState(key, t, drawn, ()), t, row, words
+            ),
+            reduce_retracing=True,
+        )
 
 
 class _Stream:
@@ -199,12 +209,6 @@ def _positions(round_keys, part: int):
         round_keys,
         fn_output_signature=(tf.uint64, tf.uint64),
     )
-
-
-@tf.function(reduce_retracing=True)
-def _key_of_round(key, drawn, t, row, words):
-    state = correlated.NoiseState(key, t, drawn, ())
-    return correlated.key_of_round(state, t, row, words)
 
 
 @tf.function(reduce_retracing=True)
