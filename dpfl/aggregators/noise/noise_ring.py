@@ -88,7 +88,7 @@ class NoiseRing(supplied_rows.SuppliedRows):
 
     @functools.cached_property
     def _traced_key(self) -> Callable[..., tf.Tensor]:
-        """Key of a round, in one call. Rings share no trace: it would outlive what a test replaces."""
+        """Key of a round, in one call. A trace shared by rings would outlive what tests replace."""
         return tf.function(
             lambda key, drawn, t, row, words: correlated.key_of_round(
                 correlated.NoiseState(key, t, drawn, ()), t, row, words
