@@ -40,12 +40,9 @@ class Earlier(Part):
 
     def run(self, plan: 'PrivacyPlan', run: Run) -> Run:
         runs = [each.run for each in self.plans]
-        totals = [each.total_mu for each in runs]
-        # As their sampling is the same: a release without a mu would be lost in one Gaussian.
-        assert run.mu is None or None not in totals
         return run.then(
             *(each.dp_event() for each in self.plans),
-            mus=tuple(mu for mu in totals if mu is not None),
+            mus=tuple(each.total_mu for each in runs),
             deltas=tuple(delta for each in runs for delta in each.deltas),
         )
 

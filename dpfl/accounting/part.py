@@ -41,7 +41,8 @@ class Run:
       worst: events of the rounds, one of which is the worst for any client.
       dominating: one event that is at least as bad as each of these.
       others: events that are composed with the rounds.
-      other_mus: their Gaussian DP parameters, if `mu` is not None.
+      other_mus: their Gaussian DP parameters, None for one that is no Gaussian release. Events that
+        only reveal something with a probability have none.
       deltas: probabilities with which one of the others reveals something.
       slack: (epsilon, delta)-DP of the events is (epsilon + slack, delta')-DP of the run, for the
         delta of `discrete_delta(delta', slack)`.
@@ -52,7 +53,7 @@ class Run:
     worst: tuple[dp_accounting.DpEvent, ...] = ()
     dominating: dp_accounting.DpEvent = dp_accounting.NoOpDpEvent()
     others: tuple[dp_accounting.DpEvent, ...] = ()
-    other_mus: tuple[float, ...] = ()
+    other_mus: tuple[float | None, ...] = ()
     deltas: tuple[float, ...] = ()
     slack: float = 0.0
 
@@ -65,14 +66,14 @@ class Run:
     def then(
         self,
         *more: dp_accounting.DpEvent,
-        mus: tuple[float, ...] = (),
+        mus: tuple[float | None, ...] = (),
         deltas: tuple[float, ...] = (),
     ) -> 'Run':
         """The run, composed with other releases on the same clients.
 
         Args:
           *more: the releases; also one that reveals something with a probability.
-          mus: their Gaussian DP parameters.
+          mus: as `other_mus`.
           deltas: probabilities with which they reveal something.
         """
         return dataclasses.replace(
@@ -84,13 +85,14 @@ class Run:
 
     @property
     def total_mu(self) -> float | None:
-        """Gaussian DP parameter of everything; None if the rounds are not one Gaussian release.
+        """Gaussian DP parameter of everything; None if any of it is not one Gaussian release.
 
         Gaussian DP composes by the sum of the squares, also if later runs depend on earlier ones.
         """
-        if self.mu is None or not self.other_mus:
-            return self.mu
-        return math.hypot(self.mu, *self.other_mus) * (1 + _ROUNDING)
+        others = [mu for mu in self.other_mus if mu is not None]
+        if self.mu is None or len(others) < len(self.other_mus):
+            return None
+        return math.hypot(self.mu, *others) * (1 + _ROUNDING) if others else self.mu
 
     @property
     def delta(self) -> float:
@@ -100,8 +102,8 @@ class Run:
     def event(self) -> dp_accounting.DpEvent:
         """Everything as one event, for trade-off curves and composition with other runs."""
         if self.total_mu is not None:
-            return self._gaussian(self.total_mu)
-        return self._composed(self.dominating)
+            return events.with_delta(_gaussian(self.total_mu), self.delta)
+        return self._composed(self.dominating if self.mu is None else _gaussian(self.mu))
 
     def bound(
         self, delta: float, accountant: str, neighbours: Neighbours, coarseness: float = 1.0
@@ -116,9 +118,10 @@ class Run:
             mu = self.total_mu
             return with_slack(lambda at: gaussian.bound(mu, at, accountant), delta, self.slack)
         if self.total_mu is not None:
-            runs = [self._gaussian(self.total_mu)]
+            runs = [self.event()]
         else:
-            runs = [self._composed(event) for event in self.worst]
+            rounds = self.worst if self.mu is None else (_gaussian(self.mu),)
+            runs = [self._composed(event) for event in rounds]
         return with_slack(
             lambda at: max(
                 events.bound(run, at, accountant, coarseness, neighbours) for run in runs
@@ -127,14 +130,14 @@ class Run:
             self.slack,
         )
 
-    def _gaussian(self, mu: float) -> dp_accounting.DpEvent:
-        event = dp_accounting.GaussianDpEvent(1 / mu) if mu else dp_accounting.NoOpDpEvent()
-        return events.with_delta(event, self.delta)
-
     def _composed(self, rounds: dp_accounting.DpEvent) -> dp_accounting.DpEvent:
         if not self.others:
             return rounds
         return dp_accounting.ComposedDpEvent([rounds, *self.others])
+
+
+def _gaussian(mu: float) -> dp_accounting.DpEvent:
+    return dp_accounting.GaussianDpEvent(1 / mu) if mu else dp_accounting.NoOpDpEvent()
 
 
 def with_slack(of_events: Callable[[float], Bound], delta: float, slack: float) -> Bound:

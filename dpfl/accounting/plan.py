@@ -482,7 +482,7 @@ class PrivacyPlan:
                 delta,
                 f'must be above {whole.delta:g}, which releases before training take of it',
             )
-        taken = sum(mu**2 for mu in whole.other_mus)
+        taken = sum(mu**2 for mu in whole.other_mus if mu is not None)
         squared = calibration.mu_from_epsilon(epsilon, left, accountant) ** 2 - taken
         if squared <= 0:
             least = math.inf

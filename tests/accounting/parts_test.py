@@ -153,3 +153,17 @@ def test_facts_are_put_changed_and_dropped_by_key():
     found.drop('assumption', 'noise')
     assert found.bullets('assumption') == ['Last.']
     assert found.bullets('not_covered') == ['Else.']
+
+
+def test_an_earlier_run_that_is_no_gaussian_release_is_composed_and_not_lost():
+    earlier = plans.sampled('poisson', noise_multiplier=0.7)
+    plan = plans.sampled('poisson', earlier=(earlier,))
+    run = plan.run_of_sensitivity(plan.sensitivity)
+    assert run.mu is not None and run.total_mu is None
+    rounds = dp_accounting.GaussianDpEvent(1 / run.mu)
+    both = dp_accounting.ComposedDpEvent([rounds, earlier.dp_event()])
+    assert run.event() == both
+    unamplified = run.bound(1e-6, 'rdp', plan.neighbours).epsilon
+    assert unamplified >= plan.epsilon(1e-6, 'rdp') > plans.sampled('poisson').epsilon(1e-6, 'rdp')
+    alone = dataclasses.replace(plan, earlier=()).run_of_sensitivity(plan.sensitivity)
+    assert unamplified > alone.bound(1e-6, 'rdp', plan.neighbours).epsilon
