@@ -228,8 +228,8 @@ _ACCOUNTING = (
     Fault(
         'two phases of a run not added',
         'dpfl/accounting/part.py',
-        'math.hypot(self.mu, *self.other_mus)',
-        'max(self.mu, *self.other_mus)',
+        'math.hypot(self.mu, *others)',
+        'max(self.mu, *others)',
         ('tests/accounting/composition_test.py',),
     ),
     Fault(
