@@ -35,6 +35,7 @@ from benchmarks.peers import family  # noqa: E402
 from dpfl import Participation, accounting, learning, mechanisms  # noqa: E402
 from dpfl.runtime import contexts  # noqa: E402
 from dpfl.simulation import data_digest  # noqa: E402
+from tests.runtime import ray_nodes  # noqa: E402
 
 _ROWS = 8
 
@@ -135,22 +136,6 @@ def measure(args: argparse.Namespace, address: str | None) -> dict[str, float]:
     }
 
 
-@contextlib.contextmanager
-def _cluster(num_nodes: int):
-    """The address of a cluster on this machine, with a core for each node."""
-    from ray import cluster_utils
-
-    os.environ |= {'RAY_AUTH_MODE': 'disabled', 'RAY_USAGE_STATS_ENABLED': '0'}
-    head = {'num_cpus': 0, 'include_dashboard': False, 'object_store_memory': 512 << 20}
-    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
-    try:
-        for _ in range(num_nodes):
-            cluster.add_node(num_cpus=1, object_store_memory=1 << 30)
-        yield cluster.address
-    finally:
-        cluster.shutdown()
-
-
 def main() -> None:
     """Prints a line for this process, for --ray=local, and for each number of nodes."""
     parser = argparse.ArgumentParser(
@@ -167,7 +152,8 @@ def main() -> None:
         with contextlib.ExitStack() as stack:
             address = None if args.nodes == 'none' else args.nodes
             if args.nodes.isdigit():
-                address = stack.enter_context(_cluster(int(args.nodes)))
+                nodes = ray_nodes.cluster(int(args.nodes), store_bytes=1 << 30)
+                address = stack.enter_context(nodes).cluster.address
             print(json.dumps(measure(args, address)))
         return
     print(f'{args.clients} clients, {args.parameters} parameters, {args.shards} shards')

@@ -15,10 +15,11 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import operator
 import os
 import pathlib
 import random
-import shutil
+import re
 import signal
 import subprocess
 import sys
@@ -37,352 +38,170 @@ import tree  # noqa: E402
 
 from dpfl.runtime import contexts, ray_rounds  # noqa: E402
 from dpfl.simulation import data_digest, program, run_directory  # noqa: E402
+from scripts.ray_scene import NODES, TIMEOUT, Data, Fault, Gate, Scene  # noqa: E402
 from tests import runs  # noqa: E402
+from tests.runtime import ray_nodes  # noqa: E402
 from tests.simulation import toy_experiment  # noqa: E402
 
-_SHARDS, _CLIENTS, _ROUNDS, _NODES = 3, 6, 3, 2
-# In this round of a run, counted from 0, the fault is played.
-_ROUND = 1
+_SHARDS, _CLIENTS = 3, 6
+_CLIENTS_OF_A_SHARD = _CLIENTS // _SHARDS
 # Limits of the runtime while faults are played, in seconds.
-_WITHOUT_NODES, _WITHOUT_HEAD, _TIMEOUT = 20.0, 15.0, 300.0
-_MARK = 'RAY_FAULTS'
-# Runs with random kills that one Ray has.
-_RUNS_OF_A_RAY = 10
-_STARTS = 4
+_WITHOUT_NODES, _WITHOUT_HEAD = 20.0, 15.0
+# Rounds of a run with random kills, and the number of such runs on one Ray.
+_ROUNDS_WITH_KILLS, _RUNS_OF_A_RAY = 3, 10
 _LOST, _ENDED = 'an object of the store was lost', 'a process ended'
+_NODE = f'{_ENDED}|a node ended|{_LOST}'
+_DISK_ERROR = OSError('a disk does not answer')
+_DISK = f'a task failed: OSError: {_DISK_ERROR}'
 _AGAIN = 'Ray: 3 times in one round, for one shard: '
+_NO_NODES = f'Ray: the cluster has had no node with a processor core for {_WITHOUT_NODES:g}'
+_NO_HEAD = f'Ray: the head of the cluster has not answered for {_WITHOUT_HEAD:g} seconds'
 
 
-class Data:
-    """The data of clients. In the round of the fault, processes wait at a gate for the fault.
-
-    Args:
-      folder: where processes and the script leave files for each other: `gate` says which processes
-        wait, `waiting/PID` names the node of a process that does, `go` opens the gate, and the
-        first process that finds an `order` follows it.
-    """
-
-    def __init__(self, folder: pathlib.Path):
-        self._folder = folder
-
-    def __call__(self, turn: tuple[int, int]) -> Any:
-        t, client = turn
-        gate = self._folder / 'gate'
-        if t == _ROUND and gate.exists():
-            phase, _, alone = gate.read_text().partition(' ')
-            if phase == self._phase(turn):
-                self._wait(bool(alone))
-            if (self._folder / 'always').exists():
-                raise OSError('a disk does not answer')
-        if t > _ROUND and (self._folder / 'nodes').exists():
-            time.sleep(0.3)
-            (self._folder / 'nodes' / _node()).touch()
-        return toy_experiment.rows(client)
-
-    def _phase(self, turn: tuple[int, int]) -> str:
-        """Whether a client is read for the first time, to be described, or to be trained on."""
-        try:
-            (self._folder / f'{turn}').touch(exist_ok=False)
-        except FileExistsError:
-            return 'trains'
-        return 'reads'
-
-    def _wait(self, is_alone: bool) -> None:
-        place = self._folder / 'waiting' / str(os.getpid())
-        if place.exists():
-            return
-        if is_alone:
-            try:
-                place.with_name('alone.new').touch(exist_ok=False)
-            except FileExistsError:
-                return
-        place.with_suffix('.new').write_text(_node())
-        place.with_suffix('.new').rename(place)
-        while not (self._folder / 'go').exists():
-            time.sleep(0.02)
-        with contextlib.suppress(FileNotFoundError):
-            order = self._folder / 'order'
-            what = order.read_text()
-            order.unlink()
-            if what == 'end':
-                os.kill(os.getpid(), signal.SIGSEGV)
-            if what == 'memory':
-                raise MemoryError
-            raise OSError('a disk does not answer')
+def _kill(number: int, most: int | None = None) -> Callable[[Scene], None]:
+    """A signal to processes that wait."""
+    return lambda scene: ray_nodes.kill(*[*scene.waiting][:most], number=number)
 
 
-def _node() -> str:
-    import ray
-
-    return ray.get_runtime_context().get_node_id()
-
-
-@dataclasses.dataclass
-class Scene:
-    """Where a fault is played.
-
-    Attributes:
-      cluster: of `ray.cluster_utils`.
-      folder: as in `Data`, with a working folder for each node.
-      nodes: of the cluster, without the head, which computes nothing.
-      updates: references to the first result of each task that computes an update.
-    """
-
-    cluster: Any
-    folder: pathlib.Path
-    nodes: list[Any] = dataclasses.field(default_factory=list)
-    updates: list[Any] = dataclasses.field(default_factory=list)
-
-    @property
-    def address(self) -> str:
-        """The address to connect to."""
-        import ray
-
-        return 'auto' if ray.is_initialized() else self.cluster.address
-
-    def add_node(self) -> None:
-        """Adds a node with one processor core."""
-        place = self.folder / f'node{time.monotonic_ns()}'
-        place.mkdir()
-        with contextlib.chdir(place):
-            size = {'num_cpus': 1, 'object_store_memory': 100 << 20}
-            self.nodes.append(started(lambda: self.cluster.add_node(**size)))
-
-    def remove_node(self, node_id: str | None = None) -> None:
-        """Removes a node; without an id, any."""
-        node = next(one for one in self.nodes if node_id in (None, one.node_id))
-        self.nodes.remove(node)
-        self.cluster.remove_node(node, allow_graceful=False)
-
-    def repair(self) -> None:
-        """Adds or removes nodes until there are as many as in the beginning."""
-        while len(self.nodes) < _NODES:
-            self.add_node()
-        while len(self.nodes) > _NODES:
-            self.remove_node()
-
-    def waiting(self) -> dict[int, str]:
-        """Ids of the processes that wait at the gate, and of their nodes."""
-        paths = [path for path in (self.folder / 'waiting').iterdir() if not path.suffix]
-        return {int(path.name): path.read_text() for path in paths}
-
-    def prepare(self, gate: str) -> None:
-        """Removes the files of an earlier run, and closes the gate."""
-        for path in self.folder.iterdir():
-            if path.name.startswith('('):
-                path.unlink()
-        for name in ('gate', 'go', 'order', 'always'):
-            (self.folder / name).unlink(missing_ok=True)
-        for name in ('waiting', 'nodes'):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-            (self.folder / name).mkdir()
-        self.updates.clear()
-        if gate:
-            (self.folder / 'gate').write_text(gate)
-
-    def wait_for_update(self) -> None:
-        """Waits until an update of the round is done, and all others but those at the gate."""
-        import ray
-
-        ray.wait(self.updates[-_SHARDS:], timeout=_TIMEOUT)
-        time.sleep(1.0)
-
-
-@contextlib.contextmanager
-def noting_updates(scene: Scene) -> Iterator[None]:
-    """Notes the tasks that compute updates."""
-    submit = ray_rounds.Rounds.submit
-
-    def noted(rounds, name, *arguments, **named):
-        references = submit(rounds, name, *arguments, **named)
-        if name == 'update_of':
-            scene.updates.append(references[0])
-        return references
-
-    ray_rounds.Rounds.submit = noted
-    try:
-        yield
-    finally:
-        ray_rounds.Rounds.submit = submit
-
-
-def processes() -> list[int]:
-    """Ids of the processes that this script has started, directly or not."""
-    mark, found = f'{_MARK}={os.getpid()}'.encode(), []
-    for path in pathlib.Path('/proc').glob('[0-9]*'):
-        with contextlib.suppress(OSError):
-            is_alive = path.joinpath('stat').read_text().rsplit(')', 1)[1].split()[0] != 'Z'
-            if is_alive and mark in path.joinpath('environ').read_bytes().split(b'\0'):
-                found.append(int(path.name))
-    return [process for process in found if process != os.getpid()]
-
-
-def started(make: Callable[[], Any]) -> Any:
-    """What `make` returns, which starts a node of Ray.
-
-    Ray gives it 30 seconds. On a busy machine another attempt may succeed.
-    """
-    for _ in range(_STARTS):
-        before = processes()
-        try:
-            return make()
-        except Exception as error:
-            if 'timed out during startup' not in str(error):
-                raise
-        for process in set(processes()) - set(before):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-    return make()
-
-
-def left(seconds: float = 30.0) -> list[int]:
-    """Processes that this script has started and that do not end within some time."""
-    deadline = time.monotonic() + seconds
-    while (found := processes()) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return found
-
-
-def workers(*titles: str) -> list[int]:
-    """Ids of the processes of Ray that have one of these titles."""
-    found = []
-    for process in processes():
-        with contextlib.suppress(OSError):
-            title = pathlib.Path(f'/proc/{process}/cmdline').read_bytes().decode(errors='replace')
-            if title.startswith(titles):
-                found.append(process)
-    return found
-
-
-def _kill(number: int, most: int = 99) -> Callable[[Scene], None]:
-    """A fault: a signal to processes that wait at the gate."""
-
-    def play(scene):
-        for process in [*scene.waiting()][:most]:
-            os.kill(process, number)
-
-    return play
-
-
-def _order(what: str, name: str = 'order') -> Callable[[Scene], None]:
+def _order(*orders: Any) -> Callable[[Scene], None]:
     """A fault that a process plays itself."""
-    return lambda scene: (scene.folder / name).write_text(what)
+    return lambda scene: scene.orders.extend(orders)
 
 
-def _end_raylet(scene):
-    node_id = next(iter(scene.waiting().values()))
-    node = next(one for one in scene.nodes if one.node_id == node_id)
-    scene.nodes.remove(node)
-    node.kill_raylet(check_alive=False)
+def _add(scene: Scene) -> None:
+    scene.nodes.add()
 
 
-def _remove(scene):
-    scene.remove_node(next(iter(scene.waiting().values())))
+def _await_new_node(scene: Scene) -> None:
+    """Lets nobody train until the node that was added last does."""
+    scene.wait_until(lambda: scene.nodes.nodes[-1].node_id in scene.waiting.values())
 
 
-def _remove_done(scene):
-    scene.wait_for_update()
-    waiting = scene.waiting().values()
-    scene.remove_node(next(node.node_id for node in scene.nodes if node.node_id not in waiting))
+def _end_raylet(scene: Scene) -> None:
+    scene.nodes.take(scene.node).kill_raylet(check_alive=False)
 
 
-def _remove_and_add(scene):
-    _remove(scene)
-    scene.add_node()
+def _remove(scene: Scene) -> None:
+    scene.nodes.remove(scene.node)
 
 
-def _remove_all(scene):
-    while scene.nodes:
-        scene.remove_node()
+def _remove_done(scene: Scene) -> None:
+    """Removes the node on which all updates are computed but that of the process that waits."""
+    rest = _CLIENTS - (_CLIENTS_OF_A_SHARD - 1)
+    scene.wait_until(lambda: len(scene.trained) == rest)
+    scene.wait_until(lambda: set(ray_nodes.processes('ray::dpfl')) <= scene.waiting.keys())
+    time.sleep(1.0)
+    scene.nodes.remove(next(one.node_id for one in scene.nodes.nodes if one.node_id != scene.node))
 
 
-def _remove_all_for_a_while(scene):
-    _remove_all(scene)
-    time.sleep(8)
-    scene.add_node()
+def _remove_all(scene: Scene) -> None:
+    scene.nodes.resize(0)
 
 
-def _kill_head(name: str) -> Callable[[Scene], None]:
+def _in_turn(*plays: Callable[[Scene], None]) -> Callable[[Scene], None]:
+    """Several plays, one after the other."""
+
     def play(scene):
-        os.kill(scene.cluster.head_node.all_processes[name][0].process.pid, signal.SIGKILL)
+        for each in plays:
+            each(scene)
 
     return play
 
 
-@dataclasses.dataclass(frozen=True)
-class Fault:
-    """A fault.
+def _kill_of_head(name: str) -> Callable[[Scene], None]:
+    def play(scene):
+        ray_nodes.kill(scene.nodes.cluster.head_node.all_processes[name][0].process.pid)
 
-    Attributes:
-      what: is lost.
-      when: processes wait at the gate: when it 'reads' a cohort to describe it, or 'trains'.
-      play: plays it while they wait.
-      is_alone: whether a single process waits, and the others go on.
-      counts: what the runtime must count; one of these.
-      error: how the message of the error begins that ends the run; '' if it goes on.
-      uses_node: whether a node that was added must compute in the next round.
-      ends_cluster: whether it needs a cluster of its own.
-      timeout: seconds of `ray_runtime`.
-    """
-
-    what: str
-    when: str
-    play: Callable[[Scene], Any]
-    is_alone: bool = False
-    counts: tuple[str, ...] = ()
-    error: str = ''
-    uses_node: bool = False
-    ends_cluster: bool = False
-    timeout: float = _TIMEOUT
+    return play
 
 
-_NODE = (_ENDED, 'a node ended', _LOST)
-_DISK = 'a task failed: OSError: a disk does not answer'
 FAULTS = (
-    Fault('a process', 'reads', _kill(signal.SIGKILL, 1), counts=(_ENDED,)),
-    Fault('a process', 'trains', _kill(signal.SIGKILL, 1), counts=(_ENDED,)),
-    Fault('all processes', 'reads', _kill(signal.SIGKILL), counts=(_ENDED,)),
-    Fault('all processes', 'trains', _kill(signal.SIGKILL), counts=(_ENDED,)),
-    Fault('a process, by SIGSEGV', 'trains', _order('end'), counts=(_ENDED,)),
-    Fault('memory of a task', 'trains', _order('memory'), counts=('a task was out of memory',)),
-    Fault('a read', 'reads', _order('fail'), counts=(_DISK,)),
-    Fault('a read', 'trains', _order('fail'), counts=(_DISK,)),
-    Fault('a raylet', 'trains', _end_raylet, counts=_NODE),
-    Fault('a node', 'reads', _remove, counts=_NODE),
-    Fault('a node', 'trains', _remove, counts=_NODE),
-    Fault('a node, with the updates in its store', 'trains', _remove_done, True, (_LOST,)),
-    Fault('a node; another is added', 'trains', _remove_and_add, counts=_NODE),
-    Fault('nothing; a node is added', 'trains', Scene.add_node, uses_node=True),
-    Fault('all nodes for 8 seconds', 'trains', _remove_all_for_a_while, counts=_NODE),
-    Fault('each read of a client', 'trains', _order('', 'always'), error=_AGAIN + _DISK),
+    Fault('a process', 'reads', {1: _kill(signal.SIGKILL, 1)}, says=_ENDED),
+    Fault('a process', 'trains', {1: _kill(signal.SIGKILL, 1)}, says=_ENDED),
+    Fault('all processes', 'reads', {1: _kill(signal.SIGKILL)}, says=_ENDED),
+    Fault('all processes', 'trains', {1: _kill(signal.SIGKILL)}, says=_ENDED),
+    Fault('a process, by SIGSEGV', 'trains', {1: _order(signal.SIGSEGV)}, says=_ENDED),
+    Fault(
+        'memory of a task', 'trains', {1: _order(MemoryError())}, says='a task was out of memory'
+    ),
+    Fault('a read', 'reads', {1: _order(_DISK_ERROR)}, says=_DISK),
+    Fault('a read', 'trains', {1: _order(_DISK_ERROR)}, says=_DISK),
+    Fault('a raylet', 'trains', {1: _end_raylet}, says=_NODE),
+    Fault('a node', 'reads', {1: _remove}, says=_NODE),
+    Fault('a node', 'trains', {1: _remove}, says=_NODE),
+    Fault(
+        'a node, with the updates in its store',
+        'trains',
+        {1: _remove_done},
+        is_alone=True,
+        says=_LOST,
+    ),
+    Fault('a node; another is added', 'trains', {1: _in_turn(_remove, _add)}, says=_NODE),
+    Fault('nothing; a node is added', 'trains', {1: _add, 2: _await_new_node}),
+    Fault(
+        'one of three nodes in round 5; one is added in round 8',
+        'trains',
+        {4: _remove, 7: _add, 8: _await_new_node},
+        says=_NODE,
+        nodes=3,
+    ),
+    Fault(
+        'all nodes for 8 seconds',
+        'trains',
+        {1: _in_turn(_remove_all, lambda scene: time.sleep(8), _add)},
+        says=_NODE,
+    ),
+    Fault('each read', 'trains', {1: _order(*[_DISK_ERROR] * 99)}, says=_AGAIN + _DISK),
     Fault(
         'the answers of processes (SIGSTOP)',
         'trains',
-        _kill(signal.SIGSTOP),
-        error='Ray: no shard has arrived for 15 seconds (ray_timeout)',
+        {1: _kill(signal.SIGSTOP)},
+        says='Ray: no shard has arrived for 15 seconds',
         timeout=15.0,
     ),
-    Fault(
-        'all nodes, for good',
-        'trains',
-        _remove_all,
-        error=f'Ray: the cluster has had no node with a processor core for {_WITHOUT_NODES:g}',
-    ),
+    Fault('all nodes, for good', 'trains', {1: _remove_all}, says=_NO_NODES),
     Fault(
         "the head's GCS",
         'trains',
-        _kill_head('gcs_server'),
-        error=f'Ray: the head of the cluster has not answered for {_WITHOUT_HEAD:g} seconds',
+        {1: _kill_of_head('gcs_server')},
+        says=_NO_HEAD,
         ends_cluster=True,
     ),
     Fault(
         "the raylet of the driver's machine",
         'trains',
-        _kill_head('raylet'),
-        error=_AGAIN + 'the raylet of the machine of this process ended',
+        {1: _kill_of_head('raylet')},
+        says=_AGAIN + 'the raylet of the machine of this process ended',
         ends_cluster=True,
     ),
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of the table.
+
+    Attributes:
+      what, when: of the fault.
+      seconds: from the fault to the end of its round, or of the run.
+      said: what the runtime counted, or the message that ended the run.
+      wrong: what should be otherwise; '' if all bits are equal, or the run had to end.
+    """
+
+    what: str
+    when: str
+    seconds: float
+    said: str
+    wrong: str
+
+    def __str__(self) -> str:
+        bits = f'WRONG: {self.wrong}' if self.wrong else 'ended' if _is_end(self.said) else 'equal'
+        return f'| {self.what} | {self.when} | {self.seconds:.1f} | {self.said} | {bits} |'
+
+
+def _is_end(said: str) -> bool:
+    """Whether a message has ended the run."""
+    return said.startswith('Ray: ')
 
 
 @functools.cache
@@ -393,322 +212,192 @@ def _process(rounds: int) -> Any:
 def train(
     runtime: contexts.Runtime,
     data: Callable[[Any], Any],
-    before_round: Callable[[int], None] = lambda t: None,
-    rounds: int = _ROUNDS,
+    rounds: int,
+    ends: list[float] | None = None,
 ) -> Any:
-    """The bits of a run, and the seconds of its rounds."""
-    process = _process(rounds)
+    """The bits of a run; the moments at which its rounds end are added to `ends`."""
+    process, seen, outputs = _process(rounds), [], []
     turns = [[(t, client) for client in range(t, t + _CLIENTS)] for t in range(rounds)]
-    seen: list[Any] = []
     cohorts = runtime.sharded_cohorts(turns, data, _SHARDS, seen.append, data_digest.of_client)
-    state, outputs_, seconds = process.initialize(), [], []
+    state = process.initialize()
     with contextlib.closing(cohorts):
-        for t in range(rounds):
-            before_round(t)
-            started = time.monotonic()
-            output = process.next(state, next(cohorts))
-            seconds.append(time.monotonic() - started)
-            state = output.state
-            outputs_.append(output)
-    bits = [np.asarray(value).tobytes() for value in tree.flatten(outputs_)]
-    return (bits, seen), seconds
+        for shards in cohorts:
+            outputs.append(process.next(state, shards))
+            state = outputs[-1].state
+            if ends is not None:
+                ends.append(time.monotonic())
+    return [np.asarray(value).tobytes() for value in tree.flatten(outputs)], seen
 
 
-@contextlib.contextmanager
-def cluster(num_nodes: int) -> Iterator[Scene]:
-    """A cluster on this machine."""
+@functools.cache
+def _expected(rounds: int) -> Any:
+    with contexts.runtime(None) as runtime:
+        return train(runtime, lambda turn: toy_experiment.rows(turn[1]), rounds)
+
+
+def play(fault: Fault, nodes: ray_nodes.Nodes, gate: Gate) -> Row:
+    """Plays a fault."""
     import ray
-    from ray import cluster_utils
 
-    folder = pathlib.Path(tempfile.mkdtemp(prefix='faults-'))
-    head = {'num_cpus': 0, 'include_dashboard': False, 'object_store_memory': 100 << 20}
-    # Without hooks of its own at the end: it installs them in the main thread alone.
-    arguments = {'head_node_args': head, 'shutdown_at_exit': False}
-    made = started(lambda: cluster_utils.Cluster(initialize_head=True, **arguments))
-    try:
-        scene = Scene(made, folder)
-        for _ in range(num_nodes):
-            scene.add_node()
-        yield scene
-    finally:
-        ray.shutdown()
-        made.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def play(fault: Fault, scene: Scene, expected: Any) -> list[str]:
-    """Plays a fault; returns its row of the table, and last what is wrong or ''."""
-    scene.prepare(fault.when + ' alone' * fault.is_alone)
-    played: list[float] = []
-    failed: list[Exception] = []
-
-    def when_they_wait():
-        deadline = time.monotonic() + _TIMEOUT
-        while not scene.waiting() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(0.5)  # For the others.
-        played.append(time.monotonic())
+    rounds = max(fault.plays) + 2
+    expected = _expected(rounds)
+    nodes.resize(fault.nodes)
+    scene = gate.scene = Scene(fault, nodes)
+    address = 'auto' if ray.is_initialized() else nodes.cluster.address
+    result, said, ends = None, '', []
+    with contexts.ray_runtime(address, timeout=fault.timeout) as runtime:
         try:
-            fault.play(scene)
-        except Exception as error:
-            failed.append(error)
-        if not fault.ends_cluster:  # Else the run would be over before anybody notices.
-            (scene.folder / 'go').touch()
-
-    player = threading.Thread(target=when_they_wait)
-    result, seconds, said, done = None, 0.0, '', {}
-
-    def before_round(t):
-        done[t] = time.monotonic()
-
-    with (
-        noting_updates(scene),
-        contexts.ray_runtime(scene.address, timeout=fault.timeout) as runtime,
-    ):
-        player.start()
-        try:
-            result, _ = train(runtime, Data(scene.folder), before_round)
+            result = train(runtime, Data(gate.address), rounds, ends)
         except contexts.RayError as error:
             said = str(error)
-        ended = time.monotonic() if said else done[_ROUND + 1]
-        player.join()
-        seconds = ended - played[0]
-        lost = dict(runtime.losses)
-    new = scene.nodes[-1].node_id if scene.nodes else ''
-    used = {path.name for path in (scene.folder / 'nodes').iterdir()}
-    if not fault.ends_cluster:
-        scene.repair()
+            ends.append(time.monotonic())
+        losses = dict(runtime.losses)
+    gate.scene = None
+    said = said or ', '.join(f'{what}: {count}' for what, count in losses.items()) or '-'
     wrong = ''
-    if failed:
-        wrong = f'was not played: {failed[0]!r}'
-    elif fault.error:
-        wrong = '' if said.startswith(fault.error) else f'ended with {said!r}'
-    elif said or result != expected:
-        wrong = said or 'bits differ'
-    elif fault.counts and not set(fault.counts) & set(lost):
-        wrong = 'nothing was lost'
-    elif fault.uses_node and new not in used:
-        wrong = 'the node was not used'
-    counted = ', '.join(f'{what}: {count}' for what, count in lost.items()) or '-'
-    bits = 'ended' if said else 'equal' if result == expected else 'DIFFER'
-    return [fault.what, fault.when, f'{seconds:.1f}', said or counted, bits, wrong]
+    if scene.failed or not scene.played:
+        wrong = f'was not played: {scene.failed!r}'
+    elif not re.search(fault.says, said) or _is_end(said) != _is_end(fault.says):
+        wrong = 'nothing was lost' if said == '-' else 'something else happened'
+    elif result != expected and not _is_end(said):
+        wrong = 'bits differ'
+    end = ends[min(*fault.plays, len(ends) - 1)]
+    return Row(fault.what, fault.when, end - scene.played, said, wrong)
 
 
-def journey(scene: Scene) -> list[str]:
-    """A run on three nodes, one of which is removed in round 5, and one added in round 8."""
-    with contexts.runtime(None) as runtime:
-        expected, _ = train(runtime, rows_of_turn, rounds=10)
-    scene.add_node()
-    scene.prepare('')
-
-    def before_round(t):
-        if t == 4:
-            threading.Timer(0.05, scene.remove_node).start()
-        if t == 7:
-            scene.add_node()
-
-    with contexts.ray_runtime(scene.address, timeout=_TIMEOUT) as runtime:
-        result, seconds = train(runtime, slow_rows_of_turn, before_round, 10)
-        lost = dict(runtime.losses)
-    scene.repair()
-    what = 'one of three nodes in round 5; one is added in round 8'
-    counted = ', '.join(f'{what}: {count}' for what, count in lost.items()) or '-'
-    wrong = 'bits differ' if result != expected else '' if lost else 'nothing was lost'
-    took = f'{seconds[4] - min(seconds):.1f}'
-    return [what, 'trains', took, counted, 'DIFFER' if result != expected else 'equal', wrong]
-
-
-def rows_of_turn(turn: tuple[int, int]) -> Any:
-    """The data of a client."""
-    return toy_experiment.rows(turn[1])
-
-
-def slow_rows_of_turn(turn: tuple[int, int]) -> Any:
-    """The same, a while later."""
-    time.sleep(0.3)
-    return rows_of_turn(turn)
-
-
-def slow_rows(client: int) -> Any:
-    """As `toy_experiment.rows`, a while later."""
+def _slow_rows(client: int) -> Any:
     time.sleep(0.1)
     return toy_experiment.rows(client)
-
-
-class Run:
-    """A process that begins a run in a directory, or continues it.
-
-    Args:
-      path: of the run.
-      address: as of `ray_runtime`; None for a run without Ray.
-    """
-
-    def __init__(self, path: pathlib.Path, address: str | None):
-        self._path = path
-        self._log = path.with_suffix('.log')
-        command = [sys.executable, __file__, f'--run={path}']
-        environment = {**os.environ}
-        if address is not None:
-            command.append(f'--address={address}')
-        if address == 'local':
-            environment.pop('RAY_AUTH_MODE', None)
-        with open(self._log, 'a') as log:
-            self.process = subprocess.Popen(command, stderr=log, env=environment)
-
-    def wait_for_round(self, number: int) -> None:
-        """Waits until a round is in progress."""
-        ledger = self._path / 'ledger.jsonl'
-        while not ledger.exists() or ledger.read_bytes().count(b'"event": "began"') < number:
-            if self.process.poll() is not None:
-                raise RuntimeError(f'the run has ended: {self._log.read_text()[-1000:]}')
-            time.sleep(0.02)
-
-    def end(self, reference: pathlib.Path) -> str:
-        """Waits for the end; what is wrong with the run, or ''."""
-        if self.process.wait(_TIMEOUT):
-            return self._log.read_text()[-1000:]
-        names = ('model.npz', 'participation.npz')
-        files = [n for n in names if (self._path / n).read_bytes() != (reference / n).read_bytes()]
-        differs = runs.released(self._path) != runs.released(reference)
-        return ', '.join([*files, *['ledger.jsonl'] * differs])
 
 
 def run(path: pathlib.Path, address: str | None) -> None:
     """Begins a run, or continues it."""
     experiment = toy_experiment.experiment(
-        rounds=8, checkpoint_every=3, client_data=slow_rows, ray=address, ray_timeout=_TIMEOUT
+        rounds=8, checkpoint_every=3, client_data=_slow_rows, ray=address, ray_timeout=TIMEOUT
     )
     program.run_training(experiment, run_directory.RunDirectory(path, resume=True))
 
 
-def killed_driver(number: signal.Signals, status: int, folder: pathlib.Path) -> list[str]:
-    """The process that runs a command is killed, and the run resumed."""
-    path = folder / number.name
-    started = Run(path, 'local')
-    started.wait_for_round(3)
-    started.process.send_signal(number)
+def _begin(path: pathlib.Path, address: str | None) -> subprocess.Popen:
+    """A process of `run`, with a log beside the directory."""
+    command = [sys.executable, __file__, f'--run={path}']
+    command += [f'--address={address}'] * (address is not None)
+    with open(path.with_suffix('.log'), 'a') as log:
+        return subprocess.Popen(command, stderr=log)
+
+
+def _wait_for_round(number: int, path: pathlib.Path, process: subprocess.Popen) -> None:
+    """Waits until a run has begun a round."""
+    ledger = path / 'ledger.jsonl'
+    while not ledger.exists() or ledger.read_bytes().count(b'"event": "began"') < number:
+        if process.poll() is not None:
+            raise RuntimeError(f'the run has ended: {path.with_suffix(".log").read_text()[-1000:]}')
+        time.sleep(0.02)
+
+
+def _ended(path: pathlib.Path, process: subprocess.Popen) -> str:
+    """What is wrong with a run, or '', when its process has ended."""
+    if process.wait(TIMEOUT):
+        return path.with_suffix('.log').read_text()[-1000:]
+    reference = path.with_name('reference')
+    # The report counts what was lost.
+    files = set(runs.differences(path, reference)) - {'privacy_report.json'}
+    metrics = ['metrics.csv'] * (runs.metrics(path) != runs.metrics(reference))
+    return ', '.join([*files, *metrics])
+
+
+def ended_run(
+    what: str, end: Callable[[subprocess.Popen], None], status: int, folder: pathlib.Path
+) -> Row:
+    """A run with a Ray of its own ends with some status, and is resumed."""
+    path = folder / what
+    process = _begin(path, 'local')
+    _wait_for_round(3, path, process)
+    end(process)
+    started = time.monotonic()
+    ended, remaining = process.wait(TIMEOUT), ray_nodes.remaining()
+    seconds = time.monotonic() - started
+    wrong = _ended(path, _begin(path, 'local'))
+    if ended != status or remaining:
+        wrong += f' status {ended}, processes {remaining} are left'
+    said = f'status {ended}, no process after {seconds:.1f} s; equal when resumed'
+    return Row(what, 'trains', seconds, said, wrong)
+
+
+def _kill_gcs(process: subprocess.Popen) -> None:
+    from ray._private import services
+
+    del process
+    ray_nodes.kill(*ray_nodes.processes(services.GCS_SERVER_EXECUTABLE))
+
+
+ENDS = (
+    *(
+        (f'the driver ({number.name})', operator.methodcaller('send_signal', number), status)
+        for number, status in (
+            (signal.SIGKILL, -signal.SIGKILL),
+            (signal.SIGTERM, 128 + signal.SIGTERM),
+            (signal.SIGINT, -signal.SIGINT),
+        )
+    ),
+    ('the GCS of --ray=local', _kill_gcs, 1),
+)
+
+
+def two_runs(nodes: ray_nodes.Nodes, folder: pathlib.Path) -> Row:
+    """Two runs on one cluster at once, and a process of Ray is killed."""
+    nodes.resize(NODES)
+    pair = {path: _begin(path, nodes.cluster.address) for path in (folder / 'a', folder / 'b')}
+    for path, process in pair.items():
+        _wait_for_round(2, path, process)
     killed = time.monotonic()
-    ended = started.process.wait(_TIMEOUT)
-    remaining = left()
-    seconds = time.monotonic() - killed
-    wrong = Run(path, 'local').end(folder / 'reference')
-    bits = 'DIFFER' if wrong else 'equal'
-    if ended != status:
-        wrong = f'status {ended}'
-    if remaining:
-        wrong = f'processes {remaining} are left'
-    said = f'status {ended}, no process after {seconds:.1f} s'
-    return [
-        f'the driver ({number.name}), then resumed',
-        'trains',
-        f'{seconds:.1f}',
-        said,
-        bits,
-        wrong,
-    ]
+    said = f'process {_kill_one(random.Random(0))} killed'
+    wrong = ' '.join(_ended(path, process) for path, process in pair.items()).strip()
+    what = 'a process, of two runs at once on one cluster'
+    return Row(what, 'trains', time.monotonic() - killed, said, wrong)
+
+
+def table(only: str) -> list[Row]:
+    """Plays the faults whose names contain a word, and prints their rows."""
+    rows: list[Row] = []
+
+    def add(what: str, function: Callable[..., Row], *arguments: Any) -> None:
+        if only in what:
+            rows.append(function(*arguments))
+            print(rows[-1], flush=True)
+
+    print('| lost | when | seconds | counted or said | bits |\n|---|---|---|---|---|', flush=True)
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        contextlib.closing(Gate(pathlib.Path(temporary))) as gate,
+    ):
+        folder = pathlib.Path(temporary)
+        reference = _begin(folder / 'reference', None)
+        # One connection, so that the processes of Ray start once.
+        with ray_nodes.cluster(NODES) as nodes, contexts.ray_runtime(nodes.cluster.address):
+            for fault in FAULTS:
+                if not fault.ends_cluster:
+                    add(fault.what, play, fault, nodes, gate)
+            if reference.wait(TIMEOUT):
+                raise RuntimeError((folder / 'reference.log').read_text())
+            add('two runs', two_runs, nodes, folder)
+        for fault in FAULTS:
+            if fault.ends_cluster and only in fault.what:
+                with ray_nodes.cluster(NODES) as nodes:
+                    add(fault.what, play, fault, nodes, gate)
+        for what, end, status in ENDS:
+            add(what, ended_run, what, end, status, folder)
+    return rows
 
 
 def _kill_one(generator: random.Random) -> int:
     """Kills a process of Ray at random, one with a task if there is any; returns its id, or 0."""
     for title in ('ray::dpfl', 'ray::IDLE'):
-        if found := workers(title):
-            with contextlib.suppress(ProcessLookupError):
-                process = generator.choice(found)
-                os.kill(process, signal.SIGKILL)
-                return process
+        if ids := ray_nodes.processes(title):
+            process = generator.choice(ids)
+            ray_nodes.kill(process)
+            return process
     return 0
-
-
-def two_runs(scene: Scene, folder: pathlib.Path) -> list[str]:
-    """Two runs on one cluster at once, and a process of Ray is killed."""
-    pair = [Run(folder / name, scene.cluster.address) for name in ('one', 'other')]
-    for one in pair:
-        one.wait_for_round(2)
-    killed = _kill_one(random.Random(0))
-    wrong = ' '.join(one.end(folder / 'reference') for one in pair).strip()
-    what = 'a process, of two runs at once on one cluster'
-    return [what, 'trains', '-', f'process {killed} killed', 'DIFFER' if wrong else 'equal', wrong]
-
-
-def table(only: str) -> list[list[str]]:
-    """Plays the faults, and prints their rows."""
-    with contexts.runtime(None) as runtime:
-        expected, _ = train(runtime, rows_of_turn)
-    rows: list[list[str]] = []
-
-    def add(what, function, *arguments):
-        if only in what:
-            rows.append(function(*arguments))
-            print(_line(rows[-1]), flush=True)
-
-    print('| lost | when | seconds | counted or said | bits |\n|---|---|---|---|---|', flush=True)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
-        reference = Run(folder / 'reference', None)
-        # One connection, so that the processes of Ray start once.
-        with cluster(_NODES) as scene, contexts.ray_runtime(scene.address):
-            for fault in FAULTS:
-                if not fault.ends_cluster:
-                    add(fault.what, play, fault, scene, expected)
-            add('one of three nodes', journey, scene)
-            if reference.process.wait(_TIMEOUT):
-                raise RuntimeError((folder / 'reference.log').read_text())
-            add('two runs', two_runs, scene, folder)
-        for number, status in (
-            (signal.SIGKILL, -signal.SIGKILL),
-            (signal.SIGTERM, 128 + signal.SIGTERM),
-            (signal.SIGINT, -signal.SIGINT),
-        ):
-            add('the driver', killed_driver, number, status, folder)
-    for fault in FAULTS:
-        if fault.ends_cluster and only in fault.what:
-            with cluster(_NODES) as scene:
-                add(fault.what, play, fault, scene, expected)
-    return rows
-
-
-def _line(row: list[str]) -> str:
-    *cells, wrong = row
-    return '| ' + ' | '.join(cells) + ' |' + f' WRONG: {wrong}' * bool(wrong)
-
-
-def random_kills(number: int, seed: int) -> int:
-    """Runs in which random processes of Ray are killed at random moments; how many are wrong."""
-    generator = random.Random(seed)
-    with contexts.runtime(None) as runtime:
-        expected, _ = train(runtime, rows_of_turn)
-    counts: collections.Counter[str] = collections.Counter()
-    while counts['runs'] < number:
-        try:
-            with contexts.ray_runtime('local', timeout=_TIMEOUT) as runtime:
-                seconds = train(runtime, slow_rows_of_turn)[1][-1]  # Of a round without a start.
-                for _ in range(min(_RUNS_OF_A_RAY, number - counts['runs'])):
-                    counts['runs'] += 1
-                    before = dict(runtime.losses)
-                    with _killing(generator, _ROUNDS * seconds) as killed:
-                        result, _ = train(runtime, slow_rows_of_turn)
-                    lost = sum(runtime.losses.values()) - sum(before.values())
-                    counts.update(kills=len(killed), losses=lost)
-                    counts['differ'] += result != expected
-                    moments = ', '.join(f'{moment:.1f} s' for moment in killed) or '-'
-                    bits = 'equal' if result == expected else 'DIFFER'
-                    print(
-                        f'{counts["runs"]}: kills at {moments}; {lost} losses; {bits}', flush=True
-                    )
-        except contexts.RayError as error:
-            counts['end'] += 1
-            print(f'WRONG: {error}', flush=True)
-            number = counts['runs']
-        if remaining := left():
-            counts['leave a process'] += 1
-            print(f'WRONG: processes {remaining} are left', flush=True)
-    print(
-        f'{counts["runs"]} runs, {counts["kills"]} kills, {counts["losses"]} losses: '
-        f'{counts["differ"]} differ, {counts["end"]} end or hang, '
-        f'{counts["leave a process"]} leave a process'
-    )
-    wrong = counts['differ'] + counts['end'] + counts['leave a process']
-    return wrong or not counts['losses']
 
 
 @contextlib.contextmanager
@@ -733,6 +422,50 @@ def _killing(generator: random.Random, seconds: float) -> Iterator[list[float]]:
         killer.join()
 
 
+def random_kills(number: int, seed: int) -> int:
+    """Runs in which random processes of Ray are killed at random moments; how many are wrong."""
+    generator = random.Random(seed)
+    expected = _expected(_ROUNDS_WITH_KILLS)
+    counts: collections.Counter[str] = collections.Counter()
+
+    def rows(turn):
+        time.sleep(0.1)
+        return toy_experiment.rows(turn[1])
+
+    while counts['runs'] < number:
+        try:
+            with contexts.ray_runtime('local', timeout=TIMEOUT) as runtime:
+                ends: list[float] = []
+                train(runtime, rows, _ROUNDS_WITH_KILLS, ends)
+                seconds = _ROUNDS_WITH_KILLS * (ends[-1] - ends[-2])
+                for _ in range(min(_RUNS_OF_A_RAY, number - counts['runs'])):
+                    counts['runs'] += 1
+                    before = sum(runtime.losses.values())
+                    with _killing(generator, seconds) as killed:
+                        result = train(runtime, rows, _ROUNDS_WITH_KILLS)
+                    lost = sum(runtime.losses.values()) - before
+                    counts.update(kills=len(killed), losses=lost, differ=result != expected)
+                    moments = ', '.join(f'{moment:.1f} s' for moment in killed) or '-'
+                    bits = 'equal' if result == expected else 'DIFFER'
+                    print(
+                        f'{counts["runs"]}: kills at {moments}; {lost} losses; {bits}', flush=True
+                    )
+        except contexts.RayError as error:
+            counts['end'] += 1
+            print(f'WRONG: {error}', flush=True)
+            number = counts['runs']
+        if remaining := ray_nodes.remaining():
+            counts['leave a process'] += 1
+            print(f'WRONG: processes {remaining} are left', flush=True)
+    print(
+        f'{counts["runs"]} runs, {counts["kills"]} kills, {counts["losses"]} losses: '
+        f'{counts["differ"]} differ, {counts["end"]} end or hang, '
+        f'{counts["leave a process"]} leave a process'
+    )
+    wrong = counts['differ'] + counts['end'] + counts['leave a process']
+    return wrong or not counts['losses']
+
+
 def main() -> int:
     """Plays the faults; returns the exit status."""
     parser = argparse.ArgumentParser(
@@ -747,7 +480,9 @@ def main() -> int:
     if given.run is not None:
         run(given.run, given.address)
         return 0
-    os.environ |= {_MARK: str(os.getpid()), 'RAY_USAGE_STATS_ENABLED': '0'}
+    # A background job of a shell ignores SIGINT, and so would all processes that it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    ray_nodes.mark()
     os.environ['RAY_worker_niceness'] = '0'
     ray_rounds._MOST_BYTES, ray_rounds._PART_BYTES = 0, 1
     ray_rounds._SECONDS_WITHOUT_NODES = _WITHOUT_NODES
@@ -756,9 +491,8 @@ def main() -> int:
     os.environ['RAY_max_direct_call_object_size'] = '0'
     if given.kills:
         return int(bool(random_kills(given.kills, given.seed)))
-    os.environ |= {'RAY_AUTH_MODE': 'disabled', 'RAY_health_check_period_ms': '500'}
-    rows = table(given.only)
-    num_wrong, remaining = sum(bool(row[-1]) for row in rows), left()
+    rows, remaining = table(given.only), ray_nodes.remaining()
+    num_wrong = sum(bool(row.wrong) for row in rows)
     print(f'{len(rows)} faults, {num_wrong} wrong, {len(remaining)} processes left')
     return int(bool(num_wrong or remaining))
 

@@ -9,7 +9,9 @@ import os
 import pathlib
 import secrets
 import shutil
+import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,7 +28,9 @@ _STARTS = 3
 # A Unix socket's path has at most 107 bytes, of which Ray adds about 70.
 _MOST_FOLDER_CHARACTERS = 30
 
-_NICENESS = 'RAY_worker_niceness'
+_NICENESS, _TOKEN_PATH = 'RAY_worker_niceness', 'RAY_AUTH_TOKEN_PATH'
+# How long the processes of a Ray that was started here may take to end by themselves.
+_LEAVING_SECONDS, _POLL_SECONDS = 10.0, 0.1
 
 _log = logging.getLogger(__name__)
 # Ray's native code keeps the first token that a process has used.
@@ -109,14 +113,14 @@ def _own_ray() -> Iterator[dict[str, Any]]:
     from dpfl.runtime import shards  # Loads TensorFlow.
 
     folder = pathlib.Path(tempfile.mkdtemp(prefix='dpfl-ray-', dir=_short_folder()))
+    token = folder / 'token'
     try:
-        token = folder / 'token'
         token.touch(0o600)
         token.write_text(_token)
         # Its processes inherit these. Ray asks for a token by default, and then sets RAY_AUTH_MODE.
         ours = {
             'RAY_USAGE_STATS_ENABLED': '0',
-            'RAY_AUTH_TOKEN_PATH': str(token),
+            _TOKEN_PATH: str(token),
             # Ray's default, 15, leaves its processes nothing of a core that others use as well.
             _NICENESS: os.environ.get(_NICENESS, '0'),
         }
@@ -130,7 +134,34 @@ def _own_ray() -> Iterator[dict[str, Any]]:
                 '_temp_dir': str(folder),
             }
     finally:
+        _end_processes(folder, token)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_processes(folder: pathlib.Path, token: pathlib.Path) -> None:
+    """Ends the processes of the Ray with these files, after some time of their own.
+
+    Some try for minutes to tell their head something, even if it is gone.
+    """
+    deadline = time.monotonic() + _LEAVING_SECONDS
+    while (ids := _processes(folder, token)) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    for process in ids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+def _processes(folder: pathlib.Path, token: pathlib.Path) -> list[int]:
+    """Ids of the processes of the Ray with these files, and of no others that inherit its token."""
+    setting, ids = os.fsencode(f'{_TOKEN_PATH}={token}'), []
+    for path in pathlib.Path('/proc').glob('[0-9]*'):
+        with contextlib.suppress(OSError):  # It has ended, or is that of another user.
+            title = path.joinpath('cmdline').read_bytes()
+            if os.fsencode(folder) in title or (
+                title.startswith(b'ray::') and setting in path.joinpath('environ').read_bytes()
+            ):
+                ids.append(int(path.name))
+    return ids
 
 
 def _short_folder() -> str:

@@ -409,12 +409,12 @@ class _Run:
         """The state after round `t`, which counts from 0."""
         experiment, span = self._experiment, self._profile.span
         started = time.monotonic()
+        before, self._waited = collections.Counter(self._runtime.losses), 0.0
         with span('data'):
             data = next(shards)
         with span('ledger'):
             intent = self._begin(t, state)
         supplied = with_noise(state, intent)
-        before, self._waited = collections.Counter(self._runtime.losses), 0.0
         with span('TFF'):
             output = experiment.process.next(supplied, data)
         for loss, count in (collections.Counter(self._runtime.losses) - before).items():

@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -17,10 +16,12 @@ import tensorflow_federated as tff
 import tree
 
 from dpfl import errors, learning
+from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError
 from dpfl.runtime import contexts
-from dpfl.simulation import data_digest
+from dpfl.simulation import data_digest, program, run_directory
 from tests import paths
+from tests.runtime import ray_nodes
 from tests.simulation import toy_experiment
 
 pytestmark = pytest.mark.tff
@@ -44,22 +45,10 @@ def _bits(values):
     return [np.asarray(value).tobytes() for value in tree.flatten(values)]
 
 
-def processes(word):
-    """Ids of the processes of Ray on this machine whose title has a word."""
-    found = []
-    for path in pathlib.Path('/proc').glob('[0-9]*/cmdline'):
-        try:
-            title = path.read_bytes()
-        except OSError:
-            continue
-        if word.encode() in title:
-            found.append(int(path.parent.name))
-    return found
-
-
 @pytest.fixture(name='losses', scope='module')
 def _losses():
     """Ray on this machine; what it has lost."""
+    ray_nodes.mark()
     with contexts.ray_runtime('local', timeout=600) as runtime:
         yield runtime.losses
 
@@ -152,19 +141,13 @@ def test_a_task_that_fails_three_times_is_the_error_of_a_local_run(losses):
 def test_a_killed_process_costs_time_only(losses):
     assert _counting_round(0, [3, 4]) == (7, 0)
     before = losses['a process ended']
-    for process in processes('ray::IDLE'):
-        os.kill(process, signal.SIGKILL)
+    ray_nodes.kill(*ray_nodes.processes('ray::IDLE'))
     long = 10**6
-    timer = threading.Timer(0.5, _kill, ['ray::dpfl'])
+    timer = threading.Timer(0.5, lambda: ray_nodes.kill(*ray_nodes.processes('ray::dpfl')))
     timer.start()
     assert _counting_round(0, [long, long + 1]) == (2 * long + 1, 0)
     timer.join()
     assert losses['a process ended'] > before
-
-
-def _kill(word):
-    for process in processes(word):
-        os.kill(process, signal.SIGKILL)
 
 
 @pytest.mark.standard
@@ -227,6 +210,22 @@ def test_data_are_the_same_wherever_they_are_read(losses):
         for client_data in (anywhere, of_this_process, of_this_node, elsewhere):
             assert _rounds(runtime, client_data) == expected
     assert dict(losses) == before
+
+
+@pytest.mark.standard
+def test_the_report_counts_what_is_lost_while_data_are_read(losses, tmp_path):
+    del losses
+
+    def client_data(client):
+        failed = tmp_path / 'failed'
+        if not failed.exists():
+            failed.touch()
+            raise OSError('a disk does not answer')
+        return toy_experiment.rows(client)
+
+    experiment = toy_experiment.experiment(client_data=client_data, ray='auto', ray_timeout=600)
+    program.run_training(experiment, run_directory.RunDirectory(tmp_path / 'run'))
+    assert archive.Records.read(tmp_path / 'run').record.about.ray_losses >= 1
 
 
 @pytest.mark.standard
