@@ -15,7 +15,6 @@ import collections
 import contextlib
 import dataclasses
 import functools
-import operator
 import os
 import pathlib
 import random
@@ -331,15 +330,11 @@ def _kill_gcs(process: subprocess.Popen) -> None:
     ray_nodes.kill(*ray_nodes.processes(services.GCS_SERVER_EXECUTABLE))
 
 
-ENDS = (
-    *(
-        (f'the driver ({number.name})', operator.methodcaller('send_signal', number), status)
-        for number, status in (
-            (signal.SIGKILL, -signal.SIGKILL),
-            (signal.SIGTERM, 128 + signal.SIGTERM),
-            (signal.SIGINT, -signal.SIGINT),
-        )
-    ),
+# What ends, how, and the exit status of the run.
+ENDS: tuple[tuple[str, Callable[[subprocess.Popen], None], int], ...] = (
+    ('the driver (SIGKILL)', lambda process: process.kill(), -signal.SIGKILL),
+    ('the driver (SIGTERM)', lambda process: process.terminate(), 128 + signal.SIGTERM),
+    ('the driver (SIGINT)', lambda process: process.send_signal(signal.SIGINT), -signal.SIGINT),
     ('the GCS of --ray=local', _kill_gcs, 1),
 )
 

@@ -16,7 +16,7 @@ from tests.simulation import toy_experiment
 
 NODES = 2
 # Seconds within which some shard of a round must arrive, and a fault must be played.
-TIMEOUT = 300.0
+TIMEOUT = 900.0
 
 
 class Data:
