@@ -107,11 +107,9 @@ def _in_turn(*plays: Callable[[Scene], None]) -> Callable[[Scene], None]:
     return play
 
 
-def _kill_of_head(name: str) -> Callable[[Scene], None]:
-    def play(scene):
-        ray_nodes.kill(scene.nodes.cluster.head_node.all_processes[name][0].process.pid)
-
-    return play
+def _kill_gcs(scene: Scene) -> None:
+    head = scene.nodes.cluster.head_node
+    ray_nodes.kill(head.all_processes['gcs_server'][0].process.pid)
 
 
 FAULTS = (
@@ -162,15 +160,8 @@ FAULTS = (
     Fault(
         "the head's GCS",
         'trains',
-        {1: _kill_of_head('gcs_server')},
+        {1: _kill_gcs},
         says=_NO_HEAD,
-        ends_cluster=True,
-    ),
-    Fault(
-        "the raylet of the driver's machine",
-        'trains',
-        {1: _kill_of_head('raylet')},
-        says=_AGAIN + 'the raylet of the machine of this process ended',
         ends_cluster=True,
     ),
 )
@@ -323,11 +314,14 @@ def ended_run(
     return Row(what, 'trains', seconds, said, wrong)
 
 
-def _kill_gcs(process: subprocess.Popen) -> None:
-    from ray._private import services
+def _kill_executable(name: str) -> Callable[[subprocess.Popen], None]:
+    def kill(process):
+        from ray._private import services
 
-    del process
-    ray_nodes.kill(*ray_nodes.processes(services.GCS_SERVER_EXECUTABLE))
+        del process
+        ray_nodes.kill(*ray_nodes.processes(getattr(services, name)))
+
+    return kill
 
 
 # What ends, how, and the exit status of the run.
@@ -335,7 +329,9 @@ ENDS: tuple[tuple[str, Callable[[subprocess.Popen], None], int], ...] = (
     ('the driver (SIGKILL)', lambda process: process.kill(), -signal.SIGKILL),
     ('the driver (SIGTERM)', lambda process: process.terminate(), 128 + signal.SIGTERM),
     ('the driver (SIGINT)', lambda process: process.send_signal(signal.SIGINT), -signal.SIGINT),
-    ('the GCS of --ray=local', _kill_gcs, 1),
+    ('the GCS of --ray=local', _kill_executable('GCS_SERVER_EXECUTABLE'), 1),
+    # Ray itself ends the driver then, without a message.
+    ('the raylet of --ray=local', _kill_executable('RAYLET_EXECUTABLE'), 1),
 )
 
 
