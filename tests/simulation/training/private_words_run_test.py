@@ -92,12 +92,18 @@ def _failed(config, path, **changes):
 
 
 @pytest.mark.parametrize(
-    'changes', [{'clients_per_round': 5000}, {'population': 100_000}, {'min_separation': 0}]
+    'changes',
+    [
+        {'clients_per_round': 5000},
+        {'population': 100_000},
+        {'min_separation': 0},
+        {'secagg': True, 'secagg_bits': 2},
+    ],
 )
 def test_what_can_be_refused_is_refused_before_the_draw(config, tmp_path, monkeypatch, changes):
     """A private vocabulary was drawn, shown and forgotten, and the next call drew again."""
     monkeypatch.setattr(WordRelease, 'find', lambda *_: pytest.fail('drawn'))
-    (name,) = changes
+    *_, name = changes
     assert _failed(config, tmp_path / 'run', **changes).startswith(name)
     assert not (tmp_path / 'run').exists()
 
