@@ -5,6 +5,7 @@ A class of settings says once what a value is for, what type it has and which va
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import types
@@ -148,6 +149,7 @@ class Settings:
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
 
+@functools.cache
 def kind_of(cls: type[Settings], name: str) -> Kind:
     """The type of a field, from its annotation."""
     hint = typing.get_type_hints(cls)[name]

@@ -1,4 +1,7 @@
-"""The directory of a run and what is written there."""
+"""The directory of a run: what is written there, by whom, and what an overwrite removes."""
+
+import itertools
+import shutil
 
 import pytest
 
@@ -66,6 +69,7 @@ def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [('flags.txt', 'old')]
 
 
+@pytest.mark.usefixtures('undrawn')
 def test_what_no_guarantee_covers_is_for_its_owner_only(tmp_path):
     program.run_training(
         toy_experiment.in_numpy(profile=True), run_directory.RunDirectory(tmp_path)
@@ -105,3 +109,63 @@ def test_a_directory_is_in_use_until_the_outermost_context_ends(tmp_path):
                 pass
     with run_directory.RunDirectory(tmp_path).in_use():
         pass
+
+
+def _overwrite(path):
+    directory = run_directory.RunDirectory(path, overwrite=True)
+    with directory.in_use():
+        directory.clear()
+
+
+def _interrupted_overwrite(path, monkeypatch, number):
+    """Overwrites a run; the process ends before the removal of that number. False if none is."""
+    remove, count = run_directory._remove, itertools.count()
+
+    def stop(removed):
+        if next(count) == number:
+            raise KeyboardInterrupt
+        remove(removed)
+
+    monkeypatch.setattr(run_directory, '_remove', stop)
+    try:
+        _overwrite(path)
+        return False
+    except KeyboardInterrupt:
+        return True
+    finally:
+        monkeypatch.undo()
+
+
+@pytest.mark.usefixtures('undrawn')
+def test_an_overwrite_that_was_interrupted_begins_no_other_run(tmp_path, monkeypatch):
+    experiment, finished = toy_experiment.in_numpy(checkpoint_every=10), tmp_path / 'finished'
+    program.run_training(experiment, run_directory.RunDirectory(finished))
+    (finished / 'model.npz.partial').touch()
+    for number in range(100):
+        path = shutil.copytree(finished, tmp_path / str(number))
+        if not _interrupted_overwrite(path, monkeypatch, number):
+            break
+        if (path / 'ledger.jsonl').exists():
+            with pytest.raises(ValueError, match='must not hold an earlier run'):
+                run_directory.RunDirectory(path)
+            if not (path / 'checkpoints').exists():
+                before = (path / 'ledger.jsonl').read_bytes()
+                resumed = run_directory.RunDirectory(path, resume=True)
+                with pytest.raises(errors.RunError, match='is no checkpoint|journal was cut'):
+                    program.run_training(experiment, resumed)
+                assert (path / 'ledger.jsonl').read_bytes() == before
+        _overwrite(path)
+        assert list(path.iterdir()) == []
+    assert 10 < number < 99
+    assert list(path.iterdir()) == []
+
+
+def test_folders_that_are_links_are_overwritten_and_what_they_lead_to_stays(tmp_path):
+    (tmp_path / 'plots').mkdir()
+    (tmp_path / 'plots' / 'mine.png').touch()
+    path = tmp_path / 'run'
+    path.mkdir()
+    (path / 'flags.txt').touch()
+    (path / 'plots').symlink_to(tmp_path / 'plots')
+    _overwrite(path)
+    assert list(path.iterdir()) == [] and (tmp_path / 'plots' / 'mine.png').exists()
