@@ -19,6 +19,7 @@ from dpfl.runtime import contexts
 from dpfl.simulation import guard, run_directory, run_journal
 
 _ROUNDS, _CLIENTS = 10, 4
+_ACCOUNTANT = 'analytic_gaussian'
 
 
 def _plan(noise_multiplier=2.0):
@@ -67,7 +68,8 @@ class _KilledError(Exception):
 
 
 def _guarded(folder, process=None, plan=None):
-    return guard.GuardedProcess(process or _Process(), plan or _plan(), folder)
+    plan = plan or _plan()
+    return guard.GuardedProcess(process or _Process(), plan, folder, accountant=_ACCOUNTANT)
 
 
 _DATA = [[[np.ones(2)], [np.zeros(1), np.ones(1)]], [[np.ones(2)], [np.ones(1), np.zeros(1)]]]

@@ -28,19 +28,24 @@ _FULL = archives.CONFIG.with_values(
 )
 
 
+def _draw_nothing(patched):
+    """Figures take long, and are not what is looked at."""
+    patched.setattr(privacy_page, '_figures', lambda report: [])
+
+
 @pytest.fixture(scope='module', name='finished')
 def _finished(tmp_path_factory):
-    """A run without figures, which take long and are not what is looked at."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(privacy_page, '_figures', lambda report: [])
+        _draw_nothing(patched)
         run = archives.write_run(tmp_path_factory.mktemp('finished') / 'run', _FULL)
         assert run_directory.verify(run).is_verified
-        yield run
+    return run
 
 
 @pytest.fixture(name='run')
-def _run(finished, tmp_path):
+def _run(finished, tmp_path, monkeypatch):
     """A copy under another name, which is the same run."""
+    _draw_nothing(monkeypatch)
     return shutil.copytree(finished, tmp_path / 'copy')
 
 

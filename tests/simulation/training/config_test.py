@@ -186,6 +186,7 @@ def test_values_are_replaced_wherever_they_are():
     assert changed.with_values(_CONFIG.flat()) == _CONFIG
 
 
+@pytest.mark.standard
 def test_configurations_need_no_tensorflow():
     code = (
         'import sys, json; from dpfl.simulation import training\n'
