@@ -53,9 +53,13 @@ def folder() -> pathlib.Path:
     return path
 
 
-@functools.cache
 def finished(config: TrainConfig = BLT) -> TrainResult:
     """The result of a run, which is made once a process; its directory is only read."""
+    return _finished(config)
+
+
+@functools.cache
+def _finished(config: TrainConfig) -> TrainResult:
     return train(config, folder() / config.digest(), progress=False)
 
 
