@@ -6,8 +6,10 @@ import pytest
 
 from dpfl import accounting
 from dpfl.simulation.training.plan import build_plan
-from experiments.studies import run_study
 from experiments.studies.shared import grid
+from tests.studies import scripts_of_studies
+
+run_study = scripts_of_studies.load('run_study')
 
 _STUDY = {
     'title': 'T',

@@ -8,10 +8,11 @@ import pytest
 
 from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.simulation.training.plan import build_plan
-from experiments.studies import run_study
 from experiments.studies.shared import grid
 from tests import binaries
-from tests.studies import small_study
+from tests.studies import scripts_of_studies, small_study
+
+run_study = scripts_of_studies.load('run_study')
 
 _STUDY = {
     'title': 'A small study',

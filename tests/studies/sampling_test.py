@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
-from experiments.studies.sampling import amplification
+from experiments.studies.shared import amplification
 
 _SMALL = amplification.Search(rounds=4, population=60, clients_per_round=6, delta=1e-5)
 _EPSILON = 2.0

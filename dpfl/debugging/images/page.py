@@ -11,20 +11,16 @@ from matplotlib import figure
 
 from dpfl import accounting
 from dpfl.debugging.differences import Mean
-from dpfl.debugging.images import conclusions, findings, html_parts, settings, verdict_page
-from dpfl.reporting import html_page
+from dpfl.debugging.images import conclusions, findings, settings, verdict_page
+from dpfl.reporting import html_page, html_parts
 from dpfl.tasks.images import image_selection
 
-_STYLE = """
-body { max-width: 70rem; }
-.scroll { overflow-x: auto; }
-.sheets { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 1.5rem; }
-table.words td, table.words th { text-align: left; }
-td { font-variant-numeric: tabular-nums; }
-figure { margin: 0; }
-img { image-rendering: pixelated; width: 100%; }
+_STYLE = (
+    html_parts.STYLE
+    + """
 .yes { color: var(--good); } .no { color: var(--bad); } .unsure { color: var(--unsure); }
 """
+)
 _TITLES = {
     settings.BUG: 'While some devices have the fault',
     settings.FIXED: 'After the fix',
@@ -232,10 +228,13 @@ def _population(study: Study, results) -> str:
     ]
     lacking = 'Without the fault, ' if study.has_fix else ''
     return (
-        f'<figure>{html_page.svg(drawn)}<figcaption>Clients by the accuracy of the classifier on '
-        'their images; not covered by any guarantee</figcaption></figure>\n'
-        f'<p>{lacking}25 % of the clients have an accuracy of at most {study.limits.poor:.1%}, and '
-        f'25 % one of at least {study.limits.strong:.1%} (the dashed lines; Augenstein et al. '
+        html_parts.figure(
+            drawn,
+            'Clients by the accuracy of the classifier on their images; not covered by any '
+            'guarantee',
+        )
+        + f'<p>{lacking}25 % of the clients have an accuracy of at most {study.limits.poor:.1%}, '
+        f'and 25 % one of at least {study.limits.strong:.1%} (the dashed lines; Augenstein et al. '
         '2020, figure 5 and table 10). Subpopulations (tables 11 and 12):</p>\n'
         + html_parts.table(['', 'clients', 'of all'], rows)
     )

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from dpfl.debugging import power
 from dpfl.debugging.differences import Difference
-from dpfl.debugging.images import conclusions, diagnosis, discriminator, html_parts, settings
+from dpfl.debugging.images import conclusions, diagnosis, discriminator, settings
+from dpfl.reporting import html_parts
 
 _STATES = {
     settings.BUG: 'with the fault',
@@ -34,7 +35,7 @@ def conclusion(found: conclusions.Conclusion) -> str:
         rows = [[diagnosis.in_words(one.fault), one.verdict, one.reason] for one in each.verdicts]
         parts.append(
             html_parts.table(
-                ['fault', f'verdict, {_STATES[state]}', 'what its trait says'], rows, 'words'
+                ['fault', f'verdict, {_STATES[state]}', 'what its trait says'], rows, kind='words'
             )
         )
     parts.append(

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpfl.debugging import power
 from dpfl.debugging.text import diagnosis, tables, traits
-from dpfl.debugging.text.tables import Cell
+from dpfl.reporting import html_parts
+from dpfl.reporting.html_parts import Cell
 
 if TYPE_CHECKING:
     from dpfl.debugging.text.study import Found
@@ -53,7 +54,7 @@ def method() -> str:
         'Without a reference, a fault is found only '
         'if it leaves words that no text has: the lower bound of their share exceeds the last '
         f'column.</p>\n<ul>{signatures}</ul>\n'
-        + tables.folded('Thresholds of all traits', tables.table(names, rows))
+        + html_parts.folded('Thresholds of all traits', html_parts.table(names, rows))
         + '<p>What a verdict cannot show: a fault in few sentences or few clients, which the noise '
         'hides by design; a fault that is in the reference as well; a cause, since other texts can '
         'have the traits of a fault. The allowances were measured on one data set (commit messages '
@@ -92,7 +93,7 @@ def models(named: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
         ]
         for name, model in named
     ]
-    return tables.table(names, rows)
+    return html_parts.table(names, rows)
 
 
 def privacy(found: 'Found') -> str:

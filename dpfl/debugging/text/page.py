@@ -6,12 +6,10 @@ The page is one HTML file that loads nothing from elsewhere. No TensorFlow.
 import html
 from typing import TYPE_CHECKING
 
-from matplotlib import figure, ticker
-
 from dpfl.debugging.differences import Mean
 from dpfl.debugging.text import background, tables, traits
-from dpfl.debugging.text.tables import Cell
-from dpfl.reporting import html_page
+from dpfl.reporting import charts, html_page, html_parts
+from dpfl.reporting.html_parts import Cell
 
 if TYPE_CHECKING:
     from dpfl.debugging.text.results import CaseResult, Compared, Written
@@ -109,7 +107,7 @@ def _improbable(found: 'Found') -> list[str]:
             f'writes, and {_nats(each.public)} in those that the primary model writes. It is zero '
             'on average only if both write the same. In brackets: 95% intervals of the '
             'samples.</p>',
-            tables.table(['sentence', 'nats per word'], rows),
+            html_parts.table(['sentence', 'nats per word'], rows),
         ]
     return parts
 
@@ -134,7 +132,7 @@ def _learned(found: 'Found') -> list[str]:
         'generator wrote, whose labels are their next words, and is measured on held-out clients. '
         'In brackets: 95% intervals over their sentences. People may label the sentences '
         'otherwise.</p>',
-        tables.table(names, rows),
+        html_parts.table(names, rows),
     ]
 
 
@@ -151,42 +149,37 @@ def _positions(written: 'list[tuple[CaseResult, Written]]') -> list[str]:
     shown = [(case, one) for case, one in written if one.positions]
     if not shown:
         return []
-    drawn = figure.Figure(figsize=(8, 4), layout='constrained')
-    axes = drawn.add_subplot(xlabel='position in the sentence', ylabel='unknown words (%)')
-    for i, (case, one) in enumerate(shown):
-        kept = [(at + 1, share) for at, share in enumerate(one.positions) if share.count]
-        values = [100 * share.value for _, share in kept]
-        bounds = [share.interval() for _, share in kept]
-        errors = [
-            [value - 100 * low for value, (low, _) in zip(values, bounds, strict=True)],
-            [100 * high - value for value, (_, high) in zip(values, bounds, strict=True)],
-        ]
-        axes.errorbar(
-            [at for at, _ in kept],
-            values,
-            yerr=[[max(0, each) for each in side] for side in errors],
-            marker='os^vD*xP'[i % 8],
-            capsize=2,
-            label=_name(case, one),
+    lines = []
+    for number, (case, one) in enumerate(shown):
+        known = [(at, share) for at, share in enumerate(one.positions, start=1) if share.count]
+        intervals = [share.interval() for _, share in known]
+        lines.append(
+            charts.Line(
+                _name(case, one),
+                [at for at, _ in known],
+                [100 * share.value for _, share in known],
+                number,
+                ends=[(100 * low, 100 * high) for low, high in intervals],
+            )
         )
-    axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-    axes.grid(alpha=0.3)
-    axes.legend()
+    title = 'Unknown words by position'
+    panel = charts.Panel(title, 'position in the sentence', 'unknown words (%)', lines)
     rows = [
         [_name(case, one), Cell(f'{one.heldout_oov_rate:.2%}')]
         for case, one in shown
         if one.heldout_oov_rate is not None
     ]
     return [
-        '<h2>Unknown words by position</h2>',
-        f'<figure>{html_page.svg(drawn)}<figcaption>Share of the words outside the vocabulary at '
-        f'each position, in {len(shown[0][1].tokens):,} sentences that each generator wrote, with '
-        '95% intervals of the samples (without what varies between trainings).</figcaption>'
-        '</figure>',
-        tables.folded(
+        f'<h2>{title}</h2>',
+        html_parts.figure(
+            charts.draw([panel], 1),
+            f'Share of the words outside the vocabulary at each position, in '
+            f'{len(shown[0][1].tokens):,} sentences that each generator wrote, with 95% intervals '
+            'of the samples (without what varies between trainings).',
+        ),
+        html_parts.folded(
             'The true share in the text of held-out clients',
-            tables.table(['generator', 'unknown words'], rows)
+            html_parts.table(['generator', 'unknown words'], rows)
             + '<p>Only a simulation can show it, and no guarantee covers it.</p>',
         ),
     ]
@@ -207,7 +200,7 @@ def _rankings(written: 'list[tuple[CaseResult, Written]]') -> list[str]:
     missing = max(ranking.missing for _, ranking in shown)
     return [
         '<h2>Most probable unknown words</h2>',
-        tables.table(names, rows),
+        html_parts.table(names, rows),
         f'<p>Each character model wrote {shown[0][1].samples:,} words, ranked here by the joint '
         'probability of their characters (Augenstein et al. 2020, equation 1), without the words '
         'of the vocabulary. The probability that a ranking lacks a word because it was never drawn '
@@ -241,7 +234,7 @@ def _traits(written: 'list[tuple[CaseResult, Written]]') -> str:
             ]
             for name in names
         ]
-        parts.append(tables.table(['trait', *(_name(*each) for each in shown)], rows))
+        parts.append(html_parts.table(['trait', *(_name(*each) for each in shown)], rows))
     return '\n'.join(parts) + '<p>In brackets: 95% intervals of the samples.</p>'
 
 

@@ -1,52 +1,22 @@
 """Tables of the page, and how it writes numbers. No TensorFlow."""
 
-import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from dpfl import accounting
 from dpfl.debugging.differences import Difference
 from dpfl.debugging.text import diagnosis, traits
+from dpfl.reporting import html_parts
+from dpfl.reporting.html_parts import Cell, folded, table
 
-STYLE = """
-body { max-width: 70rem; }
-.scroll { overflow-x: auto; }
-th, td { text-align: left; vertical-align: top; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.clear { background: var(--marked); }
+STYLE = (
+    html_parts.STYLE
+    + """
+th, td { text-align: left; }
+td.number { text-align: right; }
 .found { color: var(--bad); } .suspected, .cannot-tell { color: var(--unsure); }
 .not-seen { color: var(--good); }
-summary { cursor: pointer; }
 """
-
-
-class Cell(str):
-    """Text of a cell with its CSS class."""
-
-    kind: str
-
-    def __new__(cls, text: str, kind: str = 'number') -> 'Cell':
-        cell = super().__new__(cls, text)
-        cell.kind = kind
-        return cell
-
-
-def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table that scrolls if it is wider than the page."""
-    head = ''.join(f'<th>{html.escape(name)}</th>' for name in names)
-    body = ''.join(
-        '<tr>'
-        + ''.join(
-            f'<td class="{getattr(cell, "kind", "")}">{html.escape(cell)}</td>' for cell in row
-        )
-        + '</tr>\n'
-        for row in rows
-    )
-    return f'<div class="scroll"><table><tr>{head}</tr>\n{body}</table></div>\n'
-
-
-def folded(title: str, content: str) -> str:
-    """Content that a reader opens by its title."""
-    return f'<details><summary>{html.escape(title)}</summary>\n{content}</details>\n'
+)
 
 
 def verdict(found: str) -> str:
