@@ -32,6 +32,7 @@ class Line:
       dash: index of the dashes, at least 0, 0 being a solid line; None for points alone.
       legend: what the legend calls it, if that is not the label; several lines may share it.
       ends: lower and upper ends of the intervals of the values, of equal length; None for none.
+      is_band: whether intervals are drawn as a band in place of bars.
     """
 
     label: str
@@ -41,6 +42,7 @@ class Line:
     dash: int | None = 0
     legend: str | None = None
     ends: Sequence[tuple[float, float]] | None = None
+    is_band: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,10 +126,13 @@ def _draw_panel(axes: Axes, panel: Panel) -> list[tuple[str, Any]]:
             style |= {'linestyle': _DASHES[line.dash % len(_DASHES)], 'linewidth': 1.6}
             if len(line.x) < 2:
                 style['marker'] = 'o'
-        if line.ends is None:
-            (drawn,) = axes.plot(line.x, line.y, label=line.label, **style)
+        if line.ends is not None and not line.is_band:
+            drawn: Any = _with_bars(axes, line, style)
         else:
-            drawn = _with_intervals(axes, line, style)
+            (drawn,) = axes.plot(line.x, line.y, label=line.label, **style)
+        if line.ends is not None and line.is_band:
+            low, high = np.array(line.ends).T
+            axes.fill_between(line.x, low, high, color=style['color'], alpha=0.15, linewidth=0)
         entries.append((line.legend or line.label, drawn))
     axes.set_title(panel.title, fontsize=10)
     axes.set_xlabel(panel.x_label)
@@ -145,7 +150,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> list[tuple[str, Any]]:
     return entries
 
 
-def _with_intervals(axes: Axes, line: Line, style: dict[str, Any]) -> Any:
+def _with_bars(axes: Axes, line: Line, style: dict[str, Any]) -> Any:
     values = np.asarray(line.y, float)
     style |= {'marker': _MARKERS[line.color % len(_MARKERS)], 'markersize': 4, 'fillstyle': 'full'}
     return axes.errorbar(
