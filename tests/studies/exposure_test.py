@@ -12,7 +12,7 @@ from scipy import stats
 from dpfl import errors
 from dpfl.tasks.text import oov_ranking, planting
 from dpfl.tasks.text.models import generation, saved_models
-from experiments.studies.shared import exposure, finished_run
+from experiments.studies.shared import exposure
 from tests.studies import scripts_of_studies
 
 _STUDY = scripts_of_studies.load('measure_exposure')
@@ -63,17 +63,6 @@ def test_all_scores_are_those_of_each_candidate_by_itself(prefix, length):
     )
     ranks = [exposure.rank(found, value, 3) for value in values]
     assert ranks == [sum(other >= each for other in found) for each in found]
-
-
-def test_values_out_of_range_are_refused():
-    for call, name in (
-        (lambda: exposure.all_scores(_bigram, (), range(8), 9), 'length'),
-        (lambda: exposure.chance([]), 'exposures'),
-        (lambda: exposure.by_fit(0.0, np.zeros(5), 100), 'others'),
-    ):
-        with pytest.raises(errors.ArgumentError) as refused:
-            call()
-        assert refused.value.name == name
 
 
 def test_exposures_by_chance_have_the_claimed_distribution():
@@ -176,22 +165,6 @@ def test_exposures_are_those_of_brute_force(name, num_tokens, special, alphabet)
 
 @pytest.mark.tff
 @pytest.mark.standard
-def test_a_sample_and_a_fit_are_close_to_the_exact_exposure():
-    model = _model('micro', 44)
-    rng = np.random.default_rng(5)
-    drawn = [
-        planting.Secret((5, 6), tuple(range(4, 24)), tuple(rng.integers(20, size=3)))
-        for _ in range(5)
-    ]
-    exact = np.array(_STUDY.of_model(model, drawn))
-    for ranking, tolerance in (('sampled', 0.25), ('fitted', 0.8)):
-        config = _STUDY.ExposureConfig(ranking=ranking, samples=4000)
-        found = _STUDY.of_model(model, drawn, config)
-        np.testing.assert_allclose(found, exact, atol=tolerance)
-
-
-@pytest.mark.tff
-@pytest.mark.standard
 def test_a_run_without_noise_and_clip_remembers_its_secrets(overfit):
     found = _STUDY.measure(overfit)
     control, held = found
@@ -246,25 +219,6 @@ def test_too_many_candidates_need_another_ranking():
     assert 0 <= _STUDY.of_model(_model('micro', 44), [secret], config)[0] <= 2
 
 
-@pytest.mark.tff
-@pytest.mark.standard
-def test_what_is_no_finished_run_is_refused(tmp_path):
-    with pytest.raises(errors.ArgumentError) as refused:
-        finished_run.open_run(str(tmp_path))
-    assert refused.value.name == 'run_dir'
-
-
-@pytest.mark.tff
-@pytest.mark.standard
-def test_data_json_counts_what_was_planted(private):
-    assert private.data['planted'] == {
-        'secrets': 8,
-        'clients': 12,
-        'sentences': 2 * (1 + 2 + 3 + 6),
-        'population': 16,
-    }
-
-
 def _changed(run, **values):
     return dataclasses.replace(run, config=run.config.with_values(values))
 
@@ -288,11 +242,3 @@ def test_runs_that_differ_in_their_seeds_are_pooled_and_others_are_not(private):
     with pytest.raises(errors.ArgumentError) as refused:
         _STUDY.rows([(run, measured), (run, measured)])
     assert refused.value.name == 'run_dir'
-
-
-@pytest.mark.tff
-@pytest.mark.standard
-def test_a_run_without_a_guarantee_has_no_epsilon_in_its_row(overfit):
-    rows = _STUDY.rows([(overfit, _STUDY.measure(overfit))])
-    assert overfit.epsilon == math.inf
-    assert {row['epsilon'] for row in rows} == {None}
