@@ -164,8 +164,13 @@ def of_sentences(samples: Samples, vocabulary: Sequence[str], config: Comparison
     is_cut = [~(tokens == EOS_ID).any(axis=1) for tokens in samples]
     cut = compare({f'no end within {length} words': Share.of(each)} for each in is_cut)
     chosen = frequent(samples, len(vocabulary), config.top)
-    shares = [{names[one[0]]: share_of_words(each, one[0]) for one in chosen} for each in samples]
-    of_words = compare(shares, ratios=tuple(shares[0]))
+    # By token, since a word of the vocabulary may be written as the unknown ones are.
+    tokens = [token for token, _, _ in chosen]
+    shares = [{str(token): share_of_words(each, token) for token in tokens} for each in samples]
+    of_words = [
+        dataclasses.replace(each, name=names[token])
+        for token, each in zip(tokens, compare(shares, ratios=tuple(shares[0])), strict=True)
+    ]
     words = [
         Ranked(names[token], each.first, each.second, first_rank, second_rank)
         for (token, first_rank, second_rank), each in zip(chosen, of_words, strict=True)
