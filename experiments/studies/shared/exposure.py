@@ -117,9 +117,19 @@ def by_fit(own: float, others: np.ndarray, candidates: int) -> float:
     Raises:
       ArgumentError: if all scores of the sample are equal.
     """
-    if not np.std(others):
+    deviation = float(np.std(others))
+    if not deviation:
         raise ArgumentError('others', NOT_SHOWN, 'must have different scores')
-    shape, location, scale = stats.skewnorm.fit(others, method='MM')
+    # |skewness| of a skew-normal distribution is below 0.9953; at that bound, to which SciPy's fit
+    # moves samples that are more skewed, it is half a normal distribution.
+    skewness = float(np.clip(stats.skew(others), -0.99, 0.99))
+    power = abs(skewness) ** (2 / 3)
+    delta = math.copysign(
+        math.sqrt(math.pi / 2 * power / (power + ((4 - math.pi) / 2) ** (2 / 3))), skewness
+    )
+    scale = deviation / math.sqrt(1 - 2 * delta**2 / math.pi)
+    location = float(np.mean(others)) - scale * delta * math.sqrt(2 / math.pi)
+    shape = delta / math.sqrt(1 - delta**2)
     # SciPy integrates numerically, and misses the distribution from farther away.
     place = min(max((own - location) / scale, -_FARTHEST), _FARTHEST)
     tail, most = float(stats.skewnorm.sf(place, shape)), math.log2(candidates)
