@@ -1,6 +1,6 @@
 """Looks for sums in which colluders raise the effect of one client above its clip norm.
 
-  python -m benchmarks.attacks.colluders
+  python -m tests.attacks.colluders
 
 The repeated rounding attack of [Casacuberta22]: 6,500 clients fill a sum of float32 numbers up to
 a power of two, and the victim's update takes the sum beyond it. There the steps between numbers are

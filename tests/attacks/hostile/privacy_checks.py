@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from benchmarks.attacks.hostile import oracle
-from benchmarks.attacks.hostile.target import require
 from dpfl import Participation, accounting, mechanisms
+from tests.attacks.hostile import oracle
+from tests.attacks.hostile.target import require
 
 # Relative error of what the oracle computes, for factors that are neither tiny nor huge.
 _TOLERANCE = 1e-9

@@ -12,8 +12,8 @@ import warnings
 
 import numpy as np
 
-from benchmarks.attacks.hostile import guard
-from benchmarks.attacks.hostile.target import Target, WrongResultError
+from tests.attacks.hostile import guard
+from tests.attacks.hostile.target import Target, WrongResultError
 
 
 @dataclasses.dataclass

@@ -1,7 +1,7 @@
 """Searches for an epsilon or a sensitivity below the truth.
 
-  python benchmarks/attacks/accountants.py                      # a few minutes
-  python benchmarks/attacks/accountants.py --only=gaussian --cases=20000 --seed=7
+  python tests/attacks/accountants.py                      # a few minutes
+  python tests/attacks/accountants.py --only=gaussian --cases=20000 --seed=7
 
 Parts:
 
@@ -28,10 +28,10 @@ import mpmath
 import numpy as np
 import tqdm
 
-from benchmarks.attacks import sampled_truth
 from dpfl import mechanisms
 from dpfl.accounting import events, gaussian
 from dpfl.participation import Participation
+from tests.attacks import sampled_truth
 
 _CASES = {'gaussian': 300, 'sampled': 40, 'strategies': 2000}
 # Tolerance of the logarithm of the lower bounds of delta, which are computed in float64.

@@ -1,6 +1,6 @@
 """Detects a client in the float32 release of one round by the discrete steps of its noise.
 
-  python -m benchmarks.attacks.noise_lattice [--trials=400]
+  python -m tests.attacks.noise_lattice [--trials=400]
 
 The attacker knows the updates of all clients, the plan and the generator, but not its key, and has
 the release of the first round as float32 numbers. The plan's mu is 0.001, so nobody should be right

@@ -1,6 +1,6 @@
 """Looks for noise that repeats in forked processes, which would cancel between two releases.
 
-  python -m benchmarks.attacks.fork
+  python -m tests.attacks.fork
 
 An aggregator is built, and used once, before the process forks. Each child runs the first round,
 one of them with a canary, at a noise multiplier of 1000. Exits with status 1 if the difference of

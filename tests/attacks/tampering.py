@@ -1,6 +1,6 @@
 """Changes a finished run in many ways, and checks that its verification notices.
 
-  python benchmarks/attacks/tampering.py
+  python tests/attacks/tampering.py
 
 Trains a small model. For each way, copies the run, changes the copy, and verifies it as
 `experiments.report_privacy --run_dir` does. Changes of a plan or a log are those of an expert:

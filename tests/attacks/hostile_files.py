@@ -1,7 +1,7 @@
 """Mutates every kind of file that dpfl reads, as an attacker might, and reads the result.
 
-  python -m benchmarks.attacks.hostile_files                        # 120,000 cases; half an hour
-  python -m benchmarks.attacks.hostile_files --cases=2000 --targets=strategy,report
+  python -m tests.attacks.hostile_files                        # 120,000 cases; half an hour
+  python -m tests.attacks.hostile_files --cases=2000 --targets=strategy,report
 
 A case may end in two ways. Either the file is refused by the documented exception, with a one-line
 message, or it is accepted and the result is right (sensitivities and epsilons are compared with a
@@ -58,21 +58,21 @@ SHARES = {
 
 def make(name: str, folder: pathlib.Path):
     """The target with a name. Imports only what that target needs."""
-    from benchmarks.attacks.hostile import commands
+    from tests.attacks.hostile import commands
 
     if name in commands.COMMANDS:
         return commands.Commands(folder, name)
-    from benchmarks.attacks.hostile import privacy_targets
+    from tests.attacks.hostile import privacy_targets
 
     for kind in privacy_targets.TARGETS:
         if kind.name == name:
             return kind(folder)
-    from benchmarks.attacks.hostile import run_targets
+    from tests.attacks.hostile import run_targets
 
     for kind in run_targets.TARGETS:
         if kind.name == name:
             return kind(folder)
-    from benchmarks.attacks.hostile import data_targets
+    from tests.attacks.hostile import data_targets
 
     return next(kind for kind in data_targets.TARGETS if kind.name == name)(folder)
 
@@ -80,7 +80,7 @@ def make(name: str, folder: pathlib.Path):
 def _worker(name: str, seed: int, first: int, cases: int, folder: str) -> None:
     """Runs cases in this process, and prints their outcomes in the last line of output."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    from benchmarks.attacks.hostile import campaign, guard
+    from tests.attacks.hostile import campaign, guard
 
     target = make(name, pathlib.Path(folder, 'files'))
     guard.limit_memory()

@@ -6,13 +6,13 @@ import json
 
 import numpy as np
 
-from benchmarks.attacks.hostile import archives, mutations
-from benchmarks.attacks.hostile.privacy_checks import check_mechanism, check_plan, true_epsilon
-from benchmarks.attacks.hostile.privacy_examples import arrays_of, examples, log, records
-from benchmarks.attacks.hostile.target import Target, require
 from dpfl import Participation, ParticipationLog, mechanisms
 from dpfl.accounting.records import archive, cohorts, journal, verification
 from dpfl.accounting.reports.report import PrivacyReport
+from tests.attacks.hostile import archives, mutations
+from tests.attacks.hostile.privacy_checks import check_mechanism, check_plan, true_epsilon
+from tests.attacks.hostile.privacy_examples import arrays_of, examples, log, records
+from tests.attacks.hostile.target import Target, require
 
 
 class Strategy(Target):

@@ -1,6 +1,6 @@
 """Tries to guess a secret in a client's data from the files of a run.
 
-  python benchmarks/attacks/digests.py
+  python tests/attacks/digests.py
 
 Trains on a file of texts in which one client wrote a code of four digits. The attacker knows
 everything else: the rest of the file, the flags, and the source code of dpfl. For each of the

@@ -15,8 +15,8 @@ import numpy as np
 from absl import flags
 from absl.testing import flagsaver
 
-from benchmarks.attacks.hostile import archives, mutations
-from benchmarks.attacks.hostile.target import Target, require
+from tests.attacks.hostile import archives, mutations
+from tests.attacks.hostile.target import Target, require
 
 # Of each binary: flags of a command line that works in a moment, and others, not all of which go
 # together with them.

@@ -8,9 +8,6 @@ import os
 
 import numpy as np
 
-from benchmarks.attacks.hostile import archives, mutations
-from benchmarks.attacks.hostile.privacy_targets import journal_events
-from benchmarks.attacks.hostile.target import Target, require
 from dpfl import Participation, errors, mechanisms
 from dpfl.accounting.records import journal
 from dpfl.errors import DataError
@@ -18,6 +15,9 @@ from dpfl.mechanisms.optimize import cache
 from dpfl.simulation import checkpoint, run_journal
 from dpfl.tasks.text import vocabulary
 from dpfl.tasks.text.files import record_files, record_index, user_text
+from tests.attacks.hostile import archives, mutations
+from tests.attacks.hostile.privacy_targets import journal_events
+from tests.attacks.hostile.target import Target, require
 
 
 class Checkpoint(Target):

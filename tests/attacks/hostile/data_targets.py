@@ -8,8 +8,6 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.attacks.hostile import archives, mutations
-from benchmarks.attacks.hostile.target import Target, require
 from dpfl import errors
 from dpfl.errors import DataError
 from dpfl.simulation import state
@@ -17,6 +15,8 @@ from dpfl.simulation.training import run_model
 from dpfl.tasks.images import emnist
 from dpfl.tasks.text.files import stackoverflow
 from dpfl.tasks.text.models import saved_models
+from tests.attacks.hostile import archives, mutations
+from tests.attacks.hostile.target import Target, require
 
 # Values for a column that is declared as text or blob: SQLite accepts any type in any column.
 _CELLS = (

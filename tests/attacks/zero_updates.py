@@ -1,6 +1,6 @@
 """Checks that a client with a zero update changes nothing, as zero-out adjacency requires.
 
-  python -m benchmarks.attacks.zero_updates
+  python -m tests.attacks.zero_updates
 
 Runs a round of each kind of query with and without a client whose update is zero, with the same
 noise, and compares everything that the server computes. Exits with status 1 if anything differs.

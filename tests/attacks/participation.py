@@ -1,6 +1,6 @@
 """Looks for cohorts that break the participation schema that a guarantee relies on.
 
-  python -m benchmarks.attacks.participation [--cases=300] [--seed=0]
+  python -m tests.attacks.participation [--cases=300] [--seed=0]
 
 Draws random schemas, populations with timers and samplers, and checks the rounds of every client
 against the schema by brute force. No client may be in a round twice, take part again too soon, or

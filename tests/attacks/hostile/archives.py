@@ -7,7 +7,7 @@ import zlib
 
 import numpy as np
 
-from benchmarks.attacks.hostile import mutations
+from tests.attacks.hostile import mutations
 
 _HOSTILE_FLOATS = (
     np.nan,
