@@ -6,8 +6,8 @@ are classified correctly (task T2, appendix C.4). Once the thresholds are known 
 decide by itself. Nothing here has noise: no guarantee covers thresholds and sizes of
 subpopulations.
 
-The criteria are `selection.clients_by_accuracy` and `selection.by_outcome`, applied to a whole
-population at once, because a simulation draws its cohorts from the selected clients.
+The criteria are applied to a whole population at once, because a simulation draws its cohorts from
+the selected clients.
 
 Images of clients of which only a selection is trained on ([Augenstein20], section 2.1).
 

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from dpfl.tasks import selection
 from dpfl.tasks.images import image_selection
 from dpfl.tasks.images.image_selection import Thresholds, Verdicts
 
@@ -104,25 +103,22 @@ def test_selection_by_example():
 
 
 def test_devices_that_decide_by_themselves_choose_the_same():
-    """Verdicts of a population against the criteria that a device applies to its own examples."""
+    """Subpopulations of all verdicts against the choice of a device that knows its own only."""
     rng = np.random.default_rng(0)
     sizes = rng.integers(0, 12, size=40)
     verdicts = Verdicts(np.arange(40), sizes, rng.random(sizes.sum()) < 0.6)
     limits = image_selection.thresholds(verdicts)
     strong, poor = image_selection.by_client(verdicts, limits)
     right, wrong = image_selection.by_example(verdicts, min_examples=3)
-    # The examples of a client are what the classifier makes of them.
-    criteria = {
-        selection.clients_by_accuracy(np.asarray, at_least=limits.strong): strong,
-        selection.clients_by_accuracy(np.asarray, at_most=limits.poor): poor,
-        selection.by_outcome(np.asarray, correct=True, min_examples=3): right,
-        selection.by_outcome(np.asarray, correct=False, min_examples=3): wrong,
-    }
-    for criterion, chosen in criteria.items():
-        examples = {
-            client: criterion.apply(client, own) for client, own in enumerate(verdicts.split())
-        }
-        takes_part = [client for client, own in examples.items() if len(own)]
+    for chosen, of_device in (
+        (strong, lambda own: own if own.size and own.mean() >= limits.strong else own[:0]),
+        (poor, lambda own: own if own.size and own.mean() <= limits.poor else own[:0]),
+        (right, lambda own: own[own] if own.sum() >= 3 else own[:0]),
+        (wrong, lambda own: own[~own] if (~own).sum() >= 3 else own[:0]),
+    ):
+        # The examples of a client are what the classifier makes of them.
+        examples = {client: of_device(own) for client, own in enumerate(verdicts.split())}
+        takes_part = [client for client, own in examples.items() if own.size]
         assert 0 < len(takes_part) < 40 and takes_part == chosen.clients.tolist()
         for position, client in enumerate(takes_part):
             own = verdicts.split()[client]
