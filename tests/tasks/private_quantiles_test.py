@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpfl import errors
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.tasks import before_training
 from dpfl.tasks.before_training import CANDIDATES, QuantileRelease
@@ -125,9 +124,3 @@ def test_the_cost_is_that_of_all_counts():
     assert before.replaced == pytest.approx(1 / 0.75) and before.delta == 0
     replaced = QuantileRelease.of_guarantee(1.0, 1e-6, {'x': 0.25}, 'replace_one')
     assert replaced.noise_multiplier == pytest.approx(one.noise_multiplier / 0.75)
-
-
-@pytest.mark.parametrize('shares', [{}, {'x': 0.0}, {'x': 1.0}])
-def test_what_is_refused(shares):
-    with pytest.raises(errors.ArgumentError):
-        QuantileRelease.of_guarantee(1.0, 1e-6, shares)

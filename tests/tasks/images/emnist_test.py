@@ -12,6 +12,7 @@ import tensorflow_federated as tff
 from dpfl.errors import DataError
 from dpfl.tasks.images import emnist
 from dpfl.tasks.images.faults import Faults
+from tests.tasks import sqlite_files
 from tests.tasks.images import emnist_files as small
 
 _CLIENTS, _HELDOUT = ('f0001_41', 'f0002_00'), ('f0000_14',)
@@ -77,10 +78,7 @@ def test_a_file_that_tff_writes_is_read(tmp_path):
 
 
 def _sqlite(path, *statements, of=small.SIZES):
-    small.write_sqlite(path, of)
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        for statement in statements:
-            connection.execute(statement)
+    sqlite_files.execute(small.write_sqlite(path, of), *statements)
 
 
 # The reader of the file has a table of its own in `stackoverflow_test.py`.
@@ -124,15 +122,9 @@ def test_what_is_no_image_or_label_is_refused(tmp_path, pixels, label, message):
         connection.execute(
             'UPDATE examples SET serialized_example_proto = ? '
             "WHERE client_id = ? AND split_name = 'all_train'",
-            (small.serialized(pixels, label), _CLIENTS[0]),
+            (sqlite_files.of_image(pixels, label), _CLIENTS[0]),
         )
     task = _opened(path)
     task.examples(1)
     with pytest.raises(DataError, match=message):
         task.examples(0)
-
-
-@pytest.mark.parametrize('client', [-1, 2, 1.5])
-def test_bad_clients_are_refused(path, client):
-    with pytest.raises(ValueError, match='^client='):
-        _opened(path).examples(client)

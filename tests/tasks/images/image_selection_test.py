@@ -25,9 +25,6 @@ def test_accuracies_and_selection_of_clients():
     assert (strong.name, strong.clients.tolist()) == ('high_accuracy', [10, 14])
     assert (poor.name, poor.clients.tolist()) == ('low_accuracy', [12, 13])
     assert strong.chosen(0, np.arange(4)).tolist() == [0, 1, 2, 3]
-    for limits in ((math.nan, 0.5), (0.5, 1.5), (-0.1, 1)):
-        with pytest.raises(ValueError):
-            Thresholds(*limits)
 
 
 @pytest.mark.parametrize('at_a_time', [1, 3, 5, 1000])
@@ -60,8 +57,6 @@ def test_verdicts_of_nobody():
     assert len(verdicts.accuracies) == 0
     by_client = image_selection.by_client(verdicts, Thresholds(0.1, 0.9))
     assert not any(map(len, (*image_selection.by_example(verdicts), *by_client)))
-    with pytest.raises(ValueError, match='clients with examples=0'):
-        image_selection.thresholds(verdicts)
 
 
 def test_thresholds_are_percentiles_of_clients_with_examples():
@@ -70,9 +65,6 @@ def test_thresholds_are_percentiles_of_clients_with_examples():
     assert limits.poor == pytest.approx(0.375)
     assert limits.strong == pytest.approx(0.8125)
     assert image_selection.thresholds(_VERDICTS, (0, 100)) == Thresholds(0.0, 1.0)
-    for percentiles in ((50, 20), (-1, 50), (50, 101), (math.nan, 50)):
-        with pytest.raises(ValueError, match='^percentiles='):
-            image_selection.thresholds(_VERDICTS, percentiles)
 
 
 def test_a_quarter_of_the_clean_population_is_poor_and_a_quarter_strong():
@@ -98,8 +90,6 @@ def test_selection_by_example():
     assert correct.clients.tolist() == [10, 14] and len(wrong) == 0
     correct, wrong = image_selection.by_example(_VERDICTS)  # Five.
     assert correct.clients.tolist() == [14] and len(wrong) == 0
-    with pytest.raises(ValueError, match='^min_examples='):
-        image_selection.by_example(_VERDICTS, 0)
 
 
 def test_devices_that_decide_by_themselves_choose_the_same():

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpfl import errors
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.tasks.text import private_words
 from dpfl.tasks.text.private_words import WordCounts, WordRelease
@@ -230,12 +229,3 @@ def test_a_guarantee_is_split_among_the_rounds():
     )
     assert replaced.stddevs[0] == pytest.approx(math.sqrt(2) * release.stddevs[0])
     assert _claimed(replaced, 1.0, 'replace_one') <= 1e-6
-
-
-def test_what_is_refused():
-    with pytest.raises(errors.ArgumentError, match='the data have no words'):
-        _of({}, {})
-    with pytest.raises(errors.ArgumentError, match='rounds=0'):
-        WordRelease.of_guarantee(1.0, 1e-6, words_per_client=5, rounds=0)
-    with pytest.raises(errors.ArgumentError, match='epsilon=0'):
-        WordRelease.of_guarantee(0.0, 1e-6, words_per_client=5)

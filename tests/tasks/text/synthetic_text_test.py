@@ -101,23 +101,6 @@ def test_heldout_data_set_pools_other_clients():
     np.testing.assert_array_equal(rows, _TASK.heldout_tokens(3)[:, :-1])
 
 
-@pytest.mark.parametrize(
-    'name, value',
-    [
-        ('vocabulary_size', 19),
-        ('seed', 2**64),
-        ('sentence_length', 1),
-        ('max_sentences', 3),
-        ('succession', float('nan')),
-        ('following', 0.6),
-        ('min_words', 11),
-    ],
-)
-def test_bad_parameters_are_named(name, value):
-    with pytest.raises(ValueError, match=f'^{name}={value}: must be [^\n]+$'):
-        dataclasses.replace(_TASK, **{name: value})
-
-
 _TINY = dict(
     vocabulary_size=9,
     sentence_length=4,
