@@ -79,11 +79,11 @@ class ClientFile:
         query = 'SELECT serialized_example_proto FROM examples WHERE '
         of_split, splits = ('', ()) if split is None else (' AND split_name = ?', (split,))
         if self.runs is None:
-            ranges = [('client_id = ?', (client,))]
+            condition, parts = 'client_id = ?', [[client]]
         else:
-            ranges = [('rowid BETWEEN ? AND ?', (*run,)) for run in self.runs.get(client, ())]
-        for condition, values in ranges:
-            rows = self.rows(f'{query}{condition}{of_split} ORDER BY rowid', (*values, *splits))
+            condition, parts = 'rowid BETWEEN ? AND ?', self.runs.get(client, [])
+        for part in parts:
+            rows = self.rows(f'{query}{condition}{of_split} ORDER BY rowid', (*part, *splits))
             yield from (example for (example,) in rows)
 
     @functools.cached_property

@@ -88,8 +88,8 @@ def which_rho(row: rows.Row, computed: dict) -> str:
     del computed
     parts = []
     for convention, words in (('nearest', 'to the nearest'), ('up', 'up')):
-        found = exact_rho(row, convention)
-        where = f'any rho from {found[0]:.5f} to {found[1]:.5f}' if found else 'no rho'
+        interval = exact_rho(row, convention)
+        where = f'any rho from {interval[0]:.5f} to {interval[1]:.5f}' if interval else 'no rho'
         parts.append(f'{where} prints as both numbers, rounded {words}')
     return f'{parts[0].capitalize()}; {parts[1]}.'
 

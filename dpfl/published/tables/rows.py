@@ -156,7 +156,10 @@ def read(path: str | os.PathLike[str], kind: type[Kind], what: str) -> dict[str,
       ValueError: If the file cannot be read, is not a list of objects, at least one, or an object
         is malformed or has no id of its own.
     """
-    fields = {field.name: field.default for field in dataclasses.fields(kind)}
+    fields = {
+        field.name: field.default
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+    }
     required = {name for name, value in fields.items() if value is dataclasses.MISSING}
     try:
         listed = json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
@@ -316,7 +319,7 @@ def _cells(group) -> tuple[list[dict[str, str]], dict[str, int]]:
 
 
 def _number(value, decimals: int) -> str:
-    """A number with so many decimals, or in scientific notation with as many digits."""
+    """A number with `decimals`, or in scientific notation with the same digits."""
     if isinstance(value, list):
         return ' '.join(_number(entry, decimals) for entry in value)
     exponent = int(f'{value:e}'.partition('e')[2]) if math.isfinite(value) else 0

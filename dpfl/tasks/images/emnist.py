@@ -9,7 +9,6 @@ The test split has further images of the same writers. It is never read: whateve
 without noise has to be measured on images of writers who are no clients.
 """
 
-import collections
 import dataclasses
 import functools
 import os
@@ -97,7 +96,7 @@ SHA256 = 'c3aaf91b4cf4e69d53d81627ad119eccdc878ff906f68e66063ff10f67faad48'
 
 
 @dataclasses.dataclass(frozen=True)
-class Emnist:
+class Emnist(image_batches.ImageClients):
     """The writers of a file: most are clients, in the order of their ids; the others are held out.
 
     Attributes:
@@ -142,19 +141,7 @@ class Emnist:
         return len(self.writers)
 
     def examples(self, client: int, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The examples on a client's device, with its faults.
-
-        Args:
-          client: index in [0, population).
-          limit: return the first `limit` examples only.
-
-        Returns:
-          Pixels float32 [n, 28, 28] in [0, 1] and labels int32 [n].
-
-        Raises:
-          ValueError: if an argument is outside its range.
-          DataError: if the file cannot be read.
-        """
+        """As in the base class; a client is an index in [0, population)."""
         _validate.integer('client', client, minimum=0, maximum=self.population - 1)
         if limit is not None:
             _validate.integer('limit', limit, minimum=1)
@@ -162,26 +149,6 @@ class Emnist:
         return self.faults.processed(client, pixels[:limit], labels[:limit])
 
     def heldout_clients(self, num_clients: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Pixels and labels of each of the first held-out writers, without faults.
-
-        Args:
-          num_clients: number of held-out writers; all of them if there are fewer.
-
-        Raises:
-          ValueError: if the number is not a positive integer.
-          DataError: if the file cannot be read.
-        """
+        """As in the base class."""
         _validate.integer('num_clients', num_clients, minimum=1)
         return [self.files.read(writer) for writer in self.heldout_writers[:num_clients]]
-
-    def heldout_examples(self, num_clients: int) -> tuple[np.ndarray, np.ndarray]:
-        """The examples of `heldout_clients` together, as pixels and labels."""
-        pixels, labels = zip(*self.heldout_clients(num_clients), strict=True)
-        return np.concatenate(pixels), np.concatenate(labels)
-
-    def client_batches(
-        self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
-    ) -> list[collections.OrderedDict]:
-        """A client's examples in the order of the file, as `image_batches.batches`."""
-        limit = image_batches.examples_needed(batch_size, max_batches)
-        return image_batches.batches(*self.examples(client, limit), batch_size, epochs, max_batches)

@@ -68,6 +68,11 @@ def test_random_words_are_uniform():
 
 
 def _check_planted(task, planted, words, population, length):
+    assert planted.not_covered == task.not_covered
+    assert {**task.description, 'planted': 0} == {**planted.description, 'planted': 0}
+    np.testing.assert_array_equal(
+        *[np.concatenate([b['y'] for b in each.heldout(5, 8)]) for each in (task, planted)]
+    )
     secrets = planting.draw(_PLANTING, 1, len(words), population)
     held = {client: each for each in secrets for client in each.holders}
     for client in range(population):
@@ -90,16 +95,11 @@ def _check_planted(task, planted, words, population, length):
 def test_synthetic_clients_have_their_secrets_first_and_no_other_client_changes(language_size):
     task, planted, words = _loaded(_synthetic(language_size=language_size), 30)
     _check_planted(task, planted, words, 30, 6)
-    np.testing.assert_array_equal(
-        *[np.concatenate([b['y'] for b in each.heldout(5, 8)]) for each in (task, planted)]
-    )
 
 
 def test_clients_of_a_file_have_their_secrets_first_and_no_other_client_changes(tmp_path):
     task, planted, words = _loaded(_user_text(tmp_path), 54)
     _check_planted(task, planted, words, 54, 12)
-    assert planted.not_covered == task.not_covered
-    assert {**planted.description, 'planted': 0} == {**task.description, 'planted': 0}
 
 
 def test_planted_sentences_count_as_text_of_the_client(tmp_path):

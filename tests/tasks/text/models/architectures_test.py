@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl.tasks.text.models import architectures, cifg, lstm, metrics, saved_models
+from dpfl.tasks.text.models import architectures, cifg, lstm, metrics, pretraining, saved_models
 
 _CELLS = [
     cifg.StackedCifg(3, 4, 2),
@@ -202,3 +202,40 @@ def test_initial_weights_are_a_pure_function_of_the_seed(cell):
         assert type(weight) is np.ndarray and weight.dtype == np.float32
         np.testing.assert_array_equal(weight, same)
         assert kind.endswith('bias') or (weight != different).any()
+
+
+_MICRO = saved_models.ALL['micro']
+_INITIAL = _MICRO.initial_weights(9, seed=0)
+# One sentence, over and over: it can be known by heart.
+_SENTENCES = np.tile(np.array([[1, 5, 7, 4, 8, 2, 0]], np.int32), (20, 1))
+
+
+def _train(**changes):
+    arguments = dict(epochs=1, batch_size=20, learning_rate=0.01, seed=0)
+    return pretraining.train(_MICRO, _INITIAL, lambda: [_SENTENCES], **{**arguments, **changes})
+
+
+def test_the_first_step_of_adam_moves_by_the_learning_rate():
+    tensors = [tf.constant(weight) for weight in _INITIAL]
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        loss = metrics.mean_loss(_MICRO.logits(tensors, _SENTENCES[:, :-1]), _SENTENCES[:, 1:])
+    gradients = [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, tensors)]
+    for before, after, gradient in zip(_INITIAL, _train(), gradients, strict=True):
+        clear = abs(gradient) > 1e-3
+        np.testing.assert_allclose(
+            (after - before)[clear], -0.01 * np.sign(gradient[clear]), rtol=0.02
+        )
+
+
+def test_it_learns_and_reports_and_leaves_out_incomplete_batches():
+    reports = []
+    weights = _train(
+        epochs=30,
+        batch_size=8,
+        learning_rate=0.05,
+        report=lambda step, loss, now: reports.append((step, loss)),
+    )
+    steps, losses = zip(*reports, strict=True)
+    assert steps == tuple(range(1, 61)) and losses[0] > 1.5 and losses[-1] < 0.1
+    assert all(weight.dtype == np.float32 for weight in weights)
