@@ -10,9 +10,12 @@ from dpfl.tasks.config import DataConfig, TextConfig
 from dpfl.tasks.text import ngrams, real_task
 from dpfl.tasks.text import ngrams as counts_lib
 from dpfl.tasks.text.ngrams import BITS, MASK, KneserNey, Predictors, TrigramCounts, trigrams
-from experiments.studies.data import yardstick
-from experiments.studies.data.yardstick import PUBLIC, TRAINING, YardstickConfig
 from tests import text_files
+from tests.studies import scripts_of_studies
+
+yardstick = scripts_of_studies.load('text_baselines')
+PUBLIC, TRAINING = yardstick.PUBLIC, yardstick.TRAINING
+YardstickConfig = yardstick.YardstickConfig
 
 _PAD, _BOS, _EOS, _OOV = range(4)
 

@@ -15,7 +15,9 @@ from dpfl.tasks.text.private_words import WordCounts, WordRelease
 from dpfl.tasks.text.text_statistics import Coverage
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from dpfl.tasks.text.vocabulary import Vocabulary
-from experiments.studies.data import word_recall
+from tests.studies import scripts_of_studies
+
+word_recall = scripts_of_studies.load('compare_vocabularies')
 
 
 def test_a_file_of_words_or_of_words_and_counts(tmp_path):

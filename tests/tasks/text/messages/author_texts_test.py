@@ -12,9 +12,11 @@ from dpfl.errors import ArgumentError, StorageError
 from dpfl.tasks.text.files import public_text, user_text
 from dpfl.tasks.text.messages import author_texts, git_history, git_log
 from dpfl.tasks.text.messages.author_texts import Message
-from experiments.studies.data import dataset
+from tests.studies import scripts_of_studies
 from tests.tasks.text.messages import repositories
 from tests.tasks.text.messages.repositories import Commit
+
+dataset = scripts_of_studies.load('make_dataset')
 
 _KEY = bytes(range(32))
 
