@@ -264,6 +264,7 @@ def _rows(path):
     return {tuple(row.values()) for row in parquet.read_table(path).to_pylist()}
 
 
+@pytest.mark.usefixtures('parquet_in_process')
 def test_repositories(tmp_path):
     first = repositories.make(
         tmp_path / 'a.git', [Commit('A@x.org', 'One. Two'), Commit('b@x.org', 'Three')]

@@ -1,4 +1,4 @@
-"""Words that are found privately: what clients contribute, privacy profiles by brute force."""
+"""Words and quantiles that are found privately: results, and privacy profiles by brute force."""
 
 import itertools
 import math
@@ -7,10 +7,135 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpfl import errors
 from dpfl.accounting.losses.dominating_pairs import Neighbours
+from dpfl.tasks import before_training
+from dpfl.tasks.before_training import CANDIDATES, QuantileRelease
 from dpfl.tasks.text import private_words
 from dpfl.tasks.text.private_words import WordCounts, WordRelease
+
+
+def _profile(p, q, epsilon):
+    """The privacy profile of two distributions of outcomes."""
+    return np.maximum(p - math.exp(epsilon) * q, 0).sum()
+
+
+def _gaussian_profile(mu, epsilon):
+    normal = stats.norm.cdf
+    return normal(mu / 2 - epsilon / mu) - math.exp(epsilon) * normal(-mu / 2 - epsilon / mu)
+
+
+class _NoNoise:
+    def standard_normal(self):
+        return 0.0
+
+
+def _exact(values, candidates, share):
+    """The least candidate with a share of the values at or below it, by looking at all of them."""
+    known = values[~np.isnan(values)]
+    for candidate in candidates:
+        if (known <= candidate).sum() >= share * known.size:
+            return candidate
+    return candidates[-1]
+
+
+@pytest.mark.parametrize('measure', sorted(CANDIDATES))
+@pytest.mark.parametrize('share', [0.05, 0.25, 0.5, 0.9])
+def test_without_noise_a_search_finds_the_quantile(measure, share):
+    candidates = CANDIDATES[measure]
+    random = np.random.default_rng(5)
+    values = random.choice(candidates[:-1], 301) + random.choice([0.0, 1e-4], 301)
+    values[:20] = np.nan
+    found = QuantileRelease({'x': share}, 1.0).find({'x': values}, {'x': candidates}, _NoNoise())
+    assert found == {'x': _exact(values, candidates, share)}
+
+
+def test_values_beyond_the_candidates_and_no_values():
+    release, candidates = QuantileRelease({'x': 0.5}, 1.0), {'x': CANDIDATES['accuracy']}
+    assert release.find({'x': np.full(9, 7.0)}, candidates, _NoNoise()) == {'x': 1.0}
+    assert release.find({'x': np.full(9, -7.0)}, candidates, _NoNoise()) == {'x': 0.0}
+    noise = np.random.default_rng(0)
+    found = release.find({'x': np.full(9, np.nan)}, candidates, noise)
+    assert 0 <= found['x'] <= 1
+
+
+def _outcomes(values, share, release, candidates):
+    """The probability of each result of a search, from the definition."""
+    values, found = np.asarray(values, float), {}
+    known = values[~np.isnan(values)]
+    stddev = release.noise_multiplier * max(share, 1 - share)
+
+    def walk(low, high, chance):
+        if low == high:
+            found[candidates[low]] = found.get(candidates[low], 0) + chance
+            return
+        middle = (low + high) // 2
+        count = sum((value <= candidates[middle]) - share for value in known)
+        down = stats.norm.cdf(count / stddev)
+        walk(low, middle, chance * down)
+        walk(middle + 1, high, chance * (1 - down))
+
+    walk(0, len(candidates) - 1, 1.0)
+    return np.array([found[each] for each in candidates])
+
+
+_NAN = math.nan
+
+
+@pytest.mark.parametrize('share', [0.2, 0.5])
+@pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
+def test_a_search_keeps_its_privacy_profile(share, adjacency, monkeypatch):
+    """All data of three clients on four candidates, and all their neighbours."""
+    monkeypatch.setattr(before_training, 'STEPS', 2)
+    release = QuantileRelease.of_guarantee(1.0, 0.1, {'x': share}, adjacency)
+    mu = release.before().mu(Neighbours(adjacency))
+    candidates = np.array([0.0, 1.0, 2.0, 3.0])
+    worst = 0.0
+    for others in itertools.combinations_with_replacement((0.0, 1.0, 2.0, 3.0), 2):
+        outcomes = {
+            own: _outcomes([*others, own], share, release, candidates)
+            for own in (0.0, 1.0, 2.0, 3.0, _NAN)
+        }
+        assert all(each.sum() == pytest.approx(1) for each in outcomes.values())
+        for one, other in itertools.permutations(outcomes, 2):
+            if adjacency == 'zero_out' and not (math.isnan(one) or math.isnan(other)):
+                continue
+            p, q = outcomes[one], outcomes[other]
+            for epsilon in (0.0, 0.3, 1.0):
+                allowed, reached = _gaussian_profile(mu, epsilon), _profile(p, q, epsilon)
+                assert reached <= allowed + 1e-12
+                worst = max(worst, reached / allowed)
+    assert worst > 0.3
+
+
+def test_the_search_draws_as_the_outcomes_say():
+    """The result for given noise follows the path of its counts."""
+    values = np.array([0.1, 0.4, 0.4, 0.8, np.nan])
+    candidates = CANDIDATES['accuracy']
+    noise = np.random.default_rng(3)
+    drawn = np.random.default_rng(3).standard_normal(10)
+    release = QuantileRelease({'x': 0.3}, 2.0)
+    low, high = 0, 1023
+    for each in drawn:
+        middle = (low + high) // 2
+        count = sum(value <= candidates[middle] for value in values[:4]) - 0.3 * 4
+        low, high = (low, middle) if count + 2.0 * 0.7 * each >= 0 else (middle + 1, high)
+    assert release.find({'x': values}, {'x': candidates}, noise) == {'x': candidates[low]}
+
+
+def test_the_cost_is_that_of_all_counts():
+    one = QuantileRelease.of_guarantee(1.0, 1e-6, {'x': 0.25})
+    two = QuantileRelease.of_guarantee(1.0, 1e-6, {'x': 0.25, 'y': 0.9})
+    assert two.noise_multiplier == pytest.approx(math.sqrt(2) * one.noise_multiplier)
+    before = two.before()
+    assert before.noise_multiplier == pytest.approx(two.noise_multiplier / math.sqrt(20))
+    assert before.noise_multiplier <= two.noise_multiplier / math.sqrt(20)
+    # A client that is replaced moves a count by 1, which adds 0.75 or 0.9 at most.
+    assert before.replaced == pytest.approx(1 / 0.75) and before.delta == 0
+    replaced = QuantileRelease.of_guarantee(1.0, 1e-6, {'x': 0.25}, 'replace_one')
+    assert replaced.noise_multiplier == pytest.approx(one.noise_multiplier / 0.75)
+
+
+# Words.
 
 
 class _Noise:
@@ -103,17 +228,10 @@ def test_the_threshold_hides_words_of_one_client(stddev, words, delta):
     assert shown.max() == pytest.approx(delta, rel=1e-6) and shown.max() <= delta
 
 
-def _profile(p, q, epsilon):
-    return np.maximum(p - math.exp(epsilon) * q, 0).sum()
-
-
 def _claimed(release, epsilon, adjacency='zero_out'):
     """The privacy profile of the theorem: revealed with probability delta, else Gaussian."""
     mu = release.before().mu(Neighbours(adjacency))
-    gaussian = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(
-        -mu / 2 - epsilon / mu
-    )
-    return release.delta + (1 - release.delta) * gaussian
+    return release.delta + (1 - release.delta) * _gaussian_profile(mu, epsilon)
 
 
 def _of_word(total, release):
@@ -172,10 +290,7 @@ def test_the_profile_is_attained():
     one, other = (_shown({'a': total}, 'a', release) for total in (11.0, 10.0))
     mu = release.before().mu(Neighbours())
     # Far above the threshold a shared word is a Gaussian release.
-    gaussian = stats.norm.cdf(mu / 2 - 0.5 / mu) - math.exp(0.5) * stats.norm.cdf(
-        -mu / 2 - 0.5 / mu
-    )
-    assert _profile(one, other, 0.5) == pytest.approx(gaussian, rel=0.1)
+    assert _profile(one, other, 0.5) == pytest.approx(_gaussian_profile(mu, 0.5), rel=0.1)
 
 
 def _found_sets(clients, release):
@@ -230,12 +345,3 @@ def test_a_guarantee_is_split_among_the_rounds():
     )
     assert replaced.stddevs[0] == pytest.approx(math.sqrt(2) * release.stddevs[0])
     assert _claimed(replaced, 1.0, 'replace_one') <= 1e-6
-
-
-def test_what_is_refused():
-    with pytest.raises(errors.ArgumentError, match='the data have no words'):
-        _of({}, {})
-    with pytest.raises(errors.ArgumentError, match='rounds=0'):
-        WordRelease.of_guarantee(1.0, 1e-6, words_per_client=5, rounds=0)
-    with pytest.raises(errors.ArgumentError, match='epsilon=0'):
-        WordRelease.of_guarantee(0.0, 1e-6, words_per_client=5)
