@@ -12,7 +12,6 @@ import argparse
 import dataclasses
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,10 +25,9 @@ from dpfl import Participation, ParticipationLog, accounting, aggregators, mecha
 from dpfl.accounting.records import journal
 from dpfl.mechanisms.optimize import banded_descent
 from dpfl.mechanisms.sensitivities import pattern_sensitivity, tree_sensitivity
-from dpfl.simulation import run_journal
+from dpfl.simulation import run_journal, training
 from dpfl.simulation import sampling as samplers
 
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
 _TOLERANCE = 0.2
 _BLT = [0.999, 0.99, 0.9, 0.5], [0.1, 0.1, 0.1, 0.1]
 
@@ -178,14 +176,13 @@ def _supplied(mechanism: mechanisms.Mechanism, parameters: int, resumed: bool):
         return 1e3 * _cpu(lambda: ring.supply(before, ()))
 
 
-def _line(lines: int) -> float:
-    """Milliseconds of the two lines of a round, after so many lines."""
-    digest = '0' * 64
+def _line(lines: int, clients: int = 2) -> float:
+    """Milliseconds of what is written before and after a round, after so many lines."""
+    digest, cohort = '0' * 64, np.arange(clients) + 1_000_000
     with tempfile.TemporaryDirectory() as folder:
         found = run_journal.RunJournal(pathlib.Path(folder))
         found.append(_PLANNED)
         found.append(journal.Built(record={'rounds': lines}, configuration={}, data={}))
-        cohort = [1, 7]
 
         def work(rounds):
             for t in rounds:
@@ -201,22 +198,25 @@ def _line(lines: int) -> float:
 
 def _checkpoint(rounds: int) -> float:
     """Bytes of the last checkpoint of a small run."""
+    values = {
+        'task': 'synthetic_text',
+        'vocabulary_size': 40,
+        'sentence_length': 5,
+        'model': 'micro',
+        'population': 2000,
+        'clients_per_round': 20,
+        'client_max_batches': 1,
+        'delta': 1e-6,
+        'mechanism': 'blt',
+        'strategy': 'blt_b100',
+        'min_separation': 20,
+        'noise_multiplier': 1.0,
+        'rounds': rounds,
+    }
+    config = training.TrainConfig().with_values(values)
     with tempfile.TemporaryDirectory() as folder:
-        flags = (
-            '--task=synthetic_text --vocabulary_size=40 --sentence_length=5 --model=micro '
-            '--population=2000 --clients_per_round=20 --client_max_batches=1 --delta=1e-6 '
-            '--mechanism=blt --strategy=blt_b100 --min_separation=20 --noise_multiplier=1'
-        ).split()
-        subprocess.run(
-            [sys.executable, '-m', 'experiments.train', *flags, f'--rounds={rounds}']
-            + [f'--output_dir={folder}/run'],
-            cwd=_ROOT,
-            check=True,
-            capture_output=True,
-        )
-        files = pathlib.Path(folder, 'run', 'checkpoints').rglob('*')
-        newest = max((file for file in files if file.is_file()), key=lambda f: f.stat().st_mtime)
-        return float(newest.stat().st_size)
+        run = training.train(config, pathlib.Path(folder, 'run'), progress=False).directory
+        return float(max((run / 'checkpoints').glob('*.checkpoint')).stat().st_size)
 
 
 def _optimized(rounds: int) -> float:
@@ -265,6 +265,8 @@ _ROWS = (
     Row('ring: a round, 10 bands', 'parameters', (1_000, 10_000, 100_000, 1_000_000), 'ms', 1.0,
         lambda d: _supplied(mechanisms.BandedToeplitz.fichtenberger(30, 10), d, False)),
     Row('journal: a round', 'lines', (1_000, 3_000, 9_000, 27_000), 'ms', 0.0, _line),
+    Row('journal: a round', 'clients', (1_000, 6_500, 50_000, 400_000), 'ms', 1.0,
+        lambda clients: _line(1_000, clients)),
     Row('optimize_banded, 32 bands', _ROUNDS, (4_000, 8_000, 16_000, 32_000), 'bytes', 1.0,
         _optimized),
     Row('sensitivity: BLT', _ROUNDS, (10_000, 100_000, 1_000_000), 's', 1.0,

@@ -43,26 +43,26 @@ def _opener(path: str, flags: int) -> int:
     return descriptor
 
 
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The content of a regular file of at most 256 MiB.
+def read_bytes(path: str | os.PathLike[str], most: int = _MOST_TEXT_BYTES) -> bytes:
+    """The content of a regular file of at most `most` bytes, 256 MiB by default.
 
     Raises:
       OSError: as in `open_regular`, or if the file is longer.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if size > _MOST_TEXT_BYTES:
+        if size > most:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         return file.read(size)
 
 
-def read_bytes_or_none(path: str | os.PathLike[str]) -> bytes | None:
+def read_bytes_or_none(path: str | os.PathLike[str], most: int = _MOST_TEXT_BYTES) -> bytes | None:
     """As `read_bytes`; None if there is nothing of that name.
 
     A link that leads to nothing is something of that name, and an error: whoever takes it for a
     missing file would write to wherever it leads.
     """
-    return read_bytes(path) if os.path.lexists(path) else None
+    return read_bytes(path, most) if os.path.lexists(path) else None
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

@@ -2,12 +2,13 @@
 
   python scripts/kill_test.py --runs=100
 
-Each run trains a toy model and is killed with SIGKILL at a random moment. It may be resumed and
-killed once more, and is then resumed to its end. Model, participation log, ledger and report must
-equal those of an uninterrupted run, byte for byte; so must the metrics, except `seconds`. Every
-other run takes its noise keys from the operating system, so that only its first checkpoint can
-repeat the noise. With --notff rounds take no time and nothing is drawn, so that most kills meet a
-write. Exits with status 1 if a run differs.
+Each run draws words and thresholds, trains a toy model, and is killed with SIGKILL at a random
+moment. It may be resumed and killed once more, and is then resumed to its end. Draws, model,
+participation log, ledger and report must equal those of an uninterrupted run, byte for byte; so
+must the metrics, except `seconds`. No event that was in the ledger at a kill may be lost. Every
+other run has no noise seed: it begins with the keys of the uninterrupted run and nothing else, and
+must have the same chain. With --notff rounds take no time and there are no figures, so that most
+kills meet a write. Exits with status 1 if a run differs.
 """
 
 import collections
@@ -26,12 +27,12 @@ from matplotlib import figure
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
+from dpfl.accounting.records import archive, journal  # noqa: E402
 from dpfl.cli.command import command_line  # noqa: E402
 from dpfl.reporting import plots, privacy_page  # noqa: E402
-from dpfl.simulation import (
-    program,  # noqa: E402
-    run_directory,
-)
+from dpfl.simulation import program, run_directory  # noqa: E402
+from dpfl.simulation.training import execution  # noqa: E402
+from scripts import crashes_at_writes  # noqa: E402
 from tests import runs  # noqa: E402
 from tests.simulation import toy_experiment  # noqa: E402
 
@@ -62,9 +63,8 @@ def main() -> None:
             counts['kills'] += len(kills)
             differing = kind.differences(path)
             counts['different runs'] += bool(differing)
-            rounds = ', '.join(f'after {done} rounds' for done in kills)
             print(
-                f'run {run} ({kind.name}): killed {rounds}: '
+                f'run {run} ({kind.name}): killed {", ".join(kills)}: '
                 f'{"differs in " + ", ".join(differing) if differing else "the same"}',
                 flush=True,
             )
@@ -83,10 +83,9 @@ class _Kind:
         self._origin = folder / 'origin'
         self._reference = folder / 'reference'
         if noise_seed is None:
-            # A run that is killed as soon as its first checkpoint exists.
-            child = _Child(self._origin, self)
-            _wait_for((self._origin / 'checkpoints' / '00000000.checkpoint').exists)
-            child.kill()
+            directory = run_directory.RunDirectory(self._origin)
+            with directory.in_use():
+                directory.begin({}, {})
         self.begin(self._reference)
         child = _Child(self._reference, self)
         started = time.monotonic()
@@ -94,20 +93,34 @@ class _Kind:
         self.seconds = time.monotonic() - started
 
     def begin(self, path: pathlib.Path) -> None:
-        """Creates the directory of a run, with the checkpoint that all runs begin from, if any."""
+        """Creates the directory of a run, with the keys that all runs begin with, if any."""
         if self._origin.exists():
             shutil.copytree(self._origin, path)
 
     def differences(self, path: pathlib.Path) -> list[str]:
-        """Names of the files that differ from those of the uninterrupted run."""
+        """What differs from the uninterrupted run: names of files, `draws` or `chain`."""
         names = runs.differences(path, self._reference)
-        return names + ['metrics.csv'] * (runs.metrics(path) != runs.metrics(self._reference))
+        names += ['metrics.csv'] * (runs.metrics(path) != runs.metrics(self._reference))
+        own, other = (archive.read_journal(each) for each in (path, self._reference))
+        drawn = [
+            {what: each.result for what, each in found.state.drawn.items()}
+            for found in (own, other)
+        ]
+        names += ['draws'] * (drawn[0] != drawn[1] or len(drawn[0]) != 2)
+        return names + ['chain'] * (self.noise_seed is None and own.chain != other.chain)
 
 
-def _interrupt(path: pathlib.Path, kind: _Kind, random: np.random.Generator) -> list[int]:
-    """Runs to the end with one or two kills; returns the number of completed rounds at each."""
-    rounds = []
-    while not rounds:
+def _interrupt(path: pathlib.Path, kind: _Kind, random: np.random.Generator) -> list[str]:
+    """Runs to the end with one or two kills.
+
+    Returns:
+      When each came, in words.
+
+    Raises:
+      RuntimeError: if an event is lost.
+    """
+    kills, chains = [], []
+    while not kills:
         shutil.rmtree(path, ignore_errors=True)
         kind.begin(path)
         for _ in range(random.integers(1, 3)):
@@ -115,11 +128,17 @@ def _interrupt(path: pathlib.Path, kind: _Kind, random: np.random.Generator) -> 
             time.sleep(random.uniform(0, kind.seconds))
             if not child.kill():
                 break  # The run had ended by itself.
-            ledger = path / 'ledger.jsonl'
-            begun = b'"event": "began"'
-            rounds.append(ledger.read_bytes().count(begun) if ledger.exists() else 0)
+            found = archive.read_journal(path) or journal.Journal()
+            chains.append(found.chain)
+            drawn = sum(each.result is not None for each in found.state.drawn.values())
+            kills.append(
+                f'after {drawn} draws' * (drawn < 2) or f'after {found.state.begun} rounds'
+            )
     _Child(path, kind).finish()
-    return rounds
+    after = archive.read_journal(path).chain
+    if any(after[: len(chain)] != chain for chain in chains):
+        raise RuntimeError(f'{path}: an event is lost')
+    return kills
 
 
 class _Child:
@@ -180,7 +199,11 @@ def _train(path: pathlib.Path, noise_seed: int | None, say_ready) -> None:
     )
     directory = run_directory.RunDirectory(path, resume=True)
     say_ready()
-    program.run_training(experiment, directory)
+    with directory.in_use():
+        run = execution.Run(directory=directory, configuration={}, settings={})
+        if not directory.state.begun:
+            crashes_at_writes.draw(run, noise_seed)
+        program.run_training(experiment, directory)
 
 
 def _wait_for(condition, seconds: float = 60.0) -> None:

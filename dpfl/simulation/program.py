@@ -244,15 +244,17 @@ class _Run:
             writer.save(self._checkpoint(0, state))
             writer.wait()
         else:
-            first = self._start.rounds
+            first, tensors = self._start.rounds, self._start.state
+            digest = state_lib.digest_of_saved(tensors, state)
+            self._journal.require_state(first, self._start.head, digest)
             self._journal.complete_cohorts(experiment.sampler.cohort)
             if _is_of_fewer_rounds(self._journal, self._start):
-                state = state_lib.restore_longer(self._start.state, state, experiment.plan)
+                state = state_lib.restore_longer(tensors, state, experiment.plan)
                 # From here on the checkpoint is one of the longer run.
                 writer.save(self._checkpoint(first, state))
                 writer.wait()
             else:
-                state = state_lib.restore(self._start.state, state)
+                state = state_lib.restore(tensors, state)
         rows = tuple(self._journal.rows[:first])
         if experiment.ray is not None:
             self._journal.note(ray_losses=0)

@@ -123,19 +123,28 @@ def tables(path: pathlib.Path) -> list[str]:
     return [each.pattern for each in FILES if each.kind == TABLE and (path / each.pattern).exists()]
 
 
-def not_judged(names: Iterable[str]) -> str:
-    """Which files verification does not judge, in words.
+def not_judged(names: Iterable[str], *, has_ended: bool = True) -> str:
+    """What verification does not judge, in words.
 
     Args:
       names: of the files that the directory has.
+      has_ended: whether the journal has the digests of the results.
     """
     alone = dict.fromkeys(
         f'{name.partition("/")[0]}/' if '/' in name else name
         for name in sorted(names)
-        if all(file.kind == OTHER for file in _of_table(name))
+        if all(file.kind == OTHER or _is_unknown(file, has_ended) for file in _of_table(name))
     )
     shown = ', '.join(map(errors.shown, alone))
-    return f'not judged: checkpoints/, {archive.SIGNATURE}; by digest alone: {shown or "nothing"}'
+    return (
+        f'not judged: checkpoints/, {archive.SIGNATURE}, lines of {archive.LEDGER} outside of its '
+        f'chain; by digest alone: {shown or "nothing"}'
+    )
+
+
+def _is_unknown(file: RunFile, has_ended: bool) -> bool:
+    """Whether a file is a result of whose digest the journal of a run knows nothing yet."""
+    return file.kind == RESULT and not has_ended and file.pattern != AUDIT
 
 
 def _of_table(name: str) -> list[RunFile]:
@@ -527,11 +536,13 @@ def _of_metrics(records: archive.Records) -> Iterator[str]:
 
 
 def _of_results(directory: pathlib.Path, state: State) -> Iterator[str]:
-    """Which results are there without a digest in the journal of a run that has ended."""
-    known = {} if state.ended is None else state.ended.results
-    for name in results(directory) if state.ended is not None else ():
-        if name not in known:
-            yield f'{name}: is there, and {archive.LEDGER} does not have its digest'
+    """Which results are there that the journal of a run does not have."""
+    for name in results(directory):
+        shown = errors.shown(name)
+        if state.ended is not None and name not in state.ended.results:
+            yield f'{shown}: is there, and {archive.LEDGER} does not have its digest'
+        elif state.ended is None and any(file.is_of_end for file in _of_table(name)):
+            yield f'{shown}: is there, and {archive.LEDGER} does not say that the run ended'
     if state.audited is None and (directory / AUDIT).exists():
         yield f'{AUDIT}: is there, and {archive.LEDGER} does not have its digest'
 

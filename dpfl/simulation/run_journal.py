@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import pathlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
@@ -36,13 +37,20 @@ _CUT = 'the journal was cut, or files of two runs are mixed; the run cannot cont
 
 @functools.cache
 def stack() -> str:
-    """Versions of the packages that decide the last digits of a sum."""
+    """Versions of the packages that decide the last digits of a sum, as `archive.stacks` reads."""
     for name in ('tensorflow', 'tensorflow-cpu'):
         try:
-            return f'TensorFlow {metadata.version(name)}, NumPy {np.__version__}'
+            return (
+                f'TensorFlow {_release(metadata.version(name))}, NumPy {_release(np.__version__)}'
+            )
         except metadata.PackageNotFoundError:
             pass
-    return f'NumPy {np.__version__}'
+    return f'NumPy {_release(np.__version__)}'
+
+
+def _release(version: str) -> str:
+    found = re.match(archive.RELEASE, version)
+    return '0' if found is None else found[0]
 
 
 class RunJournal:
@@ -91,8 +99,7 @@ class RunJournal:
 
     def _read_cohorts(self) -> None:
         with _storage.naming(self._cohorts):
-            data = _files.read_bytes_or_none(self._cohorts) or b''
-        of_rounds, complete = cohorts.parse(data)
+            of_rounds, complete, _ = cohorts.load(self._cohorts)
         self._cohorts_size = _cut(self._cohorts, complete)
         self.log = ParticipationLog(of_rounds)
         if self.log.rounds > self.state.begun:
@@ -191,6 +198,31 @@ class RunJournal:
     def head_after(self, rounds: int) -> str:
         """The digest that a checkpoint after so many rounds carries."""
         return self._heads_after[rounds]
+
+    def require_state(self, rounds: int, head: str, state: str) -> None:
+        """Checks that a checkpoint has what the last of its rounds gave.
+
+        One from before the first round, or from when the run went on with more, is not that of a
+        round.
+
+        Args:
+          rounds: number of rounds of the checkpoint.
+          head: the digest that it carries.
+          state: the digest of its state.
+
+        Raises:
+          RunError: if not.
+        """
+        at = self.heads.index(head)
+        if self.kinds[at] is not Released:
+            return
+        last = self._released.get(rounds - 1)
+        is_of_round = sum(kind is Released for kind in self.kinds[: at + 1]) == rounds
+        if last is None or not is_of_round or last.state != state:
+            raise errors.RunError(
+                f'{self._path}: the checkpoint of round {rounds} has another state than the round '
+                'gave: it was changed, and the run cannot continue from it'
+            )
 
     def begin(self, event: Began, cohort: Sequence[int] | np.ndarray | None) -> None:
         """Records a round before it is computed, or compares it with the record.

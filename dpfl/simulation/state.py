@@ -33,13 +33,18 @@ def restore(saved: Sequence[np.ndarray | bytes], template: Any) -> Any:
       CheckpointError: if number, types or shapes of the leaves differ from the template's.
     """
     expected = tree.flatten(template)
-    if len(saved) != len(expected):
-        raise checkpoint.CheckpointError(
-            f'the checkpoint has {len(saved)} arrays, the state of the process {len(expected)}'
-        )
+    _require_number(saved, template)
     paths = (path for path, _ in tree.flatten_with_path(template))
     restored = map(_restore_leaf, paths, saved, expected)
     return tree.unflatten_as(template, list(restored))
+
+
+def _require_number(saved: Sequence[np.ndarray | bytes], template: Any) -> None:
+    expected = len(tree.flatten(template))
+    if len(saved) != expected:
+        raise checkpoint.CheckpointError(
+            f'the checkpoint has {len(saved)} arrays, the state of the process {expected}'
+        )
 
 
 def with_model(saved: Sequence[np.ndarray | bytes], template: Any) -> Any:
@@ -154,10 +159,30 @@ def began(t: int, state: Any, model: str, cohort: Sequence[int], data: str) -> j
 
 def digests(state: Any) -> tuple[str, str]:
     """Digests of the model of a state, and of the whole state."""
-    own = tree.flatten(state.global_model_weights)
-    model, known = journal.digest(own), {*map(id, own)}
-    rest = [leaf for leaf in tree.flatten(state) if id(leaf) not in known]
-    return model, journal.digest([model.encode(), *rest])
+    return _digests(tree.flatten(state), state)
+
+
+def digest_of_saved(saved: Sequence[np.ndarray | bytes], template: Any) -> str:
+    """Digest of the whole state that `leaves` gave, as in `digests`.
+
+    Args:
+      saved: the result of `leaves`.
+      template: a state of the process, perhaps of one with more rounds.
+
+    Raises:
+      CheckpointError: if the number of the leaves differs from the template's.
+    """
+    _require_number(saved, template)
+    return _digests(saved, template)[1]
+
+
+def _digests(own: Sequence[Any], template: Any) -> tuple[str, str]:
+    paths = [path for path, _ in tree.flatten_with_path(template)]
+    parts: tuple[list[Any], list[Any]] = ([], [])  # The rest, and the model.
+    for path, leaf in zip(paths, own, strict=True):
+        parts[path[0] == 'global_model_weights'].append(leaf)
+    model = journal.digest(parts[True])
+    return model, journal.digest([model.encode(), *parts[False]])
 
 
 def noise_digest(state: Any) -> str:

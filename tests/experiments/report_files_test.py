@@ -150,7 +150,7 @@ def test_the_report_of_a_run_is_signed_as_it_was_verified(tmp_path, files):
     before = (run / archive.REPORT).read_bytes()
     done = _run(f'--run_dir={run}', f'--sign={files["key"]}', '--format=json')
     assert done.returncode == 0 and json.loads(done.stdout) == json.loads(before)
-    assert 'note: not judged: checkpoints/, privacy_report.json.sig;' in done.stderr
+    assert 'note: not judged: checkpoints/, privacy_report.json.sig, lines of' in done.stderr
     assert (run / archive.REPORT).read_bytes() == before
     verify = (f'--verify={run}', f'--public_key={files["public"]}')
     assert _run(*verify).returncode == 0 and _run(f'--run_dir={run}').returncode == 0

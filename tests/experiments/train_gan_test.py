@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from dpfl import accounting
+from dpfl.accounting.records import archive
 from dpfl.simulation import run_directory
 from tests import forked_binaries
 from tests.repository import threat_model
@@ -78,6 +79,11 @@ def test_a_finished_run_gets_back_what_is_computed_and_misses_what_was_made_once
     # The larger run is that of the flags with which the run began.
     assert 'scaled up' in (path / 'gan_report.md').read_text()
     assert run_directory.verify(path).is_verified
+    page = (path / 'gan_report.md').read_text()
+    (path / 'gan_report.md').write_text(page.replace('scaled up', 'scaled down'))
+    (path / 'SHA256SUMS').write_text(archive.digests(path))
+    (difference,) = run_directory.verify(path).differences
+    assert difference.startswith('gan_report.md: says')
     shutil.rmtree(path / 'generator')
     done = _run(*_SMALL, f'--output_dir={path}', '--resume')
     assert done.returncode == 1 and 'restore it from a copy' in done.stderr

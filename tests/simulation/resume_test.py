@@ -282,6 +282,24 @@ def _with_other_keys(path):
     (path / 'checkpoints' / 'keys').write_bytes(b'other')
 
 
+def _with_another_state(path):
+    """Without the past noise that the next round needs, for example; the file itself is whole."""
+    _rewrite_checkpoint(path, state=lambda saved: [*saved[:-1], np.asarray(saved[-1]) + 1])
+
+
+def _of_another_round(path):
+    _rewrite_checkpoint(path, rounds=lambda rounds: rounds - 1)
+
+
+def _rewrite_checkpoint(path, **changes):
+    saved = _latest(path)
+    values = {name: change(getattr(saved, name)) for name, change in changes.items()}
+    other = dataclasses.replace(saved, **values)
+    (path / 'checkpoints' / f'{saved.rounds:08d}.checkpoint').unlink()
+    with open(path / 'checkpoints' / f'{other.rounds:08d}.checkpoint', 'wb') as file:
+        other.write(file)
+
+
 def _with_other_cohorts(experiment):
     schema = experiment.plan.participation
     return {'sampler': sampling.MinSeparationSampler(schema, 12, 3, seed=1)}
@@ -309,6 +327,8 @@ def _with_another_model(experiment):
         (_without_checkpoints, None, 'ledger.jsonl: has 4 rounds, and there is no checkpoint'),
         (_without_key, None, 'checkpoints/keys: No such file'),
         (_with_other_keys, None, 'checkpoints/keys: does not have the keys of ledger.jsonl'),
+        (_with_another_state, None, 'the checkpoint of round 2 has another state than the round'),
+        (_of_another_round, None, 'the checkpoint of round 1 has another state than the round'),
         (None, _with_other_cohorts, 'ledger.jsonl: round 2 had another cohort'),
         (None, _with_another_plan, 'participation.min_separation=1: must be 2, as when'),
         (None, _with_another_model, 'model=large: must be toy, as when the run began'),

@@ -4,6 +4,7 @@ import dataclasses
 import fnmatch
 import hashlib
 import json
+import os
 import re
 import shutil
 
@@ -12,7 +13,7 @@ import pytest
 
 from dpfl import _npz, accounting, errors
 from dpfl.accounting.measured.measured import AUDIT
-from dpfl.accounting.records import archive, journal
+from dpfl.accounting.records import archive, comparison, journal
 from dpfl.accounting.reports import history
 from dpfl.reporting import privacy_page
 from dpfl.simulation import run_directory
@@ -28,17 +29,25 @@ _FULL = archives.CONFIG.with_values(
 )
 
 
-@pytest.fixture(name='no_figures')
-def _no_figures(monkeypatch):
+def _draw_nothing(patched):
     """Figures take long, and are not what is looked at."""
-    monkeypatch.setattr(privacy_page, '_figures', lambda report: [])
+    patched.setattr(privacy_page, '_figures', lambda report: [])
+
+
+@pytest.fixture(scope='module', name='finished')
+def _finished(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patched:
+        _draw_nothing(patched)
+        run = archives.write_run(tmp_path_factory.mktemp('finished') / 'run', _FULL)
+        assert run_directory.verify(run).is_verified
+    return run
 
 
 @pytest.fixture(name='run')
-def _run(no_figures, tmp_path):
-    run = archives.write_run(tmp_path / 'run', _FULL)
-    assert run_directory.verify(run).is_verified
-    return run
+def _run(finished, tmp_path, monkeypatch):
+    """A copy under another name, which is the same run."""
+    _draw_nothing(monkeypatch)
+    return shutil.copytree(finished, tmp_path / 'copy')
 
 
 def _noticed(run) -> list[str]:
@@ -70,19 +79,19 @@ def _unnoticed_bytes(run, number, seed=0) -> list[str]:
     return sorted(set(unnoticed))
 
 
-@pytest.mark.standard
-def test_a_changed_byte_of_each_file_is_found_or_the_file_is_on_the_list(run):
+@pytest.mark.parametrize(
+    'number',
+    [pytest.param(2, marks=pytest.mark.standard), pytest.param(200, marks=pytest.mark.exhaustive)],
+)
+def test_changed_bytes_of_each_file_are_found_or_the_file_is_on_the_list(run, number):
+    assert _noticed(run) == []
     (run / archive.SIGNATURE).write_bytes(bytes(64))
-    unnoticed = _unnoticed_bytes(run, 2)
-    assert unnoticed == ['checkpoints/keys', archive.SIGNATURE]
+    assert _unnoticed_bytes(run, number) == ['checkpoints/keys', archive.SIGNATURE]
     said = run_directory.not_judged(archive.listed(run))
-    assert said == 'not judged: checkpoints/, privacy_report.json.sig; by digest alone: nothing'
-
-
-@pytest.mark.exhaustive
-def test_200_changed_bytes_of_each_file_are_found(run):
-    (run / archive.SIGNATURE).write_bytes(bytes(64))
-    assert _unnoticed_bytes(run, 200) == ['checkpoints/keys', archive.SIGNATURE]
+    assert said == (
+        'not judged: checkpoints/, privacy_report.json.sig, lines of ledger.jsonl outside of its '
+        'chain; by digest alone: nothing'
+    )
 
 
 def _forged_words(run):
@@ -141,8 +150,46 @@ def _with_another_model(run):
     _with_events(lambda event: _with_results(event, results))(run)
 
 
-def _added(name):
-    return lambda run: (run / name).write_text('epsilon is 0.01')
+def _added(name, size=None):
+    def add(run):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text('epsilon is 0.01')
+        if size is not None:
+            os.truncate(run / name, size)
+
+    return add
+
+
+def _with_a_key(name):
+    """A key is not taken for one that a report has, whatever its value says."""
+
+    def add(run):
+        values = json.loads((run / name).read_text())
+        values['epsilon is 0.01'] = comparison.NOT_A_KEY
+        (run / name).write_text(json.dumps(values))
+
+    return add
+
+
+def _with_a_note(**values):
+    """Outside of the chain, so that journal and an earlier report have the same head."""
+
+    def add(run):
+        with open(run / archive.LEDGER, 'ab') as file:
+            file.write(journal.note(values))
+
+    return add
+
+
+def _stopped_with(name):
+    """A run that was stopped, and has a result that is not its own."""
+
+    def forge(run):
+        (run / archive.MODEL).unlink()
+        _with_events(lambda event: None if isinstance(event, journal.Ended) else event)(run)
+        _added(name)(run)
+
+    return forge
 
 
 @pytest.mark.parametrize(
@@ -184,6 +231,15 @@ def _added(name):
             _with_events(lambda event: _with_results(event, {})),
             'model.npz: is there, and ledger.js',
         ),
+        (_with_a_key(archive.REPORT), 'privacy_report.json: epsilon is 0.01 is "not a key"'),
+        (_with_a_key(archive.PLAN), 'plan.json: epsilon is 0.01 is "not a key"'),
+        (_with_a_note(stack='NumPy 2. Epsilon is 0.01', first=3), 'ledger.jsonl: has a note'),
+        (_with_a_note(stack='NumPy 2.1', first=7), 'ledger.jsonl: has a note'),
+        (_stopped_with('saved_model/model'), 'saved_model/model: is there, and ledger.jsonl does'),
+        (_stopped_with(archive.MODEL), 'model.npz: is there, and ledger.jsonl does not say'),
+        (_added(archive.METRICS, 1 << 29), 'metrics.csv: cannot be read (File too large)'),
+        (_added(archive.LOG, 1 << 29), 'participation.npz: is not the one of'),
+        (_added(archive.REPORT, 1 << 29), 'privacy_report.json: cannot be read'),
         (_with_another_model, 'model.npz: is not the model after the last round of ledger.jsonl'),
     ],
 )
@@ -226,6 +282,38 @@ def _last(text, old, new) -> str:
     return f'{before}{new}{after}'
 
 
+_DRAWN = (
+    '<svg width="9pt"><metadata><dc:title>Matplotlib v3.11.2, https</dc:title></metadata><g id="a">'
+    '<path d="M 1 2" style="fill: #ff0000"/><use xlink:href="#a" x="1"/></g></svg>'
+)
+
+
+@pytest.mark.parametrize(
+    'old, new, elsewhere',
+    [
+        ('#a"', '#b"', 'is the same'),
+        ('"a"', '"b"', 'is the same'),
+        ('M 1 2', 'M 1 3', 'is the same'),  # Another version may draw it elsewhere.
+        ('#ff0000', '#0000ff', 'is the same'),
+        ('<path', '<path d="M 4 4"/><path', 'is the same'),
+        ('9pt', '8pt', 'differs'),
+        ('<path', '<text>0.01</text><path', 'differs'),
+        ('<path', '<script>0.01</script><path', 'differs'),
+        ('<path', '<path onclick="run()"', 'differs'),
+        ('</g>', '0.01</g>', 'differs'),
+        ('xlink:href="#a"', 'xlink:href="https://a"', 'differs'),
+    ],
+)
+def test_figures_of_another_version_have_nothing_but_lines_and_areas(old, new, elsewhere):
+    """Else a page whose figure claims another version could say anything."""
+    changed = _DRAWN.replace(old, new)
+    assert comparison.page_difference(_DRAWN, _DRAWN) is None
+    assert comparison.page_difference(changed, _DRAWN) is not None
+    other = changed.replace('v3.11.2', 'v3.10.9')
+    found = comparison.page_difference(other, _DRAWN)
+    assert ('is the same' if found is None else 'differs') == elsewhere
+
+
 def test_last_digits_of_another_stack_are_no_difference(run):
     """Also in words and in pages, but not in counts."""
     for name, old in ((archive.REPORT, r'"mu": (\d+\.\d+)'), (archive.METRICS, r'3,(\d+\.\d+)')):
@@ -255,7 +343,3 @@ def test_the_docs_have_the_table_of_files():
         assert names, file.pattern
         for name in names:
             assert table[name] == (file.kind, file.is_private), name
-
-
-def test_a_copy_under_another_name_is_the_same_run(run, tmp_path):
-    assert _noticed(shutil.copytree(run, tmp_path / 'renamed')) == []

@@ -18,6 +18,7 @@ import io
 import json
 import os
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,6 +50,11 @@ OWN_LOOP = (
     'Whether the training loop did what its plan says, and whether its noise keys were secret: it '
     "is not dpfl's own, and the journal of the run does not have its settings."
 )
+# Version of a package without its local part, which may be any word.
+RELEASE = r'\d{1,9}(?:\.\d{1,9})*(?:(?:a|b|-?rc|\.post|[.-]dev)\d{1,9})*'
+_STACK = re.compile(rf'(?:TensorFlow {RELEASE}, )?NumPy {RELEASE}', re.ASCII)
+# A journal of a million rounds.
+_MOST_JOURNAL_BYTES = 1 << 30
 _EXTENSION = ('released', 'planned', 'rounds')
 
 
@@ -240,7 +246,7 @@ def read_journal(directory: str | os.PathLike[str]) -> journal_lib.Journal | Non
     """
     path = pathlib.Path(directory) / LEDGER
     try:
-        data = _files.read_bytes_or_none(path)
+        data = _files.read_bytes_or_none(path, _MOST_JOURNAL_BYTES)
         return None if data is None else journal_lib.parse(data)
     except (OSError, ValueError) as error:
         raise ValueError(f'{path}: {errors.shown(error)}') from None
@@ -275,14 +281,13 @@ def _cohorts(path: pathlib.Path, journal: journal_lib.Journal) -> ParticipationL
     if journal.state.built is not None and not journal.state.built.shows_clients:
         return None
     try:
-        data = _files.read_bytes_or_none(where) or b''
-        found, complete = cohorts.parse(data)
+        found, _, is_whole = cohorts.load(where)
         log = ParticipationLog(found)
     except (OSError, ValueError) as error:
         raise ValueError(f'{where}: {errors.shown(error)}') from None
     if log.rounds != journal.state.begun:
         raise ValueError(f'{where}: has {log.rounds} rounds, {LEDGER} has {journal.state.begun}')
-    if complete != len(data):
+    if not is_whole:
         raise ValueError(f'{where}: has more than the records of its rounds')
     for event in journal.of_kind(journal_lib.Began):
         if journal_lib.cohort_digest(log.cohort(event.round)) != event.cohort:
@@ -351,12 +356,19 @@ def stacks(journal: journal_lib.Journal) -> dict[int, str]:
     """The packages that computed rounds, by the first of these rounds.
 
     Runs of before this was noted have computed with `an earlier TensorFlow`.
+
+    Raises:
+      ValueError: if a note is not of this form: it is outside of the chain, and could have any
+        words for the report.
     """
-    noted = {
-        _validate.integer('first', values.get('first'), minimum=0): str(values['stack'])
-        for values in journal.notes
-        if 'stack' in values
-    }
+    noted: dict[int, str] = {}
+    for values in journal.notes:
+        if 'stack' in values:
+            first, stack = values.get('first'), str(values['stack'])
+            is_round = isinstance(first, int) and 0 <= first <= journal.state.begun
+            if first is None or not is_round or not _STACK.fullmatch(stack):
+                raise ValueError(f'{LEDGER}: has a note that does not say what computed a round')
+            noted[first] = stack
     is_known = not journal.state.begun or 0 in noted
     return noted if is_known else {0: 'an earlier TensorFlow', **noted}
 
@@ -365,10 +377,11 @@ def _stack_changes(journal: journal_lib.Journal) -> Sequence[str]:
     """What a report says of a run that went on with other versions of TensorFlow or NumPy."""
     packages = stacks(journal)
     return [
-        f'From round {t + 1} on the run was computed with {errors.shown(packages[t])}, before with '
-        f'{errors.shown(before)}. Another version sums with other last digits, on which the draw '
+        f'From round {t + 1} on the run was computed with {packages[t]}, before with '
+        f'{before}. Another version sums with other last digits, on which the draw '
         'of the noise depends: the run cannot be repeated bit by bit. Its guarantee is the same.'
         for before, t in zip(list(packages.values()), list(packages)[1:], strict=False)
+        if t < journal.state.begun
     ]
 
 

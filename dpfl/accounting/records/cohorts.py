@@ -8,15 +8,22 @@ private, since it shows who took part.
 """
 
 import hashlib
+import io
+import os
 import struct
 from collections.abc import Sequence
+from typing import BinaryIO
 
 import numpy as np
+
+from dpfl import _files
 
 NAME = 'cohorts.bin'
 _HEADER = struct.Struct('<III')
 _CHECKSUM = 8
 _WIDTHS = (1, 2, 4, 8)
+# Far more than a round has: their ids take a gigabyte.
+_MOST_CLIENTS = 1 << 27
 
 
 def record(round_index: int, cohort: Sequence[int] | np.ndarray) -> bytes:
@@ -33,22 +40,44 @@ def record(round_index: int, cohort: Sequence[int] | np.ndarray) -> bytes:
     return body + hashlib.sha256(body).digest()[:_CHECKSUM]
 
 
+def load(path: str | os.PathLike[str]) -> tuple[list[np.ndarray], int, bool]:
+    """The cohorts of a file as `parse` gives them, and whether the file has nothing else.
+
+    What follows the first record that is damaged is not read, so that a file of any length takes
+    the memory of its cohorts. Without a file there are no cohorts.
+
+    Raises:
+      OSError: if it cannot be read.
+    """
+    if not os.path.lexists(path):
+        return [], 0, True
+    with _files.open_regular(path) as file:
+        found, complete = _read(file)
+        return found, complete, complete == file.seek(0, os.SEEK_END)
+
+
 def parse(data: bytes) -> tuple[list[np.ndarray], int]:
     """The cohorts of the rounds from 0, int64, up to the first record that is damaged or missing.
 
     Returns:
       The cohorts, and the length in bytes of their records.
     """
+    return _read(io.BytesIO(data))
+
+
+def _read(file: BinaryIO) -> tuple[list[np.ndarray], int]:
     found: list[np.ndarray] = []
-    at = 0
-    while len(data) - at >= _HEADER.size:
-        number, count, width = _HEADER.unpack_from(data, at)
+    at, size = 0, file.seek(0, os.SEEK_END)
+    file.seek(0)
+    while len(header := file.read(_HEADER.size)) == _HEADER.size:
+        number, count, width = _HEADER.unpack(header)
         end = at + _HEADER.size + count * width + _CHECKSUM
-        if width not in _WIDTHS or number != len(found) or end > len(data):
+        is_record = width in _WIDTHS and number == len(found) and count <= _MOST_CLIENTS
+        if not is_record or end > size:
             break
-        body, checksum = data[at : end - _CHECKSUM], data[end - _CHECKSUM : end]
-        if hashlib.sha256(body).digest()[:_CHECKSUM] != checksum:
+        ids, checksum = file.read(count * width), file.read(_CHECKSUM)
+        if hashlib.sha256(header + ids).digest()[:_CHECKSUM] != checksum:
             break
-        found.append(np.frombuffer(body, f'<u{width}', offset=_HEADER.size).astype(np.int64))
+        found.append(np.frombuffer(ids, f'<u{width}').astype(np.int64))
         at = end
     return found, at

@@ -31,7 +31,14 @@ _MARK = re.compile(
 # Another version of Matplotlib draws other letters and places marks on axes elsewhere.
 _DRAWN_BY = re.compile(r'<dc:title>Matplotlib v([\w.]+),')
 # Matplotlib names parts of a figure by digests of their numbers, whose last digits may differ.
-_NAME = re.compile(r'(?<=id=")[^"]+(?=")|(?<=#)[^"()]+(?=["()])')
+_NAME = re.compile(r'(?<=id=")[^"]+(?=")|(?<=href="#)[^"]+(?=")|(?<=url\(#)[\w.-]+(?=\))')
+# Elements that draw lines and areas within a figure, and do nothing else: no texts, no scripts, no
+# links to elsewhere.
+_DRAWN = re.compile(
+    r'<!--[^<>]*-->|</?defs>|</(?:g|clipPath)>|'
+    r'<(?:g|path|use|clipPath|rect|circle)(?:\s+(?:(?:clip-path|d|id|style|transform)="[^"<>]*"'
+    r'|(?:x|y|cx|cy|r|width|height)="[\d.e-]+"|xlink:href="#[^"<>]*"))*\s*/?>'
+)
 
 
 def differences(stated: Any, computed: Any, where: str = '') -> list[tuple[str, Any, Any]]:
@@ -46,16 +53,15 @@ def differences(stated: Any, computed: Any, where: str = '') -> list[tuple[str, 
       A triple (path, stated, computed) for each difference.
     """
     if isinstance(stated, dict) and isinstance(computed, dict):
-        names = [*computed, *(name for name in stated if name not in computed)]
-        return [
-            difference
-            for name in names
-            for difference in differences(
-                stated.get(name, MISSING),
-                computed.get(name, NOT_A_KEY),
-                f'{where}.{name}' if where else name,
-            )
-        ]
+        found = []
+        for name in [*computed, *(name for name in stated if name not in computed)]:
+            path = f'{where}.{name}' if where else name
+            if name in stated and name in computed:
+                found += differences(stated[name], computed[name], path)
+            else:  # Whatever the value of an unknown key is.
+                values = stated.get(name, MISSING), computed.get(name, NOT_A_KEY)
+                found.append((errors.shown(path), *values))
+        return found
     if (
         isinstance(computed, (list, tuple))
         and isinstance(stated, list)
@@ -109,15 +115,21 @@ def is_same_text(stated: str, computed: str, tolerance: float = 0.0) -> bool:
 def is_same_figure(stated: str, computed: str) -> bool:
     """Whether two SVG elements draw the same, and show the same values under the pointer.
 
-    Drawings of two versions of Matplotlib cannot be compared; then the values alone are.
+    Drawings of two versions of Matplotlib cannot be compared. Then the values are, and that there
+    is nothing but lines and areas besides.
     """
     (was, shown), (now, other) = (
         (_renamed(_MARK.sub('', each)), '\n'.join(text for _, text in _MARK.findall(each)))
         for each in (stated, computed)
     )
-    versions = drawn_by(stated), drawn_by(computed)
-    is_drawn_alike = versions[0] != versions[1] or is_same_text(was, now, _SVG_TOLERANCE)
-    return is_same_text(shown, other) and is_drawn_alike
+    if drawn_by(stated) != drawn_by(computed):
+        was, now = _besides_drawing(was), _besides_drawing(now)
+    return is_same_text(shown, other) and is_same_text(was, now, _SVG_TOLERANCE)
+
+
+def _besides_drawing(figure: str) -> str:
+    """What a figure has besides its lines and areas, and besides the version that drew it."""
+    return ' '.join(_DRAWN_BY.sub('', _DRAWN.sub('', figure)).split())
 
 
 def drawn_by(page: str) -> set[str]:

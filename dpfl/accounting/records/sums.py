@@ -30,18 +30,25 @@ def walk(directory: pathlib.Path, without: str) -> tuple[dict[str, pathlib.Path]
     """
     found: dict[str, pathlib.Path] = {}
     others: dict[str, str] = {}
-    for folder, folders, names in os.walk(directory):
+
+    def listed_as(path: pathlib.Path) -> str:
+        # In names that are not UTF-8, the other bytes are listed as escapes.
+        name = os.fsencode(path.relative_to(directory).as_posix())
+        return name.decode('utf-8', 'backslashreplace')
+
+    def cannot_be_read(error: OSError) -> None:
+        others[listed_as(pathlib.Path(error.filename))] = f'cannot be read ({error.strerror})'
+
+    for folder, folders, names in os.walk(directory, onerror=cannot_be_read):
         here = pathlib.Path(folder)
         if here == directory:
             folders[:] = [name for name in folders if name != without or (here / name).is_symlink()]
         for name in (*folders, *names):
             path = here / name
-            # In names that are not UTF-8, the other bytes are listed as escapes.
-            listed = os.fsencode(path.relative_to(directory).as_posix()).decode(
-                'utf-8', 'backslashreplace'
-            )
-            mode = os.lstat(path).st_mode
-            if stat.S_ISLNK(mode):
+            listed, mode = listed_as(path), os.lstat(path).st_mode
+            if listed in found:
+                others[listed] = 'is the name of two files in the list'
+            elif stat.S_ISLNK(mode):
                 others[listed] = 'is a link; links are not followed, and no file of a run is one'
             elif stat.S_ISREG(mode):
                 found[listed] = path

@@ -77,6 +77,23 @@ def verify(directory: str | os.PathLike[str], pages: Pages = archive.pages) -> V
     differences += [f'{name}: is not a file' for name in folders]
     if any(name in others or name in folders for name in needed):
         return Verification(None, None, tuple(differences))
+    try:
+        return _compared(directory, found, needed, differences, pages, is_export)
+    except OSError as error:
+        name = errors.shown(pathlib.Path(error.filename or directory).name)
+        differences.append(f'{name}: cannot be read ({error.strerror or errors.shown(error)})')
+        return Verification(None, None, tuple(differences))
+
+
+def _compared(
+    directory: pathlib.Path,
+    found: Mapping[str, pathlib.Path],
+    needed: Sequence[str],
+    differences: list[str],
+    pages: Pages,
+    is_export: bool,
+) -> Verification:
+    """Adds to the differences what follows from the contents of the files."""
     content = _files.read_bytes(directory / REPORT)
     differences += _changed_files(directory, found, needed, content)
     try:
@@ -198,12 +215,14 @@ def _changed_tables(found: Mapping[str, pathlib.Path], records: archive.Records)
         if name not in found:
             differences.append(f'{errors.shown(name)}: is missing')
             continue
+        if name == archive.LOG:  # Of any size.
+            if not _is_log(found[name], records):
+                differences.append(f'{name}: is not the one of the journal and the cohorts')
+            continue
         stated = _files.read_bytes(found[name])
-        if stated == computed:
-            continue
-        if name == archive.LOG and _is_log(found[name], records):
-            continue
-        differences += [f'{name}: {text}' for text in _table_differences(name, stated, computed)]
+        if stated != computed:
+            texts = _table_differences(name, stated, computed)
+            differences += [f'{name}: {text}' for text in texts]
     return differences
 
 
@@ -224,8 +243,6 @@ def _table_differences(name: str, stated: bytes, computed: bytes) -> list[str]:
             '{} is {}, computed from the journal {}'.format(where, *comparison.short_pair(*values))
             for where, *values in comparison.differences(was, _json.loads(computed))
         ]
-    if name.endswith('.npz'):
-        return ['is not the one of the journal and the cohorts: it was changed']
     texts = [each.decode(errors='replace') for each in (stated, computed)]
     difference = comparison.page_difference(*texts)
     return [] if difference is None else [difference]

@@ -78,7 +78,9 @@ def verified(
         print(f'{path}: {_verdict(path, is_export)}', file=sys.stderr)
         if earlier is not None:
             print(f'{path}: its journal continues that of {after}', file=sys.stderr)
-        print(f'{path}: note: {run_directory.not_judged(archive.listed(path))}', file=sys.stderr)
+        is_over = journal is None or journal.state.ended is not None
+        note = run_directory.not_judged(archive.listed(path), has_ended=is_over)
+        print(f'{path}: note: {note}', file=sys.stderr)
         _note_versions(path)
         if sign is not None:
             sign(path / archive.REPORT, found.content)
