@@ -7,11 +7,12 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl import Participation, accounting, aggregators, learning, mechanisms
+from dpfl import accounting, aggregators, learning, mechanisms
 from dpfl.errors import ArgumentError
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.runtime import contexts
 from tests import redrawn
+from tests.aggregators import rounds
 from tests.learning import models
 
 pytestmark = pytest.mark.tff
@@ -31,14 +32,8 @@ def _runtime():
 
 
 def _plan(**changes):
-    fields = dict(
-        mechanism=mechanisms.Identity(2),
-        participation=Participation(2),
-        clip_norm=_CLIP,
-        noise_multiplier=0.0,
-        clients_per_round=_CLIENTS,
-    )
-    return accounting.PrivacyPlan(**{**fields, **changes})
+    fields = dict(clip_norm=_CLIP, noise_multiplier=0.0)
+    return rounds.plan(mechanisms.Identity(2), _CLIENTS, **{**fields, **changes})
 
 
 def _process(plan, client_update='fedavg', **changes):
@@ -119,7 +114,7 @@ def _weighted(kind, weight, client_update):
 @pytest.mark.parametrize(
     'kind, weight, client_update',
     [
-        ('fixed', 3.0, 'fedavg'),
+        pytest.param('fixed', 3.0, 'fedavg', marks=pytest.mark.standard),
         ('clipped', 1.5, 'fedavg'),
         pytest.param('clipped', 4.0, 'fedsgd', marks=pytest.mark.standard),
         pytest.param('fixed', None, 'fedavg', marks=pytest.mark.standard),
@@ -219,7 +214,7 @@ def _clipping_each_batch(clip):
     return _process(_plan(), clip=clip, clip_each_batch=True)
 
 
-@pytest.mark.parametrize('kind', ['flat', 'per layer'])
+@pytest.mark.parametrize('kind', ['flat', pytest.param('per layer', marks=pytest.mark.standard)])
 def test_the_model_is_clipped_after_every_batch(kind):
     by_hand = _flat if kind == 'flat' else _per_layer
     clip = aggregators.clip_flat if kind == 'flat' else aggregators.PerLayer()

@@ -10,8 +10,9 @@ import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 from tensorflow.core.framework import dataset_options_pb2
 
-from dpfl import Participation, accounting, aggregators, learning, mechanisms
+from dpfl import aggregators, learning, mechanisms
 from dpfl.learning import client_work
+from tests.aggregators import rounds
 from tests.learning import models
 
 _RATE = 0.1
@@ -22,14 +23,7 @@ _COHORT = [models.client(seed, sizes) for seed, sizes in enumerate([[3, 2], [4],
 
 
 def _query():
-    plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(1),
-        participation=Participation(1),
-        clip_norm=_CLIP,
-        noise_multiplier=1.0,
-        clients_per_round=_CLIENTS,
-    )
-    return aggregators.build_query(plan)
+    return aggregators.build_query(rounds.plan(mechanisms.Identity(1), _CLIENTS, clip_norm=_CLIP))
 
 
 def _weights():

@@ -12,6 +12,7 @@ from dpfl import Participation, accounting, aggregators, learning, mechanisms
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.runtime import contexts
 from dpfl.tasks.text.models import saved_models as language_models
+from tests.aggregators import rounds
 from tests.learning import models
 
 pytestmark = pytest.mark.tff
@@ -35,9 +36,9 @@ def _plan(**changes):
         participation=Participation(_ROUNDS, 1),
         clip_norm=0.4,
         noise_multiplier=0.5,
-        clients_per_round=len(_SIZES),
+        clients=len(_SIZES),
     )
-    return accounting.PrivacyPlan(**{**fields, **changes})
+    return rounds.plan(**{**fields, **changes})
 
 
 def _server():
