@@ -44,31 +44,20 @@ def _process(model, noise_multiplier):
     )
 
 
-def _trained_by_hand(batches):
-    """Weights of least squares after a pass of SGD over the batches of one client."""
-    weights = [models.INITIAL.astype(float), np.zeros(1)]
-    for batch in batches:
-        weights = [
-            weight - 0.1 * gradient
-            for weight, gradient in zip(weights, models.gradient(weights, batch), strict=True)
-        ]
-    return weights
-
-
 def test_training_is_that_of_the_same_model_by_hand():
     model = _from_keras(_dense(), metrics=[keras.metrics.MeanSquaredError('mse')])
     process, clients = _process(model, 0.0), [models.client(k, [4, 3][: 2 - k]) for k in (0, 1)]
     shards = [models.dataset(batches, batches[0]) for batches in clients]
     state, metrics = process.next(process.initialize(), shards)
-    start, total = [models.INITIAL, np.zeros(1)], [0.0, 0.0]
+    total = [0.0, 0.0]
     for batches in clients:
-        moved = [new - old for new, old in zip(_trained_by_hand(batches), start, strict=True)]
+        moved = models.trained(batches, 0.1)
         total = [
             whole + leaf * min(1, 0.4 / rounds.norm(moved))
             for whole, leaf in zip(total, moved, strict=True)
         ]
     trained = process.get_model_weights(state).trainable
-    for weight, old, whole in zip(trained, start, total, strict=True):
+    for weight, old, whole in zip(trained, models.START, total, strict=True):
         np.testing.assert_allclose(weight, old + whole / 3, rtol=1e-4, atol=1e-5)
     train = metrics['client_work']['train']
     assert train['num_examples'] == 11
@@ -133,8 +122,9 @@ def test_the_algorithms_of_tff_take_it():
     state, metrics = process.next(process.initialize(), [data, data])
     assert metrics['client_work']['train']['num_examples'] == 14
     trained = process.get_model_weights(state)
-    for actual, expected in zip(trained.trainable, _trained_by_hand(batches), strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    moved = models.trained(batches, 0.1)
+    for actual, start, change in zip(trained.trainable, models.START, moved, strict=True):
+        np.testing.assert_allclose(actual, start + change, rtol=1e-5)
     evaluation = tff.learning.algorithms.build_fed_eval(model)
     started = evaluation.set_model_weights(evaluation.initialize(), trained)
     _, metrics = evaluation.next(started, [data])

@@ -120,7 +120,7 @@ def test_what_a_mechanism_says_of_its_matrix_is_true(make):
 
 @every_mechanism
 def test_errors_are_row_norms_of_the_decoder(make):
-    for rounds in (1, 2, 7, 12):
+    for rounds in (1, 7):
         mechanism, schema = make(rounds), Participation(rounds, 2)
         inverse = np.linalg.inv(mechanism.strategy_matrix())
         rates = np.linspace(1, 0.1, rounds)

@@ -76,8 +76,17 @@ def _check(name, schema, loss):
         assert loss_found <= _loss(simpler, schema, loss) * (1 + room), other
 
 
-@every_optimizer
-@every_loss
+@pytest.mark.parametrize(
+    'name, loss',
+    [
+        # Blocks are searched for seconds, with either loss in the same way.
+        pytest.param(
+            name, loss, marks=pytest.mark.standard if (name, loss) == ('block_blt', 'rms') else []
+        )
+        for name in registry.OPTIMIZED
+        for loss in ('max', 'rms')
+    ],
+)
 def test_results_are_proven_and_no_worse_than_simpler_ones(name, loss):
     _check(name, _SMALL, loss)
 
@@ -90,7 +99,13 @@ def test_results_at_other_schemas_are_proven_and_no_worse_than_simpler_ones(name
         _check(name, schema, loss)
 
 
-@every_optimizer
+@pytest.mark.parametrize(
+    'name',
+    [
+        pytest.param(name, marks=pytest.mark.standard if name == 'block_blt' else [])
+        for name in registry.OPTIMIZED
+    ],
+)
 @pytest.mark.parametrize(
     'loss, workload',
     [

@@ -164,7 +164,14 @@ def _peak(mechanism, log):
     return peak
 
 
-@pytest.mark.parametrize('name', ['blt', 'tree', 'tree_by_prefix_sums', 'banded_toeplitz'])
+@pytest.mark.parametrize(
+    'name',
+    ['blt', 'tree']
+    + [
+        pytest.param(name, marks=pytest.mark.standard)
+        for name in ('tree_by_prefix_sums', 'banded_toeplitz')
+    ],
+)
 def test_no_gram_matrix_is_made_of_many_rounds_or_participations(name, monkeypatch):
     monkeypatch.delattr(pattern_sensitivity, '_gram_blocks')
     rng = np.random.default_rng(5)
