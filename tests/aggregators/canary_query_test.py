@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl import Participation, accounting, aggregators, errors, mechanisms
+from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.aggregators import audited_query, canary_query
-from dpfl.aggregators import query as query_lib
 from dpfl.mechanisms import Discretization
 from tests import redrawn
+from tests.aggregators import rounds
 
 _ROUNDS, _CLIENTS, _NORM = 4, 3, 0.5
 _SPECS = (tf.TensorSpec([3, 4]), tf.TensorSpec([5]))
@@ -20,15 +20,10 @@ _CANARIES = canary_query.Canaries(
 )
 
 
-def _plan(**values):
-    defaults = dict(
-        mechanism=mechanisms.Blt(_ROUNDS, (0.9, 0.5), (0.1, 0.2)),
-        participation=Participation(_ROUNDS, 2),
-        clip_norm=_NORM,
-        noise_multiplier=0.7,
-        clients_per_round=_CLIENTS,
-    )
-    return accounting.PrivacyPlan(**{**defaults, **values})
+def _plan(mechanism=None, **changes):
+    fields = dict(participation=Participation(_ROUNDS, 2), noise_multiplier=0.7)
+    mechanism = mechanism or mechanisms.Blt(_ROUNDS, (0.9, 0.5), (0.1, 0.2))
+    return rounds.plan(mechanism, _CLIENTS, **{**fields, **changes})
 
 
 _PLANS = {
@@ -63,7 +58,7 @@ def _run(plan, canaries):
 
     state, results, norms, metrics = query.initial_global_state(), [], [], []
     for _ in range(_ROUNDS):
-        norms.append(float(query_lib.innermost(_sums(state).numerator_state).clip_norm))
+        norms.append(rounds.clip_norm(_sums(state)))
         result, state = step(state)
         results.append(result.numpy())
         metrics.append({k: float(v) for k, v in query.derive_metrics(state).items()})
@@ -96,19 +91,3 @@ def test_sums_grow_by_the_canaries_of_the_round_and_by_nothing_else(name, monkey
     part = part.inner if name == 'adaptive' else part
     assert np.allclose(part.released, sums, rtol=1e-4, atol=1e-4)
     assert part.round == _ROUNDS
-
-
-def test_a_plan_whose_sums_canaries_would_not_pass_is_refused():
-    def build(plan, **values):
-        return aggregators.build_query(
-            plan, 5, **{'record_specs': _SPECS, 'canaries': _CANARIES, **values}
-        )
-
-    with pytest.raises(errors.ArgumentError, match='record_specs'):
-        build(_plan(), record_specs=None)
-    with pytest.raises(errors.ArgumentError, match='clip: must be that of plain sums'):
-        build(_plan(), clip=aggregators.PerLayer())
-    with pytest.raises(errors.ArgumentError, match='estimator: must be that of plain sums'):
-        build(_plan(estimator=accounting.Estimator('clipped')))
-    with pytest.raises(errors.ArgumentError, match='noise: must be that of plain sums'):
-        build(_plan(noise='hardened'))

@@ -3,43 +3,29 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
-from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl import accounting, aggregators, mechanisms
 from dpfl.mechanisms.discretization import Discretization
-from dpfl.runtime import contexts
 from tests import oracles, redrawn
+from tests.aggregators import rounds
 
 _SPEC = tf.TensorSpec([3])
 
 
-def _blt(rounds, decay=0.9):
-    return mechanisms.Blt(rounds, [decay], [0.2])
+def _blt(number, decay=0.9):
+    return mechanisms.Blt(number, [decay], [0.2])
 
 
-def _plan(rounds=6, mechanism=None, **changes):
-    fields = dict(
-        mechanism=mechanism or _blt(rounds),
-        participation=Participation(rounds),
-        clip_norm=0.5,
-        noise_multiplier=2.0,
-        clients_per_round=2,
-    )
-    return accounting.PrivacyPlan(**{**fields, **changes})
+def _plan(number=6, mechanism=None, **changes):
+    return rounds.plan(mechanism or _blt(number), **changes)
 
 
 def _query(plan, **changes):
     return aggregators.build_query(plan, 3, record_specs=_SPEC, **changes)
 
 
-def _released(query, state, rounds):
-    rows = []
-    for _ in range(rounds):
-        params, sample = query.derive_sample_params(state), query.initial_sample_state(_SPEC)
-        sample = query.accumulate_record(params, sample, tf.constant([0.1, 0.2, 0.3]))
-        result, state, _ = query.get_noised_result(sample, state)
-        rows.append(result.numpy())
-    return np.array(rows), state
+def _released(query, state, number):
+    return rounds.run(query, state, [[np.float32([0.1, 0.2, 0.3])]] * number, _SPEC)
 
 
 @pytest.mark.parametrize(
@@ -47,10 +33,10 @@ def _released(query, state, rounds):
     [
         (dict(noise_multiplier=0.1), r'noise_multiplier \(here 0.1\);'),
         (dict(clip_norm=0.25), r'clip_norm or its rule \(here 0.25\);'),
-        (dict(clients_per_round=4), r'clients_per_round \(here 4\);'),
+        (dict(clients=4), r'clients_per_round \(here 4\);'),
         (dict(estimator=accounting.Estimator('clipped')), 'estimator;'),
         (dict(mechanism=_blt(6, 0.8)), r'mechanism \(here blt for 6 rounds\);'),
-        (dict(rounds=12), r'mechanism \(here blt for 12 rounds\);'),
+        (dict(number=12), r'mechanism \(here blt for 12 rounds\);'),
         (dict(clip_norm=0.25, noise_multiplier=4.0), 'noise_multiplier .*, clip_norm'),
     ],
 )
@@ -91,6 +77,13 @@ def test_hardened_and_distributed_noise_are_compared():
         _released(queries[1], queries[0].initial_global_state(), 1)
 
 
+def test_a_whole_number_of_clients_is_an_integer():
+    assert _plan(clients=4.0) == _plan(clients=4)
+    assert _plan(clients=4.0).digest() == _plan(clients=4).digest()
+    with pytest.raises(ValueError, match='clients_per_round=4.5: must be an integer'):
+        _plan(clients=4.5)
+
+
 def test_what_only_accounting_reads_may_change():
     identity = dict(mechanism=mechanisms.Identity(6))
     query = _query(_plan(**identity))
@@ -99,19 +92,6 @@ def test_what_only_accounting_reads_may_change():
     for changes in (dict(group_size=2), dict(sampling=accounting.Poisson(population=100))):
         again, _ = _released(_query(_plan(**identity, **changes)), state, 1)
         np.testing.assert_array_equal(again, whole)
-
-
-@pytest.mark.tff
-@pytest.mark.standard
-def test_a_process_refuses_it_too():
-    value_type = tff.TensorType(np.float32, [3])
-    one, other = (
-        aggregators.build_aggregator(_plan(rounds)).create(value_type) for rounds in (6, 12)
-    )
-    with contexts.local_runtime():
-        state = one.next(one.initialize(), [np.ones(3, np.float32)]).state
-        with pytest.raises(Exception, match=r'another mechanism \(here blt for 12 rounds\)'):
-            other.next(state, [np.ones(3, np.float32)])
 
 
 @pytest.mark.parametrize(

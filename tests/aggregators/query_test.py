@@ -7,26 +7,11 @@ import tensorflow as tf
 import tensorflow_privacy as tfp
 from scipy import stats
 
-from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl import aggregators, mechanisms
 from dpfl.aggregators import clipping
 from dpfl.aggregators.noise import correlated, keys
 from tests import redrawn
-
-
-def _plan(rounds=6, **changes):
-    fields = dict(
-        mechanism=mechanisms.Blt(rounds, [0.9, 0.4], [0.2, 0.3]),
-        participation=Participation(rounds),
-        clip_norm=0.5,
-        noise_multiplier=2.0,
-        clients_per_round=2,
-    )
-    return accounting.PrivacyPlan(**{**fields, **changes})
-
-
-def _norm(record) -> float:
-    leaves = [np.asarray(leaf, np.float64) for leaf in tf.nest.flatten(record)]
-    return float(np.sqrt(sum((leaf**2).sum() for leaf in leaves)))
+from tests.aggregators import rounds
 
 
 @pytest.mark.parametrize('scale', [1e-20, 1e-3, 1.0, 1e6, 1e15])
@@ -36,9 +21,9 @@ def test_no_clipped_update_is_longer_than_the_bound(scale, size):
     for values in (rng.normal(size=size), np.ones(size), np.geomspace(1, 1e-6, size)):
         update = [tf.constant(values * scale, tf.float32), tf.constant([scale], tf.float32)]
         clipped = clipping.clip_flat(update, tf.constant(0.7))
-        assert _norm(clipped) <= 0.7
-        if _norm(update) > 0.7:
-            assert _norm(clipped) >= 0.7 * (1 - 3e-5)
+        assert rounds.norm(clipped) <= 0.7
+        if rounds.norm(update) > 0.7:
+            assert rounds.norm(clipped) >= 0.7 * (1 - 3e-5)
 
 
 def test_short_updates_stay_as_they_are():
@@ -50,11 +35,11 @@ def test_short_updates_stay_as_they_are():
 @pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf, 1e30])
 def test_an_update_without_a_norm_becomes_zero(bad):
     clipped = clipping.clip_flat([tf.constant([1.0, bad]), tf.constant(2.0)], tf.constant(0.6))
-    assert _norm(clipped) == 0
+    assert rounds.norm(clipped) == 0
 
 
 def test_query_is_a_dp_query_for_an_eager_loop():
-    plan = _plan()
+    plan = rounds.plan()
     query = aggregators.build_query(plan, seed=4)
     assert isinstance(query, tfp.DPQuery)
     state = query.initial_global_state()
@@ -76,32 +61,6 @@ def test_query_is_a_dp_query_for_an_eager_loop():
     np.testing.assert_allclose(results, (2 * clipped + solution) / 2, atol=1e-5)
 
 
-def test_float64_records_keep_their_type():
-    query = aggregators.build_query(_plan(), record_specs=tf.TensorSpec([3], tf.float64), seed=0)
-    state = query.initial_global_state()
-    params = query.derive_sample_params(state)
-    record = query.preprocess_record(params, tf.constant([3.0, 0, 4.0], tf.float64))
-    result, _, _ = query.get_noised_result(record, state)
-    assert record.dtype == result.dtype == tf.float64
-
-
-@pytest.mark.standard
-def test_hundreds_of_tensors():
-    specs = [tf.TensorSpec([i % 3]) for i in range(300)]
-    plan = _plan(mechanism=mechanisms.Identity(6))
-    query = aggregators.build_query(plan, seed=4, record_specs=specs)
-    state = query.initial_global_state()
-    update = [tf.ones(spec.shape) for spec in specs]
-    record = query.preprocess_record(query.derive_sample_params(state), update)
-    assert 0.9999 < _norm(record) / plan.clip_norm <= 1
-    result, state, _ = query.get_noised_result(record, state)
-    (z,) = redrawn.noise(state, specs)
-    expected = [(r + plan.stddev * n) / 2 for r, n in zip(record, z, strict=True)]
-    for leaf, other in zip(result, expected, strict=True):
-        np.testing.assert_allclose(leaf, other, atol=1e-6)
-    assert len({float(leaf[0]) for leaf in z if leaf.shape[0]}) == 200
-
-
 def _flipped(root, word: int, bit: int):
     """A root key with another value of one bit."""
     flipped = root.copy()
@@ -119,8 +78,8 @@ def test_keys_of_other_roots_rounds_and_contexts_differ():
     of_roots = tf.function(
         lambda t: tf.stack([keys.of_round(key, t, each) for key in roots for each in contexts])
     )
-    drawn = np.stack([of_roots(tf.constant(t)) for t in [*range(600), *range(4000, 4097)]])
-    assert len(np.unique(drawn.reshape(-1, 2), axis=0)) == 697 * 5 * 4
+    drawn = np.stack([of_roots(tf.constant(t)) for t in [*range(100), *range(4060, 4097)]])
+    assert len(np.unique(drawn.reshape(-1, 2), axis=0)) == 137 * 5 * 4
     # Every bit of the root counts.
     every = [_flipped(root, word, bit) for word in (0, 1) for bit in range(64)]
     of_root = tf.function(lambda key: keys.of_round(key, 7, tf.constant([1.0])))
@@ -209,7 +168,7 @@ def test_keys_come_from_the_operating_system_at_every_execution():
 @pytest.mark.parametrize('factor, accepted', [(1.0, True), (2 / 3, False), (3 / 2, False)])
 def test_noise_has_the_planned_standard_deviation(factor, accepted):
     # One draw of 20,000 coordinates with a fixed seed: no flakiness.
-    plan = _plan(mechanism=mechanisms.Identity(6))
+    plan = rounds.plan(mechanisms.Identity(6))
     query = aggregators.build_query(plan, seed=11)
     result, _, _ = query.get_noised_result(tf.zeros([20_000]), query.initial_global_state())
     expected = plan.stddev / plan.clients_per_round

@@ -371,7 +371,7 @@ _CLIPPING_AND_AGGREGATION = (
         '            lambda leaf: leaf * tf.cast(weight, leaf.dtype), record.update\n'
         '        )\n'
         '        return self._inner.preprocess_record(params, weighted)\n',
-        ('tests/aggregators/estimators_test.py',),
+        ('tests/aggregators/variants_test.py', 'tests/aggregators/estimators_test.py'),
     ),
     Fault(
         'each layer clipped to the norm of the whole update',
@@ -399,7 +399,7 @@ _CLIPPING_AND_AGGREGATION = (
         'dpfl/aggregators/estimators.py',
         'tf.maximum(sample_state.weight, self._min_weight)',
         'sample_state.weight',
-        ('tests/aggregators/estimators_test.py',),
+        ('tests/aggregators/variants_test.py', 'tests/aggregators/estimators_test.py'),
     ),
     Fault(
         'modulus without the sign of the sum',

@@ -10,26 +10,17 @@ import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 from tensorflow.core.framework import dataset_options_pb2
 
-from dpfl import Participation, accounting, aggregators, learning, mechanisms
+from dpfl import aggregators, learning, mechanisms
 from dpfl.learning import client_work
+from tests.aggregators import rounds
 from tests.learning import models
 
 _RATE = 0.1
 _CLIP, _CLIENTS = 0.4, 3
-_START = [models.INITIAL, np.zeros(1, np.float32)]
-# Two batches of different sizes, one batch, none, many, one row.
-_COHORT = [models.client(seed, sizes) for seed, sizes in enumerate([[3, 2], [4], [], [4] * 5, [1]])]
 
 
 def _query():
-    plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(1),
-        participation=Participation(1),
-        clip_norm=_CLIP,
-        noise_multiplier=1.0,
-        clients_per_round=_CLIENTS,
-    )
-    return aggregators.build_query(plan)
+    return aggregators.build_query(rounds.plan(mechanisms.Identity(1), _CLIENTS, clip_norm=_CLIP))
 
 
 def _weights():
@@ -60,7 +51,7 @@ def _work(shards, *args, **kwargs):
 @pytest.mark.standard
 def test_nothing_tunes_how_a_shard_is_read():
     # The end of an iterator waits for the tuning thread, which sleeps for up to a round.
-    (shard,) = learning.shard(_COHORT, 1)
+    (shard,) = learning.shard(models.COHORT, 1)
     weights = tf.nest.map_structure(tf.constant, _weights())
     graph = _build().get_concrete_function(weights, tf.constant(_CLIP), shard).graph
     (operation,) = (op for op in graph.get_operations() if op.type == 'OptionsDataset')
@@ -68,22 +59,6 @@ def test_nothing_tunes_how_a_shard_is_read():
     assert reader.inputs[0].op is operation
     options = dataset_options_pb2.Options.FromString(operation.get_attr('serialized_options'))
     assert not options.autotune_options.enabled and options.autotune_options.HasField('enabled')
-
-
-def _fedavg_record(client):
-    weights = list(_START)
-    for batch in client:
-        weights = [
-            w - _RATE * g for w, g in zip(weights, models.gradient(weights, batch), strict=True)
-        ]
-    return [old - new for old, new in zip(_START, weights, strict=True)]
-
-
-def _fedsgd_record(client):
-    if not client:
-        return [np.zeros_like(w) for w in _START]
-    rows = {name: np.concatenate([batch[name] for batch in client]) for name in ('x', 'y')}
-    return models.gradient(_START, rows)
 
 
 def _clipped_sum(records):
@@ -96,14 +71,19 @@ def _clipped_sum(records):
     ]
 
 
-_RECORDS = {'fedavg': _fedavg_record, 'fedsgd': _fedsgd_record}
+def _records(kind):
+    """Records of the cohort: by how much clients lower the weights, and gradients."""
+    if kind == 'fedsgd':
+        return [models.gradient_step(client, -1.0) for client in models.COHORT]
+    moved = [models.trained(client, _RATE) for client in models.COHORT]
+    return [[-leaf for leaf in leaves] for leaves in moved]
 
 
-@pytest.mark.parametrize('kind', _RECORDS)
+@pytest.mark.parametrize('kind', ['fedavg', 'fedsgd'])
 @pytest.mark.parametrize('num_shards', [1, 2, 3, 5])
 def test_each_client_is_clipped_on_its_own(kind, num_shards):
-    total, metrics = _work(learning.shard(_COHORT, num_shards), kind)
-    expected = _clipped_sum([_RECORDS[kind](client) for client in _COHORT])
+    total, metrics = _work(learning.shard(models.COHORT, num_shards), kind)
+    expected = _clipped_sum(_records(kind))
     for actual, leaf in zip(total, expected, strict=True):
         np.testing.assert_allclose(actual, leaf, rtol=1e-4, atol=1e-6)
     assert metrics['num_batches'] == 9
@@ -114,18 +94,18 @@ def test_each_client_is_clipped_on_its_own(kind, num_shards):
 def test_a_record_without_a_finite_norm_counts_as_zero(feature):
     broken = models.client(7, [3, 2])
     broken[1]['x'][0, 0] = feature
-    whole, metrics = _work(learning.shard([*_COHORT[:2], broken, *_COHORT[2:]], 1))
-    without, metrics_without = _work(learning.shard(_COHORT, 1))
+    whole, metrics = _work(learning.shard([*models.COHORT[:2], broken, *models.COHORT[2:]], 1))
+    without, metrics_without = _work(learning.shard(models.COHORT, 1))
     for actual, expected in zip(whole, without, strict=True):
         np.testing.assert_array_equal(actual, expected)
     assert metrics == metrics_without
 
 
 def test_a_data_set_without_marker_is_one_client():
-    for client in _COHORT:
-        one, _ = _work([models.dataset(client, _COHORT[0][0])])
-        other, _ = _work(learning.shard([client, _COHORT[0]], 1))
-        first, _ = _work(learning.shard([_COHORT[0]], 1))
+    for client in models.COHORT:
+        one, _ = _work([models.dataset(client, models.COHORT[0][0])])
+        other, _ = _work(learning.shard([client, models.COHORT[0]], 1))
+        first, _ = _work(learning.shard([models.COHORT[0]], 1))
         for actual, both, alone in zip(one, other, first, strict=True):
             np.testing.assert_allclose(actual, both - alone, atol=1e-6)
 
@@ -153,16 +133,16 @@ def test_another_query_sees_every_client():
     model = models.least_squares()
     update = client_work.fedavg(model, tff.learning.optimizers.build_sgdm(_RATE))
     work = client_work.build_shard_work(model, update, query, train_metrics=False)
-    (shard,) = learning.shard(_COHORT, 1)
+    (shard,) = learning.shard(models.COHORT, 1)
     sample, _ = work(_weights(), params, shard)
-    expected = query.initial_sample_state(tuple(map(tf.constant, _START)))
-    for client in _COHORT:
-        record = tuple(tf.constant(leaf, tf.float32) for leaf in _fedavg_record(client))
+    expected = query.initial_sample_state(tuple(map(tf.constant, models.START)))
+    for leaves in _records('fedavg'):
+        record = tuple(tf.constant(leaf, tf.float32) for leaf in leaves)
         expected = query.accumulate_record(params, expected, record)
     for actual, leaf in zip(tf.nest.flatten(sample), tf.nest.flatten(expected), strict=True):
         np.testing.assert_allclose(actual, leaf, rtol=1e-4, atol=1e-6)
 
 
 def test_metrics_only_if_asked_for():
-    _, metrics = _work(learning.shard(_COHORT, 2), train_metrics=False)
+    _, metrics = _work(learning.shard(models.COHORT, 2), train_metrics=False)
     assert metrics == {}

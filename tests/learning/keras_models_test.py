@@ -8,14 +8,14 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl import Participation, accounting, errors, learning, mechanisms
+from dpfl import errors, learning, mechanisms
 from dpfl.runtime import contexts
+from tests.aggregators import rounds
 from tests.learning import models
 
 pytestmark = pytest.mark.tff
 
 _SPEC = models.least_squares().input_spec
-_SIZES = [[4, 3], [2], [5]]
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -34,65 +34,49 @@ def _from_keras(model, **options):
     return learning.from_keras(model, **{'loss': 'mse', 'input_spec': _SPEC, **options})
 
 
-def _plan(noise_multiplier=0.0):
-    return accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(2),
-        participation=Participation(2),
-        clip_norm=0.4,
-        noise_multiplier=noise_multiplier,
-        clients_per_round=len(_SIZES),
-    )
-
-
-def _trained(model, noise_multiplier=0.5):
-    """Trainable weights after each of two rounds, with the metrics of the second."""
-    process = learning.build_dp_fedavg(
+def _process(model, noise_multiplier):
+    return learning.build_dp_fedavg(
         model,
-        _plan(noise_multiplier),
+        rounds.plan(mechanisms.Identity(2), 3, clip_norm=0.4, noise_multiplier=noise_multiplier),
         client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
         server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0),
         noise_seed=3,
     )
-    state, weights = process.initialize(), []
-    for t in range(2):
-        clients = [models.client(10 * t + k, sizes) for k, sizes in enumerate(_SIZES)]
-        shards = [models.dataset(batches, batches[0]) for batches in clients]
-        state, metrics = process.next(state, shards)
-        weights.append([np.asarray(w) for w in process.get_model_weights(state).trainable])
-    return weights, metrics['client_work']['train']
 
 
 def test_training_is_that_of_the_same_model_by_hand():
-    expected, _ = _trained(models.least_squares())
-    actual, metrics = _trained(
-        _from_keras(_dense(), metrics=[keras.metrics.MeanSquaredError('mse')])
-    )
-    for weights, others in zip(actual, expected, strict=True):
-        for weight, other in zip(weights, others, strict=True):
-            np.testing.assert_allclose(weight, other, rtol=1e-5, atol=1e-6)
-    assert metrics['num_examples'] == 14
+    model = _from_keras(_dense(), metrics=[keras.metrics.MeanSquaredError('mse')])
+    process, clients = _process(model, 0.0), [models.client(k, [4, 3][: 2 - k]) for k in (0, 1)]
+    shards = [models.dataset(batches, batches[0]) for batches in clients]
+    state, metrics = process.next(process.initialize(), shards)
+    total = [0.0, 0.0]
+    for batches in clients:
+        moved = models.trained(batches, 0.1)
+        total = [
+            whole + leaf * min(1, 0.4 / rounds.norm(moved))
+            for whole, leaf in zip(total, moved, strict=True)
+        ]
+    trained = process.get_model_weights(state).trainable
+    for weight, old, whole in zip(trained, models.START, total, strict=True):
+        np.testing.assert_allclose(weight, old + whole / 3, rtol=1e-4, atol=1e-5)
+    train = metrics['client_work']['train']
+    assert train['num_examples'] == 11
     # Keras sums over the examples of all clients, as the mean loss over examples does.
-    assert metrics['mse'] == pytest.approx(metrics['loss'], rel=1e-5) and metrics['loss'] > 0
+    assert train['mse'] == pytest.approx(train['loss'], rel=1e-5) and train['loss'] > 0
 
 
-def test_frozen_weights_have_no_part_in_updates_and_noise():
-    model = keras.Sequential(
-        [keras.layers.Input([2]), keras.layers.Dense(3, trainable=False), keras.layers.Dense(1)]
-    )
-    converted = _from_keras(model)
+def test_dropout_trains_the_same_again_and_frozen_weights_have_no_part_in_updates_and_noise():
+    frozen_layer = keras.layers.Dense(3, trainable=False)
+    layers = [frozen_layer, keras.layers.Dropout(0.5, seed=1), keras.layers.Dense(1)]
+    converted = _from_keras(keras.Sequential([keras.layers.Input([2]), *layers]))
     trainable, frozen = converted.initial_weights
     assert [w.shape for w in trainable] == [(3, 1), (1,)]
     assert [w.shape for w in frozen] == [(2, 3), (3,)]
-    process = learning.build_dp_fedavg(
-        converted,
-        _plan(1.0),
-        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
-        server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0),
-        noise_seed=1,
-    )
-    batches = models.client(0, [4])
-    state, _ = process.next(process.initialize(), [models.dataset(batches, batches[0])] * 3)
-    after = process.get_model_weights(state)
+    process, batches = _process(converted, 1.0), models.client(0, [4])
+    start, data = process.initialize(), [models.dataset(batches, batches[0])] * 3
+    after, again = (process.get_model_weights(process.next(start, data).state) for _ in range(2))
+    for weight, other in zip(after.trainable, again.trainable, strict=True):
+        np.testing.assert_array_equal(weight, other)
     for weight, before in zip(after.non_trainable, frozen, strict=True):
         np.testing.assert_array_equal(weight, before)
     for weight, before in zip(after.trainable, trainable, strict=True):
@@ -127,13 +111,7 @@ def test_dropout_is_a_function_of_seed_weights_and_batch():
         assert 0.25 < (first != other).mean() < 0.5
 
 
-def test_dropout_trains_the_same_again():
-    model = keras.Sequential([*_with_dropout(1).layers, keras.layers.Dense(1)])
-    model.build((None, 2))
-    first, second = (_trained(_from_keras(model))[0] for _ in range(2))
-    np.testing.assert_equal(first, second)
-
-
+@pytest.mark.standard
 def test_the_algorithms_of_tff_take_it():
     model = _from_keras(_dense(), metrics=[keras.metrics.MeanSquaredError('mse')])
     process = tff.learning.algorithms.build_weighted_fed_avg(
@@ -143,15 +121,10 @@ def test_the_algorithms_of_tff_take_it():
     data = models.dataset(batches, batches[0])
     state, metrics = process.next(process.initialize(), [data, data])
     assert metrics['client_work']['train']['num_examples'] == 14
-    weights = [models.INITIAL.astype(float), np.zeros(1)]
-    for batch in batches:
-        weights = [
-            weight - 0.1 * gradient
-            for weight, gradient in zip(weights, models.gradient(weights, batch), strict=True)
-        ]
     trained = process.get_model_weights(state)
-    for actual, expected in zip(trained.trainable, weights, strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    moved = models.trained(batches, 0.1)
+    for actual, start, change in zip(trained.trainable, models.START, moved, strict=True):
+        np.testing.assert_allclose(actual, start + change, rtol=1e-5)
     evaluation = tff.learning.algorithms.build_fed_eval(model)
     started = evaluation.set_model_weights(evaluation.initialize(), trained)
     _, metrics = evaluation.next(started, [data])

@@ -63,6 +63,30 @@ def client(seed: int, sizes: list[int]) -> list[collections.OrderedDict]:
     ]
 
 
+# Numbers of rows: 5, 4, 0, 20, 1; two batches of different sizes, one, none, many, one row.
+COHORT = [client(seed, sizes) for seed, sizes in enumerate([[3, 2], [4], [], [4] * 5, [1]])]
+START = [INITIAL, np.zeros(1, np.float32)]
+
+
+def trained(batches, rate: float, clip=None) -> list[np.ndarray]:
+    """How a pass of SGD changes `START`; `clip` is applied to the change after every batch."""
+    weights = START
+    for batch in batches:
+        weights = [w - rate * g for w, g in zip(weights, gradient(weights, batch), strict=True)]
+        if clip is not None:
+            moved = clip([new - old for new, old in zip(weights, START, strict=True)])
+            weights = [old + change for old, change in zip(START, moved, strict=True)]
+    return [new - old for new, old in zip(weights, START, strict=True)]
+
+
+def gradient_step(batches, rate: float) -> list[np.ndarray]:
+    """How one step along the gradient of all rows changes `START`."""
+    if not batches:
+        return [np.zeros_like(leaf) for leaf in START]
+    rows = {name: np.concatenate([batch[name] for batch in batches]) for name in ('x', 'y')}
+    return [-rate * leaf for leaf in gradient(START, rows)]
+
+
 def dataset(batches, template) -> tf.data.Dataset:
     """The batches as a data set of one client that TFF can send; `template` is any batch."""
     result = tf.data.Dataset.from_tensors(template).take(0)

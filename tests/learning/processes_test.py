@@ -12,6 +12,7 @@ from dpfl import Participation, accounting, aggregators, learning, mechanisms
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.runtime import contexts
 from dpfl.tasks.text.models import saved_models as language_models
+from tests.aggregators import rounds
 from tests.learning import models
 
 pytestmark = pytest.mark.tff
@@ -35,9 +36,9 @@ def _plan(**changes):
         participation=Participation(_ROUNDS, 1),
         clip_norm=0.4,
         noise_multiplier=0.5,
-        clients_per_round=len(_SIZES),
+        clients=len(_SIZES),
     )
-    return accounting.PrivacyPlan(**{**fields, **changes})
+    return rounds.plan(**{**fields, **changes})
 
 
 def _server():
@@ -73,6 +74,14 @@ _CASES = {
     'adaptive discretized': ({**_ADAPTIVE, **_DISCRETE}, 'least squares'),
     'clipped denominator': (dict(estimator=accounting.Estimator('clipped', 2.0)), 'least squares'),
     'weighted': (dict(estimator=accounting.Estimator('clipped', 1.5, 8.0)), 'least squares'),
+    'weighted adaptive': (
+        {**_ADAPTIVE, 'estimator': accounting.Estimator('clipped', 1.5, 8.0)},
+        'least squares',
+    ),
+    'weighted discretized': (
+        {**_DISCRETE, 'estimator': accounting.Estimator('fixed', 3.0, 8.0)},
+        'least squares',
+    ),
     'per layer': ({}, 'least squares'),
     'clip schedule': (
         dict(mechanism=mechanisms.Identity(_ROUNDS), clip_schedule=((1, 0.1), (2, 3.0))),
@@ -141,7 +150,7 @@ def test_equals_stock_tff(case):
         state, expected = output.state, stock_output.state
         weights = ours.get_model_weights(state)
         # The last bit of an update decides its rounding: ten standard deviations of the mean's.
-        atol = 2e-6 if plan.discretization is None else 16 / _SCALE / len(_SIZES) * (t + 1)
+        atol = 2e-6 if plan.discretization is None else 16 / _SCALE / plan.denominator * (t + 1)
         _assert_same(weights, stock.get_model_weights(expected), atol)
         _assert_same(state.finalizer, expected.finalizer, 2 * atol)
         if plan.discretization is None:

@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl import aggregators, mechanisms
 from dpfl.runtime import contexts
+from tests.aggregators import rounds
 
 pytestmark = [pytest.mark.tff, pytest.mark.standard]
 _ROUNDS, _COHORT = 3, 4
@@ -51,13 +52,7 @@ def _model_fn(data):
 
 
 def _aggregator(noise_multiplier):
-    plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(_ROUNDS),
-        participation=Participation(_ROUNDS),
-        clip_norm=0.5,
-        noise_multiplier=noise_multiplier,
-        clients_per_round=_COHORT,
-    )
+    plan = rounds.plan(mechanisms.Identity(_ROUNDS), _COHORT, noise_multiplier=noise_multiplier)
     return aggregators.build_aggregator(plan, seed=1)
 
 

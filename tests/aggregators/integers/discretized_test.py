@@ -7,31 +7,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl import aggregators
 from dpfl.aggregators.integers import discretized, rotation
 from dpfl.aggregators.noise import keys
 from dpfl.mechanisms.discretization import Discretization
-from tests import oracles, redrawn
+from tests.aggregators import rounds
 
 _SIZE = 5
 
 
-def _plan(settings=None, clients=4, rounds=6, **changes):
+def _plan(settings=None, clients=4, **changes):
     settings = settings or Discretization(scale=20.0, dimension=_SIZE, clip_norm=0.5)
-    fields = dict(
-        mechanism=mechanisms.Blt(rounds, [0.9, 0.4], [0.2, 0.3]),
-        participation=Participation(rounds),
-        clip_norm=settings.clip_norm,
-        noise_multiplier=0.0,
-        clients_per_round=clients,
-        discretization=settings,
-    )
-    return accounting.PrivacyPlan(**{**fields, **changes})
+    fields = dict(clip_norm=settings.clip_norm, noise_multiplier=0.0, discretization=settings)
+    return rounds.plan(clients=clients, **{**fields, **changes})
 
 
 def _query(plan, seed=3):
-    size = plan.discretization.dimension if plan.discretization else _SIZE
-    specs = tf.TensorSpec([size])
+    specs = tf.TensorSpec([plan.discretization.dimension])
     return aggregators.build_query(plan, seed, record_specs=specs)
 
 
@@ -215,23 +207,6 @@ def test_a_cohort_beyond_the_planned_one_is_refused(clients, refused):
         query.get_noised_result(sample, state)
 
 
-@pytest.mark.standard
-def test_noise_is_added_to_the_rotated_back_sum():
-    plan = _plan(noise_multiplier=2.0)
-    query, silent = _query(plan), _query(dataclasses.replace(plan, noise_multiplier=0.0))
-    state, silent_state = query.initial_global_state(), silent.initial_global_state()
-    spec = tf.TensorSpec([_SIZE])
-    noise = []
-    for t in range(6):
-        sample = _sample(query, state, _updates(4, _SIZE, 0.7, seed=t))
-        result, state, _ = query.get_noised_result(sample, state)
-        mean, silent_state, _ = silent.get_noised_result(sample, silent_state)
-        noise.append(result - mean)
-    z = redrawn.vectors(state, spec)
-    expected = oracles.streamed_by_solving(plan.mechanism, z) * plan.stddev / 4
-    np.testing.assert_allclose(noise, expected, atol=1e-6)
-
-
 def test_the_plan_counts_the_inflated_norm():
     plan = _plan(noise_multiplier=2.0)
     plain = dataclasses.replace(plan, discretization=None)
@@ -276,55 +251,3 @@ def test_clipped_coordinates_keep_the_direction():
     vector = tf.constant([30.0, -15.0, 3.0, 0.0])
     clipped = discretized.clip_linf(vector, settings).numpy()
     np.testing.assert_allclose(clipped, vector * settings.linf_bound / 30.0, rtol=1e-6)
-
-
-@pytest.mark.standard
-def test_adaptive_clipping_and_rounding_together(monkeypatch):
-    redrawn.ignore_context(monkeypatch)
-    settings = Discretization(200.0, _SIZE, 0.5)
-    plan = _plan(
-        settings, mechanism=mechanisms.Identity(6), adaptive_clip=accounting.AdaptiveClip()
-    )
-    query, plain = _query(plan), _query(dataclasses.replace(plan, discretization=None))
-    states = [query.initial_global_state(), plain.initial_global_state()]
-    for t in range(6):
-        results = []
-        for i, each in enumerate((query, plain)):
-            params = each.derive_sample_params(states[i])
-            sample = each.initial_sample_state(tf.zeros([_SIZE]))
-            for update in _updates(4, _SIZE, 5.0, seed=t).astype(np.float32):
-                sample = each.accumulate_record(params, sample, tf.constant(update))
-            result, states[i], _ = each.get_noised_result(sample, states[i])
-            results.append(result)
-        metrics = [each.derive_metrics(s) for each, s in zip((query, plain), states, strict=True)]
-        assert metrics[0] == metrics[1]
-        np.testing.assert_allclose(results[0], results[1], atol=0.02 * metrics[1]['current_clip'])
-
-
-@pytest.mark.parametrize(
-    'build, message',
-    [
-        (lambda: aggregators.build_query(_plan()), 'record_specs=None: must be given'),
-        (
-            lambda: aggregators.build_query(_plan(), record_specs=tf.TensorSpec([6])),
-            'dimension=5: must be 6, the number of coordinates',
-        ),
-        (
-            lambda: _query(_plan(Discretization(1e18, 4, 0.5))),
-            r'scale=1e\+18: must be smaller: sums',
-        ),
-        (
-            lambda: _query(
-                _plan(mechanism=mechanisms.Identity(6), sampling=accounting.Poisson(population=9))
-            ),
-            'sampling=poisson: must not be random in size with a discretization',
-        ),
-        (
-            lambda: _plan(estimator=accounting.Estimator('clipped')),
-            'estimator=clipped: must be fixed with a discretization',
-        ),
-    ],
-)
-def test_contradictions_are_named(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()

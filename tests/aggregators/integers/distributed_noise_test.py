@@ -7,24 +7,19 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from dpfl import Participation, accounting, mechanisms
+from dpfl import Participation, mechanisms
 from dpfl.aggregators.integers.distributed_noise import DistributedNoise
 from dpfl.mechanisms.discretization import Discretization
+from tests.aggregators import rounds
 
 _SETTINGS = Discretization(scale=20.0, dimension=5, clip_norm=0.5)
 
 
-def plan_of(**changes):
-    rounds = changes.pop('rounds', 6)
-    fields = dict(
-        mechanism=mechanisms.Identity(rounds),
-        participation=Participation(rounds),
-        clip_norm=0.5,
-        noise_multiplier=2.0,
-        clients_per_round=4,
-        discretization=_SETTINGS,
+def plan_of(number=6, clients=4, **changes):
+    """A plan of `number` rounds."""
+    return rounds.plan(
+        mechanisms.Identity(number), clients, **{'discretization': _SETTINGS, **changes}
     )
-    return accounting.PrivacyPlan(**{**fields, **changes})
 
 
 def log_skellam(variance):
@@ -69,7 +64,7 @@ def _bound(kind, local_stddev, shares, moves):
     plan = plan_of(
         discretization=settings,
         clip_norm=1.0,
-        clients_per_round=shares,
+        clients=shares,
         noise_multiplier=local_stddev * math.sqrt(shares),
     )
     moves = np.abs(moves)
@@ -116,8 +111,8 @@ def test_gaussian_is_the_limit_of_fine_integers():
     settings = Discretization(1e6, 50, 0.5)
     plan = plan_of(
         discretization=settings,
-        clients_per_round=4,
-        rounds=20,
+        clients=4,
+        number=20,
         participation=Participation(20, 5),
         noise_multiplier=3.0,
     )
@@ -139,13 +134,13 @@ def test_it_is_never_less_than_that_of_continuous_noise(kind):
 
 def test_the_share_is_the_noise_over_the_root_of_the_clients():
     # Not divided by their number: the variances add up.
-    noise = DistributedNoise(plan_of(clients_per_round=100))
+    noise = DistributedNoise(plan_of(clients=100))
     assert noise.local_stddev == pytest.approx(0.5 * 2.0 * 20.0 / 10)
     assert noise.variance == pytest.approx((0.5 * 2.0 * 20.0) ** 2)
-    fewer = DistributedNoise(plan_of(clients_per_round=100), min_clients=25)
+    fewer = DistributedNoise(plan_of(clients=100), min_clients=25)
     assert fewer.local_stddev == pytest.approx(2 * noise.local_stddev)
     assert fewer.epsilon(1e-6) == pytest.approx(noise.epsilon(1e-6))
-    rounded = DistributedNoise(plan_of(clients_per_round=90), 'discrete_gaussian')
+    rounded = DistributedNoise(plan_of(clients=90), 'discrete_gaussian')
     assert rounded.local_stddev == 3.0  # Of 2.1.
 
 
@@ -158,11 +153,11 @@ def test_the_guarantee_counts_participations_adjacency_and_inflation():
     inflated = plan.discretization.inflated_norm / plan.clip_norm
     assert one > inflated**2 * 2 / (2 * 2.0**2)
     assert divergence(adjacency='replace_one')[0] == pytest.approx(4 * one, rel=1e-2)
-    few = plan_of(rounds=12, participation=Participation(12, 6))
-    many = plan_of(rounds=12)
+    few = plan_of(number=12, participation=Participation(12, 6))
+    many = plan_of(number=12)
     assert DistributedNoise(few).epsilon(1e-6) < DistributedNoise(many).epsilon(1e-6)
     assert DistributedNoise(few).epsilon(1e-6) == pytest.approx(
-        DistributedNoise(plan_of(rounds=2)).epsilon(1e-6)
+        DistributedNoise(plan_of(number=2)).epsilon(1e-6)
     )
 
 
@@ -189,62 +184,3 @@ def test_sums_stay_within_the_modulus(kind, scale):
     # And the bound is not much larger than needed.
     assert room <= 1.3 * (variance**0.5 * 9) + 30
     assert noise.bits_per_parameter == math.ceil(math.log2(noise.modulus))
-
-
-@pytest.mark.parametrize(
-    'build, message',
-    [
-        (
-            lambda: plan_of(discretization=None),
-            'discretization=None: must be given: clients add',
-        ),
-        (
-            lambda: plan_of(mechanism=mechanisms.BinaryTree(6)),
-            'mechanism=tree: must be gaussian with noise from clients: correlated noise',
-        ),
-        (
-            lambda: plan_of(adaptive_clip=accounting.AdaptiveClip(count_stddev=2.0)),
-            'adaptive_clip: must be None',
-        ),
-        (
-            lambda: plan_of(sampling=accounting.WithoutReplacement(population=9)),
-            'sampling=without_repl',
-        ),
-        (
-            lambda: plan_of(estimator=accounting.Estimator(example_cap=3.0)),
-            'example_cap=3.0: must be',
-        ),
-        (
-            lambda: plan_of(discretization=Discretization(1e12, 5, 0.5)),
-            'must be smaller: the noise',
-        ),
-        (
-            lambda: plan_of(discretization=Discretization(1e18, 5, 0.5), noise_multiplier=0.0),
-            'must be smaller: sums take',
-        ),
-    ],
-)
-def test_plans_that_do_not_go_with_it_are_named(build, message):
-    plan = build()
-    with pytest.raises(ValueError, match=message):
-        DistributedNoise(plan)
-
-
-@pytest.mark.parametrize(
-    'fields, message',
-    [
-        (dict(kind='laplace'), 'kind=laplace: must be one of skellam, discrete_gaussian'),
-        (dict(min_clients=0), 'min_clients=0: must be an integer >= 1 and <= 4'),
-        (dict(min_clients=5), 'min_clients=5: '),
-        (dict(min_clients=float('nan')), 'min_clients=nan: '),
-    ],
-)
-def test_bad_arguments_are_named(fields, message):
-    with pytest.raises(ValueError, match=message):
-        DistributedNoise(plan_of(), **fields)
-
-
-@pytest.mark.parametrize('delta', [0.0, 1.0, float('nan')])
-def test_a_bad_delta_is_named(delta):
-    with pytest.raises(ValueError, match=f'delta={delta}: '):
-        DistributedNoise(plan_of()).epsilon(delta)

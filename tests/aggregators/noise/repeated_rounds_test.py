@@ -4,19 +4,18 @@ States are restored and go on with other cohorts, as programs do that discard ro
 is replayed from the recorded keys; independent keys are then what makes the noise independent.
 """
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl import aggregators, mechanisms
 from dpfl.aggregators.noise import correlated, hardened_ring
 from tests import mechanism_cases, oracles, redrawn
+from tests.aggregators import rounds
 
 _ROUNDS, _SIZE = 6, 3000
 _SPEC = tf.TensorSpec([_SIZE])
-_BLT = mechanisms.Blt(_ROUNDS, [0.9, 0.4], [0.2, 0.3])
+_BLT = rounds.blt(_ROUNDS)
 # A mechanism of each kernel, and where its past is kept.
 _CASES = {
     'independent': (mechanisms.Identity(_ROUNDS), 'state'),
@@ -29,23 +28,12 @@ _CASES = {
 }
 
 
-def _plan(mechanism=_BLT, **changes):
-    fields = dict(
-        mechanism=mechanism,
-        participation=Participation(mechanism.rounds),
-        clip_norm=0.5,
-        noise_multiplier=2.0,
-        clients_per_round=2,
-    )
-    return accounting.PrivacyPlan(**{**fields, **changes})
-
-
 class _Branches:
     """Rounds from any state."""
 
     def __init__(self, mechanism, place, **changes):
-        self.plan = _plan(mechanism, noise='hardened' if place == 'hardened' else 'default')
-        self.plan = dataclasses.replace(self.plan, **changes)
+        noise = 'hardened' if place == 'hardened' else 'default'
+        self.plan = rounds.plan(mechanism, noise=noise, **changes)
         self.query = aggregators.build_query(
             self.plan, 3, record_specs=_SPEC, supplied_noise=place != 'state'
         )
@@ -156,7 +144,7 @@ def test_noise_of_another_scale_is_other_noise():
 
 def test_the_order_and_the_place_of_addition_change_no_bit():
     """Sums are exact, so shards and other machines have the noise of one loop."""
-    query = aggregators.build_query(_plan(), 3, record_specs=_SPEC)
+    query = aggregators.build_query(rounds.plan(), 3, record_specs=_SPEC)
     state, rng = query.initial_global_state(), np.random.default_rng(0)
     params, updates = query.derive_sample_params(state), rng.normal(size=(5, _SIZE))
     updates[:, :10] *= -1e-30  # Rounded to zeros with a sign.
@@ -182,12 +170,3 @@ def test_one_seed_in_two_places_has_independent_noise_for_other_sums():
     ends = [one.run(one.start, [x])[1] for one, x in zip(branches, (0.1, 0.1, 0.2), strict=True)]
     np.testing.assert_array_equal(redrawn.keys(ends[0]), redrawn.keys(ends[1]))
     assert not np.isin(redrawn.keys(ends[0]), redrawn.keys(ends[2])).any()
-
-
-@pytest.mark.parametrize('context', [object(), [None], {'data': tf.data.Dataset.range(3)}])
-def test_a_ring_takes_only_contexts_that_it_can_read(context):
-    plan = _plan()
-    query = aggregators.build_query(plan, record_specs=_SPEC, supplied_noise=True)
-    with aggregators.NoiseRing(plan) as ring:
-        with pytest.raises(ValueError, match='context: must be arrays, numbers, texts or bytes'):
-            ring.supply(query.initial_global_state(), context)
