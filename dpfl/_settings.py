@@ -5,6 +5,7 @@ A class of settings says once what a value is for, what type it has and which va
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import types
@@ -148,9 +149,13 @@ class Settings:
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
 
+# Types of the fields of a class. To evaluate them takes most of the time of making settings.
+_hints = functools.cache(typing.get_type_hints)
+
+
 def kind_of(cls: type[Settings], name: str) -> Kind:
     """The type of a field, from its annotation."""
-    hint = typing.get_type_hints(cls)[name]
+    hint = _hints(typing.cast(Any, cls))[name]  # For mypy, a class is not hashable.
     is_optional = False
     if isinstance(hint, types.UnionType):
         options = [option for option in hint.__args__ if option is not type(None)]

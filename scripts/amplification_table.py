@@ -8,7 +8,7 @@ import argparse
 import json
 import pathlib
 
-from experiments.studies.sampling import amplification
+from experiments.studies.shared import amplification
 
 _DOCS = pathlib.Path(__file__).parents[1] / 'docs'
 PAGE = _DOCS / 'reference' / 'sampling.md'

@@ -111,10 +111,11 @@ def _chance(canaries: int, guesses: int, right: int, claim: float, delta: float)
 
     With W binomial, it is `P(W >= v) + 2 m delta max_i P(v > W >= v - i) / i`.
     """
-    coin = stats.binom(guesses, special.expit(claim))
-    chance = float(coin.sf(right - 1))
+    # A frozen distribution takes longer to make than its values.
+    coins = guesses, special.expit(claim)
+    chance = float(stats.binom.sf(right - 1, *coins))
     if delta and right:
-        below = np.cumsum(coin.pmf(np.arange(right - 1, -1, -1)))
+        below = np.cumsum(stats.binom.pmf(np.arange(right - 1, -1, -1), *coins))
         chance += 2 * canaries * delta * float(np.max(below / np.arange(1, right + 1)))
     return min(chance, 1.0)
 

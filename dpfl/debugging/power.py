@@ -58,7 +58,8 @@ class Trials:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """The exact interval of the probability, of Clopper and Pearson."""
-        return exact_interval(self.found, self.count, level)
+        interval = stats.binomtest(self.found, self.count).proportion_ci(level, method='exact')
+        return float(interval.low), float(interval.high)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,14 +92,6 @@ class Fit:
             self.false_alarms,
             self.power,
         )
-
-
-def exact_interval(found: int, count: int, level: float = 0.95) -> tuple[float, float]:
-    """The interval of Clopper and Pearson of a proportion."""
-    tail = (1 - level) / 2
-    low = float(stats.beta.ppf(tail, found, count - found + 1)) if found else 0.0
-    high = float(stats.beta.ppf(1 - tail, found + 1, count - found)) if found < count else 1.0
-    return low, high
 
 
 def fit(trials: Sequence[Trials], power: float = 0.8) -> Fit:

@@ -2,17 +2,20 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.backends import backend_agg  # noqa: F401 - loaded now, since later memory may be short
 from matplotlib.figure import Figure
 
 # Colours that people with any colour vision can tell apart (Okabe and Ito), and dashes besides.
-_COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#000000', '#E69F00', '#56B4E9', '#777777')
+COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#000000', '#E69F00', '#56B4E9', '#777777')
 _DASHES: tuple[Any, ...] = ('-', '--', ':', '-.', (0, (5, 1, 1, 1, 1, 1)))
+# Shapes of the points of values with intervals.
+_MARKERS = 'os^vD*xP'
 _PANEL_SIZE = (5.2, 3.9)
 # Letters of the legend that fit below one panel.
 _LETTERS = 80
@@ -28,6 +31,8 @@ class Line:
       color: index of the colour, at least 0; reused after eight.
       dash: index of the dashes, at least 0, 0 being a solid line; None for points alone.
       legend: what the legend calls it, if that is not the label; several lines may share it.
+      ends: lower and upper ends of the intervals of the values, of equal length; None for none.
+      is_band: whether intervals are drawn as a band in place of bars.
     """
 
     label: str
@@ -36,6 +41,8 @@ class Line:
     color: int
     dash: int | None = 0
     legend: str | None = None
+    ends: Sequence[tuple[float, float]] | None = None
+    is_band: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +55,7 @@ class Panel:
       lines: what is drawn, at least one.
       x_log, y_log: whether an axis is logarithmic.
       y_range: ends of the vertical axis; None for what fits.
+      x_ticks: names of places on the horizontal axis; None for numbers at regular places.
     """
 
     title: str
@@ -57,6 +65,7 @@ class Panel:
     x_log: bool = False
     y_log: bool = False
     y_range: Sequence[float] | None = None
+    x_ticks: Mapping[float, str] | None = None
 
 
 def draw(panels: Sequence[Panel], columns: int) -> Figure:
@@ -110,14 +119,20 @@ def _draw_panel(axes: Axes, panel: Panel) -> list[tuple[str, Any]]:
     """Draws one panel; returns the names in the legend, and what it shows for them."""
     entries = []
     for line in panel.lines:
-        style: dict[str, Any] = {'color': _COLORS[line.color % len(_COLORS)]}
+        style: dict[str, Any] = {'color': COLORS[line.color % len(COLORS)]}
         if line.dash is None:
             style |= {'linestyle': 'none', 'marker': 'o', 'markersize': 6, 'fillstyle': 'none'}
         else:
             style |= {'linestyle': _DASHES[line.dash % len(_DASHES)], 'linewidth': 1.6}
             if len(line.x) < 2:
                 style['marker'] = 'o'
-        (drawn,) = axes.plot(line.x, line.y, label=line.label, **style)
+        if line.ends is not None and not line.is_band:
+            drawn: Any = _with_bars(axes, line, style)
+        else:
+            (drawn,) = axes.plot(line.x, line.y, label=line.label, **style)
+        if line.ends is not None and line.is_band:
+            low, high = np.array(line.ends).T
+            axes.fill_between(line.x, low, high, color=style['color'], alpha=0.15, linewidth=0)
         entries.append((line.legend or line.label, drawn))
     axes.set_title(panel.title, fontsize=10)
     axes.set_xlabel(panel.x_label)
@@ -128,8 +143,24 @@ def _draw_panel(axes: Axes, panel: Panel) -> list[tuple[str, Any]]:
         _logarithmic(axes, 'y')
     if panel.y_range is not None:
         axes.set_ylim(*panel.y_range)
+    if panel.x_ticks is not None:
+        axes.set_xticks(list(panel.x_ticks), list(panel.x_ticks.values()))
+        axes.minorticks_off()
     axes.grid(alpha=0.3)
     return entries
+
+
+def _with_bars(axes: Axes, line: Line, style: dict[str, Any]) -> Any:
+    values = np.asarray(line.y, float)
+    style |= {'marker': _MARKERS[line.color % len(_MARKERS)], 'markersize': 4, 'fillstyle': 'full'}
+    return axes.errorbar(
+        line.x,
+        values,
+        np.abs(np.array(line.ends).T - values),
+        label=line.label,
+        capsize=3,
+        **style,
+    )
 
 
 def _logarithmic(axes: Axes, name: str) -> None:

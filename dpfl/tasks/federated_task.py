@@ -1,8 +1,46 @@
 """What a training run needs from a task: a model, the clients' data, and held-out data."""
 
+import collections
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
+
+from dpfl import _validate
+
+
+def batches(
+    examples: Mapping[str, np.ndarray],
+    batch_size: int,
+    epochs: int = 1,
+    max_batches: int | None = None,
+) -> list[collections.OrderedDict]:
+    """Cuts the examples of a client into batches. The last batch of an epoch may be smaller.
+
+    Args:
+      examples: arrays by name, an example in each row.
+      batch_size: examples per batch.
+      epochs: passes over the examples.
+      max_batches: total number of batches at most; None for no bound.
+
+    Returns:
+      Batches of arrays by the same names; none if there are no examples.
+
+    Raises:
+      ValueError: if a number is not a positive integer.
+    """
+    _validate.integer('batch_size', batch_size, minimum=1)
+    _validate.integer('epochs', epochs, minimum=1)
+    if max_batches is not None:
+        _validate.integer('max_batches', max_batches, minimum=1)
+    length = len(next(iter(examples.values())))
+    parts = [slice(first, first + batch_size) for first in range(0, length, batch_size)]
+    one_pass = [
+        collections.OrderedDict((name, array[part]) for name, array in examples.items())
+        for part in parts
+    ]
+    return (one_pass * epochs)[:max_batches]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -174,8 +174,8 @@ class SelectionConfig(Settings):
             raise ArgumentError(
                 'selection_epsilon', self.selection_epsilon, 'needs a criterion with a quantile'
             )
-        found = (*self.of_examples, *self.of_clients)
-        needing = [each for each in found if each.measure in self.of_model]
+        criteria = (*self.of_examples, *self.of_clients)
+        needing = [each for each in criteria if each.measure in self.of_model]
         if needing and self.selection_model is None:
             name = 'select_examples' if needing[0] in self.of_examples else 'select_clients'
             raise ArgumentError(

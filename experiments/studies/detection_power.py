@@ -7,8 +7,9 @@ Example:
 
 For every seed, epsilon, fault of --inject and share of --inject_share, the generators of debug_text
 are trained on text with that fault, and compared with a reference: generators of the text as it is,
-from another training. Clean cells, without a fault, tell how often an alarm is false. The output
-directory then has
+from a training of its own with other cohorts, initial weights and noise. So a clean cell, without
+a fault, differs from the reference as two trainings on equal data do, and tells how often that
+alone raises an alarm. The output directory then has
 - power.html: for each fault and epsilon the smallest share that is found with --power, with its
   interval, and a figure of power against share;
 - power.json: the same numbers, and every cell; power_<fault>.png: the figures;
@@ -18,31 +19,46 @@ The same command continues where it was interrupted. More seeds, epsilons, fault
 added later; finished cells are kept.
 """
 
+import dataclasses
+import pathlib
+from collections.abc import Iterator
+
+from dpfl._settings import setting
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags, run_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.debugging.text.config import NOT_OF_TASK, NOT_OF_TRAINING, StudyConfig
+from dpfl.debugging.text.clients import OpenedText
+from dpfl.debugging.text.config import NOT_OF_TASK, NOT_OF_TRAINING, Case, StudyConfig
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import PrivacyConfig, TrainConfig, mechanism
 from dpfl.tasks.config import TextTaskConfig
-from experiments.studies.power import files
-from experiments.studies.power.config import TextGridConfig
+from experiments.studies.shared import detection
+from experiments.studies.shared.detection import Cell, Cells
+
+# Added to the seed of the reference.
+_OTHER = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GridConfig(detection.GridConfig):
+    """The grid of the cells; faults and shares are those of debug_text."""
+
+    epsilons: tuple[float, ...] = setting(
+        (8.0,),
+        'Target epsilons of a generator, comma-separated. Each has clean cells of its own.',
+        above=0,
+    )
+
 
 _TASK = SettingsFlags(TextTaskConfig, skip=NOT_OF_TASK)
 _STUDY = SettingsFlags(StudyConfig, skip=('primary_model', 'wrong_accuracy', 'poor_accuracy'))
 # Each cell has a seed and an epsilon of its own; its noise is secret, and so never that of another.
 _CONFIG = SettingsFlags(
     TrainConfig(privacy=PrivacyConfig(mechanism='gaussian')),
-    skip=(
-        *NOT_OF_TRAINING,
-        'seed',
-        'noise_seed',
-        'noise_multiplier',
-        'target_epsilon',
-    ),
+    skip=(*NOT_OF_TRAINING, 'seed', 'noise_seed', 'noise_multiplier', 'target_epsilon'),
     choices={'mechanism': mechanism.NAMES},
 )
-_POWER = SettingsFlags(TextGridConfig)
+_POWER = SettingsFlags(GridConfig)
 _DIRECTORY = SettingsFlags(
     output_flags.RunDirectoryConfig,
     only=('output_dir',),
@@ -58,10 +74,77 @@ def main() -> None:
     with command_line.refusing_bad_values(directory='output_dir'):
         if not study.inject:
             raise ArgumentError('inject', '', 'must name at least one fault')
-        from experiments.studies.power import text_cells
+        cells = list(make(directory, config, study, base, task))
+    print(detection.report(directory, cells, config.power, _FORMAT.read().format))
 
-        cells = text_cells.make(directory, config, study, base, task)
-    print(files.write(directory, cells, config.power, _FORMAT.read().format))
+
+def make(
+    directory: pathlib.Path,
+    config: GridConfig,
+    study: StudyConfig,
+    base: TrainConfig,
+    task: TextTaskConfig,
+) -> Iterator[Cell]:
+    """All cells, the clean ones of a seed first; makes those that are missing.
+
+    Args:
+      directory: directory of the study of power.
+      config: the grid.
+      study: the generators, and the faults with their shares.
+      base: how the generators are trained; its epsilon and seed are those of each cell.
+      task: the text.
+
+    Raises:
+      ArgumentError: if a value is not allowed, or the directory has cells of other settings.
+      RunError: if a file cannot be read or written, or a run cannot be continued.
+    """
+    settings = {
+        **task.flat(),
+        **study.with_values({'inject': (), 'inject_share': ()}).flat(),
+        **base.with_values({'target_epsilon': config.epsilons[0], 'seed': 0}).flat(),
+    }
+    for name in ('inject', 'inject_share', 'target_epsilon', 'seed', 'noise_seed'):
+        settings.pop(name)
+    kept = Cells(directory, settings)
+    for seed in config.seeds:
+        for epsilon in config.epsilons:
+            trained = base.with_values({'target_epsilon': epsilon, 'seed': seed})
+            folder = directory / f'epsilon_{epsilon:g}' / f'seed_{seed}'
+            yield from _of_seed(kept, study, trained, OpenedText(task, seed), folder)
+
+
+def _of_seed(
+    kept: Cells, study: StudyConfig, base: TrainConfig, opened: OpenedText, folder: pathlib.Path
+) -> Iterator[Cell]:
+    """The cells of one seed at one epsilon."""
+    from dpfl.debugging.text import diagnosis, results
+    from dpfl.debugging.text.study import Study
+
+    own = Study(config=study, base=base, opened=opened)
+    other = dataclasses.replace(own, base=base.with_values({'seed': base.seed + _OTHER}))
+    epsilon = float(base.privacy.target_epsilon or 0)
+    reference = None
+    for case in study.cases:
+        cell = Cell('epsilon', epsilon, base.seed, case.fault, case.share)
+        finished = kept.read(cell.name)
+        if finished is None:
+            if reference is None:
+                reference = other.run_case(
+                    Case(), folder / 'reference', resume=True, overwrite=False
+                ).result
+            result = own.run_case(case, folder / 'cells', resume=True, overwrite=False).result
+            known = results.evidence(own.effects, case, result.whole, reference.whole)
+            compared = diagnosis.diagnose(result.measures, reference.measures, known)
+            by_itself = results.evidence(own.effects, case, result.whole, result.whole)
+            finished = dataclasses.replace(
+                cell,
+                verdict=compared.verdict,
+                named=compared.faults,
+                named_alone=diagnosis.alone(result.measures, by_itself).faults,
+                traits=detection.values_of(result.measures),
+            )
+            kept.write(finished)
+        yield finished
 
 
 if __name__ == '__main__':

@@ -6,14 +6,23 @@ Example:
       --output_dir=runs/detection_power_images
 
 For every seed, noise multiplier, fault of --inject and share of --inject_shares, a GAN is trained
-on all clients, of which that share has the fault, and compared with a GAN of public images. Clean
-cells, without a fault, tell how often an alarm is false. The files are those of detection_power;
-the same command continues where it was interrupted.
+on all clients, of which that share has the fault, and compared with a GAN of public images of the
+same task. Clean cells, without a fault, tell how often an alarm is false. The files are those of
+detection_power; the same command continues where it was interrupted.
 """
 
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpfl._settings import setting
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags, run_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.debugging.differences import Mean, Share
 from dpfl.debugging.images.config import PrimaryConfig, StudyConfig
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import (
@@ -23,9 +32,28 @@ from dpfl.simulation.training import (
     PrivacyConfig,
     SamplingConfig,
 )
+from dpfl.tasks.config import ImageFaultConfig
 from dpfl.tasks.selection_config import ImageSelectionConfig
-from experiments.studies.power import files
-from experiments.studies.power.config import ImageGridConfig
+from experiments.studies.shared import detection
+from experiments.studies.shared.detection import Cell, Cells
+
+if TYPE_CHECKING:
+    from dpfl.debugging.images import learned, settings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GridConfig(detection.GridConfig):
+    """The grid of the cells; faults are those of --inject, one by one."""
+
+    noise_multipliers: tuple[float, ...] = setting(
+        (0.01,),
+        'Noise multipliers of a GAN, comma-separated. Each has clean cells of its own.',
+        minimum=0,
+    )
+    inject_shares: tuple[float, ...] = setting(
+        (0.1, 0.3, 0.5, 1.0), 'Shares of the devices with a fault.', above=0, maximum=1
+    )
+
 
 _DEFAULTS = GanConfig(
     privacy=PrivacyConfig(mechanism='gaussian', clip_norm=1.0, noise_multiplier=0.01),
@@ -50,7 +78,7 @@ _CONFIG = SettingsFlags(
 )
 _PRIMARY = SettingsFlags(PrimaryConfig)
 _STUDY = SettingsFlags(StudyConfig, only=('samples',))
-_GRID = SettingsFlags(ImageGridConfig)
+_GRID = SettingsFlags(GridConfig)
 _DIRECTORY = SettingsFlags(
     output_flags.RunDirectoryConfig,
     only=('output_dir',),
@@ -61,23 +89,137 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 def main() -> None:
     """Checks the flags, makes what is missing, writes the page and prints the table."""
-    config, base, how = _GRID.read(), _CONFIG.read(), _PRIMARY.read()
+    config, base, primary = _GRID.read(), _CONFIG.read(), _PRIMARY.read()
     directory = run_flags.directory(_DIRECTORY.read())
     with command_line.refusing_bad_values(directory='output_dir'):
         if not base.task.faults.inject:
             raise ArgumentError('inject', '', 'must name at least one fault')
-        if not how.is_trained:
-            raise ArgumentError('primary_model', how.primary_model, 'must be trained here')
-        from experiments.studies.power.image_cells import ImageStudy
+        if not primary.is_trained:
+            raise ArgumentError('primary_model', primary.primary_model, 'must be trained here')
+        cells = list(make(directory, config, base, primary, _STUDY.read().samples))
+    print(detection.report(directory, cells, config.power, _FORMAT.read().format))
 
-        cells = ImageStudy(
-            config=config,
-            base=base,
-            primary=how,
-            samples=_STUDY.read().samples,
-            directory=directory,
-        ).make()
-    print(files.write(directory, cells, config.power, _FORMAT.read().format))
+
+def make(
+    directory: pathlib.Path,
+    config: GridConfig,
+    base: GanConfig,
+    primary: PrimaryConfig,
+    samples: int,
+) -> Iterator[Cell]:
+    """All cells, the clean ones of a seed first; makes those that are missing.
+
+    Args:
+      directory: directory of the study.
+      config: the grid.
+      base: how the GANs are trained; faults, noise and seed are those of each cell.
+      primary: the classifier of public images.
+      samples: number of images that each generator draws.
+
+    Raises:
+      ArgumentError: if a value is not allowed, or the directory has cells of other settings.
+      RunError: if a file cannot be read or written, or a run cannot be continued.
+    """
+    settings = {**primary.flat(), **base.flat(), 'samples': samples}
+    for name in ('inject', 'inject_share', 'noise_multiplier', 'seed', 'noise_seed'):
+        settings.pop(name)
+    kept = Cells(directory, settings)
+    faults = [ImageFaultConfig()] + [
+        ImageFaultConfig(inject=(fault,), inject_share=share)
+        for fault in base.task.faults.inject
+        for share in config.inject_shares
+    ]
+    for seed in config.seeds:
+        for noise in config.noise_multipliers:
+            trained = None
+            for each in faults:
+                fault, share = (each.inject[0], each.inject_share) if each.inject else (None, 0.0)
+                cell = Cell('noise_multiplier', noise, seed, fault, share)
+                finished = kept.read(cell.name)
+                if finished is None:
+                    if trained is None:
+                        own = base.with_values({'seed': seed, 'noise_multiplier': noise})
+                        trained = _Seed(own, primary, samples, directory / f'seed_{seed}')
+                    finished = trained.diagnosed(cell, each)
+                    kept.write(finished)
+                yield finished
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """Traits of the images of a generator, and how much of public images it has learned."""
+
+    traits: Mapping[str, Share | Mean]
+    learned: 'learned.Learned'
+
+
+class _Seed:
+    """Data, classifier and generators of one seed at one noise multiplier."""
+
+    def __init__(self, base: GanConfig, primary: PrimaryConfig, samples: int, folder: pathlib.Path):
+        from dpfl.debugging.images import primary as primary_lib
+        from dpfl.debugging.images import settings
+
+        self._base, self._primary, self._samples = base, primary, samples
+        self._folder = folder / f'noise_multiplier_{base.privacy.noise_multiplier:g}'
+        clean = self._clients(ImageFaultConfig())
+        self._heldout, _ = clean.heldout_examples(base.evaluation.eval_clients)
+        public = settings.PublicImages(*clean.heldout_examples(primary.primary_clients))
+        recipe = primary_lib.Recipe(
+            primary.primary_model, primary.primary_steps, primary.primary_learning_rate, base.seed
+        )
+        made_from = {**primary.flat(), **primary_lib.origin(base)}
+        # One for all noise multipliers.
+        self._infer = primary_lib.train(recipe, public, folder, made_from, resume=True).infer
+        self._public = public
+        self._effects = public.effects(self._infer)
+        training = settings.Training(settings.AS_IS, public, public.halves()[0])
+        self._reference = self._drawn(training, 'reference')
+
+    def diagnosed(self, cell: Cell, faults: ImageFaultConfig) -> Cell:
+        """A cell with its diagnosis, of a GAN of all clients, some of whom have a fault."""
+        from dpfl.debugging.images import diagnosis, learned, settings
+        from dpfl.simulation.training.sampling_config import required
+        from dpfl.tasks.images import image_selection
+
+        population = np.arange(required(self._base.sampling, 'population'))
+        everyone = image_selection.Subpopulation(settings.EVERYONE, population)
+        training = settings.Training(settings.AS_IS, self._clients(faults), everyone)
+        drawn = self._drawn(training, f'{cell.fault}_{cell.share:g}' if cell.fault else 'clean')
+        contrast, reference = diagnosis.CLIENTS, self._reference
+        known = learned.evidence({contrast: (drawn.learned, reference.learned)}, self._effects)
+        result = diagnosis.diagnose({contrast: (drawn.traits, reference.traits)}, evidence=known)
+        order = (diagnosis.FOUND, diagnosis.SUSPECTED, diagnosis.NOT_SEEN)
+        return dataclasses.replace(
+            cell,
+            verdict=next((one for one in order if result.of(one)), diagnosis.CANNOT_TELL),
+            named=result.of(diagnosis.FOUND),
+            traits=detection.values_of(drawn.traits),
+        )
+
+    def _clients(self, faults: ImageFaultConfig) -> Any:
+        from dpfl.tasks.images.image_task import open_clients
+
+        task = self._base.task
+        return open_clients(task.task, task.data, faults, self._base.seed)
+
+    def _drawn(self, training: 'settings.Training', name: str) -> Drawn:
+        from dpfl.debugging.images import learned, runs, traits
+
+        pixels = runs.train(
+            training,
+            runs.config_of(self._base, training),
+            self._folder / name,
+            heldout=self._heldout,
+            made_from=self._primary.flat(),
+            samples=self._samples,
+            resume=True,
+            overwrite=False,
+        ).pixels
+        return Drawn(
+            traits.measure(pixels, self._infer),
+            learned.measure(pixels, self._public.sample(), self._infer),
+        )
 
 
 if __name__ == '__main__':

@@ -14,17 +14,90 @@ labels in place of people, and both steps are one: a simulation. The output dire
 images.npz, label.html, labels.csv and labelled.json.
 """
 
-import functools
+import dataclasses
 import json
+import math
 import pathlib
-from typing import Any, BinaryIO
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from dpfl import _storage
+import numpy as np
+
+from dpfl import _progress, _random, accounting
+from dpfl._settings import Settings, setting
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.debugging.differences import Mean
+from dpfl.errors import ArgumentError, renaming
 from dpfl.reporting import plain_text
-from experiments.studies.labelling.config import LabelConfig
+from dpfl.tasks.config import IMAGE_MODELS, ImageFaultConfig
+from dpfl.tasks.images import image_batches
+from experiments.studies.shared import files, labels
+
+if TYPE_CHECKING:
+    from dpfl.tasks.images import classifiers
+    from experiments.studies.shared import generators
+
+# Pixels and labels.
+Examples = tuple[np.ndarray, np.ndarray]
+# Images of the smallest training that says anything.
+_FEWEST = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelConfig(Settings):
+    """Images for people to label, and the model that learns from their labels."""
+
+    run_dir: str | None = setting(None, 'Directory of a finished run of train_gan.')
+    images: int = setting(500, 'Number of images that the generator draws.', minimum=1)
+    labels: str | None = setting(
+        None, 'File of labels that label.html saved; the images are those of output_dir.'
+    )
+    rater: str | None = setting(
+        None,
+        'A classifier in place of people, for a simulation: small, cnn or tiny to train one on '
+        'public images, or your own, as debug_images --primary_model.',
+    )
+    rater_confidence: float = setting(
+        0.5,
+        'The rater leaves an image without a label if it gives no class this probability.',
+        minimum=0.0,
+        maximum=1.0,
+    )
+    primary_model: str | None = setting(
+        None,
+        'A model to compare with, for example the one that runs on devices: the directory of a run '
+        'or study, or a SavedModel.',
+    )
+    public_clients: int = setting(
+        300,
+        'Number of held-out clients whose images are public: the rater is trained on them, and a '
+        'model to compare with.',
+        minimum=1,
+    )
+    eval_clients: int = setting(
+        100,
+        'Number of further held-out clients on whose images the models are measured.',
+        minimum=2,
+    )
+    model: str = setting(
+        'small', 'The classifier that is trained on the labels.', choices=IMAGE_MODELS
+    )
+    steps: int = setting(1_000, 'Number of batches of 64 of each training.', minimum=1)
+    learning_rate: float = setting(
+        0.002, 'Learning rate of Adam in the first step of each training.', above=0
+    )
+    seed: int = setting(0, 'Seed of the images and of the trainings.', minimum=0, maximum=2**32)
+
+    def check(self) -> None:
+        """Checks that not both people and a classifier label."""
+        if self.labels is not None and self.rater is not None:
+            raise ArgumentError('rater', self.rater, 'must not be given with labels')
+        given = self.rater_confidence != type(self).__dataclass_fields__['rater_confidence'].default
+        if given and self.rater is None:
+            raise ArgumentError('rater_confidence', self.rater_confidence, 'needs a rater')
+
 
 _CONFIG = SettingsFlags(LabelConfig)
 _OUTPUT = SettingsFlags(
@@ -42,37 +115,200 @@ def main() -> None:
     directory = pathlib.Path(command_line.required(_OUTPUT.read(), 'output_dir'))
     is_json = _FORMAT.read().format == 'json'
     with command_line.refusing_bad_values():
-        from experiments.studies.labelling import labelling
-        from experiments.studies.labelling import study as label_study
-
+        generator = _generator(config)
         if config.labels is None:
-            page = label_study.draw(config, directory)
+            page = draw(generator, config, directory)
             if config.rater is None:
                 print(json.dumps({'page': str(page)}) if is_json else page)
                 return
-        found, labels = label_study.measure(config, directory)
-    values = json.dumps(found.to_dict())
-    for name, text in ((labelling.LABELS, labelling.as_csv(labels)), ('labelled.json', values)):
-        _storage.write_atomically(directory / name, functools.partial(_write, text.encode()))
+        values, given = measure(generator, config, directory)
+    files.write(directory / labels.LABELS, labels.as_csv(given))
+    files.write(directory / 'labelled.json', json.dumps(values))
     if is_json:
-        print(values)
+        print(json.dumps(values))
         return
-    print(f'{found.labelled} of {found.images} images have a label; {found.classes:.1f} classes')
-    print(plain_text.columns([_row(each) for each in found.models]))
+    print(
+        f'{values["labelled"]} of {values["images"]} images have a label; '
+        f'{values["effective_classes"]:.1f} classes'
+    )
+    print(plain_text.columns([_row(**model) for model in values['models']]))
 
 
-def _row(each: Any) -> dict[str, Any]:
-    low, high = each.accuracy.interval()
+def _row(
+    learned_from: str,
+    images: int | None,
+    accuracy: float,
+    accuracy_interval: Sequence[float],
+    clients: int,
+) -> dict[str, Any]:
+    low, high = accuracy_interval
     return {
-        'trained on': each.learned_from,
-        'images': '' if each.images is None else each.images,
-        'accuracy': f'{each.accuracy.value:.3f}',
+        'trained on': learned_from,
+        'images': '' if images is None else images,
+        'accuracy': f'{accuracy:.3f}',
         '95 % interval': f'{low:.3f} to {high:.3f}',
     }
 
 
-def _write(data: bytes, file: BinaryIO) -> None:
-    file.write(data)
+def _generator(config: LabelConfig) -> 'generators.Generator':
+    from experiments.studies.shared import generators
+
+    side = generators.open_side('run_dir', [str(config.run_dir)])
+    if generators.IMAGES not in side:
+        raise ArgumentError('run_dir', config.run_dir, 'must be a run of train_gan')
+    return side[generators.IMAGES]
+
+
+def draw(
+    generator: 'generators.Generator', config: LabelConfig, directory: pathlib.Path
+) -> pathlib.Path:
+    """Draws images of a generator and writes them with a page to label them; returns its path.
+
+    Raises:
+      StorageError: if a file cannot be written.
+    """
+    pixels = generator.image_sampler()(config.images, config.seed)
+    origin = f'A generator drew these images. {_privacy(generator)}'
+    return labels.write(directory, np.asarray(pixels, np.float32), origin)
+
+
+def _privacy(generator: 'generators.Generator') -> str:
+    report = generator.report
+    if not math.isfinite(generator.epsilon):
+        return 'It was trained without a guarantee.'
+    simulation = ' Its noise was seeded: it is a simulation.' if report.noise_is_seeded else ''
+    return (
+        f'It was trained with epsilon {accounting.round_up(generator.epsilon)} at a delta of '
+        f'{report.deltas[0]:.3g}; a large epsilon protects nobody.{simulation}'
+    )
+
+
+def measure(
+    generator: 'generators.Generator', config: LabelConfig, directory: pathlib.Path
+) -> tuple[dict[str, Any], np.ndarray]:
+    """Labels the images in a directory, trains on them, and measures the classifiers.
+
+    Returns:
+      JSON values: numbers of `images` and of `labelled` ones, `effective_classes` of the labels,
+      and for each of `models` what it learned from (`learned_from`, `images`) with its accuracy on
+      clients that it has not seen. And the labels.
+
+    Raises:
+      ArgumentError: if labels or models cannot be read, or there are too few labels or clients.
+    """
+    from dpfl.tasks.images import classifiers
+
+    with renaming(directory='output_dir'):
+        pixels = labels.read_images(directory)
+    primary = None
+    if config.primary_model is not None:
+        with renaming(path='primary_model'):
+            primary = classifiers.load(config.primary_model)
+    public, heldout = _clients(config, generator)
+    given = _labels(config, pixels, public)
+    has_label = given != labels.UNREADABLE
+    count = int(has_label.sum())
+    if count < _FEWEST:
+        name = 'labels' if config.rater is None else 'rater_confidence'
+        allowed = f'leaves {count} images with a label; must be >= {_FEWEST}'
+        raise ArgumentError(name, getattr(config, name), allowed)
+    labelled = pixels[has_label], given[has_label]
+    few = _drawn(public, count, config.seed)
+    both = np.concatenate([labelled[0], few[0]]), np.concatenate([labelled[1], few[1]])
+    models = [
+        _measured(name, len(data[1]), _train(config.model, data, config), heldout)
+        for name, data in (
+            ('labelled images of the generator', labelled),
+            ('as many public images', few),
+            ('both', both),
+            ('all public images', public),
+        )
+    ]
+    if primary is not None:
+        models.append(_measured(f'the primary model: {primary.name}', None, primary, heldout))
+    values = {
+        'images': len(pixels),
+        'labelled': count,
+        'effective_classes': image_batches.effective_classes(labelled[1]),
+        'models': models,
+    }
+    return values, given
+
+
+def _clients(
+    config: LabelConfig, generator: 'generators.Generator'
+) -> tuple[Examples, list[Examples]]:
+    """Public images of some held-out clients, and the images of others, client by client."""
+    from dpfl.tasks.images.image_task import open_clients
+
+    run = generator.gan_config
+    data = open_clients(run.task.task, run.task.data, ImageFaultConfig(), run.seed)
+    wanted = config.public_clients + config.eval_clients
+    clients = data.heldout_clients(wanted)
+    if len(clients) < wanted:
+        allowed = (
+            f'must leave eval_clients={config.eval_clients} of {len(clients)} held-out clients'
+        )
+        raise ArgumentError('public_clients', config.public_clients, allowed)
+    pixels, classes = zip(*clients[: config.public_clients], strict=True)
+    public = np.concatenate(pixels), np.concatenate(classes)
+    return public, clients[config.public_clients :]
+
+
+def _labels(config: LabelConfig, pixels: np.ndarray, public: Examples) -> np.ndarray:
+    """The labels that people gave, or those of the rater."""
+    from dpfl.tasks.images import classifiers
+
+    if config.labels is not None:
+        return labels.read_labels(config.labels, len(pixels))
+    assert config.rater is not None  # One of the two is given.
+    if config.rater in IMAGE_MODELS:
+        rater = _train(config.rater, public, config)
+    else:
+        with renaming(path='rater'):
+            rater = classifiers.load(config.rater)
+    probabilities = rater.probabilities(pixels)
+    is_sure = probabilities.max(axis=1) >= config.rater_confidence
+    return np.where(is_sure, probabilities.argmax(axis=1), labels.UNREADABLE).astype(np.int32)
+
+
+def _train(model: str, data: Examples, config: LabelConfig) -> 'classifiers.Classifier':
+    from dpfl.tasks.images import classifiers
+
+    weights = classifiers.train_centrally(
+        classifiers.build_image_classifier(model, config.seed),
+        *data,
+        steps=config.steps,
+        learning_rate=config.learning_rate,
+        seed=config.seed,
+        progress=lambda steps: _progress.bar(steps, f'{model} on {len(data[1]):,} images'),
+    )
+    return classifiers.of_weights(model, weights)
+
+
+def _drawn(data: Examples, count: int, seed: int) -> Examples:
+    """Random examples, `count` of them, or all if there are no more."""
+    rng = _random.generator('label.public', seed)
+    chosen = rng.permutation(len(data[1]))[:count]
+    return data[0][chosen], data[1][chosen]
+
+
+def _measured(
+    learned_from: str,
+    images: int | None,
+    model: 'classifiers.Classifier',
+    clients: Sequence[Examples],
+) -> dict[str, Any]:
+    """Share of right classes of all images; the interval counts each client as one draw."""
+    right = [(model.probabilities(x).argmax(axis=1) == y).sum() for x, y in clients]
+    accuracy = Mean.ratio(right, [len(y) for _, y in clients])
+    return {
+        'learned_from': learned_from,
+        'images': images,
+        'accuracy': accuracy.value,
+        'accuracy_interval': list(accuracy.interval()),
+        'clients': accuracy.count,
+    }
 
 
 if __name__ == '__main__':

@@ -11,21 +11,105 @@ sentence; --task=user_text reads it. What was removed, and what stays, is counte
 private: the file has the text of the authors.
 """
 
+import collections
+import dataclasses
+import importlib.util
+import itertools
 import json
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO
 
 from absl import flags
 
+from dpfl import _files, _storage, errors
 from dpfl.cli.command import command_line, files
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.reporting import plain_text
 from dpfl.tasks.config import DataConfig, TextConfig
-from experiments.studies.data import dataset
+from dpfl.tasks.text.files import record_files
+from dpfl.tasks.text.messages import author_texts, git_history
+from dpfl.tasks.text.messages.author_texts import Message
+from experiments.studies.shared import mail
+
+_ROWS_OF_A_GROUP = 50_000
+_OF_FILES = ('records', 'malformed')
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """Where messages come from.
+
+    Attributes:
+      names: of the repositories or files.
+      counted: names of what is counted of them.
+      read: yields the messages, and counts.
+    """
+
+    names: list[str]
+    counted: tuple[str, ...]
+    read: Callable[[collections.Counter[str]], Iterator[Message]]
+
+
+def _git(paths: str, client_column: str, text_column: str) -> _Source:
+    repositories = git_history.find(paths)
+    return _Source(
+        [each.name for each in repositories],
+        git_history.COUNTED,
+        lambda counts: git_history.messages(repositories, counts),
+    )
+
+
+def _mbox(paths: str, client_column: str, text_column: str) -> _Source:
+    files = paths.split(',')
+    return _Source(_names(files), mail.COUNTED, lambda counts: mail.messages(files, counts))
+
+
+def _jsonl(paths: str, client_column: str, text_column: str) -> _Source:
+    files = paths.split(',')
+    form = record_files.JsonLines(client_column, text_column)
+
+    def read(counts: collections.Counter[str]) -> Iterator[Message]:
+        first = ''
+        for source, path in enumerate(files):
+            try:
+                with _files.open_regular(path) as file:
+                    for record in form.scan(file):
+                        counts['records'] += 1
+                        if isinstance(record, record_files.BadRecord):
+                            counts['malformed'] += 1
+                            first = first or f'{path}, line {record.line}: {record.reason}'
+                        else:
+                            yield Message(record.client, source, record.text)
+            except OSError as error:
+                raise errors.ArgumentError(
+                    'data_path', path, f'cannot be read ({error.strerror})'
+                ) from None
+        if first and counts['malformed'] == counts['records']:
+            raise errors.ArgumentError(
+                'data_path',
+                errors.NOT_SHOWN,
+                f'all records are malformed (client_column={client_column}, '
+                f'text_column={text_column}); the first one: {first}',
+            )
+
+    return _Source(_names(files), _OF_FILES, read)
+
+
+# The kinds of messages, by name.
+KINDS: dict[str, Callable[[str, str, str], _Source]] = {
+    'git': _git,
+    'mbox': _mbox,
+    'jsonl': _jsonl,
+}
+
 
 _FROM = flags.DEFINE_enum(
     'from',
     'git',
-    list(dataset.KINDS),
+    list(KINDS),
     'What the messages are: commits of git repositories, mailboxes in mbox format, or JSON Lines.',
 )
 _DATA = SettingsFlags(
@@ -58,7 +142,7 @@ def main() -> None:
             raise command_line.UsageError(f'--{name}={getattr(text, name)}: needs --from=jsonl')
     files.check_writable(output, None)
     with command_line.refusing_bad_values():
-        made = dataset.make(
+        made = make(
             kind,
             paths,
             output,
@@ -74,6 +158,85 @@ def main() -> None:
         values |= made[group]
     values |= {f'removed {name}': count for name, count in made['removed'].items()}
     print(plain_text.table(values))
+
+
+def make(
+    kind: str,
+    paths: str,
+    output: str | os.PathLike[str],
+    *,
+    max_words: int,
+    client_column: str = 'client',
+    text_column: str = 'text',
+) -> dict[str, Any]:
+    """Writes the file; it replaces an older one when it is complete.
+
+    Args:
+      kind: one of `KINDS`.
+      paths: comma-separated repositories, mailboxes or files of JSON Lines.
+      output: path of the Parquet file.
+      max_words: of an author; 0 for any number.
+      client_column, text_column: keys of the author and the text in JSON Lines.
+
+    Returns:
+      The numbers of clients and rows, and what `author_texts.described` says.
+
+    Raises:
+      ArgumentError: if `paths` cannot be read (`data_path`), or pyarrow is missing (`output`).
+      StorageError: if the file cannot be written.
+    """
+    if importlib.util.find_spec('pyarrow') is None:
+        raise errors.ArgumentError('output', output, 'Parquet needs the package pyarrow')
+    source = KINDS[kind](paths, client_column, text_column)
+    counts: collections.Counter[str] = collections.Counter()
+    texts = author_texts.by_author(source.read(counts), author_texts.load_key(), max_words, counts)
+    _storage.write_atomically(
+        pathlib.Path(output),
+        lambda file: _write(file, _rows(texts, source.names, counts)),
+        _storage.PRIVATE,
+    )
+    return {
+        'clients': counts['clients'],
+        'sources': source.names,
+        **author_texts.described(counts, source.counted),
+    }
+
+
+def _names(files: Iterable[str]) -> list[str]:
+    return [pathlib.Path(path).name for path in files]
+
+
+def _rows(
+    texts: Iterable[author_texts.AuthorText],
+    sources: list[str],
+    counts: collections.Counter[str],
+) -> Iterator[tuple[str, str, str, int]]:
+    for client, parts in itertools.groupby(texts, lambda text: text.client):
+        counts['clients'] += 1
+        number = itertools.count()
+        for part in parts:
+            for sentence in part.sentences:
+                yield client, sources[part.source], sentence, next(number)
+    if not counts['clients']:
+        raise errors.ArgumentError('data_path', errors.NOT_SHOWN, 'has no sentence')
+
+
+def _write(file: BinaryIO, rows: Iterator[tuple[str, str, str, int]]) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    schema = pyarrow.schema(
+        {
+            'client': pyarrow.string(),
+            'source': pyarrow.string(),
+            'text': pyarrow.string(),
+            'sentence': pyarrow.int32(),
+        }
+    )
+    with parquet.ParquetWriter(file, schema, compression='zstd') as writer:
+        while group := list(itertools.islice(rows, _ROWS_OF_A_GROUP)):
+            columns = [list(column) for column in zip(*group, strict=True)]
+            writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
 
 
 if __name__ == '__main__':

@@ -13,16 +13,50 @@ that differ in their seeds only are pooled. --plot draws the exposures of severa
 guarantees.
 """
 
+import dataclasses
 import json
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from absl import flags
+from matplotlib.figure import Figure
 
-from dpfl.cli.command import command_line, files
+from dpfl import _random
+from dpfl._settings import Settings, setting
+from dpfl.cli.command import command_line
+from dpfl.cli.command import files as command_files
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.reporting import plain_text
-from experiments.studies.attacks.exposure_config import ExposureConfig
+from dpfl.errors import NOT_SHOWN, ArgumentError
+from dpfl.reporting import charts, plain_text
+from dpfl.tasks.text import planting
+from experiments.studies.shared import exposure, finished_run
+from experiments.studies.shared.finished_run import FinishedRun
 
+if TYPE_CHECKING:
+    from dpfl.tasks.text.models import saved_models
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExposureConfig(Settings):
+    """How the rank of a secret among its candidates is found."""
+
+    ranking: str = setting(
+        'exact',
+        'exact: all candidates are ranked. sampled: --samples random candidates are, which shows '
+        'no exposure above log2 of one more than their number. fitted: a skew-normal distribution '
+        'is fitted to the scores of the sample, an estimate.',
+        choices=('exact', 'sampled', 'fitted'),
+    )
+    samples: int = setting(
+        4096, 'Random candidates for each secret; not with --ranking=exact.', minimum=2
+    )
+    sample_seed: int = setting(0, 'Seed of the sample.', minimum=0)
+
+
+_EXACT = ExposureConfig()
 _RUNS = flags.DEFINE_list(
     'run_dirs', None, 'Directories of finished runs with secrets, comma-separated.'
 )
@@ -37,23 +71,248 @@ def main() -> None:
     config, plot, data = _CONFIG.read(), _PLOT.read().plot, _DATA.read().data
     if not _RUNS.value:
         raise command_line.UsageError('--run_dirs: must be given')
-    files.check_writable(data, plot)
-    # Importing TensorFlow takes seconds, so everything else is checked first.
-    from experiments.studies.attacks import exposure_rows as exposures
-    from experiments.studies.attacks import finished_run, secrets
-
+    command_files.check_writable(data, plot)
     with command_line.refusing_bad_values(run_dir=_RUNS.name):
         opened = [finished_run.open_run(directory) for directory in _RUNS.value]
-        found = [secrets.measure(run, config) for run in opened]
-        table = exposures.rows(list(zip(opened, found, strict=True)))
+        measured = [measure(run, config) for run in opened]
+        table = rows(list(zip(opened, measured, strict=True)))
         output_flags.write_rows(data, table)
     if plot is not None:
-        exposures.draw(table).savefig(plot, dpi=90)
+        draw(table).savefig(plot, dpi=90)
     if _FORMAT.read().format == 'json':
-        values = {'rows': table, 'runs': [each.to_dict() for each in found]}
-        print(json.dumps(values, allow_nan=False))
-        return
-    print(plain_text.columns(table))
+        runs = [to_dict(*each) for each in zip(opened, measured, strict=True)]
+        print(json.dumps({'rows': table, 'runs': runs}, allow_nan=False))
+    else:
+        print(plain_text.columns(table))
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """The exposures of secrets of a run with equal numbers of copies and holders.
+
+    Attributes:
+      copies: number of copies that each holder has of a secret.
+      holders: clients that hold a secret.
+      candidates: number of candidates of each secret.
+      took_part: secrets of which at least one holder took part in the run.
+      participations: mean number of participations of the holders of a secret, added up.
+      exposures: of each secret, in bits.
+      p_value: of the hypothesis that the model is independent of the secrets; None for
+        exposures that are fitted, for which no such value is known.
+      ceiling: the largest mean exposure that the guarantee allows (`exposure.ceiling`); None for
+        exposures that are fitted, and if the plan has no guarantee for groups of that size.
+    """
+
+    copies: int
+    holders: int
+    candidates: int
+    took_part: int
+    participations: float
+    exposures: tuple[float, ...]
+    p_value: float | None
+    ceiling: float | None
+
+    @property
+    def most_bits(self) -> float:
+        """The largest exposure that there can be."""
+        return math.log2(self.candidates)
+
+    @property
+    def mean(self) -> float:
+        """Mean exposure in bits; 1 / ln 2 = 1.44 on average by chance, or less."""
+        return math.fsum(self.exposures) / len(self.exposures)
+
+
+def to_dict(run: FinishedRun, kinds: Sequence[Kind]) -> dict[str, Any]:
+    """The exposures of a run as JSON values; an infinite epsilon is None."""
+    return {
+        'run_dir': str(run.directory),
+        'epsilon': None if math.isinf(run.epsilon) else run.epsilon,
+        'delta': run.delta,
+        'candidates': kinds[0].candidates,
+        'kinds': [
+            {
+                **dataclasses.asdict(kind),
+                'exposures': list(kind.exposures),
+                'secrets': len(kind.exposures),
+                'most_bits': kind.most_bits,
+                'mean_exposure': kind.mean,
+                'median_exposure': float(np.median(kind.exposures)),
+                'largest_exposure': max(kind.exposures),
+            }
+            for kind in kinds
+        ],
+    }
+
+
+def of_model(
+    model: 'saved_models.LanguageModel',
+    secrets: Sequence[planting.Secret],
+    config: ExposureConfig = _EXACT,
+) -> list[float]:
+    """Exposures of secrets under a model of words or of characters, in bits.
+
+    Args:
+      model: the model.
+      secrets: the secrets, in token ids of the model.
+      config: how they are ranked.
+
+    Raises:
+      ArgumentError: if there are too many candidates to rank all of them.
+    """
+    from dpfl.tasks.text import oov_ranking
+    from dpfl.tasks.text.models import generation
+
+    special = oov_ranking.BYTES if model.vocabulary is None else generation.WORDS
+    predict = generation.build(model.architecture, model.weights, special.begin)
+    return [_exposure(predict, secret, config, i) for i, secret in enumerate(secrets)]
+
+
+def _exposure(
+    predict: exposure.NextTokens, secret: planting.Secret, config: ExposureConfig, number: int
+) -> float:
+    size, length = len(secret.alphabet), len(secret.value)
+    if config.ranking == 'exact':
+        if size**length > exposure.MOST_EXACT:
+            reason = f'must be another one: there are {size**length} candidates'
+            raise ArgumentError('ranking', 'exact', reason)
+        every_score = exposure.all_scores(predict, secret.prefix, secret.alphabet, length)
+        return exposure.of_rank(exposure.rank(every_score, secret.value, size), size**length)
+    rng = _random.generator('secrets.sample', config.sample_seed, number)
+    values = np.concatenate([[secret.value], rng.integers(size, size=(config.samples, length))])
+    own, *others = exposure.scores(predict, secret.prefix, secret.alphabet, values)
+    if config.ranking == 'sampled':
+        return exposure.by_sampling(own, np.array(others))
+    return exposure.by_fit(own, np.array(others), size**length)
+
+
+def measure(run: FinishedRun, config: ExposureConfig = _EXACT) -> tuple[Kind, ...]:
+    """The exposures of the secrets of a run (settings `secrets`, `secret_copies` and so on).
+
+    Raises:
+      ArgumentError: if the run has no secrets, or too many candidates to rank all of them.
+      StorageError: if a file cannot be read.
+    """
+    from dpfl.tasks.text.models import saved_models
+
+    planted = run.config.task.planting
+    counts = run.data.get(planting.DESCRIPTION)
+    if not planted.secrets or counts is None:
+        raise ArgumentError('run_dir', run.directory, 'must be a run with secrets')
+    model = saved_models.load(run.directory)
+    if model.vocabulary is None:
+        raise ArgumentError('run_dir', NOT_SHOWN, 'must have a model of words')
+    population = int(counts['population'])
+    secrets = planting.draw(planted, run.config.seed, len(model.vocabulary), population)
+    exposures = of_model(model, secrets, config)
+    candidates, is_bounded = (
+        planted.secret_choices**planted.secret_words,
+        config.ranking != 'fitted',
+    )
+    kinds = []
+    for i, (copies, holders) in enumerate(planted.kinds):
+        part = slice(i * planted.secrets, (i + 1) * planted.secrets)
+        clients = np.array([secret.holders for secret in secrets[part]], np.int64)
+        taken = run.participations(clients.reshape(planted.secrets, holders)).sum(axis=1)
+        kinds.append(
+            Kind(
+                copies,
+                holders,
+                candidates,
+                int(np.count_nonzero(taken)),
+                float(taken.mean()),
+                tuple(exposures[part]),
+                exposure.chance(exposures[part]) if is_bounded else None,
+                _ceiling(run, holders, candidates) if is_bounded else None,
+            )
+        )
+    return tuple(kinds)
+
+
+def _ceiling(run: FinishedRun, holders: int, candidates: int) -> float | None:
+    """The largest mean exposure of a secret of a group of clients; None if nothing bounds it."""
+    if not holders:
+        return exposure.ceiling(0.0, 0.0, candidates)
+    epsilon = run.epsilon_of_group(holders)
+    return None if epsilon is None else exposure.ceiling(epsilon, run.delta, candidates)
+
+
+def rows(measured: Sequence[tuple[FinishedRun, Sequence[Kind]]]) -> list[dict[str, Any]]:
+    """A row for each configuration and kind of secret; runs that differ in their seeds are pooled.
+
+    Rows go from the smallest epsilon to none; an infinite epsilon is None.
+
+    Raises:
+      ArgumentError: if two runs have the same configuration and seed, hence the same secrets; it
+        names `run_dir`.
+    """
+    pooled: dict[str, dict[int, tuple[FinishedRun, Sequence[Kind]]]] = {}
+    for run, kinds in measured:
+        # The settings that a run is resumed with, except for its seeds.
+        fixed = run.config.with_values({'seed': 0, 'noise_seed': None}).fixed()
+        seeds = pooled.setdefault(json.dumps(fixed, sort_keys=True), {})
+        if run.config.seed in seeds:
+            other = seeds[run.config.seed][0].directory
+            raise ArgumentError('run_dir', run.directory, f'has the secrets of {other}')
+        seeds[run.config.seed] = run, kinds
+    groups = [list(seeds.values()) for seeds in pooled.values()]
+    groups.sort(key=lambda group: (group[0][0].epsilon, group[0][0].report.plan.clip_norm))
+    return [
+        _row(number, [run for run, _ in group], same)
+        for number, group in enumerate(groups)
+        for same in zip(*(kinds for _, kinds in group), strict=True)
+    ]
+
+
+def _row(number: int, runs: Sequence[FinishedRun], kinds: Sequence[Kind]) -> dict[str, Any]:
+    """A row for one kind of secrets of runs of one configuration."""
+    exposures = [value for kind in kinds for value in kind.exposures]
+    ceilings = [kind.ceiling for kind in kinds if kind.ceiling is not None]
+    is_bounded = all(kind.p_value is not None for kind in kinds)
+    epsilon = max(run.epsilon for run in runs)
+    return {
+        'configuration': number,
+        'epsilon': None if math.isinf(epsilon) else epsilon,
+        'delta': runs[0].delta,
+        'clip_norm': runs[0].report.plan.clip_norm,
+        'accuracy': math.fsum(run.accuracy for run in runs) / len(runs),
+        'holders': kinds[0].holders,
+        'copies': kinds[0].copies,
+        'runs': len(runs),
+        'secrets': len(exposures),
+        'took_part': sum(kind.took_part for kind in kinds),
+        'bits': kinds[0].most_bits,
+        'mean_exposure': math.fsum(exposures) / len(exposures),
+        'largest_exposure': max(exposures),
+        'p_value': exposure.chance(exposures) if is_bounded else None,
+        'ceiling': max(ceilings) if len(ceilings) == len(kinds) else None,
+    }
+
+
+def draw(table: Sequence[dict[str, Any]]) -> Figure:
+    """Mean exposure by guarantee, a line for each kind of secret; `table` is that of `rows`."""
+    places = {row['configuration']: _guarantee(row) for row in table}
+    kinds = list(dict.fromkeys((row['holders'], row['copies']) for row in table))
+    lines = []
+    for i, (holders, copies) in enumerate(kinds):
+        chosen = [row for row in table if (row['holders'], row['copies']) == (holders, copies)]
+        who = f'{holders} holder{"s" * (holders > 1)}' if holders else 'not planted'
+        x = [row['configuration'] for row in chosen]
+        y = [row['mean_exposure'] for row in chosen]
+        lines.append(charts.Line(f'{who}, {copies} copies', x, y, i))
+    bounded = [row for row in table if row['holders'] == 1 and row['ceiling'] is not None]
+    if bounded:
+        ceilings = {row['configuration']: row['ceiling'] for row in bounded}
+        name = 'most that the guarantee allows'
+        lines.append(charts.Line(name, list(ceilings), list(ceilings.values()), 4, 2))
+    lines.append(charts.Line('by chance', list(places), [1 / math.log(2)] * len(places), 7, 1))
+    panel = charts.Panel('Exposure', 'guarantee', 'mean exposure in bits', lines, x_ticks=places)
+    return charts.draw([panel], 1)
+
+
+def _guarantee(row: dict[str, Any]) -> str:
+    noise = 'no noise' if row['epsilon'] is None else f'epsilon {row["epsilon"]:g}'
+    return f'{noise}\nclip {row["clip_norm"]:g}'
 
 
 if __name__ == '__main__':

@@ -14,16 +14,51 @@ the best of the three is saved, and the command that runs it is printed. --targe
 guarantee needs: who took part has to stay secret.
 """
 
+import dataclasses
 import json
 import pathlib
+import time
+from typing import Any
 
+from dpfl._settings import Settings, setting
 from dpfl.cli.command import command_line, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
+from dpfl.planning import optimization, train_command
 from dpfl.reporting import plain_text
 from dpfl.simulation.training.privacy_config import MechanismConfig, NoiseConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
-from experiments.studies.sampling import amplification, designs
+from experiments.studies.shared import amplification
+
+# What is at most this times as large counts as nearly the same.
+_SAME = 1.001
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DesignConfig(Settings):
+    """What a design has to meet: an epsilon or an error."""
+
+    target_epsilon: float | None = setting(
+        None,
+        'Epsilon to meet at --delta, from 0.1 to 64: the error is least.',
+        minimum=0.1,
+        maximum=64,
+    )
+    target_error: float | None = setting(
+        None,
+        'Noise in the prefix sums to meet, in clip norms, largest or root mean square by --loss: '
+        'epsilon is least.',
+        above=0,
+    )
+
+    def check(self) -> None:
+        """Checks that at most one of the two is given."""
+        if self.target_epsilon is not None and self.target_error is not None:
+            raise ArgumentError(
+                'target_error', self.target_error, 'cannot be combined with target_epsilon'
+            )
+
 
 _DEPLOYMENT = SettingsFlags(
     SamplingConfig,
@@ -46,7 +81,7 @@ _LOSS = SettingsFlags(
     defaults={'loss': 'rms'},
     help={'loss': 'Error that counts: largest or root mean square noise of the prefix sums.'},
 )
-_TARGET = SettingsFlags(designs.DesignConfig)
+_TARGET = SettingsFlags(DesignConfig)
 _OUTPUT = SettingsFlags(
     output_flags.OutputConfig, help={'output': 'File to save the strategy in (.npz).'}
 )
@@ -68,7 +103,7 @@ def main() -> None:
             loss=_LOSS.read().loss,
             mechanism=str(_MECHANISM.read().mechanism),
         )
-        found = designs.find(search, target, output)
+        found = find(search, target, output)
     command = program.command('train', '--output_dir=runs/planned', *found.pop('train'))
     if _FORMAT.read().format == 'json':
         print(json.dumps({**found, 'command': command}))
@@ -78,6 +113,101 @@ def main() -> None:
         f'\nA run with the design {found["chosen"]}; add the task, the model and the learning '
         f'rates:\n{command}'
     )
+
+
+def find(
+    search: amplification.Search, config: DesignConfig, output: pathlib.Path
+) -> dict[str, Any]:
+    """The designs for a target; saves the strategy of the one that is best of all.
+
+    Args:
+      search: what the designs are for.
+      config: has a target.
+      output: file to save the strategy in (.npz).
+
+    Returns:
+      `designs` has a row each for the best one with groups that take turns, for independent noise,
+      and for clients that are kept apart; `chosen` is the name of the best of the three (the
+      last one if amplification is worth less than 0.1 %), and `train` has the flags of a run.
+
+    Raises:
+      ArgumentError: if no target is given, it cannot be met, or the file cannot be written.
+    """
+    optimization.check_output(output)
+    started = time.monotonic()
+    with renaming(epsilon='target_epsilon', error='target_error'):
+        if config.target_epsilon is not None:
+            made = search.least_error(config.target_epsilon, progress=True)
+        elif config.target_error is not None:
+            made = search.least_epsilon(config.target_error, progress=True)
+        else:
+            raise ArgumentError('target_epsilon', NOT_SHOWN, 'or target_error must be given')
+    by_name: dict[str, amplification.Design] = {
+        field.name: getattr(made, field.name) for field in dataclasses.fields(made)
+    }
+    what = 'error' if config.target_error is None else 'epsilon'
+    chosen = _best(by_name, what)
+    design = by_name[chosen]
+    optimization.save(design.plan.mechanism, output)
+    return {
+        'designs': [_row(name, each) for name, each in by_name.items()],
+        'chosen': chosen,
+        'delta': search.delta,
+        'loss': search.loss,
+        'train': train_flags(design, search, output, config.target_epsilon),
+        'seconds': time.monotonic() - started,
+        'output': str(output),
+    }
+
+
+def _best(found: dict[str, amplification.Design], what: str) -> str:
+    """The name of the design of least error or epsilon.
+
+    Where amplification is worth nearly nothing, that without: it needs no secret cohorts.
+    """
+    values = {name: getattr(design, what) for name, design in found.items()}
+    least = min(values, key=lambda name: values[name])
+    return 'separated' if values['separated'] <= _SAME * values[least] else least
+
+
+def train_flags(
+    design: amplification.Design,
+    search: amplification.Search,
+    strategy: pathlib.Path,
+    target_epsilon: float | None,
+) -> list[str]:
+    """The flags of a run with a design, but for the task, the model and the learning rates.
+
+    Args:
+      design: the design.
+      search: what it is for.
+      strategy: file of its strategy.
+      target_epsilon: epsilon that its noise was calibrated for; None for a target error.
+    """
+    settings = {'mechanism': search.mechanism, 'strategy': strategy}
+    recipe = train_command.Recipe(settings if design.bands > 1 else {'mechanism': 'gaussian'})
+    return train_command.of_plan(
+        design.plan,
+        recipe,
+        population=search.population,
+        delta=search.delta,
+        accountant='pld',
+        target_epsilon=target_epsilon,
+    )
+
+
+def _row(name: str, design: amplification.Design) -> dict[str, Any]:
+    plan = design.plan
+    return {
+        'design': name,
+        'sampling': plan.sampling_name,
+        'bands': design.bands,
+        'groups': design.groups,
+        'probability': design.probability,
+        'noise_multiplier': plan.noise_multiplier,
+        'epsilon': design.epsilon,
+        'error': design.error,
+    }
 
 
 if __name__ == '__main__':

@@ -10,16 +10,58 @@ and the trigram model's loss, all as dpfl train measures them on the same held-o
 NOT private: by default the words of the training clients are counted without noise.
 """
 
+import dataclasses
+import itertools
 import json
 import sys
+from typing import Any
 
+import numpy as np
+
+from dpfl import _progress
+from dpfl._settings import Settings, setting
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.errors import ArgumentError
 from dpfl.reporting import plain_text
 from dpfl.tasks.config import TextTaskConfig
 from dpfl.tasks.text import ngrams, real_task
-from experiments.studies.data import yardstick
+from dpfl.tasks.text.ngrams import Measures, Predictors, TrigramCounts, limited
+
+TRAINING, PUBLIC = 'training_clients', 'public_text'
+NOT_PRIVATE = {
+    TRAINING: 'Not private: the words of the training clients were counted without noise, and the '
+    'measures are exact. No guarantee covers them.',
+    PUBLIC: 'The counts are of public text; the measures on held-out clients are exact, and no '
+    'guarantee covers them.',
+}
+# Clients or parts of public text that are measured at a time.
+_AT_A_TIME = 100
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class YardstickConfig(Settings):
+    """What is counted, and on whom it is measured."""
+
+    counted_on: str = setting(
+        TRAINING,
+        'Whose words are counted. training_clients: of all training clients, as far as a run would '
+        'use their text; THIS IS NOT PRIVATE. public_text: of --vocabulary_text.',
+        choices=(TRAINING, PUBLIC),
+    )
+    most_words: int | None = setting(
+        None,
+        'Words of the vocabulary that are counted at most, the first ones; by default all.',
+        minimum=1,
+    )
+    eval_clients: int = setting(
+        50,
+        'Held-out clients to measure on, the first ones: those of an evaluation of '
+        'dpfl train with the same value. If there are fewer, all.',
+        minimum=1,
+    )
+
 
 _TASK = SettingsFlags(
     TextTaskConfig,
@@ -27,7 +69,7 @@ _TASK = SettingsFlags(
     choices={'task': ('user_text', 'stackoverflow')},
     skip=('language_size',),
 )
-_YARDSTICK = SettingsFlags(yardstick.YardstickConfig)
+_YARDSTICK = SettingsFlags(YardstickConfig)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 
@@ -38,7 +80,7 @@ def main() -> None:
         data = real_task.load(
             task.task, task.data, task.text, lambda text: print(text, file=sys.stderr)
         )
-        found = yardstick.measure(data, config)
+        found = measure(data, config)
     if _FORMAT.read().format == 'json':
         print(json.dumps(found))
         return
@@ -54,6 +96,49 @@ def main() -> None:
         for name in ngrams.NAMES
     ]
     print(plain_text.table(found), plain_text.columns(rows), not_covered, sep='\n\n')
+
+
+def measure(data: real_task.TextData, config: YardstickConfig) -> dict[str, Any]:
+    """Counts and measures.
+
+    Args:
+      data: the text of clients.
+      config: what is asked for.
+
+    Returns:
+      JSON values by name: `counted_on`, `counted_words` (of the vocabulary; as rows are packed),
+      `words` (of the vocabulary, of the held-out clients), `oov_share` (of the held-out words),
+      the measures of `baselines.Measures.to_dict`, and `not_covered`, a sentence.
+
+    Raises:
+      ArgumentError: if there is nothing to count or to measure.
+    """
+    task = data.task
+    if config.counted_on == PUBLIC and data.public_text is None:
+        raise ArgumentError('counted_on', PUBLIC, 'needs vocabulary_text')
+    texts = data.public_tokens() if config.counted_on == PUBLIC else task.training_tokens()
+    shown = _progress.bar(texts, 'counting', unit='text', delay=2, leave=False)
+    kept = shown if config.most_words is None else limited(shown, config.most_words)
+    counts = TrigramCounts.of(kept, task.vocabulary.num_tokens)
+    predictors = Predictors.of(counts)
+    if predictors is None:
+        raise ArgumentError('counted_on', config.counted_on, 'has no words of the vocabulary')
+    total = Measures()
+    clients = task.heldout_tokens(0, config.eval_clients)
+    while some := list(itertools.islice(clients, _AT_A_TIME)):
+        total += predictors.measure(np.concatenate(some))
+    if not total.words:
+        raise ArgumentError(
+            'eval_clients', config.eval_clients, 'their text has no words of the vocabulary'
+        )
+    return {
+        'counted_on': config.counted_on,
+        'counted_words': counts.num_words,
+        'words': total.words,
+        'oov_share': total.unknown / (total.words + total.unknown),
+        **total.to_dict(),
+        'not_covered': NOT_PRIVATE[config.counted_on],
+    }
 
 
 if __name__ == '__main__':

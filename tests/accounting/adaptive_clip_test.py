@@ -54,12 +54,6 @@ def test_a_client_shifts_both_sums_as_far_as_the_theorem_says():
     assert mu == pytest.approx(np.linalg.norm(matrix @ np.ones(4)) / z, rel=1e-14)
 
 
-def test_production_setting_of_document_000_adds_little_noise():
-    # Algorithm 1: sigma_b = m / 20 with report goal 6500, z = 7.
-    z_delta = adaptive_clip.update_noise_multiplier(7.0, 6500 / 20)
-    assert 1e-5 < z_delta / 7.0 - 1 < 1e-4
-
-
 def test_no_noise_stays_no_noise():
     assert adaptive_clip.update_noise_multiplier(0.0, 1.0) == 0.0
     assert adaptive_clip.total_noise_multiplier(0.0, 1.0) == 0.0
@@ -70,20 +64,3 @@ def test_extreme_noises_do_not_overflow():
         1e300 / math.sqrt(1.25)
     )
     assert adaptive_clip.total_noise_multiplier(1e-300, 1e300) == 1e-300
-
-
-@pytest.mark.parametrize(
-    'arguments, message',
-    [
-        ((7.0, 3.5), 'count_stddev=3.5: must be > 3.5, half of noise_multiplier=7.0'),
-        ((7.0, 0.0), 'count_stddev=0.0: must be a finite number > 0'),
-        ((7.0, math.inf), 'count_stddev=inf: must be'),
-        ((math.nan, 3.0), 'noise_multiplier=nan: must be'),
-    ],
-)
-def test_refusals(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        adaptive_clip.update_noise_multiplier(*arguments)
-    if 'half' not in message:
-        with pytest.raises(ValueError, match=message):
-            adaptive_clip.total_noise_multiplier(*arguments)

@@ -44,12 +44,6 @@ def test_a_report_keeps_the_course_and_says_how_to_use_it():
     assert '## Clip norm' not in other.render() and 'clip_course' not in other.to_dict()
 
 
-def test_many_changes_are_cut_in_the_page():
-    course = ClipCourse(tuple((t, 1.0 + t) for t in range(40)), 3.0)
-    assert '| and 28 later changes, the last in 39 | 40 |' in course.render()
-    assert len(course.render().splitlines()) < 20
-
-
 @pytest.mark.parametrize(
     'values',
     [

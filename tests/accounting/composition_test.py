@@ -64,10 +64,8 @@ def test_epsilon_with_releases_before_is_that_of_the_composed_pair(before, delta
 
 def test_all_of_a_delta_may_be_spent():
     plan = _with(_FIRST, dataclasses.replace(_WORDS, delta=1e-6))
-    assert math.isinf(plan.epsilon(1e-6)) and math.isinf(plan.epsilon(1e-7))
-    assert plan.epsilon(1.1e-6) < math.inf
-    report = plans.report(plan, [1e-6, 1e-5])
-    assert report.guarantee.epsilons[0] is None and report.guarantee.epsilons[1] > 0
+    report = plans.report(plan, [1e-7, 1e-6, 1.1e-6])
+    assert report.guarantee.epsilons[:2] == (None, None) and report.guarantee.epsilons[2] > 0
 
 
 def test_sampling_does_not_amplify_what_was_released_before():
@@ -76,13 +74,13 @@ def test_sampling_does_not_amplify_what_was_released_before():
         [_SAMPLED.dp_event(), dp_accounting.GaussianDpEvent(6.0)]
     )
     left = 1e-6 - _WORDS.delta
-    for method in ('rdp', 'moments', 'best'):
+    for method in ('rdp', 'moments'):
         expected = events.bound(one_event, left, method, neighbours=plan.neighbours).epsilon
         assert plan.epsilon(1e-6, method) == pytest.approx(expected, rel=1e-9)
     # A release of a sample would have cost next to nothing.
     sampled = dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(6.0))
     less = dp_accounting.ComposedDpEvent([_SAMPLED.dp_event(), sampled])
-    assert plan.epsilon(1e-6) > 1.05 * accounting.epsilon_of_event(less, 1e-6)
+    assert plan.epsilon(1e-6, 'rdp') > 1.05 * accounting.epsilon_of_event(less, 1e-6, 'rdp')
 
 
 @pytest.mark.parametrize(
@@ -93,36 +91,6 @@ def test_neighbours_move_a_release_as_far_as_they_can(adjacency, group_size, exp
     assert _VALUE.mu(Neighbours(adjacency, group_size)) == expected
     alone = dataclasses.replace(_FIRST, adjacency=adjacency, group_size=group_size)
     assert _with(alone, _VALUE).mu == pytest.approx(math.hypot(alone.mu, expected), rel=1e-12)
-
-
-def _calibrated(plan, epsilon, accountant='analytic_gaussian', delta=_DELTA, **changes):
-    return accounting.PrivacyPlan.calibrated(
-        epsilon=epsilon, delta=delta, accountant=accountant, **plans.fields(plan, **changes)
-    )
-
-
-@pytest.mark.parametrize(
-    'plan, others, accountant',
-    [
-        (_FIRST, dict(before=(_WORDS, _VALUE)), 'analytic_gaussian'),
-        (_SAMPLED, dict(before=(_WORDS, _VALUE)), 'rdp'),
-        (_FIRST, dict(earlier=(dataclasses.replace(_FIRST, noise_multiplier=9.0),)), 'rdp'),
-    ],
-)
-def test_noise_is_calibrated_to_what_the_others_leave(plan, others, accountant):
-    found = _calibrated(plan, 2.0, accountant, **others)
-    assert 1.99 < found.epsilon(_DELTA, accountant) <= 2.0
-    assert found.noise_multiplier > _calibrated(plan, 2.0, accountant).noise_multiplier
-
-
-def test_targets_that_the_others_have_spent_are_refused():
-    with pytest.raises(ArgumentError, match=r'above [\d.]+, that of the releases before training'):
-        _calibrated(_FIRST, 0.1, before=(_WORDS,))
-    with pytest.raises(ArgumentError, match='delta=1e-07: must be above 2e-07'):
-        _calibrated(_FIRST, 1.0, delta=1e-7, before=(_WORDS,))
-    alone = _FIRST.epsilon(_DELTA, 'analytic_gaussian')
-    with pytest.raises(ArgumentError, match=f'must be above {alone:.4g}, that of the earlier runs'):
-        _calibrated(_SECOND, alone * 0.9)
 
 
 def _heaviest(plan):
@@ -143,9 +111,8 @@ def test_a_client_may_take_part_in_both_runs():
     alone = dataclasses.replace(_SECOND, earlier=())
     assert _SECOND.rho == pytest.approx(_FIRST.rho + alone.rho, rel=1e-9)
     together = dp_accounting.ComposedDpEvent([_FIRST.dp_event(), alone.dp_event()])
-    expected = accounting.epsilon_of_event(together, 1e-6)
-    assert _SECOND.epsilon(1e-6) == pytest.approx(expected, rel=1e-6)
-    assert _SECOND.epsilon(1e-6) > _FIRST.epsilon(1e-6)
+    expected = accounting.epsilon_of_event(together, 1e-6, 'analytic_gaussian')
+    assert _SECOND.epsilon(1e-6, 'analytic_gaussian') == pytest.approx(expected, rel=1e-6)
     # Even a client that was in no round of this run may have been in all rounds of the earlier one.
     report = plans.report(_SECOND, log=[[0], [1], [2], [0]])
     assert report.observed_guarantee.mu == _SECOND.mu
@@ -169,8 +136,9 @@ def test_earlier_runs_bring_their_releases_along():
     parts = [_FIRST.mu, _FIRST.mu, 1 / 6, 1 / 8]
     assert both.mu == pytest.approx(math.hypot(*parts), rel=1e-12)
     assert both.delta_before == pytest.approx(_WORDS.delta) and both.delta_before >= _WORDS.delta
-    expected = gaussian.epsilon_from_mu(both.mu, 1e-6 - both.delta_before)
-    assert both.epsilon(1e-6) == pytest.approx(expected, rel=1e-9)
+    left = 1e-6 - both.delta_before
+    expected = gaussian.epsilon_from_mu(both.mu, left, 'analytic_gaussian')
+    assert both.epsilon(1e-6, 'analytic_gaussian') == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_log_of_a_broken_plan_counts_releases_too():
@@ -212,26 +180,6 @@ def test_the_tradeoff_curve_has_what_is_revealed():
     assert found.advantage == pytest.approx(_divergence(0.5, revealed, 0.0), abs=1e-5)
     sure = events.with_delta(dp_accounting.GaussianDpEvent(2.0), 1.0 - 1e-17)
     assert tradeoff.of_event(sure).advantage == 1.0
-
-
-@pytest.mark.parametrize(
-    'plan, changes, message',
-    [
-        (_SECOND, dict(adjacency='replace_one'), 'adjacency=replace_one: must be zero_out, as in'),
-        (_SECOND, dict(noise='hardened'), 'noise=hardened: must be default, as in the earlier run'),
-        (_SECOND, dict(group_size=2), 'group_size=2: must be 1, as in the earlier run'),
-        (_SECOND, dict(earlier=(_SECOND,)), 'earlier: must be a flat list'),
-        (_SECOND, dict(earlier=(_SAMPLED,)), 'sampling=none: must be poisson, as in the earlier'),
-        (_with(_FIRST, _WORDS), dict(noise='hardened'), 'must be default with a list of words'),
-        (_with(_FIRST, _WORDS), dict(group_size=2), 'group_size=2: must be 1 with a list of words'),
-        *((_VALUE, {name: value}, name) for name, value in (('noise_multiplier', 0), ('delta', 1))),
-        (_VALUE, dict(replaced=2.5), 'replaced'),
-        (_VALUE, dict(name=''), 'name'),
-    ],
-)
-def test_what_cannot_be_composed_is_refused(plan, changes, message):
-    with pytest.raises(ArgumentError, match=message):
-        dataclasses.replace(plan, **changes)
 
 
 def test_without_noise_in_the_earlier_run_there_is_no_guarantee():
@@ -348,11 +296,10 @@ def test_releases_before_training_and_earlier_runs_count_once_for_each_report():
 
 
 def test_an_accountant_that_does_not_support_the_composition_is_replaced_by_the_best():
-    plain = plans.report(_alike(), accountant='analytic_gaussian')
-    sampled = plans.report(_alike(**_POISSON))
-    assert joint.guarantee([plain, sampled]).epsilon == pytest.approx(
-        joint.guarantee([sampled, plain]).epsilon
-    )
+    plain = plans.report(_alike(4), accountant='analytic_gaussian')
+    sampled = plans.report(_alike(4, **_POISSON))
+    both = joint.guarantee([plain, sampled]).epsilon
+    assert both == pytest.approx(joint.guarantee([sampled, plain]).epsilon)
 
 
 @pytest.mark.parametrize('name, value', [('adjacency', 'replace_one'), ('group_size', 2)])

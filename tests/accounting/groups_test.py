@@ -20,7 +20,7 @@ def _plan(**changes):
 
 
 def _sampled(sampling='poisson', **changes):
-    return plans.independent(40, sampling=sampling, population=200, **changes)
+    return plans.independent(10, sampling=sampling, population=200, **changes)
 
 
 @pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
@@ -34,28 +34,6 @@ def test_a_group_multiplies_mu_by_its_size_and_rho_by_the_square(adjacency, size
     )
     assert (group.stddev, group.denominator) == (one.stddev, one.denominator)
     assert group.sensitivity_is_exact
-
-
-@pytest.mark.parametrize(
-    'changes, epsilon',
-    [
-        ({}, 8.526),
-        ({'adjacency': 'replace_one'}, 18.880),
-        ({'group_size': 2}, 18.880),
-        ({'group_size': 2, 'adjacency': 'replace_one'}, 44.560),
-    ],
-)
-def test_the_readings_of_a_production_run_are_those_of_the_documentation(changes, epsilon):
-    plan = _plan(
-        mechanism=mechanisms.BinaryTree(2000),
-        participation=Participation(2000, 314, 6),
-        noise_multiplier=7.0,
-        **changes,
-    )
-    factor = plan.group_size * (2 if plan.adjacency == 'replace_one' else 1)
-    assert plan.mu == pytest.approx(1.2697420596 * factor, rel=1e-9)
-    assert plan.rho == pytest.approx(0.8061224490 * factor**2, rel=1e-9)
-    assert plan.epsilon(1e-10) == pytest.approx(epsilon, abs=5e-4)
 
 
 def test_the_sensitivity_of_a_group_by_brute_force():
@@ -72,7 +50,7 @@ def test_the_sensitivity_of_a_group_by_brute_force():
 @pytest.mark.parametrize('sampling', ['poisson', 'without_replacement'])
 @pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
 def test_groups_in_sampled_plans_lie_between_one_client_and_no_amplification(sampling, adjacency):
-    plan = _sampled(sampling=sampling, adjacency=adjacency, noise_multiplier=8.0)
+    plan = _sampled(sampling=sampling, adjacency=adjacency, noise_multiplier=4.0)
     group = dataclasses.replace(plan, group_size=3)
     assert group.accountants == ('pld', 'best')
     assert group.rho is None and group.mu is None
@@ -85,7 +63,7 @@ def test_groups_in_sampled_plans_lie_between_one_client_and_no_amplification(sam
 
 def test_group_privacy_from_the_definition_is_never_below():
     # k steps from neighbour to neighbour: epsilon k, delta (e^(k epsilon) - 1)/(e^epsilon - 1).
-    plan, size, delta = _sampled(noise_multiplier=8.0), 2, 1e-6
+    plan, size, delta = _sampled(noise_multiplier=4.0), 2, 1e-6
     epsilon = plan.epsilon(delta)
     grown = delta * math.expm1(size * epsilon) / math.expm1(epsilon)
     assert dataclasses.replace(plan, group_size=size).epsilon(grown) <= size * epsilon
@@ -96,7 +74,7 @@ def test_a_group_without_a_loss_distribution_has_the_guarantee_without_amplifica
     found = plan.bound(1e-6)
     assert found.accountant == 'analytic_gaussian'
     assert found.epsilon == pytest.approx(
-        accounting.epsilon_from_mu(2 * math.sqrt(40) / 1e-3, 1e-6, 'analytic_gaussian')
+        accounting.epsilon_from_mu(2 * math.sqrt(10) / 1e-3, 1e-6, 'analytic_gaussian')
     )
 
 

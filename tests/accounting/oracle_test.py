@@ -6,7 +6,6 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy import stats
 
 from dpfl import accounting
 from dpfl.accounting import gaussian, gaussian_curve
@@ -17,12 +16,13 @@ _FAST = ('rdp', 'analytic_gaussian', 'moments')
 # A privacy loss distribution takes up to a second.
 _PLD_CASES = [
     (1e-3, 1e-5),
-    (1e-3, 1e-15),
     (0.1, 1e-3),
-    (1.0, 1e-2),
     (1.0, 1e-15),
-    (3.0, 1e-10),
     (30.0, 1e-10),
+    *(
+        pytest.param(*case, marks=pytest.mark.standard)
+        for case in ((1e-3, 1e-15), (1.0, 1e-2), (3.0, 1e-10))
+    ),
 ]
 
 
@@ -63,14 +63,6 @@ def test_log_delta_is_the_curve_and_not_below_it():
         with mpmath.workdps(60):
             exact = mpmath.log(_exact_delta(mu, epsilon))
             assert 0 <= gaussian_curve.log_delta(mu, epsilon) - exact < 1e-10
-
-
-def test_delta_is_the_hockey_stick_divergence():
-    # By integration of the two densities, independent of the closed form.
-    mu, epsilon = 1.3, 2.0
-    threshold = epsilon / mu + mu / 2
-    integral = stats.norm.sf(threshold - mu) - math.exp(epsilon) * stats.norm.sf(threshold)
-    assert math.exp(gaussian_curve.log_delta(mu, epsilon)) == pytest.approx(integral, rel=1e-12)
 
 
 def test_numbers_without_a_normal_float_have_an_upper_bound_too():
@@ -134,7 +126,13 @@ def test_the_best_accountant_is_named_and_is_the_least():
     )
 
 
-@pytest.mark.parametrize('method, delta', [*itertools.product(_FAST, (1e-3, 1e-15)), ('pld', 1e-6)])
+@pytest.mark.parametrize(
+    'method, delta',
+    [
+        *itertools.product(_FAST, (1e-3, 1e-15)),
+        pytest.param('pld', 1e-6, marks=pytest.mark.standard),
+    ],
+)
 def test_noise_to_epsilon_and_back(method, delta):
     for noise_multiplier in (2.0,) if method == 'pld' else (0.05, 1.0, 20.0):
         epsilon = accounting.epsilon_from_mu(1 / noise_multiplier, delta, method)
@@ -145,9 +143,10 @@ def test_noise_to_epsilon_and_back(method, delta):
 
 def test_a_published_number():
     # Document 002, section 3.2; tests/published has the others.
-    assert accounting.epsilon_from_mu(1.0, 1e-7) == pytest.approx(5.3493, abs=1e-4)
+    for method in ('analytic_gaussian', 'pld'):
+        assert accounting.epsilon_from_mu(1.0, 1e-7, method) == pytest.approx(5.3493, abs=1e-4)
     assert accounting.mu_from_rho(0.5) == 1.0
-    assert accounting.epsilon_from_rho(0.5, 1e-6) == accounting.epsilon_from_mu(1.0, 1e-6)
+    assert accounting.epsilon_from_rho(0.5, 1e-7) == accounting.epsilon_from_mu(1.0, 1e-7)
 
 
 def test_extreme_noise():
@@ -155,21 +154,3 @@ def test_extreme_noise():
         assert accounting.epsilon_from_mu(0.0, 1e-10, method) == 0.0
         for mu in (1e200, math.inf):  # No finite square.
             assert accounting.epsilon_from_mu(mu, 1e-10, method) == math.inf
-
-
-@pytest.mark.parametrize(
-    'call, message',
-    [
-        (lambda: accounting.epsilon_from_mu(1, 0), 'delta=0: must be a finite number > 0 and < 1'),
-        (lambda: accounting.epsilon_from_mu(1, 1), 'delta=1: '),
-        (lambda: accounting.epsilon_from_mu(1, float('nan')), 'delta=nan: '),
-        (lambda: accounting.epsilon_from_mu(-1, 0.1), 'mu=-1: '),
-        (lambda: accounting.epsilon_from_mu(float('nan'), 0.1), 'mu=nan: '),
-        (lambda: accounting.epsilon_from_rho(-1, 0.1), 'rho=-1: '),
-        (lambda: accounting.epsilon_from_mu(1, 0.1, 'guess'), 'method=guess: must be one of pld'),
-        (lambda: accounting.mu_from_epsilon(0, 0.1), 'epsilon=0: '),
-    ],
-)
-def test_bad_arguments_are_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

@@ -102,23 +102,24 @@ def test_a_part_that_is_not_known_is_composed_and_refused_by_proofs_that_do_not_
     assert plan.parts == (survey,)
     own = plan.sensitivity / 4.0
     assert plan.mu == pytest.approx((own**2 + 0.25) ** 0.5, rel=1e-12)
-    assert plan.epsilon(1e-6) > accounting.epsilon_from_mu(own, 1e-6)
-    report = plans.report(plan, [1e-6], [[0]] * 4, 'pld')
+    report = plans.report(plan, [1e-6], [[0]] * 4, 'analytic_gaussian')
     assumptions = report.to_dict()['assumptions']
     assert assumptions[-1] == 'Clients answered once: mu is 0.5.'
     assert 'at most 0.5 {always}, because' in '\n'.join(assumptions)
     assert accounting.PrivacyReport.from_json(report.to_json()) == report
-    assert report.pattern_guarantee.epsilons[0] > accounting.epsilon_from_mu(0.5, 1e-6)
+    exact = accounting.epsilon_from_mu(0.5, 1e-6, 'analytic_gaussian')
+    assert report.pattern_guarantee.epsilons[0] > exact
     with pytest.raises(errors.ArgumentError, match='noise=hardened: must be default with a survey'):
         plans.plan(noise='hardened')
     with pytest.raises(errors.ArgumentError, match='cannot be composed with a survey'):
         plans.sampled('balls_in_bins')
     # Composed with another run, it counts once.
-    both = joint.guarantee([report, plans.report(plans.plan(), [1e-6], None, 'pld')])
+    both = joint.guarantee([report, plans.report(plans.plan())])
     assert both.rho > report.guarantee.rho
     # The noise for a target leaves room for it.
-    found = accounting.PrivacyPlan.calibrated(epsilon=3.0, delta=1e-6, **plans.fields(plan))
-    assert 2.999 < found.epsilon(1e-6) <= 3.0
+    target = dict(epsilon=3.0, delta=1e-6, accountant='analytic_gaussian')
+    found = accounting.PrivacyPlan.calibrated(**target, **plans.fields(plan))
+    assert 2.999 < found.epsilon(1e-6, 'analytic_gaussian') <= 3.0
 
 
 class _Leak(_Survey):

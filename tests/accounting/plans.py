@@ -33,6 +33,18 @@ def independent(rounds: int, **changes: Any) -> accounting.PrivacyPlan:
     return accounting.PrivacyPlan(**with_part({**fields, **changes}))
 
 
+def production(**changes: Any) -> accounting.PrivacyPlan:
+    """The plan of document 003 over 2000 rounds."""
+    fields = dict(
+        mechanism=mechanisms.BinaryTree(2000),
+        participation=Participation(2000, 314, 6),
+        clip_norm=5.0,
+        noise_multiplier=7.0,
+        clients_per_round=6500,
+    )
+    return accounting.PrivacyPlan(**{**fields, **changes})
+
+
 def replaced(plan: accounting.PrivacyPlan, **changes: Any) -> accounting.PrivacyPlan:
     """The plan with other fields, or other settings of its sampling."""
     values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}

@@ -88,32 +88,38 @@ def test_openssl_makes_the_keys_and_verifies_the_signature(tmp_path):
     assert signatures.fingerprint(key) == sums.sha256(tmp_path / 'public.der')
 
 
-def test_an_altered_report_or_another_key_is_refused(keys, tmp_path):
-    content = b'{"epsilon": 1.5}\n'
-    report = _signed(tmp_path, keys[0], content)
-    key = signatures.public_key('public_key', keys[1])
-    signatures.verify(report, content, key)
-    for altered in (b'{"epsilon": 0.5}\n', content[:-1], content + b'\n', b''):
-        with pytest.raises(errors.DataError, match='not valid with this key'):
-            signatures.verify(report, altered, key)
+_CONTENT = b'{"epsilon": 1.5}\n'
+
+
+@pytest.mark.parametrize('altered', [b'{"epsilon": 0.5}\n', _CONTENT[:-1], _CONTENT + b'\n', b''])
+def test_an_altered_report_is_refused(keys, tmp_path, altered):
+    report, key = _signed(tmp_path, keys[0], _CONTENT), signatures.public_key('public_key', keys[1])
+    signatures.verify(report, _CONTENT, key)
+    with pytest.raises(errors.DataError, match='not valid with this key'):
+        signatures.verify(report, altered, key)
     other = ed25519.Ed25519PrivateKey.generate().public_key()
     with pytest.raises(errors.DataError, match=f'{signatures.fingerprint(other)}.*another key'):
-        signatures.verify(report, content, other)
+        signatures.verify(report, _CONTENT, other)
+
+
+@pytest.mark.parametrize(
+    'change, message',
+    [
+        (lambda path, data: path.write_bytes(data[:5] + bytes([data[5] ^ 1]) + data[6:]), 'not v'),
+        (
+            lambda path, data: path.write_bytes(data[:63]),
+            'is no signature: it has 63 bytes, not 64',
+        ),
+        (lambda path, data: path.unlink(), r'report.json.sig: no signature \(No such file'),
+        (lambda path, data: (path.unlink(), os.mkfifo(path)), 'no signature'),
+    ],
+)
+def test_an_altered_signature_is_refused(keys, tmp_path, change, message):
+    report, key = _signed(tmp_path, keys[0], _CONTENT), signatures.public_key('public_key', keys[1])
     path = signatures.path_of(report)
-    signature = bytearray(path.read_bytes())
-    signature[5] ^= 1
-    path.write_bytes(signature)
-    with pytest.raises(errors.DataError, match='not valid'):
-        signatures.verify(report, content, key)
-    path.write_bytes(signature[:63])
-    with pytest.raises(errors.DataError, match='is no signature: it has 63 bytes, not 64'):
-        signatures.verify(report, content, key)
-    path.unlink()
-    with pytest.raises(errors.DataError, match=r'report.json.sig: no signature \(No such file'):
-        signatures.verify(report, content, key)
-    os.mkfifo(path)
-    with pytest.raises(errors.DataError, match='no signature'):
-        signatures.verify(report, content, key)
+    change(path, path.read_bytes())
+    with pytest.raises(errors.DataError, match=message):
+        signatures.verify(report, _CONTENT, key)
 
 
 @pytest.mark.parametrize(

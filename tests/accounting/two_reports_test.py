@@ -41,31 +41,27 @@ def _compared(first, second, mirrored=True):
     return values, page
 
 
+_LESS = dict(noise_multiplier=15.0)
+_SLOW = pytest.mark.standard  # The curves of samples take seconds.
+_NOISE = 'The first has the larger noise multiplier: 30 against 15.'
+_MU = 'mu is sensitivity / noise multiplier: 3 / 30 = 0.1 (first), 3 / 15 = 0.2 (second).'
+_SAMPLINGS = 'The samplings differ: '
+_HARDENED = dict(noise='hardened')
+
+
 @pytest.mark.parametrize(
     'first, second, verdict, reasons',
     [
         ({}, {'clip_norm': 2.0}, 'equal', []),
-        pytest.param(_ONE, {'clip_norm': 2.0, **_ONE}, 'equal', [], marks=pytest.mark.standard),
-        ({'noise': 'hardened'}, {'noise': 'hardened', 'clip_norm': 2.0}, 'equal', []),
-        (
-            {},
-            {'noise_multiplier': 15.0},
-            'first',
-            [
-                'The first has the larger noise multiplier: 30 against 15.',
-                'mu is sensitivity / noise multiplier: 3 / 30 = 0.1 (first), 3 / 15 = 0.2 '
-                '(second).',
-            ],
-        ),
+        pytest.param(_ONE, {'clip_norm': 2.0, **_ONE}, 'equal', [], marks=_SLOW),
+        (_HARDENED, {'clip_norm': 2.0, **_HARDENED}, 'equal', []),
+        ({}, _LESS, 'first', [_NOISE, _MU]),
         # Fewer participations weigh against less noise.
         (
             {},
-            {'participation': Participation(9, 9, 1), 'noise_multiplier': 15.0},
+            {'participation': Participation(9, 9, 1), **_LESS},
             'second',
-            [
-                'The first has the larger noise multiplier: 30 against 15.',
-                'The second has the smaller sensitivity: 1 against 3.',
-            ],
+            [_NOISE, 'The second has the smaller sensitivity: 1 against 3.'],
         ),
         (
             {},
@@ -79,36 +75,32 @@ def _compared(first, second, mirrored=True):
             'first',
             ['The parameters of the mechanism, blt, differ.'],
         ),
-        (
+        pytest.param(
             _ONE,
             {**_ONE, 'clients_per_round': 20},
             'first',
             ['The first has the smaller share of clients in a round: 0.1 against 0.2.'],
+            marks=_SLOW,
         ),
         # A client that another one replaces moves the sum by two clip norms instead of one.
         pytest.param(
             _ONE,
             {**_ONE, 'sampling': 'without_replacement'},
             'first',
-            ['The samplings differ: poisson (first), without_replacement (second).'],
-            marks=pytest.mark.standard,
+            [f'{_SAMPLINGS}poisson (first), without_replacement (second).'],
+            marks=_SLOW,
         ),
         # Twice the probability in half the rounds is less amplification.
         pytest.param(
             _CYCLIC,
             {**_CYCLIC, 'sampling': 'poisson', 'groups': None},
             'second',
-            ['The samplings differ: cyclic_poisson with 2 groups (first), poisson (second).'],
-            marks=pytest.mark.standard,
+            [f'{_SAMPLINGS}cyclic_poisson with 2 groups (first), poisson (second).'],
+            marks=_SLOW,
         ),
-        (
-            _SILENT,
-            {'noise_multiplier': 1e-3},
-            'second',
-            ['The first has no noise.'],
-        ),
-        (_SILENT, {**_POISSON, 'noise_multiplier': 0.0}, 'equal', []),
-        (_SILENT, _POISSON, 'second', ['The first has no noise.']),
+        (_SILENT, {'noise_multiplier': 1e-3}, 'second', ['The first has no noise.']),
+        (_SILENT, {**_POISSON, **_SILENT}, 'equal', []),
+        pytest.param(_SILENT, _POISSON, 'second', ['The first has no noise.'], marks=_SLOW),
         ({'group_size': 2}, {'group_size': 2, 'noise_multiplier': 31.0}, 'second', []),
     ],
 )

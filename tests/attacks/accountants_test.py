@@ -6,9 +6,9 @@ import sys
 import dp_accounting
 import pytest
 
-from benchmarks.attacks import accountants, sampled_truth
 from dpfl import mechanisms
 from dpfl.accounting import events, gaussian, gaussian_curve
+from tests.attacks import accountants, sampled_truth
 
 
 @pytest.mark.exhaustive

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from benchmarks.attacks import digests
 from dpfl.simulation import data_digest
+from tests.attacks import digests
 
 pytestmark = [pytest.mark.tff, pytest.mark.exhaustive]
 _CODE, _GUESSES = '0041', 50

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks.attacks import colluders, noise_lattice, zero_updates
+from tests.attacks import colluders, noise_lattice, zero_updates
 
 
 @pytest.mark.exhaustive
@@ -33,7 +33,7 @@ def test_colluders_move_float32_sums_alone():
 @pytest.mark.exhaustive
 def test_noise_does_not_repeat_in_forked_processes():
     done = subprocess.run(
-        [sys.executable, '-m', 'benchmarks.attacks.fork'],
+        [sys.executable, '-m', 'tests.attacks.fork'],
         capture_output=True,
         text=True,
         check=False,

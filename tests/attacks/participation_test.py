@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from benchmarks.attacks import participation
 from dpfl import Participation
+from tests.attacks import participation
 
 
 @pytest.mark.parametrize('name', participation.SAMPLERS)

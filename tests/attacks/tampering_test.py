@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from benchmarks.attacks import tampering
 from dpfl.accounting.records.verification import Verification
 from dpfl.simulation import run_directory
+from tests.attacks import tampering
 
 pytestmark = [pytest.mark.tff, pytest.mark.exhaustive]
 

@@ -5,9 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from dpfl import Participation, errors, mechanisms
+from dpfl import Participation, mechanisms
 from dpfl.auditing import aggregator_audit, attackers, lower_bounds
 from dpfl.auditing.config import AggregatorAuditConfig
+from dpfl.auditing.worst_pattern import worst_pattern
+from tests import mechanism_cases, oracles
 from tests.accounting import plans
 
 _SCHEMA = Participation(6, 2)
@@ -115,23 +117,33 @@ def test_the_learner_finds_noise_that_cancels():
     assert statistics.present.min() > statistics.absent.max()
 
 
-@pytest.mark.parametrize(
-    ('fields', 'name'),
-    [
-        ({'noise_multiplier': 0.0}, 'noise_multiplier'),
-        (
-            {
-                'mechanism': mechanisms.Identity(6),
-                'participation': Participation(6),
-                'sampling': 'poisson',
-                'population': 10**6,
-            },
-            'sampling',
-        ),
-        ({'earlier': (_plan(),)}, 'earlier'),
-    ],
+_CASES = (
+    'gaussian',
+    'tree',
+    'honaker_tree',
+    'full_honaker_tree',
+    'restarted_tree',
+    'banded_with_negative_entries',
+    'banded_inverse_with_negative_entries',
+    'blt_with_negative_entries',
 )
-def test_plans_without_such_an_audit_are_refused(fields, name):
-    with pytest.raises(errors.ArgumentError) as refused:
-        aggregator_audit.audit(_plan(**fields), _FAST, 1e-6)
-    assert refused.value.name == name
+
+
+@pytest.mark.parametrize('name', _CASES)
+def test_the_pattern_of_the_canaries_is_the_worst_of_all(name):
+    matrix = mechanism_cases.FACTORIES[name](6).strategy_matrix()
+    for schema in [Participation(6), Participation(6, 2), Participation(6, 2, 2)]:
+        u = worst_pattern(matrix, schema)
+        assert set(u) <= {-1.0, 0.0, 1.0}
+        assert schema.admits(np.flatnonzero(u))
+        largest = oracles.squared_sensitivity(matrix, schema)
+        assert (matrix @ u) @ (matrix @ u) == pytest.approx(largest, rel=1e-9)
+
+
+def test_the_worst_participations_move_to_the_restarts():
+    schema = Participation(64, 16)
+    mechanism = mechanisms.Restarted(mechanisms.Blt(64, [0.9], [0.3]), (20, 40), 64)
+    u = worst_pattern(mechanism.strategy_matrix(), schema)
+    assert mechanism.sensitivity_is_exact(schema)
+    reached = np.linalg.norm(mechanism.strategy_matrix() @ u)
+    assert reached == pytest.approx(mechanism.sensitivity(schema), rel=1e-9)

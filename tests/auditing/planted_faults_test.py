@@ -222,7 +222,7 @@ def test_a_fault_is_found(name, monkeypatch):
 @pytest.mark.parametrize(
     ('plan', 'how'),
     [
-        (_plan(), {'resume_after': 4}),
+        pytest.param(_plan(), {'resume_after': 4}, marks=pytest.mark.standard),
         (_plan(_restarted(), clip_schedule=((4, 4.0),)), {}),
     ],
 )

@@ -75,7 +75,7 @@ def _outcomes(binary: str, folder: pathlib.Path) -> list[list[str]]:
     """Flag, value and what is wrong, if anything, for each numeric flag and value."""
     from absl import flags
 
-    from benchmarks.attacks.hostile import commands, guard
+    from tests.attacks.hostile import commands, guard
 
     target = commands.Commands(folder, binary)
     own = flags.FLAGS.get_key_flags_for_module(target._module.__name__)

@@ -21,9 +21,9 @@ def _trials(rng, at, slope, false_alarms, count):
 
 
 def test_exact_intervals_are_those_of_the_binomial_tails():
-    assert power.exact_interval(0, 10) == pytest.approx((0, 1 - 0.025**0.1))
-    assert power.exact_interval(10, 10) == pytest.approx((0.025**0.1, 1))
-    low, high = power.exact_interval(3, 12)
+    assert Trials(0.1, 0, 10).interval() == pytest.approx((0, 1 - 0.025**0.1))
+    assert Trials(0.1, 10, 10).interval() == pytest.approx((0.025**0.1, 1))
+    low, high = Trials(0.1, 3, 12).interval()
     assert stats.binom.sf(2, 12, low) == pytest.approx(0.025)
     assert stats.binom.cdf(3, 12, high) == pytest.approx(0.025)
 

@@ -1,7 +1,6 @@
 """The binaries that pre-train language models, generate with them and compare them."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -38,17 +37,3 @@ def test_sentences_are_printed_and_ranked(model):
     scores = [one['log_probability'] for one in ranked]
     assert scores == sorted(scores, reverse=True) and len({one['text'] for one in ranked}) == 5
     assert min(scores) > np.mean([one['log_probability'] for one in drawn])
-
-
-def test_models_are_compared_in_one_table(model, tmp_path):
-    run = tmp_path / 'run'  # As the directory of a run has its model.
-    shutil.copytree(model, run / 'saved_model')
-    flags = (*binaries.TASK, f'--models={model},{run}', '--eval_clients=20')
-    result = _printed('studies.compare_head_words', *flags)
-    assert result['heads'] == [10, 50] and result['top'] == 10  # 96 words: 100 says nothing.
-    first, second = result['models']
-    assert second == first | {'model': str(run)} and 0.05 < first['accuracy'] < 1
-    counts = np.array(first['counts'])
-    assert counts.shape == (2, 11) and (counts.sum(axis=1) == counts[0].sum()).all()
-    # A word among the 10 most frequent is one among the 50: the mass moves to the right.
-    assert (counts @ np.arange(11))[1] > (counts @ np.arange(11))[0]

@@ -283,7 +283,7 @@ _SAMPLING = (
         'dpfl/accounting/sampling/b_min_sep.py',
         'returns[free] = number + self.groups',
         'returns[free] = number + self.groups - 1',
-        ('tests/accounting/sampling/separated_test.py',),
+        ('tests/accounting/sampling/monte_carlo_test.py',),
     ),
     Fault(
         'round of a guarded process recorded after its release',

@@ -132,26 +132,31 @@ def test_the_curves_of_a_run_stay_in_a_file_of_their_own():
     assert 'plots/training.png' not in privacy_page.render(_report(_LOG))
 
 
-def test_guarantees_are_rounded_up_as_in_the_report():
-    rho = 0.028011
-    shown = plain_text.table({'rho': rho, 'accuracy': rho, 'rounds': 7})
-    assert shown.splitlines() == ['rho       0.02802', 'accuracy  0.02801', 'rounds    7']
-    assert accounting.round_up(rho) == '0.02802'
+_NONE = 'none: there is no guarantee'
 
 
-def test_texts_stay_as_they_are():
-    assert plain_text.table({'rho': '-', 'b': '0.1'}) == 'rho  -\nb    0.1'
+@pytest.mark.parametrize(
+    'values, shown',
+    [
+        # Guarantees are rounded up as in the report.
+        (
+            {'rho': 0.028011, 'accuracy': 0.028011, 'rounds': 7},
+            ['rho       0.02802', 'accuracy  0.02801', 'rounds    7'],
+        ),
+        ({'rho': '-', 'b': '0.1'}, ['rho  -', 'b    0.1']),
+        ({'epsilon': None}, [f'epsilon  {_NONE}']),
+        ({'epsilon': math.inf}, [f'epsilon  {_NONE}']),
+        ({'rho': None, 'epsilon': None}, [f'rho      {_NONE}', f'epsilon  {_NONE}']),
+        (
+            {'rho': None, 'epsilon': 2.0},
+            ['rho      none: the guarantee is known as epsilon only', 'epsilon  2'],
+        ),
+    ],
+)
+def test_a_table_of_values(values, shown):
+    assert plain_text.table(values).splitlines() == shown
 
 
-def test_no_guarantee_is_said_in_words():
-    for value in (None, math.inf):
-        assert plain_text.table({'epsilon': value}) == 'epsilon  none: there is no guarantee'
+def test_columns_say_in_words_what_is_no_number():
     shown = plain_text.columns([{'a': None, 'b': math.inf}])
     assert shown.split() == ['a', 'b', 'none', 'infinite']
-
-
-def test_a_guarantee_without_rho_is_one():
-    rho, epsilon = plain_text.table({'rho': None, 'epsilon': 2.0}).splitlines()
-    assert rho.endswith('none: the guarantee is known as epsilon only')
-    assert epsilon.endswith(' 2')
-    assert 'no guarantee' in plain_text.table({'rho': None, 'epsilon': None})

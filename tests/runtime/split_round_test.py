@@ -1,5 +1,7 @@
 """A round split in three parts: what each part gets, and how updates are joined."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow_federated as tff
@@ -10,8 +12,13 @@ from tests.simulation import toy_experiment
 pytestmark = pytest.mark.tff
 
 
+@functools.cache
+def _process():
+    return toy_experiment.experiment().process
+
+
 def test_shards_get_no_more_than_model_and_clip_norm():
-    split = split_round.split(toy_experiment.experiment().process.next)
+    split = split_round.split(_process().next)
     message = split.work.type_signature.parameter[0]
     assert str(message) == '<<trainable=<float32[2]>,non_trainable=<>>@SERVER,float32@SERVER>'
 
@@ -26,9 +33,8 @@ def test_a_round_of_another_form_is_refused():
         split_round.split(without_state)
 
 
-@pytest.mark.standard
 def test_a_computation_without_shards_has_none():
-    process = toy_experiment.experiment().process
+    process = _process()
     assert not split_round.has_shards(process.initialize)
     assert not split_round.has_shards(process.get_model_weights)
     assert split_round.has_shards(process.next)
@@ -52,7 +58,7 @@ def _extremes(state, values):
 
 
 def test_rounds_that_only_add_updates():
-    assert split_round.split(toy_experiment.experiment().process.next).only_adds
+    assert split_round.split(_process().next).only_adds
     assert not split_round.split(_extremes).only_adds
 
 

@@ -154,69 +154,9 @@ def _contents(path):
     }
 
 
-def _overwrite(path):
-    directory = run_directory.RunDirectory(path, overwrite=True)
-    with directory.in_use():
-        directory.clear()
-
-
-def _interrupted_overwrite(path, monkeypatch, number):
-    """Overwrites a run; the process ends before the removal of that number. False if none is."""
-    remove, count = run_directory._remove, itertools.count()
-
-    def stop(removed):
-        if next(count) == number:
-            raise KeyboardInterrupt
-        remove(removed)
-
-    monkeypatch.setattr(run_directory, '_remove', stop)
-    try:
-        _overwrite(path)
-        return False
-    except KeyboardInterrupt:
-        return True
-    finally:
-        monkeypatch.undo()
-
-
-def test_an_overwrite_that_was_interrupted_begins_no_other_run(
-    experiment, reference, tmp_path, monkeypatch
-):
-    (reference / 'model.npz.partial').touch()
-    for number in range(100):
-        path = shutil.copytree(reference, tmp_path / str(number))
-        if not _interrupted_overwrite(path, monkeypatch, number):
-            break
-        if (path / 'ledger.jsonl').exists():
-            with pytest.raises(ValueError, match='must not hold an earlier run'):
-                run_directory.RunDirectory(path)
-            if not (path / 'checkpoints').exists():
-                before = (path / 'ledger.jsonl').read_bytes()
-                with pytest.raises(
-                    errors.RunError, match='there is no checkpoint|the journal was cut'
-                ):
-                    _train(experiment, path)
-                assert (path / 'ledger.jsonl').read_bytes() == before
-        _overwrite(path)
-        assert list(path.iterdir()) == []
-    assert 10 < number < 99
-    assert list(path.iterdir()) == []
-
-
-def test_folders_that_are_links_are_overwritten_and_what_they_lead_to_stays(tmp_path):
-    (tmp_path / 'plots').mkdir()
-    (tmp_path / 'plots' / 'mine.png').touch()
-    path = tmp_path / 'run'
-    path.mkdir()
-    (path / 'flags.txt').touch()
-    (path / 'plots').symlink_to(tmp_path / 'plots')
-    _overwrite(path)
-    assert list(path.iterdir()) == [] and (tmp_path / 'plots' / 'mine.png').exists()
-
-
-def _fault_test(*flags) -> list[str]:
+def _lines_of_script(name, *flags) -> list[str]:
     done = subprocess.run(
-        [sys.executable, 'scripts/fault_test.py', '--noruns', *flags],
+        [sys.executable, f'scripts/{name}.py', *flags],
         cwd=paths.ROOT,
         capture_output=True,
         text=True,
@@ -225,21 +165,31 @@ def _fault_test(*flags) -> list[str]:
         timeout=1200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[-1].endswith(' 0 worse than one line')
-    return lines
+    return done.stdout.splitlines()
 
 
 @pytest.mark.exhaustive
 def test_faults_of_a_sample_of_system_calls():
     """A sample of what scripts/fault_test.py does at length."""
-    lines = _fault_test('--every=17', '--crashes=0', '--noise=unseeded')
+    flags = ('--noruns', '--every=17', '--crashes=0', '--noise=unseeded')
+    lines = _lines_of_script('fault_test', *flags)
+    assert lines[-1].endswith(' 0 worse than one line')
     assert int(lines[0].split(', ')[1].split()[0]) >= 15
 
 
 @pytest.mark.exhaustive
 def test_what_an_end_at_every_system_call_leaves_is_continued():
     """Each draw and each round is released once, and none is lost."""
-    (line, _) = _fault_test('--every=0')
+    line, last = _lines_of_script('fault_test', '--noruns', '--every=0')
+    assert last.endswith(' 0 worse than one line')
     for how in ('killed', 'torn', 'power'):
         assert int(re.search(rf'(\d+) {how}', line)[1]) >= 20, line
+
+
+@pytest.mark.tff
+@pytest.mark.exhaustive
+def test_killed_runs_end_as_if_they_had_not_been():
+    """A sample of what scripts/kill_test.py does at length."""
+    *_, last = _lines_of_script('kill_test', '--runs=3', '--rounds=20', '--seed=5')
+    assert last.startswith('3 runs, ') and last.endswith(' kills, 0 differ')
+    assert int(last.split()[2]) >= 3

@@ -19,6 +19,7 @@ from dpfl.runtime import contexts
 from dpfl.simulation import guard, run_directory, run_journal
 
 _ROUNDS, _CLIENTS = 10, 4
+_ACCOUNTANT = 'analytic_gaussian'
 
 
 def _plan(noise_multiplier=2.0):
@@ -44,9 +45,8 @@ class _Output(typing.NamedTuple):
 class _Process:
     """Adds the sum of the data, and the noise of key and round. `drift` makes it unrepeatable."""
 
-    def __init__(self, drift=0.0, dies=False):
-        self.drift, self.dies, self.keys = drift, dies, iter(range(100))
-        self.returned = []
+    def __init__(self, drift=0.0, dies=False, first_key=0):
+        self.drift, self.dies, self.keys = drift, dies, iter(range(first_key, 100))
 
     def initialize(self):
         key = np.array([next(self.keys), 7], np.int64)
@@ -68,7 +68,8 @@ class _KilledError(Exception):
 
 
 def _guarded(folder, process=None, plan=None):
-    return guard.GuardedProcess(process or _Process(), plan or _plan(), folder)
+    plan = plan or _plan()
+    return guard.GuardedProcess(process or _Process(), plan, folder, accountant=_ACCOUNTANT)
 
 
 _DATA = [[[np.ones(2)], [np.zeros(1), np.ones(1)]], [[np.ones(2)], [np.ones(1), np.zeros(1)]]]
@@ -168,25 +169,27 @@ def test_values_of_a_program_are_given_after_their_release_was_recorded(tmp_path
         asyncio.run(run(Program(drift=1e-9), 1, states[2]))
 
 
-def test_another_noise_key_is_another_run(tmp_path):
-    process = _Process()
-    _after(_guarded(tmp_path, process), 2)
-    with pytest.raises(errors.RunError, match='round 1 .* another noise key, .* count both$'):
-        _after(_guarded(tmp_path, process), 1)
-
-
-def test_another_model_is_refused(tmp_path):
-    states = _after(_guarded(tmp_path), 3)
-    changed = states[1]._replace(global_model_weights=np.ones(1))
-    with pytest.raises(errors.RunError, match='round 2 was released before from another model'):
-        _guarded(tmp_path).next(changed, _DATA[0])
-
-
-def test_what_cannot_be_repeated_is_not_released_twice(tmp_path):
-    process = _Process(drift=1e-9)
+@pytest.mark.parametrize(
+    'change, message',
+    [
+        ('noise key', 'round 1 .* another noise key, .* count both$'),
+        ('model', 'round 2 was released before from another model'),
+        ('result', 'round 3 gave another result than before'),
+        ('plan', 'is the journal of another plan .noise_multiplier'),
+        ('directory', 'ends before round 3'),
+    ],
+)
+def test_a_release_that_differs_is_refused(tmp_path, change, message):
+    process = _Process(drift=1e-9 if change == 'result' else 0.0)
     states = _after(_guarded(tmp_path, process), 3)
-    with pytest.raises(errors.RunError, match='round 3 gave another result than before'):
-        _guarded(tmp_path, process).next(states[2], _DATA[0])
+    folder = tmp_path / 'other' if change == 'directory' else tmp_path
+    state = {
+        'noise key': _Process(first_key=9).initialize(),
+        'model': states[1]._replace(global_model_weights=np.ones(1)),
+    }.get(change, states[2])
+    with pytest.raises(errors.RunError, match=message):
+        plan = _plan(noise_multiplier=3.0) if change == 'plan' else None
+        _guarded(folder, process, plan).next(state, _DATA[0])
 
 
 @pytest.mark.parametrize('multiplier, is_other', [(2.0, False), (5.0, True)])
@@ -207,18 +210,9 @@ def test_the_plan_is_that_of_the_aggregator(tmp_path, multiplier, is_other):
     assert guarded.rounds == 0
 
 
-def test_another_plan_is_refused(tmp_path):
-    _after(_guarded(tmp_path), 1)
-    with pytest.raises(errors.RunError, match='is the journal of another plan .noise_multiplier'):
-        _guarded(tmp_path, plan=_plan(noise_multiplier=3.0))
-
-
-def test_a_state_without_its_ledger_is_refused(tmp_path):
-    states = _after(_guarded(tmp_path / 'a'), 2)
-    with pytest.raises(errors.RunError, match='ends before round 3'):
-        _guarded(tmp_path / 'b').next(states[2], _DATA[0])
+def test_a_state_without_noise_is_refused(tmp_path):
     with pytest.raises(errors.ArgumentError, match='must hold the noise of a privacy plan'):
-        _guarded(tmp_path / 'b').next(_State(np.zeros(1), ()), _DATA[0])
+        _guarded(tmp_path).next(_State(np.zeros(1), ()), _DATA[0])
 
 
 def test_a_round_that_was_recorded_and_not_released_is_run_again(tmp_path):
@@ -235,6 +229,7 @@ def _releases(path):
     return [each.state for each in archive.read_journal(path).of_kind(journal.Released)]
 
 
+@pytest.mark.usefixtures('undrawn')
 @pytest.mark.parametrize('has_ids', [True, False])
 def test_a_finished_run_is_verified_and_says_what_nobody_knows(tmp_path, has_ids):
     guarded = _guarded(tmp_path)
@@ -291,15 +286,11 @@ def test_two_processes_cannot_use_a_directory(tmp_path):
     with _storage.locked(tmp_path), pytest.raises(errors.StorageError, match='in use by another'):
         first.next(start, _DATA[0])
     first.next(start, _DATA[0])
+    for name in ('ledger.jsonl', 'checkpoints/keys'):
+        assert (tmp_path / name).stat().st_mode & 0o077 == 0, name
     # It read the journal before the other one wrote to it.
     with pytest.raises(errors.RunError, match='round 1 was released before with other clients'):
         second.next(start, _DATA[1])
-
-
-def test_files_are_for_their_owner_only(tmp_path):
-    _after(_guarded(tmp_path), 1)
-    for name in ('ledger.jsonl', 'checkpoints/keys'):
-        assert (tmp_path / name).stat().st_mode & 0o077 == 0, name
 
 
 @pytest.mark.parametrize('seed', range(20))

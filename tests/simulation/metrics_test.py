@@ -1,6 +1,7 @@
-"""The metrics of a run: `metrics.csv`, TensorBoard events and the plot."""
+"""The metrics of a run: `metrics.csv`, TensorBoard events, the plot, and a model made worse."""
 
 import csv
+import math
 
 import numpy as np
 import pytest
@@ -97,3 +98,27 @@ def test_a_run_that_fails_shows_its_error_and_not_that_of_its_plot(tmp_path, mon
     ):
         recorded.release(1, {'loss': 1.0})
         raise MemoryError
+
+
+@pytest.mark.parametrize(
+    'losses, uniform, is_said',
+    [
+        ([], 4.6, False),
+        ([4.6, 3.0], 4.6, False),
+        ([4.6, 42.0], 4.6, True),
+        ([4.6, 42.0], None, True),
+        ([40.0, 42.0], 4.6, True),  # It had diverged before the first evaluation.
+        ([40.0, 42.0], None, False),
+        ([2.0, 4.0], 9.2, True),  # A public model was made worse.
+        ([4.6, 5.0], 4.6, False),
+        ([4.6, math.nan], None, True),
+        ([4.6, math.inf], 4.6, True),
+    ],
+)
+def test_a_loss_far_above_start_or_uniform_guess_is_said(losses, uniform, is_said):
+    rows = [{'round': 1, 'epsilon': 1.0}, *({'round': t, 'loss': x} for t, x in enumerate(losses))]
+    message = metrics.divergence(rows, uniform)
+    assert (message is not None) == is_said
+    if is_said:
+        assert f'ended at {losses[-1]:.3g}' in message
+        assert ('uniform' in message) == (uniform is not None)

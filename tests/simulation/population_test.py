@@ -1,3 +1,5 @@
+"""Simulated devices: their windows, their check-ins, and the rounds that they make."""
+
 import itertools
 import math
 
@@ -6,6 +8,118 @@ import pytest
 
 from dpfl import ParticipationLog
 from dpfl.simulation import population
+
+
+def _windows(size, **habits):
+    return population.Windows(population.Availability(**habits), size, 2**63 + 12345)
+
+
+def _table(windows, size, days):
+    """Opening and closing of every device on every day, infinite without a window: [days, size]."""
+    numbers = np.arange(days[0] * size, days[1] * size)
+    opens, closes = np.full(numbers.size, np.inf), np.full(numbers.size, -np.inf)
+    exist, some_open, some_close = windows.hours(numbers)
+    opens[exist], closes[exist] = some_open, some_close
+    return opens.reshape(-1, size), closes.reshape(-1, size)
+
+
+@pytest.mark.parametrize('size', [1, 7, 3000])
+@pytest.mark.parametrize(
+    'habits',
+    [
+        {},
+        {'daytime_share': 0.0},
+        {'daytime_share': 1.0, 'jitter_hours': 0.0},
+        {'window_hours': 13.3, 'jitter_hours': 1.0, 'time_zone_hours': 24.0},
+        {'eligible_share': 1.0, 'window_hours': 0.5, 'jitter_hours': 5.0},
+    ],
+    ids=str,
+)
+def test_reach_has_every_window_that_is_open_and_no_device_twice(size, habits):
+    windows = _windows(size, **habits)
+    opens, closes = _table(windows, size, (-2, 4))
+    rng = np.random.default_rng(0)
+    for start in [0.0, 22.0, 23.9, *rng.uniform(0, 48, 20)]:
+        end = start + rng.uniform(0, population.LONGEST_REACH)
+        numbers = np.flatnonzero(((opens <= end) & (closes > start)).ravel()) - 2 * size
+        low, high = windows.reach(start, end)
+        assert low <= numbers.min(initial=low)
+        assert numbers.max(initial=low) < high
+        assert np.unique(numbers % size).size == numbers.size
+
+
+def test_windows_are_as_long_and_as_frequent_as_the_habits_say():
+    size = 50_000
+    opens, closes = _table(_windows(size, eligible_share=0.3, window_hours=6.0), size, (0, 4))
+    exist = np.isfinite(opens)
+    assert exist.mean() == pytest.approx(0.3, abs=0.01)
+    length = (closes - opens)[exist]
+    assert length.mean() == pytest.approx(6, abs=0.05)
+    assert 3 <= length.min() and length.max() <= 9
+    # From day to day: independent of each other, and around the device's usual time.
+    both = exist[0] & exist[1]
+    assert both.mean() == pytest.approx(0.09, abs=0.01)
+    moved = opens[1][both] - opens[0][both] - 24
+    assert np.abs(moved).max() <= 2 and moved.std() == pytest.approx(np.sqrt(2 / 3), rel=0.05)
+
+
+def test_windows_of_a_device_do_not_overlap():
+    opens, closes = _table(_windows(5000, window_hours=13.0, jitter_hours=1.0), 5000, (0, 6))
+    both = np.isfinite(opens[:-1]) & np.isfinite(opens[1:])
+    assert (closes[:-1][both] <= opens[1:][both]).all()
+
+
+def test_four_times_as_many_devices_are_eligible_at_night():
+    """[Bonawitz19]: a factor of 4 over the day."""
+    size = 40_000
+    opens, closes = _table(_windows(size), size, (-2, 4))
+    times = np.arange(24, 48, 0.5)
+    share = np.array([((opens <= t) & (t < closes)).any(axis=0).mean() for t in times])
+    assert 3 < share.max() / share.min() < 5
+    # 22:30 and after in the middle of the time zones; least in the afternoon.
+    assert np.argmax(share) / 2 in (0, 0.5, 1, 1.5, 2, 2.5, 3)
+    assert 11 < np.argmin(share) / 2 < 19
+
+
+def test_times_beyond_the_clock_are_never():
+    windows = population.Windows(population.Availability(), 3, 0)
+    stream = population.CheckIns(windows, 3, 0.5, np.random.default_rng(0))
+    stream.free(np.array([0, 1]), np.array([1e9, 1e-4]))
+    assert stream._free_at.tolist() == [population.BUSY, 1, 0]
+
+
+@pytest.mark.parametrize('share', [0.0, 2.0], ids=['guessed', 'listed'])
+@pytest.mark.parametrize('busy', [0.0, 0.9])
+def test_check_ins_are_of_free_devices_within_their_windows_at_their_rate(share, busy, monkeypatch):
+    monkeypatch.setattr(population, '_FEW', share)
+    size, hours, now, parts = 20_000, 30.0, 0.0, []
+    windows = population.Windows(population.Availability(), size, 99)
+    stream = population.CheckIns(windows, size, 0.5, np.random.default_rng(0))
+    is_busy = np.random.default_rng(5).random(size) < busy
+    stream.occupy(np.flatnonzero(is_busy))
+    while now < hours:
+        devices, times, now = stream.upcoming(10**9, now)
+        assert (np.diff(times) > 0).all() and (times <= now).all()
+        assert np.unique(devices).size == devices.size
+        parts.append((devices, times))
+    devices, times = map(np.concatenate, zip(*parts, strict=True))
+    assert not is_busy[devices].any()
+
+    numbers = np.arange(-size, 3 * size)
+    exist, opens, closes = windows.hours(numbers)
+    owner = numbers[exist] % size
+    for device, at in zip(devices[::97].tolist(), times[::97].tolist(), strict=True):
+        is_own = owner == device
+        assert ((opens[is_own] <= at) & (at < closes[is_own])).any()
+    # Two check-ins an hour for each device-hour of open windows.
+    is_free = ~is_busy[owner]
+    opens, closes = opens[is_free], closes[is_free]
+    for low, high in ((0, 6), (6, 18), (18, 30)):
+        device_hours = np.clip(np.minimum(closes, high) - np.maximum(opens, low), 0, None).sum()
+        expected = 2 * device_hours
+        # Of two check-ins in one call of `upcoming`, half an hour at most, one counts.
+        seen = ((times >= low) & (times < high)).sum()
+        assert 0.6 * expected < seen < expected + 5 * math.sqrt(expected)
 
 
 def _rounds(count, **fields):
@@ -125,14 +239,10 @@ def test_run_keeps_the_log_and_the_times():
     devices = population.Population(population=2000, clients_per_round=50, timer_hours=24.0)
     done = population.simulate(devices, 40)
     assert done.log == ParticipationLog(one.clients for one in _rounds(40, timer_hours=24.0))
-    assert done.days == pytest.approx(
-        (done.start_hours[-1] + done.duration_hours[-1]) / 24, rel=1e-12
-    )
-    assert done.times.starts.size == 40
-    assert done.times.hours == pytest.approx(24 * done.days)
-    by_hour = done.minutes_by_hour()
-    assert by_hour.shape == (24,)
-    first = done.start_hours % 24 < 1
+    hours = done.start_hours[-1] + done.duration_hours[-1]
+    assert done.times.hours == pytest.approx(hours) == 24 * done.days
+    by_hour, first = done.minutes_by_hour(), done.start_hours % 24 < 1
+    assert done.times.starts.size == 40 and by_hour.shape == (24,)
     assert by_hour[0] == pytest.approx(np.median(60 * done.duration_hours[first]))
     assert (done.selected >= 50).all() and (done.dropped <= done.selected).all()
     with pytest.raises(ValueError, match='rounds=0: must be an integer >= 1'):
@@ -155,20 +265,30 @@ def test_devices_drop_out_as_often_as_they_should():
     assert dropped / (dropped + reported) == pytest.approx(0.3, abs=0.03)
 
 
-@pytest.mark.parametrize(
-    'name, value, allowed',
-    [
-        ('population', 0, 'must be an integer >= 1'),
-        ('population', 2**31, 'must be an integer >= 1'),
-        ('clients_per_round', 2001, 'must be an integer >= 1 and <= 2000'),
-        ('timer_hours', float('nan'), 'must be a finite number >= 0'),
-        ('over_selection', 0.9, 'must be a finite number >= 1'),
-        ('drop_out', 1.0, 'must be a finite number >= 0 and < 1'),
-        ('check_in_minutes', 0.0, 'must be a finite number > 0'),
-        ('server_minutes', -1.0, 'must be a finite number >= 0'),
-        ('seed', -1, 'must be an integer >= 0'),
-    ],
-)
+_OF_POPULATION = [
+    ('population', 0, 'an integer >= 1'),
+    ('population', 2**31, 'an integer >= 1'),
+    ('clients_per_round', 2001, 'an integer >= 1 and <= 2000'),
+    ('timer_hours', float('nan'), 'a finite number >= 0'),
+    ('over_selection', 0.9, 'a finite number >= 1'),
+    ('drop_out', 1.0, 'a finite number >= 0 and < 1'),
+    ('check_in_minutes', 0.0, 'a finite number > 0'),
+    ('server_minutes', -1.0, 'a finite number >= 0'),
+    ('seed', -1, 'an integer >= 0'),
+]
+_OF_HABITS = [
+    ('eligible_share', 0, 'a finite number > 0 and <= 1'),
+    ('daytime_share', -0.1, 'a finite number >= 0 and <= 1'),
+    ('window_hours', 14, 'a finite number > 0 and <= 13.3'),
+    ('jitter_hours', float('nan'), 'a finite number >= 0 and <= 5'),
+    ('time_zone_hours', 25, 'a finite number >= 0 and <= 24'),
+]
+
+
+@pytest.mark.parametrize('name, value, allowed', [*_OF_POPULATION, *_OF_HABITS])
 def test_bad_fields_are_named(name, value, allowed):
-    with pytest.raises(ValueError, match=f'{name}={value}: {allowed}'):
-        population.Population(**{'population': 2000, 'clients_per_round': 50, name: value})
+    with pytest.raises(ValueError, match=f'{name}={value}: must be {allowed}'):
+        if (name, value, allowed) in _OF_HABITS:
+            population.Availability(**{name: value})
+        else:
+            population.Population(**{'population': 2000, 'clients_per_round': 50, name: value})

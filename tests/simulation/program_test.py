@@ -3,7 +3,6 @@
 import csv
 import json
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
@@ -25,19 +24,6 @@ def _trained(path, **changes):
 def _run(tmp_path_factory):
     path = tmp_path_factory.mktemp('run')
     return path, *_trained(path, release_train_metrics=True)
-
-
-@pytest.mark.standard
-@pytest.mark.tff
-def test_a_process_of_tff_learns(tmp_path):
-    experiment = toy_experiment.experiment()
-    result = program.run_training(experiment, run_directory.RunDirectory(tmp_path / 'run'))
-    with np.load(tmp_path / 'run' / 'model.npz') as weights:
-        np.testing.assert_allclose(weights['0'], toy_experiment.TARGET, atol=0.1)
-    assert result.rows[-1]['loss'] < 0.05
-    program.run_training(experiment, run_directory.RunDirectory(tmp_path / 'again'))
-    first, again = (np.load(tmp_path / name / 'model.npz')['0'] for name in ('run', 'again'))
-    np.testing.assert_array_equal(first, again)
 
 
 def test_metrics_have_a_row_for_each_round(run):

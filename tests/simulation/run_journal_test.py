@@ -91,11 +91,6 @@ def test_noise_is_not_used_in_two_rounds(path):
             found.begin(_began(3, noise=_began(earlier).noise), _COHORT)
 
 
-def test_no_round_is_left_out(path):
-    with pytest.raises(errors.RunError, match='does not allow an event "began" here'):
-        run_journal.RunJournal(path).begin(_began(4), _COHORT)
-
-
 @pytest.mark.parametrize('name', ['ledger.jsonl', cohorts.NAME])
 def test_what_a_crash_cut_off_is_written_anew(path, name):
     """Whatever of the last round is missing: the round is run again, and the files are the same."""
@@ -138,37 +133,16 @@ def test_what_others_write_meanwhile_is_refused_and_not_dropped(path):
     assert (path / 'ledger.jsonl').read_bytes() == more
 
 
-@pytest.mark.parametrize(
-    'line, message',
-    [
-        ('{"format": 2, "plan": "p", "chain": "c"}', 'was begun before a run was a journal, which'),
-        ('{"round": 0, "cohort": "c", "chain": "d"}', 'was begun before a run was a journal, whic'),
-        ('{"format": 4, "event": "planned", "chain": "c"}', 'has format 4, this version reads 3'),
-    ],
-)
-def test_other_formats_are_refused_with_the_version_that_reads_them(tmp_path, line, message):
-    (tmp_path / 'ledger.jsonl').write_text(line + '\n')
-    with pytest.raises(errors.RunError, match=f'ledger.jsonl: {message}'):
+def test_a_journal_of_another_format_is_named_with_its_path(tmp_path):
+    (tmp_path / 'ledger.jsonl').write_text('{"format": 2, "plan": "p", "chain": "c"}\n')
+    with pytest.raises(errors.RunError, match='ledger.jsonl: was begun before a run was a journal'):
         run_journal.RunJournal(tmp_path)
-
-
-def test_records_are_for_their_owner_only(path):
-    for name in ('ledger.jsonl', cohorts.NAME):
-        assert (path / name).stat().st_mode & 0o777 == 0o600
 
 
 def test_the_key_is_not_in_the_file(path):
     data = (path / 'ledger.jsonl').read_bytes()
     for secret in (_KEY.tobytes(), _KEY.tobytes().hex().encode(), str(_KEY[0]).encode()):
         assert secret not in data
-
-
-def test_digests_tell_arrays_apart():
-    arrays = [np.zeros(2), np.zeros(2, np.float32), np.zeros((2, 1)), np.zeros(1), np.ones(2)]
-    assert len({journal.digest([array]) for array in arrays}) == len(arrays)
-    assert journal.digest([np.zeros(2)] * 2) != journal.digest([np.zeros(4)])
-    other_order = journal.cohort_digest(np.array([1, 3], np.int32))
-    assert journal.cohort_digest([3, 1]) == other_order
 
 
 def test_a_full_disk_is_named_and_leaves_the_rounds_before(path):

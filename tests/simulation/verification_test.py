@@ -28,17 +28,25 @@ _FULL = archives.CONFIG.with_values(
 )
 
 
-@pytest.fixture(name='no_figures')
-def _no_figures(monkeypatch):
+def _draw_nothing(patched):
     """Figures take long, and are not what is looked at."""
-    monkeypatch.setattr(privacy_page, '_figures', lambda report: [])
+    patched.setattr(privacy_page, '_figures', lambda report: [])
+
+
+@pytest.fixture(scope='module', name='finished')
+def _finished(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patched:
+        _draw_nothing(patched)
+        run = archives.write_run(tmp_path_factory.mktemp('finished') / 'run', _FULL)
+        assert run_directory.verify(run).is_verified
+    return run
 
 
 @pytest.fixture(name='run')
-def _run(no_figures, tmp_path):
-    run = archives.write_run(tmp_path / 'run', _FULL)
-    assert run_directory.verify(run).is_verified
-    return run
+def _run(finished, tmp_path, monkeypatch):
+    """A copy under another name, which is the same run."""
+    _draw_nothing(monkeypatch)
+    return shutil.copytree(finished, tmp_path / 'copy')
 
 
 def _noticed(run) -> list[str]:
@@ -70,19 +78,16 @@ def _unnoticed_bytes(run, number, seed=0) -> list[str]:
     return sorted(set(unnoticed))
 
 
-@pytest.mark.standard
-def test_a_changed_byte_of_each_file_is_found_or_the_file_is_on_the_list(run):
+@pytest.mark.parametrize(
+    'number',
+    [pytest.param(2, marks=pytest.mark.standard), pytest.param(200, marks=pytest.mark.exhaustive)],
+)
+def test_changed_bytes_of_each_file_are_found_or_the_file_is_on_the_list(run, number):
+    assert _noticed(run) == []
     (run / archive.SIGNATURE).write_bytes(bytes(64))
-    unnoticed = _unnoticed_bytes(run, 2)
-    assert unnoticed == ['checkpoints/keys', archive.SIGNATURE]
+    assert _unnoticed_bytes(run, number) == ['checkpoints/keys', archive.SIGNATURE]
     said = run_directory.not_judged(archive.listed(run))
     assert said == 'not judged: checkpoints/, privacy_report.json.sig; by digest alone: nothing'
-
-
-@pytest.mark.exhaustive
-def test_200_changed_bytes_of_each_file_are_found(run):
-    (run / archive.SIGNATURE).write_bytes(bytes(64))
-    assert _unnoticed_bytes(run, 200) == ['checkpoints/keys', archive.SIGNATURE]
 
 
 def _forged_words(run):
@@ -255,7 +260,3 @@ def test_the_docs_have_the_table_of_files():
         assert names, file.pattern
         for name in names:
             assert table[name] == (file.kind, file.is_private), name
-
-
-def test_a_copy_under_another_name_is_the_same_run(run, tmp_path):
-    assert _noticed(shutil.copytree(run, tmp_path / 'renamed')) == []

@@ -4,9 +4,6 @@ import json
 
 import pytest
 
-from dpfl import accounting
-from dpfl.simulation.training.plan import build_plan
-from experiments.studies import run_study
 from experiments.studies.shared import grid
 
 _STUDY = {
@@ -74,34 +71,3 @@ def test_a_flagfile_with_something_else_is_refused(tmp_path):
     path.write_text('rounds=2\n')
     with pytest.raises(ValueError, match='rounds=2 is not a flag'):
         grid.read_flagfile(path)
-
-
-def _config_and_plan(point):
-    flags = {name: value for name, value in point.flags.items() if value is not None}
-    config = run_study.train_config(flags)
-    plan = build_plan(
-        config.privacy, config.sampling, population=lambda: 20_000, dimension=lambda: 1000
-    )
-    return config, plan
-
-
-@pytest.mark.standard
-def test_every_point_of_every_study_is_a_plan():
-    planned = set()
-    for name in grid.names():
-        for point in grid.load(name).points:
-            if '{prepared}' in ' '.join(filter(None, point.flags.values())):
-                continue  # It needs a file that the study makes first.
-            _, plan = _config_and_plan(point)
-            assert plan.clip_norm > 0, (name, point.name)
-            planned.add(name)
-    assert len(planned) > 15
-
-
-def test_the_figure_without_clipping_has_neither_clipping_nor_noise():
-    for point in grid.load('cohort_unclipped').points:
-        config, plan = _config_and_plan(point)
-        assert plan.clip_norm == 1000 and not plan.noise_multiplier
-        assert plan.estimator == accounting.Estimator('clipped', 1.0)
-        how = config.optimization
-        assert (how.server_learning_rate, how.server_momentum) == (1, 0)

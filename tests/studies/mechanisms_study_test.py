@@ -7,9 +7,11 @@ import pytest
 from dpfl import Participation, mechanisms
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training.privacy_config import MechanismConfig
-from experiments.studies import run_study
 from experiments.studies.shared import grid
 from tests import forked_binaries, paths
+from tests.studies import scripts_of_studies
+
+run_study = scripts_of_studies.load('run_study')
 
 _PAPERS = paths.ROOT / 'docs' / 'papers'
 _HEADING = '| mechanism | buffers | max loss | rms loss |'

@@ -91,15 +91,6 @@ def test_loss_of_the_mechanism_and_numbers_of_the_plan(tmp_path):
     assert {*found.values} == {'loss', 'max_loss', 'accuracy'} and found.values['max_loss'] is None
 
 
-def test_what_is_not_measured_is_refused(tmp_path):
-    folder, _ = _run(tmp_path, mechanisms.BinaryTree(6))
-    with pytest.raises(ValueError, match='measures=speed'):
-        results.read(small_study.study(measures=('speed',)), folder)
-    (folder / 'metrics.csv').write_text('round,seconds\n1,2\n')
-    with pytest.raises(ValueError, match='has no evaluation'):
-        results.read(small_study.study(), folder)
-
-
 def _runs(values, bounds=(), measure='accuracy'):
     return [
         small_study.run([measure] if i in bounds else (), **{measure: value})
@@ -240,12 +231,6 @@ def test_an_outcome_that_follows_one_loss_is_explained_by_it():
     assert found.r_squared['rms_loss'].mean == pytest.approx(0.36)
     assert found.rank_correlation['rms_loss'].mean == pytest.approx(-0.6)
     assert found.difference.mean == pytest.approx(0.64) and found.better == 'max_loss'
-
-
-def test_equal_predictors_are_not_settled():
-    found = results.predict('accuracy', _BOTH, _with_losses(rms_loss=_MAX, spread=0.02))
-    assert found.difference.mean == 0 and found.better is None
-    assert 0 < found.r_squared['max_loss'].mean < 1
 
 
 def test_too_few_points_and_losses_without_logarithm_are_refused():

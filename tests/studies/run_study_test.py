@@ -8,10 +8,11 @@ import pytest
 
 from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.simulation.training.plan import build_plan
-from experiments.studies import run_study
 from experiments.studies.shared import grid
 from tests import binaries
-from tests.studies import small_study
+from tests.studies import scripts_of_studies, small_study
+
+run_study = scripts_of_studies.load('run_study')
 
 _STUDY = {
     'title': 'A small study',
@@ -208,3 +209,12 @@ def test_a_preset_makes_plans(name, configs):
 def test_clip_norms_of_later_rounds_reach_the_plan(configs):
     schedules = [_plan(config).clip_schedule for config in configs['exchange']]
     assert schedules == [(), (), (), ((24, 0.1),), ((24, 0.05),)]
+
+
+@pytest.mark.standard
+def test_the_figure_without_clipping_has_neither_clipping_nor_noise(configs):
+    for config in configs['cohort_unclipped']:
+        plan, how = _plan(config), config.optimization
+        assert plan.clip_norm == 1000 and not plan.noise_multiplier
+        assert plan.estimator == accounting.Estimator('clipped', 1.0)
+        assert (how.server_learning_rate, how.server_momentum) == (1, 0)

@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
-from experiments.studies.sampling import amplification
+from experiments.studies.shared import amplification
 
 _SMALL = amplification.Search(rounds=4, population=60, clients_per_round=6, delta=1e-5)
 _EPSILON = 2.0
@@ -128,3 +128,10 @@ def test_bad_fields_and_targets_are_named(changes, message):
     ):
         with pytest.raises(ValueError, match=refused):
             ask(*target)
+
+
+def test_independent_noise_is_the_best_where_it_has_the_least_error():
+    # So little is asked for that the estimates of more groups are off.
+    search = amplification.Search(rounds=6, population=600, clients_per_round=6, delta=1e-6)
+    designs = search.least_error(0.02)
+    assert designs.best.error <= designs.independent.error

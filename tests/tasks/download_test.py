@@ -45,7 +45,7 @@ class _Server:
                 pass
 
         server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield f'http://127.0.0.1:{server.server_port}/data.lzma'

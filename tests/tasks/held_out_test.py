@@ -1,24 +1,20 @@
 """Whoever is held out is no client: in all tasks, neither an id nor data are on both sides."""
 
-import contextlib
 import itertools
 import json
-import sqlite3
 
 import numpy as np
 import pytest
-import tensorflow as tf
-import tensorflow_federated as tff
 
 from dpfl.debugging.text.clients import OpenedText
 from dpfl.errors import ArgumentError
 from dpfl.tasks import config, held_out, own_data, source
 from dpfl.tasks.images import classifiers
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
+from tests.tasks import sqlite_files
 from tests.tasks.images import emnist_files
 from tests.tasks.text.messages import repositories
 
-_EXAMPLE = 'serialized_example_proto'
 _PEOPLE = 12
 _EACH = 5
 _SYNTHETIC = 4
@@ -34,24 +30,13 @@ def _sentences(person):
 
 def _stackoverflow(path, splits, also=()):
     """A file in TFF's format. Pairs in `also` put a person into a further split."""
-    ids = [f'{person:02}' for person in range(_PEOPLE)]
-    database = path / 'stackoverflow.sqlite'
-    tff.simulation.datasets.save_to_sql_client_data(
-        ids,
-        lambda client: tf.data.Dataset.from_tensor_slices({'tokens': _sentences(int(client))}),
-        str(database),
-        split_names_by_client_id={client: splits[int(client)] for client in ids},
+    return sqlite_files.write(
+        path / 'stackoverflow.sqlite',
+        [
+            (split, f'{person:02}', [*map(sqlite_files.of_sentence, _sentences(person))])
+            for person, split in (*enumerate(splits), *also)
+        ],
     )
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        for person, split in also:
-            for table, column in (('client_metadata', 'num_examples'), ('examples', _EXAMPLE)):
-                connection.execute(
-                    f'INSERT INTO {table} (client_id, split_name, {column}) SELECT client_id, ?, '
-                    f'{column} FROM {table} WHERE client_id = ?',
-                    (split, ids[person]),
-                )
-        connection.commit()
-    return database
 
 
 def _user_text(path):
@@ -70,14 +55,14 @@ def _git_log(path):
     return repositories.make(path / 'repository', commits)
 
 
-def _opened(task, path, **data):
+def _opened(task, path, data_path):
     """The task as training opens it."""
     is_real_text = task in config.REAL_TASKS
     words = path / 'words'
     words.write_text('\n'.join(_WORDS))
     text = config.TextConfig(vocabulary_file=str(words)) if is_real_text else config.TextConfig()
     model = 'tiny' if task in config.IMAGE_TASKS else 'micro'
-    data = config.DataConfig(**{name: str(value) for name, value in data.items()})
+    data = config.DataConfig(data_path=data_path)
     given = config.TaskConfig(task=task, model=model, data=data, text=text)
     return source.open_task(given, 3, lambda text: None).load()
 
@@ -93,40 +78,24 @@ def _arrays(client, size=4):
 
 
 _SPLITS = ['train'] * 8 + ['heldout'] * 2 + ['test'] * 2
-# By name of a case: its task, and a function that makes it in a directory.
+_IN_SEVERAL = [(0, 'heldout'), (1, 'test'), (8, 'test')]
+# Task and a function that makes its file in a directory, or None without a file; by name.
 _CASES = {
-    'synthetic_text': ('synthetic_text', lambda path: _opened('synthetic_text', path)),
-    'stackoverflow': (
-        'stackoverflow',
-        lambda path: _opened('stackoverflow', path, data_path=_stackoverflow(path, _SPLITS)),
-    ),
+    'synthetic_text': ('synthetic_text', None),
+    'stackoverflow': ('stackoverflow', lambda path: _stackoverflow(path, _SPLITS)),
     'stackoverflow with people in several splits': (
         'stackoverflow',
-        lambda path: _opened(
-            'stackoverflow',
-            path,
-            data_path=_stackoverflow(path, _SPLITS, [(0, 'heldout'), (1, 'test'), (8, 'test')]),
-        ),
+        lambda path: _stackoverflow(path, _SPLITS, _IN_SEVERAL),
     ),
     'stackoverflow without heldout': (
         'stackoverflow',
-        lambda path: _opened(
-            'stackoverflow', path, data_path=_stackoverflow(path, ['train'] * 10 + ['test'] * 2)
-        ),
+        lambda path: _stackoverflow(path, ['train'] * 10 + ['test'] * 2),
     ),
-    'user_text': ('user_text', lambda path: _opened('user_text', path, data_path=_user_text(path))),
-    'git_log': ('git_log', lambda path: _opened('git_log', path, data_path=_git_log(path))),
-    'synthetic_glyphs': ('synthetic_glyphs', lambda path: _opened('synthetic_glyphs', path)),
-    'emnist': (
-        'emnist',
-        lambda path: _opened(
-            'emnist', path, data_path=emnist_files.write_sqlite(path / 'emnist.sqlite')
-        ),
-    ),
-    'custom': (
-        'custom',
-        lambda path: _own([_arrays(i) for i in range(9)], [_arrays(i) for i in (9, 10)]),
-    ),
+    'user_text': ('user_text', _user_text),
+    'git_log': ('git_log', _git_log),
+    'synthetic_glyphs': ('synthetic_glyphs', None),
+    'emnist': ('emnist', lambda path: emnist_files.write_sqlite(path / 'emnist.sqlite')),
+    'custom': ('custom', None),
 }
 
 
@@ -148,7 +117,10 @@ def _people(task, batches):
 def test_no_person_is_on_two_sides(name, tmp_path, monkeypatch):
     monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path / 'cache'))
     task, make = _CASES[name]
-    opened = make(tmp_path)
+    if task == config.CUSTOM:
+        opened = _own([_arrays(i) for i in range(9)], [_arrays(i) for i in (9, 10)])
+    else:
+        opened = _opened(task, tmp_path, make and str(make(tmp_path)))
     clients = range(opened.population or _SYNTHETIC)
     sides = [
         _people(task, itertools.chain(*(opened.client_batches(i, 8, 1, None) for i in clients))),
@@ -207,20 +179,6 @@ def test_who_is_held_out_depends_on_the_ids_alone(fraction):
 )
 def test_number_of_the_held_out(number, fraction, held):
     assert held_out.count(number, fraction) == held
-
-
-@pytest.mark.parametrize(
-    'number, fraction, message',
-    [
-        (10, 0, 'heldout_fraction='),
-        (10, 1, 'heldout_fraction='),
-        (10, float('nan'), 'heldout_fraction='),
-        (1, 0.1, 'must be at least 2'),
-    ],
-)
-def test_bad_shares_are_refused(number, fraction, message):
-    with pytest.raises(ArgumentError, match=message):
-        held_out.count(number, fraction)
 
 
 def test_an_own_client_on_both_sides_is_refused():

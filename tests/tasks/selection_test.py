@@ -1,13 +1,13 @@
-"""Criteria of selections: what they say, what is refused, which examples and clients stay."""
+"""Criteria of selections of sentences and of images: what is refused, and what stays."""
 
 import numpy as np
 import pytest
 
 from dpfl.errors import ArgumentError
-from dpfl.tasks import selection
-from dpfl.tasks.config import TaskConfig
+from dpfl.tasks.config import ImageTaskConfig, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.selection_config import Criterion, SelectionConfig
+from dpfl.tasks.images import image_selection
+from dpfl.tasks.selection_config import Criterion, ImageSelectionConfig, SelectionConfig
 from dpfl.tasks.text import selected_sentences, word_clients
 from dpfl.tasks.text.models import metrics, saved_models
 from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, OOV_ID, PAD_ID
@@ -30,49 +30,74 @@ def test_a_criterion_is_a_measure_a_relation_and_a_number(text, criterion):
     [('<', [1, 0, 0, 0]), ('<=', [1, 1, 0, 0]), ('>', [0, 0, 1, 0]), ('>=', [0, 1, 1, 0])],
 )
 def test_relations_hold_for_numbers_only(relation, expected):
-    found = Criterion('length', relation, 2.0).holds(np.array([1.0, 2.0, 3.0, np.nan]))
-    assert found.tolist() == [bool(each) for each in expected]
+    holds = Criterion('length', relation, 2.0).holds(np.array([1.0, 2.0, 3.0, np.nan]))
+    assert holds.tolist() == [bool(value) for value in expected]
+
+
+def _of_text(**values):
+    return TaskConfig(selection=SelectionConfig(**values))
+
+
+def _of_images(**values):
+    return ImageTaskConfig(selection=ImageSelectionConfig(**values))
 
 
 @pytest.mark.parametrize(
-    'values, name, message',
+    'make, values, name, message',
     [
-        ({'select_examples': ('length',)}, 'select_examples', 'must be a measure'),
-        ({'select_clients': ('length>nan',)}, 'select_clients', 'nan must be a finite number'),
-        ({'select_examples': ('sentences>1',)}, 'select_examples', 'sentences must be one of'),
-        ({'select_clients': ('age>1',)}, 'select_clients', 'age must be one of'),
-        ({'select_clients': ('loss>1',)}, 'select_clients', 'loss needs selection_model'),
-        ({'selection_model': 'm'}, 'selection_model', 'needs a criterion of loss or accuracy'),
-        ({'select_min_examples': 2}, 'select_min_examples', 'needs select_examples or'),
-        ({'select_clients': ('length>q0.5',)}, 'select_clients', 'needs selection_epsilon'),
-        ({'select_clients': ('length>q1',)}, 'select_clients', 'q1 must be a quantile such as'),
-        ({'select_clients': ('length>qnan',)}, 'select_clients', 'qnan must be a quantile'),
-        ({'selection_epsilon': 1.0}, 'selection_epsilon', 'needs a criterion with a quantile'),
+        (_of_text, {'select_examples': ('length',)}, 'select_examples', 'must be a measure'),
+        (_of_text, {'select_clients': ('length>nan',)}, 'select_clients', 'must be a finite'),
+        (_of_text, {'select_examples': ('sentences>1',)}, 'select_examples', 'must be one of'),
+        (_of_text, {'select_clients': ('age>1',)}, 'select_clients', 'age must be one of'),
+        (_of_text, {'select_clients': ('loss>1',)}, 'select_clients', 'needs selection_model'),
+        (_of_text, {'selection_model': 'm'}, 'selection_model', 'criterion of loss or accuracy'),
+        (_of_text, {'select_min_examples': 2}, 'select_min_examples', 'needs select_examples or'),
+        (_of_text, {'select_clients': ('length>q0.5',)}, 'select_clients', 'selection_epsilon'),
+        (_of_text, {'select_clients': ('length>q1',)}, 'select_clients', 'q1 must be a quantile'),
+        (_of_text, {'select_clients': ('length>qnan',)}, 'select_clients', 'qnan must be a quan'),
+        (_of_text, {'selection_epsilon': 1.0}, 'selection_epsilon', 'criterion with a quantile'),
+        (_of_images, {'select_examples': ('length>1',)}, 'select_examples', 'one of label, pred'),
+        (_of_images, {'select_clients': ('label>1',)}, 'select_clients', 'one of accuracy, conf'),
+        (
+            _of_images,
+            {'select_examples': ('ink>q0.5',), 'selection_epsilon': 1.0},
+            'select_examples',
+            'must have numbers: quantiles of images are not',
+        ),
+        (
+            _of_images,
+            {'selection_model': 'm', 'select_examples': ('ink>0',)},
+            'selection_model',
+            'needs a criterion of predicted or accuracy or',
+        ),
+        (_of_images, {'select_examples': ('predicted<10',)}, 'select_examples', 'needs selection_'),
+        (
+            lambda **values: TaskConfig(task='emnist', selection=SelectionConfig(**values)),
+            {'select_clients': ('length>1',)},
+            'select_clients',
+            'must not be given for task=emnist',
+        ),
     ],
 )
-def test_what_cannot_be_used_is_refused(values, name, message):
+def test_what_cannot_be_used_is_refused(make, values, name, message):
     with pytest.raises(ArgumentError, match=message) as raised:
-        SelectionConfig(**values)
+        make(**values)
     assert raised.value.name == name
-
-
-def test_tasks_without_text_have_no_selection():
-    with pytest.raises(ArgumentError, match='must not be given for task=emnist') as raised:
-        TaskConfig(task='emnist', selection=SelectionConfig(select_clients=('length>1',)))
-    assert raised.value.name == 'select_clients'
 
 
 def test_the_report_says_what_is_selected():
     assert SelectionConfig().remarks() == ()
-    (said,) = SelectionConfig(
+    (text,) = SelectionConfig(
         select_clients=('sentences>=5',),
         select_examples=('oov_rate>0', 'length<9'),
         select_min_examples=2,
     ).remarks()
-    assert said.startswith(
+    assert text.startswith(
         'Selection: the model is trained on clients with sentences>=5, of sentences with '
         'oov_rate>0 and length<9, of clients with at least 2 selected sentences only.'
     )
+    (text,) = ImageSelectionConfig(select_examples=('ink>0',), select_min_examples=2).remarks()
+    assert 'images with ink>0, of clients with at least 2 selected images only' in text
 
 
 def test_a_quantile_is_a_number_that_is_found_later():
@@ -85,43 +110,12 @@ def test_a_quantile_is_a_number_that_is_found_later():
     assert {name: each.quantile for name, each in config.quantiles.items()} == quantiles
     with pytest.raises(ArgumentError, match='q0.25: must be known'):
         config.of_clients[0].holds(1.0)
-    found = {'select_examples:length<q0.9': 7.0, 'select_clients:length<q0.25': 3.0}
-    examples, clients = config.resolved(found)
+    thresholds = {'select_examples:length<q0.9': 7.0, 'select_clients:length<q0.25': 3.0}
+    examples, clients = config.resolved(thresholds)
     assert [(each.relation, each.bound) for each in examples] == [('>', 2.0), ('<', 7.0)]
     assert clients[0].holds(2.0) and not clients[0].holds(3.0)
     assert 'the guarantee counts that' in config.remarks()[0]
     assert 'quantile' not in SelectionConfig(select_clients=('length>1',)).remarks()[0]
-
-
-def _is_even(examples):
-    return np.asarray(examples) % 2 == 0
-
-
-@pytest.mark.parametrize(
-    'criterion, expected',
-    [
-        (selection.by_outcome(_is_even), [1, 3, 5, 7, 9]),
-        (selection.by_outcome(_is_even, correct=True, min_examples=5), [0, 2, 4, 6, 8]),
-        (selection.by_outcome(_is_even, min_examples=6), []),
-        (selection.unknown_labels({0, 1, 2, 3, 4, 5, 6}.__contains__), [7, 8, 9]),
-        (selection.clients_by_accuracy(_is_even, at_least=0.5), list(range(10))),
-        (selection.clients_by_accuracy(_is_even, at_most=0.4), []),
-        (selection.unlabeled(_is_even), [1, 3, 5, 7, 9]),
-        (selection.underrepresented(np.log, np.log(3.5)), [0, 1, 2, 3]),
-        (selection.random_examples(0.0, seed=1), []),
-    ],
-)
-def test_criteria_of_table_1_of_augenstein20(criterion, expected):
-    with np.errstate(divide='ignore'):
-        assert criterion.apply(3, np.arange(10)).tolist() == expected
-
-
-def test_random_examples_are_a_function_of_seed_and_client_and_have_the_rate():
-    half, many = selection.random_examples(0.5, seed=1), np.arange(10_000)
-    chosen = half.apply(3, many)
-    np.testing.assert_array_equal(chosen, half.apply(3, many))
-    assert len(chosen) == pytest.approx(5_000, abs=300)  # Six standard deviations.
-    assert set(chosen) != set(half.apply(4, many))
 
 
 # Words, and for each of them whether the model of `_scores` is right.
@@ -290,3 +284,65 @@ def test_scores_of_a_model_are_its_metrics():
         expected, _ = metrics.hits(_Y[row : row + 1], logits[row : row + 1])
         assert right[row] == expected.numpy()[0]
     assert [part.shape for part in saved_models.of_model(model)(_X[:0], _Y[:0])] == [(0,), (0,)]
+
+
+# Ink 0.25, 0.5, 0.75 and 1.
+_IMAGES = np.stack([np.full([28, 28], value, np.float32) for value in (0.75, 0.5, 0.25, 0.0)])
+_LABELS = np.array([0, 1, 1, 61], np.int32)
+
+
+def _classify(pixels):
+    """Class 1 with a confidence of 0.6, and class 0 with the rest."""
+    return np.tile(np.float32([0.4, 0.6] + [0] * 60), (len(pixels), 1))
+
+
+def _of(**values):
+    texts = ','.join((*values.get('select_examples', ()), *values.get('select_clients', ())))
+    needs = any(name in texts for name in ImageSelectionConfig.of_model)
+    return ImageSelectionConfig(**values, selection_model='m' if needs else None)
+
+
+def test_measures_of_images_by_hand():
+    found = image_selection.measures(_IMAGES, _LABELS, _classify)
+    assert found['label'].tolist() == [0, 1, 1, 61]
+    assert found['ink'].tolist() == [0.25, 0.5, 0.75, 1]
+    assert found['predicted'].tolist() == [1, 1, 1, 1]
+    assert found['accuracy'].tolist() == [0, 1, 1, 0]
+    np.testing.assert_allclose(found['confidence'], 0.6, rtol=1e-6)
+    np.testing.assert_allclose(found['loss'][:3], -np.log([0.4, 0.6, 0.6]), rtol=1e-6)
+    assert np.isfinite(found['loss']).all() and found['loss'][3] > 80
+    assert set(found) == set(ImageSelectionConfig.measures)
+    assert set(image_selection.measures(_IMAGES, _LABELS, None)) == {'label', 'ink'}
+
+
+@pytest.mark.parametrize(
+    'values, expected',
+    [
+        (dict(select_examples=('label>=1', 'label<=1')), [1, 2]),
+        (dict(select_examples=('accuracy<1', 'predicted>=1')), [0, 3]),
+        (dict(select_examples=('ink>0.5',)), [2, 3]),
+        (dict(select_examples=('ink>0.5',), select_min_examples=3), []),
+        (dict(select_clients=('accuracy>=0.5', 'examples>=4')), [0, 1, 2, 3]),
+        (dict(select_clients=('accuracy>0.5',)), []),
+        (dict(select_clients=('ink<0.7',), select_examples=('confidence<0.7', 'label<1')), [0]),
+        (dict(select_clients=('examples>4',)), []),
+    ],
+)
+def test_selected_images(values, expected):
+    mask = image_selection.chosen(_of(**values), _IMAGES, _LABELS, _classify)
+    assert np.flatnonzero(mask).tolist() == expected
+
+
+def test_batches_hold_what_is_selected():
+    config = _of(select_examples=('ink>=0.5',))
+    batches = image_selection.client_batches(config, lambda client: (_IMAGES, _LABELS))
+    parts = batches(5, 2)
+    assert [part['y'].tolist() for part in parts] == [[1, 1], [61]]
+    np.testing.assert_array_equal(
+        np.concatenate([part['x'] for part in parts])[..., 0], _IMAGES[1:]
+    )
+    assert len(batches(5, 2, 2, 3)) == 3
+    nobody = image_selection.client_batches(config, lambda client: (_IMAGES[:0], _LABELS[:0]))
+    assert nobody(5, 2) == []
+    with pytest.raises(ArgumentError, match='criteria need it'):
+        image_selection.chosen(_of(select_examples=('loss>1',)), _IMAGES, _LABELS, None)

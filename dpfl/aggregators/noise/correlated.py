@@ -290,28 +290,19 @@ def nonzero_buffers(kernel: Any, round_index: Any) -> tf.Tensor:
 
 
 def _advanced(kernel, row, drawn, round_index, buffers):
+    before, after = (nonzero_buffers(kernel, t) for t in (round_index, round_index + 1))
     vectors, following = {}, {}
-    for name, below in buffers.items():
-        dtype = tf.as_dtype(name)
-        z = _drawn(drawn[round_index], dtype, below.shape[1])
-        is_whole = below.shape[0] == kernel.buffers
-        whole = below if is_whole else _whole(kernel, round_index, below)
-        vectors[dtype], whole = _STEPS[type(kernel)](row, z, whole)
-        if not is_whole:
-            whole = tf.gather_nd(whole, nonzero_buffers(kernel, round_index + 1))
-        following[name] = whole
+    for name, past in buffers.items():
+        dtype, size = tf.as_dtype(name), past.shape[1]
+        z = _drawn(drawn[round_index], dtype, size)
+        # Sums over the same buffers, so that both kinds of states give the same bits.
+        has_all = past.shape[0] == kernel.buffers
+        nonzero = tf.gather_nd(past, before) if has_all else past
+        vectors[dtype], rows = _STEPS[type(kernel)](row, z, nonzero, before[:, 0], after[:, 0])
+        if has_all:
+            rows = tf.tensor_scatter_nd_update(tf.zeros_like(past), after, rows)
+        following[name] = rows
     return vectors, following
-
-
-def _whole(kernel, round_index, below):
-    """All buffers, zero or not: a smaller matrix product would have other last bits."""
-    size = tf.constant([kernel.buffers, below.shape[1]], tf.int64)
-    indices = tf.cond(
-        tf.equal(tf.shape(below)[0], kernel.buffers),
-        lambda: tf.range(size[0])[:, None],
-        lambda: nonzero_buffers(kernel, round_index),
-    )
-    return tf.scatter_nd(indices, below, size)
 
 
 def _supplied(row: SuppliedRow, round_index, sizes):
@@ -338,29 +329,31 @@ def _product(taps, dtype, drawn, round_index, size):
     return tf.while_loop(lambda lag, _: lag < lags, add, start, parallel_iterations=1)[1]
 
 
-# A step takes a row of the kernel's table [...] and the noise z of the round [size], in float64,
-# and the buffers [kernel.buffers, size]. It returns y, float64 [size], and the next buffers. The
-# part of y that comes from the past is computed in the type of the buffers.
+# A step takes a row of the kernel's table [...], the noise z of the round, float64 [size], the
+# buffers that can be other than zero [any, size], and their numbers before and after the round. It
+# returns y, float64 [size], and such buffers of the next round. The part of y that comes from the
+# past is computed in the type of the buffers.
 
 
-def _state_space_step(linear_map, z, buffers):
-    if not buffers.shape[0]:
-        return linear_map[0, 0] * z, buffers
-    dtype = buffers.dtype
+def _state_space_step(linear_map, z, past, before, after):
+    if linear_map.shape[0] == 1:
+        return linear_map[0, 0] * z, past
+    dtype = past.dtype
     from_past = tf.tensor_scatter_nd_update(linear_map, [[0, 0]], [tf.zeros([], tf.float64)])
-    both = tf.matmul(
-        tf.cast(from_past, dtype), tf.concat([tf.cast(z, dtype)[None], buffers], axis=0)
-    )
+    rows, columns = (tf.concat([[0], numbers + 1], 0) for numbers in (after, before))
+    from_past = tf.gather(tf.gather(from_past, rows), columns, axis=1)
+    both = tf.matmul(tf.cast(from_past, dtype), tf.concat([tf.cast(z, dtype)[None], past], axis=0))
     return linear_map[0, 0] * z + tf.cast(both[0], tf.float64), both[1:]
 
 
-def _banded_solve_step(bands, z, buffers):
-    if not buffers.shape[0]:
-        return z / bands[0], buffers
-    dtype = buffers.dtype
-    from_past = tf.matmul(tf.cast(bands[None, 1:] / bands[0], dtype), buffers)[0]
+def _banded_solve_step(bands, z, past, before, after):
+    if bands.shape[0] == 1:
+        return z / bands[0], past
+    dtype = past.dtype
+    taps = tf.gather(bands / bands[0], before + 1)
+    from_past = tf.matmul(tf.cast(taps[None], dtype), past)[0]
     y = z / bands[0] - tf.cast(from_past, tf.float64)
-    return y, tf.concat([tf.cast(y, dtype)[None], buffers], axis=0)[:-1]
+    return y, tf.concat([tf.cast(y, dtype)[None], past], axis=0)[: tf.size(after)]
 
 
 _STEPS = {

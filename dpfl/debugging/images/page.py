@@ -4,27 +4,25 @@ The page is one HTML file that loads nothing from elsewhere. No TensorFlow.
 """
 
 import dataclasses
+import html
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib import figure
 
 from dpfl import accounting
-from dpfl.debugging.differences import Mean
-from dpfl.debugging.images import conclusions, findings, html_parts, settings, verdict_page
-from dpfl.reporting import html_page
+from dpfl.debugging import power
+from dpfl.debugging.differences import Difference, Mean
+from dpfl.debugging.images import conclusions, diagnosis, discriminator, findings, settings
+from dpfl.reporting import html_page, html_parts
 from dpfl.tasks.images import image_selection
 
-_STYLE = """
-body { max-width: 70rem; }
-.scroll { overflow-x: auto; }
-.sheets { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 1.5rem; }
-table.words td, table.words th { text-align: left; }
-td { font-variant-numeric: tabular-nums; }
-figure { margin: 0; }
-img { image-rendering: pixelated; width: 100%; }
+_STYLE = (
+    html_parts.STYLE
+    + """
 .yes { color: var(--good); } .no { color: var(--bad); } .unsure { color: var(--unsure); }
 """
+)
 _TITLES = {
     settings.BUG: 'While some devices have the fault',
     settings.FIXED: 'After the fix',
@@ -38,6 +36,24 @@ _SUBPOPULATIONS = {
     'low_accuracy': 'clients on whom it does badly',
     'correct': 'examples that the classifier gets right',
     'misclassified': 'examples that it gets wrong',
+}
+_STATES = {
+    settings.BUG: 'with the fault',
+    settings.FIXED: 'after the fix',
+    settings.AS_IS: 'as it is',
+}
+_CONTRASTS = {
+    diagnosis.BADLY: 'where the model does badly, against where it does well',
+    diagnosis.CLIENTS: 'all clients, against public images',
+}
+_TRAITS: Mapping[str, tuple[str, str]] = {
+    'inverted': ('more ink than paper', '%'),
+    'blank_half': ('lower half blank', '%'),
+    'lying': ('wider than high', '%'),
+    'combed': ('rows alternate', '%'),
+    'confidence': ('confidence of the model', '%'),
+    'variety': ('distance of two images', ''),
+    'accuracy': ('accuracy of the model on real images', '%'),
 }
 
 
@@ -92,15 +108,15 @@ def render(study: Study, results: Sequence[findings.Finding], found: conclusions
         '<h1>What generated images say about images that nobody may look at</h1>',
         _introduction(study),
         '<h2>Conclusion</h2>',
-        verdict_page.conclusion(found),
+        _conclusion(found),
         *(_sheets(state, results) for state in study.accuracies),
         '<h2>What differs, with intervals</h2>',
-        verdict_page.differences(found),
+        _differences(found),
     ]
     if found.discriminators is not None:
         parts += [
             '<h2>Private images against public ones</h2>',
-            verdict_page.discriminators(found.discriminators),
+            _discriminators(found.discriminators),
         ]
     parts += [
         '<h2>Numbers of the generated images</h2>',
@@ -232,10 +248,13 @@ def _population(study: Study, results) -> str:
     ]
     lacking = 'Without the fault, ' if study.has_fix else ''
     return (
-        f'<figure>{html_page.svg(drawn)}<figcaption>Clients by the accuracy of the classifier on '
-        'their images; not covered by any guarantee</figcaption></figure>\n'
-        f'<p>{lacking}25 % of the clients have an accuracy of at most {study.limits.poor:.1%}, and '
-        f'25 % one of at least {study.limits.strong:.1%} (the dashed lines; Augenstein et al. '
+        html_parts.figure(
+            drawn,
+            'Clients by the accuracy of the classifier on their images; not covered by any '
+            'guarantee',
+        )
+        + f'<p>{lacking}25 % of the clients have an accuracy of at most {study.limits.poor:.1%}, '
+        f'and 25 % one of at least {study.limits.strong:.1%} (the dashed lines; Augenstein et al. '
         '2020, figure 5 and table 10). Subpopulations (tables 11 and 12):</p>\n'
         + html_parts.table(['', 'clients', 'of all'], rows)
     )
@@ -286,3 +305,100 @@ def _epsilon(value: float) -> str:
     if not np.isfinite(value):
         return 'infinite'
     return f'{float(accounting.round_up(value)):,.4g}'
+
+
+def _conclusion(found: conclusions.Conclusion) -> str:
+    """The conclusion and the verdict on each fault."""
+    parts = [f'<p class="{_outcome(found)}"><strong>{html.escape(found.text)}</strong></p>']
+    for state, each in found.diagnoses.items():
+        rows = [[diagnosis.in_words(one.fault), one.verdict, one.reason] for one in each.verdicts]
+        parts.append(
+            html_parts.table(
+                ['fault', f'verdict, {_STATES[state]}', 'what its trait says'], rows, kind='words'
+            )
+        )
+    parts.append(
+        f'<p>Found: the trait of the fault differs by its least difference, with a p-value of at '
+        f'most {diagnosis.ALPHA:g} after Holm&#8217;s correction. Suspected: by at least half of '
+        'that, with such a p-value by itself. Not seen: neither, and if the stated share of the '
+        'images had the fault, it would have been found with a probability of at least '
+        f'{power.TOLD:g}. Cannot tell: everything else, for example if a generator is no closer to '
+        'real images than images without any shape. Only faults with a signature can be named: '
+        'look at the images, too.</p>'
+    )
+    return '\n'.join(parts)
+
+
+def _outcome(found: conclusions.Conclusion) -> str:
+    """CSS class of the conclusion: green only if what it says rests on evidence."""
+    if found.fix_is_visible is not None:
+        return 'yes' if found.fault_is_visible and found.fix_is_visible else 'no'
+    (only,) = found.diagnoses.values()
+    if only.of(diagnosis.FOUND):
+        return 'no'
+    told = only.of(diagnosis.NOT_SEEN) and not only.of(diagnosis.SUSPECTED)
+    return 'yes' if told else 'unsure'
+
+
+def _differences(found: conclusions.Conclusion) -> str:
+    """All traits of all contrasts, with intervals."""
+    parts = []
+    for state, each in found.diagnoses.items():
+        for name, values in each.contrasts.items():
+            head = ['trait', 'first', 'second', 'difference', '95 % interval', 'adjusted p']
+            parts.append(f'<h3>{_CONTRASTS[name].capitalize()}, {_STATES[state]}</h3>')
+            parts.append(html_parts.table(head, [_row(value) for value in values]))
+    allowances = ', '.join(
+        f'{_TRAITS[name][0]} {_shown(name, value)}'
+        for name, value in diagnosis.BETWEEN.items()
+        if value
+    )
+    parts.append(
+        '<p>Shares and confidence are per cent of generated images; distances are in the features '
+        'of the model. Inverted images are turned back before other traits are measured. Intervals '
+        'hold for each comparison by itself. They allow for two trainings on equal data to differ, '
+        f'with these standard deviations: {allowances}.</p>'
+    )
+    return '\n'.join(parts)
+
+
+def _discriminators(found: conclusions.Discriminators) -> str:
+    """How well images from clients can be told from images from public data."""
+    beyond = discriminator.beyond(found.private, found.control)
+    rows = []
+    for label, each in (
+        ('from clients, against from public images', found.private),
+        ('from public images, against from other public images', found.control),
+    ):
+        low, high = each.accuracy.interval()
+        interval = f'{low:.1%} to {high:.1%}'
+        rows.append([label, f'{each.accuracy.value:.1%}', interval, f'{each.accuracy.count:,}'])
+    caption = (
+        f'The {len(found.private.surest)} generated images of which it is surest that they come '
+        'from clients'
+    )
+    return (
+        html_parts.table(['images', 'accuracy', '95 % interval', 'images tested'], rows)
+        + f'<p>Difference {beyond.value:+.1%} (95 % interval {beyond.low:+.1%} to '
+        f'{beyond.high:+.1%}). The discriminator is trained on one half of the generated images '
+        'and tested on the other. Any two generators can be told apart to some degree; the second '
+        'row shows how well if their data are alike. The interval has no allowance for other '
+        'trainings, of which there is one of each kind.</p>'
+        + f'<div class="sheets">{html_parts.sheet(found.private.surest, caption)}</div>'
+    )
+
+
+def _row(each: Difference) -> Sequence[str]:
+    name = each.name
+    return [
+        _TRAITS[name][0],
+        _shown(name, each.first),
+        _shown(name, each.second),
+        _shown(name, each.value, '+'),
+        f'{_shown(name, each.low, "+")} to {_shown(name, each.high, "+")}',
+        f'{each.adjusted:.2g}',
+    ]
+
+
+def _shown(name: str, value: float, sign: str = '') -> str:
+    return format(value, f'{sign}.1%') if _TRAITS[name][1] else format(value, f'{sign}.1f')

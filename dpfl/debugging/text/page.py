@@ -4,18 +4,29 @@ The page is one HTML file that loads nothing from elsewhere. No TensorFlow.
 """
 
 import html
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from matplotlib import figure, ticker
-
-from dpfl.debugging.differences import Mean
-from dpfl.debugging.text import background, tables, traits
-from dpfl.debugging.text.tables import Cell
-from dpfl.reporting import html_page
+from dpfl import accounting
+from dpfl.debugging import power
+from dpfl.debugging.differences import Difference, Mean
+from dpfl.debugging.text import diagnosis, traits
+from dpfl.reporting import charts, html_page, html_parts
+from dpfl.reporting.html_parts import Cell
 
 if TYPE_CHECKING:
     from dpfl.debugging.text.results import CaseResult, Compared, Written
     from dpfl.debugging.text.study import Found
+
+_STYLE = (
+    html_parts.STYLE
+    + """
+th, td { text-align: left; }
+td.number { text-align: right; }
+.found { color: var(--bad); } .suspected, .cannot-tell { color: var(--unsure); }
+.not-seen { color: var(--good); }
+"""
+)
 
 
 def render(found: 'Found') -> str:
@@ -35,12 +46,12 @@ def render(found: 'Found') -> str:
         '<h2>All traits</h2>',
         _traits(written),
         '<h2>How to read the verdicts</h2>',
-        background.method(),
+        _method(),
         '<h2>Models and privacy</h2>',
-        background.models([(_name(*each), each[1].model) for each in written]),
-        background.privacy(found),
+        _models([(_name(*each), each[1].model) for each in written]),
+        _privacy(found),
     ]
-    return html_page.document('Text debugging', '\n'.join(parts), tables.STYLE)
+    return html_page.document('Text debugging', '\n'.join(parts), _STYLE)
 
 
 def _introduction(found: 'Found') -> str:
@@ -62,7 +73,7 @@ def _introduction(found: 'Found') -> str:
 
 def _verdicts(found: 'Found') -> str:
     items = ''.join(
-        f'<li><strong>{html.escape(each.title)}: {tables.verdict(each.diagnosis.verdict)}.'
+        f'<li><strong>{html.escape(each.title)}: {_verdict(each.diagnosis.verdict)}.'
         f'</strong> {html.escape(each.diagnosis.text[:1].upper() + each.diagnosis.text[1:])}</li>\n'
         for each in found.compared
     )
@@ -77,9 +88,9 @@ def _differences(found: 'Found') -> list[str]:
             continue
         parts.append(f'<h3>{html.escape(each.title)}</h3>')
         if differs:
-            parts.append(tables.of_traits(differs, each.diagnosis.clear))
+            parts.append(_of_traits(differs, each.diagnosis.clear))
         if any(difference.name in traits.SENTENCE_NAMES for difference in differs):
-            parts.append(tables.of_words(each.words))
+            parts.append(_of_words(each.words))
         parts.append(_examples(each))
     return ['<h2>What differs</h2>', *parts] if parts else []
 
@@ -109,7 +120,7 @@ def _improbable(found: 'Found') -> list[str]:
             f'writes, and {_nats(each.public)} in those that the primary model writes. It is zero '
             'on average only if both write the same. In brackets: 95% intervals of the '
             'samples.</p>',
-            tables.table(['sentence', 'nats per word'], rows),
+            html_parts.table(['sentence', 'nats per word'], rows),
         ]
     return parts
 
@@ -134,7 +145,7 @@ def _learned(found: 'Found') -> list[str]:
         'generator wrote, whose labels are their next words, and is measured on held-out clients. '
         'In brackets: 95% intervals over their sentences. People may label the sentences '
         'otherwise.</p>',
-        tables.table(names, rows),
+        html_parts.table(names, rows),
     ]
 
 
@@ -151,42 +162,37 @@ def _positions(written: 'list[tuple[CaseResult, Written]]') -> list[str]:
     shown = [(case, one) for case, one in written if one.positions]
     if not shown:
         return []
-    drawn = figure.Figure(figsize=(8, 4), layout='constrained')
-    axes = drawn.add_subplot(xlabel='position in the sentence', ylabel='unknown words (%)')
-    for i, (case, one) in enumerate(shown):
-        kept = [(at + 1, share) for at, share in enumerate(one.positions) if share.count]
-        values = [100 * share.value for _, share in kept]
-        bounds = [share.interval() for _, share in kept]
-        errors = [
-            [value - 100 * low for value, (low, _) in zip(values, bounds, strict=True)],
-            [100 * high - value for value, (_, high) in zip(values, bounds, strict=True)],
-        ]
-        axes.errorbar(
-            [at for at, _ in kept],
-            values,
-            yerr=[[max(0, each) for each in side] for side in errors],
-            marker='os^vD*xP'[i % 8],
-            capsize=2,
-            label=_name(case, one),
+    lines = []
+    for number, (case, one) in enumerate(shown):
+        known = [(at, share) for at, share in enumerate(one.positions, start=1) if share.count]
+        intervals = [share.interval() for _, share in known]
+        lines.append(
+            charts.Line(
+                _name(case, one),
+                [at for at, _ in known],
+                [100 * share.value for _, share in known],
+                number,
+                ends=[(100 * low, 100 * high) for low, high in intervals],
+            )
         )
-    axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-    axes.grid(alpha=0.3)
-    axes.legend()
+    title = 'Unknown words by position'
+    panel = charts.Panel(title, 'position in the sentence', 'unknown words (%)', lines)
     rows = [
         [_name(case, one), Cell(f'{one.heldout_oov_rate:.2%}')]
         for case, one in shown
         if one.heldout_oov_rate is not None
     ]
     return [
-        '<h2>Unknown words by position</h2>',
-        f'<figure>{html_page.svg(drawn)}<figcaption>Share of the words outside the vocabulary at '
-        f'each position, in {len(shown[0][1].tokens):,} sentences that each generator wrote, with '
-        '95% intervals of the samples (without what varies between trainings).</figcaption>'
-        '</figure>',
-        tables.folded(
+        f'<h2>{title}</h2>',
+        html_parts.figure(
+            charts.draw([panel], 1),
+            f'Share of the words outside the vocabulary at each position, in '
+            f'{len(shown[0][1].tokens):,} sentences that each generator wrote, with 95% intervals '
+            'of the samples (without what varies between trainings).',
+        ),
+        html_parts.folded(
             'The true share in the text of held-out clients',
-            tables.table(['generator', 'unknown words'], rows)
+            html_parts.table(['generator', 'unknown words'], rows)
             + '<p>Only a simulation can show it, and no guarantee covers it.</p>',
         ),
     ]
@@ -207,7 +213,7 @@ def _rankings(written: 'list[tuple[CaseResult, Written]]') -> list[str]:
     missing = max(ranking.missing for _, ranking in shown)
     return [
         '<h2>Most probable unknown words</h2>',
-        tables.table(names, rows),
+        html_parts.table(names, rows),
         f'<p>Each character model wrote {shown[0][1].samples:,} words, ranked here by the joint '
         'probability of their characters (Augenstein et al. 2020, equation 1), without the words '
         'of the vocabulary. The probability that a ranking lacks a word because it was never drawn '
@@ -237,13 +243,184 @@ def _traits(written: 'list[tuple[CaseResult, Written]]') -> str:
         rows = [
             [
                 traits.ALL[name].meaning,
-                *(Cell(tables.measured(name, one.traits[name])) for _, one in shown),
+                *(Cell(_measured(name, one.traits[name])) for _, one in shown),
             ]
             for name in names
         ]
-        parts.append(tables.table(['trait', *(_name(*each) for each in shown)], rows))
+        parts.append(html_parts.table(['trait', *(_name(*each) for each in shown)], rows))
     return '\n'.join(parts) + '<p>In brackets: 95% intervals of the samples.</p>'
 
 
 def _name(case: 'CaseResult', one: 'Written') -> str:
     return f'{one.generator.name} ({case.case.name})'
+
+
+def _verdict(found: str) -> str:
+    """A verdict in its colour."""
+    return f'<span class="{found.replace(" ", "-")}">{found}</span>'
+
+
+def _of_traits(compared: Sequence[Difference], clear: Sequence[str]) -> str:
+    """The differences of traits that are clear, and the others folded."""
+    names = ['trait', 'here', 'reference', 'difference', '95% interval', 'adjusted p']
+    ordered = sorted(compared, key=lambda each: each.adjusted)
+    rows = {
+        is_clear: [
+            _trait_row(each, is_clear) for each in ordered if (each.name in clear) == is_clear
+        ]
+        for is_clear in (True, False)
+    }
+    shown = (
+        html_parts.table(names, rows[True]) if rows[True] else '<p>No trait differs clearly.</p>\n'
+    )
+    return shown + html_parts.folded(
+        f'{len(rows[False])} traits without a clear difference',
+        html_parts.table(names, rows[False]),
+    )
+
+
+def _of_words(words: Sequence[Difference]) -> str:
+    """Words that differ clearly, with the shares of sentences that have them."""
+    if not words:
+        return '<p>No word is clearly more frequent in the one than in the other.</p>\n'
+    rows = [
+        [
+            each.name,
+            *(Cell(f'{value:.2%}') for value in (each.first, each.second)),
+            Cell(f'{100 * each.value:+.2f} points'),
+            Cell(f'{100 * each.low:+.2f} to {100 * each.high:+.2f}'),
+        ]
+        for each in words
+    ]
+    names = ['word', 'sentences with it here', 'in the reference', 'difference', '95% interval']
+    return html_parts.table(names, rows)
+
+
+def _measured(name: str, measure: traits.Share | traits.Mean) -> str:
+    """A trait with its interval."""
+    low, high = measure.interval()
+    if traits.ALL[name].unit == '%':
+        return f'{measure.value:.2%} ({100 * low:.2f} to {100 * high:.2f})'
+    return f'{measure.value:.2f} ({low:.2f} to {high:.2f})'
+
+
+def _epsilon(value: float | None) -> str:
+    """Epsilon, rounded up."""
+    return 'infinite' if value is None else f'{accounting.round_up(value)}'
+
+
+def _trait_row(each: Difference, is_clear: bool) -> list[str]:
+    trait = traits.ALL[each.name]
+    scale, unit = (100, 'points') if trait.unit == '%' else (1, trait.unit)
+    return [
+        Cell(trait.meaning, 'clear' if is_clear else ''),
+        Cell(diagnosis.shown_value(each.name, each.first)),
+        Cell(diagnosis.shown_value(each.name, each.second)),
+        Cell(f'{scale * each.value:+.2f} {unit}'),
+        Cell(f'{scale * each.low:+.2f} to {scale * each.high:+.2f}'),
+        Cell('< 1e-9' if each.adjusted < 1e-9 else f'{each.adjusted:.2g}'),
+    ]
+
+
+def _method() -> str:
+    """How verdicts come about, and what they cannot show."""
+    signatures = ''.join(
+        f'<li><strong>{each.fault}</strong>: '
+        + ' and '.join(
+            f'{"more" if sign.is_higher else "fewer"} {traits.ALL[sign.trait].meaning}'
+            for sign in each.signs
+        )
+        + '</li>'
+        for each in diagnosis.SIGNATURES
+    )
+    rows = [
+        [
+            trait.meaning,
+            Cell(
+                f'{100 * trait.least:g} points'
+                if trait.unit == '%'
+                else f'{trait.least:g} {trait.unit}'
+            ),
+            Cell(f'{trait.spread:g}{" (log odds)" if trait.unit == "%" else " of the value"}'),
+            Cell('' if trait.most is None else f'{trait.most:.1%}'),
+        ]
+        for trait in traits.ALL.values()
+    ]
+    names = ['trait', 'least difference', 'allowance for trainings', 'most without a reference']
+    return (
+        '<p>All traits are compared together. A difference is clear if its p-value, corrected by '
+        f'Holm for the number of comparisons, is at most {diagnosis.ALPHA:g}, and if it has at '
+        'least the size in the table. The test adds to the error of the samples an allowance for '
+        'how two trainings on the same text differ by themselves, as a standard deviation, in '
+        'quadrature; intervals include it, and each is at 95% by itself. <em>Found</em>: all signs '
+        'of a fault are clear. <em>Suspected</em>: something is clear, but no signature is '
+        'complete. <em>Not seen</em>: nothing is clear, and a fault in the stated share of the '
+        f'text would have been found with a probability of at least {power.TOLD:g}. This power is '
+        'computed from what the fault does to held-out text, how much of it the generators have '
+        'learned, and the test. <em>Cannot tell</em>: nothing is clear, and nothing would be, for '
+        'example if a generator predicts held-out text no better than the frequencies of single '
+        'tokens do. '
+        'Without a reference, a fault is found only '
+        'if it leaves words that no text has: the lower bound of their share exceeds the last '
+        f'column.</p>\n<ul>{signatures}</ul>\n'
+        + html_parts.folded('Thresholds of all traits', html_parts.table(names, rows))
+        + '<p>What a verdict cannot show: a fault in few sentences or few clients, which the noise '
+        'hides by design; a fault that is in the reference as well; a cause, since other texts can '
+        'have the traits of a fault. The allowances were measured on one data set (commit messages '
+        'at epsilon 8); models trained with more noise differ more. A part of the text that is '
+        'selected by the errors of a model differs from the rest in what is hard to predict, with '
+        'or without a fault.</p>'
+    )
+
+
+def _models(named: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """How the generators were trained: metrics and guarantees of runs, with their names."""
+    names = [
+        'generator',
+        'parameters',
+        'rounds',
+        'clients per round',
+        'mechanism',
+        'clip norm',
+        'noise multiplier',
+        'loss (nats)',
+        'accuracy',
+        'epsilon',
+    ]
+    rows = [
+        [
+            name,
+            Cell(f'{model["parameters"]:,}'),
+            Cell(str(model['rounds'])),
+            Cell(str(model['clients_per_round'])),
+            model['mechanism'],
+            Cell(f'{model["clip_norm"]:g}'),
+            Cell(f'{model["noise_multiplier"]:.4g}'),
+            Cell(f'{model["loss"]:.3f}'),
+            Cell(f'{model["accuracy"]:.3f}'),
+            Cell(_epsilon(model['epsilon'])),
+        ]
+        for name, model in named
+    ]
+    return html_parts.table(names, rows)
+
+
+def _privacy(found: 'Found') -> str:
+    """What all generators cost together."""
+    models = [one.model for case in found.cases for one in case.written.values()]
+    each = '; '.join(
+        f'{html.escape(case.case.name)}: {_epsilon(case.together)}' for case in found.cases
+    )
+    simulated = (
+        ' The noise comes from a known seed: this is a simulation and protects nobody.'
+        if any(model['noise_is_seeded'] for model in models)
+        else ''
+    )
+    return (
+        f'<p>The table has epsilon of a single generator, at delta = {models[0]["delta"]:g}. They '
+        'learn from the same clients. Epsilon of all generators of a case together: '
+        f'{each}. Epsilon of all that was trained for this page: {_epsilon(found.together)}. '
+        'Verdicts, figures, rankings and sentences are made from the models and cost no further '
+        'privacy. Loss and accuracy are those of held-out clients. The privacy report of each '
+        f'model is in its folder.{simulated}</p>'
+    )

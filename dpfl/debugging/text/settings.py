@@ -7,7 +7,6 @@ import numpy as np
 
 from dpfl import _validate
 from dpfl.debugging.text.config import KINDS, WORD, Case
-from dpfl.tasks import selection
 from dpfl.tasks.text import faults, oov_ranking, tokenization, vocabulary, word_clients
 from dpfl.tasks.text.models import architectures, generation, saved_models
 
@@ -84,7 +83,6 @@ def task(
     """
     _validate.choice('kind', kind, KINDS)
     ids = text.vocabulary.ids
-    unknown = selection.unknown_labels(ids.__contains__)
 
     def sentences(clients):
         limited = _limited(clients, text.max_tokens)
@@ -97,7 +95,8 @@ def task(
 
     def char_rows(read, client: int) -> np.ndarray:
         words = [word for sentence in read(client) for word in sentence[:sentence_length]]
-        return tokenization.encode_words(unknown.apply(client, words), word_length)
+        unknown = [word for word in words if word not in ids]
+        return tokenization.encode_words(unknown, word_length)
 
     rows = word_rows if kind == WORD else char_rows
     training, heldout = sentences(text.training), sentences(text.heldout)

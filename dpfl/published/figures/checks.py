@@ -100,9 +100,6 @@ class Statement:
         return all(agree) if self.reproducible else None
 
 
-_FIELDS = {field.name for field in dataclasses.fields(Statement)}
-
-
 def load(path: str | os.PathLike[str]) -> dict[str, Statement]:
     """Reads the statements of a data file, by id.
 
@@ -110,16 +107,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Statement]:
       ValueError: If the file cannot be read, has no statements or a malformed one, or repeats an
         id.
     """
-    return {name: _statement(name, entry) for name, entry in rows.entries(path).items()}
-
-
-def _statement(name: str, entry: dict[str, Any]) -> Statement:
-    try:
-        if entry.keys() != _FIELDS:
-            raise ValueError(f'must have the fields {", ".join(sorted(_FIELDS))}, no others')
-        return Statement(**entry)
-    except ValueError as error:
-        raise ValueError(f'statement {name}: {error}') from None
+    return rows.read(path, Statement, 'statement')
 
 
 @dataclasses.dataclass(frozen=True)

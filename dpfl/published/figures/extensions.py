@@ -102,7 +102,7 @@ def figure5() -> Drawn:
 
 
 def _extended_blt(rounds: int, buffers: int) -> Design:
-    """The BLT that is made for so many rounds, extended to all."""
+    """The BLT that is made for `rounds`, extended to all rounds."""
     made = designs.blt(rounds, _SEPARATION, None, buffers, 'rms').mechanism
     return Design(made.with_rounds(_ROUNDS))
 
@@ -116,12 +116,12 @@ def _panel(at: dict[str, dict[int, float]], title: str, y_label: str) -> Panel:
 
 
 def _seconds(optimise: Callable[[int], None], rounds: Sequence[int]) -> list[float]:
-    found = []
-    for each in rounds:
+    seconds = []
+    for number in rounds:
         start = time.perf_counter()
-        optimise(each)
-        found.append(time.perf_counter() - start)
-    return found
+        optimise(number)
+        seconds.append(time.perf_counter() - start)
+    return seconds
 
 
 def _most_rounds(lines: Sequence[Line]) -> float:

@@ -31,33 +31,39 @@ def table13() -> Drawn:
 
 def table5() -> Drawn:
     """Epsilon against rounds for the language models of section 5."""
-    found = drawn.selected('004-S5')
+    runs = drawn.selected('004-S5')
     lines = []
-    for color, row in enumerate(found):
+    for color, row in enumerate(runs):
         inputs = row.inputs
         for dash, (name, factor) in enumerate(_READINGS):
             one_round = _one_round(inputs['N'], inputs['qN'], inputs['z'] / factor)
             epsilons = [moments.epsilon(t * one_round, inputs['delta']) for t in _ROUNDS]
             lines.append(Line(f'N = {inputs["N"]:,}, {name}', _ROUNDS, epsilons, color, dash))
     lines.append(
-        Line(_PRINTED, [row.inputs['rounds'] for row in found], _printed(found), len(found), None)
+        Line(
+            _PRINTED,
+            [row.inputs['rounds'] for row in runs],
+            _printed(runs),
+            len(runs),
+            None,
+        )
     )
-    title = f'{found[0].inputs["qN"]:,} clients per round, delta = {found[0].inputs["delta"]:g}'
+    title = f'{runs[0].inputs["qN"]:,} clients per round, delta = {runs[0].inputs["delta"]:g}'
     panel = Panel(title, 'rounds', 'epsilon', lines, x_log=True, y_log=True)
-    return Drawn([panel], 1, drawn.measured(found))
+    return Drawn([panel], 1, drawn.measured(runs))
 
 
 def _by_population(beginning: str) -> Drawn:
-    found = drawn.selected(f'{beginning} ')
+    runs = drawn.selected(f'{beginning} ')
     panels = [
-        _panel('realistic', [row for row in found if ' real ' in row.id], _POPULATIONS),
-        _panel('simulation', [row for row in found if ' sim ' in row.id], _SMALL_POPULATIONS),
+        _panel('realistic', [row for row in runs if ' real ' in row.id], _POPULATIONS),
+        _panel('simulation', [row for row in runs if ' sim ' in row.id], _SMALL_POPULATIONS),
     ]
-    return Drawn(panels, 2, drawn.measured(found))
+    return Drawn(panels, 2, drawn.measured(runs))
 
 
-def _panel(name: str, found: list[rows.Row], populations: tuple[int, ...]) -> Panel:
-    inputs = found[0].inputs
+def _panel(name: str, runs: list[rows.Row], populations: tuple[int, ...]) -> Panel:
+    inputs = runs[0].inputs
     lines = []
     for dash, (reading, factor) in enumerate(_READINGS):
         epsilons = []
@@ -67,7 +73,7 @@ def _panel(name: str, found: list[rows.Row], populations: tuple[int, ...]) -> Pa
             epsilons.append(moments.epsilon(inputs['rounds'] * one_round, delta))
         lines.append(Line(reading, populations, epsilons, dash, dash))
     lines.append(
-        Line(_PRINTED, [row.inputs['N'] for row in found], _printed(found), len(_READINGS), None)
+        Line(_PRINTED, [row.inputs['N'] for row in runs], _printed(runs), len(_READINGS), None)
     )
     title = (
         f'{name}: {inputs["qN"]:,} clients per round, z = {inputs["z"]:g}, '

@@ -1,7 +1,7 @@
 """Figures 8, 9 and 10 of [McMahan24]: the production mechanisms, and their rho elsewhere.
 
 The BLTs are those of appendix A. The BandMF matrices are not published. In their place there are
-matrices for prefix sums of as many rounds and bands, with a squared column norm that
+matrices for prefix sums of the same rounds and bands, with a squared column norm that
 gives the printed rho (1000 bands) or is assumed, since no document has it (400 bands).
 """
 
@@ -34,7 +34,7 @@ class _Production:
 
     Attributes:
       name: its name in the legend.
-      design: the mechanism, over as many rounds as it can have.
+      design: the mechanism, over the most rounds that it can have.
       noise_multiplier: that of table 4, scaled to the report goal of 6500.
       squared_norm: factor of the squared sensitivity, where the published columns have this
         squared norm.

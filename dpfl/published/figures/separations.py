@@ -92,7 +92,7 @@ def figure3() -> Drawn:
 
 
 def figure4() -> Drawn:
-    """BandMF and BLT for as many participations as fit, at separations that divide the rounds."""
+    """BandMF and BLT for the most participations that fit; separations divide the rounds."""
     separations = [b for b in range(10, _ROUNDS + 1) if _ROUNDS % b == 0]
 
     def choose(separation: int) -> Participation:
@@ -181,7 +181,7 @@ def _by_participations(kind: str) -> list[Panel]:
 
 
 def _separations(participations: int) -> list[int]:
-    """Separations that admit so many participations, closer around 400."""
+    """Separations that admit `participations`, closer around 400."""
     most = 1000 if participations == 2 else _MOST_OF_FIVE
     values = {*range(50, most + 1, 50), 375, 385, 389, 395, 399, 410, most}
     return sorted(b for b in values if b <= most)
@@ -260,6 +260,6 @@ def _against_tree(kind: str) -> float:
 
 
 def _columns_of(schema: Participation, participations: int) -> float:
-    """Number of rounds in which a client of so many participations can take part."""
+    """Number of rounds in which a client with `participations` can take part."""
     slack = schema.rounds - 1 - (participations - 1) * schema.min_separation
     return float(participations * (slack + 1))

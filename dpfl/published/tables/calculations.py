@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from dpfl import errors
-from dpfl.published.tables import losses, releases, rows, sampled
+from dpfl.published.tables import losses, releases, rows
 
 # The calculation for each `Row.mechanism`.
 _CALCULATIONS: dict[str, Callable[[rows.Row], dict[str, Any]]] = {
@@ -17,8 +17,8 @@ _CALCULATIONS: dict[str, Callable[[rows.Row], dict[str, Any]]] = {
     'gaussian': releases.gaussian,
     'launch': releases.gaussian,
     'largest_separations': releases.largest_separations,
-    'poisson_sampled_gaussian': sampled.poisson,
-    'gaussian_without_replacement': sampled.without_replacement,
+    'poisson_sampled_gaussian': releases.poisson,
+    'gaussian_without_replacement': releases.without_replacement,
     'full_honaker_tree': losses.full_honaker_tree,
     'optimized_banded': losses.banded,
     'optimized_blt': losses.blt,
@@ -28,7 +28,7 @@ _CALCULATIONS: dict[str, Callable[[rows.Row], dict[str, Any]]] = {
 _FINDINGS: dict[str, Callable[[rows.Row, dict[str, Any]], str]] = {
     'tree': releases.with_exact_rho,
     'launch': releases.which_rho,
-    'gaussian_without_replacement': sampled.with_half_the_noise,
+    'gaussian_without_replacement': releases.with_half_the_noise,
     'blt_parameters': losses.at_published_parameters,
 }
 # Parameters are printed with all digits. But the minimum of the loss is flat, and the published

@@ -12,7 +12,7 @@ def full_honaker_tree(row: rows.Row) -> dict[str, float]:
 
 
 def banded(row: rows.Row) -> dict[str, float]:
-    """BandMF with as many bands as the min separation (table 3)."""
+    """BandMF with `min_separation` bands (table 3)."""
     schema = _schema(row.inputs)
     return _losses(row, mechanisms.optimize_banded(schema, schema.min_separation))
 
@@ -40,10 +40,10 @@ def at_published_parameters(row: rows.Row, computed: dict) -> str:
     """Sentence with MaxLoss at the published parameters and at the computed ones."""
     schema = _schema(row.inputs)
     published = _published_blt(row)
-    found = mechanisms.Blt(schema.rounds, computed['decay'], computed['scale'])
+    optimized = mechanisms.Blt(schema.rounds, computed['decay'], computed['scale'])
     return (
         f'MaxLoss is {published.with_rounds(schema.rounds).max_loss(schema):.6f} at the published '
-        f'parameters, {found.max_loss(schema):.6f} at the computed ones.'
+        f'parameters, {optimized.max_loss(schema):.6f} at the computed ones.'
     )
 
 

@@ -1,10 +1,13 @@
-"""Rho and epsilon of production runs and single Gaussian releases.
+"""Rho and epsilon of production runs, single Gaussian releases, and training on random samples.
 
-The numbers are those of [Xu23], [McMahan24] and [Xu23-accounting].
+The numbers are those of [Xu23], [McMahan24] and [Xu23-accounting]; for samples those of [McMahan18]
+and [Augenstein20].
 """
 
 import functools
 from typing import NamedTuple
+
+import dp_accounting
 
 from dpfl import Participation, accounting, errors, mechanisms, strategies
 from dpfl.published.tables import rows
@@ -85,8 +88,8 @@ def which_rho(row: rows.Row, computed: dict) -> str:
     del computed
     parts = []
     for convention, words in (('nearest', 'to the nearest'), ('up', 'up')):
-        found = exact_rho(row, convention)
-        where = f'any rho from {found[0]:.5f} to {found[1]:.5f}' if found else 'no rho'
+        interval = exact_rho(row, convention)
+        where = f'any rho from {interval[0]:.5f} to {interval[1]:.5f}' if interval else 'no rho'
         parts.append(f'{where} prints as both numbers, rounded {words}')
     return f'{parts[0].capitalize()}; {parts[1]}.'
 
@@ -173,3 +176,45 @@ def _release(row: rows.Row, rho: float | None) -> dict[str, float]:
             rho = rows.printed(rho, row.decimals['zcdp'], 'nearest')
         computed['eps'] = _epsilon(rho, row.inputs['delta'], method.accountant)
     return {name: computed[name] for name in row.published}
+
+
+# Training on random samples of the clients, by the moments accountant.
+
+
+def poisson(row: rows.Row) -> dict[str, float]:
+    """Each client takes part in each round with probability q ([McMahan18])."""
+    inputs = row.inputs
+    noise = dp_accounting.GaussianDpEvent(inputs['z'])
+    return {
+        'eps': _epsilon_of_training(dp_accounting.PoissonSampledDpEvent(inputs['q'], noise), row)
+    }
+
+
+def without_replacement(row: rows.Row) -> dict[str, float]:
+    """Each round draws a cohort of qN of the N clients ([Augenstein20]); noise of z clip norms."""
+    inputs = row.inputs
+    sample = _sample(row, inputs['z'])
+    return {
+        'eps': _epsilon_of_training(sample, row),
+        'delta': inputs['delta_times_N'] / inputs['N'],
+    }
+
+
+def with_half_the_noise(row: rows.Row, computed: dict) -> str:
+    """Sentence with epsilon for the full effect of replacing a client: two clip norms."""
+    del computed
+    epsilon = _epsilon_of_training(_sample(row, row.inputs['z'] / 2), row)
+    return (
+        'Replacing a client moves the sum by up to twice the clip norm: with z / 2 epsilon would '
+        f'be {epsilon:.4g}.'
+    )
+
+
+def _sample(row: rows.Row, z: float) -> dp_accounting.DpEvent:
+    noise = dp_accounting.GaussianDpEvent(z)
+    return dp_accounting.SampledWithoutReplacementDpEvent(row.inputs['N'], row.inputs['qN'], noise)
+
+
+def _epsilon_of_training(one_round: dp_accounting.DpEvent, row: rows.Row) -> float:
+    event = dp_accounting.SelfComposedDpEvent(one_round, row.inputs['rounds'])
+    return accounting.epsilon_of_event(event, row.inputs['delta'], 'moments')

@@ -6,11 +6,12 @@ import math
 import os
 import pathlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from dpfl import _validate, errors
 from dpfl.reporting import plain_text
 
+Kind = TypeVar('Kind')
 # The documents by the number that their row ids begin with.
 SOURCES = {
     '000': 'Xu et al. 2023. Federated Learning of Gboard Language Models with Differential Privacy',
@@ -132,7 +133,6 @@ class Result:
 
 # The data file of the published numbers.
 PUBLISHED = pathlib.Path(__file__).with_name('published.json')
-_FIELDS = {field.name for field in dataclasses.fields(Row)}
 
 
 def load(path: str | os.PathLike[str]) -> list[Row]:
@@ -141,38 +141,44 @@ def load(path: str | os.PathLike[str]) -> list[Row]:
     Raises:
       ValueError: If the file cannot be read, has no rows or a malformed one, or repeats an id.
     """
-    return [_row(name, entry) for name, entry in entries(path).items()]
+    return [*read(path, Row, 'row').values()]
 
 
-def entries(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+def read(path: str | os.PathLike[str], kind: type[Kind], what: str) -> dict[str, Kind]:
     """Reads the objects of a data file, by their ids.
+
+    Args:
+      path: The file, a list of objects.
+      kind: A dataclass with a field for each member of an object.
+      what: What messages call an object.
 
     Raises:
       ValueError: If the file cannot be read, is not a list of objects, at least one, or an object
-        has no id of its own.
+        is malformed or has no id of its own.
     """
+    fields = {
+        field.name: field.default
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+    }
+    required = {name for name, value in fields.items() if value is dataclasses.MISSING}
     try:
         listed = json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
     except (OSError, ValueError) as error:
         raise ValueError(f'cannot be read ({error})') from None
     if not isinstance(listed, list) or not listed:
         raise ValueError('must be a list of rows, at least one')
-    found: dict[str, dict[str, Any]] = {}
+    objects: dict[str, Kind] = {}
     for number, entry in enumerate(listed, 1):
         name = entry.get('id') if isinstance(entry, dict) else None
-        if not isinstance(name, str) or name in found:
+        if not isinstance(name, str) or name in objects:
             raise ValueError(f'row {number}: must be an object with an id of its own')
-        found[name] = entry
-    return found
-
-
-def _row(name: str, entry: dict[str, Any]) -> Row:
-    try:
-        if {'assumed', *entry} != _FIELDS:
-            raise ValueError(f'must have the fields {", ".join(sorted(_FIELDS))}, no others')
-        return Row(**entry)
-    except ValueError as error:
-        raise ValueError(f'row {name}: {error}') from None
+        try:
+            if not required <= entry.keys() <= fields.keys():
+                raise ValueError(f'must have the fields {", ".join(sorted(fields))}, no others')
+            objects[name] = kind(**entry)
+        except ValueError as error:
+            raise ValueError(f'{what} {name}: {error}') from None
+    return objects
 
 
 def _leaves(values: dict) -> Iterator[tuple[str, Any]]:
@@ -313,7 +319,7 @@ def _cells(group) -> tuple[list[dict[str, str]], dict[str, int]]:
 
 
 def _number(value, decimals: int) -> str:
-    """A number with so many decimals, or in scientific notation with as many digits."""
+    """A number with `decimals`, or in scientific notation with the same digits."""
     if isinstance(value, list):
         return ' '.join(_number(entry, decimals) for entry in value)
     exponent = int(f'{value:e}'.partition('e')[2]) if math.isfinite(value) else 0

@@ -230,8 +230,8 @@ class Prepared:
         return dataclasses.replace(experiment, progress=progress), loaded
 
 
-class _OwnTask:
-    """A `TaskSource` for a task that the caller has made."""
+class _OwnTask(source.TaskSource):
+    """A task that the caller has made."""
 
     def __init__(self, task: FederatedTask):
         self._task = task
@@ -244,14 +244,8 @@ class _OwnTask:
 
         return own_data.num_parameters(self._task.model)
 
-    def most_parameters(self) -> int:
-        return self.num_parameters()
-
     def load(self) -> FederatedTask:
         return self._task
-
-    def language_model(self) -> None:
-        return None
 
 
 def _opened(

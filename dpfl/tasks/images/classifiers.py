@@ -190,18 +190,24 @@ def build_inference(
         return tf.nn.softmax(tf.matmul(hidden, constants[-2]) + constants[-1]), hidden
 
     def inference(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        images = pixels.reshape(-1, *image_batches.IMAGE_SHAPE)
-        # At least one image: the convolutions of oneDNN fail on an empty batch.
-        given = images if len(images) else np.zeros([1, *image_batches.IMAGE_SHAPE], np.float32)
-        starts = range(0, len(given), _INFERENCE_BATCH)
-        parts = [infer(given[first : first + _INFERENCE_BATCH]) for first in starts]
-        probabilities, hidden = (
-            np.concatenate([part.numpy() for part in column])[: len(images)]
-            for column in zip(*parts, strict=True)
-        )
-        return probabilities, hidden
+        return _in_parts(infer, pixels.reshape(-1, *image_batches.IMAGE_SHAPE))
 
     return inference
+
+
+def _in_parts(
+    infer: Callable[[np.ndarray], tuple[Any, Any]], images: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities and features of any number of images, from a function of one batch."""
+    # At least one image: the convolutions of oneDNN fail on an empty batch.
+    given = images if len(images) else np.zeros([1, *images.shape[1:]], np.float32)
+    starts = range(0, len(given), _INFERENCE_BATCH)
+    parts = [infer(given[first : first + _INFERENCE_BATCH]) for first in starts]
+    probabilities, hidden = (
+        np.concatenate([np.asarray(part) for part in column])[: len(images)]
+        for column in zip(*parts, strict=True)
+    )
+    return probabilities, hidden
 
 
 def _cross_entropy(output: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
@@ -308,7 +314,6 @@ CONFIGURATION = 'configuration'
 _WEIGHTS = ('model.npz', os.path.join('primary', 'model.npz'))
 _GRAPH = 'saved_model.pb'
 _SIGNATURE = 'serving_default'
-_BATCH = 1_024
 _SIDE, _CLASSES = image_batches.IMAGE_SIZE, image_batches.NUM_CLASSES
 
 
@@ -457,18 +462,14 @@ def _of_graph(path: pathlib.Path) -> Classifier:
         raise refused(f'must take images of shape {tuple(shapes[0])}, takes {spec.shape}')
     tail = (1,) if spec.shape.rank == 4 else ()
 
+    def answer(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        outputs = signature(**{given: tf.constant(images, spec.dtype)})
+        probabilities = _normalised(outputs[output].numpy())
+        features = outputs['features'].numpy() if 'features' in outputs else probabilities
+        return probabilities, features
+
     def infer(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        # At least one image, as in `build_inference`.
-        images = pixels if len(pixels) else np.ones([1, _SIDE, _SIDE], np.float32)
-        parts = []
-        for first in range(0, len(images), _BATCH):
-            batch = images[first : first + _BATCH].reshape(-1, _SIDE, _SIDE, *tail)
-            answer = signature(**{given: tf.constant(batch, spec.dtype)})
-            probabilities = _normalised(answer[output].numpy())
-            features = answer['features'].numpy() if 'features' in answer else probabilities
-            parts.append((probabilities, features))
-        probabilities, features = map(np.concatenate, zip(*parts, strict=True))
-        return probabilities[: len(pixels)], features[: len(pixels)]
+        return _in_parts(answer, pixels.reshape(-1, _SIDE, _SIDE, *tail))
 
     shape = infer(np.ones([2, _SIDE, _SIDE], np.float32))[0].shape
     if shape != (2, _CLASSES):

@@ -3,52 +3,29 @@
 There are 62 classes. Images are 28 x 28, paper is 1 and ink is 0. A share of the writers is held
 out: none of them is a client, and only their images are looked at, evaluated on, or public.
 
-Reads federated EMNIST from the SQLite file that TFF 0.87 publishes.
-
-It has the tables `client_metadata` and `examples`. An example is a serialised `tf.train.Example`.
-The split `all_train` is read.
+Federated EMNIST is read from the SQLite file that TFF 0.87 publishes, from its split `all_train`.
 
 The test split has further images of the same writers. It is never read: whatever is measured
 without noise has to be measured on images of writers who are no clients.
-
-Files are opened read-only for every read, so reading is safe in any thread.
 """
 
-import collections
-import contextlib
 import dataclasses
 import functools
 import os
-import pathlib
-import sqlite3
-from collections.abc import Iterator
 
 import numpy as np
 
-from dpfl import _files, _validate, errors
-from dpfl.errors import DataError
+from dpfl import _validate, errors
 from dpfl.tasks import held_out
 from dpfl.tasks.images import image_batches
 from dpfl.tasks.images.faults import Faults
+from dpfl.tasks.sqlite_clients import ClientFile
 
 _IMAGE = (image_batches.IMAGE_SIZE, image_batches.IMAGE_SIZE)
-_SQLITE_MAGIC = b'SQLite format 3\x00'
 _SPLIT = 'all_train'
-# Errors that SQLite and its reader raise for damaged files.
-_UNREADABLE = (
-    OSError,
-    sqlite3.Error,
-    LookupError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    RuntimeError,
-    OverflowError,
-    MemoryError,
-)
 
 
-class EmnistFile:
+class EmnistFile(ClientFile):
     """The writers of the training split of a file and their examples.
 
     Args:
@@ -59,10 +36,12 @@ class EmnistFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = pathlib.Path(path)
-        _check_start(self.path)
-        with self._naming():
-            self._writers = self._index()
+        super().__init__(path)
+        query = (
+            'SELECT client_id, num_examples FROM client_metadata WHERE split_name = ? '
+            'ORDER BY client_id'
+        )
+        self._writers = dict(self.rows(query, (_SPLIT,)))
 
     @property
     def writers(self) -> tuple[str, ...]:
@@ -78,94 +57,23 @@ class EmnistFile:
         Raises:
           DataError: if they cannot be read, or have other shapes or values.
         """
-        with self._naming():
-            pixels, labels = self._read(writer)
+        rows, expected = [*self.examples(writer, _SPLIT)], self._writers[writer]
+        if len(rows) != expected:
+            raise self.refused(
+                f'has {len(rows)} examples of a writer where its index has {errors.shown(expected)}'
+            )
+        try:
+            pixels, labels = _parse(rows)
+        except (ValueError, TypeError) as error:
+            raise self.refused(
+                f'cannot be read as federated EMNIST ({errors.shown(error)})'
+            ) from None
         is_label = (labels >= 0) & (labels < image_batches.NUM_CLASSES)
         labels = labels.astype(np.int32)
         in_range = (pixels >= 0) & (pixels <= 1)
         if pixels.shape != (*labels.shape, *_IMAGE) or not (is_label.all() and in_range.all()):
-            raise DataError.of_file(
-                self.path, 'has examples that are not images 28 x 28 in 62 classes'
-            )
+            raise self.refused('has examples that are not images 28 x 28 in 62 classes')
         return pixels, labels
-
-    @contextlib.contextmanager
-    def _naming(self) -> Iterator[None]:
-        """Turns errors of damaged files into a `DataError` that names the file."""
-        try:
-            yield
-        except DataError:
-            raise
-        except _UNREADABLE as error:
-            reason = errors.shown(error)
-            raise DataError.of_file(
-                self.path, f'cannot be read as federated EMNIST ({reason})'
-            ) from None
-
-    @contextlib.contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        with contextlib.closing(
-            sqlite3.connect(f'{self.path.resolve().as_uri()}?mode=ro', uri=True)
-        ) as connection:
-            yield connection
-
-    def _index(self) -> dict[str, int]:
-        """Sorted ids of the writers, each with the number of examples that the file states."""
-        with self._connection() as connection:
-            for table in ('client_metadata', 'examples'):
-                # A view may be a query that never ends.
-                kinds = connection.execute(
-                    'SELECT type, sql FROM sqlite_master WHERE name = ?', (table,)
-                ).fetchall()
-                if any(
-                    kind != 'table' or not str(sql).upper().startswith('CREATE TABLE')
-                    for kind, sql in kinds
-                ):
-                    raise ValueError(f'{table} is not an ordinary table')
-            return dict(
-                connection.execute(
-                    'SELECT client_id, num_examples FROM client_metadata WHERE split_name = ? '
-                    'ORDER BY client_id',
-                    (_SPLIT,),
-                )
-            )
-
-    def _read(self, writer: str) -> tuple[np.ndarray, np.ndarray]:
-        """As `read`, without checks of the values."""
-        with self._connection() as connection:
-            rows = connection.execute(
-                'SELECT serialized_example_proto FROM examples '
-                'WHERE client_id = ? AND split_name = ? ORDER BY rowid',
-                (writer, _SPLIT),
-            ).fetchall()
-        expected = self._writers[writer]
-        if len(rows) != expected:
-            raise DataError.of_file(
-                self.path,
-                f'has {len(rows)} examples of a writer where its index has '
-                f'{errors.shown(expected)}',
-            )
-        return _parse([row[0] for row in rows])
-
-
-def _check_start(path: pathlib.Path) -> None:
-    """Compares the size of the file with the number of pages in its header.
-
-    SQLite itself reports a missing page only when it reads that page, perhaps in the last round.
-    """
-    try:
-        with _files.open_regular(path) as file:
-            header = file.read(32)
-            size = os.fstat(file.fileno()).st_size
-    except OSError as error:
-        raise DataError.of_file(path, f'cannot be read ({error.strerror})') from None
-    if not header.startswith(_SQLITE_MAGIC):
-        raise DataError.of_file(path, "is not an SQLite file, must be TFF's emnist_all.sqlite")
-    page_size = int.from_bytes(header[16:18], 'big')
-    page_size = 65_536 if page_size == 1 else page_size
-    pages = int.from_bytes(header[28:32], 'big')
-    if size < pages * page_size:
-        raise DataError.of_file(path, f'is truncated, has {size} of {pages * page_size} bytes')
 
 
 def _parse(serialized: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
@@ -188,7 +96,7 @@ SHA256 = 'c3aaf91b4cf4e69d53d81627ad119eccdc878ff906f68e66063ff10f67faad48'
 
 
 @dataclasses.dataclass(frozen=True)
-class Emnist:
+class Emnist(image_batches.ImageClients):
     """The writers of a file: most are clients, in the order of their ids; the others are held out.
 
     Attributes:
@@ -207,10 +115,9 @@ class Emnist:
 
     def __post_init__(self):
         if len(self.files.writers) < 2:
-            raise DataError.of_file(
-                self.files.path,
+            raise self.files.refused(
                 f'has {len(self.files.writers)} writers of 62 classes; at least 2 are needed, one '
-                'to train on and one held out',
+                'to train on and one held out'
             )
         _ = self._split  # Refuses a bad fraction.
 
@@ -234,19 +141,7 @@ class Emnist:
         return len(self.writers)
 
     def examples(self, client: int, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The examples on a client's device, with its faults.
-
-        Args:
-          client: index in [0, population).
-          limit: return the first `limit` examples only.
-
-        Returns:
-          Pixels float32 [n, 28, 28] in [0, 1] and labels int32 [n].
-
-        Raises:
-          ValueError: if an argument is outside its range.
-          DataError: if the file cannot be read.
-        """
+        """As in the base class; a client is an index in [0, population)."""
         _validate.integer('client', client, minimum=0, maximum=self.population - 1)
         if limit is not None:
             _validate.integer('limit', limit, minimum=1)
@@ -254,26 +149,6 @@ class Emnist:
         return self.faults.processed(client, pixels[:limit], labels[:limit])
 
     def heldout_clients(self, num_clients: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Pixels and labels of each of the first held-out writers, without faults.
-
-        Args:
-          num_clients: number of held-out writers; all of them if there are fewer.
-
-        Raises:
-          ValueError: if the number is not a positive integer.
-          DataError: if the file cannot be read.
-        """
+        """As in the base class."""
         _validate.integer('num_clients', num_clients, minimum=1)
         return [self.files.read(writer) for writer in self.heldout_writers[:num_clients]]
-
-    def heldout_examples(self, num_clients: int) -> tuple[np.ndarray, np.ndarray]:
-        """The examples of `heldout_clients` together, as pixels and labels."""
-        pixels, labels = zip(*self.heldout_clients(num_clients), strict=True)
-        return np.concatenate(pixels), np.concatenate(labels)
-
-    def client_batches(
-        self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
-    ) -> list[collections.OrderedDict]:
-        """A client's examples in the order of the file, as `image_batches.batches`."""
-        limit = image_batches.examples_needed(batch_size, max_batches)
-        return image_batches.batches(*self.examples(client, limit), batch_size, epochs, max_batches)

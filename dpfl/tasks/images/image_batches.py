@@ -1,4 +1,4 @@
-"""Cuts labelled images into batches for the classifiers of `classifiers`.
+"""Clients with labelled images, and batches for the classifiers of `classifiers`.
 
 Measures of generated images: inverted or not, diversity, distance from real images.
 
@@ -6,6 +6,7 @@ They are computed from images and a classifier that was trained on images withou
 that compare with real images compare with those of held-out clients.
 """
 
+import abc
 import collections
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from scipy import linalg
 from scipy.spatial import distance
 
 from dpfl import _validate
+from dpfl.tasks import federated_task
 
 IMAGE_SIZE = 28
 IMAGE_SHAPE = (IMAGE_SIZE, IMAGE_SIZE, 1)
@@ -39,29 +41,18 @@ def batches(
     epochs: int = 1,
     max_batches: int | None = None,
 ) -> list[collections.OrderedDict]:
-    """Cuts a client's examples into batches.
+    """Batches of images, as `federated_task.batches` cuts them.
 
     Args:
       pixels: float32 [n, 28, 28].
       labels: int32 [n].
-      batch_size: examples per batch; the last batch of an epoch may be smaller.
-      epochs: passes over the examples.
-      max_batches: total number of batches at most; None for no bound.
+      batch_size, epochs, max_batches: as there.
 
     Returns:
-      Batches of type `element_spec()`, as NumPy arrays; none if there are no examples.
-
-    Raises:
-      ValueError: if a number is not a positive integer.
+      Batches of type `element_spec()`, as NumPy arrays.
     """
-    _validate.integer('batch_size', batch_size, minimum=1)
-    _validate.integer('epochs', epochs, minimum=1)
-    if max_batches is not None:
-        _validate.integer('max_batches', max_batches, minimum=1)
-    pixels = pixels.reshape(-1, *IMAGE_SHAPE)
-    parts = [slice(first, first + batch_size) for first in range(0, len(labels), batch_size)]
-    cut = [collections.OrderedDict(x=pixels[part], y=labels[part]) for part in parts]
-    return (cut * epochs)[:max_batches]
+    examples = {'x': pixels.reshape(-1, *IMAGE_SHAPE), 'y': labels}
+    return federated_task.batches(examples, batch_size, epochs, max_batches)
 
 
 def examples_needed(batch_size: int, max_batches: int | None) -> int | None:
@@ -70,6 +61,50 @@ def examples_needed(batch_size: int, max_batches: int | None) -> int | None:
         return None
     _validate.integer('batch_size', batch_size, minimum=1)
     return batch_size * _validate.integer('max_batches', max_batches, minimum=1)
+
+
+class ImageClients(abc.ABC):
+    """Clients with labelled images on their devices, and held-out clients."""
+
+    @abc.abstractmethod
+    def examples(self, client: int, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The examples on a client's device, with its faults.
+
+        Args:
+          client: index of the client.
+          limit: return the first `limit` examples only.
+
+        Returns:
+          Pixels float32 [n, 28, 28] in [0, 1] and labels int32 [n].
+
+        Raises:
+          ValueError: if an argument is outside its range.
+          DataError: if a file cannot be read.
+        """
+
+    @abc.abstractmethod
+    def heldout_clients(self, num_clients: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Pixels and labels of each of the first held-out clients, without faults.
+
+        Args:
+          num_clients: number of held-out clients; all of them if there are fewer.
+
+        Raises:
+          ValueError: if the number is not a positive integer.
+          DataError: if a file cannot be read.
+        """
+
+    def heldout_examples(self, num_clients: int) -> tuple[np.ndarray, np.ndarray]:
+        """The examples of `heldout_clients` together, as pixels and labels."""
+        pixels, labels = zip(*self.heldout_clients(num_clients), strict=True)
+        return np.concatenate(pixels), np.concatenate(labels)
+
+    def client_batches(
+        self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
+    ) -> list[collections.OrderedDict]:
+        """A client's examples in their order, as `batches` cuts them."""
+        limit = examples_needed(batch_size, max_batches)  # No more are read.
+        return batches(*self.examples(client, limit), batch_size, epochs, max_batches)
 
 
 # Number of images that `mean_distance` compares in pairs; more would hardly change the mean.

@@ -6,8 +6,8 @@ are classified correctly (task T2, appendix C.4). Once the thresholds are known 
 decide by itself. Nothing here has noise: no guarantee covers thresholds and sizes of
 subpopulations.
 
-The criteria are `selection.clients_by_accuracy` and `selection.by_outcome`, applied to a whole
-population at once, because a simulation draws its cohorts from the selected clients.
+The criteria are applied to a whole population at once, because a simulation draws its cohorts from
+the selected clients.
 
 Images of clients of which only a selection is trained on ([Augenstein20], section 2.1).
 
@@ -214,19 +214,19 @@ def measures(
       labels: int [n].
       classify: the model; without one only `label` and `ink` are measured.
     """
-    found = {'label': labels, 'ink': 1 - pixels.mean(axis=(1, 2), dtype=np.float64)}
+    measured = {'label': labels, 'ink': 1 - pixels.mean(axis=(1, 2), dtype=np.float64)}
     if classify is not None:
         probabilities = np.asarray(classify(pixels), np.float64)
         predicted = probabilities.argmax(axis=1)
         least = np.finfo(np.float32).tiny  # A loss stays finite.
         of_label = probabilities[np.arange(len(labels)), labels]
-        found |= {
+        measured |= {
             'predicted': predicted,
             'accuracy': predicted == labels,
             'confidence': probabilities.max(axis=1),
             'loss': -np.log(np.maximum(of_label, least)),
         }
-    return {name: np.asarray(values, np.float64) for name, values in found.items()}
+    return {name: np.asarray(values, np.float64) for name, values in measured.items()}
 
 
 def chosen(
@@ -245,9 +245,11 @@ def chosen(
         raise errors.ArgumentError('classify', errors.NOT_SHOWN, 'must be given: criteria need it')
     if not len(labels):
         return np.zeros(0, bool)
-    found = measures(pixels, labels, classify)
-    of_client = {name: values.mean() for name, values in found.items()} | {'examples': len(labels)}
-    mask = np.ones(len(labels), bool) & _met(config.of_examples, found)
+    measured = measures(pixels, labels, classify)
+    of_client = {name: values.mean() for name, values in measured.items()} | {
+        'examples': len(labels)
+    }
+    mask = np.ones(len(labels), bool) & _met(config.of_examples, measured)
     mask &= bool(_met(config.of_clients, of_client))
     return mask & (mask.sum() >= config.select_min_examples)
 
@@ -277,7 +279,7 @@ def client_batches(
 
 def _met(criteria: Sequence[Criterion], values: Mapping[str, Any]) -> Any:
     """Whether all criteria hold, elementwise; true if there are none."""
-    found: Any = True
+    is_met: Any = True
     for criterion in criteria:
-        found = found & criterion.holds(values[criterion.measure])
-    return found
+        is_met = is_met & criterion.holds(values[criterion.measure])
+    return is_met

@@ -7,6 +7,7 @@ from dpfl.errors import ArgumentError, DataError
 from dpfl.tasks import download, not_covered
 from dpfl.tasks.config import IMAGE_MODELS, DataConfig, ImageFaultConfig, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.source import TaskSource
 
 
 def open_clients(task: str, data: DataConfig, faults: ImageFaultConfig, seed: int) -> Any:
@@ -51,8 +52,8 @@ def about(clients: Any) -> dict[str, Any]:
     }
 
 
-class ImageTask:
-    """Images with a classifier; a `TaskSource`."""
+class ImageTask(TaskSource):
+    """Images with a classifier."""
 
     def __init__(self, config: TaskConfig, seed: int):
         self._config = config
@@ -74,10 +75,6 @@ class ImageTask:
 
         return classifiers.PRESETS[self._model].num_parameters
 
-    def most_parameters(self) -> int:
-        """As `num_parameters`, which draws nothing."""
-        return self.num_parameters()
-
     def load(self) -> FederatedTask:
         """The task."""
         from dpfl.tasks.images import classifiers
@@ -91,9 +88,6 @@ class ImageTask:
         if self._config.task == 'synthetic_glyphs':
             return FederatedTask(population=None, **shared)
         return FederatedTask(population=clients.population, **about(clients), **shared)
-
-    def language_model(self) -> None:
-        """None: a classifier is no language model."""
 
 
 def _heldout(task: Any, num_clients: int, batch_size: int) -> Any:

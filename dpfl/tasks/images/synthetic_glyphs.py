@@ -17,7 +17,6 @@ product: the parameters of the signs times fixed features of the pixels (1, u, v
 which bend the strokes). The distance field at these positions gives the amount of ink.
 """
 
-import collections
 import dataclasses
 import functools
 import pathlib
@@ -284,7 +283,7 @@ _MAX_CLIENT = 2**64 - 1
 
 
 @dataclasses.dataclass(frozen=True)
-class SyntheticGlyphs:
+class SyntheticGlyphs(image_batches.ImageClients):
     """A population of clients that write letters and digits.
 
     Attributes:
@@ -325,38 +324,15 @@ class SyntheticGlyphs:
         return np.cumsum(shares) / shares.sum()
 
     def examples(self, client: int, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The examples on a client's device, with its faults.
-
-        Args:
-          client: index in [0, 2**64).
-          limit: return the first `limit` examples only, which takes less time.
-
-        Returns:
-          Pixels float32 [n, 28, 28] in [0, 1] and labels int32 [n].
-
-        Raises:
-          ValueError: if an argument is outside its range.
-        """
+        """As in the base class; a client is an index in [0, 2**64). Their order is random."""
         _validate.integer('client', client, minimum=0, maximum=_MAX_CLIENT)
         pixels, labels = self._examples(_TRAIN, self.faults.source(client), limit)
         return self.faults.processed(client, pixels, labels)
 
     def heldout_clients(self, num_clients: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Examples of held-out clients, without faults, as pixels and labels of each client."""
+        """As in the base class; there is no end to them."""
         _validate.integer('num_clients', num_clients, minimum=1)
         return [self._examples(_HELDOUT, client, None) for client in range(num_clients)]
-
-    def heldout_examples(self, num_clients: int) -> tuple[np.ndarray, np.ndarray]:
-        """The examples of `heldout_clients` together, as pixels and labels."""
-        pixels, labels = zip(*self.heldout_clients(num_clients), strict=True)
-        return np.concatenate(pixels), np.concatenate(labels)
-
-    def client_batches(
-        self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
-    ) -> list[collections.OrderedDict]:
-        """A client's examples as `image_batches.batches`. Their order is random already."""
-        limit = image_batches.examples_needed(batch_size, max_batches)
-        return image_batches.batches(*self.examples(client, limit), batch_size, epochs, max_batches)
 
     def _examples(
         self, domain: int, client: int, limit: int | None

@@ -22,25 +22,25 @@ def _joined_words(words: list[str]) -> list[str]:
 
 def _wrong_tokenizer(words: list[str]) -> list[str]:
     """Punctuation stays on the word before it: 'so', ',', 'go', '.' is 'so,', 'go.'."""
-    found: list[str] = []
+    joined: list[str] = []
     for word in words:
-        if found and not any(map(str.isalnum, word)):
-            found[-1] += word
+        if joined and not any(map(str.isalnum, word)):
+            joined[-1] += word
         else:
-            found.append(word)
-    return found
+            joined.append(word)
+    return joined
 
 
 def _truncated(words: list[str]) -> list[str]:
     """The second half of the characters is missing; the word at the cut is cut too."""
     left = sum(map(len, words)) // 2
-    found = []
+    kept = []
     for word in words:
         if left <= 0:
             break
-        found.append(word[:left])
+        kept.append(word[:left])
         left -= len(word)
-    return found or words
+    return kept or words
 
 
 def _encoding(words: list[str]) -> list[str]:

@@ -64,17 +64,17 @@ class TrigramCounts:
             raise ArgumentError(
                 'vocabulary_size', num_tokens, f'must be <= {MASK - 3} for trigrams to be counted'
             )
-        found = cls(num_tokens, np.zeros(0, np.int64), np.zeros(0, np.int64))
+        counts = cls(num_tokens, np.zeros(0, np.int64), np.zeros(0, np.int64))
         collected: list[np.ndarray] = []
         size = 0
         for tokens in texts:
             collected.append(trigrams(tokens))
             size += collected[-1].size
             # Parts grow with the counts, so that each trigram is merged few times.
-            if size >= max(_COLLECTED, found.keys.size):
-                found, size = found._with(collected), 0
+            if size >= max(_COLLECTED, counts.keys.size):
+                counts, size = counts._with(collected), 0
                 collected.clear()
-        return found._with(collected)
+        return counts._with(collected)
 
     def _with(self, collected: list[np.ndarray]) -> 'TrigramCounts':
         if not collected:
@@ -271,9 +271,9 @@ def _discounts(counts: np.ndarray) -> tuple[float, ...]:
     if not all(n[1:]):
         return _DEFAULT_DISCOUNTS
     ratio = n[1] / (n[1] + 2 * n[2])
-    found = tuple(i - (i + 1) * ratio * n[i + 1] / n[i] for i in (1, 2, 3))
-    is_possible = all(0 <= discount <= i for i, discount in enumerate(found, 1))
-    return (0.0, *found) if is_possible else _DEFAULT_DISCOUNTS
+    discounts = tuple(i - (i + 1) * ratio * n[i + 1] / n[i] for i in (1, 2, 3))
+    is_possible = all(0 <= discount <= i for i, discount in enumerate(discounts, 1))
+    return (0.0, *discounts) if is_possible else _DEFAULT_DISCOUNTS
 
 
 NAMES = ('unigram', 'bigram', 'trigram')

@@ -124,7 +124,7 @@ def threshold(stddev: float, words: int, delta: float) -> float:
 
     Args:
       stddev: of the noise, above 0.
-      words: the client chooses 1 to so many.
+      words: the most words that the client chooses, at least 1.
       delta: strictly between 0 and 1.
     """
     n = np.arange(1, words + 1)

@@ -22,6 +22,7 @@ from dpfl.tasks.config import (
     TextConfig,
 )
 from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.source import TaskSource
 from dpfl.tasks.text import ngrams, private_words, text_statistics, vocabulary, word_clients
 from dpfl.tasks.text.files import public_text, stackoverflow, user_text
 from dpfl.tasks.text.messages import git_log
@@ -96,8 +97,8 @@ class TextData:
         return ngrams.of_clients(clients, others, self.task.vocabulary.num_tokens)
 
     def _accuracies(self, num_clients: int) -> dict[str, float]:
-        found = self.baselines(num_clients)
-        return {name: value for name, value in found.items() if 'accuracy' in name}
+        measures = self.baselines(num_clients)
+        return {name: value for name, value in measures.items() if 'accuracy' in name}
 
     def public_tokens(self) -> Iterator[np.ndarray]:
         """Token ids of the public text, some sentences at a time; nothing if there is none."""
@@ -235,13 +236,18 @@ def load(
     origin = _FOUND_PRIVATELY if is_private else _RECORDED.get(source, source)
     description = {**opened.description, 'vocabulary': {'words': len(words.words), 'from': origin}}
     fingerprints['vocabulary'] = words.digest()
-    found = {WORDS: list(words.words)} if is_private else {}
-    limits = not_covered.of_text(task, text)
-    return TextData(clients, description, fingerprints, limits, text.vocabulary_text, found)
+    return TextData(
+        clients,
+        description,
+        fingerprints,
+        not_covered.of_text(task, text),
+        text.vocabulary_text,
+        {WORDS: list(words.words)} if is_private else {},
+    )
 
 
-class RealTextTask:
-    """Real text with a word model; a `TaskSource`."""
+class RealTextTask(TaskSource):
+    """Real text with a word model."""
 
     def __init__(
         self,
@@ -339,8 +345,8 @@ def _found_privately(
     )
     text = '\n'.join(counts.words).encode('utf-8', 'surrogatepass')
     data = [np.frombuffer(text, np.uint8), counts.owners, counts.ids, counts.counts]
-    found = before.find(WORDS, data, functools.partial(before.words.find, counts))
-    if not found:
+    words = before.find(WORDS, data, functools.partial(before.words.find, counts))
+    if not words:
         raise ArgumentError(
             'vocabulary_epsilon',
             config.vocabulary_epsilon,
@@ -348,8 +354,8 @@ def _found_privately(
             'its guarantee to those of later runs on the same clients',
         )
     size = config.vocabulary_size or DEFAULT_VOCABULARY_SIZE
-    tell(f'vocabulary: {len(found)} words found privately; the first {min(len(found), size)} count')
-    return vocabulary.Vocabulary(tuple(found[:size]))
+    tell(f'vocabulary: {len(words)} words found privately; the first {min(len(words), size)} count')
+    return vocabulary.Vocabulary(tuple(words[:size]))
 
 
 def _found(path: Any, description: Mapping[str, Any]) -> str:

@@ -65,10 +65,10 @@ class Sums:
 
     def meet(self, criteria: Sequence[Criterion]) -> Any:
         """Whether all criteria hold, elementwise."""
-        found = np.ones(np.shape(self.sentences), bool)
+        is_met = np.ones(np.shape(self.sentences), bool)
         for criterion in criteria:
-            found = found & criterion.holds(self.measure(criterion.measure))
-        return found
+            is_met = is_met & criterion.holds(self.measure(criterion.measure))
+        return is_met
 
 
 def sums(x: np.ndarray, y: np.ndarray, scores: Scores | None) -> Sums:
@@ -116,13 +116,13 @@ def values_of_clients(
         x, y = _rows(task.client_batches(client, _ROWS, 1, None))
         if not len(y):
             continue
-        found = sums(x, y, scores)
-        total = found.total()
+        of_sentences = sums(x, y, scores)
+        total = of_sentences.total()
         for place, (name, criterion) in enumerate(wanted.items()):
             if name.startswith('select_clients'):
                 values[name][client] = total.measure(criterion.measure)
                 continue
-            measured = found.measure(criterion.measure)
+            measured = of_sentences.measure(criterion.measure)
             measured = measured[~np.isnan(measured)]
             if measured.size:
                 random = _random.generator('select.quantile', seed, client, place)
@@ -162,9 +162,9 @@ def select(
         if not batches:
             return []
         x, y = _rows(batches)
-        found = sums(x, y, scores)
-        chosen = found.meet(of_examples)
-        if not found.total().meet(of_clients) or chosen.sum() < config.select_min_examples:
+        of_sentences = sums(x, y, scores)
+        chosen = of_sentences.meet(of_examples)
+        if not of_sentences.total().meet(of_clients) or chosen.sum() < config.select_min_examples:
             return []
         # Targets are the inputs one position later.
         tokens = np.concatenate([x, y[:, -1:]], axis=1)[chosen]

@@ -206,9 +206,9 @@ class TextProcess:
 
     def draw_class_words(self, classes: np.ndarray, draws: np.ndarray) -> np.ndarray:
         """Words of `classes` by the Zipf law, from uniform `draws` in [0, 1) of the same shape."""
-        found = np.searchsorted(self._cumulative_words, classes + draws, side='right')
+        words = np.searchsorted(self._cumulative_words, classes + draws, side='right')
         # Rounding may move a draw close to 1 past the end of its class.
-        return np.minimum(found + self.num_themes, self.class_starts[classes + 1] - 1)
+        return np.minimum(words + self.num_themes, self.class_starts[classes + 1] - 1)
 
     def sample(self, rng: np.random.Generator, mixture: np.ndarray, count: int) -> np.ndarray:
         """Draws sentences.

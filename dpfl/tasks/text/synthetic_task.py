@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +20,9 @@ from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks import download
 from dpfl.tasks.config import VOCABULARY_SOURCES, WORD_MODELS, TaskConfig, TextConfig
 from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.source import TaskSource
 from dpfl.tasks.text import sentence_process, synthetic_text, tokenization, word_clients
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID
-
-if TYPE_CHECKING:
-    from dpfl.tasks.text import synthetic_text
 
 DEFAULT_VOCABULARY_SIZE = 9_996
 
@@ -63,7 +61,7 @@ class SyntheticClients:
       first: sentences that training clients have before their own, lists of words by client.
     """
 
-    language: 'synthetic_text.SyntheticText'
+    language: synthetic_text.SyntheticText
     packing: word_clients.Packing
     ids: np.ndarray | None = None
     first: Mapping[int, Sequence[list[str]]] = dataclasses.field(default_factory=dict)
@@ -111,16 +109,13 @@ class SyntheticClients:
         return rows if self.ids is None else self.ids[rows]
 
 
-class SyntheticTextTask:
-    """Synthetic text with a word model; a `TaskSource`."""
+class SyntheticTextTask(TaskSource):
+    """Synthetic text with a word model."""
 
     def __init__(self, config: TaskConfig, seed: int):
         self._config = config
         self._seed = seed
         self._model = config.model or WORD_MODELS[0]
-
-    def num_clients(self) -> None:
-        """None: the population is endless."""
 
     def num_parameters(self) -> int:
         """Number of parameters of the model."""
@@ -129,10 +124,6 @@ class SyntheticTextTask:
         num_tokens = vocabulary_size(self._config.text) + tokenization.NUM_SPECIAL_TOKENS
         with renaming(num_tokens='vocabulary_size'):
             return saved_models.WORD_MODELS[self._model].num_parameters(num_tokens)
-
-    def most_parameters(self) -> int:
-        """As `num_parameters`, which draws nothing."""
-        return self.num_parameters()
 
     def load(self) -> FederatedTask:
         """The task."""
@@ -155,14 +146,11 @@ class SyntheticTextTask:
         return self._model, tuple(self._language().vocabulary if known is None else known.words)
 
     def _known_words(self) -> 'KnownWords | None':
-
         if self._config.text.language_size is None:
             return None
         return most_frequent(self._language(), vocabulary_size(self._config.text))
 
-    def _language(self) -> 'synthetic_text.SyntheticText':
-        from dpfl.tasks.text import synthetic_text
-
+    def _language(self) -> synthetic_text.SyntheticText:
         size = vocabulary_size(self._config.text)
         language_size = self._config.text.language_size
         if language_size is not None and language_size < size:
@@ -198,7 +186,7 @@ def _task(model: Any, clients: SyntheticClients, ceilings: Mapping[str, float]) 
     )
 
 
-def _ceilings(language: 'synthetic_text.SyntheticText') -> dict[str, float]:
+def _ceilings(language: synthetic_text.SyntheticText) -> dict[str, float]:
     return {
         'unigram_accuracy': language.unigram_accuracy,
         'bigram_accuracy': language.bigram_accuracy,

@@ -175,14 +175,6 @@ class SyntheticText:
         """Number of token ids: the words and the four special tokens."""
         return self.vocabulary_size + NUM_SPECIAL_TOKENS
 
-    @property
-    def element_spec(self) -> Any:
-        """Type of a batch: OrderedDict(x, y) of `tf.TensorSpec([None, L], tf.int32)`."""
-        import tensorflow as tf
-
-        spec = tf.TensorSpec([None, self.sentence_length], tf.int32)
-        return collections.OrderedDict(x=spec, y=spec)
-
     # Best reachable values of the metric `accuracy` of `models.metrics`: exact, not estimated.
 
     @functools.cached_property
@@ -299,46 +291,16 @@ class SyntheticText:
 
     # Data sets.
 
-    def client_dataset(
-        self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
-    ) -> Any:
-        """A client's sentences as a `tf.data.Dataset` of batches of type `element_spec`.
-
-        Sentences are not shuffled, since they are independent of each other.
-
-        Args:
-          client: index in [0, 2**64).
-          batch_size: sentences per batch; the last batch of an epoch may be smaller.
-          epochs: passes over the client's sentences.
-          max_batches: total number of batches at most; None for no bound.
-
-        Returns:
-          Batches OrderedDict(x, y), both int32 [batch, L]; y is x one position later.
-
-        Raises:
-          ValueError: if an argument is outside its range.
-        """
-        _validate.integer('batch_size', batch_size, minimum=1)
-        _validate.integer('epochs', epochs, minimum=1)
-        tokens = self.tokens(client)
-        if max_batches is not None:
-            _validate.integer('max_batches', max_batches, minimum=1)
-            tokens = tokens[: max_batches * batch_size]  # The others are not used.
-        dataset = word_clients.dataset(tokens, batch_size)
-        if epochs > 1:
-            dataset = dataset.repeat(epochs)
-            dataset = dataset if max_batches is None else dataset.take(max_batches)
-        return dataset
+    def client_dataset(self, client: int, batch_size: int) -> Any:
+        """One pass over a client's sentences as a `tf.data.Dataset`, not shuffled."""
+        return word_clients.dataset(self.tokens(client), batch_size)
 
     def client_batches(
         self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
     ) -> list[collections.OrderedDict]:
-        """The batches of `client_dataset` as NumPy arrays, which training reads much faster.
-
-        Args, Raises: as `client_dataset`.
-        """
+        """A client's sentences, as `word_clients.batches` cuts them."""
         return word_clients.batches(self.tokens(client), batch_size, epochs, max_batches)
 
     def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
-        """The sentences of `heldout_tokens` as a `tf.data.Dataset` like `client_dataset`."""
+        """The sentences of `heldout_tokens` as a `tf.data.Dataset`."""
         return word_clients.dataset(self.heldout_tokens(num_clients), batch_size)

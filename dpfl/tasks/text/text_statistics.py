@@ -20,7 +20,7 @@ from dpfl.tasks.text.word_clients import WordTask
 
 # Held-out clients that are read at the start of a run.
 _CLIENTS = 50
-# Unknown words are shown only if so many clients use them: others may identify a client.
+# Clients that use an unknown word at least, for it to be shown: others may identify a client.
 LEAST_CLIENTS = 5
 # How many unknown words are shown.
 _SHOWN = 10
@@ -158,7 +158,7 @@ class TextStatistics:
         return cls(len(words), np.array(words), np.array(sentences), by_length, covered)
 
     def quantile_of_words(self, share: float) -> int:
-        """So many words or fewer are what this share of the clients has."""
+        """The number of words that this share of the clients does not exceed."""
         return int(np.quantile(self.words, share, method='lower'))
 
     def length_that_covers(self, share: float) -> int:
@@ -172,7 +172,7 @@ class TextStatistics:
         return float(1 - self.covered[-1])
 
     def covered_beside(self, last: int) -> np.ndarray:
-        """`covered`, of vocabularies that always have so many of the last words, besides others."""
+        """`covered`, of vocabularies that always have the `last` words, besides others."""
         return self.covered[: self.covered.size - last] + (
             self.covered[-1] - self.covered[-1 - last]
         )
@@ -182,7 +182,7 @@ class TextStatistics:
 
         Args:
           share: between 0 and 1.
-          last: so many of the last words are in every vocabulary, and are not counted.
+          last: number of the last words, which are in every vocabulary and are not counted.
         """
         enough = self.covered_beside(last) >= share
         return int(np.argmax(enough)) if enough.any() else None

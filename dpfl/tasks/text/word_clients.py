@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from dpfl import _validate
+from dpfl.tasks import federated_task
 from dpfl.tasks.config import PACKINGS
 from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, OOV_ID, PAD_ID
 from dpfl.tasks.text.vocabulary import Vocabulary
@@ -28,27 +29,17 @@ from dpfl.tasks.text.vocabulary import Vocabulary
 def batches(
     tokens: np.ndarray, batch_size: int, epochs: int = 1, max_batches: int | None = None
 ) -> list[collections.OrderedDict]:
-    """Cuts sentences into batches. The last batch of an epoch may be smaller.
+    """Batches of sentences, as `federated_task.batches` cuts them.
 
     Args:
       tokens: int32 [sentences, L + 1].
-      batch_size: sentences per batch.
-      epochs: passes over the sentences.
-      max_batches: total number of batches at most; None for no bound.
+      batch_size, epochs, max_batches: as there.
 
     Returns:
       Batches OrderedDict(x, y), both int32 [batch, L]; y is x one position later.
-
-    Raises:
-      ValueError: if an argument is not a positive integer.
     """
-    _validate.integer('batch_size', batch_size, minimum=1)
-    _validate.integer('epochs', epochs, minimum=1)
-    if max_batches is not None:
-        _validate.integer('max_batches', max_batches, minimum=1)
-    parts = [tokens[first : first + batch_size] for first in range(0, len(tokens), batch_size)]
-    one_pass = [collections.OrderedDict(x=part[:, :-1], y=part[:, 1:]) for part in parts]
-    return (one_pass * epochs)[:max_batches]
+    rows = {'x': tokens[:, :-1], 'y': tokens[:, 1:]}
+    return federated_task.batches(rows, batch_size, epochs, max_batches)
 
 
 def dataset(tokens: np.ndarray, batch_size: int) -> Any:

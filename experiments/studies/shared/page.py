@@ -1,5 +1,6 @@
 """The page and the figures of a study."""
 
+import dataclasses
 import io
 import json
 import math
@@ -7,12 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import markdown
 import numpy as np
-from matplotlib import colormaps
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpfl import accounting
-from dpfl.reporting import html_page
+from dpfl.reporting import charts, html_page
 from experiments.studies.shared import grid
 from experiments.studies.shared.intervals import CONFIDENCE, Interval, interval
 from experiments.studies.shared.results import (
@@ -21,7 +20,6 @@ from experiments.studies.shared.results import (
     Orders,
     Prediction,
     Results,
-    summary,
 )
 
 HTML = 'study.html'
@@ -35,9 +33,6 @@ _LABELS = {
     'accuracy_with_oov': 'accuracy on held-out clients, words outside the vocabulary are errors',
     'loss': 'loss on held-out clients',
 }
-_MARKERS = 'os^vD*xPX<'
-# With more lines, each has a colour of its own, and the legend is beside the axes.
-_MANY_LINES = 10
 _PREDICTIONS = (
     'For each seed, a straight line over the points in the logarithm of the predictor: its R '
     "squared, and Spearman's rank correlation; means over the seeds."
@@ -127,13 +122,13 @@ def rows(results: Results) -> list[dict[str, str]]:
 
 
 def _cell(results: Results, point: grid.Point, measure: str) -> str:
-    runs = results.runs[point.name]
-    found = summary(runs, measure)
-    if found is None:
+    mean = results.mean(point.name, measure)
+    if mean is None:
         return '-'
     if measure in _GUARANTEES:
-        return accounting.round_up(max(run.values[measure] or 0.0 for run in runs))
-    return str(found)
+        weakest = max(run.values[measure] or 0.0 for run in results.runs[point.name])
+        return accounting.round_up(weakest)
+    return str(mean)
 
 
 def _notes(results: Results) -> str:
@@ -234,86 +229,63 @@ def draw(results: Results) -> Figure:
     """
     study = results.study
     if study.axis is not None:
-        width = 9.5 if len(study.lines) > _MANY_LINES else 7
-        figure = Figure(figsize=(width, 4.2), layout='constrained')
-        _against_axis(figure.subplots(), results, study.axis)
+        panels = [_against_axis(results, study.axis)]
     else:
-        figure = Figure(figsize=(9.5, 4.2), layout='constrained')
-        left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
-        _curves(left, results)
-        _by_line(right, results)
+        panels = [_curves(results), _by_line(results)]
+    figure = charts.draw(panels, len(panels))
     figure.suptitle(study.title)
     return figure
 
 
-def _against_axis(axes: Axes, results: Results, axis: grid.Axis) -> None:
+def _line(name: str, number: int, measure: str, values: Mapping[float, Interval]) -> charts.Line:
+    """Means with their intervals by their places on the horizontal axis."""
+    means = [value.mean for value in values.values()]
+    ends = [_ends(measure, value) for value in values.values()]
+    # Two lines with one colour have different dashes.
+    dash = number // len(charts.COLORS)
+    return charts.Line(name, list(values), means, number, dash, ends=ends)
+
+
+def _against_axis(results: Results, axis: grid.Axis) -> charts.Panel:
     study, measure = results.study, results.study.measures[0]
-    is_crowded = len(study.lines) > _MANY_LINES
-    if is_crowded:
-        axes.set_prop_cycle(color=[colormaps['tab20'](number) for number in range(20)])
+    lines = []
     for number, line in enumerate(study.lines):
-        found = {
-            float(value): each
-            for value in axis.values
-            if (each := summary(results.runs[f'{line}/{value}'], measure)) is not None
-        }
-        axes.errorbar(
-            list(found),
-            [each.mean for each in found.values()],
-            yerr=_bars(measure, list(found.values())),
-            marker=_MARKERS[number % len(_MARKERS)],
-            markersize=4,
-            capsize=3,
-            linewidth=1.2,
-            label=line,
-        )
-    axes.set(xlabel=axis.label, ylabel=_label(measure), xscale=axis.scale)
-    ticks = sorted(map(float, axis.values))
-    axes.set_xticks(ticks, [f'{value:g}' for value in ticks])
-    axes.minorticks_off()
-    axes.grid(alpha=0.3)
-    if is_crowded:
-        axes.legend(fontsize=8, loc='center left', bbox_to_anchor=(1.0, 0.5))
-    else:
-        axes.legend(fontsize=8)
+        means = {float(each): results.mean(f'{line}/{each}', measure) for each in axis.values}
+        known = {place: mean for place, mean in means.items() if mean is not None}
+        lines.append(_line(line, number, measure, known))
+    ticks = {place: f'{place:g}' for place in sorted(map(float, axis.values))}
+    is_log = axis.scale == 'log'
+    return charts.Panel('', axis.label, _label(measure), lines, x_log=is_log, x_ticks=ticks)
 
 
-def _curves(axes: Axes, results: Results) -> None:
+def _curves(results: Results) -> charts.Panel:
     study, first = results.study, results.study.measures[0]
     measure = first if first in SMOOTHED else 'accuracy'
-    for line in study.lines:
+    lines = []
+    for number, line in enumerate(study.lines):
         curves = [run.curve for run in results.runs[line]]
         x = curves[0][study.curves]
         if not np.isfinite(x).all():  # Epsilon without a guarantee.
             continue
-        heights = np.array([curve[measure] for curve in curves])
-        intervals = [interval(column) for column in heights.T]
-        (drawn,) = axes.plot(x, [each.mean for each in intervals], linewidth=1.2, label=line)
-        if len(curves) > 1:
-            low, high = np.clip([[i.low, i.high] for i in intervals], *_possible(measure)).T
-            axes.fill_between(x, low, high, color=drawn.get_color(), alpha=0.15, linewidth=0)
+        columns = np.array([curve[measure] for curve in curves]).T
+        means = dict(zip(x.tolist(), map(interval, columns), strict=True))
+        lines.append(dataclasses.replace(_line(line, number, measure, means), is_band=True))
     if study.threshold is not None and measure == 'accuracy':
-        axes.axhline(study.threshold, linestyle='--', color='grey', linewidth=1)
-    axes.set(xlabel=_LABELS[study.curves], ylabel=_LABELS[measure])
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+        ends = [min(line.x[0] for line in lines), max(line.x[-1] for line in lines)]
+        lines.append(charts.Line('threshold', ends, [study.threshold] * 2, 7, 1))
+    return charts.Panel('', _LABELS[study.curves], _LABELS[measure], lines)
 
 
-def _by_line(axes: Axes, results: Results) -> None:
+def _by_line(results: Results) -> charts.Panel:
     measure, names = results.study.measures[0], list(results.study.lines)
-    for number, line in enumerate(names):
-        found = summary(results.runs[line], measure)
-        if found is None:
-            continue
-        known = (run.values[measure] for run in results.runs[line])
-        values = [value for value in known if value is not None]
-        axes.plot(values, [number] * len(values), '.', color='grey', alpha=0.5, zorder=1)
-        bars = _bars(measure, [found])
-        axes.errorbar(found.mean, number, xerr=bars, marker='o', markersize=4, capsize=3)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_xlabel(_label(measure))
-    axes.grid(alpha=0.3, axis='x')
+    means = {number: results.mean(line, measure) for number, line in enumerate(names)}
+    lines = [
+        dataclasses.replace(_line(names[number], number, measure, {number: mean}), dash=None)
+        for number, mean in means.items()
+        if mean is not None
+    ]
+    ticks = {float(number): name for number, name in enumerate(names)}
+    return charts.Panel('', '', _label(measure), lines, x_ticks=ticks)
 
 
 def draw_predictions(results: Results) -> Figure:
@@ -323,40 +295,23 @@ def draw_predictions(results: Results) -> Figure:
     """
     study = results.study
     firsts = {value: found[0] for value, found in results.predictions.items()}
-    predictors = list(next(iter(firsts.values())).r_squared)
-    figure = Figure(figsize=(4.2 * len(predictors) + 2, 3.2 * len(firsts)), layout='constrained')
-    panels = figure.subplots(len(firsts), len(predictors), squeeze=False, sharey='row')
     lines = {point.name: point.line for point in study.points}
     names = list(dict.fromkeys(lines[point] for each in firsts.values() for point in each.points))
-    for row, (value, found) in zip(panels, firsts.items(), strict=True):
-        for axes, predictor in zip(row, predictors, strict=True):
+    panels = []
+    for value, found in firsts.items():
+        at = f'{study.axis.label} {value}: ' if study.axis is not None else ''
+        for predictor, square in found.r_squared.items():
+            drawn = []
             for point in found.points:
-                runs = results.runs[point]
-                x, y = summary(runs, predictor), summary(runs, found.outcome)
+                x, y = results.mean(point, predictor), results.mean(point, found.outcome)
                 assert x is not None and y is not None  # As `results.predict` has checked.
                 number = names.index(lines[point])
-                axes.errorbar(
-                    x.mean,
-                    y.mean,
-                    yerr=y.half_width or 0,
-                    color=f'C{number % 10}',
-                    marker=_MARKERS[number % len(_MARKERS)],
-                    markersize=5,
-                    capsize=3,
-                    linestyle='',
-                    label=lines[point],
-                )
-            at = f'{study.axis.label} {value}: ' if study.axis is not None else ''
-            axes.set_title(f'{at}R squared {found.r_squared[predictor].mean:.3g}', fontsize=9)
-            axes.set(xscale='log', xlabel=_words(predictor))
-            axes.minorticks_off()
-            low, high = axes.dataLim.intervalx
-            ticks = [low, (low * high) ** 0.5, high]
-            axes.set_xticks(ticks, [f'{tick:.3g}' for tick in ticks])
-            axes.grid(alpha=0.3)
-        row[0].set_ylabel(_words(found.outcome))
-    handles, labels = panels[0][-1].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=8, loc='outside right center')
+                line = _line(lines[point], number, found.outcome, {x.mean: y})
+                drawn.append(dataclasses.replace(line, dash=None))
+            title = f'{at}R squared {square.mean:.3g}'
+            labels = _words(predictor), _words(found.outcome)
+            panels.append(charts.Panel(title, *labels, drawn, x_log=True))
+    figure = charts.draw(panels, len(next(iter(firsts.values())).r_squared))
     figure.suptitle(study.title)
     return figure
 
@@ -368,12 +323,11 @@ def _possible(measure: str) -> tuple[float, float]:
     return (0.0, math.inf) if measure in ('loss', 'epsilon') else (-math.inf, math.inf)
 
 
-def _bars(measure: str, intervals: Sequence[Interval]) -> np.ndarray:
-    """Lengths of error bars below and above the means, cut off at what is possible."""
-    means = np.array([each.mean for each in intervals])
-    half = np.array([each.half_width or 0.0 for each in intervals])
-    ends = np.clip([means - half, means + half], *_possible(measure))
-    return np.abs(ends - means)
+def _ends(measure: str, mean: Interval) -> tuple[float, float]:
+    """Ends of an interval, cut off at what is possible; the mean itself for a single value."""
+    half = mean.half_width or 0.0
+    low, high = np.clip([mean.mean - half, mean.mean + half], *_possible(measure))
+    return float(low), float(high)
 
 
 def _label(measure: str) -> str:

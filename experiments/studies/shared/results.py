@@ -317,6 +317,10 @@ class Results:
     runs: Runs
     seeds: Sequence[int]
 
+    def mean(self, point: str, measure: str) -> Interval | None:
+        """Mean and interval of a measure at a point; None if a run of it lacks the measure."""
+        return summary(self.runs[point], measure)
+
     @functools.cached_property
     def findings(self) -> list[Finding]:
         """What the runs say about each claim."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -9,9 +10,8 @@ from dpfl import Participation, ParticipationLog, accounting
 from dpfl.accounting.sampling import kinds
 from dpfl.simulation import sampling
 from tests.accounting import plans
-from tests.accounting.evidence import dependent_logs
 
-Draw = dependent_logs.Draw
+Draw = Callable[[np.random.Generator], ParticipationLog]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +50,120 @@ def sampler(
     return sampling.RandomSampler(part, rounds, size, seed)
 
 
-def _honest(*sizes, **settings) -> Callable[[int], ParticipationLog]:
-    return lambda seed: logged(sampler(*sizes, seed, **settings))
+def _cases(
+    kind: str,
+    rounds: int,
+    clients: int,
+    size: int,
+    dishonest: dict[str, Draw],
+    weak: Iterable[str] = (),
+    fields: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Cases:
+    """The cases of a kind of sampling with its `settings`; `fields` are of the plan."""
+    sizes = dict(clients_per_round=size, population=clients)
+    return Cases(
+        plan(kind, rounds, **sizes, **settings, **(fields or {})),
+        lambda seed: logged(sampler(kind, rounds, clients, size, seed, **settings)),
+        dishonest,
+        frozenset(weak),
+    )
+
+
+# --- Cohorts, or clients, that depend on each other, at the planned rate.
+
+
+def chosen(rounds: Iterable[np.ndarray]) -> ParticipationLog:
+    """The log of cohorts given by whether each client takes part, bool [clients]."""
+    return ParticipationLog(np.flatnonzero(takes_part) for takes_part in rounds)
+
+
+def in_turn(rounds: int, clients: int, size: int) -> Draw:
+    """Cohorts of fixed size go through the population in one random order."""
+
+    def draw(rng):
+        order = rng.permutation(clients)
+        return ParticipationLog(
+            order[np.arange(t * size, (t + 1) * size) % clients] for t in range(rounds)
+        )
+
+    return draw
+
+
+def same_cohort(rounds: int, clients: int, size: int) -> Draw:
+    """One cohort in all rounds."""
+
+    def draw(rng):
+        return ParticipationLog([rng.choice(clients, size, replace=False)] * rounds)
+
+    return draw
+
+
+def parts_by_schedule(rounds: int, clients: int, size: int, parts: int, groups: int = 1) -> Draw:
+    """Poisson samples of one part of the population, or of a group, in each of its turns.
+
+    Each part has equally many turns, in a random order that is public.
+    """
+    turns = -(-rounds // groups)
+
+    def draw(rng):
+        order = rng.permutation(clients)
+        orders = [rng.permutation(np.arange(turns) % parts) for _ in range(groups)]
+        used = [
+            np.array_split(order[t % groups :: groups], parts)[orders[t % groups][t // groups]]
+            for t in range(rounds)
+        ]
+        return ParticipationLog(part[rng.random(part.size) < size / part.size] for part in used)
+
+    return draw
+
+
+def in_sync(rounds: int, clients: int, size: int, together: int, spread: bool = True) -> Draw:
+    """Clients in sets that come together, but for one set; the sizes of cohorts are as planned."""
+
+    def draw(rng):
+        sets = rng.permutation(clients).reshape(-1, together)
+        cohorts = []
+        for _ in range(rounds):
+            number = rng.binomial(clients, size / clients) if spread else size
+            order = rng.permutation(sets, axis=0)
+            cohorts.append(order.ravel()[:number])
+        return ParticipationLog(cohorts)
+
+    return draw
+
+
+def again_after(rounds: int, clients: int, size: int, lag: int, share: float) -> Draw:
+    """Poisson samples; of the cohort `lag` rounds before, a larger share comes again."""
+    rate = size / clients
+    others = rate * (1 - share) / (1 - rate)
+
+    def draw(rng):
+        came = np.zeros((rounds, clients), bool)
+        for t in range(rounds):
+            rates = np.where(came[t - lag], share, others) if t >= lag else rate
+            came[t] = rng.random(clients) < rates
+        return chosen(came)
+
+    return draw
+
+
+def partly_frequent(rounds: int, clients: int, size: int, share: float, factor: float) -> Draw:
+    """Poisson samples, where a share of the clients has a larger rate; the mean is as planned."""
+    rates = np.full(clients, size / clients * (1 - share * factor) / (1 - share))
+    rates[: round(share * clients)] = size / clients * factor
+    return lambda rng: chosen(rng.random(clients) < rates for _ in range(rounds))
+
+
+def dependent(rounds: int, clients: int, size: int, spread: bool = True) -> dict[str, Draw]:
+    """Every client takes part at the planned rate, and cohorts depend on each other."""
+    return {
+        'pairs in sync': in_sync(rounds, clients, size, 2, spread),
+        'cliques of 5 in sync': in_sync(rounds, clients, size, 5, spread),
+    }
+
+
+# --- The cases of each sampling.
 
 
 def with_client_always(log: ParticipationLog, rounds: Iterable[int], client: int = 7):
@@ -65,7 +177,7 @@ def with_client_always(log: ParticipationLog, rounds: Iterable[int], client: int
 
 def poisson_at(rounds: int, clients: int, rate: float) -> Draw:
     """Poisson samples at a rate of their own."""
-    return lambda rng: dependent_logs.chosen(rng.random(clients) < rate for _ in range(rounds))
+    return lambda rng: chosen(rng.random(clients) < rate for _ in range(rounds))
 
 
 def fixed_size(rounds: int, clients: int, size: int) -> Draw:
@@ -80,35 +192,27 @@ def _poisson_logs(rounds: int, clients: int, size: int) -> dict[str, Draw]:
     return {
         'rate 1.1 p': poisson_at(rounds, clients, 1.1 * rate),
         'rate 1.5 p': poisson_at(rounds, clients, 1.5 * rate),
-        'the same cohort always': dependent_logs.same_cohort(rounds, clients, size),
+        'the same cohort always': same_cohort(rounds, clients, size),
         'one client in all rounds': lambda rng: with_client_always(
             poisson_at(rounds, clients, rate)(rng), range(rounds)
         ),
         'everybody': poisson_at(rounds, clients, 1.0),
-        'in turn': dependent_logs.in_turn(rounds, clients, size),
+        'in turn': in_turn(rounds, clients, size),
         'fixed size': fixed_size(rounds, clients, size),
         'half the population': poisson_at(rounds, clients // 2, 2 * rate),
         **{
-            f'{parts} parts by a schedule': dependent_logs.parts_by_schedule(
-                rounds, clients, size, parts
-            )
+            f'{parts} parts by a schedule': parts_by_schedule(rounds, clients, size, parts)
             for parts in (2, 3, 4)
         },
-        **dependent_logs.dependent(rounds, clients, size),
-        '5 % of the clients three times as often': dependent_logs.partly_frequent(
-            rounds, clients, size, 0.05, 3
-        ),
-        'a quarter back after 3 rounds': dependent_logs.again_after(rounds, clients, size, 3, 0.25),
+        **dependent(rounds, clients, size),
+        '5 % of the clients three times as often': partly_frequent(rounds, clients, size, 0.05, 3),
+        'a quarter back after 3 rounds': again_after(rounds, clients, size, 3, 0.25),
     }
 
 
 def _poisson(rounds: int, clients: int, size: int) -> Cases:
-    return Cases(
-        plan('poisson', rounds, clients_per_round=size, population=clients),
-        _honest('poisson', rounds, clients, size),
-        _poisson_logs(rounds, clients, size),
-        frozenset({'rate 1.1 p'} if clients < 10_000 else ()),
-    )
+    weak = {'rate 1.1 p'} if clients < 10_000 else ()
+    return _cases('poisson', rounds, clients, size, _poisson_logs(rounds, clients, size), weak)
 
 
 def _truncated(rounds: int, clients: int, size: int, cap: int) -> Cases:
@@ -120,15 +224,11 @@ def _truncated(rounds: int, clients: int, size: int, cap: int) -> Cases:
 
         return draw_capped
 
-    return Cases(
-        plan(
-            'truncated_poisson',
-            rounds,
-            clients_per_round=size,
-            population=clients,
-            cohort_cap=cap,
-        ),
-        _honest('truncated_poisson', rounds, clients, size, cohort_cap=cap),
+    return _cases(
+        'truncated_poisson',
+        rounds,
+        clients,
+        size,
         {name: capped(draw) for name, draw in _poisson_logs(rounds, clients, size).items()}
         | {
             'no cap': poisson_at(rounds, clients, size / clients),
@@ -137,7 +237,8 @@ def _truncated(rounds: int, clients: int, size: int, cap: int) -> Cases:
             ),
         },
         # Pairs of which the cap cuts one client off are seen in 19 of 20 logs.
-        frozenset({'rate 1.1 p', 'pairs in sync'}),
+        {'rate 1.1 p', 'pairs in sync'},
+        cohort_cap=cap,
     )
 
 
@@ -153,24 +254,21 @@ def _without_replacement(rounds: int, clients: int, size: int) -> Cases:
         order = rng.permutation(np.arange(rounds) % 2)
         return ParticipationLog(rng.choice(parts[i], size, replace=False) for i in order)
 
-    return Cases(
-        plan(
-            'without_replacement',
-            rounds,
-            clients_per_round=size,
-            population=clients,
-            noise_multiplier=1.5,
-        ),
-        _honest('without_replacement', rounds, clients, size),
+    return _cases(
+        'without_replacement',
+        rounds,
+        clients,
+        size,
         {
-            'the same cohort always': dependent_logs.same_cohort(rounds, clients, size),
+            'the same cohort always': same_cohort(rounds, clients, size),
             'one client in all rounds': one_in_all,
-            'in turn': dependent_logs.in_turn(rounds, clients, size),
+            'in turn': in_turn(rounds, clients, size),
             'half the population': fixed_size(rounds, clients // 2, size),
             'random sizes': poisson_at(rounds, clients, size / clients),
             '2 parts by a schedule': parts_of_fixed_size,
-            **dependent_logs.dependent(rounds, clients, size, spread=False),
+            **dependent(rounds, clients, size, spread=False),
         },
+        fields=dict(noise_multiplier=1.5),
     )
 
 
@@ -198,16 +296,11 @@ def _cyclic(rounds: int, clients: int, size: int, groups: int) -> Cases:
         log = at(1.0)(rng)
         return with_client_always(log, range(0, rounds, groups), int(log.cohort(0)[0]))
 
-    return Cases(
-        plan(
-            'cyclic_poisson',
-            rounds,
-            groups,
-            clients_per_round=size,
-            population=clients,
-            groups=groups,
-        ),
-        _honest('cyclic_poisson', rounds, clients, size, groups=groups),
+    return _cases(
+        'cyclic_poisson',
+        rounds,
+        clients,
+        size,
         {
             'rate 1.1 p': at(1.1),
             'rate 1.5 p': at(1.5),
@@ -217,18 +310,18 @@ def _cyclic(rounds: int, clients: int, size: int, groups: int) -> Cases:
             'one client in all turns of its group': always,
             'no groups': poisson_at(rounds, clients, size / clients),
         },
-        frozenset({'rate 1.1 p', 'one client in all turns of its group'}),
+        {'rate 1.1 p', 'one client in all turns of its group'},
+        dict(separation=groups),
+        groups=groups,
     )
 
 
-def _of_slots(rounds: int, groups: int, slots: Callable[[np.random.Generator], np.ndarray]) -> Draw:
+def of_slots(rounds: int, groups: int, slots: Callable[[np.random.Generator], np.ndarray]) -> Draw:
     """Clients in the rounds of their slots, [passes, clients], or [1, clients] for all passes."""
 
     def draw(rng):
         drawn = slots(rng)
-        return dependent_logs.chosen(
-            drawn[t // groups % len(drawn)] == t % groups for t in range(rounds)
-        )
+        return chosen(drawn[t // groups % len(drawn)] == t % groups for t in range(rounds))
 
     return draw
 
@@ -244,18 +337,14 @@ def _bins(rounds: int, clients: int, groups: int) -> Cases:
         'half the population': lambda rng: rng.integers(groups, size=(1, clients // 2)),
         'bins of both halves': lambda rng: np.tile(rng.integers(groups, size=(1, clients // 2)), 2),
     }
-    size = clients // groups
-    return Cases(
-        plan(
-            'balls_in_bins',
-            rounds,
-            groups,
-            clients_per_round=size,
-            population=clients,
-            groups=groups,
-        ),
-        _honest('balls_in_bins', rounds, clients, size, groups=groups),
-        {name: _of_slots(rounds, groups, draw) for name, draw in slots.items()},
+    return _cases(
+        'balls_in_bins',
+        rounds,
+        clients,
+        clients // groups,
+        {name: of_slots(rounds, groups, draw) for name, draw in slots.items()},
+        fields=dict(separation=groups),
+        groups=groups,
     )
 
 
@@ -290,20 +379,16 @@ def _allocation(rounds: int, clients: int, groups: int) -> Cases:
         slots['the slots of three epochs before'] = lambda rng: np.tile(
             uniform(rng, 3), (-(-epochs // 3), 1)
         )
-    size = clients // groups
-    return Cases(
-        plan(
-            'random_allocation',
-            rounds,
-            participation=Participation(rounds, 1, epochs),
-            clients_per_round=size,
-            population=clients,
-            groups=groups,
-        ),
-        _honest('random_allocation', rounds, clients, size, groups=groups),
-        {name: _of_slots(rounds, groups, draw) for name, draw in slots.items()},
+    return _cases(
+        'random_allocation',
+        rounds,
+        clients,
+        clients // groups,
+        {name: of_slots(rounds, groups, draw) for name, draw in slots.items()},
         # A client keeps its slot by chance with probability 1 / groups in each epoch.
-        frozenset({'one client always in the same slot'} if epochs < 11 else ()),
+        {'one client always in the same slot'} if epochs < 11 else (),
+        dict(participation=Participation(rounds, 1, epochs)),
+        groups=groups,
     )
 
 
@@ -328,61 +413,53 @@ def _separated(rounds: int, clients: int, size: int, groups: int) -> Cases:
                     )
                 returns[joins] = t + groups
                 cohorts.append(joins)
-            return dependent_logs.chosen(cohorts)
+            return chosen(cohorts)
 
         return drawn
 
     def in_sync(rng):
-        draw_half = _honest('b_min_sep', rounds, clients // 2, size // 2, groups=groups)
-        half = draw_half(int(rng.integers(2**31)))
+        seed = int(rng.integers(2**31))
+        half = logged(sampler('b_min_sep', rounds, clients // 2, size // 2, seed, groups=groups))
         return ParticipationLog(
             np.append(half.cohort(t), half.cohort(t) + clients // 2) for t in range(rounds)
         )
 
     ids = np.arange(clients)
-    return Cases(
-        plan(
-            'b_min_sep',
-            rounds,
-            groups,
-            clients_per_round=size,
-            population=clients,
-            groups=groups,
-            noise_multiplier=3.0,
-        ),
-        _honest('b_min_sep', rounds, clients, size, groups=groups),
+    return _cases(
+        'b_min_sep',
+        rounds,
+        clients,
+        size,
         {
             'rate 1.1 p': draw(1.1),
             'rate 1.5 p': draw(1.5),
             'cold start': draw(cold=True),
-            'in turn': dependent_logs.in_turn(rounds, clients, size),
-            'the same cohort always': dependent_logs.same_cohort(rounds, clients, size // 2),
-            'the same cohorts in turn': dependent_logs.in_turn(rounds, groups * size, size),
+            'in turn': in_turn(rounds, clients, size),
+            'the same cohort always': same_cohort(rounds, clients, size // 2),
+            'the same cohorts in turn': in_turn(rounds, groups * size, size),
             'fixed size': draw(cold=True, fixed=True),
             'fewer clients': draw(used=groups * size, fixed=True, cold=True),
             'half the population': draw(2.0, used=clients // 2),
             f'one client in every round {groups}': draw(always=1),
             'pairs in sync': in_sync,
         },
-        frozenset({'rate 1.1 p', f'one client in every round {groups}', 'pairs in sync'}),
+        {'rate 1.1 p', f'one client in every round {groups}', 'pairs in sync'},
+        dict(separation=groups, noise_multiplier=3.0),
+        groups=groups,
     )
 
 
 CASES: dict[str, Cases] = {
     'poisson': _poisson(30, 1000, 100),
     'poisson, 10,000 clients': _poisson(100, 10_000, 1000),
-    'poisson, population 10^6': Cases(
-        plan('poisson', 30, clients_per_round=100, population=10**6),
-        _honest('poisson', 30, 10**6, 100),
-        {'population 1,000': poisson_at(30, 1000, 0.1)},
+    'poisson, population 10^6': _cases(
+        'poisson', 30, 10**6, 100, {'population 1,000': poisson_at(30, 1000, 0.1)}
     ),
     'without_replacement': _without_replacement(30, 1000, 50),
     'cyclic_poisson': _cyclic(30, 1000, 50, 10),
     'cyclic_poisson, 30 turns': dataclasses.replace(
         _cyclic(120, 2000, 100, 4),
-        dishonest={
-            '2 parts by a schedule': dependent_logs.parts_by_schedule(120, 2000, 100, 2, groups=4)
-        },
+        dishonest={'2 parts by a schedule': parts_by_schedule(120, 2000, 100, 2, groups=4)},
         weak=frozenset(),
     ),
     'truncated_poisson': _truncated(30, 1000, 100, 110),

@@ -107,7 +107,7 @@ def test_the_noise_for_a_target_is_searched_with_other_samples(monkeypatch, targ
     assert plan.noise_multiplier < 0.9 * certain
     # The exact epsilon, by an estimate of many samples, is below the target.
     mixed = plan.sampling.mixtures(plan)
-    assert epsilon(mixed, plan.noise_multiplier, _DELTA, samples=200_000).epsilon < target
+    assert epsilon(mixed, plan.noise_multiplier, _DELTA, samples=100_000).epsilon < target
     assert _calibrated(target) == plan
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.attacks.hostile import campaign, privacy_checks, privacy_targets, run_targets
+from tests.attacks.hostile import campaign, privacy_checks, privacy_targets, run_targets
 
 _PRIVACY = [
     *privacy_targets.TARGETS,

@@ -60,7 +60,7 @@ def test_mutated_command_lines_are_one_line(tmp_path):
     # A process of its own: binaries have flags of the same names.
     code = (
         'import pathlib\n'
-        'from benchmarks.attacks.hostile import campaign, commands\n'
+        'from tests.attacks.hostile import campaign, commands\n'
         f'target = commands.Commands(pathlib.Path({str(tmp_path / "files")!r}), "report_privacy")\n'
         'outcomes = campaign.run(target, 15, range(60))\n'
         'print(outcomes.findings, sum(outcomes.counts.values()), flush=True)\n'

@@ -6,10 +6,10 @@ import sqlite3
 
 import pyarrow
 
-from benchmarks.attacks.hostile import campaign, run_targets
 from dpfl.errors import DataError
 from dpfl.tasks.images import emnist
 from dpfl.tasks.text.files import record_files, stackoverflow
+from tests.attacks.hostile import campaign, run_targets
 from tests.attacks.hostile.refusals import refused
 
 

@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.attacks.hostile import privacy_targets
 from dpfl import errors
 from dpfl.accounting.records import archive, verification
 from dpfl.simulation import checkpoint, run_journal
+from tests.attacks.hostile import privacy_targets
 from tests.attacks.hostile.files import npy_described, npy_header
 from tests.attacks.hostile.refusals import refused
 

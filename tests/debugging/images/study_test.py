@@ -6,10 +6,10 @@ import types
 import numpy as np
 import pytest
 
-from dpfl.debugging.images import discriminator, html_parts, runs, settings, study
+from dpfl.debugging.images import discriminator, runs, settings, study
 from dpfl.debugging.images.config import PrimaryConfig, StudyConfig
 from dpfl.errors import ArgumentError
-from dpfl.reporting import contact_sheet
+from dpfl.reporting import contact_sheet, html_parts
 from dpfl.simulation.training import (
     EvaluationConfig,
     GanConfig,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpfl.debugging.text import distances, ngrams
-from experiments.studies.generators import allowance
+from experiments.studies.shared import written
 
 _PAD, _BEGIN, _END = 0, 1, 2
 _ALPHABET = ngrams.Alphabet(6, _BEGIN, _END, _PAD)
@@ -99,7 +99,7 @@ def test_the_permutation_test_is_exact():
 
 
 def test_the_allowance_grows_for_rare_events_and_is_recovered_from_shares():
-    allowed = allowance.Allowance(0.2)
+    allowed = written.Allowance(0.2)
     at = allowed.of_shares(np.array([0.5, 0.05, 0.05 / 8, 0.0, 1.0]))
     expected = [0.2 * 0.25, 0.2 * 0.05 * 0.95, 0.4 * (0.05 / 8) * (1 - 0.05 / 8), 0, 0]
     np.testing.assert_allclose(at, expected)
@@ -108,7 +108,7 @@ def test_the_allowance_grows_for_rare_events_and_is_recovered_from_shares():
     moved = shares + allowed.of_shares(shares) * rng.normal(size=2000)
     counts = 50_000, 40_000
     first, second = (rng.binomial(n, p) for n, p in zip(counts, (shares, moved), strict=True))
-    assert allowance.implied(first, second, counts) == pytest.approx(0.2, rel=0.1)
+    assert written.implied(first, second, counts) == pytest.approx(0.2, rel=0.1)
     second = rng.binomial(counts[1], shares)
-    assert allowance.implied(first, second, counts) < 0.04
-    assert allowance.implied(first[:5], second[:5], counts) is None
+    assert written.implied(first, second, counts) < 0.04
+    assert written.implied(first[:5], second[:5], counts) is None

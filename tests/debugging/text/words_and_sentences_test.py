@@ -7,30 +7,24 @@ from dpfl.debugging.text import traits, word_differences
 from dpfl.tasks.text import faults, oov_ranking, tokenization
 from dpfl.tasks.text.models import architectures, generation, saved_models
 from dpfl.tasks.text.word_clients import WordClients
-from experiments.studies.generators import sentences, unknown_words
+from experiments.studies.shared import written_text
 
 # Token 4 is the first word; 0 pads, 2 ends, 3 is unknown.
 _FIRST = np.array([[4, 3, 2, 0], [4, 4, 5, 2], [5, 4, 3, 4], [2, 0, 0, 0]])
 _SECOND = np.array([[5, 2, 0, 0], [5, 6, 2, 0], [5, 4, 2, 0]])
 
 
-def test_lengths_ends_and_unknown_words():
-    assert sentences.lengths(_FIRST).tolist() == [2, 3, 4, 0]
-    assert sentences.is_cut(_FIRST).tolist() == [False, False, True, False]
-    found = sentences.unknown(_FIRST)
-    assert found.value == pytest.approx(2 / 9) and found.count == 4
+def test_lengths_and_shares_of_words():
+    assert written_text.sentence_lengths(_FIRST).tolist() == [2, 3, 4, 0]
+    share = written_text.share_of_words(_FIRST, tokenization.OOV_ID)
+    assert share.value == pytest.approx(2 / 9) and share.count == 4
+    assert written_text.share_of_words(_SECOND, 5).value == pytest.approx(3 / 5)
 
 
-def test_frequent_words_have_the_ranks_and_shares_of_both_sides():
+def test_frequent_words_have_the_ranks_of_both_sides():
     # First: word 4 five times, unknown and 5 twice, of 9; second: 5 three times, 4 and 6, of 5.
-    found = sentences.frequent(_FIRST, _SECOND, num_words=3, top=2)
-    assert [(each.token, each.first_rank, each.second_rank) for each in found] == [
-        (4, 1, 2),
-        (3, 2, 4),
-        (5, 3, 1),
-    ]
-    assert found[0].first.value == pytest.approx(5 / 9)
-    assert found[2].second.value == pytest.approx(3 / 5)
+    ranked = written_text.frequent((_FIRST, _SECOND), num_words=3, top=2)
+    assert ranked == [(4, 1, 2), (3, 2, 4), (5, 3, 1)]
 
 
 # Tokens: 0 padding, 1 begin, 2 end, 3 unknown, then words.
@@ -165,7 +159,7 @@ def _tokens(words, length=6):
 
 def test_kinds_of_words_by_hand():
     tokens = _tokens(['a b', 'x1', 'Ab', 'n.', 'ä', 'toolong', 'ok'])
-    found = {name: share.hits for name, share in unknown_words.kinds(tokens).items()}
+    found = {name: share.hits for name, share in written_text.character_kinds(tokens).items()}
     assert found == {
         'white space': 1,
         'a digit': 1,
@@ -174,8 +168,8 @@ def test_kinds_of_words_by_hand():
         'a byte beyond ASCII': 1,
         'no end (cut)': 1,
     }
-    assert unknown_words.lengths(tokens).tolist() == [3, 2, 2, 2, 2, 6, 2]
-    assert unknown_words.is_whole(tokens).tolist() == [True] * 5 + [False, True]
+    assert written_text.is_byte(tokens).sum(axis=1).tolist() == [3, 2, 2, 2, 2, 6, 2]
+    assert written_text.is_whole(tokens).tolist() == [True] * 5 + [False, True]
 
 
 def test_both_models_rate_all_words_of_both():
@@ -184,15 +178,13 @@ def test_both_models_rate_all_words_of_both():
     for seed in (0, 1):
         model = architectures.build(architecture, tokenization.NUM_BYTE_TOKENS, 4, seed)
         weights = [np.asarray(weight) * 4 for weight in model.initial_weights[0]]
-        models.append(unknown_words.CharModel(architecture, weights))
+        models.append((architecture, weights))
         samples.append(_tokens([['ab', 'c', 'no'], ['c', 'de', 'no']][seed], 4))
-    found = unknown_words.rate(*models, tuple(samples), top=2, known={'no'})
+    found = written_text.rate(models, tuple(samples), top=2, known={'no'})
     pooled = ['ab', 'c', 'de']
     logs = [
-        generation.log_probabilities(
-            architecture, model.weights, oov_ranking.BYTES, _tokens(pooled, 4)
-        )
-        for model in models
+        generation.log_probabilities(architecture, weights, oov_ranking.BYTES, _tokens(pooled, 4))
+        for _, weights in models
     ]
     ranks = [np.argsort(np.argsort(-log)) + 1 for log in logs]
     for each in found:

@@ -1,18 +1,69 @@
+"""Statements about figures: how they are compared and reported; data that is kept."""
+
+import math
+
 import pytest
 
-from dpfl.published.figures import checks
-from dpfl.published.figures.drawn import Drawn
+from dpfl.published.figures import catalogue, checks
+from dpfl.published.figures.drawn import Drawn, Recipe
 from dpfl.published.tables import rows
+from dpfl.reporting.charts import Line, Panel
 
-_STATEMENT = checks.Statement(
-    '002/fig3/worse', 'section 1', 'It is worse.', {'ratio': 1}, {'ratio': 'above'}, True, 'A note.'
+_SAID = checks.load(checks.PUBLISHED)
+_ROWS = {row.id: row for row in rows.load(rows.PUBLISHED)}
+
+
+def _statement(published=None, comparison=None, **changes):
+    values = dict(place='section 1', says='It is worse.', reproducible=True, note='A note.')
+    return checks.Statement(
+        id='002/fig3/worse',
+        published=published or {'ratio': 1},
+        comparison=comparison or {'ratio': 'above'},
+        **{**values, **changes},
+    )
+
+
+def test_every_statement_is_of_a_figure():
+    names = {recipe.name for recipe in catalogue.RECIPES}
+    assert {statement.figure for statement in _SAID.values()} <= names
+    assert len(names) == len(catalogue.RECIPES)
+    assert all(each.place and each.says.endswith('.') for each in _SAID.values())
+
+
+@pytest.mark.parametrize(
+    'comparison, agreeing, differing',
+    [
+        ('above', [1.1], [1.0, 0.9]),
+        ('below', [0.9], [1.0, 1.1]),
+        ('at least', [1.0, 1.1], [0.9]),
+        ('at most', [1.0, 0.9], [1.1]),
+        ('about', [1.0, 1.019, 0.981], [1.03, 0.97]),
+        ('equal', [1.0], [1.001]),
+    ],
 )
-_SAID = {_STATEMENT.id: _STATEMENT}
-_PUBLISHED = {row.id: row for row in rows.load(rows.PUBLISHED)}
+def test_comparisons(comparison, agreeing, differing):
+    statement = _statement(comparison={'ratio': comparison})
+    assert all(statement.holds({'ratio': value}) is True for value in agreeing)
+    assert all(statement.holds({'ratio': value}) is False for value in [*differing, math.nan])
+    assert statement.holds({'ratio': math.inf}) is False
+
+
+def test_all_numbers_have_to_agree_and_more_may_be_computed():
+    statement = _statement(published={'a': 1, 'b': 2}, comparison={'a': 'above', 'b': 'below'})
+    assert statement.holds({'a': 2, 'b': 1, 'c': 5}) is True
+    assert statement.holds({'a': 2, 'b': 2}) is False
+    with pytest.raises(KeyError):
+        statement.holds({'a': 2})
+
+
+def test_what_cannot_be_compared_neither_holds_nor_fails():
+    statement = _statement(reproducible=False, note='Inputs are missing.')
+    assert statement.holds({'ratio': 0.5}) is None
+    assert statement.holds({'ratio': 5.0}) is None
 
 
 def _checks(measured, name='002/fig3'):
-    return checks.of_figure(name, Drawn([], 1, measured), _SAID, _PUBLISHED)
+    return checks.of_figure(name, Drawn([], 1, measured), {'002/fig3/worse': _statement()}, _ROWS)
 
 
 def test_a_statement_is_compared_and_reported():
@@ -60,3 +111,66 @@ def test_a_figure_matches_if_nothing_differs(matches, match):
     found = [checks.Check('a', 'b', 'c', {}, {}, each, '') for each in matches]
     result = checks.Result('002/fig3', 'title', 'a.png', 'a.csv', 1.0, found)
     assert result.match is match and result.to_dict()['match'] is match
+
+
+_PANEL = Panel('a', 'x', 'y', [Line('one', [1, 2], [0.1, 1e-300], 3, None, 'l')], y_range=(0, 1))
+_DRAWN = Drawn([_PANEL], 2, {'002/fig3/a': {'ratio': 1 / 3}})
+
+
+@pytest.fixture(name='calls')
+def _calls(tmp_path, monkeypatch):
+    monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path))
+    return []
+
+
+def _recipe(calls, name='002/fig3', **kwargs):
+    return Recipe(name, 'title', lambda: calls.append(name) or _DRAWN, **kwargs)
+
+
+def _is_same(found):
+    return found.to_dict() == Drawn.from_dict(_DRAWN.to_dict()).to_dict() and (
+        found.panels[0].lines[0].y == [0.1, 1e-300]
+    )
+
+
+def test_a_second_call_computes_nothing(calls):
+    assert _is_same(checks.drawn(_recipe(calls)))
+    kept = checks.drawn(_recipe(calls))
+    assert calls == ['002/fig3']
+    assert kept.panels[0].lines == _DRAWN.panels[0].lines
+    assert kept.measured == _DRAWN.measured and kept.columns == 2
+
+
+def test_the_digest_is_of_code_and_data(tmp_path, monkeypatch):
+    folder = tmp_path / 'code'
+    folder.mkdir()
+    monkeypatch.setattr(checks, '_SOURCES', folder)
+    digests = set()
+    for name, content in (('a.py', '1'), ('a.py', '2'), ('b.json', '2'), ('b.json', '3')):
+        (folder / name).write_text(content)
+        digests.add(checks._sources.__wrapped__())
+    assert len(digests) == 4
+    (folder / 'a.pyc').write_text('compiled')
+    assert checks._sources.__wrapped__() in digests
+
+
+@pytest.mark.parametrize('content', [b'', b'digest\n{"panels": []}'])
+def test_a_damaged_entry_is_replaced(calls, tmp_path, content):
+    checks.drawn(_recipe(calls))
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(content)
+    assert _is_same(checks.drawn(_recipe(calls)))
+    checks.drawn(_recipe(calls))
+    assert len(calls) == 2
+
+
+def test_other_figures_times_and_other_code_compute_anew(calls, monkeypatch):
+    checks.drawn(_recipe(calls))
+    checks.drawn(_recipe(calls, '002/fig4'))
+    for _ in range(2):
+        checks.drawn(_recipe(calls, is_kept=False))
+    monkeypatch.setattr(checks, '_sources', lambda: 'changed')
+    checks.drawn(_recipe(calls))
+    monkeypatch.setenv('DPFL_CACHE_DIR', '')
+    checks.drawn(_recipe(calls))
+    assert len(calls) == 6

@@ -1,24 +1,20 @@
+"""Rows of the data files: malformed ones, rounding, and how they are shown."""
+
 import collections
 import dataclasses
+import decimal
 import json
+import math
 
+import numpy as np
 import pytest
 
 from dpfl import accounting
-from dpfl.published.tables import rows
+from dpfl.published.figures import checks
+from dpfl.published.tables import losses, rows
 from tests import paths
 
-_PATH = paths.PUBLISHED
-_ROWS = rows.load(_PATH)
-
-
-def _edited(tmp_path, edit):
-    """A data file with the first row edited."""
-    entries = json.loads(_PATH.read_text())[:2]
-    edit(entries[0])
-    path = tmp_path / 'edited.json'
-    path.write_text(json.dumps(entries))
-    return path
+_ROWS = rows.load(paths.PUBLISHED)
 
 
 def test_every_number_of_the_five_documents_has_a_row():
@@ -50,41 +46,50 @@ def test_result_as_json_has_no_number_that_is_not_finite():
     assert result.to_dict()['computed'] == {'zcdp': None, 'x': [1.0, None]}
 
 
+def _load(path, entries):
+    path.write_text(entries if isinstance(entries, str) else json.dumps(entries))
+    return checks.load(path) if 'statement' in path.name else rows.load(path)
+
+
 @pytest.mark.parametrize(
-    'change, message',
+    'kind, change, message',
     [
-        ({'source': '005'}, 'source=005: must be one of 000, 001'),
-        ({'inputs': [1]}, r'inputs=\[1\]: must be an object'),
-        ({'inputs': {'rounds': None}}, 'rounds=None: must be a finite number'),
-        ({'inputs': {'populations': {'a': 'many'}}}, 'a=many: must be a finite number'),
-        ({'published': 3}, 'published=3: must be an object or words'),
-        ({'published': {'zcdp': 'about 1'}}, 'zcdp=about 1: must be a finite number'),
-        ({'published': {'zcdp': float('nan')}}, 'zcdp=nan: must be a finite number'),
-        ({'published': {'rho': 0.48}}, 'decimals: must have the names of published'),
-        ({'published': {}, 'decimals': {}}, 'decimals: must have the names of published'),
-        ({'decimals': {'zcdp': 1.5}}, 'decimals=1.5: must be an integer'),
-        ({'rounding': 'sideways'}, 'rounding=sideways: must be one of nearest'),
-        ({'rounding': {'eps': 'up'}}, 'rounding=None: must be one of nearest'),
-        ({'reproducible': 'yes'}, 'reproducible=yes: must be true or false'),
-        ({'reproducible': False}, 'note: must say why'),
-        ({'surprise': 1}, 'must have the fields assumed, decimals'),
+        ('row', {'source': '005'}, 'source=005: must be one of 000, 001'),
+        ('row', {'inputs': [1]}, r'inputs=\[1\]: must be an object'),
+        ('row', {'inputs': {'rounds': None}}, 'rounds=None: must be a finite number'),
+        ('row', {'inputs': {'populations': {'a': 'many'}}}, 'a=many: must be a finite number'),
+        ('row', {'published': 3}, 'published=3: must be an object or words'),
+        ('row', {'published': {'zcdp': 'about 1'}}, 'zcdp=about 1: must be a finite number'),
+        ('row', {'published': {'zcdp': float('nan')}}, 'zcdp=nan: must be a finite number'),
+        ('row', {'published': {'rho': 0.48}}, 'decimals: must have the names of published'),
+        ('row', {'published': {}, 'decimals': {}}, 'decimals: must have the names of published'),
+        ('row', {'decimals': {'zcdp': 1.5}}, 'decimals=1.5: must be an integer'),
+        ('row', {'rounding': 'sideways'}, 'rounding=sideways: must be one of nearest'),
+        ('row', {'rounding': {'eps': 'up'}}, 'rounding=None: must be one of nearest'),
+        ('row', {'reproducible': 'yes'}, 'reproducible=yes: must be true or false'),
+        ('row', {'reproducible': False}, 'note: must say why'),
+        ('row', {'surprise': 1}, 'must have the fields assumed, decimals'),
+        ('row', {'note': ...}, 'must have the fields assumed'),
+        ('statement', {'comparison': {'ratio': 'near'}}, 'comparison=near: must be one of above'),
+        ('statement', {'comparison': {}}, 'must have the names of published'),
+        ('statement', {'published': {}, 'comparison': {}}, 'at least one'),
+        ('statement', {'published': {'ratio': 'one'}}, 'ratio'),
+        ('statement', {'published': 1}, 'published=1: must be an object'),
+        ('statement', {'says': 5}, 'says=5: must be words'),
+        ('statement', {'reproducible': 'yes'}, 'must be true or false'),
+        ('statement', {'reproducible': False}, 'note: must say why'),
+        ('statement', {'more': 1}, 'must have the fields'),
     ],
 )
-def test_malformed_rows_are_refused(tmp_path, change, message):
-    path = _edited(tmp_path, lambda entry: entry.update(change))
-    with pytest.raises(ValueError, match=f'^row {_ROWS[0].id}: {message}'):
-        rows.load(path)
-
-
-def test_missing_fields_and_ids_twice_are_refused(tmp_path):
-    for edit, message in (
-        (lambda entry: entry.pop('note'), 'must have the fields'),
-        (lambda entry: entry.update(id=_ROWS[1].id), 'row 2: must be an object with an id of its'),
-    ):
-        with pytest.raises(ValueError, match=message):
-            rows.load(_edited(tmp_path, edit))
-    with pytest.raises(ValueError, match='cannot be read'):
-        rows.load(tmp_path / 'absent.json')
+def test_malformed_entries_are_refused(kind, change, message, tmp_path):
+    source = paths.PUBLISHED if kind == 'row' else checks.PUBLISHED
+    entry = json.loads(source.read_text())[0]
+    if kind == 'statement':
+        entry |= {'published': {'ratio': 1}, 'comparison': {'ratio': 'above'}, 'note': ''}
+    entry |= change
+    entries = [{name: value for name, value in entry.items() if value is not ...}]
+    with pytest.raises(ValueError, match=f'^{kind} {entry["id"]}: .*{message}'):
+        _load(tmp_path / f'{kind}.json', entries)
 
 
 @pytest.mark.parametrize(
@@ -95,10 +100,120 @@ def test_missing_fields_and_ids_twice_are_refused(tmp_path):
         ('[]', 'must be a list of rows'),
         ('[7]', 'row 1: must be an object with an id'),
         ('[{"id": 3}]', 'row 1: must be an object with an id'),
+        (json.dumps([dataclasses.asdict(_ROWS[0])] * 2), 'row 2: must be an object with an id'),
     ],
 )
 def test_files_of_another_kind_are_refused(tmp_path, text, message):
-    path = tmp_path / 'file.json'
-    path.write_text(text)
     with pytest.raises(ValueError, match=message):
-        rows.load(path)
+        _load(tmp_path / 'rows.json', text)
+    with pytest.raises(ValueError, match='cannot be read'):
+        rows.load(tmp_path / 'absent.json')
+
+
+_MODES = {
+    'nearest': decimal.ROUND_HALF_EVEN,
+    'up': decimal.ROUND_CEILING,
+    'down': decimal.ROUND_FLOOR,
+}
+
+
+@pytest.mark.parametrize('convention', _MODES)
+@pytest.mark.parametrize('decimals', [-4, 0, 2, 11])
+def test_prints_as_decimal_arithmetic_does(convention, decimals):
+    rng = np.random.default_rng(decimals + 10)
+    for value in rng.uniform(0.5, 3000, 50) * 10.0**-decimals:
+        exact = decimal.Decimal(value).scaleb(decimals).quantize(1, _MODES[convention])
+        wanted = float(exact.scaleb(-decimals))
+        assert rows.printed(value, decimals, convention) == wanted
+        assert rows.agrees(value, wanted, decimals, convention)
+        for off in (wanted - 10.0**-decimals, wanted + 10.0**-decimals):
+            assert not rows.agrees(value, off, decimals, convention)
+
+
+def test_what_is_printed_already_stays():
+    for convention in _MODES:
+        for value, decimals in ((0.89, 2), (0.1 + 0.2, 1), (4.0, 0), (9.99e6, -4), (5.85e-9, 11)):
+            printed = rows.printed(value, decimals, convention)
+            assert math.isclose(printed, value, rel_tol=1e-12)
+            assert rows.agrees(printed, printed, decimals, convention)
+
+
+def test_at_most_is_one_sided_and_what_is_not_finite_agrees_with_nothing():
+    assert rows.agrees(10.7514, 10.79, 2, 'at most')
+    assert rows.agrees(10.79, 10.79, 2, 'at most')
+    assert not rows.agrees(10.7901, 10.79, 2, 'at most')
+    assert rows.agrees(9.64, 9.33, 2, 'not compared')
+    for value in (math.nan, math.inf, -math.inf):
+        for convention in (*_MODES, 'at most'):
+            assert not rows.agrees(value, 1.0, 2, convention)
+
+
+def _as_published(row: rows.Row) -> rows.Result:
+    values = losses.parameters(row) if isinstance(row.published, str) else row.published
+    return rows.Result(row, values, values, True if row.reproducible else None, row.note)
+
+
+_RESULTS = [_as_published(row) for row in _ROWS]
+
+
+def test_every_row_is_in_the_text_once():
+    lines = [line.strip() for line in rows.text(_RESULTS).splitlines()]
+    for result in _RESULTS:
+        found = [line for line in lines if line.startswith(f'{result.row.id}  ')]
+        assert len(found) == 1
+        assert ('  cannot' in found[0]) != result.row.reproducible
+
+
+def test_every_row_is_on_the_page_once():
+    lines = rows.markdown(_RESULTS).splitlines()
+    for result in _RESULTS:
+        name = result.row.id.replace('*', '\\*').replace('_', '\\_')
+        assert sum(line.startswith(f'| {name} |') for line in lines) == 1
+    headings = [line for line in lines if line.startswith('## ')]
+    assert [heading.split()[2] for heading in headings] == [f'{source}:' for source in rows.SOURCES]
+    for above, line, below in zip(lines, lines[1:], lines[2:], strict=False):
+        if line.startswith('| ---'):
+            assert above.count('|') == line.count('|') == below.count('|')
+
+
+@pytest.mark.parametrize('form', [rows.text, rows.markdown])
+def test_methods_and_reasons_are_there(form):
+    page = form(_RESULTS).replace('\\', '')
+    for result in _RESULTS:
+        assert result.row.note in page
+        for words in result.row.method.values():
+            assert words in page
+
+
+def test_numbers_have_the_published_digits():
+    by_id = {result.row.id: result for result in _RESULTS}
+    shown = {
+        name: rows.text([by_id[name]]).split(name)[1].split()[0]
+        for name in (
+            '001-T1-K100000-C100-z1-T1000000',
+            '004-T3 sim 3a',
+            '000-text-MinS-bounds',
+            '002-alpha1',
+            '002-T4-pt-BR-16.1-BLT',
+        )
+    }
+    assert list(shown.values()) == ['7.50', '9.99e+06', '153', '5.3', '0.0140']
+
+
+def test_a_row_that_differs_stands_out():
+    wrong = dataclasses.replace(_RESULTS[0], computed={'zcdp': 0.4852}, match=False)
+    page = rows.text([wrong, _RESULTS[1]])
+    assert '0.4852     NO' in page
+    assert page.endswith(
+        '2 rows: 1 match (1 to the digit), 1 differ, 0 cannot be reproduced for the reason in '
+        'their note.'
+    )
+
+
+def test_rows_that_match_in_part_are_counted_apart():
+    results = [rows.Result(row, {}, {}, True if row.reproducible else None, '') for row in _ROWS]
+    assert rows.summary(results) == (
+        '124 rows: 114 match (110 to the digit, 3 with one of two losses better than printed, 1 '
+        'with an input that no document gives), 0 differ, 10 cannot be reproduced for the reason '
+        'in their note.'
+    )

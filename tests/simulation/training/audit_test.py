@@ -16,7 +16,7 @@ from dpfl.cli.command import command_line
 from dpfl.cli.results import audited_run, public_copy
 from dpfl.errors import ArgumentError
 from dpfl.simulation import run_directory
-from dpfl.simulation.training import TrainConfig, train
+from dpfl.simulation.training import train
 from tests import forked_binaries, json_schema
 from tests.simulation.training import small_config
 
@@ -26,10 +26,11 @@ _CANARIES = 400
 _AUDITED = small_config.BLT.with_values({'audit': True, 'audit_canaries': _CANARIES})
 
 
-@pytest.fixture(scope='module', name='run')
-def _run(tmp_path_factory):
-    path = tmp_path_factory.mktemp('audited') / 'run'
-    return path, train(_AUDITED, path, progress=False)
+@pytest.fixture(name='run')
+def _run():
+    """Directory and result."""
+    result = small_config.finished(_AUDITED)
+    return result.directory, result
 
 
 def test_the_report_says_what_was_measured(run):
@@ -68,35 +69,26 @@ def test_the_directory_is_verified_with_its_audit(run, tmp_path):
     assert 'measured is' in ' '.join(run_directory.verify(changed).differences)
 
 
-def test_an_audited_run_shows_its_audit(run, tmp_path):
+def test_every_reader_gets_the_same_audit(run, tmp_path):
     path, result = run
-    found = audited_run.audited(str(path))
-    assert found == result.report.measured.to_dict()
+    expected = result.report.measured.to_dict()
     names = ('mu_claimed', 'mu_lower', 'epsilon_claimed', 'epsilon_lower', 'epsilon_estimate')
-    assert all(isinstance(found[name], float) for name in names)
-    assert json.loads(audited_run.render(str(path), 'json')) == found
+    assert all(isinstance(expected[name], float) for name in names)
+    assert audited_run.audited(str(path)) == expected
     assert 'What an audit cannot show' in audited_run.render(str(path), 'text')
     with pytest.raises(command_line.UsageError, match='must be a directory'):
         audited_run.audited(str(tmp_path / 'none'))
 
-
-def test_the_binary_prints_the_audit_of_a_run(run):
-    path, result = run
     done = forked_binaries.run('audit_privacy', f'--run_dir={path}', '--format=json')
-    assert (done.returncode, json.loads(done.stdout)) == (0, result.report.measured.to_dict())
+    assert (done.returncode, json.loads(done.stdout)) == (0, expected)
     done = forked_binaries.run('audit_privacy', f'--run_dir={path}', '--rounds=4')
     assert done.returncode == 2
     assert done.stderr.strip() == 'error: --rounds: cannot be combined with --run_dir'
 
-
-def test_a_public_copy_has_the_audit(run, tmp_path):
-    path, result = run
-    names = public_copy.write(
-        path, tmp_path / 'copy', archive.read_plan(path), public_heldout=False
-    )
-    assert {AUDIT, 'audit.html'} <= set(names)
-    values = json.loads((tmp_path / 'copy' / archive.REPORT).read_text())
-    assert values['measured'] == result.report.measured.to_dict()
+    record = archive.read_plan(path)
+    copied = public_copy.write(path, tmp_path / 'copy', record, public_heldout=False)
+    assert {AUDIT, 'audit.html'} <= set(copied)
+    assert json.loads((tmp_path / 'copy' / archive.REPORT).read_text())['measured'] == expected
 
 
 def test_a_run_that_passes_says_which_faults_it_would_have_shown(run):
@@ -140,28 +132,24 @@ def test_a_run_with_a_fault_is_refuted_aloud(tmp_path, monkeypatch):
         train(_AUDITED.with_values({'fork_from': run, 'noise_seed': 1}), copy, progress=False)
 
 
-@pytest.mark.exhaustive
 def test_canaries_change_neither_the_plan_nor_who_takes_part(run, tmp_path):
-    plain = train(small_config.BLT, tmp_path / 'run', progress=False)
-    assert plain.report.plan == run[1].report.plan
-    assert plain.report.measured is None
-    assert plain.report.observed == run[1].report.observed
-    assert not (tmp_path / 'run' / AUDIT).exists()
-    differ = [
-        not np.array_equal(one, other)
-        for one, other in zip(plain.weights, run[1].weights, strict=True)
-    ]
-    assert any(differ)
+    plain, audited = small_config.finished(), run[1]
+    path = small_config.copied(tmp_path / 'run')
+    assert plain.report.plan == audited.report.plan
+    assert plain.report.measured is None and not (path / AUDIT).exists()
+    assert plain.report.observed == audited.report.observed
+    pairs = zip(plain.weights, audited.weights, strict=True)
+    assert any(not np.array_equal(one, other) for one, other in pairs)
     with pytest.raises(command_line.UsageError, match='has no audit; train --audit'):
-        audited_run.audited(str(tmp_path / 'run'))
+        audited_run.audited(str(path))
     with pytest.raises(ArgumentError, match='audit'):
-        train(_AUDITED, tmp_path / 'run', resume=True, progress=False)
+        train(_AUDITED, path, resume=True, progress=False)
 
 
-def test_an_audited_run_has_no_more_rounds_than_planned(run):
-    longer = _AUDITED.with_values({'rounds': 8})
+def test_an_audited_run_has_no_more_rounds_than_planned(tmp_path):
+    path = small_config.copied(tmp_path / 'run', _AUDITED)
     with pytest.raises(ArgumentError, match='rounds=8: must be 4: the canaries'):
-        train(longer, run[0], resume=True, progress=False)
+        train(_AUDITED.with_values({'rounds': 8}), path, resume=True, progress=False)
 
 
 _COMBINED = {
@@ -203,27 +191,3 @@ def test_canaries_pass_through_every_other_part(name, tmp_path, monkeypatch):
         most = found.mu_of_canaries or 1.0
         assert -0.37 < found.releases.mean < most + 0.37
     assert run_directory.verify(tmp_path / 'run').differences == ()
-
-
-@pytest.mark.parametrize(
-    'change, message',
-    [
-        ({'noise': 'hardened'}, 'noise=hardened'),
-        ({'clipping': 'per_layer'}, 'clipping=per_layer'),
-        ({'estimator': 'clipped'}, 'estimator=clipped'),
-        ({'example_cap': 5.0}, 'example_cap'),
-        ({'stop_at_accuracy': 0.5}, 'stop_at_accuracy'),
-    ],
-)
-def test_what_cannot_be_audited_is_refused_in_one_line(change, message):
-    with pytest.raises(ArgumentError, match='audit=True: cannot be combined with') as caught:
-        _AUDITED.with_values(change)
-    assert message in str(caught.value)
-    assert '\n' not in str(caught.value)
-
-
-def test_canaries_need_an_audit():
-    with pytest.raises(ArgumentError, match='audit_canaries'):
-        _AUDITED.with_values({'audit_canaries': 3})
-    assert TrainConfig().audit.canaries == 0
-    assert TrainConfig().with_values({'audit': True}).audit.canaries == 1000

@@ -5,15 +5,14 @@
 
 import functools
 import json
-import pathlib
 import shutil
-import tempfile
 
 import numpy as np
 import pytest
 
 from dpfl import mechanisms
 from dpfl.accounting.records import archive
+from dpfl.accounting.sampling import monte_carlo
 from dpfl.errors import ArgumentError, RunError
 from dpfl.simulation import program, run_directory, run_journal
 from dpfl.simulation.training import TrainConfig, train
@@ -25,6 +24,13 @@ pytestmark = pytest.mark.tff
 _PLANNED = small_config.BLT.with_values({'rounds': 10, 'eval_every': 100, 'checkpoint_every': 4})
 _NO_PARAMETERS = {'blt_decay': None, 'blt_scale': None}
 _TREE = {'mechanism': 'tree', **_NO_PARAMETERS}
+_BANDED = {
+    'mechanism': 'fichtenberger_toeplitz',
+    **_NO_PARAMETERS,
+    'bands': 3,
+    'min_separation': 1,
+    'population': 24,
+}
 _ADAPTIVE = {'adaptive_clip': True, 'count_stddev': 5.0}
 # Rounds in the ledger when the run is killed; the last checkpoint has fewer.
 _RELEASED = 6
@@ -35,6 +41,8 @@ _CASES = {
     'restarts': {**_TREE, 'restart_first': 2, 'restart_every': 9},
     'hardened noise': {'noise': 'hardened'},
     'adaptive': {**_ADAPTIVE, 'restart_first': 2, 'restart_every': 3},
+    'cyclic Poisson sampling': {**_BANDED, 'sampling': 'cyclic_poisson'},
+    'b-min-sep sampling': {**_BANDED, 'sampling': 'b_min_sep'},
     'killed': {},
     'killed in a file': {'memory_limit': 0.0},
 }
@@ -45,23 +53,9 @@ class _KilledError(BaseException):
     pass
 
 
-@functools.cache
-def _folder() -> pathlib.Path:
-    return pathlib.Path(tempfile.mkdtemp(prefix='continued_runs_'))
-
-
-@pytest.fixture(scope='module', autouse=True)
-def _removed():
-    yield
-    shutil.rmtree(_folder(), ignore_errors=True)
-
-
-def _with_matrix(mechanism, **changes):
-    """The configuration of a run with a mechanism in a file."""
-    path = _folder() / f'{mechanism.digest()}.npz'
-    mechanisms.save(mechanism, path)
-    strategy = {'mechanism': mechanism.name, 'strategy': str(path)}
-    return _PLANNED.with_values({**strategy, **_NO_PARAMETERS, **changes})
+@pytest.fixture(autouse=True)
+def _few_samples(monkeypatch):
+    monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 20_000)
 
 
 def _train(config, path, **options):
@@ -86,7 +80,7 @@ def _copied_when_killed(config, path, copy, released=_RELEASED, **options):
 @functools.cache
 def _before(name):
     """Directories of a run as it was planned, finished and killed."""
-    folder = _folder() / name / 'before'
+    folder = small_config.folder() / f'before {name}'
     config = _PLANNED.with_values(_CASES[name])
     _copied_when_killed(config, folder / 'run', folder / 'killed')
     return folder / 'run', folder / 'killed'
@@ -97,28 +91,23 @@ def _after(name):
     return _PLANNED.with_values({**_CASES[name], 'rounds': 14})
 
 
-@functools.cache
-def _whole(name):
-    """The run that was planned so from the beginning."""
-    path = _folder() / name / 'whole'
-    return path, _train(_after(name), path)
-
-
 def _beginning(name, tmp_path):
     """A copy of the run before it gets more rounds."""
     finished, killed = _before(name)
     return shutil.copytree(killed if name.startswith('killed') else finished, tmp_path / 'run')
 
 
-def _assert_same(found, path, whole):
+def _assert_same(found, path, config):
+    """The run is the one that was planned so from the beginning."""
+    whole = small_config.finished(config)
     # A tree of more rounds has other buffers, on which the keys depend: the same law, other bits.
     mechanism = found.report.plan.mechanism
     if getattr(mechanism, 'base', mechanism).name != 'tree':
-        for mine, same in zip(found.weights, whole[1].weights, strict=True):
+        for mine, same in zip(found.weights, whole.weights, strict=True):
             np.testing.assert_array_equal(mine, same)
-        assert runs.released(path) == runs.released(whole[0])
-    assert found.report.guarantee == whole[1].report.guarantee
-    assert found.report.observed == whole[1].report.observed
+        assert runs.released(path) == runs.released(whole.directory)
+    assert found.report.guarantee == whole.report.guarantee
+    assert found.report.observed == whole.report.observed
     assert run_directory.verify(path).differences == ()
 
 
@@ -135,7 +124,7 @@ def test_a_run_that_goes_on_is_the_one_that_was_planned_so(name, tmp_path):
     path = _beginning(name, tmp_path)
     lines = runs.released(path)
     found = _train(_after(name), path, resume=True)
-    _assert_same(found, path, _whole(name))
+    _assert_same(found, path, _after(name))
     computed = [line for line in lines[1:] if line[-1] is not None]
     assert runs.released(path)[1 : len(computed) + 1] == computed
     again = _train(_after(name), path, resume=True)
@@ -205,8 +194,7 @@ def test_a_second_extension(tmp_path):
     _copied_when_killed(_after('killed'), path, twice, 9, resume=True)
     config = _PLANNED.with_values({'rounds': 16})
     found = _train(config, twice, resume=True)
-    whole = _train(config, tmp_path / 'whole')
-    _assert_same(found, twice, (tmp_path / 'whole', whole))
+    _assert_same(found, twice, config)
     assert archive.read_plan(twice).extensions == ((6, 10, 14), (9, 14, 16))
 
 
@@ -214,7 +202,9 @@ def test_a_second_extension(tmp_path):
 def test_a_banded_matrix_gets_no_more_rounds(tmp_path):
     diagonals = np.tile([1.0, 0.4, 0.2], (10, 1))
     diagonals[[0, 0, 1], [1, 2, 2]] = 0.0
-    config = _with_matrix(mechanisms.Banded(diagonals))
+    mechanisms.save(mechanisms.Banded(diagonals), tmp_path / 'strategy.npz')
+    strategy = {'mechanism': 'banded', 'strategy': str(tmp_path / 'strategy.npz')}
+    config = _PLANNED.with_values({**strategy, **_NO_PARAMETERS})
     _train(config, tmp_path / 'run')
     with pytest.raises(ArgumentError, match='rounds=18: must be'):
         _train(config.with_values({'rounds': 18}), tmp_path / 'run', resume=True)
@@ -261,4 +251,4 @@ def test_a_change_that_is_killed_leaves_the_old_run_or_the_new_one(
         old = shutil.copytree(path, tmp_path / 'old')
         _train(_PLANNED, old, resume=True)
         assert run_directory.verify(old).differences == ()
-    _assert_same(_train(_after(name), path, resume=True), path, _whole(name))
+    _assert_same(_train(_after(name), path, resume=True), path, _after(name))

@@ -192,18 +192,14 @@ def test_another_warm_start_must_be_declared_public(stopped, tmp_path):
 @pytest.mark.standard
 @pytest.mark.tff
 @pytest.mark.parametrize('kind', ['fork_from', 'warm_start'])
-@pytest.mark.parametrize(
-    'changes, message',
-    [
+def test_beginnings_that_are_refused(stopped, tmp_path, kind):
+    for changes, message in (
         ({'noise_seed': 5}, 'noise_seed=5: must not be that of the earlier run'),
         ({'adjacency': 'replace_one'}, 'adjacency=replace_one: must be zero_out'),
         ({'model': 'tiny'}, 'same model|warm_start'),
         ({'match': 'rho:0.1', 'noise_multiplier': None}, 'cannot be combined'),
-    ],
-)
-def test_beginnings_that_are_refused(stopped, tmp_path, kind, changes, message):
-    values = {**_FORK, kind: str(stopped[0] / 'run'), **changes}
-    with pytest.raises(ArgumentError, match=message):
-        train(small_config.BLT.with_values(values), tmp_path / 'fork', progress=False)
-    with pytest.raises(ArgumentError, match=f'{kind}=absent: (must be the dir|is not the model)'):
-        train(small_config.BLT.with_values({**_FORK, kind: 'absent'}), tmp_path / 'fork')
+        ({kind: 'absent'}, f'{kind}=absent: (must be the dir|is not the model)'),
+    ):
+        values = {**_FORK, kind: str(stopped[0] / 'run'), **changes}
+        with pytest.raises(ArgumentError, match=message):
+            train(small_config.BLT.with_values(values), tmp_path / 'fork', progress=False)

@@ -7,14 +7,9 @@ import os
 import numpy as np
 import pytest
 
-from dpfl.errors import ArgumentError, DataError
+from dpfl.errors import DataError
 from dpfl.simulation import state as state_lib
-from dpfl.simulation.training import (
-    cost,
-    dry_run,
-    timing,
-    train,
-)
+from dpfl.simulation.training import cost, dry_run, timing
 from dpfl.tasks.text.models import saved_models
 from tests import forked_binaries
 from tests.simulation.training import small_config
@@ -49,8 +44,8 @@ def _found(tmp_path_factory):
 
 @pytest.mark.standard
 @pytest.mark.tff
-def test_numbers_are_those_of_the_run(found, tmp_path):
-    done = train(_CONFIG, tmp_path / 'run', progress=False)
+def test_numbers_are_those_of_the_run(found):
+    done = small_config.finished()
     guarantee, plan = done.report.guarantee, done.report.plan
     assert found.parameters == sum(weight.size for weight in done.weights)
     assert found.parameters == saved_models.ALL['micro'].num_parameters(44)
@@ -122,14 +117,6 @@ def test_noise_of_a_seeded_run_is_not_used(monkeypatch):
     first, second = (state_lib.leaves(seen[0].process.initialize()) for _ in range(2))
     different = [not np.array_equal(*pair) for pair in zip(first, second, strict=True)]
     assert sum(different) == 1  # The key.
-
-
-@pytest.mark.standard
-def test_what_train_refuses_is_refused():
-    with pytest.raises(ArgumentError, match='^noise_multiplier: must be given'):
-        dry_run(_CONFIG.with_values({'noise_multiplier': None}), progress=False)
-    with pytest.raises(ArgumentError, match='^population=3: must be an integer >= 4'):
-        dry_run(_CONFIG.with_values({'population': 3}), progress=False)
 
 
 @pytest.mark.standard

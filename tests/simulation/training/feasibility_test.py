@@ -7,6 +7,7 @@ import pytest
 from dpfl import Participation, accounting, mechanisms
 from dpfl.simulation.training import feasibility
 
+_ACCOUNTANT = 'analytic_gaussian'
 _PLAN = accounting.PrivacyPlan(
     mechanism=mechanisms.Identity(100),
     participation=Participation(rounds=100, min_separation=100),
@@ -20,7 +21,7 @@ _PLAN = accounting.PrivacyPlan(
     'dimension, feasible', [(10_000, 'yes'), (15_000, 'yes'), (40_000, 'doubtful'), (10**6, 'no')]
 )
 def test_the_noise_in_the_model_decides(dimension, feasible):
-    found = feasibility.estimate(_PLAN, dimension, 1e-6)
+    found = feasibility.estimate(_PLAN, dimension, 1e-6, _ACCOUNTANT)
     assert found.feasible == feasible
     # Independent noise: that of a round is 2 / 50 in each of the entries.
     assert found.noise_to_signal == pytest.approx(0.04 * dimension**0.5)
@@ -29,11 +30,11 @@ def test_the_noise_in_the_model_decides(dimension, feasible):
 
 def test_what_would_do_does():
     dimension, delta = 10**6, 1e-6
-    _, would_do = feasibility.estimate(_PLAN, dimension, delta).advice
+    _, would_do = feasibility.estimate(_PLAN, dimension, delta, _ACCOUNTANT).advice
     # The noise in the model is 2 / 50 * sqrt(100) * 1000 / 100 = 4, 8 times the limit.
     assert would_do.startswith('Any of these would do: 400 clients per round, with 8 times the')
     quieter = dataclasses.replace(_PLAN, noise_multiplier=0.25)
-    assert f'epsilon {accounting.round_up(quieter.epsilon(delta))};' in would_do
+    assert f'epsilon {accounting.round_up(quieter.epsilon(delta, _ACCOUNTANT))};' in would_do
     for plan, size in (
         (dataclasses.replace(_PLAN, clients_per_round=400), dimension),
         (quieter, dimension),

@@ -74,12 +74,7 @@ _KINDS = {
     },
     'words found privately': {
         **_GAUSSIAN,
-        'task': 'user_text',
-        'vocabulary': 'private',
-        'vocabulary_epsilon': 30.0,
-        'vocabulary_words_per_client': 20,
-        'vocabulary_size': 12,
-        'population': None,
+        **small_config.PRIVATE_WORDS,
         'data_path': '{folder}/data.jsonl',
     },
     'fork': {'noise_seed': 6, 'fork_from': '{folder}/origin', 'audit': True, 'audit_canaries': 40},
@@ -103,7 +98,7 @@ def _config(kind, folder):
     if 'data_path' in changes:
         text_files.write_clients(folder / 'data.jsonl', clients=90, sentences=4)
     if {'fork_from', 'warm_start'} & set(changes):
-        train(small_config.BLT, folder / 'origin', progress=False)
+        small_config.copied(folder / 'origin')
     return small_config.BLT.with_values(changes)
 
 

@@ -3,14 +3,12 @@
 import contextlib
 import dataclasses
 import itertools
-import json
 
 import numpy as np
 import pytest
 
 from dpfl import mechanisms
 from dpfl.accounting.records import archive, journal
-from dpfl.accounting.reports import history
 from dpfl.cli.results import verified_run
 from dpfl.errors import ArgumentError, RunError
 from dpfl.simulation import extension, program, run_directory, state
@@ -51,16 +49,6 @@ def test_no_journal_and_no_plan_has_an_extension_of_nothing(changes):
         journal.Extended(**fields, **others)
     with pytest.raises(ArgumentError, match='rounds=|extensions: has another matrix, which commit'):
         archive._extensions([fields])
-
-
-def test_a_plan_that_hides_its_extension_is_noticed(tmp_path):
-    record = archives.make_record()
-    directory = archives.write(tmp_path)
-    extended = dataclasses.replace(record, extensions=(history.Extension(2, 4, 6),))
-    values = json.loads(extended.to_json())
-    assert archive.PlanRecord.from_dict(values, record.plan.mechanism) == extended
-    found = archives.with_everything_computed_anew(directory, extended)
-    assert any(line.startswith('plan.json: extensions is') for line in found)
 
 
 @pytest.mark.usefixtures('undrawn')

@@ -1,4 +1,4 @@
-"""The server's optimizer and its schedule: settings, workload, plan, and a run."""
+"""The server's optimizer and its schedule: settings, workload, and a run."""
 
 import csv
 import math
@@ -8,14 +8,7 @@ import pytest
 
 from dpfl import mechanisms
 from dpfl.errors import ArgumentError
-from dpfl.simulation.training import (
-    OptimizationConfig,
-    PrivacyConfig,
-    SamplingConfig,
-    TrainConfig,
-    train,
-)
-from dpfl.simulation.training.plan import build_plan
+from dpfl.simulation.training import PrivacyConfig, TrainConfig, train
 from dpfl.simulation.training.server_config import ScheduleConfig, ServerConfig
 from tests.simulation.training import small_config
 
@@ -69,27 +62,6 @@ def test_every_rate_is_above_zero(name, rounds):
 @pytest.mark.parametrize(
     'settings, name',
     [
-        (dict(server_cooldown_rounds=3), 'server_cooldown_rounds'),
-        (dict(server_schedule='cosine', server_cooldown_rounds=3), 'server_cooldown_rounds'),
-        (dict(server_final_rate=0.5), 'server_final_rate'),
-        (dict(server_schedule='linear', server_final_rate=0.0), 'server_final_rate'),
-        (dict(server_beta2=0.9), 'server_beta2'),
-        (dict(server_optimizer='adagrad', server_beta2=0.9), 'server_beta2'),
-        (dict(server_epsilon=1e-3), 'server_epsilon'),
-        (dict(server_optimizer='adam', server_nesterov=True), 'server_nesterov'),
-        (dict(server_nesterov=True, server_momentum=0.0), 'server_nesterov'),
-        (dict(server_optimizer='adagrad', server_momentum=0.5), 'server_momentum'),
-    ],
-)
-def test_settings_without_effect_are_refused(settings, name):
-    with pytest.raises(ArgumentError) as caught:
-        OptimizationConfig(**settings)
-    assert caught.value.name == name
-
-
-@pytest.mark.parametrize(
-    'settings, name',
-    [
         (dict(server_warmup_rounds=9), 'server_warmup_rounds'),
         (dict(server_schedule='linear', server_cooldown_rounds=9), 'server_cooldown_rounds'),
         (
@@ -106,6 +78,7 @@ def test_schedules_that_do_not_fit_the_rounds_are_refused(settings, name):
 
 def test_workloads_are_those_of_the_optimizer():
     assert ServerConfig(server_momentum=0.0).workload(5) is None
+    assert TrainConfig(privacy=PrivacyConfig(mechanism='auto')).workload(8) is None
     np.testing.assert_array_equal(
         ServerConfig(server_momentum=0.5).workload(5), mechanisms.workload.momentum(5, 0.5)
     )
@@ -120,13 +93,6 @@ def test_workloads_are_those_of_the_optimizer():
     np.testing.assert_array_equal(
         adam.workload(8), mechanisms.workload.learning_rate_schedule(adam.multipliers(8))
     )
-
-
-def test_the_workload_is_only_for_auto():
-    with pytest.raises(ArgumentError, match='needs mechanism=auto'):
-        PrivacyConfig(workload='server')
-    config = TrainConfig(privacy=PrivacyConfig(mechanism='auto'))
-    assert config.workload(8) is None  # As before there was a choice.
 
 
 @pytest.mark.standard
@@ -147,28 +113,3 @@ def test_a_run_reports_quantiles_and_what_is_assumed_of_its_optimizer(tmp_path):
     assert result.last['perplexity'] == pytest.approx(math.exp(result.last['loss']), rel=1e-5)
     (remark,) = result.report.remarks
     assert remark.startswith('The server uses Yogi with a learning rate with 1 rounds of warm-up')
-
-
-def test_the_plan_is_made_with_the_workload():
-    asked = []
-
-    def workload(rounds):
-        asked.append(rounds)
-        return np.ones(rounds)
-
-    plan = build_plan(
-        PrivacyConfig(mechanism='auto', noise_multiplier=1.0, memory_limit=0, workload='server'),
-        SamplingConfig(rounds=12, clients_per_round=3, min_separation=4),
-        population=lambda: 100,
-        dimension=lambda: 10,
-        workload=workload,
-    )
-    # Without memory, what can be drawn again is left, and of that the least loss.
-    assert asked == [12] and plan.mechanism.name == 'banded_inverse'
-
-
-def test_rates_that_do_not_fit_the_rounds_are_refused_before_anything_is_written(tmp_path):
-    config = small_config.GAUSSIAN.with_values({'server_warmup_rounds': 9})
-    with pytest.raises(ArgumentError, match='server_warmup_rounds=9: must be <= 4'):
-        train(config, tmp_path / 'run', progress=False)
-    assert not (tmp_path / 'run').exists()

@@ -1,4 +1,10 @@
-"""Configurations of runs that take seconds, which tests change with `with_values`."""
+"""Runs that take seconds: configurations, which tests change with `with_values`, and results."""
+
+import atexit
+import functools
+import pathlib
+import shutil
+import tempfile
 
 from dpfl.simulation.training import (
     EvaluationConfig,
@@ -7,6 +13,8 @@ from dpfl.simulation.training import (
     TaskConfig,
     TextConfig,
     TrainConfig,
+    TrainResult,
+    train,
 )
 
 # Four rounds of four clients, with the noise of a BLT.
@@ -26,3 +34,35 @@ BLT = TrainConfig(
 )
 # The same with independent noise.
 GAUSSIAN = BLT.with_values({'mechanism': 'gaussian', 'blt_decay': None, 'blt_scale': None})
+# Changes for a run that finds its words privately; its data are to be given.
+PRIVATE_WORDS = {
+    'task': 'user_text',
+    'vocabulary': 'private',
+    'vocabulary_epsilon': 30.0,
+    'vocabulary_words_per_client': 20,
+    'vocabulary_size': 12,
+    'population': None,
+}
+
+
+@functools.cache
+def folder() -> pathlib.Path:
+    """A folder of this process, for runs that several tests read."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix='small_runs_'))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
+def finished(config: TrainConfig = BLT) -> TrainResult:
+    """The result of a run, which is made once a process; its directory is only read."""
+    return _finished(config)
+
+
+@functools.cache
+def _finished(config: TrainConfig) -> TrainResult:
+    return train(config, folder() / config.digest(), progress=False)
+
+
+def copied(path: pathlib.Path, config: TrainConfig = BLT) -> pathlib.Path:
+    """A copy of the directory of a finished run."""
+    return shutil.copytree(finished(config).directory, path)

@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import json
-import stat
 
 import numpy as np
 import pytest
@@ -14,13 +13,7 @@ from dpfl import learning
 from dpfl.accounting.records import archive
 from dpfl.cli.results import public_copy
 from dpfl.errors import ArgumentError
-from dpfl.simulation.training import (
-    EvaluationConfig,
-    GanConfig,
-    TaskConfig,
-    TextConfig,
-    train,
-)
+from dpfl.simulation.training import TaskConfig, TextConfig, train
 from dpfl.tasks import source
 from dpfl.tasks.config import DataConfig
 from dpfl.tasks.text.models import saved_models
@@ -39,10 +32,9 @@ _CONFIG = small_config.GAUSSIAN.with_values(
 )
 
 
-@pytest.fixture(scope='module', name='tested')
-def _tested(tmp_path_factory):
-    path = tmp_path_factory.mktemp('tested') / 'run'
-    return train(_CONFIG, path, progress=False)
+@pytest.fixture(name='tested')
+def _tested():
+    return small_config.finished(_CONFIG)
 
 
 def _by_hand(weights, rows):
@@ -73,20 +65,13 @@ def test_the_final_model_is_measured_on_clients_of_their_own(tested):
     )
     stated = json.loads((tested.directory / 'test_metrics.json').read_text())
     assert stated == {'rounds': 2, 'metrics': tested.test_metrics}
+    assert archive.TEST in archive.listed(tested.directory)
+    assert not threat_model.shared_by_mistake(tested.directory)
     assert tested.summary()['test_loss'] == tested.test_metrics['loss']
     # The held-out metrics are those of others.
     assert tested.last['num_tokens'] != expected['num_tokens']
     others = [language.tokens(0), *language.heldout_clients(1)]
     assert not any(np.array_equal(language.test_tokens(0), each) for each in others)
-
-
-@pytest.mark.standard
-@pytest.mark.tff
-def test_the_file_is_the_owners_and_in_the_digests_and_in_the_threat_model(tested):
-    path = tested.directory / archive.TEST
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert archive.TEST in archive.listed(tested.directory)
-    assert not threat_model.shared_by_mistake(tested.directory)
 
 
 @pytest.mark.standard
@@ -167,13 +152,3 @@ def test_data_without_enough_test_clients_are_refused(splits, number, message, t
     with pytest.raises(ArgumentError, match=f'^{message}'):
         train(config, tmp_path / 'run', progress=False)
     assert not (tmp_path / 'run').exists()
-
-
-@pytest.mark.parametrize('task', ['user_text', 'emnist', 'synthetic_glyphs'])
-def test_tasks_without_test_clients_are_refused(task):
-    with pytest.raises(ArgumentError, match=f'^test_clients=5: must be 0 for task={task}'):
-        dataclasses.replace(_CONFIG, task=TaskConfig(task=task))
-    with pytest.raises(ArgumentError, match='^test_clients=-1: must be an integer >= 0'):
-        EvaluationConfig(test_clients=-1)
-    with pytest.raises(ArgumentError, match='^test_clients=2: must be 0 for a GAN'):
-        GanConfig(evaluation=EvaluationConfig(test_clients=2))

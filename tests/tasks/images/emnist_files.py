@@ -1,11 +1,11 @@
 """Small files of federated EMNIST."""
 
 import pathlib
-import sqlite3
 from collections.abc import Mapping
 
 import numpy as np
-import tensorflow as tf
+
+from tests.tasks import sqlite_files
 
 # Examples of the training split by writer; each has two more in the test split.
 SIZES = {'f0000_14': 5, 'f0001_41': 1, 'f0002_00': 40}
@@ -30,37 +30,14 @@ def mark(writer: str) -> float:
 
 def write_sqlite(path: pathlib.Path, sizes: Mapping[str, int] = SIZES) -> pathlib.Path:
     """Writes the writers as the SQLite file that TFF reads."""
-    with sqlite3.connect(path) as connection:
-        connection.execute('PRAGMA page_size = 4096')
-        connection.execute(
-            'CREATE TABLE examples (split_name TEXT NOT NULL, client_id TEXT NOT NULL, '
-            'serialized_example_proto BLOB NOT NULL)'
-        )
-        connection.execute(
-            'CREATE TABLE client_metadata (client_id TEXT NOT NULL, split_name TEXT NOT NULL, '
-            'num_examples INTEGER NOT NULL)'
-        )
-        for split in ('train', 'test'):  # The split `all_test` must not be read.
-            for writer, size in reversed(sizes.items()):
-                pairs = zip(*examples(writer, split, size), strict=True)
-                rows = [serialized(*pair) for pair in pairs]
-                connection.executemany(
-                    'INSERT INTO examples VALUES (?, ?, ?)',
-                    [(f'all_{split}', writer, row) for row in rows],
-                )
-                connection.execute(
-                    'INSERT INTO client_metadata VALUES (?, ?, ?)',
-                    (writer, f'all_{split}', len(rows)),
-                )
-        # The digits alone are splits of the same file.
-        connection.execute("INSERT INTO client_metadata VALUES ('f9', 'digits_only_train', 3)")
-    connection.close()
+    sqlite_files.write(
+        path,
+        [
+            (f'all_{split}', writer, [*map(sqlite_files.of_image, *examples(writer, split, size))])
+            for split in ('train', 'test')  # The split `all_test` must not be read.
+            for writer, size in reversed(sizes.items())
+        ],
+    )
+    # The digits alone are splits of the same file.
+    sqlite_files.execute(path, "INSERT INTO client_metadata VALUES ('f9', 'digits_only_train', 3)")
     return path
-
-
-def serialized(pixels: np.ndarray, label: int) -> bytes:
-    feature = {
-        'pixels': tf.train.Feature(float_list=tf.train.FloatList(value=pixels.ravel())),
-        'label': tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-    }
-    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()

@@ -45,8 +45,6 @@ def test_frechet_distance_of_samples():
     # As many vectors as features, or fewer: the covariance is singular.
     few = rng.normal(size=(3, 8))
     assert image_batches.frechet_distance(few, few[::-1]) == pytest.approx(0, abs=1e-9)
-    with pytest.raises(ValueError, match='number of images=1'):
-        image_batches.frechet_distance(few[:1], few)
 
 
 _CORNERS = np.array([[0.0, 0], [3, 0], [0, 4]])
@@ -58,18 +56,12 @@ _CORNERS = np.array([[0.0, 0], [3, 0], [0, 4]])
         ('effective_classes', np.array([3, 3, 3]), 1),
         ('effective_classes', np.arange(62), 62),
         ('effective_classes', np.array([1, 1, 2, 3]), 2**1.5),  # An entropy of 1.5 bits.
-        ('effective_classes', np.array([], int), 'number of images=0'),
         ('mean_distance', _CORNERS, (3 + 4 + 5) / 3),
         ('mean_distance', np.ones([5, 2]), 0),
-        ('mean_distance', _CORNERS[:1], 'number of images=1'),
     ],
 )
 def test_diversity_by_hand(measure, values, expected):
-    if isinstance(expected, str):
-        with pytest.raises(ValueError, match=expected):
-            getattr(image_batches, measure)(values)
-    else:
-        assert getattr(image_batches, measure)(values) == pytest.approx(expected)
+    assert getattr(image_batches, measure)(values) == pytest.approx(expected)
 
 
 def test_inversion():

@@ -33,22 +33,6 @@ def test_examples_are_a_pure_function_of_seed_client_and_faults():
     _check(copied.examples(9), _TASK.examples(0))
 
 
-@pytest.mark.parametrize(
-    'name, value',
-    [
-        ('seed', -1),
-        ('median_examples', 0),
-        ('min_examples', 0),
-        ('digit_share', 2),
-        ('max_examples', 2),
-        *(('client', client) for client in (-1, 2**64, 0.5)),
-    ],
-)
-def test_bad_values_are_refused_by_name(name, value):
-    with pytest.raises(ValueError, match=f'^{name}='):
-        _TASK.examples(value) if name == 'client' else SyntheticGlyphs(**{name: value})
-
-
 def test_images_are_like_those_of_emnist():
     pixels, labels = _TASK.heldout_examples(60)
     assert pixels.dtype == np.float32 and pixels.shape[1:] == (28, 28) and labels.dtype == np.int32

@@ -1,12 +1,10 @@
 """Small files of text in the formats of real data, for tests."""
 
-import collections
 import json
 import pathlib
 import random
 
-import tensorflow as tf
-import tensorflow_federated as tff
+from tests.tasks import sqlite_files
 
 _WORDS = [f'word{i}' for i in range(50)]
 _SPLITS = ('train', 'train', 'train', 'train', 'heldout', 'test')
@@ -20,16 +18,13 @@ def texts(client: int) -> list[str]:
 
 def write_stackoverflow(path: pathlib.Path) -> pathlib.Path:
     """Writes 18 clients in TFF's format: 12 to train on, 3 held out, 3 for tests."""
-    clients = [f'client {i:02}' for i in range(18)]
-    tff.simulation.datasets.save_to_sql_client_data(
-        clients,
-        lambda client: tf.data.Dataset.from_tensor_slices(
-            collections.OrderedDict(tokens=texts(int(client[-2:])))
-        ),
-        str(path),
-        split_names_by_client_id={client: _SPLITS[i % 6] for i, client in enumerate(clients)},
+    return sqlite_files.write(
+        path,
+        [
+            (_SPLITS[i % 6], f'client {i:02}', [*map(sqlite_files.of_sentence, texts(i))])
+            for i in range(18)
+        ],
     )
-    return path
 
 
 def write_json_lines(path: pathlib.Path) -> pathlib.Path:

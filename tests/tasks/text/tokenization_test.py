@@ -82,9 +82,3 @@ def test_sentences_as_text():
         'so UNK what',
         'UNK UNK what what',
     ]
-
-
-@pytest.mark.parametrize('word', ['', 'a\0b'])
-def test_words_that_cannot_be_encoded_are_refused_but_not_quoted(word):
-    with pytest.raises(ValueError, match='^words: must be non-empty words without zero bytes$'):
-        tokenization.encode_words([word], 4)

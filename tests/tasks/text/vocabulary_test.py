@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from dpfl.errors import ArgumentError
 from dpfl.tasks.config import TaskConfig, TextConfig
 from dpfl.tasks.text import (
     synthetic_task,
@@ -16,7 +15,9 @@ from dpfl.tasks.text.private_words import WordCounts, WordRelease
 from dpfl.tasks.text.text_statistics import Coverage
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from dpfl.tasks.text.vocabulary import Vocabulary
-from experiments.studies.data import word_recall
+from tests.studies import scripts_of_studies
+
+word_recall = scripts_of_studies.load('compare_vocabularies')
 
 
 def test_a_file_of_words_or_of_words_and_counts(tmp_path):
@@ -149,15 +150,6 @@ def test_models_of_all_sizes_have_the_same_text(packing):
     # The ceilings of the language are not those of a model that knows a part of it.
     assert not tasks[0].reference_accuracies
     assert _source(vocabulary_size=60).load().reference_accuracies
-
-
-def test_what_is_refused():
-    with pytest.raises(ArgumentError, match='language_size=60: must be >= 61, vocabulary_size'):
-        _source(vocabulary_size=61, language_size=60).load()
-    with pytest.raises(ArgumentError, match='language_size=5: must be an integer >= '):
-        _source(vocabulary_size=3, language_size=5).load()
-    with pytest.raises(ArgumentError, match='language_size=60: needs task=synthetic_text'):
-        TaskConfig(task='user_text', text=TextConfig(language_size=60))
 
 
 def test_shares_by_hand(monkeypatch):

@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 
-from dpfl.errors import ArgumentError
-from dpfl.tasks import source
-from dpfl.tasks.config import DataConfig, TaskConfig, TextConfig
+from dpfl.tasks.config import TaskConfig, TextConfig
 from dpfl.tasks.text import synthetic_task, synthetic_text, word_clients
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import Packing
-from tests import text_files
 
 _IDS = {'a': 4, 'b': 5}
 _SENTENCES = [['a', 'b'], [], ['b', 'x', 'a'], ['a', 'a', 'a', 'a'], ['b']]
@@ -90,12 +87,6 @@ def test_filters_are_for_training_clients_only():
     assert sum(len(batch['x']) for batch in task.heldout_dataset(2, 8)) == 2
 
 
-def test_a_client_without_sentences_has_no_batches():
-    none = word_clients.WordClients(1, lambda client: [])
-    task = word_clients.WordTask(none, none, Vocabulary(('a',)), Packing('sentences', 4))
-    assert task.client_batches(0, 2) == []
-
-
 def test_heldout_clients_are_pooled_up_to_those_that_there_are():
     clients = word_clients.WordClients(3, lambda client: [['a'] * (client + 1)])
     task = word_clients.WordTask(clients, clients, Vocabulary(('a',)), Packing('sentences', 4))
@@ -112,15 +103,6 @@ def test_owners_of_heldout_sentences():
     task = word_clients.WordTask(clients, clients, Vocabulary(('a',)), Packing('sentences', 4))
     assert task.heldout_owners(99).tolist() == [0, 0, 2]
     assert task.heldout_owners(2).tolist() == [0, 0]
-
-
-def test_what_is_refused():
-    with pytest.raises(ValueError, match='client_max_tokens=0: must be'):
-        _task(max_tokens=0)
-    with pytest.raises(ValueError, match='packing=pages: must be one of sentences, windows'):
-        _task('pages')
-    with pytest.raises(ValueError, match='client=4: must be'):
-        _task().client_batches(4, 2)
 
 
 _PAD, _BEGIN, _END = 0, 1, 2
@@ -215,31 +197,3 @@ def test_the_synthetic_task_has_the_rows_of_its_configuration():
     rows = np.concatenate([batch['x'].numpy() for batch in task.heldout(6, 64)])
     packed = [Packing('windows', _LENGTH, 50).of_rows(r) for r in language.heldout_clients(6)]
     np.testing.assert_array_equal(rows, np.concatenate(packed)[:, :-1])
-
-
-@pytest.mark.parametrize(
-    'text', [dict(packing='windows'), dict(client_min_tokens=5), dict(client_min_sentences=2)]
-)
-def test_images_have_no_rows_of_text(text):
-    with pytest.raises(ArgumentError, match=f'{next(iter(text))}=.*: task=emnist has no text'):
-        TaskConfig(task='emnist', text=TextConfig(**text))
-
-
-def test_real_text_has_the_rows_of_its_configuration(tmp_path):
-    text_files.write_clients(tmp_path / 'a.jsonl', 6)
-    text_files.write_words(tmp_path / 'words.txt')
-    text = TextConfig(
-        vocabulary_file=str(tmp_path / 'words.txt'),
-        vocabulary_size=20,
-        sentence_length=5,
-        packing='windows',
-        client_max_tokens=12,
-    )
-    data = DataConfig(data_path=str(tmp_path / 'a.jsonl'))
-    config = TaskConfig(task='user_text', model='micro', data=data, text=text)
-    task = source.open_task(config, 0, lambda text: None).load()
-    for client in range(5):
-        (batch,) = task.client_batches(client, 9, 1, None)
-        # Sentences of 8 words and a mark go over the ends of windows of 5.
-        assert batch['y'].shape == (3, 5) and (batch['y'] != _PAD).sum() == 12
-        assert batch['y'].ravel()[9] == _END

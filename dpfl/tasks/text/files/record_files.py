@@ -356,28 +356,32 @@ def to_json_lines(path: pathlib.Path, client_column: str, text_column: str) -> B
         )
     with _files.open_regular(path) as source, contextlib.ExitStack() as on_failure:
         lines = on_failure.enter_context(tempfile.TemporaryFile(prefix='dpfl-'))
-        with tempfile.TemporaryFile(prefix='dpfl-') as answer:
-            done = subprocess.run(
-                [sys.executable, '-c', _READER, str(answer.fileno()), client_column, text_column],
-                stdin=source,
-                stdout=lines,
-                pass_fds=[answer.fileno()],
-                check=False,
-                env=os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
-            )
-            answer.seek(0)
-            failure = answer.read()
-        if done.returncode:
-            status = done.returncode
-            reason = f'the reader ended with {f"signal {-status}" if status < 0 else status}'
-            raise errors.ArgumentError(
-                'data_path', errors.NOT_SHOWN, f'is not a complete Parquet file ({reason})'
-            )
-        if failure:
-            _raise(json.loads(failure))
+        if failure := _convert_in_child(source, lines, client_column, text_column):
+            _raise(failure)
         on_failure.pop_all()
     lines.seek(0)
     return lines
+
+
+def _convert_in_child(
+    source: BinaryIO, lines: BinaryIO, client_column: str, text_column: str
+) -> dict[str, Any] | None:
+    """As `_convert`, in a child process, which a damaged file may end."""
+    with tempfile.TemporaryFile(prefix='dpfl-') as answer:
+        done = subprocess.run(
+            [sys.executable, '-c', _READER, str(answer.fileno()), client_column, text_column],
+            stdin=source,
+            stdout=lines,
+            pass_fds=[answer.fileno()],
+            check=False,
+            env=os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
+        )
+        answer.seek(0)
+        failure = answer.read()
+    if status := done.returncode:
+        reason = f'the reader ended with {f"signal {-status}" if status < 0 else status}'
+        return {'name': 'data_path', 'allowed': f'is not a complete Parquet file ({reason})'}
+    return json.loads(failure) if failure else None
 
 
 def read_in_child() -> None:
@@ -388,8 +392,12 @@ def read_in_child() -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # The parent process reports the interrupt.
     descriptor, client_column, text_column = sys.argv[1:]
-    with open(int(descriptor), 'wb') as answer:
-        if failure := _failure(client_column, text_column):
+    with (
+        open(int(descriptor), 'wb') as answer,
+        open(0, 'rb', closefd=False) as source,
+        open(1, 'wb', closefd=False) as lines,
+    ):
+        if failure := _convert(source, lines, client_column, text_column):
             answer.write(json.dumps(failure).encode())
 
 
@@ -401,19 +409,20 @@ def _raise(failure: dict[str, Any]) -> NoReturn:
     raise errors.ArgumentError(failure['name'], value, failure['allowed'])
 
 
-def _failure(client_column: str, text_column: str) -> dict[str, Any] | None:
-    """Converts the file. Returns a description of the error if this fails."""
+def _convert(
+    source: BinaryIO, lines: BinaryIO, client_column: str, text_column: str
+) -> dict[str, Any] | None:
+    """Writes the rows of a Parquet file as lines. Returns a description of the error, or None."""
     import pyarrow
     from pyarrow import parquet
 
     try:
-        with open(0, 'rb', closefd=False) as source, open(1, 'wb', closefd=False) as lines:
-            table = parquet.ParquetFile(source)
-            columns = [
-                _column(table, 'client_column', client_column),
-                _column(table, 'text_column', text_column),
-            ]
-            _write(table, columns, lines)
+        table = parquet.ParquetFile(source)
+        columns = [
+            _column(table, 'client_column', client_column),
+            _column(table, 'text_column', text_column),
+        ]
+        _write(table, columns, lines)
     except (pyarrow.ArrowException, OSError, MemoryError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             return {'errno': error.errno}

@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import tempfile
+from collections.abc import Iterator
 from typing import BinaryIO
 
 import numpy as np
@@ -78,6 +79,11 @@ class RecordIndex:
         """Number of clients with text."""
         return len(self.starts) - 1
 
+    def records(self, descriptor: int, client: int) -> Iterator[bytes]:
+        """The records of a client, from the descriptor of the open file."""
+        for record in range(self.starts[client], self.starts[client + 1]):
+            yield os.pread(descriptor, int(self.lengths[record]), int(self.offsets[record]))
+
 
 def index_file(path: pathlib.Path, form: record_files.Format) -> RecordIndex:
     """Indexes a file, or returns the cached index if the file is unchanged.
@@ -95,13 +101,13 @@ def index_file(path: pathlib.Path, form: record_files.Format) -> RecordIndex:
     """
     status = os.stat(path)
     kept = _kept_path(path, form)
-    found = None if kept is None else _read(kept)
+    cached = None if kept is None else _read(kept)
     digest = sha256(path)
     stamp = (status.st_size, status.st_mtime_ns, digest)
-    if found is not None:
-        summary = found.summary
+    if cached is not None:
+        summary = cached.summary
         if (summary.size, summary.mtime_ns, summary.sha256) == stamp:
-            return found
+            return cached
     with _files.open_regular(path, buffering=_BLOCK) as file:
         index = build(file, form, Summary(*stamp))
     if kept is not None:

@@ -155,17 +155,10 @@ class _Texts:
         status = os.fstat(descriptor)
         if self.stamp not in (None, (status.st_size, status.st_mtime_ns)):
             raise DataError(f'{self.path}: has changed since it was indexed')
-        first, last = self.index.starts[client], self.index.starts[client + 1]
-        for record in range(first, last):
-            try:
-                data = os.pread(
-                    descriptor, int(self.index.lengths[record]), int(self.index.offsets[record])
-                )
-                _, text = self.parse(data)
-            except OSError as error:
-                raise DataError(f'{self.path}: {error.strerror}') from None
-            except record_files.MalformedError as error:
-                raise DataError(
-                    f'{self.path}: has changed since it was indexed ({error})'
-                ) from None
-            yield from tokenization.sentences(text)
+        try:
+            for record in self.index.records(descriptor, client):
+                yield from tokenization.sentences(self.parse(record)[1])
+        except OSError as error:
+            raise DataError(f'{self.path}: {error.strerror}') from None
+        except record_files.MalformedError as error:
+            raise DataError(f'{self.path}: has changed since it was indexed ({error})') from None

@@ -109,14 +109,14 @@ def key_directory() -> pathlib.Path:
     Raises:
       ArgumentError: if there is none.
     """
-    found = _cache.directory()
-    if found is None:
+    directory = _cache.directory()
+    if directory is None:
         raise errors.ArgumentError(
             'data_path',
             errors.NOT_SHOWN,
             'needs a cache directory for the key of the names of authors; DPFL_CACHE_DIR is empty',
         )
-    return found
+    return directory
 
 
 def client_of(key: bytes, author: str) -> str:
@@ -190,7 +190,7 @@ def prose(text: str, removed: collections.Counter[str]) -> list[str]:
     """
     lines = [line.rstrip() for line in text.splitlines()]
     del lines[_end_of_prose(lines, removed) :]
-    found = []
+    sentences = []
     for unit in _units(lines, removed):
         for sentence in tokenization.split(_without_parts(unit, removed)):
             words = sentence.split()
@@ -198,10 +198,10 @@ def prose(text: str, removed: collections.Counter[str]) -> list[str]:
                 continue
             sentence = ' '.join(words)
             if _LETTER.search(sentence):
-                found.append(sentence)
+                sentences.append(sentence)
             else:
                 removed['without_letters'] += 1
-    return found
+    return sentences
 
 
 def _end_of_prose(lines: list[str], removed: collections.Counter[str]) -> int:
@@ -373,12 +373,8 @@ def by_author(
         index = record_index.build(file, _FORM, record_index.Summary(0, 0, ''))
         clients = range(index.num_clients)
         for number in _progress.bar(clients, 'authors', unit='author', delay=2, leave=False):
-            first, last = index.starts[number], index.starts[number + 1]
-            lines = (
-                os.pread(file.fileno(), int(index.lengths[i]), int(index.offsets[i]))
-                for i in range(first, last)
-            )
-            yield from _of_author(map(json.loads, lines), max_words, counts)
+            records = map(json.loads, index.records(file.fileno(), number))
+            yield from _of_author(records, max_words, counts)
 
 
 def described(counts: Mapping[str, int], of_source: Sequence[str]) -> dict[str, dict[str, int]]:

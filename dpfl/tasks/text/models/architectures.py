@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl import _validate, errors
+from dpfl import _random, _validate, errors
 from dpfl.tasks.text.models import metrics
 
 # Shapes of weights by name.
@@ -30,12 +30,21 @@ class Architecture(abc.ABC):
         """Shapes of the trainable weights by name, in the order of the weights."""
 
     @abc.abstractmethod
+    def initial_weight(
+        self, rng: np.random.Generator, name: str, shape: tuple[int, ...]
+    ) -> np.ndarray:
+        """Draws the initial value of a weight of `weight_shapes`."""
+
     def initial_weights(self, num_tokens: int, seed: int) -> tuple[np.ndarray, ...]:
         """Initial weights, float32. A pure function of the arguments.
 
         Raises:
           ValueError: if `num_tokens` is not an integer >= 2, or `seed` not one in [0, 2**64).
         """
+        _validate.integer('num_tokens', num_tokens, minimum=2)
+        rng = _random.generator('model.weights', _random.check_seed('seed', seed))
+        shapes = self.weight_shapes(num_tokens).items()
+        return tuple(self.initial_weight(rng, *each).astype(np.float32) for each in shapes)
 
     @abc.abstractmethod
     def logits(self, weights: Sequence[Any], tokens: tf.Tensor) -> tf.Tensor:

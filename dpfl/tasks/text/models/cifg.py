@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dpfl import _random, _validate, errors
+from dpfl import _validate, errors
 from dpfl.tasks.text.models import architectures
 
 
@@ -177,7 +177,9 @@ class StackedCifg(architectures.Architecture):
         shapes['output_bias'] = (num_tokens,)
         return shapes
 
-    def initial_weights(self, num_tokens: int, seed: int) -> tuple[np.ndarray, ...]:
+    def initial_weight(
+        self, rng: np.random.Generator, name: str, shape: tuple[int, ...]
+    ) -> np.ndarray:
         """As in the base class.
 
         Kernels are uniform within the Glorot bound. Embeddings are uniform in [-1, 1], larger than
@@ -185,21 +187,16 @@ class StackedCifg(architectures.Architecture):
         the same change of the weights next to them changes the logits more. Forget gates start
         with bias 1 (remember), all other biases with 0.
         """
-        _validate.integer('num_tokens', num_tokens, minimum=2)
-        rng = _random.generator('model.weights', _random.check_seed('seed', seed))
-        weights = []
-        for name, shape in self.weight_shapes(num_tokens).items():
-            if name.endswith('bias'):
-                value = np.zeros(shape)
-            elif name.endswith('embedding'):
-                value = rng.uniform(-1, 1, shape)
-            else:
-                gates = 3 if name.endswith('kernel') else 1  # Gates are side by side in one matrix.
-                value = rng.uniform(-1, 1, shape) * math.sqrt(6 / (shape[0] + shape[1] / gates))
+        if name.endswith('bias'):
+            value = np.zeros(shape)
             if name.endswith('gate_bias'):
-                value[: self.hidden_size] = 1  # The forget gates: remember.
-            weights.append(value.astype(np.float32))
-        return tuple(weights)
+                value[: self.hidden_size] = 1
+            return value
+        value = rng.uniform(-1, 1, shape)
+        if name.endswith('embedding'):
+            return value
+        gates = 3 if name.endswith('kernel') else 1  # Gates are side by side in one matrix.
+        return value * math.sqrt(6 / (shape[0] + shape[1] / gates))
 
     def logits(self, weights: Sequence[Any], tokens: tf.Tensor) -> tf.Tensor:
         embedding, layers, output_embedding, output_bias = self._parts(weights)

@@ -43,20 +43,23 @@ With embeddings of their own for input and output, the rows of both are scaled, 
 more parameters.
 """
 
+import abc
 import collections
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from dpfl import _random, _validate
+from dpfl import _validate
 from dpfl.tasks.text.models import architectures
 
 # Gates in the order of the fused operation.
 GATES = ('input', 'candidate', 'forget', 'output')
+# Maps outputs of the layer, [N, H], to logits, [N, V].
+Output = Callable[[tf.Tensor], tf.Tensor]
 
 
 def sequence(inputs: Any, kernel: Any, bias: Any, hidden_size: int) -> tf.Tensor:
@@ -83,28 +86,43 @@ def sequence(inputs: Any, kernel: Any, bias: Any, hidden_size: int) -> tf.Tensor
     ).h
 
 
-def start(batch_size: int | tf.Tensor, hidden_size: int, dtype: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """The state before the first step: (cells c, outputs h), both [B, H], zeros."""
-    zeros = tf.zeros([batch_size, hidden_size], dtype)
-    return zeros, zeros
+class Lstm(architectures.Architecture):
+    """An LSTM layer between an embedding and an output layer, which subclasses define."""
 
+    hidden_size: int
 
-def step(
-    state: tuple[tf.Tensor, tf.Tensor], inputs: Any, kernel: Any, bias: Any
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """The state (c, h), both [B, H], after one more input [B, E]."""
-    cell, hidden = state
-    gates = tf.matmul(tf.concat([inputs, hidden], axis=1), kernel) + bias
-    allow, candidate, forget, expose = tf.split(gates, len(GATES), axis=1)
-    cell = tf.sigmoid(forget) * cell + tf.sigmoid(allow) * tf.tanh(candidate)
-    return cell, tf.sigmoid(expose) * tf.tanh(cell)
+    @abc.abstractmethod
+    def _parts(self, weights: Sequence[Any]) -> tuple[Any, Any, Any, Output]:
+        """The embedding, kernel and bias of the layer, and the output layer."""
+
+    def logits(self, weights: Sequence[Any], tokens: tf.Tensor) -> tf.Tensor:
+        embedding, kernel, bias, output = self._parts(weights)
+        batch_size, length = tf.shape(tokens)[0], tokens.shape[1]
+        inputs = tf.gather(embedding, tf.transpose(tokens))
+        hidden = sequence(inputs, kernel, bias, self.hidden_size)
+        hidden = tf.reshape(tf.transpose(hidden, [1, 0, 2]), [-1, self.hidden_size])
+        return tf.reshape(output(hidden), [batch_size, length, embedding.shape[0]])
+
+    def start(self, weights: Sequence[Any], batch_size: int | tf.Tensor) -> Any:
+        """The state: (cells c, outputs h), both [B, H], zeros."""
+        zeros = tf.zeros([batch_size, self.hidden_size], tf.convert_to_tensor(weights[0]).dtype)
+        return zeros, zeros
+
+    def step(self, weights: Sequence[Any], state: Any, tokens: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        embedding, kernel, bias, output = self._parts(weights)
+        cell, hidden = state
+        gates = tf.matmul(tf.concat([tf.gather(embedding, tokens), hidden], axis=1), kernel) + bias
+        allow, candidate, forget, expose = tf.split(gates, len(GATES), axis=1)
+        cell = tf.sigmoid(forget) * cell + tf.sigmoid(allow) * tf.tanh(candidate)
+        hidden = tf.sigmoid(expose) * tf.tanh(cell)
+        return (cell, hidden), output(hidden)
 
 
 _EMBEDDING_BOUND = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
-class DenseLstm(architectures.Architecture):
+class DenseLstm(Lstm):
     """Sizes of the model.
 
     Attributes:
@@ -138,52 +156,31 @@ class DenseLstm(architectures.Architecture):
             output_bias=(num_tokens,),
         )
 
-    def initial_weights(self, num_tokens: int, seed: int) -> tuple[np.ndarray, ...]:
+    def initial_weight(
+        self, rng: np.random.Generator, name: str, shape: tuple[int, ...]
+    ) -> np.ndarray:
         """As in the base class; distributed as the docstring of the module says."""
-        _validate.integer('num_tokens', num_tokens, minimum=2)
-        rng = _random.generator('model.weights', _random.check_seed('seed', seed))
-        weights = []
-        for name, shape in self.weight_shapes(num_tokens).items():
-            if name == 'embedding':
-                value = rng.uniform(-_EMBEDDING_BOUND, _EMBEDDING_BOUND, shape)
-            elif name == 'recurrent_kernel':
-                value = _orthonormal_rows(rng, shape)
-            elif name.endswith('bias'):
-                value = np.zeros(shape)
-            else:
-                value = rng.uniform(-1, 1, shape) * math.sqrt(6 / sum(shape))
-            if name == 'gate_bias':
-                value.reshape(len(GATES), -1)[GATES.index('forget')] = 1
-            weights.append(value.astype(np.float32))
-        return tuple(weights)
+        if name == 'embedding':
+            return rng.uniform(-_EMBEDDING_BOUND, _EMBEDDING_BOUND, shape)
+        if name == 'recurrent_kernel':
+            return _orthonormal_rows(rng, shape)
+        if not name.endswith('bias'):
+            return rng.uniform(-1, 1, shape) * math.sqrt(6 / sum(shape))
+        value = np.zeros(shape)
+        if name == 'gate_bias':
+            value.reshape(len(GATES), -1)[GATES.index('forget')] = 1
+        return value
 
-    def logits(self, weights: Sequence[Any], tokens: tf.Tensor) -> tf.Tensor:
+    def _parts(self, weights: Sequence[Any]) -> tuple[Any, Any, Any, Output]:
         embedding, input_kernel, recurrent_kernel, bias, *dense = weights
-        batch_size, length = tf.shape(tokens)[0], tokens.shape[1]
-        inputs = tf.gather(embedding, tf.transpose(tokens))
-        kernel = tf.concat([input_kernel, recurrent_kernel], axis=0)
-        hidden = sequence(inputs, kernel, bias, self.hidden_size)
-        hidden = tf.reshape(tf.transpose(hidden, [1, 0, 2]), [-1, self.hidden_size])
-        result = _dense(hidden, dense)
-        return tf.reshape(result, [batch_size, length, dense[-1].shape[0]])
+        projection, projection_bias, output_kernel, output_bias = dense
 
-    def start(self, weights: Sequence[Any], batch_size: int | tf.Tensor) -> Any:
-        """The state: (cells c, outputs h), both [B, H]."""
-        return start(batch_size, self.hidden_size, tf.convert_to_tensor(weights[0]).dtype)
+        def output(hidden: tf.Tensor) -> tf.Tensor:
+            # `bias_add` is faster than `+`, which broadcasts.
+            outputs = tf.nn.bias_add(tf.matmul(hidden, projection), projection_bias)
+            return tf.nn.bias_add(tf.matmul(outputs, output_kernel), output_bias)
 
-    def step(self, weights: Sequence[Any], state: Any, tokens: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        embedding, input_kernel, recurrent_kernel, bias, *dense = weights
-        kernel = tf.concat([input_kernel, recurrent_kernel], axis=0)
-        state = step(state, tf.gather(embedding, tokens), kernel, bias)
-        return state, _dense(state[1], dense)
-
-
-def _dense(hidden: Any, weights: Sequence[Any]) -> tf.Tensor:
-    """Logits [N, V] of LSTM outputs [N, H]."""
-    projection, projection_bias, output_kernel, output_bias = weights
-    # `bias_add` is faster than `+`, which broadcasts.
-    outputs = tf.nn.bias_add(tf.matmul(hidden, projection), projection_bias)
-    return tf.nn.bias_add(tf.matmul(outputs, output_kernel), output_bias)
+        return embedding, tf.concat([input_kernel, recurrent_kernel], axis=0), bias, output
 
 
 def _orthonormal_rows(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -193,7 +190,7 @@ def _orthonormal_rows(rng: np.random.Generator, shape: tuple[int, ...]) -> np.nd
 
 
 @dataclasses.dataclass(frozen=True)
-class TiedLstm(architectures.Architecture):
+class TiedLstm(Lstm):
     """Sizes of the model.
 
     Attributes:
@@ -226,59 +223,31 @@ class TiedLstm(architectures.Architecture):
             shapes['output_embedding'] = (num_tokens, embedding)
         return shapes
 
-    def initial_weights(self, num_tokens: int, seed: int) -> tuple[np.ndarray, ...]:
+    def initial_weight(
+        self, rng: np.random.Generator, name: str, shape: tuple[int, ...]
+    ) -> np.ndarray:
         """As in the base class.
 
         Embeddings are uniform on the sphere, matrices uniform within the Glorot bound. Forget gates
         start with bias 1 (remember), all other biases with 0.
         """
-        _validate.integer('num_tokens', num_tokens, minimum=2)
-        rng = _random.generator('model.weights', _random.check_seed('seed', seed))
-        weights = []
-        for name, shape in self.weight_shapes(num_tokens).items():
-            if name.endswith('embedding'):
-                value = rng.normal(size=shape)
-                value /= np.linalg.norm(value, axis=1, keepdims=True)
-            elif name.endswith('bias'):
-                value = np.full(shape, float(name == 'forget_bias'))
-            else:
-                value = rng.uniform(-1, 1, shape) * math.sqrt(6 / sum(shape))
-            weights.append(value.astype(np.float32))
-        return tuple(weights)
+        if name.endswith('embedding'):
+            value = rng.normal(size=shape)
+            return value / np.linalg.norm(value, axis=1, keepdims=True)
+        if name.endswith('bias'):
+            return np.full(shape, float(name == 'forget_bias'))
+        return rng.uniform(-1, 1, shape) * math.sqrt(6 / sum(shape))
 
-    def logits(self, weights: Sequence[Any], tokens: tf.Tensor) -> tf.Tensor:
-        embedding, output_embedding = self._embeddings(weights)
-        kernel, bias, projection, projection_bias = _joined(weights)
-        batch_size, length = tf.shape(tokens)[0], tokens.shape[1]
-        inputs = tf.gather(embedding, tf.transpose(tokens))
-        hidden = sequence(inputs, kernel, bias, self.hidden_size)
-        hidden = tf.reshape(tf.transpose(hidden, [1, 0, 2]), [-1, self.hidden_size])
-        outputs = tf.matmul(hidden, projection) + projection_bias
-        result = tf.matmul(outputs, output_embedding, transpose_b=True)
-        return tf.reshape(result, [batch_size, length, embedding.shape[0]])
-
-    def start(self, weights: Sequence[Any], batch_size: int | tf.Tensor) -> Any:
-        """The state: (cells c, outputs h), both [B, H]."""
-        return start(batch_size, self.hidden_size, tf.convert_to_tensor(weights[0]).dtype)
-
-    def step(self, weights: Sequence[Any], state: Any, tokens: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        embedding, output_embedding = self._embeddings(weights)
-        kernel, bias, projection, projection_bias = _joined(weights)
-        state = step(state, tf.gather(embedding, tokens), kernel, bias)
-        outputs = tf.matmul(state[1], projection) + projection_bias
-        return state, tf.matmul(outputs, output_embedding, transpose_b=True)
-
-    def _embeddings(self, weights: Sequence[Any]) -> tuple[tf.Tensor, tf.Tensor]:
-        """Embeddings of input and output, with rows of norm 1."""
+    def _parts(self, weights: Sequence[Any]) -> tuple[Any, Any, Any, Output]:
+        size = 2 * len(GATES)
+        gates, (projection, projection_bias) = weights[1 : 1 + size], weights[1 + size : 3 + size]
+        # Rows of norm 1; kernels side by side, biases end to end.
         embedding = tf.math.l2_normalize(weights[0], axis=1)
-        if self.tied:
-            return embedding, embedding
-        return embedding, tf.math.l2_normalize(weights[-1], axis=1)
+        other = embedding if self.tied else tf.math.l2_normalize(weights[-1], axis=1)
+        kernel, bias = tf.concat(gates[0::2], axis=1), tf.concat(gates[1::2], axis=0)
 
+        def output(hidden: tf.Tensor) -> tf.Tensor:
+            outputs = tf.matmul(hidden, projection) + projection_bias
+            return tf.matmul(outputs, other, transpose_b=True)
 
-def _joined(weights: Sequence[Any]) -> tuple[tf.Tensor, ...]:
-    """Kernels side by side, biases end to end, and the projection with its bias."""
-    size = 2 * len(GATES)
-    gates, (projection, projection_bias) = weights[1 : 1 + size], weights[1 + size : 3 + size]
-    kernel, bias = tf.concat(gates[0::2], axis=1), tf.concat(gates[1::2], axis=0)
-    return kernel, bias, projection, projection_bias
+        return embedding, kernel, bias, output

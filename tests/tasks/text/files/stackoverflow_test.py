@@ -1,7 +1,6 @@
 """Files written by TFF, read as TFF reads them; damaged files, and files of other kinds."""
 
 import collections
-import sqlite3
 
 import pytest
 import tensorflow as tf
@@ -9,6 +8,7 @@ import tensorflow_federated as tff
 
 from dpfl.errors import DataError
 from dpfl.tasks.text.files import stackoverflow
+from tests.tasks import sqlite_files
 
 # Sorted by key this is another order than sorted by number.
 _CLIENTS = [f"user {i}'s" for i in range(30)]
@@ -26,22 +26,42 @@ def _dataset(client):
     )
 
 
-def _write(path, splits=None):
-    tff.simulation.datasets.save_to_sql_client_data(
-        _CLIENTS, _dataset, str(path), split_names_by_client_id=splits
-    )
+@pytest.fixture(scope='module', name='plain')
+def _plain(tmp_path_factory):
+    """A file that TFF has written."""
+    path = tmp_path_factory.mktemp('plain') / 'a.sqlite'
+    tff.simulation.datasets.save_to_sql_client_data(_CLIENTS, _dataset, str(path))
     return path
 
 
-@pytest.fixture(scope='module', name='plain')
-def _plain(tmp_path_factory):
-    return _write(tmp_path_factory.mktemp('plain') / 'a.sqlite')
+@pytest.fixture(name='copy')
+def _copy(plain, tmp_path):
+    """Copies the file, and changes the copy by SQL statements."""
+
+    def copy(*statements, name='a.sqlite'):
+        path = tmp_path / name
+        path.write_bytes(plain.read_bytes())
+        sqlite_files.execute(path, *statements)
+        return path
+
+    return copy
 
 
-@pytest.fixture(scope='module', name='split')
-def _split(tmp_path_factory):
-    splits = {c: ('train', 'heldout', 'test')[i % 3] for i, c in enumerate(_CLIENTS)}
-    return _write(tmp_path_factory.mktemp('split') / 'a #?%.sqlite', splits)
+def _in_splits():
+    """Statements that make splits; a training client and a held-out one are in `test`, too."""
+    number = 'CAST(substr(client_id, 6) AS INTEGER)'
+    for table, more in (
+        ('client_metadata', 'num_examples'),
+        ('examples', 'serialized_example_proto'),
+    ):
+        yield (
+            f"UPDATE {table} SET split_name = CASE {number} % 3 WHEN 0 THEN 'train' "
+            "WHEN 1 THEN 'heldout' ELSE 'test' END"
+        )
+        yield (
+            f'INSERT INTO {table} (client_id, split_name, {more}) '
+            f"SELECT client_id, 'test', {more} FROM {table} WHERE {number} IN (3, 4)"
+        )
 
 
 def _sentences(clients):
@@ -49,14 +69,10 @@ def _sentences(clients):
 
 
 @pytest.mark.parametrize('indexed', [False, True])
-def test_the_splits_of_the_file_are_used(split, indexed, tmp_path):
-    path = split
+def test_the_splits_of_the_file_are_used(copy, indexed):
+    path = copy(*_in_splits(), name='a #?%.sqlite')
     if indexed:
-        path = tmp_path / 'indexed.sqlite'
-        path.write_bytes(split.read_bytes())
-        with sqlite3.connect(path) as connection:
-            connection.execute('CREATE INDEX i ON examples (client_id)')
-        connection.close()
+        sqlite_files.execute(path, 'CREATE INDEX i ON examples (client_id)')
     training, heldout, test, description = stackoverflow.open_clients(path, 0.5)
     for clients, part in ((training, 0), (heldout, 1), (test, 2)):
         expected = [
@@ -65,7 +81,7 @@ def test_the_splits_of_the_file_are_used(split, indexed, tmp_path):
         ]
         assert _sentences(clients) == expected
     assert description['clients'] == {'training': 10, 'heldout': 10}
-    assert description['splits'] == {'train': 10, 'heldout': 10, 'test': 10}
+    assert description['splits'] == {'train': 10, 'heldout': 10, 'test': 12}
 
 
 def test_a_file_without_splits_has_a_share_held_out(plain):
@@ -78,40 +94,13 @@ def test_a_file_without_splits_has_a_share_held_out(plain):
     assert {tuple(c[0]) for c in _sentences(heldout)} < {tuple(c[0]) for c in _sentences(more)}
 
 
-def test_clients_of_several_splits_are_not_test_clients(split, tmp_path):
-    path = tmp_path / 'a.sqlite'
-    path.write_bytes(split.read_bytes())
-    before = _sentences(stackoverflow.open_clients(path, 0.5)[2])
-    with sqlite3.connect(path) as connection:
-        # One who trains, and one who is held out, have examples in the split `test` too.
-        for client in (_CLIENTS[3], _CLIENTS[4]):
-            for table, more in (
-                ('client_metadata', 'num_examples'),
-                ('examples', 'serialized_example_proto'),
-            ):
-                connection.execute(
-                    f'INSERT INTO {table} (client_id, split_name, {more}) '
-                    f"SELECT client_id, 'test', {more} FROM {table} WHERE client_id = ?",
-                    (client,),
-                )
-    connection.close()
-    training, heldout, test, description = stackoverflow.open_clients(path, 0.5)
-    assert _sentences(test) == before and len(before) == 10
-    assert (training.count, heldout.count) == (10, 10)
-    assert description['splits'] == {'train': 10, 'heldout': 10, 'test': 12}
-    # Their examples of the split `test` are not trained on either.
-    assert max(map(len, _sentences(training))) <= 4
-
-
-def test_clients_whose_rows_are_scattered(tmp_path):
-    path = _write(tmp_path / 'a.sqlite')
-    expected = [sorted(client) for client in _sentences(stackoverflow.open_clients(path, 0.2)[0])]
-    with sqlite3.connect(path) as connection:
-        connection.executescript(
-            'CREATE TABLE other AS SELECT * FROM examples ORDER BY substr(client_id, -3, 1);'
-            'DROP TABLE examples; ALTER TABLE other RENAME TO examples;'
-        )
-    connection.close()
+def test_clients_whose_rows_are_scattered(plain, copy):
+    expected = [sorted(client) for client in _sentences(stackoverflow.open_clients(plain, 0.2)[0])]
+    path = copy(
+        'CREATE TABLE other AS SELECT * FROM examples ORDER BY substr(client_id, -3, 1)',
+        'DROP TABLE examples',
+        'ALTER TABLE other RENAME TO examples',
+    )
     training = stackoverflow.open_clients(path, 0.2)[0]
     assert [sorted(client) for client in _sentences(training)] == expected
 
@@ -139,9 +128,7 @@ def _damaged(kind: str, plain, path):
         'no tokens': "UPDATE examples SET serialized_example_proto = x''",
     }
     if kind in statements:
-        with sqlite3.connect(path) as connection:
-            connection.execute(statements[kind])
-        connection.close()
+        sqlite_files.execute(path, statements[kind])
 
 
 @pytest.mark.parametrize(
@@ -169,11 +156,9 @@ def test_damaged_and_other_files_are_one_line(kind, message, plain, tmp_path):
         stackoverflow.open_clients(path, 0.2)
 
 
-def test_damage_that_shows_up_later_is_one_line_as_well(tmp_path):
-    path = _write(tmp_path / 'a.sqlite')
+def test_damage_that_shows_up_later_is_one_line_as_well(copy):
+    path = copy()
     training = stackoverflow.open_clients(path, 0.2)[0]
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE examples SET serialized_example_proto = x'ff00'")
-    connection.close()
+    sqlite_files.execute(path, "UPDATE examples SET serialized_example_proto = x'ff00'")
     with pytest.raises(DataError, match=r'a\.sqlite: has an example that is not'):
         list(training.sentences(0))

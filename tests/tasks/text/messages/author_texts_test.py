@@ -12,9 +12,11 @@ from dpfl.errors import ArgumentError, StorageError
 from dpfl.tasks.text.files import public_text, user_text
 from dpfl.tasks.text.messages import author_texts, git_history, git_log
 from dpfl.tasks.text.messages.author_texts import Message
-from experiments.studies.data import dataset
+from tests.studies import scripts_of_studies
 from tests.tasks.text.messages import repositories
 from tests.tasks.text.messages.repositories import Commit
+
+dataset = scripts_of_studies.load('make_dataset')
 
 _KEY = bytes(range(32))
 
@@ -262,6 +264,7 @@ def _rows(path):
     return {tuple(row.values()) for row in parquet.read_table(path).to_pylist()}
 
 
+@pytest.mark.usefixtures('parquet_in_process')
 def test_repositories(tmp_path):
     first = repositories.make(
         tmp_path / 'a.git', [Commit('A@x.org', 'One. Two'), Commit('b@x.org', 'Three')]

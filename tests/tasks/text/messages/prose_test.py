@@ -7,7 +7,7 @@ import pytest
 from dpfl.errors import ArgumentError
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.messages import author_texts
-from experiments.studies.data import mail
+from experiments.studies.shared import mail
 
 _LONG = 'This line is long enough to be wrapped, so it goes'
 

@@ -26,27 +26,30 @@ def _weights(cell):
     )
 
 
-def _conditional(cell, weights, prefix):
-    """p(next token | begin, prefix) by the training form of the model, float64 [V]."""
-    logits = cell.logits(weights, tf.constant([[_SPECIAL.begin, *prefix]], tf.int32))[0, -1]
-    values = np.exp(logits.numpy().astype(np.float64))
-    return values / values.sum()
-
-
 def _enumerated(cell, weights, adjust=lambda p: p):
-    """All sequences of at most `_LENGTH` tokens, padded, with their probabilities."""
+    """All sequences of at most `_LENGTH` tokens, padded, with their probabilities.
+
+    The conditional probabilities are those of the training form of the model, in float64.
+    """
+    prefixes = [*itertools.product(range(_NUM_TOKENS), repeat=_LENGTH - 1)]
+    tokens = tf.constant([[_SPECIAL.begin, *prefix] for prefix in prefixes], tf.int32)
+    values = np.exp(cell.logits(weights, tokens).numpy().astype(np.float64))
+    values /= values.sum(axis=-1, keepdims=True)
+    conditional = {
+        prefix[:n]: row[n] for prefix, row in zip(prefixes, values, strict=True) for n in range(3)
+    }
     result = {}
 
     def extend(prefix, probability):
         if len(prefix) == _LENGTH or (prefix and prefix[-1] == _SPECIAL.end):
-            result[tuple(prefix) + (0,) * (_LENGTH - len(prefix))] = probability
+            result[prefix + (0,) * (_LENGTH - len(prefix))] = probability
             return
-        values = adjust(_conditional(cell, weights, prefix))
+        values = adjust(conditional[prefix])
         for token in range(_NUM_TOKENS):
             if values[token] > 0:
-                extend([*prefix, token], probability * values[token])
+                extend((*prefix, token), probability * values[token])
 
-    extend([], 1.0)
+    extend((), 1.0)
     return result
 
 
@@ -141,46 +144,24 @@ def test_samples_come_with_their_joint_probability(cell):
     assert ended.any() and not ended.all()
 
 
-def test_a_token_that_is_excluded_is_never_drawn():
-    cell = _CELLS[0]
-    weights = _weights(cell)
-    common = dict(count=300, length=_LENGTH, seed=1)
-    every = generation.sample(cell, weights, _SPECIAL, **common).tokens
-    left = generation.sample(cell, weights, _SPECIAL, never=(3,), **common)
-    assert (every == 3).any() and not (left.tokens == 3).any()
-    # The probabilities stay those under the model.
-    expected = generation.log_probabilities(cell, weights, _SPECIAL, left.tokens)
-    np.testing.assert_allclose(left.log_probabilities, expected, rtol=1e-4)
-
-
 def test_samples_are_a_pure_function_of_the_seed_over_many_batches():
     cell, count = _CELLS[0], 2_500
-    weights = _weights(cell)
 
-    def draw(seed):
+    def draw(seed, never=()):
         return generation.sample(
-            cell, weights, _SPECIAL, count=count, length=_LENGTH, seed=seed
-        ).tokens
+            cell, _weights(cell), _SPECIAL, count=count, length=_LENGTH, seed=seed, never=never
+        )
 
-    first, again, other = draw(7), draw(7), draw(8)
+    first, again, other = (draw(seed).tokens for seed in (7, 7, 8))
     np.testing.assert_array_equal(first, again)
     assert first.shape[0] == count and (first != other).any()
     # Batches are not repeats of each other.
     assert (first[:1024] != first[1024:2048]).any()
-
-
-@pytest.mark.parametrize(
-    'changes, message',
-    [
-        (dict(temperature=float('nan')), 'temperature=nan: must be a finite number > 0'),
-        (dict(top_k=4), 'top_k=4: must be an integer >= 1 and <= 3'),
-        (dict(top_k=3, never=(3,)), 'top_k=3: must be an integer >= 1 and <= 2'),
-    ],
-)
-def test_bad_arguments_are_named(changes, message):
-    arguments = dict(count=1, length=1, seed=0)
-    with pytest.raises(ValueError, match=f'^{message}'):
-        generation.sample(_CELLS[0], _weights(_CELLS[0]), _SPECIAL, **{**arguments, **changes})
+    # A token that is excluded is never drawn; the probabilities stay those under the model.
+    without = draw(7, never=(3,))
+    assert (first == 3).any() and not (without.tokens == 3).any()
+    expected = generation.log_probabilities(cell, _weights(cell), _SPECIAL, without.tokens)
+    np.testing.assert_allclose(without.log_probabilities, expected, rtol=1e-4)
 
 
 _CELL = cifg.StackedCifg(4, 8, 4, num_layers=2)
@@ -220,16 +201,12 @@ def test_the_most_probable_words_are_found_in_their_order():
     assert all(word.word for word in ranked)
 
 
-@pytest.mark.standard
-def test_samples_make_a_miss_improbable():
-    def missing(samples):
-        return oov_ranking.rank(
-            _CELL, _weights_of_bytes('a'), samples=samples, length=4, top=2, seed=1
-        ).missing
-
-    assert missing(20_000) < 1e-6 < missing(20)
-
-
-def test_a_ranking_that_is_too_short_may_miss_anything():
-    ranking = oov_ranking.rank(_CELL, _weights_of_bytes('a'), samples=50, length=2, top=20, seed=1)
-    assert len(ranking.words) < 20 and ranking.missing == 1
+@pytest.mark.parametrize(
+    'samples, length, top, is_missed',
+    [pytest.param(20_000, 4, 2, False, marks=pytest.mark.standard), (50, 2, 20, True)],
+)
+def test_few_samples_may_miss_a_word(samples, length, top, is_missed):
+    weights = _weights_of_bytes('a')
+    ranking = oov_ranking.rank(_CELL, weights, samples=samples, length=length, top=top, seed=1)
+    assert ranking.missing == 1 if is_missed else ranking.missing < 1e-6
+    assert len(ranking.words) < top or not is_missed

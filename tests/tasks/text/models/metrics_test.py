@@ -9,7 +9,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl.tasks.text.models import architectures, metrics, saved_models
-from experiments.studies.data import head_words
+from tests.studies import scripts_of_studies
+
+head_words = scripts_of_studies.load('compare_head_words')
 
 # Tokens: 0 pad, 1 begin, 2 end, 3 outside, 4 and 5 words.
 _LABELS = np.array([[4, 5, 3, 2, 0], [5, 4, 4, 4, 5], [0, 0, 0, 0, 0]], np.int32)

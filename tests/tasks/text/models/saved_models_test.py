@@ -105,22 +105,6 @@ def test_what_is_no_such_model_is_one_line(tmp_path):
     assert '\n' not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    'changes, message',
-    [
-        (dict(name='huge'), 'name=huge: must be one of'),
-        (dict(vocabulary=None), 'vocabulary: must be given for word models'),
-        (dict(vocabulary=_WORDS[1:]), 'vocabulary: must have 46 words, has 45'),
-        (dict(name='char_tiny', vocabulary=None), 'weights: input_embedding must have shape'),
-    ],
-)
-def test_parts_that_do_not_go_together_are_named(changes, message):
-    model = _model('micro')
-    arguments = dict(name=model.name, weights=model.weights, vocabulary=model.vocabulary)
-    with pytest.raises(ValueError, match=f'^{message}'):
-        saved_models.LanguageModel(**{**arguments, **changes})
-
-
 @pytest.mark.parametrize('spoil', ['fifo', 'words'])
 def test_a_folder_of_somebody_else_is_one_line(spoil, tmp_path):
     path = tmp_path / 'model'

@@ -1,1 +1,0 @@
-"""Attacks on finished runs: what a model reveals of the clients that trained it."""

@@ -1,1 +1,0 @@
-"""Data sets of messages, and measures of text and words."""

@@ -1,1 +1,0 @@
-"""What two generators write, compared on one page."""

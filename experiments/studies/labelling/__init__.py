@@ -1,1 +1,0 @@
-"""Labels of the images that generators draw."""

@@ -1,1 +1,0 @@
-"""Detection power: how often a diagnosis finds a fault of a size."""

@@ -1,1 +1,0 @@
-"""Sampling designs: groups and bands of cyclic Poisson sampling."""

@@ -1,0 +1,171 @@
+"""Exposure: how far a model prefers a secret to the other candidates for it ([Carlini19]).
+
+A secret is a known prefix and n tokens drawn uniformly from an alphabet of K tokens, so there are
+K^n candidates. Candidates that score as much as the secret count as better, so no exposure is
+overstated. If the model is independent of the secret, P(exposure >= x) <= 2^-x. If the secret is
+the data of one client of a run with the guarantee (epsilon, delta), P(exposure >= x) is at most
+e^epsilon 2^-x + delta, since the run without that client is independent of the secret.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy import stats
+
+from dpfl import _validate
+from dpfl.errors import NOT_SHOWN, ArgumentError
+
+# Maps contexts, integers [N, L], and token ids, integers [K], to the log-probabilities of each of
+# these tokens after each context, float64 [N, K]. Contexts begin after the begin token.
+NextTokens = Callable[[np.ndarray, np.ndarray], np.ndarray]
+# Candidates that are ranked one by one; the scores of more do not fit in memory for sure.
+MOST_EXACT = 2**24
+# Standard deviations from the location of a distribution, beyond which it has no mass.
+_FARTHEST = 40.0
+
+
+def all_scores(
+    next_tokens: NextTokens, prefix: Sequence[int], alphabet: Sequence[int], length: int
+) -> np.ndarray:
+    """Scores of all candidates: their log-probabilities after the prefix, float64 [K^n].
+
+    The model reads each context once: (K^n - 1) / (K - 1) contexts for K^n candidates. Candidate
+    (i, j, ...), by positions in the alphabet, is at i K^(n-1) + j K^(n-2) + ...
+
+    Args:
+      next_tokens: the model.
+      prefix: token ids of the prefix.
+      alphabet: token ids of the K tokens.
+      length: n, the number of random tokens.
+
+    Raises:
+      ArgumentError: if there are more than `MOST_EXACT` candidates.
+    """
+    tokens = np.asarray(alphabet)
+    if len(tokens) ** length > MOST_EXACT:
+        allowed = f'must leave at most {MOST_EXACT} candidates to rank all of them'
+        raise ArgumentError('length', length, allowed)
+    contexts = np.asarray(prefix, np.int64).reshape(1, -1)
+    totals = np.zeros(1)
+    for position in range(length):
+        totals = (totals[:, None] + next_tokens(contexts, tokens)).ravel()
+        if position + 1 < length:
+            longer = np.repeat(contexts, len(tokens), axis=0)
+            added = np.tile(tokens, len(contexts))
+            contexts = np.concatenate([longer, added[:, None]], axis=1)
+    return totals
+
+
+def scores(
+    next_tokens: NextTokens, prefix: Sequence[int], alphabet: Sequence[int], values: np.ndarray
+) -> np.ndarray:
+    """Scores of some candidates, float64 [N].
+
+    Args:
+      next_tokens, prefix, alphabet: as in `all_scores`.
+      values: positions in the alphabet of the tokens of each candidate, integers [N, n].
+    """
+    tokens = np.asarray(alphabet)
+    first = np.tile(np.asarray(prefix, np.int64), (len(values), 1))
+    contexts = np.concatenate([first, tokens[values]], axis=1)
+    candidates, totals = np.arange(len(values)), np.zeros(len(values))
+    for position in range(values.shape[1]):
+        gained = next_tokens(contexts[:, : len(prefix) + position], tokens)
+        totals += gained[candidates, values[:, position]]
+    return totals
+
+
+def rank(every_score: np.ndarray, value: Sequence[int], alphabet_size: int) -> int:
+    """Rank of a secret: number of candidates that score at least as much as it.
+
+    Args:
+      every_score: scores of all candidates, as from `all_scores`.
+      value: positions of the secret's tokens in the alphabet.
+      alphabet_size: K.
+    """
+    place = np.ravel_multi_index(tuple(value), (alphabet_size,) * len(value))
+    return int(np.count_nonzero(every_score >= every_score[place]))
+
+
+def of_rank(position: int, candidates: int) -> float:
+    """Exposure of a secret of a rank, in bits ([Carlini19])."""
+    _validate.integer('rank', position, minimum=1, maximum=candidates)
+    return math.log2(candidates) - math.log2(position)
+
+
+def by_sampling(own: float, others: np.ndarray) -> float:
+    """Exposure of a score against a sample of candidates drawn uniformly, as the secret was.
+
+    The rank is that among the sample and the secret, so that a secret of which the model is
+    independent has P(exposure >= x) <= 2^-x here too.
+    """
+    return of_rank(1 + int(np.count_nonzero(others >= own)), others.size + 1)
+
+
+def by_fit(own: float, others: np.ndarray, candidates: int) -> float:
+    """Exposure by a skew-normal distribution fitted to a sample ([Carlini19], section 4.3).
+
+    This is an estimate without a bound on its error. It reaches beyond the size of the sample, and
+    is cut to the range of exposures. The distribution is fitted by its first three moments.
+
+    Args:
+      own: score of the secret.
+      others: scores of the sample, [samples].
+      candidates: number of candidates.
+
+    Raises:
+      ArgumentError: if all scores of the sample are equal.
+    """
+    deviation = float(np.std(others))
+    if not deviation:
+        raise ArgumentError('others', NOT_SHOWN, 'must have different scores')
+    # |skewness| of a skew-normal distribution is below 0.9953; at that bound, to which SciPy's fit
+    # moves samples that are more skewed, it is half a normal distribution.
+    skewness = float(np.clip(stats.skew(others), -0.99, 0.99))
+    power = abs(skewness) ** (2 / 3)
+    delta = math.copysign(
+        math.sqrt(math.pi / 2 * power / (power + ((4 - math.pi) / 2) ** (2 / 3))), skewness
+    )
+    scale = deviation / math.sqrt(1 - 2 * delta**2 / math.pi)
+    location = float(np.mean(others)) - scale * delta * math.sqrt(2 / math.pi)
+    shape = delta / math.sqrt(1 - delta**2)
+    # SciPy integrates numerically, and misses the distribution from farther away.
+    place = min(max((own - location) / scale, -_FARTHEST), _FARTHEST)
+    tail, most = float(stats.skewnorm.sf(place, shape)), math.log2(candidates)
+    return most if tail <= 2.0**-most else min(most, max(0.0, -math.log2(tail)))
+
+
+def chance(exposures: Sequence[float]) -> float:
+    """P-value of the hypothesis that the model is independent of secrets, against their sum.
+
+    The sum of independent exposures, each with P(exposure >= x) <= 2^-x, is at most that of as many
+    exponential variables of mean 1 / ln 2, which has a gamma distribution: Fisher's method. It is
+    an upper bound because of the finite number of candidates and of equal scores.
+
+    Raises:
+      ArgumentError: if there are none.
+    """
+    if not len(exposures):
+        raise ArgumentError('exposures', NOT_SHOWN, 'must be at least one')
+    return float(stats.gamma.sf(math.log(2) * math.fsum(exposures), len(exposures)))
+
+
+def ceiling(epsilon: float, delta: float, candidates: int) -> float:
+    """The largest mean exposure that a guarantee allows for a secret of one client, in bits.
+
+    It is the integral over x from 0 to log2 of the number of candidates of the bound on
+    P(exposure >= x), min(1, e^epsilon 2^-x + delta). With epsilon 0 it is at most 1 / ln 2, the
+    mean by chance.
+
+    Args:
+      epsilon, delta: guarantee against adding or removing one client; infinity for none.
+      candidates: number of candidates.
+    """
+    most = math.log2(candidates)
+    if math.isinf(epsilon) or delta >= 1:
+        return most
+    # Up to here the bound is 1.
+    certain = min(most, epsilon / math.log(2) - math.log2(1 - delta))
+    below = math.exp(epsilon) * (2.0**-certain - 2.0**-most) / math.log(2)
+    return certain + below + delta * (most - certain)

@@ -1,0 +1,67 @@
+"""Checks that a client with a zero update changes nothing, as zero-out adjacency requires.
+
+  python -m tests.attacks.zero_updates
+
+Runs a round of each kind of query with and without a client whose update is zero, with the same
+noise, and compares everything that the server computes. Exits with status 1 if anything differs.
+"""
+
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl.mechanisms.discretization import Discretization
+
+_SIZE, _CLIENTS = 8, 100
+_ADAPTIVE = accounting.AdaptiveClip(count_stddev=10.0)
+PLANS = {
+    'plain': {},
+    'adaptive clip': dict(adaptive_clip=_ADAPTIVE),
+    'discretized': dict(discretization=Discretization(1e3, _SIZE, 1.0)),
+    'adaptive clip, discretized': dict(
+        adaptive_clip=_ADAPTIVE, discretization=Discretization(1e3, _SIZE, 1.0)
+    ),
+    'hardened': dict(noise='hardened'),
+}
+
+
+def main() -> None:
+    found = [name for name, changes in PLANS.items() if differs(changes)]
+    print(f'found: {", ".join(found)}' if found else f'nothing found in {"; ".join(PLANS)}')
+    sys.exit(bool(found))
+
+
+def differs(changes) -> bool:
+    """Whether a client with a zero update changes the result, or the state of the next round."""
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(4),
+        participation=Participation(4),
+        clip_norm=1.0,
+        noise_multiplier=0.1,
+        clients_per_round=_CLIENTS,
+        **changes,
+    )
+    is_hardened = plan.noise == 'hardened'
+    query = aggregators.build_query(
+        plan, seed=0, record_specs=tf.TensorSpec([_SIZE]), supplied_noise=is_hardened
+    )
+    start = query.initial_global_state()
+    if is_hardened:
+        with aggregators.HardenedRing(plan) as ring:
+            start = ring.supply(start, ())
+    params = query.derive_sample_params(start)
+    others = np.random.default_rng(0).normal(size=[5, _SIZE]).astype(np.float32)
+    ends = []
+    for cohort in (others, [*others, np.zeros(_SIZE, np.float32)]):
+        sample = query.initial_sample_state(tf.TensorSpec([_SIZE]))
+        for update in cohort:
+            sample = query.accumulate_record(params, sample, tf.constant(update))
+        result, state, _ = query.get_noised_result(sample, start)
+        ends.append([np.asarray(leaf) for leaf in tf.nest.flatten((result, state))])
+    return any((one != other).any() for one, other in zip(*ends, strict=True))
+
+
+if __name__ == '__main__':
+    main()

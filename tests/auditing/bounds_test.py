@@ -1,0 +1,222 @@
+"""Lower bounds, of many runs and of one: coverage by enumeration of all outcomes, not sampling."""
+
+import functools
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, special, stats
+
+from dpfl.auditing import lower_bounds, one_run
+from dpfl.auditing.lower_bounds import Counts
+
+_ALL_MU = (0.0, 0.3, 1.0, 2.5)
+
+
+def _probability_above(truth, rates, trials, measure):
+    """Probability that a bound exceeds the truth, over all pairs of numbers of wrong answers."""
+    absent, present = trials
+    false_positives, false_negatives = np.meshgrid(
+        np.arange(absent + 1), np.arange(present + 1), indexing='ij'
+    )
+    bounds = measure(Counts(false_positives, absent, false_negatives, present))
+    weights = np.outer(
+        stats.binom.pmf(np.arange(absent + 1), absent, rates[0]),
+        stats.binom.pmf(np.arange(present + 1), present, rates[1]),
+    )
+    return weights[bounds > truth + 1e-9].sum()
+
+
+@pytest.mark.parametrize('confidence', [0.6, 0.95])
+@pytest.mark.parametrize(
+    'trials', [(1, 1), (7, 30), pytest.param((200, 150), marks=pytest.mark.standard)]
+)
+@pytest.mark.parametrize('mu', _ALL_MU)
+def test_mu_is_exceeded_at_most_with_the_error(mu, trials, confidence):
+    measure = functools.partial(lower_bounds.mu, confidence=confidence)
+    for rate in (0.001, 0.02, 0.3, 0.5, 0.9):
+        # Rates on the trade-off curve of mu: the best that any attacker reaches.
+        rates = rate, special.ndtr(-mu - special.ndtri(rate))
+        above = _probability_above(mu, rates, trials, measure)
+        assert above <= (1 - confidence) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize('delta', [0.0, 0.01])
+@pytest.mark.parametrize('epsilon', [0.0, 0.7, 3.0])
+@pytest.mark.parametrize('confidence', [0.6, 0.95])
+def test_epsilon_is_exceeded_at_most_with_the_error(epsilon, delta, confidence):
+    measure = functools.partial(lower_bounds.epsilon, delta=delta, confidence=confidence)
+    for rate in (0.0, 0.02, 0.3):
+        one = rate, 1 - delta - math.exp(epsilon) * rate
+        if one[1] < 0:
+            continue
+        for rates in (one, one[::-1]):  # Both orders of neighbours.
+            above = _probability_above(epsilon, rates, (60, 40), measure)
+            assert above <= (1 - confidence) * (1 + 1e-9)
+
+
+def test_bounds_are_not_idle():
+    """The error is used up, as far as half of it for each rate allows."""
+    measure = functools.partial(lower_bounds.mu, confidence=0.6)
+    rates = 0.3, special.ndtr(-1 - special.ndtri(0.3))
+    assert _probability_above(1.0, rates, (200, 150), measure) > 0.05
+    many = Counts(*(np.array([rates[0], 1, rates[1], 1]) * 1e8))
+    assert 0.999 < measure(many) < 1.0
+
+
+@pytest.mark.parametrize('count', [0, 1, 5, 19, 20])
+def test_upper_rate_is_that_of_clopper_and_pearson(count):
+    found = float(lower_bounds.upper_rate(count, 20, 0.05))
+    if count == 20:
+        assert found == 1.0
+        return
+    assert 0.05 - 1e-6 < stats.binom.cdf(count, 20, found) <= 0.05
+    if count == 0:  # (1 - rate)^20 = 0.05
+        assert found == pytest.approx(1 - 0.05 ** (1 / 20), rel=1e-8)
+
+
+def test_counts_by_hand():
+    present, absent = np.array([3.0, 1.0, 2.0]), np.array([0.0, 2.0, 1.0, -1.0])
+    assert lower_bounds.count(present, absent, 2.0) == (1, 4, 1, 3)
+    assert lower_bounds.count(present, absent, 9.0) == (0, 4, 3, 3)
+    found = lower_bounds.count(present, absent, [-5.0, 2.5])
+    np.testing.assert_array_equal(found.false_positives, [4, 0])
+    np.testing.assert_array_equal(found.false_negatives, [0, 2])
+
+
+@pytest.mark.parametrize('confidence', [0.5, pytest.param(0.7, marks=pytest.mark.standard)])
+def test_halves_keep_the_confidence_for_every_outcome(confidence):
+    """A statistic that is 0 or 1, and all numbers of ones in every half."""
+    size, rate = 7, 0.4
+    mu = 0.8
+    power = special.ndtr(special.ndtri(rate) + mu)
+    measure = functools.partial(lower_bounds.mu, confidence=confidence)
+    ones = [(np.arange(size) < n).astype(float) for n in range(size + 1)]
+    with_client, without = (stats.binom.pmf(np.arange(size + 1), size, p) for p in (power, rate))
+    above = total = 0.0
+    for a, b, c, d in itertools.product(range(size + 1), repeat=4):
+        weight = with_client[a] * with_client[b] * without[c] * without[d]
+        present, absent = np.hstack([ones[a], ones[b]]), np.hstack([ones[c], ones[d]])
+        total += weight
+        above += weight * (lower_bounds.by_halves(present, absent, measure) > mu + 1e-9)
+    assert total == pytest.approx(1)
+    assert 0.01 < above <= 1 - confidence
+
+
+@pytest.mark.parametrize(('mu', 'n', 'm'), [(0.0, 3, 4), (1.0, 5, 3), (2.0, 40, 60)])
+def test_normal_bound_is_exceeded_with_exactly_the_error(mu, n, m):
+    """The bound is above mu from some t statistic on; its probability by integration."""
+    confidence, width, freedom = 0.9, math.sqrt(1 / n + 1 / m), n + m - 2
+    t = stats.nct.ppf(confidence, freedom, mu / width)
+    for factor, is_above in ((1 - 1e-6, False), (1 + 1e-6, True)):
+        found = lower_bounds._smallest_noncentrality(t * factor, freedom, 1 - confidence) * width
+        assert found == pytest.approx(mu, abs=1e-4)
+        assert (found > mu) == is_above
+
+    def above(squares):  # P(normal >= t sqrt(squares / freedom)) given the sum of squares.
+        return stats.norm.sf(t * math.sqrt(squares / freedom), mu / width) * stats.chi2.pdf(
+            squares, freedom
+        )
+
+    spread = freedom + 40 * math.sqrt(2 * freedom) + 100
+    assert integrate.quad(above, 0, spread, limit=500)[0] == pytest.approx(0.1, abs=1e-6)
+
+
+def test_normal_bound_takes_both_samples():
+    present = np.array([1.0, 2.0, 3.0])
+    absent = np.array([0.0, 1.0, -1.0, 0.5])
+    t = stats.ttest_ind(present, absent).statistic
+    found = lower_bounds.mu_of_normal_statistics(present, absent, 0.8)
+    assert stats.nct.sf(t, 5, found / math.sqrt(1 / 3 + 1 / 4)) == pytest.approx(0.2)
+    assert lower_bounds.mu_of_normal_statistics(absent, present, 0.8) == 0
+    constant = np.ones(2)
+    assert lower_bounds.mu_of_normal_statistics(constant, 0 * constant, 0.9) == math.inf
+    assert lower_bounds.mu_of_normal_statistics(constant, constant, 0.9) == 0
+
+
+# --- From one run with many canaries.
+
+
+def _probability_of_guesses_above(truth, bound, probabilities):
+    """Probability that the bound exceeds the truth, over all numbers of right guesses."""
+    values = np.array([bound(right) for right in range(len(probabilities))])
+    return probabilities[values > truth + 1e-9].sum()
+
+
+def test_the_published_example():
+    """[Steinke23], appendix D: 75 of 100 guesses for 1000 canaries, delta 1e-4, 95 %."""
+    assert one_run.epsilon(1000, 100, 75, 1e-4, 0.95) == pytest.approx(0.673, abs=5e-4)
+
+
+@pytest.mark.parametrize('truth', [0.5, pytest.param(2.0, marks=pytest.mark.standard)])
+def test_randomized_response_is_not_exceeded_and_nearly_reached(truth):
+    """Every coin is told with the probability e^epsilon / (1 + e^epsilon)."""
+    size, confidence = 60, 0.9
+    right = stats.binom(size, special.expit(truth))
+    above = _probability_of_guesses_above(
+        truth,
+        lambda v: one_run.epsilon(size, size, v, 0.0, confidence),
+        right.pmf(np.arange(size + 1)),
+    )
+    # The numbers are whole: the error is used up but for one outcome.
+    assert 0.1 - right.pmf(int(right.mean())) <= above <= 0.1
+    typical = one_run.epsilon(10000, 10000, round(10000 * special.expit(truth)), 0.0, confidence)
+    assert truth - 0.1 < typical <= truth
+
+
+@pytest.mark.parametrize('is_common', [True, pytest.param(False, marks=pytest.mark.standard)])
+def test_delta_is_counted(is_common):
+    """With probability delta the coins are told exactly: one by one, or all of them at once."""
+    size, truth, delta, confidence = 60, 1.0, 0.02, 0.9
+    accuracy, coins = special.expit(truth), np.arange(size + 1)
+    if is_common:
+        right = (1 - delta) * stats.binom.pmf(coins, size, accuracy) + delta * (coins == size)
+    else:
+        right = stats.binom.pmf(coins, size, delta + (1 - delta) * accuracy)
+    with_delta, without = (
+        _probability_of_guesses_above(
+            truth, lambda v, d=d: one_run.epsilon(size, size, v, d, confidence), right
+        )
+        for d in (delta, 0.0)
+    )
+    assert with_delta <= 0.1 < without
+
+
+@pytest.mark.parametrize('truth', [0.0, 0.5, 2.0])
+def test_gaussian_noise_is_not_exceeded(truth):
+    """A canary moves a normal variable of its own by mu; the best guess is right with Phi(mu/2)."""
+    size, confidence = 60, 0.9
+    right = stats.binom.pmf(np.arange(size + 1), size, special.ndtr(truth / 2))
+    above = _probability_of_guesses_above(
+        truth, lambda v: one_run.mu(size, size, v, confidence), right
+    )
+    assert above <= 0.1
+
+
+def test_with_few_guesses_two_thirds_of_gaussian_noise_are_reached():
+    rng = np.random.default_rng(0)
+    size, truth = 10000, 2.0
+    is_present = rng.random(size) < 0.5
+    scores = rng.normal(size=size) + truth * is_present
+    found = [
+        one_run.mu(size, *one_run.guesses(scores, is_present, count), 0.95)
+        for count in (200, 1000, 2000)
+    ]
+    assert max(found) < truth
+    assert max(found) > 0.65 * truth
+
+
+@pytest.mark.parametrize('guesses, right', [(50, 0), (100, 50)])
+def test_all_wrong_or_no_better_than_coins_shows_nothing(guesses, right):
+    assert one_run.epsilon(100, guesses, right, 0.0, 0.95) == 0
+    assert one_run.mu(100, guesses, right, 0.95) == 0
+
+
+def test_guesses_are_for_the_extremes():
+    scores = np.array([0.0, 5.0, 1.0, 4.0, 2.0, 3.0])
+    is_present = np.array([False, True, True, False, True, False])
+    # Lowest: 0 absent (right), 1 present (wrong). Highest: 5 present (right), 4 absent (wrong).
+    assert one_run.guesses(scores, is_present, 2) == (2, 2)
+    assert one_run.guesses(scores, is_present, 4) == (4, 2)
+    assert one_run.guesses(scores, is_present, 3) == (3, 2)

@@ -1,0 +1,47 @@
+"""The command that audits a mechanism: its values as JSON, and every feature."""
+
+import json
+
+import pytest
+
+from tests import forked_binaries
+
+pytestmark = [pytest.mark.tff, pytest.mark.standard]
+
+_AUDITED = (
+    '--mechanism=blt',
+    '--blt_decay=0.9,0.4',
+    '--blt_scale=0.2,0.3',
+    '--rounds=6',
+    '--min_separation=2',
+    '--noise_multiplier=1',
+    '--delta=1e-6',
+    '--trials=512',
+    '--seed=1',
+)
+
+
+def test_an_audit_is_printed_as_json():
+    done = forked_binaries.run('audit_privacy', *_AUDITED, '--resume_after=3', '--format=json')
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert 0.5 * found['mu_claimed'] < found['mu_lower'] < found['mu_claimed']
+    assert 0 < found['epsilon_lower'] < found['epsilon_of_mu_lower'] < found['epsilon_claimed']
+    assert (found['trials'], found['confidence'], found['resume_after']) == (512, 0.95, 3)
+    assert any('simulation' in each for each in found['assumptions'])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    'flags',
+    [
+        '--adaptive_clip --restart_first=2 --restart_every=3',
+        '--secagg --secagg_scale=100000 --model_dimension=64',
+        '--noise=hardened',
+        '--supplied_noise --adjacency=replace_one',
+    ],
+)
+def test_features_are_audited(flags):
+    done = forked_binaries.run('audit_privacy', *_AUDITED, *flags.split(), '--format=text')
+    assert done.returncode == 0, done.stderr
+    assert 'mu_lower' in done.stdout and 'exceeded' in done.stdout

@@ -1,0 +1,403 @@
+"""From settings to a plan: mechanism, noise, schema, sampling, and what contradicts itself."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+
+from dpfl import Participation, accounting, errors, mechanisms
+from dpfl.accounting.sampling import monte_carlo
+from dpfl.simulation import sampling
+from dpfl.simulation.training import PrivacyConfig, SamplingConfig, mechanism, noise_matching
+from dpfl.simulation.training.mechanism_names import NamedMechanism
+from dpfl.simulation.training.plan import build_plan, strategy_hint
+from tests.simulation.training import small_config
+
+_POPULATION = 24
+_NO_PARAMETERS = {'blt_decay': None, 'blt_scale': None}
+# Four rounds of four clients, without a mechanism's parameters.
+_UNSPECIFIED = small_config.BLT.with_values({**_NO_PARAMETERS, 'population': _POPULATION})
+
+
+def _plan_of(config, **how):
+    how = {'population': lambda: _POPULATION, 'dimension': lambda: 100, **how}
+    return build_plan(config.privacy, config.sampling, **how)
+
+
+# --- Parameters of the mechanism.
+
+
+def _optimizable(**values):
+    return _plan_of(_UNSPECIFIED.with_values({'rounds': 12, **values}))
+
+
+_OPTIMIZERS = {
+    'blt': mechanisms.optimize_blt,
+    'banded': mechanisms.optimize_banded,
+    'free_banded': functools.partial(mechanisms.optimize_banded, loss='max', column_norms='free'),
+    'banded_toeplitz': mechanisms.optimize_banded_toeplitz,
+    'banded_inverse': mechanisms.optimize_banded_inverse,
+}
+
+
+@pytest.mark.parametrize('name', _OPTIMIZERS)
+def test_a_mechanism_without_parameters_is_optimised_for_the_schema(name):
+    plan = _optimizable(mechanism=name)
+    size = 4  # Buffers of a BLT, or the bands of a separation of four rounds.
+    assert plan.mechanism == _OPTIMIZERS[name](plan.participation, size)
+    assert plan.participation.min_separation == 4
+
+
+def test_given_parameters_are_used():
+    given = {'blt_decay': (0.9, 0.5), 'blt_scale': (0.1, 0.2)}
+    assert _optimizable(mechanism='blt', **given).mechanism == mechanisms.Blt(12, *given.values())
+    assert _optimizable(mechanism='blt', strategy='blt_b100').mechanism.rounds == 12
+
+
+def test_a_report_about_earlier_noise_does_not_optimise():
+    with pytest.raises(errors.ArgumentError, match='mechanism=blt: needs strategy'):
+        mechanism.build(_UNSPECIFIED.privacy, 12)
+
+
+def test_auto_is_optimised_for_the_given_workload():
+    asked = []
+
+    def workload(rounds):
+        asked.append(rounds)
+        return np.ones(rounds)
+
+    config = _UNSPECIFIED.with_values(
+        {'mechanism': 'auto', 'memory_limit': 0, 'workload': 'server', 'rounds': 12}
+    )
+    # Without memory, what can be drawn again is left, and of that the least loss.
+    assert _plan_of(config, workload=workload).mechanism.name == 'banded_inverse'
+    assert asked == [12]
+
+
+@pytest.mark.standard
+def test_a_strategy_for_other_rounds_is_mentioned_with_what_it_costs():
+    given = _UNSPECIFIED.with_values({'strategy': 'blt_b400'}).privacy
+    plan = _optimizable(strategy='blt_b400', rounds=60)
+    best = mechanisms.optimize_blt(plan.participation)
+    saved = 1 - best.max_loss(plan.participation) / plan.mechanism.max_loss(plan.participation)
+    text = strategy_hint(given, plan)
+    assert saved > 0.05 and f'has {saved:.0%} less noise' in text
+    # The proposal has the guarantee of the plan.
+    epsilon = plan.epsilon(given.delta)
+    assert f'target_epsilon={epsilon} in place of noise_multiplier' in text
+    calibrated = {'noise_multiplier': None, 'target_epsilon': epsilon}
+    followed = _optimizable(rounds=60, **calibrated)
+    assert followed.mechanism == best
+    assert followed.epsilon(given.delta) == pytest.approx(epsilon, rel=1e-6)
+    assert 'in place of' not in strategy_hint(given.with_values(calibrated), plan)
+    # No hint for a strategy that was optimised for this schema, nor for parameters given singly.
+    assert strategy_hint(given, _optimizable(mechanism='tree')) is None
+    assert strategy_hint(small_config.BLT.privacy, _optimizable(mechanism='blt')) is None
+    made_for = {'rounds': 2000, 'min_separation': 400, 'max_participations': 5}
+    assert strategy_hint(given, _optimizable(strategy='blt_b400', **made_for)) is None
+
+
+# --- Mechanisms by a short text, in comparisons and matches.
+
+_BASE = Participation(40, 10, 3)
+
+
+def _make(name, schema=_BASE, loss=None):
+    return NamedMechanism.parse(name, 'match').make(schema, _BASE, loss)
+
+
+def test_named_mechanisms_have_the_rounds_of_the_schema_if_they_have_as_many():
+    schema, longer = Participation(30, 10), Participation(50, 10)
+    assert _make('honaker_tree', schema) == mechanisms.HonakerTree(30)
+    assert _make('full_honaker_tree', schema) == mechanisms.FullHonakerTree(30)
+    assert _make('blt_b400', schema).rounds == 30
+    assert _make('banded:4', longer) is None
+    for name in ('banded:4@60/10', 'best_banded:4', 'blt:2'):
+        assert _make(name, longer).rounds == 50
+    named = NamedMechanism.parse('banded:4@80/20', 'match')
+    assert named.design == Participation(80, 20) and named.design.count == 4
+
+
+@pytest.mark.parametrize('loss', ['max', 'rms'])
+def test_an_optimised_mechanism_is_for_its_loss_and_its_schema(loss):
+    own = Participation(80, 20, 2)
+    direct = mechanisms.optimize_blt(own, 2, loss=loss)
+    for name, default in ((f'blt:2:{loss}@80/20/2', None), ('blt:2@80/20/2', loss)):
+        made = _make(name, loss=default)
+        assert made.rounds == 40
+        assert made.with_rounds(80).max_loss(own) == direct.max_loss(own)
+    other = {'max': 'rms', 'rms': 'max'}[loss]
+    losses = [getattr(_make(f'blt:2:{each}'), f'{loss}_loss')(_BASE) for each in (loss, other)]
+    assert losses[0] < losses[1]
+
+
+# --- Noise that matches another mechanism's.
+
+
+def _matched(match, rounds=40, **fields):
+    privacy = PrivacyConfig(match=match, **{'mechanism': 'gaussian', **fields})
+    schema = SamplingConfig(rounds=rounds, min_separation=10, clients_per_round=5)
+    return build_plan(privacy, schema, population=lambda: 100, dimension=lambda: 10)
+
+
+def test_a_match_says_quantity_mechanism_and_rounds():
+    request = noise_matching.parse('rmse:honaker_tree,7@2000')
+    assert request.quantity == 'rmse' and request.mechanism.kind == 'honaker_tree'
+    assert request.number == 7 and request.rounds == 2000
+    request = noise_matching.parse('rho:banded:400@2000/400/5,1.411@1280')
+    assert request.mechanism.design == Participation(2000, 400, 5)
+    assert request.number == 1.411 and request.rounds == 1280
+    request = noise_matching.parse('rho:1e-1')
+    assert request.mechanism is None and request.number == 0.1 and request.rounds is None
+
+
+def test_the_noise_is_that_of_the_match():
+    tree, own = mechanisms.HonakerTree(32), mechanisms.Identity(32)
+    blt = mechanisms.optimize_blt(Participation(40, 10), 2)
+    plan = _matched('rmse:honaker_tree,7@32')
+    assert plan.noise_multiplier == pytest.approx(7 * tree.rms_error() / own.rms_error(), rel=1e-12)
+    assert plan.noise_match.mechanism == 'honaker_tree' and plan.noise_match.rounds == 32
+    plan = _matched('prefix_noise:blt:2,3')
+    expected = 3 * blt.squared_error()[-1] ** 0.5 / 40**0.5
+    assert plan.noise_multiplier == pytest.approx(expected, rel=1e-9)
+    with_momentum = _matched('rmse:honaker_tree,7', match_momentum=0.9)
+    assert with_momentum.noise_match.momentum == 0.9
+    assert with_momentum.noise_multiplier != _matched('rmse:honaker_tree,7').noise_multiplier
+
+
+def test_the_rho_is_that_of_the_match():
+    assert _matched('rho:0.2').rho == pytest.approx(0.2, rel=1e-12)
+    stopped = Participation(20, 10)
+    other = accounting.PrivacyPlan(
+        mechanism=mechanisms.HonakerTree(20),
+        participation=stopped,
+        clip_norm=1.0,
+        noise_multiplier=7.0,
+        clients_per_round=5,
+    )
+    plan = _matched('rho:honaker_tree,7@20').with_participation(stopped)
+    assert plan.rho == pytest.approx(other.rho, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ('make', 'text', 'allowed'),
+    [
+        (_make, 'magic', 'must be one of gaussian'),
+        (_make, 'blt:2@80', 'must be one of gaussian'),
+        (_make, 'blt:2:mean', 'must have a loss of max, rms'),
+        (_make, 'blt:2@0/20', 'rounds=0: must be'),
+        (_make, 'blt:2@80/0', 'min_separation=0: must be'),
+        (_make, 'best_blt:2@80/20', 'must have no schema of its own'),
+        (_make, 'blt:0', 'must be'),
+        (_make, 'no\nsuch.npz', 'must be a file'),
+        (_matched, '', 'must be QUANTITY:MECHANISM'),
+        (_matched, 'max:tree,7@4', 'rmse, prefix_noise, rho'),
+        (_matched, 'rmse:tree', 'must be QUANTITY:MECHANISM'),
+        (_matched, 'rmse:tree,-7@4', 'must be QUANTITY:MECHANISM'),
+        (_matched, 'rmse:tree,7@4.5', 'must be QUANTITY:MECHANISM'),
+        (_matched, 'rmse:tree,0@4', 'must have a finite number above 0'),
+        (_matched, 'rho:1e999', 'must have a finite number above 0'),
+        (_matched, 'rmse:magic,7@4', 'match=magic: must be one of gaussian'),
+        (_matched, 'rmse:best_blt:2,7@4', 'without best_'),
+        (_matched, 'rmse:tree,7@41', 'must'),
+        (_matched, 'rmse:tree,7@0', 'must'),
+        (_matched, 'rmse:banded:3@20/10,7@30', 'must'),
+    ],
+)
+def test_bad_texts_are_refused_in_one_line(make, text, allowed):
+    with pytest.raises(errors.ArgumentError) as refused:
+        make(text)
+    assert refused.value.name == 'match' and '\n' not in str(refused.value)
+    assert allowed in str(refused.value)
+
+
+# --- Estimator and adaptive clip norm of [McMahan18] and [Andrew21].
+
+_CLIPPED = _UNSPECIFIED.with_values(
+    {
+        'mechanism': 'gaussian',
+        'estimator': 'clipped',
+        'cohort_weight': 2.5,
+        'example_cap': 12.0,
+        'rounds': 2,
+        'min_separation': 2,
+    }
+)
+_FIXED = {'estimator': 'fixed', 'cohort_weight': None}
+
+
+def test_the_plan_has_the_estimator_of_the_configuration():
+    plan = _plan_of(_CLIPPED)
+    assert plan.estimator == accounting.Estimator('clipped', 2.5, 12.0)
+    # Lemma 1: 2 S / (q W_min).
+    assert plan.clip_norm / plan.denominator == pytest.approx(2 * 0.3 / 2.5)
+    fixed = _plan_of(_CLIPPED.with_values(_FIXED))
+    assert fixed.denominator == 4 and fixed.epsilon(1e-3) == plan.epsilon(1e-3)
+
+
+def test_a_mean_that_is_biased_says_so():
+    def biased(**changes):
+        return [each for each in _CLIPPED.with_values(changes).remarks(2) if 'biased' in each]
+
+    assert len(biased(**_FIXED)) == 1
+    assert not biased(estimator='fixed')
+    assert not biased(cohort_weight=None)
+    assert not biased(**_FIXED, example_cap=None)
+
+
+@pytest.mark.parametrize(
+    'mechanism, restarts, least',
+    [('tree', {}, 130), ('tree', dict(restart_first=7, restart_every=16), 9), ('gaussian', {}, 2)],
+)
+def test_a_clip_norm_that_never_adapts_is_refused(mechanism, restarts, least):
+    def plan(rounds):
+        privacy = PrivacyConfig(
+            mechanism=mechanism, noise_multiplier=1.0, adaptive_clip=True, **restarts
+        )
+        schema = SamplingConfig(rounds=rounds, clients_per_round=30)
+        return build_plan(privacy, schema, population=lambda: 100, dimension=lambda: 10)
+
+    message = f'rounds={least - 1}: must be >= {least} for adaptiv'
+    with pytest.raises(errors.ArgumentError, match=message):
+        plan(least - 1)
+    assert plan(least).fresh_rounds == (least - 1,)
+
+
+# --- Amplification by sampling.
+
+_BANDS = {'balls_in_bins': 5, 'b_min_sep': 3, 'cyclic_poisson': 3}
+_GAUSSIAN = dict(mechanism='gaussian', bands=None)
+_TREE = dict(mechanism='tree', bands=None)
+
+
+def _sampled(kind, **changes):
+    return _UNSPECIFIED.with_values(
+        {
+            'mechanism': 'fichtenberger_toeplitz',
+            'bands': _BANDS[kind],
+            'sampling': kind,
+            'min_separation': 1,
+            'rounds': 5,
+            'noise_multiplier': 2.0,
+            **changes,
+        }
+    )
+
+
+_TRUNCATED = dict(_GAUSSIAN, sampling='truncated_poisson', cohort_cap=6)
+_ALLOCATED = dict(sampling='random_allocation', groups=6, rounds=14)
+
+
+@pytest.mark.parametrize(
+    'kind, changes, groups, schema',
+    [
+        ('cyclic_poisson', {}, 3, Participation(5, 3)),
+        ('cyclic_poisson', dict(groups=4), 4, Participation(5, 4)),
+        ('cyclic_poisson', dict(min_separation=2), 3, Participation(5, 2)),
+        ('cyclic_poisson', _GAUSSIAN, 1, Participation(5)),
+        ('cyclic_poisson', dict(_GAUSSIAN, sampling='poisson'), None, Participation(5)),
+        ('cyclic_poisson', _TRUNCATED, None, Participation(5)),
+        ('b_min_sep', {}, 3, Participation(5, 3)),
+        ('b_min_sep', dict(groups=5), 5, Participation(5, 5)),
+        ('balls_in_bins', {}, 6, Participation(5, 6)),
+        ('balls_in_bins', dict(groups=5), 5, Participation(5, 5)),
+        ('balls_in_bins', _ALLOCATED, 6, Participation(14, 1, 3)),
+    ],
+)
+def test_a_plan_with_sampling_is_kept_by_its_sampler(kind, changes, groups, schema):
+    config = _sampled(kind, **changes)
+    plan = _plan_of(config)
+    settings = plan.sampling.to_dict()
+    assert (settings.get('groups'), plan.participation) == (groups, schema)
+    sampler = config.sampling.sampler(schema, _POPULATION, 0, plan.sampling)
+    sampling.check(sampler, plan)
+    if cap := settings.get('cohort_cap'):
+        assert max(sampler.cohort(t).size for t in range(5)) <= cap == 6
+
+
+@pytest.mark.standard
+def test_noise_is_calibrated_for_an_estimate(monkeypatch):
+    monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 20_000)
+    changes = dict(noise_multiplier=None, target_epsilon=2.0, delta=1e-4)
+    assert 1.8 < _plan_of(_sampled('b_min_sep', **changes)).epsilon(1e-4, 'best') <= 2
+
+
+def test_another_number_of_groups_is_another_run():
+    config = _sampled('cyclic_poisson')
+    assert config.fixed()['groups'] is None
+    assert dataclasses.replace(config, sampling=SamplingConfig(groups=3)).fixed()['groups'] == 3
+
+
+# --- Settings that contradict each other.
+
+
+def _of_unspecified(**changes):
+    return _plan_of(_UNSPECIFIED.with_values(changes))
+
+
+def _of_clipped(**changes):
+    return _plan_of(_CLIPPED.with_values(changes))
+
+
+def _of_sampled(kind, **changes):
+    return _plan_of(_sampled(kind, **changes))
+
+
+def _of_match(match='rmse:tree,7', **fields):
+    return _matched(match, **fields)
+
+
+_BINS, _MIN_SEP, _CYCLIC = (
+    functools.partial(_of_sampled, kind)
+    for kind in ('balls_in_bins', 'b_min_sep', 'cyclic_poisson')
+)
+_CALIBRATED = dict(noise_multiplier=None, target_epsilon=2.0)
+
+
+@pytest.mark.parametrize(
+    'plan, changes, message',
+    [
+        (_of_unspecified, dict(blt_decay=(0.9,)), 'mechanism=blt: needs strategy, or blt_decay'),
+        (
+            _of_unspecified,
+            dict(mechanism='banded', sampling='cyclic_poisson', min_separation=1),
+            'mechanism=banded: needs strategy',
+        ),
+        (_of_clipped, dict(secagg=True, secagg_bits=20), 'estimator=clipped: must be fixed'),
+        (_of_clipped, dict(_FIXED, clip_quantile=0.7), 'clip_quantile=0.7: needs adaptive_clip'),
+        (_of_clipped, dict(_FIXED, clip_learning_rate=0.5), 'clip_learning_rate=0.5: needs adap'),
+        (_of_clipped, dict(_FIXED, count_stddev=3.0), 'count_stddev=3.0: needs adaptive_clip'),
+        (_BINS, dict(groups=9), 'population=24: must be about 36, 9 groups of clients'),
+        (_BINS, _TREE, '.*cannot be a tree with sampling=balls_in_bins'),
+        (_BINS, dict(_CALIBRATED, accountant='rdp'), 'accountant=rdp: must be one of best with'),
+        (_MIN_SEP, dict(groups=2), 'groups=2: must be at least 3, the bands of the strategy'),
+        (_MIN_SEP, _TREE, 'mechanism=tree: cannot be a tree'),
+        (_CYCLIC, dict(groups=2), 'groups=2: must be at least 3, the bands'),
+        (_CYCLIC, dict(groups=3, sampling='poisson'), 'groups=3: needs sampling=cyclic'),
+        (_CYCLIC, dict(cohort_cap=9), 'cohort_cap=9: needs sampling=truncated_poisson'),
+        (
+            _CYCLIC,
+            dict(sampling='truncated_poisson', cohort_cap=6),
+            'sampling=truncated_poisson: must be none, or cyclic',
+        ),
+        (_CYCLIC, dict(groups=7), 'population=24: must be at least 28, 7 groups'),
+        (_CYCLIC, _TREE, 'mechanism=tree: cannot be a tree'),
+        (_CYCLIC, dict(min_separation=4), 'min_separation=4: must be at most 3'),
+        (_of_match, dict(match='rho:1', noise_multiplier=1.0), 'match'),
+        (_of_match, dict(match='rho:1', target_epsilon=1.0), 'match'),
+        (_of_match, dict(match='rho:1', match_momentum=0.5), 'match_momentum'),
+        (
+            _of_match,
+            dict(match=None, noise_multiplier=1.0, match_momentum=0.5),
+            'match_momentum',
+        ),
+        (_of_match, dict(mechanism='none'), 'match'),
+        (_of_match, dict(adaptive_clip=True, count_stddev=9.0), 'adaptive_clip'),
+        (_of_match, dict(estimator='clipped'), 'estimator'),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(plan, changes, message):
+    with pytest.raises(errors.ArgumentError, match=f'^{message}') as refused:
+        plan(**changes)
+    assert '\n' not in str(refused.value)

@@ -1,0 +1,149 @@
+"""Settings that a run refuses: alone, together with others, and before anything is written."""
+
+import pytest
+
+from dpfl import errors
+from dpfl.simulation.training import GanConfig, TrainConfig, config, dry_run, train
+from dpfl.tasks.text.private_words import WordRelease
+from tests import text_files
+from tests.simulation.training import small_config
+
+_BLT = small_config.BLT
+_AUDITED = _BLT.with_values({'audit': True, 'audit_canaries': 400})
+_NO_OPTIMIZER = TrainConfig()
+_LINEAR = {'server_schedule': 'linear'}
+_ADAGRAD = {'server_optimizer': 'adagrad'}
+
+
+@pytest.mark.parametrize(
+    'base, changes, message',
+    [
+        (_BLT, {'rond': 5}, 'rond: is not a setting of TrainConfig'),
+        (_BLT, {'warm_start_is_public': True}, 'warm_start_is_public=True: needs warm_start'),
+        (_BLT, {'fork_from': 'b', 'warm_start': 'a'}, 'warm_start=a: cannot be combined with fork'),
+        (_BLT, {'audit_canaries': 50}, 'audit_canaries=50: needs audit'),
+        (_BLT, {'workload': 'server'}, '.*needs mechanism=auto'),
+        (_AUDITED, {'noise': 'hardened'}, 'audit=True: cannot be combined with noise=hardened'),
+        (_AUDITED, {'clipping': 'per_layer'}, 'audit=True: .* with clipping=per_layer'),
+        (_AUDITED, {'estimator': 'clipped'}, 'audit=True: .* with estimator=clipped'),
+        (_AUDITED, {'example_cap': 5.0}, 'audit=True: cannot be combined with .*example_cap'),
+        (_AUDITED, {'stop_at_accuracy': 0.5}, 'audit=True: .* with .*stop_at_accuracy'),
+        (
+            GanConfig(),
+            {'audit': True, 'clipping': 'per_layer'},
+            'audit=True: cannot be combined with clipping',
+        ),
+        (GanConfig(), {'test_clients': 2}, 'test_clients=2: must be 0 for a GAN'),
+        (_BLT, {'test_clients': -1}, 'test_clients=-1: must be an integer >= 0'),
+        *(
+            (
+                _BLT,
+                {'test_clients': 5, 'task': task, 'model': None},
+                'test_clients=5: must be 0 for',
+            )
+            for task in ('user_text', 'emnist', 'synthetic_glyphs')
+        ),
+        (_NO_OPTIMIZER, {'server_cooldown_rounds': 3}, 'server_cooldown_rounds='),
+        (
+            _NO_OPTIMIZER,
+            {'server_schedule': 'cosine', 'server_cooldown_rounds': 3},
+            'server_cooldown_rounds=',
+        ),
+        (_NO_OPTIMIZER, {'server_final_rate': 0.5}, 'server_final_rate='),
+        (_NO_OPTIMIZER, {**_LINEAR, 'server_final_rate': 0.0}, 'server_final_rate='),
+        (_NO_OPTIMIZER, {'server_beta2': 0.9}, 'server_beta2='),
+        (_NO_OPTIMIZER, {**_ADAGRAD, 'server_beta2': 0.9}, 'server_beta2='),
+        (_NO_OPTIMIZER, {'server_epsilon': 1e-3}, 'server_epsilon='),
+        (_NO_OPTIMIZER, {'server_optimizer': 'adam', 'server_nesterov': True}, 'server_nesterov='),
+        (_NO_OPTIMIZER, {'server_nesterov': True, 'server_momentum': 0.0}, 'server_nesterov='),
+        (_NO_OPTIMIZER, {**_ADAGRAD, 'server_momentum': 0.5}, 'server_momentum='),
+    ],
+)
+def test_settings_are_refused_by_their_configuration(base, changes, message):
+    with pytest.raises(errors.ArgumentError, match=f'^{message}') as caught:
+        base.with_values(changes)
+    assert '\n' not in str(caught.value)
+
+
+def test_a_delta_of_zero_is_not_taken_for_the_default():
+    with pytest.raises(errors.ArgumentError, match='scaled_delta=0.0: must be'):
+        config.ScaleConfig(scale=2.0, scaled_population=10**6, scaled_delta=0.0)
+
+
+# --- Before a run has a directory.
+
+
+@pytest.fixture(scope='module', name='words')
+def _words(tmp_path_factory):
+    """Changes for a run that finds its words privately."""
+    path = tmp_path_factory.mktemp('data') / 'data.jsonl'
+    text_files.write_clients(path, clients=90, sentences=4)
+    return {**small_config.PRIVATE_WORDS, 'data_path': str(path)}
+
+
+_OTHER_TASK = 'vocabulary=private: needs task=stackoverflow or'
+_KNOWN = 'needs a vocabulary that is known before'
+
+
+@pytest.mark.parametrize(
+    'finds_words, changes, message',
+    [
+        (False, {'delta': 2.0}, 'delta=2.0'),
+        (False, {'rounds': None}, 'rounds: must be given'),
+        (False, {'task': 'custom', 'model': None}, 'task=custom: needs a task of your own'),
+        (False, {'ray_timeout': 0}, 'ray_timeout=0'),
+        (False, {'server_warmup_rounds': 9}, 'server_warmup_rounds=9: must be <= 4'),
+        (True, {'vocabulary_epsilon': None}, 'vocabulary=private: needs vocabulary_epsilon'),
+        (True, {'vocabulary_delta': 3e-3}, 'vocabulary_delta=0.003: must be below'),
+        (True, {'vocabulary': 'data'}, 'vocabulary_epsilon=30.0: needs vocabulary=private'),
+        (True, {'task': 'emnist', 'model': None}, _OTHER_TASK),
+        (True, {'task': 'synthetic_text'}, _OTHER_TASK),
+        (True, {'warm_start': 'x'}, f'warm_start=x: {_KNOWN}'),
+        (True, {'fork_from': 'x'}, f'fork_from=x: {_KNOWN}'),
+        (True, {'noise': 'hardened'}, 'noise=hardened: must be default with a vocabulary'),
+        # A private vocabulary was drawn, shown and forgotten, and the next call drew again.
+        (True, {'clients_per_round': 5000}, 'clients_per_round'),
+        (True, {'population': 100_000}, 'population'),
+        (True, {'min_separation': 0}, 'min_separation'),
+    ],
+)
+def test_a_run_is_refused_before_anything_is_drawn_or_written(
+    finds_words, changes, message, words, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(WordRelease, 'find', lambda *_: pytest.fail('drawn'))
+    with pytest.raises(errors.ArgumentError, match=f'^{message}'):
+        base = small_config.GAUSSIAN.with_values(words) if finds_words else _BLT
+        train(base.with_values(changes), tmp_path / 'run', progress=False)
+    assert not (tmp_path / 'run').exists()
+
+
+def test_an_epsilon_that_finds_no_word_is_refused(words, tmp_path):
+    base = small_config.GAUSSIAN.with_values({**words, 'vocabulary_epsilon': 0.1})
+    with pytest.raises(errors.ArgumentError, match='vocabulary_epsilon=0.1: found no word'):
+        train(base, tmp_path / 'run', progress=False)
+
+
+def test_releases_before_training_are_not_made_by_a_dry_run(words):
+    quantiles = {'select_clients': ('length<=q0.5',), 'selection_epsilon': 40.0}
+    for changes, message in (
+        (words, 'vocabulary=private: cannot be used in a dry run'),
+        (quantiles, 'select_clients=length<=q0.5: cannot be used in a dry'),
+    ):
+        with pytest.raises(errors.ArgumentError, match=message):
+            dry_run(small_config.GAUSSIAN.with_values(changes), progress=False)
+
+
+@pytest.mark.standard
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        ({'noise_multiplier': None}, 'noise_multiplier: must be given'),
+        ({'population': 3}, 'population=3: must be an integer >= 4'),
+    ],
+)
+def test_a_dry_run_refuses_what_a_run_refuses(changes, message, tmp_path):
+    refused = _BLT.with_values(changes)
+    with pytest.raises(errors.ArgumentError, match=f'^{message}'):
+        dry_run(refused, progress=False)
+    with pytest.raises(errors.ArgumentError, match=f'^{message}'):
+        train(refused, tmp_path / 'run', progress=False)

@@ -1,0 +1,244 @@
+"""Exposure of secrets: in closed form, by brute force over all candidates, and of trained runs."""
+
+import dataclasses
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpfl import errors
+from dpfl.tasks.text import oov_ranking, planting
+from dpfl.tasks.text.models import generation, saved_models
+from experiments.studies.shared import exposure
+from tests.studies import scripts_of_studies
+
+_STUDY = scripts_of_studies.load('measure_exposure')
+
+_ALPHABET = (4, 2, 7)
+
+
+def _unigram(contexts, tokens):
+    """A model that ignores contexts: token v of 8 has probability (v + 1) / 36."""
+    row = np.log((np.asarray(tokens) + 1) / 36)
+    return np.tile(row, (len(contexts), 1))
+
+
+def _bigram(contexts, tokens):
+    """A model by a table of pairs; row 8 is for the empty context."""
+    table = np.random.default_rng(3).dirichlet(np.ones(8), 9)
+    last = contexts[:, -1] if contexts.shape[1] else np.full(len(contexts), 8)
+    return np.log(table[last][:, tokens])
+
+
+def test_rank_under_a_unigram_table_is_in_closed_form():
+    # The candidates score (v + 1)(w + 1), by v + 1 = 5, 3, 8: 25, 15, 40, 9, 24 and 64.
+    found = exposure.all_scores(_unigram, (1, 5), _ALPHABET, 2)
+    assert found.shape == (9,)
+    products = [first * second for first in (5, 3, 8) for second in (5, 3, 8)]
+    np.testing.assert_allclose(found, np.log(np.array(products) / 36**2))
+    # In decreasing order: 64, 40, 40, 25, 24, 24, 15, 15, 9. The later of equal ones counts.
+    ranks = {(2, 2): 1, (0, 2): 3, (2, 0): 3, (0, 0): 4, (1, 2): 6, (0, 1): 8, (1, 1): 9}
+    assert {value: exposure.rank(found, value, 3) for value in ranks} == ranks
+    assert exposure.of_rank(1, 9) == math.log2(9)
+    assert exposure.of_rank(9, 9) == 0
+
+
+@pytest.mark.parametrize('prefix, length', [((), 1), ((6,), 4), ((1, 3), 2)])
+def test_all_scores_are_those_of_each_candidate_by_itself(prefix, length):
+    expected = []
+    for candidate in itertools.product(_ALPHABET, repeat=length):
+        total, context = 0.0, list(prefix)
+        for token in candidate:
+            total += _bigram(np.array([context], int), [token])[0, 0]
+            context.append(token)
+        expected.append(total)
+    found = exposure.all_scores(_bigram, prefix, _ALPHABET, length)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    values = np.array(list(itertools.product(range(3), repeat=length)))
+    np.testing.assert_allclose(
+        exposure.scores(_bigram, prefix, _ALPHABET, values), expected, rtol=1e-12
+    )
+    ranks = [exposure.rank(found, value, 3) for value in values]
+    assert ranks == [sum(other >= each for other in found) for each in found]
+
+
+def test_exposures_by_chance_have_the_claimed_distribution():
+    # Over all secrets of a space whose scores all differ: P(exposure >= x) <= 2^-x, with equality
+    # where 2^-x is a multiple of 1 / |R|.
+    found = exposure.all_scores(_bigram, (1,), range(8), 2)
+    assert np.unique(found).size == 64
+    all_of_them = np.array(
+        [
+            exposure.of_rank(exposure.rank(found, value, 8), 64)
+            for value in itertools.product(range(8), repeat=2)
+        ]
+    )
+    for bits in np.linspace(0, 6, 25):
+        assert np.mean(all_of_them >= bits - 1e-12) <= 2**-bits + 1e-12
+    for bits in range(7):
+        assert np.mean(all_of_them >= bits - 1e-12) == 2**-bits
+
+
+def test_chance_is_an_upper_bound_of_the_exact_p_value():
+    # All pairs of ranks in a space of 16: the p-value exceeds no level more often than it may.
+    one = 4 - np.log2(np.arange(1, 17))
+    values = np.array([exposure.chance((first, second)) for first in one for second in one])
+    for level in np.linspace(0.01, 1, 50):
+        assert np.mean(values <= level) <= level + 1e-12
+    assert exposure.chance([0.0]) == 1
+    assert exposure.chance([3.0]) == pytest.approx(2**-3)
+    # A sum of n exponential variables, by its Poisson process: P(S >= x) = P(N(x) < n).
+    assert exposure.chance([5, 2, 7]) == pytest.approx(stats.poisson.cdf(2, 14 * math.log(2)))
+
+
+@pytest.mark.parametrize(
+    ('epsilon', 'delta', 'bits'), [(0, 0, 10), (1, 1e-3, 12), (8, 0.1, 12), (math.inf, 0.0, 20)]
+)
+def test_ceiling_is_the_integral_of_the_bound(epsilon, delta, bits):
+    x = np.linspace(0, bits, 200_001)
+    bound = np.minimum(1, math.exp(epsilon) * 2**-x + delta)
+    expected = np.trapezoid(bound, x)
+    assert exposure.ceiling(epsilon, delta, 2**bits) == pytest.approx(expected, rel=1e-6)
+
+
+def test_ceiling_holds_for_randomised_response():
+    # The tightest release of a secret: itself with probability e^eps / (e^eps + |R| - 1), else
+    # another one. The attacker ranks the released one first, and the others at random.
+    size, epsilon = 64, 1.5
+    kept = math.exp(epsilon) / (math.exp(epsilon) + size - 1)
+    others = np.mean(6 - np.log2(np.arange(2, size + 1)))
+    assert kept * 6 + (1 - kept) * others <= exposure.ceiling(epsilon, 0.0, size)
+
+
+def test_sampling_agrees_with_the_exact_rank():
+    rng = np.random.default_rng(0)
+    everything = rng.normal(size=2**16)
+    own = np.sort(everything)[-(2**10)]  # Rank 1024 of 65536: 6 bits.
+    sample = rng.choice(everything, 20_000)
+    assert exposure.by_sampling(own, sample) == pytest.approx(6, abs=0.3)
+    assert exposure.by_sampling(math.inf, sample) == math.log2(20_001)
+    assert exposure.by_sampling(-math.inf, sample) == 0
+
+
+@pytest.mark.parametrize('shape', [-4.0, 0.0, 2.0])
+def test_a_fit_finds_tails_of_a_skew_normal_distribution(shape):
+    sample = stats.skewnorm.rvs(shape, -30, 5, size=50_000, random_state=1)
+    for bits in (1, 5, 12):
+        own = stats.skewnorm.isf(2.0**-bits, shape, -30, 5)
+        assert exposure.by_fit(own, sample, 2**40) == pytest.approx(bits, rel=0.1, abs=0.05)
+    assert exposure.by_fit(1e6, sample, 2**40) == 40
+    assert exposure.by_fit(-1e6, sample, 2**40) == pytest.approx(0, abs=1e-9)
+
+
+def _model(name, num_tokens):
+    weights = saved_models.ALL[name].initial_weights(num_tokens, 3)
+    rng = np.random.default_rng(0)
+    weights = tuple(each + rng.normal(0, 0.5, each.shape).astype(np.float32) for each in weights)
+    words = None if name in saved_models.CHAR_MODELS else tuple(map(str, range(num_tokens - 4)))
+    return saved_models.LanguageModel(name, weights, words)
+
+
+@pytest.mark.parametrize(
+    ('name', 'num_tokens', 'special', 'alphabet'),
+    [
+        ('micro', 24, generation.WORDS, (4, 9, 20, 7, 11)),
+        ('char_tiny', 258, oov_ranking.BYTES, tuple(b'0123456789')),
+    ],
+)
+@pytest.mark.tff
+@pytest.mark.standard
+def test_exposures_are_those_of_brute_force(name, num_tokens, special, alphabet):
+    model, prefix = _model(name, num_tokens), (10, 20, 10)
+    candidates = list(itertools.product(range(len(alphabet)), repeat=2))
+    sentences = [[*prefix, *(alphabet[place] for place in each)] for each in candidates]
+    found = generation.log_probabilities(
+        model.architecture, model.weights, special, np.array(sentences)
+    )
+    drawn = [planting.Secret(prefix, alphabet, each) for each in candidates]
+    exposures = _STUDY.of_model(model, drawn)
+    expected = [math.log2(len(candidates) / np.sum(found >= each)) for each in found]
+    np.testing.assert_allclose(exposures, expected, atol=1e-9)
+
+
+@pytest.mark.tff
+@pytest.mark.standard
+def test_a_run_without_noise_and_clip_remembers_its_secrets(overfit):
+    found = _STUDY.measure(overfit)
+    control, held = found
+    assert (control.holders, held.holders, held.copies) == (0, 2, 10)
+    assert (control.took_part, held.took_part) == (0, 2)
+    assert (control.participations, held.participations) == (0, 2 * 25)
+    assert held.exposures == (8.0, 8.0)
+    assert held.p_value == exposure.chance([8, 8]) < 2e-4
+    assert control.p_value > 0.01
+    assert held.candidates == 256
+    assert held.ceiling == held.most_bits == 8
+    values = json.loads(json.dumps(_STUDY.to_dict(overfit, found), allow_nan=False))
+    assert values['epsilon'] is None
+    assert values['kinds'][1]['exposures'] == [8, 8]
+
+
+@pytest.mark.tff
+@pytest.mark.standard
+def test_ceilings_are_those_of_the_guarantee_for_as_many_clients(private):
+    found = _STUDY.measure(private)
+    assert [(kind.copies, kind.holders) for kind in found] == [
+        (1, 0), (1, 1), (1, 2), (3, 0), (3, 1), (3, 2)
+    ]  # fmt: skip
+    none, one, two = (kind.ceiling for kind in found[:3])
+    assert none == exposure.ceiling(0, 0, 256)
+    assert one == exposure.ceiling(private.epsilon, private.delta, 256)
+    # A group of two clients has twice mu, so half the noise multiplier.
+    assert private.epsilon_of_group(2) > private.epsilon * 1.5
+    assert two == exposure.ceiling(private.epsilon_of_group(2), private.delta, 256)
+    assert none < one < two < 8
+    assert private.report.plan.mu == pytest.approx(1 / 3)
+    for kind in found:
+        assert kind.participations == kind.holders  # Each client took part once.
+        assert kind.p_value > 0.001
+
+
+@pytest.mark.tff
+@pytest.mark.standard
+def test_fitted_exposures_have_no_p_value_and_no_ceiling(private):
+    found = _STUDY.measure(private, _STUDY.ExposureConfig(ranking='fitted', samples=50))
+    assert {(kind.p_value, kind.ceiling) for kind in found} == {(None, None)}
+
+
+@pytest.mark.tff
+@pytest.mark.standard
+def test_too_many_candidates_need_another_ranking():
+    secret = planting.Secret((5,), tuple(range(4, 40)), (0,) * 5)
+    with pytest.raises(errors.ArgumentError) as refused:
+        _STUDY.of_model(_model('micro', 44), [secret])
+    assert refused.value.name == 'ranking'
+    config = _STUDY.ExposureConfig(ranking='sampled', samples=3)
+    assert 0 <= _STUDY.of_model(_model('micro', 44), [secret], config)[0] <= 2
+
+
+def _changed(run, **values):
+    return dataclasses.replace(run, config=run.config.with_values(values))
+
+
+@pytest.mark.tff
+@pytest.mark.standard
+def test_runs_that_differ_in_their_seeds_are_pooled_and_others_are_not(private):
+    run = private
+    measured = _STUDY.measure(run)
+    alone = _STUDY.rows([(run, measured)])
+    pooled = _STUDY.rows([(run, measured), (_changed(run, seed=1), measured)])
+    assert len(pooled) == len(alone) == 6
+    for one, two, kind in zip(alone, pooled, measured, strict=True):
+        assert (one['runs'], two['runs']) == (1, 2)
+        assert two['secrets'] == 2 * one['secrets'] == 4
+        assert two['mean_exposure'] == pytest.approx(one['mean_exposure'])
+        assert two['p_value'] == exposure.chance(kind.exposures * 2)
+    other = _changed(run, client_learning_rate=0.1)
+    table = _STUDY.rows([(run, measured), (other, measured)])
+    assert [row['configuration'] for row in table] == [0] * 6 + [1] * 6
+    with pytest.raises(errors.ArgumentError) as refused:
+        _STUDY.rows([(run, measured), (run, measured)])
+    assert refused.value.name == 'run_dir'

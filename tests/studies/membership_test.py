@@ -1,0 +1,214 @@
+"""Membership inference: by brute force, at known curves, and of trained runs."""
+
+import dataclasses
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from dpfl.errors import ArgumentError
+from dpfl.tasks.text.models import saved_models
+from experiments.studies.shared import membership
+from tests.studies import scripts_of_studies
+
+_STUDY = scripts_of_studies.load('attack_membership')
+
+
+def _brute_auc(members, others):
+    pairs = [(m > o) + (m == o) / 2 for m in members for o in others]
+    return sum(pairs) / len(pairs)
+
+
+def test_auc_is_the_share_of_ordered_pairs():
+    rng = np.random.default_rng(0)
+    for ties in (False, True):
+        members, others = rng.normal(1, 1, 7), rng.normal(0, 1, 5)
+        if ties:
+            members, others = members.round(), others.round()
+        assert membership.evaluate(members, others).auc == pytest.approx(
+            _brute_auc(members, others)
+        )
+
+
+def test_without_information_the_mean_auc_over_all_memberships_is_one_half():
+    scores = np.array([0.3, -1.0, 2.5, 0.7, 0.9, 4.0])
+    found = []
+    for chosen in itertools.combinations(range(6), 3):
+        inside = np.isin(np.arange(6), chosen)
+        found.append(membership.evaluate(scores[inside], scores[~inside]).auc)
+    assert np.mean(found) == pytest.approx(0.5, abs=1e-12)
+    # And the p-value is exact: that of the largest AUC is one of all 20 memberships.
+    best = membership.evaluate(np.array([2.5, 0.9, 4.0]), np.array([0.3, -1.0, 0.7]))
+    assert best.auc == 1
+    assert best.p_value == pytest.approx(1 / 20)
+
+
+def test_rates_have_exact_intervals():
+    rate = membership.Rate.of(3, 20, 0.9)
+    assert rate.value == 0.15
+    # By definition: 5 % of the binomial distributions at the ends are as extreme.
+    assert stats.binom.sf(2, 20, rate.lower) == pytest.approx(0.05)
+    assert stats.binom.cdf(3, 20, rate.upper) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize('rate', [0.0, 0.001, 0.1, 0.25, 0.5, 1.0])
+def test_thresholds_keep_the_false_positive_rate_and_are_the_least_that_do(rate):
+    for others in (np.arange(20.0), np.repeat([1.0, 2.0, 5.0, 5.5], 5)):
+        least = membership.threshold(others, rate)
+        assert np.mean(others >= least) <= rate
+        smaller = others[others < least]
+        if smaller.size:
+            assert np.mean(others >= smaller.max()) > rate
+
+
+def test_the_best_threshold_has_the_largest_advantage():
+    rng = np.random.default_rng(1)
+    members, others = rng.normal(1, 1, 40), rng.normal(0, 1, 30)
+
+    def advantage(least):
+        return np.mean(members >= least) - np.mean(others >= least)
+
+    found = membership.best_threshold(members, others)
+    assert advantage(found) == max(advantage(each) for each in [*members, *others])
+
+
+def _gaussian(mu, count, seed):
+    rng = np.random.default_rng(seed)
+    return rng.normal(mu, 1, count), rng.normal(0, 1, count)
+
+
+@pytest.mark.parametrize('mu', [0.0, 0.5, 2.0])
+def test_scores_with_exactly_the_allowed_curve_do_not_exceed_it(mu):
+    outcome = membership.evaluate(
+        *_gaussian(mu, 4000, 0), allowed=lambda fpr: stats.norm.cdf(stats.norm.ppf(fpr) + mu)
+    )
+    assert not any(test.exceeds for test in outcome.tests)
+    for test in outcome.tests:
+        expected = stats.norm.sf(test.threshold - mu)
+        assert test.true_positives.lower <= expected <= test.true_positives.upper
+        expected = stats.norm.sf(test.threshold)
+        assert test.false_positives.lower <= expected <= test.false_positives.upper
+
+
+def test_scores_beyond_the_allowed_curve_exceed_it():
+    outcome = membership.evaluate(
+        *_gaussian(2.0, 4000, 0), allowed=lambda fpr: stats.norm.cdf(stats.norm.ppf(fpr) + 1)
+    )
+    assert [test.exceeds for test in outcome.tests[1:]] == [True] * 3
+    assert outcome.to_dict()['best']['exceeds']
+
+
+def test_thresholds_do_not_see_the_clients_they_are_measured_on():
+    # Scores of chance: were thresholds chosen on all clients, the best of them would have an
+    # advantage above 0 in every one of these runs.
+    advantages = [
+        membership.evaluate(*_gaussian(0, 30, seed), seed=seed).tests[-1].advantage.value
+        for seed in range(40)
+    ]
+    assert min(advantages) < 0
+    assert abs(np.mean(advantages)) < 0.15
+
+
+def test_reference_models_find_the_client_whose_loss_is_small_for_it():
+    # Client 2 has a small loss anyway; client 0 has one under the attacked model alone.
+    reference = np.array([[3.0, 3.1, 1.0], [3.2, 2.9, 1.1], [0.1, 3.0, 0.9]])
+    took_part = np.array([[False] * 3, [False] * 3, [True, False, False]])
+    scores = membership.against_references(np.array([1.0, 3.0, 1.0]), reference, took_part)
+    centred = np.array([0.1, 0.1, 0.1, -0.1, 0.0, 0.0, 0.1, -0.1])
+    deviation = math.sqrt((centred**2).sum() / 5)
+    np.testing.assert_allclose(scores, [2.1 / deviation, 0, 0], atol=1e-12)
+
+
+@pytest.mark.tff
+@pytest.mark.standard
+def test_a_model_that_remembers_its_clients_tells_them_from_others(overfit):
+    found = _STUDY.attack(overfit, _STUDY.MembershipConfig(others=100))
+    assert (found.members, found.others, found.members_are) == (8, 100, 'took part')
+    outcome = found.outcomes['loss']
+    assert outcome.auc > 0.95
+    assert outcome.p_value < 1e-4
+    assert not any(test.exceeds for test in outcome.tests)  # Nothing was promised.
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+@pytest.mark.tff
+@pytest.mark.standard
+def test_a_private_model_stays_below_its_curve(private):
+    found = _STUDY.attack(private, _STUDY.MembershipConfig(others=200))
+    assert found.members == 16
+    outcome = found.outcomes['loss']
+    for test in outcome.tests:
+        upper = test.false_positives.upper
+        # Independent noise and one participation: the curve of Gaussian DP with mu = 1 / 3.
+        assert test.allowed == pytest.approx(stats.norm.cdf(stats.norm.ppf(upper) + 1 / 3))
+        assert not test.exceeds
+
+
+@pytest.mark.tff
+@pytest.mark.standard
+def test_losses_are_means_over_the_tokens_of_each_client(overfit):
+    model = saved_models.load(overfit.directory)
+    task, population = _STUDY.open_task(overfit)
+    assert population == 8
+    rows = _STUDY.ClientRows.of_training(task, range(8))
+    found = rows.mean_losses(model)
+    for client in (0, 5):
+        total, count = 0.0, 0
+        for batch in task.client_batches(client, 4, 1, None):
+            logits = model.architecture.logits(model.weights, batch['x']).numpy().astype(float)
+            logs = special.log_softmax(logits, axis=2)
+            for row, column in np.argwhere(batch['y'] != 0):
+                total -= logs[row, column, batch['y'][row, column]]
+                count += 1
+        assert rows.tokens[client] == count
+        assert found[client] == pytest.approx(total / count, rel=1e-5)
+
+
+@pytest.mark.tff
+@pytest.mark.standard
+def test_a_reference_model_takes_the_difficulty_of_a_text_away(overfit):
+    config = _STUDY.MembershipConfig(others=50, reference_model=str(overfit.directory))
+    found = _STUDY.attack(overfit, config)
+    # Compared with itself, a model reveals nothing; but members are not alike others under it.
+    assert found.outcomes['reference_model'].auc == 0.5
+    assert found.alike['reference_model'] < 1e-4
+
+
+@pytest.mark.tff
+@pytest.mark.standard
+def test_members_are_compared_with_reference_runs_that_they_did_not_train(overfit, private):
+    # Clients 0 to 7 of 16 trained the reference run, so 8 to 15 are left.
+    config = _STUDY.MembershipConfig(others=50, reference_runs=(str(overfit.directory),))
+    found = _STUDY.attack(private, config).outcomes['reference_runs']
+    task, _ = _STUDY.open_task(private)
+    pair = [saved_models.load(run.directory) for run in (overfit, private)]
+    inside, outside = (
+        _STUDY.ClientRows.of_training(task, range(8, 16)),
+        _STUDY.ClientRows.of_heldout(task, 50),
+    )
+    scores = [
+        np.subtract(*(rows.mean_losses(model) for model in pair)) for rows in (inside, outside)
+    ]
+    assert found.auc == pytest.approx(_brute_auc(*scores))
+
+
+@pytest.mark.tff
+@pytest.mark.standard
+def test_runs_of_which_everybody_was_a_part_are_no_references(overfit, private):
+    config = _STUDY.MembershipConfig(others=50, reference_runs=(str(private.directory),))
+    with pytest.raises(ArgumentError) as refused:
+        _STUDY.attack(overfit, config)
+    assert refused.value.name == 'members'
+
+
+@pytest.mark.tff
+@pytest.mark.standard
+def test_reference_runs_on_other_data_are_refused(overfit, private):
+    config = _STUDY.MembershipConfig(others=50, reference_runs=(str(private.directory),))
+    other = dataclasses.replace(overfit, config=overfit.config.with_values({'seed': 6}))
+    with pytest.raises(ArgumentError) as refused:
+        _STUDY.attack(other, config)
+    assert refused.value.name == 'reference_runs'

@@ -1,0 +1,347 @@
+"""Words and quantiles that are found privately: results, and privacy profiles by brute force."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpfl.accounting.losses.dominating_pairs import Neighbours
+from dpfl.tasks import before_training
+from dpfl.tasks.before_training import CANDIDATES, QuantileRelease
+from dpfl.tasks.text import private_words
+from dpfl.tasks.text.private_words import WordCounts, WordRelease
+
+
+def _profile(p, q, epsilon):
+    """The privacy profile of two distributions of outcomes."""
+    return np.maximum(p - math.exp(epsilon) * q, 0).sum()
+
+
+def _gaussian_profile(mu, epsilon):
+    normal = stats.norm.cdf
+    return normal(mu / 2 - epsilon / mu) - math.exp(epsilon) * normal(-mu / 2 - epsilon / mu)
+
+
+class _NoNoise:
+    def standard_normal(self):
+        return 0.0
+
+
+def _exact(values, candidates, share):
+    """The least candidate with a share of the values at or below it, by looking at all of them."""
+    known = values[~np.isnan(values)]
+    for candidate in candidates:
+        if (known <= candidate).sum() >= share * known.size:
+            return candidate
+    return candidates[-1]
+
+
+@pytest.mark.parametrize('measure', sorted(CANDIDATES))
+@pytest.mark.parametrize('share', [0.05, 0.25, 0.5, 0.9])
+def test_without_noise_a_search_finds_the_quantile(measure, share):
+    candidates = CANDIDATES[measure]
+    random = np.random.default_rng(5)
+    values = random.choice(candidates[:-1], 301) + random.choice([0.0, 1e-4], 301)
+    values[:20] = np.nan
+    found = QuantileRelease({'x': share}, 1.0).find({'x': values}, {'x': candidates}, _NoNoise())
+    assert found == {'x': _exact(values, candidates, share)}
+
+
+def test_values_beyond_the_candidates_and_no_values():
+    release, candidates = QuantileRelease({'x': 0.5}, 1.0), {'x': CANDIDATES['accuracy']}
+    assert release.find({'x': np.full(9, 7.0)}, candidates, _NoNoise()) == {'x': 1.0}
+    assert release.find({'x': np.full(9, -7.0)}, candidates, _NoNoise()) == {'x': 0.0}
+    noise = np.random.default_rng(0)
+    found = release.find({'x': np.full(9, np.nan)}, candidates, noise)
+    assert 0 <= found['x'] <= 1
+
+
+def _outcomes(values, share, release, candidates):
+    """The probability of each result of a search, from the definition."""
+    values, found = np.asarray(values, float), {}
+    known = values[~np.isnan(values)]
+    stddev = release.noise_multiplier * max(share, 1 - share)
+
+    def walk(low, high, chance):
+        if low == high:
+            found[candidates[low]] = found.get(candidates[low], 0) + chance
+            return
+        middle = (low + high) // 2
+        count = sum((value <= candidates[middle]) - share for value in known)
+        down = stats.norm.cdf(count / stddev)
+        walk(low, middle, chance * down)
+        walk(middle + 1, high, chance * (1 - down))
+
+    walk(0, len(candidates) - 1, 1.0)
+    return np.array([found[each] for each in candidates])
+
+
+_NAN = math.nan
+
+
+@pytest.mark.parametrize('share', [0.2, 0.5])
+@pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
+def test_a_search_keeps_its_privacy_profile(share, adjacency, monkeypatch):
+    """All data of three clients on four candidates, and all their neighbours."""
+    monkeypatch.setattr(before_training, 'STEPS', 2)
+    release = QuantileRelease.of_guarantee(1.0, 0.1, {'x': share}, adjacency)
+    mu = release.before().mu(Neighbours(adjacency))
+    candidates = np.array([0.0, 1.0, 2.0, 3.0])
+    worst = 0.0
+    for others in itertools.combinations_with_replacement((0.0, 1.0, 2.0, 3.0), 2):
+        outcomes = {
+            own: _outcomes([*others, own], share, release, candidates)
+            for own in (0.0, 1.0, 2.0, 3.0, _NAN)
+        }
+        assert all(each.sum() == pytest.approx(1) for each in outcomes.values())
+        for one, other in itertools.permutations(outcomes, 2):
+            if adjacency == 'zero_out' and not (math.isnan(one) or math.isnan(other)):
+                continue
+            p, q = outcomes[one], outcomes[other]
+            for epsilon in (0.0, 0.3, 1.0):
+                allowed, reached = _gaussian_profile(mu, epsilon), _profile(p, q, epsilon)
+                assert reached <= allowed + 1e-12
+                worst = max(worst, reached / allowed)
+    assert worst > 0.3
+
+
+def test_the_search_draws_as_the_outcomes_say():
+    """The result for given noise follows the path of its counts."""
+    values = np.array([0.1, 0.4, 0.4, 0.8, np.nan])
+    candidates = CANDIDATES['accuracy']
+    noise = np.random.default_rng(3)
+    drawn = np.random.default_rng(3).standard_normal(10)
+    release = QuantileRelease({'x': 0.3}, 2.0)
+    low, high = 0, 1023
+    for each in drawn:
+        middle = (low + high) // 2
+        count = sum(value <= candidates[middle] for value in values[:4]) - 0.3 * 4
+        low, high = (low, middle) if count + 2.0 * 0.7 * each >= 0 else (middle + 1, high)
+    assert release.find({'x': values}, {'x': candidates}, noise) == {'x': candidates[low]}
+
+
+def test_the_cost_is_that_of_all_counts():
+    one = QuantileRelease.of_guarantee(1.0, 1e-6, {'x': 0.25})
+    two = QuantileRelease.of_guarantee(1.0, 1e-6, {'x': 0.25, 'y': 0.9})
+    assert two.noise_multiplier == pytest.approx(math.sqrt(2) * one.noise_multiplier)
+    before = two.before()
+    assert before.noise_multiplier == pytest.approx(two.noise_multiplier / math.sqrt(20))
+    assert before.noise_multiplier <= two.noise_multiplier / math.sqrt(20)
+    # A client that is replaced moves a count by 1, which adds 0.75 or 0.9 at most.
+    assert before.replaced == pytest.approx(1 / 0.75) and before.delta == 0
+    replaced = QuantileRelease.of_guarantee(1.0, 1e-6, {'x': 0.25}, 'replace_one')
+    assert replaced.noise_multiplier == pytest.approx(one.noise_multiplier / 0.75)
+
+
+# Words.
+
+
+class _Noise:
+    """A generator whose normal numbers are given, one list for each round."""
+
+    def __init__(self, *rounds):
+        self._rounds = list(rounds)
+
+    def standard_normal(self, size):
+        found = np.array(self._rounds.pop(0), float)
+        assert found.size == size
+        return found
+
+
+def _of(*clients):
+    return WordCounts.of([dict(client) for client in clients], seed=0)
+
+
+def _sums(counts, is_new=None, most=10, choice='frequent'):
+    is_new = np.ones(len(counts.words), bool) if is_new is None else is_new
+    sums, used = counts.weights(is_new, most, choice)
+    return {word: sums[i] for i, word in enumerate(counts.words) if used[i]}
+
+
+def test_weights_of_a_client_have_norm_one():
+    found = _sums(_of({'a': 3, 'b': 1}, {}, {'a': 1}, {'a': 1, 'b': 1, 'c': 9, 'd': 2}), most=3)
+    half, third = 1 / math.sqrt(2), 1 / math.sqrt(3)
+    # The last client has four words and may choose three: c, d, and one of a and b.
+    assert found['c'] == found['d'] == pytest.approx(third)
+    both = sorted([found['a'] - half - 1, found['b'] - half])
+    assert both == pytest.approx([0, third], abs=1e-12)
+
+
+def test_words_that_were_found_leave_their_weight_to_others():
+    counts = _of({'a': 3, 'b': 1}, {'a': 5})
+    is_new = np.array([word != 'a' for word in counts.words])
+    assert _sums(counts, is_new) == {'b': 1.0}
+
+
+def test_a_client_chooses_without_looking_at_others():
+    rng = np.random.default_rng(3)
+    words = [f'w{i}' for i in range(40)]
+
+    def client():
+        return {word: int(rng.integers(1, 4)) for word in rng.choice(words, 12, replace=False)}
+
+    clients = [client() for _ in range(30)]
+    for choice in private_words.CHOICES:
+        everyone = _sums(_of(*clients), most=5, choice=choice)
+        for gone in (0, 11, 29):
+            less = _sums(_of(*clients[:gone], {}, *clients[gone + 1 :]), most=5, choice=choice)
+            change = [everyone.get(word, 0) - less.get(word, 0) for word in words]
+            change = [each for each in change if abs(each) > 1e-9]
+            assert change == pytest.approx([1 / math.sqrt(5)] * 5)
+
+
+def test_frequent_words_come_first_and_ties_are_random():
+    client = {f'w{i:02}': 1 for i in range(50)} | {'often': 2}
+    firsts = set()
+    for choice in private_words.CHOICES:
+        counts = WordCounts.of([client] * 40, seed=1)
+        found = _sums(counts, most=1, choice=choice)
+        assert (found.get('often', 0) == 40) == (choice == 'frequent')
+        firsts |= set(found)
+    assert len(firsts) > 20
+
+
+def test_rounds_by_hand():
+    release = WordRelease((2.0, 1.0), (3.0, 1.5), 2, 1e-3)
+    counts = _of({'a': 2, 'b': 1}, {'a': 2, 'b': 1}, {'a': 1, 'c': 1}, {'c': 1})
+    assert sorted(counts.words) == ['a', 'b', 'c']
+    order = [counts.words.index(word) for word in 'abc']
+    # Sums: a = 3/sqrt(2) = 2.12, b = 1.41, c = 1.71. Noise of 0.5 and 0.7 finds a alone.
+    first = np.empty(3)
+    first[order] = [0.5, 0.7, 0.5]
+    # Then b = 2 and c = 2 with noise of -0.6 and -0.2: c has 1.8, b has 1.4 and is not found.
+    place = [i for i in range(3) if counts.words[i] != 'a']
+    second = [{'b': -0.6, 'c': -0.2}[counts.words[i]] for i in place]
+    assert release.find(counts, _Noise(first, second)) == ['a', 'c']
+    # In one round the largest noised sum is first.
+    assert WordRelease((1.0,), (1.0,), 2, 1e-3).find(counts, _Noise(np.zeros(3))) == ['a', 'c', 'b']
+
+
+@pytest.mark.parametrize('stddev, words, delta', [(5.0, 1, 1e-6), (0.3, 4, 0.1), (20.0, 300, 1e-9)])
+def test_the_threshold_hides_words_of_one_client(stddev, words, delta):
+    found = private_words.threshold(stddev, words, delta)
+    n = np.arange(1, words + 1)
+    hidden = stats.norm.logcdf((found - 1 / np.sqrt(n)) / stddev)
+    shown = -np.expm1(n * hidden)
+    assert shown.max() == pytest.approx(delta, rel=1e-6) and shown.max() <= delta
+
+
+def _claimed(release, epsilon, adjacency='zero_out'):
+    """The privacy profile of the theorem: revealed with probability delta, else Gaussian."""
+    mu = release.before().mu(Neighbours(adjacency))
+    return release.delta + (1 - release.delta) * _gaussian_profile(mu, epsilon)
+
+
+def _of_word(total, release):
+    """What one round shows of a word, as probabilities: bins of its noised sum, or nothing."""
+    stddev, least = release.stddevs[0], release.thresholds[0]
+    edges = np.linspace(least, least + 14 * stddev, 600)
+    shown = np.diff(stats.norm.cdf((edges - total) / stddev))
+    rest = stats.norm.sf((edges[-1] - total) / stddev)
+    return np.array([*shown, rest, stats.norm.cdf((least - total) / stddev)])
+
+
+def _shown(sums, words, release):
+    """The distribution of what is shown of several words; an unused word is never shown."""
+    found = np.ones(1)
+    for word in words:
+        if word in sums:
+            one = _of_word(sums[word], release)
+        else:
+            one = np.zeros(601)
+            one[-1] = 1
+        found = np.multiply.outer(found, one).ravel()
+    return found
+
+
+_OTHERS = [{'a': 1}] * 3
+_ALONE = [
+    ({'b': 1}, {}),
+    ({'a': 1}, {}),
+    ({'a': 1, 'b': 1}, {}),
+]
+_REPLACED = [({'a': 1}, {'b': 1}), ({'a': 1, 'b': 1}, {'a': 2}), ({'b': 1}, {'a': 1, 'b': 1})]
+
+
+@pytest.mark.parametrize(
+    'adjacency, pair',
+    [('zero_out', pair) for pair in _ALONE] + [('replace_one', pair) for pair in _REPLACED],
+)
+def test_one_round_keeps_its_privacy_profile(adjacency, pair):
+    """All that a round shows of two words, sums included, between neighbours in both orders."""
+    release = WordRelease.of_guarantee(1.0, 0.2, words_per_client=2, rounds=1, adjacency=adjacency)
+    one, other = (_shown(_sums(_of(*_OTHERS, own), most=2), 'ab', release) for own in pair)
+    for epsilon in (-1.0, 0.0, 0.3, 1.0, 2.0):
+        for p, q in ((one, other), (other, one)):
+            if epsilon >= 0 or adjacency == 'zero_out':
+                assert _profile(p, q, epsilon) <= _claimed(release, epsilon, adjacency) + 1e-12
+    assert _claimed(release, 1.0, adjacency) <= 0.2
+
+
+def test_the_profile_is_attained():
+    """A client with one word of its own is shown with probability delta; less is not enough."""
+    release = WordRelease.of_guarantee(1.0, 0.2, words_per_client=1, rounds=1)
+    one, other = (
+        _shown(_sums(_of(*_OTHERS, own), most=2), 'ab', release) for own in ({'b': 1}, {})
+    )
+    assert _profile(one, other, 5.0) == pytest.approx(release.delta, rel=1e-9)
+    one, other = (_shown({'a': total}, 'a', release) for total in (11.0, 10.0))
+    mu = release.before().mu(Neighbours())
+    # Far above the threshold a shared word is a Gaussian release.
+    assert _profile(one, other, 0.5) == pytest.approx(_gaussian_profile(mu, 0.5), rel=0.1)
+
+
+def _found_sets(clients, release):
+    """The probability of each outcome of two rounds: the sets of words that they find."""
+    counts = _of(*clients)
+
+    def chances(new, round_number):
+        is_new = np.array([word in new for word in counts.words])
+        sums = _sums(counts, is_new, release.words_per_client)
+        stddev, least = release.stddevs[round_number], release.thresholds[round_number]
+        chance = {word: stats.norm.sf((least - total) / stddev) for word, total in sums.items()}
+        for size in range(len(sums) + 1):
+            for found in itertools.combinations(sorted(sums), size):
+                yield (
+                    found,
+                    math.prod(chance[word] if word in found else 1 - chance[word] for word in sums),
+                )
+
+    outcomes = {}
+    for first, chance in chances(set(counts.words), 0):
+        for second, then in chances(set(counts.words) - set(first), 1):
+            outcomes[first, second] = chance * then
+    assert sum(outcomes.values()) == pytest.approx(1)
+    return outcomes
+
+
+@pytest.mark.parametrize('pair', [({'a': 2, 'b': 1, 'c': 1}, {}), ({'c': 1}, {})])
+def test_two_rounds_keep_their_privacy_profile(pair):
+    release = WordRelease.of_guarantee(1.0, 0.3, words_per_client=2, rounds=2)
+    others = [{'a': 1}, {'a': 2, 'b': 1}]
+    one, other = (_found_sets([*others, own], release) for own in pair)
+    keys = sorted({*one, *other})
+    p, q = (np.array([each.get(key, 0.0) for key in keys]) for each in (one, other))
+    for epsilon in (0.0, 0.3, 1.0, 2.0):
+        assert _profile(p, q, epsilon) <= _claimed(release, epsilon)
+        assert _profile(q, p, epsilon) <= _claimed(release, epsilon)
+
+
+def test_a_guarantee_is_split_among_the_rounds():
+    release = WordRelease.of_guarantee(1.0, 1e-6, words_per_client=100, rounds=3)
+    before = release.before()
+    assert before.delta == release.delta == pytest.approx(5e-7)
+    precisions = np.array(release.stddevs) ** -2
+    assert precisions[1:] / precisions[:-1] == pytest.approx([3, 3])
+    assert before.noise_multiplier == pytest.approx(precisions.sum() ** -0.5)
+    assert before.noise_multiplier <= precisions.sum() ** -0.5
+    assert (
+        _claimed(release, 1.0) == pytest.approx(1e-6, rel=1e-3) and _claimed(release, 1.0) <= 1e-6
+    )
+    replaced = WordRelease.of_guarantee(
+        1.0, 1e-6, words_per_client=100, rounds=3, adjacency='replace_one'
+    )
+    assert replaced.stddevs[0] == pytest.approx(math.sqrt(2) * release.stddevs[0])
+    assert _claimed(replaced, 1.0, 'replace_one') <= 1e-6

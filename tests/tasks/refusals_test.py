@@ -1,0 +1,217 @@
+"""Arguments and settings of tasks that are refused: each error names the argument."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dpfl.simulation.training import TrainConfig
+from dpfl.tasks import held_out
+from dpfl.tasks.before_training import QuantileRelease
+from dpfl.tasks.config import ImageFaultConfig, PlantingConfig, TaskConfig, TextConfig
+from dpfl.tasks.images import classifiers, emnist, faults, gan_models, image_batches
+from dpfl.tasks.images import image_selection as images
+from dpfl.tasks.images.classifiers import ClassifierSizes
+from dpfl.tasks.images.gan_models import GanSizes
+from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
+from dpfl.tasks.text import planting, synthetic_task, tokenization, word_clients
+from dpfl.tasks.text.models import architectures, cifg, generation, saved_models
+from dpfl.tasks.text.ngrams import MASK, TrigramCounts
+from dpfl.tasks.text.private_words import WordCounts, WordRelease
+from dpfl.tasks.text.synthetic_text import SyntheticText
+from dpfl.tasks.text.vocabulary import Vocabulary
+from tests.tasks.images import emnist_files
+
+_CELL = cifg.StackedCifg(3, 4, 2, num_layers=2)
+_WEIGHTS = _CELL.initial_weights(5, seed=0)
+_WORDS = tuple(f'w{i}' for i in range(46))
+_SECRETS = PlantingConfig(
+    secrets=3, secret_copies=(1, 4), secret_holders=(0, 2), secret_prefix=2, secret_choices=5
+)
+
+
+def _task(**values):
+    return TaskConfig().with_values(values)
+
+
+def _text(**values):
+    return TaskConfig(model='micro', text=TextConfig(sentence_length=8, **values))
+
+
+def _planted(**values):
+    text = TextConfig(vocabulary_size=40, sentence_length=6)
+    return TaskConfig(model='micro', text=text, planting=_SECRETS).with_values(values)
+
+
+def _clients():
+    clients = word_clients.WordClients(4, lambda client: [['a']])
+    packing = word_clients.Packing('sentences', 4)
+    return word_clients.WordTask(clients, clients, Vocabulary(('a',)), packing)
+
+
+def _sampled(**values):
+    arguments = dict(count=1, length=1, seed=0)
+    special = generation.SpecialTokens(pad=0, begin=1, end=2)
+    return generation.sample(_CELL, _WEIGHTS, special, **{**arguments, **values})
+
+
+def _model(**values):
+    weights = saved_models.ALL['micro'].initial_weights(50, seed=1)
+    arguments = dict(name='micro', weights=weights, vocabulary=_WORDS)
+    return saved_models.LanguageModel(**{**arguments, **values})
+
+
+def _trained(**values):
+    arguments = dict(pixels=np.zeros([4, 28, 28], 'f'), labels=np.zeros(4, np.int32), steps=1)
+    model = classifiers.build_image_classifier('tiny', 0)
+    return classifiers.train_centrally(model, **{**arguments, **values})
+
+
+def _verdicts(*sizes):
+    return images.Verdicts(np.arange(len(sizes)), np.array(sizes, int), np.ones(sum(sizes), bool))
+
+
+def _release(shares):
+    return QuantileRelease.of_guarantee(1.0, 1e-6, shares)
+
+
+_GENERAL = [
+    (lambda: held_out.count(10, 0), 'heldout_fraction='),
+    (lambda: held_out.count(10, 1), 'heldout_fraction='),
+    (lambda: held_out.count(10, math.nan), 'heldout_fraction='),
+    (lambda: held_out.count(1, 0.1), 'num_clients=1: must be at least 2'),
+    (lambda: _release({}), 'shares: must not be empty'),
+    (lambda: _release({'x': 0.0}), 'share=0'),
+    (lambda: _release({'x': 1.0}), 'share=1'),
+    (lambda: _task(task='emnist', packing='windows'), 'packing=.*: task=emnist has no text'),
+    (lambda: _task(task='emnist', client_min_tokens=5), 'client_min_tokens=5: .* no text'),
+    (lambda: _task(task='emnist', client_min_sentences=2), 'client_min_sentences=2: .* no text'),
+    (lambda: _task(task='user_text', language_size=60), 'language_size=60: needs task=synthetic'),
+    (lambda: ImageFaultConfig(inject=('inverted',) * 2), 'inject=.*must name each fault once'),
+    (lambda: ImageFaultConfig(inject_share=0.1), 'inject_share=0.1: needs inject'),
+    (lambda: _task(inject=('inverted',)), 'inject=inverted: task=synthetic_text has no images'),
+    (lambda: _planted(secret_copies=(2, 2)), 'secret_copies='),
+    (lambda: _planted(secret_holders=()), 'secret_holders='),
+    (lambda: PlantingConfig(secret_words=3), 'secret_words=3: needs secrets > 0'),
+    (lambda: _planted(sentence_length=3), 'sentence_length=3: must be >= 4, for a secret'),
+    (lambda: _planted(client_max_tokens=19), 'client_max_tokens=19: must be >= 20, for 4 copies'),
+    (lambda: _planted(task='custom', model=None), 'secrets=3: must be 0 for task=custom'),
+    (lambda: _planted(select_examples=('length<=5',)), 'secrets=3: must be 0 with a selection'),
+    (
+        lambda: TrainConfig(task=_planted()).with_values(
+            {'client_max_batches': 1, 'client_batch_size': 3}
+        ),
+        'secret_copies=',
+    ),
+]
+_OF_TEXT = [
+    (lambda: word_clients.Packing('sentences', 4, 0), 'client_max_tokens=0: must be'),
+    (lambda: word_clients.Packing('pages', 4), 'packing=pages: must be one of sentences, windows'),
+    (lambda: _clients().client_batches(4, 2), 'client=4: must be'),
+    (lambda: planting.draw(_SECRETS, 1, 40, 11), 'secret_holders='),
+    (lambda: planting.draw(_SECRETS, 1, 4, 100), 'secret_choices='),
+    (
+        lambda: synthetic_task.SyntheticTextTask(
+            _text(vocabulary_size=61, language_size=60), seed=3
+        ).load(),
+        'language_size=60: must be >= 61, vocabulary_size',
+    ),
+    (
+        lambda: synthetic_task.SyntheticTextTask(
+            _text(vocabulary_size=3, language_size=5), seed=3
+        ).load(),
+        'language_size=5: must be an integer >= ',
+    ),
+    (lambda: SyntheticText(vocabulary_size=19), 'vocabulary_size=19: must be [^\n]+$'),
+    (lambda: SyntheticText(seed=2**64), f'seed={2**64}: must be [^\n]+$'),
+    (lambda: SyntheticText(sentence_length=1), 'sentence_length=1: must be [^\n]+$'),
+    (lambda: SyntheticText(max_sentences=3), 'max_sentences=3: must be [^\n]+$'),
+    (lambda: SyntheticText(succession=math.nan), 'succession=nan: must be [^\n]+$'),
+    (lambda: SyntheticText(following=0.6), 'following=0.6: must be [^\n]+$'),
+    (lambda: SyntheticText(min_words=21), 'min_words=21: must be [^\n]+$'),
+    (lambda: WordCounts.of([{}, {}], seed=0), '.*the data have no words'),
+    (lambda: WordRelease.of_guarantee(1, 1e-6, words_per_client=5, rounds=0), 'rounds=0'),
+    (lambda: WordRelease.of_guarantee(0, 1e-6, words_per_client=5), 'epsilon=0'),
+    # Words are not quoted.
+    (lambda: tokenization.encode_words([''], 4), 'words: must be non-empty words without zero b'),
+    (lambda: tokenization.encode_words(['a\0b'], 4), 'words: must be non-empty words without zer'),
+    (
+        lambda: TrigramCounts.of([np.array([[MASK, MASK, MASK]])], MASK + 2),
+        'vocabulary_size=',
+    ),
+    (lambda: _sampled(temperature=math.nan), 'temperature=nan: must be a finite number > 0'),
+    (lambda: _sampled(top_k=4), 'top_k=4: must be an integer >= 1 and <= 3'),
+    (lambda: _sampled(top_k=3, never=(3,)), 'top_k=3: must be an integer >= 1 and <= 2'),
+    (
+        lambda: architectures.check_weights(_CELL, _WEIGHTS[:-1]),
+        'weights: must be 11 arrays, but are 10',
+    ),
+    (
+        lambda: architectures.check_weights(
+            _CELL, (*_WEIGHTS[:4], np.zeros((4, 3)), *_WEIGHTS[5:])
+        ),
+        r'weights: layer_0_projection must have shape \(4, 2\), but has \(4, 3\)',
+    ),
+    (lambda: _model(name='huge'), 'name=huge: must be one of'),
+    (lambda: _model(vocabulary=None), 'vocabulary: must be given for word models'),
+    (lambda: _model(vocabulary=_WORDS[1:]), 'vocabulary: must have 46 words, has 45'),
+    (
+        lambda: _model(name='char_tiny', vocabulary=None),
+        'weights: input_embedding must have shape',
+    ),
+]
+_OF_IMAGES = [
+    (lambda: faults.Faults(names=('rotated',)), 'inject=rotated: must be one of'),
+    (lambda: faults.Faults(share=1.5), 'inject_share=1.5'),
+    (lambda: faults.Faults(share=math.nan), 'inject_share=nan'),
+    (lambda: faults.Faults(seed=-1), 'seed=-1'),
+    (lambda: _trained(steps=0), 'steps=0'),
+    (lambda: _trained(batch_size=0), 'batch_size=0'),
+    (lambda: _trained(learning_rate=math.nan), 'learning_rate=nan'),
+    (lambda: _trained(seed=-1), 'seed=-1'),
+    (lambda: _trained(labels=np.zeros(0, np.int32)), 'number of examples=0'),
+    (lambda: ClassifierSizes(kernel=3, channels=(2, 0), hidden=2), 'channels=0'),
+    (lambda: classifiers.build_image_classifier('huge', 0), 'name=huge'),
+    (lambda: classifiers.build_inference('small', _WEIGHTS), 'weights: must be those of small'),
+    (lambda: gan_models.build_gan_model('large', 0), 'name=large: must be one of dcgan, '),
+    (lambda: gan_models.build_gan_model('tiny', -1), 'seed=-1: must be an integer'),
+    (lambda: GanSizes(0, 1, (1, 1, 1), (1, 1), 1), 'input_size=0: must be'),
+    (lambda: GanSizes(1, 1, (1, 0, 1), (1, 1), 1), 'generator_channels=0: must be'),
+    (lambda: GanSizes(1, 1, (1, 1, 1), (1, 1), 1, 30), 'image_size=30: must be a mult'),
+    (lambda: SyntheticGlyphs(seed=-1), 'seed='),
+    (lambda: SyntheticGlyphs(median_examples=0), 'median_examples='),
+    (lambda: SyntheticGlyphs(min_examples=0), 'min_examples='),
+    (lambda: SyntheticGlyphs(digit_share=2), 'digit_share='),
+    (lambda: SyntheticGlyphs(max_examples=2), 'max_examples='),
+    (lambda: SyntheticGlyphs().examples(-1), 'client='),
+    (lambda: SyntheticGlyphs().examples(2**64), 'client='),
+    (lambda: SyntheticGlyphs().examples(0.5), 'client='),
+    (lambda: images.Thresholds(math.nan, 0.5), 'poor='),
+    (lambda: images.Thresholds(0.5, 1.5), 'strong='),
+    (lambda: images.Thresholds(-0.1, 1), 'poor='),
+    (lambda: images.thresholds(_verdicts()), 'clients with examples=0'),
+    (lambda: images.thresholds(_verdicts(4), (50, 20)), 'percentiles='),
+    (lambda: images.thresholds(_verdicts(4), (-1, 50)), 'percentiles='),
+    (lambda: images.thresholds(_verdicts(4), (50, 101)), 'percentiles='),
+    (lambda: images.thresholds(_verdicts(4), (math.nan, 50)), 'percentiles='),
+    (lambda: images.by_example(_verdicts(4), 0), 'min_examples='),
+    (lambda: image_batches.effective_classes(np.array([], int)), 'number of images=0'),
+    (lambda: image_batches.mean_distance(np.ones([1, 2])), 'number of images=1'),
+    (
+        lambda: image_batches.frechet_distance(np.ones([1, 2]), np.ones([3, 2])),
+        'number of images=1',
+    ),
+]
+
+
+@pytest.mark.parametrize('make, message', [*_GENERAL, *_OF_TEXT, *_OF_IMAGES])
+def test_what_is_refused(make, message):
+    with pytest.raises(ValueError, match=f'^{message}'):
+        make()
+
+
+@pytest.mark.parametrize('client', [-1, 2, 1.5])
+def test_clients_that_a_file_does_not_have_are_refused(client, tmp_path):
+    file = emnist.EmnistFile(emnist_files.write_sqlite(tmp_path / 'emnist.sqlite'))
+    with pytest.raises(ValueError, match='^client='):
+        emnist.Emnist(file).examples(client)
