@@ -4,20 +4,16 @@ Bounds of single values are those of the settings (`tests/simulation/training/co
 are flags that contradict each other, texts, files, and what must be given.
 """
 
-import json
-
-import numpy as np
 import pytest
 
-from dpfl import ParticipationLog, mechanisms
+from dpfl import ParticipationLog
+from dpfl.accounting.records import archive
 from dpfl.cli import catalogue
-from tests import forked_binaries
+from tests import forked_binaries, keys
 from tests.accounting import archives
 from tests.cli import accounting_command_lines
 from tests.tasks.text import small_files
 
-# Of each binary so many are among the quick tests.
-_QUICK = 1
 _SMALL_TEXT = (
     '--model=micro --mechanism=gaussian --noise_multiplier=1 --rounds=3 --clients_per_round=5 '
     '--min_separation=3 --delta=1e-6 --output_dir={out}'
@@ -198,6 +194,21 @@ _REFUSED = [
                 '--noise_multiplier=1 --target_epsilon=1',
                 '--target_epsilon=1.0: cannot be combined with noise_multiplier',
             ),
+            ('--target_epsilon=-2', 'epsilon=-2.0: must be a finite number > 0'),
+            ('--delta=0', '--delta=0.0: must be a finite number > 0 and < 1'),
+            ('--clip_norm=1e308', '--clip_norm=1e+308: must be a finite number >= 1e-30 and <='),
+            (
+                '--client_update=fedsgd --client_max_batches=2',
+                '--client_max_batches=2: must not be given for client_update=fedsgd',
+            ),
+            ('--client_update=fedsgd --client_epochs=2', '=2: must be 1 for client_update=fedsgd'),
+            (
+                '--example_cap=9 --client_epochs=2',
+                '--client_max_batches=2: must not be given with example_cap and client_epochs=2',
+            ),
+            ('--adaptive_clip', ': must be >= 130 for adaptive_clip, whose clip norm first'),
+            ('--task=emnist --model=cnn --packing=windows', 'packing=windows: task=emnist has no'),
+            ('--match=rmse', '--match=rmse: must be QUANTITY:MECHANISM,NOISE_MULTIPLIER@ROUND or'),
             ('--delta=0.02', '--delta=0.02: must be <= 0.01; allow_large_delta accepts more'),
             ('--noise_multiplier=1e160', '--noise_multiplier=1e+160: must be 0 (no noise) or'),
             ('--mechanism=none --strategy= --target_epsilon=1', 'mechanism=none has no noise'),
@@ -266,28 +277,34 @@ _REFUSED = [
 
 def _cases():
     for binary, shared, rows in _REFUSED:
-        for place, (flags, message) in enumerate(rows):
-            marks = [pytest.mark.standard] if place >= _QUICK else []
-            line = f'{shared} {flags}'
-            yield pytest.param(binary, line, message, marks=marks, id=f'{binary} {flags}')
+        for flags, message in rows:
+            yield pytest.param(binary, f'{shared} {flags}', message, id=f'{binary} {flags}')
 
 
 @pytest.fixture(scope='module', name='names')
 def _names(tmp_path_factory):
     """Files that the command lines name."""
     folder = tmp_path_factory.mktemp('files')
-    names = ('run', 'folder', 'blt', 'banded', 'log', 'empty', 'damaged', 'words', 'lines')
-    found = {name: folder / name for name in (*names, 'sqlite', 'truncated')}
-    for name in ('blt', 'banded', 'log', 'empty'):
-        found[name] = folder / f'{name}.npz'
+    names = ('run', 'folder', 'damaged', 'words', 'lines', 'sqlite', 'truncated', 'less', 'more')
+    found = {name: folder / name for name in names}
+    found |= {name: folder / f'{name}.npz' for name in ('log', 'empty')}
+    found |= {name: folder / f'{name}.csv' for name in ('rows', 'times')}
+    found |= {name: folder / f'{name}.pem' for name in ('key', 'public', 'open')}
     for name in ('run', 'folder'):
         found[name].mkdir()
     archives.write(found['run'])
-    mechanisms.save(mechanisms.Blt(48, [0.95, 0.6], [0.2, 0.2]), found['blt'])
-    diagonals = np.where(np.arange(6) <= np.arange(24)[:, None], 0.5 ** np.arange(6), 0)
-    mechanisms.save(mechanisms.Banded(diagonals), found['banded'])
+    for name in ('less', 'more'):
+        found[name].write_bytes((found['run'] / archive.REPORT).read_bytes())
+    keys.write(found['key'], found['public'])
+    found['open'].write_bytes(found['key'].read_bytes())
+    found['open'].chmod(0o644)
     ParticipationLog([[1, 2]] * 40).save(found['log'])
     ParticipationLog([[], []]).save(found['empty'])
+    found['rows'].write_text('device,round\n1,1000\n2,1002\n1,1003\n')
+    # A round an hour, but only every second hour at first.
+    hours = [0, 2, 4, 6, *range(8, 16)]
+    rows = ''.join(f'{t},{3600 * hour}\n' for t, hour in enumerate(hours))
+    found['times'].write_text(f'round,start\n{rows}')
     found['damaged'].write_bytes(found['log'].read_bytes()[:200])
     small_files.write_vocabulary(found['words'])
     small_files.write_json_lines(found['lines'])
@@ -314,11 +331,3 @@ def test_a_bad_command_line_is_one_line_and_status_2(binary, flags, message, nam
     assert error.startswith('error: ') and message.format(**files) in error
     assert not any('error' in line or 'Traceback' in line for line in others)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize('content', ['{}', '[{"id": "a"}]', json.dumps([{'id': 'a'}] * 2)])
-def test_published_rows_of_another_form_are_one_line(content, tmp_path):
-    (tmp_path / 'published.json').write_text(content)
-    done = forked_binaries.run('reproduce_tables', f'--published={tmp_path}/published.json')
-    assert (done.returncode, done.stdout) == (2, '')
-    assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1

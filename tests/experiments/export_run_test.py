@@ -117,23 +117,24 @@ def test_the_copy_of_a_small_run_has_these_files_and_no_others(tmp_path):
     assert _names(copy) == {name for name in _EXPORTED if not name.startswith('saved_model/')}
 
 
-@pytest.mark.parametrize(
-    'settings, message',
-    [
-        (None, 'must have settings in its journal, which say what the model was made from'),
-        (
-            {'course': {}, 'task': {'task': 'user_text', 'text': {'vocabulary': 'data'}}},
-            'has a vocabulary that was counted on the clients',
-        ),
-    ],
-)
-def test_what_must_not_be_copied_is_refused(tmp_path, settings, message):
-    directory = run_directory.RunDirectory(tmp_path)
-    with directory.in_use():
-        directory.begin(settings, {})
-        report = program.run_training(toy_experiment.in_numpy(), directory).report
-    with pytest.raises(command_line.UsageError, match=message):
-        public_copy.check(tmp_path, report, public_heldout=False, simulation=True)
+def test_what_must_not_be_copied_is_refused(tmp_path):
+    own_loop = archives.write(tmp_path / 'own_loop')
+    counted = archives.CONFIG.with_values(
+        {'task': 'user_text', 'data_path': 'x', 'vocabulary': 'data', 'population': None}
+    )
+    record = archives.make_record()
+    run = tmp_path / 'counted'
+    shutil.copytree(own_loop, run)
+    planned = dataclasses.replace(archives.PLANNED, settings=counted.to_dict())
+    events = [planned, *archive.read_journal(own_loop).events[1:]]
+    (run / archive.LEDGER).write_bytes(archives.encoded(events))
+    for path, message in (
+        (own_loop, 'must have settings in its journal, which say what the model was made from'),
+        (run, 'has a vocabulary that was counted on the clients'),
+    ):
+        with pytest.raises(command_line.UsageError, match=message):
+            report = record.report(archives.LOG)
+            public_copy.check(path, report, public_heldout=False, simulation=True)
 
 
 def test_a_run_that_goes_on_is_not_copied(tmp_path):

@@ -5,14 +5,13 @@ import pathlib
 import shutil
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from dpfl import ParticipationLog, _storage, accounting, errors
 from dpfl.accounting.records import archive, cohorts, signatures
+from dpfl.cli.command import command_line
 from dpfl.cli.results import signed_report, verified_run
 from dpfl.simulation import run_directory
-from tests import forked_binaries, json_schema
+from tests import forked_binaries, json_schema, keys
 from tests.accounting import archives
 
 _PLAN = ('--mechanism=gaussian', '--rounds=9', '--delta=1e-6', '--accountant=analytic_gaussian')
@@ -20,6 +19,14 @@ _PLAN = ('--mechanism=gaussian', '--rounds=9', '--delta=1e-6', '--accountant=ana
 
 def _run(*flags):
     return forked_binaries.run('report_privacy', *flags)
+
+
+def _refused(capsys, *arguments, **keywords):
+    """The last line on standard error of a verification in this process that fails."""
+    with pytest.raises(SystemExit) as end:
+        verified_run.verified(*arguments, **keywords)
+    assert end.value.code == 1
+    return capsys.readouterr().err.splitlines()[-1]
 
 
 def _written(path, *flags):
@@ -37,24 +44,8 @@ def _files(tmp_path_factory):
     _written(files['less'], '--noise_multiplier=15')
     _written(files['more'], '--noise_multiplier=30')
     files['run'] = archives.write_run(folder / 'run')
-    key = ed25519.Ed25519PrivateKey.generate()
     files['key'], files['public'] = folder / 'key.pem', folder / 'public.pem'
-    files['key'].touch(0o600)
-    files['key'].write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    files['public'].write_bytes(
-        key.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
-    )
-    files['open'] = folder / 'open.pem'
-    files['open'].write_bytes(files['key'].read_bytes())
-    files['open'].chmod(0o644)
+    keys.write(files['key'], files['public'])
     files['damaged'] = folder / 'damaged.json'
     files['damaged'].write_bytes(os.urandom(60))
     return files
@@ -146,14 +137,14 @@ def test_a_signed_report_is_computed_again(files, tmp_path, changes, status, sai
 
 
 def test_the_report_of_a_run_is_signed_as_it_was_verified(tmp_path, files):
-    run = archives.write_run(tmp_path / 'run')
+    run = shutil.copytree(files['run'], tmp_path / 'run')
     before = (run / archive.REPORT).read_bytes()
     done = _run(f'--run_dir={run}', f'--sign={files["key"]}', '--format=json')
     assert done.returncode == 0 and json.loads(done.stdout) == json.loads(before)
     assert 'note: not judged: checkpoints/, privacy_report.json.sig, lines of' in done.stderr
     assert (run / archive.REPORT).read_bytes() == before
-    verify = (f'--verify={run}', f'--public_key={files["public"]}')
-    assert _run(*verify).returncode == 0 and _run(f'--run_dir={run}').returncode == 0
+    verify = (str(run), str(files['public']), 'json')
+    assert json.loads(signed_report.verified(*verify))['is_valid']
     # The bytes that were compared are signed, whatever is in the file when the verdict is printed.
     sign = signed_report.signer(str(files['key']))
 
@@ -164,35 +155,29 @@ def test_the_report_of_a_run_is_signed_as_it_was_verified(tmp_path, files):
         sign(path, content)
 
     verified_run.verified(str(run), sign=edited)
-    assert 'its signature is not valid' in _run(*verify).stderr
+    with pytest.raises(errors.DataError, match='its signature is not valid'):
+        signed_report.verified(*verify)
     (run / archive.REPORT).write_bytes(before)
-    assert _run(*verify).returncode == 0
+    assert json.loads(signed_report.verified(*verify))['is_valid']
 
 
-def _forged(run, name):
-    text = (run / name).read_text()
+@pytest.mark.parametrize('forged', [True, False])
+def test_what_is_not_verified_is_not_signed(files, tmp_path, capsys, forged):
+    run = shutil.copytree(files['run'], tmp_path / 'run')
+    sign = signed_report.signer(str(files['key']))
+    name = archive.PAGE if forged else 'notes.txt'
+    text = (files['run'] / archive.PAGE).read_text()
     epsilon = accounting.round_up(json.loads((run / archive.REPORT).read_text())['epsilon'])
     (run / name).write_text(text.replace(epsilon, '0.01'))
-
-
-@pytest.mark.parametrize(
-    'change, said',
-    [
-        (lambda run: _forged(run, archive.PAGE), 'privacy_report.md: says'),
-        (lambda run: (run / archive.CONFIG).unlink(), 'config.json: is missing'),
-        (lambda run: (run / 'notes.txt').write_text('1'), None),
-    ],
-)
-def test_what_is_not_verified_is_not_signed(files, tmp_path, change, said):
-    run = shutil.copytree(files['run'], tmp_path / 'run')
-    change(run)
     (run / archive.SUMS).write_text(archive.digests(run))
-    done = _run(f'--run_dir={run}', f'--sign={files["key"]}')
-    assert (run / archive.SIGNATURE).exists() == (done.returncode == 0) == (said is None)
-    assert (said or 'by digest alone: notes.txt') in done.stderr
-    if said is not None:
-        done = _run(f'--verify={run}', f'--public_key={files["public"]}')
-        assert done.returncode == 1 and 'privacy_report.json.sig: no signature' in done.stderr
+    if forged:
+        assert 'privacy_report.md: says' in _refused(capsys, str(run), sign=sign)
+        with pytest.raises(errors.DataError, match='privacy_report.json.sig: no signature'):
+            signed_report.verified(str(run), str(files['public']), 'text')
+    else:
+        verified_run.verified(str(run), sign=sign)
+        assert 'by digest alone: notes.txt' in capsys.readouterr().err
+    assert (run / archive.SIGNATURE).exists() is not forged
 
 
 def test_tables_and_pages_are_written_again_to_the_same_bytes(files, tmp_path):
@@ -202,25 +187,23 @@ def test_tables_and_pages_are_written_again_to_the_same_bytes(files, tmp_path):
     assert len(before) >= 9
     for name in before:
         (run / name).unlink()
-    assert _run(f'--run_dir={run}').returncode == 2
-    done = _run(f'--run_dir={run}', '--write_pages')
-    assert done.returncode == 0, done.stderr
+    verified_run.write_pages(str(run))
     assert {name: (run / name).read_bytes() for name in before} == before
 
 
-def test_a_run_that_forgot_its_keys_stays_verified(files, tmp_path):
+def test_a_run_that_forgot_its_keys_stays_verified(files, tmp_path, capsys):
     run = shutil.copytree(files['run'], tmp_path / 'run')
-    done = _run(f'--run_dir={run}', '--forget_keys')
-    assert done.returncode == 0 and 'keys and checkpoints are deleted' in done.stderr
+    verified_run.verified(str(run), forget_keys=True)
+    assert 'keys and checkpoints are deleted' in capsys.readouterr().err
     assert not (run / archive.CHECKPOINTS).exists()
-    assert _run(f'--run_dir={run}').returncode == 0
-    (run / archive.PAGE).write_text('changed')
     (run / archive.CHECKPOINTS).mkdir()
-    assert _run(f'--run_dir={run}', '--forget_keys').returncode == 1
+    verified_run.verified(str(run))
+    (run / archive.PAGE).write_text('changed')
+    _refused(capsys, str(run), forget_keys=True)
     assert (run / archive.CHECKPOINTS).exists()
 
 
-def test_an_earlier_report_tells_whether_a_run_went_another_way(files, tmp_path):
+def test_an_earlier_report_tells_whether_a_run_went_another_way(files, tmp_path, capsys):
     rounds = [archives.LOG.cohort(t) for t in range(archives.LOG.rounds)]
     record = dataclasses.replace(archives.make_record(), also_not_covered=(archive.OWN_LOOP,))
     first = archives.write(tmp_path / 'first', record, ParticipationLog(rounds[:4]))
@@ -232,27 +215,22 @@ def test_an_earlier_report_tells_whether_a_run_went_another_way(files, tmp_path)
     kept, foreign = tmp_path / 'kept.json', tmp_path / 'foreign.json'
     shutil.copy(first / archive.REPORT, kept)
     foreign.write_text(kept.read_text().replace(archives.NOISE_KEY, 'f' * 64))
-    for run, after in ((first, kept), (whole, kept), (whole, whole), (whole, first)):
-        done = _run(f'--run_dir={run}', f'--after={after}')
-        assert done.returncode == 0, done.stderr
-        assert f'{run}: its journal continues that of {after}' in done.stderr
+    for run, after in ((first, kept), (whole, kept), (whole, first)):
+        verified_run.verified(str(run), after=str(after))
+        assert f'{run}: its journal continues that of {after}' in capsys.readouterr().err
     for run, after, message in (
         (other, kept, 'ledger.jsonl does not continue that of --after'),
         (first, whole, 'ledger.jsonl does not continue that of --after'),
         (whole, foreign, 'is another run than that of --after'),
     ):
-        done = _run(f'--run_dir={run}', f'--after={after}')
-        assert (done.returncode, done.stdout) == (1, '')
-        assert f'error: {run}: {message}' in done.stderr.splitlines()[-1]
+        assert f'error: {run}: {message}' in _refused(capsys, str(run), after=str(after))
     for after, message in (
         (files['less'], f'--after={files["less"]}: must have journal_head'),
         (files['damaged'], f'--after={files["damaged"]}: not a privacy report'),
         (tmp_path / 'nowhere', '--after='),
     ):
-        done = _run(f'--run_dir={whole}', f'--after={after}')
-        assert done.returncode == 2 and message in done.stderr.splitlines()[-1], done.stderr
-    done = _run(*_PLAN, '--noise_multiplier=15', f'--after={kept}')
-    assert done.returncode == 2 and done.stderr.endswith('kept.json: needs run_dir\n')
+        with pytest.raises(command_line.UsageError, match=message):
+            verified_run.verified(str(whole), after=str(after))
 
 
 def test_an_export_is_not_signed(files, tmp_path):
@@ -265,9 +243,8 @@ def test_an_export_is_not_signed(files, tmp_path):
     for name, text in run_directory.pages_of(run, record.report(None)).items():
         (run / name).write_text(text)
     (run / archive.SUMS).write_text(archive.digests(run))
-    assert _run(f'--run_dir={run}').returncode == 0
-    done = _run(f'--run_dir={run}', f'--sign={files["key"]}')
-    assert done.returncode == 2 and 'is an export' in done.stderr
+    with pytest.raises(command_line.UsageError, match='is an export'):
+        verified_run.verified(str(run), sign=signed_report.signer(str(files['key'])))
     assert not (run / archive.SIGNATURE).exists()
 
 
@@ -280,39 +257,3 @@ def test_a_report_that_promises_more_is_not_compared(files, tmp_path):
     assert done.returncode == 2 and 'must be at least' in done.stderr
     with pytest.raises(ValueError):
         accounting.PrivacyReport.from_json(path.read_text())
-
-
-@pytest.mark.parametrize(
-    'flags, message',
-    [
-        ('--compare={less}', '--compare={less}: must be two reports'),
-        ('--compare {less} {more} {less}', 'must be two reports'),
-        ('--compare {less} absent', '--compare=absent: No such file'),
-        ('--compare {less} {damaged}', 'damaged.json: not a privacy report'),
-        ('--compare {less} /dev/zero', '--compare=/dev/zero: Not a regular file'),
-        ('--compare {less} {more} --format=html', '--format=html: must be text or json'),
-        ('--compare {less} {more} --rounds=3', '--rounds: cannot be combined with --compare'),
-        ('--compare {less} {more} --run_dir={run}', '--run_dir: cannot be combined with'),
-        ('--compare {less} {more} --sign={key}', '--sign: cannot be combined with --compare'),
-        ('--verify={less}', '--verify={less}: needs public_key'),
-        ('--public_key={public}', '--public_key={public}: needs verify'),
-        ('--verify={less} --public_key={public} --rounds=3', '--rounds: cannot be combined'),
-        ('--verify={less} --public_key={public} --format=html', '--format=html: must be text'),
-        ('--verify=absent --public_key={public}', '--verify=absent: No such file'),
-        ('--verify={less} --public_key=absent', '--public_key=absent: must be readable'),
-        ('--verify={less} --public_key={key}', 'key.pem: must hold a public key'),
-        ('{plan} --sign={key}', '--sign: needs --run_dir or --output'),
-        ('{plan} --sign={key} --output=x', '--format=text: must be json with --sign'),
-        ('--run_dir={run} --sign={key} --group_size=2', '--group_size: needs --output with --sign'),
-        ('--run_dir={run} --sign={open}', 'open.pem: must be of this user, and closed to others'),
-        ('--run_dir={run} --sign={public}', 'must be of this user, and closed to others'),
-        ('--run_dir={run} --sign=absent', '--sign=absent: must be readable'),
-        ('{less} {more}', '{less}: is not a flag'),
-    ],
-)
-def test_bad_flags_are_one_line_and_status_2(files, flags, message):
-    names = {**files, 'plan': ' '.join((*_PLAN, '--noise_multiplier=3'))}
-    done = _run(*flags.format(**names).split())
-    assert (done.returncode, done.stdout) == (2, '')
-    assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
-    assert message.format(**names) in done.stderr

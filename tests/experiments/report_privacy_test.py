@@ -1,3 +1,4 @@
+import functools
 import json
 import math
 
@@ -5,7 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpfl import Participation, accounting, mechanisms
+from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl.accounting.records import archive
+from dpfl.cli.flags import participation_log
+from dpfl.participation import UniformCohorts
 from tests import forked_binaries, json_schema
 from tests.accounting import archives
 
@@ -26,6 +30,7 @@ _TREE = (
     '--delta=1e-10',
 )
 _FAST_TREE = (*_TREE, '--accountant=analytic_gaussian')
+_SIMPLE = ('--delta=1e-6', '--accountant=analytic_gaussian')
 
 
 def test_tree_run_of_document_003():
@@ -158,14 +163,16 @@ def test_sampled_runs_of_documents_001_and_004(flags, epsilon):
 
 
 def test_groups_membership_tests_and_selection():
-    flags = ('--mechanism=gaussian', '--rounds=100', '--noise_multiplier=50', '--delta=1e-6')
+    flags = ('--mechanism=gaussian', '--rounds=100', '--noise_multiplier=50', *_SIMPLE)
     one, group = (
         json.loads(_run(*flags, *more, '--format=json').stdout)
         for more in ((), ('--group_size=3', '--tradeoff', '--selected_from=geometric:5'))
     )
     assert group['mu'] == pytest.approx(3 * one['mu']) == pytest.approx(0.6)
     assert group['rho'] == pytest.approx(9 * one['rho'])
-    assert group['epsilon'] == pytest.approx(accounting.epsilon_from_mu(0.6, 1e-6))
+    assert group['epsilon'] == pytest.approx(
+        accounting.epsilon_from_mu(0.6, 1e-6, 'analytic_gaussian')
+    )
     assert group['group_size'] == 3 and 'every group of 3 clients' in group['statement']
     for point in group['tradeoff']:
         threshold = stats.norm.isf(point['fpr'])
@@ -175,11 +182,9 @@ def test_groups_membership_tests_and_selection():
 
 
 def test_a_finished_run_for_groups_of_clients(tmp_path):
-    archives.write_run(tmp_path)
-    one, group = (
-        json.loads(_run(f'--run_dir={tmp_path}', *more, '--format=json').stdout)
-        for more in ((), ('--group_size=2',))
-    )
+    run = archives.write_run(tmp_path / 'run')
+    one = json.loads((run / archive.REPORT).read_text())
+    group = json.loads(_run(f'--run_dir={run}', '--group_size=2', '--format=json').stdout)
     assert group['mu'] == pytest.approx(2 * one['mu'])
     assert group['observed']['guarantee']['mu'] == pytest.approx(
         2 * one['observed']['guarantee']['mu']
@@ -188,7 +193,8 @@ def test_a_finished_run_for_groups_of_clients(tmp_path):
 
 
 def test_restarts_of_document_000():
-    flags = ('--mechanism=tree', '--rounds=4000', '--min_separation=300', '--noise_multiplier=70')
+    flags = ('--mechanism=tree', '--rounds=4000', '--min_separation=300', *_SIMPLE)
+    flags += ('--noise_multiplier=70',)
     plain, restarted = (
         json.loads(_run(*flags, *more, '--format=json').stdout)
         for more in ((), ('--restart_first=128', '--restart_every=1024'))
@@ -218,6 +224,7 @@ def test_secure_aggregation_rows_of_document_000_count_the_inflated_norm(row):
             '--secagg',
             '--secagg_scale=3000',
             '--model_dimension=2400000',
+            *_SIMPLE,
             '--format=json',
         ).stdout
     )
@@ -248,7 +255,8 @@ def test_composition_with_another_report(tmp_path):
 
 
 def test_html_page_stands_alone():
-    page = _run(*_FAST_TREE, '--format=html').stdout
+    flags = ('--mechanism=gaussian', '--rounds=9', '--noise_multiplier=15', *_SIMPLE)
+    page = _run(*flags, '--format=html').stdout
     assert page.count('<svg') == 2 and '<h2>Assumptions</h2>' in page and '<table>' in page
     # Namespaces of SVG are names, not addresses that a browser would load.
     assert 'src=' not in page and '<link' not in page and '<script' not in page
@@ -268,7 +276,8 @@ def test_composition_with_a_simulation_is_a_simulation(tmp_path):
             plan, [1e-10], noise_is_seeded=True, train_metrics_released=True
         ).to_json()
     )
-    flags = (*_FAST_TREE, f'--compose_with={path}')
+    flags = ('--mechanism=gaussian', '--rounds=9', '--noise_multiplier=15', '--delta=1e-10')
+    flags += ('--accountant=analytic_gaussian', f'--compose_with={path}')
     together = json.loads(_run(*flags, '--format=json').stdout)['composition']
     assert together['noise_is_seeded'] and together['train_metrics_released']
     assert together['statement'].startswith('Simulation: with secret noise this run and 1 other')
@@ -278,15 +287,121 @@ def test_composition_with_a_simulation_is_a_simulation(tmp_path):
         assert 'Composition' in page and together['statement'] in page
 
 
-def test_help_names_the_flags():
-    done = _run('--helpfull')
-    assert '--min_separation' in done.stdout
-    assert 'Traceback' not in done.stdout + done.stderr
-
-
 def test_infinite_guarantee_is_null():
     values = json.loads(
         _run('--mechanism=gaussian', '--rounds=3', '--noise_multiplier=0', '--format=json').stdout
     )
     assert values['rho'] is None and values['epsilon'] is None
     assert np.isfinite(values['sensitivity'])
+
+
+# With a participation log, against the library.
+_LOGGED = (
+    '--mechanism=tree',
+    '--rounds=12',
+    '--min_separation=4',
+    '--noise_multiplier=2',
+    '--delta=1e-6',
+    '--accountant=analytic_gaussian',
+)
+_KEEPS = [[1, 2], [3], [4], [5], [1], [2, 3], [6], [7], [1], [2], [3], [4]]
+_BREAKS = [[1, 2], [3], [4], [1], [5], [2, 3], [6], [7], [1], [2], [3], [4]]
+
+
+def _report(cohorts):
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanisms.BinaryTree(12),
+        participation=Participation(12, 4),
+        clip_norm=1.0,
+        noise_multiplier=2.0,
+        clients_per_round=1,
+    )
+    log = ParticipationLog(cohorts)
+    return accounting.PrivacyReport.from_plan(
+        plan,
+        [1e-6],
+        log,
+        accountant='analytic_gaussian',
+        also_not_covered=participation_log.NOT_COVERED,
+    )
+
+
+def _csv(path, cohorts, first=1000):
+    rows = [f'id{c:x},{first + t},{3600 * t}' for t, each in enumerate(cohorts) for c in each]
+    path.write_text('device,round,time\n' + '\n'.join(rows))
+    return path
+
+
+@pytest.mark.parametrize('cohorts', [_KEEPS, _BREAKS])
+def test_a_log_of_rows_counts_as_that_of_a_run(tmp_path, cohorts):
+    direct = _report(cohorts)
+    ParticipationLog(cohorts).save(tmp_path / 'log.npz')
+    by_form = {
+        form: json.loads(_run(*_LOGGED, f'--participation_log={path}', '--format=json').stdout)
+        for form, path in (('npz', tmp_path / 'log.npz'), ('csv', _csv(tmp_path / 'a', cohorts)))
+    }
+    remarks = by_form['csv'].pop('remarks')
+    assert by_form['npz'] == by_form['csv'] == json.loads(direct.to_json())
+    breaks = cohorts is _BREAKS
+    assert by_form['csv']['basis'] == ('log' if breaks else 'plan')
+    assert by_form['csv']['min_separation'] == (3 if breaks else 4)
+    assert f'began at least {3 if breaks else 4} hours apart' in ' '.join(remarks)
+    assert '14 rows of rounds 1000 to 1011' in remarks[0]
+
+
+def test_the_log_of_a_simulation_is_read(tmp_path):
+    simulate = functools.partial(forked_binaries.run, 'simulate_population', '--population=600')
+    flags = ('--clients_per_round=20', '--rounds=12', '--timer_hours=20', '--format=json')
+    simulated = simulate(*flags, f'--output={tmp_path}/log.npz')
+    assert simulated.returncode == 0, simulated.stderr
+    done = _run(*_LOGGED, f'--participation_log={tmp_path}/log.npz', '--format=json')
+    seen, said = json.loads(done.stdout)['observed'], json.loads(simulated.stdout)
+    assert seen['guarantee']['min_separation'] == said['min_separation']
+    assert seen['clients'] == said['clients'] and seen['smallest_cohort'] == 20
+
+
+def test_nothing_of_an_id_is_printed(tmp_path):
+    path = tmp_path / 'log.csv'
+    for last, form in (('1', 'text'), ('1', 'json'), ('1', 'html'), ('0', 'text'), ('x', 'text')):
+        path.write_text(f'client,round\nSECRET1,0\nSECRET2,0\nSECRET1,{last}\n')
+        done = _run(*_LOGGED, f'--participation_log={path}', f'--format={form}')
+        assert (done.returncode == 0) == (last == '1')
+        assert 'SECRET' not in done.stdout + done.stderr
+        assert done.returncode == 0 or 'row 3: ' in done.stderr
+
+
+def test_missing_rounds_are_what_is_given(tmp_path):
+    path = _csv(tmp_path / 'log.csv', [[1], [], [2], [1]])
+    for meaning, separation in (('empty', 3), ('unused', 2)):
+        done = _run(
+            *_LOGGED, f'--participation_log={path}', f'--missing_rounds={meaning}', '--format=json'
+        )
+        values = json.loads(done.stdout)
+        assert values['observed']['guarantee']['min_separation'] == separation
+        assert '1 of these numbers have no row' in values['remarks'][1]
+
+
+def test_limits_follow_from_a_timer_and_the_times_of_rounds(tmp_path):
+    # A round an hour, but only every second hour at first.
+    path = tmp_path / 'times.csv'
+    hours = [0, 2, 4, 6, *range(8, 16)]
+    path.write_text('round,start\n' + ''.join(f'{i},{3600 * h}\n' for i, h in enumerate(hours)))
+    by_timer = (f'--round_times={path}', '--timer_hours=5')
+    plain = [flag for flag in _LOGGED if not flag.startswith(('--rounds', '--min_separation'))]
+    values = json.loads(_run(*plain, *by_timer, '--format=json').stdout)
+    given = ('--rounds=12', '--min_separation=2', '--max_participations=4')
+    direct = json.loads(_run(*plain, *given, '--format=json').stdout)
+    [remark] = values.pop('remarks')
+    assert values == direct and direct['max_participations'] == 4
+    assert remark.startswith('Separation 2 and at most 4 participations follow from a timer of 5')
+    fewer = _run(*plain, *by_timer, '--max_participations=3', '--format=json')
+    assert json.loads(fewer.stdout)['max_participations'] == 3
+
+
+def test_what_uniform_cohorts_would_do_changes_no_number():
+    flags = (*_LOGGED, '--clients_per_round=5', '--format=json')
+    plain = json.loads(_run(*flags).stdout)
+    values = json.loads(_run(*flags, '--estimated_population=9000').stdout)
+    cohorts = UniformCohorts(population=9000, clients_per_round=5, rounds=12)
+    assert values.pop('remarks') == cohorts.sentences(4, 3, 1e-6)
+    assert values == plain

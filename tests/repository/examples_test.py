@@ -21,6 +21,16 @@ _ROOMS = (
     'dpfl.learning',
     'dpfl.strategies',
 )
+# Seconds each: searches, and processes that TFF builds.
+_SLOW = {
+    'Candidate',
+    'choose',
+    'optimize_block_blt',
+    'NoiseRing',
+    'build_distributed_aggregator',
+    'build_weighted_aggregator',
+    'build_dp_fedavg',
+}
 _HOW = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -30,7 +40,7 @@ def _public():
         for name in module.__all__:
             value = getattr(module, name)
             if inspect.isclass(value) or inspect.isfunction(value):  # Constants have none.
-                marks = pytest.mark.standard if 'gan' in name else ()  # Seconds each.
+                marks = pytest.mark.standard if name in _SLOW or 'gan' in name else ()
                 yield pytest.param(module, name, id=f'{room}.{name}', marks=marks)
 
 

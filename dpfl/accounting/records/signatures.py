@@ -9,7 +9,9 @@ import os
 import pathlib
 from typing import TYPE_CHECKING
 
-from dpfl import _files, errors
+from dpfl import _files, _json, errors
+from dpfl.accounting.records import comparison
+from dpfl.accounting.reports import report as report_lib
 
 if TYPE_CHECKING:  # Only those who sign or verify need the package.
     from cryptography.hazmat.primitives.asymmetric import ed25519
@@ -17,6 +19,11 @@ if TYPE_CHECKING:  # Only those who sign or verify need the package.
 SUFFIX = '.sig'
 # Length of every signature.
 BYTES = 64
+_TAKEN = (
+    'Taken from the report, since only the directory of the run can show it: what the log and the '
+    'audit showed, which seeds were known, what else was released, and remarks.'
+)
+_JOINT = 'Not computed again: the joint guarantee with other runs.'
 
 
 def path_of(report: pathlib.Path) -> pathlib.Path:
@@ -116,3 +123,45 @@ def verify(report: pathlib.Path, content: bytes, key: 'ed25519.Ed25519PublicKey'
             f'its signature is not valid with this key (SHA-256 {fingerprint(key)}): the report '
             'or its signature was altered, or another key signed it',
         ) from None
+
+
+def signed_statement(
+    path: pathlib.Path, content: bytes, key: 'ed25519.Ed25519PublicKey'
+) -> tuple[str, list[str]]:
+    """Verifies a signed report and computes it again: whoever signed may have signed anything.
+
+    Args:
+      path: file of the report.
+      content: its bytes.
+      key: of whoever is said to have signed it.
+
+    Returns:
+      The statement that follows from the plan of the report, and notes about the rest of it.
+
+    Raises:
+      DataError: if the signature is missing or not valid, or the report states something that does
+        not follow from its plan.
+    """
+    verify(path, content, key)
+    try:
+        report, differences = report_lib.read(content, with_selection=True)
+    except ValueError as error:
+        raise errors.DataError.of_file(
+            path, f'was signed, and is not a privacy report ({errors.shown(error)})'
+        ) from None
+    wrong = [str(each) for each in differences if not each.promises_less]
+    if wrong:
+        raise errors.DataError.of_file(
+            path, f'was signed, and does not follow from its plan: {"; ".join(wrong)}'
+        )
+    values = report.to_dict()
+    statement = values['selection']['statement'] if report.selected else values['statement']
+    notes = [
+        f'The report promises less: {each}.'
+        for each in differences
+        if comparison.is_number(each.computed) and each.where != 'text_version'
+    ]
+    if any(each.where == 'text_version' for each in differences):
+        notes.append('Its words are those of an older version of dpfl, and were not compared.')
+    joint = [_JOINT] if 'composition' in _json.loads(content) else []
+    return statement, [*notes, *joint, _TAKEN]

@@ -3,13 +3,15 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import dp_accounting
 
 from dpfl import errors
 from dpfl.accounting import events, part
-from dpfl.accounting.reports import noise_keys
+from dpfl.accounting.reports import checklist, noise_keys
 from dpfl.accounting.reports.report import PrivacyReport
+from dpfl.mechanisms import rounding
 
 # Reports with other values of these fields of the plan are about other neighbouring runs.
 _NEIGHBOURS = ('adjacency', 'group_size')
@@ -112,3 +114,28 @@ def guarantee(reports: Sequence[PrivacyReport]) -> JointGuarantee:
     rho = rho and math.nextafter(rho, math.inf)
     revealed = revealed and math.nextafter(revealed, math.inf)
     return JointGuarantee(delta, bound.epsilon, bound.accountant, rho, revealed)
+
+
+def to_dict(reports: Sequence[PrivacyReport]) -> dict[str, Any]:
+    """The joint guarantee as values that JSON has, with its statement; arguments of `guarantee`."""
+    found = guarantee(reports)
+    return {
+        'statement': checklist.statement_together(reports, _in_words(found)),
+        'reports': len(reports),
+        'rho': found.rho,
+        'delta': found.delta,
+        'epsilon': found.finite_epsilon,
+        'accountant': found.accountant,
+        'noise_is_seeded': any(report.noise_is_seeded for report in reports),
+        'sampling_is_seeded': any(report.sampling_is_seeded for report in reports),
+        'train_metrics_released': any(report.train_metrics_released for report in reports),
+    }
+
+
+def _in_words(found: JointGuarantee) -> str:
+    """The guarantee in words, rounded up; empty if there is none."""
+    if found.finite_epsilon is None:
+        return ''
+    kind = f'{rounding.round_up(found.revealed)}-approximate ' if found.revealed else ''
+    rho = '' if found.rho is None else f'{kind}{rounding.round_up(found.rho)}-zCDP and '
+    return f'{rho}({rounding.round_up(found.epsilon)}, {found.delta:g})-DP'

@@ -5,7 +5,7 @@ from typing import Any
 
 from dpfl import accounting, errors
 from dpfl._settings import Settings, setting
-from dpfl.accounting.reports import checklist, joint
+from dpfl.accounting.reports import joint
 from dpfl.cli.command import command_line
 
 
@@ -36,33 +36,12 @@ def together(report: accounting.PrivacyReport, config: CompositionConfig) -> dic
             joint.check(reports)
         except errors.ArgumentError as error:
             raise command_line.UsageError(f'--compose_with={path}: {error}') from None
-    found = joint.guarantee(reports)
-    values = {
-        'reports': len(reports),
-        'rho': found.rho,
-        'delta': found.delta,
-        'epsilon': found.finite_epsilon,
-        'accountant': found.accountant,
-        'noise_is_seeded': any(each.noise_is_seeded for each in reports),
-        'sampling_is_seeded': any(each.sampling_is_seeded for each in reports),
-        'train_metrics_released': any(each.train_metrics_released for each in reports),
-    }
-    return {'statement': checklist.statement_together(reports, _in_words(found)), **values}
+    return joint.to_dict(reports)
 
 
 def render(values: dict) -> str:
     """The section of the page about the joint guarantee."""
     return f'\n## Composition\n\n{values["statement"]}\n'
-
-
-def _in_words(found: joint.JointGuarantee) -> str:
-    """The guarantee in words, rounded up; empty if there is none."""
-    if found.finite_epsilon is None:
-        return ''
-    round_up = accounting.round_up
-    kind = f'{round_up(found.revealed)}-approximate ' if found.revealed else ''
-    rho = '' if found.rho is None else f'{kind}{round_up(found.rho)}-zCDP and '
-    return f'{rho}({round_up(found.epsilon)}, {found.delta:g})-DP'
 
 
 def _read(path: str) -> accounting.PrivacyReport:

@@ -5,17 +5,10 @@ import pathlib
 import sys
 from collections.abc import Callable
 
-from dpfl import _json, _storage, errors
-from dpfl.accounting.records import comparison, signatures
-from dpfl.accounting.reports import report as report_lib
+from dpfl import _storage, errors
+from dpfl.accounting.records import signatures
 from dpfl.cli.command import command_line
 from dpfl.cli.results import report_inputs
-
-_TAKEN = (
-    'Taken from the report, since only the directory of the run can show it: what the log and the '
-    'audit showed, which seeds were known, what else was released, and remarks.'
-)
-_JOINT = 'Not computed again: the joint guarantee with other runs.'
 
 
 def signer(key_file: str) -> Callable[[pathlib.Path, bytes], None]:
@@ -63,8 +56,7 @@ def verified(name: str, key_file: str, form: str) -> str:
         key = signatures.public_key('public_key', key_file)
     path = report_inputs.path_of(name)
     content = report_inputs.read('verify', path)
-    signatures.verify(path, content, key)
-    statement, notes = _computed(path, content)
+    statement, notes = signatures.signed_statement(path, content, key)
     values = {
         'report': str(path),
         'signature': str(signatures.path_of(path)),
@@ -84,33 +76,3 @@ def verified(name: str, key_file: str, form: str) -> str:
             'A signature says who stands by a report, not that the run was like that.',
         ]
     )
-
-
-def _computed(path: pathlib.Path, content: bytes) -> tuple[str, list[str]]:
-    """The statement that follows from a report's plan, and what else to know about the report.
-
-    Raises:
-      DataError: if the report states something that does not follow.
-    """
-    try:
-        report, differences = report_lib.read(content, with_selection=True)
-    except ValueError as error:
-        raise errors.DataError.of_file(
-            path, f'was signed, and is not a privacy report ({errors.shown(error)})'
-        ) from None
-    wrong = [str(each) for each in differences if not each.promises_less]
-    if wrong:
-        raise errors.DataError.of_file(
-            path, f'was signed, and does not follow from its plan: {"; ".join(wrong)}'
-        )
-    values = report.to_dict()
-    statement = values['selection']['statement'] if report.selected else values['statement']
-    notes = [
-        f'The report promises less: {each}.'
-        for each in differences
-        if comparison.is_number(each.computed) and each.where != 'text_version'
-    ]
-    if any(each.where == 'text_version' for each in differences):
-        notes.append('Its words are those of an older version of dpfl, and were not compared.')
-    joint = [_JOINT] if 'composition' in _json.loads(content) else []
-    return statement, [*notes, *joint, _TAKEN]
