@@ -439,11 +439,9 @@ _RUNS = (
         'dpfl/simulation/program.py',
         '            intent = self._begin(t, state)\n'
         '        supplied = with_noise(state, intent)\n'
-        '        before, self._waited = collections.Counter(self._runtime.losses), 0.0\n'
         "        with span('TFF'):\n"
         '            output = experiment.process.next(supplied, data)\n',
         "            supplied = with_noise(state, ('', '', ''))\n"
-        '        before, self._waited = collections.Counter(self._runtime.losses), 0.0\n'
         "        with span('TFF'):\n"
         '            output = experiment.process.next(supplied, data)\n'
         "        with span('ledger'):\n"
