@@ -206,3 +206,13 @@ def test_runs_compose():
     twice = dp_accounting.ComposedDpEvent([plan.dp_event(), plan.dp_event()])
     assert both.epsilon(_DELTA, 'rdp') == accounting.epsilon_of_event(twice, _DELTA, 'rdp')
     assert both.epsilon(_DELTA, 'rdp') > plan.epsilon(_DELTA, 'rdp')
+
+
+@pytest.mark.parametrize('rounds, groups', [(7, 3), (6, 3), (2, 5)])
+def test_turns_of_groups(rounds, groups):
+    (turns,) = cyclic.worst_groups(mechanisms.Identity(rounds), groups)
+    assert turns == ((1.0, -(-rounds // groups)),)
+    plan = _plan(mechanisms.Identity(rounds), groups)
+    event = dp_accounting.PoissonSampledDpEvent(0.2, dp_accounting.GaussianDpEvent(2.0))
+    repeated = dp_accounting.SelfComposedDpEvent(event, turns[0][1])
+    assert plan.epsilon(_DELTA) == accounting.epsilon_of_event(repeated, _DELTA)
