@@ -114,7 +114,8 @@ class AdaptiveClipQuery(query.WrappedQuery):
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> query.NoisedResult:
         result, inner, event = self._inner.get_noised_result(sample_state.sum, global_state.inner)
-        completed = global_state.noise.round
+        # Both kinds of noise refuse a round beyond the plan; nothing else may fail before them.
+        completed = tf.minimum(global_state.noise.round, len(self._is_last) - 1)
         # Two cohorts can well have one count: the key of the updates' noise tells them apart.
         updates_key = query.innermost(inner).noise.drawn[completed]
         unit_noise, noise_state = correlated.next_noise(

@@ -304,6 +304,8 @@ def test_results_have_the_structure_and_types_of_updates(structure, name):
     query, cohort = variant.query(specs, noise_multiplier=0.0), _updates(specs, 4)
     rows, norms, state = variant.run(query, query.initial_global_state(), [cohort], specs)
     epsilon = {'float16': 2**-10, 'mixed': 2**-10, 'bfloat16': 2**-7}.get(structure, 2e-5)
+    if variant.scale and structure == 'scalars':
+        epsilon = 2e-3  # One of two coordinates can be above the bound of a coordinate.
     size = rows.shape[1]
     expected = variant.expected(cohort, norms[0], size)
     np.testing.assert_allclose(
