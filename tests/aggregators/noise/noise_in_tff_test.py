@@ -130,7 +130,9 @@ def test_results_without_the_clipped_mean_are_the_noise_of_the_mechanism(place, 
 
 def _learning_process(plan, supplied):
     model = tff.learning.models.functional_model_from_keras(
-        tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=[2])]),
+        tf.keras.Sequential(
+            [tf.keras.layers.Dense(1, kernel_initializer='zeros', input_shape=[2])]
+        ),
         tf.keras.losses.MeanSquaredError(),
         input_spec=(tf.TensorSpec([None, 2]), tf.TensorSpec([None, 1])),
     )
