@@ -56,6 +56,7 @@ def normal(key: Any, size: int) -> tf.Tensor:
     return normal_from(position(key), size)
 
 
+@tf.autograph.experimental.do_not_convert
 def normal_from(start: Any, size: int, first: Any = 0) -> tf.Tensor:
     """The variables that `normal` draws, from number `first` on, float64 [size].
 
