@@ -5,11 +5,15 @@
 One process of `build_aggregator` with the noise in its state, in `local_runtime`. The model has one
 tensor of float32, and two clients send the same update. The figure is the growth of the resident
 memory from before the first state to the peak of rounds 6 to 8, divided by the size of the model.
-Linux only.
+TensorFlow takes memory from the system (TF_ONEDNN_USE_SYSTEM_ALLOCATOR): its own pools keep what
+they once had. Linux only.
 """
 
 import argparse
+import os
 import pathlib
+
+os.environ |= {'TF_ENABLE_ONEDNN_OPTS': '1', 'TF_ONEDNN_USE_SYSTEM_ALLOCATOR': '1'}
 
 import numpy as np
 import tensorflow_federated as tff
