@@ -63,9 +63,12 @@ class VerifiedRunConfig(output_flags.RunDirConfig):
         'With --run_dir: delete keys and checkpoints of the run, if it has ended and is verified. '
         'It stays verified, and can no longer be continued.',
     )
+    open: bool = setting(
+        False, 'With --run_dir: show the page of the report in a browser, if the run is verified.'
+    )
 
     def check(self) -> None:
         """All of them need a run."""
-        for name in ('after', 'write_pages', 'forget_keys'):
+        for name in ('after', 'write_pages', 'forget_keys', 'open'):
             if getattr(self, name) and not self.run_dir:
                 raise ArgumentError(name, getattr(self, name), 'needs run_dir')
