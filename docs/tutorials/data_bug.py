@@ -21,6 +21,7 @@
 # developers do not.
 
 # %%
+import functools
 import pathlib
 
 import matplotlib.pyplot as plt
@@ -36,6 +37,7 @@ from dpfl.simulation.training import (
     SamplingConfig,
     train_gan,
 )
+from dpfl.tasks import federated_task
 from dpfl.tasks.images import faults, image_batches, synthetic_glyphs
 
 bug = faults.Faults(names=('inverted',), share=0.3, seed=5)
@@ -85,11 +87,10 @@ plt.show()
 
 # %%
 def clients_of(phones):
-    def batches(client, batch_size, epochs, most):
-        few = image_batches.examples_needed(batch_size, most)
-        pixels, truth = fleet.examples(int(phones[client]), few)
-        return image_batches.batches(pixels, truth, batch_size, epochs, most)
+    def examples(client, most):
+        return image_batches.named(*fleet.examples(int(phones[client]), most))
 
+    batches = functools.partial(federated_task.client_batches, examples)
     # Only the figures of an evaluation see these: in this simulation, public images.
     return GanClients(client_batches=batches, heldout=images[:200], population=len(phones))
 

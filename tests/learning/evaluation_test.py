@@ -46,7 +46,7 @@ def test_quantiles_of_a_language_model_are_those_of_each_client_alone(language):
     trainable, others = model.initial_weights
     weights = tuple(leaf + rng.normal(size=leaf.shape).astype('f') for leaf in trainable), others
     owners = _clients(language).heldout_owners(5)
-    dataset = language.heldout_dataset(5, 7)  # Batches that cross the ends of clients.
+    dataset = _clients(language).heldout_dataset(5, 7)  # Batches that cross the ends of clients.
     evaluate = learning.build_evaluation(model, dataset, owners=owners, hits=metrics.hits)
     found = evaluate(weights)
     alone = []
@@ -73,7 +73,7 @@ def test_owners_are_those_of_the_sentences(language):
 def test_large_batches_are_measured_in_parts(language, monkeypatch):
     model = saved_models.build('micro', language.num_tokens, 6, 0)
     owners = _clients(language).heldout_owners(5)
-    dataset = language.heldout_dataset(5, 50)
+    dataset = _clients(language).heldout_dataset(5, 50)
     whole, *_ = (len(batch['x']) for batch in dataset)
 
     def hits(labels, logits):

@@ -83,20 +83,8 @@ class ImageTask(TaskSource):
         shared = dict(
             model=classifiers.build_image_classifier(self._model, self._seed),
             client_batches=clients.client_batches,
-            heldout=functools.partial(_heldout, clients),
+            heldout=clients.heldout_dataset,
         )
         if self._config.task == 'synthetic_glyphs':
             return FederatedTask(population=None, **shared)
         return FederatedTask(population=clients.population, **about(clients), **shared)
-
-
-def _heldout(task: Any, num_clients: int, batch_size: int) -> Any:
-    import tensorflow as tf
-
-    from dpfl.tasks.images import image_batches
-
-    pixels, labels = task.heldout_examples(num_clients)
-    batches = image_batches.batches(pixels, labels, batch_size)
-    return tf.data.Dataset.from_generator(
-        lambda: batches, output_signature=image_batches.element_spec()
-    )

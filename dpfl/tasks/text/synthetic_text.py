@@ -2,7 +2,7 @@
 
 Every client is a pure function of (seed, client index); nothing is stored. `sentence_process`
 defines the random process, and computes the accuracies that can be reached.
-Sentences are generated with NumPy; TensorFlow is imported only to build a `tf.data.Dataset`.
+Sentences are generated with NumPy.
 
 Token ids: 0 pad, 1 begin of sentence, 2 end of sentence, 3 word outside the vocabulary, then the
 words. `vocabulary_size` counts the words only; models have `num_tokens = vocabulary_size + 4`
@@ -16,16 +16,14 @@ is drawn once per seed, so every seed spells a language of its own. The same cha
 vocabulary (distinct words, short ones first) and the words outside it.
 """
 
-import collections
 import dataclasses
 import functools
 import string
-from typing import Any
 
 import numpy as np
 
 from dpfl import _random, _validate
-from dpfl.tasks.text import sentence_process, word_clients
+from dpfl.tasks.text import sentence_process
 from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
 
 _LETTERS = np.array(list(string.ascii_lowercase))
@@ -288,19 +286,3 @@ class SyntheticText:
             drawn = self._spelling.sample(rng, self.lexicon_size)
             lexicon += [word for word in drawn if word not in self._vocabulary_set]
         return lexicon[: self.lexicon_size]
-
-    # Data sets.
-
-    def client_dataset(self, client: int, batch_size: int) -> Any:
-        """One pass over a client's sentences as a `tf.data.Dataset`, not shuffled."""
-        return word_clients.dataset(self.tokens(client), batch_size)
-
-    def client_batches(
-        self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
-    ) -> list[collections.OrderedDict]:
-        """A client's sentences, as `word_clients.batches` cuts them."""
-        return word_clients.batches(self.tokens(client), batch_size, epochs, max_batches)
-
-    def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
-        """The sentences of `heldout_tokens` as a `tf.data.Dataset`."""
-        return word_clients.dataset(self.heldout_tokens(num_clients), batch_size)

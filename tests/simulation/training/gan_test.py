@@ -25,6 +25,7 @@ from dpfl.simulation.training import (
     run_model,
     train_gan,
 )
+from dpfl.tasks import federated_task
 from dpfl.tasks.images import gan_models, image_batches
 from tests import paths, runs
 
@@ -165,9 +166,8 @@ def test_clients_draw_their_images_anew_in_every_round():
 
     def batches(client, batch_size, epochs, max_batches):
         pixels = np.arange(100 * client, 100 * client + 20, dtype=np.float32).reshape(-1, 1, 1, 1)
-        return image_batches.batches(
-            np.broadcast_to(pixels, (20, 28, 28, 1)), np.zeros(20), batch_size, epochs, max_batches
-        )
+        images = image_batches.named(np.broadcast_to(pixels, (20, 28, 28, 1)), np.zeros(20))
+        return federated_task.batches(images, batch_size, epochs, max_batches)
 
     def drawn(t, client=3, seed=1):
         clients = GanClients(client_batches=batches, heldout=np.ones([2, 28, 28], np.float32))

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from dpfl.tasks.text import sentence_process, tokenization
 from dpfl.tasks.text.models import saved_models
+from dpfl.tasks.text.synthetic_task import SyntheticClients
 from dpfl.tasks.text.synthetic_text import (
     BOS_ID,
     EOS_ID,
@@ -18,6 +19,7 @@ from dpfl.tasks.text.synthetic_text import (
     PAD_ID,
     SyntheticText,
 )
+from dpfl.tasks.text.word_clients import Packing
 
 _TASK = SyntheticText(vocabulary_size=100, seed=5, sentence_length=10, num_themes=6)
 _PINNED_TOKENS = [
@@ -81,14 +83,14 @@ def test_text_spells_the_tokens():
 
 
 def test_batches_and_data_sets_have_the_sentences_in_order():
+    clients = SyntheticClients(_TASK, Packing('sentences', 10))
     tokens = _TASK.tokens(2)
     parts = [tokens[i : i + 16] for i in range(0, len(tokens), 16)]
     for found, expected in (
-        (_TASK.client_dataset(2, 16).as_numpy_iterator(), parts),
-        (_TASK.client_batches(2, 16), parts),
-        (_TASK.client_batches(2, 16, 3, 4), (parts * 3)[:4]),
-        (_TASK.client_batches(2, 16, 3, 100), parts * 3),
-        (_TASK.heldout_dataset(3, 10**4).as_numpy_iterator(), [_TASK.heldout_tokens(3)]),
+        (clients.client_batches(2, 16), parts),
+        (clients.client_batches(2, 16, 3, 4), (parts * 3)[:4]),
+        (clients.client_batches(2, 16, 3, 100), parts * 3),
+        (clients.heldout_dataset(3, 10**4).as_numpy_iterator(), [_TASK.heldout_tokens(3)]),
     ):
         for batch, rows in zip(found, expected, strict=True):
             np.testing.assert_array_equal(batch['x'], rows[:, :-1])
