@@ -30,7 +30,6 @@ import numpy as np
 from dpfl import Participation, accounting, mechanisms
 from dpfl.simulation.training import (
     EvaluationConfig,
-    GanClients,
     GanConfig,
     GanOptimizationConfig,
     PrivacyConfig,
@@ -86,13 +85,18 @@ plt.show()
 
 
 # %%
-def clients_of(phones):
+def task_of(phones):
     def examples(client, most):
         return image_batches.named(*fleet.examples(int(phones[client]), most))
 
-    batches = functools.partial(federated_task.client_batches, examples)
     # Only the figures of an evaluation see these: in this simulation, public images.
-    return GanClients(client_batches=batches, heldout=images[:200], population=len(phones))
+    shown = image_batches.named(images[:200], labels[:200])
+    return federated_task.FederatedTask(
+        model=None,  # A GAN has its own.
+        population=len(phones),
+        client_batches=functools.partial(federated_task.client_batches, examples),
+        heldout=lambda clients, size: federated_task.dataset(shown, size),
+    )
 
 
 def generator_of(phones, name):
@@ -104,7 +108,7 @@ def generator_of(phones, name):
         sampling=SamplingConfig(rounds=26, clients_per_round=8, population=len(phones)),
         evaluation=EvaluationConfig(eval_every=26),
     )
-    train_gan(config, name, clients=clients_of(phones))
+    train_gan(config, name, task=task_of(phones))
     return plt.imread(next(p for p in sorted((pathlib.Path(name) / 'plots').glob('generated*'))))
 
 
