@@ -50,7 +50,7 @@ def test_quantiles_of_a_language_model_are_those_of_each_client_alone(language):
     evaluate = learning.build_evaluation(model, dataset, owners=owners, hits=metrics.hits)
     found = evaluate(weights)
     alone = []
-    sentences = language.heldout_tokens(5)
+    sentences = np.concatenate(language.heldout_clients(5))
     for client in range(5):
         own = sentences[owners == client]
         data = tf.data.Dataset.from_tensors({'x': own[:, :-1], 'y': own[:, 1:]})
@@ -64,8 +64,8 @@ def test_quantiles_of_a_language_model_are_those_of_each_client_alone(language):
 
 def test_owners_are_those_of_the_sentences(language):
     owners = _clients(language).heldout_owners(4)
-    assert len(owners) == len(language.heldout_tokens(4))
-    sizes = [len(language.heldout_tokens(k)) for k in range(1, 5)]
+    assert len(owners) == sum(map(len, language.heldout_clients(4)))
+    sizes = [sum(map(len, language.heldout_clients(k))) for k in range(1, 5)]
     np.testing.assert_array_equal(np.cumsum(np.bincount(owners)), sizes)
 
 

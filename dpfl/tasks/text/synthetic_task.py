@@ -176,9 +176,9 @@ def _task(model: Any, clients: SyntheticClients, ceilings: Mapping[str, float]) 
 
 def _ceilings(language: synthetic_text.SyntheticText) -> dict[str, float]:
     return {
-        'unigram_accuracy': language.unigram_accuracy,
-        'bigram_accuracy': language.bigram_accuracy,
-        'best_accuracy': language.best_accuracy,
+        'unigram_accuracy': language.ceilings.unigram,
+        'bigram_accuracy': language.ceilings.bigram,
+        'best_accuracy': language.ceilings.best,
     }
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from dpfl import _random, _validate
 from dpfl.tasks.text import sentence_process
-from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID
 
 _LETTERS = np.array(list(string.ascii_lowercase))
 _IS_VOWEL = np.isin(_LETTERS, list('aeiou'))
@@ -93,15 +93,6 @@ class Spelling:
             words.update(dict.fromkeys(self.sample(rng, 2 * size)))
         return sorted(list(words)[:size], key=len)
 
-
-__all__ = [
-    'BOS_ID',
-    'EOS_ID',
-    'NUM_SPECIAL_TOKENS',
-    'OOV_ID',
-    'PAD_ID',
-    'SyntheticText',
-]
 
 # Domains of `_random.generator`. Held-out clients and test clients have one of their own, so no
 # training client has the same random stream.
@@ -173,27 +164,10 @@ class SyntheticText:
         """Number of token ids: the words and the four special tokens."""
         return self.vocabulary_size + NUM_SPECIAL_TOKENS
 
-    # Best reachable values of the metric `accuracy` of `models.metrics`: exact, not estimated.
-
     @functools.cached_property
     def ceilings(self) -> sentence_process.Ceilings:
-        """All ceilings, including the three properties below."""
+        """Best values of the metric `accuracy` of `models.metrics`: exact, not estimated."""
         return sentence_process.compute(self.process)
-
-    @property
-    def unigram_accuracy(self) -> float:
-        """Accuracy of always guessing the most frequent word."""
-        return self.ceilings.unigram
-
-    @property
-    def bigram_accuracy(self) -> float:
-        """Accuracy of the best predictor from the previous token alone."""
-        return self.ceilings.bigram
-
-    @property
-    def best_accuracy(self) -> float:
-        """Best accuracy given the process, the sentence so far and the client's themes."""
-        return self.ceilings.best
 
     # Clients.
 
@@ -212,10 +186,6 @@ class SyntheticText:
         """
         return self._tokens(_TRAIN, client)
 
-    def heldout_tokens(self, num_clients: int) -> np.ndarray:
-        """Pooled sentences of held-out clients, int32 [sentences, L + 1]."""
-        return np.concatenate(self.heldout_clients(num_clients))
-
     def heldout_clients(self, num_clients: int) -> list[np.ndarray]:
         """The sentences of each held-out client, int32 [sentences, L + 1]."""
         _validate.integer('num_clients', num_clients, minimum=1)
@@ -224,10 +194,6 @@ class SyntheticText:
     def test_tokens(self, client: int) -> np.ndarray:
         """The sentences of a test client, as those of `tokens`; it is no client of training."""
         return self._tokens(_TEST, client)
-
-    def theme_mixture(self, client: int) -> np.ndarray:
-        """The client's probabilities of the themes, float64 [K]."""
-        return self._client(_TRAIN, client)[1]
 
     def text(self, client: int) -> list[str]:
         """The sentences of `tokens(client)` as words separated by spaces.

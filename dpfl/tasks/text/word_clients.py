@@ -223,17 +223,16 @@ class WordTask(federated_task.ClientData):
           DataError: if the data cannot be read.
         """
         _validate.integer('client', client, minimum=0, maximum=self.training.count - 1)
+        return examples(self.training_tokens(client, limit))
+
+    def training_tokens(self, client: int, limit: int | None = None) -> np.ndarray:
+        """Token ids of a training client, the first `limit` rows or all, int32 [rows, L + 1]."""
         sentences = self.packing.of_long_enough(self.training.sentences(client))
-        return examples(self._encode(sentences, limit))
+        return self._encode(sentences, limit)
 
     def of_heldout(self, num_clients: int) -> list[federated_task.Examples]:
         """The rows of each of the first held-out clients, without filters."""
         return [*map(examples, self.heldout_tokens(0, num_clients))]
-
-    def training_tokens(self) -> Iterator[np.ndarray]:
-        """Token ids of each training client, all that the model may see, int32 [rows, L + 1]."""
-        for client in range(self.training.count):
-            yield self._encode(self.packing.of_long_enough(self.training.sentences(client)))
 
     def heldout_tokens(self, first: int, last: int | None = None) -> Iterator[np.ndarray]:
         """Token ids of the held-out clients from `first` on, before `last` if it is given.
