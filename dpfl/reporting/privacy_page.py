@@ -187,6 +187,7 @@ def _course(
         right.plot(
             *zip(*(spent or _planned_epsilons(report)), strict=True), color=_RIGHT, label='epsilon'
         )
+        right.set_xlabel('round')  # Of values under the pointer; it is where the other one is.
         right.set_ylabel('epsilon so far', color=_RIGHT)
         right.set_ylim(0, _SPACE * right.get_ylim()[1])
         captions.append(f'Epsilon so far at delta = {report.deltas[0]:g}.')

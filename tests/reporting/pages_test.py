@@ -132,7 +132,7 @@ def test_the_course_of_a_run_is_drawn_and_what_the_guarantee_does_not_cover_is_n
     rows = [{'round': t, 'epsilon': t / 8} for t in (1, 2, 3)]
     rows += [{'round': 4, measured: 0.25}] if measured else []
     page = privacy_page.render(_report(_LOG), rows=rows, references={'unigram_accuracy': 0.125})
-    assert 'epsilon: 0.375' in page
+    assert 'round: 3\nepsilon so far: 0.375' in page
     assert (f'round: 4\n{measured}: 0.25' in page) == bool(measured)
     assert ('without noise: the guarantee does not cover it' in page) == bool(measured)
     assert ('most frequent word: 0.125' in page) == (measured == 'accuracy')
