@@ -44,6 +44,9 @@ from tests.simulation import toy_experiment  # noqa: E402
 
 _SHARDS, _CLIENTS = 3, 6
 _CLIENTS_OF_A_SHARD = _CLIENTS // _SHARDS
+# When a driver is killed, agents of its Ray end within this time. They first try to reach their
+# head, which ended with the driver, and no process of dpfl is left that could end them.
+_AGENTS_LEAVE = 240.0
 # Limits of the runtime while faults are played, in seconds.
 _WITHOUT_NODES, _WITHOUT_HEAD = 20.0, 15.0
 # Rounds of a run with random kills, and the number of such runs on one Ray.
@@ -305,7 +308,7 @@ def ended_run(
     _wait_for_round(3, path, process)
     end(process)
     started = time.monotonic()
-    ended, remaining = process.wait(TIMEOUT), ray_nodes.remaining()
+    ended, remaining = process.wait(TIMEOUT), ray_nodes.remaining(_AGENTS_LEAVE)
     seconds = time.monotonic() - started
     wrong = _ended(path, _begin(path, 'local'))
     if ended != status or remaining:
