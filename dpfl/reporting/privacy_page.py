@@ -25,6 +25,7 @@ _LEFT, _RIGHT = '#0072B2', '#D55E00'
 _MEASURES = ('accuracy', 'loss')
 # Accuracies to compare with, what the figure calls them, and at which side.
 _REFERENCES = (
+    ('uniform_accuracy', 'guessing', 0.99, 'right'),
     ('unigram_accuracy', 'most frequent word', 0.99, 'right'),
     ('bigram_accuracy', 'from the word before', 0.01, 'left'),
 )
