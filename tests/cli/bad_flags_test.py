@@ -83,6 +83,16 @@ _REFUSED = [
         ],
     ),
     (
+        'sample_text',
+        '',
+        [
+            ('', '--output: missing'),
+            ('--output=absent/texts.jsonl', '--output=absent/texts.jsonl: must be in a directory'),
+            ('--output={words}', '{words}: exists already'),
+            ('--clients=0 --output=texts.jsonl', '--clients=0: must be an integer >= 1'),
+        ],
+    ),
+    (
         'suggest',
         '--data_path=absent.jsonl',
         [('', '--vocabulary_file: must be')],

@@ -66,3 +66,8 @@ class VerifiedRunConfig(output_flags.RunDirConfig):
         'It stays verified, and can no longer be continued.',
         needs='run_dir',
     )
+    open: bool = setting(
+        False,
+        'With --run_dir: show the page of the report in a browser, if the run is verified.',
+        needs='run_dir',
+    )
