@@ -186,10 +186,12 @@ def html_report(directory: pathlib.Path, report: accounting.PrivacyReport, more:
     from dpfl.reporting import privacy_page  # Loads matplotlib.
 
     journal = archive.read_journal(directory)
-    built = None if journal is None else journal.state.built
+    if journal is None:  # An export is from anybody.
+        rows = [row for row in archive.read_rows(directory) if 'round' in row]
+        return privacy_page.render(report, more, rows=rows)
+    built = journal.state.built
     references = None if built is None else built.references
-    rows = archive.read_rows(directory)
-    return privacy_page.render(report, more, rows=rows, references=references)
+    return privacy_page.render(report, more, rows=journal.rows(), references=references)
 
 
 def pages_of(directory: pathlib.Path, report: accounting.PrivacyReport) -> dict[str, str]:

@@ -167,4 +167,4 @@ def _limits(report: 'ReportValues') -> str:
 
 
 def _times(count: int) -> str:
-    return {1: 'once', 2: 'twice'}.get(count, f'{count} times')
+    return {1: 'once', 2: 'twice'}.get(count, f'in {count} rounds')
