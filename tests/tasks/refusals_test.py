@@ -5,12 +5,13 @@ import math
 import numpy as np
 import pytest
 
+from dpfl.debugging.images import image_measures
+from dpfl.debugging.images import subpopulations as images
 from dpfl.simulation.training import TrainConfig
 from dpfl.tasks import held_out
 from dpfl.tasks.before_training import QuantileRelease
 from dpfl.tasks.config import ImageFaultConfig, PlantingConfig, TaskConfig, TextConfig
-from dpfl.tasks.images import classifiers, emnist, faults, gan_models, image_batches
-from dpfl.tasks.images import image_selection as images
+from dpfl.tasks.images import classifiers, emnist, faults, gan_models
 from dpfl.tasks.images.classifiers import ClassifierSizes
 from dpfl.tasks.images.gan_models import GanSizes
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
@@ -199,10 +200,10 @@ _OF_IMAGES = [
     (lambda: images.thresholds(_verdicts(4), (50, 101)), 'percentiles='),
     (lambda: images.thresholds(_verdicts(4), (math.nan, 50)), 'percentiles='),
     (lambda: images.by_example(_verdicts(4), 0), 'min_examples='),
-    (lambda: image_batches.effective_classes(np.array([], int)), 'number of images=0'),
-    (lambda: image_batches.mean_distance(np.ones([1, 2])), 'number of images=1'),
+    (lambda: image_measures.effective_classes(np.array([], int)), 'number of images=0'),
+    (lambda: image_measures.mean_distance(np.ones([1, 2])), 'number of images=1'),
     (
-        lambda: image_batches.frechet_distance(np.ones([1, 2]), np.ones([3, 2])),
+        lambda: image_measures.frechet_distance(np.ones([1, 2]), np.ones([3, 2])),
         'number of images=1',
     ),
 ]

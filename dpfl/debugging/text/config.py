@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from dpfl._settings import Settings, setting
+from dpfl.debugging.text import faults
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.simulation.training import TrainConfig
 from dpfl.tasks.config import WORD_MODELS, TaskConfig
 from dpfl.tasks.selection_config import SelectionConfig
-from dpfl.tasks.text import faults
 
 WORD, CHAR = 'word', 'char'
 KINDS = (WORD, CHAR)

@@ -233,7 +233,7 @@ def _selected(
     """The task with the selection of the configuration, if there is one."""
     if not config.is_given:
         return task
-    from dpfl.tasks.text import selected_sentences
+    from dpfl.tasks import selection
     from dpfl.tasks.text.models import saved_models
 
     scores, path = None, config.selection_model
@@ -244,7 +244,9 @@ def _selected(
         task = _with_fingerprint(task, 'selection_model', model.digest())
     thresholds: Mapping[str, float] = {}
     if before.quantiles is not None:
-        values = selected_sentences.values_of_clients(config, task, scores, population, _VALUE_SEED)
+        values = selection.values_of_clients(
+            config, task.client_batches, scores, population, _VALUE_SEED
+        )
         candidates = {name: CANDIDATES[each.measure] for name, each in config.quantiles.items()}
         thresholds = before.find(
             THRESHOLDS,
@@ -254,7 +256,7 @@ def _selected(
         digest = hashlib.sha256(json.dumps(thresholds, sort_keys=True).encode()).hexdigest()
         task = _with_fingerprint(task, THRESHOLDS, digest)
         task = dataclasses.replace(task, found={**task.found, THRESHOLDS: dict(thresholds)})
-    return selected_sentences.select(config, task, scores, thresholds)
+    return selection.select(config, task, scores, thresholds)
 
 
 def _with_fingerprint(task: FederatedTask, role: str, digest: str) -> FederatedTask:
