@@ -27,6 +27,8 @@ import nbformat
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / 'docs' / 'tutorials'
 _SECONDS = 600
+# Another process may take the ports of a kernel before the kernel does; it then ends at its start.
+_TRIES = 3
 _OUTPUTS = 'outputs.json'
 _END = """---
 
@@ -57,13 +59,20 @@ def execute(notebook: nbformat.NotebookNode) -> None:
         'CUDA_VISIBLE_DEVICES': '',
     }
     with tempfile.TemporaryDirectory() as folder:
-        client = nbclient.NotebookClient(
-            notebook,
-            timeout=_SECONDS,
-            kernel_name='python3',
-            resources={'metadata': {'path': folder}},
-        )
-        client.execute(env={**os.environ, **changes})
+        for tries_left in reversed(range(_TRIES)):
+            client = nbclient.NotebookClient(
+                notebook,
+                timeout=_SECONDS,
+                kernel_name='python3',
+                resources={'metadata': {'path': folder}},
+            )
+            try:
+                client.execute(env={**os.environ, **changes})
+                return
+            except RuntimeError:
+                begun = any(cell.get('execution_count') for cell in notebook.cells)
+                if begun or not tries_left:
+                    raise
 
 
 def page(name: str) -> str:
