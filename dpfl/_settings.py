@@ -1,7 +1,9 @@
 """Settings: frozen dataclasses of plain values, read from JSON and from flags of the same names.
 
-A class of settings says once what a value is for, what type it has and which values are allowed.
-`dpfl.cli.flags` makes flags from it, so a flag and an argument cannot drift apart.
+A class of settings is a table: each field says once what the value is for, its type, default and
+allowed values, which other settings it needs, whether a run that is resumed must keep it, and which
+draws before training it enters. `dpfl.cli.flags` makes flags from it, so a flag and an argument
+cannot drift apart.
 """
 
 import dataclasses
@@ -10,7 +12,7 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from dpfl import _validate
@@ -29,6 +31,9 @@ def setting(
     above: float | None = None,
     maximum: float | None = None,
     below: float | None = None,
+    needs: str | Mapping[str, Collection[Any]] = {},
+    kept: bool = True,
+    draws: Collection[str] = (),
 ) -> Any:
     """A field of `Settings`.
 
@@ -37,6 +42,10 @@ def setting(
       help: what it is for, in a sentence; the help text of its flag.
       choices: the allowed texts, or what gives them; any text by default.
       minimum, above, maximum, below: bounds of a number; `above` and `below` are strict.
+      needs: settings of which one must be given, for this one to have an effect: a name, or the
+        values with which each of them will do (none: any but its default).
+      kept: whether a run that is resumed must have the same value.
+      draws: names of the draws before training whose result depends on the value.
     """
     bounds = {'minimum': minimum, 'above': above, 'maximum': maximum, 'below': below}
     return dataclasses.field(
@@ -45,6 +54,9 @@ def setting(
             'help': help,
             'choices': choices,
             'bounds': {name: bound for name, bound in bounds.items() if bound is not None},
+            'needs': {needs: ()} if isinstance(needs, str) else needs,
+            'kept': kept,
+            'draws': draws,
         },
     )
 
@@ -83,7 +95,22 @@ class Settings:
                 object.__setattr__(self, field.name, _checked(field, kind, value))
             elif not isinstance(value, kind.scalar):
                 raise ArgumentError(field.name, value, f'must be a {kind.scalar.__name__}')
+        self._check_needs()
         self.check()
+
+    def _check_needs(self) -> None:
+        table = {field.name: (field, value) for field, value in self.table()}
+        for name, (field, value) in table.items():
+            needs = field.metadata['needs']
+            if not needs or value == field.default or needs.keys() - table.keys():
+                continue
+            if not any(_is_given(*table[other], values) for other, values in needs.items()):
+                shown = ','.join(map(str, value)) if isinstance(value, tuple) else value
+                wanted = [
+                    f'{other}={" or ".join(values)}' if values else other
+                    for other, values in needs.items()
+                ]
+                raise ArgumentError(name, shown, f'needs {" or ".join(wanted)}')
 
     def check(self) -> None:
         """Raises ArgumentError if values contradict each other; subclasses say how."""
@@ -119,11 +146,16 @@ class Settings:
 
     def flat(self) -> dict[str, Any]:
         """All values by name, those of nested settings included; no two have one name."""
-        found: dict[str, Any] = {}
+        return {field.name: value for field, value in self.table()}
+
+    def table(self) -> Iterator[tuple[dataclasses.Field, Any]]:
+        """Field and value of every setting, those of nested settings included."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            found.update(value.flat() if isinstance(value, Settings) else {field.name: value})
-        return found
+            if isinstance(value, Settings):
+                yield from value.table()
+            else:
+                yield field, value
 
     def with_values(self: _S, values: Mapping[str, Any]) -> _S:
         """The settings with other values for some names, which may be of nested settings.
@@ -202,6 +234,10 @@ def _scalar(field: dataclasses.Field, scalar: type, value: Any) -> Any:
         if not isinstance(value, str):
             raise ArgumentError(name, value, 'must be a text')
     return value
+
+
+def _is_given(field: dataclasses.Field, value: Any, values: Collection[Any]) -> bool:
+    return value in values if values else value != field.default
 
 
 def _plain(value: Any) -> Any:

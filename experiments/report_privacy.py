@@ -127,6 +127,8 @@ def main() -> None:
     together = composition.together(report, joint)
     report = guarantee_flags.with_more(report, guarantee, is_composed=together is not None)
     report_files.show(report_files.rendered(report, together, form), files.output, sign)
+    if directory and run.open:
+        verified_run.show_page(directory)
 
 
 def _planned(group_size: int | None) -> accounting.PrivacyReport:

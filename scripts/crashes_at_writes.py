@@ -29,6 +29,8 @@ from dpfl.accounting.records import archive, journal
 from dpfl.simulation import program, run_directory
 from dpfl.simulation.training import execution
 from dpfl.tasks import before_training
+from dpfl.tasks.config import WORDS
+from dpfl.tasks.selection_config import THRESHOLDS
 from dpfl.tasks.text import private_words
 from scripts import faults_at_writes, system_calls
 from tests.simulation import toy_experiment
@@ -328,7 +330,7 @@ def draw(run: execution.Run, noise_seed: int | None, tell=lambda *arguments: Non
         draw=run.draw,
     )
     # Each draw has an event before it and one with its result.
-    for what, times in ((before_training.WORDS, 1), (before_training.THRESHOLDS, 3)):
+    for what, times in ((WORDS, 1), (THRESHOLDS, 3)):
 
         def find(noise, times=times):
             tell('drew', times)

@@ -258,15 +258,26 @@ def play(fault: Fault, nodes: ray_nodes.Nodes, gate: Gate) -> Row:
     return Row(fault.what, fault.when, end - scene.played, said, wrong)
 
 
-def _slow_rows(client: int) -> Any:
+def _held(path: pathlib.Path) -> pathlib.Path:
+    """A file beside a run's directory. While it is there, reading a client does not end."""
+    return path.with_suffix('.held')
+
+
+def _slow_rows(held: pathlib.Path, client: int) -> Any:
     time.sleep(0.1)
+    while held.exists():
+        time.sleep(0.1)
     return toy_experiment.rows(client)
 
 
 def run(path: pathlib.Path, address: str | None) -> None:
     """Begins a run, or continues it."""
     experiment = toy_experiment.experiment(
-        rounds=8, checkpoint_every=3, client_data=_slow_rows, ray=address, ray_timeout=TIMEOUT
+        rounds=8,
+        checkpoint_every=3,
+        client_data=functools.partial(_slow_rows, _held(path)),
+        ray=address,
+        ray_timeout=TIMEOUT,
     )
     program.run_training(experiment, run_directory.RunDirectory(path, resume=True))
 
@@ -306,10 +317,12 @@ def ended_run(
     path = folder / what
     process = _begin(path, 'local')
     _wait_for_round(3, path, process)
+    _held(path).touch()  # The run cannot reach its last round before it has noticed.
     end(process)
     started = time.monotonic()
     ended, remaining = process.wait(TIMEOUT), ray_nodes.remaining(_AGENTS_LEAVE)
     seconds = time.monotonic() - started
+    _held(path).unlink()
     wrong = _ended(path, _begin(path, 'local'))
     if ended != status or remaining:
         wrong += f' status {ended}, processes {remaining} are left'

@@ -39,7 +39,7 @@ _GROUPS = {
         'train',
         'train_gan',
     ),
-    'data': ('suggest',),
+    'data': ('sample_text', 'suggest'),
     'debugging': (
         'debug_images',
         'debug_text',

@@ -20,6 +20,7 @@ import numpy as np
 from dpfl import _validate, errors
 from dpfl.accounting import ReleaseBefore, mu_from_epsilon
 from dpfl.errors import RunError
+from dpfl.tasks.config import WORDS
 from dpfl.tasks.text.private_words import WordRelease
 
 NAME = 'the thresholds of the selection'
@@ -137,10 +138,6 @@ def _replaced(shares: Mapping[str, float]) -> float:
     return min(2.0, max(1 / _norm(share) for share in shares.values()) * (1 + _ROUNDING))
 
 
-# Names of what was found, as in `FederatedTask.found`.
-WORDS, THRESHOLDS = 'words', 'thresholds'
-
-
 class Draw(Protocol):
     """Makes a draw and records it: `execution.Run.draw`."""
 
@@ -190,7 +187,7 @@ class BeforeTraining:
         """What one of the releases gives.
 
         Args:
-          what: `WORDS` or `THRESHOLDS`.
+          what: `config.WORDS` or `selection_config.THRESHOLDS`.
           data: arrays from which it is made.
           find: makes it from a source of noise.
 

@@ -1,11 +1,12 @@
 """Which task is trained: its data set, where the data come from, and the model. No TensorFlow."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
-from dpfl.tasks.selection_config import ImageSelectionConfig, SelectionConfig
+from dpfl.tasks.selection_config import THRESHOLDS, ImageSelectionConfig, SelectionConfig
 
 # In the order in which a device that has several of them applies them.
 IMAGE_FAULTS = (
@@ -16,7 +17,12 @@ IMAGE_FAULTS = (
     'truncated',
     'inverted',
 )
-_DEFAULT_SHARE = 0.5
+# Tasks with text that people wrote.
+REAL_TASKS = ('stackoverflow', 'user_text', 'git_log')
+TEXT_TASKS = ('synthetic_text', *REAL_TASKS)
+IMAGE_TASKS = ('synthetic_glyphs', 'emnist')
+# A task of the caller's own, which `training.train` gets as an object.
+CUSTOM = 'custom'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,20 +37,20 @@ class ImageFaultConfig(Settings):
         'read as bytes. duplicated_client: the device has the examples of client 0. Held-out '
         'clients have none.',
         choices=IMAGE_FAULTS,
+        needs={'task': IMAGE_TASKS},
     )
     inject_share: float = setting(
-        _DEFAULT_SHARE,
+        0.5,
         'Share of the devices that have a fault of --inject; each fault is drawn by itself.',
         minimum=0,
         maximum=1,
+        needs='inject',
     )
 
     def check(self) -> None:
-        """Checks that each fault is named once, and that a share has a fault."""
+        """Checks that each fault is named once."""
         if len(set(self.inject)) < len(self.inject):
             raise ArgumentError('inject', ','.join(self.inject), 'must name each fault once')
-        if not self.inject and self.inject_share != _DEFAULT_SHARE:
-            raise ArgumentError('inject_share', self.inject_share, 'needs inject')
 
 
 # Random words of all secrets of a run at most: they are drawn and kept in memory.
@@ -65,44 +71,48 @@ class PlantingConfig(Settings):
         'memorises them. They are no text that anyone wrote: plant them in simulations only.',
         minimum=0,
         maximum=_MOST_SECRETS,
+        needs={'task': TEXT_TASKS},
     )
     secret_copies: tuple[int, ...] = setting(
         (1,),
         'How often a client that holds a secret has it, before its own sentences; several values '
         'make several kinds of secrets.',
         minimum=1,
+        needs='secrets',
     )
     secret_holders: tuple[int, ...] = setting(
         (1,),
         'Clients that hold a secret, random ones that hold no other; several values make several '
         'kinds of secrets. 0: drawn but not planted, to compare with.',
         minimum=0,
+        needs='secrets',
     )
     secret_prefix: int = setting(
-        3, 'Words with which a secret begins, which an attacker knows.', minimum=0
+        3,
+        'Words with which a secret begins, which an attacker knows.',
+        minimum=0,
+        needs='secrets',
     )
     secret_words: int = setting(
-        2, 'Random words with which a secret ends, which an attacker does not know.', minimum=1
+        2,
+        'Random words with which a secret ends, which an attacker does not know.',
+        minimum=1,
+        needs='secrets',
     )
     secret_choices: int = setting(
         64,
         'Words of the vocabulary, other ones for each secret, from which each of its random words '
         'is drawn: --secret_choices to the power of --secret_words candidates.',
         minimum=2,
+        needs='secrets',
     )
 
     def check(self) -> None:
-        """Checks that there are kinds, and no setting of secrets without secrets."""
+        """Checks that there are kinds of secrets, all of them different."""
         for name in ('secret_copies', 'secret_holders'):
             values = getattr(self, name)
             if not values or len({*values}) < len(values):
                 raise ArgumentError(name, values, 'must be different values, and at least one')
-        if self.secrets:
-            return
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value != field.default:
-                raise ArgumentError(field.name, value, 'needs secrets > 0')
 
     @property
     def kinds(self) -> tuple[tuple[int, int], ...]:
@@ -141,28 +151,23 @@ WORD_MODELS = (
     'lstm_dense_tiny',
 )
 IMAGE_MODELS = ('small', 'cnn', 'tiny')
-# Tasks with text that people wrote.
-REAL_TASKS = ('stackoverflow', 'user_text', 'git_log')
-TEXT_TASKS = ('synthetic_text', *REAL_TASKS)
 PACKINGS = ('sentences', 'windows')
-IMAGE_TASKS = ('synthetic_glyphs', 'emnist')
-# A task of the caller's own, which `training.train` gets as an object.
-CUSTOM = 'custom'
 # Settings that say where the vocabulary comes from; real text needs exactly one.
 VOCABULARY_SOURCES = ('vocabulary_file', 'vocabulary_text', 'vocabulary')
 # Values of `vocabulary` for words that are counted on the text of the clients: without noise, and
 # with a guarantee.
 DATA_VOCABULARY, PRIVATE_VOCABULARY = 'data', 'private'
-# Settings that only a private vocabulary has.
-OF_PRIVATE_WORDS = (
-    'vocabulary_epsilon',
-    'vocabulary_delta',
-    'vocabulary_words_per_client',
-    'vocabulary_rounds',
-    'vocabulary_choice',
-)
-# Settings of --task=user_text.
-_OF_FILES = ('client_column', 'text_column', 'strict')
+# The draw before training that finds the words of a private vocabulary.
+WORDS = 'words'
+_OF_FILES: Mapping[str, Any] = {
+    'needs': {'task': tuple(each for each in TEXT_TASKS if each != 'git_log')},
+    'draws': (WORDS, THRESHOLDS),
+}
+_OF_PRIVATE_WORDS: Mapping[str, Any] = {
+    'needs': {'vocabulary': (PRIVATE_VOCABULARY,)},
+    'draws': (WORDS,),
+}
+_OF_TEXT: Mapping[str, Any] = {'needs': {'task': TEXT_TASKS}}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,6 +198,7 @@ class DataConfig(Settings):
         'clients those are: whole clients, the same ones in every run.',
         above=0,
         below=1,
+        draws=(WORDS, THRESHOLDS),
     )
 
 
@@ -200,10 +206,16 @@ class DataConfig(Settings):
 class TextConfig(Settings):
     """How text is read, and which words a model knows."""
 
-    client_column: str = setting('client', 'Column of --task=user_text that names the client.')
-    text_column: str = setting('text', 'Column of --task=user_text that holds the text.')
+    client_column: str = setting(
+        'client', 'Column of --task=user_text that names the client.', **_OF_FILES
+    )
+    text_column: str = setting(
+        'text', 'Column of --task=user_text that holds the text.', **_OF_FILES
+    )
     strict: bool = setting(
-        False, 'Refuse data with a malformed record; otherwise such records are left out.'
+        False,
+        'Refuse data with a malformed record; otherwise such records are left out.',
+        **_OF_FILES,
     )
     vocabulary_size: int | None = setting(
         None,
@@ -220,6 +232,7 @@ class TextConfig(Settings):
         True,
         'Add the 32 punctuation marks of ASCII to a --vocabulary_file that has none of them: a '
         'list of plain words. In the text of clients every mark is a token of its own.',
+        kept=False,  # The digest of the vocabulary is compared.
     )
     vocabulary_text: str | None = setting(
         None,
@@ -239,6 +252,7 @@ class TextConfig(Settings):
         'Epsilon of finding the words of --vocabulary=private, at --vocabulary_delta. Epsilon of '
         'the run is that of words and training together.',
         above=0,
+        **_OF_PRIVATE_WORDS,
     )
     vocabulary_delta: float | None = setting(
         None,
@@ -247,6 +261,7 @@ class TextConfig(Settings):
         'the run.',
         above=0,
         below=1,
+        **_OF_PRIVATE_WORDS,
     )
     vocabulary_words_per_client: int = setting(
         300,
@@ -254,6 +269,7 @@ class TextConfig(Settings):
         'have less weight each.',
         minimum=1,
         maximum=1_000_000,
+        **_OF_PRIVATE_WORDS,
     )
     vocabulary_rounds: int = setting(
         3,
@@ -261,18 +277,21 @@ class TextConfig(Settings):
         'found no longer use up the contributions of clients.',
         minimum=1,
         maximum=100,
+        **_OF_PRIVATE_WORDS,
     )
     vocabulary_choice: str = setting(
         'frequent',
         'Words that a client contributes to --vocabulary=private. frequent: those that it uses '
         'most often; uniform: random ones.',
         choices=('frequent', 'uniform'),
+        **_OF_PRIVATE_WORDS,
     )
     language_size: int | None = setting(
         None,
         'Words of the language of --task=synthetic_text, of which the model knows the '
         '--vocabulary_size most frequent ones. By default it knows all.',
         minimum=1,
+        needs={'task': ('synthetic_text',)},
     )
     packing: str = setting(
         'sentences',
@@ -281,6 +300,7 @@ class TextConfig(Settings):
         'token after each, and cut into windows of --sentence_length tokens; nothing is dropped '
         '([McMahan18]: windows of 10 tokens, 8 in a batch).',
         choices=PACKINGS,
+        **_OF_TEXT,
     )
     sentence_length: int = setting(
         20,
@@ -300,6 +320,8 @@ class TextConfig(Settings):
         'With --task=git_log: words of an author that are read, the first ones in whole sentences; '
         '0 for all. It depends on the text of one author only, so the guarantee is the same.',
         minimum=0,
+        needs={'task': ('git_log',)},
+        draws=(WORDS, THRESHOLDS),
     )
     client_min_tokens: int = setting(
         0,
@@ -308,6 +330,7 @@ class TextConfig(Settings):
         'so the guarantee is the same, and covers whether a client has enough. Such clients stay '
         'in the population and in the denominator of the mean.',
         minimum=0,
+        **_OF_TEXT,
     )
     client_min_sentences: int = setting(
         0,
@@ -315,18 +338,13 @@ class TextConfig(Settings):
         '[Augenstein20], appendix B.1. What it does to the guarantee is as for '
         '--client_min_tokens.',
         minimum=0,
+        **_OF_TEXT,
     )
 
     def check(self) -> None:
-        """Checks that a private vocabulary has an epsilon, and no other one has its settings."""
-        if self.vocabulary == PRIVATE_VOCABULARY:
-            if self.vocabulary_epsilon is None:
-                raise ArgumentError('vocabulary', self.vocabulary, 'needs vocabulary_epsilon')
-            return
-        for name in OF_PRIVATE_WORDS:
-            value = getattr(self, name)
-            if value != getattr(TextConfig, name):
-                raise ArgumentError(name, value, f'needs vocabulary={PRIVATE_VOCABULARY}')
+        """Checks that a private vocabulary has an epsilon."""
+        if self.vocabulary == PRIVATE_VOCABULARY and self.vocabulary_epsilon is None:
+            raise ArgumentError('vocabulary', self.vocabulary, 'needs vocabulary_epsilon')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -377,36 +395,14 @@ class TaskConfig(Settings):
     selection: SelectionConfig = SelectionConfig()
 
     def check(self) -> None:
-        """Checks that settings of text are given for the tasks that have them."""
-        language_size = self.text.language_size
-        if language_size is not None and self.task != 'synthetic_text':
-            raise ArgumentError('language_size', language_size, 'needs task=synthetic_text')
-        if self.planting.secrets:
-            self._check_planting()
+        """Checks that only text is selected, and that a client's text keeps its secret whole."""
         if self.selection.is_given and self.task not in TEXT_TASKS:
             name = 'select_examples' if self.selection.select_examples else 'select_clients'
             given = getattr(self.selection, name)
             raise ArgumentError(name, given, f'must not be given for task={self.task}')
-        if self.task == 'git_log':
-            self._refuse(_OF_FILES, 'task=git_log reads no file with columns')
-        else:
-            self._refuse(('author_max_words',), 'needs task=git_log')
-        if self.task not in IMAGE_TASKS:
-            if self.faults.inject:
-                raise ArgumentError(
-                    'inject', ','.join(self.faults.inject), f'task={self.task} has no images'
-                )
-            return
-        self._refuse(
-            ('packing', 'client_min_tokens', 'client_min_sentences'),
-            f'task={self.task} has no text',
-        )
-
-    def _check_planting(self) -> None:
-        """Raises ArgumentError if the text of a client would not keep its secret whole."""
         secrets, length = self.planting.secrets, self.planting.length
-        if self.task not in TEXT_TASKS:
-            raise ArgumentError('secrets', secrets, f'must be 0 for task={self.task}')
+        if not secrets:
+            return
         if self.selection.is_given:
             reason = 'must be 0 with a selection, which could leave them out'
             raise ArgumentError('secrets', secrets, reason)
@@ -422,10 +418,3 @@ class TaskConfig(Settings):
                 self.text.client_max_tokens,
                 f'must be >= {tokens}, for {copies} copies of a secret',
             )
-
-    def _refuse(self, names: Sequence[str], reason: str) -> None:
-        """Raises ArgumentError if one of these settings of text is not the default."""
-        for name in names:
-            value = getattr(self.text, name)
-            if value != getattr(TextConfig(), name):
-                raise ArgumentError(name, value, reason)

@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
 
+# The draw before training that finds the quantiles of criteria.
+THRESHOLDS = 'thresholds'
 # What a criterion of text compares: of one sentence, or of all sentences of a client together.
 MEASURES = ('length', 'oov_rate', 'loss', 'accuracy')
 CLIENT_MEASURES = (*MEASURES, 'sentences')
@@ -83,20 +85,27 @@ class SelectionConfig(Settings):
         'Measures: length (words), oov_rate (share of words outside the vocabulary), and, with '
         '--selection_model, loss (nats per token) and accuracy (of the words of the vocabulary). '
         'q0.9 in place of a number is the quantile over all clients, see --selection_epsilon.',
+        draws=(THRESHOLDS,),
     )
     select_clients: tuple[str, ...] = setting(
         (),
         'Train on the clients that meet all of these criteria. The measures are those of '
         '--select_examples over all sentences of a client (length is the mean), and sentences, '
         'their number.',
+        draws=(THRESHOLDS,),
     )
     select_min_examples: int = setting(
-        1, 'Clients with fewer selected sentences are left out.', minimum=1
+        1,
+        'Clients with fewer selected sentences are left out.',
+        minimum=1,
+        needs={'select_examples': (), 'select_clients': ()},
+        draws=(THRESHOLDS,),
     )
     selection_model: str | None = setting(
         None,
         'Language model whose loss and accuracy the criteria compare: as --warm_start, with the '
         'vocabulary of this run. The guarantee of this run does not cover it.',
+        draws=(THRESHOLDS,),
     )
     selection_epsilon: float | None = setting(
         None,
@@ -104,6 +113,7 @@ class SelectionConfig(Settings):
         'accuracy<q0.25. They are estimated once, before training; epsilon of the run is that of '
         'quantiles and training together (docs/own_data.md).',
         above=0,
+        draws=(THRESHOLDS,),
     )
 
     @property
@@ -185,12 +195,6 @@ class SelectionConfig(Settings):
             usable = ' or '.join(each for each in self.measures if each in self.of_model)
             raise ArgumentError(
                 'selection_model', self.selection_model, f'needs a criterion of {usable}'
-            )
-        if self.select_min_examples > 1 and not self.is_given:
-            raise ArgumentError(
-                'select_min_examples',
-                self.select_min_examples,
-                'needs select_examples or select_clients',
             )
 
     def remarks(self) -> tuple[str, ...]:
@@ -280,7 +284,10 @@ class ImageSelectionConfig(SelectionConfig):
         'over the images of the client.',
     )
     select_min_examples: int = setting(
-        1, 'Clients with fewer selected images are left out.', minimum=1
+        1,
+        'Clients with fewer selected images are left out.',
+        minimum=1,
+        needs={'select_examples': (), 'select_clients': ()},
     )
     selection_model: str | None = setting(
         None,

@@ -178,12 +178,11 @@ class _Seed:
 
     def diagnosed(self, cell: Cell, faults: ImageFaultConfig) -> Cell:
         """A cell with its diagnosis, of a GAN of all clients, some of whom have a fault."""
-        from dpfl.debugging.images import diagnosis, learned, settings
+        from dpfl.debugging.images import diagnosis, learned, settings, subpopulations
         from dpfl.simulation.training.sampling_config import required
-        from dpfl.tasks.images import image_selection
 
         population = np.arange(required(self._base.sampling, 'population'))
-        everyone = image_selection.Subpopulation(settings.EVERYONE, population)
+        everyone = subpopulations.Subpopulation(settings.EVERYONE, population)
         training = settings.Training(settings.AS_IS, self._clients(faults), everyone)
         drawn = self._drawn(training, f'{cell.fault}_{cell.share:g}' if cell.fault else 'clean')
         contrast, reference = diagnosis.CLIENTS, self._reference

@@ -29,10 +29,10 @@ from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.debugging.differences import Mean
+from dpfl.debugging.images import image_measures
 from dpfl.errors import ArgumentError, renaming
 from dpfl.reporting import plain_text
 from dpfl.tasks.config import IMAGE_MODELS, ImageFaultConfig
-from dpfl.tasks.images import image_batches
 from experiments.studies.shared import files, labels
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def measure(
     values = {
         'images': len(pixels),
         'labelled': count,
-        'effective_classes': image_batches.effective_classes(labelled[1]),
+        'effective_classes': image_measures.effective_classes(labelled[1]),
         'models': models,
     }
     return values, given

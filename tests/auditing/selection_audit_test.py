@@ -8,10 +8,10 @@ import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, learning, mechanisms
 from dpfl.auditing import lower_bounds
+from dpfl.tasks import selection as selection_lib
 from dpfl.tasks import source
 from dpfl.tasks.config import TaskConfig, TextConfig
 from dpfl.tasks.selection_config import SelectionConfig
-from dpfl.tasks.text import selected_sentences
 
 pytestmark = pytest.mark.tff
 
@@ -76,7 +76,7 @@ def _direction():
 
 def _statistics(selection, direction):
     """Projections of releases with the client's data, and of those without them."""
-    task = selected_sentences.select(selection, _task())
+    task = selection_lib.select(selection, _task())
     others = [_batches(task, client) for client in _OTHERS]
     with_client = [_batches(task, _CLIENT), *others]
     without = [[], *others]
@@ -101,5 +101,5 @@ def test_a_client_inside_shows_no_more_than_claimed_and_one_outside_nothing():
 
 
 def test_what_is_sent_of_a_client_outside_is_what_is_sent_without_it():
-    task = selected_sentences.select(SelectionConfig(select_clients=('length>99',)), _task())
+    task = selection_lib.select(SelectionConfig(select_clients=('length>99',)), _task())
     assert _batches(_task(), _CLIENT) and _batches(task, _CLIENT) == []

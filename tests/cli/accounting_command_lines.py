@@ -92,6 +92,7 @@ REFUSED = [
                 '--participation_log: cannot be combined',
             ),
             ('--after=x', '--after=x: needs run_dir'),
+            ('--open', '--open=True: needs run_dir'),
             ('{less} {more}', '{less}: is not a flag'),
         ],
     ),

@@ -62,7 +62,7 @@ _REFUSED = [
     ('--data_path={path}', '--data_path={path}: is no git repository'),
     ('--data_path={path}/empty', '--data_path={path}/empty: is a repository without'),
     ('--data_path={path}/shallow', '--data_path={path}/shallow: is a shallow clone'),
-    ('--data_path={path}/a --client_column=x', '--client_column=x: task=git_log reads no file'),
+    ('--data_path={path}/a --client_column=x', '--client_column=x: needs task='),
     ('--data_path={path}/a --clients_per_round=50', '--clients_per_round=50: must be <= 11'),
     ('--task=user_text --author_max_words=5', '--author_max_words=5: needs task=git_log'),
     (

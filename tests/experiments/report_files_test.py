@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import shutil
+import webbrowser
 
 import pytest
 
@@ -189,6 +190,17 @@ def test_tables_and_pages_are_written_again_to_the_same_bytes(files, tmp_path):
         (run / name).unlink()
     verified_run.write_pages(str(run))
     assert {name: (run / name).read_bytes() for name in before} == before
+
+
+@pytest.mark.parametrize('there_is_a_browser', [True, False])
+def test_the_page_is_shown_or_named(files, monkeypatch, capsys, there_is_a_browser):
+    shown = []
+    monkeypatch.setattr(webbrowser, 'open', lambda url: shown.append(url) or there_is_a_browser)
+    verified_run.show_page(str(files['run']))
+    page = files['run'].resolve() / run_directory.HTML_REPORT
+    assert shown == [page.as_uri()]
+    said = '' if there_is_a_browser else f'{page}: there is no browser to open it\n'
+    assert capsys.readouterr().err == said
 
 
 def test_a_run_that_forgot_its_keys_stays_verified(files, tmp_path, capsys):

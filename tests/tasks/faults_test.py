@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from dpfl.debugging.text import faults as text_faults
 from dpfl.tasks.config import IMAGE_FAULTS
 from dpfl.tasks.images import faults as image_faults
-from dpfl.tasks.text import faults as text_faults
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.word_clients import WordClients
 

@@ -5,12 +5,13 @@ import math
 import numpy as np
 import pytest
 
+from dpfl.debugging.images import image_measures
+from dpfl.debugging.images import subpopulations as images
 from dpfl.simulation.training import TrainConfig
 from dpfl.tasks import held_out
 from dpfl.tasks.before_training import QuantileRelease
 from dpfl.tasks.config import ImageFaultConfig, PlantingConfig, TaskConfig, TextConfig
-from dpfl.tasks.images import classifiers, emnist, faults, gan_models, image_batches
-from dpfl.tasks.images import image_selection as images
+from dpfl.tasks.images import classifiers, emnist, faults, gan_models
 from dpfl.tasks.images.classifiers import ClassifierSizes
 from dpfl.tasks.images.gan_models import GanSizes
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
@@ -83,19 +84,23 @@ _GENERAL = [
     (lambda: _release({}), 'shares: must not be empty'),
     (lambda: _release({'x': 0.0}), 'share=0'),
     (lambda: _release({'x': 1.0}), 'share=1'),
-    (lambda: _task(task='emnist', packing='windows'), 'packing=.*: task=emnist has no text'),
-    (lambda: _task(task='emnist', client_min_tokens=5), 'client_min_tokens=5: .* no text'),
-    (lambda: _task(task='emnist', client_min_sentences=2), 'client_min_sentences=2: .* no text'),
+    (
+        lambda: _task(task='emnist', packing='windows'),
+        'packing=windows: needs task=',
+    ),
+    (lambda: _task(task='emnist', client_min_tokens=5), 'client_min_tokens=5: needs task='),
+    (lambda: _task(task='emnist', client_min_sentences=2), 'client_min_sentences=2: needs task='),
+    (lambda: _task(task='git_log', strict=True), 'strict=True: needs task='),
     (lambda: _task(task='user_text', language_size=60), 'language_size=60: needs task=synthetic'),
     (lambda: ImageFaultConfig(inject=('inverted',) * 2), 'inject=.*must name each fault once'),
     (lambda: ImageFaultConfig(inject_share=0.1), 'inject_share=0.1: needs inject'),
-    (lambda: _task(inject=('inverted',)), 'inject=inverted: task=synthetic_text has no images'),
+    (lambda: _task(inject=('inverted',)), 'inject=inverted: needs task=synthetic_glyphs or emnist'),
     (lambda: _planted(secret_copies=(2, 2)), 'secret_copies='),
     (lambda: _planted(secret_holders=()), 'secret_holders='),
-    (lambda: PlantingConfig(secret_words=3), 'secret_words=3: needs secrets > 0'),
+    (lambda: PlantingConfig(secret_words=3), 'secret_words=3: needs secrets'),
     (lambda: _planted(sentence_length=3), 'sentence_length=3: must be >= 4, for a secret'),
     (lambda: _planted(client_max_tokens=19), 'client_max_tokens=19: must be >= 20, for 4 copies'),
-    (lambda: _planted(task='custom', model=None), 'secrets=3: must be 0 for task=custom'),
+    (lambda: _planted(task='custom', model=None), 'secrets=3: needs task='),
     (lambda: _planted(select_examples=('length<=5',)), 'secrets=3: must be 0 with a selection'),
     (
         lambda: TrainConfig(task=_planted()).with_values(
@@ -195,10 +200,10 @@ _OF_IMAGES = [
     (lambda: images.thresholds(_verdicts(4), (50, 101)), 'percentiles='),
     (lambda: images.thresholds(_verdicts(4), (math.nan, 50)), 'percentiles='),
     (lambda: images.by_example(_verdicts(4), 0), 'min_examples='),
-    (lambda: image_batches.effective_classes(np.array([], int)), 'number of images=0'),
-    (lambda: image_batches.mean_distance(np.ones([1, 2])), 'number of images=1'),
+    (lambda: image_measures.effective_classes(np.array([], int)), 'number of images=0'),
+    (lambda: image_measures.mean_distance(np.ones([1, 2])), 'number of images=1'),
     (
-        lambda: image_batches.frechet_distance(np.ones([1, 2]), np.ones([3, 2])),
+        lambda: image_measures.frechet_distance(np.ones([1, 2]), np.ones([3, 2])),
         'number of images=1',
     ),
 ]

@@ -1,14 +1,17 @@
 """Criteria of selections of sentences and of images: what is refused, and what stays."""
 
+import functools
+
 import numpy as np
 import pytest
 
 from dpfl.errors import ArgumentError
+from dpfl.tasks import selection
 from dpfl.tasks.config import ImageTaskConfig, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.images import image_selection
+from dpfl.tasks.images import image_batches
 from dpfl.tasks.selection_config import Criterion, ImageSelectionConfig, SelectionConfig
-from dpfl.tasks.text import selected_sentences, word_clients
+from dpfl.tasks.text import word_clients
 from dpfl.tasks.text.models import metrics, saved_models
 from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, OOV_ID, PAD_ID
 
@@ -149,7 +152,7 @@ def _task(**clients):
 
 
 def _kept(config, rows, scores=None, batch_size=2, epochs=1, max_batches=None):
-    task = selected_sentences.select(config, _task(of_0=rows), scores)
+    task = selection.select(config, _task(of_0=rows), scores)
     found = task.client_batches(0, batch_size, epochs, max_batches)
     for batch in found:
         np.testing.assert_array_equal(batch['x'][:, 1:], batch['y'][:, :-1])
@@ -160,15 +163,15 @@ def _kept(config, rows, scores=None, batch_size=2, epochs=1, max_batches=None):
 
 
 def test_measures_are_those_computed_by_hand():
-    sums = selected_sentences.sums(_X, _Y, _scores)
-    np.testing.assert_array_equal(sums.measure('length'), [3, 1, 2, 4, 0])
-    np.testing.assert_array_equal(sums.measure('oov_rate'), [1 / 3, 0, 1, 0, np.nan])
-    np.testing.assert_allclose(sums.measure('loss'), [0.05, 0.05, 0.03, 0.07, 0.02])
-    np.testing.assert_array_equal(sums.measure('accuracy'), [1 / 2, 1, np.nan, 1 / 4, np.nan])
-    total = sums.total()
-    assert total.measure('sentences') == 5 and total.measure('length') == 2
-    assert total.measure('oov_rate') == 3 / 10 and total.measure('accuracy') == 3 / 7
-    assert total.measure('loss') == pytest.approx((0.2 + 0.1 + 0.09 + 0.28 + 0.02) / 14)
+    found = selection.of_sentences(_X, _Y, _scores)
+    each, total = found.of_examples, found.of_client
+    np.testing.assert_array_equal(each('length'), [3, 1, 2, 4, 0])
+    np.testing.assert_array_equal(each('oov_rate'), [1 / 3, 0, 1, 0, np.nan])
+    np.testing.assert_allclose(each('loss'), [0.05, 0.05, 0.03, 0.07, 0.02])
+    np.testing.assert_array_equal(each('accuracy'), [1 / 2, 1, np.nan, 1 / 4, np.nan])
+    assert total('sentences') == 5 and total('length') == 2
+    assert total('oov_rate') == 3 / 10 and total('accuracy') == 3 / 7
+    assert total('loss') == pytest.approx((0.2 + 0.1 + 0.09 + 0.28 + 0.02) / 14)
 
 
 @pytest.mark.parametrize(
@@ -211,9 +214,9 @@ def test_epochs_and_the_most_batches_are_of_the_selection():
 def test_a_missing_model_is_refused():
     task = _task(of_0=[0])
     needs = SelectionConfig(select_examples=('loss>1',), selection_model='m')
-    with pytest.raises(ArgumentError, match='scores'):
-        selected_sentences.select(needs, task)
-    (said,) = selected_sentences.select(needs, task, _scores).not_covered
+    with pytest.raises(ArgumentError, match='model: must be given'):
+        selection.select(needs, task)
+    (said,) = selection.select(needs, task, _scores).not_covered
     assert said.startswith('The model that selects')
 
 
@@ -227,7 +230,7 @@ _QUANTILES = SelectionConfig(
 
 def test_values_for_quantiles_are_measures_of_each_client():
     task = _task(of_0=[0, 1], of_1=[2], of_2=[], of_3=[4], of_4=[3])
-    values = selected_sentences.values_of_clients(_QUANTILES, task, _scores, 5, seed=0)
+    values = selection.values_of_clients(_QUANTILES, task.client_batches, _scores, 5, seed=0)
     assert values.keys() == _QUANTILES.quantiles.keys()
     nan = np.nan
     clients = 'select_clients:'
@@ -243,11 +246,13 @@ def test_values_for_quantiles_are_measures_of_each_client():
 def test_a_random_sentence_counts_and_depends_on_its_client_alone():
     task = _task(**{f'of_{client}': [0, 1, 3] for client in range(60)})
     name = 'select_examples:oov_rate>q0.9'
-    values = selected_sentences.values_of_clients(_QUANTILES, task, _scores, 60, seed=0)[name]
+    values = selection.values_of_clients(_QUANTILES, task.client_batches, _scores, 60, seed=0)[name]
     # Two of three sentences have no unknown word: six standard deviations are 0.37.
     assert abs((values == 0).mean() - 2 / 3) < 0.37 and set(values) == {0, 1 / 3}
     others = _task(**{f'of_{client}': [0, 1, 3] if client % 2 else [2] for client in range(60)})
-    again = selected_sentences.values_of_clients(_QUANTILES, others, _scores, 60, seed=0)[name]
+    again = selection.values_of_clients(_QUANTILES, others.client_batches, _scores, 60, seed=0)[
+        name
+    ]
     np.testing.assert_array_equal(again[1::2], values[1::2])
     assert (again[::2] == 1).all()
 
@@ -260,14 +265,14 @@ def test_quantiles_select_as_the_numbers_that_were_found():
     numbers = SelectionConfig(select_examples=('length>=2',), select_clients=('oov_rate<0.5',))
     for rows in ([0, 1, 3], [2], [4], []):
         task = _task(of_0=rows)
-        by_quantile = selected_sentences.select(config, task, None, found)
-        by_number = selected_sentences.select(numbers, task)
+        by_quantile = selection.select(config, task, None, found)
+        by_number = selection.select(numbers, task)
         kept = [each.client_batches(0, 9, 1, None) for each in (by_quantile, by_number)]
         assert len(kept[0]) == len(kept[1])
         for one, other in zip(*kept, strict=True):
             np.testing.assert_array_equal(one['x'], other['x'])
     with pytest.raises(ArgumentError, match='thresholds: must be given for quantiles'):
-        selected_sentences.select(config, _task(of_0=[0]))
+        selection.select(config, _task(of_0=[0]))
 
 
 def test_scores_of_a_model_are_its_metrics():
@@ -303,7 +308,8 @@ def _of(**values):
 
 
 def test_measures_of_images_by_hand():
-    found = image_selection.measures(_IMAGES, _LABELS, _classify)
+    measured = selection.of_images(_IMAGES[..., None], _LABELS, _classify)
+    found = {name: measured.of_examples(name) for name in measured.parts}
     assert found['label'].tolist() == [0, 1, 1, 61]
     assert found['ink'].tolist() == [0.25, 0.5, 0.75, 1]
     assert found['predicted'].tolist() == [1, 1, 1, 1]
@@ -312,7 +318,8 @@ def test_measures_of_images_by_hand():
     np.testing.assert_allclose(found['loss'][:3], -np.log([0.4, 0.6, 0.6]), rtol=1e-6)
     assert np.isfinite(found['loss']).all() and found['loss'][3] > 80
     assert set(found) == set(ImageSelectionConfig.measures)
-    assert set(image_selection.measures(_IMAGES, _LABELS, None)) == {'label', 'ink'}
+    without = selection.of_images(_IMAGES[..., None], _LABELS, None)
+    assert set(without.parts) == {'label', 'ink'}
 
 
 @pytest.mark.parametrize(
@@ -329,20 +336,24 @@ def test_measures_of_images_by_hand():
     ],
 )
 def test_selected_images(values, expected):
-    mask = image_selection.chosen(_of(**values), _IMAGES, _LABELS, _classify)
+    config = _of(**values)
+    measured = selection.of_images(_IMAGES[..., None], _LABELS, _classify)
+    criteria = config.of_examples, config.of_clients
+    mask = measured.chosen(*criteria, config.select_min_examples)
     assert np.flatnonzero(mask).tolist() == expected
 
 
 def test_batches_hold_what_is_selected():
     config = _of(select_examples=('ink>=0.5',))
-    batches = image_selection.client_batches(config, lambda client: (_IMAGES, _LABELS))
+    every = functools.partial(image_batches.batches, _IMAGES, _LABELS)
+    batches = selection.client_batches(config, lambda client, *limits: every(*limits))
     parts = batches(5, 2)
     assert [part['y'].tolist() for part in parts] == [[1, 1], [61]]
     np.testing.assert_array_equal(
         np.concatenate([part['x'] for part in parts])[..., 0], _IMAGES[1:]
     )
     assert len(batches(5, 2, 2, 3)) == 3
-    nobody = image_selection.client_batches(config, lambda client: (_IMAGES[:0], _LABELS[:0]))
+    nobody = selection.client_batches(config, lambda client, *limits: [])
     assert nobody(5, 2) == []
     with pytest.raises(ArgumentError, match='criteria need it'):
-        image_selection.chosen(_of(select_examples=('loss>1',)), _IMAGES, _LABELS, None)
+        selection.client_batches(_of(select_examples=('loss>1',)), lambda client, *limits: [])

@@ -43,18 +43,21 @@ class LogConfig(Settings):
         'incomplete; empty: the round was released without clients; unused: nothing was released, '
         'and the rounds before and after it follow one another.',
         choices=imported.MISSING_ROUNDS,
+        needs='participation_log',
     )
     round_times: str | None = setting(
         None,
         'File with the times at which the rounds of the run were opened, with the columns round '
         'and start (.csv or .parquet). With --timer_hours, rounds, separation and participations '
         'follow from it, in place of --min_separation.',
+        needs='timer_hours',
     )
     timer_hours: float | None = setting(
         None,
         'Hours until a client could take part again after it had reported; needs --round_times.',
         above=0,
         maximum=1e6,
+        needs='round_times',
     )
     estimated_population: int | None = setting(
         None,
@@ -66,14 +69,8 @@ class LogConfig(Settings):
 
     def check(self) -> None:
         """A setting that would have no effect is refused."""
-        timer = ('round_times', 'timer_hours')
-        for name, other in (timer, timer[::-1]):
-            if getattr(self, name) is not None and getattr(self, other) is None:
-                raise ArgumentError(name, getattr(self, name), f'needs {other}')
-        if self.missing_rounds == 'refused':
+        if self.missing_rounds == 'refused' or self.participation_log is None:
             return
-        if self.participation_log is None:
-            raise ArgumentError('missing_rounds', self.missing_rounds, 'needs participation_log')
         if pathlib.Path(self.participation_log).suffix == _OWN:
             raise ArgumentError(
                 'missing_rounds', self.missing_rounds, 'needs a log of rows; .npz has every round'

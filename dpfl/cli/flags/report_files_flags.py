@@ -26,21 +26,21 @@ class ReportFilesConfig(Settings):
         None,
         'Report whose signature to verify, a file or the directory of a run; it is also computed '
         'again, and refused if it states anything that does not follow. Needs --public_key.',
+        needs='public_key',
     )
     public_key: str | None = setting(
-        None, 'File of the Ed25519 public key (PEM) of whoever signed the report; for --verify.'
+        None,
+        'File of the Ed25519 public key (PEM) of whoever signed the report; for --verify.',
+        needs='verify',
     )
     output: str | None = setting(
         None, 'File to write the report to, instead of printing it; in the format of --format.'
     )
 
     def check(self) -> None:
-        """A comparison has two reports, a verification has a key, and there is one of the two."""
+        """A comparison has two reports."""
         if len(self.compare) not in (0, 2):
             raise ArgumentError('compare', ','.join(self.compare), 'must be two reports')
-        if (self.verify is None) != (self.public_key is None):
-            missing, given = ('public_key', 'verify') if self.verify else ('verify', 'public_key')
-            raise ArgumentError(given, getattr(self, given), f'needs {missing}')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,20 +52,22 @@ class VerifiedRunConfig(output_flags.RunDirConfig):
         'With --run_dir: an earlier report of the same run, a file or a directory. Also checks '
         'that the journal of the run continues the one of that report. If the run was rolled back '
         'and went another way, or is a copy that did, it does not.',
+        needs='run_dir',
     )
     write_pages: bool = setting(
         False,
         'With --run_dir: first write all tables and pages of the run again, as they follow from '
         'its journal.',
+        needs='run_dir',
     )
     forget_keys: bool = setting(
         False,
         'With --run_dir: delete keys and checkpoints of the run, if it has ended and is verified. '
         'It stays verified, and can no longer be continued.',
+        needs='run_dir',
     )
-
-    def check(self) -> None:
-        """All of them need a run."""
-        for name in ('after', 'write_pages', 'forget_keys'):
-            if getattr(self, name) and not self.run_dir:
-                raise ArgumentError(name, getattr(self, name), 'needs run_dir')
+    open: bool = setting(
+        False,
+        'With --run_dir: show the page of the report in a browser, if the run is verified.',
+        needs='run_dir',
+    )

@@ -4,6 +4,7 @@ import contextlib
 import pathlib
 import shutil
 import sys
+import webbrowser
 from collections.abc import Callable, Iterator
 from importlib import metadata
 
@@ -151,6 +152,15 @@ def _require_continued(
     if reason is not None:
         print(f'error: {path}: {reason}', file=sys.stderr)
         sys.exit(_DIFFERS)
+
+
+def show_page(directory: str) -> None:
+    """Shows the page of a run's report in a browser, or says where it is."""
+    page = pathlib.Path(directory, run_directory.HTML_REPORT).resolve()
+    if not page.is_file():
+        raise command_line.UsageError(f'--open: {page}: is not there; --write_pages writes it')
+    if not webbrowser.open(page.as_uri()):
+        print(f'{page}: there is no browser to open it', file=sys.stderr)
 
 
 def write_pages(directory: str) -> None:

@@ -3,7 +3,6 @@
 import dataclasses
 
 from dpfl._settings import Settings, setting
-from dpfl.errors import ArgumentError
 from dpfl.tasks.config import IMAGE_MODELS
 
 SELECTIONS = ('client', 'example')
@@ -28,23 +27,22 @@ class PrimaryConfig(Settings):
         minimum=1,
     )
     primary_steps: int = setting(
-        2_500, 'Number of batches of 64 that the classifier is trained on.', minimum=1
+        2_500,
+        'Number of batches of 64 that the classifier is trained on.',
+        minimum=1,
+        needs={'primary_model': IMAGE_MODELS},
     )
     primary_learning_rate: float = setting(
-        0.004, 'Learning rate of Adam in the first step of the classifier.', above=0
+        0.004,
+        'Learning rate of Adam in the first step of the classifier.',
+        above=0,
+        needs={'primary_model': IMAGE_MODELS},
     )
 
     @property
     def is_trained(self) -> bool:
         """Whether the classifier is trained by the study; otherwise it is read."""
         return self.primary_model in IMAGE_MODELS
-
-    def check(self) -> None:
-        """Checks that a classifier that is read has no settings of training."""
-        for name in () if self.is_trained else ('primary_steps', 'primary_learning_rate'):
-            value = getattr(self, name)
-            if value != type(self).__dataclass_fields__[name].default:
-                raise ArgumentError(name, value, 'needs a primary_model that is trained here')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

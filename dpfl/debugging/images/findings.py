@@ -9,8 +9,8 @@ import numpy as np
 from dpfl import accounting
 from dpfl.accounting import extrapolation
 from dpfl.debugging.differences import Mean, Share
-from dpfl.debugging.images import learned, runs, settings, traits
-from dpfl.tasks.images import classifiers, image_batches
+from dpfl.debugging.images import image_measures, learned, runs, settings, traits
+from dpfl.tasks.images import classifiers
 
 _HALF_SHIFT = 'replace_one_half_shift'
 
@@ -42,18 +42,18 @@ def measure(model: classifiers.Classifier, pixels: np.ndarray, real: np.ndarray)
       pixels: The images, float32 [n, 28, 28].
       real: Real images of held-out clients, float32 [m, 28, 28].
     """
-    dark = image_batches.inverted_by_intensity(pixels)
+    dark = image_measures.inverted_by_intensity(pixels)
     upright = np.where(dark[:, None, None], 1 - pixels, pixels)
     features = model.features(pixels)
-    by_classifier = image_batches.inverted_by_classifier(model.probabilities, pixels)
+    by_classifier = image_measures.inverted_by_classifier(model.probabilities, pixels)
     return Measures(
         inverted_by_intensity=float(dark.mean()),
         inverted_by_classifier=float(by_classifier.mean()),
-        effective_classes=image_batches.effective_classes(
+        effective_classes=image_measures.effective_classes(
             model.probabilities(upright).argmax(axis=1)
         ),
-        diversity=image_batches.mean_distance(features),
-        frechet=image_batches.frechet_distance(features, model.features(real)),
+        diversity=image_measures.mean_distance(features),
+        frechet=image_measures.frechet_distance(features, model.features(real)),
     )
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dpfl import _random
-from dpfl.debugging.images import diagnosis, traits
-from dpfl.tasks.images import faults, image_batches
+from dpfl.debugging.images import diagnosis, image_measures, traits
+from dpfl.tasks.images import faults
 
 Infer = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
@@ -59,7 +59,7 @@ def measure(pixels: np.ndarray, real: np.ndarray, infer: Infer) -> Learned:
     features = infer(real)[1]
 
     def distance(images: np.ndarray) -> float:
-        return image_batches.frechet_distance(infer(images)[1], features)
+        return image_measures.frechet_distance(infer(images)[1], features)
 
     trivial = min(distance(np.ascontiguousarray(each)) for each in (one_by_one, average))
     return Learned(distance(traits.upright(pixels)), trivial)
@@ -80,7 +80,7 @@ def effects(public: np.ndarray, one_client: np.ndarray, infer: Infer) -> Mapping
         trait = diagnosis.SIGNATURES[fault].trait
         found[fault] = traits.measure(damaged(public), infer)[trait].value - clean[trait].value
     # Two draws of such a generator are the same image of m with probability 1 / m.
-    distance = image_batches.mean_distance(infer(one_client)[1]) * (1 - 1 / len(one_client))
+    distance = image_measures.mean_distance(infer(one_client)[1]) * (1 - 1 / len(one_client))
     found['duplicated_client'] = distance - clean['variety'].value
     return found
 

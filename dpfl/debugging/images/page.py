@@ -13,9 +13,15 @@ from matplotlib import figure
 from dpfl import accounting
 from dpfl.debugging import power
 from dpfl.debugging.differences import Difference, Mean
-from dpfl.debugging.images import conclusions, diagnosis, discriminator, findings, settings
+from dpfl.debugging.images import (
+    conclusions,
+    diagnosis,
+    discriminator,
+    findings,
+    settings,
+    subpopulations,
+)
 from dpfl.reporting import html_page, html_parts
-from dpfl.tasks.images import image_selection
 
 _STYLE = (
     html_parts.STYLE
@@ -81,7 +87,7 @@ class Study:
     share: float
     selection: str
     population: int
-    limits: image_selection.Thresholds
+    limits: subpopulations.Thresholds
     accuracies: Mapping[str, np.ndarray]
     noise_is_seeded: bool
     public: np.ndarray

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from dpfl import _npz, _progress, _storage, errors
-from dpfl.debugging.images import settings
+from dpfl.debugging.images import settings, subpopulations
 from dpfl.simulation.training import GanConfig
-from dpfl.tasks.images import classifiers, image_selection
+from dpfl.tasks.images import classifiers
 
 _FOLDER = 'primary'
 
@@ -104,7 +104,7 @@ def judge(
     configuration: Mapping[str, Any],
     *,
     resume: bool,
-) -> image_selection.Verdicts:
+) -> subpopulations.Verdicts:
     """Finds which examples the classifier gets right, or loads what an earlier study found.
 
     Args:
@@ -124,14 +124,14 @@ def judge(
     arrays = _read(path, configuration) if resume else None
     if arrays is None:
         clients = _progress.bar(range(population), f'classify ({name})', unit='client')
-        found = image_selection.judge(
+        found = subpopulations.judge(
             lambda pixels: model.probabilities(pixels).argmax(axis=1),
             range(population),
             map(data.examples, clients),
         )
         arrays = dataclasses.asdict(found)
         _write(path, arrays, configuration)
-    return image_selection.Verdicts(**arrays)
+    return subpopulations.Verdicts(**arrays)
 
 
 def _read(path: pathlib.Path, configuration: Mapping[str, Any]) -> dict[str, np.ndarray] | None:

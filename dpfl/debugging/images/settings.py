@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from dpfl import Participation, accounting, errors, mechanisms
-from dpfl.debugging.images import learned
+from dpfl.debugging.images import learned, subpopulations
+from dpfl.debugging.images.subpopulations import Subpopulation
 from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training.sampling_config import required
-from dpfl.tasks.images import image_batches, image_selection
+from dpfl.tasks.images import image_batches
 
 BUG, FIXED, AS_IS = 'bug', 'fixed', 'as_is'
 EVERYONE, PUBLIC, PUBLIC_AGAIN = 'everyone', 'public', 'public_again'
@@ -33,7 +34,7 @@ class Training:
 
     state: str
     data: Any
-    chosen: image_selection.Subpopulation
+    chosen: Subpopulation
 
     @property
     def name(self) -> str:
@@ -83,18 +84,18 @@ class PublicImages:
         """By fault, by how much it raises its trait; `infer` as for `traits.measure`."""
         return learned.effects(self.sample(), self.pixels[:_OF_A_CLIENT], infer)
 
-    def halves(self) -> tuple[image_selection.Subpopulation, image_selection.Subpopulation]:
+    def halves(self) -> tuple[Subpopulation, Subpopulation]:
         """Every other client, and the others."""
         clients = np.arange(-(-len(self.labels) // _PUBLIC_EACH))
         return (
-            image_selection.Subpopulation(PUBLIC, clients[::2]),
-            image_selection.Subpopulation(PUBLIC_AGAIN, clients[1::2]),
+            Subpopulation(PUBLIC, clients[::2]),
+            Subpopulation(PUBLIC_AGAIN, clients[1::2]),
         )
 
 
 def select(
-    selection: str, verdicts: image_selection.Verdicts, limits: image_selection.Thresholds
-) -> tuple[image_selection.Subpopulation, image_selection.Subpopulation]:
+    selection: str, verdicts: subpopulations.Verdicts, limits: subpopulations.Thresholds
+) -> tuple[Subpopulation, Subpopulation]:
     """The two subpopulations: where the primary model does well, and where it does badly.
 
     Args:
@@ -103,8 +104,8 @@ def select(
       limits: Thresholds for the selection by client.
     """
     if selection == 'client':
-        return image_selection.by_client(verdicts, limits)
-    return image_selection.by_example(verdicts)
+        return subpopulations.by_client(verdicts, limits)
+    return subpopulations.by_example(verdicts)
 
 
 def plan(training: Training, config: GanConfig) -> accounting.PrivacyPlan:

@@ -11,7 +11,15 @@ import numpy as np
 
 from dpfl import _storage, errors
 from dpfl.debugging.differences import Mean
-from dpfl.debugging.images import conclusions, findings, page, primary, runs, settings
+from dpfl.debugging.images import (
+    conclusions,
+    findings,
+    page,
+    primary,
+    runs,
+    settings,
+    subpopulations,
+)
 from dpfl.debugging.images import config as config_lib
 from dpfl.debugging.images.config import StudyConfig
 from dpfl.reporting import contact_sheet
@@ -19,7 +27,7 @@ from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training.sampling_config import required
 from dpfl.tasks import source
 from dpfl.tasks.config import ImageFaultConfig
-from dpfl.tasks.images import classifiers, image_selection, image_task
+from dpfl.tasks.images import classifiers, image_task
 
 _SHEET_IMAGES = 72
 # Synthetic clients by default, as many as [Augenstein20] has.
@@ -141,7 +149,7 @@ class Study:
             for state, task in data.items()
         }
         # Of the data without faults, if they are known.
-        limits = image_selection.thresholds(list(verdicts.values())[-1])
+        limits = subpopulations.thresholds(list(verdicts.values())[-1])
         trainings = [
             settings.Training(state, data[state], chosen)
             for state in data
@@ -149,7 +157,7 @@ class Study:
         ]
         accuracies = None
         if not self._has_fix:
-            everyone = image_selection.Subpopulation(settings.EVERYONE, np.arange(population))
+            everyone = subpopulations.Subpopulation(settings.EVERYONE, np.arange(population))
             trainings = [
                 *(settings.Training(settings.AS_IS, public, half) for half in public.halves()),
                 settings.Training(settings.AS_IS, data[settings.AS_IS], everyone),

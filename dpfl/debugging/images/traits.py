@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dpfl.debugging.differences import Mean, Share
-from dpfl.tasks.images import image_batches
+from dpfl.debugging.images import image_measures
 
 # Less ink than this is taken for the noise of a generator.
 _FAINT = 0.25
@@ -23,7 +23,7 @@ _BLOT = 0.3
 
 def upright(pixels: np.ndarray) -> np.ndarray:
     """The images, float [n, h, w] within [0, 1] with paper 1; inverted ones are turned back."""
-    dark = image_batches.inverted_by_intensity(pixels)
+    dark = image_measures.inverted_by_intensity(pixels)
     return np.where(dark[:, None, None], 1 - pixels, pixels)
 
 
@@ -90,7 +90,7 @@ def measure(
     probabilities, features = infer(turned)
     blank, combed = has_blank_half(turned), is_combed(turned)
     return {
-        'inverted': Share.of(image_batches.inverted_by_intensity(pixels)),
+        'inverted': Share.of(image_measures.inverted_by_intensity(pixels)),
         'blank_half': Share.of(blank),
         # Half an image, or one of twice the width, lies whatever it shows.
         'lying': Share.of(is_lying(turned) & ~blank & ~combed),

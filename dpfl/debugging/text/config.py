@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 
 from dpfl._settings import Settings, setting
+from dpfl.debugging.text import faults
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.simulation.training import TrainConfig
 from dpfl.tasks.config import WORD_MODELS, TaskConfig
 from dpfl.tasks.selection_config import SelectionConfig
-from dpfl.tasks.text import faults
 
 WORD, CHAR = 'word', 'char'
 KINDS = (WORD, CHAR)
@@ -105,6 +105,7 @@ class StudyConfig(Settings):
         f'with --inject {_SHARE:g} by default. Each fault with each share is a case of its own.',
         above=0,
         maximum=1,
+        needs='inject',
     )
     wrong_accuracy: float = setting(
         0.1,
@@ -148,8 +149,6 @@ class StudyConfig(Settings):
                 raise ArgumentError(name, _shown(values), 'must be different values')
         if not self.inspect:
             raise ArgumentError('inspect', NOT_SHOWN, f'must be some of {", ".join(INSPECTED)}')
-        if self.inject_share and not self.inject:
-            raise ArgumentError('inject_share', _shown(self.inject_share), 'needs inject')
         needing = [task for task in self.inspect if task in _OF_MODEL]
         if needing and self.primary_model is None:
             raise ArgumentError(

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from dpfl import _validate
+from dpfl.debugging.text import faults
 from dpfl.debugging.text.config import KINDS, WORD, Case
-from dpfl.tasks.text import faults, oov_ranking, tokenization, vocabulary, word_clients
+from dpfl.tasks.text import oov_ranking, tokenization, vocabulary, word_clients
 from dpfl.tasks.text.models import architectures, generation, saved_models
 
 

@@ -12,11 +12,10 @@ import numpy as np
 
 from dpfl import accounting
 from dpfl.accounting.reports import joint
-from dpfl.debugging.text import results, settings, training
+from dpfl.debugging.text import faults, results, settings, training
 from dpfl.debugging.text.clients import OpenedText
 from dpfl.debugging.text.config import CHAR, WORD, Case, Generator, StudyConfig
 from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task
-from dpfl.tasks.text import faults
 
 if TYPE_CHECKING:
     from dpfl.debugging.text import against_model

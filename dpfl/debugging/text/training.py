@@ -1,15 +1,13 @@
 """Trains one generator of the study as a separate run, which can be resumed."""
 
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpfl.debugging.text import settings
 from dpfl.simulation.training import TrainConfig, TrainResult, run_model, train
+from dpfl.tasks import selection as selection_lib
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.selection_config import SelectionConfig
-
-if TYPE_CHECKING:
-    from dpfl.tasks.text import selected_sentences
 
 
 def train_model(
@@ -21,7 +19,7 @@ def train_model(
     not_covered: tuple[str, ...],
     made_from: dict[str, Any],
     selection: SelectionConfig,
-    scores: 'selected_sentences.Scores | None',
+    scores: selection_lib.Scores | None,
     resume: bool,
     overwrite: bool,
 ) -> TrainResult:
@@ -44,7 +42,7 @@ def train_model(
       RunError: If a file cannot be read or written, or a run cannot be continued.
     """
     from dpfl.simulation import run_directory
-    from dpfl.tasks.text import selected_sentences, word_clients
+    from dpfl.tasks.text import word_clients
     from dpfl.tasks.text.models import architectures
 
     def client_batches(
@@ -60,7 +58,7 @@ def train_model(
         not_covered=not_covered,
         made_from=made_from,
     )
-    federated = selected_sentences.select(selection, federated, scores)
+    federated = selection_lib.select(selection, federated, scores)
     result = train(config, directory, task=federated, resume=resume, overwrite=overwrite)
     # Always, since an existing SavedModel may belong to another run.
     run_model.save(directory, task.model, task.words)

@@ -44,6 +44,7 @@ class AuditConfig(Settings):
         'Number of canaries of --audit, of which half take part; 1000 by default.',
         minimum=4,
         maximum=10**6,
+        needs='audit',
     )
 
     @property
@@ -82,11 +83,6 @@ class AuditConfig(Settings):
             if is_refused:
                 raise ArgumentError('audit', True, f'cannot be combined with {what}')
 
-    def check(self) -> None:
-        """Checks that the number of canaries is only given with an audit."""
-        if self.audit_canaries is not None and not self.audit:
-            raise ArgumentError('audit_canaries', self.audit_canaries, 'needs audit')
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CourseConfig(Settings):
@@ -103,6 +99,7 @@ class CourseConfig(Settings):
         'Declare that the model of --warm_start learned from public data only. Its run is then not '
         'counted, and the report states the declaration. Without it the model must be that of a '
         'run, and the guarantee is that of both runs together.',
+        needs='warm_start',
     )
     stop_at_epsilon: float | None = setting(
         None,
@@ -130,9 +127,10 @@ class ScaleConfig(Settings):
         'Also report the guarantee of a run with this many times the clients per round and the '
         'noise multiplier, which has the same noise in the mean: 100 in [Augenstein20]. Needs '
         '--scaled_population.',
+        needs='scaled_population',
     )
     scaled_population: int | None = setting(
-        None, 'Number of clients of the run of --scale.', minimum=1
+        None, 'Number of clients of the run of --scale.', minimum=1, needs='scale'
     )
     scaled_delta: float | None = setting(
         None,
@@ -140,13 +138,8 @@ class ScaleConfig(Settings):
         'in [Augenstein20].',
         above=0,
         maximum=large_delta.USUAL_MOST,
+        needs='scale',
     )
-
-    def check(self) -> None:
-        """Checks that scale and population are given together."""
-        for one, other in (('scale', 'scaled_population'), ('scaled_population', 'scale')):
-            if getattr(self, one) is not None and getattr(self, other) is None:
-                raise ArgumentError(one, getattr(self, one), f'needs {other}')
 
     def scaled_up(
         self, plan: accounting.PrivacyPlan, accountant: str
@@ -187,32 +180,25 @@ class OptimizationConfig(ServerConfig):
         above=0,
     )
     client_batch_size: int = setting(16, 'Examples in a batch, such as sentences.', minimum=1)
-    client_epochs: int = setting(1, "Passes over a client's data in a round.", minimum=1)
+    client_epochs: int = setting(
+        1,
+        "Passes over a client's data in a round.",
+        minimum=1,
+        needs={'client_update': ('fedavg',)},
+    )
     client_max_batches: int | None = setting(
-        None, 'Limit on the batches that a client trains on in a round.', minimum=1
+        None,
+        'Limit on the batches that a client trains on in a round.',
+        minimum=1,
+        needs={'client_update': ('fedavg',)},
     )
     clip_each_batch: bool = setting(
         False,
         'Clip how far a client has moved the model after every batch, not only at the end of its '
         'training ([McMahan18], algorithm 1). The guarantee relies on the clip at the end alone, '
         'and does not change.',
+        needs={'client_update': ('fedavg',)},
     )
-
-    def check(self) -> None:
-        """Checks the server, and that FedSGD has no settings of several batches."""
-        super().check()
-        if self.client_update == 'fedavg':
-            return
-        for name in ('clip_each_batch', 'client_epochs', 'client_max_batches'):
-            value, only = getattr(self, name), getattr(OptimizationConfig, name)
-            if value != only:
-                shown = 'not be given' if only is None else f'be {only}'
-                raise ArgumentError(
-                    name,
-                    value,
-                    f'must {shown} for client_update={self.client_update}, which sends the '
-                    'gradient of one batch',
-                )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -251,44 +237,36 @@ class ExecutionConfig(Settings):
         'core. Another number adds the updates in another order, which rounds differently.',
         minimum=1,
     )
-    checkpoint_every: int = setting(10, 'Rounds between two checkpoints.', minimum=1)
-    keep_checkpoints: int = setting(3, 'How many of the latest checkpoints are kept.', minimum=1)
+    checkpoint_every: int = setting(10, 'Rounds between two checkpoints.', minimum=1, kept=False)
+    keep_checkpoints: int = setting(
+        3, 'How many of the latest checkpoints are kept.', minimum=1, kept=False
+    )
     ray: str | None = setting(
         None,
         'Train shards on Ray: local for processes on the cores of this machine, auto for the '
         'cluster that runs on this machine or that RAY_ADDRESS names, or the host:port of a '
         'cluster. Its hosts see the model and the data of clients; noise is made by this process '
         'only. The result has the same bits. By default shards are trained in this process.',
+        kept=False,
     )
     ray_timeout: float = setting(
         3600.0,
         'With --ray, how many seconds a round waits until some shard arrives. Then the run ends, '
         'and --resume continues it.',
         above=0,
+        kept=False,
     )
     profile: bool = setting(
         False,
         'Also measure where the time of a round goes; printed at the end and saved in '
         'profile.json.',
+        kept=False,
     )
 
     def check(self) -> None:
         """Checks the address of Ray."""
         if self.ray is not None:
             ray_cluster.check_address(self.ray)
-
-
-# Settings that do not affect what a run trains, records or reports, not even by a bit.
-FREE = (
-    'checkpoint_every',
-    'keep_checkpoints',
-    'ray',
-    'ray_timeout',
-    'profile',
-    'allow_large_delta',
-)
-# Settings that change the vocabulary, whose digest a run that continues must have.
-_OF_THE_DIGEST = ('vocabulary_marks',)
 
 
 def choice_not_covered(names: Sequence[str]) -> tuple[str, ...]:
@@ -335,11 +313,10 @@ class RunConfig(Settings):
 
     def fixed(self) -> dict[str, Any]:
         """The settings that must stay the same when a run is resumed, by name, as JSON values."""
-        left_out = (*FREE, *_OF_THE_DIGEST)
         return {
-            name: value.to_dict() if hasattr(value, 'to_dict') else value
-            for name, value in self.flat().items()
-            if name not in left_out
+            field.name: value.to_dict() if hasattr(value, 'to_dict') else value
+            for field, value in self.table()
+            if field.metadata['kept']
         }
 
 
@@ -418,8 +395,6 @@ class TrainConfig(RunConfig):
             raise ArgumentError(
                 'warm_start', self.task.warm_start, 'cannot be combined with fork_from'
             )
-        if self.course.warm_start_is_public and self.task.warm_start is None:
-            raise ArgumentError('warm_start_is_public', True, 'needs warm_start')
         passes = self.optimization.client_epochs
         if (
             self.privacy.example_cap is not None

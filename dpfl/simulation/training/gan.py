@@ -227,7 +227,8 @@ def _refuse_unsupported(config: GanConfig) -> None:
 
 def _clients(config: GanConfig) -> GanClients:
     """The clients that the configuration names."""
-    from dpfl.tasks.images import classifiers, image_selection
+    from dpfl.tasks import selection as selection_lib
+    from dpfl.tasks.images import classifiers
 
     task = config.task
     data = image_task.open_clients(task.task, task.data, task.faults, config.seed)
@@ -241,7 +242,7 @@ def _clients(config: GanConfig) -> GanClients:
             with renaming(path='selection_model'):
                 classifiers.require_stranger(selection.selection_model, task, config.seed)
                 classify = classifiers.load(selection.selection_model).probabilities
-        client_batches = image_selection.client_batches(selection, data.examples, classify)
+        client_batches = selection_lib.client_batches(selection, client_batches, classify)
     return GanClients(
         client_batches=client_batches,
         heldout=pixels,

@@ -20,29 +20,23 @@ from dpfl.errors import ArgumentError, renaming
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.tasks.before_training import (
     CANDIDATES,
-    THRESHOLDS,
-    WORDS,
     BeforeTraining,
     Draw,
     QuantileRelease,
 )
-from dpfl.tasks.config import PRIVATE_VOCABULARY, REAL_TASKS, TaskConfig, TextConfig
+from dpfl.tasks.config import (
+    PRIVATE_VOCABULARY,
+    REAL_TASKS,
+    WORDS,
+    TaskConfig,
+    TextConfig,
+)
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.selection_config import SelectionConfig
+from dpfl.tasks.selection_config import THRESHOLDS, SelectionConfig
 from dpfl.tasks.text.private_words import WordRelease
 
 if TYPE_CHECKING:
     from dpfl.tasks.text.models import saved_models
-
-# Settings of the text on which all draws depend, and those of the words.
-_OF_READING = ('client_column', 'text_column', 'strict', 'author_max_words')
-_OF_WORDS = (
-    'vocabulary_epsilon',
-    'vocabulary_delta',
-    'vocabulary_words_per_client',
-    'vocabulary_rounds',
-    'vocabulary_choice',
-)
 
 
 def of_run(
@@ -59,22 +53,21 @@ def of_run(
       ArgumentError: if settings contradict each other.
     """
     delta, adjacency = config.privacy.delta, _adjacency(config)
-    text = config.task.text.flat()
-    shared = {
-        'delta': delta,
-        'adjacency': adjacency,
-        'seed': config.seed,
-        'heldout_fraction': config.task.data.heldout_fraction,
-        **{name: text[name] for name in _OF_READING},
+    shared = {'delta': delta, 'adjacency': adjacency, 'seed': config.seed}
+    settings = {
+        draw: shared
+        | {
+            field.name: value
+            for field, value in config.task.table()
+            if draw in field.metadata['draws']
+        }
+        for draw in (WORDS, THRESHOLDS)
     }
     return BeforeTraining(
         words=_words(config),
         quantiles=quantile_release(config.task.selection, delta, adjacency),
         noise_seed=config.noise_seed,
-        settings={
-            WORDS: {**shared, **{name: text[name] for name in _OF_WORDS}},
-            THRESHOLDS: {**shared, **config.task.selection.flat()},
-        },
+        settings=settings,
         draw=draw,
         kept=kept or {},
     )
@@ -240,7 +233,7 @@ def _selected(
     """The task with the selection of the configuration, if there is one."""
     if not config.is_given:
         return task
-    from dpfl.tasks.text import selected_sentences
+    from dpfl.tasks import selection
     from dpfl.tasks.text.models import saved_models
 
     scores, path = None, config.selection_model
@@ -251,7 +244,9 @@ def _selected(
         task = _with_fingerprint(task, 'selection_model', model.digest())
     thresholds: Mapping[str, float] = {}
     if before.quantiles is not None:
-        values = selected_sentences.values_of_clients(config, task, scores, population, _VALUE_SEED)
+        values = selection.values_of_clients(
+            config, task.client_batches, scores, population, _VALUE_SEED
+        )
         candidates = {name: CANDIDATES[each.measure] for name, each in config.quantiles.items()}
         thresholds = before.find(
             THRESHOLDS,
@@ -261,7 +256,7 @@ def _selected(
         digest = hashlib.sha256(json.dumps(thresholds, sort_keys=True).encode()).hexdigest()
         task = _with_fingerprint(task, THRESHOLDS, digest)
         task = dataclasses.replace(task, found={**task.found, THRESHOLDS: dict(thresholds)})
-    return selected_sentences.select(config, task, scores, thresholds)
+    return selection.select(config, task, scores, thresholds)
 
 
 def _with_fingerprint(task: FederatedTask, role: str, digest: str) -> FederatedTask:

@@ -74,23 +74,23 @@ class MechanismConfig(Settings):
         'Restart the noise after this round, counted from 0, and then after every --restart_every '
         'rounds, as adaptive clipping does (128 and 1024 in [Xu23]).',
         minimum=0,
+        needs='restart_every',
     )
     restart_every: int | None = setting(
-        None, 'Rounds between two restarts; needs --restart_first.', minimum=1
+        None,
+        'Rounds between two restarts; needs --restart_first.',
+        minimum=1,
+        needs='restart_first',
     )
 
     def check(self) -> None:
-        """Checks the mechanism and its parameters; restarts need both of their settings."""
+        """Checks the mechanism and its parameters."""
         if not isinstance(self.mechanism, str | mechanisms.Mechanism | None):
             raise ArgumentError('mechanism', self.mechanism, 'must be a name or a mechanism')
         if isinstance(self.mechanism, mechanisms.Mechanism):
             self._refuse_parameters('a mechanism that is given as an object')
         elif self.mechanism in (AUTO, NONE):
             self._refuse_parameters(f'mechanism={self.mechanism}')
-        if (self.restart_first is None) != (self.restart_every is None):
-            name = 'restart_first' if self.restart_every is None else 'restart_every'
-            other = 'restart_every' if self.restart_every is None else 'restart_first'
-            raise ArgumentError(name, getattr(self, name), f'needs {other}')
 
     def _refuse_parameters(self, owner: str) -> None:
         for name in PARAMETERS:
@@ -124,6 +124,7 @@ class NoiseConfig(Settings):
         False,
         f'Accept a --delta above {large_delta.USUAL_MOST:g}, which promises little: publishing the '
         'data of each client with probability delta satisfies it.',
+        kept=False,
     )
     accountant: str | None = setting(
         None,
@@ -275,6 +276,7 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
         "models of the server's SGD with its momentum and its learning rates (for other "
         'optimizers, with its learning rates alone).',
         choices=(PREFIX_SUMS, 'server'),
+        needs={'mechanism': (AUTO,)},
     )
     target_epsilon: float | None = setting(
         None, 'Use the noise multiplier that gives this epsilon at --delta.'
@@ -295,6 +297,7 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
         'For --match: the models of SGD with this momentum count instead of the prefix sums.',
         minimum=0,
         below=1,
+        needs='match',
     )
     memory_limit: float = setting(
         1.0,
@@ -313,12 +316,8 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
                 raise ArgumentError(
                     'match_momentum', self.match_momentum, 'cannot be combined with match=rho:...'
                 )
-        elif self.match_momentum:
-            raise ArgumentError('match_momentum', self.match_momentum, 'needs match')
         given = [name for name in AMOUNTS if getattr(self, name) is not None]
         if len(given) > 1:
             raise ArgumentError(
                 given[1], getattr(self, given[1]), f'cannot be combined with {given[0]}'
             )
-        if self.workload != PREFIX_SUMS and self.mechanism != AUTO:
-            raise ArgumentError('workload', self.workload, 'needs mechanism=auto')

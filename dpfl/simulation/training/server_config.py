@@ -36,6 +36,7 @@ class ScheduleConfig(Settings):
         'Rounds at the end in which --server_schedule=linear lowers the learning rate; by default '
         'a quarter of all rounds.',
         minimum=1,
+        needs={'server_schedule': ('linear',)},
     )
     server_final_rate: float = setting(
         0.1,
@@ -43,22 +44,8 @@ class ScheduleConfig(Settings):
         '--server_schedule=linear or cosine.',
         above=0,
         maximum=1,
+        needs={'server_schedule': ('linear', 'cosine')},
     )
-
-    def check(self) -> None:
-        """Raises ArgumentError if a setting belongs to another schedule."""
-        super().check()
-        name = self.server_schedule
-        if self.server_cooldown_rounds is not None and name != 'linear':
-            raise ArgumentError(
-                'server_cooldown_rounds',
-                self.server_cooldown_rounds,
-                f'needs server_schedule=linear, not {name}',
-            )
-        if self.server_final_rate != _FINAL_RATE and name == 'constant':
-            raise ArgumentError(
-                'server_final_rate', self.server_final_rate, 'needs a schedule that is not constant'
-            )
 
     def multipliers(self, rounds: int) -> np.ndarray:
         """Learning rate of each round, relative to the full one; float64 [rounds], above 0.
@@ -105,9 +92,6 @@ class ScheduleConfig(Settings):
         return mechanisms.workload.momentum(rounds, momentum) if momentum else None
 
 
-_FINAL_RATE = ScheduleConfig.server_final_rate
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServerConfig(ScheduleConfig):
     """How the server makes a step from the noised mean of a round."""
@@ -123,7 +107,9 @@ class ServerConfig(ScheduleConfig):
         0.9, "Momentum of the server's SGD; beta_1 of adam and yogi.", minimum=0, below=1
     )
     server_nesterov: bool = setting(
-        False, "Nesterov's momentum for the server's SGD: the step looks one momentum ahead."
+        False,
+        "Nesterov's momentum for the server's SGD: the step looks one momentum ahead.",
+        needs={'server_optimizer': (SGD,)},
     )
     server_beta2: float | None = setting(
         None,
@@ -131,28 +117,20 @@ class ServerConfig(ScheduleConfig):
         'default 0.999.',
         minimum=0,
         below=1,
+        needs={'server_optimizer': ('adam', 'yogi')},
     )
     server_epsilon: float | None = setting(
         None,
         'What is added to the root mean square of past gradients; by default 1e-7 for adam, 1e-3 '
         'for yogi. For adagrad it is added to the sum of squares, by default 1e-7.',
         above=0,
+        needs={'server_optimizer': _ADAPTIVE},
     )
 
     def check(self) -> None:
-        """Raises ArgumentError if a setting belongs to another optimizer."""
+        """Raises ArgumentError if the optimizer cannot use the momentum that is given."""
         super().check()
-        name = self.server_optimizer
-        for setting_name, users in (
-            ('server_nesterov', (SGD,)),
-            ('server_beta2', ('adam', 'yogi')),
-            ('server_epsilon', _ADAPTIVE),
-        ):
-            value = getattr(self, setting_name)
-            if value not in (None, False) and name not in users:
-                allowed = f'needs server_optimizer={" or ".join(users)}, not {name}'
-                raise ArgumentError(setting_name, value, allowed)
-        if name == 'adagrad' and self.server_momentum not in (0.0, _MOMENTUM):
+        if self.server_optimizer == 'adagrad' and self.server_momentum not in (0.0, _MOMENTUM):
             raise ArgumentError(
                 'server_momentum', self.server_momentum, 'must not be given for adagrad'
             )

@@ -12,11 +12,12 @@ import numpy as np
 from dpfl import _progress
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks import download, not_covered
-from dpfl.tasks.before_training import WORDS, BeforeTraining
+from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.config import (
     PRIVATE_VOCABULARY,
     VOCABULARY_SOURCES,
     WORD_MODELS,
+    WORDS,
     DataConfig,
     TaskConfig,
     TextConfig,

@@ -17,8 +17,8 @@ from dpfl.debugging.images import (
     settings,
     traits,
 )
+from dpfl.debugging.images.subpopulations import Subpopulation, Thresholds
 from dpfl.published.tables import rows as published_rows
-from dpfl.tasks.images.image_selection import Subpopulation, Thresholds
 from tests import paths, presets
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dpfl.debugging.images import settings
+from dpfl.debugging.images.subpopulations import Subpopulation, Thresholds, Verdicts
 from dpfl.simulation.training import GanConfig, PrivacyConfig, SamplingConfig
-from dpfl.tasks.images.image_selection import Subpopulation, Thresholds, Verdicts
 
 
 class _Data:

@@ -7,8 +7,7 @@ import pytest
 
 from dpfl import errors
 from dpfl.debugging import differences
-from dpfl.debugging.text import diagnosis, traits
-from dpfl.tasks.text import faults
+from dpfl.debugging.text import diagnosis, faults, traits
 
 _COUNT = 20_000
 _CLEAN = {

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dpfl.debugging.text import traits, word_differences
-from dpfl.tasks.text import faults, oov_ranking, tokenization
+from dpfl.debugging.text import faults, traits, word_differences
+from dpfl.tasks.text import oov_ranking, tokenization
 from dpfl.tasks.text.models import architectures, generation, saved_models
 from dpfl.tasks.text.word_clients import WordClients
 from experiments.studies.shared import written_text

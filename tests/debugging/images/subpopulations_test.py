@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dpfl.tasks.images import image_selection
-from dpfl.tasks.images.image_selection import Thresholds, Verdicts
+from dpfl.debugging.images import subpopulations
+from dpfl.debugging.images.subpopulations import Thresholds, Verdicts
 
 # Five clients: 3 of 4 correct, no example, 1 of 2, none of 1, all of 6.
 _VERDICTS = Verdicts(
@@ -21,7 +21,7 @@ def test_accuracies_and_selection_of_clients():
     np.testing.assert_array_equal(_VERDICTS.accuracies, [0.75, math.nan, 0.5, 0, 1])
     masks = [mask.tolist() for mask in _VERDICTS.split()[:4]]
     assert masks == [[True, True, False, True], [], [True, False], [False]]
-    strong, poor = image_selection.by_client(_VERDICTS, Thresholds(poor=0.5, strong=0.75))
+    strong, poor = subpopulations.by_client(_VERDICTS, Thresholds(poor=0.5, strong=0.75))
     assert (strong.name, strong.clients.tolist()) == ('high_accuracy', [10, 14])
     assert (poor.name, poor.clients.tolist()) == ('low_accuracy', [12, 13])
     assert strong.chosen(0, np.arange(4)).tolist() == [0, 1, 2, 3]
@@ -30,7 +30,7 @@ def test_accuracies_and_selection_of_clients():
 @pytest.mark.parametrize('at_a_time', [1, 3, 5, 1000])
 def test_clients_are_classified_together(monkeypatch, at_a_time):
     """The class of an image is its first pixel; clients are cut apart where they end."""
-    monkeypatch.setattr(image_selection, '_IMAGES', at_a_time)
+    monkeypatch.setattr(subpopulations, '_IMAGES', at_a_time)
     rng = np.random.default_rng(0)
     examples = []
     for size in _VERDICTS.num_examples:
@@ -46,25 +46,25 @@ def test_clients_are_classified_together(monkeypatch, at_a_time):
         calls.append(len(pixels))
         return pixels[:, 0, 0].astype(int)
 
-    verdicts = image_selection.judge(classify, range(10, 15), iter(examples))
+    verdicts = subpopulations.judge(classify, range(10, 15), iter(examples))
     for name in ('clients', 'num_examples', 'correct'):
         np.testing.assert_array_equal(getattr(verdicts, name), getattr(_VERDICTS, name))
     assert sum(calls) == 13 and (at_a_time > 13) == (len(calls) == 1)
 
 
 def test_verdicts_of_nobody():
-    verdicts = image_selection.judge(lambda pixels: pixels, [], [])
+    verdicts = subpopulations.judge(lambda pixels: pixels, [], [])
     assert len(verdicts.accuracies) == 0
-    by_client = image_selection.by_client(verdicts, Thresholds(0.1, 0.9))
-    assert not any(map(len, (*image_selection.by_example(verdicts), *by_client)))
+    by_client = subpopulations.by_client(verdicts, Thresholds(0.1, 0.9))
+    assert not any(map(len, (*subpopulations.by_example(verdicts), *by_client)))
 
 
 def test_thresholds_are_percentiles_of_clients_with_examples():
     # Accuracies 0, 0.5, 0.75, 1: linear interpolation at 3/4 and 9/4 of the gaps between them.
-    limits = image_selection.thresholds(_VERDICTS)
+    limits = subpopulations.thresholds(_VERDICTS)
     assert limits.poor == pytest.approx(0.375)
     assert limits.strong == pytest.approx(0.8125)
-    assert image_selection.thresholds(_VERDICTS, (0, 100)) == Thresholds(0.0, 1.0)
+    assert subpopulations.thresholds(_VERDICTS, (0, 100)) == Thresholds(0.0, 1.0)
 
 
 def test_a_quarter_of_the_clean_population_is_poor_and_a_quarter_strong():
@@ -72,13 +72,13 @@ def test_a_quarter_of_the_clean_population_is_poor_and_a_quarter_strong():
     examples = 1_000
     correct = [np.arange(examples) < 200 + client % 3_400 // 5 for client in range(3_400)]
     verdicts = Verdicts(np.arange(3_400), np.full(3_400, examples), np.concatenate(correct))
-    limits = image_selection.thresholds(verdicts)
-    strong, poor = image_selection.by_client(verdicts, limits)
+    limits = subpopulations.thresholds(verdicts)
+    strong, poor = subpopulations.by_client(verdicts, limits)
     assert (len(strong), len(poor)) == (850, 850)
 
 
 def test_selection_by_example():
-    correct, wrong = image_selection.by_example(_VERDICTS, min_examples=1)
+    correct, wrong = subpopulations.by_example(_VERDICTS, min_examples=1)
     assert correct.name == 'correct' and correct.clients.tolist() == [10, 12, 14]
     assert wrong.name == 'misclassified' and wrong.clients.tolist() == [10, 12, 13]
     pixels = np.arange(4) * 10
@@ -86,9 +86,9 @@ def test_selection_by_example():
     assert wrong.chosen(0, pixels).tolist() == [20]
     assert wrong.chosen(1, pixels[:2]).tolist() == [10]
     # Clients with too few examples of the kind have no part.
-    correct, wrong = image_selection.by_example(_VERDICTS, min_examples=3)
+    correct, wrong = subpopulations.by_example(_VERDICTS, min_examples=3)
     assert correct.clients.tolist() == [10, 14] and len(wrong) == 0
-    correct, wrong = image_selection.by_example(_VERDICTS)  # Five.
+    correct, wrong = subpopulations.by_example(_VERDICTS)  # Five.
     assert correct.clients.tolist() == [14] and len(wrong) == 0
 
 
@@ -97,9 +97,9 @@ def test_devices_that_decide_by_themselves_choose_the_same():
     rng = np.random.default_rng(0)
     sizes = rng.integers(0, 12, size=40)
     verdicts = Verdicts(np.arange(40), sizes, rng.random(sizes.sum()) < 0.6)
-    limits = image_selection.thresholds(verdicts)
-    strong, poor = image_selection.by_client(verdicts, limits)
-    right, wrong = image_selection.by_example(verdicts, min_examples=3)
+    limits = subpopulations.thresholds(verdicts)
+    strong, poor = subpopulations.by_client(verdicts, limits)
+    right, wrong = subpopulations.by_example(verdicts, min_examples=3)
     for chosen, of_device in (
         (strong, lambda own: own if own.size and own.mean() >= limits.strong else own[:0]),
         (poor, lambda own: own if own.size and own.mean() <= limits.poor else own[:0]),
