@@ -126,7 +126,7 @@ def main() -> None:
         report = _planned(guarantee.group_size)
     together = composition.together(report, joint)
     report = guarantee_flags.with_more(report, guarantee, is_composed=together is not None)
-    report_files.show(report_files.rendered(report, together, form), files.output, sign)
+    report_files.show(report_files.rendered(report, together, form, directory), files.output, sign)
     if directory and run.open:
         verified_run.show_page(directory)
 

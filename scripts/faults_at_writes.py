@@ -130,7 +130,7 @@ def play(
 
 def be_fast() -> None:
     """Skips slow steps that do not affect the results: figures, and repeated compilation."""
-    privacy_page.render = lambda report, **others: report.render()
+    privacy_page.render = lambda report, *_, **others: report.render()
     plots.training_curves = lambda *arguments: figure.Figure()
     compile_once, kept = compilation.compiled, {}
 

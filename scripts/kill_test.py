@@ -192,7 +192,7 @@ class _Child:
 def _train(path: pathlib.Path, noise_seed: int | None, say_ready) -> None:
     make = toy_experiment.experiment if _TFF.value else toy_experiment.in_numpy
     if not _TFF.value:
-        privacy_page.render = lambda report, **others: report.render()
+        privacy_page.render = lambda report, *_, **others: report.render()
         plots.training_curves = lambda *arguments: figure.Figure()
     experiment = make(
         rounds=_ROUNDS.value, noise_seed=noise_seed, checkpoint_every=_CHECKPOINT_EVERY.value

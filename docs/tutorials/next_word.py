@@ -122,12 +122,12 @@ for text in generate(GenerateConfig(count=6, length=10), 'private'):
 #
 # ## The report
 #
-# `private/privacy_report.html` is the page to hand on. It begins with the guarantee, and lists what the guarantee
-# assumes and does not cover.
+# `private/privacy_report.html` begins with the guarantee, what it means for one client and what it does not cover. The
+# copy of `dpfl export_run --public` is the one to hand on: it has neither accuracies nor counts of clients.
 
 # %%
 page = private.report.render()
-for line in page.partition('## Checklist')[0].splitlines():
+for line in page.partition('## Not covered')[0].splitlines():
     print(textwrap.fill(line, 100, subsequent_indent='  '))
 print('...')
 for line in page.partition('## Not covered\n\n')[2].splitlines()[:4]:

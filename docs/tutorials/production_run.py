@@ -143,7 +143,7 @@ print('most rounds of a phone', observed.max_participations)
 
 def show(report):
     """The beginning of the page of a report."""
-    for line in report.render().partition('## Checklist')[0].splitlines():
+    for line in report.render().partition('## Not covered')[0].splitlines():
         print(textwrap.fill(line, 100, subsequent_indent='  '))
 
 

@@ -157,7 +157,7 @@ plt.show()
 
 # %%
 report = accounting.PrivacyReport.from_plan(plan, deltas=[1e-5], log=log)
-print(report.render().partition('## Participation')[0])
+print(report.render().partition('## Not covered')[0])
 print(report.basis, report.guarantee.epsilons)
 
 # %% [markdown]

@@ -12,6 +12,9 @@ ASSUMPTION, NOT_COVERED = 'assumption', 'not_covered'
 # A definition of the checklist; why there is no guarantee; what is composed with the rounds, a
 # clause of the formal statement.
 DEFINITION, VOID, COMPOSED = 'definition', 'void', 'composed'
+# The first sentences: what the guarantee means for one client, who took part and how that is known,
+# and what was checked.
+MEANING, TOOK_PART, CHECKED = 'meaning', 'took_part', 'checked'
 
 # What reports are about, in the order of their bullets; other topics come last.
 _TOPICS = (

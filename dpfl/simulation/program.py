@@ -339,6 +339,7 @@ class _Run:
             configuration=json.loads(json.dumps(dict(experiment.configuration))),
             data=self._data,
             has_fixed_weights=bool(tree.flatten(state.global_model_weights.non_trainable)),
+            references={n: float(v) for n, v in experiment.reference_accuracies.items()} or None,
         )
         before = self._journal.state.built  # Of a process that ended before the first checkpoint.
         if before is None or before.to_dict() != built.to_dict():

@@ -74,7 +74,7 @@ FILES = (
     RunFile(archive.REPORT, TABLE, is_of_end=True),
     RunFile(archive.SIGNATURE, OTHER, is_of_end=True),
     RunFile(archive.PAGE, TABLE, is_of_end=True),
-    RunFile(HTML_REPORT, TABLE, is_of_end=True),
+    RunFile(HTML_REPORT, TABLE, is_private=True, is_of_end=True),
     RunFile(archive.LOG, TABLE, is_private=True, is_of_end=True),
     RunFile(archive.PLAN, TABLE),
     RunFile(archive.STRATEGY, RECORD),
@@ -172,6 +172,28 @@ def _refuse(path: str | os.PathLike[str]) -> None:
         )
 
 
+def html_report(directory: pathlib.Path, report: accounting.PrivacyReport, more: str = '') -> str:
+    """The report for people, with the course of its run.
+
+    Args:
+      directory: of a run, or of an export.
+      report: of the run.
+      more: Markdown text to put after the statement.
+
+    Raises:
+      ValueError: if a record in the directory is damaged.
+    """
+    from dpfl.reporting import privacy_page  # Loads matplotlib.
+
+    journal = archive.read_journal(directory)
+    if journal is None:  # An export is from anybody.
+        rows = [row for row in archive.read_rows(directory) if 'round' in row]
+        return privacy_page.render(report, more, rows=rows)
+    built = journal.state.built
+    references = None if built is None else built.references
+    return privacy_page.render(report, more, rows=journal.rows(), references=references)
+
+
 def pages_of(directory: pathlib.Path, report: accounting.PrivacyReport) -> dict[str, str]:
     """The texts of the pages by the names of their files.
 
@@ -182,11 +204,10 @@ def pages_of(directory: pathlib.Path, report: accounting.PrivacyReport) -> dict[
     Raises:
       ValueError: if a record in the directory is damaged.
     """
-    from dpfl.reporting import audit_page, gan_page, plots, privacy_page  # Loads matplotlib.
+    from dpfl.reporting import audit_page, gan_page  # Loads matplotlib.
 
-    curves = plots.TRAINING if (directory / plots.TRAINING).exists() else None
     found = archive.pages(directory, report)
-    found[HTML_REPORT] = privacy_page.render(report, curves=curves)
+    found[HTML_REPORT] = html_report(directory, report)
     if report.measured is not None:
         scores = Scores.load(directory / AUDIT)
         found[AUDIT_PAGE] = audit_page.render(scores, report.measured)

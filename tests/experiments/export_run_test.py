@@ -115,6 +115,8 @@ def test_the_copy_of_a_small_run_has_these_files_and_no_others(tmp_path):
     assert {'plots/training.png', archive.LOG, archive.LEDGER} <= {*archive.listed(run)}
     public_copy.write(run, copy, archive.read_plan(run), public_heldout=False)
     assert _names(copy) == {name for name in _EXPORTED if not name.startswith('saved_model/')}
+    pages = [(each / run_directory.HTML_REPORT).read_text() for each in (run, copy)]
+    assert ['on held-out clients' in page for page in pages] == [True, False]
 
 
 def test_what_must_not_be_copied_is_refused(tmp_path):

@@ -78,7 +78,7 @@ def test_the_page_has_every_candidate_with_its_figures_and_its_verdict(candidate
     assert '<script' not in page and 'http://www.w3.org' in page
 
 
-def _report(log=None, accountant='rdp', **changes):
+def _report(log=None, accountant='rdp', about=None, **changes):
     fields = dict(
         mechanism=mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.3]),
         participation=Participation(6, 2, 3),
@@ -87,7 +87,9 @@ def _report(log=None, accountant='rdp', **changes):
         clients_per_round=2,
     )
     plan = accounting.PrivacyPlan(**{**fields, **changes})
-    return accounting.PrivacyReport.from_plan(plan, [1e-6], log=log, accountant=accountant)
+    return accounting.PrivacyReport.from_plan(
+        plan, [1e-6], log=log, accountant=accountant, about=about
+    )
 
 
 _LOG = ParticipationLog([[0, 1], [2, 3], [0, 4]])
@@ -125,11 +127,23 @@ def test_nothing_is_loaded_from_elsewhere():
     assert '@import' not in page and 'url(http' not in page and '<script' not in page
 
 
-def test_the_curves_of_a_run_stay_in_a_file_of_their_own():
-    page = privacy_page.render(_report(_LOG), curves='plots/training.png')
-    # Held-out metrics are not covered by the guarantee: the page only refers to them.
-    assert '<img src="plots/training.png"' in page and 'data:image' not in page
-    assert 'plots/training.png' not in privacy_page.render(_report(_LOG))
+@pytest.mark.parametrize('measured', ['accuracy', 'loss', None])
+def test_the_course_of_a_run_is_drawn_and_what_the_guarantee_does_not_cover_is_named(measured):
+    rows = [{'round': t, 'epsilon': t / 8} for t in (1, 2, 3)]
+    rows += [{'round': 4, measured: 0.25}] if measured else []
+    page = privacy_page.render(_report(_LOG), rows=rows, references={'unigram_accuracy': 0.125})
+    assert 'round: 3\nepsilon so far: 0.375' in page
+    assert (f'round: 4\n{measured}: 0.25' in page) == bool(measured)
+    assert ('without noise: the guarantee does not cover it' in page) == bool(measured)
+    assert ('most frequent word: 0.125' in page) == (measured == 'accuracy')
+
+
+def test_the_first_screen_comes_first_and_the_glossary_last():
+    page = privacy_page.render(_report(_LOG, about=accounting.About(task='a_task')))
+    titles = re.findall('<h[12]>([^<]*)', page)
+    assert titles[0].startswith('&epsilon; = ') and 'a_task' in page.partition('<h1>')[0]
+    first = ['Who took part', 'What was checked', 'Not covered', 'Mechanism, noise and clip norm']
+    assert titles[1:5] == first and titles[-1] == 'Glossary'
 
 
 _NONE = 'none: there is no guarantee'

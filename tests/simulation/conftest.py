@@ -18,6 +18,6 @@ class _Blank(matplotlib.figure.Figure):
 def _undrawn():
     """Runs draw nothing: figures take most of the time of a run whose rounds take none."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(privacy_page, '_figures', lambda report: ())
+        patched.setattr(privacy_page, '_figures', lambda *_: ())
         patched.setattr(metrics.plots, 'training_curves', lambda *_: _Blank())
         yield

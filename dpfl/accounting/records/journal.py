@@ -127,6 +127,7 @@ class Built(Event):
       shows_clients: whether the ids of the clients are known, and so `cohorts.bin` has them.
       has_fixed_weights: whether the model has weights that are not trained, which `model.npz` does
         not hold.
+      references: accuracies that those of the run are compared with, by name.
     """
 
     name: ClassVar[str] = 'built'
@@ -135,10 +136,13 @@ class Built(Event):
     data: Mapping[str, Any]
     shows_clients: bool = True
     has_fixed_weights: bool = False
+    references: Mapping[str, float] | None = None
 
     def __post_init__(self):
         for each in ('record', 'configuration', 'data'):
             _json.checked_object(each, getattr(self, each))
+        for name, value in _json.checked_object('references', self.references or {}).items():
+            _validate.number(f'references {errors.shown(name)}', value, minimum=0, maximum=1)
         for each in ('shows_clients', 'has_fixed_weights'):
             _validate.truth(each, getattr(self, each))
 

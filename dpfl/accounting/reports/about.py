@@ -42,15 +42,10 @@ class About(_json.JsonFields):
             if getattr(self, name) is not None:
                 _validate.integer(name, getattr(self, name), minimum=0)
 
-    def rows(self) -> list[tuple[str, str]]:
-        """What it says, as names and values."""
-        by = f'with dpfl {self.version}' if self.version else ''
+    def line(self) -> str:
+        """What it says, in one line."""
+        by = f'dpfl {self.version}' if self.version else ''
         size = '' if self.parameters is None else f'{self.parameters:,} parameters'
-        again = f'{self.ray_losses} shards were lost and computed again'
-        rows = [
-            ('begun', ', '.join(filter(None, (self.begun, by)))),
-            ('task', self.task),
-            ('model', ', '.join(filter(None, (self.model, size)))),
-            ('clients trained', '' if self.ray_losses is None else f'on Ray; {again}'),
-        ]
-        return [(name, value) for name, value in rows if value]
+        again = f'on Ray; {self.ray_losses} shards were lost and computed again'
+        ray = '' if self.ray_losses is None else again
+        return ', '.join(filter(None, (self.task, self.model, size, self.begun, by, ray)))

@@ -2,52 +2,109 @@
 
 import functools
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from dpfl.accounting import facts
 from dpfl.accounting.measured import section
 from dpfl.accounting.measured.measured import Measured
-from dpfl.accounting.reports import card, checklist, glossary
-from dpfl.accounting.reports.observed import Guarantee, Observed
+from dpfl.accounting.reports import checklist, glossary
+from dpfl.accounting.reports.observed import Guarantee
 from dpfl.accounting.reports.report_values import ReportValues
 from dpfl.accounting.selection import Selected
 from dpfl.accounting.tradeoff import Tradeoff
 from dpfl.mechanisms import rounding
 
-# Longer lists of how often clients took part are cut.
-_MOST_COUNTS = 12
+# Digits of epsilon in brackets, for comparisons with published numbers; also rounded up.
+_DIGITS = 7
 _REMARKS = (
     'No guarantee depends on these. `--run_dir` compares them with the settings of the run; in a '
     'report alone they are the words of whoever made it.'
 )
+_HOW_TO_CHECK = (
+    '`dpfl report --run_dir` computes this page again from plan, log and journal of the run, and '
+    'names every difference.'
+)
+_OF_LOG = (
+    'Observed limits: the guarantee for every client that keeps the limits that all clients of '
+    'the log kept. Observed clients: the guarantee for the clients of the log, from the rounds in '
+    'which they really took part, without amplification by sampling.'
+)
+_NO_AUDIT = 'None was made with this run: nothing here was measured by an attack.'
 _SHOWN_RATES = (1e-4, 1e-3, 0.01, 0.1)
+
+
+class Section(NamedTuple):
+    """A part of the page.
+
+    Attributes:
+      title: its heading.
+      text: what it says, in Markdown.
+    """
+
+    title: str
+    text: str
 
 
 def render(report: ReportValues) -> str:
     """The whole page."""
-    sections = [
-        '# Privacy report',
-        card.render(report),
-        f'**{checklist.statement(report)}**',
-        *([] if report.observed is None else [_log_section(report, report.observed)]),
-        *(['## Clip norm', report.clip_course.render()] if report.clip_course else []),
-        *(['## Course of the run', _bullets(report.history)] if report.history else []),
-        *(['## Selection', _selection(report, report.selected)] if report.selected else []),
-        '## Checklist',
-        _checklist(report),
-        '## Assumptions',
-        _bullets(report.facts.bullets(facts.ASSUMPTION)),
-        '## Not covered',
-        _bullets(report.facts.bullets(facts.NOT_COVERED)),
-        *(['## Remarks', _REMARKS, _bullets(report.remarks)] if report.remarks else []),
-        '## Numbers',
-        _numbers(report),
-        *(['## Membership tests', _tradeoff(report, report.tradeoff)] if report.tradeoff else []),
-        *(['## Measured', _measured(report, report.measured)] if report.measured else []),
-        _run(report),
-        '## Glossary',
-        glossary.render(),
+    parts = [
+        f'# Privacy report: {" ".join(headline(report))}',
+        *([] if report.about is None else [report.about.line()]),
+        opening(report),
+        *(f'## {section.title}\n\n{section.text}' for section in sections(report)),
     ]
-    return '\n\n'.join(sections) + '\n'
+    return '\n\n'.join(parts) + '\n'
+
+
+def headline(report: ReportValues) -> tuple[str, str]:
+    """Epsilon with what has to be known before it is believed; then its delta and unit."""
+    whole, observed = report.guarantee.epsilons[0], report.observed
+    if whole is None:
+        return 'no guarantee', ''
+    first, where = whole, f'at delta = {report.deltas[0]:g}, for {_unit(report)}'
+    if report.so_far is not None and report.so_far[0] is not None and observed is not None:
+        first, planned = report.so_far[0], report.plan.participation.rounds
+        shown = rounding.round_up(whole)
+        where = f'after {observed.rounds} rounds, {shown} after all {planned}, {where}'
+    warnings = [
+        *(['refuted by its audit'] if report.measured and report.measured.refutations else []),
+        *(['a simulation'] if checklist.seeded_secrets(report) else []),
+        *(['the log breaks the plan'] if report.basis == 'log' else []),
+    ]
+    value = f'epsilon = {rounding.round_up(first)}'
+    return value + (f' ({", ".join(warnings)})' if warnings else ''), where
+
+
+def opening(report: ReportValues) -> str:
+    """What stands below the headline: the statement, and what it means for one client."""
+    meaning = ' '.join(report.facts.bullets(facts.MEANING))
+    return f'**{checklist.statement(report)}**\n\n{meaning}'
+
+
+def sections(report: ReportValues) -> list[Section]:
+    """All other parts, in order: those that every reader needs come first."""
+    of_run = facts.TOOK_PART, facts.CHECKED
+    took_part, checked = (' '.join(report.facts.bullets(kind)) for kind in of_run)
+    if report.observed is not None and report.observed.violations:
+        checked += f'\n\n{_bullets(report.observed.violations)}'
+    if report.journal_head is not None:
+        checked += f'\n\n{_HOW_TO_CHECK}'
+    found = [
+        ('Who took part', took_part),
+        ('What was checked', checked),
+        ('Not covered', _bullets(report.facts.bullets(facts.NOT_COVERED))),
+        ('Mechanism, noise and clip norm', _mechanism(report)),
+        ('Definition and accounting', _checklist(report)),
+        ('Assumptions', _bullets(report.facts.bullets(facts.ASSUMPTION))),
+        ('Numbers', _numbers(report)),
+        ('Membership tests', report.tradeoff and _tradeoff(report, report.tradeoff)),
+        ('Selection', report.selected and _selection(report, report.selected)),
+        ('Audit', _measured(report, report.measured) if report.measured else _NO_AUDIT),
+        ('Course of the run', _bullets(report.history)),
+        ('Remarks', report.remarks and f'{_REMARKS}\n\n{_bullets(report.remarks)}'),
+        ('Glossary', glossary.render()),
+    ]
+    return [Section(title, text) for title, text in found if text]
 
 
 def _bullets(items: Iterable[str]) -> str:
@@ -73,9 +130,8 @@ def _checklist(report: ReportValues) -> str:
             f'    - *Type*: {kind}; epsilon by {checklist.accountant(report)}.',
             f'    - *Participation*: {_participation(report)}',
             f'    - *Formal statement*: {checklist.statement(report)}',
-            '    - *Verifiability*: `python -m experiments.report_privacy` recomputes these '
-            'numbers from the parameters below. With `--run_dir` it recomputes them from the '
-            f"directory of the run, and also checks the directory's files. {_rounds(report)}",
+            '    - *Verifiability*: `dpfl report` recomputes these numbers from the parameters '
+            f'above. {_rounds(report)}',
         ]
     )
 
@@ -108,35 +164,6 @@ def _participation(report: ReportValues) -> str:
     )
 
 
-def _log_section(report: ReportValues, observed: Observed) -> str:
-    verdict = (
-        'The participation log **breaks the plan**; the statement above is for what happened.'
-        if observed.violations
-        else 'The participation log keeps the plan.'
-    )
-    times = ', '.join(
-        f'{clients} {_times(count)}'
-        for count, clients in observed.clients_by_participations[:_MOST_COUNTS]
-    )
-    sizes = sorted({observed.smallest_cohort, observed.largest_cohort})
-    more = ', ...' if len(observed.clients_by_participations) > _MOST_COUNTS else ''
-    return '\n\n'.join(
-        [
-            '## Participation',
-            verdict,
-            *([_bullets(observed.violations)] if observed.violations else []),
-            f'{observed.rounds} rounds recorded '
-            f'({report.plan.participation.rounds} planned), cohorts of '
-            f'{" to ".join(map(str, sizes))} clients, {observed.clients} clients in all (clients '
-            f'by how often they took part: {times}{more}).',
-        ]
-    )
-
-
-def _times(count: int) -> str:
-    return {1: 'once', 2: 'twice'}.get(count, f'{count} times')
-
-
 def _numbers(report: ReportValues) -> str:
     columns = [('plan', report.plan_guarantee)]
     for name, guarantee in (
@@ -158,16 +185,15 @@ def _numbers(report: ReportValues) -> str:
         (f'epsilon at delta = {delta:g}', functools.partial(_epsilon, place=i))
         for i, delta in enumerate(report.deltas)
     ]
-    return '\n'.join(
-        [
-            '| | ' + ' | '.join(name for name, _ in columns) + ' |',
-            '|---' * (len(columns) + 1) + '|',
-            *(
-                f'| {label} | ' + ' | '.join(str(value(g)) for _, g in columns) + ' |'
-                for label, value in rows
-            ),
-        ]
-    )
+    lines = [
+        '| | ' + ' | '.join(name for name, _ in columns) + ' |',
+        '|---' * (len(columns) + 1) + '|',
+        *(
+            f'| {label} | ' + ' | '.join(str(value(g)) for _, g in columns) + ' |'
+            for label, value in rows
+        ),
+    ]
+    return '\n'.join(lines if report.observed is None else [*lines, '', _OF_LOG])
 
 
 def _tradeoff(report: ReportValues, found: Tradeoff) -> str:
@@ -220,10 +246,13 @@ def _measured(report: ReportValues, measured: Measured) -> str:
 
 
 def _epsilon(holds: Guarantee, place: int) -> str:
-    return rounding.round_up(holds.epsilons[place])
+    """Epsilon, rounded up, and in brackets with more digits, if it has more."""
+    epsilon = holds.epsilons[place]
+    shown, exact = rounding.round_up(epsilon), rounding.round_up(epsilon, _DIGITS)
+    return shown if shown == exact else f'{shown} ({exact})'
 
 
-def _run(report: ReportValues) -> str:
+def _mechanism(report: ReportValues) -> str:
     plan = report.plan
     part = 'part' if report.uses_sampling else 'not part'
     lines = [
@@ -236,13 +265,5 @@ def _run(report: ReportValues) -> str:
     if plan.sampling is not None:
         own = plan.sampling.to_dict()
         lines += [f'{name.replace("_", " ")}: {value}' for name, value in own.items()]
-    if report.observed is not None:
-        lines.append(
-            'observed limits: the guarantee for every client that keeps the limits that all '
-            'clients of the log kept'
-        )
-        lines.append(
-            'observed clients: the guarantee for the clients of the log, from the rounds in which '
-            'they really took part, without amplification by sampling'
-        )
-    return _bullets(lines)
+    course = [] if report.clip_course is None else [report.clip_course.render()]
+    return '\n\n'.join([_bullets(lines), *course])

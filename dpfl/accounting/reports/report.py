@@ -27,7 +27,7 @@ from dpfl.participation import ParticipationLog
 SCHEMA_VERSION = 2
 # Raised when sentences of the report change: verification compares them within one version only.
 # Reports without this key have version 1.
-TEXT_VERSION = 7
+TEXT_VERSION = 8
 # Keys of a report that are fields of it, by type.
 _SEEDS = ('noise_is_seeded', 'sampling_is_seeded')
 _SWITCHES = ('train_metrics_released', 'stops_by_rule', 'warm_start_is_public')

@@ -1,13 +1,15 @@
 """What a privacy report says in sentences: of every run, of the parts of its plan, and of this run.
 
 The sentences are a fold. First those that hold for every plan; then each part, in the order in
-which the plan folds them, adds sentences and changes others; then the group, the log and the run.
+which the plan folds them, adds sentences and changes others; then the group, the log and the run;
+the first sentences of the report last.
 """
 
 from typing import TYPE_CHECKING
 
 from dpfl.accounting import large_delta
 from dpfl.accounting.facts import ASSUMPTION, DEFINITION, NOT_COVERED, VOID, Facts
+from dpfl.accounting.reports import plain_words
 
 if TYPE_CHECKING:
     from dpfl.accounting.reports.report_values import ReportValues
@@ -31,6 +33,7 @@ def facts(report: 'ReportValues') -> Facts:
     _of_group(report, found)
     _of_log(report, found)
     _of_run(report, found)
+    plain_words.put(report, found)
     return found
 
 

@@ -29,7 +29,7 @@ def render(values: dict[str, Any]) -> str:
         *_lists('Assumptions', values['assumptions']),
         *_lists('Not covered', values['not_covered']),
         'All numbers follow from the plans and limits in the two reports. Whether the runs kept '
-        'them is checked by `report_privacy --run_dir`.',
+        'them is checked by `dpfl report --run_dir`.',
     ]
     return '\n\n'.join(sections) + '\n'
 

@@ -12,6 +12,7 @@ from dpfl.cli.command import command_line
 from dpfl.cli.flags import composition
 from dpfl.cli.flags.report_files_flags import ReportFilesConfig
 from dpfl.cli.results import compared_reports, signed_report
+from dpfl.simulation import run_directory
 
 
 def answer(config: ReportFilesConfig, form: str) -> str | None:
@@ -51,12 +52,24 @@ def signer(
     return signed_report.signer(config.sign)
 
 
-def rendered(report: accounting.PrivacyReport, together: dict | None, form: str) -> str:
-    """A report in a format, with the joint guarantee of several runs, if there are any."""
+def rendered(
+    report: accounting.PrivacyReport, together: dict | None, form: str, run_dir: str | None
+) -> str:
+    """A report in a format, with the joint guarantee of several runs, if there are any.
+
+    Args:
+      report: of a plan or of a run.
+      together: the joint guarantee.
+      form: Format of the report.
+      run_dir: Directory of the run; None for the report of a plan.
+    """
     if form == 'html':
         from dpfl.reporting import privacy_page  # matplotlib takes a second to import.
 
-        return privacy_page.render(report, composition.render(together) if together else '')
+        more = composition.render(together) if together else ''
+        if run_dir is None:
+            return privacy_page.render(report, more)
+        return run_directory.html_report(pathlib.Path(run_dir), report, more)
     if form == 'json':
         values = report.to_dict()
         if together:

@@ -4,7 +4,8 @@ import json
 import textwrap
 from typing import Any
 
-from dpfl.cli.command import program
+from dpfl.cli.command import command_line, program
+from dpfl.cli.results import public_copy
 from dpfl.reporting import plain_text
 from dpfl.simulation import run_directory
 from dpfl.simulation.training import Cost, TrainResult, feasibility
@@ -34,10 +35,11 @@ def _learnt(result: TrainResult) -> tuple[bool, str]:
         loss = f': loss {last["loss"]:.4g} on held-out clients' if 'loss' in last else ''
         return True, f'Trained {result.report.guarantee.rounds} rounds{loss}.'
     accuracy = last['accuracy']
-    least = known.get('unigram_accuracy', 0.0)
+    least = known.get('unigram_accuracy', known.get('uniform_accuracy', 0.0))
     compared = [
         f'{what} {known[name]:.3g}'
         for name, what in (
+            ('uniform_accuracy', 'guessing'),
             ('unigram_accuracy', 'always the most frequent word'),
             ('bigram_accuracy', 'the most frequent word after the last one'),
         )
@@ -64,6 +66,10 @@ def _next(result: TrainResult, has_learnt: bool) -> str:
         )
     if not plan.noise_multiplier:
         return f'the same flags with noise; {program.shown("plan_privacy")} says how much.'
+    try:
+        public_copy.check(path, result.report, public_heldout=False, simulation=False)
+    except command_line.UsageError as error:
+        return f'read the page; there can be no public copy of the run ({error}).'
     copy = f'{path}_public'
     arguments = ('--public', f'--run_dir={path}', f'--output_dir={copy}')
     return f'a copy to publish: {program.command("export_run", *arguments)}'

@@ -438,6 +438,8 @@ def uniform_loss(config: TrainConfig, language: tuple[str, Sequence[str]] | None
 
 
 def references(config: TrainConfig, task: FederatedTask) -> dict[str, float]:
-    """What a run's accuracy is compared with: known accuracies, and those of counting words."""
+    """What a run's accuracy is compared with: known accuracies, of counting words, of guessing."""
     counted = task.baselines(config.evaluation.eval_clients) if task.baselines else {}
-    return {**counted, **task.reference_accuracies}
+    uniform = uniform_loss(config, None)
+    guessed = {} if uniform is None else {'uniform_accuracy': math.exp(-uniform)}
+    return {**guessed, **counted, **task.reference_accuracies}
