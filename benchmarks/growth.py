@@ -253,7 +253,7 @@ def _supplied(mechanism: mechanisms.Mechanism, parameters: int, resumed: bool):
         with aggregators.NoiseRing(plan, show_progress=False) as ring:
             ring.supply(before, ())
 
-    return 1e3 * _cpu(resume, 3)
+    return 1e3 * _cpu(resume, 7)
 
 
 def _line(lines: int, clients: int = 2) -> float:
