@@ -21,6 +21,7 @@
 # developers do not.
 
 # %%
+import functools
 import pathlib
 
 import matplotlib.pyplot as plt
@@ -29,13 +30,13 @@ import numpy as np
 from dpfl import Participation, accounting, mechanisms
 from dpfl.simulation.training import (
     EvaluationConfig,
-    GanClients,
     GanConfig,
     GanOptimizationConfig,
     PrivacyConfig,
     SamplingConfig,
     train_gan,
 )
+from dpfl.tasks import federated_task
 from dpfl.tasks.images import faults, image_batches, synthetic_glyphs
 
 bug = faults.Faults(names=('inverted',), share=0.3, seed=5)
@@ -84,14 +85,18 @@ plt.show()
 
 
 # %%
-def clients_of(phones):
-    def batches(client, batch_size, epochs, most):
-        few = image_batches.examples_needed(batch_size, most)
-        pixels, truth = fleet.examples(int(phones[client]), few)
-        return image_batches.batches(pixels, truth, batch_size, epochs, most)
+def task_of(phones):
+    def examples(client, most):
+        return image_batches.named(*fleet.examples(int(phones[client]), most))
 
     # Only the figures of an evaluation see these: in this simulation, public images.
-    return GanClients(client_batches=batches, heldout=images[:200], population=len(phones))
+    shown = image_batches.named(images[:200], labels[:200])
+    return federated_task.FederatedTask(
+        model=None,  # A GAN has its own.
+        population=len(phones),
+        client_batches=functools.partial(federated_task.client_batches, examples),
+        heldout=lambda clients, size: federated_task.dataset(shown, size),
+    )
 
 
 def generator_of(phones, name):
@@ -103,7 +108,7 @@ def generator_of(phones, name):
         sampling=SamplingConfig(rounds=26, clients_per_round=8, population=len(phones)),
         evaluation=EvaluationConfig(eval_every=26),
     )
-    train_gan(config, name, clients=clients_of(phones))
+    train_gan(config, name, task=task_of(phones))
     return plt.imread(next(p for p in sorted((pathlib.Path(name) / 'plots').glob('generated*'))))
 
 

@@ -1,5 +1,6 @@
 """What a training run needs from a task: a model, the clients' data, and held-out data."""
 
+import abc
 import collections
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,9 +10,12 @@ import numpy as np
 
 from dpfl import _validate
 
+# Examples of one client or several: arrays by name, an example in each row.
+Examples = Mapping[str, np.ndarray]
+
 
 def batches(
-    examples: Mapping[str, np.ndarray],
+    examples: Examples,
     batch_size: int,
     epochs: int = 1,
     max_batches: int | None = None,
@@ -43,12 +47,70 @@ def batches(
     return (one_pass * epochs)[:max_batches]
 
 
+def client_batches(
+    examples: Callable[[int, int | None], Examples],
+    client: int,
+    batch_size: int,
+    epochs: int = 1,
+    max_batches: int | None = None,
+) -> list[collections.OrderedDict]:
+    """The batches of a client, in the order of its examples. No more examples are read than used.
+
+    Args:
+      examples: maps a client, and how many of its first examples are used (None: all), to these.
+      client: the client.
+      batch_size, epochs, max_batches: as in `batches`.
+    """
+    limit = None
+    if max_batches is not None:
+        _validate.integer('batch_size', batch_size, minimum=1)
+        limit = batch_size * _validate.integer('max_batches', max_batches, minimum=1)
+    return batches(examples(client, limit), batch_size, epochs, max_batches)
+
+
+def dataset(examples: Examples, batch_size: int) -> Any:
+    """One pass over examples as a `tf.data.Dataset` of batches."""
+    import tensorflow as tf
+
+    _validate.integer('batch_size', batch_size, minimum=1)
+    return tf.data.Dataset.from_tensor_slices(collections.OrderedDict(examples)).batch(batch_size)
+
+
+class ClientData(abc.ABC):
+    """Clients with examples, and held-out clients. Gives a task its functions of them."""
+
+    @abc.abstractmethod
+    def of_client(self, client: int, limit: int | None = None) -> Examples:
+        """The first `limit` examples of a training client, or all."""
+
+    @abc.abstractmethod
+    def of_heldout(self, num_clients: int) -> Sequence[Examples]:
+        """The examples of each of the first held-out clients."""
+
+    def client_batches(
+        self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
+    ) -> list[collections.OrderedDict]:
+        """`FederatedTask.client_batches`."""
+        return client_batches(self.of_client, client, batch_size, epochs, max_batches)
+
+    def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
+        """`FederatedTask.heldout`."""
+        clients = self.of_heldout(num_clients)
+        pooled = {name: np.concatenate([each[name] for each in clients]) for name in clients[0]}
+        return dataset(pooled, batch_size)
+
+    def heldout_owners(self, num_clients: int) -> np.ndarray:
+        """`FederatedTask.heldout_owners`, int64."""
+        sizes = [len(next(iter(each.values()))) for each in self.of_heldout(num_clients)]
+        return np.repeat(np.arange(len(sizes)), sizes)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FederatedTask:
     """A model and the data of the clients that train it.
 
     Attributes:
-      model: a `tff.learning.models.FunctionalModel`.
+      model: a `tff.learning.models.FunctionalModel`; None for `train_gan`, which makes its own.
       population: number of training clients; their ids are 0 to `population - 1`. None for an
         endless population.
       client_batches: maps (client id, batch size, epochs, most batches or None) to the client's

@@ -1,6 +1,5 @@
 """A task of one's own: a model, and arrays of examples for each client."""
 
-import collections
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,9 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from dpfl import _random, errors
-from dpfl.tasks.federated_task import FederatedTask
-
-Examples = Mapping[str, np.ndarray]
+from dpfl.tasks import federated_task
+from dpfl.tasks.federated_task import Examples, FederatedTask
 
 
 def from_arrays(
@@ -49,15 +47,22 @@ def from_arrays(
     def client_batches(
         client: int, batch_size: int, epochs: int, max_batches: int | None
     ) -> list[Any]:
-        return _batches(clients[client], names, batch_size, epochs, max_batches, seed, client)
+        arrays = {name: np.asarray(clients[client][name]) for name in names}
+        order = _random.generator('own_data.order', seed, client)
+        found: list[Any] = []
+        for _ in range(epochs):  # Another order in each.
+            rows = order.permutation(len(arrays[names[0]]))
+            shuffled = {name: array[rows] for name, array in arrays.items()}
+            found += federated_task.batches(shuffled, batch_size)
+        return found[:max_batches]
 
     def heldout_batches(num_clients: int, batch_size: int) -> tf.data.Dataset:
         chosen = heldout[:num_clients]
-        rows = collections.OrderedDict(
-            (name, np.concatenate([np.asarray(examples[name]) for examples in chosen]))
+        pooled = {
+            name: np.concatenate([np.asarray(examples[name]) for examples in chosen])
             for name in names
-        )
-        return tf.data.Dataset.from_tensor_slices(rows).batch(batch_size)
+        }
+        return federated_task.dataset(pooled, batch_size)
 
     return FederatedTask(
         model=model,
@@ -117,30 +122,3 @@ def _digest(examples: Examples, names: tuple[str, ...]) -> bytes:
         plain = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
         total.update(plain)
     return total.digest()
-
-
-def _batches(
-    examples: Examples,
-    names: tuple[str, ...],
-    batch_size: int,
-    epochs: int,
-    max_batches: int | None,
-    seed: int,
-    client: int,
-) -> list[Any]:
-    """The batches of a client, its examples in another order in each epoch."""
-    length = len(examples[names[0]])
-    order = _random.generator('own_data.order', seed, client)
-    found: list[Any] = []
-    for _ in range(epochs):
-        rows = order.permutation(length)
-        for begin in range(0, length, batch_size):
-            if max_batches is not None and len(found) == max_batches:
-                return found
-            chosen = rows[begin : begin + batch_size]
-            found.append(
-                collections.OrderedDict(
-                    (name, np.asarray(examples[name])[chosen]) for name in names
-                )
-            )
-    return found

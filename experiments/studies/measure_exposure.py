@@ -164,7 +164,7 @@ def of_model(
     from dpfl.tasks.text.models import generation
 
     special = oov_ranking.BYTES if model.vocabulary is None else generation.WORDS
-    predict = generation.build(model.architecture, model.weights, special.begin)
+    predict = exposure.next_tokens_of(model.architecture, model.weights, special.begin)
     return [_exposure(predict, secret, config, i) for i, secret in enumerate(secrets)]
 
 

@@ -116,7 +116,8 @@ def measure(data: real_task.TextData, config: YardstickConfig) -> dict[str, Any]
     task = data.task
     if config.counted_on == PUBLIC and data.public_text is None:
         raise ArgumentError('counted_on', PUBLIC, 'needs vocabulary_text')
-    texts = data.public_tokens() if config.counted_on == PUBLIC else task.training_tokens()
+    own = map(task.training_tokens, range(task.training.count))
+    texts = data.public_tokens() if config.counted_on == PUBLIC else own
     shown = _progress.bar(texts, 'counting', unit='text', delay=2, leave=False)
     kept = shown if config.most_words is None else limited(shown, config.most_words)
     counts = TrigramCounts.of(kept, task.vocabulary.num_tokens)

@@ -46,11 +46,11 @@ def test_quantiles_of_a_language_model_are_those_of_each_client_alone(language):
     trainable, others = model.initial_weights
     weights = tuple(leaf + rng.normal(size=leaf.shape).astype('f') for leaf in trainable), others
     owners = _clients(language).heldout_owners(5)
-    dataset = language.heldout_dataset(5, 7)  # Batches that cross the ends of clients.
+    dataset = _clients(language).heldout_dataset(5, 7)  # Batches that cross the ends of clients.
     evaluate = learning.build_evaluation(model, dataset, owners=owners, hits=metrics.hits)
     found = evaluate(weights)
     alone = []
-    sentences = language.heldout_tokens(5)
+    sentences = np.concatenate(language.heldout_clients(5))
     for client in range(5):
         own = sentences[owners == client]
         data = tf.data.Dataset.from_tensors({'x': own[:, :-1], 'y': own[:, 1:]})
@@ -64,8 +64,8 @@ def test_quantiles_of_a_language_model_are_those_of_each_client_alone(language):
 
 def test_owners_are_those_of_the_sentences(language):
     owners = _clients(language).heldout_owners(4)
-    assert len(owners) == len(language.heldout_tokens(4))
-    sizes = [len(language.heldout_tokens(k)) for k in range(1, 5)]
+    assert len(owners) == sum(map(len, language.heldout_clients(4)))
+    sizes = [sum(map(len, language.heldout_clients(k))) for k in range(1, 5)]
     np.testing.assert_array_equal(np.cumsum(np.bincount(owners)), sizes)
 
 
@@ -73,7 +73,7 @@ def test_owners_are_those_of_the_sentences(language):
 def test_large_batches_are_measured_in_parts(language, monkeypatch):
     model = saved_models.build('micro', language.num_tokens, 6, 0)
     owners = _clients(language).heldout_owners(5)
-    dataset = language.heldout_dataset(5, 50)
+    dataset = _clients(language).heldout_dataset(5, 50)
     whole, *_ = (len(batch['x']) for batch in dataset)
 
     def hits(labels, logits):

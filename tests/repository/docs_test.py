@@ -9,9 +9,10 @@ import pytest
 
 import dpfl
 from dpfl.runtime import contexts
+from dpfl.tasks import federated_task
 from dpfl.tasks.config import IMAGE_MODELS, WORD_MODELS
 from dpfl.tasks.images import classifiers
-from dpfl.tasks.text import synthetic_text
+from dpfl.tasks.text import synthetic_text, word_clients
 from dpfl.tasks.text.models import saved_models
 from tests import paths
 from tests.repository import threat_model
@@ -81,7 +82,8 @@ def test_the_example_of_the_readme_runs_and_its_noise_moves_the_model(capsys):
     promised = re.search(r'# ([\d.]+), ([\d.]+)\n', example).groups()
     printed = capsys.readouterr().out.split()
     np.testing.assert_allclose(*[list(map(float, each)) for each in (printed, promised)], atol=5e-5)
-    data = [task.client_dataset(client, batch_size=4) for client in range(2)]
+    rows = [word_clients.examples(task.tokens(client)) for client in range(2)]
+    data = [federated_task.dataset(each, 4) for each in rows]
     with contexts.local_runtime():
         process = names['process']
         state = process.initialize()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpfl.errors import ArgumentError
-from dpfl.tasks import selection
+from dpfl.tasks import federated_task, selection
 from dpfl.tasks.config import ImageTaskConfig, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.images import image_batches
@@ -345,7 +345,7 @@ def test_selected_images(values, expected):
 
 def test_batches_hold_what_is_selected():
     config = _of(select_examples=('ink>=0.5',))
-    every = functools.partial(image_batches.batches, _IMAGES, _LABELS)
+    every = functools.partial(federated_task.batches, image_batches.named(_IMAGES, _LABELS))
     batches = selection.client_batches(config, lambda client, *limits: every(*limits))
     parts = batches(5, 2)
     assert [part['y'].tolist() for part in parts] == [[1, 1], [61]]

@@ -9,9 +9,10 @@ import numpy as np
 
 from dpfl import accounting
 from dpfl.debugging.images import settings
-from dpfl.simulation.training import GanClients, GanConfig, train_gan
+from dpfl.simulation.training import GanConfig, train_gan
 from dpfl.simulation.training import gan as gan_lib
-from dpfl.tasks.images import image_task
+from dpfl.tasks import federated_task
+from dpfl.tasks.images import image_batches, image_task
 
 _EVALUATIONS = 5
 
@@ -85,15 +86,16 @@ def train(
         f'{path}: {config.sampling.rounds} rounds, {config.sampling.population} clients',
         file=sys.stderr,
     )
-    about = image_task.about(training.data)
-    clients = GanClients(
+    everyone = image_task.task_of(training.data)
+    examples = image_batches.named(heldout, np.zeros(len(heldout), np.int32))
+    task = dataclasses.replace(
+        everyone,
         client_batches=training.client_batches,
-        heldout=heldout,
+        heldout=lambda clients, batch_size: federated_task.dataset(examples, batch_size),
         population=len(training.chosen),
-        not_covered=(*not_covered, *about.pop('not_covered', ())),
+        not_covered=(*not_covered, *everyone.not_covered),
         made_from={**made_from, 'trained_on': training.name},
-        **about,
     )
-    result = train_gan(config, path, clients=clients, resume=resume, overwrite=overwrite)
+    result = train_gan(config, path, task=task, resume=resume, overwrite=overwrite)
     pixels = gan_lib.sample(config, result.weights, samples)
     return Trained(pixels, result.report, float(result.metrics['seconds'].sum()))

@@ -12,6 +12,7 @@ from dpfl.debugging.images import learned, subpopulations
 from dpfl.debugging.images.subpopulations import Subpopulation
 from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training.sampling_config import required
+from dpfl.tasks import federated_task
 from dpfl.tasks.images import image_batches
 
 BUG, FIXED, AS_IS = 'bug', 'fixed', 'as_is'
@@ -53,10 +54,12 @@ class Training:
         self, position: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
     ) -> list[collections.OrderedDict]:
         """Batches of the client at a position. The labels are 0 and not used."""
-        limit = image_batches.examples_needed(batch_size, max_batches)
-        pixels = self.pixels(position, limit)
-        labels = np.zeros(len(pixels), np.int32)
-        return image_batches.batches(pixels, labels, batch_size, epochs, max_batches)
+
+        def examples(position: int, limit: int | None) -> federated_task.Examples:
+            pixels = self.pixels(position, limit)
+            return image_batches.named(pixels, np.zeros(len(pixels), np.int32))
+
+        return federated_task.client_batches(examples, position, batch_size, epochs, max_batches)
 
 
 @dataclasses.dataclass(frozen=True)

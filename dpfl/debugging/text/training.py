@@ -1,12 +1,13 @@
 """Trains one generator of the study as a separate run, which can be resumed."""
 
+import functools
 import pathlib
 from typing import Any
 
 from dpfl.debugging.text import settings
 from dpfl.simulation.training import TrainConfig, TrainResult, run_model, train
+from dpfl.tasks import federated_task
 from dpfl.tasks import selection as selection_lib
-from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.selection_config import SelectionConfig
 
 
@@ -45,16 +46,15 @@ def train_model(
     from dpfl.tasks.text import word_clients
     from dpfl.tasks.text.models import architectures
 
-    def client_batches(
-        client: int, batch_size: int, epochs: int, max_batches: int | None
-    ) -> list[Any]:
-        return word_clients.batches(task.rows(client), batch_size, epochs, max_batches)
+    def examples(client: int, limit: int | None) -> federated_task.Examples:
+        return word_clients.examples(task.rows(client))
 
-    federated = FederatedTask(
+    heldout = word_clients.examples(task.heldout)
+    federated = federated_task.FederatedTask(
         model=architectures.build(task.architecture, task.num_tokens, task.length, config.seed),
         population=population,
-        client_batches=client_batches,
-        heldout=lambda clients, batch_size: word_clients.dataset(task.heldout, batch_size),
+        client_batches=functools.partial(federated_task.client_batches, examples),
+        heldout=lambda clients, batch_size: federated_task.dataset(heldout, batch_size),
         not_covered=not_covered,
         made_from=made_from,
     )

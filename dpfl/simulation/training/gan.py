@@ -17,7 +17,7 @@ from dpfl.simulation.training import execution, run_data
 from dpfl.simulation.training.config import GanConfig, GanOptimizationConfig
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.plan import accountant, build_plan
-from dpfl.tasks import not_covered, source
+from dpfl.tasks import source
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.images import image_task
 
@@ -33,38 +33,14 @@ NOT_COVERED = (
     run_data.NOT_FINGERPRINTED,
 )
 _SHEET_IMAGES = 72
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GanClients:
-    """The clients that a GAN is trained on.
-
-    Attributes:
-      client_batches: (client, batch size, epochs, limit on batches) -> the batches of the client,
-        as `client_batches` of a task; empty if it has no image to train on. A run asks for all
-        images of a client, and draws from them in every round.
-      heldout: real images of clients that are not trained on, float32 [n, height, width] within
-        [0, 1].
-      population: number of clients; None for an endless population.
-      description: facts about the data, as `FederatedTask.description`.
-      not_covered: parts of the data that the guarantee does not cover, a sentence each.
-      made_from: the settings that they were made from, by name, as JSON values. A run can only be
-        continued with the same ones.
-    """
-
-    client_batches: Callable[[int, int, int, int | None], Sequence[Any]]
-    heldout: np.ndarray
-    population: int | None = None
-    description: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    not_covered: tuple[str, ...] = ()
-    made_from: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+_EVAL_BATCH_SIZE = 256
 
 
 def train_gan(
     config: GanConfig,
     directory: str | os.PathLike[str],
     *,
-    clients: GanClients | None = None,
+    task: FederatedTask | None = None,
     resume: bool = False,
     overwrite: bool = False,
     progress: bool = True,
@@ -79,7 +55,8 @@ def train_gan(
     Args:
       config: the configuration of the run.
       directory: the directory of the run; created if it does not exist.
-      clients: your own clients; by default those that the configuration names.
+      task: your own task, without a model; by default the one that the configuration names. All
+        batches of a client are read, and in every round images are drawn from them.
       resume: continue the run in the directory, or return its result if it is finished.
       overwrite: replace an earlier run in the directory.
       progress: show a progress bar and messages on standard error.
@@ -95,26 +72,26 @@ def train_gan(
     tell = execution.teller(progress)
     if resume and overwrite:
         raise ArgumentError('resume', True, 'cannot be combined with overwrite')
-    if clients is not None and config.task.selection.is_given:
-        raise ArgumentError('clients', NOT_SHOWN, 'must not be given with a selection')
+    if task is not None and config.task.selection.is_given:
+        raise ArgumentError('task', NOT_SHOWN, 'must not be given with a selection')
     from dpfl.simulation.run_directory import RunDirectory
 
     run_directory = RunDirectory(directory, overwrite=overwrite, resume=resume)
     with run_directory.in_use():
         run = execution.Run(
             directory=run_directory,
-            configuration=_made_from(config, clients),
+            configuration=_made_from(config, task),
             settings=json.loads(json.dumps(config.to_dict())),
             files=files or {},
             tell=tell,
         )
         run.require_settings()
-        given = functools.cache(lambda: clients or _clients(config))
+        given = functools.cache(lambda: task or _task(config))
         population = functools.partial(
             source.population,
             config.sampling.population,
             (lambda: None)
-            if clients is None and config.task.task == 'synthetic_glyphs'
+            if task is None and config.task.task == 'synthetic_glyphs'
             else lambda: given().population,
         )
         plan = run.known_plan() or gan_plan(config, population)
@@ -129,15 +106,7 @@ def train_gan(
             sheets = run_directory.path / 'plots'
             experiment = _experiment(config, plan, given(), population(), sheets)
             experiment = dataclasses.replace(experiment, progress=progress)
-            # What data.json says of; the images themselves have no digest.
-            task = FederatedTask(
-                model=None,
-                population=population(),
-                client_batches=given().client_batches,
-                heldout=lambda clients, batch_size: given().heldout,
-                description=given().description,
-            )
-            return experiment, task
+            return experiment, given()
 
         return run.execute(plan, build)
 
@@ -212,8 +181,8 @@ def build_process(
     )
 
 
-def _made_from(config: GanConfig, clients: GanClients | None) -> dict[str, Any]:
-    return {**config.fixed(), **(clients.made_from if clients is not None else {})}
+def _made_from(config: GanConfig, task: FederatedTask | None) -> dict[str, Any]:
+    return {**config.fixed(), **(task.made_from if task is not None else {})}
 
 
 def _refuse_unsupported(config: GanConfig) -> None:
@@ -225,34 +194,22 @@ def _refuse_unsupported(config: GanConfig) -> None:
         raise ArgumentError('clip_schedule', NOT_SHOWN, 'must be empty for a GAN')
 
 
-def _clients(config: GanConfig) -> GanClients:
-    """The clients that the configuration names."""
+def _task(config: GanConfig) -> FederatedTask:
+    """The task that the configuration names, with its selection."""
     from dpfl.tasks import selection as selection_lib
     from dpfl.tasks.images import classifiers
 
-    task = config.task
-    data = image_task.open_clients(task.task, task.data, task.faults, config.seed)
-    pixels, _ = data.heldout_examples(config.evaluation.eval_clients)
-    client_batches, selection = data.client_batches, task.selection
-    about = image_task.about(data)
-    limits = (*about.pop('not_covered', ()), *not_covered.of_selection(selection, 'images'))
-    if selection.is_given:
-        classify = None
-        if selection.selection_model is not None:
-            with renaming(path='selection_model'):
-                classifiers.require_stranger(selection.selection_model, task, config.seed)
-                classify = classifiers.load(selection.selection_model).probabilities
-        client_batches = selection_lib.client_batches(selection, client_batches, classify)
-    return GanClients(
-        client_batches=client_batches,
-        heldout=pixels,
-        population=getattr(data, 'population', None),
-        not_covered=limits,
-        **about,
-    )
+    task, selection = config.task, config.task.selection
+    clients = image_task.open_clients(task.task, task.data, task.faults, config.seed)
+    classify = None
+    if selection.selection_model is not None:
+        with renaming(path='selection_model'):
+            classifiers.require_stranger(selection.selection_model, task, config.seed)
+            classify = classifiers.load(selection.selection_model).probabilities
+    return selection_lib.select(selection, image_task.task_of(clients), classify)
 
 
-def drawn_images(config: GanConfig, clients: GanClients) -> dict[str, Any]:
+def drawn_images(config: GanConfig, task: FederatedTask) -> dict[str, Any]:
     """The fields `client_data` and `drawn` of an experiment.
 
     In every round a client draws its images anew, without replacement, and splits them into batches
@@ -262,7 +219,7 @@ def drawn_images(config: GanConfig, clients: GanClients) -> dict[str, Any]:
     from dpfl.simulation.training import drawn_examples
 
     how = config.optimization
-    batches = clients.client_batches  # Other processes may read the data.
+    batches = task.client_batches  # Other processes may read the data.
     return {
         'client_data': lambda client: batches(int(client), how.client_batch_size, 1, None),
         'drawn': drawn_examples.DrawnExamples(
@@ -274,7 +231,7 @@ def drawn_images(config: GanConfig, clients: GanClients) -> dict[str, Any]:
 def _experiment(
     config: GanConfig,
     plan: accounting.PrivacyPlan,
-    clients: GanClients,
+    task: FederatedTask,
     population: int,
     sheets: pathlib.Path,
 ) -> 'program.Experiment':
@@ -286,9 +243,10 @@ def _experiment(
 
     how = config.optimization
     model = build_model(how, config.seed)
+    heldout = task.heldout(config.evaluation.eval_clients, _EVAL_BATCH_SIZE)
     measure = learning.build_gan_evaluation(
         model,
-        clients.heldout.reshape(-1, *model.image_shape),
+        np.concatenate([batch['x'] for batch in heldout.as_numpy_iterator()]),
         gradient_penalty=how.gradient_penalty,
         seed=config.seed,
     )
@@ -323,13 +281,13 @@ def _experiment(
         delta=config.privacy.delta,
         accountant=accountant(config.privacy, plan),
         sampler=samplers(config.seed),
-        **drawn_images(config, clients),
+        **drawn_images(config, task),
         evaluate=evaluate,
         eval_every=config.evaluation.eval_every,
         release_train_metrics=config.evaluation.release_train_metrics,
         reference_accuracies={'cannot_tell_apart': 0.5},
         noise_is_seeded=config.noise_seed is not None,
-        not_covered=(*config.not_covered, *clients.not_covered, *NOT_COVERED),
+        not_covered=(*config.not_covered, *task.not_covered, *NOT_COVERED),
         about=accounting.About(
             task=config.task.task,
             model=how.model,
@@ -342,7 +300,7 @@ def _experiment(
         checkpoint_every=config.execution.checkpoint_every,
         keep_checkpoints=config.execution.keep_checkpoints,
         profile=config.execution.profile,
-        configuration=_made_from(config, clients),
+        configuration=_made_from(config, task),
         audit=audit,
         finish=functools.partial(_save_generator, config),
     )

@@ -131,13 +131,17 @@ def pretrain(
         len(words) + tokenization.NUM_SPECIAL_TOKENS, config.seed
     )
     split = _Split(config, sentences)
-    evaluate = pretraining.evaluator(architecture, split.heldout)
+    score = saved_models.scorer(architecture)
+    x, y = split.heldout[:, :-1], split.heldout[:, 1:]
+    targets = max(int(np.count_nonzero(y != tokenization.PAD_ID)), 1)
+    known = max(int(np.count_nonzero(y >= tokenization.NUM_SPECIAL_TOKENS)), 1)
     losses: list[float] = []
     curve: list[dict[str, float]] = []
 
     def measure(step: int, weights: Any) -> None:
         if len(split.heldout):
-            loss, accuracy = evaluate(weights)
+            sums, right = score(weights, x, y)
+            loss, accuracy = float(sums.sum()) / targets, float(right.sum()) / known
             curve.append({'step': step, 'loss': loss, 'accuracy': accuracy})
 
     # How long a file is, nobody knows before it is read.

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import _validate
 from dpfl.tasks import federated_task
 
 IMAGE_SIZE = 28
@@ -25,36 +24,12 @@ def element_spec() -> Any:
     )
 
 
-def batches(
-    pixels: np.ndarray,
-    labels: np.ndarray,
-    batch_size: int,
-    epochs: int = 1,
-    max_batches: int | None = None,
-) -> list[collections.OrderedDict]:
-    """Batches of images, as `federated_task.batches` cuts them.
-
-    Args:
-      pixels: float32 [n, 28, 28].
-      labels: int32 [n].
-      batch_size, epochs, max_batches: as there.
-
-    Returns:
-      Batches of type `element_spec()`, as NumPy arrays.
-    """
-    examples = {'x': pixels.reshape(-1, *IMAGE_SHAPE), 'y': labels}
-    return federated_task.batches(examples, batch_size, epochs, max_batches)
+def named(pixels: np.ndarray, labels: np.ndarray) -> federated_task.Examples:
+    """Pixels, float32 [n, 28, 28], and labels, int32 [n], by the names of `element_spec()`."""
+    return {'x': pixels.reshape(-1, *IMAGE_SHAPE), 'y': labels}
 
 
-def examples_needed(batch_size: int, max_batches: int | None) -> int | None:
-    """Number of a client's examples that `batches` uses at most; None for no bound."""
-    if max_batches is None:
-        return None
-    _validate.integer('batch_size', batch_size, minimum=1)
-    return batch_size * _validate.integer('max_batches', max_batches, minimum=1)
-
-
-class ImageClients(abc.ABC):
+class ImageClients(federated_task.ClientData):
     """Clients with labelled images on their devices, and held-out clients."""
 
     @abc.abstractmethod
@@ -90,9 +65,10 @@ class ImageClients(abc.ABC):
         pixels, labels = zip(*self.heldout_clients(num_clients), strict=True)
         return np.concatenate(pixels), np.concatenate(labels)
 
-    def client_batches(
-        self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
-    ) -> list[collections.OrderedDict]:
-        """A client's examples in their order, as `batches` cuts them."""
-        limit = examples_needed(batch_size, max_batches)  # No more are read.
-        return batches(*self.examples(client, limit), batch_size, epochs, max_batches)
+    def of_client(self, client: int, limit: int | None = None) -> federated_task.Examples:
+        """As `examples`, by name."""
+        return named(*self.examples(client, limit))
+
+    def of_heldout(self, num_clients: int) -> list[federated_task.Examples]:
+        """As `heldout_clients`, by name."""
+        return [named(*each) for each in self.heldout_clients(num_clients)]

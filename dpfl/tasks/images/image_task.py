@@ -1,5 +1,6 @@
 """Tasks with images of letters and digits, as their configuration describes them."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -41,15 +42,23 @@ def open_clients(task: str, data: DataConfig, faults: ImageFaultConfig, seed: in
         raise ArgumentError('data_path', path, error.reason) from None
 
 
-def about(clients: Any) -> dict[str, Any]:
-    """What a run says about its clients: the `description` and `not_covered` of a task."""
+def task_of(clients: Any, model: Any = None) -> FederatedTask:
+    """The task of clients from `open_clients`; without a model for a GAN, which has its own."""
+    task = FederatedTask(
+        model=model,
+        population=None,
+        client_batches=clients.client_batches,
+        heldout=clients.heldout_dataset,
+    )
     if not hasattr(clients, 'heldout_writers'):
-        return {}
+        return task
     held = len(clients.heldout_writers)
-    return {
-        'description': {'clients': {'training': clients.population, 'heldout': held}},
-        'not_covered': not_covered.of_writers(held),
-    }
+    return dataclasses.replace(
+        task,
+        population=clients.population,
+        description={'clients': {'training': clients.population, 'heldout': held}},
+        not_covered=not_covered.of_writers(held),
+    )
 
 
 class ImageTask(TaskSource):
@@ -79,24 +88,5 @@ class ImageTask(TaskSource):
         """The task."""
         from dpfl.tasks.images import classifiers
 
-        clients = self._clients
-        shared = dict(
-            model=classifiers.build_image_classifier(self._model, self._seed),
-            client_batches=clients.client_batches,
-            heldout=functools.partial(_heldout, clients),
-        )
-        if self._config.task == 'synthetic_glyphs':
-            return FederatedTask(population=None, **shared)
-        return FederatedTask(population=clients.population, **about(clients), **shared)
-
-
-def _heldout(task: Any, num_clients: int, batch_size: int) -> Any:
-    import tensorflow as tf
-
-    from dpfl.tasks.images import image_batches
-
-    pixels, labels = task.heldout_examples(num_clients)
-    batches = image_batches.batches(pixels, labels, batch_size)
-    return tf.data.Dataset.from_generator(
-        lambda: batches, output_signature=image_batches.element_spec()
-    )
+        model = classifiers.build_image_classifier(self._model, self._seed)
+        return task_of(self._clients, model)

@@ -19,7 +19,7 @@ from dpfl import _validate
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks import download
 from dpfl.tasks.config import VOCABULARY_SOURCES, WORD_MODELS, TaskConfig, TextConfig
-from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.federated_task import ClientData, Examples, FederatedTask
 from dpfl.tasks.source import TaskSource
 from dpfl.tasks.text import sentence_process, synthetic_text, tokenization, word_clients
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID
@@ -51,7 +51,7 @@ def packing_of(config: TextConfig) -> word_clients.Packing:
 
 
 @dataclasses.dataclass(frozen=True)
-class SyntheticClients:
+class SyntheticClients(ClientData):
     """The clients of a synthetic language, in the form that a packing gives to their sentences.
 
     Attributes:
@@ -66,17 +66,14 @@ class SyntheticClients:
     ids: np.ndarray | None = None
     first: Mapping[int, Sequence[list[str]]] = dataclasses.field(default_factory=dict)
 
-    def client_batches(
-        self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
-    ) -> list[collections.OrderedDict]:
-        """The batches of a client, as `word_clients.batches` cuts its rows."""
+    def of_client(self, client: int, limit: int | None = None) -> Examples:
+        """The rows of a training client; all of them, since they are drawn together."""
         tokens = self.language.tokens(client)
         if client in self.first:
             length = self.language.sentence_length
             added = word_clients.encode(self.first[client], self._ids_of_words, length)
             tokens = np.concatenate([added, tokens])
-        rows = self._of_the_model(self.packing.of_rows(tokens))
-        return word_clients.batches(rows, batch_size, epochs, max_batches)
+        return word_clients.examples(self._of_the_model(self.packing.of_rows(tokens)))
 
     @functools.cached_property
     def _ids_of_words(self) -> dict[str, int]:
@@ -85,19 +82,10 @@ class SyntheticClients:
             w: i for i, w in enumerate(self.language.vocabulary, tokenization.NUM_SPECIAL_TOKENS)
         }
 
-    def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
-        """The pooled rows of held-out clients as a `tf.data.Dataset`."""
-        rows = self._of_the_model(np.concatenate(self._heldout_rows(num_clients)))
-        return word_clients.dataset(rows, batch_size)
-
-    def heldout_owners(self, num_clients: int) -> np.ndarray:
-        """The held-out client of each row of `heldout_dataset`, int64 [rows]."""
-        sizes = [len(rows) for rows in self._heldout_rows(num_clients)]
-        return np.repeat(np.arange(len(sizes)), sizes)
-
-    def _heldout_rows(self, num_clients: int) -> list[np.ndarray]:
-        clients = self.language.heldout_clients(num_clients)
-        return [self.packing.without_filters.of_rows(each) for each in clients]
+    def of_heldout(self, num_clients: int) -> list[Examples]:
+        """The rows of each of the first held-out clients, without filters."""
+        rows = map(self.packing.without_filters.of_rows, self.language.heldout_clients(num_clients))
+        return [word_clients.examples(self._of_the_model(each)) for each in rows]
 
     def test_batches(self, num_clients: int, batch_size: int) -> Iterator[collections.OrderedDict]:
         """The batches of test clients, which are made while they are used."""
@@ -188,9 +176,9 @@ def _task(model: Any, clients: SyntheticClients, ceilings: Mapping[str, float]) 
 
 def _ceilings(language: synthetic_text.SyntheticText) -> dict[str, float]:
     return {
-        'unigram_accuracy': language.unigram_accuracy,
-        'bigram_accuracy': language.bigram_accuracy,
-        'best_accuracy': language.best_accuracy,
+        'unigram_accuracy': language.ceilings.unigram,
+        'bigram_accuracy': language.ceilings.bigram,
+        'best_accuracy': language.ceilings.best,
     }
 
 

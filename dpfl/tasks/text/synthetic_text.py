@@ -2,7 +2,7 @@
 
 Every client is a pure function of (seed, client index); nothing is stored. `sentence_process`
 defines the random process, and computes the accuracies that can be reached.
-Sentences are generated with NumPy; TensorFlow is imported only to build a `tf.data.Dataset`.
+Sentences are generated with NumPy.
 
 Token ids: 0 pad, 1 begin of sentence, 2 end of sentence, 3 word outside the vocabulary, then the
 words. `vocabulary_size` counts the words only; models have `num_tokens = vocabulary_size + 4`
@@ -16,17 +16,15 @@ is drawn once per seed, so every seed spells a language of its own. The same cha
 vocabulary (distinct words, short ones first) and the words outside it.
 """
 
-import collections
 import dataclasses
 import functools
 import string
-from typing import Any
 
 import numpy as np
 
 from dpfl import _random, _validate
-from dpfl.tasks.text import sentence_process, word_clients
-from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
+from dpfl.tasks.text import sentence_process
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID
 
 _LETTERS = np.array(list(string.ascii_lowercase))
 _IS_VOWEL = np.isin(_LETTERS, list('aeiou'))
@@ -95,15 +93,6 @@ class Spelling:
             words.update(dict.fromkeys(self.sample(rng, 2 * size)))
         return sorted(list(words)[:size], key=len)
 
-
-__all__ = [
-    'BOS_ID',
-    'EOS_ID',
-    'NUM_SPECIAL_TOKENS',
-    'OOV_ID',
-    'PAD_ID',
-    'SyntheticText',
-]
 
 # Domains of `_random.generator`. Held-out clients and test clients have one of their own, so no
 # training client has the same random stream.
@@ -175,27 +164,10 @@ class SyntheticText:
         """Number of token ids: the words and the four special tokens."""
         return self.vocabulary_size + NUM_SPECIAL_TOKENS
 
-    # Best reachable values of the metric `accuracy` of `models.metrics`: exact, not estimated.
-
     @functools.cached_property
     def ceilings(self) -> sentence_process.Ceilings:
-        """All ceilings, including the three properties below."""
+        """Best values of the metric `accuracy` of `models.metrics`: exact, not estimated."""
         return sentence_process.compute(self.process)
-
-    @property
-    def unigram_accuracy(self) -> float:
-        """Accuracy of always guessing the most frequent word."""
-        return self.ceilings.unigram
-
-    @property
-    def bigram_accuracy(self) -> float:
-        """Accuracy of the best predictor from the previous token alone."""
-        return self.ceilings.bigram
-
-    @property
-    def best_accuracy(self) -> float:
-        """Best accuracy given the process, the sentence so far and the client's themes."""
-        return self.ceilings.best
 
     # Clients.
 
@@ -214,10 +186,6 @@ class SyntheticText:
         """
         return self._tokens(_TRAIN, client)
 
-    def heldout_tokens(self, num_clients: int) -> np.ndarray:
-        """Pooled sentences of held-out clients, int32 [sentences, L + 1]."""
-        return np.concatenate(self.heldout_clients(num_clients))
-
     def heldout_clients(self, num_clients: int) -> list[np.ndarray]:
         """The sentences of each held-out client, int32 [sentences, L + 1]."""
         _validate.integer('num_clients', num_clients, minimum=1)
@@ -226,10 +194,6 @@ class SyntheticText:
     def test_tokens(self, client: int) -> np.ndarray:
         """The sentences of a test client, as those of `tokens`; it is no client of training."""
         return self._tokens(_TEST, client)
-
-    def theme_mixture(self, client: int) -> np.ndarray:
-        """The client's probabilities of the themes, float64 [K]."""
-        return self._client(_TRAIN, client)[1]
 
     def text(self, client: int) -> list[str]:
         """The sentences of `tokens(client)` as words separated by spaces.
@@ -288,19 +252,3 @@ class SyntheticText:
             drawn = self._spelling.sample(rng, self.lexicon_size)
             lexicon += [word for word in drawn if word not in self._vocabulary_set]
         return lexicon[: self.lexicon_size]
-
-    # Data sets.
-
-    def client_dataset(self, client: int, batch_size: int) -> Any:
-        """One pass over a client's sentences as a `tf.data.Dataset`, not shuffled."""
-        return word_clients.dataset(self.tokens(client), batch_size)
-
-    def client_batches(
-        self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
-    ) -> list[collections.OrderedDict]:
-        """A client's sentences, as `word_clients.batches` cuts them."""
-        return word_clients.batches(self.tokens(client), batch_size, epochs, max_batches)
-
-    def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
-        """The sentences of `heldout_tokens` as a `tf.data.Dataset`."""
-        return word_clients.dataset(self.heldout_tokens(num_clients), batch_size)

@@ -15,7 +15,6 @@ import collections
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -26,33 +25,23 @@ from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, OOV_ID, PAD_ID
 from dpfl.tasks.text.vocabulary import Vocabulary
 
 
-def batches(
-    tokens: np.ndarray, batch_size: int, epochs: int = 1, max_batches: int | None = None
-) -> list[collections.OrderedDict]:
-    """Batches of sentences, as `federated_task.batches` cuts them.
+def examples(tokens: np.ndarray) -> federated_task.Examples:
+    """Inputs x and targets y of sentences; y is x one position later.
 
     Args:
       tokens: int32 [sentences, L + 1].
-      batch_size, epochs, max_batches: as there.
 
     Returns:
-      Batches OrderedDict(x, y), both int32 [batch, L]; y is x one position later.
+      Arrays x and y, int32 [sentences, L].
     """
-    rows = {'x': tokens[:, :-1], 'y': tokens[:, 1:]}
-    return federated_task.batches(rows, batch_size, epochs, max_batches)
+    return {'x': tokens[:, :-1], 'y': tokens[:, 1:]}
 
 
-def dataset(tokens: np.ndarray, batch_size: int) -> Any:
-    """One pass over the sentences as a `tf.data.Dataset` of the same batches.
-
-    Raises:
-      ValueError: if the batch size is not a positive integer.
-    """
-    import tensorflow as tf
-
-    _validate.integer('batch_size', batch_size, minimum=1)
-    slices = collections.OrderedDict(x=tokens[:, :-1], y=tokens[:, 1:])
-    return tf.data.Dataset.from_tensor_slices(slices).batch(batch_size)
+def batches(
+    tokens: np.ndarray, batch_size: int, epochs: int = 1, max_batches: int | None = None
+) -> list[collections.OrderedDict]:
+    """Batches of the `examples` of sentences, as `federated_task.batches` cuts them."""
+    return federated_task.batches(examples(tokens), batch_size, epochs, max_batches)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +198,7 @@ class WordClients:
 
 
 @dataclasses.dataclass(frozen=True)
-class WordTask:
+class WordTask(federated_task.ClientData):
     """A text task: training clients and held-out clients as batches of token ids.
 
     Attributes:
@@ -226,30 +215,24 @@ class WordTask:
     packing: Packing
     test: WordClients | None = None
 
-    def client_batches(
-        self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
-    ) -> list[collections.OrderedDict]:
-        """Batches of a training client, as from `batches`.
+    def of_client(self, client: int, limit: int | None = None) -> federated_task.Examples:
+        """The rows of a training client.
 
         Raises:
-          ValueError: if an argument is outside its range.
+          ValueError: if there is no such client.
           DataError: if the data cannot be read.
         """
         _validate.integer('client', client, minimum=0, maximum=self.training.count - 1)
-        most = None if max_batches is None else max_batches * batch_size  # No more are read.
+        return examples(self.training_tokens(client, limit))
+
+    def training_tokens(self, client: int, limit: int | None = None) -> np.ndarray:
+        """Token ids of a training client, the first `limit` rows or all, int32 [rows, L + 1]."""
         sentences = self.packing.of_long_enough(self.training.sentences(client))
-        tokens = self._encode(sentences, most)
-        return batches(tokens, batch_size, epochs, max_batches)
+        return self._encode(sentences, limit)
 
-    def training_tokens(self) -> Iterator[np.ndarray]:
-        """Token ids of each training client, all that the model may see, int32 [rows, L + 1]."""
-        for client in range(self.training.count):
-            yield self._encode(self.packing.of_long_enough(self.training.sentences(client)))
-
-    def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
-        """Pooled sentences of the first `num_clients` held-out clients as a `tf.data.Dataset`."""
-        tokens = list(self.heldout_tokens(0, num_clients))
-        return dataset(np.concatenate(tokens), batch_size)
+    def of_heldout(self, num_clients: int) -> list[federated_task.Examples]:
+        """The rows of each of the first held-out clients, without filters."""
+        return [*map(examples, self.heldout_tokens(0, num_clients))]
 
     def heldout_tokens(self, first: int, last: int | None = None) -> Iterator[np.ndarray]:
         """Token ids of the held-out clients from `first` on, before `last` if it is given.
@@ -283,12 +266,6 @@ class WordTask:
     def encoded(self, sentences: Iterable[Sequence[str]]) -> np.ndarray:
         """Token ids of all of these sentences, packed as those of clients, int32 [rows, L + 1]."""
         return self._rows(sentences, None, None)
-
-    def heldout_owners(self, num_clients: int) -> np.ndarray:
-        """The held-out client of each sentence of `heldout_dataset`, int64 [sentences]."""
-        clients = range(min(num_clients, self.heldout.count))
-        sizes = [len(self._encode(self.heldout.sentences(client))) for client in clients]
-        return np.repeat(np.arange(len(sizes)), sizes)
 
     def _encode(
         self, sentences: Iterable[Sequence[str]], max_rows: int | None = None

@@ -9,6 +9,7 @@ e^epsilon 2^-x + delta, since the run without that client is independent of the 
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import stats
@@ -16,13 +17,63 @@ from scipy import stats
 from dpfl import _validate
 from dpfl.errors import NOT_SHOWN, ArgumentError
 
+if TYPE_CHECKING:
+    from dpfl.tasks.text.models import architectures
+
 # Maps contexts, integers [N, L], and token ids, integers [K], to the log-probabilities of each of
 # these tokens after each context, float64 [N, K]. Contexts begin after the begin token.
 NextTokens = Callable[[np.ndarray, np.ndarray], np.ndarray]
 # Candidates that are ranked one by one; the scores of more do not fit in memory for sure.
 MOST_EXACT = 2**24
+# Logits of a batch at most.
+_MOST_LOGITS = 2**22
 # Standard deviations from the location of a distribution, beyond which it has no mass.
 _FARTHEST = 40.0
+
+
+def next_tokens_of(
+    architecture: 'architectures.Architecture', weights: Sequence[np.ndarray], begin: int
+) -> NextTokens:
+    """The log-probabilities of tokens as the next ones under a language model.
+
+    Args:
+      architecture: architecture of the model.
+      weights: weights of the model.
+      begin: id of the begin token, which comes before every context.
+
+    Raises:
+      ValueError: if the weights do not fit the architecture.
+    """
+    import tensorflow as tf
+
+    from dpfl.tasks.text.models import architectures
+
+    num_tokens = architectures.check_weights(architecture, weights)
+    rows = max(1, _MOST_LOGITS // num_tokens)
+
+    parameters = tuple(tf.convert_to_tensor(weight) for weight in weights)
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)]
+    )
+    def last(contexts: Any, tokens: Any) -> Any:
+        count = tf.shape(contexts)[0]
+        state = architecture.start(parameters, count)
+        state, logits = architecture.step(parameters, state, tf.fill([count], begin))
+        for position in tf.range(tf.shape(contexts)[1]):
+            state, logits = architecture.step(parameters, state, contexts[:, position])
+            logits = tf.ensure_shape(logits, [None, num_tokens])
+        return tf.gather(tf.nn.log_softmax(tf.cast(logits, tf.float64)), tokens, axis=1)
+
+    def log_probabilities(contexts: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        chosen = tf.constant(tokens, tf.int32)
+        parts = [
+            last(tf.constant(contexts[i : i + rows], tf.int32), chosen).numpy()
+            for i in range(0, len(contexts), rows)
+        ]
+        return np.concatenate(parts) if parts else np.zeros((0, len(tokens)))
+
+    return log_probabilities
 
 
 def all_scores(

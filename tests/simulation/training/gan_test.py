@@ -17,7 +17,6 @@ from dpfl.simulation import metrics, run_directory
 from dpfl.simulation.training import (
     EvaluationConfig,
     ExecutionConfig,
-    GanClients,
     GanConfig,
     PrivacyConfig,
     SamplingConfig,
@@ -25,6 +24,7 @@ from dpfl.simulation.training import (
     run_model,
     train_gan,
 )
+from dpfl.tasks import federated_task
 from dpfl.tasks.images import gan_models, image_batches
 from tests import paths, runs
 
@@ -63,8 +63,16 @@ def _client_batches(client, batch_size, epochs, max_batches):
 
 
 def _clients():
-    heldout = _client_batches(1, 4, 1, None)[0]['x'][..., 0]
-    return GanClients(client_batches=_client_batches, heldout=heldout, population=8)
+    return _task(_client_batches, _client_batches(1, 4, 1, None)[0])
+
+
+def _task(client_batches, heldout=None):
+    return federated_task.FederatedTask(
+        model=None,
+        population=8,
+        client_batches=client_batches,
+        heldout=lambda clients, batch_size: federated_task.dataset(heldout, batch_size),
+    )
 
 
 class _StoppedError(Exception):
@@ -72,7 +80,7 @@ class _StoppedError(Exception):
 
 
 def _train(path, **options):
-    return train_gan(_CONFIG, path, clients=_clients(), progress=False, **options)
+    return train_gan(_CONFIG, path, task=_clients(), progress=False, **options)
 
 
 @pytest.fixture(scope='module', name='run')
@@ -165,13 +173,11 @@ def test_clients_draw_their_images_anew_in_every_round():
 
     def batches(client, batch_size, epochs, max_batches):
         pixels = np.arange(100 * client, 100 * client + 20, dtype=np.float32).reshape(-1, 1, 1, 1)
-        return image_batches.batches(
-            np.broadcast_to(pixels, (20, 28, 28, 1)), np.zeros(20), batch_size, epochs, max_batches
-        )
+        images = image_batches.named(np.broadcast_to(pixels, (20, 28, 28, 1)), np.zeros(20))
+        return federated_task.batches(images, batch_size, epochs, max_batches)
 
     def drawn(t, client=3, seed=1):
-        clients = GanClients(client_batches=batches, heldout=np.ones([2, 28, 28], np.float32))
-        fields = gan.drawn_images(_CONFIG.with_values({'seed': seed}), clients)
+        fields = gan.drawn_images(_CONFIG.with_values({'seed': seed}), _task(batches))
         parts = fields['drawn'](t, client, fields['client_data'](client))
         assert [part['x'].shape for part in parts] == [(4, 28, 28, 1)] * 2
         return np.concatenate([part['x'][:, 0, 0, 0] for part in parts]).tolist()
@@ -195,7 +201,7 @@ def test_clients_draw_their_images_anew_in_every_round():
 )
 def test_what_a_gan_cannot_do_is_refused(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
-        train_gan(_CONFIG.with_values(changes), tmp_path / 'run', clients=_clients())
+        train_gan(_CONFIG.with_values(changes), tmp_path / 'run', task=_clients())
     assert not (tmp_path / 'run').exists()
 
 
@@ -204,7 +210,7 @@ def test_what_a_gan_cannot_do_is_refused(tmp_path, changes, message):
 def test_canaries_of_an_audit_are_looked_for_in_the_discriminator(tmp_path):
     changes = {'audit': True, 'audit_canaries': 400, 'noise_multiplier': 2.0, 'noise_seed': 3}
     result = train_gan(
-        _CONFIG.with_values(changes), tmp_path / 'run', clients=_clients(), progress=False
+        _CONFIG.with_values(changes), tmp_path / 'run', task=_clients(), progress=False
     )
     found = result.report.measured
     assert (found.releases.observed, found.releases.unobserved) == (200, 200)
@@ -218,13 +224,13 @@ def test_canaries_of_an_audit_are_looked_for_in_the_discriminator(tmp_path):
 @pytest.mark.standard
 def test_clients_of_a_configuration_send_what_is_selected():
     batches = {
-        criterion: gan._clients(_SELECTED.with_values({'select_examples': (criterion,)}))
+        criterion: gan._task(_SELECTED.with_values({'select_examples': (criterion,)}))
         for criterion in ('ink>2', 'label<10', 'ink>=0')
     }
     assert batches['ink>2'].client_batches(1, 8, 1, 1) == []
     (digits,) = batches['label<10'].client_batches(1, 8, 1, 1)
     assert (digits['y'] < 10).all() and len(digits['y']) == 8
-    (plain,) = gan._clients(_SELECTED).client_batches(1, 8, 1, 1)
+    (plain,) = gan._task(_SELECTED).client_batches(1, 8, 1, 1)
     (every,) = batches['ink>=0'].client_batches(1, 8, 1, 1)
     np.testing.assert_array_equal(every['x'], plain['x'])
     # All clients are the population, selected or not.
@@ -232,10 +238,9 @@ def test_clients_of_a_configuration_send_what_is_selected():
 
 
 def test_a_selection_that_would_be_ignored_is_refused(tmp_path):
-    clients = GanClients(client_batches=_client_batches, heldout=np.ones([2, 28, 28], np.float32))
     config = _SELECTED.with_values({'select_examples': ('label<10',)})
     with pytest.raises(errors.ArgumentError, match='must not be given with a selection'):
-        train_gan(config, tmp_path / 'run', clients=clients)
+        train_gan(config, tmp_path / 'run', task=_clients())
     assert not (tmp_path / 'run').exists()
 
 
@@ -245,7 +250,7 @@ def test_a_run_is_continued_with_the_same_clients_only(run):
     path, _ = run
     other = dataclasses.replace(_clients(), made_from={'trained_on': 'others'})
     with pytest.raises(ValueError, match='trained_on=others: must be None, as when the run began'):
-        train_gan(_CONFIG, path, clients=other, resume=True, progress=False)
+        train_gan(_CONFIG, path, task=other, resume=True, progress=False)
 
 
 # --- Accounting of [Augenstein20], table 3.

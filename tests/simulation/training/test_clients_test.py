@@ -17,7 +17,8 @@ from dpfl.simulation.training import TaskConfig, TextConfig, train
 from dpfl.tasks import source
 from dpfl.tasks.config import DataConfig
 from dpfl.tasks.text.models import saved_models
-from dpfl.tasks.text.synthetic_text import NUM_SPECIAL_TOKENS, SyntheticText
+from dpfl.tasks.text.synthetic_text import SyntheticText
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from tests.repository import threat_model
 from tests.simulation.training import small_config
 

@@ -10,14 +10,10 @@ import tensorflow as tf
 
 from dpfl.tasks.text import sentence_process, tokenization
 from dpfl.tasks.text.models import saved_models
-from dpfl.tasks.text.synthetic_text import (
-    BOS_ID,
-    EOS_ID,
-    NUM_SPECIAL_TOKENS,
-    OOV_ID,
-    PAD_ID,
-    SyntheticText,
-)
+from dpfl.tasks.text.synthetic_task import SyntheticClients
+from dpfl.tasks.text.synthetic_text import SyntheticText
+from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
+from dpfl.tasks.text.word_clients import Packing
 
 _TASK = SyntheticText(vocabulary_size=100, seed=5, sentence_length=10, num_themes=6)
 _PINNED_TOKENS = [
@@ -41,7 +37,7 @@ def test_neighbouring_clients_and_seeds_differ():
     first = SyntheticText(vocabulary_size=100, seed=0, sentences_spread=0.0)
     second = dataclasses.replace(first, seed=1)
     seen = [task.tokens(client).tobytes() for task in (first, second) for client in range(50)]
-    seen += [row.tobytes() for row in first.heldout_tokens(50).reshape(50, 30, -1)]
+    seen += [row.tobytes() for row in np.stack(first.heldout_clients(50))]
     assert len(set(seen)) == 150
 
 
@@ -63,10 +59,10 @@ def test_sentences_are_well_formed():
 
 def test_a_client_writes_by_its_own_themes():
     task = dataclasses.replace(_TASK, median_sentences=200.0, sentences_spread=0.0)
-    client = int(np.argmax([task.theme_mixture(client)[-1] for client in range(100)]))
+    client = int(np.argmax([task._client('text.train', client)[1][-1] for client in range(100)]))
     openers = task.tokens(client)[:, 1] - 4
     shares = np.bincount(openers, minlength=6) / len(openers)
-    np.testing.assert_allclose(shares, task.theme_mixture(client), atol=0.15)
+    np.testing.assert_allclose(shares, task._client('text.train', client)[1], atol=0.15)
     assert shares[-1] > task.process.theme_prior[-1] + 0.3
 
 
@@ -81,14 +77,18 @@ def test_text_spells_the_tokens():
 
 
 def test_batches_and_data_sets_have_the_sentences_in_order():
+    clients = SyntheticClients(_TASK, Packing('sentences', 10))
+    heldout = np.concatenate(_TASK.heldout_clients(3))
     tokens = _TASK.tokens(2)
     parts = [tokens[i : i + 16] for i in range(0, len(tokens), 16)]
     for found, expected in (
-        (_TASK.client_dataset(2, 16).as_numpy_iterator(), parts),
-        (_TASK.client_batches(2, 16), parts),
-        (_TASK.client_batches(2, 16, 3, 4), (parts * 3)[:4]),
-        (_TASK.client_batches(2, 16, 3, 100), parts * 3),
-        (_TASK.heldout_dataset(3, 10**4).as_numpy_iterator(), [_TASK.heldout_tokens(3)]),
+        (clients.client_batches(2, 16), parts),
+        (clients.client_batches(2, 16, 3, 4), (parts * 3)[:4]),
+        (clients.client_batches(2, 16, 3, 100), parts * 3),
+        (
+            clients.heldout_dataset(3, 10**4).as_numpy_iterator(),
+            [heldout],
+        ),
     ):
         for batch, rows in zip(found, expected, strict=True):
             np.testing.assert_array_equal(batch['x'], rows[:, :-1])
@@ -280,11 +280,11 @@ def test_central_training_passes_the_bigram_ceiling_and_nears_the_best():
             loss = model.loss(logits, tokens[:, 1:])
         optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
-    heldout = _TRAINED.heldout_tokens(300)
-    assert _accuracy(model, tuple(variables), heldout) < _TRAINED.unigram_accuracy
+    heldout = np.concatenate(_TRAINED.heldout_clients(300))
+    assert _accuracy(model, tuple(variables), heldout) < _TRAINED.ceilings.unigram
     for cohort in range(300):
         step(np.concatenate([_TRAINED.tokens(4 * cohort + client) for client in range(4)]))
     accuracy = _accuracy(model, tuple(variables), heldout)
     # The model does not know the client: `without_client` is what it can reach.
-    assert accuracy > _TRAINED.bigram_accuracy + 0.04
+    assert accuracy > _TRAINED.ceilings.bigram + 0.04
     assert accuracy == pytest.approx(_TRAINED.ceilings.without_client, abs=0.03)

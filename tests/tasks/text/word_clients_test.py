@@ -182,7 +182,8 @@ def _synthetic_task(**text):
 def test_the_synthetic_task_has_the_rows_of_its_configuration():
     language = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=_LENGTH, seed=4)
     plain = _synthetic_task().client_batches(3, 5, 2, 9)
-    for batch, other in zip(plain, language.client_batches(3, 5, 2, 9), strict=True):
+    rows = language.tokens(3)
+    for batch, other in zip(plain, word_clients.batches(rows, 5, 2, 9), strict=True):
         np.testing.assert_array_equal(batch['x'], other['x'])
     task = _synthetic_task(packing='windows', client_max_tokens=50, client_min_sentences=20)
     found = {client: task.client_batches(client, 99, 1, None) for client in range(20)}

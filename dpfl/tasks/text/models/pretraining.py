@@ -8,11 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _random, _validate, errors
-from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import architectures, metrics
-
-# Sentences of an evaluation that are computed at once.
-_EVALUATED = 128
 
 
 def train(
@@ -91,37 +87,3 @@ def _batches(
         for first in range(0, end, batch_size):
             yield rows[first : first + batch_size]
         left = rows[end:]
-
-
-def evaluator(
-    architecture: architectures.Architecture, tokens: np.ndarray
-) -> Callable[[Sequence[tf.Tensor]], tuple[float, float]]:
-    """A function that maps weights to loss and accuracy on sentences, as the metrics of training.
-
-    Args:
-      architecture: architecture of the model.
-      tokens: int32 [sentences, L + 1].
-    """
-
-    @tf.function(reduce_retracing=True)
-    def counts(variables: Sequence[tf.Tensor], batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        logits = architecture.logits(tuple(variables), batch[:, :-1])
-        targets = batch[:, 1:]
-        is_word = targets >= tokenization.NUM_SPECIAL_TOKENS
-        # Not `==`: in a program that starts with absl before it imports TensorFlow, `==` of tensors
-        # compares the Python objects while a function is traced.
-        predicted = tf.argmax(logits, axis=-1, output_type=targets.dtype)
-        hits = tf.logical_and(is_word, tf.equal(predicted, targets))
-        present = tf.math.count_nonzero(tf.not_equal(targets, tokenization.PAD_ID))
-        loss = metrics.mean_loss(logits, targets) * tf.cast(present, tf.float32)
-        return loss, present, tf.math.count_nonzero(hits), tf.math.count_nonzero(is_word)
-
-    def evaluate(variables: Sequence[tf.Tensor]) -> tuple[float, float]:
-        totals = np.zeros(4)
-        for first in range(0, len(tokens), _EVALUATED):
-            batch = tf.constant(tokens[first : first + _EVALUATED])
-            totals += [float(part) for part in counts(variables, batch)]
-        loss, present, hits, words = totals.tolist()
-        return loss / max(present, 1), hits / max(words, 1)
-
-    return evaluate
