@@ -273,7 +273,7 @@ def _line(lines: int, clients: int = 2) -> float:
                 found.release(journal.Released(round=t, metrics={'loss': 0.5}, **digests), 0.5)
 
         work(range(lines // 2))
-        return _turns(work, lines // 2, 100)
+        return _turns(work, lines // 2, 50, 9)
 
 
 def _checkpoint(rounds: int) -> float:
