@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl.errors import ArgumentError, shown
+from dpfl.errors import ArgumentError, one_of, shown
 
 # Most rounds of a run: seven weeks at one second each. Arrays over more would not fit into memory.
 MOST_ROUNDS = 2**22
@@ -134,7 +134,7 @@ def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
     """Returns `value`; raises ValueError unless it is one of `allowed`."""
     # Only texts: `in` fails for lists in a dictionary, and for arrays.
     if not isinstance(value, str) or value not in allowed:
-        raise ArgumentError(name, value, f'must be one of {", ".join(allowed)}')
+        raise ArgumentError(name, value, one_of(value, allowed))
     return value
 
 

@@ -1,7 +1,8 @@
 """Errors that users of the library may want to catch; each message is one line."""
 
 import contextlib
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator
 
 _MOST_CHARACTERS = 300
 # Stands for a value that a message does not show, such as an array or an object.
@@ -20,6 +21,29 @@ def shown(value: object, most: int = _MOST_CHARACTERS) -> str:
     if len(text) > most:
         text = text[: most - 3] + '...'
     return ''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in text)
+
+
+def one_of(value: object, allowed: Iterable[str], where: str = '') -> str:
+    """What a message about a misspelt value says: the allowed ones, and the nearest of them.
+
+    Example:
+      >>> one_of('tre', ['gaussian', 'tree'])
+      'must be one of gaussian, tree; the nearest is tree'
+    """
+    names = list(allowed)
+    near = nearest(value, names)
+    return f'must be one of {", ".join(names)}{where}' + (
+        f'; the nearest is {near}' if near else ''
+    )
+
+
+def nearest(value: object, names: Iterable[str]) -> str | None:
+    """The name that looks most like a value, in any case; None if none does."""
+    by_lower = {name.lower(): name for name in names}
+    written = str(value)[:_MOST_CHARACTERS].lower()
+    near = difflib.get_close_matches(written, by_lower, 1, 0.5)
+    beginning = [name for name in by_lower if written and name.startswith(written)]
+    return by_lower[(beginning or near)[0]] if near or beginning else None
 
 
 def removed(what: str) -> str:

@@ -153,6 +153,8 @@ def main() -> None:
         print(json.dumps({**found.to_dict(), 'commands': commands}, indent=2, allow_nan=False))
         return
     print(plan_rows.text(found.rows, found.left, found.assumptions))
+    if found.feasibility is not None:
+        print(f'\n{found.feasibility}\n')
     if commands:
         title = 'A run with this plan; add the task, the model and the learning rates:'
         print(title, *commands, sep='\n')

@@ -4,11 +4,12 @@ Example:
   dpfl suggest --data_path=texts.jsonl --vocabulary_text=public.txt \
       --output=suggested.flags
 
-It prints the facts it found, a table of flags with reasons, and a command that runs as printed.
-Without --target_epsilon the run has no noise: it shows whether the model learns anything, such as
-more than the most frequent word. NOT private: a proposal depends on the clients' text, and the
-guarantee of a run does not cover it. --chosen_without_noise among the flags makes the report of the
-run say so.
+It tries models, vocabularies, cohorts, rounds, clip norms and rates with the noise that the run
+would have, in about 20 short trials, each of some seconds. It prints the facts it found, flags with
+reasons, whether such a run learns and what would help, and a command that runs as printed. Without
+--target_epsilon the run has no noise: it shows whether the model learns anything, such as more than
+the most frequent word. NOT private: a proposal depends on the clients' text, and the guarantee of a
+run does not cover it. --chosen_without_noise among the flags makes the report of the run say so.
 """
 
 import json
@@ -38,6 +39,7 @@ _OUTPUT = SettingsFlags(
 )
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 _RUN = 'runs/suggested'
+_TITLES = {True: 'Found on the private data:', False: 'Not from the data:'}
 
 
 def main() -> None:
@@ -55,12 +57,15 @@ def main() -> None:
         print(json.dumps(_values(found, command)))
         return
     print(plain_text.table(found.data), end='\n\n')
-    names = [f'--{each.name}={each.value}' for each in found.proposals]
-    width = max(map(len, names))
-    for name, each in zip(names, found.proposals, strict=True):
-        print(f'{name:<{width}}  {each.reason}')
-    print()
-    print(f'{NOT_PRIVATE}\n\n{command}')
+    for is_from_data, title in _TITLES.items():
+        chosen = [each for each in found.proposals if each.is_from_data == is_from_data]
+        names = [f'--{each.name}={each.value}' for each in chosen]
+        width = max(map(len, names))
+        print(title)
+        for name, each in zip(names, chosen, strict=True):
+            print(f'{name:<{width}}  {each.reason}')
+        print()
+    print(f'{found.feasibility}\n\n{NOT_PRIVATE}\n\n{command}')
 
 
 def flags_of(config: TrainConfig) -> list[str]:
@@ -83,6 +88,7 @@ def _values(found: Suggestion, command: str) -> dict[str, Any]:
             }
             for each in found.proposals
         ],
+        **found.feasibility.to_dict(),
         'command': command,
         'not_covered': NOT_PRIVATE,
     }

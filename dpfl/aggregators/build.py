@@ -270,6 +270,15 @@ class _PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
         return process.aggregation_process(private_mean, self._sum, value_type)
 
 
+# TFF's message about a factory of the wrong kind has only the name of its class.
+_PrivateMeanFactory.__name__ = (
+    'the unweighted mean of build_aggregator; build_weighted_aggregator(plan) weights a client by '
+    'min(examples / example_cap, 1) with the same guarantee, for a plan with '
+    'Estimator(example_cap=...), because weights without a bound would let a client move the mean '
+    'by more than the plan counts'
+)
+
+
 def _sum_of_records(
     plan: accounting.PrivacyPlan, secure_sum: bool, given: Any
 ) -> tff.aggregators.UnweightedAggregationFactory:

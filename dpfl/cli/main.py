@@ -1,6 +1,5 @@
 """The program `dpfl`: lists the commands, and runs one of them. Imports no command to list them."""
 
-import difflib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
@@ -112,8 +111,8 @@ def _names() -> tuple[str, ...]:
 
 
 def _nearest(name: str) -> str:
-    near = difflib.get_close_matches(name, _names(), 1, 0.5)
-    return f'; the nearest is {near[0]}' if near else ''
+    near = errors.nearest(name, _names())
+    return f'; the nearest is {near}' if near else ''
 
 
 def _print(text: str) -> None:

@@ -13,6 +13,7 @@ from dpfl.planning import plan_rows, sampled, train_command
 from dpfl.planning.request import Request
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import plan as plan_lib
+from dpfl.simulation.training.feasibility import Feasibility, estimate
 from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS
 
 if TYPE_CHECKING:
@@ -29,16 +30,19 @@ class Answer:
       assumptions: Assumptions behind the numbers, one item each.
       commands: What runs the first plan: names of commands with their flags, in order; empty for
         sweeps and for several mechanisms.
+      feasibility: Whether a model can learn under the noise of the first plan; None for a sweep.
     """
 
     rows: list[dict[str, Any]]
     left: list[dict[str, Any]]
     assumptions: list[str]
     commands: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    feasibility: Feasibility | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of `dpfl plan_privacy`, without the commands."""
-        return {'plans': self.rows, 'left': self.left, 'assumptions': self.assumptions}
+        judged = {} if self.feasibility is None else self.feasibility.to_dict()
+        return {'plans': self.rows, **judged, 'left': self.left, 'assumptions': self.assumptions}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +99,15 @@ def answer(request: Request) -> Answer:
         names = ','.join(request.planning.mechanisms or ())
         raise ArgumentError('mechanisms', names, 'are all made for fewer rounds')
     failure = request.planning.failure_probability
-    return Answer(rows, left, plan_rows.assumptions(plans, failure), commands)
+    judged = None
+    if not sweeps:
+        judged = estimate(
+            plans[0][1],
+            request.privacy.model_dimension,
+            request.privacy.delta,
+            request.accountant,
+        )
+    return Answer(rows, left, plan_rows.assumptions(plans, failure), commands, judged)
 
 
 def _commands(
@@ -197,7 +209,13 @@ def _candidates(
             if each.make(deployment.participation) is not None
         ], []
     if privacy.mechanism != AUTO:
-        made = mechanism_lib.build(privacy, request.schema['rounds'])
+        # A cohort that is searched for has no schema yet, and sampling wants other mechanisms.
+        has_schema = request.sampling == 'none' and not request.searches_cohort
+        made = mechanism_lib.build(
+            privacy,
+            request.schema['rounds'],
+            optimize_for=deployment.participation if has_schema else None,
+        )
         recipe = train_command.Recipe.of_config(privacy)
         return [_Candidate(str(privacy.mechanism), _always(made), recipe)], []
     assert privacy.model_dimension is not None  # `Request.check` requires it.

@@ -267,7 +267,11 @@ class Request:
             if getattr(self.privacy, name) is not None:
                 raise _refused(name, 'needs a mechanism other than auto')
         if self.privacy.model_dimension is None:
-            raise _refused('model_dimension', 'must be given')
+            raise _refused(
+                'model_dimension',
+                'must be given: the past noise of a mechanism takes a number for each parameter, '
+                'and auto takes one that fits memory_limit',
+            )
 
     @property
     def target(self) -> planning_lib.Target | None:

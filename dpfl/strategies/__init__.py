@@ -22,5 +22,5 @@ def load(name: str) -> mechanisms.Mechanism:
       4000
     """
     if name not in names():
-        raise errors.ArgumentError('name', name, f'must be one of {", ".join(names())}')
+        raise errors.ArgumentError('name', name, errors.one_of(name, names()))
     return mechanisms.load(FOLDER / f'{name}.npz')

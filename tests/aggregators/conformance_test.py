@@ -389,7 +389,10 @@ _REASONS: dict[str, dict[tuple[str, ...], str]] = {
         ('mean', 'adaptive', 'weighted'): 'secure_sum=True: must be False without a discretization'
     },
     'in_an_algorithm_of_the_other_kind': {
-        tuple(_COLUMNS): 'Expected .*eightedAggregationFactory, found'
+        ('mean', 'adaptive', 'secure'): (
+            'Expected .*WeightedAggregationFactory, found .*build_weighted_aggregator.plan.'
+        ),
+        ('weighted', 'distributed', *_OF_TFF): 'Expected .*eightedAggregationFactory, found',
     },
 }
 _REFUSED = {

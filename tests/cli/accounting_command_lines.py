@@ -39,7 +39,12 @@ REFUSED = [
             ('--bogus=1', "Unknown command line flag 'bogus'"),
             ('word', 'word: is not a flag'),
             ('--strategy=blt_b400', '--strategy: mechanism=tree does not take this parameter'),
-            ('--mechanism=blt', '--mechanism=blt: needs strategy, or blt_decay and blt_scale'),
+            ('--mechanism=BLT', 'unscaled_block_blt; the nearest is blt'),
+            ('--mechanism=tre', 'unscaled_block_blt; the nearest is tree'),
+            (
+                '--mechanism=blt --participation_log={damaged}',
+                '--mechanism=blt: needs strategy, or blt_decay and blt_scale',
+            ),
             ('--mechanism=blt --strategy=absent', '--strategy=absent: must be a file or one'),
             ('--mechanism=blt --strategy={damaged}', 'cannot be read as a mech'),
             ('--mechanism=blt --blt_decay=2 --blt_scale=1', 'decay=[2.0]: each entry'),

@@ -201,6 +201,8 @@ _REFUSED = [
         '--flagfile=quickstart --output_dir={out}',
         [
             ('--rounds=abc', '--rounds=abc: must be an integer'),
+            ('--task=usertext', 'emnist; the nearest is user_text'),
+            ('--model=lstm', 'tiny; the nearest is lstm_256'),
             ('--target_epsilon=', '--target_epsilon=: must be a number'),
             ('--strategy=/nowhere/at.all', '--strategy=/nowhere/at.all: must be a file or one of'),
             (

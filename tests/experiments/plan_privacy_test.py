@@ -44,6 +44,23 @@ def _tree_plan(separation, noise_multiplier, clients_per_round=6500, rounds=1900
     )
 
 
+def test_a_blt_without_parameters_is_that_of_train():
+    flags = ('--population=300', '--clients_per_round=10', '--rounds=60', '--noise_multiplier=3')
+    result = _planned(*flags, '--mechanism=blt', '--accountant=analytic_gaussian')
+    schema = Participation(60, 30)
+    assert result['plans'][0]['sensitivity'] == _about(
+        mechanisms.optimize_blt(schema).sensitivity(schema)
+    )
+    done = forked_binaries.run(
+        'report_privacy',
+        *('--mechanism=blt', '--rounds=60', '--min_separation=30', '--noise_multiplier=3'),
+        *('--accountant=analytic_gaussian', '--delta=1e-10', '--format=json'),
+    )
+    assert json.loads(done.stdout)['epsilon'] == _about(result['plans'][0]['epsilon'])
+    # Without the number of parameters the estimate says which would do.
+    assert (result['feasible'], result['noise_to_signal']) == ('doubtful', None)
+
+
 def test_production_setting_of_document_000():
     # es-ES: a timer of 24 hours gave an observed MinS of 313; the population allows 647.
     result = _planned(*_TREE, '--timer_hours=24', '--round_minutes=4.6')
@@ -136,6 +153,8 @@ def test_a_calibrated_plan_meets_its_target_with_every_mechanism():
     assert noises == sorted(noises)  # The best first.
     gaussian = result['plans'][names.index('gaussian')]
     assert gaussian['sensitivity'] == mechanisms.Identity(60).sensitivity(Participation(60, 30))
+    assert result['feasible'] == 'no' and result['noise_to_signal'] > 100
+    assert any('Any of these would do: ' in sentence for sentence in result['advice'])
 
 
 @pytest.mark.standard

@@ -31,6 +31,8 @@ def test_the_command_runs_as_printed_and_its_report_names_what_was_found_on_the_
     names = [each['flag'] for each in found['settings'] if each['is_from_data']]
     assert {'clip_norm', 'client_learning_rate', 'sentence_length', 'vocabulary_size'} < {*names}
     assert not {'rounds', 'mechanism', 'server_momentum', 'eval_every'} & {*names}
+    assert found['feasible'] in ('yes', 'doubtful', 'no') and found['noise_to_signal'] == 0
+    assert any('most frequent word' in sentence for sentence in found['advice'])
 
     program, name, *settings = shlex.split(found['command'])
     assert program.endswith('dpfl') and name == 'train'

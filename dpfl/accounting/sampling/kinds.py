@@ -56,7 +56,7 @@ def from_settings(name: str, values: Mapping[str, Any]) -> Sampling | None:
       ArgumentError: if the name or a setting is unknown, missing or out of its range.
     """
     if name != NONE and name not in KINDS:
-        raise errors.ArgumentError('sampling', name, f'must be one of {", ".join(names())}')
+        raise errors.ArgumentError('sampling', name, errors.one_of(name, names()))
     kind = KINDS.get(name)
     given = {key: value for key, value in values.items() if value is not None}
     for key, value in given.items():

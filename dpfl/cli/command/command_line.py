@@ -234,7 +234,8 @@ def _explain(error: flags.Error) -> str:
     if isinstance(error, flags.IllegalFlagValueError) and name in flags.FLAGS:
         parser = flags.FLAGS[name].parser
         if isinstance(parser, flags.EnumParser):
-            return f'{flag}: must be one of {", ".join(parser.enum_values)}'
+            value = flag.partition('=')[2]
+            return f'{flag}: {errors.one_of(value, parser.enum_values)}'
         return f'{flag}: must be {parser.syntactic_help}' if parser.syntactic_help else message
     return message
 

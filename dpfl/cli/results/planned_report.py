@@ -51,7 +51,9 @@ def of(
         kind, cohort = values.pop('sampling'), values['clients_per_round']
         config = SamplingConfig(**values, **({} if kind == kinds.NONE else {'sampling': kind}))
         schema = participation(config)
-        made = build(mechanism, schema.rounds)
+        # The noise of a run that has a log was drawn already.
+        is_planned = kind == kinds.NONE and source.participation_log is None
+        made = build(mechanism, schema.rounds, optimize_for=schema if is_planned else None)
         if kind == kinds.NONE:
             kinds.from_settings(kind, {'population': config.population})  # Refuses one.
         sampled: dict[str, Any] = {'participation': schema}

@@ -9,7 +9,7 @@ import numpy as np
 from dpfl import accounting
 from dpfl._settings import Settings, setting
 from dpfl.accounting import extrapolation, large_delta
-from dpfl.errors import ArgumentError, renaming
+from dpfl.errors import ArgumentError, one_of, renaming
 from dpfl.runtime import ray_cluster
 from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
@@ -428,7 +428,7 @@ class TrainConfig(RunConfig):
             raise ArgumentError(
                 'model',
                 self.task.model,
-                f'must be one of {", ".join(allowed)} for task={self.task.task}',
+                one_of(self.task.model, allowed, f' for task={self.task.task}'),
             )
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from dpfl import accounting
 
 # Limits of `noise_in_model`, from the runs above.
-_LEARNS, _FAILS = 0.5, 2.0
+LEARNS, FAILS = 0.5, 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,32 +64,37 @@ def estimate(
     """
     if not plan.noise_multiplier:
         return Feasibility('yes', 0.0, ('There is no noise, and no guarantee.',))
-    # Norms over the clip norm, for a model with one parameter.
-    each = plan.noise_multiplier / plan.denominator
-    of_model = each * plan.mechanism.max_error() / plan.participation.rounds
-    most = math.floor((_LEARNS / of_model) ** 2)
+    of_model = noise_in_model(plan, 1)
+    most = math.floor((LEARNS / of_model) ** 2)
     if dimension is None:
         sentence = f'The noise is small enough for models of at most {most:,} parameters.'
         return Feasibility('doubtful', None, (sentence,))
-    noise_in_model = of_model * math.sqrt(dimension)
-    of_round = each * plan.mechanism.rms_error(np.eye(1, plan.mechanism.rounds)[0])
+    noise = of_model * math.sqrt(dimension)
+    of_round = plan.noise_multiplier / plan.denominator
+    of_round *= plan.mechanism.rms_error(np.eye(1, plan.mechanism.rounds)[0])
     ratio = of_round * math.sqrt(dimension)
-    if noise_in_model <= _LEARNS:
+    if noise <= LEARNS:
         shown = (
             f'The noise of a round is {ratio:.2g} times the clip norm, and after all rounds '
-            f'{noise_in_model:.2g} of the most that clients can move the model: little enough to '
-            f'learn (limit: {_LEARNS:g}).'
+            f'{noise:.2g} of the most that clients can move the model: little enough to '
+            f'learn (limit: {LEARNS:g}).'
         )
         return Feasibility('yes', ratio, (shown,))
-    feasible = 'doubtful' if noise_in_model <= _FAILS else 'no'
+    feasible = 'doubtful' if noise <= FAILS else 'no'
     shown = (
         f'The noise of a round is {ratio:.2g} times the clip norm, and after all rounds '
-        f'{noise_in_model:.2g} of the most that clients can move the model: '
+        f'{noise:.2g} of the most that clients can move the model: '
         + ('it may hide' if feasible == 'doubtful' else 'it will hide')
-        + f' what they teach (limit: {_LEARNS:g}).'
+        + f' what they teach (limit: {LEARNS:g}).'
     )
-    what_would_do = _remedies(plan, noise_in_model / _LEARNS, most, delta, accountant)
+    what_would_do = _remedies(plan, noise / LEARNS, most, delta, accountant)
     return Feasibility(feasible, ratio, (shown, what_would_do))
+
+
+def noise_in_model(plan: accounting.PrivacyPlan, dimension: int) -> float:
+    """Norm of the noise after all rounds over the most that clients can move the model."""
+    of_sum = plan.noise_multiplier / plan.denominator * plan.mechanism.max_error()
+    return of_sum * math.sqrt(dimension) / plan.participation.rounds
 
 
 def _remedies(

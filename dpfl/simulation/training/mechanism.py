@@ -3,7 +3,7 @@
 from typing import Any
 
 from dpfl import mechanisms
-from dpfl.errors import ArgumentError, renaming
+from dpfl.errors import ArgumentError, one_of, renaming
 from dpfl.mechanisms import registry
 from dpfl.participation import Participation
 from dpfl.simulation.training.mechanism_names import load_strategy
@@ -67,7 +67,7 @@ def _named(
 ) -> mechanisms.Mechanism:
     name = config.mechanism
     if not isinstance(name, str) or name not in NAMES:
-        raise ArgumentError('mechanism', name, f'must be one of {", ".join(NAMES)}')
+        raise ArgumentError('mechanism', name, one_of(name, NAMES))
     entry = registry.ENTRIES[name]
     given: dict[str, Any] = {
         'decay': config.blt_decay or None,

@@ -58,9 +58,9 @@ class NamedMechanism:
             return cls(name, argument=argument)
         match = _OPTIMIZED.fullmatch(name)
         if match is None or match['kind'] not in registry.OPTIMIZED:
-            optimized = ', '.join(f'{kind}:SIZE' for kind in registry.OPTIMIZED)
+            allowed = [*PLAIN, *(f'{kind}:SIZE' for kind in registry.OPTIMIZED)]
             raise errors.ArgumentError(
-                argument, name, f'must be one of {", ".join(PLAIN)}, {optimized} or a strategy'
+                argument, name, errors.one_of(name, allowed, ' or a strategy')
             )
         optimizer = registry.ENTRIES[match['kind']].optimizer
         assert optimizer is not None
@@ -135,8 +135,8 @@ def load_strategy(name: str, argument: str = 'strategy') -> mechanisms.Mechanism
       ArgumentError: if there is no such mechanism. The error is about `argument`.
     """
     if name not in strategies.names() and not pathlib.Path(name).is_file():
-        known = ', '.join(strategies.names())
-        raise errors.ArgumentError(argument, name, f'must be a file or one of {known}')
+        allowed = errors.one_of(name, strategies.names()).replace('one of', 'a file or one of')
+        raise errors.ArgumentError(argument, name, allowed)
     try:
         return mechanisms.load(name)
     except ValueError as error:

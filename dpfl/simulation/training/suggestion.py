@@ -1,7 +1,8 @@
 """Proposes the settings of a run from the data of its clients, with a reason for each.
 
-The rules are rules of thumb. They look at the private data, and so does the short trial that
-chooses a learning rate: no guarantee covers what a proposal reveals.
+Sentences and clients decide the rows and the local training by rules of thumb. Model, cohort,
+rounds, clip norm and server rate are searched by trials with the noise that the run would have.
+Both look at the private data: no guarantee covers what a proposal reveals.
 """
 
 import dataclasses
@@ -10,8 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from dpfl._settings import Settings, setting
-from dpfl.errors import ArgumentError
+from dpfl.errors import ArgumentError, one_of
+from dpfl.simulation.training import schema_options
 from dpfl.simulation.training.config import TrainConfig
+from dpfl.simulation.training.feasibility import Feasibility
 from dpfl.tasks.config import REAL_TASKS, TaskConfig
 from dpfl.tasks.text import real_task, vocabulary
 from dpfl.tasks.text.text_statistics import TextStatistics
@@ -22,25 +25,31 @@ NOT_PRIVATE = (
     'makes its report say so. Choose them on other data, or on clients that do not take part, '
     'where that matters.'
 )
-# Share of the words that a proposed vocabulary covers, and of the sentences that are not cut.
-_COVERED, _UNCUT = 0.95, 0.9
-# Local steps per client to aim for, and how large a batch may become.
-_STEPS, _LARGEST_BATCH = 4, 16
-_RATES = (0.5, 1.0, 2.0)
-_COHORT_WITHOUT_NOISE, _LARGEST_COHORT, _LEAST_COHORT = 50, 1000, 10
-_HELDOUT = 20
+# Shares of the words that vocabularies cover which are tried, and of the sentences not cut.
+_COVERED, _UNCUT = (0.7, 0.85, 0.95), 0.9
+# Local steps per client to aim for, the most, and how large a batch may become.
+_STEPS, _MOST_STEPS, _LARGEST_BATCH = 2, 3, 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SuggestConfig(Settings):
     """What a proposal is asked for."""
 
-    rounds: int = setting(150, 'Rounds of the run.', minimum=1)
+    rounds: int | None = setting(
+        None, 'Rounds of the run; by default some numbers are tried.', minimum=1
+    )
     target_epsilon: float | None = setting(
         None,
         'Epsilon that the run should have; by default it has no noise, to see first whether it '
         'learns anything.',
         above=0,
+    )
+    delta: float | None = setting(
+        None,
+        'Delta of the guarantee, below 1 / clients; by default the power of ten below 1 / clients '
+        '** 1.1.',
+        above=0,
+        below=1,
     )
     sample_clients: int = setting(
         1000, 'How many clients are looked at; they are a random sample.', minimum=1
@@ -72,11 +81,13 @@ class Suggestion:
       data: facts about the data, by name; exact, and not private.
       proposals: one for each setting that is proposed.
       config: the configuration of the run.
+      feasibility: whether the run would learn, and what would help.
     """
 
     data: dict[str, Any]
     proposals: tuple[Proposal, ...]
     config: TrainConfig
+    feasibility: Feasibility
 
 
 def suggest(
@@ -88,30 +99,53 @@ def suggest(
       task: the data, with a vocabulary as training needs it.
       wishes: what is asked for.
       seed: of the run.
-      tell: gets sentences about the data that were found.
+      tell: gets sentences about the data that were found, and about each trial.
 
     Raises:
       ArgumentError: if a value is not allowed, or the data cannot be used.
     """
     if task.task not in REAL_TASKS:
-        raise ArgumentError('task', task.task, f'must be one of {", ".join(REAL_TASKS)}')
-    words = task.text.client_max_tokens or None
+        raise ArgumentError('task', task.task, one_of(task.task, REAL_TASKS))
+    if wishes.delta is not None and wishes.target_epsilon is None:
+        raise ArgumentError('delta', wishes.delta, 'needs target_epsilon')
     source = real_task.RealTextTask(task, seed, tell)
     clients = source.data.task.training
+    goal = schema_options.Goal(
+        clients.count,
+        wishes.target_epsilon,
+        schema_options.usual_delta(clients.count) if wishes.delta is None else wishes.delta,
+    )
     looked_at = min(wishes.sample_clients, clients.count)
     statistics = TextStatistics.of(
-        map(clients.sentences, range(looked_at)), source.data.task.vocabulary, words
+        map(clients.sentences, range(looked_at)),
+        source.data.task.vocabulary,
+        task.text.client_max_tokens or None,
     )
-    data = _facts(statistics, clients.count, source.data.baselines(_HELDOUT))
-    proposals = _of_text(task, statistics, _added_marks(task, source.data.task.vocabulary))
-    proposals += of_schema(wishes, clients.count)
-    proposals += _of_local_training(statistics)
-    values = {each.name: each.value for each in proposals}
-    config = TrainConfig(task=task, seed=seed).with_values(values)
-    proposals += _of_trial(config, tell)
+    fixed = [_sentence_length(statistics), *_of_local_training(statistics)]
+    if wishes.target_epsilon is not None:
+        is_given = wishes.delta is not None
+        reason = 'as asked for' if is_given else f'below 1 / {clients.count} clients ** 1.1'
+        fixed.append(Proposal('delta', goal.delta, reason, is_from_data=not is_given))
+    config = TrainConfig(task=task, seed=seed).with_values(
+        {each.name: each.value for each in fixed}
+    )
+    from dpfl.simulation.training import suggestion_search  # Loads TensorFlow.
+
+    searched = suggestion_search.search(
+        config,
+        source.data,
+        goal,
+        models=schema_options.MODELS if task.model is None else (task.model,),
+        vocabularies=vocabularies(task, statistics, source.data.task.vocabulary),
+        rounds=wishes.rounds,
+        clients=looked_at,
+        tell=tell,
+    )
+    proposals = [*searched.proposals, *fixed]
     values = {each.name: each.value for each in proposals}
     values['chosen_without_noise'] = tuple(each.name for each in proposals if each.is_from_data)
-    return Suggestion(data, tuple(proposals), config.with_values(values))
+    data = _facts(statistics, clients.count, searched.baselines)
+    return Suggestion(data, tuple(proposals), config.with_values(values), searched.feasibility)
 
 
 def _facts(
@@ -138,75 +172,34 @@ def _added_marks(task: TaskConfig, words: vocabulary.Vocabulary) -> int:
     return len(marks) if tuple(words.words[-len(marks) :]) == tuple(marks) else 0
 
 
-def _of_text(task: TaskConfig, statistics: TextStatistics, marks: int) -> list[Proposal]:
-    length = min(max(5 * math.ceil(statistics.length_that_covers(_UNCUT) / 5), 10), 40)
-    found = [
-        Proposal(
-            'sentence_length',
-            length,
-            f'{_UNCUT:.0%} of the sentences have at most '
-            f'{statistics.length_that_covers(_UNCUT)} words',
-        )
-    ]
-    size = statistics.words_that_cover(_COVERED, marks)
+def _sentence_length(statistics: TextStatistics) -> Proposal:
+    covering = statistics.length_that_covers(_UNCUT)
+    return Proposal(
+        'sentence_length',
+        min(max(5 * math.ceil(covering / 5), 10), 40),
+        f'{_UNCUT:.0%} of the sentences have at most {covering} words',
+    )
+
+
+def vocabularies(
+    task: TaskConfig, statistics: TextStatistics, words: vocabulary.Vocabulary
+) -> dict[int, tuple[vocabulary.Vocabulary, float]]:
+    """Vocabularies to try, and the shares of the words that they cover, by `vocabulary_size`."""
+    marks = _added_marks(task, words)
+    covered = statistics.covered_beside(marks)
+    most = covered.size - 1
+    sizes = {most}
     if task.text.vocabulary_size is None:
-        covered = statistics.covered_beside(marks)
-        most = covered.size - 1
-        rounded = most if size is None else min(100 * math.ceil(max(size, 1) / 100), most)
-        share = covered[rounded]
-        found.append(
-            Proposal('vocabulary_size', rounded, f'covers {share:.1%} of the words of the clients')
-        )
-    return found
-
-
-def of_schema(wishes: SuggestConfig, population: int) -> list[Proposal]:
-    """Rounds, cohorts, separation and noise for a number of clients."""
-    rounds = wishes.rounds
-    if wishes.target_epsilon is None:
-        cohort = min(_COHORT_WITHOUT_NOISE, population)
-        why = 'enough for a steady mean without noise; with noise, more clients hide it better'
-        mechanism = Proposal(
-            'mechanism',
-            'none',
-            'no noise and no guarantee: a run that does not learn without noise does not with it',
-            is_from_data=False,
-        )
-        noise = [mechanism]
-    else:
-        cohort = max(min(population // rounds, _LARGEST_COHORT), _LEAST_COHORT)
-        cohort = min(cohort, population)
-        why = (
-            f'{population} clients / {rounds} rounds: as many as can take part without returning '
-            'too often; the noise of the mean is divided by this number'
-        )
-        delta = 10.0 ** -math.ceil(1.1 * math.log10(max(population, 10)))
-        noise = [
-            Proposal(
-                'mechanism',
-                'auto',
-                'the mechanism with the least noise for the schema',
-                is_from_data=False,
-            ),
-            Proposal('target_epsilon', wishes.target_epsilon, 'as asked for', is_from_data=False),
-            Proposal('delta', delta, f'below 1 / {population} ** 1.1'),
-        ]
-    apart = max(min(population // cohort, rounds), 1)
-    times = -(-rounds // apart)
-    return [
-        Proposal(
-            'rounds', rounds, 'as asked for, or the default of this proposal', is_from_data=False
-        ),
-        Proposal('clients_per_round', cohort, why),
-        Proposal(
-            'min_separation',
-            apart,
-            f'{population} clients / {cohort} per round: a client returns after so many rounds',
-        ),
-        Proposal('max_participations', times, f'{rounds} rounds / {apart} between two, rounded up'),
-        *noise,
-        Proposal('eval_every', max(rounds // 10, 1), 'ten points of the curve', is_from_data=False),
-    ]
+        least = (statistics.words_that_cover(share, marks) for share in _COVERED)
+        sizes = {
+            most if size is None else min(100 * math.ceil(max(size, 1) / 100), most)
+            for size in least
+        }
+    added = words.words[len(words.words) - marks :]
+    return {
+        size: (vocabulary.Vocabulary((*words.words[:size], *added)), float(covered[size]))
+        for size in sorted(sizes)
+    }
 
 
 def _of_local_training(statistics: TextStatistics) -> list[Proposal]:
@@ -231,50 +224,15 @@ def _of_local_training(statistics: TextStatistics) -> list[Proposal]:
             + (': two passes, so that they make several steps' if epochs > 1 else ''),
         ),
         Proposal(
-            'server_learning_rate', 1.0, 'applies the mean update as it is', is_from_data=False
+            'client_max_batches',
+            _MOST_STEPS,
+            'the clients with the most text take no longer',
+            is_from_data=False,
         ),
         Proposal(
             'server_momentum',
             0.9,
             'sums about ten updates: faster, and steadier',
             is_from_data=False,
-        ),
-    ]
-
-
-def _of_trial(config: TrainConfig, tell: Callable[[str], None]) -> list[Proposal]:
-    """Learning rate and clip norm, from a short trial with the settings so far."""
-    import numpy as np
-
-    from dpfl.simulation.training import trial
-
-    loaded = real_task.RealTextTask(config.task, config.seed, lambda text: None).load()
-    how = config.optimization
-    assert loaded.population is not None
-    tell('trying learning rates on a few clients')
-    trials = trial.compare(
-        loaded.model,
-        lambda client: loaded.client_batches(client, how.client_batch_size, how.client_epochs, 32),
-        list(loaded.heldout(_HELDOUT, 64).as_numpy_iterator()),
-        _RATES,
-        loaded.population,
-    )
-    best = min(trials, key=lambda each: each.loss)
-    losses = ', '.join(f'{each.loss:.3g} with {each.learning_rate:g}' for each in trials)
-    has_noise = config.privacy.mechanism != 'none'
-    share = 0.5 if has_noise else 0.9
-    norm = float(np.quantile(best.norms, share))
-    clip = float(f'{norm if norm > 0 else 1.0:.2g}')
-    return [
-        Proposal(
-            'client_learning_rate',
-            best.learning_rate,
-            f'least loss on held-out clients after a short trial without noise: {losses}',
-        ),
-        Proposal(
-            'clip_norm',
-            clip,
-            f'{share:.0%} of the updates of the trial are shorter'
-            + ('; a larger norm brings more noise' if has_noise else '; clips only the longest'),
         ),
     ]

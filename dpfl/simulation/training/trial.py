@@ -1,6 +1,8 @@
-"""A short trial of local training: which learning rate suits the clients, and how far they move.
+"""Short trials of training, with the noise of a plan and without, on clients that nothing protects.
 
-It trains without clipping and without noise, and nothing protects the clients that it reads.
+A trial trains every round of a plan, with its clipping and with noise of the same mechanism and
+size in the mean, but with a few clients per round: how well a model learns under noise depends
+little on how many clients the rest of the mean comes from.
 """
 
 import dataclasses
@@ -10,89 +12,135 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# A trial has so many rounds of so many clients, and the momentum of the server's SGD.
-_ROUNDS, _CLIENTS, _MOMENTUM = 6, 10, 0.9
+from dpfl import _random, accounting
+from dpfl.mechanisms import kernels
+from dpfl.tasks.text.models import metrics
+from dpfl.tasks.text.tokenization import OOV_ID
+
+# Clients per round of a trial, and the momentum of the server's SGD.
+_CLIENTS, MOMENTUM = 6, 0.9
+# Rounds of a trial without clipping.
+_FREE_ROUNDS = 6
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What a trial with one learning rate showed.
+    """What a trial showed.
 
     Attributes:
-      learning_rate: of the clients.
       loss: mean loss on held-out batches at the end; infinite if it was not finite.
+      accuracy: share of the held-out words of the vocabulary that the model predicts.
+      accuracy_with_oov: share of all held-out words.
       norms: L2 norms of the clients' updates in the last round, float64 [clients].
     """
 
-    learning_rate: float
     loss: float
+    accuracy: float
+    accuracy_with_oov: float
     norms: np.ndarray
 
 
-def compare(
-    model: Any,
-    batches: Callable[[int], Sequence[Any]],
-    heldout: Sequence[Any],
-    learning_rates: Sequence[float],
-    population: int,
-) -> list[Trial]:
-    """Tries learning rates, each from the initial model and with the same clients.
+class Trials:
+    """Trials of one model with the same clients.
 
     Args:
-      model: a `tff.learning.models.FunctionalModel` without non-trainable weights.
+      model: a `tff.learning.models.FunctionalModel` of words without non-trainable weights.
       batches: maps a client to its batches, with `x` and `y`.
       heldout: batches of held-out clients.
-      learning_rates: of the clients' SGD.
       population: number of clients.
     """
-    cohorts = [
-        [batches((t * _CLIENTS + i) % population) for i in range(min(_CLIENTS, population))]
-        for t in range(_ROUNDS)
-    ]
-    steps = _Steps(model)
-    return [steps.trial(cohorts, heldout, rate) for rate in learning_rates]
 
-
-class _Steps:
-    """Local training with compiled steps."""
-
-    def __init__(self, model: Any):
+    def __init__(
+        self,
+        model: Any,
+        batches: Callable[[int], Sequence[Any]],
+        heldout: Sequence[Any],
+        population: int,
+    ):
         self._model = model
+        self._batches = batches
+        self._heldout = heldout
+        self._population = population
         self._initial = [np.asarray(weight, np.float32) for weight in model.initial_weights[0]]
         self._variables = [tf.Variable(weight) for weight in self._initial]
-        self._step = tf.function(self._train, reduce_retracing=True)
-        self._loss = tf.function(self._evaluate, reduce_retracing=True)
+        rows = [model.input_spec[name] for name in ('x', 'y')]
+        rate = tf.TensorSpec([], tf.float32)
+        self._step = tf.function(self._train, input_signature=[*rows, rate])
+        self._measure = tf.function(self._evaluate, input_signature=rows)
 
-    def trial(
-        self, cohorts: Sequence[Sequence[Any]], heldout: Sequence[Any], learning_rate: float
+    def free(self, client_learning_rate: float) -> Trial:
+        """A trial of a few rounds without clipping and noise."""
+        return self._run(_FREE_ROUNDS, client_learning_rate, 1.0, lambda update: update, None)
+
+    def planned(
+        self,
+        plan: accounting.PrivacyPlan,
+        client_learning_rate: float,
+        server_learning_rate: float,
+        seed: int = 0,
     ) -> Trial:
-        """FedAvg from the initial model, one client after the other."""
+        """A trial of all rounds of a plan, with its clipping and the noise of its mean."""
+
+        def clipped(update: list[np.ndarray]) -> list[np.ndarray]:
+            factor = min(1.0, plan.clip_norm / max(_norm(update), 1e-30))
+            return [factor * part for part in update]
+
+        noise = _Noise(plan, sum(weight.size for weight in self._initial), seed)
+        rounds = plan.participation.rounds
+        return self._run(rounds, client_learning_rate, server_learning_rate, clipped, noise)
+
+    def _run(
+        self,
+        rounds: int,
+        client_learning_rate: float,
+        server_learning_rate: float,
+        clip: Callable[[list[np.ndarray]], list[np.ndarray]],
+        noise: '_Noise | None',
+    ) -> Trial:
         weights = self._initial
         velocity = [np.zeros_like(weight) for weight in weights]
         norms = np.zeros(0)
-        for cohort in cohorts:
-            updates = [self._update(weights, batches, learning_rate) for batches in cohort]
+        for t in range(rounds):
+            cohort = range(t * _CLIENTS, t * _CLIENTS + min(_CLIENTS, self._population))
+            clients = [self._batches(client % self._population) for client in cohort]
+            updates = [self._update(weights, client, client_learning_rate) for client in clients]
             norms = np.array([_norm(update) for update in updates])
-            for i, parts in enumerate(zip(*updates, strict=True)):
-                velocity[i] = _MOMENTUM * velocity[i] + np.mean(parts, axis=0)
-            weights = [weight + change for weight, change in zip(weights, velocity, strict=True)]
+            kept = [clip(update) for update in updates]
+            mean = [np.mean(parts, axis=0) for parts in zip(*kept, strict=True)]
+            if noise is not None:
+                mean = noise.added(t, mean)
+            velocity = [MOMENTUM * v + m for v, m in zip(velocity, mean, strict=True)]
+            weights = [
+                weight + server_learning_rate * change
+                for weight, change in zip(weights, velocity, strict=True)
+            ]
         self._assign(weights)
-        losses = [float(self._loss(batch['x'], batch['y'])) for batch in heldout]
-        sizes = [len(batch['x']) for batch in heldout]
-        loss = float(np.average(losses, weights=sizes))
-        return Trial(learning_rate, loss if np.isfinite(loss) else np.inf, norms)
+        sums = np.zeros(4)
+        for batch in self._heldout:
+            sums += [float(value) for value in self._measure(batch['x'], batch['y'])]
+        loss, hits, words, unknown = sums
+        loss /= sum(len(batch['x']) for batch in self._heldout)
+        return Trial(
+            loss if np.isfinite(loss) else np.inf,
+            hits / max(words, 1.0),
+            hits / max(words + unknown, 1.0),
+            norms,
+        )
 
     def _update(
         self, weights: Sequence[np.ndarray], batches: Sequence[Any], learning_rate: float
     ) -> list[np.ndarray]:
-        """How a client changes the model by its batches."""
+        """How a client changes the model by its batches; not at all if it is not finite."""
         self._assign(weights)
         for batch in batches:
-            self._step(batch['x'], batch['y'], tf.constant(learning_rate))
-        return [
+            self._step(batch['x'], batch['y'], learning_rate)
+        update = [
             variable.numpy() - weight
             for variable, weight in zip(self._variables, weights, strict=True)
         ]
+        if np.isfinite(_norm(update)):
+            return update
+        return [np.zeros_like(weight) for weight in weights]
 
     def _assign(self, weights: Sequence[np.ndarray]) -> None:
         for variable, weight in zip(self._variables, weights, strict=True):
@@ -100,17 +148,44 @@ class _Steps:
 
     def _train(self, x: tf.Tensor, y: tf.Tensor, learning_rate: tf.Tensor) -> None:
         with tf.GradientTape() as tape:
-            loss = self._evaluate(x, y)
+            loss = self._model.loss(output=self._predicted(x), label=y)
         gradients = tape.gradient(
             loss, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
         for variable, gradient in zip(self._variables, gradients, strict=True):
             variable.assign_sub(learning_rate * tf.convert_to_tensor(gradient))
 
-    def _evaluate(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        weights = (tuple(self._variables), ())
-        predictions = self._model.predict_on_batch(weights, x, training=True)
-        return self._model.loss(output=predictions, label=y)
+    def _predicted(self, x: tf.Tensor) -> Any:
+        return self._model.predict_on_batch((tuple(self._variables), ()), x, training=True)
+
+    def _evaluate(self, x: tf.Tensor, y: tf.Tensor) -> tuple[Any, Any, Any, Any]:
+        """Loss times rows, right words, words, and unknown words of a batch."""
+        logits = self._predicted(x)
+        loss = self._model.loss(output=logits, label=y) * tf.cast(tf.shape(x)[0], logits.dtype)
+        hits, words = (tf.reduce_sum(count) for count in metrics.hits(y, logits))
+        unknown = tf.reduce_sum(tf.cast(tf.equal(y, OOV_ID), tf.int64))
+        return loss, hits, words, unknown
+
+
+class _Noise:
+    """The noise of a plan in the mean of each round, streamed by the kernel of its mechanism."""
+
+    def __init__(self, plan: accounting.PrivacyPlan, size: int, seed: int):
+        self._kernel = plan.mechanism.kernel()
+        self._buffers = np.zeros([self._kernel.buffers, size], np.float32)
+        self._scale = plan.stddev / plan.denominator
+        self._rng = _random.generator('suggest.noise', seed)
+        self._size = size
+
+    def added(self, t: int, mean: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The mean of round t with its noise; rounds in order."""
+        if not self._scale:
+            return list(mean)
+        row, noise = np.empty(self._size), self._rng.standard_normal(self._size)
+        kernels.step(self._kernel, t, np.float32).apply(noise, self._buffers, row)
+        ends = np.cumsum([part.size for part in mean])[:-1]
+        parts = np.split((self._scale * row).astype(np.float32), ends)
+        return [part + n.reshape(part.shape) for part, n in zip(mean, parts, strict=True)]
 
 
 def _norm(update: Sequence[np.ndarray]) -> float:

@@ -1,12 +1,26 @@
 """Proposals for own text: what they follow from, and that they are worth following."""
 
+import dataclasses
+import itertools
 import pathlib
 
 import numpy as np
 import pytest
 
+from dpfl import _random
 from dpfl.errors import ArgumentError
-from dpfl.simulation.training import TaskConfig, suggestion, train, trial
+from dpfl.simulation.training import (
+    SamplingConfig,
+    TaskConfig,
+    coordinate_search,
+    feasibility,
+    schema_options,
+    suggestion,
+    suggestion_search,
+    train,
+    trial,
+)
+from dpfl.simulation.training.sampling_config import participation
 from dpfl.simulation.training.suggestion import SuggestConfig, suggest
 from dpfl.tasks.text import real_task
 from dpfl.tasks.text.text_statistics import TextStatistics
@@ -31,20 +45,77 @@ def test_statistics_are_those_of_the_words():
 
 @pytest.mark.parametrize('population', [12, 500, 40_000])
 @pytest.mark.parametrize('epsilon', [None, 8.0])
-def test_a_proposed_schema_can_be_kept(population, epsilon):
-    from dpfl.simulation.training import SamplingConfig
-    from dpfl.simulation.training.sampling_config import participation
+def test_proposed_schemas_can_be_kept(population, epsilon):
+    goal = schema_options.Goal(population, epsilon, schema_options.usual_delta(population))
+    assert goal.delta < 1 / population
+    options = schema_options.options(goal, None)
+    for rounds, participations in itertools.product(*options.values()):
+        schema = schema_options.schema(goal, rounds, participations)
+        config = SamplingConfig(**schema)
+        kept = participation(config)
+        sampler = config.sampler(kept, population, 0)
+        seen = np.concatenate([sampler.cohort(t) for t in range(rounds)])
+        assert max(np.unique(seen, return_counts=True)[1]) <= kept.count
+    values = {'rounds': rounds, 'participations': participations, 'clip_norm': 0.5}
+    plan = schema_options.plan(goal, values)
+    assert plan.clients_per_round == schema['clients_per_round'] and plan.clip_norm == 0.5
+    if epsilon is None:
+        assert plan.noise_multiplier == 0 and len(options['rounds']) == 1
+    else:
+        found = plan.epsilon(goal.delta, 'analytic_gaussian')
+        assert found == pytest.approx(epsilon, rel=1e-6)
 
-    proposals = suggestion.of_schema(SuggestConfig(rounds=80, target_epsilon=epsilon), population)
-    values = {each.name: each.value for each in proposals}
-    names = ('rounds', 'clients_per_round', 'min_separation', 'max_participations')
-    config = SamplingConfig(**{name: values[name] for name in names})
-    schema = participation(config)
-    sampler = config.sampler(schema, population, 0)
-    seen = [client for t in range(80) for client in sampler.cohort(t)]
-    assert max(np.unique(seen, return_counts=True)[1]) <= schema.count
-    assert values['mechanism'] == ('none' if epsilon is None else 'auto')
-    assert epsilon is None or values['delta'] < 1 / population
+
+def test_a_delta_of_one_client_is_refused():
+    with pytest.raises(ArgumentError, match=r'delta=0.003: must be < 1 / 360.* 0.001 is taken'):
+        schema_options.Goal(360, 4.0, 0.003)
+
+
+def test_a_search_climbs_and_says_where_it_ends():
+    tried = []
+
+    def score(values):
+        tried.append(tuple(values.values()))
+        return -((values['x'] - 5) ** 2) - (values['y'] - 1) ** 2
+
+    options = {'x': [1, 2, 3, 4], 'y': [0, 1, 2, 3], 'z': [7]}
+    start = {'x': 2, 'y': 2, 'z': 7}
+    found = coordinate_search.climb(options, start, score, ['x', 'y', 'z', 'x'])
+    assert found.best == {'x': 4, 'y': 1, 'z': 7} and found.ends == {'x': 'largest'}
+    assert set(found.scores['y']) == {0, 1, 2, 3} and found.scores['z'] == {7: -1}
+    assert len(tried) == len(set(tried)) < 9
+
+
+_PLAN = schema_options.plan(
+    schema_options.Goal(360, 4.0, 1e-3), {'rounds': 50, 'participations': 5, 'clip_norm': 1.0}
+)
+
+
+@pytest.mark.parametrize(
+    'accuracy, learns_at, dimension, feasible, words',
+    [
+        (0.3, 1, 1000, 'yes', 'always the most frequent word has 0.14'),
+        (0.3, 1, 100_000, 'doubtful', 'it may hide'),  # The estimate of the noise says so.
+        (0.15, 1, 1000, 'doubtful', 'little enough'),  # Hardly more than the most frequent word.
+        (0.02, 4, 1000, 'no', '1/4 of the noise learned: that takes about 1,440 clients with 144'),
+        (0.02, 99, 1000, 'no', 'the text of these clients is too little'),
+    ],
+)
+def test_the_verdict_is_that_of_the_trial(accuracy, learns_at, dimension, feasible, words):
+    goal = schema_options.Goal(360, 4.0, 1e-3)
+    measures = {'accuracy': accuracy, 'unigram_accuracy': 0.14, 'bigram_accuracy': 0.6}
+    found = suggestion_search.judged(
+        _PLAN,
+        dimension,
+        goal,
+        measures,
+        lambda factor: 0.2 if factor >= learns_at else 0.1,
+        'analytic_gaussian',
+    )
+    assert found.feasible == feasible and words in ' '.join(found.advice)
+    assert found.noise_to_signal == pytest.approx(
+        feasibility.estimate(_PLAN, dimension).noise_to_signal
+    )
 
 
 @pytest.fixture(scope='module', name='task')
@@ -59,9 +130,23 @@ def _task(tmp_path_factory):
 
 @pytest.mark.standard
 @pytest.mark.tff
-def test_a_run_as_proposed_beats_the_most_frequent_word(task, tmp_path):
-    found = suggest(task, SuggestConfig(rounds=60), tell=lambda text: None)
+def test_a_proposal_is_a_configuration_with_reasons_and_a_verdict(task):
+    found = suggest(task, SuggestConfig(rounds=2, target_epsilon=0.01), tell=lambda text: None)
     values = {each.name: each.value for each in found.proposals}
+    assert found.config.flat() == {**found.config.flat(), **values}
+    assert {'clip_norm', 'server_learning_rate', 'clients_per_round', 'delta'} <= {*values}
+    assert found.feasibility.feasible == 'no' and found.feasibility.noise_to_signal > 10
+    assert {*found.config.chosen_without_noise} == {
+        each.name for each in found.proposals if each.is_from_data
+    }
+
+
+@pytest.mark.exhaustive
+@pytest.mark.tff
+def test_a_run_as_proposed_beats_the_most_frequent_word(task, tmp_path):
+    found = suggest(task, SuggestConfig(rounds=20, target_epsilon=50.0), tell=lambda text: None)
+    values = {each.name: each.value for each in found.proposals}
+    assert found.feasibility.feasible == 'yes'
     assert found.data['clients_to_train_on'] == 108
     assert values['sentence_length'] == 10 and values['vocabulary_size'] == 31
     assert found.config.flat() == {**found.config.flat(), **values}
@@ -69,19 +154,19 @@ def test_a_run_as_proposed_beats_the_most_frequent_word(task, tmp_path):
     unigram = result.reference_accuracies['unigram_accuracy']
     assert result.reference_accuracies['bigram_accuracy'] > 2 * unigram
     assert result.last['accuracy'] > 1.5 * unigram
+    assert result.report.guarantee.epsilons[0] <= 50
     assert (tmp_path / 'run' / 'plots' / 'training.png').exists()
 
 
-@pytest.mark.standard
-@pytest.mark.tff
 def test_marks_that_are_added_to_a_file_are_not_words_of_it(task, tmp_path):
     words = pathlib.Path(task.text.vocabulary_file).read_text().replace('.\n', '')
     (tmp_path / 'words.txt').write_text(words)
     path = str(tmp_path / 'words.txt')
     lacking = task.with_values({'vocabulary_file': path})
-    found = suggest(lacking, SuggestConfig(), tell=lambda text: None)
-    assert {each.name: each.value for each in found.proposals}['vocabulary_size'] == 30
-    assert len(real_task.public_vocabulary(found.config.task.text).words) == 30 + 32
+    data = real_task.RealTextTask(lacking, 0, lambda text: None).data.task
+    statistics = TextStatistics.of([[['waa', 'wab', 'zzz']]], data.vocabulary)
+    found = suggestion.vocabularies(lacking, statistics, data.vocabulary)
+    assert [*found] == [30] and len(found[30][0].words) == 30 + 32
 
 
 @pytest.mark.standard
@@ -95,8 +180,9 @@ def test_a_trial_is_local_training_and_a_mean(task):
         'x': np.array([[1, 5, 6, 7, 8]], np.int32),
         'y': np.array([[5, 6, 7, 8, 2]], np.int32),
     }
-    found = trial.compare(model, lambda client: [batch], [batch], (0.5, 1e-6, 1e9), 1)
-    assert found[0].loss < found[1].loss < np.log(12) + 0.5 and found[2].loss == np.inf
+    trials = trial.Trials(model, lambda client: [batch], [batch], 1)
+    found = [trials.free(rate) for rate in (0.5, 1e-6, 1e9)]
+    assert found[0].loss < found[1].loss < np.log(12) + 0.5 and not found[2].norms.any()
     weights = [np.array(weight) for weight in model.initial_weights[0]]
 
     def loss(bias):
@@ -110,6 +196,18 @@ def test_a_trial_is_local_training_and_a_mean(task):
     ]
     # The bias has most of the gradient at first; the trial's last round has moved a little.
     assert found[1].norms[0] >= 0.9e-6 * np.linalg.norm(gradient)
+
+
+@pytest.mark.tff
+def test_a_trial_clips_and_has_the_noise_of_its_plan():
+    plan = dataclasses.replace(_PLAN, clip_norm=0.01)
+    zeros, size = [np.zeros([300, 5], np.float32)], 1500
+    noise = trial._Noise(plan, size, 3)
+    rows = np.array([noise.added(t, zeros)[0].ravel() for t in range(50)])
+    z = _random.generator('suggest.noise', 3).standard_normal([50, size])
+    exact = np.linalg.solve(plan.mechanism.strategy_matrix(), z)
+    scale = 0.01 * plan.noise_multiplier / plan.clients_per_round
+    np.testing.assert_allclose(rows, scale * exact, rtol=1e-4, atol=1e-7)
 
 
 def test_only_own_text_gets_proposals():

@@ -1,0 +1,391 @@
+"""Searches model, cohort, rounds and rates by trials with the noise that the run would have."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpfl import accounting
+from dpfl.simulation.training import coordinate_search, feasibility, schema_options, trial
+from dpfl.simulation.training.config import TrainConfig
+from dpfl.simulation.training.plan import accountant, build_plan
+from dpfl.simulation.training.schema_options import Goal
+from dpfl.simulation.training.suggestion import Proposal
+from dpfl.tasks.text import real_task
+from dpfl.tasks.text.models import saved_models
+from dpfl.tasks.text.vocabulary import Vocabulary
+
+_HELDOUT, _HELDOUT_BATCH = 50, 64
+_CLIENT_RATES, _SERVER_RATES = (0.5, 1.0, 2.0, 4.0), (0.03, 0.1, 0.3, 1.0, 3.0)
+# Clip norms to try, as parts of the median norm of an update.
+_CLIPS = (0.1, 0.3, 1.0)
+# Of the updates of a trial, that are not clipped without noise.
+_UNCLIPPED = 0.9
+# The server's rate depends on the other settings, so it is varied at the end again.
+_ORDER = (
+    'server_learning_rate',
+    'clip_norm',
+    'model',
+    'vocabulary_size',
+    'participations',
+    'rounds',
+    'server_learning_rate',
+)
+# Above this part of the accuracy of the most frequent word, a trial has learned without doubt.
+_CLEARLY = 1.1
+# How much less noise is tried where nothing learns.
+_QUIETER = (2, 4, 8, 16, 32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Searched:
+    """What a search found.
+
+    Attributes:
+      proposals: settings with reasons.
+      feasibility: verdict on the best of them.
+      baselines: measures of predictors that count, with the vocabulary that was found.
+    """
+
+    proposals: tuple[Proposal, ...]
+    feasibility: feasibility.Feasibility
+    baselines: dict[str, float]
+
+
+def search(
+    config: TrainConfig,
+    data: real_task.TextData,
+    goal: Goal,
+    *,
+    models: Sequence[str],
+    vocabularies: Mapping[int, tuple[Vocabulary, float]],
+    rounds: int | None,
+    clients: int,
+    tell: Callable[[str], None],
+) -> Searched:
+    """Finds the settings that a proposal tries, and what a run with them would do.
+
+    Args:
+      config: the settings that are decided: task, rows and local training.
+      data: the text.
+      goal: the guarantee.
+      models: names of models, the smallest first.
+      vocabularies: vocabularies and the share of the words that each covers, by size.
+      rounds: rounds of the run; None to try some.
+      clients: how many clients take part in trials.
+      tell: gets a sentence for each trial.
+    """
+    bench = _Bench(config, data, vocabularies, clients)
+    options: dict[str, Sequence[Any]] = {
+        'server_learning_rate': _SERVER_RATES,
+        'model': tuple(models),
+        'vocabulary_size': tuple(vocabularies),
+        **schema_options.options(goal, rounds),
+    }
+    start = {name: values[len(values) // 2] for name, values in options.items()}
+    start |= _largest(goal, bench, options, start)
+    tell('trying learning rates of clients, without noise')
+    free = {rate: bench.trials(start).free(rate) for rate in _CLIENT_RATES}
+    client_rate = min(free, key=lambda rate: free[rate].loss)
+    norms = free[client_rate].norms
+    shares = (_UNCLIPPED,) if goal.epsilon is None else (0.5,)
+    norm = float(np.quantile(norms, shares[0])) or 1.0
+    parts = (1.0,) if goal.epsilon is None else _CLIPS
+    options['clip_norm'] = tuple(float(f'{part * norm:.2g}') for part in parts)
+    start['clip_norm'] = options['clip_norm'][len(parts) // 2]
+    limit = max(feasibility.FAILS, bench.noise_in_model(goal, start))
+    started = time.monotonic()
+
+    def score(values: dict[str, Any]) -> tuple[float, float]:
+        noise = bench.noise_in_model(goal, values)
+        if noise > limit:  # The largest models of the worst schemas: the noise hides everything.
+            return -1.0, -math.inf
+        tried = bench.planned(goal, values, client_rate)
+        shown = ', '.join(f'{name} {value}' for name, value in _shown(goal, values).items())
+        tell(
+            f'{time.monotonic() - started:.0f} s: accuracy {tried.accuracy_with_oov:.3g} of all '
+            f'words with {shown}'
+        )
+        return round(tried.accuracy_with_oov, 3), -tried.loss
+
+    found = coordinate_search.climb(options, start, score, _ORDER)
+    best = found.best
+    vocabulary, share = vocabularies[best['vocabulary_size']]
+    baselines = bench.data(vocabulary).baselines(_HELDOUT)
+    proposals = _proposals(goal, config, found, rounds, share)
+    proposals += [
+        Proposal(
+            'client_learning_rate',
+            client_rate,
+            'least loss after a few rounds without noise: '
+            + ', '.join(f'{each.loss:.3g} with {rate:g}' for rate, each in free.items())
+            + _end(client_rate, _CLIENT_RATES),
+        ),
+    ]
+    complete = config.with_values({each.name: each.value for each in proposals})
+    dimension = bench.dimension(best)
+    plan = build_plan(
+        complete.privacy,
+        complete.sampling,
+        population=lambda: goal.population,
+        dimension=lambda: dimension,
+        workload=complete.workload,
+    )
+    # Other noise than that of the search, which has found what suits its own.
+    again = bench.planned(goal, best, client_rate, seed=1)
+    known = {**baselines, 'accuracy': again.accuracy}
+
+    def with_less(factor: int) -> float:
+        return bench.planned(goal, best, client_rate, seed=1, quieter=factor).accuracy
+
+    verdict = judged(plan, dimension, goal, known, with_less, accountant(complete.privacy, plan))
+    return Searched(tuple(proposals), verdict, baselines)
+
+
+def judged(
+    plan: accounting.PrivacyPlan,
+    dimension: int,
+    goal: Goal,
+    measures: Mapping[str, float],
+    with_less: Callable[[int], float],
+    accountant: str,
+) -> feasibility.Feasibility:
+    """The estimate for a plan, corrected by what a trial of it has shown.
+
+    Args:
+      plan: of the run.
+      dimension: parameters of the model.
+      goal: what it guarantees.
+      measures: `accuracy` of the trial; accuracies of predictors that count.
+      with_less: the accuracy of a trial with the noise divided by a factor.
+      accountant: of epsilon.
+    """
+    estimate = feasibility.estimate(plan, dimension, goal.delta, accountant)
+    accuracy, unigram = measures['accuracy'], measures['unigram_accuracy']
+    shown = (
+        f'A trial of the proposal ended at accuracy {accuracy:.3g}; always the most frequent word '
+        f'has {unigram:.3g}, the most frequent word after the last one '
+        f'{measures["bigram_accuracy"]:.3g}.'
+    )
+    if accuracy > unigram:
+        is_clear = estimate.feasible == 'yes' and accuracy >= _CLEARLY * unigram
+        verdict, advice = 'yes' if is_clear else 'doubtful', (shown, *estimate.advice)
+    else:
+        nothing = 'Nothing that was tried learns more than that.'
+        verdict = 'no'
+        advice = (shown, nothing, _what_would_do(plan, goal, unigram, with_less, accountant))
+    return feasibility.Feasibility(verdict, estimate.noise_to_signal, advice)
+
+
+def _what_would_do(
+    plan: accounting.PrivacyPlan,
+    goal: Goal,
+    unigram: float,
+    with_less: Callable[[int], float],
+    accountant: str,
+) -> str:
+    """How many clients, or which epsilon, made a trial learn."""
+    if goal.epsilon is None:
+        return 'There was no noise: more text, more rounds or another model may help.'
+    for factor in _QUIETER:
+        if with_less(factor) > unigram:
+            quieter = dataclasses.replace(plan, noise_multiplier=plan.noise_multiplier / factor)
+            epsilon = accounting.round_up(quieter.epsilon(goal.delta, accountant))
+            return (
+                f'A trial with 1/{factor} of the noise learned: that takes about '
+                f'{factor * goal.population:,} clients with {factor * plan.clients_per_round:,} '
+                f'per round, or epsilon {epsilon} with the clients that there are.'
+            )
+    return (
+        f'No trial learned with 1/{_QUIETER[-1]} of the noise either: the text of these clients '
+        'is too little; a run without --target_epsilon shows what it can teach.'
+    )
+
+
+class _Bench:
+    """Trials of any of the settings; models are compiled and clients encoded once."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        data: real_task.TextData,
+        vocabularies: Mapping[int, tuple[Vocabulary, float]],
+        clients: int,
+    ):
+        self._config = config
+        self._data = data
+        self._vocabularies = vocabularies
+        self._clients = clients
+        self._trials: dict[tuple[str, int], trial.Trials] = {}
+
+    def data(self, vocabulary: Vocabulary) -> real_task.TextData:
+        """The text under another vocabulary, in rows of the proposed length."""
+        packing = real_task.packing_of(self._config.task.text)
+        task = dataclasses.replace(self._data.task, vocabulary=vocabulary, packing=packing)
+        return dataclasses.replace(self._data, task=task)
+
+    def dimension(self, values: Mapping[str, Any]) -> int:
+        """Number of parameters."""
+        vocabulary, _ = self._vocabularies[values['vocabulary_size']]
+        return saved_models.WORD_MODELS[values['model']].num_parameters(vocabulary.num_tokens)
+
+    def noise_in_model(self, goal: Goal, values: Mapping[str, Any]) -> float:
+        """As in `feasibility`."""
+        plan = schema_options.plan(goal, {'clip_norm': 1.0, **values})
+        return feasibility.noise_in_model(plan, self.dimension(values))
+
+    def trials(self, values: Mapping[str, Any]) -> trial.Trials:
+        """Trials of a model and a vocabulary."""
+        key = values['model'], values['vocabulary_size']
+        if key not in self._trials:
+            how, (vocabulary, _) = self._config.optimization, self._vocabularies[key[1]]
+            task = self.data(vocabulary).task
+            encoded: dict[int, Any] = {}
+
+            def batches(client: int) -> Any:
+                if client not in encoded:
+                    encoded[client] = task.client_batches(
+                        client, how.client_batch_size, how.client_epochs, how.client_max_batches
+                    )
+                return encoded[client]
+
+            self._trials[key] = trial.Trials(
+                saved_models.build(
+                    key[0], vocabulary.num_tokens, task.packing.length, self._config.seed
+                ),
+                batches,
+                list(task.heldout_dataset(_HELDOUT, _HELDOUT_BATCH).as_numpy_iterator()),
+                self._clients,
+            )
+        return self._trials[key]
+
+    def planned(
+        self,
+        goal: Goal,
+        values: Mapping[str, Any],
+        client_rate: float,
+        seed: int = 0,
+        quieter: int = 1,
+    ) -> trial.Trial:
+        """A trial with the noise of the goal divided by `quieter`."""
+        plan = schema_options.plan(goal, values)
+        plan = dataclasses.replace(plan, noise_multiplier=plan.noise_multiplier / quieter)
+        return self.trials(values).planned(plan, client_rate, values['server_learning_rate'], seed)
+
+
+def _largest(
+    goal: Goal, bench: _Bench, options: Mapping[str, Sequence[Any]], start: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The largest model and vocabulary for which the noise is small enough, or the smallest."""
+    fitting = {
+        (bench.dimension(values), *each): values
+        for each in (
+            (model, size) for model in options['model'] for size in options['vocabulary_size']
+        )
+        for values in [{**start, 'model': each[0], 'vocabulary_size': each[1]}]
+        if bench.noise_in_model(goal, values) <= feasibility.LEARNS
+    }
+    if fitting:
+        values = fitting[max(fitting)]
+        return {name: values[name] for name in ('model', 'vocabulary_size')}
+    return {name: options[name][0] for name in ('model', 'vocabulary_size')}
+
+
+def _shown(goal: Goal, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as a run has them, without limits of participation."""
+    settings = {name: value for name, value in values.items() if name != 'participations'}
+    size = schema_options.cohort(goal, values['rounds'], values['participations'])
+    return {**settings, 'clients_per_round': size}
+
+
+def _end(value: Any, tried: Sequence[Any]) -> str:
+    if len(tried) < 2 or value not in (tried[0], tried[-1]):
+        return ''
+    side = 'smallest' if value == tried[0] else 'largest'
+    return f'; the {side} that was tried, so one beyond may be better'
+
+
+def _proposals(
+    goal: Goal,
+    config: TrainConfig,
+    found: coordinate_search.Search,
+    rounds: int | None,
+    share: float,
+) -> list[Proposal]:
+    best = found.best
+
+    def searched(name: str, shown: Callable[[Any], Any] = lambda value: value) -> str:
+        if len(found.scores[name]) == 1:
+            return 'no other was tried'
+        tried = (
+            f'{shown(value)} has {accuracy:.3g}' if accuracy >= 0 else f'{shown(value)} is hopeless'
+            for value, (accuracy, _) in found.scores[name].items()
+        )
+        text = f'best accuracy in trials with the planned noise: {", ".join(tried)}'
+        if name in found.ends:
+            text += f'; the {found.ends[name]} that was tried, so one beyond may be better'
+        return text
+
+    chosen = schema_options.schema(goal, best['rounds'], best['participations'])
+    size, apart = chosen['clients_per_round'], chosen['min_separation']
+
+    def cohort(participations: int) -> int:
+        return schema_options.cohort(goal, best['rounds'], participations)
+
+    is_private = goal.epsilon is not None
+    given = rounds is not None
+    mechanism = (
+        [
+            Proposal('mechanism', 'auto', 'the least noise for the schema', False),
+            Proposal('target_epsilon', goal.epsilon, 'as asked for', False),
+        ]
+        if is_private
+        else [
+            Proposal(
+                'mechanism',
+                'none',
+                'no noise and no guarantee: what does not learn without noise does not with it',
+                False,
+            )
+        ]
+    )
+    named = [] if config.task.model is not None else ['model']
+    sized = [] if config.task.text.vocabulary_size is not None else ['vocabulary_size']
+    notes = {'vocabulary_size': f'covers {share:.1%} of the words of the clients; '}
+    return [
+        *(
+            Proposal(name, best[name], notes.get(name, '') + searched(name))
+            for name in (*named, *sized)
+        ),
+        Proposal(
+            'rounds',
+            best['rounds'],
+            'as asked for' if given else searched('rounds'),
+            is_from_data=not given,
+        ),
+        Proposal('clients_per_round', size, searched('participations', cohort)),
+        Proposal(
+            'min_separation',
+            apart,
+            f'{goal.population} clients / {size} per round: a client returns after that many',
+        ),
+        Proposal(
+            'max_participations',
+            chosen['max_participations'],
+            f'{best["rounds"]} rounds / {apart} between two, rounded up',
+        ),
+        *mechanism,
+        Proposal('clip_norm', best['clip_norm'], searched('clip_norm')),
+        Proposal(
+            'server_learning_rate', best['server_learning_rate'], searched('server_learning_rate')
+        ),
+        Proposal(
+            'eval_every',
+            max(best['rounds'] // 10, 1),
+            'ten points of the curve',
+            is_from_data=False,
+        ),
+    ]
