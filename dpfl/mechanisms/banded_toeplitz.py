@@ -4,7 +4,6 @@ import dataclasses
 from typing import ClassVar
 
 import numpy as np
-from scipy import signal
 
 from dpfl import _validate, errors
 from dpfl.mechanisms import base, kernels, rounding, toeplitz
@@ -90,7 +89,7 @@ class BandedToeplitz(base.Mechanism):
     def squared_error(self, workload: np.ndarray | None = None) -> np.ndarray:
         if workload is not None and np.ndim(workload) != 1:
             return super().squared_error(workload)
-        prefix = signal.lfilter([1.0], self.coefficients, np.ones(self.rounds))
+        prefix = toeplitz.divided(np.ones(self.rounds), self.coefficients)
         return toeplitz.workload_squared_error(prefix, workload)
 
     def toeplitz_column(self, rounds: int) -> np.ndarray:

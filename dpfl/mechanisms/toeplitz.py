@@ -1,9 +1,14 @@
 """Lower-triangular Toeplitz matrices and the error of such strategies."""
 
 import numpy as np
-from scipy import signal
+from scipy import fft, signal
 
 from dpfl import errors
+
+# Coefficients of a denominator from which on Fourier transforms are faster than the recursion.
+_MANY_COEFFICIENTS = 1024
+# Coefficients of an inverse series with which Newton's method starts.
+_NEWTON_START = 64
 
 
 def matrix(coefficients: np.ndarray) -> np.ndarray:
@@ -21,6 +26,47 @@ def square_root_coefficients(terms: int) -> np.ndarray:
     """
     i = np.arange(1, terms)
     return np.cumprod(np.concatenate([[1.0], 1 - 0.5 / i]))
+
+
+def divided(series: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+    """First n coefficients of the quotient of two power series, float64 [n].
+
+    By a denominator of many coefficients it is divided in blocks, by fast Fourier transforms. The
+    rounding errors are then 1e-13 of the largest coefficient at most, as seen for square roots.
+
+    Args:
+      series: numerator, float64 [n].
+      coefficients: denominator, float64 [any number], the first one not zero.
+    """
+    if coefficients.size < _MANY_COEFFICIENTS:
+        return signal.lfilter([1.0], coefficients, series)
+    block = 1 << (coefficients.size - 1).bit_length()
+    size = 2 * block
+    denominator = fft.rfft(coefficients, size)
+    inverse = fft.rfft(_inverse(coefficients, block), size)
+    quotient = np.zeros(-(-series.size // block) * block)
+    rest = np.pad(series, (0, quotient.size - series.size))
+    for first in range(0, quotient.size, block):
+        part = fft.irfft(fft.rfft(rest[first : first + block], size) * inverse, size)[:block]
+        quotient[first : first + block] = part
+        if first + block < quotient.size:
+            product = fft.irfft(fft.rfft(part, size) * denominator, size)
+            rest[first + block : first + size] -= product[block:]
+    return quotient[: series.size]
+
+
+def _inverse(coefficients: np.ndarray, terms: int) -> np.ndarray:
+    """First coefficients of the inverse of a power series, by Newton's method, float64 [terms]."""
+    impulse = np.zeros(min(_NEWTON_START, terms))
+    impulse[0] = 1.0
+    inverse = signal.lfilter([1.0], coefficients[: impulse.size], impulse)
+    while inverse.size < terms:
+        size = 2 * inverse.size
+        spectrum = fft.rfft(inverse, 2 * size)
+        product = fft.irfft(spectrum * fft.rfft(coefficients[:size], 2 * size), 2 * size)[:size]
+        product[0] -= 2.0
+        inverse = -fft.irfft(spectrum * fft.rfft(product, 2 * size), 2 * size)[:size]
+    return inverse[:terms]
 
 
 def squared_error(inverse_coefficients: np.ndarray) -> np.ndarray:

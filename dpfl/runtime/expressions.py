@@ -54,9 +54,14 @@ class Execution:
                     block.result, {**names, block.parameter_name: argument}
                 )
             case _blocks.Block():
-                names = dict(names)
+                names, used = dict(names), [_names_in(block.result)]
+                for name, value in reversed(block.locals):
+                    used.append((used[-1] - {name}) | _names_in(value))
                 for name, value in block.locals:
+                    used.pop()
                     names[name] = self.evaluate(value, names)
+                    # Values that nothing reads any more, such as the updates of all clients, go.
+                    names = {kept: names[kept] for kept in names.keys() & used[-1]}
                 return self.evaluate(block.result, names)
             case _blocks.Reference():
                 return names[block.name]
@@ -80,6 +85,21 @@ class Execution:
     def at_clients(self, value: list[Any] | values.AllEqual) -> list[Any]:
         """The value of each client."""
         return [value.value] * self.num_clients if isinstance(value, values.AllEqual) else value
+
+
+def _names_in(block: Any) -> set[str]:
+    """The names that an expression reads, without those that it binds itself."""
+    match block:
+        case _blocks.Reference():
+            return {block.name}
+        case _blocks.Lambda():
+            return _names_in(block.result) - {block.parameter_name}
+        case _blocks.Block():
+            used = _names_in(block.result)
+            for name, value in reversed(block.locals):
+                used = (used - {name}) | _names_in(value)
+            return used
+    return set().union(*map(_names_in, block.children()))
 
 
 def _map(execution, argument):

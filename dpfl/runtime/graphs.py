@@ -6,6 +6,7 @@ as the serialised graph of its data set.
 """
 
 import collections
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,9 @@ Struct = tff.structure.Struct
 
 # With smaller arguments, waking up other threads takes longer than the work they could do.
 _SMALL_BYTES = 4 << 20
+# Constants with more elements are made in each call, where one number is all that they have. A
+# session would hold them for good.
+_MOST_CONSTANTS = 1 << 16
 # Whether this thread computes alone.
 _thread = threading.local()
 
@@ -50,6 +54,7 @@ class Graph:
         self._initializer = proto.initialize_op
         self._feeds = [_input_name(*name) for name in inputs]
         with tf.Graph().as_default() as self._graph:
+            _fill_large_constants(graph_def)
             tf.graph_util.import_graph_def(_with_serialized_inputs(graph_def, inputs), name='')
             # Copies: a session refuses to fetch what it is fed.
             self._fetches = [_output(self._graph, *output) for output in _names(proto.result)]
@@ -180,6 +185,32 @@ def _with_serialized_inputs(graph_def, inputs: Sequence[tuple[str, str]]):
                 other.input[:] = renamed
         graph_def.node.add(name=restored, op='DatasetFromGraph', input=[node])
     return graph_def
+
+
+def _fill_large_constants(graph_def) -> None:
+    """Replaces large constants of one number, such as the zero of a sum, by `Fill` operations."""
+    for node in list(graph_def.node):
+        tensor = node.attr['value'].tensor if node.op == 'Const' else None
+        if tensor is None or tensor.tensor_content:
+            continue
+        shape = [dim.size for dim in tensor.tensor_shape.dim]
+        values = [field for field, _ in tensor.ListFields() if field.name.endswith('_val')]
+        if math.prod(shape) < _MOST_CONSTANTS or len(values) != 1:
+            continue
+        if len(getattr(tensor, values[0].name)) != 1:
+            continue
+        parts = {'shape': tf.make_tensor_proto(shape, tf.int64), 'number': tensor}
+        for name, part in parts.items():
+            constant = graph_def.node.add(name=f'{node.name}/{name}', op='Const')
+            constant.device = node.device
+            constant.attr['dtype'].type = part.dtype
+            constant.attr['value'].tensor.CopyFrom(part)
+        constant.attr['value'].tensor.tensor_shape.Clear()
+        dtype, inputs = tensor.dtype, list(node.input)
+        node.op = 'Fill'
+        node.attr.clear()
+        node.attr['T'].type, node.attr['index_type'].type = dtype, tf.int64.as_datatype_enum
+        node.input[:] = [f'{node.name}/{name}' for name in parts] + inputs
 
 
 def _renamed(name: str, old: str, new: str) -> str:

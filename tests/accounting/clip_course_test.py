@@ -41,7 +41,7 @@ def test_a_report_keeps_the_course_and_says_how_to_use_it():
     page = report.render()
     assert '`--clip_norm=0.65`' in page and '| 3 | 0.55 |' in page
     other = _adaptive_record().report(archives.LOG)
-    assert '## Clip norm' not in other.render() and 'clip_course' not in other.to_dict()
+    assert 'fixes the clip norm' not in other.render() and 'clip_course' not in other.to_dict()
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 import dataclasses
 import functools
 import json
+import re
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dpfl import Participation, ParticipationLog, accounting, errors, mechanisms
 from dpfl.accounting import running
@@ -317,6 +319,31 @@ def test_the_page_follows_the_checklist_explains_its_symbols_and_never_understat
     more, shown = accounting.round_up(epsilon, 7), accounting.round_up(epsilon)
     assert epsilon <= float(more) <= epsilon * (1 + 1e-6)
     assert f'| epsilon at delta = 1e-06 | {shown} ({more}) |' in page
+
+
+@pytest.mark.parametrize(
+    'plan, accountant',
+    [
+        *((plans.plan(noise_multiplier=noise), 'best') for noise in (0.1, 1.0, 4.0, 100.0)),
+        (plans.plan(adjacency='replace_one'), 'best'),
+        (plans.plan(group_size=3), 'best'),
+        (plans.sampled('poisson'), 'rdp'),
+    ],
+)
+def test_the_first_sentences_never_understate_what_a_membership_test_reaches(plan, accountant):
+    quick = plans.report(plan, accountant=accountant)
+    exact = quick.with_tradeoff()
+    reached = 100 * (1 - exact.tradeoff.error)
+    if plan.mu is not None:
+        assert reached == pytest.approx(100 * stats.norm.cdf(plan.mu / 2))
+    for report in (quick, exact):
+        stated = float(re.findall(r'at most \*\*(\S+) of 100 cases', report.render())[0])
+        is_bound = report is quick and plan.mu is None  # From epsilon alone, which is quick.
+        assert min(reached, 99.99) <= stated <= (100 if is_bound else reached + 0.1)
+        found = re.findall(r'at most ([\d.]+) of 100 .* that took part are found', report.render())
+        assert bool(found) == (plan.adjacency == 'zero_out' and not is_bound)
+        at_one = 100 * dict(exact.tradeoff.points)[0.01]
+        assert all(at_one <= float(each) <= at_one + 0.1 for each in found)
 
 
 @pytest.mark.parametrize('value', [1e-9, 0.15337, 0.8061224489795918, 1.0, 8.89860501, 12345.6])

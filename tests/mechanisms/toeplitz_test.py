@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import fft, signal
 
 from dpfl import Participation, mechanisms
 from dpfl.mechanisms import toeplitz, workload
@@ -35,6 +36,27 @@ def test_the_theorem_would_be_wrong_without_its_precondition():
     evenly_spaced = toeplitz.matrix(coefficients)[:, [0, 1]].sum(axis=1)
     assert evenly_spaced @ evenly_spaced < truth <= bound.squared
     assert not bound.is_exact
+
+
+@pytest.mark.parametrize('terms, bands', [(5, 1), (7, 7), (1000, 3), (700, 200), (1030, 1025)])
+def test_series_are_divided_by_many_coefficients_as_by_the_recursion(terms, bands, monkeypatch):
+    rng = np.random.default_rng(terms)
+    series, coefficients = rng.normal(size=terms), toeplitz.square_root_coefficients(bands)
+    coefficients *= rng.uniform(0.5, 1, bands)
+    exact = signal.lfilter([1.0], coefficients, series)
+    monkeypatch.setattr(toeplitz, '_MANY_COEFFICIENTS', 0)
+    np.testing.assert_allclose(toeplitz.divided(series, coefficients), exact, atol=1e-12)
+
+
+def test_the_transforms_of_a_division_grow_with_its_terms(monkeypatch):
+    work, usual = [], fft.rfft
+    monkeypatch.setattr(toeplitz.fft, 'rfft', lambda x, n: (work.append(n), usual(x, n))[1])
+    sums = []
+    for terms in (12_000, 48_000):
+        work.clear()
+        toeplitz.divided(np.ones(terms), toeplitz.square_root_coefficients(terms // 6))
+        sums.append(sum(work))
+    assert sums[1] < 5 * sums[0]
 
 
 def _by_the_largest_of_rows(matrix, schema):

@@ -2,6 +2,7 @@
 
 import collections
 import threading
+import weakref
 
 import attrs
 import numpy as np
@@ -354,6 +355,49 @@ def _operations(computation) -> collections.Counter:
     proto.tensorflow.graph_def.Unpack(graph_def)
     nodes = [*graph_def.node, *(n for f in graph_def.library.function for n in f.node_def)]
     return collections.Counter(node.op for node in nodes)
+
+
+@pytest.mark.parametrize('clients', [3, 12])
+def test_updates_are_dropped_once_they_are_added(clients, execute, monkeypatch):
+    vector, live, before = tff.TensorType(np.float32, [50]), set(), []
+    usual = graphs.Graph.__call__
+
+    def counted(graph, argument):
+        before.append(len(live))
+        result = usual(graph, argument)
+        live.add(id(result))
+        weakref.finalize(result, live.discard, id(result))
+        return result
+
+    @tff.tensorflow.computation(vector)
+    def doubled(x):
+        return 2 * x
+
+    @tff.tensorflow.computation(vector)
+    def negative(x):
+        return -x
+
+    @tff.federated_computation(tff.FederatedType(vector, tff.CLIENTS))
+    def total(values):
+        added = tff.federated_sum(tff.federated_map(doubled, values))
+        return tff.federated_map(negative, added)
+
+    monkeypatch.setattr(graphs.Graph, '__call__', counted)
+    result = execute(total, [np.ones(50, np.float32)] * clients)
+    np.testing.assert_array_equal(result, np.full(50, -2.0 * clients))
+    assert before[-1] == 1  # The sum alone.
+
+
+@pytest.mark.parametrize('dtype, number', [(tf.float64, 0.0), (tf.int32, 7), (tf.bool, True)])
+def test_large_constants_of_one_number_are_not_held(dtype, number, execute):
+    size = 2 * graphs._MOST_CONSTANTS
+    made = tff.tensorflow.computation(lambda: tf.constant(number, dtype, [2, size // 2]))
+    graph = graphs.Graph(compilation.compiled(made).to_building_block().proto.tensorflow)
+    for operation in graph._graph.get_operations():
+        assert operation.type != 'Const' or operation.outputs[0].shape.num_elements() < 9
+    result = execute(made, None)
+    assert result.dtype == dtype.as_numpy_dtype
+    np.testing.assert_array_equal(result, np.full([2, size // 2], number))
 
 
 def test_activations_are_not_computed_again_for_their_gradients():

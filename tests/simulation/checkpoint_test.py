@@ -53,6 +53,11 @@ def test_a_checkpoint_is_read_back(tmp_path):
         np.testing.assert_array_equal(now, was)
 
 
+def test_its_size_does_not_depend_on_the_round(tmp_path):
+    first, late = (path.stat().st_size for path in _save(tmp_path, 1, 20_000_000))
+    assert abs(late - first) < 10
+
+
 def test_every_flipped_bit_and_every_length_is_refused(tmp_path):
     (path,) = _save(tmp_path, 2)
     whole = path.read_bytes()

@@ -3,6 +3,8 @@
 `earlier_stack.tar.gz` has two directories that `train` left on that stack: a finished run of four
 rounds, and the same one ended by a signal after two. Its checkpoint has all released rounds: one
 that was released and is lost cannot be computed again on another stack, and the run ends instead.
+The pages of the finished run have the words of today (`report --write_pages` with the Matplotlib
+of that stack).
 """
 
 import json

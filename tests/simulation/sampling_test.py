@@ -1,6 +1,7 @@
 """Samplers of cohorts: what holds of each, their laws, and plans that they do not fit."""
 
 import dataclasses
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -30,6 +31,9 @@ _SAMPLERS = {
     'random_allocation': _random(accounting.RandomAllocation, groups=12),
     'b_min_sep': _random(accounting.BMinSep, groups=4),
 }
+
+
+_IN_BINS = ('balls_in_bins', 'random_allocation')
 
 
 @pytest.fixture(name='sampler', params=_SAMPLERS.values(), ids=_SAMPLERS)
@@ -80,6 +84,23 @@ def test_rounds_outside_of_the_run_are_refused(sampler):
     for t in (-1, _ROUNDS):
         with pytest.raises(ValueError, match=f'round={t}: must be an integer >= 0 and <='):
             sampler.cohort(t)
+
+
+def test_the_memory_of_a_cohort_does_not_depend_on_the_population(sampler):
+    peaks = []
+    for size in (20_000, 200_000):
+        if isinstance(sampler, sampling.RandomSampler):
+            fields = {'groups': size // 100} if sampler.kind.name in _IN_BINS else {}
+            kind = dataclasses.replace(sampler.kind, population=size, **fields)
+            drawn = dataclasses.replace(sampler, kind=kind, clients_per_round=100)
+        else:
+            drawn = dataclasses.replace(sampler, population=size, clients_per_round=100)
+        drawn.cohort(0)
+        tracemalloc.start()
+        _cohorts(drawn)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 2 * peaks[0]
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,9 @@ def _meaning(report: 'ReportValues', facts: Facts) -> None:
         facts.put(
             MEANING,
             'test/rare',
-            'At one false alarm in 100, at most {found} of 100 clients that took part are found.',
+            'At one false alarm in 100, at most {found} of 100 {whom} that took part are found.',
             found=found,
+            whom='clients' if report.plan.group_size == 1 else 'such groups',
         )
     if report.so_far is not None:
         facts.put(MEANING, 'test/planned', 'This is for all planned rounds.')

@@ -177,15 +177,15 @@ class CyclicPoisson(Poisson):
         return Participation(rounds, self.groups)
 
     def cohorts(self, clients_per_round: int, seed: int) -> Callable[[int], np.ndarray]:
-        groups = [self.group(index, seed) for index in range(self.groups)]
+        order = self._order(seed)
         probability = clients_per_round * self.groups / self.population
 
         def cohort(round_index: int) -> np.ndarray:
             generator = base.generator_of(seed, round_index)
-            group = groups[round_index % self.groups]
-            return generator.choice(
-                group, generator.binomial(group.size, probability), replace=False
-            )
+            group = order[round_index % self.groups :: self.groups]
+            size = generator.binomial(group.size, probability)
+            # Places, since `choice` would copy the whole group.
+            return group[generator.choice(group.size, size, replace=False)]
 
         return cohort
 
@@ -224,10 +224,12 @@ class CyclicPoisson(Poisson):
     def public_groups(self) -> int:
         return self.groups
 
+    def _order(self, seed: int) -> np.ndarray:
+        return np.random.default_rng([base.STREAM, seed]).permutation(self.population)
+
     def group(self, index: int, seed: int) -> np.ndarray:
-        order = np.random.default_rng([base.STREAM, seed]).permutation(self.population)
         # The first groups have one client more if they are not equally large.
-        return order[index :: self.groups]
+        return self._order(seed)[index :: self.groups]
 
     @property
     def turn(self) -> int:

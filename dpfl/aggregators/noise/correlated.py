@@ -188,6 +188,7 @@ def _drawn(round_key, dtype, size):
     return normal.normal(keys.derive(round_key, flat.DTYPES.index(dtype)), size)
 
 
+@tf.autograph.experimental.do_not_convert
 def next_noise(
     kernel: mechanisms.Kernel, rounds: int, state: NoiseState, record_specs: Any, context: Any
 ) -> tuple[Any, NoiseState]:

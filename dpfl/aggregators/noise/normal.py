@@ -26,6 +26,8 @@ _PAIRS = BLOCK // 2
 # Blocks per chunk, such that a chunk fits into the cache of a core; chunks in parallel. Neither
 # affects the bits.
 _CHUNK, _AT_A_TIME = 16, 4
+# From so many chunks on, 4 million variables, a second copy of all costs more than it saves.
+_MANY_CHUNKS = 128
 # Counter at which the words of angles start, beyond those of any number of radii.
 _ANGLES = 2**63
 _BELOW_ONE = 1 - 2.0**-53
@@ -56,6 +58,7 @@ def normal(key: Any, size: int) -> tf.Tensor:
     return normal_from(position(key), size)
 
 
+@tf.autograph.experimental.do_not_convert
 def normal_from(start: Any, size: int, first: Any = 0) -> tf.Tensor:
     """The variables that `normal` draws, from number `first` on, float64 [size].
 
@@ -67,13 +70,34 @@ def normal_from(start: Any, size: int, first: Any = 0) -> tf.Tensor:
     blocks = -(-size // BLOCK)
     if blocks <= _CHUNK:
         return _blocks(start, first, blocks)[:size]
-    chunks = tf.map_fn(
-        lambda number: _blocks(start, first + number * (_CHUNK * BLOCK), _CHUNK),
-        tf.range(-(-blocks // _CHUNK), dtype=tf.int64),
-        fn_output_signature=tf.TensorSpec([_CHUNK * BLOCK], tf.float64),
-        parallel_iterations=None if tf.executing_eagerly() else _AT_A_TIME,
+    width, chunks = _CHUNK * BLOCK, -(-blocks // _CHUNK)
+
+    def chunk(number: Any) -> tf.Tensor:
+        return _blocks(start, first + tf.cast(number, tf.int64) * width, _CHUNK)
+
+    if chunks < _MANY_CHUNKS or tf.executing_eagerly():
+        drawn = tf.map_fn(
+            chunk,
+            tf.range(chunks, dtype=tf.int64),
+            fn_output_signature=tf.TensorSpec([width], tf.float64),
+            parallel_iterations=None if tf.executing_eagerly() else _AT_A_TIME,
+        )
+    else:
+        drawn = tf.while_loop(
+            lambda number, _: number < chunks,
+            lambda number, rows: (number + 1, _with_row(rows, number, chunk(number))),
+            (tf.constant(0), tf.raw_ops.Empty(shape=[chunks, width], dtype=tf.float64)),
+            parallel_iterations=_AT_A_TIME,
+        )[1]
+    return tf.reshape(drawn, [-1])[:size]
+
+
+def _with_row(rows: Any, number: Any, row: Any) -> tf.Tensor:
+    """The rows with another one, which is written in place within a loop of a graph."""
+    begin, end = number[None], number[None] + 1
+    return tf.raw_ops.TensorStridedSliceUpdate(
+        input=rows, begin=begin, end=end, strides=[1], value=row[None]
     )
-    return tf.reshape(chunks, [-1])[:size]
 
 
 def _blocks(start, first, blocks: int) -> tf.Tensor:

@@ -8,9 +8,10 @@ b = a / c as power series (a the workload, c the coefficients of C), `db = -(b /
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy import fft, signal
+from scipy import fft
 
 from dpfl import _validate
+from dpfl.mechanisms import toeplitz
 from dpfl.mechanisms.banded_toeplitz import BandedToeplitz
 from dpfl.mechanisms.optimize import driver, toeplitz_error
 from dpfl.participation import Participation
@@ -122,12 +123,12 @@ class SeriesError:
     def __call__(self, coefficients: np.ndarray) -> tuple[float, np.ndarray]:
         """Log of the squared error, and its gradient [bands]."""
         with np.errstate(over='ignore', invalid='ignore'):
-            b = signal.lfilter([1.0], coefficients, self._first)
+            b = toeplitz.divided(self._first, coefficients)
         if not np.abs(b).max() < _OVERFLOW:
             return np.inf, np.zeros_like(coefficients)
         weighed = self._weigh(b)
         squared = b @ weighed
-        backwards = signal.lfilter([1.0], coefficients, weighed[::-1])[::-1]
+        backwards = toeplitz.divided(weighed[::-1], coefficients)[::-1]
         product = fft.rfft(backwards, self._size) * np.conj(fft.rfft(b, self._size))
         correlation = fft.irfft(product, self._size)[: coefficients.size]
         return np.log(squared), -2 * correlation / squared

@@ -100,14 +100,16 @@ def _add_nodes(sums: np.ndarray, forest: Forest, listings: ClientRounds) -> None
     """Squared counts of the nodes, level by level: participations in one node become one entry."""
     widths = 2 ** np.array(forest.levels)
     first = np.repeat(np.cumsum(widths) - widths, widths)  # First round of the subtree, by round.
-    place, width = np.arange(first.size) - first, np.repeat(widths, widths)
-    client = np.repeat(listings.clients, listings.counts)
+    place = (np.arange(first.size) - first).astype(np.int32)
+    first, width = first.astype(np.int32), np.repeat(widths, widths).astype(np.int32)
+    client = np.repeat(np.arange(sums.size, dtype=np.int32)[listings.clients], listings.counts)
     node, count = listings.rounds, np.ones(client.size)
     for level in range(max(forest.levels) + 1):
         # A node is known by its first round, and smaller subtrees have none of this level.
-        exists = width[node] >> level > 0
-        client, node, count = client[exists], node[exists], count[exists]
-        node = (first + (place >> level << level)).astype(np.int32)[node]
+        if (width >> level == 0).any():
+            exists = (width >> level > 0)[node]
+            client, node, count = client[exists], node[exists], count[exists]
+        node = (first + (place >> level << level))[node]
         new = np.append(True, (node[1:] != node[:-1]) | (client[1:] != client[:-1]))[: node.size]
         if not new.all():
             count = np.add.reduceat(count, np.flatnonzero(new))

@@ -107,7 +107,7 @@ def build_image_classifier(name: str, seed: int) -> tff.learning.models.Function
     """
     sizes = PRESETS[_validate.choice('name', name, PRESETS)]
 
-    @tf.function
+    @tf.function(autograph=False)
     def predict_on_batch(model_weights: Any, x: tf.Tensor, training: bool) -> tf.Tensor:
         del training  # There is no dropout and no batch normalisation.
         return logits(sizes, model_weights[0], x)

@@ -97,3 +97,19 @@ def test_words_of_radii_and_angles_never_meet():
     start = normal.position(_KEY)
     radii, angles = (normal._words(start, 0, 10_000, offset) for offset in (0, normal._ANGLES))
     assert not np.isin(radii, angles).any()
+
+
+@pytest.mark.parametrize('size', [8 * normal.BLOCK, 9 * normal.BLOCK - 5])
+def test_many_chunks_are_written_into_one_tensor_with_the_same_bits(size, monkeypatch):
+    expected = normal.normal(_KEY, size)
+    monkeypatch.setattr(normal, '_CHUNK', 2)
+    monkeypatch.setattr(normal, '_MANY_CHUNKS', 4)
+    drawn = tf.function(lambda: normal.normal(_KEY, size)).get_concrete_function()
+    np.testing.assert_array_equal(drawn(), expected)
+    loop = next(graph for name, graph in _functions(drawn) if 'body' in name)
+    assert 'TensorStridedSliceUpdate' in [node.op for node in loop]
+
+
+def _functions(function):
+    library = function.graph.as_graph_def().library.function
+    return [(each.signature.name, each.node_def) for each in library]

@@ -120,7 +120,7 @@ class JsonLines(Format):
         lines = _Lines(file)
         while (line := lines.read()) is not None:
             try:
-                if not line.strip():
+                if line.isspace():
                     continue
                 client, text = self._parse(line)
             except MalformedError as error:

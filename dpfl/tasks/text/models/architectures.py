@@ -84,7 +84,7 @@ def build(
     """
     _validate.integer('sequence_length', sequence_length, minimum=1)
 
-    @tf.function
+    @tf.function(autograph=False)
     def predict_on_batch(model_weights: Any, x: tf.Tensor, training: bool) -> tf.Tensor:
         del training  # There is no dropout and no batch normalisation.
         trainable, _ = model_weights

@@ -32,6 +32,7 @@ from dpfl.tasks.text import tokenization
 TOP = (3, 5)
 
 
+@tf.autograph.experimental.do_not_convert
 def mean_loss(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
     """Mean cross entropy over the targets that are not padding; 0 if there are none.
 
@@ -100,6 +101,7 @@ def hits(labels: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 @tf.function
+@tf.autograph.experimental.do_not_convert
 def initialize() -> collections.OrderedDict:
     """The metrics state before any data: all zeros."""
     return collections.OrderedDict(
@@ -115,6 +117,7 @@ def initialize() -> collections.OrderedDict:
 
 
 @tf.function
+@tf.autograph.experimental.do_not_convert
 def update(
     state: Mapping[str, tf.Tensor], labels: tf.Tensor, batch_output: Any, sample_weight: Any = None
 ) -> collections.OrderedDict:
@@ -154,6 +157,7 @@ def update(
 
 
 @tf.function
+@tf.autograph.experimental.do_not_convert
 def finalize(state: Mapping[str, tf.Tensor]) -> collections.OrderedDict:
     """Computes the metrics listed at the top of this module; a mean over nothing is 0."""
     with_oov = state['num_words'] + state['num_outside']

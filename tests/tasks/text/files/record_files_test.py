@@ -5,6 +5,8 @@ import io
 import json
 import os
 import random
+import tempfile
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -270,3 +272,17 @@ def test_a_kept_index_is_for_its_owner_only_and_names_nobody(tmp_path, cache):
     (kept,) = cache.iterdir()
     assert kept.stat().st_mode & 0o777 == 0o600
     assert not any(word in kept.read_bytes() for word in (b'somebody', b'private', b'a.jsonl'))
+
+
+def test_an_index_takes_few_bytes_of_memory_for_each_record():
+    peaks, summary = [], record_index.Summary(0, 0, '')
+    for count in (2_000, 8_000):
+        lines = (json.dumps({'client': f'c{i % 97}', 'text': 'a b'}) + '\n' for i in range(count))
+        with tempfile.TemporaryFile() as file:
+            file.write(''.join(lines).encode())
+            file.seek(0)
+            tracemalloc.start()
+            record_index.build(file, _FORM, summary)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    assert peaks[1] - peaks[0] < 64 * 6_000  # Lists grow in steps.

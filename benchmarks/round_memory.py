@@ -1,0 +1,71 @@
+"""Copies of the model that a round of an aggregator holds at its peak, beyond those of the caller.
+
+  python -m benchmarks.round_memory --mechanism=blt --parameters=10000000
+
+One process of `build_aggregator` with the noise in its state, in `local_runtime`. The model has one
+tensor of float32, and two clients send the same update. The figure is the growth of the resident
+memory from before the first state to the peak of rounds 6 to 8, divided by the size of the model.
+TensorFlow takes memory from the system (TF_ONEDNN_USE_SYSTEM_ALLOCATOR): its own pools keep what
+they once had. Linux only.
+"""
+
+import argparse
+import os
+import pathlib
+
+os.environ |= {'TF_ENABLE_ONEDNN_OPTS': '1', 'TF_ONEDNN_USE_SYSTEM_ALLOCATOR': '1'}
+
+import numpy as np
+import tensorflow_federated as tff
+
+from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl.runtime import contexts
+
+_ROUNDS = 15
+_MECHANISMS = {
+    'gaussian': lambda: mechanisms.Identity(_ROUNDS),
+    'blt1': lambda: mechanisms.Blt(_ROUNDS, [0.9], [0.1]),
+    'blt': lambda: mechanisms.Blt(_ROUNDS, [0.999, 0.99, 0.9, 0.5], [0.1] * 4),
+    'tree': lambda: mechanisms.BinaryTree(_ROUNDS),
+    'honaker': lambda: mechanisms.HonakerTree(_ROUNDS),
+}
+
+
+def copies(name: str, parameters: int) -> float:
+    """Peak of a round in copies of the model, the caller's state and update included."""
+    plan = accounting.PrivacyPlan(
+        mechanism=_MECHANISMS[name](),
+        participation=Participation(_ROUNDS),
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+        clients_per_round=2,
+    )
+    with contexts.local_runtime(max_concurrent_clients=1):
+        process = aggregators.build_aggregator(plan).create(tff.to_type((np.float32, [parameters])))
+        before = _status('VmRSS')
+        values = [np.ones(parameters, np.float32)] * 2
+        state = process.initialize()
+        for number in range(8):
+            if number == 5:
+                pathlib.Path('/proc/self/clear_refs').write_text('5')  # The peak begins anew.
+            state = process.next(state, values).state
+    return (_status('VmHWM') - before) / (4 * parameters)
+
+
+def _status(name: str) -> int:
+    lines = pathlib.Path('/proc/self/status').read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('--mechanism', choices=list(_MECHANISMS), default='blt')
+    parser.add_argument('--parameters', type=int, default=10_000_000)
+    flags = parser.parse_args()
+    print(f'{copies(flags.mechanism, flags.parameters):.1f}')
+
+
+if __name__ == '__main__':
+    main()
