@@ -1,15 +1,17 @@
 r"""Proposes the flags of a run with your own text: looks at the data, and gives a reason for each.
 
 Example:
-  dpfl suggest --data_path=texts.jsonl --vocabulary_text=public.txt \
-      --output=suggested.flags
+  dpfl suggest --data_path=texts.jsonl --target_epsilon=4 --output=suggested.flags
 
 It tries models, vocabularies, cohorts, rounds, clip norms and rates with the noise that the run
 would have, in about 20 short trials, each of some seconds. It prints the facts it found, flags with
 reasons, whether such a run learns and what would help, and a command that runs as printed. Without
 --target_epsilon the run has no noise: it shows whether the model learns anything, such as more than
-the most frequent word. NOT private: a proposal depends on the clients' text, and the guarantee of a
-run does not cover it. --chosen_without_noise among the flags makes the report of the run say so.
+the most frequent word. Where nothing says what the vocabulary is, a run with noise finds it with a
+guarantee (--vocabulary=private), for a quarter of its epsilon.
+
+NOT private: a proposal depends on the clients' text, and the guarantee of a run does not cover it.
+--chosen_without_noise among the flags makes the report of the run say so.
 """
 
 import json

@@ -95,7 +95,7 @@ _REFUSED = [
     (
         'suggest',
         '--data_path=absent.jsonl',
-        [('', '--vocabulary_file: must be')],
+        [('', '--data_path=absent.jsonl: cannot be read')],
     ),
     (
         'studies.text_baselines',

@@ -30,6 +30,7 @@ class Goal:
       population: number of clients to train on.
       epsilon: of the run; None for a run without noise.
       delta: of the run.
+      before: what the run releases before its first round.
 
     Raises:
       ArgumentError: if delta is not below 1 / population; a mechanism that publishes a random
@@ -39,6 +40,7 @@ class Goal:
     population: int
     epsilon: float | None
     delta: float
+    before: tuple[accounting.ReleaseBefore, ...] = ()
 
     def __post_init__(self):
         if self.epsilon is not None and self.delta * self.population >= 1:
@@ -115,5 +117,6 @@ def plan(goal: Goal, values: Mapping[str, Any]) -> accounting.PrivacyPlan:
         epsilon=goal.epsilon,
         delta=goal.delta,
         accountant=_ACCOUNTANT,
+        before=goal.before,
         **fields,
     )

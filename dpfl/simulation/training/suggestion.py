@@ -7,15 +7,25 @@ Both look at the private data: no guarantee covers what a proposal reveals.
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError, one_of
-from dpfl.simulation.training import schema_options
+from dpfl.simulation.training import prepared_task, schema_options
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.feasibility import Feasibility
-from dpfl.tasks.config import REAL_TASKS, TaskConfig
+from dpfl.tasks.before_training import BeforeTraining
+from dpfl.tasks.config import (
+    DATA_VOCABULARY,
+    PRIVATE_VOCABULARY,
+    REAL_TASKS,
+    VOCABULARY_SOURCES,
+    TaskConfig,
+    TextConfig,
+)
 from dpfl.tasks.text import real_task, vocabulary
 from dpfl.tasks.text.text_statistics import TextStatistics
 
@@ -27,6 +37,8 @@ NOT_PRIVATE = (
 )
 # Shares of the words that vocabularies cover which are tried, and of the sentences not cut.
 _COVERED, _UNCUT = (0.7, 0.85, 0.95), 0.9
+# Part of epsilon for finding the words of a private vocabulary.
+_OF_WORDS = 0.25
 # Local steps per client to aim for, the most, and how large a batch may become.
 _STEPS, _MOST_STEPS, _LARGEST_BATCH = 2, 3, 32
 
@@ -96,7 +108,8 @@ def suggest(
     """Proposes the settings of a run with text of one's own.
 
     Args:
-      task: the data, with a vocabulary as training needs it.
+      task: the data. Where nothing says what the vocabulary is, a run finds it privately, or counts
+        words if it has no guarantee. A trial of that draw gives the vocabulary that is looked at.
       wishes: what is asked for.
       seed: of the run.
       tell: gets sentences about the data that were found, and about each trial.
@@ -108,20 +121,38 @@ def suggest(
         raise ArgumentError('task', task.task, one_of(task.task, REAL_TASKS))
     if wishes.delta is not None and wishes.target_epsilon is None:
         raise ArgumentError('delta', wishes.delta, 'needs target_epsilon')
-    source = real_task.RealTextTask(task, seed, tell)
-    clients = source.data.task.training
-    goal = schema_options.Goal(
-        clients.count,
-        wishes.target_epsilon,
-        schema_options.usual_delta(clients.count) if wishes.delta is None else wishes.delta,
-    )
+    fixed = _vocabulary(task.text, wishes.target_epsilon)
+    task = task.with_values({each.name: each.value for each in fixed})
+    opened = real_task.RealTextTask(task, seed, tell).opened
+    population = opened.training.count
+    delta = schema_options.usual_delta(population) if wishes.delta is None else wishes.delta
+    release = prepared_task.word_release(task.text, delta, 'zero_out')
+
+    def try_draw(
+        what: str,
+        intent: Mapping[str, Any],
+        data: Iterable[np.ndarray],
+        find: Callable[[np.random.Generator], Any],
+        noise_seed: int | None,
+    ) -> Any:
+        del what, intent, data, noise_seed
+        return find(np.random.default_rng(seed))
+
+    before = BeforeTraining(words=release, draw=try_draw)
+    goal = schema_options.Goal(population, wishes.target_epsilon, delta, before.releases)
+
+    def tell_of_words(text: str) -> None:
+        tell(text if release is None else f'a trial of the draw: {text}')
+
+    found = real_task.load(task.task, task.data, task.text, tell_of_words, before, opened)
+    clients = found.task.training
     looked_at = min(wishes.sample_clients, clients.count)
     statistics = TextStatistics.of(
         map(clients.sentences, range(looked_at)),
-        source.data.task.vocabulary,
+        found.task.vocabulary,
         task.text.client_max_tokens or None,
     )
-    fixed = [_sentence_length(statistics), *_of_local_training(statistics)]
+    fixed += [_sentence_length(statistics), *_of_local_training(statistics)]
     if wishes.target_epsilon is not None:
         is_given = wishes.delta is not None
         reason = 'as asked for' if is_given else f'below 1 / {clients.count} clients ** 1.1'
@@ -133,10 +164,10 @@ def suggest(
 
     searched = suggestion_search.search(
         config,
-        source.data,
+        found,
         goal,
         models=schema_options.MODELS if task.model is None else (task.model,),
-        vocabularies=vocabularies(task, statistics, source.data.task.vocabulary),
+        vocabularies=vocabularies(task, statistics, found.task.vocabulary),
         rounds=wishes.rounds,
         clients=looked_at,
         tell=tell,
@@ -170,6 +201,29 @@ def _added_marks(task: TaskConfig, words: vocabulary.Vocabulary) -> int:
     if not added or len(words.words) <= len(marks):
         return 0
     return len(marks) if tuple(words.words[-len(marks) :]) == tuple(marks) else 0
+
+
+def _vocabulary(text: TextConfig, epsilon: float | None) -> list[Proposal]:
+    """Where the words come from, if nothing says so."""
+    if any(getattr(text, name) for name in VOCABULARY_SOURCES):
+        return []
+    if epsilon is None:
+        reason = 'counted on the data, which is not private; this run has no guarantee'
+        return [Proposal('vocabulary', DATA_VOCABULARY, reason, is_from_data=False)]
+    return [
+        Proposal(
+            'vocabulary',
+            PRIVATE_VOCABULARY,
+            'found with a guarantee, as no public words are given',
+            is_from_data=False,
+        ),
+        Proposal(
+            'vocabulary_epsilon',
+            _OF_WORDS * epsilon,
+            'a quarter of the epsilon of the run, which counts it',
+            is_from_data=False,
+        ),
+    ]
 
 
 def _sentence_length(statistics: TextStatistics) -> Proposal:

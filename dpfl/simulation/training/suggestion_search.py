@@ -133,6 +133,7 @@ def search(
         population=lambda: goal.population,
         dimension=lambda: dimension,
         workload=complete.workload,
+        before=goal.before,
     )
     # Other noise than that of the search, which has found what suits its own.
     again = bench.planned(goal, best, client_rate, seed=1)

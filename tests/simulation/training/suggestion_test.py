@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from dpfl import _random
+from dpfl import _random, accounting
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import (
     SamplingConfig,
@@ -22,6 +22,7 @@ from dpfl.simulation.training import (
 )
 from dpfl.simulation.training.sampling_config import participation
 from dpfl.simulation.training.suggestion import SuggestConfig, suggest
+from dpfl.tasks.config import TextConfig
 from dpfl.tasks.text import real_task
 from dpfl.tasks.text.text_statistics import TextStatistics
 from dpfl.tasks.text.vocabulary import Vocabulary
@@ -63,6 +64,11 @@ def test_proposed_schemas_can_be_kept(population, epsilon):
         assert plan.noise_multiplier == 0 and len(options['rounds']) == 1
     else:
         found = plan.epsilon(goal.delta, 'analytic_gaussian')
+        assert found == pytest.approx(epsilon, rel=1e-6)
+        words = accounting.ReleaseBefore('words', 8.0, delta=goal.delta / 2)
+        with_words = schema_options.plan(dataclasses.replace(goal, before=(words,)), values)
+        assert with_words.noise_multiplier > plan.noise_multiplier
+        found = with_words.epsilon(goal.delta, 'analytic_gaussian')
         assert found == pytest.approx(epsilon, rel=1e-6)
 
 
@@ -141,6 +147,32 @@ def test_a_proposal_is_a_configuration_with_reasons_and_a_verdict(task):
     }
 
 
+@pytest.mark.parametrize(
+    'settings, epsilon, expected',
+    [
+        ({}, 4.0, {'vocabulary': 'private', 'vocabulary_epsilon': 1.0}),
+        ({}, None, {'vocabulary': 'data'}),
+        ({'vocabulary_text': 'public.txt'}, 4.0, {}),
+    ],
+)
+def test_words_that_nothing_gives_are_found_with_a_guarantee(settings, epsilon, expected):
+    found = suggestion._vocabulary(TextConfig(**settings), epsilon)
+    assert {each.name: each.value for each in found} == expected
+    assert not any(each.is_from_data for each in found)
+
+
+@pytest.mark.standard
+@pytest.mark.tff
+def test_a_proposal_without_words_is_that_of_a_run_that_finds_them(task, tmp_path):
+    said = []
+    private = task.with_values({'vocabulary_file': None})
+    found = suggest(private, SuggestConfig(rounds=2, target_epsilon=40.0), tell=said.append)
+    assert found.config.task.text.vocabulary_epsilon == 10.0
+    (draw,) = [text for text in said if text.startswith('a trial of the draw: vocabulary: ')]
+    words = int(draw.split()[6])
+    assert 0 < found.config.task.text.vocabulary_size <= words <= 31
+
+
 @pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_run_as_proposed_beats_the_most_frequent_word(task, tmp_path):
@@ -215,5 +247,5 @@ def test_only_own_text_gets_proposals():
         ArgumentError, match='task=synthetic_text: must be one of stackoverflow, user'
     ):
         suggest(TaskConfig(), SuggestConfig())
-    with pytest.raises(ArgumentError, match='vocabulary_file: must be given'):
-        suggest(TaskConfig(task='user_text').with_values({'data_path': 'a'}), SuggestConfig())
+    with pytest.raises(ArgumentError, match='data_path=absent: must be a file'):
+        suggest(TaskConfig(task='user_text').with_values({'data_path': 'absent'}), SuggestConfig())
