@@ -129,7 +129,7 @@ from dpfl.aggregators.noise import hardened_ring
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 kernel = mechanisms.Blt(9, [0.999, 0.97, 0.8, 0.3], [0.02, 0.05, 0.1, 0.2]).kernel()
 before = peak()
-stream = hardened_ring._Stream(kernel, 2_400_000, None)
+stream = hardened_ring._Stream(kernel, [0], 2_400_000, None)
 for t in range(3):
     row = stream.row(np.arange(4 * (t + 1)).reshape(-1, 4), False)
 assert row.shape == (2_400_000,) and row.std() > 2.0**39

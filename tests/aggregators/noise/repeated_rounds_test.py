@@ -77,7 +77,8 @@ def _independent(branches, state):
     """Noise z of the rounds done, drawn again from the keys in the state."""
     if branches.plan.noise == 'default':
         return redrawn.vectors(state, _SPEC)
-    stream = hardened_ring._Stream(mechanisms.Identity(_ROUNDS).kernel(), _SIZE, None)
+    kernel = mechanisms.Identity(_ROUNDS).kernel()
+    stream = hardened_ring._Stream(kernel, [0], _SIZE, None)
     keys = redrawn.keys(state)
     return np.array([stream.row(keys[: t + 1], False) for t in range(len(keys))])
 
