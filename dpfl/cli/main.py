@@ -1,5 +1,6 @@
 """The program `dpfl`: lists the commands, and runs one of them. Imports no command to list them."""
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
@@ -45,6 +46,9 @@ def _main() -> None:
         if name not in catalogue.binaries():
             _refuse(f'{name}: is not a command{_nearest(name)}; dpfl --help lists them')
         del sys.argv[0]
+        # Read when NumPy is loaded. The matrices here are small: threads gain little, and where the
+        # cores are busy they wait for each other, so that seconds become minutes.
+        os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
         _run(catalogue.binaries()[name])
 
 

@@ -46,6 +46,26 @@ def test_the_list_imports_nothing_heavy():
     assert done.stdout == '[]\n'
 
 
+def test_linear_algebra_of_a_command_has_one_thread_unless_told_otherwise():
+    code = (
+        'import os, sys; from dpfl.cli import catalogue, main\n'
+        'shown = lambda _: print("numpy" in sys.modules, os.environ["OPENBLAS_NUM_THREADS"])\n'
+        'catalogue.Binary.run, sys.argv = shown, ["dpfl", "train"]\n'
+        'main.main()\n'
+    )
+    for given, threads in ({}, '1'), ({'OPENBLAS_NUM_THREADS': '3'}, '3'):
+        others = {k: v for k, v in os.environ.items() if k != 'OPENBLAS_NUM_THREADS'}
+        done = subprocess.run(
+            [sys.executable, '-c', code],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=paths.ROOT,
+            env={**others, **given},
+        )
+        assert done.stdout == f'False {threads}\n'
+
+
 def test_every_file_of_experiments_is_in_the_catalogue():
     names = {path.stem for path in catalogue.FOLDER.glob('[!_]*.py')}
     assert names == set(catalogue.binaries())
