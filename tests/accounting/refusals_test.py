@@ -89,7 +89,11 @@ _REFUSED = [
         dict(adjacency='none'),
         'adjacency=none: must be one of zero_out, replace_one',
     ),
-    (plans.production, dict(adjacency='replace_one_half_shift'), 'zero_out, replace_one; the nearest'),
+    (
+        plans.production,
+        dict(adjacency='replace_one_half_shift'),
+        'zero_out, replace_one; the nearest',
+    ),
     (plans.production, dict(sampling='a'), 'sampling=a: must be '),
     (plans.production, dict(adaptive_clip=1), 'adaptive_clip=1: must be of type AdaptiveClip or'),
     (plans.production, dict(discretization=1), 'must be of type Discretization or None'),
