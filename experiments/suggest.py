@@ -4,7 +4,7 @@ Example:
   dpfl suggest --data_path=texts.jsonl --target_epsilon=4 --output=suggested.flags
 
 It tries models, vocabularies, cohorts, rounds, clip norms and rates with the noise that the run
-would have, in about 20 short trials, each of some seconds. It prints the facts it found, flags with
+would have, in 10 to 20 short trials, each of some seconds. It prints the facts it found, flags with
 reasons, whether such a run learns and what would help, and a command that runs as printed. Without
 --target_epsilon the run has no noise: it shows whether the model learns anything, such as more than
 the most frequent word. Where nothing says what the vocabulary is, a run with noise finds it with a

@@ -142,6 +142,9 @@ def test_an_early_end_is_stated_with_the_rounds_that_happened_and_those_planned(
     assert f'({accounting.round_up(so_far)}, 1e-06)-DP' in first and 'did not depend' in first
     assert f'({accounting.round_up(report.guarantee.epsilons[0])}, 1e-06)-DP' in second
     assert _read(report) == report
+    continued = dataclasses.replace(plans.plan(), earlier=(plans.plan(noise_multiplier=3.0),))
+    statement = plans.report(continued, log=_STOPPED).to_dict()['statement']
+    assert 'it continues from, which ended after 3 of 6 planned rounds, satisfies' in statement
     smaller = report.to_dict() | {'epsilons_so_far': [so_far / 2]}
     with pytest.raises(ValueError, match='epsilons_so_far'):
         accounting.PrivacyReport.from_json(json.dumps(smaller))

@@ -64,7 +64,7 @@ def _statement(report: ReportValues) -> str:
         run = f'Simulation: with secret {" and ".join(secrets)} this run'
     run += ''.join(report.facts.bullets(facts.COMPOSED))
     ended = early_end(report)
-    run += f', which ended {ended},' if ended else ''
+    run = f'{run.removesuffix(",")}, which ended {ended},' if ended else run
     verb = 'would satisfy' if secrets else 'satisfies'
     whom = f'for {unit(report)}{_exception([report])}'
     no_epsilon = f' There is no epsilon at delta = {", ".join(without)}.' if without else ''

@@ -116,13 +116,12 @@ def _with_log(report: 'ReportValues', seen: 'Observed', facts: Facts) -> None:
     facts.put(
         TOOK_PART,
         'clients',
-        '{clients:,} clients took part ({times}), in {rounds:,}{planned} rounds of {sizes} '
-        'clients.',
-        clients=seen.clients,
+        '{clients} took part ({times}), in {rounds:,}{planned} rounds of {sizes}.',
+        clients=_clients(f'{seen.clients:,}'),
         times=', '.join([*times, *(['...'] if len(counts) > _MOST_COUNTS else [])]),
         rounds=seen.rounds,
         planned='' if seen.rounds == planned else f' of {planned:,} planned',
-        sizes=' to '.join(f'{size:,}' for size in sizes),
+        sizes=_clients(' to '.join(f'{size:,}' for size in sizes)),
     )
     facts.put(
         TOOK_PART,
@@ -165,6 +164,10 @@ def _limits(report: 'ReportValues') -> str:
     return f'no client in more than {planned.count:,} rounds' + (
         apart if planned.min_separation > 1 else ''
     )
+
+
+def _clients(count: str) -> str:
+    return f'{count} client' if count == '1' else f'{count} clients'
 
 
 def _times(count: int) -> str:

@@ -7,7 +7,7 @@ Both look at the private data: no guarantee covers what a proposal reveals.
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -128,17 +128,10 @@ def suggest(
     delta = schema_options.usual_delta(population) if wishes.delta is None else wishes.delta
     release = prepared_task.word_release(task.text, delta, 'zero_out')
 
-    def try_draw(
-        what: str,
-        intent: Mapping[str, Any],
-        data: Iterable[np.ndarray],
-        find: Callable[[np.random.Generator], Any],
-        noise_seed: int | None,
-    ) -> Any:
-        del what, intent, data, noise_seed
-        return find(np.random.default_rng(seed))
-
-    before = BeforeTraining(words=release, draw=try_draw)
+    before = BeforeTraining(
+        words=release,
+        draw=lambda what, intent, data, find, noise_seed: find(np.random.default_rng(seed)),
+    )
     goal = schema_options.Goal(population, wishes.target_epsilon, delta, before.releases)
 
     def tell_of_words(text: str) -> None:
