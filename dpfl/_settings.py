@@ -134,9 +134,8 @@ class Settings:
                 raise ArgumentError(str(name), NOT_SHOWN, f'is not a setting of {cls.__name__}')
         read = {}
         for name, value in values.items():
-            scalar = kind_of(cls, name).scalar
-            is_nested = isinstance(scalar, type) and issubclass(scalar, Settings)
-            read[name] = scalar.from_dict(value) if is_nested else cls.decode(name, value)
+            inner = nested(cls, name)
+            read[name] = cls.decode(name, value) if inner is None else inner.from_dict(value)
         return cls(**read)
 
     @classmethod

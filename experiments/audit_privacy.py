@@ -17,15 +17,17 @@ and --resume_after audit the code of these features.
 """
 
 import json
+import pathlib
 
 from absl import flags
 
 from dpfl import errors
+from dpfl.accounting.measured import section
 from dpfl.auditing.config import AggregatorAuditConfig
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.cli.results import audited_run
+from dpfl.cli.results import verified_run
 from dpfl.simulation.training.mechanism import NAMES
 from dpfl.simulation.training.privacy_config import ParticipationConfig, PrivacyConfig
 
@@ -83,14 +85,22 @@ def main() -> None:
 
 
 def _show_run(directory: str) -> None:
-    """Prints the audit of a finished run."""
+    """Verifies a finished run as `report_privacy --run_dir` does, and prints its audit."""
     for name in (*_SCHEMA.values(), *_PRIVACY.values(), *_AUDIT.values()):
         if flags.FLAGS[name].present:
             raise command_line.UsageError(f'--{name}: cannot be combined with --run_dir')
-    print(audited_run.render(directory, _FORMAT.read().format), end='')
-    refutations = audited_run.refutations(directory)
-    if refutations:
-        raise errors.RunError('; '.join(refutations))
+    _, report = verified_run.verify(pathlib.Path(directory))
+    measured = report.measured
+    if measured is None:
+        raise command_line.UsageError(
+            f'--run_dir={directory}: has no audit; train --audit makes one'
+        )
+    if _FORMAT.read().format == 'json':
+        print(json.dumps(measured.to_dict(), indent=2, allow_nan=False))
+    else:
+        print(f'# Audit of {directory}\n\n{section.render(measured)}')
+    if measured.refutations:
+        raise errors.RunError('; '.join(measured.refutations))
 
 
 if __name__ == '__main__':

@@ -8,7 +8,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ./scripts/bootstrap.sh
 # Each process of tests has a core. Threads of its linear algebra would wait for those of the others.
 export OPENBLAS_NUM_THREADS="${OPENBLAS_NUM_THREADS:-1}"
-parallel=(-n auto --dist loadfile)
+# A process of tests that ends ends all: its file would be tried again, for as long as it takes.
+parallel=(-n auto --dist loadfile --max-worker-restart=0)
 if [[ $# -eq 0 ]]; then
   set -- "${parallel[@]}" -m 'not standard and not exhaustive'
 elif [[ "$1" == --all ]]; then

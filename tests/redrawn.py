@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 import tree
 
+from dpfl.aggregators import flat
 from dpfl.aggregators.noise import correlated
 from dpfl.aggregators.noise import keys as noise_keys
 
@@ -28,9 +29,17 @@ def keys(state: Any, stream: int = 0) -> np.ndarray:
     return np.asarray(noise.drawn)[: int(noise.round)]
 
 
+def of_key(key: Any, specs: Any) -> Any:
+    """Independent noise z of the round with a key, float64 tensors in the structure of `specs`."""
+    vectors = {
+        dtype: correlated._drawn(key, dtype, size) for dtype, size in flat.sizes(specs).items()
+    }
+    return flat.unflatten(vectors, specs)
+
+
 def noise(state: Any, specs: Any, stream: int = 0) -> list[Any]:
     """Independent noise z of each round done, float64 in the structure of `specs`."""
-    draw = tf.function(lambda key: correlated.independent_noise(key, specs))
+    draw = tf.function(lambda key: of_key(key, specs))
     return [
         tf.nest.map_structure(lambda leaf: leaf.numpy(), draw(tf.constant(key)))
         for key in keys(state, stream)

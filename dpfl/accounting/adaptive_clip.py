@@ -53,22 +53,6 @@ def update_noise_multiplier(noise_multiplier: float, count_stddev: float) -> flo
     return z / math.sqrt((1 - share) * (1 + share))
 
 
-def total_noise_multiplier(update_noise_multiplier: float, count_stddev: float) -> float:
-    """z, the noise multiplier of the whole run: the inverse of `update_noise_multiplier`.
-
-    Args:
-      update_noise_multiplier: z_Delta, at least 0.
-      count_stddev: sigma_b, above 0.
-
-    Raises:
-      ValueError: if an argument is out of its range.
-    """
-    z_delta = _validate.number('update_noise_multiplier', update_noise_multiplier, minimum=0)
-    count = 2 * _validate.number('count_stddev', count_stddev, above=0)
-    # hypot neither overflows nor loses digits.
-    return z_delta * (count / math.hypot(z_delta, count))
-
-
 @dataclasses.dataclass(frozen=True)
 class AdaptiveClip(_json.JsonFields, Part):
     """Adaptive clipping: the clip norm follows a private quantile ([Xu23], algorithm 1).

@@ -67,14 +67,6 @@ def epsilon(mu: float, delta: float) -> float:
     return mu * (t + mu / 2) * (1 + 1e-15)
 
 
-def log_delta(mu: float, epsilon: float) -> float:
-    """Logarithm of delta at an epsilon >= 0 for mu > 0, rounded up."""
-    t = epsilon / mu - mu / 2
-    if t < _COMPLEMENT_T:
-        return math.log1p(-_least_complement(mu, t))
-    return _log_delta(mu, t)
-
-
 def _excess(mu: float, t: float, delta: float) -> float:
     """Positive unless delta(t) <= delta is certain; decreases with t."""
     if t < _COMPLEMENT_T:

@@ -166,27 +166,6 @@ def _best(rates: tuple[np.ndarray, np.ndarray], measure: Measure, tests: tuple[i
     return int(largest[np.argmin((rates[0] + rates[1])[largest])])
 
 
-def by_halves(present: np.ndarray, absent: np.ndarray, measure: Measure) -> float:
-    """A bound whose threshold is chosen on the first half of the trials and tested on the second.
-
-    Args:
-      present, absent: statistics of independent trials in any order that does not depend on them,
-        at least two of each, [any].
-      measure: `mu` or `epsilon` at a confidence; the bound has this confidence.
-
-    Raises:
-      ArgumentError: if there are fewer trials.
-    """
-    for name, values in (('present', present), ('absent', absent)):
-        if len(values) < 2:
-            needed = f'must have at least two with the client {name}'
-            raise errors.ArgumentError('trials', len(values), needed)
-    halves = len(present) // 2, len(absent) // 2
-    tests = len(present) - halves[0], len(absent) - halves[1]
-    threshold = chosen_threshold(present[: halves[0]], absent[: halves[1]], measure, tests)
-    return float(measure(count(present[halves[0] :], absent[halves[1] :], threshold)))
-
-
 def mu_of_normal_statistics(present: np.ndarray, absent: np.ndarray, confidence: float) -> float:
     """Lower confidence bound on mu for normal statistics. NOT free of assumptions.
 

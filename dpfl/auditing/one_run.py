@@ -6,21 +6,15 @@ fell. The more guesses are right, the less private the run. Canaries may affect 
 way: that coins are independent and fair is all that is assumed about them, and that guesses depend
 on the coins through the releases alone.
 
-- `epsilon`: [Steinke23], theorem 5.2 with corollary 5.4. If the run is (epsilon, delta)-DP, the
-  number of right guesses among r is, up to delta, not more than one of r coins that fall right with
-  probability `e^epsilon / (1 + e^epsilon)` each.
-- `mu`: [Mahloujifar24], the recursion with a limit on guesses, for the trade-off curve of Gaussian
-  DP. It uses the whole curve, so it is tighter for Gaussian noise, but not tight: with the best
-  number of guesses it reaches two thirds of the true mu.
-
-Both find the largest guarantee that is refuted: under every smaller one, so many right guesses have
-at most the probability 1 - confidence.
+The game is that of [Steinke23]. The bound is that of [Mahloujifar24], the recursion with a limit on
+guesses, for the trade-off curve of Gaussian DP. It uses the whole curve, so it is tighter for
+Gaussian noise than that of [Steinke23], but not tight: with the best number of guesses it reaches
+two thirds of the true mu. It is the largest mu that is refuted: under every smaller one, that many
+right guesses have at most the probability 1 - confidence.
 """
 
-from collections.abc import Callable
-
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from dpfl import _validate
 
@@ -29,38 +23,38 @@ _MOST = 100.0
 _STEPS = 50
 
 
-def epsilon(canaries: int, guesses: int, right: int, delta: float, confidence: float) -> float:
-    """Lower confidence bound on epsilon at `delta`, at least 0.
+def mu(canaries: int, guesses: int, right: int, confidence: float) -> float:
+    """Lower confidence bound on the Gaussian DP parameter, at least 0.
 
     Args:
       canaries: m, all of them, with and without a guess.
       guesses: r, at most `canaries`. Which canaries are guessed may depend on the releases; how
         many, not.
       right: v, right guesses.
-      delta: at least 0 and below 1.
       confidence: strictly between 0 and 1.
 
     Raises:
       ArgumentError: if a number is out of its range.
     """
-    _check(canaries, guesses, right, confidence)
-    _validate.number('delta', delta, minimum=0, below=1)
-    return _largest_refuted(
-        lambda claim: _chance(canaries, guesses, right, claim, delta), 1 - confidence
-    )
+    _validate.integer('canaries', canaries, minimum=1)
+    _validate.integer('guesses', guesses, minimum=1, maximum=canaries)
+    _validate.integer('right', right, minimum=0, maximum=guesses)
+    _validate.number('confidence', confidence, above=0, below=1)
 
+    def is_refuted(claim: float) -> bool:
+        return _is_refuted(canaries, guesses, right, claim, 1 - confidence)
 
-def mu(canaries: int, guesses: int, right: int, confidence: float) -> float:
-    """Lower confidence bound on the Gaussian DP parameter, at least 0; arguments as of `epsilon`.
-
-    Raises:
-      ArgumentError: if a number is out of its range.
-    """
-    _check(canaries, guesses, right, confidence)
-    return _largest_refuted(
-        lambda claim: _chance_by_curve(canaries, guesses, right, claim, 1 - confidence),
-        1 - confidence,
-    )
+    if not is_refuted(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while is_refuted(high):
+        low, high = high, 2 * high
+        if high > _MOST:
+            return low
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_refuted(middle) else (low, middle)
+    return low
 
 
 def guesses(scores: np.ndarray, is_present: np.ndarray, count: int) -> tuple[int, int]:
@@ -72,7 +66,7 @@ def guesses(scores: np.ndarray, is_present: np.ndarray, count: int) -> tuple[int
       count: number of guesses, half of them of either kind, at most m.
 
     Returns:
-      The numbers of guesses and of right guesses, for `epsilon` and `mu`.
+      The numbers of guesses and of right guesses, for `mu`.
     """
     _validate.integer('guesses', count, minimum=1, maximum=len(scores))
     order = np.argsort(scores, kind='stable')
@@ -81,47 +75,8 @@ def guesses(scores: np.ndarray, is_present: np.ndarray, count: int) -> tuple[int
     return count, int(right + np.count_nonzero(is_present[order[len(order) - high :]]))
 
 
-def _check(canaries: int, guesses: int, right: int, confidence: float) -> None:
-    _validate.integer('canaries', canaries, minimum=1)
-    _validate.integer('guesses', guesses, minimum=1, maximum=canaries)
-    _validate.integer('right', right, minimum=0, maximum=guesses)
-    _validate.number('confidence', confidence, above=0, below=1)
-
-
-def _largest_refuted(chance: Callable[[float], float], error: float) -> float:
-    """The largest claim under which the outcome has at most the chance `error`; 0 if there is none.
-
-    The chance increases with the claim.
-    """
-    if chance(0.0) > error:
-        return 0.0
-    low, high = 0.0, 1.0
-    while chance(high) <= error:
-        low, high = high, 2 * high
-        if high > _MOST:
-            return low
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if chance(middle) <= error else (low, middle)
-    return low
-
-
-def _chance(canaries: int, guesses: int, right: int, claim: float, delta: float) -> float:
-    """Bound on the probability of so many right guesses under (claim, delta)-DP.
-
-    With W binomial, it is `P(W >= v) + 2 m delta max_i P(v > W >= v - i) / i`.
-    """
-    # A frozen distribution takes longer to make than its values.
-    coins = guesses, special.expit(claim)
-    chance = float(stats.binom.sf(right - 1, *coins))
-    if delta and right:
-        below = np.cumsum(stats.binom.pmf(np.arange(right - 1, -1, -1), *coins))
-        chance += 2 * canaries * delta * float(np.max(below / np.arange(1, right + 1)))
-    return min(chance, 1.0)
-
-
-def _chance_by_curve(canaries: int, guesses: int, right: int, claim: float, error: float) -> float:
-    """0 if so many right guesses have at most the chance `error` under Gaussian DP; 1 if unknown.
+def _is_refuted(canaries: int, guesses: int, right: int, claim: float, error: float) -> bool:
+    """Whether `right` or more right guesses have at most the chance `error` under Gaussian DP.
 
     Suppose that `right` or more right guesses have a probability above `error`. For each i let r_i
     and h_i be the expected shares of the canaries that are guessed right, and wrong, in outcomes
@@ -139,4 +94,4 @@ def _chance_by_curve(canaries: int, guesses: int, right: int, claim: float, erro
             break
         r += i / (guesses - i) * (larger - h)
         h = larger
-    return 0.0 if r + h > guesses / canaries else 1.0
+    return r + h > guesses / canaries

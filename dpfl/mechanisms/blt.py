@@ -138,19 +138,6 @@ class Blt(base.Mechanism):
         decay, scale = np.asarray(decay, np.complex128), np.asarray(scale, np.complex128)
         return cls(rounds, decay.real, scale.real, decay.imag, scale.imag)
 
-    @classmethod
-    def from_inverse_decay(cls, rounds: int, decay: ArrayLike, inverse_decay: ArrayLike) -> 'Blt':
-        """The BLT with decays `decay` whose inverse has decays `inverse_decay`.
-
-        See [McMahan24], algorithm 5.
-
-        Raises:
-          ArgumentError: if there is no such BLT, see `blt_inverse.output_scale`.
-        """
-        decay = _validate.vector('decay', decay)
-        inverse_decay = _validate.vector('inverse_decay', inverse_decay)
-        return cls(rounds, decay, blt_inverse.output_scale(decay, inverse_decay))
-
     def to_dict(self) -> dict[str, Any]:
         # Real BLTs keep the dictionary, file and digest that they had without imaginary parts.
         return {name: value for name, value in super().to_dict().items() if value is not None}

@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpfl import errors
-
 # Bisections of the logarithm, from 1e-290 of an interval to all of it, that find a root to its last
 # bit.
 _HALVINGS = 72
@@ -28,51 +26,6 @@ class Inverse(NamedTuple):
     decay: np.ndarray
     scale: np.ndarray
     rate: np.ndarray
-
-
-def output_scale(decay: np.ndarray, inverse_decay: np.ndarray) -> np.ndarray:
-    """The scale omega for which BLT(decay, omega) has an inverse with buffers `inverse_decay`.
-
-    omega_i = prod_j (theta_i - theta^_j) / prod_{j != i} (theta_i - theta_j). A decay that occurs
-    in both lists cancels, and its scale is zero.
-
-    Raises:
-      ArgumentError: if the lengths differ, or no BLT has such an inverse, because equal entries of
-        `decay` remain after cancelling each against one entry of `inverse_decay`.
-    """
-    decay, inverse_decay = np.asarray(decay, float), np.asarray(inverse_decay, float)
-    if decay.size != inverse_decay.size:
-        raise errors.ArgumentError(
-            'inverse_decay', inverse_decay.tolist(), f'must have {decay.size} entries, as decay has'
-        )
-    scale = np.zeros(decay.size)
-    keep, inverse_keep = _without_common(decay, inverse_decay)
-    theta, theta_hat = decay[keep], inverse_decay[inverse_keep]
-    if np.unique(theta).size < theta.size:
-        raise errors.ArgumentError(
-            'decay', decay.tolist(), 'entries that coincide must be in inverse_decay'
-        )
-    gaps = np.subtract.outer(theta, theta) + np.eye(theta.size)
-    # One quotient per pair of factors, both sorted, so that nothing overflows or underflows and
-    # each decay of a cluster is paired with the inverse decay next to it.
-    order = np.argsort(-theta)
-    ordered_gaps = np.subtract.outer(theta, np.sort(theta_hat)[::-1])
-    ratios = np.empty_like(gaps)
-    ratios[:, order] = ordered_gaps / gaps[:, order]
-    scale[keep] = ratios.prod(axis=1)
-    return scale
-
-
-def _without_common(first, second):
-    """Indices of the entries of both lists that remain after equal entries have been paired off."""
-    keep, other = [], list(range(second.size))
-    for i, value in enumerate(first):
-        twin = next((j for j in other if second[j] == value), None)
-        if twin is None:
-            keep.append(i)
-        else:
-            other.remove(twin)
-    return np.array(keep, dtype=int), np.array(other, dtype=int)
 
 
 def inverse(decay: np.ndarray, scale: np.ndarray) -> Inverse:

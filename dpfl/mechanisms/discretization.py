@@ -151,43 +151,9 @@ class Discretization(_json.JsonFields):
         update that does not depend on the signs. By a union bound over d coordinates,
         `P(some |y_j| > C_inf) <= 2 d exp(-C_inf^2 d / (2 s^2 C^2))`.
         """
-        return _probability(math.log(2 * self.padded_dimension) - self._exponent(self.linf_bound))
-
-    def wrap_around_probability(self, clients_per_round: int, rounds: int = 1) -> float:
-        """Upper bound on the probability of any wrap-around *without* the L-infinity clip.
-
-        A wrap-around means that any of the d coordinates of the sum of m clients, in any of the
-        rounds, leaves [-m C_inf, m C_inf]. With the clip of algorithm 2 the probability is 0, but
-        production ran without it ([Xu23], footnote 2). A wrapped sum has no useful sensitivity: a
-        run with delta then has at most delta + (1 + e^epsilon) times this probability.
-
-        This is the smaller of two bounds, each a union bound over coordinates and rounds:
-
-        - Some client's coordinate exceeds C_inf: m times the bound of `clip_probability`. C_inf
-          is an integer, so rounding a coordinate within it does not leave it.
-        - The coordinate of the sum exceeds m C_inf: before rounding it is sub-Gaussian with
-          sigma <= m s C / sqrt(d), and rounding moves it by less than m.
-
-        Args:
-          clients_per_round: m, at least 1.
-          rounds: number of rounds, at least 1.
-        """
-        _validate.integer('clients_per_round', clients_per_round, minimum=1)
-        _validate.integer('rounds', rounds, minimum=1)
-        coordinates = math.log(2 * self.padded_dimension) + math.log(rounds)
-        one_client = coordinates + math.log(clients_per_round) - self._exponent(self.linf_bound)
-        # An integer sum beyond m C_inf is at least m C_inf + 1.
-        room = self.linf_bound - 1 + 1 / clients_per_round
-        return _probability(min(one_client, coordinates - self._exponent(room)))
-
-    def _exponent(self, bound: float) -> float:
-        """Tail exponent `t^2 / (2 sigma^2)` of a coordinate, for norm s C and the bound t."""
-        ratio = bound / (self.scale * self.clip_norm)
-        return ratio * ratio * self.padded_dimension / 2
-
-
-def _probability(log_bound: float) -> float:
-    """The probability for the log of its bound, rounded up and at most 1: never 0."""
-    # A relative error of the exponent is an absolute error of the logarithm.
-    slack = 1e-14 * (100 + abs(log_bound))
-    return min(1.0, math.nextafter(math.exp(min(log_bound + slack, 0.0)), math.inf))
+        ratio = self.linf_bound / (self.scale * self.clip_norm)
+        exponent = ratio * ratio * self.padded_dimension / 2
+        log_bound = math.log(2 * self.padded_dimension) - exponent
+        # A relative error of the exponent is an absolute one of the logarithm. Never rounded to 0.
+        slack = 1e-14 * (100 + abs(log_bound))
+        return min(1.0, math.nextafter(math.exp(min(log_bound + slack, 0.0)), math.inf))

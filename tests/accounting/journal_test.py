@@ -1,6 +1,8 @@
 """The journal of a run and its cohorts as bytes: what they hold, and what is refused."""
 
 import dataclasses
+import functools
+import io
 import itertools
 import json
 import math
@@ -43,6 +45,10 @@ _DATA = archives.encoded(_ALL)
 _LINES = _DATA.splitlines(keepends=True)
 
 
+def _replay(events) -> journal.State:
+    return functools.reduce(journal.step, events, journal.State())
+
+
 def _values(events) -> list[dict]:
     return [event.to_dict() for event in events]
 
@@ -52,7 +58,7 @@ def test_every_event_comes_back():
     found = journal.parse(_DATA)
     assert _values(found.events) == _values(_ALL) and found.complete == len(_DATA)
     assert archives.encoded(found.events) == _DATA
-    assert found.state == journal.replay(found.events)
+    assert found.state == _replay(found.events)
     metrics = found.of_kind(journal.Released)[0].metrics
     assert math.isnan(metrics['loss']) and metrics['epsilon'] == math.inf == -metrics['low']
     assert type(metrics['count']) is int
@@ -104,7 +110,7 @@ _NEXT = [
 
 @pytest.mark.parametrize('before, expected', _NEXT)
 def test_what_may_follow_what(before, expected):
-    state, allowed = journal.replay(before), ''
+    state, allowed = _replay(before), ''
     for event in _COLUMNS:
         try:
             after = journal.step(state, event)
@@ -112,7 +118,7 @@ def test_what_may_follow_what(before, expected):
             assert f'does not allow an event "{event.name}" here' in str(error)
             allowed += '.'
         else:
-            assert after == journal.replay([*before, event])
+            assert after == _replay([*before, event])
             allowed += 'x'
     assert allowed == expected
 
@@ -131,18 +137,18 @@ def test_what_may_follow_what(before, expected):
 )
 def test_no_draw_and_no_noise_is_used_for_two_things(before, event):
     with pytest.raises(journal.JournalError, match='does not allow'):
-        journal.step(journal.replay(before), event)
+        journal.step(_replay(before), event)
 
 
 def test_draws_outlive_other_settings_and_the_longest_plan_is_in_force():
     planned = dataclasses.replace(PLANNED, settings={'rounds': 9})
-    state = journal.replay([PLANNED, _DREW, _FOUND, _BUILT, planned])
+    state = _replay([PLANNED, _DREW, _FOUND, _BUILT, planned])
     assert state.drawn == {'words': _FOUND} and state.record is None
     assert state.settings == {'rounds': 9}
     more = dataclasses.replace(
         _EXTENDED, record={'rounds': 4}, settings={'rounds': 4}, files={'flags.txt': ''}
     )
-    state = journal.replay([*_TWO, released(1), ended(), more])
+    state = _replay([*_TWO, released(1), ended(), more])
     assert (state.record, state.settings, state.files) == (more.record, more.settings, more.files)
     assert state.ended is None and state.begun == 2
 
@@ -298,7 +304,7 @@ def test_values_of_another_form_are_refused(kind, field, value):
 
 def test_the_cost_of_a_line_does_not_grow():
     """Neither the line nor what has to be known to write it."""
-    state, sizes = journal.replay([PLANNED, _BUILT]), {}
+    state, sizes = _replay([PLANNED, _BUILT]), {}
     head = journal.parse(archives.encoded([PLANNED, _BUILT])).head()
     for t in range(1500):
         for event in (began(t), released(t)):
@@ -319,7 +325,7 @@ _COHORTS = ([3, 1, 2], [], [255, 0], [256], [1 << 32, 7], [(1 << 63) - 1])
 
 def test_cohorts_come_back_in_their_order():
     data = b''.join(cohorts.record(t, each) for t, each in enumerate(_COHORTS))
-    found, complete = cohorts.parse(data)
+    found, complete = cohorts.read(io.BytesIO(data))
     assert [each.tolist() for each in found] == list(map(list, _COHORTS))
     assert all(each.dtype == np.int64 for each in found) and complete == len(data)
     assert len(cohorts.record(0, range(100))) == 100 + len(cohorts.record(0, []))
@@ -330,7 +336,7 @@ def test_cohorts_end_before_the_first_record_that_is_not_whole():
     data, ends = b''.join(records), [0, *itertools.accumulate(map(len, records))]
 
     def is_read_to(changed, count):
-        found, complete = cohorts.parse(changed)
+        found, complete = cohorts.read(io.BytesIO(changed))
         return len(found) == count and complete == ends[count]
 
     for length in range(len(data)):

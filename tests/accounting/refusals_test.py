@@ -50,7 +50,6 @@ def _matched(quantity='rmse', **fields):
 
 _epsilon_of = functools.partial(accounting.epsilon_of_event, _POISSON)
 _from_mu = accounting.epsilon_from_mu
-_total = adaptive_clip.total_noise_multiplier
 _update = adaptive_clip.update_noise_multiplier
 _monte_carlo = functools.partial(
     monte_carlo.epsilon,
@@ -118,8 +117,8 @@ _REFUSED = [
     (_AdaptiveClip, dict(count_stddev=math.nan), 'count_stddev=nan: must be a finite number > 0'),
     (_update, (7.0, 3.5), 'count_stddev=3.5: must be > 3.5, half of noise_multiplier=7.0'),
     (_update, (7.0, 0.0), 'count_stddev=0.0: must be a finite number > 0'),
-    (_total, (7.0, math.inf), 'count_stddev=inf: must be'),
-    (_total, (math.nan, 3.0), 'noise_multiplier=nan: must be'),
+    (_update, (7.0, math.inf), 'count_stddev=inf: must be'),
+    (_update, (math.nan, 3.0), 'noise_multiplier=nan: must be'),
     # Hardened noise.
     (_hardened, dict(noise='exact'), 'noise=exact: must be one of default, hardened'),
     (_hardened, dict(noise_multiplier=2.0**21), '=2097152.0: must be 0, or within'),

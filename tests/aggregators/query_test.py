@@ -9,7 +9,7 @@ from scipy import stats
 
 from dpfl import aggregators, mechanisms
 from dpfl.aggregators import clipping
-from dpfl.aggregators.noise import correlated, keys
+from dpfl.aggregators.noise import keys
 from tests import redrawn
 from tests.aggregators import rounds
 
@@ -110,7 +110,7 @@ def test_keys_stay_those_of_earlier_versions(round_index, context, key):
 
 def test_coordinates_of_both_types_have_noise_of_their_own():
     specs = [tf.TensorSpec([50], dtype) for dtype in (tf.float32, tf.float64)]
-    one, other = correlated.independent_noise(np.array([3, 4]), specs)
+    one, other = redrawn.of_key(np.array([3, 4]), specs)
     assert not np.isin(one, other).any()
 
 
@@ -141,9 +141,7 @@ def test_streams_of_neighbouring_seeds_do_not_overlap():
     streams = [
         np.concatenate(
             [
-                correlated.independent_noise(
-                    keys.of_round(keys.seeded_root_key(seed), t, tf.zeros([1])), specs
-                )
+                redrawn.of_key(keys.of_round(keys.seeded_root_key(seed), t, tf.zeros([1])), specs)
                 for t in range(5)
             ]
         )

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms, strategies
-from dpfl.mechanisms import blt_inverse, kernels, toeplitz
+from dpfl.mechanisms import kernels, toeplitz
 from tests.mechanisms import random_members
 
 # Inverses that grow, and inverse decays that are not real or coincide.
@@ -41,21 +41,6 @@ def test_coefficients_by_hand():
     np.testing.assert_allclose(blt.coefficients(), [1, 0.6, 0.25, 0.1125])
 
 
-def test_inverse_decays_give_an_inverse():
-    rng = np.random.default_rng(0)
-    for buffers in range(1, 6):
-        decays = np.sort(rng.uniform(0, 1, size=2 * buffers))[::-1]
-        forwards = mechanisms.Blt.from_inverse_decay(40, decays[::2], decays[1::2])
-        inverse_scale = blt_inverse.output_scale(decays[1::2], decays[::2])
-        assert (forwards.scale > 0).all() and (inverse_scale < 0).all()
-        backwards = mechanisms.Blt(40, decays[1::2], inverse_scale)
-        product = forwards.strategy_matrix() @ backwards.strategy_matrix()
-        np.testing.assert_allclose(product, np.eye(40), atol=1e-12)
-        theta_hat, omega_hat = forwards.inverse_parameters()
-        np.testing.assert_allclose(theta_hat, decays[1::2], rtol=1e-9)
-        np.testing.assert_allclose(omega_hat, inverse_scale, rtol=1e-9)
-
-
 def test_inverse_parameters_are_those_of_the_inverse():
     for blt in [*_random(100), *_production()]:
         theta_hat, omega_hat = blt.inverse_parameters()
@@ -67,8 +52,8 @@ def test_inverse_parameters_are_those_of_the_inverse():
 
 
 def test_inverse_parameters_with_scales_of_both_signs():
-    blt = mechanisms.Blt.from_inverse_decay(30, [0.9, 0.2], [0.95, 0.1])
-    assert blt.scale[0] < 0 < blt.scale[1]
+    # omega_i = prod_j (theta_i - theta^_j) / prod_{j != i} (theta_i - theta_j).
+    blt = mechanisms.Blt(30, [0.9, 0.2], [-0.05 * 0.8 / 0.7, -0.75 * 0.1 / -0.7])
     theta_hat, omega_hat = blt.inverse_parameters()
     np.testing.assert_allclose(theta_hat, [0.95, 0.1], rtol=1e-12)
     column = np.append(1.0, omega_hat @ theta_hat[:, None] ** np.arange(29))

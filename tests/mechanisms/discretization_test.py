@@ -53,24 +53,8 @@ def test_formulas_against_high_precision():
             )
             assert case.clip_probability() >= min(tail, 1), case
             assert case.clip_probability() <= tail * (1 + mpmath.mpf('1e-8')) + _TINY, case
-
-
-@pytest.mark.parametrize('clients, rounds', [(1, 1), (6500, 1), (6500, 1750)])
-def test_wrap_around_is_the_smaller_of_two_union_bounds(clients, rounds):
-    for case in _CASES:
-        with mpmath.workdps(60):
-            *_, linf, tail = _exact_values(case)
-            d, c, s = case.padded_dimension, mpmath.mpf(case.clip_norm), mpmath.mpf(case.scale)
-            limit = clients * linf
-            of_sum = (
-                2 * d * mpmath.exp(-((limit + 1 - clients) ** 2) * d / (2 * (clients * s * c) ** 2))
-            )
-            exact = min(1, rounds * clients * tail, rounds * of_sum)
-            found = case.wrap_around_probability(clients, rounds)
-            assert exact <= found <= exact * (1 + mpmath.mpf('1e-8')) + _TINY, case
     # exp(-1e9) is no float, but it is not 0 either.
-    case = Discretization(1e-3, 2**30, 1.0)
-    assert case.clip_probability() > 0 and case.wrap_around_probability(clients, rounds) > 0
+    assert Discretization(1e-3, 2**30, 1.0).clip_probability() > 0
 
 
 def _rounded(x, draws, rng):
@@ -190,8 +174,6 @@ def test_the_least_budget_that_is_named_has_room():
 
 def test_counts_of_clients_are_checked():
     case = Discretization(10.0, 100, 1.0)
-    for method in (case.modulus, case.bits_per_parameter, case.wrap_around_probability):
+    for method in (case.modulus, case.bits_per_parameter):
         with pytest.raises(ValueError, match='clients_per_round=0: must be an integer >= 1'):
             method(0)
-    with pytest.raises(ValueError, match='rounds=0: must be an integer >= 1'):
-        case.wrap_around_probability(5, rounds=0)

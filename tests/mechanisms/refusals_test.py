@@ -22,10 +22,6 @@ _MADE = {
     'power': (mechanisms.BandedInverse.fractional_power, dict(rounds=5, bands=3, power=0.5)),
     'blt': (mechanisms.Blt, dict(rounds=5, decay=[0.5], scale=[0.1])),
     'complex_blt': (mechanisms.Blt.from_complex, dict(rounds=5, decay=[0.5], scale=[0.1])),
-    'inverse_decay': (
-        mechanisms.Blt.from_inverse_decay,
-        dict(rounds=5, decay=[0.5, 0.2], inverse_decay=[0.3, 0.1]),
-    ),
     'block_blt': (mechanisms.BlockBlt, _BLOCKS),
     'column_scaled': (
         mechanisms.ColumnScaled,
@@ -71,8 +67,6 @@ _REFUSED = [
     ('blt', 'scale', [1e200], r'finite numbers, at most 1e\+100'),
     ('blt', 'imaginary_decay', [0.1, 0.1], 'imaginary_decay=.*: must have 1 entries'),
     ('complex_blt', 'decay', [0.5 + 0.2j], 'must be in pairs of neighbours that are conjugate'),
-    ('inverse_decay', 'inverse_decay', [0.3], r'inverse_decay=\[0.3\]: must have 2 entries'),
-    ('inverse_decay', 'decay', [0.5, 0.5], 'entries that coincide must be in inverse_decay'),
     ('block_blt', 'starts', (0,), 'starts=0: must be an integer >= 1'),
     ('block_blt', 'starts', (9,), r'starts=\(9,\): must increase within 1 .. 7'),
     ('block_blt', 'starts', 3, 'starts=3: must be a list of integers'),

@@ -131,7 +131,7 @@ def test_journals_and_cohorts_are_read_back(settings_of_run, of_rounds):
     found = journal.parse(data)
     assert archives.encoded(found.events) == data and found.complete == len(data)
     data = b''.join(cohorts.record(t, cohort) for t, cohort in enumerate(of_rounds))
-    read, complete = cohorts.parse(data)
+    read, complete = cohorts.read(io.BytesIO(data))
     assert [each.tolist() for each in read] == of_rounds and complete == len(data)
 
 

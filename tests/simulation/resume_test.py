@@ -241,7 +241,7 @@ def _cut(path, rounds, *, cohorts_too):
     at = [i for i, e in enumerate(events) if isinstance(e, journal.Began) and e.round == rounds]
     _write_journal(path, events[: at[0]])
     if cohorts_too:
-        found, _ = cohorts.parse((path / cohorts.NAME).read_bytes())
+        found, *_ = cohorts.load(path / cohorts.NAME)
         data = b''.join(cohorts.record(t, found[t]) for t in range(rounds))
         (path / cohorts.NAME).write_bytes(data)
 

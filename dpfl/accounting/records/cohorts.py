@@ -8,7 +8,6 @@ private, since it shows who took part.
 """
 
 import hashlib
-import io
 import os
 import struct
 from collections.abc import Sequence
@@ -41,7 +40,7 @@ def record(round_index: int, cohort: Sequence[int] | np.ndarray) -> bytes:
 
 
 def load(path: str | os.PathLike[str]) -> tuple[list[np.ndarray], int, bool]:
-    """The cohorts of a file as `parse` gives them, and whether the file has nothing else.
+    """The cohorts of a file as `read` gives them, and whether the file has nothing else.
 
     What follows the first record that is damaged is not read, so that a file of any length takes
     the memory of its cohorts. Without a file there are no cohorts.
@@ -52,20 +51,16 @@ def load(path: str | os.PathLike[str]) -> tuple[list[np.ndarray], int, bool]:
     if not os.path.lexists(path):
         return [], 0, True
     with _files.open_regular(path) as file:
-        found, complete = _read(file)
+        found, complete = read(file)
         return found, complete, complete == file.seek(0, os.SEEK_END)
 
 
-def parse(data: bytes) -> tuple[list[np.ndarray], int]:
+def read(file: BinaryIO) -> tuple[list[np.ndarray], int]:
     """The cohorts of the rounds from 0, int64, up to the first record that is damaged or missing.
 
     Returns:
       The cohorts, and the length in bytes of their records.
     """
-    return _read(io.BytesIO(data))
-
-
-def _read(file: BinaryIO) -> tuple[list[np.ndarray], int]:
     found: list[np.ndarray] = []
     at, size = 0, file.seek(0, os.SEEK_END)
     file.seek(0)

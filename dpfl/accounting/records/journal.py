@@ -20,7 +20,6 @@ another `FORMAT`, and this module then names the version of dpfl that reads the 
 """
 
 import dataclasses
-import functools
 import hashlib
 import json
 import math
@@ -383,15 +382,6 @@ def step(state: State, event: Event) -> State:
     if not is_allowed:
         raise JournalError(f'does not allow an event "{getattr(event, "name", event)}" here')
     return dataclasses.replace(state, **changes)
-
-
-def replay(events: Iterable[Event]) -> State:
-    """The state after events, from an empty journal.
-
-    Raises:
-      JournalError: if an event cannot follow those before it.
-    """
-    return functools.reduce(step, events, State())
 
 
 def line(chain: str, event: Event) -> tuple[bytes, str]:

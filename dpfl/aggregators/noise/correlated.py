@@ -171,19 +171,6 @@ def without_buffers(state: Any) -> Any:
     return tree.traverse(emptied, state)
 
 
-def independent_noise(round_key: Any, record_specs: Any) -> Any:
-    """Noise z of one round: standard normal float64 tensors in the structure of `record_specs`.
-
-    Args:
-      round_key: key of the round, a row of `NoiseState.drawn`.
-      record_specs: structure of `tf.TensorSpec` of one update.
-    """
-    vectors = {
-        dtype: _drawn(round_key, dtype, size) for dtype, size in flat.sizes(record_specs).items()
-    }
-    return flat.unflatten(vectors, record_specs)
-
-
 def _drawn(round_key, dtype, size):
     return normal.normal(keys.derive(round_key, flat.DTYPES.index(dtype)), size)
 

@@ -45,18 +45,6 @@ def evenly_spaced(participation: Participation) -> np.ndarray:
     return np.arange(participation.count) * participation.min_separation
 
 
-def lower_bound(matrix: np.ndarray, participation: Participation) -> float:
-    """Norm of `C u` for equal updates in the rounds 0, b, 2b, ... ([McMahan24], remark 3.2).
-
-    Only for planning: the sensitivity may be larger, so it gives no guarantee.
-
-    Args:
-      matrix: C, [at least participation.rounds, at least participation.rounds].
-    """
-    rounds = participation.rounds
-    return float(np.linalg.norm(matrix[:rounds, evenly_spaced(participation)].sum(axis=1)))
-
-
 def upper_bound(gram: np.ndarray, participation: Participation) -> Sensitivity:
     """Proven upper bound on the squared sensitivity of any matrix, from its Gram matrix.
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from dpfl import mechanisms
 from dpfl.aggregators.noise import correlated, keys
-from tests import mechanism_cases, oracles
+from tests import mechanism_cases, oracles, redrawn
 
 _ROUNDS = 64
 _SPECS = [tf.TensorSpec([2, 3], tf.float64), tf.TensorSpec([], tf.float32)]
@@ -15,7 +15,7 @@ _SPECS = [tf.TensorSpec([2, 3], tf.float64), tf.TensorSpec([], tf.float32)]
 _KEY = keys.seeded_root_key(3)
 
 
-_drawn = tf.function(lambda key: correlated.independent_noise(key, _SPECS))
+_drawn = tf.function(lambda key: redrawn.of_key(key, _SPECS))
 
 
 def _independent(drawn):

@@ -12,8 +12,7 @@ from dpfl.accounting.records import archive
 from dpfl.accounting.reports import joint
 from dpfl.accounting.sampling import monte_carlo
 from dpfl.aggregators.noise import keys
-from dpfl.cli.command import command_line
-from dpfl.cli.results import audited_run, public_copy
+from dpfl.cli.results import public_copy
 from dpfl.errors import ArgumentError
 from dpfl.simulation import run_directory
 from dpfl.simulation.training import train
@@ -74,11 +73,10 @@ def test_every_reader_gets_the_same_audit(run, tmp_path):
     expected = result.report.measured.to_dict()
     names = ('mu_claimed', 'mu_lower', 'epsilon_claimed', 'epsilon_lower', 'epsilon_estimate')
     assert all(isinstance(expected[name], float) for name in names)
-    assert audited_run.audited(str(path)) == expected
-    assert 'What an audit cannot show' in audited_run.render(str(path), 'text')
-    with pytest.raises(command_line.UsageError, match='must be a directory'):
-        audited_run.audited(str(tmp_path / 'none'))
-
+    done = forked_binaries.run('audit_privacy', f'--run_dir={path}')
+    assert done.returncode == 0 and 'What an audit cannot show' in done.stdout
+    done = forked_binaries.run('audit_privacy', f'--run_dir={tmp_path / "none"}')
+    assert done.returncode == 2 and 'must be a directory' in done.stderr
     done = forked_binaries.run('audit_privacy', f'--run_dir={path}', '--format=json')
     assert (done.returncode, json.loads(done.stdout)) == (0, expected)
     done = forked_binaries.run('audit_privacy', f'--run_dir={path}', '--rounds=4')
@@ -140,8 +138,8 @@ def test_canaries_change_neither_the_plan_nor_who_takes_part(run, tmp_path):
     assert plain.report.observed == audited.report.observed
     pairs = zip(plain.weights, audited.weights, strict=True)
     assert any(not np.array_equal(one, other) for one, other in pairs)
-    with pytest.raises(command_line.UsageError, match='has no audit; train --audit'):
-        audited_run.audited(str(path))
+    done = forked_binaries.run('audit_privacy', f'--run_dir={path}')
+    assert done.returncode == 2 and 'has no audit; train --audit' in done.stderr
     with pytest.raises(ArgumentError, match='audit'):
         train(_AUDITED, path, resume=True, progress=False)
 
