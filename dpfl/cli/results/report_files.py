@@ -79,8 +79,9 @@ def rendered(
             return privacy_page.render(report, more)
         return run_directory.html_report(pathlib.Path(run_dir), report, more)
     if form == 'json':
-        values = {'in_progress': progress.strip()} if progress else {}
-        values |= report.to_dict()
+        values = report.to_dict()
+        if progress:
+            values = {'in_progress': progress.strip(), **values}
         if together:
             values['composition'] = together
         return json.dumps(values, indent=2, allow_nan=False)
