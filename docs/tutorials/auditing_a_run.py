@@ -77,7 +77,7 @@ config = TrainConfig(
     evaluation=EvaluationConfig(eval_every=16),
     audit=AuditConfig(audit=True, audit_canaries=1000),
 )
-result = train(config, 'audited')
+result = train(config, 'tutorial/audited', overwrite=True)
 
 # %% [markdown]
 # The score of a canary is how far it sticks out of what was released, in standard deviations. Without the canary it is
@@ -124,16 +124,17 @@ verdict(result.report.measured)
 # %%
 faulty = train(
     dataclasses.replace(config, privacy=dataclasses.replace(config.privacy, noise_multiplier=1.0)),
-    'faulty',
+    'tutorial/faulty',
+    overwrite=True,
 )
 promise = result.report.plan
-caught = Measured.of(Scores.load('faulty/audit.npz'), promise, 1e-6, 'pld')
+caught = Measured.of(Scores.load('tutorial/faulty/audit.npz'), promise, 1e-6, 'pld')
 verdict(caught)
 
 # %% caption="Scores of 1,000 canaries in a correct run and in one with half of the noise"
 figure, panels = plt.subplots(1, 2, figsize=(9.5, 3.4), layout='constrained', sharey=True)
-show(panels[0], 'audited', promise.mu, 'as planned')
-show(panels[1], 'faulty', promise.mu, 'half of the noise')
+show(panels[0], 'tutorial/audited', promise.mu, 'as planned')
+show(panels[1], 'tutorial/faulty', promise.mu, 'half of the noise')
 panels[0].legend()
 plt.show()
 

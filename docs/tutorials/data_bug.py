@@ -108,8 +108,9 @@ def generator_of(phones, name):
         sampling=SamplingConfig(rounds=26, clients_per_round=8, population=len(phones)),
         evaluation=EvaluationConfig(eval_every=26),
     )
-    train_gan(config, name, task=task_of(phones))
-    return plt.imread(next(p for p in sorted((pathlib.Path(name) / 'plots').glob('generated*'))))
+    folder = pathlib.Path('tutorial', name)
+    train_gan(config, folder, task=task_of(phones), overwrite=True)
+    return plt.imread(next(p for p in sorted((folder / 'plots').glob('generated*'))))
 
 
 low, high = np.flatnonzero(accuracies < 0.25), np.flatnonzero(accuracies >= 0.25)

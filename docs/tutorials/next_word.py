@@ -67,10 +67,11 @@ config = TrainConfig(
 # %% [markdown]
 # ## Train
 #
-# The directory `private` will hold everything that the run leaves: metrics, model, ledger, report.
+# The directory `tutorial/private` will hold everything that the run leaves: metrics, model, ledger, report. With
+# `overwrite` this page can be run again.
 
 # %%
-private = train(config, 'private')
+private = train(config, 'tutorial/private', overwrite=True)
 print({name: round(private.last[name], 3) for name in ('loss', 'accuracy', 'epsilon')})
 
 # %% [markdown]
@@ -79,7 +80,8 @@ print({name: round(private.last[name], 3) for name in ('loss', 'accuracy', 'epsi
 # %%
 without = train(
     dataclasses.replace(config, privacy=PrivacyConfig(mechanism='none', clip_norm=0.2)),
-    'without_noise',
+    'tutorial/without_noise',
+    overwrite=True,
 )
 
 # %% caption="Accuracy on held-out clients, and epsilon so far"
@@ -113,7 +115,7 @@ plt.show()
 # Sentences drawn from the model, word by word, with the noise that it has learned in:
 
 # %%
-for text in generate(GenerateConfig(count=6, length=10), 'private'):
+for text in generate(GenerateConfig(count=6, length=10), 'tutorial/private'):
     print(text.text)
 
 # %% [markdown]
@@ -122,8 +124,8 @@ for text in generate(GenerateConfig(count=6, length=10), 'private'):
 #
 # ## The report
 #
-# `private/privacy_report.html` begins with the guarantee, what it means for one client and what it does not cover. The
-# copy of `dpfl export_run --public` is the one to hand on: it has neither accuracies nor counts of clients.
+# `tutorial/private/privacy_report.html` begins with the guarantee, what it means for one client and what it does not
+# cover. The copy of `dpfl export_run --public` is the one to hand on: it has neither accuracies nor counts of clients.
 
 # %%
 page = private.report.render()

@@ -123,7 +123,8 @@ def write(path, log, starts):
             rows.writerows([names[c], t, round(3600 * start)] for c in log.cohort(t))
 
 
-path = pathlib.Path('log.csv')
+path = pathlib.Path('tutorial', 'log.csv')
+path.parent.mkdir(exist_ok=True)
 write(path, run.log, run.start_hours)
 print(''.join(path.open().readlines()[:3]) + f'{path.stat().st_size / 1e6:.1f} MB')
 
