@@ -157,14 +157,12 @@ def _verify(url: str, partial: pathlib.Path, headers: dict[str, str], sha256: st
         raise DataError(
             f'{url}: cannot be verified: the server states no MD5 and no SHA-256 was given'
         )
-    digest = hashlib.new(name, usedforsecurity=False)
     with open(partial, 'rb') as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    if digest.hexdigest() != expected:
+        found = hashlib.file_digest(file, lambda: hashlib.new(name, usedforsecurity=False))
+    if found.hexdigest() != expected:
         partial.unlink()
         raise DataError(
-            f'{url}: has the {name.upper()} {digest.hexdigest()}, must have {expected}; deleted'
+            f'{url}: has the {name.upper()} {found.hexdigest()}, must have {expected}; deleted'
         )
 
 
