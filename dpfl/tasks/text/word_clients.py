@@ -124,7 +124,13 @@ class Packing:
             return windows(_joined(sentences, num_words)[: self.max_tokens], self.length)
         if self.max_tokens is None or tokens <= self.max_tokens:
             return sentences
-        return _first_words(sentences, num_words, self.max_tokens)
+        # The sentence in which the first words end has no end token.
+        before = np.cumsum(num_words) - num_words
+        kept = np.flatnonzero(before < self.max_tokens)
+        left = self.max_tokens - before[kept]
+        is_beyond = np.arange(sentences.shape[1]) > left[:, None]
+        is_cut = (left < num_words[kept])[:, None]
+        return np.where(is_beyond & is_cut, PAD_ID, sentences[kept]).astype(np.int32)
 
 
 def windows(tokens: np.ndarray, length: int) -> np.ndarray:
@@ -152,16 +158,6 @@ def _joined(sentences: np.ndarray, num_words: np.ndarray) -> np.ndarray:
     tokens = np.pad(sentences[:, 1:], ((0, 0), (0, 1)), constant_values=PAD_ID)
     tokens[np.arange(len(tokens)), num_words] = EOS_ID
     return tokens[np.arange(tokens.shape[1]) <= num_words[:, None]]
-
-
-def _first_words(sentences: np.ndarray, num_words: np.ndarray, count: int) -> np.ndarray:
-    """The sentences with the first `count` words; the one in which they end has no end token."""
-    before = np.cumsum(num_words) - num_words
-    kept = np.flatnonzero(before < count)
-    left = count - before[kept]
-    is_beyond = np.arange(sentences.shape[1]) > left[:, None]
-    is_cut = (left < num_words[kept])[:, None]
-    return np.where(is_beyond & is_cut, PAD_ID, sentences[kept]).astype(np.int32)
 
 
 # Test clients that are read at a time: a test can be on very many.
