@@ -214,8 +214,8 @@ _ACCOUNTING = (
     Fault(
         'delta for epsilon',
         'dpfl/accounting/gaussian.py',
-        '.get_epsilon(delta)',
-        '.get_delta(delta)',
+        '.get_epsilon_for_delta(delta)',
+        '.get_delta_for_epsilon(delta)',
         ('tests/accounting/oracle_test.py',),
     ),
     Fault(
