@@ -61,26 +61,9 @@ class TextData:
 
     def with_model(self, model: Any) -> FederatedTask:
         """The task as training takes it."""
-        from dpfl.tasks.text.models import metrics
-
-        test = self.task.test
-
-        def with_sentences(sentences: Mapping[int, Sequence[list[str]]]) -> FederatedTask:
-            training = self.task.training.with_first(sentences)
-            task = dataclasses.replace(self.task, training=training)
-            return dataclasses.replace(self, task=task).with_model(model)
-
-        return FederatedTask(
-            model=model,
-            population=self.task.training.count,
-            client_batches=self.task.client_batches,
-            heldout=self.task.heldout_dataset,
-            num_test_clients=None if test is None else test.count,
-            test=None if test is None else self.task.test_batches,
+        return self.task.with_model(
+            model,
             baselines=self.baselines,
-            heldout_owners=self.task.heldout_owners,
-            hits=metrics.hits,
-            with_sentences=with_sentences,
             description=self.description,
             fingerprints=self.fingerprints,
             not_covered=self.not_covered,
