@@ -126,6 +126,19 @@ def sync_directory(path: pathlib.Path) -> None:
         os.close(descriptor)
 
 
+def is_locked(path: str | os.PathLike[str]) -> bool:
+    """Whether another process has locked the directory to write to it."""
+    with naming(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+    return False
+
+
 @contextlib.contextmanager
 def locked(path: str | os.PathLike[str], *, to_read: bool = False) -> Iterator[None]:
     """Context in which nobody else can lock the directory; it ends with the process at the latest.

@@ -19,7 +19,8 @@ which the rounds of the run were opened, and the timer of its clients.
 reach, and --selected_from=poisson:10 counts that the run is the best of several.
 
 --run_dir=<directory> checks the files of a finished run, recomputes its report from its plan and
-participation log, and prints it. If something differs, it says what and exits with status 1.
+participation log, and prints it. If something differs, it says what and exits with status 1. Of a
+run that trains now it prints the report so far; it takes no lock and changes no file of the run.
 --after=<report> also compares the run with an earlier report of it, which was kept elsewhere.
 
 --compare <report> <report> says which of two runs is more private, and why. --sign=<private key>
@@ -88,7 +89,8 @@ _GUARANTEE = SettingsFlags(guarantee_flags.GuaranteeConfig)
 _RUN = SettingsFlags(
     report_files_flags.VerifiedRunConfig,
     help={
-        'run_dir': 'Directory of a finished run to verify. The flags of a plan do not apply then.'
+        'run_dir': 'Directory of a finished run to verify, or of one that trains now, to show the '
+        'report so far. The flags of a plan do not apply then.'
     },
 )
 _FILES = SettingsFlags(report_files_flags.ReportFilesConfig)
@@ -109,11 +111,17 @@ def main() -> None:
     run, guarantee, joint = _RUN.read(), _GUARANTEE.read(), _COMPOSITION.read()
     directory = run.run_dir
     sign = report_files.signer(files, directory, form)
+    running = None
     if directory:
         with command_line.refusing_bad_values():
             _LOG.read().refuse('cannot be combined with run_dir')
         if run.write_pages:
             verified_run.write_pages(directory)
+        if not (sign or run.after or run.forget_keys or run.open):
+            running = verified_run.in_progress(directory)
+    if running is not None:
+        report = running.report(guarantee.group_size)
+    elif directory:
         signs_run = sign if files.output is None else None
         report = verified_run.verified(
             directory,
@@ -126,7 +134,8 @@ def main() -> None:
         report = _planned(guarantee.group_size)
     together = composition.together(report, joint)
     report = guarantee_flags.with_more(report, guarantee, is_composed=together is not None)
-    report_files.show(report_files.rendered(report, together, form, directory), files.output, sign)
+    text = report_files.rendered(report, together, form, directory, running)
+    report_files.show(text, files.output, sign)
     if directory and run.open:
         verified_run.show_page(directory)
 

@@ -45,7 +45,7 @@ def main() -> None:
         return
     with (
         command_line.refusing_bad_values(directory='output_dir'),
-        run_flags.saying_what_is_saved(where),
+        run_flags.saying_what_is_saved(where, 'train'),
     ):
         result = train(
             config,
@@ -53,6 +53,7 @@ def main() -> None:
             resume=where.resume,
             overwrite=where.overwrite,
             files={archive.FLAGS: run_flags.flags_text()},
+            notice=run_flags.how_to_watch(where),
         )
     if result.profile is not None:
         print(result.profile.render(), file=sys.stderr, end='')

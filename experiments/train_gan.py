@@ -37,7 +37,7 @@ def main() -> None:
     config, scale = _CONFIG.read(), _SCALE.read()
     with (
         command_line.refusing_bad_values(directory='output_dir'),
-        run_flags.saying_what_is_saved(where),
+        run_flags.saying_what_is_saved(where, 'train_gan'),
     ):
         result = train_gan(
             config,
@@ -45,6 +45,7 @@ def main() -> None:
             resume=where.resume,
             overwrite=where.overwrite,
             files={archive.FLAGS: run_flags.flags_text()},
+            notice=run_flags.how_to_watch(where),
             check=lambda plan, method: scale.scaled_up(plan, method),
         )
         scaled = scale.scaled_up(result.report.plan, result.report.accountant)

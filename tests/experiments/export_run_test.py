@@ -199,7 +199,7 @@ def test_no_count_no_path_and_no_time_of_the_run_is_in_the_copy(run, exported):
         for secret, pattern in found.items():
             assert not pattern.search(content), (name, secret)
     # What is searched for is there to be found in the run.
-    whole = b''.join(_bytes(run).values())
+    whole = b'\n'.join(_bytes(run).values())
     assert all(pattern.search(whole) for pattern in found.values())
 
 

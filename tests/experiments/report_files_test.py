@@ -7,10 +7,12 @@ import webbrowser
 
 import pytest
 
-from dpfl import ParticipationLog, _storage, accounting, errors
+from dpfl import ParticipationLog, _storage, accounting, errors, mechanisms
+from dpfl.accounting import running
 from dpfl.accounting.records import archive, cohorts, signatures
 from dpfl.cli.command import command_line
 from dpfl.cli.results import signed_report, verified_run
+from dpfl.mechanisms import rounding
 from dpfl.simulation import run_directory
 from tests import forked_binaries, json_schema, keys
 from tests.accounting import archives
@@ -243,6 +245,72 @@ def test_an_earlier_report_tells_whether_a_run_went_another_way(files, tmp_path,
     ):
         with pytest.raises(command_line.UsageError, match=message):
             verified_run.verified(str(whole), after=str(after))
+
+
+def _contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob('*') if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ('events', 'cohort_records', 'rest', 'rounds'),
+    [
+        (6, 3, b'', 2),  # Two rounds are released; the next cohort was written after the journal.
+        (7, 3, b'', 3),  # The third round has begun, and may be released any moment.
+        (7, 2, b'', 2),  # It has no cohort yet.
+        (7, 2, b'part of a record', 2),
+    ],
+)
+def test_a_run_that_trains_shows_the_report_so_far(tmp_path, events, cohort_records, rest, rounds):
+    folder, log = tmp_path / 'run', archives.LOG
+    folder.mkdir()
+    record = archives.record_of()
+    made = [archives.PLANNED, archives.built(record.to_dict()), *archives.rounds(log)]
+    (folder / archive.LEDGER).write_bytes(archives.encoded(made[:events]) + b'{"event": "rel')
+    cut = ParticipationLog([log.cohort(t) for t in range(cohort_records)])
+    (folder / cohorts.NAME).write_bytes(archives.make_cohorts(cut) + rest)
+    mechanisms.save(record.plan.mechanism, folder / archive.STRATEGY)
+    before = _contents(folder)
+    with _storage.locked(folder):
+        done = _run(f'--run_dir={folder}', '--format=json')
+        page = _run(f'--run_dir={folder}', '--format=html').stdout
+        refused = _run(f'--run_dir={folder}', '--open')
+    assert _contents(folder) == before
+    assert done.stderr == f'{folder}: in progress, nothing was verified\n'
+    values = json.loads(done.stdout)
+    said = f'{rounds} of 6 planned rounds have begun, and epsilon is that of the rounds so far'
+    assert said in values['in_progress'] and said in page
+    of_rounds = running.RunningEpsilon(record.plan, 1e-6, record.accountant).after(rounds)
+    assert f'({rounding.round_up(of_rounds)}, 1e-06)-DP for each client' in values['statement']
+    with pytest.raises(ValueError, match='in_progress'):
+        accounting.PrivacyReport.from_json(done.stdout)
+    assert (refused.returncode, refused.stdout) == (1, '')
+    assert refused.stderr == f'error: {folder}: is in use by another run\n'
+
+
+@pytest.mark.parametrize(
+    ('events', 'said'),
+    [
+        (0, 'is in use by a run that has no round yet'),
+        (2, 'is in use by a run that has no round yet'),
+        (5, 'has 0 rounds, ledger.jsonl has 2'),
+    ],
+)
+def test_a_run_that_trains_and_has_nothing_to_show_says_so(tmp_path, events, said):
+    record = archives.record_of()
+    made = [archives.PLANNED, archives.built(record.to_dict()), *archives.rounds(archives.LOG)]
+    (tmp_path / archive.LEDGER).write_bytes(archives.encoded(made[:events]))
+    mechanisms.save(record.plan.mechanism, tmp_path / archive.STRATEGY)
+    with _storage.locked(tmp_path):
+        done = _run(f'--run_dir={tmp_path}')
+    assert (done.returncode, done.stdout, done.stderr.count('\n')) == (2, '', 1)
+    assert said in done.stderr
+
+
+def test_a_run_that_has_ended_is_not_shown_while_its_pages_are_written(files):
+    with _storage.locked(files['run']):
+        done = _run(f'--run_dir={files["run"]}')
+    assert (done.returncode, done.stdout) == (1, '')
+    assert done.stderr == f'error: {files["run"]}: is in use by another run\n'
 
 
 def test_an_export_is_not_signed(files, tmp_path):

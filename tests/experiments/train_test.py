@@ -12,6 +12,7 @@ import time
 import pytest
 
 from dpfl import ParticipationLog, accounting
+from dpfl.cli.command import program
 from dpfl.simulation import checkpoint
 from tests import binaries, forked_binaries, runs
 
@@ -70,6 +71,8 @@ def test_a_run_from_start_to_end(finished):
     assert (
         '6 of 6 rounds' in done.stderr and 'accuracy=' in done.stderr and 'epsilon=' in done.stderr
     )
+    command = program.command('report', f'--run_dir={path}')
+    assert done.stderr.count(f'the report so far, while it trains: {command}\n') == 1
     assert {p.name for p in path.iterdir()} == {
         'metrics.csv',
         'privacy_report.json',
@@ -264,8 +267,8 @@ def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp
     assert process.returncode == status
     # Python prints one where a finalizer swallows the exception; the run raises it once more then.
     assert 'Traceback' not in errors or 'Exception ignored in' in errors
-    if number == signal.SIGINT:
-        assert f'saved in {tmp_path}; --resume continues' in errors
+    command = program.command('train', f'--output_dir={tmp_path}', '--resume')
+    assert f'saved in {tmp_path}; this continues: {command}' in errors
     report = accounting.PrivacyReport.from_json((tmp_path / 'privacy_report.json').read_text())
     assert report.basis == 'plan'
     assert 2 <= report.observed.rounds < 30

@@ -275,21 +275,30 @@ def _plan(path: pathlib.Path, journal: journal_lib.Journal | None) -> PlanRecord
         raise ValueError(f'{where}: not the plan of a run ({errors.shown(error)})') from None
 
 
-def _cohorts(path: pathlib.Path, journal: journal_lib.Journal) -> ParticipationLog | None:
+def _cohorts(
+    path: pathlib.Path, journal: journal_lib.Journal, is_running: bool
+) -> ParticipationLog | None:
     """The log of a run, whose cohorts must be those of its journal; None if they are not known."""
     where = path / cohorts.NAME
-    if journal.state.built is not None and not journal.state.built.shows_clients:
+    state = journal.state
+    if state.built is not None and not state.built.shows_clients:
         return None
+    begun = state.begun
     try:
         found, _, is_whole = cohorts.load(where)
+        if is_running:
+            # The journal was read before, and its last round has a cohort before it is computed.
+            is_whole, found = True, found[:begun]
+            if not state.is_released and len(found) == begun - 1:
+                begun -= 1
         log = ParticipationLog(found)
     except (OSError, ValueError) as error:
         raise ValueError(f'{where}: {errors.shown(error)}') from None
-    if log.rounds != journal.state.begun:
-        raise ValueError(f'{where}: has {log.rounds} rounds, {LEDGER} has {journal.state.begun}')
+    if log.rounds != begun:
+        raise ValueError(f'{where}: has {log.rounds} rounds, {LEDGER} has {begun}')
     if not is_whole:
         raise ValueError(f'{where}: has more than the records of its rounds')
-    for event in journal.of_kind(journal_lib.Began):
+    for event in journal.of_kind(journal_lib.Began)[:begun]:
         if journal_lib.cohort_digest(log.cohort(event.round)) != event.cohort:
             raise ValueError(f'{where}: has another cohort than {LEDGER} in round {event.round}')
     return log
@@ -314,8 +323,13 @@ class Records:
     measured: measured_lib.Measured | None
 
     @classmethod
-    def read(cls, directory: str | os.PathLike[str]) -> 'Records':
+    def read(cls, directory: str | os.PathLike[str], *, is_running: bool = False) -> 'Records':
         """The records in the directory of a run or an export.
+
+        Args:
+          directory: of the run. Nobody may write to it meanwhile.
+          is_running: the run itself may write. The log then has the rounds that had begun when the
+            journal was read, but for a last one that has no cohort yet: nothing of it is released.
 
         Raises:
           ValueError: if a file is damaged, or is not that of a run with this plan.
@@ -332,7 +346,7 @@ class Records:
         return cls(
             record,
             journal,
-            _cohorts(path, journal),
+            _cohorts(path, journal, is_running),
             ClipCourse.from_rows(journal.rows()) if record.plan.adaptive_clip else None,
             read_measured(path, record) if journal.state.audited else None,
         )

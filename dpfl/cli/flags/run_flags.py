@@ -8,7 +8,7 @@ from absl import flags
 
 from dpfl import errors
 from dpfl.accounting.records import archive
-from dpfl.cli.command import command_line
+from dpfl.cli.command import command_line, program
 from dpfl.cli.flags.output_flags import RunDirectoryConfig
 from dpfl.runtime import signals
 from dpfl.simulation import checkpoint
@@ -71,10 +71,14 @@ def take_recorded(config: RunDirectoryConfig, names: Collection[str]) -> None:
 
 
 @contextlib.contextmanager
-def saying_what_is_saved(config: RunDirectoryConfig) -> Iterator[None]:
-    """Context in which Ctrl-C ends the run with a message about the rounds that are not lost.
+def saying_what_is_saved(config: RunDirectoryConfig, name: str) -> Iterator[None]:
+    """Context in which a signal ends the run with a line on what is saved and how it continues.
 
     With `overwrite` these are the rounds of the new run only.
+
+    Args:
+      config: of the run.
+      name: of the command that trains it.
     """
     earlier = _keys(pathlib.Path(config.output_dir or '')) if config.overwrite else None
     try:
@@ -88,7 +92,8 @@ def saying_what_is_saved(config: RunDirectoryConfig) -> Iterator[None]:
         if saved is None or (config.overwrite and _keys(path) == earlier):
             raise
         rounds = 'round is' if saved.rounds == 1 else 'rounds are'
-        what = f'{saved.rounds} {rounds} saved in {path}; --resume continues'
+        command = program.command(name, f'--output_dir={path}', '--resume')
+        what = f'{saved.rounds} {rounds} saved in {path}; this continues: {command}'
         if isinstance(error, signals.Terminated):
             raise signals.Terminated(error.number, what) from None
         raise KeyboardInterrupt(what) from None
@@ -101,6 +106,12 @@ def _keys(path: pathlib.Path) -> str | None:
     except (ValueError, errors.RunError):
         return None
     return None if found is None or found.state.planned is None else found.state.planned.keys
+
+
+def how_to_watch(config: RunDirectoryConfig) -> str:
+    """A line that names the command which shows a run while it trains."""
+    command = program.command('report', f'--run_dir={config.output_dir}')
+    return f'the report so far, while it trains: {command}'
 
 
 def refuse_earlier_run(config: RunDirectoryConfig) -> None:

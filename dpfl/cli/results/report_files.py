@@ -8,6 +8,7 @@ from collections.abc import Callable
 from absl import flags
 
 from dpfl import _storage, accounting
+from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import composition
 from dpfl.cli.flags.report_files_flags import ReportFilesConfig
@@ -53,7 +54,11 @@ def signer(
 
 
 def rendered(
-    report: accounting.PrivacyReport, together: dict | None, form: str, run_dir: str | None
+    report: accounting.PrivacyReport,
+    together: dict | None,
+    form: str,
+    run_dir: str | None,
+    running: archive.Records | None = None,
 ) -> str:
     """A report in a format, with the joint guarantee of several runs, if there are any.
 
@@ -62,20 +67,38 @@ def rendered(
       together: the joint guarantee.
       form: Format of the report.
       run_dir: Directory of the run; None for the report of a plan.
+      running: records of a run that is in progress, from which the report follows, and says so. As
+        JSON it is none that `PrivacyReport.from_json` reads.
     """
+    progress = '' if running is None else _in_progress(report, running)
     if form == 'html':
         from dpfl.reporting import privacy_page  # matplotlib takes a second to import.
 
-        more = composition.render(together) if together else ''
+        more = progress + (composition.render(together) if together else '')
         if run_dir is None:
             return privacy_page.render(report, more)
         return run_directory.html_report(pathlib.Path(run_dir), report, more)
     if form == 'json':
         values = report.to_dict()
+        if progress:
+            values = {'in_progress': progress.strip(), **values}
         if together:
             values['composition'] = together
         return json.dumps(values, indent=2, allow_nan=False)
-    return report.render() + (composition.render(together) if together else '')
+    return progress + report.render() + (composition.render(together) if together else '')
+
+
+def _in_progress(report: accounting.PrivacyReport, running: archive.Records) -> str:
+    """What a report of a run that is in progress begins with, a paragraph."""
+    assert running.journal is not None  # As the run has one.
+    log, planned = running.log, report.plan.participation.rounds
+    rounds = running.journal.state.begun if log is None else log.rounds
+    whose = 'all planned rounds' if report.so_far is None else 'the rounds so far'
+    return (
+        f'**The run is in progress**: {rounds} of {planned} planned rounds have begun, and epsilon '
+        f'is that of {whose}. This is the report that the run would have if it ended now; nothing '
+        'was verified.\n\n'
+    )
 
 
 def show(

@@ -154,6 +154,32 @@ def _require_continued(
         sys.exit(_DIFFERS)
 
 
+def in_progress(directory: str) -> archive.Records | None:
+    """The records so far of a run that another process trains now; None for any other directory.
+
+    Takes no lock and writes nothing. A run that has ended is none: only its pages are written.
+
+    Raises:
+      UsageError: If the run has no round yet, or its records cannot be read.
+    """
+    path = pathlib.Path(directory)
+    if not path.is_dir() or not _storage.is_locked(path):
+        return None
+    try:
+        journal = archive.read_journal(path)
+        if journal is None or journal.state.ended is not None:
+            return None
+        if not journal.state.begun:
+            raise ValueError('is in use by a run that has no round yet')
+        records = archive.Records.read(path, is_running=True)
+        if records.log is not None and not records.log.rounds:
+            raise ValueError('is in use by a run that has no round yet')
+    except ValueError as error:
+        raise command_line.UsageError(f'--run_dir={path}: {error}') from None
+    print(f'{path}: in progress, nothing was verified', file=sys.stderr)
+    return records
+
+
 def show_page(directory: str) -> None:
     """Shows the page of a run's report in a browser, or says where it is."""
     page = pathlib.Path(directory, run_directory.HTML_REPORT).resolve()

@@ -112,6 +112,7 @@ class Run:
       settings: all settings, as in `journal.Planned`.
       files: texts that describe the run, by the names of their files, as in `journal.Planned`.
       tell: called with messages for the person who started the run.
+      notice: one of these messages, for before the first round.
     """
 
     directory: 'run_directory.RunDirectory'
@@ -119,6 +120,7 @@ class Run:
     settings: Mapping[str, Any] | None
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tell: Callable[[str], None] = lambda text: None
+    notice: str = ''
 
     @property
     def _has_begun(self) -> bool:
@@ -272,6 +274,8 @@ class Run:
             self.tell(str(feasibility.estimate(plan, about.parameters, delta, accountant)))
         if experiment.noise_storage is not None:
             self.tell(str(experiment.noise_storage))
+        if self.notice:
+            self.tell(self.notice)
         result = program.run_training(experiment, directory, data, saved)
         found = _result(directory, result.report, result.rows)
         storage = experiment.noise_storage

@@ -48,6 +48,7 @@ def train(
     overwrite: bool = False,
     progress: bool = True,
     files: Mapping[str, str] | None = None,
+    notice: str = '',
 ) -> TrainResult:
     """Trains a model, and writes the run to a directory, with its privacy report.
 
@@ -66,6 +67,7 @@ def train(
       progress: show a progress bar and messages on standard error.
       files: further texts to write to the directory when the run begins, by the names of their
         files, `*.txt`.
+      notice: a message to show before the first round.
 
     Raises:
       ArgumentError: if a value is not allowed. Raised before anything that takes long.
@@ -92,6 +94,7 @@ def train(
             settings=json.loads(json.dumps(config.to_dict())),
             files=files or {},
             tell=tell,
+            notice=notice,
         )
         run.require_settings()
         prepared = prepare(config, task, run=run, tell=tell, on_choice=chosen.extend)

@@ -45,6 +45,7 @@ def train_gan(
     overwrite: bool = False,
     progress: bool = True,
     files: Mapping[str, str] | None = None,
+    notice: str = '',
     check: Callable[[accounting.PrivacyPlan, str], object] = lambda plan, accountant: None,
 ) -> TrainResult:
     """Trains a generator by DP-FedAvg-GAN ([Augenstein20], algorithm 1), and writes the run.
@@ -62,6 +63,7 @@ def train_gan(
       progress: show a progress bar and messages on standard error.
       files: further texts to write to the directory when the run begins, by the names of their
         files, `*.txt`.
+      notice: a message to show before the first round.
       check: called with plan and accountant before anything that takes long; may raise.
 
     Raises:
@@ -84,6 +86,7 @@ def train_gan(
             settings=json.loads(json.dumps(config.to_dict())),
             files=files or {},
             tell=tell,
+            notice=notice,
         )
         run.require_settings()
         given = functools.cache(lambda: task or _task(config))
