@@ -93,5 +93,8 @@ def parse(text: str) -> dict[str, str]:
 
 def sha256(path: pathlib.Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
     with _files.open_regular(path) as file:
-        return hashlib.file_digest(file, 'sha256').hexdigest()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
