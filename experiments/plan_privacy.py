@@ -140,7 +140,7 @@ def main() -> None:
         if path and not request.sweeps():
             raise command_line.UsageError(f'--plot={path}: needs a sweep')
         found = answer(request)
-        output_flags.write_rows(_DATA.read().data, found.rows)
+        output_flags.write_rows(_DATA.read().data, [*found.rows, *found.left])
     if text := large_delta.warning(request.privacy.delta, request.schema['population']):
         print(text, file=sys.stderr)
     if path:
@@ -152,7 +152,14 @@ def main() -> None:
     if _FORMAT.read().format == 'json':
         print(json.dumps({**found.to_dict(), 'commands': commands}, indent=2, allow_nan=False))
         return
-    print(plan_rows.text(found.rows, found.left, found.assumptions))
+    if found.taken is None:
+        print(plan_rows.text(found.rows, found.assumptions))
+    else:
+        row, data = dict(found.rows[0]), _DATA.read().data
+        reasons = f'reasons in {data}' if data else '--data=FILE writes the reasons'
+        why = row.pop('verdict').removeprefix('taken: ')
+        print(f'took {row.pop("mechanism")}, {why}; {reasons}\n')
+        print(plan_rows.text([row], found.taken))
     if found.feasibility is not None:
         print(f'\n{found.feasibility}\n')
     if commands:

@@ -28,6 +28,7 @@ class Answer:
       rows: A row for each plan, the best first; for a sweep, a row for each point.
       left: Mechanisms that were left out, with the reason.
       assumptions: Assumptions behind the numbers, one item each.
+      taken: Those of the first plan, which 'auto' has taken; None for plans that the request names.
       commands: What runs the first plan: names of commands with their flags, in order; empty for
         sweeps and for several mechanisms.
       feasibility: Whether a model can learn under the noise of the first plan; None for a sweep.
@@ -36,6 +37,7 @@ class Answer:
     rows: list[dict[str, Any]]
     left: list[dict[str, Any]]
     assumptions: list[str]
+    taken: list[str] | None = None
     commands: tuple[tuple[str, tuple[str, ...]], ...] = ()
     feasibility: Feasibility | None = None
 
@@ -107,7 +109,15 @@ def answer(request: Request) -> Answer:
             request.privacy.delta,
             request.accountant,
         )
-    return Answer(rows, left, plan_rows.assumptions(plans, failure), commands, judged)
+    is_chosen = not sweeps and not request.contenders and request.privacy.mechanism == AUTO
+    return Answer(
+        rows,
+        left,
+        plan_rows.assumptions(plans, failure),
+        plan_rows.assumptions(plans[:1], failure) if is_chosen else None,
+        commands,
+        judged,
+    )
 
 
 def _commands(

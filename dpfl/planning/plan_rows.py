@@ -64,7 +64,7 @@ def row(
     return {key: _finite(value) for key, value in values.items()}
 
 
-def text(rows: list[dict], left: list[dict], assumptions: list[str]) -> str:
+def text(rows: list[dict], assumptions: list[str]) -> str:
     """The values that all plans share, a table of the others, and the assumptions."""
     first = rows[0]
     shared = [key for key in first if all(each[key] == first[key] for each in rows)]
@@ -82,8 +82,6 @@ def text(rows: list[dict], left: list[dict], assumptions: list[str]) -> str:
         parts.append(
             plain_text.columns([{key: _shown(key, each[key]) for key in differ} for each in rows])
         )
-    if left:
-        parts.append('Left out:\n' + plain_text.columns(left))
     parts.append('\n'.join(['Assumptions:', *(f'- {line}' for line in assumptions)]))
     return '\n\n'.join(parts)
 

@@ -246,6 +246,22 @@ def test_text_shows_what_differs_and_rounds_guarantees_up():
     assert 'no privacy guarantee' in none.stdout and none.returncode == 0
 
 
+def test_the_choice_of_the_mechanism_is_one_line_and_its_reasons_are_in_a_file(tmp_path):
+    flags = ['--population=40', '--clients_per_round=10', '--rounds=8', '--mechanism=auto']
+    flags += ['--model_dimension=24000', '--memory_limit=0', '--noise_multiplier=4']
+    data = tmp_path / 'plans.json'
+    line, _, rest = forked_binaries.run('plan_privacy', *flags).stdout.partition('\n\n')
+    assert line == 'took gaussian, the least loss; --data=FILE writes the reasons'
+    line, _, same = forked_binaries.run('plan_privacy', *flags, f'--data={data}').stdout.partition(
+        '\n\n'
+    )
+    assert line == f'took gaussian, the least loss; reasons in {data}' and same == rest
+    assert 'honaker_tree' not in rest and '- gaussian: ' in rest
+    rows = {row['mechanism']: row['verdict'] for row in json.loads(data.read_text())}
+    assert rows['gaussian'] == 'taken: the least loss' and len(rows) == 8
+    assert rows['honaker_tree'] == 'left: its state is larger than 0 GB'
+
+
 @pytest.mark.standard
 def test_production_mechanisms_over_rounds_as_in_document_002(tmp_path):
     # Figure 9: BLT has the smaller rho in every round, with fixed separation.

@@ -86,12 +86,7 @@ def schema(goal: Goal, rounds: int, participations: int) -> dict[str, int]:
     """Settings of rounds and cohorts, which all clients can keep."""
     size = cohort(goal, rounds, participations)
     separation = max(min(goal.population // size, rounds), 1)
-    return {
-        'rounds': rounds,
-        'clients_per_round': size,
-        'min_separation': separation,
-        'max_participations': -(-rounds // separation),
-    }
+    return {'rounds': rounds, 'clients_per_round': size, 'min_separation': separation}
 
 
 def plan(goal: Goal, values: Mapping[str, Any]) -> accounting.PrivacyPlan:
@@ -103,7 +98,7 @@ def plan(goal: Goal, values: Mapping[str, Any]) -> accounting.PrivacyPlan:
     """
     chosen = schema(goal, values['rounds'], values['participations'])
     rounds, separation = chosen['rounds'], chosen['min_separation']
-    participation = Participation(rounds, separation, chosen['max_participations'])
+    participation = Participation(rounds, separation)
     fields: dict[str, Any] = dict(
         participation=participation,
         clip_norm=values['clip_norm'],

@@ -373,11 +373,6 @@ def _proposals(
             apart,
             f'{goal.population} clients / {size} per round: a client returns after that many',
         ),
-        Proposal(
-            'max_participations',
-            chosen['max_participations'],
-            f'{best["rounds"]} rounds / {apart} between two, rounded up',
-        ),
         *mechanism,
         Proposal('clip_norm', best['clip_norm'], searched('clip_norm')),
         Proposal(

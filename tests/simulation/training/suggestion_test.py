@@ -57,6 +57,9 @@ def test_proposed_schemas_can_be_kept(population, epsilon):
         sampler = config.sampler(kept, population, 0)
         seen = np.concatenate([sampler.cohort(t) for t in range(rounds)])
         assert max(np.unique(seen, return_counts=True)[1]) <= kept.count
+        # The flag file may be followed by other rounds: participations follow them.
+        fewer = dataclasses.replace(config, rounds=max(rounds // 5, config.min_separation))
+        assert participation(fewer).count == -(-fewer.rounds // config.min_separation)
     values = {'rounds': rounds, 'participations': participations, 'clip_norm': 0.5}
     plan = schema_options.plan(goal, values)
     assert plan.clients_per_round == schema['clients_per_round'] and plan.clip_norm == 0.5
