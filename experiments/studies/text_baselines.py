@@ -13,6 +13,7 @@ NOT private: by default the words of the training clients are counted without no
 import dataclasses
 import itertools
 import json
+import math
 import sys
 from typing import Any
 
@@ -26,8 +27,10 @@ from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.errors import ArgumentError
 from dpfl.reporting import plain_text
 from dpfl.tasks.config import TextTaskConfig
-from dpfl.tasks.text import ngrams, real_task
-from dpfl.tasks.text.ngrams import Measures, Predictors, TrigramCounts, limited
+from dpfl.tasks.text import baselines, real_task
+from dpfl.tasks.text.baselines import Counts, Measures, Predictors, limited
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
+from experiments.studies.shared.trigrams import BITS, MASK, KneserNey, of_pairs, trigrams
 
 TRAINING, PUBLIC = 'training_clients', 'public_text'
 NOT_PRIVATE = {
@@ -93,7 +96,7 @@ def main() -> None:
             'loss': found.pop(f'{name}_loss', ''),
             'perplexity': found.pop(f'{name}_perplexity', ''),
         }
-        for name in ngrams.NAMES
+        for name in ('unigram', 'bigram', 'trigram')
     ]
     print(plain_text.table(found), plain_text.columns(rows), not_covered, sep='\n\n')
 
@@ -108,7 +111,8 @@ def measure(data: real_task.TextData, config: YardstickConfig) -> dict[str, Any]
     Returns:
       JSON values by name: `counted_on`, `counted_words` (of the vocabulary; as rows are packed),
       `words` (of the vocabulary, of the held-out clients), `oov_share` (of the held-out words),
-      the measures of `baselines.Measures.to_dict`, and `not_covered`, a sentence.
+      the measures of `baselines.Measures.to_dict`, loss and perplexity of the trigram model over
+      all targets but padding, and `not_covered`, a sentence.
 
     Raises:
       ArgumentError: if there is nothing to count or to measure.
@@ -120,24 +124,35 @@ def measure(data: real_task.TextData, config: YardstickConfig) -> dict[str, Any]
     texts = data.public_tokens() if config.counted_on == PUBLIC else own
     shown = _progress.bar(texts, 'counting', unit='text', delay=2, leave=False)
     kept = shown if config.most_words is None else limited(shown, config.most_words)
-    counts = TrigramCounts.of(kept, task.vocabulary.num_tokens)
-    predictors = Predictors.of(counts)
+    counts = Counts.of(map(trigrams, kept))
+    model = KneserNey.of(counts, task.vocabulary.num_tokens)
+    pairs, occurrences, _ = of_pairs(counts)
+    predictors = Predictors.of(Counts(pairs >> BITS << baselines.BITS | pairs & MASK, occurrences))
     if predictors is None:
         raise ArgumentError('counted_on', config.counted_on, 'has no words of the vocabulary')
-    total = Measures()
+    total, targets, loss = Measures(), 0, 0.0
     clients = task.heldout_tokens(0, config.eval_clients)
     while some := list(itertools.islice(clients, _AT_A_TIME)):
-        total += predictors.measure(np.concatenate(some))
+        rows = np.concatenate(some)
+        keys = trigrams(rows)
+        is_word = keys & MASK >= NUM_SPECIAL_TOKENS
+        hits = int((model.predictions(keys[is_word]) == keys[is_word] & MASK).sum())
+        measures = predictors.measure(rows)
+        total += dataclasses.replace(measures, hits={**measures.hits, 'trigram': hits})
+        targets += keys.size
+        loss -= float(model.log_probabilities(keys).sum())
     if not total.words:
         raise ArgumentError(
             'eval_clients', config.eval_clients, 'their text has no words of the vocabulary'
         )
     return {
         'counted_on': config.counted_on,
-        'counted_words': counts.num_words,
+        'counted_words': int(counts.counts[counts.keys & MASK >= NUM_SPECIAL_TOKENS].sum()),
         'words': total.words,
         'oov_share': total.unknown / (total.words + total.unknown),
         **total.to_dict(),
+        'trigram_loss': loss / targets,
+        'trigram_perplexity': math.exp(loss / targets),
         'not_covered': NOT_PRIVATE[config.counted_on],
     }
 

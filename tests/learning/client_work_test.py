@@ -61,6 +61,33 @@ def test_nothing_tunes_how_a_shard_is_read():
     assert not options.autotune_options.enabled and options.autotune_options.HasField('enabled')
 
 
+def test_a_users_loss_and_optimizer_may_have_python_control_flow_over_tensors():
+    model = models.least_squares()
+
+    def loss(output, label, sample_weight=None):
+        if tf.reduce_sum(output) > 1e9:  # noqa: SIM108 - an expression would not be converted
+            scale = 2.0
+        else:
+            scale = 1.0
+        return scale * tf.reduce_mean((output - label) ** 2)
+
+    model._loss_fn = loss
+
+    class Sgd(type(tff.learning.optimizers.build_sgdm(_RATE))):
+        def next(self, state, weights, gradients):
+            if tf.reduce_sum(gradients[0]) > 1e9:
+                weights = gradients
+            return super().next(state, weights, gradients)
+
+    update = client_work.fedavg(model, Sgd(_RATE))
+    work = client_work.build_shard_work(model, update, _query(), train_metrics=False)
+    (shard,) = learning.shard(models.COHORT, 1)
+    sums, _ = work(_weights(), tf.constant(_CLIP), shard)
+    expected, _ = _work([shard], train_metrics=False)
+    for found, leaf in zip(sums, expected, strict=True):
+        np.testing.assert_array_equal(found, leaf)
+
+
 def _clipped_sum(records):
     norms = [np.sqrt(sum((leaf**2).sum() for leaf in record)) for record in records]
     assert min(norms) < _CLIP < max(norms)  # Both sides of the clipping are tested.

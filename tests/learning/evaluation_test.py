@@ -8,7 +8,7 @@ import tensorflow_federated as tff
 from dpfl import errors, learning
 from dpfl.learning import evaluation
 from dpfl.learning.evaluation import accuracy_quantiles
-from dpfl.tasks.text import synthetic_task, synthetic_text, word_clients
+from dpfl.tasks.text import synthetic_text, vocabulary, word_clients
 from dpfl.tasks.text.models import metrics, saved_models
 from tests.learning import gan_models
 
@@ -36,7 +36,11 @@ def _language():
 
 
 def _clients(language):
-    return synthetic_task.SyntheticClients(language, word_clients.Packing('sentences', 6))
+    heldout = word_clients.WordClients(
+        9, lambda client: language.sentences(language.heldout_tokens(client))
+    )
+    words = vocabulary.Vocabulary(tuple(language.vocabulary))
+    return word_clients.WordTask(heldout, heldout, words, word_clients.Packing('sentences', 6))
 
 
 @pytest.mark.standard
@@ -50,7 +54,7 @@ def test_quantiles_of_a_language_model_are_those_of_each_client_alone(language):
     evaluate = learning.build_evaluation(model, dataset, owners=owners, hits=metrics.hits)
     found = evaluate(weights)
     alone = []
-    sentences = np.concatenate(language.heldout_clients(5))
+    sentences = np.concatenate([*map(language.heldout_tokens, range(5))])
     for client in range(5):
         own = sentences[owners == client]
         data = tf.data.Dataset.from_tensors({'x': own[:, :-1], 'y': own[:, 1:]})
@@ -64,9 +68,8 @@ def test_quantiles_of_a_language_model_are_those_of_each_client_alone(language):
 
 def test_owners_are_those_of_the_sentences(language):
     owners = _clients(language).heldout_owners(4)
-    assert len(owners) == sum(map(len, language.heldout_clients(4)))
-    sizes = [sum(map(len, language.heldout_clients(k))) for k in range(1, 5)]
-    np.testing.assert_array_equal(np.cumsum(np.bincount(owners)), sizes)
+    sizes = [len(language.heldout_tokens(client)) for client in range(4)]
+    np.testing.assert_array_equal(np.bincount(owners), sizes)
 
 
 @pytest.mark.standard

@@ -296,7 +296,7 @@ def test_people_label_between_two_calls(inputs, tmp_path):
     done = forked_binaries.run('studies.label_images', *flags, *more, check=True)
     values = json.loads(done.stdout)
     assert values == json.loads((tmp_path / 'labels' / 'labelled.json').read_text())
-    assert values['labelled'] == values['effective_classes'] == pytest.approx(10)
+    assert values['labelled'] == 10 and values['effective_classes'] == pytest.approx(10)
     kept = labels.read_labels(tmp_path / 'labels' / labels.LABELS, 12)
     assert kept.tolist() == [*range(10), -1, -1]
 

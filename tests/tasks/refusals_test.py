@@ -17,7 +17,6 @@ from dpfl.tasks.images.gan_models import GanSizes
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
 from dpfl.tasks.text import planting, synthetic_task, tokenization, word_clients
 from dpfl.tasks.text.models import architectures, cifg, generation, saved_models
-from dpfl.tasks.text.ngrams import MASK, TrigramCounts
 from dpfl.tasks.text.private_words import WordCounts, WordRelease
 from dpfl.tasks.text.synthetic_text import SyntheticText
 from dpfl.tasks.text.vocabulary import Vocabulary
@@ -140,10 +139,6 @@ _OF_TEXT = [
     # Words are not quoted.
     (lambda: tokenization.encode_words([''], 4), 'words: must be non-empty words without zero b'),
     (lambda: tokenization.encode_words(['a\0b'], 4), 'words: must be non-empty words without zer'),
-    (
-        lambda: TrigramCounts.of([np.array([[MASK, MASK, MASK]])], MASK + 2),
-        'vocabulary_size=',
-    ),
     (lambda: _sampled(temperature=math.nan), 'temperature=nan: must be a finite number > 0'),
     (lambda: _sampled(top_k=4), 'top_k=4: must be an integer >= 1 and <= 3'),
     (lambda: _sampled(top_k=3, never=(3,)), 'top_k=3: must be an integer >= 1 and <= 2'),

@@ -86,15 +86,16 @@ def train(
         f'{path}: {config.sampling.rounds} rounds, {config.sampling.population} clients',
         file=sys.stderr,
     )
-    everyone = image_task.task_of(training.data)
+    facts = image_task.facts_about(training.data)
+    facts['population'] = len(training.chosen)
+    facts['not_covered'] = (*not_covered, *facts.get('not_covered', ()))
     examples = image_batches.named(heldout, np.zeros(len(heldout), np.int32))
-    task = dataclasses.replace(
-        everyone,
+    task = federated_task.FederatedTask(
+        model=None,
         client_batches=training.client_batches,
         heldout=lambda clients, batch_size: federated_task.dataset(examples, batch_size),
-        population=len(training.chosen),
-        not_covered=(*not_covered, *everyone.not_covered),
         made_from={**made_from, 'trained_on': training.name},
+        **facts,
     )
     result = train_gan(config, path, task=task, resume=resume, overwrite=overwrite)
     pixels = gan_lib.sample(config, result.weights, samples)

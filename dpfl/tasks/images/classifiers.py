@@ -126,22 +126,13 @@ def build_image_classifier(name: str, seed: int) -> tff.learning.models.Function
 
 
 def initial_weights(sizes: ClassifierSizes, seed: int) -> tuple[np.ndarray, ...]:
-    """Initial weights, float32: kernels uniform within the Glorot bound, biases 0.
-
-    A pure function of the arguments.
+    """Initial weights, float32: those of `image_batches`. A pure function of the arguments.
 
     Raises:
       ValueError: if the seed is not an integer in [0, 2**64).
     """
     rng = _random.generator('image.weights', _random.check_seed('seed', seed))
-    weights = []
-    for shape in sizes.weight_shapes():
-        if len(shape) == 1:
-            weights.append(np.zeros(shape, np.float32))
-            continue
-        bound = math.sqrt(6 / (math.prod(shape[:-2]) * (shape[-2] + shape[-1])))
-        weights.append(rng.uniform(-bound, bound, shape).astype(np.float32))
-    return tuple(weights)
+    return image_batches.initial_weights(rng, sizes.weight_shapes())
 
 
 def features(sizes: ClassifierSizes, weights: Sequence[Any], images: tf.Tensor) -> tf.Tensor:

@@ -27,7 +27,6 @@ Clients have pixels in [0, 1]; the networks use images in [-1, 1].
 
 import collections
 import dataclasses
-import math
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -36,6 +35,7 @@ import numpy as np
 import tensorflow as tf
 
 from dpfl import _random, _storage, _validate, errors
+from dpfl.tasks.images import image_batches
 from dpfl.tasks.text.models import saved_models
 
 _KERNEL = 4
@@ -189,21 +189,13 @@ def build(sizes: GanSizes, seed: int) -> GanModel:
         .astype(np.float32)
     )
     return GanModel(
-        initial_generator=tuple(_initial(rng, shape) for shape in sizes.generator_shapes()),
-        initial_discriminator=tuple(_initial(rng, shape) for shape in sizes.discriminator_shapes()),
+        initial_generator=image_batches.initial_weights(rng, sizes.generator_shapes()),
+        initial_discriminator=image_batches.initial_weights(rng, sizes.discriminator_shapes()),
         generate=lambda weights, inputs: _generate(weights, inputs, reference, sizes.image_size),
         score=_score,
         input_size=sizes.input_size,
         image_shape=sizes.image_shape,
     )
-
-
-def _initial(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    if len(shape) == 1:
-        return np.zeros(shape, np.float32)
-    field = math.prod(shape[:-2])  # Receptive field of a convolution; 1 for a dense layer.
-    bound = math.sqrt(6 / (field * (shape[-2] + shape[-1])))
-    return rng.uniform(-bound, bound, shape).astype(np.float32)
 
 
 def _generate(weights: Any, inputs: Any, reference: np.ndarray, image_size: int) -> tf.Tensor:

@@ -2,6 +2,8 @@
 
 import abc
 import collections
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,26 @@ def element_spec() -> Any:
     return collections.OrderedDict(
         x=tf.TensorSpec([None, *IMAGE_SHAPE], tf.float32), y=tf.TensorSpec([None], tf.int32)
     )
+
+
+def initial_weights(
+    rng: np.random.Generator, shapes: Iterable[tuple[int, ...]]
+) -> tuple[np.ndarray, ...]:
+    """Initial float32 weights of an image model: kernels within the Glorot bound, biases 0.
+
+    Args:
+      rng: source of the kernels.
+      shapes: of the weights; a bias has one axis, the kernel of a convolution four.
+    """
+    weights = []
+    for shape in shapes:
+        if len(shape) == 1:
+            weights.append(np.zeros(shape, np.float32))
+            continue
+        field = math.prod(shape[:-2])  # Receptive field of a convolution; 1 for a dense layer.
+        bound = math.sqrt(6 / (field * (shape[-2] + shape[-1])))
+        weights.append(rng.uniform(-bound, bound, shape).astype(np.float32))
+    return tuple(weights)
 
 
 def named(pixels: np.ndarray, labels: np.ndarray) -> federated_task.Examples:

@@ -1,6 +1,5 @@
 """Tasks with images of letters and digits, as their configuration describes them."""
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -44,21 +43,25 @@ def open_clients(task: str, data: DataConfig, faults: ImageFaultConfig, seed: in
 
 def task_of(clients: Any, model: Any = None) -> FederatedTask:
     """The task of clients from `open_clients`; without a model for a GAN, which has its own."""
-    task = FederatedTask(
+    facts = {'population': None, **facts_about(clients)}
+    return FederatedTask(
         model=model,
-        population=None,
         client_batches=clients.client_batches,
         heldout=clients.heldout_dataset,
+        **facts,
     )
+
+
+def facts_about(clients: Any) -> dict[str, Any]:
+    """What a task says about its clients, where they are a list of writers."""
     if not hasattr(clients, 'heldout_writers'):
-        return task
+        return {}
     held = len(clients.heldout_writers)
-    return dataclasses.replace(
-        task,
-        population=clients.population,
-        description={'clients': {'training': clients.population, 'heldout': held}},
-        not_covered=not_covered.of_writers(held),
-    )
+    return {
+        'population': clients.population,
+        'description': {'clients': {'training': clients.population, 'heldout': held}},
+        'not_covered': not_covered.of_writers(held),
+    }
 
 
 class ImageTask(TaskSource):

@@ -24,7 +24,7 @@ from dpfl.tasks.config import (
 )
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.source import TaskSource
-from dpfl.tasks.text import ngrams, private_words, text_statistics, vocabulary, word_clients
+from dpfl.tasks.text import baselines, private_words, text_statistics, vocabulary, word_clients
 from dpfl.tasks.text.files import public_text, stackoverflow, user_text
 from dpfl.tasks.text.messages import git_log
 from dpfl.tasks.text.synthetic_task import DEFAULT_VOCABULARY_SIZE, packing_of
@@ -61,26 +61,9 @@ class TextData:
 
     def with_model(self, model: Any) -> FederatedTask:
         """The task as training takes it."""
-        from dpfl.tasks.text.models import metrics
-
-        test = self.task.test
-
-        def with_sentences(sentences: Mapping[int, Sequence[list[str]]]) -> FederatedTask:
-            training = self.task.training.with_first(sentences)
-            task = dataclasses.replace(self.task, training=training)
-            return dataclasses.replace(self, task=task).with_model(model)
-
-        return FederatedTask(
-            model=model,
-            population=self.task.training.count,
-            client_batches=self.task.client_batches,
-            heldout=self.task.heldout_dataset,
-            num_test_clients=None if test is None else test.count,
-            test=None if test is None else self.task.test_batches,
-            baselines=self._accuracies,
-            heldout_owners=self.task.heldout_owners,
-            hits=metrics.hits,
-            with_sentences=with_sentences,
+        return self.task.with_model(
+            model,
+            baselines=self.baselines,
             description=self.description,
             fingerprints=self.fingerprints,
             not_covered=self.not_covered,
@@ -88,18 +71,14 @@ class TextData:
         )
 
     def baselines(self, num_clients: int) -> dict[str, float]:
-        """Measures of predictors that count, on the first held-out clients, by name.
+        """Accuracies of predictors that count, on the first held-out clients, by name.
 
         The counts are those of the other half of these clients, of all other held-out clients, and
         of the public text that the vocabulary was made of, up to a number of words.
         """
         clients = list(self.task.heldout_tokens(0, num_clients))
         others = itertools.chain(self.task.heldout_tokens(num_clients), self.public_tokens())
-        return ngrams.of_clients(clients, others, self.task.vocabulary.num_tokens)
-
-    def _accuracies(self, num_clients: int) -> dict[str, float]:
-        measures = self.baselines(num_clients)
-        return {name: value for name, value in measures.items() if 'accuracy' in name}
+        return baselines.of_clients(clients, others)
 
     def public_tokens(self) -> Iterator[np.ndarray]:
         """Token ids of the public text, some sentences at a time; nothing if there is none."""

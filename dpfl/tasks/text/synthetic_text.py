@@ -186,14 +186,19 @@ class SyntheticText:
         """
         return self._tokens(_TRAIN, client)
 
-    def heldout_clients(self, num_clients: int) -> list[np.ndarray]:
-        """The sentences of each held-out client, int32 [sentences, L + 1]."""
-        _validate.integer('num_clients', num_clients, minimum=1)
-        return [self._tokens(_HELDOUT, client) for client in range(num_clients)]
+    def heldout_tokens(self, client: int) -> np.ndarray:
+        """The sentences of a held-out client, as those of `tokens`; it is no client of training."""
+        return self._tokens(_HELDOUT, client)
 
     def test_tokens(self, client: int) -> np.ndarray:
         """The sentences of a test client, as those of `tokens`; it is no client of training."""
         return self._tokens(_TEST, client)
+
+    def sentences(self, tokens: np.ndarray) -> list[list[str]]:
+        """Lists of words of sentences as token ids; every word outside the vocabulary is `UNK`."""
+        lengths = (tokens >= OOV_ID).sum(axis=1).tolist()
+        rows = self._words[tokens[:, 1:]].tolist()
+        return [row[:length] for row, length in zip(rows, lengths, strict=True)]
 
     def text(self, client: int) -> list[str]:
         """The sentences of `tokens(client)` as words separated by spaces.
@@ -204,10 +209,14 @@ class SyntheticText:
         tokens = self.tokens(client)
         outside = tokens == OOV_ID
         rng = _random.generator(_LEXICON, self.seed, client)
-        lexicon = self._lexicon(rng)
+        lexicon: list[str] = []
+        while len(lexicon) < self.lexicon_size:
+            drawn = self._spelling.sample(rng, self.lexicon_size)
+            lexicon += [word for word in drawn if word not in self._vocabulary_set]
+        lexicon = lexicon[: self.lexicon_size]
         # The product of two uniform draws favours small indices: clients have favourite words.
         chosen = rng.random((2, outside.sum())).prod(axis=0) * len(lexicon)
-        words = np.array([''] * NUM_SPECIAL_TOKENS + self.vocabulary, dtype=object)[tokens]
+        words = self._words[tokens]
         words[outside] = [lexicon[index] for index in chosen.astype(np.int64)]
         return [' '.join(filter(None, row)) for row in words]
 
@@ -220,6 +229,11 @@ class SyntheticText:
         # Short spellings come first, and go to the most frequent words of each class.
         vocabulary[np.argsort(ranks, kind='stable')] = self._spelling.vocabulary(len(ranks))
         return vocabulary.tolist()
+
+    @functools.cached_property
+    def _words(self) -> np.ndarray:
+        """What a token id stands for; empty for special tokens."""
+        return np.array([*[''] * OOV_ID, 'UNK', *self.vocabulary], dtype=object)
 
     @functools.cached_property
     def _spelling(self) -> Spelling:
@@ -245,10 +259,3 @@ class SyntheticText:
     def _tokens(self, domain: str, client: int) -> np.ndarray:
         rng, mixture, count = self._client(domain, client)
         return self.process.sample(rng, mixture, count)
-
-    def _lexicon(self, rng: np.random.Generator) -> list[str]:
-        lexicon: list[str] = []
-        while len(lexicon) < self.lexicon_size:
-            drawn = self._spelling.sample(rng, self.lexicon_size)
-            lexicon += [word for word in drawn if word not in self._vocabulary_set]
-        return lexicon[: self.lexicon_size]

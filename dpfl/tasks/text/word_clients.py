@@ -15,6 +15,7 @@ import collections
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -78,11 +79,6 @@ class Packing:
         _validate.integer('client_min_tokens', self.min_tokens, minimum=0)
         _validate.integer('client_min_sentences', self.min_sentences, minimum=0)
 
-    @property
-    def without_filters(self) -> 'Packing':
-        """The same, for every client however little text it has."""
-        return dataclasses.replace(self, min_tokens=0, min_sentences=0)
-
     def of_long_enough(self, sentences: Iterable[Sequence[str]]) -> Iterable[Sequence[str]]:
         """The sentences of a client, or none if the client has too little text.
 
@@ -105,27 +101,6 @@ class Packing:
     def _tokens(self, num_words: int) -> int:
         return num_words + 1 if self.kind == 'windows' else min(num_words, self.length)
 
-    def of_rows(self, sentences: np.ndarray) -> np.ndarray:
-        """The rows of a client whose sentences are token ids.
-
-        Args:
-          sentences: int32 [sentences, N + 1]: begin of sentence, words, end of sentence or not,
-            padding. With 'sentences' N is `length`.
-
-        Returns:
-          int32 [rows, L + 1].
-        """
-        num_words = (sentences[:, 1:] >= OOV_ID).sum(axis=1)
-        is_joined = self.kind == 'windows'
-        tokens = int(num_words.sum()) + (len(sentences) if is_joined else 0)
-        if tokens < self.min_tokens or len(sentences) < self.min_sentences:
-            sentences, num_words = sentences[:0], num_words[:0]
-        if is_joined:
-            return windows(_joined(sentences, num_words)[: self.max_tokens], self.length)
-        if self.max_tokens is None or tokens <= self.max_tokens:
-            return sentences
-        return _first_words(sentences, num_words, self.max_tokens)
-
 
 def windows(tokens: np.ndarray, length: int) -> np.ndarray:
     """Cuts joined sentences into windows.
@@ -146,26 +121,10 @@ def windows(tokens: np.ndarray, length: int) -> np.ndarray:
     return padded[starts + np.arange(length + 1)]
 
 
-def _joined(sentences: np.ndarray, num_words: np.ndarray) -> np.ndarray:
-    """The words of all sentences in one array, with end of sentence after each, int32 [tokens]."""
-    # A column for the end of a sentence that fills its row.
-    tokens = np.pad(sentences[:, 1:], ((0, 0), (0, 1)), constant_values=PAD_ID)
-    tokens[np.arange(len(tokens)), num_words] = EOS_ID
-    return tokens[np.arange(tokens.shape[1]) <= num_words[:, None]]
-
-
-def _first_words(sentences: np.ndarray, num_words: np.ndarray, count: int) -> np.ndarray:
-    """The sentences with the first `count` words; the one in which they end has no end token."""
-    before = np.cumsum(num_words) - num_words
-    kept = np.flatnonzero(before < count)
-    left = count - before[kept]
-    is_beyond = np.arange(sentences.shape[1]) > left[:, None]
-    is_cut = (left < num_words[kept])[:, None]
-    return np.where(is_beyond & is_cut, PAD_ID, sentences[kept]).astype(np.int32)
-
-
 # Test clients that are read at a time: a test can be on very many.
 _TEST_CLIENTS = 100
+# Number of clients of a synthetic population.
+ENDLESS = 2**64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +132,8 @@ class WordClients:
     """Clients and their sentences.
 
     Attributes:
-      count: number of clients; their ids are 0 to `count - 1`.
+      count: number of clients; their ids are 0 to `count - 1`. `ENDLESS` if they are made when they
+        are needed.
       sentences: maps a client id to the client's sentences, lists of words, in the order of the
         data. Callers may stop iterating early. May raise `errors.DataError`.
     """
@@ -214,6 +174,38 @@ class WordTask(federated_task.ClientData):
     vocabulary: Vocabulary
     packing: Packing
     test: WordClients | None = None
+
+    def with_model(self, model: Any, **more: Any) -> federated_task.FederatedTask:
+        """The task as training takes it.
+
+        Args:
+          model: of the token ids of the vocabulary.
+          more: other fields of the task.
+        """
+        from dpfl.tasks.text.models import metrics
+
+        def with_sentences(
+            sentences: Mapping[int, Sequence[list[str]]],
+        ) -> federated_task.FederatedTask:
+            training = self.training.with_first(sentences)
+            return dataclasses.replace(self, training=training).with_model(model, **more)
+
+        population, tested = (
+            None if clients is None or clients.count == ENDLESS else clients.count
+            for clients in (self.training, self.test)
+        )
+        return federated_task.FederatedTask(
+            model=model,
+            population=population,
+            client_batches=self.client_batches,
+            heldout=self.heldout_dataset,
+            heldout_owners=self.heldout_owners,
+            hits=metrics.hits,
+            num_test_clients=tested,
+            test=None if self.test is None else self.test_batches,
+            with_sentences=with_sentences,
+            **more,
+        )
 
     def of_client(self, client: int, limit: int | None = None) -> federated_task.Examples:
         """The rows of a training client.

@@ -17,11 +17,10 @@ from matplotlib.figure import Figure
 
 from dpfl import _files, _json, _storage
 from dpfl._settings import Settings, setting
-from dpfl.debugging import power
 from dpfl.debugging.differences import Mean, Share
 from dpfl.errors import ArgumentError, StorageError, shown
 from dpfl.reporting import charts, html_page, html_parts, plain_text
-from experiments.studies.shared import files
+from experiments.studies.shared import files, power
 
 FOUND, SUSPECTED = 'found', 'suspected'
 

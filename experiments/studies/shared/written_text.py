@@ -14,14 +14,14 @@ import numpy as np
 
 from dpfl import _validate
 from dpfl.debugging.differences import Difference, Mean, Share
-from dpfl.debugging.text import distances, ngrams, traits
+from dpfl.debugging.text import traits
 from dpfl.reporting import charts, html_parts
 from dpfl.reporting.html_parts import Cell
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import generation
 from dpfl.tasks.text.oov_ranking import BYTES
 from dpfl.tasks.text.tokenization import EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
-from experiments.studies.shared import written
+from experiments.studies.shared import ngrams, written
 from experiments.studies.shared.generators import Generator
 from experiments.studies.shared.written import Allowance, Area, ComparisonConfig, Part
 
@@ -455,7 +455,7 @@ class Grams:
     order: int
     number: int
     differences: tuple[Difference, ...]
-    distance: distances.Distance
+    distance: ngrams.Distance
     implied: float | None
 
     @property
@@ -495,7 +495,7 @@ def compare_grams(
         grams = ngrams.ngrams(*samples, order, alphabet)
         compared = ngrams.compare(grams, least=config.least_count, between=allowed.of_shares)
         named = [dataclasses.replace(each.difference, name=as_text(each.gram)) for each in compared]
-        distance = distances.distance(grams, config.splits, config.drawn.seed)
+        distance = ngrams.distance(grams, config.splits, config.drawn.seed)
         implied = written.implied(*grams.sequences(), grams.sizes)
         result.append(Grams(order, len(grams.grams), tuple(named), distance, implied))
     return result

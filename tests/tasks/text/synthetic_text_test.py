@@ -10,10 +10,8 @@ import tensorflow as tf
 
 from dpfl.tasks.text import sentence_process, tokenization
 from dpfl.tasks.text.models import saved_models
-from dpfl.tasks.text.synthetic_task import SyntheticClients
 from dpfl.tasks.text.synthetic_text import SyntheticText
 from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
-from dpfl.tasks.text.word_clients import Packing
 
 _TASK = SyntheticText(vocabulary_size=100, seed=5, sentence_length=10, num_themes=6)
 _PINNED_TOKENS = [
@@ -37,7 +35,7 @@ def test_neighbouring_clients_and_seeds_differ():
     first = SyntheticText(vocabulary_size=100, seed=0, sentences_spread=0.0)
     second = dataclasses.replace(first, seed=1)
     seen = [task.tokens(client).tobytes() for task in (first, second) for client in range(50)]
-    seen += [row.tobytes() for row in np.stack(first.heldout_clients(50))]
+    seen += [first.heldout_tokens(client).tobytes() for client in range(50)]
     assert len(set(seen)) == 150
 
 
@@ -74,26 +72,8 @@ def test_text_spells_the_tokens():
         words = sentence.split(' ')
         expected = tokens[tokens >= OOV_ID]
         assert [ids.get(word, OOV_ID) for word in words] == expected.tolist()
-
-
-def test_batches_and_data_sets_have_the_sentences_in_order():
-    clients = SyntheticClients(_TASK, Packing('sentences', 10))
-    heldout = np.concatenate(_TASK.heldout_clients(3))
-    tokens = _TASK.tokens(2)
-    parts = [tokens[i : i + 16] for i in range(0, len(tokens), 16)]
-    for found, expected in (
-        (clients.client_batches(2, 16), parts),
-        (clients.client_batches(2, 16, 3, 4), (parts * 3)[:4]),
-        (clients.client_batches(2, 16, 3, 100), parts * 3),
-        (
-            clients.heldout_dataset(3, 10**4).as_numpy_iterator(),
-            [heldout],
-        ),
-    ):
-        for batch, rows in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(batch['x'], rows[:, :-1])
-            np.testing.assert_array_equal(batch['y'], rows[:, 1:])
-            assert batch['x'].dtype == batch['y'].dtype == np.int32
+    known = [[w if w in ids else 'UNK' for w in line.split(' ')] for line in _TASK.text(11)]
+    assert _TASK.sentences(_TASK.tokens(11)) == known
 
 
 _TINY = dict(
@@ -280,7 +260,7 @@ def test_central_training_passes_the_bigram_ceiling_and_nears_the_best():
             loss = model.loss(logits, tokens[:, 1:])
         optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
-    heldout = np.concatenate(_TRAINED.heldout_clients(300))
+    heldout = np.concatenate([*map(_TRAINED.heldout_tokens, range(300))])
     assert _accuracy(model, tuple(variables), heldout) < _TRAINED.ceilings.unigram
     for cohort in range(300):
         step(np.concatenate([_TRAINED.tokens(4 * cohort + client) for client in range(4)]))

@@ -130,27 +130,15 @@ def _windows_by_hand(sentences, length, most=None):
 
 
 @pytest.mark.parametrize('length, most', [(8, None), (10, None), (3, 40), (10, 1600), (1, 7)])
-def test_windows_of_token_rows_and_of_words_are_those_of_a_loop(length, most):
+def test_windows_are_those_of_a_loop(length, most):
     packing = Packing('windows', length, most)
     clients = word_clients.WordClients(5, _sentences)
     vocabulary = Vocabulary(tuple(_LANGUAGE.vocabulary))
     task = word_clients.WordTask(clients, clients, vocabulary, packing)
     for client in range(5):
+        rows = task.training_tokens(client)
         expected = _windows_by_hand(_sentences(client), length, most)
-        rows = packing.of_rows(_LANGUAGE.tokens(client))
         assert rows.dtype == np.int32 and rows.tolist() == expected
-        (batch,) = task.client_batches(client, 10**6)
-        np.testing.assert_array_equal(batch['x'], rows[:, :-1])
-        np.testing.assert_array_equal(batch['y'], rows[:, 1:])
-
-
-@pytest.mark.parametrize('most', [1, 5, 8, 9, 40, 10**6])
-def test_rows_of_sentences_have_the_first_words_as_if_encoded_from_text(most):
-    for client in range(5):
-        rows = Packing('sentences', _LENGTH, most).of_rows(_LANGUAGE.tokens(client))
-        expected = word_clients.encode(_sentences(client), _LANGUAGE_IDS, _LENGTH, most)
-        assert rows.dtype == np.int32
-        np.testing.assert_array_equal(rows, expected)
 
 
 @pytest.mark.parametrize('kind', ['sentences', 'windows'])
@@ -158,16 +146,11 @@ def test_a_client_with_too_little_text_has_no_rows(kind):
     for client in range(30):
         sentences = _sentences(client)
         tokens = sum(map(len, sentences)) + (len(sentences) if kind == 'windows' else 0)
-        all_rows = Packing(kind, _LENGTH).of_rows(_LANGUAGE.tokens(client))
         for least, has in ((tokens, True), (tokens + 1, False)):
             packing = Packing(kind, _LENGTH, min_tokens=least)
-            rows = packing.of_rows(_LANGUAGE.tokens(client))
-            assert rows.tolist() == (all_rows.tolist() if has else [])
             assert bool(list(packing.of_long_enough(sentences))) == has
         for least, has in ((len(sentences), True), (len(sentences) + 1, False)):
             packing = Packing(kind, _LENGTH, min_sentences=least)
-            rows = packing.of_rows(_LANGUAGE.tokens(client))
-            assert rows.tolist() == (all_rows.tolist() if has else [])
             kept = list(packing.of_long_enough(iter([[], *sentences])))
             assert kept == (sentences if has else [])
 
@@ -179,22 +162,31 @@ def _synthetic_task(**text):
     return synthetic_task.SyntheticTextTask(config, seed=4).load()
 
 
+def _windows(rows):
+    """The first 50 tokens of sentences, with ends of sentences, in windows."""
+    joined = [token for row in rows.tolist() for token in [*filter(lambda t: t > _END, row), _END]]
+    return word_clients.windows(np.array(joined[:50]), _LENGTH)
+
+
 def test_the_synthetic_task_has_the_rows_of_its_configuration():
     language = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=_LENGTH, seed=4)
-    plain = _synthetic_task().client_batches(3, 5, 2, 9)
+    plain = _synthetic_task()
+    assert plain.population is plain.num_test_clients is None
     rows = language.tokens(3)
-    for batch, other in zip(plain, word_clients.batches(rows, 5, 2, 9), strict=True):
+    for batch, other in zip(
+        plain.client_batches(3, 5, 2, 9), word_clients.batches(rows, 5, 2, 9), strict=True
+    ):
         np.testing.assert_array_equal(batch['x'], other['x'])
+        np.testing.assert_array_equal(batch['y'], other['y'])
     task = _synthetic_task(packing='windows', client_max_tokens=50, client_min_sentences=20)
     found = {client: task.client_batches(client, 99, 1, None) for client in range(20)}
     for client, batches in found.items():
         rows = language.tokens(client)
-        expected = Packing('windows', _LENGTH, 50).of_rows(rows)
         assert len(batches) == (len(rows) >= 20)
         if batches:
-            np.testing.assert_array_equal(batches[0]['y'], expected[:, 1:])
+            np.testing.assert_array_equal(batches[0]['y'], _windows(rows)[:, 1:])
     assert 0 < sum(map(bool, found.values())) < 20
     # Held-out clients are not filtered.
     rows = np.concatenate([batch['x'].numpy() for batch in task.heldout(6, 64)])
-    packed = [Packing('windows', _LENGTH, 50).of_rows(r) for r in language.heldout_clients(6)]
+    packed = [_windows(language.heldout_tokens(client)) for client in range(6)]
     np.testing.assert_array_equal(rows, np.concatenate(packed)[:, :-1])

@@ -10,14 +10,12 @@ the length of every record, which allow to test guesses at single records.
 
 import array
 import collections
-import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import pathlib
 import sys
-import tempfile
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -101,21 +99,29 @@ def index_file(path: pathlib.Path, form: record_files.Format) -> RecordIndex:
       OSError: if the file cannot be read.
     """
     status = os.stat(path)
-    kept = _kept_path(path, form)
-    cached = None if kept is None else _read(kept)
-    digest = sha256(path)
-    stamp = (status.st_size, status.st_mtime_ns, digest)
-    if cached is not None:
-        summary = cached.summary
-        if (summary.size, summary.mtime_ns, summary.sha256) == stamp:
-            return cached
-    with _files.open_regular(path, buffering=_BLOCK) as file:
-        index = build(file, form, Summary(*stamp))
-    if kept is not None:
-        # A full disk or a read-only directory: the run can go on without a cache.
-        with contextlib.suppress(OSError):
-            _write(kept, index)
-    return index
+    stamp = (status.st_size, status.st_mtime_ns, sha256(path))
+
+    def compute() -> RecordIndex:
+        with _files.open_regular(path, buffering=_BLOCK) as file:
+            return build(file, form, Summary(*stamp))
+
+    def read(kept: pathlib.Path) -> RecordIndex | None:
+        arrays = _npz.load(kept)
+        values = _json.loads(arrays.pop('summary').tobytes())
+        first = values.pop('first_malformed')
+        summary = Summary(**values, first_malformed=None if first is None else tuple(first))
+        is_same = (summary.size, summary.mtime_ns, summary.sha256) == stamp
+        index = RecordIndex(**arrays, summary=summary)
+        return index if is_same and _is_sound(index) else None
+
+    def write(index: RecordIndex, kept: pathlib.Path) -> None:
+        arrays = {name: getattr(index, name) for name in ('starts', 'offsets', 'lengths')}
+        summary = json.dumps(dataclasses.asdict(index.summary))
+        with open(kept, 'wb') as file:
+            np.savez(file, summary=np.frombuffer(summary.encode(), np.uint8), **arrays)
+
+    key = json.dumps([_VERSION, str(path.resolve()), form.name, dataclasses.asdict(form)])
+    return _cache.cached('records-*.npz', key, compute, read=read, write=write)
 
 
 def build(file: BinaryIO, form: record_files.Format, summary: Summary) -> RecordIndex:
@@ -198,44 +204,6 @@ def sha256(path: pathlib.Path) -> str:
 def _shown(size: int, what: str) -> _progress.Bar:
     """A progress bar over bytes; it appears after two seconds."""
     return _progress.bar(total=size, desc=what, unit='B', unit_scale=True, delay=2, leave=False)
-
-
-def _kept_path(path: pathlib.Path, form: record_files.Format) -> pathlib.Path | None:
-    """Where the index of a file is cached, or None if there is no cache directory."""
-    directory = _cache.directory()
-    if directory is None:
-        return None
-    key = json.dumps([_VERSION, str(path.resolve()), form.name, dataclasses.asdict(form)])
-    return directory / f'records-{hashlib.sha256(key.encode()).hexdigest()}.npz'
-
-
-def _write(path: pathlib.Path, index: RecordIndex) -> None:
-    """Writes an index atomically: to a temporary file that is then renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    arrays = {name: getattr(index, name) for name in ('starts', 'offsets', 'lengths')}
-    summary = json.dumps(dataclasses.asdict(index.summary))
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix='.unfinished-', suffix='.npz')
-    try:
-        with os.fdopen(handle, 'wb') as file:
-            np.savez(file, summary=np.frombuffer(summary.encode(), np.uint8), **arrays)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
-
-
-def _read(path: pathlib.Path) -> RecordIndex | None:
-    """The cached index, or None if there is none or it is damaged."""
-    try:
-        arrays = _npz.load(path)
-        values = _json.loads(arrays.pop('summary').tobytes())
-        first = values.pop('first_malformed')
-        summary = Summary(**values, first_malformed=None if first is None else tuple(first))
-        index = RecordIndex(**arrays, summary=summary)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
-    return index if _is_sound(index) else None
 
 
 def _is_sound(index: RecordIndex) -> bool:

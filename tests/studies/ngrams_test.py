@@ -5,8 +5,7 @@ import collections
 import numpy as np
 import pytest
 
-from dpfl.debugging.text import distances, ngrams
-from experiments.studies.shared import written
+from experiments.studies.shared import ngrams, written
 
 _PAD, _BEGIN, _END = 0, 1, 2
 _ALPHABET = ngrams.Alphabet(6, _BEGIN, _END, _PAD)
@@ -62,27 +61,27 @@ def test_a_share_that_differs_is_first_and_clear_and_chance_is_not():
 def test_distances_by_hand():
     first, second = np.array([3, 1, 0]), np.array([1, 1, 2])
     # Shares 3/4, 1/4, 0 and 1/4, 1/4, 1/2; the averages are 1/2, 1/4, 1/4.
-    assert distances.total_variation(first, second) == 0.5
+    assert ngrams.total_variation(first, second) == 0.5
     one = 0.75 * np.log2(1.5)
     other = 0.25 * np.log2(0.5) + 0.5 * np.log2(2)
-    assert distances.divergence(first, second) == pytest.approx((one + other) / 2)
-    assert distances.divergence(first, 7 * first) == pytest.approx(0, abs=1e-12)
+    assert ngrams.divergence(first, second) == pytest.approx((one + other) / 2)
+    assert ngrams.divergence(first, 7 * first) == pytest.approx(0, abs=1e-12)
     apart = np.array([5, 0]), np.array([0, 2])
-    assert distances.total_variation(*apart) == distances.divergence(*apart) == 1
+    assert ngrams.total_variation(*apart) == ngrams.divergence(*apart) == 1
 
 
 def test_the_noise_floor_is_the_distance_of_equal_distributions():
     rng = np.random.default_rng(3)
     alphabet = ngrams.Alphabet(30, _BEGIN, _END, _PAD)
     first, second = rng.integers(3, 30, (2, 400, 5))
-    equal = distances.distance(ngrams.ngrams(first, second, 2, alphabet), 39, seed=1)
+    equal = ngrams.distance(ngrams.ngrams(first, second, 2, alphabet), 39, seed=1)
     assert equal.total_variation == pytest.approx(equal.floor, rel=0.1) and equal.p_value > 0.05
     second = np.minimum(second, 20)
-    other = distances.distance(ngrams.ngrams(first, second, 2, alphabet), 39, seed=1)
+    other = ngrams.distance(ngrams.ngrams(first, second, 2, alphabet), 39, seed=1)
     assert other.total_variation > 1.5 * other.floor
     assert other.divergence > other.divergence_floor
     assert other.p_value == 1 / 40
-    again = distances.distance(ngrams.ngrams(first, second, 2, alphabet), 39, seed=1)
+    again = ngrams.distance(ngrams.ngrams(first, second, 2, alphabet), 39, seed=1)
     assert again == other
 
 
@@ -93,7 +92,7 @@ def test_the_permutation_test_is_exact():
     small = 0
     for seed in range(100):
         first, second = rng.integers(3, 8, (2, 12, 3))
-        found = distances.distance(ngrams.ngrams(first, second, 1, alphabet), 4, seed)
+        found = ngrams.distance(ngrams.ngrams(first, second, 1, alphabet), 4, seed)
         small += found.p_value <= 0.2
     assert abs(small - 20) < 5 * np.sqrt(100 * 0.2 * 0.8)
 

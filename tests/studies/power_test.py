@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from dpfl.debugging import power
-from dpfl.debugging.power import Trials
+from experiments.studies.shared import power
+from experiments.studies.shared.power import Trials
 
 _SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
