@@ -104,21 +104,18 @@ class UniformCohorts:
         kept = (
             f'no two rounds of a client would be less than {least} apart'
             if least > 1
-            else 'no separation above 1 is kept'
+            else 'a client may come back in the next round'
         )
         return [
             f'If every cohort were a uniformly random set of {self.clients_per_round} of '
-            f'{self.population} clients, drawn independently in each of {self.rounds} rounds and '
-            'not limited otherwise, then some client would take part in more than '
-            f'{max_participations} rounds with a probability of at most '
-            f'{_shown(self.exceeds(max_participations))} (binomial tail, times all clients), and '
-            f'in two rounds less than {min_separation} apart with a probability of at most '
-            f'{_shown(self.breaks(min_separation))} (all pairs of rounds, times all clients).',
-            f'By the same bounds, except with a probability of {failure:g}, no client would take '
-            f'part in more than {most} rounds; except with a probability of {failure:g}, {kept}. '
-            'Eligibility, timers and time zones make real cohorts less uniform. The guarantee does '
-            'not rely on this: it needs the limits themselves, which have to be enforced or shown '
-            'by a log.',
+            f'{self.population} clients, drawn afresh in each of {self.rounds} rounds, any client '
+            f'would take part in more than {max_participations} rounds with a probability '
+            f'{_shown(self.exceeds(max_participations))}, and in two rounds less than '
+            f'{min_separation} apart with a probability {_shown(self.breaks(min_separation))}.',
+            f'Except with a probability of {failure:g}, no such client would take part in more '
+            f'than {most} rounds, and, except with as much again, {kept}; real cohorts are less '
+            'uniform, and the guarantee does not rely on this, but on limits that are enforced or '
+            'shown by a log.',
         ]
 
     @property
@@ -130,8 +127,8 @@ class UniformCohorts:
 
 
 def _shown(probability: float) -> str:
-    """A bound with two digits, rounded up."""
+    """A bound in words, with two digits, rounded up."""
     text = f'{probability:.1e}'
     if float(text) < probability:
         text = f'{probability * 1.05:.1e}'
-    return '1' if float(text) >= 1 else f'{float(text):g}'
+    return 'that may be 1' if float(text) >= 1 else f'of at most {float(text):g}'

@@ -82,12 +82,15 @@ def test_sentences_state_bounds_and_assumptions():
     cohorts = UniformCohorts(population=4_210_000, clients_per_round=6500, rounds=1900)
     text = ' '.join(cohorts.sentences(313, 7, 1e-6))
     assert f'in more than {cohorts.most_participations(1e-6)} rounds' in text
-    assert 'If every cohort were' in text and 'The guarantee does not rely on this' in text
+    assert 'If every cohort were' in text and 'the guarantee does not rely on this' in text
     small = UniformCohorts(population=10**6, clients_per_round=2, rounds=4).sentences(2, 3, 0.01)
     # 3 pairs of neighbouring rounds, a million clients, (2e-6)^2: 1.2e-5, never rounded down.
-    assert 'less than 2 apart with a probability of at most 1.3e-05 (' in small[0]
+    assert 'less than 2 apart with a probability of at most 1.3e-05.' in small[0]
     # All 6 pairs: 2.4e-5 is below 0.01.
     assert 'no two rounds of a client would be less than 4 apart' in small[1]
+    few = UniformCohorts(population=300, clients_per_round=10, rounds=60).sentences(30, 2, 1e-6)
+    assert few[0].endswith('in two rounds less than 30 apart with a probability that may be 1.')
+    assert 'in more than 14 rounds, and' in few[1] and 'come back in the next round' in few[1]
 
 
 @pytest.mark.parametrize(
