@@ -134,16 +134,21 @@ def _own_ray() -> Iterator[dict[str, Any]]:
                 '_temp_dir': str(folder),
             }
     finally:
-        # Ends the processes of the Ray with these files, after some time of their own.
-        #
-        # Some try for minutes to tell their head something, even if it is gone.
-        deadline = time.monotonic() + _LEAVING_SECONDS
-        while (ids := _processes(folder, token)) and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
-        for process in ids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        _end_processes(folder, token)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_processes(folder: pathlib.Path, token: pathlib.Path) -> None:
+    """Ends the processes of the Ray with these files, after some time of their own.
+
+    Some try for minutes to tell their head something, even if it is gone.
+    """
+    deadline = time.monotonic() + _LEAVING_SECONDS
+    while (ids := _processes(folder, token)) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    for process in ids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
 
 
 def _processes(folder: pathlib.Path, token: pathlib.Path) -> list[int]:

@@ -250,34 +250,7 @@ class Tasks:
             task as it is, if it is of one line.
         """
         try:
-            rounds, waiting = self._rounds, self._waiting
-            failures: collections.Counter[tuple[int, str]] = collections.Counter()
-            patience = _Patience(rounds)
-            while waiting:
-                if rounds.stop.is_set():
-                    raise ComputationError('the runtime has ended')
-                # All that are done, or that are within the time: one call for hundreds of tasks.
-                done, _ = ray.wait([*waiting], num_returns=len(waiting), timeout=_POLL_SECONDS)
-                lost = []
-                for reference in done:
-                    index, others = waiting.pop(reference)
-                    try:
-                        self._results[index] = ray.get(reference)
-                        self._results[index] = others or self._results[index]
-                        patience.renew()
-                    except Exception as error:  # Of Ray, or of any task.
-                        loss = _loss(error)
-                        failures[index, loss] += 1
-                        if failures[index, loss] == _MOST_FAILURES:
-                            raise _final(error, loss) from None
-                        self._losses[loss] += 1
-                        lost.append(index)
-                if lost:
-                    rounds.stop.wait(_SECONDS_BEFORE_AGAIN)
-                    submit = self._submit_all(ray.put)
-                    for index in lost:
-                        self._submit(submit, index)
-                patience.check()
+            self._collect()
         except BaseException:
             self.cancel()
             raise
@@ -294,6 +267,36 @@ class Tasks:
         references = submit(index)
         first, *others = references if isinstance(references, list) else [references]
         self._waiting[first] = index, others
+
+    def _collect(self) -> None:
+        rounds, waiting = self._rounds, self._waiting
+        failures: collections.Counter[tuple[int, str]] = collections.Counter()
+        patience = _Patience(rounds)
+        while waiting:
+            if rounds.stop.is_set():
+                raise ComputationError('the runtime has ended')
+            # All that are done, or that are within the time: one call for hundreds of tasks.
+            done, _ = ray.wait([*waiting], num_returns=len(waiting), timeout=_POLL_SECONDS)
+            lost = []
+            for reference in done:
+                index, others = waiting.pop(reference)
+                try:
+                    self._results[index] = ray.get(reference)
+                    self._results[index] = others or self._results[index]
+                    patience.renew()
+                except Exception as error:  # Of Ray, or of any task.
+                    loss = _loss(error)
+                    failures[index, loss] += 1
+                    if failures[index, loss] == _MOST_FAILURES:
+                        raise _final(error, loss) from None
+                    self._losses[loss] += 1
+                    lost.append(index)
+            if lost:
+                rounds.stop.wait(_SECONDS_BEFORE_AGAIN)
+                submit = self._submit_all(ray.put)
+                for index in lost:
+                    self._submit(submit, index)
+            patience.check()
 
 
 class _Patience:
