@@ -107,12 +107,13 @@ def _remedies(
     remedies = [
         f'{math.ceil(plan.clients_per_round * factor):,} clients per round, with '
         f'{factor:.2g} times the population',
-        f'a model of at most {most:,} parameters',
     ]
     if delta is not None and plan.sampling is None:
         noise = plan.noise_multiplier / factor
         quieter = dataclasses.replace(plan, noise_multiplier=noise, noise_match=None)
         epsilon = quieter.epsilon(delta, accountant)
         if math.isfinite(epsilon):
-            remedies.insert(1, f'epsilon {accounting.round_up(epsilon)}')
+            remedies.append(f'epsilon {accounting.round_up(epsilon)}')
+    if most > 0:
+        remedies.append(f'a model of at most {most:,} parameters')
     return f'Any of these would do: {"; ".join(remedies)}.'

@@ -43,6 +43,12 @@ def test_what_would_do_does():
         assert feasibility.estimate(plan, size).feasible == 'yes'
 
 
+def test_no_model_without_parameters_is_advised():
+    loud = dataclasses.replace(_PLAN, noise_multiplier=500.0)
+    _, would_do = feasibility.estimate(loud, 10, 1e-6, _ACCOUNTANT).advice
+    assert 'clients per round' in would_do and 'parameters' not in would_do
+
+
 def test_without_a_dimension_or_noise():
     found = feasibility.estimate(_PLAN, None)
     assert (found.feasible, found.noise_to_signal) == ('doubtful', None)
