@@ -49,16 +49,14 @@ def fedavg(
         before the record is complete. A model that has no finite distance is left as it is, so
         that its record is recognised.
     """
-    gradients_of = _gradients(model)
-    initialize, advance = _converted(optimizer.initialize), _converted(optimizer.next)
 
     def start(trainable):
-        return trainable, initialize(_specs(trainable))
+        return trainable, optimizer.initialize(_specs(trainable))
 
     def step(weights, sample_params, state, batch):
         trainable, optimizer_state = state
-        gradients, output = gradients_of((trainable, weights[1]), batch)
-        optimizer_state, trainable = advance(optimizer_state, trainable, gradients)
+        gradients, output = _gradients(model, (trainable, weights[1]), batch)
+        optimizer_state, trainable = optimizer.next(optimizer_state, trainable, gradients)
         if clip_each_batch is not None:
             bound = query_lib.innermost(sample_params)
             trainable = _clipped_around(weights[0], trainable, clip_each_batch, bound)
@@ -76,7 +74,6 @@ def fedsgd(model: tff.learning.models.FunctionalModel, learning_rate: float = 1.
     The record is the mean gradient at the broadcast model times the learning rate, so what is
     clipped is how far the client moves the model.
     """
-    gradients_of = _gradients(model)
 
     def start(trainable):
         return tf.nest.map_structure(tf.zeros_like, trainable), tf.zeros([])
@@ -84,7 +81,7 @@ def fedsgd(model: tff.learning.models.FunctionalModel, learning_rate: float = 1.
     def step(weights, sample_params, state, batch):
         del sample_params
         total, num_examples = state
-        gradients, output = gradients_of(weights, batch)
+        gradients, output = _gradients(model, weights, batch)
         count = tf.cast(output.num_examples, tf.float32)
         total = tf.nest.map_structure(
             lambda sum_, gradient: sum_ + tf.cast(count, gradient.dtype) * gradient,
@@ -119,12 +116,6 @@ def _clipped_around(centre, trainable, clip, clip_norm):
     )
 
 
-def _converted(function: Callable) -> Callable:
-    """A function of the user as AutoGraph converts it, also when another one is not converted."""
-    autograph = tf.__internal__.autograph
-    return autograph.tf_convert(function, autograph.control_status_ctx())
-
-
 def _specs(tensors):
     return tf.nest.map_structure(tf.TensorSpec.from_tensor, tensors)
 
@@ -134,23 +125,17 @@ def pair(batch: Any) -> tuple[Any, Any]:
     return (batch['x'], batch['y']) if isinstance(batch, Mapping) else batch
 
 
-def _gradients(model):
-    """A function of weights and batch: dense gradients of its loss, and the `BatchOutput`."""
-    predict, loss_of = _converted(model.predict_on_batch), _converted(model.loss)
-
-    def gradients_of(weights, batch):
-        x, y = pair(batch)
-        with tf.GradientTape() as tape:
-            tape.watch(weights[0])
-            predictions = predict(weights, x, training=True)
-            loss = loss_of(output=predictions, label=y)
-        zero = tf.UnconnectedGradients.ZERO
-        gradients = tape.gradient(loss, weights[0], unconnected_gradients=zero)
-        gradients = tf.nest.map_structure(tf.convert_to_tensor, gradients)
-        num_examples = tf.shape(tf.nest.flatten(predictions)[0])[0]
-        return gradients, tff.learning.models.BatchOutput(loss, predictions, num_examples)
-
-    return gradients_of
+def _gradients(model, weights, batch):
+    """Dense gradients of the batch's loss, and the model's `BatchOutput`."""
+    x, y = pair(batch)
+    with tf.GradientTape() as tape:
+        tape.watch(weights[0])
+        predictions = model.predict_on_batch(weights, x, training=True)
+        loss = model.loss(output=predictions, label=y)
+    gradients = tape.gradient(loss, weights[0], unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    gradients = tf.nest.map_structure(tf.convert_to_tensor, gradients)
+    num_examples = tf.shape(tf.nest.flatten(predictions)[0])[0]
+    return gradients, tff.learning.models.BatchOutput(loss, predictions, num_examples)
 
 
 class _Shard(NamedTuple):
@@ -206,8 +191,7 @@ def build_shard_work(
     """
     functions = _metrics_functions(model) if train_metrics else _NO_METRICS
 
-    # AutoGraph takes a second to convert query and loop, which have nothing to convert.
-    @tf.function(autograph=False)
+    @tf.function
     def shard_work(weights, sample_params, batches):
         weights = (tuple(weights.trainable), tuple(weights.non_trainable))
 
@@ -259,21 +243,12 @@ def build_shard_work(
                 sample_metrics=functions.initialize(),
             )
         )
-        # A data set's `reduce` is an operation that re-optimises the graph in every round.
-        iterator = iter(batches.with_options(_reading()))
-
-        def read(shard, batch):
-            shard = tf.cond(_num_rows(batch) > 0, lambda: train(shard, batch), lambda: mark(shard))
-            return shard._replace(batches=shard.batches + 1)
-
-        def read_next(is_left, shard):
-            found = iterator.get_next_as_optional()
-            is_left = found.has_value()
-            return is_left, tf.cond(is_left, lambda: read(shard, found.get_value()), lambda: shard)
-
-        _, shard = tf.while_loop(
-            lambda is_left, shard: is_left, read_next, (tf.constant(True), shard)
-        )
+        # Without `iter` this becomes an operation that re-optimises the graph in every round.
+        for batch in iter(batches.with_options(_reading())):
+            shard = tf.cond(
+                _num_rows(batch) > 0, lambda s=shard, b=batch: train(s, b), lambda s=shard: mark(s)
+            )
+            shard = shard._replace(batches=shard.batches + 1)
         shard = end_client(shard)
         return shard.sample, shard.sample_metrics
 
@@ -315,9 +290,7 @@ _NO_METRICS = _Metrics(collections.OrderedDict, lambda state, batch, output: sta
 
 
 def _metrics_functions(model) -> _Metrics:
-    advance = _converted(model.update_metrics_state)
-
     def update(state, batch, output):
-        return advance(state, labels=pair(batch)[1], batch_output=output)
+        return model.update_metrics_state(state, labels=pair(batch)[1], batch_output=output)
 
-    return _Metrics(_converted(model.initialize_metrics_state), update)
+    return _Metrics(model.initialize_metrics_state, update)
