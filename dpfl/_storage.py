@@ -127,7 +127,10 @@ def sync_directory(path: pathlib.Path) -> None:
 
 
 def is_locked(path: str | os.PathLike[str]) -> bool:
-    """Whether another process has locked the directory to write to it."""
+    """Whether another process has locked the directory to write to it.
+
+    Asks by a shared lock, for a moment in which `locked` would be refused.
+    """
     with naming(path):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -20,7 +20,7 @@ reach, and --selected_from=poisson:10 counts that the run is the best of several
 
 --run_dir=<directory> checks the files of a finished run, recomputes its report from its plan and
 participation log, and prints it. If something differs, it says what and exits with status 1. Of a
-run that trains now it prints the report so far; it takes no lock and changes no file of the run.
+run that trains now it prints the report so far; it neither stops the run nor changes its files.
 --after=<report> also compares the run with an earlier report of it, which was kept elsewhere.
 
 --compare <report> <report> says which of two runs is more private, and why. --sign=<private key>

@@ -92,7 +92,7 @@ def bound(mu: float, delta: float, method: str = 'pld') -> Bound:
 
 @functools.lru_cache
 def _by_pld(mu: float, delta: float) -> float:
-    """Takes a tenth of a second; a run asks for its own value several times."""
+    """Takes up to a fifth of a second; a run asks for its own value several times."""
     if mu > _PLD_MOST_MU:
         return math.inf
     mu = max(mu, _PLD_LEAST_MU)

@@ -157,7 +157,8 @@ def _require_continued(
 def in_progress(directory: str) -> archive.Records | None:
     """The records so far of a run that another process trains now; None for any other directory.
 
-    Takes no lock and writes nothing. A run that has ended is none: only its pages are written.
+    Holds a lock only to see whether there is one, and writes nothing. A run that has ended is none:
+    only its pages are written.
 
     Raises:
       UsageError: If the run has no round yet, or its records cannot be read.
