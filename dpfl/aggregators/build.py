@@ -308,18 +308,7 @@ class _WeightedMeanFactory(tff.aggregators.WeightedAggregationFactory):
         """
         value_types.check(value_type)
         if value_types.is_empty(value_type):
-            sums = tff.aggregators.SumFactory().create(value_type)
-            # A process that takes weights, and does not use them.
-            known = sums.next.type_signature.parameter
-
-            @tff.federated_computation(
-                known.state, known.value, tff.FederatedType(weight_type, tff.CLIENTS)
-            )
-            def next_sum(state, value, weight):
-                del weight
-                return sums.next(state, value)
-
-            return tff.templates.AggregationProcess(sums.initialize, next_sum)
+            return _without_weights(tff.aggregators.SumFactory().create(value_type), weight_type)
         records = self._inner.create(
             tff.to_type(estimators.WeightedRecord(value_type, weight_type))
         )
@@ -333,3 +322,19 @@ class _WeightedMeanFactory(tff.aggregators.WeightedAggregationFactory):
             return records.next(state, tff.federated_zip(estimators.WeightedRecord(value, weight)))
 
         return tff.templates.AggregationProcess(records.initialize, next_mean)
+
+
+def _without_weights(
+    sums: tff.templates.AggregationProcess, weight_type: tff.Type
+) -> tff.templates.AggregationProcess:
+    """A process that takes weights, and does not use them."""
+    known = sums.next.type_signature.parameter
+
+    @tff.federated_computation(
+        known.state, known.value, tff.FederatedType(weight_type, tff.CLIENTS)
+    )
+    def next_sum(state, value, weight):
+        del weight
+        return sums.next(state, value)
+
+    return tff.templates.AggregationProcess(sums.initialize, next_sum)

@@ -158,10 +158,7 @@ class Request:
         if self.privacy.mechanism == AUTO and self.planning.mechanisms is None:
             self._check_auto()
         if self.privacy.workload == PREFIX_SUMS:
-            # What is given of the server's optimizer needs workload=server, to have an effect.
-            for name, value in self.server.flat().items():
-                if value != getattr(ServerConfig, name):
-                    raise ArgumentError(name, value, 'needs workload=server')
+            self._refuse_server()
 
     def _check_amount(self) -> None:
         """Each mechanism has an amount of noise, and only one."""
@@ -252,6 +249,12 @@ class Request:
         own = [each.noise_multiplier for each in self.contenders]
         return self.privacy.match is not None or (bool(own) and None not in own)
 
+    def _refuse_server(self) -> None:
+        """What is given of the server's optimizer needs workload=server, to have an effect."""
+        for name, value in self.server.flat().items():
+            if value != getattr(ServerConfig, name):
+                raise ArgumentError(name, value, 'needs workload=server')
+
     def _check_auto(self) -> None:
         if self.has_simulation:
             raise ArgumentError(
@@ -310,15 +313,7 @@ class Request:
         for name in SWEPT:
             given = getattr(self.planning, f'sweep_{name}')
             if given is not None:
-                try:
-                    values = [int(value) for value in given]
-                except ValueError:
-                    values = []
-                if not values:
-                    raise ArgumentError(
-                        f'sweep_{name}', ','.join(given), 'must be comma-separated integers'
-                    )
-                found[name] = values
+                found[name] = _integers(f'sweep_{name}', given)
         if len(found) > 2:
             raise _refused(f'sweep_{list(found)[2]}', 'at most two sweeps can be combined')
         rounds = self.schema['rounds']
@@ -333,3 +328,13 @@ class Request:
 
 def _refused(name: str, allowed: str) -> ArgumentError:
     return ArgumentError(name, NOT_SHOWN, allowed)
+
+
+def _integers(name: str, given: tuple[str, ...]) -> list[int]:
+    try:
+        values = [int(value) for value in given]
+    except ValueError:
+        values = []
+    if not values:
+        raise ArgumentError(name, ','.join(given), 'must be comma-separated integers')
+    return values

@@ -158,10 +158,6 @@ def empty(batch: Any) -> Any:
     return tf.nest.map_structure(lambda leaf: np.asarray(leaf)[:0], batch)
 
 
-# Traced functions by structure, types and row shapes.
-_cutters: dict[str, Any] = {}
-
-
 def dataset(clients: Sequence[Sequence[Any]], template: Any) -> tf.data.Dataset:
     """One shard. NumPy joins the rows; TensorFlow cuts them into batches, without Python.
 
@@ -186,9 +182,20 @@ def dataset(clients: Sequence[Sequence[Any]], template: Any) -> tf.data.Dataset:
     if not any(sizes):
         # `rows` has no rows, so it is a marker itself.
         return tf.data.Dataset.from_tensors(rows).repeat(len(sizes))
-    # The function is traced once: elsewhere, every call of `rebatch` traces a function of its own,
-    # which takes 10 ms and memory that is never freed. The row shape stays static, since the shape
-    # of a batch without rows is taken from it.
+    return _cut(rows, np.array(sizes, np.int64))
+
+
+# Traced functions by structure, types and row shapes.
+_cutters: dict[str, Any] = {}
+
+
+def _cut(rows, sizes):
+    """Batches of the given sizes.
+
+    In a function that is traced once: elsewhere, every call of `rebatch` traces a function of its
+    own, which takes 10 ms and memory that is never freed. The row shape stays static, since the
+    shape of a batch without rows is taken from it.
+    """
     specs = tf.nest.map_structure(
         lambda leaf: tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype), rows
     )
@@ -196,7 +203,7 @@ def dataset(clients: Sequence[Sequence[Any]], template: Any) -> tf.data.Dataset:
         _cutters[repr(specs)] = tf.function(
             _rebatched, input_signature=[specs, tf.TensorSpec([None], tf.int64)]
         )
-    return _cutters[repr(specs)](rows, np.array(sizes, np.int64))
+    return _cutters[repr(specs)](rows, sizes)
 
 
 def _rebatched(rows, sizes):

@@ -96,14 +96,7 @@ def _struct(value, type_spec):
 def _array(value, type_spec):
     array = np.asarray(value)
     if array.dtype.kind not in 'OSU' and array.dtype != type_spec.dtype:
-        # The same numbers in another type; floating-point numbers are rounded.
-        of_integers = array.dtype.kind in 'iu' and np.issubdtype(type_spec.dtype, np.integer)
-        if not of_integers and not np.can_cast(array.dtype, type_spec.dtype, 'same_kind'):
-            raise TypeError(f'{type_spec}: must not be an array of {array.dtype}')
-        cast = array.astype(type_spec.dtype)
-        if of_integers and not np.array_equal(cast, array):
-            raise TypeError(f'{type_spec}: must be within its range, is an array of {array.dtype}')
-        array = cast
+        array = _cast(array, type_spec)
     expected = type_spec.shape
     if expected is not None and (
         len(expected) != array.ndim
@@ -111,6 +104,17 @@ def _array(value, type_spec):
     ):
         raise TypeError(f'{type_spec}: must not be an array of shape {list(array.shape)}')
     return array
+
+
+def _cast(array: np.ndarray, type_spec: tff.TensorType) -> np.ndarray:
+    """The same numbers in another type; floating-point numbers are rounded."""
+    of_integers = array.dtype.kind in 'iu' and np.issubdtype(type_spec.dtype, np.integer)
+    if not of_integers and not np.can_cast(array.dtype, type_spec.dtype, 'same_kind'):
+        raise TypeError(f'{type_spec}: must not be an array of {array.dtype}')
+    cast = array.astype(type_spec.dtype)
+    if of_integers and not np.array_equal(cast, array):
+        raise TypeError(f'{type_spec}: must be within its range, is an array of {array.dtype}')
+    return cast
 
 
 def _named(value: Any, type_spec: tff.Type) -> Any:

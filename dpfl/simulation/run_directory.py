@@ -156,6 +156,22 @@ def _earlier(path: str | os.PathLike[str]) -> list[str]:
     return [name for name in NAMES if os.path.lexists(os.path.join(path, name))]
 
 
+def _refuse(path: str | os.PathLike[str]) -> None:
+    """Checks that a new run may begin in a directory.
+
+    Raises:
+      ArgumentError: if the directory holds an earlier run; it names `directory`.
+    """
+    names = _earlier(path)
+    if names:
+        raise errors.ArgumentError(
+            'directory',
+            os.fspath(path),
+            f'must not hold an earlier run ({names[0]} exists), unless resume (to continue it) or '
+            'overwrite (to delete it) is set',
+        )
+
+
 def html_report(directory: pathlib.Path, report: accounting.PrivacyReport, more: str = '') -> str:
     """The report for people, with the course of its run.
 
@@ -231,14 +247,7 @@ class RunDirectory:
         self._journal: RunJournal | None = None
         self._kept: RunJournal | None = None  # Of the last use.
         if not overwrite and not resume:
-            names = _earlier(self.path)
-            if names:
-                raise errors.ArgumentError(
-                    'directory',
-                    os.fspath(self.path),
-                    f'must not hold an earlier run ({names[0]} exists), unless resume (to continue '
-                    'it) or overwrite (to delete it) is set',
-                )
+            _refuse(self.path)
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:

@@ -86,19 +86,7 @@ def _download(url: str, packed: pathlib.Path, sha256: str | None, pause: float) 
                     'the next attempt continues after them'
                 ) from None
             time.sleep(pause * 2**attempt)
-    # Checks the digest of a complete download; deletes the file if the digest is wrong.
-    name, expected = ('sha256', sha256.lower()) if sha256 else ('md5', _stated_md5(headers))
-    if expected is None:
-        raise DataError(
-            f'{url}: cannot be verified: the server states no MD5 and no SHA-256 was given'
-        )
-    with open(partial, 'rb') as file:
-        found = hashlib.file_digest(file, lambda: hashlib.new(name, usedforsecurity=False))
-    if found.hexdigest() != expected:
-        partial.unlink()
-        raise DataError(
-            f'{url}: has the {name.upper()} {found.hexdigest()}, must have {expected}; deleted'
-        )
+    _verify(url, partial, headers, sha256)
     os.replace(partial, packed)
     with contextlib.suppress(FileNotFoundError):
         _tag_path(partial).unlink()
@@ -160,6 +148,22 @@ def _read_tag(partial: pathlib.Path) -> str | None:
     except (OSError, ValueError):
         return None
     return tag if isinstance(tag, str) and tag.startswith('"') else None
+
+
+def _verify(url: str, partial: pathlib.Path, headers: dict[str, str], sha256: str | None) -> None:
+    """Checks the digest of a complete download; deletes the file if the digest is wrong."""
+    name, expected = ('sha256', sha256.lower()) if sha256 else ('md5', _stated_md5(headers))
+    if expected is None:
+        raise DataError(
+            f'{url}: cannot be verified: the server states no MD5 and no SHA-256 was given'
+        )
+    with open(partial, 'rb') as file:
+        found = hashlib.file_digest(file, lambda: hashlib.new(name, usedforsecurity=False))
+    if found.hexdigest() != expected:
+        partial.unlink()
+        raise DataError(
+            f'{url}: has the {name.upper()} {found.hexdigest()}, must have {expected}; deleted'
+        )
 
 
 def _stated_md5(headers: dict[str, str]) -> str | None:

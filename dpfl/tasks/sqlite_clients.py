@@ -42,19 +42,7 @@ class ClientFile:
         self._check_size()
         self._uri = f'{self.path.resolve().as_uri()}?mode=ro'
         self._local = threading.local()
-        for table, columns in _COLUMNS.items():
-            # A view may be a query that never ends.
-            kinds = self.rows('SELECT type, sql FROM sqlite_master WHERE name = ?', (table,))
-            if any(
-                kind != 'table' or not str(sql).upper().startswith('CREATE TABLE')
-                for kind, sql in kinds
-            ):
-                raise self.refused(f'has {table}, which is not an ordinary table')
-            available = {row[1] for row in self.rows(f'PRAGMA table_info({table})')}
-            if not available:
-                raise self.refused(f'has no table {table}')
-            if missing := columns - available:
-                raise self.refused(f'table {table} has no column {sorted(missing)[0]}')
+        self._check_tables()
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the connections: another process makes its own."""
@@ -139,3 +127,18 @@ class ClientFile:
         expected = (65536 if page == 1 else page) * int.from_bytes(header[28:32], 'big')
         if header[24:28] == header[92:96] and size < expected:
             raise self.refused(f'is truncated, it has {size} of {expected} bytes')
+
+    def _check_tables(self) -> None:
+        for table, columns in _COLUMNS.items():
+            # A view may be a query that never ends.
+            kinds = self.rows('SELECT type, sql FROM sqlite_master WHERE name = ?', (table,))
+            if any(
+                kind != 'table' or not str(sql).upper().startswith('CREATE TABLE')
+                for kind, sql in kinds
+            ):
+                raise self.refused(f'has {table}, which is not an ordinary table')
+            available = {row[1] for row in self.rows(f'PRAGMA table_info({table})')}
+            if not available:
+                raise self.refused(f'has no table {table}')
+            if missing := columns - available:
+                raise self.refused(f'table {table} has no column {sorted(missing)[0]}')

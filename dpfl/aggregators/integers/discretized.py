@@ -101,19 +101,7 @@ class DiscretizedQuery(query.WrappedQuery):
             )
         self._settings = settings_of(plan)
         self._largest_cohort = plan.clients_per_round + more_clients
-        if record_specs is None:
-            raise errors.ArgumentError(
-                'record_specs', 'None', 'must be given with a discretization'
-            )
-        specs = estimators.update_of(record_specs)
-        size = sum(int(np.prod(spec.shape)) for spec in tf.nest.flatten(specs))
-        if size != self._settings.dimension:
-            raise errors.ArgumentError(
-                'dimension',
-                self._settings.dimension,
-                f'must be {size}, the number of coordinates of an update',
-            )
-        self._specs = specs
+        self._specs = _checked_specs(self._settings, record_specs)
         _check_rounding(self._settings, self._largest_cohort)
         self._dtype = integer_type(self._settings, self._largest_cohort)
         self._root_key = keys.root_key_source(seed, 'rotation')
@@ -262,6 +250,20 @@ def _check_rounding(settings: Discretization, clients_per_round: int) -> None:
             clients_per_round,
             f'must be at most {most} with a discretization, whose sums are rounded to float64',
         )
+
+
+def _checked_specs(settings: Discretization, record_specs):
+    if record_specs is None:
+        raise errors.ArgumentError('record_specs', 'None', 'must be given with a discretization')
+    specs = estimators.update_of(record_specs)
+    size = sum(int(np.prod(spec.shape)) for spec in tf.nest.flatten(specs))
+    if size != settings.dimension:
+        raise errors.ArgumentError(
+            'dimension',
+            settings.dimension,
+            f'must be {size}, the number of coordinates of an update',
+        )
+    return specs
 
 
 def _flatten(tensors) -> tf.Tensor:

@@ -78,36 +78,7 @@ class DistributedNoise:
     min_clients: int | None = None
 
     def __post_init__(self):
-        plan = self.plan
-        if plan.discretization is None:
-            raise errors.ArgumentError(
-                'discretization', 'None', 'must be given: clients add noise to integers'
-            )
-        if not plan.mechanism.is_independent:
-            raise errors.ArgumentError(
-                'mechanism',
-                plan.mechanism.name,
-                'must be gaussian with noise from clients: correlated noise cancels noise of '
-                'earlier rounds, which clients do not know',
-            )
-        if plan.sampling is not None:
-            raise errors.ArgumentError(
-                'sampling',
-                plan.sampling.name,
-                'must be none with noise from clients: amplification by sampling is not proven '
-                'for it',
-            )
-        if plan.adaptive_clip is not None:
-            raise errors.ArgumentError(
-                'adaptive_clip',
-                errors.NOT_SHOWN,
-                'must be None with noise from clients: the server adds the noise of the clipped '
-                'counts',
-            )
-        if plan.estimator.example_cap is not None:
-            raise errors.ArgumentError(
-                'example_cap', plan.estimator.example_cap, 'must be None with noise from clients'
-            )
+        _check_plan(self.plan)
         _validate.choice('kind', self.kind, KINDS)
         clients = self.plan.clients_per_round
         if self.min_clients is None:
@@ -250,3 +221,33 @@ class DistributedNoise:
         # Bernstein's bound is a little weaker: this is above the root.
         upper = math.sqrt(2 * variance * exponent) + exponent
         return math.ceil(optimize.brentq(excess, 0.0, upper) * (1 + 1e-9))
+
+
+def _check_plan(plan: accounting.PrivacyPlan) -> None:
+    if plan.discretization is None:
+        raise errors.ArgumentError(
+            'discretization', 'None', 'must be given: clients add noise to integers'
+        )
+    if not plan.mechanism.is_independent:
+        raise errors.ArgumentError(
+            'mechanism',
+            plan.mechanism.name,
+            'must be gaussian with noise from clients: correlated noise cancels noise of earlier '
+            'rounds, which clients do not know',
+        )
+    if plan.sampling is not None:
+        raise errors.ArgumentError(
+            'sampling',
+            plan.sampling.name,
+            'must be none with noise from clients: amplification by sampling is not proven for it',
+        )
+    if plan.adaptive_clip is not None:
+        raise errors.ArgumentError(
+            'adaptive_clip',
+            errors.NOT_SHOWN,
+            'must be None with noise from clients: the server adds the noise of the clipped counts',
+        )
+    if plan.estimator.example_cap is not None:
+        raise errors.ArgumentError(
+            'example_cap', plan.estimator.example_cap, 'must be None with noise from clients'
+        )

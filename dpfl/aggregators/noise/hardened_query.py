@@ -59,19 +59,7 @@ class HardenedQuery(tfp.SumAggregationDPQuery):
           ValueError: if the plan has no noise or no guarantee, the model has more coordinates than
             the guarantee allows, or the seed is not an integer >= 0.
         """
-        if plan.noise != 'hardened':
-            raise errors.ArgumentError('noise', plan.noise, 'must be hardened')
-        if not plan.noise_multiplier > 0:
-            raise errors.ArgumentError(
-                'noise_multiplier', plan.noise_multiplier, 'must be > 0 with noise=hardened'
-            )
-        if math.isinf(plan.sensitivity):
-            raise errors.ArgumentError(
-                'noise',
-                'hardened',
-                f'must be default with mechanism={plan.mechanism.name} and '
-                f'noise_multiplier={plan.noise_multiplier}: no bound is proven for these',
-            )
+        _require_guarantee(plan)
         self._plan, self._clip = plan, clip
         self._digest = plan_digest.of(plan, clip)
         self._specs = estimators.update_of(record_specs)
@@ -181,6 +169,22 @@ def require_supplied(record_specs: Any, supplied_noise: bool) -> None:
         )
     if record_specs is None:
         raise errors.ArgumentError('record_specs', 'None', 'must be given with noise=hardened')
+
+
+def _require_guarantee(plan) -> None:
+    if plan.noise != 'hardened':
+        raise errors.ArgumentError('noise', plan.noise, 'must be hardened')
+    if not plan.noise_multiplier > 0:
+        raise errors.ArgumentError(
+            'noise_multiplier', plan.noise_multiplier, 'must be > 0 with noise=hardened'
+        )
+    if math.isinf(plan.sensitivity):
+        raise errors.ArgumentError(
+            'noise',
+            'hardened',
+            f'must be default with mechanism={plan.mechanism.name} and '
+            f'noise_multiplier={plan.noise_multiplier}: no bound is proven for these',
+        )
 
 
 def _checks(state: correlated.NoiseState, rounds: int) -> list:

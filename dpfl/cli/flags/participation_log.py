@@ -99,25 +99,7 @@ class LogConfig(Settings):
             return dict(values), ()
         times = read_round_times(self.round_times)
         schema = times.participation(self.timer_hours)
-        if values['sampling'] != 'none':
-            raise ArgumentError(
-                'round_times', NOT_SHOWN, f'cannot be combined with sampling={values["sampling"]}'
-            )
-        if values['min_separation'] != ParticipationConfig.min_separation:
-            raise ArgumentError(
-                'min_separation', values['min_separation'], 'cannot be combined with timer_hours'
-            )
-        if values['rounds'] not in (None, schema.rounds):
-            raise ArgumentError(
-                'rounds', values['rounds'], f'must be {schema.rounds}, the rounds of round_times'
-            )
-        most = values['max_participations']
-        if most is not None and most > schema.count:
-            raise ArgumentError(
-                'max_participations',
-                most,
-                f'must be <= {schema.count}, what timer_hours and round_times allow',
-            )
+        _check_by_timer(values, schema)
         limits = {
             'rounds': schema.rounds,
             'min_separation': schema.min_separation,
@@ -177,6 +159,28 @@ class LogConfig(Settings):
                 rounds=schema.rounds,
             )
         return cohorts.sentences(schema.min_separation, schema.count, _FAILURE)
+
+
+def _check_by_timer(values: Mapping[str, Any], schema: Participation) -> None:
+    if values['sampling'] != 'none':
+        raise ArgumentError(
+            'round_times', NOT_SHOWN, f'cannot be combined with sampling={values["sampling"]}'
+        )
+    if values['min_separation'] != ParticipationConfig.min_separation:
+        raise ArgumentError(
+            'min_separation', values['min_separation'], 'cannot be combined with timer_hours'
+        )
+    if values['rounds'] not in (None, schema.rounds):
+        raise ArgumentError(
+            'rounds', values['rounds'], f'must be {schema.rounds}, the rounds of round_times'
+        )
+    most = values['max_participations']
+    if most is not None and most > schema.count:
+        raise ArgumentError(
+            'max_participations',
+            most,
+            f'must be <= {schema.count}, what timer_hours and round_times allow',
+        )
 
 
 def _timer_remark(times: RoundTimes, hours: float, schema: Participation) -> str:

@@ -52,29 +52,7 @@ class SettingsFlags(Generic[_S]):
                 continue
             text = (help or {}).get(name, field.metadata['help'])
             allowed = (choices or {}).get(name, _settings.choices_of(field))
-            default = (defaults or {}).get(name, value)
-            parser: flags.ArgumentParser
-            if kind.is_tuple:
-                parser, default = flags.ListParser(), _listed(default)
-                serializer: Any = flags.CsvListSerializer(',')
-            elif allowed:
-                parser, serializer = flags.EnumParser(list(allowed)), flags.ArgumentSerializer()
-            else:
-                parsers = {
-                    bool: flags.BooleanParser,
-                    int: flags.IntegerParser,
-                    float: flags.FloatParser,
-                }
-                parser = parsers.get(kind.scalar, flags.ArgumentParser)()
-                serializer = flags.ArgumentSerializer()
-            if kind.scalar is bool:
-                flag: flags.Flag = flags.BooleanFlag(name, default, text)
-            elif allowed and not kind.is_tuple:
-                flag = flags.EnumFlag(name, default, text, list(allowed))
-            else:
-                flag = flags.Flag(parser, serializer, name, default, text)
-            flags.DEFINE_flag(flag, module_name=self._module)
-            flags.FLAGS.register_key_flag_for_module(self._module, flag)
+            self._define(name, kind, (defaults or {}).get(name, value), text, allowed)
             self._names.append(name)
         flag_groups.remember(self._base, self._names)
 
@@ -102,6 +80,32 @@ class SettingsFlags(Generic[_S]):
 
     def _kind(self, name: str) -> _settings.Kind:
         return next(kind for each, _, kind, _ in _setting_texts.leaves(self._base) if each == name)
+
+    def _define(
+        self, name: str, kind: _settings.Kind, default: Any, text: str, allowed: Sequence[str]
+    ) -> None:
+        parser: flags.ArgumentParser
+        if kind.is_tuple:
+            parser, default = flags.ListParser(), _listed(default)
+            serializer: Any = flags.CsvListSerializer(',')
+        elif allowed:
+            parser, serializer = flags.EnumParser(list(allowed)), flags.ArgumentSerializer()
+        else:
+            parsers = {
+                bool: flags.BooleanParser,
+                int: flags.IntegerParser,
+                float: flags.FloatParser,
+            }
+            parser = parsers.get(kind.scalar, flags.ArgumentParser)()
+            serializer = flags.ArgumentSerializer()
+        if kind.scalar is bool:
+            flag: flags.Flag = flags.BooleanFlag(name, default, text)
+        elif allowed and not kind.is_tuple:
+            flag = flags.EnumFlag(name, default, text, list(allowed))
+        else:
+            flag = flags.Flag(parser, serializer, name, default, text)
+        flags.DEFINE_flag(flag, module_name=self._module)
+        flags.FLAGS.register_key_flag_for_module(self._module, flag)
 
 
 def _listed(default: tuple | None) -> list[str] | None:

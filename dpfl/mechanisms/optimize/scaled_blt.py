@@ -111,10 +111,7 @@ def search(start: Blt, participation: Participation, loss: str) -> Iterator[Colu
       participation: the schema.
       loss: 'max' or 'rms', of the prefix sums.
     """
-    # Coordinates of a BLT, or of one nearby whose inverse has no negative decay.
-    rates = np.sort(np.concatenate([1 - start.decay, 1 - start.inverse_parameters()[0]]))
-    rates = rates[rates > 1e-15]
-    coordinates = blt_loss.coordinates_of(np.log(rates) + min(0.0, np.log(_MOST_RATE / rates[-1])))
+    coordinates = _coordinates(start)
     log_scale = np.zeros(1)
     rounds = known_length = participation.rounds
     for length in block_lengths(participation):
@@ -144,6 +141,13 @@ def block_lengths(participation: Participation) -> list[int]:
     fine = next((q for q in range(least, min(b, 2 * least) + 1) if b % q == 0), least)
     coarse = b if 4 * fine < b <= n // 4 else max(fine, n // 8)
     return list(dict.fromkeys((coarse, fine)))
+
+
+def _coordinates(blt: Blt) -> np.ndarray:
+    """Coordinates of a BLT, or of one nearby whose inverse has no negative decay."""
+    rates = np.sort(np.concatenate([1 - blt.decay, 1 - blt.inverse_parameters()[0]]))
+    rates = rates[rates > 1e-15]
+    return blt_loss.coordinates_of(np.log(rates) + min(0.0, np.log(_MOST_RATE / rates[-1])))
 
 
 # Coordinates, see `blt_loss.Objective`, and the logs of the scales of the columns.

@@ -216,17 +216,7 @@ class Prepared:
             self.config.task, loaded, self.config.seed, language, population, self.before
         )
         if self.origin is not None:
-            # The task, starting from the model of an earlier run.
-            from dpfl.tasks.text.models import architectures
-
-            model = loaded.model
-            weights = self.origin.weights(
-                [tuple(np.shape(weight)) for weight in model.initial_weights[0]]
-            )
-            if weights is not None:
-                model = architectures.with_weights(model, weights)
-            not_covered = dict.fromkeys((*loaded.not_covered, *self.origin.not_covered))
-            loaded = dataclasses.replace(loaded, model=model, not_covered=tuple(not_covered))
+            loaded = _forked(loaded, self.origin)
         return loaded, population, language
 
     def build(self, progress: bool) -> 'tuple[program.Experiment, FederatedTask]':
@@ -425,6 +415,18 @@ def noise_storage(
     size = own_data.num_parameters(model)
     kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
     return mechanisms.choose_noise_storage(kernel, size, memory_limit, plan.noise)
+
+
+def _forked(task: FederatedTask, origin: fork.Origin) -> FederatedTask:
+    """The task, starting from the model of an earlier run."""
+    from dpfl.tasks.text.models import architectures
+
+    model = task.model
+    weights = origin.weights([tuple(np.shape(weight)) for weight in model.initial_weights[0]])
+    if weights is not None:
+        model = architectures.with_weights(model, weights)
+    not_covered = dict.fromkeys((*task.not_covered, *origin.not_covered))
+    return dataclasses.replace(task, model=model, not_covered=tuple(not_covered))
 
 
 def uniform_loss(config: TrainConfig, language: tuple[str, Sequence[str]] | None) -> float | None:

@@ -209,11 +209,7 @@ class SyntheticText:
         tokens = self.tokens(client)
         outside = tokens == OOV_ID
         rng = _random.generator(_LEXICON, self.seed, client)
-        lexicon: list[str] = []
-        while len(lexicon) < self.lexicon_size:
-            drawn = self._spelling.sample(rng, self.lexicon_size)
-            lexicon += [word for word in drawn if word not in self._vocabulary_set]
-        lexicon = lexicon[: self.lexicon_size]
+        lexicon = self._lexicon(rng)
         # The product of two uniform draws favours small indices: clients have favourite words.
         chosen = rng.random((2, outside.sum())).prod(axis=0) * len(lexicon)
         words = self._words[tokens]
@@ -259,3 +255,10 @@ class SyntheticText:
     def _tokens(self, domain: str, client: int) -> np.ndarray:
         rng, mixture, count = self._client(domain, client)
         return self.process.sample(rng, mixture, count)
+
+    def _lexicon(self, rng: np.random.Generator) -> list[str]:
+        lexicon: list[str] = []
+        while len(lexicon) < self.lexicon_size:
+            drawn = self._spelling.sample(rng, self.lexicon_size)
+            lexicon += [word for word in drawn if word not in self._vocabulary_set]
+        return lexicon[: self.lexicon_size]

@@ -49,11 +49,7 @@ def open_clients(
     try:
         file = ClientFile(path)
         training, heldout, test, splits = _split(file, heldout_fraction)
-        # Raises DataError unless the first example is a sentence.
-        examples = [*file.rows('SELECT serialized_example_proto FROM examples LIMIT 1')]
-        if not examples:
-            raise file.refused('has no examples')
-        _sentence(file, examples[0][0])
+        _check_first_example(file)
         _ = file.runs  # Reads the whole file if it has no index.
     except DataError as error:
         raise errors.ArgumentError('data_path', path, error.reason) from None
@@ -99,6 +95,14 @@ def _split(
 
 def _in_order(keys: Iterable[Any]) -> tuple:
     return tuple(sorted(keys, key=str))
+
+
+def _check_first_example(file: ClientFile) -> None:
+    """Raises DataError unless the first example is a sentence."""
+    examples = [*file.rows('SELECT serialized_example_proto FROM examples LIMIT 1')]
+    if not examples:
+        raise file.refused('has no examples')
+    _sentence(file, examples[0][0])
 
 
 @dataclasses.dataclass(frozen=True)

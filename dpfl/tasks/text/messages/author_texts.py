@@ -256,8 +256,7 @@ def _units(lines: list[str], removed: collections.Counter[str]) -> list[str]:
                 in_diff, open_length = True, 0
                 removed['diff_lines'] += 1
                 continue
-            # A tab counts as far more than four spaces.
-            indent = len(line[: len(line) - len(line.lstrip())].expandtabs())
+            indent = _indentation(line)
             if indent >= _INDENTED and not _is_of_list(line, indent, hanging):
                 open_length = 0
                 removed['code_lines'] += 1
@@ -278,6 +277,12 @@ def _units(lines: list[str], removed: collections.Counter[str]) -> list[str]:
                 hanging = -1
         open_length = len(line)
     return units
+
+
+def _indentation(line: str) -> int:
+    """The column of the first character that is no space; a tab counts as far more than four."""
+    blank = line[: len(line) - len(line.lstrip())]
+    return len(blank.expandtabs())
 
 
 def _is_of_list(line: str, indent: int, hanging: int) -> bool:

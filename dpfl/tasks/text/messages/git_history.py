@@ -71,35 +71,7 @@ def find(paths: str) -> list[Repository]:
     """
     found: list[Repository] = []
     for path in paths.split(','):
-        if shutil.which('git') is None:
-            raise errors.ArgumentError(
-                'data_path', errors.NOT_SHOWN, 'needs the program git, which is not installed'
-            )
-        try:
-            os.listdir(path)
-        except OSError as error:
-            raise _refused(path, f'cannot be read ({error.strerror})') from None
-        git_dir = _line(path, 'rev-parse', '--absolute-git-dir')
-        if _line(path, 'rev-parse', '--is-shallow-repository') == 'true':
-            raise _refused(
-                path,
-                'is a shallow clone, whose history is cut off; complete it by git fetch '
-                '--unshallow',
-            )
-        done = _run(path, 'rev-parse', '--verify', '--quiet', 'HEAD')
-        heads = done.stdout.decode().split()
-        if not heads:
-            done = _run(
-                path, 'for-each-ref', '--format=%(objectname)', 'refs/heads', 'refs/remotes'
-            )
-            heads = sorted(set(done.stdout.decode().split()))
-            if done.stderr:
-                raise _refused(path, f'cannot be read by git ({_reason(done.stderr)})')
-            if not heads:
-                raise _refused(path, 'is a repository without commits')
-        for head in heads:
-            _line(path, 'cat-file', '-e', f'{head}^{{commit}}')
-        each = Repository(path, git_dir, tuple(heads))
+        each = _find(path)
         if any(each.git_dir == other.git_dir for other in found):
             raise _refused(path, 'is the same repository as another one')
         found.append(each)
@@ -182,6 +154,35 @@ def _end(child: subprocess.Popen) -> None:
     child.wait()
     if child.stdout is not None:
         child.stdout.close()
+
+
+def _find(path: str) -> Repository:
+    if shutil.which('git') is None:
+        raise errors.ArgumentError(
+            'data_path', errors.NOT_SHOWN, 'needs the program git, which is not installed'
+        )
+    try:
+        os.listdir(path)
+    except OSError as error:
+        raise _refused(path, f'cannot be read ({error.strerror})') from None
+    git_dir = _line(path, 'rev-parse', '--absolute-git-dir')
+    if _line(path, 'rev-parse', '--is-shallow-repository') == 'true':
+        raise _refused(
+            path,
+            'is a shallow clone, whose history is cut off; complete it by git fetch --unshallow',
+        )
+    done = _run(path, 'rev-parse', '--verify', '--quiet', 'HEAD')
+    heads = done.stdout.decode().split()
+    if not heads:
+        done = _run(path, 'for-each-ref', '--format=%(objectname)', 'refs/heads', 'refs/remotes')
+        heads = sorted(set(done.stdout.decode().split()))
+        if done.stderr:
+            raise _refused(path, f'cannot be read by git ({_reason(done.stderr)})')
+        if not heads:
+            raise _refused(path, 'is a repository without commits')
+    for head in heads:
+        _line(path, 'cat-file', '-e', f'{head}^{{commit}}')
+    return Repository(path, git_dir, tuple(heads))
 
 
 def _line(path: str, *arguments: str) -> str:
