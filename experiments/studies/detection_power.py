@@ -117,7 +117,6 @@ def _of_seed(
     kept: Cells, study: StudyConfig, base: TrainConfig, opened: OpenedText, folder: pathlib.Path
 ) -> Iterator[Cell]:
     """The cells of one seed at one epsilon."""
-    from dpfl.debugging.text import results
     from dpfl.debugging.text.config import CHAR
     from dpfl.debugging.text.study import Study
 
@@ -140,7 +139,7 @@ def _of_seed(
             compared = own.compare(case, result.whole, reference.whole, names).diagnosis
             alone: tuple[str, ...] = ()
             if CHAR in result.written:
-                alone = results.judge(result, own.effects).diagnosis.faults
+                alone = own.judge(result).diagnosis.faults
             traits = {
                 name: each for one in result.whole.values() for name, each in one.traits.items()
             }

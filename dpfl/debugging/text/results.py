@@ -9,7 +9,7 @@ import numpy as np
 
 from dpfl.accounting.reports import joint
 from dpfl.debugging import differences
-from dpfl.debugging.diagnosis import Contrast, Effects, Generated, Measures
+from dpfl.debugging.diagnosis import Generated, Measures
 from dpfl.debugging.differences import Difference, Share
 from dpfl.debugging.text import diagnosis, learned, traits
 from dpfl.debugging.text.clients import Task
@@ -216,64 +216,16 @@ def traits_of(kind: str, tokens: np.ndarray, words: Sequence[str]) -> Measures:
     return traits.of_sentences(tokens, words) if kind == WORD else traits.of_words(tokens)
 
 
-def question(case: Case, effects: Effects) -> diagnosis.Question:
-    """What a verdict is about: the fault of a case, and what faults do to held-out text."""
-    return diagnosis.Question(effects, case.share or None, case.fault)
-
-
-def judge(found: CaseResult, effects: Effects) -> Compared:
-    """The words that a case's character model writes, by themselves.
-
-    Args:
-      found: The case.
-      effects: By how much faults raise traits of held-out text.
-    """
-    name, words = found.case.name, found.written[CHAR]
-    alone = diagnosis.alone(Contrast.of(words, words), question(found.case, effects))
-    examples = _examples(words.tokens, alone.clear)
-    return Compared(name, name, diagnosis.NO_REFERENCE, alone, examples=examples)
-
-
-def compare(
-    case: Case,
-    first: Mapping[str, Written],
-    reference: Mapping[str, Written],
-    names: tuple[str, str],
-    *,
-    words: Sequence[str],
-    top: int,
-    effects: Effects,
-) -> Compared:
-    """What some generators wrote, compared with what others wrote.
-
-    Args:
-      case: The case that is judged; its fault and share are what the verdict is about.
-      first, reference: What was written, by kind.
-      names: What `first` and `reference` are, in words.
-      words: Words of the vocabulary.
-      top: Number of words that are compared at most.
-      effects: By how much faults raise traits of held-out text.
-    """
-    contrasts = {kind: Contrast.of(one, reference[kind]) for kind, one in first.items()}
-    verdict = diagnosis.diagnose(contrasts, question(case, effects))
-    differ: tuple[Difference, ...] = ()
-    if WORD in first:
-        tokens = first[WORD].tokens, reference[WORD].tokens
-        differ = diagnosis.words_that_differ(*tokens, words, top)
-    examples = _examples(first[CHAR].tokens, verdict.clear) if CHAR in first else {}
-    return Compared(case.name, *names, verdict, differ, examples)
-
-
-def _examples(tokens: np.ndarray, clear: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def examples(tokens: np.ndarray, clear: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The most frequent of the unknown words that have a trait, by clear traits."""
     tokens = traits.not_empty(tokens)
-    examples = {}
+    found = {}
     for name, mask in traits.words_with(tokens).items():
         if name in clear and mask.any():
             words, counts = np.unique(tokens[mask], axis=0, return_counts=True)
             most = np.argsort(-counts, kind='stable')[:_PHRASES]
-            examples[name] = tuple(tokenization.decode_words(words[most]))
-    return examples
+            found[name] = tuple(tokenization.decode_words(words[most]))
+    return found
 
 
 def _oov_rate(tokens: np.ndarray) -> float:

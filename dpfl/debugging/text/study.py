@@ -5,13 +5,14 @@ import functools
 import hashlib
 import pathlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpfl.debugging.diagnosis import Effects
-from dpfl.debugging.text import clients, faults, results
+from dpfl.debugging.diagnosis import Contrast, Effects
+from dpfl.debugging.differences import Difference
+from dpfl.debugging.text import clients, diagnosis, faults, results
 from dpfl.debugging.text.config import CHAR, WORD, Case, Generator, StudyConfig
 from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task, run_model, train
 from dpfl.tasks import federated_task, selection
@@ -135,18 +136,42 @@ class Study:
             for fault in faults.NAMES
         }
 
+    def judge(self, found: results.CaseResult) -> results.Compared:
+        """The words that a case's character model writes, without a reference."""
+        name, words = found.case.name, found.written[CHAR]
+        alone = diagnosis.alone(Contrast.of(words, words), self._question(found.case))
+        examples = results.examples(words.tokens, alone.clear)
+        return results.Compared(name, name, diagnosis.NO_REFERENCE, alone, examples=examples)
+
     def compare(
         self,
         case: Case,
-        first: dict[str, results.Written],
-        reference: dict[str, results.Written],
+        first: Mapping[str, results.Written],
+        reference: Mapping[str, results.Written],
         names: tuple[str, str],
     ) -> results.Compared:
-        """Compares what generators of a case wrote with a reference, as `results.compare`."""
-        words, top = self._text.vocabulary.words, self.config.top
-        return results.compare(
-            case, first, reference, names, words=words, top=top, effects=self.effects
-        )
+        """What some generators wrote, compared with what others wrote.
+
+        Args:
+          case: The case that is judged; its fault and share are what the verdict is about.
+          first, reference: What was written, by kind.
+          names: What `first` and `reference` are, in words.
+        """
+        contrasts = {kind: Contrast.of(one, reference[kind]) for kind, one in first.items()}
+        verdict = diagnosis.diagnose(contrasts, self._question(case))
+        words: tuple[Difference, ...] = ()
+        if WORD in first:
+            words = diagnosis.words_that_differ(
+                first[WORD].tokens,
+                reference[WORD].tokens,
+                self._text.vocabulary.words,
+                self.config.top,
+            )
+        examples = results.examples(first[CHAR].tokens, verdict.clear) if CHAR in first else {}
+        return results.Compared(case.name, *names, verdict, words, examples)
+
+    def _question(self, case: Case) -> diagnosis.Question:
+        return diagnosis.Question(self.effects, case.share or None, case.fault)
 
     @functools.cached_property
     def _text(self) -> clients.Text:
@@ -164,7 +189,7 @@ class Study:
         clean = cases[0]
         for found in cases:
             if CHAR in found.written:
-                yield results.judge(found, self.effects)
+                yield self.judge(found)
         for found in cases[1:]:
             if found.whole:
                 names = found.case.name, clean.case.name
@@ -189,7 +214,7 @@ class Study:
                 found.case.name,
                 found.written[WORD],
                 primary,
-                results.question(found.case, self.effects),
+                self._question(found.case),
                 top=top,
                 seed=seed,
             )
