@@ -41,7 +41,7 @@ class Trait(abc.ABC):
 
     Attributes:
       name: short name.
-      meaning: what it is, in words.
+      meaning: its description.
       spread: how two trainings on equal data differ by themselves; `between` gives it a unit.
       least: differences below this are never called clear; of shares, or in the unit of a mean.
       unit: '%' for a share, otherwise the unit of a mean.

@@ -219,7 +219,7 @@ def compare_all(
 
 
 def moved(measure: Share | Mean, value: float) -> Share | Mean:
-    """A measure of as many draws with another value; shares are rounded to whole draws."""
+    """A measure of the same number of draws with another value; shares become whole draws."""
     if isinstance(measure, Mean):
         return dataclasses.replace(measure, value=value)
     hits = round(float(np.clip(value, 0, 1)) * measure.count) if np.isfinite(value) else 0

@@ -197,8 +197,8 @@ class Conclusion:
     def fault_is_visible(self) -> bool:
         """Whether a fault is found before any fix; the injected ones, if there are any."""
         (first, *_) = self.diagnoses.values()
-        found = first.of(FOUND)
-        return set(self.injected) <= set(found) if self.injected else bool(found)
+        named = first.of(FOUND)
+        return set(self.injected) <= set(named) if self.injected else bool(named)
 
     @property
     def fix_is_visible(self) -> bool | None:

@@ -73,7 +73,7 @@ def effects(public: np.ndarray, one_client: np.ndarray, infer: traits.Infer) -> 
       infer: the primary model.
     """
     clean = traits.measure(public, infer)
-    found = {}
+    rises = {}
     for signature in diagnosis.SIGNATURES:
         (sign,) = signature.signs
         if signature.fault == 'duplicated_client':
@@ -83,5 +83,5 @@ def effects(public: np.ndarray, one_client: np.ndarray, infer: traits.Infer) -> 
         else:
             damaged = faults.OF_PIXELS[signature.fault](public)
             value = traits.measure(damaged, infer)[sign.trait].value
-        found[signature.fault] = {sign.trait: value - clean[sign.trait].value}
-    return found
+        rises[signature.fault] = {sign.trait: value - clean[sign.trait].value}
+    return rises

@@ -129,12 +129,12 @@ def judge(
     arrays = _read(path, configuration) if resume else None
     if arrays is None:
         shown = _progress.bar(range(population), f'classify ({name})', unit='client')
-        found = clients.judge(
+        verdicts = clients.judge(
             lambda pixels: model.probabilities(pixels).argmax(axis=1),
             range(population),
             map(data.examples, shown),
         )
-        arrays = dataclasses.asdict(found)
+        arrays = dataclasses.asdict(verdicts)
         _write(path, arrays, configuration)
     return clients.Verdicts(**arrays)
 

@@ -19,7 +19,7 @@ from dpfl.tasks.config import ImageFaultConfig
 from dpfl.tasks.images import classifiers, image_task
 
 _SHEET_IMAGES = 72
-# Synthetic clients by default, as many as [Augenstein20] has.
+# Default number of synthetic clients: that of [Augenstein20].
 _SYNTHETIC_CLIENTS = 3_400
 _SELECTED = (
     'Which clients were selected, and how many: they were selected by the accuracy of a classifier '

@@ -37,7 +37,7 @@ class Text:
       training: Clients to train on.
       heldout: Clients to evaluate on.
       vocabulary: Words that have a token id.
-      max_tokens: Only the first so many words of a client are used; None for all.
+      max_tokens: Number of words of a client that are used, the first ones; None for all.
       not_covered: Properties of the data that no guarantee covers, a sentence each.
     """
 

@@ -121,7 +121,7 @@ def diagnose(contrasts: Mapping[str, Contrast], question: Question | None = None
 
     Args:
       contrasts: the contrasts by name.
-      question: what the verdict is about.
+      question: the fault, its share, and effects of faults.
 
     Raises:
       ArgumentError: if the traits of a contrast differ.
@@ -140,13 +140,13 @@ def diagnose(contrasts: Mapping[str, Contrast], question: Question | None = None
         f'{_shown(each.name, each.second)}'
         for each in clear
     }
-    found = [each for each in SIGNATURES if all(sign.is_in(clear) for sign in each.signs)]
+    complete = [each for each in SIGNATURES if all(sign.is_in(clear) for sign in each.signs)]
     level = ALPHA / len(flat)
 
     def power(contrast: Contrast, sign: Sign, shift: float) -> float:
         return diagnosis.power_of_sign(contrast, sign, shift, level, traits.ALL)
 
-    return _diagnosis(found, shown, flat, contrasts, power, question)
+    return _diagnosis(complete, shown, flat, contrasts, power, question)
 
 
 def alone(contrast: Contrast, question: Question | None = None) -> Diagnosis:
@@ -157,7 +157,7 @@ def alone(contrast: Contrast, question: Question | None = None) -> Diagnosis:
 
     Args:
       contrast: the generator, as its own reference.
-      question: what the verdict is about.
+      question: the fault, its share, and effects of faults.
     """
     measures = contrast.first
     noise = measures['noise']
@@ -174,7 +174,7 @@ def alone(contrast: Contrast, question: Question | None = None) -> Diagnosis:
         for name, most in bounded.items()
         if contrast.is_comparable and measures[name].interval(level)[0] > most
     }
-    found = [each for each in SIGNATURES if {sign.trait for sign in each.signs} <= set(shown)]
+    complete = [each for each in SIGNATURES if {sign.trait for sign in each.signs} <= set(shown)]
 
     def power(contrast: Contrast, sign: Sign, shift: float) -> float:
         # Nothing is known of the trait without the fault, so that all of it may be the fault's.
@@ -185,11 +185,11 @@ def alone(contrast: Contrast, question: Question | None = None) -> Diagnosis:
         return float(special.ndtr(reached))
 
     judged = dataclasses.replace(contrast, first={name: measures[name] for name in bounded})
-    return _diagnosis(found, shown, (), {NO_REFERENCE: judged}, power, question)
+    return _diagnosis(complete, shown, (), {NO_REFERENCE: judged}, power, question)
 
 
 def _diagnosis(
-    found: Sequence[Signature],
+    complete: Sequence[Signature],
     shown: Mapping[str, str],
     compared: tuple[Difference, ...],
     contrasts: Mapping[str, Contrast],
@@ -203,14 +203,14 @@ def _diagnosis(
         verdict = diagnosis.unseen(
             each, contrasts, question.effects, power, data='text', share=question.share
         )
-        if each in found:
+        if each in complete:
             verdict = dataclasses.replace(verdict, verdict=FOUND, reason='')
         of_faults.append(verdict)
-    signs = {sign.trait for each in found for sign in each.signs}
-    proof = '; '.join(text for name, text in shown.items() if not found or name in signs)
-    if found:
+    signs = {sign.trait for each in complete for sign in each.signs}
+    proof = '; '.join(text for name, text in shown.items() if not complete or name in signs)
+    if complete:
         outcome = FOUND
-        text = '; '.join(f'{each.fault}: {each.meaning}' for each in found) + f' ({proof}).'
+        text = '; '.join(f'{each.fault}: {each.meaning}' for each in complete) + f' ({proof}).'
     elif shown:
         outcome = SUSPECTED
         text = f'something differs, but not as any known fault would have it ({proof}).'
@@ -220,7 +220,7 @@ def _diagnosis(
         )
         outcome = NOT_SEEN if is_seen else CANNOT_TELL
         text = f'nothing is conspicuous. {_limits(of_faults)}'
-    faults = tuple(each.fault for each in found)
+    faults = tuple(each.fault for each in complete)
     return Diagnosis(outcome, faults, tuple(shown), text, compared, tuple(of_faults))
 
 
@@ -298,5 +298,5 @@ def _sentences_with(tokens: np.ndarray, num_words: int) -> np.ndarray:
     rows = np.sort(np.asarray(tokens), axis=1)
     is_first = np.ones(rows.shape, bool)
     is_first[:, 1:] = rows[:, 1:] != rows[:, :-1]
-    found = np.bincount(rows[is_first], minlength=NUM_SPECIAL_TOKENS + num_words)
-    return found[OOV_ID:]
+    counts = np.bincount(rows[is_first], minlength=NUM_SPECIAL_TOKENS + num_words)
+    return counts[OOV_ID:]

@@ -219,13 +219,13 @@ def traits_of(kind: str, tokens: np.ndarray, words: Sequence[str]) -> Measures:
 def examples(tokens: np.ndarray, clear: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The most frequent of the unknown words that have a trait, by clear traits."""
     tokens = traits.not_empty(tokens)
-    found = {}
+    frequent = {}
     for name, mask in traits.words_with(tokens).items():
         if name in clear and mask.any():
             words, counts = np.unique(tokens[mask], axis=0, return_counts=True)
             most = np.argsort(-counts, kind='stable')[:_PHRASES]
-            found[name] = tuple(tokenization.decode_words(words[most]))
-    return found
+            frequent[name] = tuple(tokenization.decode_words(words[most]))
+    return frequent
 
 
 def _oov_rate(tokens: np.ndarray) -> float:

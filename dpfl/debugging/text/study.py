@@ -153,7 +153,7 @@ class Study:
         """What some generators wrote, compared with what others wrote.
 
         Args:
-          case: The case that is judged; its fault and share are what the verdict is about.
+          case: The case that is judged: the verdict is about its fault and share.
           first, reference: What was written, by kind.
           names: What `first` and `reference` are, in words.
         """
