@@ -3,6 +3,7 @@
 Importing this package does not load TensorFlow; running does.
 """
 
+from dpfl.simulation.population import DeviceConfig
 from dpfl.simulation.training import run_model
 from dpfl.simulation.training.config import (
     CourseConfig,
@@ -21,7 +22,7 @@ from dpfl.simulation.training.gan import train_gan
 from dpfl.simulation.training.pretraining import PretrainConfig, PretrainResult, pretrain
 from dpfl.simulation.training.privacy_config import PrivacyConfig
 from dpfl.simulation.training.run_model import GenerateConfig, generate
-from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig
+from dpfl.simulation.training.sampling_config import SamplingConfig
 from dpfl.tasks.config import DataConfig, ImageTaskConfig, TaskConfig, TextConfig
 
 __all__ = [
