@@ -227,7 +227,7 @@ class _Run:
             return None
         self._profile.begin('')
         with contextlib.suppress(errors.StorageError):
-            self._directory.write_text('profile.json', self._profile.to_json())
+            self._directory.write_text(run_directory.PROFILE, self._profile.to_json())
         return self._profile
 
     def _train(self, writer: checkpoint.Writer) -> tuple[Any, Sequence[Mapping[str, float]]]:
@@ -255,7 +255,7 @@ class _Run:
                 writer.wait()
             else:
                 state = state_lib.restore(tensors, state)
-        rows = tuple(self._journal.rows[:first])
+        rows, stop_at = tuple(self._journal.rows[:first]), experiment.record.stop_at_accuracy
         if experiment.ray is not None:
             self._journal.note(ray_losses=0)
         shards: Any = self._runtime.sharded_cohorts(
@@ -285,8 +285,8 @@ class _Run:
             saved = first
             try:
                 for t in range(first, self._rounds):
-                    if metrics.has_stopped(experiment.stop_at_accuracy, recorded.rows):
-                        _log.warning(_STOPPED, t, self._rounds, experiment.stop_at_accuracy)
+                    if metrics.has_stopped(stop_at, recorded.rows):
+                        _log.warning(_STOPPED, t, self._rounds, stop_at)
                         break
                     self._profile.begin(str(t + 1))
                     with _naming_round(t + 1):
@@ -323,8 +323,8 @@ class _Run:
         """Records plan and strategy of a run that begins, and what its pages depend on."""
         experiment, directory = self._experiment, self._directory
         digest = noise_keys.digest(state_lib.noise_digest(state))
-        noise_keys.check(digest, experiment.earlier_noise_key_digests)
-        about = experiment.about
+        noise_keys.check(digest, experiment.record.earlier_noise_key_digests)
+        about = experiment.record.about
         planned = self._journal.state.planned
         assert planned is not None
         if about is not None:
@@ -515,7 +515,7 @@ def _round_metrics(
         with span('evaluation'):
             weights = experiment.process.get_model_weights(output.state)
             values.update(experiment.evaluate(weights))
-    if experiment.release_train_metrics:
+    if experiment.record.train_metrics_released:
         for name, value in output.metrics['client_work']['train'].items():
             values[f'train_{name}'] = float(value)
     return values

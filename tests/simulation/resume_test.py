@@ -307,7 +307,7 @@ def _with_other_cohorts(experiment):
 
 def _with_another_plan(experiment):
     plan = dataclasses.replace(experiment.plan, participation=Participation(_ROUNDS, 1))
-    return {'plan': plan}
+    return {'record': dataclasses.replace(experiment.record, plan=plan)}
 
 
 def _with_another_model(experiment):

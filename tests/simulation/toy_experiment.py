@@ -13,6 +13,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, learning, mechanisms
+from dpfl.accounting.records import archive
 from dpfl.aggregators.noise import correlated
 from dpfl.simulation import program, sampling
 
@@ -176,14 +177,28 @@ def experiment(
     return _experiment(**{**fields, **changes})
 
 
-def _experiment(**fields) -> program.Experiment:
-    schema = Participation(fields['plan'].participation.rounds, 2)
+def _experiment(
+    plan,
+    noise_is_seeded,
+    delta=1e-6,
+    accountant='analytic_gaussian',
+    train_metrics_released=False,
+    **fields,
+) -> program.Experiment:
+    schema = Participation(plan.participation.rounds, 2)
     shared = dict(
-        delta=1e-6,
+        record=archive.PlanRecord(
+            plan,
+            (delta,),
+            accountant,
+            noise_is_seeded,
+            sampling_is_seeded=plan.sampling is not None,
+            train_metrics_released=train_metrics_released,
+        ),
+        noise_is_seeded=noise_is_seeded,
         sampler=sampling.MinSeparationSampler(schema, 12, 3),
         eval_every=2,
         reference_accuracies={'best accuracy': 0.0},
-        accountant='analytic_gaussian',
         progress=False,
     )
     return program.Experiment(**{**shared, **fields})

@@ -18,7 +18,6 @@ from dpfl.simulation.training.cost import Cost
 from dpfl.simulation.training.dry_run import dry_run
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.federated import train
-from dpfl.simulation.training.gan import train_gan
 from dpfl.simulation.training.pretraining import PretrainConfig, PretrainResult, pretrain
 from dpfl.simulation.training.privacy_config import PrivacyConfig
 from dpfl.simulation.training.run_model import GenerateConfig, generate
@@ -50,5 +49,4 @@ __all__ = [
     'pretrain',
     'run_model',
     'train',
-    'train_gan',
 ]
