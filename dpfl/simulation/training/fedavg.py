@@ -127,7 +127,7 @@ class FedAvgRun(PreparedRun):
         return _forked(loaded, self.origin), population
 
     def record(self, task: FederatedTask) -> archive.PlanRecord:
-        """What the report needs but the log, with the rule that stops the run and earlier runs."""
+        """The record, with the rule that stops the run and with what earlier runs add."""
         course, origin, record = self.config.course, self.origin, super().record(task)
         return dataclasses.replace(
             record,

@@ -1,4 +1,4 @@
-"""A run that is ready to train, whatever it trains. Subclasses say what that is."""
+"""A run that is ready to train: what runs of models and of GANs have in common."""
 
 import abc
 import dataclasses
@@ -90,7 +90,7 @@ class PreparedRun(abc.ABC):
         )
 
     def record(self, task: FederatedTask) -> archive.PlanRecord:
-        """What the report needs but the log, as far as it is known before the run begins."""
+        """What the report needs besides the log, as far as it is known before the run begins."""
         config, plan = self.config, self.plan
         return archive.PlanRecord(
             plan,
