@@ -10,9 +10,9 @@ import tensorflow_federated as tff
 from dpfl import _validate, accounting, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.auditing import one_shot
-from dpfl.runtime import contexts
 from dpfl.simulation import profile as profile_lib
 from dpfl.simulation import sampling
+from dpfl.simulation.training.config import ExecutionConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,9 @@ class Experiment:
         the same batches every time. It is called in a separate thread, one round ahead.
       drawn: maps (round from 0, client, batches of the client) to the batches that the client
         trains on in that round, a pure function; None for all of them in every round.
-      num_shards: number of parts of a cohort that are trained at a time. It determines the order
-        in which updates are added, so it cannot change during a run.
+      execution: where and how often the run trains, saves and measures its time. The number of
+        shards determines the order in which updates are added, so it cannot change during a run;
+        otherwise the results do not depend on it, bit for bit.
       evaluate: metrics of a model on held-out clients, `loss` and `accuracy` among them.
       eval_every: rounds between two evaluations; the last round is always evaluated.
       reference_accuracies: accuracies drawn as lines in the plot, by name.
@@ -41,16 +42,10 @@ class Experiment:
         the noise of earlier runs.
       noise_storage: where past noise is kept. If that is outside of TFF, the process must have been
         built with `supplied_noise`. None keeps it in the state of the process.
-      checkpoint_every: rounds between two checkpoints.
-      keep_checkpoints: number of the latest checkpoints that are kept.
-      ray: where shards are trained, an address as in `contexts.ray_runtime`; None for this process.
-        The results do not depend on it, bit for bit.
-      ray_timeout: seconds within which some shard of a round must arrive from Ray.
       finish: called with the directory of the run when training is done, to write further files
         made from the model.
       test: metrics of the final model on clients that are neither trained on nor held out; None
         for no test.
-      profile: also measure where the time goes.
       progress: show a progress bar on standard error.
       configuration: the settings that the run was made from, as JSON values. A run can only be
         continued with the same ones.
@@ -73,14 +68,9 @@ class Experiment:
     watch_loss: bool = False
     noise_is_seeded: bool = False
     noise_storage: mechanisms.NoiseStorage | None = None
-    num_shards: int = 2
-    checkpoint_every: int = 10
-    keep_checkpoints: int = 3
-    ray: str | None = None
-    ray_timeout: float = contexts.RAY_TIMEOUT
+    execution: ExecutionConfig = ExecutionConfig()
     finish: Callable[[pathlib.Path], None] | None = None
     test: Callable[[tff.learning.models.ModelWeights], Mapping[str, float]] | None = None
-    profile: bool = False
     progress: bool = True
     configuration: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     audit: one_shot.OneShotAudit | None = None
@@ -89,9 +79,6 @@ class Experiment:
         _validate.number('delta', self.delta, above=0, below=1)
         _validate.choice('accountant', self.accountant, accounting.ACCOUNTANTS)
         _validate.integer('eval_every', self.eval_every, minimum=1)
-        _validate.integer('checkpoint_every', self.checkpoint_every, minimum=1)
-        _validate.integer('num_shards', self.num_shards, minimum=1)
-        _validate.integer('keep_checkpoints', self.keep_checkpoints, minimum=1)
         if self.accountant not in self.plan.accountants:
             self.plan.epsilon(self.delta, self.accountant)  # Raises an error that says why.
         sampling.check(self.sampler, self.plan)

@@ -105,7 +105,9 @@ class _Run:
         self._journal = directory.journal
         self._rounds = experiment.plan.participation.rounds
         self._profile: profile_lib.Profile | profile_lib.Nothing
-        self._profile = profile_lib.Profile() if experiment.profile else profile_lib.Nothing()
+        self._profile = (
+            profile_lib.Profile() if experiment.execution.profile else profile_lib.Nothing()
+        )
         self._start = saved or start(directory, _log.warning)
         if self._start is not None:
             before = self._journal.state.configuration
@@ -132,15 +134,15 @@ class _Run:
         experiment, directory = self._experiment, self._directory
         writer = checkpoint.Writer(
             directory.path / archive.CHECKPOINTS,
-            experiment.keep_checkpoints,
+            experiment.execution.keep_checkpoints,
             None if self._start is None else self._start.rounds,
         )
         directory.forget_digests()
         try:
             with (
                 contexts.runtime(
-                    experiment.ray,
-                    ray_timeout=experiment.ray_timeout,
+                    experiment.execution.ray,
+                    ray_timeout=experiment.execution.ray_timeout,
                     observe=self._observe,
                 ) as self._runtime,
                 writer,
@@ -256,12 +258,13 @@ class _Run:
             else:
                 state = state_lib.restore(tensors, state)
         rows, stop_at = tuple(self._journal.rows[:first]), experiment.record.stop_at_accuracy
-        if experiment.ray is not None:
+        every = experiment.execution.checkpoint_every
+        if experiment.execution.ray is not None:
             self._journal.note(ray_losses=0)
         shards: Any = self._runtime.sharded_cohorts(
             experiment.turns(range(first, self._rounds)),
             experiment.data_in_turn,
-            experiment.num_shards,
+            experiment.execution.shards,
             self._observe_data,
             data_digest.of_client,
         )
@@ -293,7 +296,7 @@ class _Run:
                         reached = t + 1, self._round(t, reached[1], shards, with_noise, recorded)
                         writer.check()
                         done, state = reached
-                        if done % experiment.checkpoint_every == 0 and done < self._rounds:
+                        if done % every == 0 and done < self._rounds:
                             with self._profile.span('checkpoint'):
                                 writer.save(self._checkpoint(done, state))
                                 memory.give_back()
@@ -436,7 +439,7 @@ class _Run:
             released = journal.Released(round=t, model=self._model, state=whole, metrics=numbers)
             row = self._journal.release(released, time.monotonic() - started)
         with span('metrics'):
-            shown = {'waiting': f'{self._waited:.2g} s'} if experiment.ray else {}
+            shown = {'waiting': f'{self._waited:.2g} s'} if experiment.execution.ray else {}
             recorded.release(t + 1, {name: row[name] for name in row if name != 'round'}, shown)
         return output.state
 

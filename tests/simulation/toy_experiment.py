@@ -16,6 +16,7 @@ from dpfl import Participation, accounting, learning, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.aggregators.noise import correlated
 from dpfl.simulation import program, sampling
+from dpfl.simulation.training import ExecutionConfig
 
 ROUNDS = 4
 TARGET = np.array([0.5, -1.0], np.float32)
@@ -186,7 +187,9 @@ def _experiment(
     **fields,
 ) -> program.Experiment:
     schema = Participation(plan.participation.rounds, 2)
+    execution = {name: fields.pop(name) for name in ExecutionConfig().flat() if name in fields}
     shared = dict(
+        execution=ExecutionConfig(**execution),
         record=archive.PlanRecord(
             plan,
             (delta,),
