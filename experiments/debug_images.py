@@ -83,22 +83,25 @@ def main() -> None:
     """Checks the flags, trains what is missing, and writes the page."""
     where, config, base = _DIRECTORY.read(), _STUDY.read(), _CONFIG.read()
     output_dir = run_flags.directory(where)
-    from dpfl.debugging.images import study as study_lib
-
     with command_line.refusing_bad_values(directory='output_dir'):
-        study, results = study_lib.Study(
+        from dpfl.debugging import page
+        from dpfl.debugging.images import page as image_page
+        from dpfl.debugging.images.study import Study
+
+        found = Study(
             config=config,
             base=base,
             directory=output_dir,
             resume=where.resume,
             overwrite=where.overwrite,
         ).run()
-    summary, page = study_lib.write(output_dir, study, results)
+    summary = found.to_dict()
+    path = page.write(output_dir, image_page.render(found), summary)
     if _FORMAT.read().format == 'json':
         print(json.dumps(summary))
         return
-    print(plain_text.columns([_row(each) for each in results]))
-    print(f'\n{summary["conclusion"]}\n{page}')
+    print(plain_text.columns([_row(each) for each in found.results]))
+    print(f'\n{found.conclusion.text}\n{path}')
 
 
 def _row(each: 'findings.Finding') -> dict[str, Any]:

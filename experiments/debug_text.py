@@ -19,9 +19,8 @@ how to use it on data of one's own.
 
 import functools
 import json
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
-from dpfl import _storage
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags, run_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
@@ -54,26 +53,27 @@ def main() -> None:
     with command_line.refusing_bad_values(directory='output_dir'):
         for kind in KINDS:  # Checks both before the long part begins.
             _check(study.train_config(base, kind), opened)
-        from dpfl.debugging.text import page
+        from dpfl.debugging import page
+        from dpfl.debugging.text import page as text_page
         from dpfl.debugging.text.study import Study
 
-        run = Study(config=study, base=base, opened=opened)
-        found = run.run(output_dir, resume=where.resume, overwrite=where.overwrite)
-    page_path, json_path = output_dir / 'study.html', output_dir / 'study.json'
-    summary = json.dumps(found.to_dict())
-    for path, content in ((page_path, page.render(found)), (json_path, summary)):
-        _storage.write_atomically(path, functools.partial(_write, content.encode()))
+        found = Study(
+            config=study,
+            base=base,
+            opened=opened,
+            directory=output_dir,
+            resume=where.resume,
+            overwrite=where.overwrite,
+        ).run()
+    summary = found.to_dict()
+    path = page.write(output_dir, text_page.render(found), summary)
     if _FORMAT.read().format == 'json':
-        print(summary)
+        print(json.dumps(summary))
         return
     print(plain_text.columns([_row(case, one) for case in found.cases for one in case.written]))
     for each in found.compared:
         print(f'\n{each.title}: {each.diagnosis.verdict}. {each.diagnosis.text}')
-    print(f'\n{page_path}')
-
-
-def _write(data: bytes, file: BinaryIO) -> None:
-    file.write(data)
+    print(f'\n{path}')
 
 
 def _check(config: TrainConfig, opened: OpenedText) -> None:

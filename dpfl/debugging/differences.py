@@ -22,6 +22,9 @@ from scipy import special, stats
 
 from dpfl import _validate, errors
 
+# Level of all intervals of differences, each by itself.
+LEVEL = 0.95
+
 
 @dataclasses.dataclass(frozen=True)
 class Share:
@@ -50,7 +53,7 @@ class Share:
         """The share; not a number without draws."""
         return self.hits / self.count if self.count else float('nan')
 
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
+    def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """Wilson's interval, (0, 1) without draws."""
         low, high = wilson(self.hits, self.count, level)
         return float(low), float(high)
@@ -99,7 +102,7 @@ class Mean:
         residuals = (above - value * below) * (above.size / total)
         return cls(value, float(residuals.std(ddof=1) / np.sqrt(above.size)), above.size)
 
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
+    def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """Student's interval; infinite below two draws."""
         if self.count < 2:
             return -np.inf, np.inf
@@ -142,9 +145,22 @@ class Difference:
         """The difference as JSON values; what is not finite is None."""
         values = {**dataclasses.asdict(self), 'difference': self.value}
         return {
-            name: None if isinstance(value, float) and not np.isfinite(value) else value
+            name: finite(value) if isinstance(value, float) else value
             for name, value in values.items()
         }
+
+
+def finite(value: Any) -> Any:
+    """A number as a JSON value: None if it is not finite."""
+    return value if np.isfinite(value) else None
+
+
+def described(measure: Share | Mean) -> dict[str, Any]:
+    """A measure and its interval as JSON values."""
+    return {
+        'value': finite(measure.value),
+        'interval': list(map(finite, measure.interval())),
+    }
 
 
 def compare(
@@ -153,7 +169,6 @@ def compare(
     second: Share | Mean,
     *,
     between: float = 0.0,
-    level: float = 0.95,
 ) -> Difference:
     """The difference of two shares or of two means, not corrected for other comparisons.
 
@@ -161,19 +176,17 @@ def compare(
       name: what is measured.
       first, second: the measure in the two samples, both of one kind.
       between: standard deviation of the difference of two trainings on equal data.
-      level: level of the interval.
 
     Raises:
       ArgumentError: if a value is out of its range, or one is a share and the other a mean.
     """
     _validate.number('between', between, minimum=0)
-    _validate.number('level', level, above=0, below=1)
     if isinstance(first, Share) and isinstance(second, Share):
         counts = (first.hits, first.count, second.hits, second.count)
-        low, high = (float(bound) for bound in newcombe(*counts, between=between, level=level))
+        low, high = (float(bound) for bound in newcombe(*counts, between=between))
         p_value = float(share_p_values(*counts, between=between))
     elif isinstance(first, Mean) and isinstance(second, Mean):
-        low, high, p_value = _welch(first, second, between, level)
+        low, high, p_value = _welch(first, second, between)
     else:
         raise errors.ArgumentError('second', type(second).__name__, 'must be of the kind of first')
     return Difference(name, first.value, second.value, low, high, between, p_value, p_value)
@@ -184,14 +197,12 @@ def compare_all(
     second: Mapping[str, Share | Mean],
     *,
     between: Mapping[str, float] | None = None,
-    level: float = 0.95,
 ) -> tuple[Difference, ...]:
     """The differences of all measures that two samples have, with Holm's correction over them.
 
     Args:
       first, second: measures of the two samples by name, of the same names.
       between: standard deviation of the difference of two trainings, by name; 0 if missing.
-      level: level of each interval.
 
     Raises:
       ArgumentError: as `compare`, and if the names differ.
@@ -201,7 +212,7 @@ def compare_all(
     allowed = between or {}
     return corrected(
         [
-            compare(name, one, second[name], between=allowed.get(name, 0.0), level=level)
+            compare(name, one, second[name], between=allowed.get(name, 0.0))
             for name, one in first.items()
         ]
     )
@@ -257,7 +268,7 @@ def holm(p_values: Any) -> np.ndarray:
     return adjusted
 
 
-def wilson(hits: Any, counts: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+def wilson(hits: Any, counts: Any, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
     """Wilson's intervals of shares, elementwise; (0, 1) where a count is 0.
 
     Args:
@@ -285,7 +296,6 @@ def newcombe(
     other_counts: Any,
     *,
     between: Any = 0.0,
-    level: float = 0.95,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Newcombe's intervals of differences of shares, elementwise, with an allowance.
 
@@ -293,15 +303,14 @@ def newcombe(
       hits, counts: the first sample, arrays.
       other_hits, other_counts: the second sample.
       between: standard deviation of the difference of two trainings on equal data.
-      level: level of each interval.
 
     Returns:
       Lower and upper bounds, float64; (-1, 1) where a sample has no draws.
     """
-    low, high = wilson(hits, counts, level)
-    other_low, other_high = wilson(other_hits, other_counts, level)
+    low, high = wilson(hits, counts)
+    other_low, other_high = wilson(other_hits, other_counts)
     share, other = _over(hits, counts), _over(other_hits, other_counts)
-    allowance = (_normal(level) * np.asarray(between, float)) ** 2
+    allowance = (_normal(LEVEL) * np.asarray(between, float)) ** 2
     below = np.sqrt((share - low) ** 2 + (other_high - other) ** 2 + allowance)
     above = np.sqrt((high - share) ** 2 + (other - other_low) ** 2 + allowance)
     known = np.minimum(counts, other_counts) > 0
@@ -336,7 +345,7 @@ def share_p_values(
     return np.where(known, 2 * special.ndtr(-_over(difference, deviation)), 1.0)
 
 
-def _welch(first: Mean, second: Mean, between: float, level: float) -> tuple[float, float, float]:
+def _welch(first: Mean, second: Mean, between: float) -> tuple[float, float, float]:
     """Bounds of the interval and p-value."""
     if min(first.count, second.count) < 2 or not np.isfinite(first.error + second.error):
         return -np.inf, np.inf, 1.0
@@ -350,7 +359,7 @@ def _welch(first: Mean, second: Mean, between: float, level: float) -> tuple[flo
     doubt = float((variances**2 / freedom).sum())
     degrees = total**2 / doubt if doubt > 0 else np.inf
     deviation = float(np.sqrt(total))
-    reach = float(stats.t.ppf((1 + level) / 2, degrees)) * deviation
+    reach = float(stats.t.ppf((1 + LEVEL) / 2, degrees)) * deviation
     p_value = float(2 * stats.t.sf(abs(difference) / deviation, degrees))
     return difference - reach, difference + reach, p_value
 

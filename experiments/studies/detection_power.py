@@ -117,11 +117,15 @@ def _of_seed(
     kept: Cells, study: StudyConfig, base: TrainConfig, opened: OpenedText, folder: pathlib.Path
 ) -> Iterator[Cell]:
     """The cells of one seed at one epsilon."""
-    from dpfl.debugging.text import diagnosis, results
+    from dpfl.debugging.text.config import CHAR
     from dpfl.debugging.text.study import Study
 
-    own = Study(config=study, base=base, opened=opened)
-    other = dataclasses.replace(own, base=base.with_values({'seed': base.seed + _OTHER}))
+    own = Study(config=study, base=base, opened=opened, directory=folder / 'cells', resume=True)
+    other = dataclasses.replace(
+        own,
+        base=base.with_values({'seed': base.seed + _OTHER}),
+        directory=folder / 'reference',
+    )
     epsilon = float(base.privacy.target_epsilon or 0)
     reference = None
     for case in study.cases:
@@ -129,19 +133,22 @@ def _of_seed(
         finished = kept.read(cell.name)
         if finished is None:
             if reference is None:
-                reference = other.run_case(
-                    Case(), folder / 'reference', resume=True, overwrite=False
-                ).result
-            result = own.run_case(case, folder / 'cells', resume=True, overwrite=False).result
-            known = results.evidence(own.effects, case, result.whole, reference.whole)
-            compared = diagnosis.diagnose(result.measures, reference.measures, known)
-            by_itself = results.evidence(own.effects, case, result.whole, result.whole)
+                reference = other.run_case(Case())
+            result = own.run_case(case)
+            names = case.name, 'another training'
+            compared = own.compare(case, result.whole, reference.whole, names).diagnosis
+            alone: tuple[str, ...] = ()
+            if CHAR in result.written:
+                alone = own.judge(result).diagnosis.faults
+            traits = {
+                name: each for one in result.whole.values() for name, each in one.traits.items()
+            }
             finished = dataclasses.replace(
                 cell,
                 verdict=compared.verdict,
                 named=compared.faults,
-                named_alone=diagnosis.alone(result.measures, by_itself).faults,
-                traits=detection.values_of(result.measures),
+                named_alone=alone,
+                traits=detection.values_of(traits),
             )
             kept.write(finished)
         yield finished

@@ -13,7 +13,7 @@ detection_power; the same command continues where it was interrupted.
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from dpfl._settings import setting
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags, run_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.debugging.differences import Mean, Share
+from dpfl.debugging.diagnosis import Contrast, Generated
 from dpfl.debugging.images.config import PrimaryConfig, StudyConfig
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import (
@@ -38,7 +38,7 @@ from experiments.studies.shared import detection
 from experiments.studies.shared.detection import Cell, Cells
 
 if TYPE_CHECKING:
-    from dpfl.debugging.images import learned, settings
+    from dpfl.debugging.images import clients
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,49 +145,36 @@ def make(
                 yield finished
 
 
-@dataclasses.dataclass(frozen=True)
-class Drawn:
-    """Traits of the images of a generator, and how much of public images it has learned."""
-
-    traits: Mapping[str, Share | Mean]
-    learned: 'learned.Learned'
-
-
 class _Seed:
     """Data, classifier and generators of one seed at one noise multiplier."""
 
     def __init__(self, base: GanConfig, primary: PrimaryConfig, samples: int, folder: pathlib.Path):
+        from dpfl.debugging.images import clients
         from dpfl.debugging.images import primary as primary_lib
-        from dpfl.debugging.images import settings
 
         self._base, self._primary, self._samples = base, primary, samples
         self._folder = folder / f'noise_multiplier_{base.privacy.noise_multiplier:g}'
         clean = self._clients(ImageFaultConfig())
         self._heldout, _ = clean.heldout_examples(base.evaluation.eval_clients)
-        public = settings.PublicImages(*clean.heldout_examples(primary.primary_clients))
-        recipe = primary_lib.Recipe(
-            primary.primary_model, primary.primary_steps, primary.primary_learning_rate, base.seed
-        )
-        made_from = {**primary.flat(), **primary_lib.origin(base)}
+        public = clients.PublicImages(*clean.heldout_examples(primary.primary_clients))
         # One for all noise multipliers.
-        self._infer = primary_lib.train(recipe, public, folder, made_from, resume=True).infer
+        self._infer = primary_lib.train(primary, base, public, folder, resume=True).infer
         self._public = public
         self._effects = public.effects(self._infer)
-        training = settings.Training(settings.AS_IS, public, public.halves()[0])
+        training = clients.Training(clients.AS_IS, public, public.halves()[0])
         self._reference = self._drawn(training, 'reference')
 
     def diagnosed(self, cell: Cell, faults: ImageFaultConfig) -> Cell:
         """A cell with its diagnosis, of a GAN of all clients, some of whom have a fault."""
-        from dpfl.debugging.images import diagnosis, learned, settings, subpopulations
+        from dpfl.debugging.images import clients, diagnosis
         from dpfl.simulation.training.sampling_config import required
 
         population = np.arange(required(self._base.sampling, 'population'))
-        everyone = subpopulations.Subpopulation(settings.EVERYONE, population)
-        training = settings.Training(settings.AS_IS, self._clients(faults), everyone)
+        everyone = clients.Subpopulation(clients.EVERYONE, population)
+        training = clients.Training(clients.AS_IS, self._clients(faults), everyone)
         drawn = self._drawn(training, f'{cell.fault}_{cell.share:g}' if cell.fault else 'clean')
-        contrast, reference = diagnosis.CLIENTS, self._reference
-        known = learned.evidence({contrast: (drawn.learned, reference.learned)}, self._effects)
-        result = diagnosis.diagnose({contrast: (drawn.traits, reference.traits)}, evidence=known)
+        contrast = Contrast.of(drawn, self._reference)
+        result = diagnosis.diagnose({diagnosis.CLIENTS: contrast}, effects=self._effects)
         order = (diagnosis.FOUND, diagnosis.SUSPECTED, diagnosis.NOT_SEEN)
         return dataclasses.replace(
             cell,
@@ -202,8 +189,8 @@ class _Seed:
         task = self._base.task
         return open_clients(task.task, task.data, faults, self._base.seed)
 
-    def _drawn(self, training: 'settings.Training', name: str) -> Drawn:
-        from dpfl.debugging.images import learned, runs, traits
+    def _drawn(self, training: 'clients.Training', name: str) -> Generated:
+        from dpfl.debugging.images import clients, learned, runs, traits
 
         pixels = runs.train(
             training,
@@ -215,7 +202,8 @@ class _Seed:
             resume=True,
             overwrite=False,
         ).pixels
-        return Drawn(
+        return Generated(
+            clients.IN_WORDS[training.chosen.name],
             traits.measure(pixels, self._infer),
             learned.measure(pixels, self._public.sample(), self._infer),
         )

@@ -29,7 +29,7 @@ from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.debugging.differences import Mean
-from dpfl.debugging.images import image_measures
+from dpfl.debugging.images import traits
 from dpfl.errors import ArgumentError, renaming
 from dpfl.reporting import plain_text
 from dpfl.tasks.config import IMAGE_MODELS, ImageFaultConfig
@@ -229,7 +229,7 @@ def measure(
     values = {
         'images': len(pixels),
         'labelled': count,
-        'effective_classes': image_measures.effective_classes(labelled[1]),
+        'effective_classes': traits.effective_classes(labelled[1]),
         'models': models,
     }
     return values, given

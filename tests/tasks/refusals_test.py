@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dpfl.debugging.images import image_measures
-from dpfl.debugging.images import subpopulations as images
+from dpfl.debugging.images import clients as images
+from dpfl.debugging.images import traits
 from dpfl.simulation.training import TrainConfig
 from dpfl.tasks import held_out
 from dpfl.tasks.before_training import QuantileRelease
@@ -195,10 +195,10 @@ _OF_IMAGES = [
     (lambda: images.thresholds(_verdicts(4), (50, 101)), 'percentiles='),
     (lambda: images.thresholds(_verdicts(4), (math.nan, 50)), 'percentiles='),
     (lambda: images.by_example(_verdicts(4), 0), 'min_examples='),
-    (lambda: image_measures.effective_classes(np.array([], int)), 'number of images=0'),
-    (lambda: image_measures.mean_distance(np.ones([1, 2])), 'number of images=1'),
+    (lambda: traits.effective_classes(np.array([], int)), 'number of images=0'),
+    (lambda: traits.mean_distance(np.ones([1, 2])), 'number of images=1'),
     (
-        lambda: image_measures.frechet_distance(np.ones([1, 2]), np.ones([3, 2])),
+        lambda: traits.frechet_distance(np.ones([1, 2]), np.ones([3, 2])),
         'number of images=1',
     ),
 ]

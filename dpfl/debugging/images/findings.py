@@ -1,22 +1,24 @@
-"""Findings of the study: measures and traits of the images of each GAN, and their guarantees."""
+"""Findings of the study: what the images of each GAN show, its guarantees, and a conclusion."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dpfl import accounting
 from dpfl.accounting import extrapolation
-from dpfl.debugging.differences import Mean, Share
-from dpfl.debugging.images import image_measures, learned, runs, settings, traits
+from dpfl.debugging import differences
+from dpfl.debugging.diagnosis import FOUND, NOT_SEEN, SUSPECTED, Contrast, Effects, Generated
+from dpfl.debugging.differences import Mean
+from dpfl.debugging.images import clients, diagnosis, discriminator, learned, runs, traits
 from dpfl.tasks.images import classifiers
 
 _HALF_SHIFT = 'replace_one_half_shift'
 
 
 @dataclasses.dataclass(frozen=True)
-class Measures:
+class Appearance:
     """Measures of a set of images.
 
     Attributes:
@@ -34,7 +36,7 @@ class Measures:
     frechet: float
 
 
-def measure(model: classifiers.Classifier, pixels: np.ndarray, real: np.ndarray) -> Measures:
+def measure(model: classifiers.Classifier, pixels: np.ndarray, real: np.ndarray) -> Appearance:
     """Measures images, compared with real ones.
 
     Args:
@@ -42,18 +44,15 @@ def measure(model: classifiers.Classifier, pixels: np.ndarray, real: np.ndarray)
       pixels: The images, float32 [n, 28, 28].
       real: Real images of held-out clients, float32 [m, 28, 28].
     """
-    dark = image_measures.inverted_by_intensity(pixels)
-    upright = np.where(dark[:, None, None], 1 - pixels, pixels)
+    dark, upright = traits.inverted_by_intensity(pixels), traits.upright(pixels)
     features = model.features(pixels)
-    by_classifier = image_measures.inverted_by_classifier(model.probabilities, pixels)
-    return Measures(
+    by_classifier = traits.inverted_by_classifier(model.probabilities, pixels)
+    return Appearance(
         inverted_by_intensity=float(dark.mean()),
         inverted_by_classifier=float(by_classifier.mean()),
-        effective_classes=image_measures.effective_classes(
-            model.probabilities(upright).argmax(axis=1)
-        ),
-        diversity=image_measures.mean_distance(features),
-        frechet=image_measures.frechet_distance(features, model.features(real)),
+        effective_classes=traits.effective_classes(model.probabilities(upright).argmax(axis=1)),
+        diversity=traits.mean_distance(features),
+        frechet=traits.frechet_distance(features, model.features(real)),
     )
 
 
@@ -115,8 +114,8 @@ def _guarantee(name: str, plan: accounting.PrivacyPlan, population: int, delta: 
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Finding:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding(Generated):
     """What one GAN of the study shows.
 
     Attributes:
@@ -124,8 +123,6 @@ class Finding:
       subpopulation: Name of the subpopulation that it was trained on.
       clients: Number of clients in the subpopulation.
       generated: Generated images, float32 [n, 28, 28].
-      traits: Traits of the generated images, as `traits.measure` gives them.
-      learned: How much of the public images the generator has learned.
       measures: Measures of the generated images, compared with public ones.
       guarantees: Guarantees of the run and of the larger run; empty for public images.
       seconds: Duration of the rounds.
@@ -134,31 +131,26 @@ class Finding:
     state: str
     subpopulation: str
     clients: int
-    generated: np.ndarray
-    traits: Mapping[str, Share | Mean]
     learned: learned.Learned
-    measures: Measures
+    generated: np.ndarray
+    measures: Appearance
     guarantees: tuple[Guarantee, ...]
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
         """The finding without the images, as JSON values."""
         values = dataclasses.asdict(self)
-        del values['generated']
+        del values['generated'], values['of_what']
         values['learned']['share'] = self.learned.share
-        values['traits'] = {
-            name: {'value': each.value, 'interval': list(each.interval())}
-            for name, each in self.traits.items()
-        }
+        values['traits'] = {name: differences.described(each) for name, each in self.traits.items()}
         for guarantee in values['guarantees']:
             for name in ('epsilon', 'epsilon_half_shift'):
-                if not np.isfinite(guarantee[name]):
-                    guarantee[name] = None
+                guarantee[name] = differences.finite(guarantee[name])
         return values
 
 
 def find(
-    training: settings.Training,
+    training: clients.Training,
     trained: runs.Trained,
     model: classifiers.Classifier,
     guarantees: tuple[Guarantee, ...],
@@ -174,6 +166,7 @@ def find(
       public: Images of held-out clients to compare with, float32 [m, 28, 28].
     """
     return Finding(
+        of_what=clients.IN_WORDS[training.chosen.name],
         state=training.state,
         subpopulation=training.chosen.name,
         clients=len(training.chosen),
@@ -184,3 +177,165 @@ def find(
         guarantees=guarantees,
         seconds=trained.seconds,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Discriminators:
+    """How well images from clients can be told from images from public data.
+
+    Attributes:
+      private: Clients against public images.
+      control: Public images against those of another generator of public images.
+    """
+
+    private: discriminator.Comparison
+    control: discriminator.Comparison
+
+    def to_dict(self) -> dict[str, Any]:
+        """Accuracies with intervals, as JSON values."""
+        return {
+            name: {'accuracy': each.accuracy.value, 'interval': list(each.accuracy.interval())}
+            for name, each in (('private', self.private), ('control', self.control))
+        } | {'difference': discriminator.beyond(self.private, self.control).to_dict()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Conclusion:
+    """The conclusion of the study.
+
+    Attributes:
+      diagnoses: By state.
+      injected: The faults that were put into the data.
+      discriminators: The second discriminator; None without generators of public images.
+    """
+
+    diagnoses: Mapping[str, diagnosis.Diagnosis]
+    injected: tuple[str, ...] = ()
+    discriminators: Discriminators | None = None
+
+    @property
+    def fault_is_visible(self) -> bool:
+        """Whether a fault is found before any fix; the injected ones, if there are any."""
+        (first, *_) = self.diagnoses.values()
+        found = first.of(FOUND)
+        return set(self.injected) <= set(found) if self.injected else bool(found)
+
+    @property
+    def fix_is_visible(self) -> bool | None:
+        """Whether no fault is found after the fix, and the injected ones would be.
+
+        None if there was no fix.
+        """
+        fixed = self.diagnoses.get(clients.FIXED)
+        if fixed is None or fixed.of(FOUND):
+            return None if fixed is None else False
+        told = (*fixed.of(NOT_SEEN), *fixed.of(SUSPECTED))
+        return set(self.injected) <= set(told) and bool(told)
+
+    @property
+    def text(self) -> str:
+        """The conclusion in sentences."""
+        if clients.FIXED not in self.diagnoses:
+            (only,) = self.diagnoses.values()
+            return only.text
+        bug, fixed = (self.diagnoses[state].text for state in (clients.BUG, clients.FIXED))
+        return f'With the fault: {bug} After the fix: {fixed}'
+
+    def to_dict(self) -> dict[str, Any]:
+        """The conclusion as JSON values."""
+        values: dict[str, Any] = {
+            'conclusion': self.text,
+            'diagnoses': {state: each.to_dict() for state, each in self.diagnoses.items()},
+        }
+        if self.discriminators is not None:
+            values['discriminator'] = self.discriminators.to_dict()
+        if self.fix_is_visible is None:
+            return {'fault_is_visible': self.fault_is_visible, **values}
+        return {
+            'bug_is_visible': self.fault_is_visible,
+            'fix_is_visible': self.fix_is_visible,
+            **values,
+        }
+
+
+def conclude(
+    results: Sequence[Finding],
+    *,
+    injected: tuple[str, ...] = (),
+    accuracies: tuple[Mean, Mean] | None = None,
+    effects: Effects | None = None,
+    seed: int = 0,
+) -> Conclusion:
+    """Compares what the generators of the study make.
+
+    Args:
+      results: All findings; in each state the subpopulation on which the model does badly last, the
+        one on which it does well before it.
+      injected: The faults that were put into the data.
+      accuracies: Of the primary model on clients and on public images; needs generators of both.
+      effects: What faults do to public images, from `learned.effects`; without them, no fault is
+        called not seen.
+      seed: Of the discriminators.
+    """
+    by_state: dict[str, list[Finding]] = {}
+    for each in results:
+        by_state.setdefault(each.state, []).append(each)
+    diagnoses, told_apart = {}, None
+    for state, of_state in by_state.items():
+        named = {each.subpopulation: each for each in of_state}
+        contrasts = {diagnosis.BADLY: Contrast.of(of_state[-1], of_state[-2])}
+        if clients.PUBLIC in named:
+            everyone, public = (named[name] for name in (clients.EVERYONE, clients.PUBLIC))
+            contrasts[diagnosis.CLIENTS] = Contrast.of(everyone, public)
+            again = named[clients.PUBLIC_AGAIN].generated
+            told_apart = Discriminators(
+                discriminator.compare(everyone.generated, public.generated, seed=seed),
+                discriminator.compare(again, public.generated, seed=seed),
+            )
+        diagnoses[state] = diagnosis.diagnose(contrasts, accuracies, effects)
+    return Conclusion(diagnoses, injected, told_apart)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Found:
+    """What the study found.
+
+    Attributes:
+      results: What each GAN shows, in each state the subpopulation with high accuracy before the
+        one with low accuracy.
+      conclusion: What they show together.
+      share: Share of the devices that have each of the injected faults.
+      selection: What was selected by accuracy, 'client' or 'example'.
+      population: Number of clients.
+      limits: Thresholds of the selection by client.
+      accuracies: Accuracy on each client by state; NaN for a client without examples.
+      noise_is_seeded: Whether the noise comes from a known seed.
+      public: Images of held-out clients, float32 [n, 28, 28]: the real ones of the page.
+      public_measures: Measures of one half of them, compared with the other half: the best that a
+        generator can reach.
+    """
+
+    results: Sequence[Finding]
+    conclusion: Conclusion
+    share: float
+    selection: str
+    population: int
+    limits: clients.Thresholds
+    accuracies: Mapping[str, np.ndarray]
+    noise_is_seeded: bool
+    public: np.ndarray
+    public_measures: Appearance
+
+    @property
+    def has_fix(self) -> bool:
+        """Whether there are data after a fix."""
+        return clients.FIXED in self.accuracies
+
+    def to_dict(self) -> dict[str, Any]:
+        """The study without images, as JSON values."""
+        return {
+            **self.conclusion.to_dict(),
+            'thresholds': dataclasses.asdict(self.limits),
+            'population': self.population,
+            'results': [each.to_dict() for each in self.results],
+        }

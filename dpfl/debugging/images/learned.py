@@ -6,15 +6,13 @@ each pixel, and images whose pixels are drawn one by one, each with its own dist
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from dpfl import _random
-from dpfl.debugging.images import diagnosis, image_measures, traits
+from dpfl.debugging.diagnosis import Effects
+from dpfl.debugging.images import diagnosis, traits
 from dpfl.tasks.images import faults
-
-Infer = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,13 +42,13 @@ class Learned:
         )
 
 
-def measure(pixels: np.ndarray, real: np.ndarray, infer: Infer) -> Learned:
+def measure(pixels: np.ndarray, real: np.ndarray, infer: traits.Infer) -> Learned:
     """Compares a generator with real images and with the trivial references.
 
     Args:
       pixels: images that it drew, float32 [n, 28, 28].
       real: real images, float32 [m, 28, 28].
-      infer: as for `traits.measure`.
+      infer: the primary model.
     """
     real = traits.upright(real)
     rng = _random.generator('debug.trivial', 0)
@@ -59,43 +57,31 @@ def measure(pixels: np.ndarray, real: np.ndarray, infer: Infer) -> Learned:
     features = infer(real)[1]
 
     def distance(images: np.ndarray) -> float:
-        return image_measures.frechet_distance(infer(images)[1], features)
+        return traits.frechet_distance(infer(images)[1], features)
 
     trivial = min(distance(np.ascontiguousarray(each)) for each in (one_by_one, average))
     return Learned(distance(traits.upright(pixels)), trivial)
 
 
-def effects(public: np.ndarray, one_client: np.ndarray, infer: Infer) -> Mapping[str, float]:
-    """By fault of images, by how much it raises its trait if all images have it.
+def effects(public: np.ndarray, one_client: np.ndarray, infer: traits.Infer) -> Effects:
+    """By fault of images and its trait, by how much it raises the trait if all images have it.
 
     Args:
       public: images without a fault, float32 [n, 28, 28].
       one_client: images of one client, float32 [m, 28, 28]: all that is left of them if all devices
         hold the data of one.
-      infer: as for `traits.measure`.
+      infer: the primary model.
     """
     clean = traits.measure(public, infer)
     found = {}
-    for fault, damaged in faults.OF_PIXELS.items():
-        trait = diagnosis.SIGNATURES[fault].trait
-        found[fault] = traits.measure(damaged(public), infer)[trait].value - clean[trait].value
-    # Two draws of such a generator are the same image of m with probability 1 / m.
-    distance = image_measures.mean_distance(infer(one_client)[1]) * (1 - 1 / len(one_client))
-    found['duplicated_client'] = distance - clean['variety'].value
+    for signature in diagnosis.SIGNATURES:
+        (sign,) = signature.signs
+        if signature.fault == 'duplicated_client':
+            # Two draws of such a generator are the same image of m with probability 1 / m.
+            distance = traits.mean_distance(infer(one_client)[1])
+            value = distance * (1 - 1 / len(one_client))
+        else:
+            damaged = faults.OF_PIXELS[signature.fault](public)
+            value = traits.measure(damaged, infer)[sign.trait].value
+        found[signature.fault] = {sign.trait: value - clean[sign.trait].value}
     return found
-
-
-def evidence(
-    learned: Mapping[str, tuple[Learned, Learned]], effects: Mapping[str, float]
-) -> diagnosis.Evidence:
-    """What the power of a diagnosis follows from.
-
-    Args:
-      learned: by contrast, what its two generators have learned.
-      effects: by fault, by how much it raises its trait.
-    """
-    shares = {name: min(each.share for each in pair) for name, pair in learned.items()}
-    reasons = {each.reason: None for pair in learned.values() for each in pair if not each.share}
-    reason = f'a generator has learned nothing: {"; ".join(reasons)}'
-    comparable = {name for name, (_, second) in learned.items() if second.share}
-    return diagnosis.Evidence(shares, effects, comparable, reason)

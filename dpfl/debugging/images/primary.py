@@ -1,6 +1,7 @@
 """The primary model: trained on public images or read, and its accuracy on the clients."""
 
 import dataclasses
+import hashlib
 import json
 import pathlib
 import sys
@@ -10,33 +11,18 @@ from typing import Any
 import numpy as np
 
 from dpfl import _npz, _progress, _storage, errors
-from dpfl.debugging.images import settings, subpopulations
+from dpfl.debugging.images import clients
+from dpfl.debugging.images.config import PrimaryConfig
 from dpfl.simulation.training import GanConfig
 from dpfl.tasks.images import classifiers
 
 _FOLDER = 'primary'
 
 
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-    """How the classifier is trained.
-
-    Attributes:
-      model: Name of the model, a key of `image_models.PRESETS`.
-      steps: Number of batches.
-      learning_rate: Learning rate of the first step.
-      seed: Seed of weights and batches.
-    """
-
-    model: str
-    steps: int
-    learning_rate: float
-    seed: int
-
-
-def origin(base: GanConfig) -> dict[str, Any]:
-    """The held-out clients whose images are public, JSON values by name."""
+def made_from(how: PrimaryConfig, base: GanConfig) -> dict[str, Any]:
+    """What the classifier depends on: its training, and the clients whose images are public."""
     return {
+        **how.flat(),
         'task': base.task.task,
         'data_path': base.task.data.data_path,
         'heldout_fraction': base.task.data.heldout_fraction,
@@ -55,44 +41,63 @@ def check_unused(directory: pathlib.Path, *, resume: bool, overwrite: bool) -> N
 
 
 def train(
-    recipe: Recipe,
-    public: settings.PublicImages,
+    how: PrimaryConfig,
+    base: GanConfig,
+    public: clients.PublicImages,
     directory: pathlib.Path,
-    configuration: Mapping[str, Any],
     *,
     resume: bool,
 ) -> classifiers.Classifier:
     """Trains the classifier centrally, or loads the one that an earlier study left.
 
     Args:
-      recipe: How it is trained.
+      how: How it is trained.
+      base: The clients, and the seed of weights and batches.
       public: What it is trained on.
       directory: Directory of the study. The model is written to `primary/` in it.
-      configuration: What the model depends on, JSON values by name.
       resume: Load an existing model; otherwise it is replaced.
 
     Raises:
-      ValueError: If an argument is out of range, or an existing model has another configuration.
+      ArgumentError: If an argument is out of range, or an existing model has another configuration.
       StorageError: If files cannot be read or written.
     """
-    folder = directory / _FOLDER
+    folder, configuration = directory / _FOLDER, made_from(how, base)
     path = folder / 'model.npz'
     arrays = _read(path, configuration) if resume else None
     if arrays is None:
         print(f'{folder}: trains on {len(public.labels)} public images', file=sys.stderr)
-        weights = classifiers.train_centrally(
-            classifiers.build_image_classifier(recipe.model, recipe.seed),
-            public.pixels,
-            public.labels,
-            steps=recipe.steps,
-            learning_rate=recipe.learning_rate,
-            seed=recipe.seed,
-            progress=lambda steps: _progress.bar(steps, 'classifier', unit='step'),
-        )
+        with errors.renaming(learning_rate='primary_learning_rate'):
+            weights = classifiers.train_centrally(
+                classifiers.build_image_classifier(how.primary_model, base.seed),
+                public.pixels,
+                public.labels,
+                steps=how.primary_steps,
+                learning_rate=how.primary_learning_rate,
+                seed=base.seed,
+                progress=lambda steps: _progress.bar(steps, 'classifier', unit='step'),
+            )
         arrays = {str(number): weight for number, weight in enumerate(weights)}
         _write(path, arrays, configuration)
     weights = tuple(arrays[str(number)] for number in range(len(arrays)))
-    return classifiers.of_weights(recipe.model, weights)
+    return classifiers.of_weights(how.primary_model, weights)
+
+
+def read(
+    how: PrimaryConfig, base: GanConfig, public: clients.PublicImages
+) -> tuple[classifiers.Classifier, str]:
+    """A classifier of one's own, and its path with a digest of what it sees in public images.
+
+    A study must not go on with another model at the same path.
+
+    Raises:
+      ArgumentError: If it is none, or has learned from the clients.
+    """
+    path = how.primary_model
+    with errors.renaming(path='primary_model'):
+        classifiers.require_stranger(path, base.task, base.seed)
+        model = classifiers.load(path)
+    classes = model.probabilities(public.pixels).argmax(axis=1).astype('<i4')
+    return model, f'{path} ({hashlib.sha256(classes.tobytes()).hexdigest()[:12]})'
 
 
 def judge(
@@ -104,7 +109,7 @@ def judge(
     configuration: Mapping[str, Any],
     *,
     resume: bool,
-) -> subpopulations.Verdicts:
+) -> clients.Verdicts:
     """Finds which examples the classifier gets right, or loads what an earlier study found.
 
     Args:
@@ -123,15 +128,15 @@ def judge(
     path = directory / _FOLDER / f'{name}.npz'
     arrays = _read(path, configuration) if resume else None
     if arrays is None:
-        clients = _progress.bar(range(population), f'classify ({name})', unit='client')
-        found = subpopulations.judge(
+        shown = _progress.bar(range(population), f'classify ({name})', unit='client')
+        found = clients.judge(
             lambda pixels: model.probabilities(pixels).argmax(axis=1),
             range(population),
-            map(data.examples, clients),
+            map(data.examples, shown),
         )
         arrays = dataclasses.asdict(found)
         _write(path, arrays, configuration)
-    return subpopulations.Verdicts(**arrays)
+    return clients.Verdicts(**arrays)
 
 
 def _read(path: pathlib.Path, configuration: Mapping[str, Any]) -> dict[str, np.ndarray] | None:

@@ -1,4 +1,4 @@
-"""Trains one GAN of the study as a separate run, which can be resumed."""
+"""Trains one GAN of the study under its privacy plan, as a separate run, which can be resumed."""
 
 import dataclasses
 import pathlib
@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import accounting
-from dpfl.debugging.images import settings
+from dpfl import Participation, accounting, errors, mechanisms
+from dpfl.debugging.images import clients
 from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training import gan as gan_lib
 from dpfl.simulation.training import train as train_run
+from dpfl.simulation.training.sampling_config import required
 from dpfl.tasks import federated_task
 from dpfl.tasks.images import image_batches, image_task
 
@@ -20,41 +21,67 @@ _EVALUATIONS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A generator and its guarantee.
+    """Images of a generator.
 
     Attributes:
       pixels: Images that it generated, float32 [n, 28, 28], values within [0, 1].
-      report: Privacy report of its run.
       seconds: Duration of its rounds.
     """
 
     pixels: np.ndarray
-    report: accounting.PrivacyReport
     seconds: float
 
 
-def config_of(base: GanConfig, training: settings.Training) -> GanConfig:
+def plan(training: clients.Training, config: GanConfig) -> accounting.PrivacyPlan:
+    """The privacy plan of a GAN: random cohorts of fixed size and independent noise.
+
+    Source: [Augenstein20], algorithm 1.
+
+    Raises:
+      ArgumentError: If a value is out of range, or fewer clients were selected than a cohort has.
+    """
+    cohort = config.sampling.clients_per_round
+    if len(training.chosen) < cohort:
+        raise errors.ArgumentError(
+            'clients_per_round',
+            cohort,
+            f'must be at most {len(training.chosen)}, the clients of {training.name}; otherwise '
+            'nothing can be trained there',
+        )
+    rounds = required(config.sampling, 'rounds')
+    return accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(rounds),
+        participation=Participation(rounds=rounds),
+        clip_norm=config.privacy.clip_norm,
+        noise_multiplier=required(config.privacy, 'noise_multiplier'),
+        clients_per_round=cohort,
+        sampling=accounting.WithoutReplacement(population=len(training.chosen)),
+        adjacency=config.privacy.adjacency,
+    )
+
+
+def config_of(base: GanConfig, training: clients.Training) -> GanConfig:
     """Configuration of a GAN: random cohorts of fixed size ([Augenstein20], algorithm 1).
 
     Raises:
       ArgumentError: If fewer clients were selected than a cohort has, or there is no such plan.
     """
-    plan = settings.plan(training, base)
+    made = plan(training, base)
     return base.with_values(
         {
-            'population': plan.population,
-            'sampling': plan.sampling_name,
+            'population': made.population,
+            'sampling': made.sampling_name,
             # As in [Augenstein20], table 13; few clients give a large one.
             'delta': 1 / len(training.chosen),
             'allow_large_delta': True,
-            'accountant': plan.accountants[0],
-            'eval_every': -(-plan.participation.rounds // _EVALUATIONS),
+            'accountant': made.accountants[0],
+            'eval_every': -(-made.participation.rounds // _EVALUATIONS),
         }
     )
 
 
 def train(
-    training: settings.Training,
+    training: clients.Training,
     config: GanConfig,
     directory: pathlib.Path,
     *,
@@ -100,4 +127,4 @@ def train(
     )
     result = train_run(config, path, task=task, resume=resume, overwrite=overwrite)
     pixels = gan_lib.sample(config, result.weights, samples)
-    return Trained(pixels, result.report, float(result.metrics['seconds'].sum()))
+    return Trained(pixels, float(result.metrics['seconds'].sum()))

@@ -1,16 +1,25 @@
-"""Traits of generated images by which faults show: ink, its place and shape, variety, certainty.
+"""Measures of generated images: ink, its place and shape, variety, certainty, distance from others.
 
-Each trait has one value per image, so that a set of images gives a share or a mean with a known
-error. Images that are inverted count as such, and are turned back before the other traits are
-measured. So one fault does not look like another.
+A trait, by which faults show, has one value per image, so that a set of images gives a share or a
+mean with a known error. Images that are inverted count as such, and are turned back before the
+other traits are measured. So one fault does not look like another. The other measures describe a
+set as a whole. They are computed from images and a classifier that was trained on images without a
+fault.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
+from scipy import linalg
+from scipy.spatial import distance
 
+from dpfl import _validate
+from dpfl.debugging import diagnosis
 from dpfl.debugging.differences import Mean, Share
-from dpfl.debugging.images import image_measures
+
+# Maps images float32 [n, 28, 28] to probabilities [n, classes] and features [n, d].
+Infer = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 # Less ink than this is taken for the noise of a generator.
 _FAINT = 0.25
@@ -19,11 +28,55 @@ _FAINT = 0.25
 _BLANK, _LYING = 0.1, 1.1
 # With more ink than this an image is a blot, which has no direction.
 _BLOT = 0.3
+# Number of images that `mean_distance` compares in pairs; more would hardly change the mean.
+_MAX_PAIRED = 500
+
+
+@dataclasses.dataclass(frozen=True)
+class Trait(diagnosis.Trait):
+    """A trait of images.
+
+    Attributes:
+      spread: standard deviation of the difference of two generators of equal data, measured on data
+        without a fault (docs/debug_images.md).
+      least: least difference of shares; as a share of the reference's value for a mean.
+    """
+
+    def between(self, first: float, second: float) -> float:
+        """Standard deviation of the difference of two trainings, in the unit of the measure."""
+        return self.spread
+
+    def least_from(self, reference: float) -> float:
+        """Least size of a clear difference from this value of the reference."""
+        return self.least if self.unit == '%' else self.least * abs(reference)
+
+
+ALL = {
+    trait.name: trait
+    for trait in (
+        Trait('inverted', 'more ink than paper', 0.05, 0.2),
+        Trait('blank_half', 'lower half blank', 0.05, 0.2),
+        Trait('lying', 'wider than high', 0.065, 0.3),
+        Trait('combed', 'rows alternate', 0.05, 0.2),
+        Trait('confidence', 'confidence of the model', 0.09, 0.0),
+        Trait('variety', 'distance of two images', 7.0, 0.35, unit=''),
+        Trait('accuracy', 'accuracy of the model on real images', 0.0, 0.15),
+    )
+}
+
+
+def inverted_by_intensity(pixels: np.ndarray) -> np.ndarray:
+    """Which images have more ink than paper, that is a mean intensity below 1/2; bool [n].
+
+    Args:
+      pixels: float [n, 28, 28] in [0, 1]; paper is 1.
+    """
+    return pixels.mean(axis=(1, 2)) < 0.5
 
 
 def upright(pixels: np.ndarray) -> np.ndarray:
     """The images, float [n, h, w] within [0, 1] with paper 1; inverted ones are turned back."""
-    dark = image_measures.inverted_by_intensity(pixels)
+    dark = inverted_by_intensity(pixels)
     return np.where(dark[:, None, None], 1 - pixels, pixels)
 
 
@@ -73,14 +126,12 @@ def pair_distances(vectors: np.ndarray) -> np.ndarray:
     return np.linalg.norm(vectors[:half] - vectors[half : 2 * half], axis=1)
 
 
-def measure(
-    pixels: np.ndarray, infer: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-) -> dict[str, Share | Mean]:
+def measure(pixels: np.ndarray, infer: Infer) -> dict[str, Share | Mean]:
     """The traits of a set of images by name.
 
     Args:
       pixels: values within [0, 1], paper is 1, float32 [n, 28, 28].
-      infer: the primary model: maps images to probabilities [n, classes] and features [n, d].
+      infer: the primary model.
 
     Returns:
       Shares `inverted`, `blank_half`, `lying` and `combed`, and means `confidence` (probability of
@@ -90,7 +141,7 @@ def measure(
     probabilities, features = infer(turned)
     blank, combed = has_blank_half(turned), is_combed(turned)
     return {
-        'inverted': Share.of(image_measures.inverted_by_intensity(pixels)),
+        'inverted': Share.of(inverted_by_intensity(pixels)),
         'blank_half': Share.of(blank),
         # Half an image, or one of twice the width, lies whatever it shows.
         'lying': Share.of(is_lying(turned) & ~blank & ~combed),
@@ -98,6 +149,73 @@ def measure(
         'confidence': Mean.of(probabilities.max(axis=1)),
         'variety': Mean.of(pair_distances(features)),
     }
+
+
+def inverted_by_classifier(
+    probabilities: Callable[[np.ndarray], np.ndarray], pixels: np.ndarray
+) -> np.ndarray:
+    """Which images the classifier is more confident about when they are inverted; bool [n].
+
+    Args:
+      probabilities: maps pixels [n, 28, 28] to class probabilities [n, classes].
+      pixels: float [n, 28, 28] in [0, 1].
+    """
+    as_it_is, inverted = probabilities(pixels), probabilities(1 - pixels)
+    return inverted.max(axis=1) > as_it_is.max(axis=1)
+
+
+def effective_classes(classes: np.ndarray) -> float:
+    """Exponential of the entropy of the classes: the number of classes, if all are equally common.
+
+    Args:
+      classes: int [n], not empty.
+    """
+    _validate.integer('number of images', len(classes), minimum=1)
+    shares = np.unique(classes, return_counts=True)[1] / len(classes)
+    return float(np.exp(-(shares * np.log(shares)).sum()))
+
+
+def mean_distance(vectors: np.ndarray) -> float:
+    """Mean Euclidean distance between pairs of vectors [n, d]; 0 if all images are equal.
+
+    Raises:
+      ValueError: if there are fewer than two.
+    """
+    _validate.integer('number of images', len(vectors), minimum=2)
+    return float(distance.pdist(vectors[:_MAX_PAIRED].astype(np.float64)).mean())
+
+
+def frechet_distance(first: np.ndarray, second: np.ndarray) -> float:
+    """Squared 2-Wasserstein distance of Gaussians with the moments of two samples.
+
+    The distance is |m1 - m2|^2 + trace(S1 + S2 - 2 (S1 S2)^(1/2)). For features of a classifier it
+    is an analogue of the Frechet inception distance. Small samples overestimate it, so compare
+    samples of equal size only.
+
+    Args:
+      first, second: vectors [n, d].
+
+    Raises:
+      ValueError: if a sample has fewer than two vectors.
+    """
+    moments = []
+    for vectors in (first, second):
+        _validate.integer('number of images', len(vectors), minimum=2)
+        vectors = np.asarray(vectors, np.float64)
+        moments.append((vectors.mean(axis=0), np.atleast_2d(np.cov(vectors, rowvar=False))))
+    return frechet_distance_of_gaussians(*moments[0], *moments[1])
+
+
+def frechet_distance_of_gaussians(
+    mean1: np.ndarray, covariance1: np.ndarray, mean2: np.ndarray, covariance2: np.ndarray
+) -> float:
+    """Squared 2-Wasserstein distance of two Gaussians with means [d] and covariances [d, d]."""
+    # The trace of (S1 S2)^(1/2) is the nuclear norm of S1^(1/2) S2^(1/2). This avoids the root of a
+    # matrix that is not symmetric, which would fail for singular covariances.
+    roots = [_root(covariance) for covariance in (covariance1, covariance2)]
+    cross = linalg.svdvals(roots[0] @ roots[1]).sum()
+    squared = ((mean1 - mean2) ** 2).sum()
+    return float(max(squared + np.trace(covariance1) + np.trace(covariance2) - 2 * cross, 0.0))
 
 
 def _ink(pixels: np.ndarray) -> np.ndarray:
@@ -112,3 +230,8 @@ def _spread(weights: np.ndarray) -> np.ndarray:
     places = np.arange(weights.shape[1])
     mean = (weights * places).sum(axis=1) / total
     return np.sqrt((weights * (places - mean[:, None]) ** 2).sum(axis=1) / total)
+
+
+def _root(covariance: np.ndarray) -> np.ndarray:
+    values, vectors = linalg.eigh(covariance)
+    return (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T

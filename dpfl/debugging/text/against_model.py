@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpfl.debugging.diagnosis import Contrast
 from dpfl.debugging.differences import Mean
-from dpfl.debugging.text import diagnosis, results, settings, traits
-from dpfl.simulation.training import TrainResult
+from dpfl.debugging.text import diagnosis, results, traits
+from dpfl.debugging.text.config import WORD
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import generation, pretraining, saved_models
 from dpfl.tasks.text.tokenization import BOS_ID, NUM_SPECIAL_TOKENS, PAD_ID
@@ -81,10 +82,8 @@ class Learned:
 def ratios(
     case: str,
     written: 'Written',
-    task: settings.Task,
-    trained: TrainResult,
     primary: saved_models.LanguageModel,
-    evidence: diagnosis.Evidence,
+    question: diagnosis.Question,
     *,
     top: int,
     seed: int,
@@ -94,15 +93,13 @@ def ratios(
     Args:
       case: Name of the case.
       written: What the generator of all sentences wrote.
-      task: What it was trained on.
-      trained: The trained generator.
       primary: The model to debug.
-      evidence: What the power of the verdict follows from.
+      question: What the verdict is about.
       top: Number of words that are compared at most.
       seed: Seed of the sentences that the primary model writes.
     """
     assert primary.vocabulary is not None  # It has the vocabulary of the task.
-    private = written.tokens
+    task, private = written.task, written.tokens
     public = generation.sample(
         primary.architecture,
         primary.weights,
@@ -114,9 +111,10 @@ def ratios(
 
     def gained(tokens: np.ndarray) -> np.ndarray:
         """Log-likelihood ratios of sentences, [N]."""
-        models = (task.architecture, trained.weights), (primary.architecture, primary.weights)
+        own = task.architecture, written.trained.weights
         first, second = (
-            generation.log_probabilities(*model, task.special, tokens) for model in models
+            generation.log_probabilities(*model, task.special, tokens)
+            for model in (own, (primary.architecture, primary.weights))
         )
         return first - second
 
@@ -129,23 +127,25 @@ def ratios(
         if len(improbable) == _SHOWN or not np.isfinite(per_token[i]):
             break
         improbable.setdefault(names[i], float(per_token[i]))
-    of_public = traits.of_sentences(public, primary.vocabulary)
-    verdict = diagnosis.diagnose(written.traits, of_public, evidence)
-    words = results.words_that_differ(private, public, primary.vocabulary, top)
+    contrast = dataclasses.replace(
+        Contrast.of(written, written),
+        reference=traits.of_sentences(public, primary.vocabulary),
+    )
+    verdict = diagnosis.diagnose({WORD: contrast}, question)
+    words = diagnosis.words_that_differ(private, public, primary.vocabulary, top)
     reference = 'sentences that the primary model writes'
     return Ratios(
         case,
         Mean.ratio(of_private, sizes),
         Mean.ratio(of_primary, (public != PAD_ID).sum(axis=1)),
         tuple(improbable.items()),
-        results.Compared(case, written.generator.of_what, reference, verdict, words),
+        results.Compared(case, written.of_what, reference, verdict, words),
     )
 
 
 def learned(
     case: str,
     written: 'Written',
-    task: settings.Task,
     primary: saved_models.LanguageModel,
     seed: int,
 ) -> Learned:
@@ -155,8 +155,8 @@ def learned(
 
     Args:
       case: Name of the case.
-      written: What the generator of all sentences wrote.
-      task: What it was trained on; the models are measured on its held-out sentences.
+      written: What the generator of all sentences wrote; the models are measured on the held-out
+        sentences of its task.
       primary: The model to debug.
       seed: Seed of the order of the sentences.
     """
@@ -172,7 +172,8 @@ def learned(
         seed=seed,
     )
     after = dataclasses.replace(primary, weights=weights)
-    x, y = task.heldout[:, :-1], task.heldout[:, 1:]
+    heldout = written.task.heldout
+    x, y = heldout[:, :-1], heldout[:, 1:]
     targets, known = (y != PAD_ID).sum(axis=1), (y >= NUM_SPECIAL_TOKENS).sum(axis=1)
     (new_loss, new_right), (old_loss, old_right) = (
         saved_models.of_model(model)(x, y) for model in (after, primary)

@@ -1,22 +1,51 @@
-"""The clients of the study and their text, synthetic or real. TensorFlow is loaded on demand."""
+"""The text of the study: its clients, synthetic or real, and what each generator learns from.
 
+TensorFlow is loaded on demand.
+"""
+
+import dataclasses
 import functools
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from dpfl import _validate
+from dpfl.debugging.text import faults
+from dpfl.debugging.text.config import KINDS, WORD, Case
 from dpfl.simulation.training import execution
 from dpfl.tasks import download, source
 from dpfl.tasks.config import TextTaskConfig
-from dpfl.tasks.text import synthetic_task
+from dpfl.tasks.text import synthetic_task, tokenization, vocabulary, word_clients
 
 if TYPE_CHECKING:
-    from dpfl.debugging.text import settings
-    from dpfl.tasks.text import real_task, word_clients
+    from dpfl.tasks.text import real_task
+    from dpfl.tasks.text.models import architectures, generation
 
 _ENDLESS = 2**62
 # Number of the first synthetic client that is held out, beyond any population.
 _FIRST_HELDOUT = 2**63
 # A synthetic language in which most sentences begin in a few common ways, as in natural language.
 _SYNTHETIC: dict[str, Any] = dict(num_themes=6, function_share=0.02)
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """Clients as they are, and the vocabulary of the word model.
+
+    Attributes:
+      training: Clients to train on.
+      heldout: Clients to evaluate on.
+      vocabulary: Words that have a token id.
+      max_tokens: Only the first so many words of a client are used; None for all.
+      not_covered: Properties of the data that no guarantee covers, a sentence each.
+    """
+
+    training: word_clients.WordClients
+    heldout: word_clients.WordClients
+    vocabulary: vocabulary.Vocabulary
+    max_tokens: int | None = None
+    not_covered: tuple[str, ...] = ()
 
 
 class OpenedText:
@@ -52,14 +81,13 @@ class OpenedText:
             given, lambda: None if is_synthetic else self._real.task.training.count
         )
 
-    def text(self) -> 'settings.Text':
+    def text(self) -> Text:
         """Clients as they are, and the vocabulary of the word model."""
-        from dpfl.debugging.text import settings
-        from dpfl.tasks.text import synthetic_text, vocabulary, word_clients
+        from dpfl.tasks.text import synthetic_text
 
         if self.config.task != 'synthetic_text':
             task = self._real.task
-            return settings.Text(
+            return Text(
                 task.training,
                 task.heldout,
                 task.vocabulary,
@@ -74,7 +102,7 @@ class OpenedText:
             **_SYNTHETIC,
         )
 
-        def clients(first: int) -> 'word_clients.WordClients':
+        def clients(first: int) -> word_clients.WordClients:
             return word_clients.WordClients(
                 _ENDLESS,
                 lambda client: [sentence.split() for sentence in language.text(client + first)],
@@ -82,4 +110,107 @@ class OpenedText:
 
         words = vocabulary.Vocabulary(tuple(language.vocabulary))
         most = self.config.text.client_max_tokens or None
-        return settings.Text(clients(0), clients(_FIRST_HELDOUT), words, most)
+        return Text(clients(0), clients(_FIRST_HELDOUT), words, most)
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What one model is trained on.
+
+    Attributes:
+      model: Name of the model.
+      words: Vocabulary of the model; None for a character model.
+      num_tokens: Number of token ids of the model.
+      length: Number of tokens that the model predicts in a row.
+      special: Special tokens of the model.
+      rows: Function from a client to its training examples, int32 [rows, length + 1].
+      heldout: Examples of held-out clients, in the same form.
+    """
+
+    model: str
+    words: tuple[str, ...] | None
+    num_tokens: int
+    length: int
+    special: 'generation.SpecialTokens'
+    rows: Callable[[int], np.ndarray]
+    heldout: np.ndarray
+
+    @property
+    def architecture(self) -> 'architectures.Architecture':
+        """Architecture of the model."""
+        from dpfl.tasks.text.models import saved_models
+
+        return saved_models.ALL[self.model]
+
+
+def task(
+    kind: str,
+    text: Text,
+    case: Case,
+    *,
+    model: str,
+    sentence_length: int,
+    word_length: int,
+    eval_clients: int,
+    seed: int,
+) -> Task:
+    """The task of one kind of generators in a case.
+
+    Args:
+      kind: 'word' for all sentences; 'char' for the words outside the vocabulary, one by one.
+      text: The text as it is.
+      case: The fault that is injected, if there is one.
+      model: Name of the model.
+      sentence_length: Number of words of a sentence that the word model predicts.
+      word_length: Number of bytes of a word, including its end, that the character model predicts.
+      eval_clients: Number of held-out clients that are read.
+      seed: Determines which sentences or clients are damaged.
+    """
+    from dpfl.tasks.text import oov_ranking
+    from dpfl.tasks.text.models import generation
+
+    _validate.choice('kind', kind, KINDS)
+    ids = text.vocabulary.ids
+
+    def sentences(clients):
+        limited = _limited(clients, text.max_tokens)
+        if case.fault is None:
+            return limited.sentences
+        return faults.inject(limited, case.fault, case.share, seed).sentences
+
+    def word_rows(read, client: int) -> np.ndarray:
+        return word_clients.encode(read(client), ids, sentence_length)
+
+    def char_rows(read, client: int) -> np.ndarray:
+        words = [word for sentence in read(client) for word in sentence[:sentence_length]]
+        unknown = [word for word in words if word not in ids]
+        return tokenization.encode_words(unknown, word_length)
+
+    rows = word_rows if kind == WORD else char_rows
+    training, heldout = sentences(text.training), sentences(text.heldout)
+    clients = range(min(eval_clients, text.heldout.count))
+    return Task(
+        model=model,
+        words=text.vocabulary.words if kind == WORD else None,
+        num_tokens=text.vocabulary.num_tokens if kind == WORD else tokenization.NUM_BYTE_TOKENS,
+        length=sentence_length if kind == WORD else word_length,
+        special=generation.WORDS if kind == WORD else oov_ranking.BYTES,
+        rows=lambda client: rows(training, client),
+        heldout=np.concatenate([rows(heldout, client) for client in clients]),
+    )
+
+
+def _limited(clients: word_clients.WordClients, max_tokens: int | None) -> word_clients.WordClients:
+    """Clients with their first `max_tokens` words. The sentence that exceeds them is cut."""
+    if max_tokens is None:
+        return clients
+
+    def sentences(client: int) -> Iterator[list[str]]:
+        left: int = max_tokens
+        for words in clients.sentences(client):
+            yield words[:left]
+            left -= len(words)
+            if left <= 0:
+                return
+
+    return word_clients.WordClients(clients.count, sentences)

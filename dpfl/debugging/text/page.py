@@ -7,57 +7,50 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpfl import accounting
-from dpfl.debugging import power
+from dpfl.debugging import page
+from dpfl.debugging.diagnosis import TOLD
 from dpfl.debugging.differences import Difference, Mean
 from dpfl.debugging.text import diagnosis, traits
-from dpfl.reporting import charts, html_page, html_parts
+from dpfl.reporting import charts, html_parts
 from dpfl.reporting.html_parts import Cell
 
 if TYPE_CHECKING:
     from dpfl.debugging.text.results import CaseResult, Compared, Written
     from dpfl.debugging.text.study import Found
 
-_STYLE = (
-    html_parts.STYLE
-    + """
+_STYLE = """
 th, td { text-align: left; }
 td.number { text-align: right; }
-.found { color: var(--bad); } .suspected, .cannot-tell { color: var(--unsure); }
-.not-seen { color: var(--good); }
 """
-)
 
 
 def render(found: 'Found') -> str:
     """The page as HTML."""
     written = [(case, one) for case in found.cases for one in case.written.values()]
-    parts = [
-        '<h1>What generators say about text that nobody may look at</h1>',
-        '<h2>Verdicts</h2>',
-        _verdicts(found),
-        _introduction(found),
-        *_differences(found),
-        *_improbable(found),
-        *_learned(found),
-        *_positions(written),
-        *_rankings(written),
-        *_phrases(written),
-        '<h2>All traits</h2>',
-        _traits(written),
-        '<h2>How to read the verdicts</h2>',
-        _method(),
-        '<h2>Models and privacy</h2>',
-        _models([(_name(*each), each[1].model) for each in written]),
-        _privacy(found),
-    ]
-    return html_page.document('Text debugging', '\n'.join(parts), _STYLE)
+    return page.document(
+        'Text debugging',
+        'What generators say about text that nobody may look at',
+        [
+            ('Verdicts', f'{_verdicts(found)}\n{_introduction(found)}'),
+            ('What differs', _differences(found)),
+            ('Sentences that the primary model finds improbable (T6)', _improbable(found)),
+            ('What the primary model learns from private sentences (T5)', _learned(found)),
+            ('Unknown words by position', _positions(written)),
+            ('Most probable unknown words', _rankings(written)),
+            ('Sentences that the generators write', _phrases(written)),
+            ('All traits', _traits(written)),
+            ('How to read the verdicts', _method()),
+            (
+                'Models and privacy',
+                _models([(_name(*each), each[1].model) for each in written]) + _privacy(found),
+            ),
+        ],
+        style=_STYLE,
+    )
 
 
 def _introduction(found: 'Found') -> str:
-    kinds = ', '.join(
-        dict.fromkeys(one.generator.of_what for one in found.cases[0].written.values())
-    )
+    kinds = ', '.join(dict.fromkeys(one.of_what for one in found.cases[0].written.values()))
     injected = (
         ' Faults were injected on purpose, to see whether they are found.'
         if len(found.cases) > 1
@@ -80,7 +73,7 @@ def _verdicts(found: 'Found') -> str:
     return f'<ul>{items}</ul>' if items else '<p>Nothing was compared.</p>'
 
 
-def _differences(found: 'Found') -> list[str]:
+def _differences(found: 'Found') -> str:
     parts = []
     for each in found.compared:
         differs = each.diagnosis.differences
@@ -92,7 +85,7 @@ def _differences(found: 'Found') -> list[str]:
         if any(difference.name in traits.SENTENCE_NAMES for difference in differs):
             parts.append(_of_words(each.words))
         parts.append(_examples(each))
-    return ['<h2>What differs</h2>', *parts] if parts else []
+    return '\n'.join(parts)
 
 
 def _examples(compared: 'Compared') -> str:
@@ -109,9 +102,8 @@ def _examples(compared: 'Compared') -> str:
     )
 
 
-def _improbable(found: 'Found') -> list[str]:
-    title = '<h2>Sentences that the primary model finds improbable (T6)</h2>'
-    parts = [title] if found.ratios else []
+def _improbable(found: 'Found') -> str:
+    parts = []
     for each in found.ratios:
         rows = [[sentence, Cell(f'{ratio:.2f}')] for sentence, ratio in each.improbable]
         parts += [
@@ -122,12 +114,12 @@ def _improbable(found: 'Found') -> list[str]:
             'samples.</p>',
             html_parts.table(['sentence', 'nats per word'], rows),
         ]
-    return parts
+    return '\n'.join(parts)
 
 
-def _learned(found: 'Found') -> list[str]:
+def _learned(found: 'Found') -> str:
     if not found.learned:
-        return []
+        return ''
     rows = [
         [
             each.case,
@@ -139,14 +131,12 @@ def _learned(found: 'Found') -> list[str]:
         for each in found.learned
     ]
     names = ['text', 'accuracy before', 'after', 'change', 'loss before (nats)', 'after', 'change']
-    return [
-        '<h2>What the primary model learns from private sentences (T5)</h2>',
+    return (
         f'<p>It goes on learning from {found.learned[0].sentences:,} sentences that the private '
         'generator wrote, whose labels are their next words, and is measured on held-out clients. '
         'In brackets: 95% intervals over their sentences. People may label the sentences '
-        'otherwise.</p>',
-        html_parts.table(names, rows),
-    ]
+        'otherwise.</p>\n' + html_parts.table(names, rows)
+    )
 
 
 def _nats(mean: Mean) -> str:
@@ -158,10 +148,10 @@ def _interval(mean: Mean, form: str) -> str:
     return f'{form.format(mean.value)} ({low} to {high})'
 
 
-def _positions(written: 'list[tuple[CaseResult, Written]]') -> list[str]:
+def _positions(written: 'list[tuple[CaseResult, Written]]') -> str:
     shown = [(case, one) for case, one in written if one.positions]
     if not shown:
-        return []
+        return ''
     lines = []
     for number, (case, one) in enumerate(shown):
         known = [(at, share) for at, share in enumerate(one.positions, start=1) if share.count]
@@ -182,26 +172,23 @@ def _positions(written: 'list[tuple[CaseResult, Written]]') -> list[str]:
         for case, one in shown
         if one.heldout_oov_rate is not None
     ]
-    return [
-        f'<h2>{title}</h2>',
-        html_parts.figure(
-            charts.draw([panel], 1),
-            f'Share of the words outside the vocabulary at each position, in '
-            f'{len(shown[0][1].tokens):,} sentences that each generator wrote, with 95% intervals '
-            'of the samples (without what varies between trainings).',
-        ),
-        html_parts.folded(
-            'The true share in the text of held-out clients',
-            html_parts.table(['generator', 'unknown words'], rows)
-            + '<p>Only a simulation can show it, and no guarantee covers it.</p>',
-        ),
-    ]
+    drawn = html_parts.figure(
+        charts.draw([panel], 1),
+        f'Share of the words outside the vocabulary at each position, in '
+        f'{len(shown[0][1].tokens):,} sentences that each generator wrote, with 95% intervals '
+        'of the samples (without what varies between trainings).',
+    )
+    return drawn + html_parts.folded(
+        'The true share in the text of held-out clients',
+        html_parts.table(['generator', 'unknown words'], rows)
+        + '<p>Only a simulation can show it, and no guarantee covers it.</p>',
+    )
 
 
-def _rankings(written: 'list[tuple[CaseResult, Written]]') -> list[str]:
+def _rankings(written: 'list[tuple[CaseResult, Written]]') -> str:
     shown = [(case, one.ranking) for case, one in written if one.ranking is not None]
     if not shown:
-        return []
+        return ''
     rows = []
     for i in range(max(len(ranking.words) for _, ranking in shown)):
         row: list[str] = []
@@ -211,27 +198,24 @@ def _rankings(written: 'list[tuple[CaseResult, Written]]') -> list[str]:
         rows.append(row)
     names = [cell for case, _ in shown for cell in (case.case.name, 'probability (10⁻³)')]
     missing = max(ranking.missing for _, ranking in shown)
-    return [
-        '<h2>Most probable unknown words</h2>',
-        html_parts.table(names, rows),
+    return html_parts.table(names, rows) + (
         f'<p>Each character model wrote {shown[0][1].samples:,} words, ranked here by the joint '
         'probability of their characters (Augenstein et al. 2020, equation 1), without the words '
         'of the vocabulary. The probability that a ranking lacks a word because it was never drawn '
-        f'is at most {missing:.2g}.</p>',
-    ]
+        f'is at most {missing:.2g}.</p>'
+    )
 
 
-def _phrases(written: 'list[tuple[CaseResult, Written]]') -> list[str]:
+def _phrases(written: 'list[tuple[CaseResult, Written]]') -> str:
     shown = [(case, one) for case, one in written if one.phrases]
     if not shown:
-        return []
-    lists = ''.join(
+        return ''
+    return ''.join(
         f'<h3>{html.escape(_name(case, one))}</h3>\n<ul>'
         + ''.join(f'<li>{html.escape(phrase)}</li>' for phrase in one.phrases)
         + '</ul>\n'
         for case, one in shown
     )
-    return ['<h2>Sentences that the generators write</h2>', lists]
 
 
 def _traits(written: 'list[tuple[CaseResult, Written]]') -> str:
@@ -243,7 +227,7 @@ def _traits(written: 'list[tuple[CaseResult, Written]]') -> str:
         rows = [
             [
                 traits.ALL[name].meaning,
-                *(Cell(_measured(name, one.traits[name])) for _, one in shown),
+                *(Cell(page.measured(traits.ALL[name], one.traits[name])) for _, one in shown),
             ]
             for name in names
         ]
@@ -262,20 +246,15 @@ def _verdict(found: str) -> str:
 
 def _of_traits(compared: Sequence[Difference], clear: Sequence[str]) -> str:
     """The differences of traits that are clear, and the others folded."""
-    names = ['trait', 'here', 'reference', 'difference', '95% interval', 'adjusted p']
     ordered = sorted(compared, key=lambda each: each.adjusted)
-    rows = {
-        is_clear: [
-            _trait_row(each, is_clear) for each in ordered if (each.name in clear) == is_clear
-        ]
-        for is_clear in (True, False)
-    }
-    shown = (
-        html_parts.table(names, rows[True]) if rows[True] else '<p>No trait differs clearly.</p>\n'
-    )
-    return shown + html_parts.folded(
-        f'{len(rows[False])} traits without a clear difference',
-        html_parts.table(names, rows[False]),
+    marked = [each for each in ordered if each.name in clear]
+    others = [each for each in ordered if each.name not in clear]
+    return (
+        page.differences(marked, traits.ALL, clear)
+        if marked
+        else '<p>No trait differs clearly.</p>\n'
+    ) + html_parts.folded(
+        f'{len(others)} traits without a clear difference', page.differences(others, traits.ALL)
     )
 
 
@@ -294,32 +273,6 @@ def _of_words(words: Sequence[Difference]) -> str:
     ]
     names = ['word', 'sentences with it here', 'in the reference', 'difference', '95% interval']
     return html_parts.table(names, rows)
-
-
-def _measured(name: str, measure: traits.Share | traits.Mean) -> str:
-    """A trait with its interval."""
-    low, high = measure.interval()
-    if traits.ALL[name].unit == '%':
-        return f'{measure.value:.2%} ({100 * low:.2f} to {100 * high:.2f})'
-    return f'{measure.value:.2f} ({low:.2f} to {high:.2f})'
-
-
-def _epsilon(value: float | None) -> str:
-    """Epsilon, rounded up."""
-    return 'infinite' if value is None else f'{accounting.round_up(value)}'
-
-
-def _trait_row(each: Difference, is_clear: bool) -> list[str]:
-    trait = traits.ALL[each.name]
-    scale, unit = (100, 'points') if trait.unit == '%' else (1, trait.unit)
-    return [
-        Cell(trait.meaning, 'clear' if is_clear else ''),
-        Cell(diagnosis.shown_value(each.name, each.first)),
-        Cell(diagnosis.shown_value(each.name, each.second)),
-        Cell(f'{scale * each.value:+.2f} {unit}'),
-        Cell(f'{scale * each.low:+.2f} to {scale * each.high:+.2f}'),
-        Cell('< 1e-9' if each.adjusted < 1e-9 else f'{each.adjusted:.2g}'),
-    ]
 
 
 def _method() -> str:
@@ -355,7 +308,7 @@ def _method() -> str:
         'quadrature; intervals include it, and each is at 95% by itself. <em>Found</em>: all signs '
         'of a fault are clear. <em>Suspected</em>: something is clear, but no signature is '
         'complete. <em>Not seen</em>: nothing is clear, and a fault in the stated share of the '
-        f'text would have been found with a probability of at least {power.TOLD:g}. This power is '
+        f'text would have been found with a probability of at least {TOLD:g}. This power is '
         'computed from what the fault does to held-out text, how much of it the generators have '
         'learned, and the test. <em>Cannot tell</em>: nothing is clear, and nothing would be, for '
         'example if a generator predicts held-out text no better than the frequencies of single '
@@ -398,7 +351,7 @@ def _models(named: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
             Cell(f'{model["noise_multiplier"]:.4g}'),
             Cell(f'{model["loss"]:.3f}'),
             Cell(f'{model["accuracy"]:.3f}'),
-            Cell(_epsilon(model['epsilon'])),
+            Cell(page.epsilon(model['epsilon'])),
         ]
         for name, model in named
     ]
@@ -409,17 +362,13 @@ def _privacy(found: 'Found') -> str:
     """What all generators cost together."""
     models = [one.model for case in found.cases for one in case.written.values()]
     each = '; '.join(
-        f'{html.escape(case.case.name)}: {_epsilon(case.together)}' for case in found.cases
+        f'{html.escape(case.case.name)}: {page.epsilon(case.together)}' for case in found.cases
     )
-    simulated = (
-        ' The noise comes from a known seed: this is a simulation and protects nobody.'
-        if any(model['noise_is_seeded'] for model in models)
-        else ''
-    )
+    simulated = page.SIMULATED if any(model['noise_is_seeded'] for model in models) else ''
     return (
         f'<p>The table has epsilon of a single generator, at delta = {models[0]["delta"]:g}. They '
         'learn from the same clients. Epsilon of all generators of a case together: '
-        f'{each}. Epsilon of all that was trained for this page: {_epsilon(found.together)}. '
+        f'{each}. Epsilon of all that was trained for this page: {page.epsilon(found.together)}. '
         'Verdicts, figures, rankings and sentences are made from the models and cost no further '
         'privacy. Loss and accuracy are those of held-out clients. The privacy report of each '
         f'model is in its folder.{simulated}</p>'

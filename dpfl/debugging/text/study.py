@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpfl import accounting
-from dpfl.accounting.reports import joint
-from dpfl.debugging.text import faults, results, settings, training
-from dpfl.debugging.text.clients import OpenedText
+from dpfl.debugging.diagnosis import Contrast, Effects
+from dpfl.debugging.differences import Difference
+from dpfl.debugging.text import clients, diagnosis, faults, results
 from dpfl.debugging.text.config import CHAR, WORD, Case, Generator, StudyConfig
-from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task
+from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task, run_model, train
+from dpfl.tasks import federated_task, selection
 
 if TYPE_CHECKING:
     from dpfl.debugging.text import against_model
@@ -51,21 +51,6 @@ class Found:
         }
 
 
-@dataclasses.dataclass(frozen=True)
-class CaseRun:
-    """The generators of a case.
-
-    Attributes:
-      result: What they have written.
-      tasks: What each was trained on, by its name.
-      trained: How each was trained, by its name.
-    """
-
-    result: results.CaseResult
-    tasks: Mapping[str, settings.Task]
-    trained: Mapping[str, TrainResult]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Study:
     """A study.
@@ -74,103 +59,57 @@ class Study:
       config: What is inspected and compared.
       base: How the models are trained, except for their clip norms.
       opened: The text.
+      directory: Directory of the study. Each model is a run in a folder of it.
+      resume: Keep models that are finished, and continue one that was interrupted.
+      overwrite: Replace an earlier study in the directory.
     """
 
     config: StudyConfig
     base: TrainConfig
-    opened: OpenedText
+    opened: clients.OpenedText
+    directory: pathlib.Path
+    resume: bool = False
+    overwrite: bool = False
 
-    def run(self, directory: pathlib.Path, *, resume: bool, overwrite: bool) -> Found:
+    def run(self) -> Found:
         """Trains the generators one after the other, and compares them.
-
-        Args:
-          directory: Directory of the study. Each model is a run in a folder of it.
-          resume: Keep models that are finished, and continue one that was interrupted.
-          overwrite: Replace an earlier study in the directory.
 
         Raises:
           ArgumentError: If a value is not allowed.
           RunError: If a file cannot be read or written, or a run cannot be continued.
         """
-        cases: list[results.CaseResult] = []
-        reports: list[accounting.PrivacyReport] = []
-        ratios: list[against_model.Ratios] = []
-        learned: list[against_model.Learned] = []
-        for case in self.config.cases:
-            found = self.run_case(case, directory, resume=resume, overwrite=overwrite)
-            cases.append(found.result)
-            reports += [trained.report for trained in found.trained.values()]
-            if self._primary is not None and WORD in found.trained:
-                own = self._against(self._primary, found)
-                ratios += own[0]
-                learned += own[1]
-        compared = (*self._compared(cases, self._text), *(each.compared for each in ratios))
-        together = joint.guarantee(reports).finite_epsilon
-        return Found(tuple(cases), compared, tuple(ratios), tuple(learned), together)
+        primary = self._primary  # A model that cannot be read is refused before the long part.
+        cases = tuple(map(self.run_case, self.config.cases))
+        ratios, learned = self._against(primary, cases)
+        compared = (*self._compared(cases), *(each.compared for each in ratios))
+        return Found(cases, compared, ratios, learned, results.epsilon_together(cases))
 
-    def _against(
-        self, primary: 'saved_models.LanguageModel', found: CaseRun
-    ) -> tuple[list['against_model.Ratios'], list['against_model.Learned']]:
-        """What tasks T6 and T5 find in a case, as far as they are inspected."""
-        from dpfl.debugging.text import against_model
-
-        ratios, learned = [], []
-        name, written = found.result.case.name, found.result.written[WORD]
-        task, trained = found.tasks[WORD], found.trained[WORD]
-        top, seed = self.config.top, self.base.seed
-        if 'T6' in self.config.inspect:
-            known = results.evidence(self.effects, found.result.case, (written,), (written,))
-            ratios.append(
-                against_model.ratios(
-                    name, written, task, trained, primary, known, top=top, seed=seed
-                )
-            )
-        if 'T5' in self.config.inspect:
-            learned.append(against_model.learned(name, written, task, primary, seed))
-        return ratios, learned
-
-    def run_case(
-        self, case: Case, directory: pathlib.Path, *, resume: bool, overwrite: bool
-    ) -> CaseRun:
+    def run_case(self, case: Case) -> results.CaseResult:
         """Trains the generators of one case, and lets them write.
 
         Args:
           case: The text that they learn from.
-          directory: As for `run`, with `resume` and `overwrite`.
 
         Raises:
           ArgumentError: If a value is not allowed.
           RunError: If a file cannot be read or written, or a run cannot be continued.
         """
-        written, tasks, trained = {}, {}, {}
+        written = {}
         for generator in self.config.generators:
-            name = generator.name
-            tasks[name] = self._task(generator.kind, case, self._text)
-            trained[name] = self._train(
+            task = self._task(generator.kind, case)
+            written[generator.name] = results.write(
                 generator,
-                case,
-                self._text,
-                tasks[name],
-                self._primary,
-                directory / case.folder / name,
-                resume=resume,
-                overwrite=overwrite,
-            )
-            written[name] = results.write(
-                generator,
-                self._text,
-                tasks[name],
-                trained[name],
+                self._text.vocabulary,
+                task,
+                self._train(generator, case, task),
                 samples=self.config.samples,
                 top=self.config.top,
                 seed=self.base.seed,
             )
-        together = joint.guarantee([each.report for each in trained.values()])
-        result = results.CaseResult(case, written, together.finite_epsilon)
-        return CaseRun(result, tasks, trained)
+        return results.CaseResult(case, written)
 
     @functools.cached_property
-    def effects(self) -> Mapping[str, Mapping[str, float]]:
+    def effects(self) -> Effects:
         """By fault and trait: by how much the fault raises the trait if all held-out text has it.
 
         Traits that held-out text does not have are left out.
@@ -183,7 +122,7 @@ class Study:
                 name: measure.value
                 for kind in kinds
                 for name, measure in results.traits_of(
-                    kind, self._task(kind, case, self._text).heldout[:, 1:], words
+                    kind, self._task(kind, case).heldout[:, 1:], words
                 ).items()
             }
 
@@ -197,8 +136,45 @@ class Study:
             for fault in faults.NAMES
         }
 
+    def judge(self, found: results.CaseResult) -> results.Compared:
+        """The words that a case's character model writes, without a reference."""
+        name, words = found.case.name, found.written[CHAR]
+        alone = diagnosis.alone(Contrast.of(words, words), self._question(found.case))
+        examples = results.examples(words.tokens, alone.clear)
+        return results.Compared(name, name, diagnosis.NO_REFERENCE, alone, examples=examples)
+
+    def compare(
+        self,
+        case: Case,
+        first: Mapping[str, results.Written],
+        reference: Mapping[str, results.Written],
+        names: tuple[str, str],
+    ) -> results.Compared:
+        """What some generators wrote, compared with what others wrote.
+
+        Args:
+          case: The case that is judged; its fault and share are what the verdict is about.
+          first, reference: What was written, by kind.
+          names: What `first` and `reference` are, in words.
+        """
+        contrasts = {kind: Contrast.of(one, reference[kind]) for kind, one in first.items()}
+        verdict = diagnosis.diagnose(contrasts, self._question(case))
+        words: tuple[Difference, ...] = ()
+        if WORD in first:
+            words = diagnosis.words_that_differ(
+                first[WORD].tokens,
+                reference[WORD].tokens,
+                self._text.vocabulary.words,
+                self.config.top,
+            )
+        examples = results.examples(first[CHAR].tokens, verdict.clear) if CHAR in first else {}
+        return results.Compared(case.name, *names, verdict, words, examples)
+
+    def _question(self, case: Case) -> diagnosis.Question:
+        return diagnosis.Question(self.effects, case.share or None, case.fault)
+
     @functools.cached_property
-    def _text(self) -> settings.Text:
+    def _text(self) -> clients.Text:
         return self.opened.text()
 
     @functools.cached_property
@@ -209,25 +185,51 @@ class Study:
             'primary_model', self.config.primary_model, self._text.vocabulary.words
         )
 
-    def _compared(
-        self, cases: list[results.CaseResult], text: settings.Text
-    ) -> Iterator[results.Compared]:
-        top = self.config.top
+    def _compared(self, cases: tuple[results.CaseResult, ...]) -> Iterator[results.Compared]:
+        clean = cases[0]
         for found in cases:
             if CHAR in found.written:
-                yield results.judge(found, self.effects)
+                yield self.judge(found)
         for found in cases[1:]:
-            if found.measures:
-                yield results.compare_cases(found, cases[0], text, top, self.effects)
+            if found.whole:
+                names = found.case.name, clean.case.name
+                yield self.compare(found.case, found.whole, clean.whole, names)
         for found in cases:
-            for part, rest in self.config.pairs:
-                written = found.written[part.name], found.written[rest.name]
-                yield results.compare_parts(found.case, *written, text, top, self.effects)
+            for pair in self.config.pairs:
+                part, rest = ({each.kind: found.written[each.name]} for each in pair)
+                names = pair[0].of_what, pair[1].of_what
+                yield self.compare(found.case, part, rest, names)
 
-    def _task(self, kind: str, case: Case, text: settings.Text) -> settings.Task:
-        return settings.task(
+    def _against(
+        self, primary: 'saved_models.LanguageModel | None', cases: tuple[results.CaseResult, ...]
+    ) -> tuple[tuple['against_model.Ratios', ...], tuple['against_model.Learned', ...]]:
+        """What tasks T6 and T5 find in each case, as far as they are inspected."""
+        if primary is None:
+            return (), ()
+        from dpfl.debugging.text import against_model
+
+        top, seed, inspected = self.config.top, self.base.seed, self.config.inspect
+        return tuple(
+            against_model.ratios(
+                found.case.name,
+                found.written[WORD],
+                primary,
+                self._question(found.case),
+                top=top,
+                seed=seed,
+            )
+            for found in cases
+            if 'T6' in inspected
+        ), tuple(
+            against_model.learned(found.case.name, found.written[WORD], primary, seed)
+            for found in cases
+            if 'T5' in inspected
+        )
+
+    def _task(self, kind: str, case: Case) -> clients.Task:
+        return clients.task(
             kind,
-            text,
+            self._text,
             case,
             model=self.config.model(kind),
             sentence_length=self.opened.config.text.sentence_length,
@@ -236,26 +238,18 @@ class Study:
             seed=self.base.seed,
         )
 
-    def _train(
-        self,
-        generator: Generator,
-        case: Case,
-        text: settings.Text,
-        task: settings.Task,
-        primary: 'saved_models.LanguageModel | None',
-        directory: pathlib.Path,
-        *,
-        resume: bool,
-        overwrite: bool,
-    ) -> TrainResult:
-        from dpfl.tasks.text.models import saved_models
+    def _train(self, generator: Generator, case: Case, task: clients.Task) -> TrainResult:
+        """Trains a generator, or returns the one that an earlier study left."""
+        from dpfl.simulation import run_directory
+        from dpfl.tasks.text import word_clients
+        from dpfl.tasks.text.models import architectures, saved_models
 
         made_from = {**self.opened.config.flat(), **self.config.made_from(generator, case)}
         scores = None
         if generator.selection.is_given:
-            assert primary is not None  # The settings refuse this otherwise.
-            scores = saved_models.of_model(primary)
-            made_from['primary_model'] = _digest(primary)
+            assert self._primary is not None  # The settings refuse this otherwise.
+            scores = saved_models.of_model(self._primary)
+            made_from['primary_model'] = _digest(self._primary)
         config = self.config.train_config(self.base, generator.kind)
         # Two generators with the same noise, or the same sampled cohorts, have no joint guarantee.
         own = zlib.crc32(f'{case.folder}/{generator.name}'.encode())
@@ -263,18 +257,28 @@ class Study:
             config = dataclasses.replace(config, noise_seed=config.noise_seed + own)
         if config.sampling.is_amplified:
             config = dataclasses.replace(config, seed=config.seed + own)
-        return training.train_model(
-            config,
-            task,
-            directory,
+
+        def examples(client: int, limit: int | None) -> federated_task.Examples:
+            return word_clients.examples(task.rows(client))
+
+        heldout = word_clients.examples(task.heldout)
+        federated = federated_task.FederatedTask(
+            model=architectures.build(task.architecture, task.num_tokens, task.length, config.seed),
             population=self.opened.population(self.base.sampling.population),
-            not_covered=text.not_covered,
+            client_batches=functools.partial(federated_task.client_batches, examples),
+            heldout=lambda clients, batch_size: federated_task.dataset(heldout, batch_size),
+            not_covered=self._text.not_covered,
             made_from=made_from,
-            selection=generator.selection,
-            scores=scores,
-            resume=resume,
-            overwrite=overwrite,
         )
+        federated = selection.select(generator.selection, federated, scores)
+        directory = self.directory / case.folder / generator.name
+        result = train(
+            config, directory, task=federated, resume=self.resume, overwrite=self.overwrite
+        )
+        # Always, since an existing SavedModel may belong to another run.
+        run_model.save(directory, task.model, task.words)
+        run_directory.RunDirectory(directory, resume=True).write_digests()
+        return result
 
 
 def _digest(model: 'saved_models.LanguageModel') -> str:

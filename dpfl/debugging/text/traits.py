@@ -6,12 +6,13 @@ draws are independent, so its standard error follows from them. NumPy only, no T
 
 import dataclasses
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import special
 
 from dpfl import errors
+from dpfl.debugging import diagnosis
 from dpfl.debugging.differences import Mean, Share
 from dpfl.tasks.text.tokenization import (
     BOS_ID,
@@ -25,8 +26,6 @@ from dpfl.tasks.text.tokenization import (
     WORD_END_ID,
 )
 
-Measures = Mapping[str, Share | Mean]
-
 # Shares that are rarer vary by the draws more than by the training.
 _RARE = 5e-4
 # Sentences with fewer words often occur twice by chance.
@@ -34,26 +33,17 @@ LONG = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Trait:
-    """What is measured.
+class Trait(diagnosis.Trait):
+    """A trait of text.
 
     Attributes:
-      name: short name.
-      meaning: what it is, in words.
-      spread: how two trainings on equal data differ by themselves: the standard deviation of the
-        difference, of log odds for a share, relative to the value for a mean.
-        docs/debug_text.md says where the numbers come from.
-      least: differences below this are never called clear; of shares, or in the unit of a mean.
-      unit: '%' for a share, otherwise the unit of a mean.
+      spread: the standard deviation of the difference of two trainings on equal data, of log odds
+        for a share, relative to the value for a mean. docs/debug_text.md says where the numbers
+        come from.
       most: largest share in text that is read rightly, whatever it is about: its tokeniser does not
         make such words, and a model writes few by mistake. None if that depends on the text.
     """
 
-    name: str
-    meaning: str
-    spread: float
-    least: float
-    unit: str = '%'
     most: float | None = None
 
     def between(self, first: float, second: float) -> float:

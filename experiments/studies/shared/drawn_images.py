@@ -12,7 +12,7 @@ from matplotlib import figure
 
 from dpfl import _random, _validate
 from dpfl.debugging.differences import Difference, Mean, Share
-from dpfl.debugging.images import image_measures
+from dpfl.debugging.images import traits
 from dpfl.reporting import charts, html_parts
 from dpfl.reporting.html_parts import Cell
 from dpfl.tasks.config import ImageFaultConfig
@@ -50,7 +50,7 @@ def measures(pixels: np.ndarray) -> dict[str, Share | Mean]:
     """Measures by name of images, float [N, 28, 28] within [0, 1]; paper is 1, ink is 0."""
     return {
         'ink, share of the area': Mean.of(1 - pixels.mean(axis=(1, 2))),
-        'inverted: more ink than paper': Share.of(image_measures.inverted_by_intensity(pixels)),
+        'inverted: more ink than paper': Share.of(traits.inverted_by_intensity(pixels)),
         'contrast: standard deviation of the pixels': Mean.of(pixels.std(axis=(1, 2))),
     }
 
@@ -77,12 +77,12 @@ def apart(first: np.ndarray, second: np.ndarray, *, splits: int, seed: int) -> A
     _validate.integer('number of images', number, minimum=4)
     pooled = np.concatenate([first[:number], second[:number]]).astype(np.float64)
     rng = _random.generator('debugging.images', _random.check_seed('seed', seed))
-    far = image_measures.frechet_distance(pooled[:number], pooled[number:])
+    far = traits.frechet_distance(pooled[:number], pooled[number:])
     by_chance = np.empty(splits)
     for split in range(splits):
         order = rng.permutation(len(pooled))
         halves = pooled[order[:number]], pooled[order[number:]]
-        by_chance[split] = image_measures.frechet_distance(*halves)
+        by_chance[split] = traits.frechet_distance(*halves)
     as_far = int((by_chance >= far * (1 - 1e-9)).sum())
     return Apart(far, float(by_chance.mean()), (1 + as_far) / (1 + splits), splits)
 
@@ -122,8 +122,8 @@ def of_samples(
         classes = [probabilities.argmax(axis=1) for probabilities, _ in seen]
         features = [each for _, each in seen]
         mix = allowed.compare(map(class_mix, classes))
-        effective = [image_measures.effective_classes(each) for each in classes]
-        diversity = [image_measures.mean_distance(each) for each in features]
+        effective = [traits.effective_classes(each) for each in classes]
+        diversity = [traits.mean_distance(each) for each in features]
         splits = min(config.splits, _SPLITS)
         distance = apart(features[0], features[1], splits=splits, seed=config.drawn.seed)
         areas.append(Area('class mix', mix))

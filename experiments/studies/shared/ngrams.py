@@ -126,7 +126,6 @@ def compare(
     *,
     least: int,
     between: Callable[[np.ndarray], np.ndarray] = np.zeros_like,
-    level: float = 0.95,
 ) -> tuple[GramDifference, ...]:
     """Differences of the shares of sequences with each n-gram, the largest differences first.
 
@@ -137,16 +136,13 @@ def compare(
       found: the n-grams of both samples.
       least: number of sequences that must have an n-gram, at least 1.
       between: standard deviations of the difference of two trainings, given the pooled shares.
-      level: level of each interval.
     """
     _validate.integer('least', least, minimum=1)
     first, second = found.sequences()
     common = np.flatnonzero(first + second >= least)
     allowed = between((first + second)[common] / sum(found.sizes))
     hits, other = first[common], second[common]
-    low, high = differences.newcombe(
-        hits, found.sizes[0], other, found.sizes[1], between=allowed, level=level
-    )
+    low, high = differences.newcombe(hits, found.sizes[0], other, found.sizes[1], between=allowed)
     p_values = differences.share_p_values(
         hits, found.sizes[0], other, found.sizes[1], between=allowed
     )

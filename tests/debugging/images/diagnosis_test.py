@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from dpfl.debugging.diagnosis import Contrast
 from dpfl.debugging.differences import Mean, Share
 from dpfl.debugging.images import diagnosis
 from dpfl.tasks.config import IMAGE_FAULTS
@@ -24,29 +25,22 @@ def _traits(count=500, **changes):
 
 
 _EFFECTS = {
-    'inverted': 0.9,
-    'truncated': 0.9,
-    'transposed': 0.7,
-    'encoding': 0.9,
-    'duplicated_client': -25.0,
+    'inverted': {'inverted': 0.9},
+    'truncated': {'blank_half': 0.9},
+    'transposed': {'lying': 0.7},
+    'encoding': {'combed': 0.9},
+    'duplicated_client': {'variety': -25.0},
 }
 
 
-def _evidence(learned):
-    pair = dict.fromkeys((diagnosis.BADLY, diagnosis.CLIENTS), learned)
-    return diagnosis.Evidence(pair, _EFFECTS, frozenset(pair if learned else ()), 'untrained')
-
-
 def _diagnose(badly=None, everyone=None, accuracies=_SURE, count=500, learned=1.0):
-    clean = _traits(count)
-    return diagnosis.diagnose(
-        {
-            diagnosis.BADLY: (_traits(count, **(badly or {})), clean),
-            diagnosis.CLIENTS: (_traits(count, **(everyone or {})), clean),
-        },
-        accuracies,
-        _evidence(learned),
-    )
+    contrasts = {
+        name: Contrast(
+            _traits(count, **(changes or {})), _traits(count), learned, bool(learned), 'untrained'
+        )
+        for name, changes in ((diagnosis.BADLY, badly), (diagnosis.CLIENTS, everyone))
+    }
+    return diagnosis.diagnose(contrasts, accuracies, _EFFECTS)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +71,7 @@ def test_without_a_difference_nothing_is_seen():
 
 def test_without_power_nothing_can_be_told():
     untrained = _diagnose(badly=dict(inverted=0.9), everyone=dict(lying=0.5), learned=0.0)
-    nothing = diagnosis.diagnose({diagnosis.CLIENTS: (_traits(), _traits())}, _SURE)
+    nothing = diagnosis.diagnose({diagnosis.CLIENTS: Contrast(_traits(), _traits())}, _SURE)
     for found in (untrained, nothing):
         assert set(found.of('cannot tell')) == set(IMAGE_FAULTS)
         assert found.text.startswith('Cannot tell: inverted')
@@ -117,8 +111,8 @@ def test_labels():
     between = _diagnose(everyone=dict(confidence=0.5), accuracies=fallen)
     assert between.of('suspected') == ('swapped_labels',)
     # Without accuracies nothing is said of labels.
-    alone = diagnosis.diagnose({diagnosis.BADLY: (_traits(), _traits())})
-    assert {each.fault for each in alone.verdicts} == set(diagnosis.SIGNATURES)
+    alone = diagnosis.diagnose({diagnosis.BADLY: Contrast(_traits(), _traits())})
+    assert {each.fault for each in alone.verdicts} == {each.fault for each in diagnosis.SIGNATURES}
 
 
 def test_all_comparisons_are_corrected_together():

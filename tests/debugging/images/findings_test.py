@@ -8,16 +8,8 @@ import numpy as np
 import pytest
 
 from dpfl.debugging.differences import Mean, Share
-from dpfl.debugging.images import (
-    conclusions,
-    discriminator,
-    findings,
-    learned,
-    page,
-    settings,
-    traits,
-)
-from dpfl.debugging.images.subpopulations import Subpopulation, Thresholds
+from dpfl.debugging.images import clients, discriminator, findings, learned, page, runs, traits
+from dpfl.debugging.images.clients import Subpopulation, Thresholds
 from dpfl.published.tables import rows as published_rows
 from tests import paths, presets
 
@@ -45,12 +37,13 @@ def _guarantee(epsilon=2.0):
 
 
 _PUBLIC = _images([0.9, 0.8, 0.7, 0.6])
-_EFFECTS = {'inverted': 1.0, 'transposed': 0.0}
+_EFFECTS = {'inverted': {'inverted': 1.0}, 'transposed': {'lying': 0.0}}
 
 
 def _finding(state, name, share, frechet=5.0):
     generated = _images([0.1] * round(100 * share) + [0.9] * round(100 - 100 * share))
     return findings.Finding(
+        of_what=clients.IN_WORDS[name],
         state=state,
         subpopulation=name,
         clients=40,
@@ -96,7 +89,7 @@ def test_measures_by_hand():
     ],
 )
 def test_verdict(shares, bug, fix):
-    found = conclusions.conclude(_findings(*shares), injected=('inverted',), effects=_EFFECTS)
+    found = findings.conclude(_findings(*shares), injected=('inverted',), effects=_EFFECTS)
     assert (found.fault_is_visible, found.fix_is_visible) == (bug, fix)
     values = json.loads(json.dumps(found.to_dict()))
     assert (values['bug_is_visible'], values['fix_is_visible']) == (bug, fix)
@@ -106,7 +99,7 @@ def test_verdict(shares, bug, fix):
 
 
 def test_another_fault_than_the_injected_one_is_not_the_answer():
-    found = conclusions.conclude(
+    found = findings.conclude(
         _findings(0.0, 0.9, 0.0, 0.0), injected=('transposed',), effects=_EFFECTS
     )
     # Images of one tone do not show that they are transposed, before the fix or after it.
@@ -115,15 +108,16 @@ def test_another_fault_than_the_injected_one_is_not_the_answer():
 
 def test_a_fix_is_not_visible_in_generators_that_have_learned_nothing():
     results = [*_findings(0.0, 0.9, 0.0, 0.0)[:3], _finding('fixed', 'low_accuracy', 0.0, 100.0)]
-    found = conclusions.conclude(results, injected=('inverted',), effects=_EFFECTS)
+    found = findings.conclude(results, injected=('inverted',), effects=_EFFECTS)
     assert found.fault_is_visible and not found.fix_is_visible
     assert 'After the fix: Cannot tell: inverted' in found.text
     assert 'no less than 100' in found.diagnoses['fixed'].verdicts[0].reason
 
 
-def _described(accuracies, **others):
+def _found(results, conclusion, accuracies, **others):
     values = dict(
-        injected=(),
+        results=results,
+        conclusion=conclusion,
         share=0.5,
         selection='client',
         population=100,
@@ -133,7 +127,7 @@ def _described(accuracies, **others):
         public=_PUBLIC,
         public_measures=findings.measure(_Classifier(), _PUBLIC[::2], _PUBLIC[1::2]),
     )
-    return page.Study(**{**values, **others})
+    return findings.Found(**{**values, **others})
 
 
 def _as_is(bad):
@@ -147,14 +141,14 @@ def test_a_study_without_a_fix(monkeypatch):
     told = discriminator.Comparison(Share(3, 10), _images([0.5]))
     monkeypatch.setattr(discriminator, 'compare', lambda *_, **__: told)
     results, accuracies = _as_is(0.9), (Mean(0.9, 0.01, 50), Mean(0.9, 0.01, 50))
-    found = conclusions.conclude(results, accuracies=accuracies)
+    found = findings.conclude(results, accuracies=accuracies)
     assert found.fault_is_visible and found.fix_is_visible is None
     assert 'Found: inverted.' in found.text
     values = json.loads(json.dumps(found.to_dict()))
     assert values['fault_is_visible'] is True
     assert values['discriminator']['control']['accuracy'] == 0.3
     known = {'as_is': np.array([0.8, np.nan, 0.9])}
-    text = page.render(_described(known, of_clients_and_public=accuracies), results, found)
+    text = page.render(_found(results, found, known))
     # Five sheets, the images that the discriminator is surest of, and public images.
     assert text.count('data:image/png;base64,') == text.count('<img alt="') == 7
     assert 'all clients, against public images' in text.lower()
@@ -175,7 +169,7 @@ def _published():
 def test_guarantees_are_those_of_tables_3_and_13(simulation, realistic):
     config, base = presets.study('emnist.004.debug', adjacency='zero_out')
     chosen = Subpopulation('any', np.arange(simulation.inputs['N']))
-    plan = settings.plan(settings.Training('bug', None, chosen), base)
+    plan = runs.plan(clients.Training('bug', None, chosen), base)
     here, larger = findings.guarantees(plan, config.scale, config.realistic_population, 3_400)
     for actual, row in ((here, simulation), (larger, realistic)):
         assert actual.clients_per_round == row.inputs['qN']
@@ -198,17 +192,21 @@ def _check_page(text):
 
 def test_the_page_has_everything_and_loads_nothing():
     known = {'bug': np.array([0.1, np.nan, 0.9]), 'fixed': np.array([0.8, np.nan, 0.9])}
-    study = _described(known, injected=('inverted',), noise_is_seeded=True)
     results = _findings(0.0, 0.9, 0.0, 0.0)
-    found = conclusions.conclude(results)
-    text = page.render(study, results, found)
-    assert html.escape(found.text) in text
+    found = _found(
+        results,
+        findings.conclude(results, injected=('inverted',)),
+        known,
+        noise_is_seeded=True,
+    )
+    text = page.render(found)
+    assert html.escape(found.conclusion.text) in text
     # Four sheets of generated images; the only real ones are public.
     assert text.count('data:image/png;base64,') == 5
     assert 'a simulation and protects nobody' in text
     assert 'infinite' in text and '80.0%' in text
     _check_page(text)
-    assert page.render(study, results, found) == text
+    assert page.render(found) == text
 
 
 def test_findings_have_values_of_json():

@@ -43,6 +43,6 @@ def test_images_like_real_ones_have_learned_them_also_if_inverted():
 
 def test_effects_are_those_of_the_faults():
     found = learned.effects(_strokes(0), _strokes(0)[:4], _infer)
-    assert set(found) == set(diagnosis.SIGNATURES)
-    assert found['inverted'] == 1 and found['transposed'] > 0.5
-    assert found['truncated'] == 1 and found['duplicated_client'] < 0
+    assert set(found) == {each.fault for each in diagnosis.SIGNATURES}
+    assert found['inverted'] == {'inverted': 1} and found['transposed']['lying'] > 0.5
+    assert found['truncated'] == {'blank_half': 1} and found['duplicated_client']['variety'] < 0

@@ -1,12 +1,15 @@
 """The study of data as they are, with a model of one's own; generators are not trained here."""
 
 import functools
-import types
+import json
 
 import numpy as np
 import pytest
 
-from dpfl.debugging.images import discriminator, runs, settings, study
+from dpfl.debugging import page
+from dpfl.debugging.images import clients as clients_lib
+from dpfl.debugging.images import discriminator, runs, study
+from dpfl.debugging.images import page as image_page
 from dpfl.debugging.images.config import PrimaryConfig, StudyConfig
 from dpfl.errors import ArgumentError
 from dpfl.reporting import contact_sheet, html_parts
@@ -57,10 +60,11 @@ def test_ones_own_model_on_data_as_they_are(tmp_path, monkeypatch):
         """The images that a perfect generator would make."""
         trained[training.name] = not_covered
         pixels = np.concatenate([training.pixels(i, 10) for i in range(2)])
-        return runs.Trained(np.concatenate([pixels] * 2)[:samples], types.SimpleNamespace(), 1.0)
+        return runs.Trained(np.concatenate([pixels] * 2)[:samples], 1.0)
 
     monkeypatch.setattr(runs, 'train', train)
-    described, results = _study(tmp_path).run()
+    found = _study(tmp_path).run()
+    results = found.results
     names = ['public', 'public_again', 'everyone', 'high_accuracy', 'low_accuracy']
     assert [each.subpopulation for each in results] == names
     assert list(trained) == [f'as_is/{name}' for name in names]
@@ -69,12 +73,13 @@ def test_ones_own_model_on_data_as_they_are(tmp_path, monkeypatch):
     assert [len(each.guarantees) for each in results] == [0, 0, 2, 2, 2]
     assert results[2].clients == 40
     assert abs(results[0].clients - results[1].clients) <= 1
-    summary, page = study.write(tmp_path / 'study', described, results)
+    path = page.write(tmp_path / 'study', image_page.render(found), found.to_dict())
+    summary = json.loads(path.with_suffix('.json').read_text())
     assert set(summary['diagnoses']) == {'as_is'} and summary['fault_is_visible'] is False
     sheets = [path.name for path in (tmp_path / 'study' / 'sheets').iterdir()]
     assert len(sheets) == 5 and all(name.startswith('generated_') for name in sheets)
     # The features of a model with random weights tell no image from another.
-    assert 'Cannot tell: inverted' in page.read_text()
+    assert 'Cannot tell: inverted' in path.read_text()
     # Another model at the same path is another study.
     with pytest.raises(ArgumentError, match='as in the study in') as raised:
         _study(tmp_path, seed=2, resume=True).run()
@@ -86,13 +91,14 @@ def test_generators_that_have_learned_nothing_show_no_absence_of_a_fault(tmp_pat
     noise = np.random.default_rng(3).random((40, 28, 28)).astype(np.float32) ** 0.3
 
     def train(training, config, directory, **others):
-        return runs.Trained(noise, types.SimpleNamespace(), 1.0)
+        return runs.Trained(noise, 1.0)
 
     monkeypatch.setattr(runs, 'train', train)
-    summary, page = study.write(tmp_path / 'study', *_study(tmp_path).run())
-    verdicts = summary['diagnoses']['as_is']['verdicts']
+    found = _study(tmp_path).run()
+    text = image_page.render(found)
+    verdicts = found.to_dict()['diagnoses']['as_is']['verdicts']
     assert {each['verdict'] for each in verdicts.values()} == {'cannot tell'}
-    assert 'No fault is seen' not in page.read_text() and 'class="yes"' not in page.read_text()
+    assert 'No fault is seen' not in text and 'class="good"' not in text
 
 
 def test_a_fix_needs_a_fault(tmp_path):
@@ -102,7 +108,7 @@ def test_a_fix_needs_a_fault(tmp_path):
 
 def test_public_images_are_dealt_out_once():
     labels = np.arange(200, dtype=np.int32)
-    images = settings.PublicImages(np.zeros([200, 28, 28], np.float32), labels)
+    images = clients_lib.PublicImages(np.zeros([200, 28, 28], np.float32), labels)
     first, second = images.halves()
     dealt = [images.examples(int(i))[1] for half in (first, second) for i in half.clients]
     assert sorted(np.concatenate(dealt)) == labels.tolist()
@@ -147,7 +153,7 @@ class _Looks:
         self.trained[training.name] = _marks(np.concatenate(seen))
         drawn = np.random.default_rng(0).random((samples, 28, 28)).astype(np.float32)
         drawn[:, 0, 0] = _GENERATED
-        return runs.Trained(drawn, types.SimpleNamespace(), 1.0)
+        return runs.Trained(drawn, 1.0)
 
 
 @pytest.mark.parametrize('compare', ['public', pytest.param('fix', marks=pytest.mark.standard)])
@@ -160,7 +166,7 @@ def test_only_images_of_held_out_writers_are_learned_from_and_shown(compare, tmp
     )
     assert len(heldout) == 6 and len(clients) == 18
     looks = _Looks(monkeypatch)
-    monkeypatch.setattr(settings, '_PUBLIC_EACH', 6)
+    monkeypatch.setattr(clients_lib, '_PUBLIC_EACH', 6)
     base = _BASE.with_values(
         {
             'task': 'emnist',
@@ -173,14 +179,14 @@ def test_only_images_of_held_out_writers_are_learned_from_and_shown(compare, tmp
     )
     primary = PrimaryConfig(primary_model='tiny', primary_steps=2)
     config = StudyConfig(primary=primary, compare=compare, samples=8, realistic_population=9_000)
-    described, results = study.Study(config=config, base=base, directory=tmp_path / 'study').run()
-    study.write(tmp_path / 'study', described, results)
+    found = study.Study(config=config, base=base, directory=tmp_path / 'study').run()
+    image_page.render(found)
     assert looks.learned == heldout and looks.heldout <= heldout
     assert looks.shown - {1.0, 0.0} <= heldout | {_GENERATED} and looks.shown & heldout
     for name, seen in looks.trained.items():
         assert seen and seen <= (heldout if '/public' in name else clients), name
     # All clients of the file are the population, and nobody else is.
-    assert described.population == 18
+    assert found.population == 18
     if compare == 'public':
         assert looks.trained['as_is/everyone'] == clients
     too_many = base.with_values({'population': 19})

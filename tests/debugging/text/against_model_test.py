@@ -5,16 +5,17 @@ import types
 import numpy as np
 import pytest
 
-from dpfl.debugging.text import against_model, diagnosis, settings, traits
-from dpfl.debugging.text.config import Case, Generator
+from dpfl.debugging.text import against_model, clients, diagnosis, traits
+from dpfl.debugging.text.config import Case
+from dpfl.debugging.text.learned import Learned
 from dpfl.tasks.text.models import generation, saved_models
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import WordClients
 
 _WORDS = tuple(f'w{i}' for i in range(12))
 _CLIENTS = WordClients(3, lambda client: [['w1', 'w2', 'w3'], ['w4', 'w1', 'w2']] * 20)
-_TEXT = settings.Text(_CLIENTS, _CLIENTS, Vocabulary(_WORDS))
-_NONE = diagnosis.Evidence()
+_TEXT = clients.Text(_CLIENTS, _CLIENTS, Vocabulary(_WORDS))
+_NONE = diagnosis.Question()
 
 
 def _model(seed):
@@ -26,8 +27,8 @@ def _model(seed):
 
 @pytest.fixture(scope='module')
 def opened():
-    """A task, a generator, and what it wrote."""
-    task = settings.task(
+    """A generator, and what it wrote."""
+    task = clients.task(
         'word',
         _TEXT,
         Case(),
@@ -42,18 +43,20 @@ def opened():
         model.architecture, model.weights, task.special, count=400, length=5, seed=1
     ).tokens
     written = types.SimpleNamespace(
-        generator=Generator('word', 'word', 'all sentences'),
+        of_what='all sentences',
+        task=task,
+        trained=types.SimpleNamespace(weights=model.weights),
+        learned=Learned(2.0, 3.0, True, 0.5),
         tokens=tokens,
         traits=traits.of_sentences(tokens, _WORDS),
     )
-    return task, model, written
+    return model, written
 
 
 @pytest.mark.standard
 def test_ratios_are_positive_where_the_generator_writes_and_negative_where_the_other_does(opened):
-    task, model, written = opened
-    trained = types.SimpleNamespace(weights=model.weights)
-    found = against_model.ratios('case', written, task, trained, _model(5), _NONE, top=5, seed=2)
+    _, written = opened
+    found = against_model.ratios('case', written, _model(5), _NONE, top=5, seed=2)
     assert found.private.interval()[0] > 0 > found.public.interval()[1]
     ratios = [ratio for _, ratio in found.improbable]
     assert ratios == sorted(ratios, reverse=True) and len(set(found.improbable)) == len(ratios)
@@ -65,19 +68,19 @@ def test_ratios_are_positive_where_the_generator_writes_and_negative_where_the_o
 
 
 def test_nothing_is_improbable_to_the_same_model(opened):
-    task, model, written = opened
-    trained = types.SimpleNamespace(weights=model.weights)
-    found = against_model.ratios('case', written, task, trained, model, _NONE, top=5, seed=2)
+    model, written = opened
+    found = against_model.ratios('case', written, model, _NONE, top=5, seed=2)
     assert found.private.value == found.public.value == 0
     assert found.compared.diagnosis.verdict == 'cannot tell' and found.compared.words == ()
 
 
 @pytest.mark.standard
 def test_the_model_learns_from_sentences_like_those_of_held_out_clients(opened):
-    task, model, _ = opened
+    model, written = opened
+    heldout = written.task.heldout
     # As if the generator wrote what the clients write.
-    written = types.SimpleNamespace(tokens=np.tile(task.heldout[:, 1:], (60, 1)))
-    found = against_model.learned('case', written, task, model, seed=3)
+    alike = types.SimpleNamespace(task=written.task, tokens=np.tile(heldout[:, 1:], (60, 1)))
+    found = against_model.learned('case', alike, model, seed=3)
     assert found.loss_gained.value == pytest.approx(found.loss[1] - found.loss[0])
     assert found.loss_gained.interval()[1] < 0 and found.accuracy[1] >= found.accuracy[0]
-    assert found.to_dict()['sentences'] == 60 * len(task.heldout)
+    assert found.to_dict()['sentences'] == 60 * len(heldout)

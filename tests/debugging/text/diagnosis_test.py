@@ -7,6 +7,7 @@ import pytest
 
 from dpfl import errors
 from dpfl.debugging import differences
+from dpfl.debugging.diagnosis import Contrast
 from dpfl.debugging.text import diagnosis, faults, traits
 
 _COUNT = 20_000
@@ -27,10 +28,18 @@ _EFFECTS = {
 }
 
 
-def _evidence(learned=1.0, share=None, fault=None):
-    by_trait = dict.fromkeys(traits.ALL, learned)
-    comparable = frozenset(traits.ALL if learned else ())
-    return diagnosis.Evidence(by_trait, _EFFECTS, comparable, share, fault, 'untrained')
+def _contrast(first, reference, learned=1.0):
+    return Contrast(first, reference, learned, bool(learned), 'untrained')
+
+
+def _diagnose(first, reference, learned=1.0, **question):
+    contrasts = {'all': _contrast(first, reference, learned)}
+    return diagnosis.diagnose(contrasts, diagnosis.Question(_EFFECTS, **question))
+
+
+def _alone(measures, learned=1.0, **question):
+    contrast = _contrast(measures, measures, learned)
+    return diagnosis.alone(contrast, diagnosis.Question(_EFFECTS, **question))
 
 
 def _with(**values):
@@ -62,7 +71,7 @@ def _with(**values):
     ],
 )
 def test_verdicts(changes, verdict, named):
-    found = diagnosis.diagnose(_with(**changes), _CLEAN, _evidence())
+    found = _diagnose(_with(**changes), _CLEAN)
     assert (found.verdict, found.faults) == (verdict, named)
     assert set(found.clear) <= set(changes)
     for fault in named:
@@ -74,7 +83,7 @@ def test_a_certain_difference_below_the_least_one_is_not_clear():
     reference = {**_CLEAN, 'mis_decoded': differences.Share(0, 10**7)}
     some = {**_CLEAN, 'mis_decoded': differences.Share(20_000, 10**7)}
     more = {**_CLEAN, 'mis_decoded': differences.Share(10**6, 10**7)}
-    few, many = (diagnosis.diagnose(each, reference, _evidence()) for each in (some, more))
+    few, many = (_diagnose(each, reference) for each in (some, more))
     assert few.verdict == 'not seen' and many.faults == ('encoding',)
 
 
@@ -82,9 +91,9 @@ def test_traits_of_one_kind_of_generator_are_enough():
     words = {trait.name for trait in traits.OF_WORDS}
     clean = {name: each for name, each in _CLEAN.items() if name in words}
     damaged = {name: each for name, each in _with(inner_space=0.3).items() if name in words}
-    assert diagnosis.diagnose(damaged, clean, _evidence()).faults == ('joined_words',)
+    assert _diagnose(damaged, clean).faults == ('joined_words',)
     with pytest.raises(errors.ArgumentError):
-        diagnosis.diagnose(damaged, _CLEAN)
+        _diagnose(damaged, _CLEAN)
 
 
 _TIDY = {**_CLEAN, **{name: differences.Share(50, _COUNT) for name in ('inner_space', 'noise')}}
@@ -92,72 +101,77 @@ _TIDY |= {name: differences.Share(50, _COUNT) for name in ('punctuated', 'mis_de
 
 
 def test_without_a_reference_only_what_no_text_has_is_found():
-    assert diagnosis.alone(_TIDY, _evidence()).verdict == 'not seen'
+    assert _alone(_TIDY).verdict == 'not seen'
     joined = {**_TIDY, 'inner_space': differences.Share(800, _COUNT)}
-    found = diagnosis.alone(joined, _evidence())
+    found = _alone(joined)
     assert (found.verdict, found.faults) == ('found', ('joined_words',))
     assert '4.00%' in found.text and found.differences == ()
     # By its lower bound: 16 of 1000 may be drawn from 1%.
     few = {**_TIDY, 'inner_space': differences.Share(16, 1000)}
-    assert diagnosis.alone(few, _evidence()).verdict == 'not seen'
+    assert _alone(few).verdict == 'not seen'
 
 
 def test_a_model_that_draws_at_random_is_not_judged_without_a_reference():
     noisy = {**_TIDY, 'inner_space': differences.Share(800, _COUNT)}
     noisy['noise'] = differences.Share(2000, _COUNT)
-    found = diagnosis.alone(noisy, _evidence())
+    found = _alone(noisy)
     assert found.verdict == 'cannot tell' and '10.00%' in found.text
     assert {each.verdict for each in found.of_faults} == {'cannot tell'}
 
 
-@pytest.mark.parametrize('evidence', [None, _evidence(0.0), _evidence(0.2), _evidence(1.0, 1e-4)])
-def test_without_power_nothing_can_be_told(evidence):
-    for found in (diagnosis.diagnose(_CLEAN, _CLEAN, evidence), diagnosis.alone(_TIDY, evidence)):
-        assert found.verdict == 'cannot tell'
-        assert {each.fault: each.verdict for each in found.of_faults} == dict.fromkeys(
-            faults.NAMES, 'cannot tell'
-        )
-        assert all(each.power < 0.5 and each.reason for each in found.of_faults)
-        assert 'Cannot tell: ' in found.text
+@pytest.mark.parametrize(
+    'found',
+    [
+        diagnosis.diagnose({'all': _contrast(_CLEAN, _CLEAN)}),
+        diagnosis.alone(_contrast(_TIDY, _TIDY)),
+        *(
+            judge(*measures, **weak)
+            for judge, measures in ((_diagnose, (_CLEAN, _CLEAN)), (_alone, (_TIDY,)))
+            for weak in (dict(learned=0.0), dict(learned=0.2), dict(share=1e-4))
+        ),
+    ],
+)
+def test_without_power_nothing_can_be_told(found):
+    assert found.verdict == 'cannot tell'
+    assert {each.fault: each.verdict for each in found.of_faults} == dict.fromkeys(
+        faults.NAMES, 'cannot tell'
+    )
+    assert all(each.power < 0.5 and each.reason for each in found.of_faults)
+    assert 'Cannot tell: ' in found.text
 
 
 def test_a_fault_that_is_there_and_not_found_does_not_add_to_its_own_power():
     # 0.9 % of the words, which the fault in 3 % of the text leaves; 1 % is no alarm.
     some = {**_TIDY, 'inner_space': differences.Share(180, _COUNT)}
-    found = diagnosis.alone(some, _evidence(1.0, 0.03, 'joined_words'))
+    found = _alone(some, share=0.03, fault='joined_words')
     assert found.verdict == 'cannot tell'
 
 
-@pytest.mark.parametrize('evidence', [None, _evidence(0.0)])
-def test_generators_that_have_learned_nothing_raise_no_alarm(evidence):
+def test_generators_that_have_learned_nothing_raise_no_alarm():
     changed = _with(inner_space=0.3, digits=0.4)
     joined = {**_TIDY, 'inner_space': differences.Share(800, _COUNT)}
-    for found in (diagnosis.diagnose(changed, _CLEAN, evidence), diagnosis.alone(joined, evidence)):
+    for found in (_diagnose(changed, _CLEAN, 0.0), _alone(joined, 0.0)):
         assert (found.verdict, found.faults, found.clear) == ('cannot tell', (), ())
 
 
 def test_only_what_is_measured_is_called_not_seen():
     words = {name: _CLEAN[name] for name in traits.WORD_NAMES}
-    found = diagnosis.diagnose(words, words, _evidence())
+    found = _diagnose(words, words)
     verdicts = {each.fault: each for each in found.of_faults}
     assert verdicts['truncated'].verdict == verdicts['duplicated_client'].verdict == 'cannot tell'
     assert verdicts['joined_words'].verdict == 'not seen' == found.verdict
     assert 'no trait that is judged here shows it' in found.text
     # If the fault is known that is in the text, the verdict is about it.
     for fault, verdict in (('joined_words', 'not seen'), ('truncated', 'cannot tell')):
-        assert diagnosis.diagnose(words, words, _evidence(fault=fault)).verdict == verdict
+        assert _diagnose(words, words, fault=fault).verdict == verdict
     # By itself a generator shows no fault of sentences.
-    by_itself = {each.fault: each.verdict for each in diagnosis.alone(_TIDY, _evidence()).of_faults}
+    by_itself = {each.fault: each.verdict for each in _alone(_TIDY).of_faults}
     assert by_itself['truncated'] == 'cannot tell' and by_itself['encoding'] == 'not seen'
 
 
 @pytest.mark.standard
 def test_the_power_is_the_share_of_trainings_in_which_the_fault_is_found():
-    (told,) = (
-        each
-        for each in diagnosis.diagnose(_CLEAN, _CLEAN, _evidence()).of_faults
-        if each.fault == 'joined_words'
-    )
+    (told,) = (each for each in _diagnose(_CLEAN, _CLEAN).of_faults if each.fault == 'joined_words')
     rng = np.random.default_rng(7)
     trait, share = traits.ALL['inner_space'], _CLEAN['inner_space'].value
     found = 0
@@ -167,7 +181,7 @@ def test_the_power_is_the_share_of_trainings_in_which_the_fault_is_found():
             {**_CLEAN, 'inner_space': differences.Share(int(rng.binomial(_COUNT, value)), _COUNT)}
             for value in (damaged, _moved(share, trait, rng))
         ]
-        found += diagnosis.diagnose(*pair, _evidence()).faults == ('joined_words',)
+        found += _diagnose(*pair).faults == ('joined_words',)
     assert 0.5 <= told.power < 0.75
     assert abs(found / 100 - told.power) < 0.15
 
@@ -185,7 +199,7 @@ def test_trainings_that_differ_by_themselves_are_rarely_called_different():
             }
             for _ in range(2)
         )
-        verdicts.append(diagnosis.diagnose(first, second, _evidence(0.01)).verdict)
+        verdicts.append(_diagnose(first, second, 0.01).verdict)
     # All differences together are called clear with probability ALPHA at most: 1 of 100.
     assert 100 - verdicts.count('cannot tell') <= 7
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from dpfl.debugging.text import faults, traits, word_differences
+from dpfl.debugging import differences
+from dpfl.debugging.text import diagnosis, faults, traits
 from dpfl.tasks.text import oov_ranking, tokenization
 from dpfl.tasks.text.models import architectures, generation, saved_models
 from dpfl.tasks.text.word_clients import WordClients
@@ -51,7 +52,7 @@ def test_traits_of_sentences_by_hand():
     counts = {
         name: (measure.hits, measure.count)
         for name, measure in found.items()
-        if isinstance(measure, traits.Share)
+        if isinstance(measure, differences.Share)
     }
     assert counts == {
         'first_unknown': (3, 9),
@@ -115,7 +116,7 @@ def test_words_are_counted_and_empty_ones_are_not():
     tokens = tokenization.encode_words(['ab', 'a b', 'abcd'], 6)[:, 1:]
     empty = np.array([[tokenization.WORD_END_ID, 0, 0, 0, 0, 0]])
     found = traits.of_words(np.concatenate([tokens, empty]))
-    assert found['inner_space'] == traits.Share(1, 3)
+    assert found['inner_space'] == differences.Share(1, 3)
     assert found['word_length'].value == 3
 
 
@@ -212,17 +213,17 @@ def _sentences(count, of_bug, seed):
 
 def test_words_are_counted_once_a_sentence_and_the_largest_difference_is_first():
     first, second = _sentences(2000, 0.8, 0), _sentences(3000, 0.1, 1)
-    found = word_differences.compare(first, second, _THREE_WORDS, alpha=0.01, top=5)
+    found = diagnosis.words_that_differ(first, second, _THREE_WORDS, top=5)
     assert {each.name for each in found} == {'bug', 'UNK'}  # All sentences have 'fix' and 'the'.
     by_name = {each.name: each for each in found}
     assert by_name['bug'].first == np.mean((first == 6).any(axis=1))
     assert by_name['bug'].low < 0.7 < by_name['bug'].high
     assert abs(found[0].value) >= abs(found[1].value)
-    assert len(word_differences.compare(first, second, _THREE_WORDS, alpha=0.01, top=1)) == 1
+    assert len(diagnosis.words_that_differ(first, second, _THREE_WORDS, top=1)) == 1
 
 
 def test_equal_texts_and_what_trainings_explain_show_nothing():
     first, second = _sentences(2000, 0.3, 0), _sentences(2000, 0.3, 1)
-    assert word_differences.compare(first, second, _THREE_WORDS, alpha=0.01, top=5) == ()
+    assert diagnosis.words_that_differ(first, second, _THREE_WORDS, top=5) == ()
     little = _sentences(20_000, 0.35, 2)
-    assert word_differences.compare(little, second, _THREE_WORDS, alpha=0.01, top=5) == ()
+    assert diagnosis.words_that_differ(little, second, _THREE_WORDS, top=5) == ()

@@ -1,12 +1,13 @@
-"""Selection of clients and examples, by hand."""
+"""Selection of clients and examples, by hand, and what the GANs are trained on."""
 
 import math
 
 import numpy as np
 import pytest
 
-from dpfl.debugging.images import subpopulations
-from dpfl.debugging.images.subpopulations import Thresholds, Verdicts
+from dpfl.debugging.images import clients, runs
+from dpfl.debugging.images.clients import Subpopulation, Thresholds, Verdicts
+from dpfl.simulation.training import GanConfig, PrivacyConfig, SamplingConfig
 
 # Five clients: 3 of 4 correct, no example, 1 of 2, none of 1, all of 6.
 _VERDICTS = Verdicts(
@@ -21,7 +22,7 @@ def test_accuracies_and_selection_of_clients():
     np.testing.assert_array_equal(_VERDICTS.accuracies, [0.75, math.nan, 0.5, 0, 1])
     masks = [mask.tolist() for mask in _VERDICTS.split()[:4]]
     assert masks == [[True, True, False, True], [], [True, False], [False]]
-    strong, poor = subpopulations.by_client(_VERDICTS, Thresholds(poor=0.5, strong=0.75))
+    strong, poor = clients.by_client(_VERDICTS, Thresholds(poor=0.5, strong=0.75))
     assert (strong.name, strong.clients.tolist()) == ('high_accuracy', [10, 14])
     assert (poor.name, poor.clients.tolist()) == ('low_accuracy', [12, 13])
     assert strong.chosen(0, np.arange(4)).tolist() == [0, 1, 2, 3]
@@ -30,7 +31,7 @@ def test_accuracies_and_selection_of_clients():
 @pytest.mark.parametrize('at_a_time', [1, 3, 5, 1000])
 def test_clients_are_classified_together(monkeypatch, at_a_time):
     """The class of an image is its first pixel; clients are cut apart where they end."""
-    monkeypatch.setattr(subpopulations, '_IMAGES', at_a_time)
+    monkeypatch.setattr(clients, '_IMAGES', at_a_time)
     rng = np.random.default_rng(0)
     examples = []
     for size in _VERDICTS.num_examples:
@@ -46,25 +47,25 @@ def test_clients_are_classified_together(monkeypatch, at_a_time):
         calls.append(len(pixels))
         return pixels[:, 0, 0].astype(int)
 
-    verdicts = subpopulations.judge(classify, range(10, 15), iter(examples))
+    verdicts = clients.judge(classify, range(10, 15), iter(examples))
     for name in ('clients', 'num_examples', 'correct'):
         np.testing.assert_array_equal(getattr(verdicts, name), getattr(_VERDICTS, name))
     assert sum(calls) == 13 and (at_a_time > 13) == (len(calls) == 1)
 
 
 def test_verdicts_of_nobody():
-    verdicts = subpopulations.judge(lambda pixels: pixels, [], [])
+    verdicts = clients.judge(lambda pixels: pixels, [], [])
     assert len(verdicts.accuracies) == 0
-    by_client = subpopulations.by_client(verdicts, Thresholds(0.1, 0.9))
-    assert not any(map(len, (*subpopulations.by_example(verdicts), *by_client)))
+    by_client = clients.by_client(verdicts, Thresholds(0.1, 0.9))
+    assert not any(map(len, (*clients.by_example(verdicts), *by_client)))
 
 
 def test_thresholds_are_percentiles_of_clients_with_examples():
     # Accuracies 0, 0.5, 0.75, 1: linear interpolation at 3/4 and 9/4 of the gaps between them.
-    limits = subpopulations.thresholds(_VERDICTS)
+    limits = clients.thresholds(_VERDICTS)
     assert limits.poor == pytest.approx(0.375)
     assert limits.strong == pytest.approx(0.8125)
-    assert subpopulations.thresholds(_VERDICTS, (0, 100)) == Thresholds(0.0, 1.0)
+    assert clients.thresholds(_VERDICTS, (0, 100)) == Thresholds(0.0, 1.0)
 
 
 def test_a_quarter_of_the_clean_population_is_poor_and_a_quarter_strong():
@@ -72,13 +73,13 @@ def test_a_quarter_of_the_clean_population_is_poor_and_a_quarter_strong():
     examples = 1_000
     correct = [np.arange(examples) < 200 + client % 3_400 // 5 for client in range(3_400)]
     verdicts = Verdicts(np.arange(3_400), np.full(3_400, examples), np.concatenate(correct))
-    limits = subpopulations.thresholds(verdicts)
-    strong, poor = subpopulations.by_client(verdicts, limits)
+    limits = clients.thresholds(verdicts)
+    strong, poor = clients.by_client(verdicts, limits)
     assert (len(strong), len(poor)) == (850, 850)
 
 
 def test_selection_by_example():
-    correct, wrong = subpopulations.by_example(_VERDICTS, min_examples=1)
+    correct, wrong = clients.by_example(_VERDICTS, min_examples=1)
     assert correct.name == 'correct' and correct.clients.tolist() == [10, 12, 14]
     assert wrong.name == 'misclassified' and wrong.clients.tolist() == [10, 12, 13]
     pixels = np.arange(4) * 10
@@ -86,9 +87,9 @@ def test_selection_by_example():
     assert wrong.chosen(0, pixels).tolist() == [20]
     assert wrong.chosen(1, pixels[:2]).tolist() == [10]
     # Clients with too few examples of the kind have no part.
-    correct, wrong = subpopulations.by_example(_VERDICTS, min_examples=3)
+    correct, wrong = clients.by_example(_VERDICTS, min_examples=3)
     assert correct.clients.tolist() == [10, 14] and len(wrong) == 0
-    correct, wrong = subpopulations.by_example(_VERDICTS)  # Five.
+    correct, wrong = clients.by_example(_VERDICTS)  # Five.
     assert correct.clients.tolist() == [14] and len(wrong) == 0
 
 
@@ -97,9 +98,9 @@ def test_devices_that_decide_by_themselves_choose_the_same():
     rng = np.random.default_rng(0)
     sizes = rng.integers(0, 12, size=40)
     verdicts = Verdicts(np.arange(40), sizes, rng.random(sizes.sum()) < 0.6)
-    limits = subpopulations.thresholds(verdicts)
-    strong, poor = subpopulations.by_client(verdicts, limits)
-    right, wrong = subpopulations.by_example(verdicts, min_examples=3)
+    limits = clients.thresholds(verdicts)
+    strong, poor = clients.by_client(verdicts, limits)
+    right, wrong = clients.by_example(verdicts, min_examples=3)
     for chosen, of_device in (
         (strong, lambda own: own if own.size and own.mean() >= limits.strong else own[:0]),
         (poor, lambda own: own if own.size and own.mean() <= limits.poor else own[:0]),
@@ -113,3 +114,62 @@ def test_devices_that_decide_by_themselves_choose_the_same():
         for position, client in enumerate(takes_part):
             own = verdicts.split()[client]
             np.testing.assert_array_equal(chosen.chosen(position, own), examples[client])
+
+
+class _Data:
+    """A client has as many images as its number, each of one tone."""
+
+    def examples(self, client, limit=None):
+        tones = (np.arange(client) + 1) / 10
+        pixels = np.broadcast_to(tones[:limit, None, None], (len(tones[:limit]), 28, 28))
+        return pixels.astype(np.float32), np.zeros(len(pixels), np.int32)
+
+
+def _training(masks=None, ids=(7, 3)):
+    return clients.Training('bug', _Data(), Subpopulation('chosen', np.array(ids), masks))
+
+
+_SOME = (np.array([0, 1, 0, 0, 1, 1, 0], bool), np.zeros(3, bool))
+
+
+@pytest.mark.parametrize(
+    'masks, position, limits, tones',
+    [
+        (None, 0, (8,), [[1, 2, 3, 4, 5, 6, 7]]),
+        (None, 1, (2,), [[1, 2], [3]]),
+        (None, 0, (3, 1, 1), [[1, 2, 3]]),
+        (_SOME, 0, (2,), [[2, 5], [6]]),
+        (_SOME, 0, (2, 1, 1), [[2, 5]]),
+        (_SOME, 1, (2,), []),  # A client without a chosen example has no batch.
+    ],
+)
+def test_clients_and_examples_are_those_of_the_subpopulation(masks, position, limits, tones):
+    training = _training(masks)
+    assert training.name == 'bug/chosen'
+    batches = training.client_batches(position, *limits)
+    found = [np.round(10 * batch['x'][:, 0, 0, 0]).astype(int).tolist() for batch in batches]
+    assert found == tones
+
+
+def test_selection():
+    verdicts = Verdicts(np.array([0, 1]), np.array([6, 6]), np.array([1] * 6 + [1] + [0] * 5, bool))
+    for selection, names in (
+        ('client', ['high_accuracy', 'low_accuracy']),
+        ('example', ['correct', 'misclassified']),
+    ):
+        parts = clients.select(selection, verdicts, Thresholds(0.5, 0.9))
+        assert [part.name for part in parts] == names
+        assert [part.clients.tolist() for part in parts] == [[0], [1]]
+
+
+def test_too_few_clients_give_one_line():
+    config = GanConfig(
+        privacy=PrivacyConfig(mechanism='gaussian', noise_multiplier=1.0),
+        sampling=SamplingConfig(rounds=5, clients_per_round=2),
+    )
+    assert runs.plan(_training(), config).population == 2
+    larger = config.with_values({'clients_per_round': 3})
+    for ids in ((7, 3), ()):
+        with pytest.raises(ValueError, match='^clients_per_round=3: must be at most') as caught:
+            runs.plan(_training(ids=ids), larger)
+        assert 'nothing can be trained' in str(caught.value) and '\n' not in str(caught.value)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl import errors
-from dpfl.debugging.text import config, settings
+from dpfl.debugging.text import clients, config
 from dpfl.debugging.text.config import Case, StudyConfig
 from dpfl.tasks.text import tokenization, word_clients
 from dpfl.tasks.text.vocabulary import Vocabulary
@@ -72,11 +72,11 @@ def test_what_makes_no_sense_is_refused(values, name):
 
 _SENTENCES = [['good', 'day', 'to', 'käse'], ['xyz', 'good'], ['day']]
 _CLIENTS = WordClients(4, lambda client: [words[:] for words in _SENTENCES])
-_TEXT = settings.Text(_CLIENTS, _CLIENTS.slice(0, 2), Vocabulary(('good', 'day', 'to')))
+_TEXT = clients.Text(_CLIENTS, _CLIENTS.slice(0, 2), Vocabulary(('good', 'day', 'to')))
 
 
 def _task(kind, share, text=_TEXT, fault='joined_words', **changes):
-    return settings.task(
+    return clients.task(
         kind,
         text,
         config.Case(fault, share) if share else config.Case(),
@@ -118,7 +118,7 @@ def test_the_character_model_sees_the_words_outside_the_vocabulary_only():
 
 @pytest.mark.parametrize('kind', config.KINDS)
 def test_a_client_gives_at_most_its_first_words(kind):
-    text = settings.Text(_CLIENTS, _CLIENTS, _TEXT.vocabulary, max_tokens=5)
+    text = clients.Text(_CLIENTS, _CLIENTS, _TEXT.vocabulary, max_tokens=5)
     rows = _task(kind, 0, text).rows(0)
     assert len(rows) == 2
     if kind == 'word':

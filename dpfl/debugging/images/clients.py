@@ -1,28 +1,50 @@
-"""Selects the clients and examples of a generative model by the results of a classifier.
+"""What each GAN of the study is trained on: selected clients and examples, or public images.
 
-[Augenstein20] has two criteria: all examples of some clients, selected by the classifier's accuracy
-on the client (task T4, appendix C.3), and some examples of all clients, selected by whether they
-are classified correctly (task T2, appendix C.4). Once the thresholds are known each device can
-decide by itself. Nothing here has noise: no guarantee covers thresholds and sizes of
-subpopulations.
+[Augenstein20] selects by the results of a classifier, with two criteria: all examples of some
+clients, selected by the classifier's accuracy on the client (task T4, appendix C.3), and some
+examples of all clients, selected by whether they are classified correctly (task T2, appendix C.4).
+Once the thresholds are known each device can decide by itself. Nothing here has noise: no guarantee
+covers thresholds and sizes of subpopulations.
 
 The criteria are applied to a whole population at once, because a simulation draws its cohorts from
 the selected clients.
 """
 
+import collections
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from dpfl import _validate
+from dpfl.debugging.diagnosis import Effects
+from dpfl.debugging.images import learned, traits
+from dpfl.tasks import federated_task
+from dpfl.tasks.images import image_batches
 
+BUG, FIXED, AS_IS = 'bug', 'fixed', 'as_is'
+EVERYONE, PUBLIC, PUBLIC_AGAIN = 'everyone', 'public', 'public_again'
+# Names of subpopulations in words.
+IN_WORDS = {
+    PUBLIC: 'public images',
+    PUBLIC_AGAIN: 'other public images',
+    EVERYONE: 'all clients',
+    'high_accuracy': 'clients on whom the classifier does well',
+    'low_accuracy': 'clients on whom the classifier does badly',
+    'correct': 'examples that the classifier gets right',
+    'misclassified': 'examples that the classifier gets wrong',
+}
 # Number of images that are classified at a time, pooled over clients.
 _IMAGES = 4_096
 # Percentiles of the accuracies without a bug, for poor and strong ([Augenstein20], table 10).
 PERCENTILES = (25, 75)
 # Least number of examples of a client in a subpopulation by examples (table 12).
 MIN_EXAMPLES = 5
+# Public images of one client of the generators for comparison.
+_PUBLIC_EACH = 64
+# Public images that generated ones are compared with, and those that stand for one client.
+_REFERENCE, _OF_A_CLIENT = 600, 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,3 +212,91 @@ def by_example(
         subpopulation('correct', correct),
         subpopulation('misclassified', [~mask for mask in correct]),
     )
+
+
+def select(
+    selection: str, verdicts: Verdicts, limits: Thresholds
+) -> tuple[Subpopulation, Subpopulation]:
+    """The two subpopulations: where the primary model does well, and where it does badly.
+
+    Args:
+      selection: 'client' ([Augenstein20], appendix C.3) or 'example' (appendix C.4).
+      verdicts: Which examples of the population the primary model gets right.
+      limits: Thresholds for the selection by client.
+    """
+    if selection == 'client':
+        return by_client(verdicts, limits)
+    return by_example(verdicts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """What one GAN is trained on.
+
+    Attributes:
+      state: 'bug', 'fixed' or 'as_is'.
+      data: All clients, in this state.
+      chosen: Clients or examples that take part.
+    """
+
+    state: str
+    data: Any
+    chosen: Subpopulation
+
+    @property
+    def name(self) -> str:
+        """Name of the training and of its directory."""
+        return f'{self.state}/{self.chosen.name}'
+
+    def pixels(self, position: int, limit: int | None = None) -> np.ndarray:
+        """The first `limit` images that take part, of the client at a position."""
+        is_whole = self.chosen.masks is None
+        pixels, _ = self.data.examples(
+            int(self.chosen.clients[position]), limit if is_whole else None
+        )
+        return self.chosen.chosen(position, pixels)[:limit]
+
+    def client_batches(
+        self, position: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
+    ) -> list[collections.OrderedDict]:
+        """Batches of the client at a position. The labels are 0 and not used."""
+
+        def examples(position: int, limit: int | None) -> federated_task.Examples:
+            pixels = self.pixels(position, limit)
+            return image_batches.named(pixels, np.zeros(len(pixels), np.int32))
+
+        return federated_task.client_batches(examples, position, batch_size, epochs, max_batches)
+
+
+@dataclasses.dataclass(frozen=True)
+class PublicImages:
+    """Public images, those of held-out clients, dealt out to clients in their order.
+
+    Attributes:
+      pixels: The images, float32 [n, 28, 28].
+      labels: Their classes, int32 [n].
+    """
+
+    pixels: np.ndarray
+    labels: np.ndarray
+
+    def examples(self, client: int, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The examples of a client, as `examples` of a task."""
+        part = slice(client * _PUBLIC_EACH, (client + 1) * _PUBLIC_EACH)
+        return self.pixels[part][:limit], self.labels[part][:limit]
+
+    def sample(self) -> np.ndarray:
+        """Some images of all, to compare generated ones with."""
+        return self.pixels[:: len(self.pixels) // _REFERENCE + 1]
+
+    def effects(self, infer: traits.Infer) -> Effects:
+        """By how much faults raise traits of public images, as `learned.effects`."""
+        return learned.effects(self.sample(), self.pixels[:_OF_A_CLIENT], infer)
+
+    def halves(self) -> tuple[Subpopulation, Subpopulation]:
+        """Every other client, and the others."""
+        clients = np.arange(-(-len(self.labels) // _PUBLIC_EACH))
+        return (
+            Subpopulation(PUBLIC, clients[::2]),
+            Subpopulation(PUBLIC_AGAIN, clients[1::2]),
+        )

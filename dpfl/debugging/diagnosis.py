@@ -1,0 +1,308 @@
+"""What a comparison of generators says about faults of their data: contrasts, signatures, power.
+
+A trait is a share or a mean of everything that a generator wrote or drew. A contrast compares the
+traits of a generator with those of a reference. All differences of all contrasts are corrected
+together for their number (Holm), and each includes an allowance for how trainings differ by
+themselves. A fault has a signature: traits that it raises or lowers, all of them.
+
+A generator that has learned nothing makes the same with a fault in the data and without one. So a
+fault that does not show was 'not seen' only if it would have been found with a probability of at
+least `TOLD`; otherwise the verdict is 'cannot tell'. This power is computed, not measured: it
+follows from what the fault does to held-out data, how much the generators have learned, and the
+test.
+"""
+
+import abc
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from dpfl import errors
+from dpfl.debugging import differences
+from dpfl.debugging.differences import Difference, Mean, Share
+
+FOUND, SUSPECTED, NOT_SEEN = 'found', 'suspected', 'not seen'
+CANNOT_TELL = 'cannot tell'
+# Least probability with which a fault that was not seen would have been found.
+TOLD = 0.5
+_COMPUTED_SHARES = np.geomspace(0.001, 1, 61)
+
+Measures = Mapping[str, Share | Mean]
+# By fault and trait: by how much the trait of held-out data rises if all of them have the fault.
+Effects = Mapping[str, Mapping[str, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Trait(abc.ABC):
+    """What is measured.
+
+    Attributes:
+      name: short name.
+      meaning: what it is, in words.
+      spread: how two trainings on equal data differ by themselves; `between` gives it a unit.
+      least: differences below this are never called clear; of shares, or in the unit of a mean.
+      unit: '%' for a share, otherwise the unit of a mean.
+    """
+
+    name: str
+    meaning: str
+    spread: float
+    least: float
+    unit: str = '%'
+
+    @abc.abstractmethod
+    def between(self, first: float, second: float) -> float:
+        """Standard deviation of the difference of two trainings, in the unit of the measure."""
+
+    def least_from(self, reference: float) -> float:
+        """Least size of a clear difference from this value of the reference."""
+        return self.least
+
+    def shown(self, value: float, digits: int = 2) -> str:
+        """A value with its unit."""
+        return f'{value:.{digits}%}' if self.unit == '%' else f'{value:.2f} {self.unit}'.strip()
+
+
+@dataclasses.dataclass(frozen=True)
+class Sign:
+    """A trait that a fault changes.
+
+    Attributes:
+      trait: name of the trait.
+      is_higher: whether the fault raises it; otherwise it lowers it.
+      span: number of tokens in a row that show it. A generator that gets a token right with some
+        probability shows the trait with that probability to the power of the span.
+      draws: number of draws that must all have the fault to show it.
+    """
+
+    trait: str
+    is_higher: bool = True
+    span: int = 1
+    draws: int = 1
+
+    def is_in(self, clear: Sequence[Difference]) -> bool:
+        """Whether it is one of these differences."""
+        return any(each.name == self.trait and (each.value > 0) == self.is_higher for each in clear)
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """What a fault does to the traits.
+
+    Attributes:
+      fault: name of the fault.
+      signs: all of them must be clear for the fault to be named.
+      meaning: what the signs show, in words.
+    """
+
+    fault: str
+    signs: tuple[Sign, ...]
+    meaning: str
+
+
+class Learned(Protocol):
+    """How much of its data a generator has learned."""
+
+    @property
+    def share(self) -> float:
+        """Share of what a perfect generator would show of a single draw; 0 for nothing."""
+
+    @property
+    def reason(self) -> str:
+        """What the share follows from, in words."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Generated:
+    """What a generator made.
+
+    Attributes:
+      of_what: what it learned from, in words.
+      traits: traits of what it made.
+      learned: how much of its data it has learned, by held-out data; not private.
+    """
+
+    of_what: str
+    traits: Measures
+    learned: Learned
+
+
+@dataclasses.dataclass(frozen=True)
+class Contrast:
+    """Traits of a generator that may have learned a fault, and of its reference.
+
+    Attributes:
+      first, reference: traits of what they make.
+      learned: share of a single draw that both have learned, within [0, 1].
+      is_comparable: whether the reference has learned something: only then a difference raises an
+        alarm. The first one may be far from real data because of the fault.
+      reason: why nothing can be told if `learned` is 0.
+    """
+
+    first: Measures
+    reference: Measures
+    learned: float = 0.0
+    is_comparable: bool = False
+    reason: str = 'nothing is known of how much the generators have learned'
+
+    @classmethod
+    def of(cls, first: Generated, reference: Generated) -> 'Contrast':
+        """The contrast of two generators; both may be the same."""
+        reasons = {
+            f'the generator of {each.of_what} has learned nothing: {each.learned.reason}': None
+            for each in (first, reference)
+            if not each.learned.share
+        }
+        return cls(
+            first.traits,
+            reference.traits,
+            min(first.learned.share, reference.learned.share),
+            bool(reference.learned.share),
+            '; '.join(reasons),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class FaultVerdict:
+    """What a diagnosis says about one fault.
+
+    Attributes:
+      fault: name of the fault.
+      verdict: 'found', 'suspected', 'not seen' or 'cannot tell'.
+      share: share of the data for which `power` holds.
+      power: probability that the fault would be found if this share of the data had it.
+      reason: the numbers, or why nothing can be told; empty if the verdict needs none.
+    """
+
+    fault: str
+    verdict: str
+    share: float
+    power: float
+    reason: str = ''
+
+
+def compare(
+    contrasts: Mapping[str, Contrast], traits: Mapping[str, Trait]
+) -> dict[str, tuple[Difference, ...]]:
+    """The differences of all traits by contrast, with Holm's correction over all of them.
+
+    Args:
+      contrasts: the contrasts by name.
+      traits: all traits by name.
+
+    Raises:
+      ArgumentError: if the two sides of a contrast have different traits.
+    """
+    compared = []
+    for contrast in contrasts.values():
+        if contrast.first.keys() != contrast.reference.keys():
+            raise errors.ArgumentError(
+                'reference', ','.join(contrast.reference), 'must have the traits of first'
+            )
+        for name, measure in contrast.first.items():
+            other = contrast.reference[name]
+            between = traits[name].between(measure.value, other.value)
+            compared.append(differences.compare(name, measure, other, between=between))
+    corrected = iter(differences.corrected(compared))
+    return {
+        key: tuple(itertools.islice(corrected, len(contrast.first)))
+        for key, contrast in contrasts.items()
+    }
+
+
+def power_of_sign(
+    contrast: Contrast, sign: Sign, shift: float, level: float, traits: Mapping[str, Trait]
+) -> float:
+    """Probability that a sign is clear if its trait is expected `shift` above the reference.
+
+    Args:
+      contrast: the measures, whose numbers of draws count.
+      sign: the sign.
+      shift: the expected difference.
+      level: level of the test: that of all comparisons divided by their number, the first step of
+        Holm's correction.
+      traits: all traits by name.
+    """
+    trait, other = traits[sign.trait], contrast.reference[sign.trait]
+    expected = differences.moved(contrast.first[sign.trait], other.value + shift)
+    between = trait.between(expected.value, other.value)
+    difference = differences.compare(trait.name, expected, other, between=between)
+    return differences.power(difference, level, trait.least_from(other.value))
+
+
+def unseen(
+    signature: Signature,
+    contrasts: Mapping[str, Contrast],
+    effects: Effects,
+    power: Callable[[Contrast, Sign, float], float],
+    *,
+    data: str,
+    share: float | None = None,
+) -> FaultVerdict:
+    """The verdict about a fault that does not show: 'not seen', or 'cannot tell' and why.
+
+    Args:
+      signature: what the fault would do.
+      contrasts: the contrasts by name; the one with the highest power counts.
+      effects: what faults do to held-out data.
+      power: probability that a sign is clear in a contrast if its trait is expected to rise by some
+        amount.
+      data: the data in words, such as 'text'.
+      share: the only share of the data to look at; None for the smallest that would be found.
+    """
+    effect = effects.get(signature.fault, {})
+
+    def of_contrast(contrast: Contrast, share: float) -> float:
+        """Lower bound of the probability that all signs are clear."""
+        powers = []
+        for sign in signature.signs:
+            learned = contrast.learned**sign.span
+            shift = learned * effect.get(sign.trait, 0.0) * share**sign.draws
+            is_judged = sign.trait in contrast.first
+            shows = is_judged and (shift > 0 if sign.is_higher else shift < 0)
+            powers.append(power(contrast, sign, shift) if shows else 0.0)
+        return max(sum(powers) - (len(powers) - 1), 0.0)
+
+    share, reached = smallest_share(
+        lambda share: max(of_contrast(each, share) for each in contrasts.values()), share
+    )
+    if reached >= TOLD:
+        return FaultVerdict(signature.fault, NOT_SEEN, share, reached)
+    names = {sign.trait for sign in signature.signs}
+    judged = [each for each in contrasts.values() if names <= each.first.keys()]
+    if not judged:
+        reason = 'no trait that is judged here shows it'
+    elif not any(each.learned for each in judged):
+        reason = '; '.join(dict.fromkeys(each.reason for each in judged))
+    elif not all(map(effect.get, names)):
+        reason = f'it changes no trait of held-out {data}'
+    else:
+        reason = too_weak(share, reached, data)
+    return FaultVerdict(signature.fault, CANNOT_TELL, share, reached, reason)
+
+
+def too_weak(share: float, power: float, data: str) -> str:
+    """Why nothing can be told if a fault would be found too rarely."""
+    return f'in {100 * share:.2g} % of the {data} it would be found with probability {power:.2g}'
+
+
+def smallest_share(
+    power: Callable[[float], float], share: float | None = None
+) -> tuple[float, float]:
+    """The smallest share of the data in which a fault is found with the power `TOLD`.
+
+    Args:
+      power: probability that the fault is found, given the share that it affects.
+      share: the only share to look at; None for any from 0.1 % to all.
+
+    Returns:
+      The share and its power. If none has the power, the largest share.
+    """
+    shares = _COMPUTED_SHARES.tolist() if share is None else [share]
+    for each in shares:
+        if (reached := power(each)) >= TOLD:
+            return each, reached
+    return shares[-1], power(shares[-1])

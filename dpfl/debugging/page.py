@@ -1,0 +1,98 @@
+"""Parts that the pages of the studies of text and of images share, and the files of a study.
+
+A page is one HTML file that loads nothing from elsewhere. No TensorFlow.
+"""
+
+import json
+import math
+import pathlib
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+from dpfl import _storage, accounting
+from dpfl.debugging.diagnosis import Trait
+from dpfl.debugging.differences import Difference, Mean, Share
+from dpfl.reporting import html_page, html_parts
+from dpfl.reporting.html_parts import Cell
+
+_STYLE = (
+    html_parts.STYLE
+    + """
+.found, .bad { color: var(--bad); } .not-seen, .good { color: var(--good); }
+.suspected, .cannot-tell, .unsure { color: var(--unsure); }
+"""
+)
+SIMULATED = ' The noise comes from a known seed: this is a simulation and protects nobody.'
+
+
+def document(
+    name: str, title: str, sections: Iterable[tuple[str, str]], *, lead: str = '', style: str = ''
+) -> str:
+    """A page as HTML.
+
+    Args:
+      name: title of the window.
+      title: headline.
+      sections: titles and contents, as HTML. A section without content is left out.
+      lead: HTML below the headline.
+      style: additional CSS rules.
+    """
+    parts = [f'<h1>{title}</h1>', lead]
+    for heading, content in sections:
+        if content:
+            parts += [f'<h2>{heading}</h2>', content]
+    return html_page.document(name, '\n'.join(filter(None, parts)), _STYLE + style)
+
+
+def differences(
+    compared: Sequence[Difference], traits: Mapping[str, Trait], clear: Container[str] = ()
+) -> str:
+    """A table of differences with intervals.
+
+    Args:
+      compared: the differences, a row each.
+      traits: all traits by name.
+      clear: names of the traits that are marked.
+    """
+    names = ['trait', 'here', 'reference', 'difference', '95 % interval', 'adjusted p']
+    rows = []
+    for each in compared:
+        trait = traits[each.name]
+        scale, unit = (100, 'points') if trait.unit == '%' else (1, trait.unit)
+        rows.append(
+            [
+                Cell(trait.meaning, 'clear' if each.name in clear else ''),
+                Cell(trait.shown(each.first)),
+                Cell(trait.shown(each.second)),
+                Cell(f'{scale * each.value:+.2f} {unit}'.strip()),
+                Cell(f'{scale * each.low:+.2f} to {scale * each.high:+.2f}'),
+                Cell('< 1e-9' if each.adjusted < 1e-9 else f'{each.adjusted:.2g}'),
+            ]
+        )
+    return html_parts.table(names, rows)
+
+
+def measured(trait: Trait, measure: Share | Mean) -> str:
+    """A value of a trait with its interval."""
+    low, high = measure.interval()
+    if trait.unit == '%':
+        return f'{measure.value:.2%} ({100 * low:.2f} to {100 * high:.2f})'
+    return f'{measure.value:.2f} ({low:.2f} to {high:.2f})'
+
+
+def epsilon(value: float | None) -> str:
+    """Epsilon, rounded up; None is infinite."""
+    is_finite = value is not None and math.isfinite(value)
+    return str(accounting.round_up(value)) if is_finite else 'infinite'
+
+
+def write(directory: pathlib.Path, page: str, values: Mapping[str, Any]) -> pathlib.Path:
+    """Writes the page and the numbers of a study; returns the path of the page.
+
+    Raises:
+      StorageError: if a file cannot be written.
+    """
+    path, numbers = directory / 'study.html', json.dumps(values) + '\n'
+    _storage.write_atomically(path, lambda file: file.write(page.encode()))
+    _storage.write_atomically(directory / 'study.json', lambda file: file.write(numbers.encode()))
+    return path

@@ -1,0 +1,76 @@
+"""What both kinds of data share: contrasts of two generators, and parts of their pages."""
+
+import json
+import types
+
+import pytest
+
+from dpfl import errors
+from dpfl.debugging import diagnosis, page
+from dpfl.debugging.diagnosis import Contrast, Generated
+from dpfl.debugging.differences import Mean, Share
+from dpfl.debugging.images import traits as of_images
+from dpfl.debugging.text import traits as of_text
+
+
+def _generated(share, of_what='all clients'):
+    learned = types.SimpleNamespace(share=share, reason=f'it knows {share:.0%}')
+    return Generated(of_what, {'combed': Share(1, 10)}, learned)
+
+
+@pytest.mark.parametrize(
+    'first, reference, learned, is_comparable',
+    [(0.9, 0.4, 0.4, True), (0.4, 0.9, 0.4, True), (0.0, 0.5, 0.0, True), (0.5, 0.0, 0.0, False)],
+)
+def test_a_contrast_has_learned_what_both_have(first, reference, learned, is_comparable):
+    found = Contrast.of(_generated(first), _generated(reference, 'public images'))
+    assert (found.learned, found.is_comparable) == (learned, is_comparable)
+    # It names who has learned nothing.
+    assert ('of all clients has learned nothing: it knows 0%' in found.reason) == (first == 0)
+    assert ('of public images has learned nothing' in found.reason) == (reference == 0)
+
+
+def test_both_sides_of_a_contrast_have_the_same_traits():
+    some = {'combed': Share(1, 10)}
+    with pytest.raises(errors.ArgumentError, match='must have the traits of first'):
+        diagnosis.compare({'a': Contrast(some, {})}, of_images.ALL)
+
+
+def test_the_power_falls_with_what_is_learned_and_with_the_draws_that_must_have_the_fault():
+    def share(learned, draws):
+        sign = diagnosis.Sign('combed', draws=draws)
+        signature = diagnosis.Signature('encoding', (sign,), '')
+        contrast = Contrast({'combed': Share(0, 1000)}, {'combed': Share(0, 1000)}, learned)
+
+        def power(contrast, sign, shift):
+            return diagnosis.power_of_sign(contrast, sign, shift, 0.01, of_images.ALL)
+
+        found = diagnosis.unseen(
+            signature, {'a': contrast}, {'encoding': {'combed': 1.0}}, power, data='images'
+        )
+        assert (found.verdict == 'not seen') == (found.power >= diagnosis.TOLD)
+        return found.share
+
+    # Least difference 0.2: of all images, or a root of it if two must have the fault.
+    expected = [0.2, 0.4, 0.2**0.5]
+    assert [share(1.0, 1), share(0.5, 1), share(1.0, 2)] == pytest.approx(expected, rel=0.12)
+
+
+def test_parts_of_pages():
+    text = page.document('N', 'T', [('One', '<p>1</p>'), ('Two', '')], lead='<p>0</p>')
+    assert '<h1>T</h1>\n<p>0</p>\n<h2>One</h2>\n<p>1</p>' in text and 'Two' not in text
+    assert page.epsilon(None) == page.epsilon(float('inf')) == 'infinite'
+    assert page.epsilon(1.23401) == '1.235'
+    length, rows = of_text.ALL['length'], of_images.ALL['combed']
+    assert page.measured(rows, Share(1, 10)).startswith('10.00% (1.79 to 40.42')
+    assert page.measured(length, Mean(3.0, 0.0, 5)) == '3.00 (3.00 to 3.00)'
+    contrast = Contrast({'combed': Share(90, 100)}, {'combed': Share(0, 100)})
+    (compared,) = diagnosis.compare({'a': contrast}, of_images.ALL)['a']
+    table = page.differences([compared], of_images.ALL, ['combed'])
+    assert '<td class="clear">rows alternate' in table and '+90.00 points' in table
+
+
+def test_page_and_numbers_are_written(tmp_path):
+    path = page.write(tmp_path, '<p>', {'a': 1})
+    assert path.read_text() == '<p>'
+    assert json.loads((tmp_path / 'study.json').read_text()) == {'a': 1}
