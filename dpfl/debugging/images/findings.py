@@ -180,26 +180,6 @@ def find(
 
 
 @dataclasses.dataclass(frozen=True)
-class Discriminators:
-    """How well images from clients can be told from images from public data.
-
-    Attributes:
-      private: Clients against public images.
-      control: Public images against those of another generator of public images.
-    """
-
-    private: discriminator.Comparison
-    control: discriminator.Comparison
-
-    def to_dict(self) -> dict[str, Any]:
-        """Accuracies with intervals, as JSON values."""
-        return {
-            name: {'accuracy': each.accuracy.value, 'interval': list(each.accuracy.interval())}
-            for name, each in (('private', self.private), ('control', self.control))
-        } | {'difference': discriminator.beyond(self.private, self.control).to_dict()}
-
-
-@dataclasses.dataclass(frozen=True)
 class Conclusion:
     """The conclusion of the study.
 
@@ -211,7 +191,7 @@ class Conclusion:
 
     diagnoses: Mapping[str, diagnosis.Diagnosis]
     injected: tuple[str, ...] = ()
-    discriminators: Discriminators | None = None
+    discriminators: discriminator.Comparisons | None = None
 
     @property
     def fault_is_visible(self) -> bool:
@@ -288,7 +268,7 @@ def conclude(
             everyone, public = (named[name] for name in (clients.EVERYONE, clients.PUBLIC))
             contrasts[diagnosis.CLIENTS] = Contrast.of(everyone, public)
             again = named[clients.PUBLIC_AGAIN].generated
-            told_apart = Discriminators(
+            told_apart = discriminator.Comparisons(
                 discriminator.compare(everyone.generated, public.generated, seed=seed),
                 discriminator.compare(again, public.generated, seed=seed),
             )

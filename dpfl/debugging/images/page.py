@@ -270,11 +270,11 @@ def _differences(found: findings.Conclusion) -> str:
     return '\n'.join(parts)
 
 
-def _discriminators(found: findings.Discriminators | None) -> str:
+def _discriminators(found: discriminator.Comparisons | None) -> str:
     """How well images from clients can be told from images from public data."""
     if found is None:
         return ''
-    beyond = discriminator.beyond(found.private, found.control)
+    beyond = found.difference
     rows = []
     for label, each in (
         ('from clients, against from public images', found.private),

@@ -26,7 +26,7 @@ def test_squares_of_two_sizes_are_told_apart_and_equal_ones_are_not():
     control = discriminator.compare(_squares(120, rng, 5), second, seed=0, steps=200)
     low, high = control.accuracy.interval(1 - 1e-6)
     assert low < 0.5 < high
-    beyond = discriminator.beyond(found, control)
+    beyond = discriminator.Comparisons(found, control).difference
     assert beyond.low > 0 and beyond.value == pytest.approx(
         found.accuracy.value - control.accuracy.value
     )
