@@ -60,9 +60,10 @@ from dpfl.planning import plan_rows
 from dpfl.planning.answer import answer, figure_of
 from dpfl.planning.pace import PaceConfig
 from dpfl.planning.request import PlanningConfig, Request
+from dpfl.simulation.population import DeviceConfig
 from dpfl.simulation.training.mechanism import NAMES
 from dpfl.simulation.training.privacy_config import AUTO, ClippingConfig, PrivacyConfig
-from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig
+from dpfl.simulation.training.sampling_config import SamplingConfig
 from dpfl.simulation.training.server_config import ServerConfig
 
 _SCHEMA = SettingsFlags(

@@ -28,8 +28,9 @@ from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import population_values, simulated_population
 from dpfl.mechanisms import registry
 from dpfl.reporting import plain_text
+from dpfl.simulation.population import DeviceConfig
 from dpfl.simulation.training.privacy_config import MechanismConfig, NoiseConfig
-from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig
+from dpfl.simulation.training.sampling_config import SamplingConfig
 
 _SAMPLING = SettingsFlags(
     SamplingConfig,

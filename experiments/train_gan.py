@@ -17,7 +17,7 @@ from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags, run_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import run_summary
-from dpfl.simulation.training import GanConfig, mechanism, train_gan
+from dpfl.simulation.training import GanConfig, mechanism, train
 from dpfl.simulation.training.config import ScaleConfig
 
 _CONFIG = SettingsFlags(
@@ -39,7 +39,7 @@ def main() -> None:
         command_line.refusing_bad_values(directory='output_dir'),
         run_flags.saying_what_is_saved(where, 'train_gan'),
     ):
-        result = train_gan(
+        result = train(
             config,
             run_flags.directory(where),
             resume=where.resume,

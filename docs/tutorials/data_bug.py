@@ -34,7 +34,7 @@ from dpfl.simulation.training import (
     GanOptimizationConfig,
     PrivacyConfig,
     SamplingConfig,
-    train_gan,
+    train,
 )
 from dpfl.tasks import federated_task
 from dpfl.tasks.images import faults, image_batches, synthetic_glyphs
@@ -109,7 +109,7 @@ def generator_of(phones, name):
         evaluation=EvaluationConfig(eval_every=26),
     )
     folder = pathlib.Path('tutorial', name)
-    train_gan(config, folder, task=task_of(phones), overwrite=True)
+    train(config, folder, task=task_of(phones), overwrite=True)
     return plt.imread(next(p for p in sorted((folder / 'plots').glob('generated*'))))
 
 

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-KEY_BYTES = 32
-
 
 def of_cohort(key: bytes, clients: Iterable[Sequence[Any]]) -> str:
     """Digest of the data that a cohort trains on, in hexadecimal.

@@ -60,13 +60,13 @@ class Metrics:
         self._references = reference_accuracies or {}
         self.rows: list[Mapping[str, float]] = []
         self.last: dict[str, float] = {}
-        csv_path, events_path = directory.path / 'metrics.csv', directory.path / 'tensorboard'
+        csv_path, events_path = directory.path / archive.METRICS, directory.path / 'tensorboard'
         with _naming(events_path):
             if events_path.exists():
                 shutil.rmtree(events_path)
             events_path.mkdir(mode=0o700)
             self._tensorboard = tff.program.TensorBoardReleaseManager(str(events_path))
-        directory.write_text('metrics.csv', archive.metrics_table(rows))
+        directory.write_text(archive.METRICS, archive.metrics_table(rows))
         with _naming(csv_path):
             self._csv = tff.program.CSVFileReleaseManager(str(csv_path), key_fieldname='round')
         # Rows are written in a separate thread: signals raise exceptions in the main thread only,
@@ -122,10 +122,10 @@ class Metrics:
         self.last.update(values)
 
     def _write(self, round_number: int, values: Mapping[str, float]) -> None:
-        with _naming(self._directory.path / 'metrics.csv'):
+        with _naming(self._directory.path / archive.METRICS):
             asyncio.run(self._csv.release(values, round_number))
             # TFF writes a new file if there is a new metric.
-            os.chmod(self._directory.path / 'metrics.csv', _storage.PRIVATE)
+            os.chmod(self._directory.path / archive.METRICS, _storage.PRIVATE)
         self._write_events(round_number, values)
 
     def _write_events(self, round_number: float, values: Mapping[str, float]) -> None:

@@ -36,6 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpfl import _progress, _validate, errors
+from dpfl._settings import Settings, setting
 from dpfl.participation import ParticipationLog, RoundTimes
 
 _DAY = 24.0
@@ -52,33 +53,79 @@ LONGEST_REACH = 2.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Availability:
-    """Habits of the devices.
+class DeviceConfig(Settings):
+    """Behaviour of devices: timers, availability, drop-outs. Used with `sampling='timer'`."""
 
-    Attributes:
-      eligible_share: probability that a device is eligible on a given day, within (0, 1].
-      daytime_share: share of the devices whose window opens at any time of the day.
-      window_hours: average length of a window. A window lasts between 0.5 and 1.5 times as long.
-      jitter_hours: how much earlier or later than usual a window may open.
-      time_zone_hours: number of hours over which the time zones of the population spread.
+    timer_hours: float = setting(
+        72.0,
+        'Hours from one report of a device until it may take part again.',
+        minimum=0,
+        maximum=24 * 365,
+    )
+    over_selection: float = setting(
+        1.3,
+        'Devices selected in a round, divided by the report goal.',
+        minimum=1,
+        maximum=100,
+    )
+    drop_out: float = setting(
+        0.08,
+        'Probability that a selected device does not report.',
+        minimum=0,
+        below=1,
+    )
+    check_in_minutes: float = setting(
+        30.0,
+        'Average time between two check-ins of an eligible device.',
+        above=0,
+        maximum=_MINUTES,
+    )
+    client_minutes: float = setting(
+        4.0, 'Median time from check-in to report.', above=0, maximum=_MINUTES
+    )
+    client_spread: float = setting(
+        0.5, 'Standard deviation of the logarithm of that time.', minimum=0, maximum=3
+    )
+    server_minutes: float = setting(
+        1.0,
+        'Time from the end of a round to the start of the next one.',
+        minimum=0,
+        maximum=_MINUTES,
+    )
+    eligible_share: float = setting(
+        0.5,
+        'Probability that a device is idle, charging and unmetered at some time of a day.',
+        above=0,
+        maximum=1,
+    )
+    daytime_share: float = setting(
+        0.5,
+        'Share of devices that are eligible at any time of the day; the others in the evening.',
+        minimum=0,
+        maximum=1,
+    )
+    window_hours: float = setting(
+        7.0,
+        'Average number of hours for which a device is eligible.',
+        above=0,
+    )
+    jitter_hours: float = setting(
+        1.0,
+        'A device becomes eligible up to this many hours earlier or later from day to day.',
+        minimum=0,
+        maximum=5,
+    )
+    time_zone_hours: float = setting(
+        3.0,
+        'Hours over which the time zones of the population spread.',
+        minimum=0,
+        maximum=24,
+    )
 
-    Raises:
-      ValueError: if a field is out of its range, or the windows of two days could overlap.
-    """
-
-    eligible_share: float = 0.5
-    daytime_share: float = 0.5
-    window_hours: float = 7.0
-    jitter_hours: float = 1.0
-    time_zone_hours: float = 3.0
-
-    def __post_init__(self):
-        _validate.number('eligible_share', self.eligible_share, above=0, maximum=1)
-        _validate.number('daytime_share', self.daytime_share, minimum=0, maximum=1)
-        _validate.number('jitter_hours', self.jitter_hours, minimum=0, maximum=5)
+    def check(self) -> None:
+        """Checks that the windows of two days cannot overlap."""
         longest = (_DAY - LONGEST_REACH - 2 * self.jitter_hours) / (1 + _LENGTH_SPREAD)
         _validate.number('window_hours', self.window_hours, above=0, maximum=longest)
-        _validate.number('time_zone_hours', self.time_zone_hours, minimum=0, maximum=24)
 
 
 class Windows:
@@ -90,17 +137,17 @@ class Windows:
     computed.
 
     Args:
-      availability: the habits.
+      habits: of the devices.
       population: number of devices N.
       key: key of the hash, an integer within [0, 2^64).
     """
 
-    def __init__(self, availability: Availability, population: int, key: int):
-        self._habits = availability
+    def __init__(self, habits: DeviceConfig, population: int, key: int):
+        self._habits = habits
         self._population = population
         self._key = np.uint64(key)
         self._edges = np.linspace(0.0, _DAY, _MINUTES + 1)
-        self._opened = _cumulative_share(availability)
+        self._opened = _cumulative_share(habits)
         middles = (np.arange(_GROUPS) + 0.5) / _GROUPS
         self._usual = np.interp(middles, self._opened, self._edges)
 
@@ -143,7 +190,7 @@ class Windows:
         return self._population * (day + float(np.interp(hour, self._edges, self._opened)))
 
 
-def _cumulative_share(habits: Availability) -> np.ndarray:
+def _cumulative_share(habits: DeviceConfig) -> np.ndarray:
     """Share of the windows that have opened by each minute of the day, [1441]."""
     middles = (np.arange(_MINUTES) + 0.5) * _DAY / _MINUTES
     zones = np.linspace(-0.5, 0.5, 49) * habits.time_zone_hours
@@ -334,51 +381,24 @@ class Round(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Population:
+class Population(DeviceConfig):
     """A population of devices and the server that runs rounds with them.
 
-    Attributes:
-      population: number of devices; as clients they are 0 .. population - 1, in random order.
-      clients_per_round: the report goal.
-      timer_hours: the least time between two participations of a device.
-      over_selection: number of selected devices, divided by the report goal; at least 1.
-      drop_out: probability that a selected device does not report.
-      check_in_minutes: average time from one check-in of an eligible device to the next.
-      client_minutes: median time from check-in to report (log-normal).
-      client_spread: standard deviation of the logarithm of that time.
-      server_minutes: time from the end of a round to the start of the next one.
-      habits: when devices are eligible.
-      seed: of everything random, an integer >= 0.
-
-    Raises:
-      ValueError: if a field is out of its range.
+    Devices are the clients 0 .. population - 1, in random order.
     """
 
-    population: int
-    clients_per_round: int
-    timer_hours: float = 72.0
-    over_selection: float = 1.3
-    drop_out: float = 0.08
-    check_in_minutes: float = 30.0
-    client_minutes: float = 4.0
-    client_spread: float = 0.5
-    server_minutes: float = 1.0
-    habits: Availability = Availability()
-    seed: int = 0
+    population: int = setting(
+        dataclasses.MISSING, 'Number of devices.', minimum=1, maximum=2**31 - 1
+    )
+    clients_per_round: int = setting(dataclasses.MISSING, 'The report goal.')
+    seed: int = setting(0, 'Of everything random.', minimum=0)
 
-    def __post_init__(self):
-        _validate.integer('population', self.population, minimum=1, maximum=2**31 - 1)
+    def check(self) -> None:
+        """Checks that there are enough devices for a round."""
+        super().check()
         _validate.integer(
             'clients_per_round', self.clients_per_round, minimum=1, maximum=self.population
         )
-        _validate.number('timer_hours', self.timer_hours, minimum=0, maximum=24 * 365)
-        _validate.number('over_selection', self.over_selection, minimum=1, maximum=100)
-        _validate.number('drop_out', self.drop_out, minimum=0, below=1)
-        _validate.number('check_in_minutes', self.check_in_minutes, above=0, maximum=24 * 60)
-        _validate.number('client_minutes', self.client_minutes, above=0, maximum=24 * 60)
-        _validate.number('client_spread', self.client_spread, minimum=0, maximum=3)
-        _validate.number('server_minutes', self.server_minutes, minimum=0, maximum=24 * 60)
-        _validate.integer('seed', self.seed, minimum=0)
 
     def rounds(self) -> Iterator[Round]:
         """An endless stream of rounds; every call yields the same ones.
@@ -390,7 +410,7 @@ class Population:
         """
         generator = np.random.default_rng([_STREAM, self.seed])
         key = int(generator.integers(2**64, dtype=np.uint64))
-        windows = Windows(self.habits, self.population, key)
+        windows = Windows(self, self.population, key)
         stride, shift = _affine(generator, self.population)
         check_ins = CheckIns(windows, self.population, self.check_in_minutes / 60, generator)
         start = 0.0

@@ -105,7 +105,9 @@ class _Run:
         self._journal = directory.journal
         self._rounds = experiment.plan.participation.rounds
         self._profile: profile_lib.Profile | profile_lib.Nothing
-        self._profile = profile_lib.Profile() if experiment.profile else profile_lib.Nothing()
+        self._profile = (
+            profile_lib.Profile() if experiment.execution.profile else profile_lib.Nothing()
+        )
         self._start = saved or start(directory, _log.warning)
         if self._start is not None:
             before = self._journal.state.configuration
@@ -132,15 +134,15 @@ class _Run:
         experiment, directory = self._experiment, self._directory
         writer = checkpoint.Writer(
             directory.path / archive.CHECKPOINTS,
-            experiment.keep_checkpoints,
+            experiment.execution.keep_checkpoints,
             None if self._start is None else self._start.rounds,
         )
         directory.forget_digests()
         try:
             with (
                 contexts.runtime(
-                    experiment.ray,
-                    ray_timeout=experiment.ray_timeout,
+                    experiment.execution.ray,
+                    ray_timeout=experiment.execution.ray_timeout,
                     observe=self._observe,
                 ) as self._runtime,
                 writer,
@@ -227,7 +229,7 @@ class _Run:
             return None
         self._profile.begin('')
         with contextlib.suppress(errors.StorageError):
-            self._directory.write_text('profile.json', self._profile.to_json())
+            self._directory.write_text(run_directory.PROFILE, self._profile.to_json())
         return self._profile
 
     def _train(self, writer: checkpoint.Writer) -> tuple[Any, Sequence[Mapping[str, float]]]:
@@ -255,13 +257,14 @@ class _Run:
                 writer.wait()
             else:
                 state = state_lib.restore(tensors, state)
-        rows = tuple(self._journal.rows[:first])
-        if experiment.ray is not None:
+        rows, stop_at = tuple(self._journal.rows[:first]), experiment.record.stop_at_accuracy
+        every = experiment.execution.checkpoint_every
+        if experiment.execution.ray is not None:
             self._journal.note(ray_losses=0)
         shards: Any = self._runtime.sharded_cohorts(
             experiment.turns(range(first, self._rounds)),
             experiment.data_in_turn,
-            experiment.num_shards,
+            experiment.execution.shards,
             self._observe_data,
             data_digest.of_client,
         )
@@ -285,15 +288,15 @@ class _Run:
             saved = first
             try:
                 for t in range(first, self._rounds):
-                    if metrics.has_stopped(experiment.stop_at_accuracy, recorded.rows):
-                        _log.warning(_STOPPED, t, self._rounds, experiment.stop_at_accuracy)
+                    if metrics.has_stopped(stop_at, recorded.rows):
+                        _log.warning(_STOPPED, t, self._rounds, stop_at)
                         break
                     self._profile.begin(str(t + 1))
                     with _naming_round(t + 1):
                         reached = t + 1, self._round(t, reached[1], shards, with_noise, recorded)
                         writer.check()
                         done, state = reached
-                        if done % experiment.checkpoint_every == 0 and done < self._rounds:
+                        if done % every == 0 and done < self._rounds:
                             with self._profile.span('checkpoint'):
                                 writer.save(self._checkpoint(done, state))
                                 memory.give_back()
@@ -323,8 +326,8 @@ class _Run:
         """Records plan and strategy of a run that begins, and what its pages depend on."""
         experiment, directory = self._experiment, self._directory
         digest = noise_keys.digest(state_lib.noise_digest(state))
-        noise_keys.check(digest, experiment.earlier_noise_key_digests)
-        about = experiment.about
+        noise_keys.check(digest, experiment.record.earlier_noise_key_digests)
+        about = experiment.record.about
         planned = self._journal.state.planned
         assert planned is not None
         if about is not None:
@@ -436,7 +439,7 @@ class _Run:
             released = journal.Released(round=t, model=self._model, state=whole, metrics=numbers)
             row = self._journal.release(released, time.monotonic() - started)
         with span('metrics'):
-            shown = {'waiting': f'{self._waited:.2g} s'} if experiment.ray else {}
+            shown = {'waiting': f'{self._waited:.2g} s'} if experiment.execution.ray else {}
             recorded.release(t + 1, {name: row[name] for name in row if name != 'round'}, shown)
         return output.state
 
@@ -515,7 +518,7 @@ def _round_metrics(
         with span('evaluation'):
             weights = experiment.process.get_model_weights(output.state)
             values.update(experiment.evaluate(weights))
-    if experiment.release_train_metrics:
+    if experiment.record.train_metrics_released:
         for name, value in output.metrics['client_work']['train'].items():
             values[f'train_{name}'] = float(value)
     return values

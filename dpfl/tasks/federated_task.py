@@ -110,7 +110,7 @@ class FederatedTask:
     """A model and the data of the clients that train it.
 
     Attributes:
-      model: a `tff.learning.models.FunctionalModel`; None for `train_gan`, which makes its own.
+      model: a `tff.learning.models.FunctionalModel`; None for a GAN, which has its own.
       population: number of training clients; their ids are 0 to `population - 1`. None for an
         endless population.
       client_batches: maps (client id, batch size, epochs, most batches or None) to the client's

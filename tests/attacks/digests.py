@@ -47,7 +47,7 @@ _HASHES = (
     lambda data: hashlib.blake2b(data, digest_size=16),
 )
 # Keys that a program may use by mistake if it forgets to draw one.
-_KEYS = (bytes(data_digest.KEY_BYTES), b'', b'dpfl', b'keys', b'data')
+_KEYS = (bytes(32), b'', b'dpfl', b'keys', b'data')
 _KEYS += tuple(hmac.new(root, b'data', hashlib.sha256).digest() for root in _KEYS)
 _START = (
     16  # Number of bytes of a digest to compare. Fewer than 2^-100 of all other digests share them.

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from dpfl import Participation, mechanisms
-from dpfl.simulation.training import train, train_gan
+from dpfl.simulation.training import train
 from scripts import paper_presets
 from tests import forked_binaries, presets
 from tests.tasks.images import emnist_files
@@ -107,7 +107,7 @@ def test_the_gan_trains_on_a_small_file(files, tmp_path):
     changes = dict(clients_per_round=2, generator_batch_size=4, generator_steps=1)
     preset = _PRESETS['emnist.004.gan']
     config = presets.config(preset.name, **{**_small(preset, files), **changes})
-    assert train_gan(config, tmp_path / 'run', progress=False).report is not None
+    assert train(config, tmp_path / 'run', progress=False).report is not None
 
 
 _DEBUG = {

@@ -15,6 +15,7 @@ import tensorflow_federated as tff
 from dpfl import errors
 from dpfl.runtime import contexts, failures
 from dpfl.simulation import checkpoint, program, run_directory
+from dpfl.simulation.training import ExecutionConfig
 from tests import paths, runs
 from tests.simulation import toy_experiment
 
@@ -135,7 +136,8 @@ def test_no_round_is_released_into_another_directory(experiment, reference, tmp_
         contents.append(_contents(path))
 
     with pytest.raises(errors.StorageError, match=f'{path}') as caught:
-        _train(_failing(dataclasses.replace(experiment, checkpoint_every=1), 3, fail), path)
+        often = dataclasses.replace(experiment, execution=ExecutionConfig(checkpoint_every=1))
+        _train(_failing(often, 3, fail), path)
     assert '\n' not in str(caught.value)
     if change is not _remove_ledger:
         assert _contents(path) == contents[0]

@@ -11,7 +11,7 @@ from dpfl.simulation import population
 
 
 def _windows(size, **habits):
-    return population.Windows(population.Availability(**habits), size, 2**63 + 12345)
+    return population.Windows(population.DeviceConfig(**habits), size, 2**63 + 12345)
 
 
 def _table(windows, size, days):
@@ -82,7 +82,7 @@ def test_four_times_as_many_devices_are_eligible_at_night():
 
 
 def test_times_beyond_the_clock_are_never():
-    windows = population.Windows(population.Availability(), 3, 0)
+    windows = population.Windows(population.DeviceConfig(), 3, 0)
     stream = population.CheckIns(windows, 3, 0.5, np.random.default_rng(0))
     stream.free(np.array([0, 1]), np.array([1e9, 1e-4]))
     assert stream._free_at.tolist() == [population.BUSY, 1, 0]
@@ -93,7 +93,7 @@ def test_times_beyond_the_clock_are_never():
 def test_check_ins_are_of_free_devices_within_their_windows_at_their_rate(share, busy, monkeypatch):
     monkeypatch.setattr(population, '_FEW', share)
     size, hours, now, parts = 20_000, 30.0, 0.0, []
-    windows = population.Windows(population.Availability(), size, 99)
+    windows = population.Windows(population.DeviceConfig(), size, 99)
     stream = population.CheckIns(windows, size, 0.5, np.random.default_rng(0))
     is_busy = np.random.default_rng(5).random(size) < busy
     stream.occupy(np.flatnonzero(is_busy))
@@ -206,12 +206,13 @@ def test_more_clients_a_smaller_population_and_the_day_make_rounds_longer():
 
 def test_the_timer_of_a_device_starts_when_it_reports():
     # It checks in about a minute after it may, for 12 hours of each day, and trains for an hour.
-    habits = population.Availability(eligible_share=1.0, window_hours=12.0, jitter_hours=0.0)
     rounds = _rounds(
         20,
         population=1,
         clients_per_round=1,
-        habits=habits,
+        eligible_share=1.0,
+        window_hours=12.0,
+        jitter_hours=0.0,
         timer_hours=2.0,
         check_in_minutes=1.0,
         client_minutes=60.0,
@@ -279,7 +280,7 @@ _OF_POPULATION = [
 _OF_HABITS = [
     ('eligible_share', 0, 'a finite number > 0 and <= 1'),
     ('daytime_share', -0.1, 'a finite number >= 0 and <= 1'),
-    ('window_hours', 14, 'a finite number > 0 and <= 13.3'),
+    ('window_hours', 14.0, 'a finite number > 0 and <= 13.3'),
     ('jitter_hours', float('nan'), 'a finite number >= 0 and <= 5'),
     ('time_zone_hours', 25, 'a finite number >= 0 and <= 24'),
 ]
@@ -289,6 +290,6 @@ _OF_HABITS = [
 def test_bad_fields_are_named(name, value, allowed):
     with pytest.raises(ValueError, match=f'{name}={value}: must be {allowed}'):
         if (name, value, allowed) in _OF_HABITS:
-            population.Availability(**{name: value})
+            population.DeviceConfig(**{name: value})
         else:
             population.Population(**{'population': 2000, 'clients_per_round': 50, name: value})

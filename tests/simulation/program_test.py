@@ -23,7 +23,7 @@ def _trained(path, **changes):
 @pytest.fixture(scope='module', name='run')
 def _run(tmp_path_factory):
     path = tmp_path_factory.mktemp('run')
-    return path, *_trained(path, release_train_metrics=True)
+    return path, *_trained(path, train_metrics_released=True)
 
 
 def test_metrics_have_a_row_for_each_round(run):

@@ -28,6 +28,7 @@ from dpfl.accounting.records import archive, cohorts, journal
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.simulation import checkpoint, program, run_directory, sampling
 from dpfl.simulation import state as state_lib
+from dpfl.simulation.training import ExecutionConfig
 from tests import runs
 from tests.simulation import toy_experiment
 
@@ -156,7 +157,8 @@ def test_a_crash_before_the_first_checkpoint_is_a_new_run(experiment, origin, tm
     (tmp_path / 'ledger.jsonl').write_bytes(b''.join(lines[:2]) + lines[2][:20])
     (tmp_path / 'checkpoints').mkdir()
     (tmp_path / 'checkpoints' / '00000000.checkpoint.partial').write_bytes(b'dpfl')
-    _resume(dataclasses.replace(experiment, checkpoint_every=100), tmp_path)
+    rarely = ExecutionConfig(checkpoint_every=100)
+    _resume(dataclasses.replace(experiment, execution=rarely), tmp_path)
     saved = {path.stem for path in (tmp_path / 'checkpoints').glob('*.checkpoint')}
     assert saved == {'00000000', '00000007'}
 
@@ -307,7 +309,7 @@ def _with_other_cohorts(experiment):
 
 def _with_another_plan(experiment):
     plan = dataclasses.replace(experiment.plan, participation=Participation(_ROUNDS, 1))
-    return {'plan': plan}
+    return {'record': dataclasses.replace(experiment.record, plan=plan)}
 
 
 def _with_another_model(experiment):

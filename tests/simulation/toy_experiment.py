@@ -13,8 +13,10 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, learning, mechanisms
+from dpfl.accounting.records import archive
 from dpfl.aggregators.noise import correlated
 from dpfl.simulation import program, sampling
+from dpfl.simulation.training import ExecutionConfig
 
 ROUNDS = 4
 TARGET = np.array([0.5, -1.0], np.float32)
@@ -176,14 +178,30 @@ def experiment(
     return _experiment(**{**fields, **changes})
 
 
-def _experiment(**fields) -> program.Experiment:
-    schema = Participation(fields['plan'].participation.rounds, 2)
+def _experiment(
+    plan,
+    noise_is_seeded,
+    delta=1e-6,
+    accountant='analytic_gaussian',
+    train_metrics_released=False,
+    **fields,
+) -> program.Experiment:
+    schema = Participation(plan.participation.rounds, 2)
+    execution = {name: fields.pop(name) for name in ExecutionConfig().flat() if name in fields}
     shared = dict(
-        delta=1e-6,
+        execution=ExecutionConfig(**execution),
+        record=archive.PlanRecord(
+            plan,
+            (delta,),
+            accountant,
+            noise_is_seeded,
+            sampling_is_seeded=plan.sampling is not None,
+            train_metrics_released=train_metrics_released,
+        ),
+        noise_is_seeded=noise_is_seeded,
         sampler=sampling.MinSeparationSampler(schema, 12, 3),
         eval_every=2,
         reference_accuracies={'best accuracy': 0.0},
-        accountant='analytic_gaussian',
         progress=False,
     )
     return program.Experiment(**{**shared, **fields})

@@ -92,8 +92,13 @@ class NoiseRing(supplied_rows.SuppliedRows):
         return tf.function(
             lambda key, drawn, t, row, words: correlated.key_of_round(
                 correlated.NoiseState(key, t, drawn, ()), t, row, words
-            ),
-            reduce_retracing=True,
+            )
+        ).get_concrete_function(
+            tf.TensorSpec([2], tf.int64),
+            tf.TensorSpec([None, 2], tf.int64),
+            tf.TensorSpec([], tf.int64),
+            tf.TensorSpec(self._kernel.table.shape[1:], tf.float64),
+            tf.TensorSpec([None], tf.int64),
         )
 
 
@@ -142,13 +147,20 @@ class _Stream:
         parts = np.array_split(np.arange(self._blocks), os.cpu_count() or 1)
 
         with tf.device('CPU'):
-            z = _drawn(keys[t], self._part, out.size).numpy().reshape(out.shape)
+            z = self._drawn(keys[t]).numpy().reshape(out.shape)
 
         def work(blocks):
             for block in blocks:
                 step.apply(z[block], self._past[block], out[block])
 
         supplied_rows.run_all(self._workers, work, parts)
+
+    @functools.cached_property
+    def _drawn(self) -> Callable[[np.ndarray], tf.Tensor]:
+        """Normal variables of the round with a key, [blocks * _BLOCK]."""
+        return tf.function(
+            lambda key: _drawn(key, self._part, self._blocks * _BLOCK)
+        ).get_concrete_function(tf.TensorSpec([2], tf.int64))
 
     def _recompute(self, keys: np.ndarray, out, show_progress: bool) -> None:
         """The rounds that the last one depends on, from their keys, block by block."""

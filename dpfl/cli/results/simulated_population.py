@@ -10,9 +10,9 @@ from dpfl import ParticipationLog, mechanisms
 from dpfl.cli.results import population_values
 from dpfl.errors import ArgumentError
 from dpfl.mechanisms import registry
-from dpfl.simulation.population import Population, PopulationRun, simulate
+from dpfl.simulation.population import DeviceConfig, Population, PopulationRun, simulate
 from dpfl.simulation.training.mechanism_names import load_strategy
-from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig, required
+from dpfl.simulation.training.sampling_config import SamplingConfig, required
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,12 +91,12 @@ class Simulation:
     def _population(self, changed: Mapping[str, Any]) -> Population:
         """The population with other values for some settings."""
         values = {
+            **self.devices.flat(),
             'population': self.sampling.population,
             'clients_per_round': self.sampling.clients_per_round,
             **changed,
         }
-        habits = {name: values.pop(name) for name in ('timer_hours',) if name in values}
-        return self.devices.with_values(habits).population(**values, seed=self.seed)
+        return Population(**values, seed=self.seed)
 
 
 def described(path: str, noise: Noise) -> tuple[dict[str, Any], Draw]:

@@ -9,8 +9,9 @@ import numpy as np
 
 from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.debugging.images import clients
-from dpfl.simulation.training import GanConfig, train_gan
+from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training import gan as gan_lib
+from dpfl.simulation.training import train as train_run
 from dpfl.simulation.training.sampling_config import required
 from dpfl.tasks import federated_task
 from dpfl.tasks.images import image_batches, image_task
@@ -124,6 +125,6 @@ def train(
         made_from={**made_from, 'trained_on': training.name},
         **facts,
     )
-    result = train_gan(config, path, task=task, resume=resume, overwrite=overwrite)
+    result = train_run(config, path, task=task, resume=resume, overwrite=overwrite)
     pixels = gan_lib.sample(config, result.weights, samples)
     return Trained(pixels, float(result.metrics['seconds'].sum()))

@@ -3,6 +3,7 @@
 Importing this package does not load TensorFlow; running does.
 """
 
+from dpfl.simulation.population import DeviceConfig
 from dpfl.simulation.training import run_model
 from dpfl.simulation.training.config import (
     CourseConfig,
@@ -17,11 +18,10 @@ from dpfl.simulation.training.cost import Cost
 from dpfl.simulation.training.dry_run import dry_run
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.federated import train
-from dpfl.simulation.training.gan import train_gan
 from dpfl.simulation.training.pretraining import PretrainConfig, PretrainResult, pretrain
 from dpfl.simulation.training.privacy_config import PrivacyConfig
 from dpfl.simulation.training.run_model import GenerateConfig, generate
-from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig
+from dpfl.simulation.training.sampling_config import SamplingConfig
 from dpfl.tasks.config import DataConfig, ImageTaskConfig, TaskConfig, TextConfig
 
 __all__ = [
@@ -49,5 +49,4 @@ __all__ = [
     'pretrain',
     'run_model',
     'train',
-    'train_gan',
 ]

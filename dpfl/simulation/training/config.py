@@ -1,4 +1,4 @@
-"""The configurations of runs: of `train` and of `train_gan`. Does not import TensorFlow."""
+"""The configurations of runs, of models and of GANs. Does not import TensorFlow."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from dpfl import accounting
 from dpfl._settings import Settings, setting
 from dpfl.accounting import extrapolation, large_delta
-from dpfl.errors import ArgumentError, one_of, renaming
+from dpfl.errors import NOT_SHOWN, ArgumentError, one_of, renaming
 from dpfl.runtime import ray_cluster
 from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
@@ -367,6 +367,11 @@ class TrainConfig(RunConfig):
             found.append(f'The mechanism was chosen for the least error of {optimised}.')
         return (*found, *self.task.selection.remarks())
 
+    def of_own_task(self) -> 'TrainConfig':
+        """The configuration of a run on a task of one's own; it keeps which secrets are planted."""
+        own = TaskConfig(task=CUSTOM, planting=self.task.planting)
+        return dataclasses.replace(self, task=own)
+
     @property
     def model_name(self) -> str:
         """Name of the model that is trained; empty for a task of one's own."""
@@ -505,8 +510,34 @@ class GanConfig(RunConfig):
     audit: AuditConfig = AuditConfig()
 
     def check(self) -> None:
-        """Checks that an audit is possible, and that no test of a classifier is asked for."""
+        """Checks that an audit is possible, and that no setting is given that a GAN has not."""
         super().check()
         self.audit.check_run(self.privacy)
         if self.evaluation.test_clients:
             raise ArgumentError('test_clients', self.evaluation.test_clients, 'must be 0 for a GAN')
+        if self.privacy.noise != 'default':
+            raise ArgumentError('noise', self.privacy.noise, 'must be default for a GAN')
+        if self.privacy.mechanism == AUTO:
+            raise ArgumentError('mechanism', AUTO, 'cannot be used for a GAN')
+        if self.privacy.clip_schedule:
+            raise ArgumentError('clip_schedule', NOT_SHOWN, 'must be empty for a GAN')
+
+    def remarks(self, rounds: int) -> tuple[str, ...]:
+        """What the report says besides the guarantee, in sentences."""
+        del rounds
+        return self.task.selection.remarks()
+
+    def of_own_task(self) -> 'GanConfig':
+        """The configuration of a run on a task of one's own.
+
+        Raises:
+          ArgumentError: if a selection is given, which would be ignored.
+        """
+        if self.task.selection.is_given:
+            raise ArgumentError('task', NOT_SHOWN, 'must not be given with a selection')
+        return self
+
+    @property
+    def model_name(self) -> str:
+        """Size of generator and discriminator."""
+        return self.optimization.model

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpfl import _random, accounting, mechanisms
 from dpfl.errors import ArgumentError, DataError
-from dpfl.simulation.training import execution, feasibility, federated
+from dpfl.simulation.training import execution, feasibility, fedavg
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.cost import Cost
 from dpfl.simulation.training.plan import accountant
@@ -54,28 +54,24 @@ def dry_run(
     from dpfl.simulation.training import timing  # Loads TensorFlow.
     from dpfl.tasks import own_data
 
-    prepared = federated.prepare(
-        config,
-        task,
-        tell=execution.teller(progress),
-        on_choice=lambda candidates: None,
+    if task is not None:
+        config = config.of_own_task()
+    prepared = fedavg.prepare(config, task, tell=execution.teller(progress))
+    plan = prepared.plan
+    loaded, population = prepared.load()
+    storage = prepared.noise_storage(loaded)
+    measured_run = dataclasses.replace(
+        prepared,
+        config=dataclasses.replace(config, noise_seed=None),
+        plan=_without_past_noise(plan) if storage.name == 'file' else plan,
     )
-    config, plan = prepared.config, prepared.plan
-    loaded, population, language = prepared.load()
-    storage = federated.noise_storage(plan, loaded.model, config.privacy.memory_limit)
-    experiment = federated.build_experiment(
-        dataclasses.replace(config, noise_seed=None),
-        _without_past_noise(plan) if storage.name == 'file' else plan,
-        # Counting words for the baselines can take longer than all that is measured here.
-        dataclasses.replace(loaded, baselines=None),
-        population,
-        language,
-    )
+    # Counting words for the baselines can take longer than all that is measured here.
+    experiment = measured_run.experiment(dataclasses.replace(loaded, baselines=None), population)
     data = _sample(
         lambda client: experiment.data_in_turn((0, client)),
         config.seed,
         population,
-        language is not None,
+        prepared.opened.language_model() is not None,
     )
     shards = _at_a_time(config)
     measured = timing.measure(experiment, data.clients, min(shards, default_num_shards()))

@@ -17,10 +17,10 @@ from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError, RunError, StorageError
 from dpfl.simulation import extension
 from dpfl.simulation.training import feasibility, run_data, run_model
-from dpfl.tasks.federated_task import FederatedTask
 
 if TYPE_CHECKING:
-    from dpfl.simulation import profile, program, run_directory
+    from dpfl.simulation import profile, run_directory
+    from dpfl.simulation.training.prepared_run import PreparedRun
 
 # Rounds whose noised counts give the share of clipped updates.
 _CLIP_COUNT_ROUNDS = 20
@@ -207,23 +207,19 @@ class Run:
         directory.write_tables()
         return result
 
-    def execute(
-        self,
-        plan: accounting.PrivacyPlan,
-        build: Callable[[], 'tuple[program.Experiment, FederatedTask | None]'],
-    ) -> TrainResult:
+    def execute(self, prepared: 'PreparedRun', progress: bool) -> TrainResult:
         """Trains the rounds that are not done yet.
 
         Args:
-          plan: the privacy plan of the run.
-          build: builds the experiment and its task; not called if the run is finished.
+          prepared: the run with its plan; nothing is loaded if it is finished.
+          progress: show a progress bar on standard error.
 
         Raises:
           ArgumentError: if a value is not allowed, or differs from that of the run to be continued.
           RunError: if a file cannot be read or written, or the run cannot be continued. The message
             is one line.
         """
-        directory, path = self.directory, self.directory.path
+        directory, path, plan = self.directory, self.directory.path, prepared.plan
         is_longer, state = self.is_longer, directory.state
         if is_longer:
             self.tell(
@@ -246,7 +242,16 @@ class Run:
         # Importing TensorFlow takes seconds, so everything else is checked first.
         from dpfl.simulation import program
 
-        experiment, task = build()
+        task, population = prepared.load()
+        experiment = prepared.experiment(task, population, progress)
+        if prepared.candidates and not self._has_begun:
+            from dpfl.reporting import choice_page  # Loads matplotlib.
+
+            directory.begin(self.settings, self.files)
+            page = choice_page.render(prepared.candidates, plan.participation)
+            directory.write_text(archive.CHOICE, page)
+            name = prepared.candidates[0].name
+            self.tell(f'mechanism: {name}; reasons in {path / archive.CHOICE}')
         for what, each in directory.state.drawn.items():
             if each.result is None:
                 raise RunError(
@@ -267,7 +272,7 @@ class Run:
                 extension.commit(
                     experiment, directory, saved.state, settings=self.settings, files=self.files
                 )
-        about = experiment.about
+        about = experiment.record.about
         if about is not None and about.parameters is not None:
             self.tell(f'model {about.model}'.rstrip() + f': {about.parameters:,} parameters')
             delta, accountant = experiment.delta, experiment.accountant

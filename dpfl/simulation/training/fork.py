@@ -29,7 +29,7 @@ _TRAIN_METRICS = (
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """What a run takes over from the run whose model it begins with.
+    """What a run takes over from the run whose model it begins with; nothing by default.
 
     Attributes:
       plans: plans of that run, and of the earlier runs that it continues from itself.
@@ -38,18 +38,18 @@ class Origin:
       noise_key_digests: of their noise keys, from `noise_keys.earlier`, as far as they are known.
       warm_start_is_public: whether one of them began with a model that was declared public.
       arrays: the state at the checkpoint, which begins with the trainable weights of the model;
-        empty if the run that takes over has begun already.
+        empty if there is none, or the run that takes over has begun already.
     """
 
-    plans: tuple[accounting.PrivacyPlan, ...]
-    noise_is_seeded: bool
-    not_covered: tuple[str, ...]
+    plans: tuple[accounting.PrivacyPlan, ...] = ()
+    noise_is_seeded: bool = False
+    not_covered: tuple[str, ...] = ()
     noise_key_digests: tuple[str, ...] = ()
     warm_start_is_public: bool = False
     arrays: tuple[np.ndarray | bytes, ...] = ()
 
     def weights(self, shapes: list[tuple[int, ...]]) -> tuple[np.ndarray, ...] | None:
-        """The weights of the model; None if the run that takes over has begun already.
+        """The weights of the model; None if it takes none, or has begun already.
 
         Args:
           shapes: of the trainable weights of the model that takes them.
@@ -65,10 +65,8 @@ class Origin:
         return tuple(np.asarray(each) for each in found)
 
 
-def taken_over(
-    config: TrainConfig, directory: 'run_directory.RunDirectory | None'
-) -> Origin | None:
-    """What a run takes over from the run whose model it begins with; None if there is none.
+def taken_over(config: TrainConfig, directory: 'run_directory.RunDirectory | None') -> Origin:
+    """What a run takes over from the run whose model it begins with.
 
     A run that is continued has what it took over in its own directory: the other run may have gone
     on since.
@@ -83,7 +81,7 @@ def taken_over(
     """
     fork_from, warm_start = config.course.fork_from, config.task.warm_start
     if fork_from is None and (warm_start is None or config.course.warm_start_is_public):
-        return None
+        return Origin()
     if directory is not None and directory.state.begun:
         own = archive.read_plan(directory.path)
         return Origin(

@@ -1,30 +1,25 @@
-"""`train_gan`: trains a generator of images under a privacy plan."""
+"""Runs that train a generator of images by DP-FedAvg-GAN ([Augenstein20], algorithm 1)."""
 
 import dataclasses
 import functools
-import json
-import os
+import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpfl import accounting
-from dpfl.accounting import large_delta
-from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.simulation.training import execution, run_data
+from dpfl.errors import renaming
+from dpfl.simulation.training import execution, run_data, run_model
 from dpfl.simulation.training.config import GanConfig, GanOptimizationConfig
-from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.plan import accountant, build_plan
+from dpfl.simulation.training.prepared_run import EVAL_BATCH_SIZE, PreparedRun
 from dpfl.tasks import source
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.images import image_task
 
 if TYPE_CHECKING:
-    import tensorflow_federated as tff
-
-    from dpfl.simulation import program
+    from dpfl.auditing.canaries import CanaryDesign
 
 NOT_COVERED = (
     'Losses, accuracy and critic gap: they compare with images of held-out clients, who are not '
@@ -33,103 +28,68 @@ NOT_COVERED = (
     run_data.NOT_FINGERPRINTED,
 )
 _SHEET_IMAGES = 72
-_EVAL_BATCH_SIZE = 256
 
 
-def train_gan(
+def prepare(
     config: GanConfig,
-    directory: str | os.PathLike[str],
+    task: FederatedTask | None,
     *,
-    task: FederatedTask | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    progress: bool = True,
-    files: Mapping[str, str] | None = None,
-    notice: str = '',
-    check: Callable[[accounting.PrivacyPlan, str], object] = lambda plan, accountant: None,
-) -> TrainResult:
-    """Trains a generator by DP-FedAvg-GAN ([Augenstein20], algorithm 1), and writes the run.
-
-    The weights of the result are those of the generator. In the directory, `plots/` has a sheet of
-    generated images for each evaluation, and `generator/` the generator as a SavedModel.
+    run: execution.Run,
+    tell: Callable[[str], None],
+) -> 'GanRun':
+    """Makes the plan of a run. Clients send updates of the discriminator.
 
     Args:
-      config: the configuration of the run.
-      directory: the directory of the run; created if it does not exist.
-      task: your own task, without a model; by default the one that the configuration names. All
-        batches of a client are read, and in every round images are drawn from them.
-      resume: continue the run in the directory, or return its result if it is finished.
-      overwrite: replace an earlier run in the directory.
-      progress: show a progress bar and messages on standard error.
-      files: further texts to write to the directory when the run begins, by the names of their
-        files, `*.txt`.
-      notice: a message to show before the first round.
-      check: called with plan and accountant before anything that takes long; may raise.
-
-    Raises:
-      ArgumentError: if a value is not allowed. Raised before anything that takes long.
-      RunError: if a file or Ray fails. Saved rounds stay intact.
-      DataError: if the data can no longer be read.
-    """
-    tell = execution.teller(progress)
-    if resume and overwrite:
-        raise ArgumentError('resume', True, 'cannot be combined with overwrite')
-    if task is not None and config.task.selection.is_given:
-        raise ArgumentError('task', NOT_SHOWN, 'must not be given with a selection')
-    from dpfl.simulation.run_directory import RunDirectory
-
-    run_directory = RunDirectory(directory, overwrite=overwrite, resume=resume)
-    with run_directory.in_use():
-        run = execution.Run(
-            directory=run_directory,
-            configuration=_made_from(config, task),
-            settings=json.loads(json.dumps(config.to_dict())),
-            files=files or {},
-            tell=tell,
-            notice=notice,
-        )
-        run.require_settings()
-        given = functools.cache(lambda: task or _task(config))
-        population = functools.partial(
-            source.population,
-            config.sampling.population,
-            (lambda: None)
-            if task is None and config.task.task == 'synthetic_glyphs'
-            else lambda: given().population,
-        )
-        plan = run.known_plan() or gan_plan(config, population)
-        method = accountant(config.privacy, plan)
-        plan.epsilon(config.privacy.delta, method)
-        check(plan, method)
-        _refuse_unsupported(config)
-
-        def build() -> 'tuple[program.Experiment, FederatedTask]':
-            if text := large_delta.warning(config.privacy.delta, population()):
-                tell(text)
-            sheets = run_directory.path / 'plots'
-            experiment = _experiment(config, plan, given(), population(), sheets)
-            experiment = dataclasses.replace(experiment, progress=progress)
-            return experiment, given()
-
-        return run.execute(plan, build)
-
-
-def gan_plan(config: GanConfig, population: Callable[[], int]) -> accounting.PrivacyPlan:
-    """The privacy plan of a run that trains a GAN. Clients send updates of the discriminator.
+      config: the configuration.
+      task: a task of one's own; None for the one that the configuration names.
+      run: the run, whose directory is in use.
+      tell: gets messages for the person who started the run.
 
     Raises:
       ArgumentError: if values are missing, not allowed, or contradict each other.
+      RunError: if the run cannot be continued.
     """
+    opened = GanTask(config, task)
+    clients = functools.partial(source.population, config.sampling.population, opened.num_clients)
+    plan = run.known_plan() or build_plan(
+        config.privacy, config.sampling, population=clients, dimension=opened.num_parameters
+    )
+    # Raises early if delta is out of range, or the accountant does not know the plan.
+    plan.epsilon(config.privacy.delta, accountant(config.privacy, plan))
+    return GanRun(config, plan, opened, clients, tell, (), run.directory.path / 'plots')
 
-    def dimension() -> int:
-        import math
 
+class GanTask(source.TaskSource):
+    """Images of clients, with a generator and a discriminator as the model."""
+
+    def __init__(self, config: GanConfig, task: FederatedTask | None = None):
+        self._config = config
+        self._given = task
+
+    @functools.cached_property
+    def _clients(self) -> FederatedTask:
+        return _selected(self._config) if self._given is None else self._given
+
+    def num_clients(self) -> int | None:
+        """Number of clients to train on; None for synthetic ones."""
+        if self._given is None and self._config.task.task == 'synthetic_glyphs':
+            return None
+        return self._clients.population
+
+    def num_parameters(self) -> int:
+        """Number of parameters of the discriminator, which clients train."""
         from dpfl.tasks.images import gan_models
 
-        shapes = gan_models.PRESETS[config.optimization.model].discriminator_shapes()
+        shapes = gan_models.PRESETS[self._config.optimization.model].discriminator_shapes()
         return sum(map(math.prod, shapes))
 
-    return build_plan(config.privacy, config.sampling, population=population, dimension=dimension)
+    def load(self) -> FederatedTask:
+        """The task, whose model is a `gan_models.GanModel`."""
+        return dataclasses.replace(
+            self._clients,
+            model=build_model(self._config.optimization, self._config.seed),
+            not_covered=(*self._clients.not_covered, *NOT_COVERED),
+        )
 
 
 def sample(config: GanConfig, generator: Sequence[Any], number: int) -> np.ndarray:
@@ -147,57 +107,7 @@ def build_model(how: GanOptimizationConfig, seed: int) -> Any:
     return gan_models.build_gan_model(how.model, seed)
 
 
-def build_process(
-    config: GanConfig, plan: accounting.PrivacyPlan, **others: Any
-) -> 'tff.learning.templates.LearningProcess':
-    """The process that trains the GAN of a configuration under a plan.
-
-    Args:
-      config: the configuration of the run.
-      plan: its privacy plan.
-      **others: further arguments of `learning.build_dp_fedavg_gan`.
-    """
-    import tensorflow_federated as tff
-
-    from dpfl import learning
-
-    how, optimizers = config.optimization, tff.learning.optimizers
-    if how.generator_optimizer == 'adam':
-        # beta_1 = 0, since the discriminator keeps changing ([Gulrajani17], algorithm 1).
-        generator = optimizers.build_adam(how.generator_learning_rate, beta_1=0.0, beta_2=0.9)
-    else:
-        generator = optimizers.build_sgdm(how.generator_learning_rate)
-    return learning.build_dp_fedavg_gan(
-        build_model(how, config.seed),
-        plan,
-        client_optimizer_fn=optimizers.build_sgdm(how.client_learning_rate),
-        server_optimizer_fn=optimizers.build_sgdm(how.server_learning_rate, how.server_momentum),
-        generator_optimizer=generator,
-        generator_steps=how.generator_steps,
-        generator_every=how.generator_every,
-        generator_batch_size=how.generator_batch_size,
-        gradient_penalty=how.gradient_penalty,
-        seed=config.seed,
-        noise_seed=config.noise_seed,
-        train_metrics=config.evaluation.release_train_metrics,
-        **others,
-    )
-
-
-def _made_from(config: GanConfig, task: FederatedTask | None) -> dict[str, Any]:
-    return {**config.fixed(), **(task.made_from if task is not None else {})}
-
-
-def _refuse_unsupported(config: GanConfig) -> None:
-    if config.privacy.noise != 'default':
-        raise ArgumentError('noise', config.privacy.noise, 'must be default for a GAN')
-    if config.privacy.mechanism == 'auto':
-        raise ArgumentError('mechanism', 'auto', 'cannot be used for a GAN')
-    if config.privacy.clip_schedule:
-        raise ArgumentError('clip_schedule', NOT_SHOWN, 'must be empty for a GAN')
-
-
-def _task(config: GanConfig) -> FederatedTask:
+def _selected(config: GanConfig) -> FederatedTask:
     """The task that the configuration names, with its selection."""
     from dpfl.tasks import selection as selection_lib
     from dpfl.tasks.images import classifiers
@@ -231,88 +141,87 @@ def drawn_images(config: GanConfig, task: FederatedTask) -> dict[str, Any]:
     }
 
 
-def _experiment(
-    config: GanConfig,
-    plan: accounting.PrivacyPlan,
-    task: FederatedTask,
-    population: int,
-    sheets: pathlib.Path,
-) -> 'program.Experiment':
-    """The experiment of a run. Each evaluation also draws a sheet of images."""
-    from dpfl import aggregators, learning
-    from dpfl.auditing import canaries, one_shot
-    from dpfl.reporting import contact_sheet
-    from dpfl.simulation import program
+@dataclasses.dataclass(frozen=True)
+class GanRun(PreparedRun):
+    """A run that trains a generator.
 
-    how = config.optimization
-    model = build_model(how, config.seed)
-    heldout = task.heldout(config.evaluation.eval_clients, _EVAL_BATCH_SIZE)
-    measure = learning.build_gan_evaluation(
-        model,
-        np.concatenate([batch['x'] for batch in heldout.as_numpy_iterator()]),
-        gradient_penalty=how.gradient_penalty,
-        seed=config.seed,
-    )
+    Attributes:
+      config: the configuration.
+      sheets: folder for a sheet of generated images of each evaluation.
+    """
 
-    def evaluate(weights: Any) -> Mapping[str, float]:
-        named = learning.gan_weights(weights)
-        path = sheets / f'generated_{int(named.round):06d}.png'
-        contact_sheet.write(path, sample(config, named.generator, _SHEET_IMAGES))
-        return measure(weights)
+    config: GanConfig
+    sheets: pathlib.Path
 
-    is_per_layer = config.privacy.clipping == 'per_layer'
-    audit = None
+    def num_parameters(self, task: FederatedTask) -> int:
+        """Number of parameters of the discriminator."""
+        return sum(weight.size for weight in task.model.initial_discriminator)
 
-    def samplers(seed: int) -> Any:
-        return config.sampling.sampler(plan.participation, population, seed, plan.sampling)
+    def trained(self, task: FederatedTask, design: 'CanaryDesign | None') -> dict[str, Any]:
+        """The fields of the experiment that depend on the model."""
+        import tensorflow_federated as tff
 
-    if config.audit.audit:
-        size = sum(weight.size for weight in model.initial_discriminator)
-        design = canaries.design(plan, config.audit.canaries, config.seed, size, samplers)
-        # Clients train the discriminator; the weights of the process begin with the generator.
-        audit = one_shot.OneShotAudit(
-            design, lambda weights: learning.gan_weights(weights).discriminator
+        from dpfl import learning
+        from dpfl.auditing import one_shot
+        from dpfl.reporting import contact_sheet
+        from dpfl.tasks.images import gan_models
+
+        config, how = self.config, self.config.optimization
+        optimizers = tff.learning.optimizers
+        if how.generator_optimizer == 'adam':
+            # beta_1 = 0, since the discriminator keeps changing ([Gulrajani17], algorithm 1).
+            generator = optimizers.build_adam(how.generator_learning_rate, beta_1=0.0, beta_2=0.9)
+        else:
+            generator = optimizers.build_sgdm(how.generator_learning_rate)
+        process = learning.build_dp_fedavg_gan(
+            task.model,
+            self.plan,
+            client_optimizer_fn=optimizers.build_sgdm(how.client_learning_rate),
+            server_optimizer_fn=optimizers.build_sgdm(
+                how.server_learning_rate, how.server_momentum
+            ),
+            generator_optimizer=generator,
+            generator_steps=how.generator_steps,
+            generator_every=how.generator_every,
+            generator_batch_size=how.generator_batch_size,
+            gradient_penalty=how.gradient_penalty,
+            seed=config.seed,
+            noise_seed=config.noise_seed,
+            train_metrics=config.evaluation.release_train_metrics,
+            clip=self.clip(),
+            canaries=None if design is None else design.added(),
         )
-    return program.Experiment(
-        process=build_process(
-            config,
-            plan,
-            clip=aggregators.PerLayer() if is_per_layer else aggregators.clip_flat,
-            canaries=None if audit is None else audit.design.added(),
-        ),
-        plan=plan,
-        delta=config.privacy.delta,
-        accountant=accountant(config.privacy, plan),
-        sampler=samplers(config.seed),
-        **drawn_images(config, task),
-        evaluate=evaluate,
-        eval_every=config.evaluation.eval_every,
-        release_train_metrics=config.evaluation.release_train_metrics,
-        reference_accuracies={'cannot_tell_apart': 0.5},
-        noise_is_seeded=config.noise_seed is not None,
-        not_covered=(*config.not_covered, *task.not_covered, *NOT_COVERED),
-        about=accounting.About(
-            task=config.task.task,
-            model=how.model,
-            parameters=sum(weight.size for weight in model.initial_discriminator),
-        ),
-        remarks=config.task.selection.remarks(),
-        num_shards=config.execution.shards,
-        ray=config.execution.ray,
-        ray_timeout=config.execution.ray_timeout,
-        checkpoint_every=config.execution.checkpoint_every,
-        keep_checkpoints=config.execution.keep_checkpoints,
-        profile=config.execution.profile,
-        configuration=_made_from(config, task),
-        audit=audit,
-        finish=functools.partial(_save_generator, config),
-    )
+        heldout = task.heldout(config.evaluation.eval_clients, EVAL_BATCH_SIZE)
+        measure = learning.build_gan_evaluation(
+            task.model,
+            np.concatenate([batch['x'] for batch in heldout.as_numpy_iterator()]),
+            gradient_penalty=how.gradient_penalty,
+            seed=config.seed,
+        )
 
+        def evaluate(weights: Any) -> Mapping[str, float]:
+            named = learning.gan_weights(weights)
+            path = self.sheets / f'generated_{int(named.round):06d}.png'
+            images = learning.sample(task.model, named.generator, _SHEET_IMAGES, config.seed)
+            contact_sheet.write(path, images[..., 0])
+            return measure(weights)
 
-def _save_generator(config: GanConfig, path: pathlib.Path) -> None:
-    """Saves the generator of a run that is about to end as a SavedModel."""
-    from dpfl.simulation.training import run_model
-    from dpfl.tasks.images import gan_models
+        def save_generator(path: pathlib.Path) -> None:
+            gan_models.save(task.model, run_model.weights(path), path / gan_models.IN_RUN)
 
-    model = build_model(config.optimization, config.seed)
-    gan_models.save(model, run_model.weights(path), path / gan_models.IN_RUN)
+        # Clients train the discriminator; the weights of the process begin with the generator.
+        audit = (
+            None
+            if design is None
+            else one_shot.OneShotAudit(
+                design, lambda weights: learning.gan_weights(weights).discriminator
+            )
+        )
+        return dict(
+            process=process,
+            **drawn_images(config, task),
+            evaluate=evaluate,
+            reference_accuracies={'cannot_tell_apart': 0.5},
+            audit=audit,
+            finish=save_generator,
+        )

@@ -9,12 +9,6 @@ from dpfl import errors, mechanisms, strategies
 from dpfl.mechanisms import registry
 from dpfl.participation import Participation
 
-GRAMMAR = (
-    'the name of a mechanism without parameters; KIND:SIZE, optimised with so many buffers or '
-    'bands, optionally for a loss and a schema of its own, as in blt:4:rms or '
-    'banded:400@2000/400/5 (rounds/min_separation/max_participations; the last may be left out); '
-    'a name in dpfl/strategies; or a file'
-)
 _OPTIMIZED = re.compile(
     r'(?P<fresh>best_)?(?P<kind>[a-z_]+):(?P<size>[0-9]{1,9})(:(?P<loss>[a-z]+))?'
     r'(@(?P<rounds>[0-9]{1,9})/(?P<separation>[0-9]{1,9})(/(?P<most>[0-9]{1,9}))?)?'
@@ -47,7 +41,14 @@ class NamedMechanism:
 
     @classmethod
     def parse(cls, name: str, argument: str) -> 'NamedMechanism':
-        """The mechanism of a text, see `GRAMMAR`. `best_KIND:SIZE` is `is_fresh`.
+        """The mechanism of a text.
+
+        Args:
+          name: the name of a mechanism without parameters; KIND:SIZE, optimised with that many
+            buffers or bands, optionally for a loss and a schema of its own, as in `blt:4:rms` or
+            `banded:400@2000/400/5` (rounds/min_separation/max_participations; the last may be
+            left out), and best_KIND:SIZE for `is_fresh`; a name in dpfl/strategies; or a file.
+          argument: what errors are about.
 
         Raises:
           ArgumentError: if the text describes none. The error is about `argument`.

@@ -98,8 +98,6 @@ def build_plan(
             fields['adaptive_clip'] = accounting.AdaptiveClip(
                 privacy.clip_quantile, privacy.clip_learning_rate, privacy.count_stddev
             )
-    else:
-        _refuse_settings_of_adaptive_clip(privacy)
     if privacy.secagg:
         fields['discretization'] = discretization(privacy, privacy.clip_norm, cohort, dimension())
     plan = _with_noise(privacy, is_silent, fields)
@@ -167,13 +165,6 @@ def _count(sampling: SamplingConfig, population: Callable[[], int | None]) -> in
     if count is not None:
         sampling.check_cohort(count)
     return count
-
-
-def _refuse_settings_of_adaptive_clip(privacy: PrivacyConfig) -> None:
-    for name in ('clip_quantile', 'clip_learning_rate', 'count_stddev'):
-        value = getattr(privacy, name)
-        if value != getattr(PrivacyConfig, name):
-            raise ArgumentError(name, value, 'needs adaptive_clip')
 
 
 def accountant(config: NoiseConfig, plan: accounting.PrivacyPlan) -> str:

@@ -228,18 +228,22 @@ class ClippingConfig(Settings):
         '128 and 1024 ([Xu23], algorithm 1).',
     )
     clip_quantile: float = setting(
-        0.5, 'Share of the updates that --adaptive_clip keeps within the clip norm.'
+        0.5,
+        'Share of the updates that --adaptive_clip keeps within the clip norm.',
+        needs='adaptive_clip',
     )
     clip_learning_rate: float = setting(
         0.2,
         'Learning rate of the estimate of --adaptive_clip: a round changes the estimate by a '
         'factor of at most about exp(clip_learning_rate). The first estimate is --clip_norm.',
         above=0,
+        needs='adaptive_clip',
     )
     count_stddev: float | None = setting(
         None,
         'Standard deviation of the noise on the counts of --adaptive_clip, in clients; by default '
         'a twentieth of --clients_per_round.',
+        needs='adaptive_clip',
     )
 
     @classmethod

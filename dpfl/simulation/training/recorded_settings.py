@@ -282,20 +282,18 @@ def _of_report(
         'train_metrics_released': config.evaluation.release_train_metrics,
         'stop_at_accuracy': None,
         'warm_start_is_public': forked and record.warm_start_is_public,
-        'remarks': config.task.selection.remarks(),
+        'remarks': (
+            *config.remarks(found.participation.rounds),
+            *prepared_task.remarks(prepared_task.results(state.drawn)),
+        ),
     }
     continues = False
-    if isinstance(config, GanConfig):
-        model = config.optimization.model
-    else:
-        course, values = config.course, prepared_task.results(state.drawn)
+    if isinstance(config, TrainConfig):
+        course = config.course
         expected['stop_at_accuracy'] = course.stop_at_accuracy
         expected['warm_start_is_public'] |= course.warm_start_is_public
-        remarks = config.remarks(found.participation.rounds)
-        expected['remarks'] = (*remarks, *prepared_task.remarks(values))
         is_counted = config.task.warm_start is not None and not course.warm_start_is_public
         continues = course.fork_from is not None or is_counted
-        model = config.model_name
     for name, value in expected.items():
         stated = getattr(record, name)
         if stated != value:
@@ -304,7 +302,7 @@ def _of_report(
     if continues != forked:
         yield f'has {"" if forked else "no "}earlier plans, {archive.CONFIG} says otherwise'
     if record.about is not None:
-        for name, value in (('task', config.task.task), ('model', model)):
+        for name, value in (('task', config.task.task), ('model', config.model_name)):
             if getattr(record.about, name) != value:
                 yield f'about.{name} is not {value}, as {archive.CONFIG} says'
 

@@ -101,7 +101,7 @@ def require_released(
     for _ in learning.sharded_cohorts(
         experiment.turns(same),
         experiment.data_in_turn,
-        experiment.num_shards,
+        experiment.execution.shards,
         lambda clients: found.append(data_digest.of_digests(key, clients)),
         data_digest.of_client,
     ):

@@ -10,9 +10,8 @@ import numpy as np
 
 from dpfl import _npz, _storage, errors
 from dpfl._settings import Settings, setting
+from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError
-
-WEIGHTS = 'model.npz'
 
 
 def weights(directory: pathlib.Path) -> tuple[np.ndarray, ...]:
@@ -21,7 +20,7 @@ def weights(directory: pathlib.Path) -> tuple[np.ndarray, ...]:
     Raises:
       StorageError: if they cannot be read.
     """
-    path = directory / WEIGHTS
+    path = directory / archive.MODEL
     try:
         arrays = _npz.load(path)
         return tuple(arrays[str(number)] for number in range(len(arrays)))

@@ -8,93 +8,11 @@ from dpfl._settings import Settings, setting
 from dpfl.accounting.sampling import kinds
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.simulation import sampling as samplers
-from dpfl.simulation.population import Availability, Population
+from dpfl.simulation.population import DeviceConfig, Population
 from dpfl.simulation.training.privacy_config import ParticipationConfig
 
 # Those on which no guarantee relies.
 _OTHERS = ('min_separation', 'timer', 'uniform')
-_HABITS = tuple(field.name for field in dataclasses.fields(Availability))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DeviceConfig(Settings):
-    """Behaviour of devices: timers, availability, drop-outs. Used with `sampling='timer'`."""
-
-    timer_hours: float = setting(
-        Population.timer_hours,
-        'Hours from one report of a device until it may take part again.',
-        minimum=0,
-    )
-    over_selection: float = setting(
-        Population.over_selection,
-        'Devices selected in a round, divided by the report goal.',
-        minimum=1,
-    )
-    drop_out: float = setting(
-        Population.drop_out,
-        'Probability that a selected device does not report.',
-        minimum=0,
-        below=1,
-    )
-    check_in_minutes: float = setting(
-        Population.check_in_minutes,
-        'Average time between two check-ins of an eligible device.',
-        above=0,
-    )
-    client_minutes: float = setting(
-        Population.client_minutes, 'Median time from check-in to report.', above=0
-    )
-    client_spread: float = setting(
-        Population.client_spread, 'Standard deviation of the logarithm of that time.', minimum=0
-    )
-    server_minutes: float = setting(
-        Population.server_minutes,
-        'Time from the end of a round to the start of the next one.',
-        minimum=0,
-    )
-    eligible_share: float = setting(
-        Availability.eligible_share,
-        'Probability that a device is idle, charging and unmetered at some time of a day.',
-        above=0,
-        maximum=1,
-    )
-    daytime_share: float = setting(
-        Availability.daytime_share,
-        'Share of devices that are eligible at any time of the day; the others in the evening.',
-        minimum=0,
-        maximum=1,
-    )
-    window_hours: float = setting(
-        Availability.window_hours,
-        'Average number of hours for which a device is eligible.',
-        above=0,
-    )
-    jitter_hours: float = setting(
-        Availability.jitter_hours,
-        'A device becomes eligible up to this many hours earlier or later from day to day.',
-        minimum=0,
-    )
-    time_zone_hours: float = setting(
-        Availability.time_zone_hours,
-        'Hours over which the time zones of the population spread.',
-        minimum=0,
-    )
-
-    def population(self, population: int, clients_per_round: int, seed: int) -> Population:
-        """The population of devices with this behaviour.
-
-        Raises:
-          ArgumentError: if a value is not allowed.
-        """
-        values = self.flat()
-        habits = Availability(**{name: values.pop(name) for name in _HABITS})
-        return Population(
-            habits=habits,
-            population=population,
-            clients_per_round=clients_per_round,
-            seed=seed,
-            **values,
-        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -188,7 +106,12 @@ class SamplingConfig(ParticipationConfig):
             if self.sampling == 'min_separation':
                 return samplers.MinSeparationSampler(schema, population, cohort, seed)
             if self.sampling == 'timer':
-                devices = self.devices.population(population, cohort, seed)
+                devices = Population(
+                    population=population,
+                    clients_per_round=cohort,
+                    seed=seed,
+                    **self.devices.flat(),
+                )
                 return samplers.TimerSampler(schema, devices)
             uniform = accounting.WithoutReplacement(population=population)
             return samplers.RandomSampler(uniform, schema.rounds, cohort, seed, is_relied_on=False)

@@ -130,7 +130,8 @@ class ServerConfig(ScheduleConfig):
     def check(self) -> None:
         """Raises ArgumentError if the optimizer cannot use the momentum that is given."""
         super().check()
-        if self.server_optimizer == 'adagrad' and self.server_momentum not in (0.0, _MOMENTUM):
+        unused = (0.0, ServerConfig.server_momentum)
+        if self.server_optimizer == 'adagrad' and self.server_momentum not in unused:
             raise ArgumentError(
                 'server_momentum', self.server_momentum, 'must not be given for adagrad'
             )
@@ -194,6 +195,3 @@ class ServerConfig(ScheduleConfig):
         return (
             f'a learning rate with {" and ".join(parts)}' if parts else 'a constant learning rate'
         )
-
-
-_MOMENTUM = ServerConfig.server_momentum

@@ -18,7 +18,7 @@ from dpfl.tasks.text.models import metrics
 from dpfl.tasks.text.tokenization import OOV_ID
 
 # Clients per round of a trial, and the momentum of the server's SGD.
-_CLIENTS, MOMENTUM = 6, 0.9
+_CLIENTS, _MOMENTUM = 6, 0.9
 # Rounds of a trial without clipping.
 _FREE_ROUNDS = 6
 
@@ -109,7 +109,7 @@ class Trials:
             mean = [np.mean(parts, axis=0) for parts in zip(*kept, strict=True)]
             if noise is not None:
                 mean = noise.added(t, mean)
-            velocity = [MOMENTUM * v + m for v, m in zip(velocity, mean, strict=True)]
+            velocity = [_MOMENTUM * v + m for v, m in zip(velocity, mean, strict=True)]
             weights = [
                 weight + server_learning_rate * change
                 for weight, change in zip(weights, velocity, strict=True)

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from dpfl import errors
+from dpfl.accounting.records import archive
 from dpfl.errors import DataError
 from dpfl.simulation import state
 from dpfl.simulation.training import run_model
@@ -230,7 +231,7 @@ class Weights(Target):
 
     def mutate(self, rng):
         case = self.fresh()
-        path = case / run_model.WEIGHTS
+        path = case / archive.MODEL
         if rng.random() < self.special:
             mutations.special(rng, path)
         else:

@@ -12,7 +12,7 @@ from dpfl import errors
 from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError
 from dpfl.simulation import run_directory
-from dpfl.simulation.training import execution, federated, run_data, train
+from dpfl.simulation.training import execution, fedavg, run_data, train
 from dpfl.simulation.training.plan import build_plan
 from dpfl.tasks.before_training import QuantileRelease
 from dpfl.tasks.config import TextConfig
@@ -162,7 +162,7 @@ def test_a_run_that_ends_after_the_draw_has_it_and_draws_it_once(config, tmp_pat
         return drawn[-1]
 
     monkeypatch.setattr(WordRelease, 'find', finding)
-    _interrupted(config, path, monkeypatch, federated, 'build_experiment')
+    _interrupted(config, path, monkeypatch, fedavg.FedAvgRun, 'experiment')
     assert archive.read_journal(path).state.drawn['words'].result == drawn[0]
     with pytest.raises(ArgumentError, match='must not hold an earlier run'):
         train(config, path, progress=False)

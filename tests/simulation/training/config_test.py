@@ -169,13 +169,15 @@ def _beyond(bounds):
 
 @pytest.mark.parametrize('kind', sorted(_settings_classes(), key=lambda kind: kind.__name__))
 def test_every_bound_of_a_setting_is_enforced(kind):
-    for field in dataclasses.fields(kind):
+    fields = dataclasses.fields(kind)
+    needed = {field.name: 1 for field in fields if field.default is dataclasses.MISSING}
+    for field in fields:
         scalar = _settings.kind_of(kind, field.name)
         if not field.metadata.get('bounds') or scalar.is_tuple:
             continue
         for value in _beyond(field.metadata['bounds']):
             with pytest.raises(ArgumentError) as caught:
-                kind(**{field.name: value})
+                kind(**{**needed, field.name: value})
             assert caught.value.name == field.name and '\n' not in str(caught.value)
 
 

@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 
-from dpfl.simulation.training import drawn_examples, federated
+from dpfl.simulation.training import drawn_examples, fedavg
 from tests.simulation.training import small_config
 
 _ROWS = 6
@@ -43,8 +43,9 @@ def test_an_experiment_draws_for_fedsgd_alone(client_update):
     config = small_config.GAUSSIAN.with_values(
         {'client_update': client_update, 'client_batch_size': 3}
     )
-    prepared = federated.prepare(config, None, tell=print, on_choice=lambda candidates: None)
-    experiment, task = prepared.build(False)
+    prepared = fedavg.prepare(config, None, tell=print)
+    task, population = prepared.load()
+    experiment = prepared.experiment(task, population)
     (every,) = task.client_batches(1, 99, 1, None)
     assert len(every['y']) > 6
     rounds = [list(experiment.data_in_turn((t, 1))) for t in (0, 1, 0)]

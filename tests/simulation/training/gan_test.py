@@ -22,8 +22,9 @@ from dpfl.simulation.training import (
     SamplingConfig,
     gan,
     run_model,
-    train_gan,
+    train,
 )
+from dpfl.simulation.training.plan import build_plan
 from dpfl.tasks import federated_task
 from dpfl.tasks.images import gan_models, image_batches
 from tests import paths, runs
@@ -80,7 +81,7 @@ class _StoppedError(Exception):
 
 
 def _train(path, **options):
-    return train_gan(_CONFIG, path, task=_clients(), progress=False, **options)
+    return train(_CONFIG, path, task=_clients(), progress=False, **options)
 
 
 @pytest.fixture(scope='module', name='run')
@@ -155,8 +156,12 @@ def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(run):
 @pytest.mark.exhaustive
 @pytest.mark.tff
 def test_rounds_without_any_data_release_noise(tmp_path):
-    plan = gan.gan_plan(_CONFIG, lambda: 8)
-    experiment = gan._experiment(_CONFIG, plan, _clients(), 8, tmp_path)
+    opened = gan.GanTask(_CONFIG, _clients())
+    plan = build_plan(
+        _CONFIG.privacy, _CONFIG.sampling, population=lambda: 8, dimension=opened.num_parameters
+    )
+    run = gan.GanRun(_CONFIG, plan, opened, lambda: 8, print, (), tmp_path)
+    experiment = run.experiment(*run.load())
     with contexts.local_runtime():
         state = experiment.process.initialize()
         before = learning.gan_weights(experiment.process.get_model_weights(state))
@@ -201,7 +206,7 @@ def test_clients_draw_their_images_anew_in_every_round():
 )
 def test_what_a_gan_cannot_do_is_refused(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
-        train_gan(_CONFIG.with_values(changes), tmp_path / 'run', task=_clients())
+        train(_CONFIG.with_values(changes), tmp_path / 'run', task=_clients())
     assert not (tmp_path / 'run').exists()
 
 
@@ -209,9 +214,7 @@ def test_what_a_gan_cannot_do_is_refused(tmp_path, changes, message):
 @pytest.mark.tff
 def test_canaries_of_an_audit_are_looked_for_in_the_discriminator(tmp_path):
     changes = {'audit': True, 'audit_canaries': 400, 'noise_multiplier': 2.0, 'noise_seed': 3}
-    result = train_gan(
-        _CONFIG.with_values(changes), tmp_path / 'run', task=_clients(), progress=False
-    )
+    result = train(_CONFIG.with_values(changes), tmp_path / 'run', task=_clients(), progress=False)
     found = result.report.measured
     assert (found.releases.observed, found.releases.unobserved) == (200, 200)
     # 200 scores of deviation 1: outside of these ends with probability below 1e-6.
@@ -224,23 +227,23 @@ def test_canaries_of_an_audit_are_looked_for_in_the_discriminator(tmp_path):
 @pytest.mark.standard
 def test_clients_of_a_configuration_send_what_is_selected():
     batches = {
-        criterion: gan._task(_SELECTED.with_values({'select_examples': (criterion,)}))
+        criterion: gan.GanTask(_SELECTED.with_values({'select_examples': (criterion,)})).load()
         for criterion in ('ink>2', 'label<10', 'ink>=0')
     }
     assert batches['ink>2'].client_batches(1, 8, 1, 1) == []
     (digits,) = batches['label<10'].client_batches(1, 8, 1, 1)
     assert (digits['y'] < 10).all() and len(digits['y']) == 8
-    (plain,) = gan._task(_SELECTED).client_batches(1, 8, 1, 1)
+    (plain,) = gan.GanTask(_SELECTED).load().client_batches(1, 8, 1, 1)
     (every,) = batches['ink>=0'].client_batches(1, 8, 1, 1)
     np.testing.assert_array_equal(every['x'], plain['x'])
     # All clients are the population, selected or not.
-    assert batches['ink>2'].population is None and batches['ink>2'].not_covered == ()
+    assert batches['ink>2'].population is None and batches['ink>2'].not_covered == gan.NOT_COVERED
 
 
 def test_a_selection_that_would_be_ignored_is_refused(tmp_path):
     config = _SELECTED.with_values({'select_examples': ('label<10',)})
     with pytest.raises(errors.ArgumentError, match='must not be given with a selection'):
-        train_gan(config, tmp_path / 'run', task=_clients())
+        train(config, tmp_path / 'run', task=_clients())
     assert not (tmp_path / 'run').exists()
 
 
@@ -250,7 +253,7 @@ def test_a_run_is_continued_with_the_same_clients_only(run):
     path, _ = run
     other = dataclasses.replace(_clients(), made_from={'trained_on': 'others'})
     with pytest.raises(ValueError, match='trained_on=others: must be None, as when the run began'):
-        train_gan(_CONFIG, path, task=other, resume=True, progress=False)
+        train(_CONFIG, path, task=other, resume=True, progress=False)
 
 
 # --- Accounting of [Augenstein20], table 3.
