@@ -30,6 +30,8 @@ PTH_LINE = (
 _CPU, _GPU = 'tensorflow-cpu', 'tensorflow'
 # A federated sum in a program that does not import dpfl before TFF.
 _PROOF = """
+import os
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 import tensorflow_federated as tff
 import numpy as np
 from dpfl.runtime import contexts

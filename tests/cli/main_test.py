@@ -84,7 +84,11 @@ def test_version():
         (['a\nb'], 'a b: is not a command; dpfl --help lists them'),
         (['completion', 'fish'], 'completion: needs one of bash, zsh'),
         (['lock'], 'lock: is gone; install_tff installs what it printed'),
-        (['report', '--no_such_flag=1'], "Unknown command line flag 'no_such_flag'"),
+        (
+            ['report', '--run_did=x'],
+            "Unknown command line flag 'run_did'; the nearest is --run_dir\n",
+        ),
+        (['report', '--qqqqqq=1'], "Unknown command line flag 'qqqqqq'; --help lists them\n"),
     ],
 )
 def test_what_is_unknown_gives_one_line(arguments, message):

@@ -231,6 +231,11 @@ def _explain(error: flags.Error) -> str:
         for beginning, instead in _GONE.items():
             if error.flagname.startswith(beginning):
                 return f'--{error.flagname}: {instead}'
+        # absl would also propose its own flags, which help does not show.
+        own = [each.name for each in flags.FLAGS.get_key_flags_for_module(sys.argv[0])]
+        near = errors.nearest(error.flagname, own)
+        proposal = f'; the nearest is --{near}' if near else '; --help lists them'
+        return f"Unknown command line flag '{error.flagname}'{proposal}"
     if isinstance(error, flags.IllegalFlagValueError) and name in flags.FLAGS:
         parser = flags.FLAGS[name].parser
         if isinstance(parser, flags.EnumParser):
