@@ -24,6 +24,8 @@ import jupytext
 import nbclient
 import nbformat
 
+import dpfl
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / 'docs' / 'tutorials'
 _SECONDS = 600
@@ -32,9 +34,17 @@ _TRIES = 3
 _OUTPUTS = 'outputs.json'
 _END = """---
 
-*Made from [{name}.py]({name}.py) by `scripts/tutorials.py`. As a notebook:*
-`.venv/bin/jupytext --to notebook docs/tutorials/{name}.py`
+*As a notebook: [{name}.ipynb]({name}.ipynb), whose first cell installs dpfl where it is missing.
+Both are made from [{name}.py]({name}.py) by `scripts/tutorials.py`.*
 """
+_INSTALL = """\
+# Installs what is missing: dpfl from the wheel beside this notebook, TFF and what it needs.
+import importlib.util
+import sys
+
+if importlib.util.find_spec('dpfl') is None:
+    %pip install --quiet 'dpfl-{version}-py3-none-any.whl[accounting]'
+!{{sys.executable}} -m dpfl install_tff"""
 _COLOURS = re.compile(r'\x1b\[[0-9;]*m')
 
 
@@ -48,10 +58,23 @@ def source(name: str) -> nbformat.NotebookNode:
     return jupytext.read(FOLDER / f'{name}.py', fmt='py:percent')
 
 
-def execute(notebook: nbformat.NotebookNode) -> None:
-    """Executes a notebook in an empty folder, with the Python of this process."""
+def notebook(name: str) -> nbformat.NotebookNode:
+    """The notebook of a tutorial for other machines: its first cell installs what it needs."""
+    made = source(name)
+    install = nbformat.v4.new_code_cell(_INSTALL.format(version=dpfl.__version__), id='install')
+    made.cells.insert(0, install)
+    return made
+
+
+def execute(notebook: nbformat.NotebookNode, packages: pathlib.Path = ROOT) -> None:
+    """Executes a notebook in an empty folder, with the Python of this process.
+
+    Args:
+      notebook: the notebook, whose cells get outputs.
+      packages: folder from which dpfl is imported.
+    """
     changes = {
-        'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')]).strip(':'),
+        'PYTHONPATH': os.pathsep.join([str(packages), os.environ.get('PYTHONPATH', '')]).strip(':'),
         # Notices of TensorFlow are not outputs.
         'TF_CPP_MIN_LOG_LEVEL': '3',
         'TF_ENABLE_ONEDNN_OPTS': '1',

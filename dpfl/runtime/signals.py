@@ -106,6 +106,17 @@ def raise_signal(number: int, frame: Any = None) -> NoReturn:
     raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
 
 
+def within(error: BaseException | None) -> BaseException | None:
+    """The exception of a signal that an error is, or that was being handled when it was raised.
+
+    Some code does not end well when a signal interrupts it: TensorFlow's stacks then find
+    themselves in disorder, and raise an AssertionError.
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt | Terminated):
+        error = error.__context__
+    return error
+
+
 class Signals:
     """Context manager in which termination signals raise exceptions.
 
@@ -144,10 +155,7 @@ class Signals:
         """Raises the exception of a signal again, unless it is being handled."""
         if self._pending is None or threading.current_thread() is not threading.main_thread():
             return
-        handled = sys.exc_info()[1]
-        while handled is not None and not isinstance(handled, type(self._pending)):
-            handled = handled.__context__
-        if handled is None:
+        if within(sys.exc_info()[1]) is None:
             pending, self._pending = self._pending, None
             raise pending
 

@@ -11,6 +11,7 @@ import re
 import shutil
 from typing import Any
 
+import nbformat
 from mkdocs.structure.files import File, Files
 
 from scripts import tutorials
@@ -28,11 +29,13 @@ _OPAQUE = re.compile(r'<(/?)(a|code|pre|script|style|h1|svg)\b')
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the page of the commands, and those of the tutorials."""
+    """Adds the page of the commands, and those of the tutorials with their notebooks."""
     files.append(File.generated(config, commands.PAGE, content=commands.page()))
     for name in tutorials.names():
         page = f'tutorials/{name}.md'
         files.append(File.generated(config, page, content=tutorials.page(name)))
+        notebook = nbformat.writes(tutorials.notebook(name))
+        files.append(File.generated(config, f'tutorials/{name}.ipynb', content=notebook))
     return files
 
 

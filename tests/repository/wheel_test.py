@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,7 +14,6 @@ from tests import paths
 
 pytestmark = pytest.mark.standard
 _LOCKS = ('requirements.lock', 'requirements-gpu.lock')
-_SOURCES = ('dpfl', 'experiments', 'configs', 'setup.py', 'pyproject.toml', 'LICENSE', *_LOCKS)
 # As if these were not installed. Whoever has no TFF has none of what comes with it.
 _HIDDEN = ('tensorflow', 'tensorflow_federated', 'tensorflow_privacy', 'google', 'grpc', 'jax')
 _HIDE = """\
@@ -41,30 +39,6 @@ _NEED_TFF = {
     'train': '--flagfile=synthetic_text.blt --output_dir=out',
     'train_gan': '--flagfile=emnist.004.gan --task=synthetic_glyphs --output_dir=out',
 }
-
-
-@pytest.fixture(scope='module', name='wheel')
-def _wheel(tmp_path_factory):
-    """The wheel, made of a copy: a folder `build` of the checkout may have old files."""
-    source, made = tmp_path_factory.mktemp('source'), tmp_path_factory.mktemp('wheel')
-    for name in _SOURCES:
-        copy = shutil.copytree if (paths.ROOT / name).is_dir() else shutil.copy
-        copy(paths.ROOT / name, source / name)
-    pip = [sys.executable, '-m', 'pip', 'wheel', '--no-deps', '--no-build-isolation', '--no-index']
-    done = subprocess.run(
-        [*pip, f'--wheel-dir={made}', '.'], cwd=source, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (wheel,) = made.glob('dpfl-*.whl')
-    return wheel
-
-
-@pytest.fixture(scope='module', name='site')
-def _site(wheel, tmp_path_factory):
-    """What the wheel would install."""
-    folder = tmp_path_factory.mktemp('site')
-    zipfile.ZipFile(wheel).extractall(folder)
-    return folder
 
 
 @pytest.fixture(name='run')

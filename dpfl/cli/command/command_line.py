@@ -99,6 +99,15 @@ def run(
 
     def guarded(arguments):
         try:
+            work(arguments)
+        except Exception as error:
+            found = signals.within(error)
+            if found is None:
+                raise
+            _end_after(found)
+
+    def work(arguments):
+        try:
             if not flags.FLAGS['verbosity'].present:
                 logging.set_verbosity(logging.WARNING)
             if operands_of is not None and flags.FLAGS[operands_of].present:
@@ -122,11 +131,7 @@ def run(
                 raise
             _fail(message, missing.STATUS)
         except (KeyboardInterrupt, signals.Terminated) as error:
-            # A second one ends the process while it cleans up, without a message.
-            number = getattr(error, 'number', signal.SIGINT)
-            signal.signal(number, signal.SIG_DFL)
-            what = 'interrupted' if number == signal.SIGINT else 'terminated'
-            _fail(f'{what}: {error}'.removesuffix(': '), 128 + number)
+            _end_after(error)
         except MemoryError as error:
             _fail(' '.join(f'out of memory: {error}'.removesuffix(': ').split()), _REFUSED)
         except RuntimeError as error:
@@ -147,6 +152,15 @@ def run(
     app.call_after_init = _leave_out
     sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
     app.run(guarded, flags_parser=_parse)
+
+
+def _end_after(error: BaseException) -> NoReturn:
+    """Ends the program after the exception of a signal."""
+    # A second one ends the process while it cleans up, without a message.
+    number = getattr(error, 'number', signal.SIGINT)
+    signal.signal(number, signal.SIG_DFL)
+    what = 'interrupted' if number == signal.SIGINT else 'terminated'
+    _fail(f'{what}: {error}'.removesuffix(': '), 128 + number)
 
 
 def _leave_out(callback: Callable[[], object]) -> None:

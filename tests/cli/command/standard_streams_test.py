@@ -118,6 +118,19 @@ def test_many_interrupts_are_one_line():
     assert done.returncode == 130 and done.stderr == 'error: interrupted\n'
 
 
+def test_an_interrupt_that_makes_a_library_fail_is_one_line():
+    """TensorFlow's stacks of contexts assert their order, which an interrupt can upset."""
+    code = (
+        'try:\n'
+        '    os.kill(os.getpid(), signal.SIGINT)\n'
+        '    time.sleep(9)\n'
+        'finally:\n'
+        '    assert not "in order", "Concurrent access?"'
+    )
+    done = _run(code)
+    assert done.returncode == 130 and done.stderr == 'error: interrupted\n'
+
+
 @pytest.mark.standard
 def test_a_tensorflow_that_main_imports_compares_the_elements_of_tensors():
     code = (
