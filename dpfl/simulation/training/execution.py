@@ -243,7 +243,11 @@ class Run:
         from dpfl.simulation import program
 
         task, population = prepared.load()
-        experiment = prepared.experiment(task, population, progress)
+        experiment = dataclasses.replace(
+            prepared.experiment(task, population),
+            configuration=self.configuration,
+            progress=progress,
+        )
         if prepared.candidates and not self._has_begun:
             from dpfl.reporting import choice_page  # Loads matplotlib.
 

@@ -48,15 +48,12 @@ class PreparedRun(abc.ABC):
             self.tell(text)
         return self.opened.load(), population
 
-    def experiment(
-        self, task: FederatedTask, population: int, progress: bool = False
-    ) -> 'program.Experiment':
+    def experiment(self, task: FederatedTask, population: int) -> 'program.Experiment':
         """The experiment of the run.
 
         Args:
           task: the task, with its initial model.
           population: number of clients to train on.
-          progress: show a progress bar on standard error.
 
         Raises:
           ArgumentError: if the task has not what the configuration needs.
@@ -79,8 +76,6 @@ class PreparedRun(abc.ABC):
             eval_every=config.evaluation.eval_every,
             noise_is_seeded=config.noise_seed is not None,
             execution=config.execution,
-            progress=progress,
-            configuration={**config.fixed(), **task.made_from},
             **self.trained(task, design),
         )
 
