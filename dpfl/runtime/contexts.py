@@ -173,8 +173,11 @@ class _Thread:
         return self._thread.submit(begin)
 
     def close(self):
-        """Waits for what it has begun."""
-        self._thread.shutdown()
+        """Waits for what it has begun, unless a signal is the reason why nobody else does.
+
+        A computation is not interrupted while TFF compiles it.
+        """
+        self._thread.shutdown(wait=not self.abandoned.is_set())
 
 
 class _Async:

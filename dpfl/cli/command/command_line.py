@@ -160,7 +160,10 @@ def _end_after(error: BaseException) -> NoReturn:
     number = getattr(error, 'number', signal.SIGINT)
     signal.signal(number, signal.SIG_DFL)
     what = 'interrupted' if number == signal.SIGINT else 'terminated'
-    _fail(f'{what}: {error}'.removesuffix(': '), 128 + number)
+    _tell(f'{what}: {error}'.removesuffix(': '))
+    with contextlib.suppress(OSError):
+        standard_streams.flush_results()
+    os._exit(128 + number)  # Python would wait for a thread that is still compiling.
 
 
 def _leave_out(callback: Callable[[], object]) -> None:
@@ -260,7 +263,11 @@ def _explain(error: flags.Error) -> str:
 
 
 def _fail(message: str, status: int) -> NoReturn:
-    message = errors.shown(message, _MOST_CHARACTERS)
-    print(f'error: {message}', file=sys.stderr, flush=True)
-    signals.told()
+    _tell(message)
     sys.exit(status)
+
+
+def _tell(message: str) -> None:
+    """Writes the closing line of the program."""
+    print(f'error: {errors.shown(message, _MOST_CHARACTERS)}', file=sys.stderr, flush=True)
+    signals.told()
