@@ -1,12 +1,18 @@
 """The tutorials run, and their saved outputs are of their code."""
 
+import html
 import json
+import os
 import re
 import sys
+import threading
+import time
 
+import jupyter_client
 import nbformat
 import pytest
 
+from dpfl.simulation import run_directory
 from scripts import tutorials
 
 _NAMES = tutorials.names()
@@ -59,3 +65,42 @@ def test_a_notebook_runs_from_a_wheel(name, site):
     assert not any(re.search(r'\r(?!\n)', text) for text in _texts(notebook))
     drawn = sum('image/png' in output.get('data', {}) for output in _outputs(notebook))
     assert drawn == len(list((tutorials.FOLDER / f'{name}_files').glob('*.png')))
+
+
+_TRAIN = """\
+from tests.simulation.training import small_config
+changes = {'rounds': 60, 'population': 240, 'min_separation': 60}
+small_config.train(small_config.BLT.with_values(changes), 'run', resume=True)
+"""
+
+
+@pytest.mark.exhaustive
+def test_a_cell_can_be_interrupted_and_shows_the_page_of_its_result(tmp_path):
+    """The kernel lives on, and the same cell continues the run."""
+    manager, client = jupyter_client.manager.start_new_kernel(
+        cwd=tmp_path, env={**os.environ, 'PYTHONPATH': str(tutorials.ROOT)}
+    )
+    shown = []
+
+    def interrupt():
+        while not (tmp_path / 'run' / 'cohorts.bin').exists():
+            time.sleep(0.1)
+        manager.interrupt_kernel()
+
+    def keep(message):
+        if page := message['content'].get('data', {}).get('text/html'):
+            shown.append(page)
+
+    try:
+        threading.Thread(target=interrupt, daemon=True).start()
+        reply = client.execute_interactive(_TRAIN, timeout=120, output_hook=keep)
+        assert reply['content']['ename'] == 'KeyboardInterrupt' and not shown
+        reply = client.execute_interactive(_TRAIN, timeout=120, output_hook=keep)
+        assert reply['content']['status'] == 'ok', reply['content']
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    page = (tmp_path / 'run' / run_directory.HTML_REPORT).read_text(encoding='utf-8')
+    (frame,) = shown
+    assert frame.startswith('<iframe srcdoc="') and html.escape(page) in frame
+    assert run_directory.verify(tmp_path / 'run').is_verified

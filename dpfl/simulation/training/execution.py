@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import hmac
+import html
 import json
 import math
 import pathlib
@@ -50,6 +51,14 @@ class TrainResult:
     test_metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     noise_storage: str | None = None
     profile: 'profile.Profile | None' = None
+
+    def _repr_html_(self) -> str:
+        """The page of the report in a frame, as which notebooks show a result."""
+        from dpfl.simulation import run_directory
+
+        page = (self.directory / run_directory.HTML_REPORT).read_text(encoding='utf-8')
+        style = 'width: 100%; height: 40rem; border: 0'
+        return f'<iframe srcdoc="{html.escape(page)}" style="{style}"></iframe>'
 
     @property
     def last(self) -> dict[str, float]:
