@@ -8,8 +8,6 @@ import html
 import os
 import pathlib
 import re
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -18,9 +16,9 @@ from dpfl import ParticipationLog, accounting
 from dpfl.accounting.measured import sums
 from dpfl.accounting.measured.measured import Measured, Scores
 from dpfl.reporting import privacy_page
+from tests import browser
 from tests.accounting import plans
 
-_BROWSER = shutil.which('chromium')
 _MOST_PAGES = 3
 # The widths in which a screen is looked at; a window of the browser has at least 500.
 _WIDTHS = (1280, 400)
@@ -61,28 +59,20 @@ _ROWS = [
 _REFERENCES = {'unigram_accuracy': 0.116, 'bigram_accuracy': 0.337}
 
 
-def _browse(*arguments: str, page: pathlib.Path) -> str:
-    assert _BROWSER is not None
-    flags = ('--headless', '--no-sandbox', '--disable-gpu', '--hide-scrollbars')
-    command = [_BROWSER, *flags, f'--user-data-dir={page.parent / "browser"}', *arguments]
-    done = subprocess.run([*command, page.as_uri()], check=True, timeout=120, capture_output=True)
-    return done.stdout.decode()
-
-
 @pytest.mark.exhaustive
-@pytest.mark.skipif(_BROWSER is None, reason='there is no chromium')
+@pytest.mark.skipif(browser.BROWSER is None, reason='there is no chromium')
 @pytest.mark.parametrize('name', _REPORTS)
 def test_a_report_prints_on_three_pages_and_fits_a_narrow_screen(name, tmp_path):
     text = privacy_page.render(_REPORTS[name], rows=_ROWS, references=_REFERENCES)
     kept = pathlib.Path(os.environ.get('DPFL_SCREENSHOTS', tmp_path))
     page, printed = tmp_path / 'page.html', kept / f'{name}.pdf'
     page.write_text(text)
-    _browse('--no-pdf-header-footer', f'--print-to-pdf={printed}', page=page)
+    browser.browse('--no-pdf-header-footer', f'--print-to-pdf={printed}', page=page)
     assert len(re.findall(rb'/Type\s*/Page\b', printed.read_bytes())) <= _MOST_PAGES
     for width in _WIDTHS:
         page.write_text(_FRAME.format(page=html.escape(text), width=width))
-        dumped = _browse('--window-size=1280,850', '--dump-dom', page=page)
+        dumped = browser.browse('--window-size=1280,850', '--dump-dom', page=page)
         assert int(re.findall('<title>(.*)</title>', dumped)[0]) <= width
         picture = kept / f'{name}_{width}.png'
-        _browse(f'--window-size={max(500, width)},850', f'--screenshot={picture}', page=page)
+        browser.browse(f'--window-size={max(500, width)},850', f'--screenshot={picture}', page=page)
         assert picture.stat().st_size

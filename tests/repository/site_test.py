@@ -3,8 +3,11 @@
 The gate of .ci/run builds the site, with warnings as errors, and checks what was built.
 """
 
+import html
 import importlib
 import itertools
+import json
+import os
 import re
 import subprocess
 import sys
@@ -14,7 +17,7 @@ import pytest
 
 from dpfl.cli import catalogue
 from scripts.site import check, griffe_comments
-from tests import paths
+from tests import browser, paths
 from tests.repository import command_flags
 
 _NAMES = (paths.ROOT / 'docs' / 'reference' / 'public_names.md').read_text()
@@ -149,3 +152,39 @@ def test_what_is_external_is_found(tmp_path, name, text):
 def test_names_and_comments_in_scripts_are_not_external(tmp_path):
     text = '/* https://a.b/ */ // http://a.b/\nx("http://www.w3.org/2000/svg", "//")'
     assert _problems(tmp_path, a__js=text, b__html='<a href="https://a.b/">x</a>') == []
+
+
+# Puts into the title what is selected, and so copied, where a reader selects a block of code.
+_SELECTIONS = """<script>window.addEventListener('load', () => {
+  document.title = JSON.stringify([...document.querySelectorAll('article pre code')].map(block => {
+    const selection = getSelection(), range = document.createRange();
+    range.selectNodeContents(block);
+    selection.removeAllRanges();
+    selection.addRange(range);
+    return selection.toString();
+  }));
+});</script></head>"""
+_FENCED = re.compile(r'^( *)```[^\n]*\n(.*?)^\1```$', re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(browser.BROWSER is None, reason='there is no chromium')
+def test_blocks_of_code_are_copied_as_they_are_written(tmp_path):
+    site, docs = tmp_path / 'site', paths.ROOT / 'docs'
+    build = [sys.executable, '-m', 'mkdocs', 'build', '--quiet', f'--site-dir={site}']
+    environment = {**os.environ, 'NO_MKDOCS_2_WARNING': 'true'}
+    subprocess.run(build, cwd=paths.ROOT, env=environment, check=True)
+    compared = 0
+    for source in sorted(docs.rglob('*.md')):
+        written = [
+            re.sub(f'^{indent}', '', block, flags=re.MULTILINE).rstrip('\n')
+            for indent, block in _FENCED.findall(source.read_text())
+        ]
+        page = site / source.relative_to(docs).with_suffix('.html')
+        page.write_text(page.read_text().replace('</head>', _SELECTIONS))
+        shown = browser.browse('--virtual-time-budget=3000', '--dump-dom', page=page)
+        title = html.unescape(re.search('<title>(.*?)</title>', shown, re.DOTALL)[1])
+        copied = [block.rstrip('\n') for block in json.loads(title)]
+        assert [block for block in written if block not in copied] == [], source
+        compared += len(written)
+    assert compared > 100
