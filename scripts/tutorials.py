@@ -38,13 +38,18 @@ _END = """---
 Both are made from [{name}.py]({name}.py) by `scripts/tutorials.py`.*
 """
 _INSTALL = """\
-# Installs what is missing: dpfl from the wheel beside this notebook, TFF and what it needs.
+# Installs what is missing: dpfl from the wheel beside this notebook.
 import importlib.util
-import sys
 
 if importlib.util.find_spec('dpfl') is None:
-    %pip install --quiet 'dpfl-{version}-py3-none-any.whl[accounting]'
-!{{sys.executable}} -m dpfl install_tff"""
+    %pip install --quiet 'dpfl-{version}-py3-none-any.whl[accounting]'"""
+_INSTALL_TFF = """
+# And TFF with what it needs.
+import sys
+
+!{sys.executable} -m dpfl install_tff"""
+# They need no TFF.
+WITHOUT_TFF = ('blt_and_tree',)
 _COLOURS = re.compile(r'\x1b\[[0-9;]*m')
 
 
@@ -60,9 +65,10 @@ def source(name: str) -> nbformat.NotebookNode:
 
 def notebook(name: str) -> nbformat.NotebookNode:
     """The notebook of a tutorial for other machines: its first cell installs what it needs."""
-    made = source(name)
-    install = nbformat.v4.new_code_cell(_INSTALL.format(version=dpfl.__version__), id='install')
-    made.cells.insert(0, install)
+    made, code = source(name), _INSTALL.format(version=dpfl.__version__)
+    if name not in WITHOUT_TFF:
+        code += f'\n{_INSTALL_TFF}'
+    made.cells.insert(0, nbformat.v4.new_code_cell(code, id='install'))
     return made
 
 
