@@ -128,7 +128,7 @@ class Interpreter:
                 if not waiting:
                     return
                 with watch.measuring('clients'):
-                    concurrent.futures.wait([waiting[0]])
+                    waiting[0].exception()  # Waits.
                 yield waiting.popleft().result()
         finally:
             for future in waiting:
