@@ -39,8 +39,6 @@ _ADJACENCIES = ('zero_out', 'replace_one')
 # out takes its update away; replacing it can swap two opposite updates.
 _SHIFT_IN_CLIP_NORMS = {'zero_out': 1.0, 'replace_one': 2.0, 'replace_one_half_shift': 1.0}
 
-# The last commit whose plans had the key `noise_match`.
-_LAST_WITH_MATCH = 'fabb35a5'
 # Parts by the field that holds them, in the order in which a plan asks them. First those that say
 # how far a client moves a round: rounding, the clip norms and the estimator of the mean. Sampling
 # then says what the rounds release, for noise in units of that. Other releases are composed with
@@ -175,11 +173,8 @@ class PrivacyPlan:
         """
         given = dict(_json.checked_object('plan', values))
         if 'noise_match' in given:
-            raise errors.ArgumentError(
-                'noise_match',
-                errors.NOT_SHOWN,
-                errors.removed('says how the noise multiplier was chosen', _LAST_WITH_MATCH),
-            )
+            was = errors.removed('says how the noise multiplier was chosen', 'fabb35a5')
+            raise errors.ArgumentError('noise_match', errors.NOT_SHOWN, was)
         settings = {name: given.pop(name) for name in kinds.every_setting() if name in given}
         forms = _forms(cls)
         known = ['mechanism_digest', *(name for name in forms if name != 'mechanism')]
