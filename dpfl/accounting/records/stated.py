@@ -8,13 +8,15 @@ computed here; they are not believed. The report that is read has computed numbe
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dpfl import _validate, errors
 from dpfl.accounting import gaussian
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import comparison
+from dpfl.accounting.reports import noise_keys
+from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.observed import Observed
 from dpfl.mechanisms import rounding
 from dpfl.participation import Participation
@@ -42,6 +44,34 @@ def texts(name: str, values: Any) -> tuple[str, ...]:
     if not isinstance(values, (list, tuple)) or not all(isinstance(v, str) for v in values):
         raise errors.ArgumentError(name, values, 'must be a list of texts')
     return tuple(values)
+
+
+# Fields of a run that its plan record and its report have, and the checks of their JSON values.
+OF_RUN: dict[str, Callable[[str, Any], Any]] = {
+    'noise_is_seeded': _validate.truth,
+    'sampling_is_seeded': _validate.truth,
+    'train_metrics_released': _validate.truth,
+    'warm_start_is_public': _validate.truth,
+    'also_not_covered': texts,
+    'remarks': texts,
+    'noise_key_digest': noise_keys.checked,
+    'earlier_noise_key_digests': noise_keys.checked_list,
+    'about': lambda name, value: About.from_dict(value),
+}
+
+
+def of_run(values: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
+    """The fields in `OF_RUN` from JSON values; those that may be missing then have their default.
+
+    Raises:
+      KeyError: if one of `required` is missing.
+      ValueError: if a value is not allowed.
+    """
+    return {
+        name: check(name, values[name])
+        for name, check in OF_RUN.items()
+        if name in values or name in required
+    }
 
 
 def observed(values: Any, plan: PrivacyPlan) -> Observed | None:
