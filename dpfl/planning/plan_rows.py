@@ -1,10 +1,9 @@
 """Plans as rows of numbers and as text, with the assumptions behind them."""
 
 import dataclasses
-import math
 from typing import NamedTuple
 
-from dpfl import accounting
+from dpfl import _json, accounting
 from dpfl.accounting import planning
 from dpfl.participation import UniformCohorts
 from dpfl.reporting import plain_text
@@ -71,7 +70,7 @@ def row(name: str, verdict: str | None, planned: Planned, *, delta: float, accou
         cohort = deployment.clients_per_round
         values['inflated_norm'] = plan.discretization.inflated_norm
         values['bits_per_parameter'] = plan.discretization.bits_per_parameter(cohort)
-    return {key: _finite(value) for key, value in values.items()}
+    return {key: _json.finite(value) for key, value in values.items()}
 
 
 def text(rows: list[dict], assumptions: list[str]) -> str:
@@ -235,7 +234,3 @@ def _shown(key: str, value) -> str:
     if value is None:
         return '-'
     return f'{value:.4g}' if isinstance(value, float) else str(value)
-
-
-def _finite(value):
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dpfl import _validate, errors
+from dpfl import _json, _validate, errors
 from dpfl.accounting import gaussian
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import comparison
@@ -98,7 +98,9 @@ def observed(values: Any, plan: PrivacyPlan) -> Observed | None:
         pattern_is_exact=_validate.truth(
             'observed.patterns.sensitivity_is_exact', values['patterns']['sensitivity_is_exact']
         ),
-        clients_by_participations=_pairs(values['clients_by_participations']),
+        clients_by_participations=_json.pairs(
+            'clients_by_participations', values['clients_by_participations']
+        ),
         violations=texts('violations', values['violations']),
         **numbers,
     )
@@ -112,6 +114,9 @@ def observed(values: Any, plan: PrivacyPlan) -> Observed | None:
 
 def _check_counts(seen: Observed) -> None:
     """Checks that the counts of a log agree with each other and with its limits."""
+    for pair in seen.clients_by_participations:
+        for number in pair:
+            _validate.integer('clients_by_participations', number, minimum=0)
     times = [times for times, _ in seen.clients_by_participations]
     total = sum(times * clients for times, clients in seen.clients_by_participations)
     listed = seen.limits.count * seen.max_per_round
@@ -212,19 +217,3 @@ def _with_larger(text: str, pairs: Sequence[tuple[Any, Any]]) -> str:
     }
     numbers = re.compile(r'(?<![\w.])\d[\d.]*(?:e[+-]?\d+)?(?!\w)')
     return numbers.sub(lambda match: shown.get(match[0], match[0]), text)
-
-
-def _pairs(values: Any) -> tuple[tuple[int, int], ...]:
-    if not isinstance(values, (list, tuple)):
-        raise errors.ArgumentError(
-            'clients_by_participations', errors.NOT_SHOWN, 'must be a list of pairs of integers'
-        )
-    pairs = tuple(map(tuple, values))
-    for pair in pairs:
-        if len(pair) != 2:
-            raise errors.ArgumentError(
-                'clients_by_participations', errors.NOT_SHOWN, 'must be a list of pairs of integers'
-            )
-        for number in pair:
-            _validate.integer('clients_by_participations', number, minimum=0)
-    return pairs

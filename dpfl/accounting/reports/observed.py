@@ -1,10 +1,9 @@
 """What a participation log says about a plan, and the guarantee that follows from both."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
-from dpfl import mechanisms
+from dpfl import _json, mechanisms
 from dpfl.accounting.evidence import refutation
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.mechanisms import rounding
@@ -69,9 +68,9 @@ class Guarantee:
             max_participations=plan.participation.count,
             sensitivity=sensitivity,
             sensitivity_is_exact=is_exact,
-            rho=None if mu is None else _finite(mu * mu / 2),
-            mu=_finite(mu),
-            epsilons=tuple(_finite(bound.epsilon) for bound in bounds),
+            rho=None if mu is None else _json.finite(mu * mu / 2),
+            mu=_json.finite(mu),
+            epsilons=tuple(_json.finite(bound.epsilon) for bound in bounds),
             accountants=tuple(bound.accountant for bound in bounds),
         )
 
@@ -173,10 +172,6 @@ def observe(plan: PrivacyPlan, log: ParticipationLog) -> Observed | None:
             *(test.sentence for test in refutation.refutations(plan, log)),
         ),
     )
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or math.isinf(value) else value
 
 
 def _wider_limits(plan: PrivacyPlan, seen: Participation, max_per_round: int) -> list[str]:

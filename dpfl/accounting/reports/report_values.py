@@ -2,11 +2,11 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Sequence
 
 import dp_accounting
 
+from dpfl import _json
 from dpfl.accounting import running, tradeoff
 from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.facts import Facts
@@ -174,7 +174,7 @@ class ReportValues:
             running.RunningEpsilon(self.plan, delta, self.accountant).after(seen.rounds)
             for delta in self.deltas
         ]
-        return tuple(value if math.isfinite(value) else None for value in epsilons)
+        return tuple(map(_json.finite, epsilons))
 
     def dp_event(self) -> dp_accounting.DpEvent:
         """The run as an event, for composition with other runs on the same clients."""
