@@ -1,9 +1,10 @@
 """What a participation log says about a plan, and the guarantee that follows from both."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
-from dpfl import _json, mechanisms
+from dpfl import _json, errors, mechanisms
 from dpfl.accounting.evidence import refutation
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.mechanisms import rounding
@@ -54,7 +55,16 @@ class Guarantee:
           accountant: one of `plan.accountants`.
           sensitivity: of the rounds, in place of the plan's; for plans without sampling.
           is_exact: whether a client attains this sensitivity.
+
+        Raises:
+          ArgumentError: if the plan has no proven sensitivity, or does not know the accountant.
         """
+        if math.isinf(plan.sensitivity if sensitivity is None else sensitivity):
+            raise errors.ArgumentError(
+                'noise_multiplier',
+                plan.noise_multiplier,
+                'must be larger: with so little noise no bound on the sensitivity is proven',
+            )
         if sensitivity is None:
             sensitivity, is_exact = plan.sensitivity, plan.sensitivity_is_exact
             mu, bounds = plan.mu, [plan.bound(delta, accountant) for delta in deltas]
