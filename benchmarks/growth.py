@@ -206,10 +206,10 @@ def _round(done: int) -> float:
         return _turns(work, done, 20, 5)
 
 
-def _copies(mechanism: str, parameters: int) -> float:
+def _copies(mechanism: str, parameters: int = 10_000_000, clients: int = 2) -> float:
     """Copies of the model at the peak of a round, in a process of its own."""
     command = [sys.executable, '-m', 'benchmarks.round_memory', f'--mechanism={mechanism}']
-    command.append(f'--parameters={parameters}')
+    command += [f'--parameters={parameters}', f'--clients={clients}']
     environment = {**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'}
     return float(
         subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout
@@ -339,6 +339,8 @@ _ROWS = (
         'copies', 0.0, functools.partial(_copies, 'gaussian')),
     Row('peak of a round: BLT of 4', 'parameters', (10_000_000, 15_000_000, 20_000_000),
         'copies', 0.0, functools.partial(_copies, 'blt')),
+    Row('peak of a round: Gaussian', 'clients', (2, 10, 50), 'copies', 0.0,
+        lambda clients: _copies('gaussian', clients=clients)),
     Row('checkpoint', _ROUNDS, (20, 40, 80), 'bytes', 0.1, _checkpoint),
     Row('ring: resumed, inverse of 10 bands', _ROUNDS, (25, 50, 100, 200), 'ms', 0.0,
         lambda n: _supplied(mechanisms.BandedInverse.square_root(n, 10), 100_000, True)),

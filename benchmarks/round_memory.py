@@ -3,7 +3,7 @@
   python -m benchmarks.round_memory --mechanism=blt --parameters=10000000
 
 One process of `build_aggregator` with the noise in its state, in `local_runtime`. The model has one
-tensor of float32, and two clients send the same update. The figure is the growth of the resident
+tensor of float32, and the clients send the same update. The figure is the growth of the resident
 memory from before the first state to the peak of rounds 6 to 8, divided by the size of the model.
 TensorFlow takes memory from the system (TF_ONEDNN_USE_SYSTEM_ALLOCATOR): its own pools keep what
 they once had. Linux only.
@@ -31,19 +31,19 @@ _MECHANISMS = {
 }
 
 
-def copies(name: str, parameters: int) -> float:
+def copies(name: str, parameters: int, clients: int) -> float:
     """Peak of a round in copies of the model, the caller's state and update included."""
     plan = accounting.PrivacyPlan(
         mechanism=_MECHANISMS[name](),
         participation=Participation(_ROUNDS),
         clip_norm=1.0,
         noise_multiplier=1.0,
-        clients_per_round=2,
+        clients_per_round=clients,
     )
     with contexts.local_runtime(max_concurrent_clients=1):
         process = aggregators.build_aggregator(plan).create(tff.to_type((np.float32, [parameters])))
         before = _status('VmRSS')
-        values = [np.ones(parameters, np.float32)] * 2
+        values = [np.ones(parameters, np.float32)] * clients
         state = process.initialize()
         for number in range(8):
             if number == 5:
@@ -63,8 +63,9 @@ def main() -> None:
     )
     parser.add_argument('--mechanism', choices=list(_MECHANISMS), default='blt')
     parser.add_argument('--parameters', type=int, default=10_000_000)
+    parser.add_argument('--clients', type=int, default=2)
     flags = parser.parse_args()
-    print(f'{copies(flags.mechanism, flags.parameters):.1f}')
+    print(f'{copies(flags.mechanism, flags.parameters, flags.clients):.1f}')
 
 
 if __name__ == '__main__':

@@ -1,7 +1,8 @@
 """Evaluates the expressions of a compiled TFF computation: calls, selections, intrinsics."""
 
+import collections
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,15 @@ class Execution:
 
     Attributes:
       graph: returns the executable graph of a TensorFlow block.
-      map: applies a function to each value of a list, several at a time.
+      map: applies a function to each value of a list, several at a time; the results are in order.
+      stream: the same, but there are only a few results at a time, the others being computed when
+        these have been taken.
       num_clients: number of clients.
     """
 
     graph: Callable[[Any], graphs.Graph]
     map: Callable[[Callable[[Any], Any], list[Any]], list[Any]]
+    stream: Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]]
     num_clients: int
 
     def evaluate(self, block: Any, names: Mapping[str, Any]) -> Any:
@@ -60,11 +64,13 @@ class Execution:
                 for name, value in block.locals:
                     used.pop()
                     names[name] = self.evaluate(value, names)
-                    # Values that nothing reads any more, such as the updates of all clients, go.
+                    # Values that nothing reads any more, such as the data of all clients, go.
                     names = {kept: names[kept] for kept in names.keys() & used[-1]}
                 return self.evaluate(block.result, names)
             case _blocks.Reference():
                 return names[block.name]
+            case _blocks.Call() if _is_call(block, 'federated_aggregate'):
+                return self._aggregate(*block.argument, names)
             case _blocks.Call():
                 function = self.evaluate(block.function, names)
                 if block.argument is None:
@@ -81,6 +87,19 @@ class Execution:
             case _blocks.Literal():
                 return np.asarray(block.value)
         raise ComputationError(f'{type(block).__name__}: is not supported here')
+
+    def _aggregate(self, value, zero, accumulate, _, report, names):
+        """One client after the other, in their order, so that sums are equal in all executions."""
+        if _is_call(value, 'federated_map'):
+            function, members = self.evaluate(value.argument, names)
+            members = self.stream(function, self.at_clients(members))
+        else:
+            members = self.at_clients(self.evaluate(value, names))
+        total, accumulate = self.evaluate(zero, names), self.evaluate(accumulate, names)
+        for member in members:
+            total = accumulate(Struct.unnamed(total, member))
+            del member  # It takes no memory while the next one is computed.
+        return self.evaluate(report, names)(total)
 
     def at_clients(self, value: list[Any] | values.AllEqual) -> list[Any]:
         """The value of each client."""
@@ -102,6 +121,45 @@ def _names_in(block: Any) -> set[str]:
     return set().union(*map(_names_in, block.children()))
 
 
+def with_whole_sums(block: Any) -> Any:
+    """The expression with all that only a sum over clients reads inside of that sum.
+
+    So the sum need not keep it: neither its zero, nor more than a few of the clients' results.
+    """
+    if isinstance(block, _blocks.Lambda):
+        return _blocks.Lambda(
+            block.parameter_name, block.parameter_type, with_whole_sums(block.result)
+        )
+    bound = dict(block.locals) if isinstance(block, _blocks.Block) else {}
+    if not bound or len(bound) < len(block.locals):
+        return block
+    reads = collections.Counter(_references(block))
+    kept = dict(bound)
+    for name, value in bound.items():
+        if _is_call(value, 'federated_aggregate'):
+            operands = list(tff.structure.iter_elements(value.argument))
+            for index, (_, operand) in enumerate(operands[:2]):
+                if isinstance(operand, _blocks.Reference) and reads[operand.name] == 1:
+                    operands[index] = None, kept.pop(operand.name, operand)
+            kept[name] = _blocks.Call(value.function, _blocks.Struct(operands))
+    return _blocks.Block(list(kept.items()), block.result)
+
+
+def _references(block: Any) -> Iterator[str]:
+    if isinstance(block, _blocks.Reference):
+        yield block.name
+    for child in block.children():
+        yield from _references(child)
+
+
+def _is_call(block: Any, uri: str) -> bool:
+    return (
+        isinstance(block, _blocks.Call)
+        and isinstance(block.function, _blocks.Intrinsic)
+        and block.function.uri == uri
+    )
+
+
 def _map(execution, argument):
     function, value = argument
     return execution.map(function, execution.at_clients(value))
@@ -118,14 +176,6 @@ def _apply(execution, argument):
     return argument[0](argument[1])
 
 
-def _aggregate(execution, argument):
-    """One client after the other, in their order, so that sums are the same in every execution."""
-    value, total, accumulate, _, report = argument
-    for member in execution.at_clients(value):
-        total = accumulate(Struct.unnamed(total, member))
-    return report(total)
-
-
 def _zip_at_clients(execution, argument):
     leaves = [leaf for leaf in values.flatten(argument) if isinstance(leaf, list | values.AllEqual)]
     if all(isinstance(leaf, values.AllEqual) for leaf in leaves):
@@ -134,7 +184,6 @@ def _zip_at_clients(execution, argument):
 
 
 _INTRINSICS: dict[str, Callable[[Execution, Any], Any]] = {
-    'federated_aggregate': _aggregate,
     'federated_apply': _apply,
     'federated_broadcast': lambda execution, value: values.AllEqual(value),
     'federated_eval_at_clients': lambda execution, function: execution.map(

@@ -8,9 +8,10 @@ evaluates them, `graphs` executes the TensorFlow graphs, `values` converts argum
 import collections
 import concurrent.futures
 import contextlib
+import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -38,6 +39,7 @@ class Interpreter:
     """
 
     def __init__(self, num_threads: int, observe: Callable[[str, float], None] | None = None):
+        self._num_threads = num_threads
         self._threads = concurrent.futures.ThreadPoolExecutor(
             num_threads, 'dpfl-clients', initializer=graphs.compute_alone
         )
@@ -76,10 +78,12 @@ class Interpreter:
             )
 
         def at_clients(function, members):
-            with watch.measuring('clients'):
-                return self._map(function, members)
+            return list(self._stream(watch, function, members, len(members)))
 
-        execution = expressions.Execution(program.graph, at_clients, max(sizes, default=0))
+        def stream(function, members):
+            return self._stream(watch, function, members, self._num_threads)
+
+        execution = expressions.Execution(program.graph, at_clients, stream, max(sizes, default=0))
         try:
             with watch.measuring('server'):
                 function = execution.evaluate(program.block, {})
@@ -113,17 +117,22 @@ class Interpreter:
                 self._programs.popitem(last=False)[1].close()
         return program
 
-    def _map(self, function: Callable[[Any], Any], members: list[Any]) -> list[Any]:
-        """The results of a function for the clients' values, several at a time."""
-        futures = [self._threads.submit(function, member) for member in members]
-        done, waiting = concurrent.futures.wait(
-            futures, return_when=concurrent.futures.FIRST_EXCEPTION
-        )
-        for future in waiting:
-            future.cancel()
-        for future in done:
-            future.result()
-        return [future.result() for future in futures]
+    def _stream(self, watch, function, members, most: int) -> Iterator[Any]:
+        """The results of a function for the clients' values in order, `most` of them at a time."""
+        members = iter(members)
+        waiting: collections.deque[concurrent.futures.Future] = collections.deque()
+        try:
+            while True:
+                for member in itertools.islice(members, most - len(waiting)):
+                    waiting.append(self._threads.submit(function, member))
+                if not waiting:
+                    return
+                with watch.measuring('clients'):
+                    waiting[0].exception()  # Waits.
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 class _Stopwatch:
@@ -152,7 +161,8 @@ class _Program:
 
     def __init__(self, computation):
         self._computation = computation  # While it lives, no other object has its `id`.
-        self.block = compilation.compiled(computation).to_building_block()
+        compiled = compilation.compiled(computation).to_building_block()
+        self.block = expressions.with_whole_sums(compiled)
         self._graphs: dict[int, graphs.Graph] = {}
         self._lock = threading.Lock()
         self._is_closed = False
