@@ -64,7 +64,7 @@ def open_clients(
             digest = _sha256(file)
             file.seek(0)
             records = scan(file, client_column, text_column)
-            bar = _progress.bar(records, 'records', unit='record', delay=2, leave=False)
+            bar = _progress.bar(records, 'texts', unit='record', delay=2, leave=False)
             texts = ClientTexts(left_out.others(bar, strict))
             after = os.fstat(file.fileno())
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
