@@ -16,8 +16,8 @@ from dp_accounting.pld import pld_pmf, privacy_loss_distribution, privacy_loss_m
 from dpfl import _validate
 from dpfl.accounting import gaussian_curve, moments
 
-# 'best' is the smallest epsilon of all others; which one gives it depends on the numbers.
 ACCOUNTANTS = ('pld', 'rdp', 'analytic_gaussian', 'moments', 'best')
+"""'best' is the smallest epsilon of all others; which one gives it depends on the numbers."""
 
 # Grid step of the privacy loss distribution; larger where the grid would have too many points.
 _PLD_INTERVAL = 1e-4

@@ -23,8 +23,8 @@ from dpfl import _validate
 # process. Above this size, supplying one finished row per round is faster than keeping the
 # buffers in the state.
 FEW_BYTES = 16_000_000
-# TFF's native runtime limits messages to 2 GiB, and the state also holds model and optimizer.
 MOST_STATE_BYTES = 1_500_000_000
+"""Bytes of noise that a state may hold: TFF's messages end at 2 GiB, with model and optimizer."""
 _BYTES = {'default': 4, 'hardened': 8}  # Of a number of past noise: float32, float64.
 
 

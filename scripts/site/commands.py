@@ -26,12 +26,10 @@ For whoever types commands: what each does, with examples and all of its flags, 
 def page() -> str:
     """Markdown: a table of the commands, and a section with the help of each."""
     binaries = [*catalogue.binaries().values(), *catalogue.studies().values()]
-    rows = [f'| [`{each.name}`](#{_anchor(each.name)}) | {each.summary} |' for each in binaries]
+    rows = [
+        f'| [`{each.name}`](#{each.name.replace(".", "")}) | {each.summary} |' for each in binaries
+    ]
     return '\n\n'.join([_HEADER + '\n'.join(rows), *map(_section, binaries)]) + '\n'
-
-
-def _anchor(name: str) -> str:
-    return name.replace('.', '')
 
 
 def _section(binary: catalogue.Binary) -> str:

@@ -59,8 +59,6 @@ def on_post_build(config: Any) -> None:
     """Removes what the theme would load from the network, and search in other languages."""
     for script in pathlib.Path(config.site_dir, 'assets').rglob('*.js'):
         script.write_text(_EXTERNAL.sub('data:,', script.read_text()))
-    for source_map in pathlib.Path(config.site_dir, 'assets').rglob('*.map'):
-        source_map.unlink()
     shutil.rmtree(pathlib.Path(config.site_dir, 'assets/javascripts/lunr'))
 
 

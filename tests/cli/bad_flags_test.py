@@ -248,6 +248,14 @@ _REFUSED = [
     ),
     (
         'train',
+        '--output_dir={out} --resume',
+        [
+            ('', '--output_dir={out}: has no run that --resume could continue'),
+            ('--rounds=3', '--noise_multiplier: must be given'),
+        ],
+    ),
+    (
+        'train',
         _STACKOVERFLOW,
         [
             ('--data_path={truncated}', '--data_path={truncated}: is truncated, it has '),

@@ -16,7 +16,7 @@ import griffe
 import pytest
 
 from dpfl.cli import catalogue
-from scripts.site import check, griffe_comments
+from scripts.site import check, griffe_settings
 from tests import browser, paths
 from tests.repository import command_flags
 
@@ -44,7 +44,7 @@ def test_what_packages_export_is_on_the_page_of_public_names():
 @pytest.fixture(scope='module')
 def tree():
     """The package as mkdocstrings reads it."""
-    extensions = griffe.load_extensions(griffe_comments.Comments)
+    extensions = griffe.load_extensions(griffe_settings.HelpTexts)
     loader = griffe.GriffeLoader(
         search_paths=[paths.ROOT],
         extensions=extensions,

@@ -48,7 +48,8 @@ def take_recorded(config: RunDirectoryConfig, names: Collection[str]) -> None:
       names: of the flags that may take a value.
 
     Raises:
-      UsageError: If the journal of the run cannot be read.
+      UsageError: If the journal of the run cannot be read, or if there is no run and no flag that
+        says what to train.
     """
     if not (config.resume and config.output_dir) or config.overwrite:
         return
@@ -57,6 +58,10 @@ def take_recorded(config: RunDirectoryConfig, names: Collection[str]) -> None:
         texts = None if found is None else recorded_settings.flags_of(found.state)
     except ValueError as error:
         raise command_line.UsageError(f'--output_dir={config.output_dir}: {error}') from None
+    if found is None and not any(flags.FLAGS[name].present for name in names):
+        raise command_line.UsageError(
+            f'--output_dir={config.output_dir}: has no run that --resume could continue'
+        )
     for name, text in (texts or {}).items():
         plain = name.removeprefix('no') if name not in flags.FLAGS else name
         if plain in names and not flags.FLAGS[plain].present:
