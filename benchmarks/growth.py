@@ -12,7 +12,7 @@ exponent is 0.2 above what it must be at most.
 import argparse
 import dataclasses
 import functools
-import json
+import itertools
 import os
 import pathlib
 import subprocess
@@ -34,7 +34,7 @@ from dpfl.runtime import contexts
 from dpfl.simulation import population as devices
 from dpfl.simulation import run_journal, training
 from dpfl.simulation import sampling as samplers
-from dpfl.tasks.text.files import record_files, record_index
+from dpfl.tasks.text.files.client_texts import ClientTexts
 
 _TOLERANCE = 0.2
 _BLT = [0.999, 0.99, 0.9, 0.5], [0.1, 0.1, 0.1, 0.1]
@@ -216,14 +216,9 @@ def _copies(mechanism: str, parameters: int = 10_000_000, clients: int = 2) -> f
     )
 
 
-def _index(records: int) -> float:
-    """Bytes of the index of a file of so many records while it is made."""
-    line = json.dumps({'client': 'somebody', 'text': 'something that somebody said'}) + '\n'
-    form, summary = record_files.JsonLines('client', 'text'), record_index.Summary(0, 0, '')
-    with tempfile.TemporaryFile() as file:
-        file.write(line.encode() * records)
-        file.seek(0)
-        return _peak(lambda: record_index.build(file, form, summary))
+def _texts(records: int) -> float:
+    """Bytes of memory for so many texts of a client while they are sorted by client."""
+    return _peak(lambda: ClientTexts(itertools.repeat(('somebody', 'some text'), records)))
 
 
 def _supplied(mechanism: mechanisms.Mechanism, parameters: int, resumed: bool):
@@ -364,7 +359,7 @@ _ROWS = (
         (8_000, 16_000, 32_000, 64_000), 's', 1.0,
         lambda n: _cpu(
             lambda: mechanisms.optimize_banded_toeplitz(Participation(n, n // 6, 6), n // 6))),
-    Row('index of records', 'records', (10_000, 20_000, 40_000), 'bytes', 1.0, _index),
+    Row('texts by client', 'records', (10_000, 20_000, 40_000), 'bytes', 1.0, _texts),
     Row('sensitivity: BLT', _ROUNDS, (10_000, 100_000, 1_000_000), 's', 1.0,
         lambda n: _cpu(lambda: _blt(n).sensitivity(Participation(n, 100)), 3)),
     Row('optimize_blt', _ROUNDS, (1_000, 10_000, 100_000), 's', 0.0,

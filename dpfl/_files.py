@@ -19,13 +19,13 @@ _MOST_SECRET_BYTES = 4096
 _OTHERS = 0o077
 
 
-def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Opens a regular file for binary reading; links are followed.
 
     Raises:
       OSError: if it cannot be opened, or is no regular file (a directory, a FIFO, a device).
     """
-    return open(path, 'rb', buffering=buffering, opener=_opener)
+    return open(path, 'rb', opener=_opener)
 
 
 def _opener(path: str, flags: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from dpfl import _files, _validate, errors
+from dpfl import _files, _parquet, _validate, errors
 from dpfl.participation import csv_fields, parquet_csv
 from dpfl.participation.csv_fields import Fields
 from dpfl.participation.log import ParticipationLog
@@ -163,7 +163,7 @@ def _refusing(name: str, path: str | os.PathLike[str]) -> Iterator[None]:
 def _parts(
     path: str | os.PathLike[str], columns: Mapping[str, Sequence[str]], optional: Sequence[str] = ()
 ) -> Iterator[dict[str, Fields]]:
-    if str(path).endswith(parquet_csv.SUFFIXES):
+    if str(path).endswith(_parquet.SUFFIXES):
         names = tuple(name for known in columns.values() for name in known)
         with parquet_csv.opened(path, names) as file:
             yield from csv_fields.read(file, columns, optional)

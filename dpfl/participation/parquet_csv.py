@@ -1,23 +1,17 @@
-"""Streams columns of a Parquet file as CSV.
-
-pyarrow is written in C++, and a damaged file can crash it: it runs in a child process, which writes
-the rows to a pipe. So no more than a few row groups are in memory.
-"""
+"""Streams columns of a Parquet file as CSV, which a child process writes."""
 
 import contextlib
-import importlib.util
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
-from dpfl import _files
+from dpfl import _files, _parquet
 
-SUFFIXES = ('.parquet', '.pq')
 _ROWS = 1 << 16
-_CHILD = 'from dpfl.participation import parquet_csv; parquet_csv.write_in_child()'
+_CHILD = (
+    'from dpfl import _parquet; from dpfl.participation import parquet_csv; '
+    '_parquet.in_child(parquet_csv.write)'
+)
 
 
 @contextlib.contextmanager
@@ -33,49 +27,24 @@ def opened(path: str | os.PathLike[str], columns: tuple[str, ...]) -> Iterator[I
         of the context at the latest.
       OSError: if the file cannot be opened.
     """
-    if importlib.util.find_spec('pyarrow') is None:
-        raise ValueError('Parquet needs the package pyarrow')
     with _files.open_regular(path) as source:
-        child = subprocess.Popen(
-            [sys.executable, '-c', _CHILD, *columns],
-            stdin=source,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
-        )
-        assert child.stdout is not None  # It is a pipe.
         try:
-            yield child.stdout
-            is_read = True
-        except ValueError:
-            # If the rows end here, they may be wrong because the child failed.
-            is_read = not child.stdout.read(1)
-            if not (is_read and child.wait()):
-                raise
-        except BaseException:
-            is_read = False
-            raise
-        finally:
-            if not is_read:
-                child.kill()
-            child.stdout.close()
-            status = child.wait()
-        if status:
-            raise ValueError('is not a complete Parquet file, or has columns of other types')
+            with _parquet.rows(source, _CHILD, *columns) as rows:
+                yield rows
+        except _parquet.FailedError as error:
+            raise ValueError(f'{error}, or has columns of other types') from None
 
 
-def write_in_child() -> None:
-    """Main function of the child process: reads Parquet on stdin, writes CSV to stdout."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # The parent process reports the interrupt.
+def write(source: BinaryIO, rows: BinaryIO, *columns: str) -> None:
+    """Writes a Parquet file as CSV, in the child process."""
     from pyarrow import csv, parquet
 
-    with open(0, 'rb', closefd=False) as source, open(1, 'wb', closefd=False) as rows:
-        table = parquet.ParquetFile(source)
-        names = [name for name in table.schema_arrow.names if name.lower() in sys.argv[1:]]
-        options = csv.WriteOptions(include_header=False)
-        rows.write(','.join(names).encode() + b'\n')
-        for batch in table.iter_batches(batch_size=_ROWS, columns=names):
-            csv.write_csv(_plain(batch), rows, options)
+    table = parquet.ParquetFile(source)
+    names = [name for name in table.schema_arrow.names if name.lower() in columns]
+    options = csv.WriteOptions(include_header=False)
+    rows.write(','.join(names).encode() + b'\n')
+    for batch in table.iter_batches(batch_size=_ROWS, columns=names):
+        csv.write_csv(_plain(batch), rows, options)
 
 
 def _plain(batch: Any) -> Any:

@@ -134,7 +134,10 @@ def client_batches(
         raise errors.ArgumentError('model', errors.NOT_SHOWN, 'must be given: criteria need it')
     if config.quantiles.keys() - (thresholds or {}).keys():
         raise errors.ArgumentError('thresholds', errors.NOT_SHOWN, 'must be given for quantiles')
-    of_examples, of_clients = config.resolved(thresholds or {})
+    of_examples, of_clients = (
+        [each.at(thresholds or {}) for each in criteria]
+        for criteria in (config.of_examples, config.of_clients)
+    )
 
     def selected(
         client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
@@ -189,7 +192,7 @@ def values_of_clients(
         if measured is None:
             continue
         for place, (name, criterion) in enumerate(wanted.items()):
-            if name.startswith('select_clients'):
+            if criterion.setting == 'select_clients':
                 values[name][client] = measured.of_client(criterion.measure)
                 continue
             known = measured.of_examples(criterion.measure)

@@ -41,16 +41,31 @@ class Criterion:
       bound: the number; not a number as long as the quantile is not known.
       quantile: which quantile of the clients' values the number is, strictly between 0 and 1; None
         for a number that is given.
+      setting: name of the setting that has the criterion.
+      text: its text there, such as loss>q0.9.
     """
 
     measure: str
     relation: str
     bound: float
     quantile: float | None = None
+    setting: str = dataclasses.field(default='', compare=False)
+    text: str = dataclasses.field(default='', compare=False)
 
-    def at(self, bound: float) -> 'Criterion':
-        """The criterion with the number that was found for its quantile."""
-        return dataclasses.replace(self, bound=bound)
+    @property
+    def name(self) -> str:
+        """Setting and text, such as select_clients:loss>q0.9."""
+        return f'{self.setting}:{self.text}'
+
+    def at(self, thresholds: Mapping[str, float]) -> 'Criterion':
+        """The criterion with the number that was found for its quantile, if it has one.
+
+        Args:
+          thresholds: the numbers, by `name`.
+        """
+        if self.quantile is None:
+            return self
+        return dataclasses.replace(self, bound=thresholds[self.name])
 
     def holds(self, values: Any) -> Any:
         """Whether values of the measure meet it, elementwise; what is not a number does not.
@@ -124,62 +139,27 @@ class SelectionConfig(Settings):
     @property
     def of_examples(self) -> tuple[Criterion, ...]:
         """The criteria of examples."""
-        return tuple(
-            _parsed('select_examples', each, self.measures, self.select_examples)
-            for each in self.select_examples
-        )
+        return self._criteria('select_examples', self.measures)
 
     @property
     def of_clients(self) -> tuple[Criterion, ...]:
         """The criteria of clients."""
-        return tuple(
-            _parsed('select_clients', each, self.client_measures, self.select_clients)
-            for each in self.select_clients
-        )
+        return self._criteria('select_clients', self.client_measures)
 
     @property
     def quantiles(self) -> dict[str, Criterion]:
-        """The criteria with a quantile, by setting and text, such as select_clients:loss>q0.9."""
-        return {
-            f'{name}:{text}': criterion
-            for name, criteria in (
-                ('select_examples', self.of_examples),
-                ('select_clients', self.of_clients),
-            )
-            for text, criterion in zip(getattr(self, name), criteria, strict=True)
-            if criterion.quantile is not None
-        }
-
-    def resolved(
-        self, thresholds: Mapping[str, float]
-    ) -> tuple[tuple[Criterion, ...], tuple[Criterion, ...]]:
-        """The criteria of examples and of clients, with numbers for their quantiles.
-
-        Args:
-          thresholds: the numbers, with the names of `quantiles`.
-        """
-        examples, clients = (
-            tuple(
-                each.at(thresholds[f'{name}:{text}']) if each.quantile is not None else each
-                for text, each in zip(getattr(self, name), criteria, strict=True)
-            )
-            for name, criteria in (
-                ('select_examples', self.of_examples),
-                ('select_clients', self.of_clients),
-            )
-        )
-        return examples, clients
+        """The criteria with a quantile, by name."""
+        criteria = (*self.of_examples, *self.of_clients)
+        return {each.name: each for each in criteria if each.quantile is not None}
 
     def check(self) -> None:
         """Checks the criteria, and that a model is given if, and only if, they need one."""
-        for quantile in self.quantiles:
-            name = quantile.partition(':')[0]
-            shown = ','.join(getattr(self, name))
+        for each in self.quantiles.values():
             if not self.has_quantiles:
                 reason = f'must have numbers: quantiles of {self.examples} are not estimated'
-                raise ArgumentError(name, shown, reason)
+                raise self._refused(each.setting, reason)
             if self.selection_epsilon is None:
-                raise ArgumentError(name, shown, 'needs selection_epsilon')
+                raise self._refused(each.setting, 'needs selection_epsilon')
         if self.selection_epsilon is not None and not self.quantiles:
             raise ArgumentError(
                 'selection_epsilon', self.selection_epsilon, 'needs a criterion with a quantile'
@@ -187,10 +167,7 @@ class SelectionConfig(Settings):
         criteria = (*self.of_examples, *self.of_clients)
         needing = [each for each in criteria if each.measure in self.of_model]
         if needing and self.selection_model is None:
-            name = 'select_examples' if needing[0] in self.of_examples else 'select_clients'
-            raise ArgumentError(
-                name, ','.join(getattr(self, name)), f'{needing[0].measure} needs selection_model'
-            )
+            raise self._refused(needing[0].setting, f'{needing[0].measure} needs selection_model')
         if self.selection_model is not None and not needing:
             usable = ' or '.join(each for each in self.measures if each in self.of_model)
             raise ArgumentError(
@@ -216,43 +193,37 @@ class SelectionConfig(Settings):
             'clients.' + (f' {_QUANTILES}' if self.quantiles else ''),
         )
 
-
-def _parsed(
-    setting_name: str, text: str, measures: tuple[str, ...], value: tuple[str, ...]
-) -> Criterion:
-    shown = ','.join(value)
-    form = _FORM.fullmatch(text)
-    if form is None:
-        raise ArgumentError(
-            setting_name,
-            shown,
-            f'{text!r} must be a measure, one of < <= > >=, and a number or a quantile',
+    def _criteria(self, setting_name: str, measures: tuple[str, ...]) -> tuple[Criterion, ...]:
+        """The criteria of a setting, which may compare some measures."""
+        return tuple(
+            self._criterion(setting_name, text, measures) for text in getattr(self, setting_name)
         )
-    measure, relation, number = form.groups()
-    if measure not in measures:
-        raise ArgumentError(setting_name, shown, f'{measure} must be one of {", ".join(measures)}')
-    if number.startswith('q'):
-        return Criterion(measure, relation, math.nan, _share(setting_name, number[1:], shown))
-    try:
-        bound = float(number)
-    except ValueError:
-        bound = math.nan
-    if not math.isfinite(bound):
-        raise ArgumentError(setting_name, shown, f'{number} must be a finite number')
-    return Criterion(measure, relation, bound)
 
+    def _criterion(self, setting_name: str, text: str, measures: tuple[str, ...]) -> Criterion:
+        form = _FORM.fullmatch(text)
+        if form is None:
+            raise self._refused(
+                setting_name,
+                f'{text!r} must be a measure, one of < <= > >=, and a number or a quantile',
+            )
+        measure, relation, number = form.groups()
+        if measure not in measures:
+            raise self._refused(setting_name, f'{measure} must be one of {", ".join(measures)}')
+        is_quantile = number.startswith('q')
+        try:
+            value = float(number.removeprefix('q'))
+        except ValueError:
+            value = math.nan
+        if is_quantile and not 0 < value < 1:
+            reason = f'{number} must be a quantile such as q0.25, between q0 and q1'
+            raise self._refused(setting_name, reason)
+        if not math.isfinite(value):
+            raise self._refused(setting_name, f'{number} must be a finite number')
+        bound, quantile = (math.nan, value) if is_quantile else (value, None)
+        return Criterion(measure, relation, bound, quantile, setting_name, text)
 
-def _share(setting_name: str, text: str, shown: str) -> float:
-    """The number of a quantile such as q0.25."""
-    try:
-        share = float(text)
-    except ValueError:
-        share = math.nan
-    if not 0 < share < 1:
-        raise ArgumentError(
-            setting_name, shown, f'q{text} must be a quantile such as q0.25, between q0 and q1'
-        )
-    return share
+    def _refused(self, setting_name: str, reason: str) -> ArgumentError:
+        return ArgumentError(setting_name, ','.join(getattr(self, setting_name)), reason)
 
 
 # Of one image, and of all images of a client together.

@@ -69,14 +69,13 @@ def _mbox(paths: str, client_column: str, text_column: str) -> _Source:
 
 def _jsonl(paths: str, client_column: str, text_column: str) -> _Source:
     files = paths.split(',')
-    form = record_files.JsonLines(client_column, text_column)
 
     def read(counts: collections.Counter[str]) -> Iterator[Message]:
         first = ''
         for source, path in enumerate(files):
             try:
                 with _files.open_regular(path) as file:
-                    for record in form.scan(file):
+                    for record in record_files.json_lines(file, client_column, text_column):
                         counts['records'] += 1
                         if isinstance(record, record_files.BadRecord):
                             counts['malformed'] += 1

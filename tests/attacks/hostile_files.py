@@ -41,7 +41,6 @@ SHARES = {
     'vocabulary': 4,
     'texts': 6,
     'parquet': 1,
-    'record index': 4,
     'optimizer cache': 4,
     'stackoverflow': 3,
     'emnist': 3,

@@ -18,7 +18,7 @@ _LAYERS = (
     ('errors',),
     ('presets',),
     ('_validate', '_files', '_json', '_storage'),
-    ('_cache', '_npz', '_progress', '_random', '_settings', 'runtime'),
+    ('_cache', '_npz', '_parquet', '_progress', '_random', '_settings', 'runtime'),
     ('_setting_texts',),
     ('participation',),
     ('mechanisms',),

@@ -114,7 +114,8 @@ def test_a_quantile_is_a_number_that_is_found_later():
     with pytest.raises(ArgumentError, match='q0.25: must be known'):
         config.of_clients[0].holds(1.0)
     thresholds = {'select_examples:length<q0.9': 7.0, 'select_clients:length<q0.25': 3.0}
-    examples, clients = config.resolved(thresholds)
+    examples = [each.at(thresholds) for each in config.of_examples]
+    clients = [each.at(thresholds) for each in config.of_clients]
     assert [(each.relation, each.bound) for each in examples] == [('>', 2.0), ('<', 7.0)]
     assert clients[0].holds(2.0) and not clients[0].holds(3.0)
     assert 'the guarantee counts that' in config.remarks()[0]

@@ -1,16 +1,14 @@
-"""Hostile data sets: Parquet, SQLite, and the index of records."""
+"""Hostile data sets: Parquet and SQLite."""
 
 import contextlib
-import json
 import sqlite3
 
 import pyarrow
 
 from dpfl.errors import DataError
 from dpfl.tasks.images import emnist
-from dpfl.tasks.text.files import record_files, stackoverflow
-from tests.attacks.hostile import campaign, run_targets
-from tests.attacks.hostile.refusals import refused
+from dpfl.tasks.text.files import record_files, stackoverflow, user_text
+from tests.attacks.hostile.refusals import refused, within_seconds
 
 
 def test_a_parquet_file_that_kills_its_reader_is_one_line(tmp_path, monkeypatch):
@@ -20,8 +18,18 @@ def test_a_parquet_file_that_kills_its_reader_is_one_line(tmp_path, monkeypatch)
     parquet.write_table(pyarrow.table({'client': ['a'] * 9, 'text': ['b'] * 9}), path)
     reader = 'import os, signal; os.kill(os.getpid(), signal.SIGSEGV)'
     monkeypatch.setattr(record_files, '_READER', reader)
-    message = refused(lambda: record_files.to_json_lines(path, 'client', 'text'))
-    assert message == 'data_path: is not a complete Parquet file (the reader ended with signal 11)'
+    message = refused(lambda: user_text.open_clients(path, 'client', 'text', 0.5))
+    assert message.endswith('is not a complete Parquet file (the reader ended with signal 11)')
+
+
+def test_a_reader_is_ended_with_its_last_row_that_is_wanted(tmp_path, monkeypatch):
+    path = tmp_path / 'a.parquet'
+    path.write_bytes(b'PAR1')
+    monkeypatch.setattr(record_files, '_READER', 'while True: print("{}", flush=True)')
+    with open(path, 'rb') as file, within_seconds(10):
+        records = record_files.parquet_rows(file, 'client', 'text')
+        assert next(records).reason == 'no text'
+        records.close()
 
 
 def test_columns_of_any_type_of_a_parquet_file_are_malformed_records(tmp_path):
@@ -30,11 +38,10 @@ def test_columns_of_any_type_of_a_parquet_file_are_malformed_records(tmp_path):
     path = tmp_path / 'a.parquet'
     times = pyarrow.array([2**62] * 2).cast(pyarrow.timestamp('us'))
     parquet.write_table(pyarrow.table({'client': times, 'text': ['a', 'b']}), path)
-    lines = record_files.to_json_lines(path, 'client', 'text').read().splitlines()
-    assert [json.loads(line) for line in lines] == [
-        {'client': [], 'text': 'a'},
-        {'client': [], 'text': 'b'},
-    ]
+    with open(path, 'rb') as file:
+        records = list(record_files.parquet_rows(file, 'client', 'text'))
+    reason = 'client id is neither a string nor a number'
+    assert records == [record_files.BadRecord(row, reason) for row in (1, 2)]
 
 
 _ENDLESS = (
@@ -52,13 +59,6 @@ def test_views_of_an_sqlite_file_are_not_queried(tmp_path):
         connection.commit()
     assert 'not an ordinary table' in refused(lambda: stackoverflow.open_clients(path, 0.5))
     assert 'not an ordinary table' in refused(lambda: emnist.EmnistFile(path), DataError)
-
-
-def test_an_index_of_other_types_is_made_anew(tmp_path, monkeypatch):
-    monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path / 'cache'))
-    target = run_targets.RecordIndex(tmp_path / 'files')
-    outcomes = campaign.run(target, seed=0, cases=range(60))
-    assert not outcomes.findings and outcomes.counts['taken'] == 60
 
 
 def test_a_client_without_a_name_is_a_client(tmp_path):

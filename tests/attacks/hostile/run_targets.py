@@ -1,6 +1,5 @@
 """Targets: private files of a run (checkpoints, journal, caches), studies and text files."""
 
-import dataclasses
 import hashlib
 import io
 import json
@@ -14,7 +13,7 @@ from dpfl.errors import DataError
 from dpfl.mechanisms.optimize import cache
 from dpfl.simulation import checkpoint, run_journal
 from dpfl.tasks.text import vocabulary
-from dpfl.tasks.text.files import record_files, record_index, user_text
+from dpfl.tasks.text.files import user_text
 from tests.attacks.hostile import archives, mutations
 from tests.attacks.hostile.privacy_targets import journal_events
 from tests.attacks.hostile.target import Target, require
@@ -159,10 +158,6 @@ class Texts(Target):
         for i in range(12)
     )
 
-    def __init__(self, folder):
-        super().__init__(folder)
-        os.environ['DPFL_CACHE_DIR'] = ''
-
     def _jsonl(self, rng):
         lines = []
         for record in self._RECORDS:
@@ -245,58 +240,6 @@ class Parquet(Texts):
         return path
 
 
-class RecordIndex(Target):
-    """An index in the cache. It is used if it is right, and otherwise rebuilt."""
-
-    name = 'record index'
-    refusals = ()
-    special = 0.02
-
-    def __init__(self, folder):
-        super().__init__(folder)
-        os.environ['DPFL_CACHE_DIR'] = str(folder / 'cache')
-        self._file = folder / 'texts.jsonl'
-        self._file.write_text(
-            ''.join(json.dumps({'user': i % 4, 'text': 'some text'}) + '\n' for i in range(9))
-        )
-        self._form = record_files.FORMATS['.jsonl']('user', 'text')
-        self._whole = record_index.index_file(self._file, self._form)
-        self._kept = next((folder / 'cache').glob('records-*.npz'))
-        with np.load(self._kept) as arrays:
-            self._arrays = dict(arrays)
-
-    def mutate(self, rng):
-        self._kept.unlink(missing_ok=True)
-        if self._kept.is_dir():
-            self._kept.rmdir()
-        kind = rng.random()
-        if kind < self.special:
-            special = mutations.special(rng, self._kept)
-            if special == 'directory':
-                self._kept.rmdir()
-        elif kind < 0.4:
-            values = json.loads(self._arrays['summary'].tobytes())
-            text = mutations.of_json(rng, values).encode('utf-8', 'surrogatepass')
-            arrays = self._arrays | {'summary': np.frombuffer(text, np.uint8)}
-            members = [(f'{name}.npy', archives.npy(array)) for name, array in arrays.items()]
-            self._kept.write_bytes(archives.written(rng, members))
-        else:
-            self._kept.write_bytes(archives.of_arrays(rng, self._arrays))
-        return self._file
-
-    def read(self, path):
-        os.environ['DPFL_CACHE_DIR'] = str(self._kept.parent)
-        return record_index.index_file(path, self._form)
-
-    def check(self, value):
-        require(value.num_clients >= 0 and value.starts.size == value.num_clients + 1, 'starts')
-        require(
-            dataclasses.asdict(value.summary).keys()
-            == dataclasses.asdict(self._whole.summary).keys(),
-            'summary',
-        )
-
-
 class OptimizerCache(Target):
     """An entry in the cache of optimisers. Whatever it holds, the right mechanism is returned."""
 
@@ -335,4 +278,4 @@ class OptimizerCache(Target):
         require(value == self._right, f'{value}')
 
 
-TARGETS = (Checkpoint, Journal, Vocabulary, Texts, Parquet, RecordIndex, OptimizerCache)
+TARGETS = (Checkpoint, Journal, Vocabulary, Texts, Parquet, OptimizerCache)

@@ -10,7 +10,7 @@ from dpfl.errors import DataError
 from dpfl.simulation import checkpoint, run_journal
 from dpfl.tasks.images import emnist
 from dpfl.tasks.text import vocabulary
-from dpfl.tasks.text.files import record_files, record_index, stackoverflow
+from dpfl.tasks.text.files import public_text, stackoverflow, user_text
 from tests.attacks.hostile.refusals import refused, within_seconds
 
 
@@ -26,10 +26,11 @@ def test_no_fifo_and_no_device_is_waited_for(tmp_path):
             refused(lambda call=call, path=path: call(path))
         for call in (checkpoint.Checkpoint.read, checkpoint.read_head):
             refused(lambda call=call, path=path: call(path), errors.RunError)
-        with pytest.raises(OSError), within_seconds(10):
-            record_index.sha256(path)
-        with pytest.raises(OSError), within_seconds(10):
-            record_files.to_json_lines(path, 'client', 'text')
+        for suffix in ('.jsonl', '.csv', '.parquet'):
+            link = path.with_suffix(suffix)
+            link.symlink_to(path)
+            refused(lambda link=link: user_text.open_clients(link, 'client', 'text', 0.5))
+            refused(lambda link=link: next(public_text.texts('public_text', link)))
         refused(lambda path=path: emnist.EmnistFile(path), DataError)
         refused(lambda path=path: stackoverflow.open_clients(path, 0.5))
         with pytest.raises(OSError), within_seconds(10):

@@ -1,9 +1,24 @@
+import contextlib
+import io
+
 import pytest
 
+from dpfl import _parquet
 from dpfl.tasks.text.files import record_files
 
 
 @pytest.fixture
 def parquet_in_process(monkeypatch):
     """Reads Parquet without a child process, which takes a second."""
-    monkeypatch.setattr(record_files, '_convert_in_child', record_files._convert)
+
+    @contextlib.contextmanager
+    def rows(file, reader, *arguments):
+        lines = io.BytesIO()
+        try:
+            record_files.write_json(file, lines, *arguments)
+        except SystemExit as error:
+            raise _parquet.FailedError(1, error.code.encode()) from None
+        lines.seek(0)
+        yield lines
+
+    monkeypatch.setattr(_parquet, 'rows', rows)

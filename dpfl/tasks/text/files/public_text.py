@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from dpfl import _files, _json, errors
+from dpfl import _files, _json, _parquet, errors
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.files import record_files
 from dpfl.tasks.text.messages import git_history
@@ -73,7 +73,7 @@ def texts(name: str, path: str | os.PathLike[str], text_column: str = 'text') ->
     if os.path.isdir(os.fspath(path).split(',')[0]):
         with errors.renaming(data_path=name):
             yield from git_history.texts(os.fspath(path))
-    elif _stem(path).endswith(record_files.SUFFIXES):
+    elif _stem(path).endswith(_parquet.SUFFIXES):
         yield from _of_parquet(name, path, text_column)
     elif _stem(path).endswith(_JSON_LINES):
         yield from _of_json_lines(name, path, text_column)
@@ -111,24 +111,25 @@ def _of_json_lines(name: str, path: str | os.PathLike[str], text_column: str) ->
 
 def _of_parquet(name: str, path: str | os.PathLike[str], text_column: str) -> Iterator[str]:
     try:
-        rows = record_files.to_json_lines(pathlib.Path(path), text_column, text_column)
+        with (
+            _files.open_regular(path) as file,
+            record_files.parquet_as_json(file, text_column, text_column) as rows,
+        ):
+            for number, line in enumerate(rows, 1):
+                try:
+                    text = json.loads(line)['text']
+                except ValueError:
+                    text = None
+                if not isinstance(text, str):
+                    raise ValueError(f'row {number} must have a text {text_column!r}')
+                yield text
     except OSError as error:
         raise errors.ArgumentError(name, path, f'cannot be read ({error.strerror})') from None
-    except errors.ArgumentError as error:
-        is_column = error.name != 'data_path'
-        allowed = f'must have a column {text_column!r} of text' if is_column else error.allowed
+    except errors.ArgumentError:
+        allowed = f'must have a column {text_column!r} of text'
         raise errors.ArgumentError(name, path, allowed) from None
-    with rows:
-        for number, line in enumerate(rows, 1):
-            try:
-                text = json.loads(line)['text']
-            except ValueError:
-                text = None
-            if not isinstance(text, str):
-                raise errors.ArgumentError(
-                    name, path, f'row {number} must have a text {text_column!r}'
-                )
-            yield text
+    except ValueError as error:
+        raise errors.ArgumentError(name, path, str(error)) from None
 
 
 def _stem(path: str | os.PathLike[str]) -> str:

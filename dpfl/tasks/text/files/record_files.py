@@ -1,36 +1,23 @@
-"""Reads records (client, text) from JSON Lines and CSV files, with their positions.
+"""Reads the records (client, text) of JSON Lines, CSV and Parquet files.
 
 A client's key is a string or a number. The number 7 and the string "7" are the same client, so that
 nobody is counted as two. Records that cannot be read are malformed; the reason quotes nothing of
-them. Files are UTF-8, with or without a byte order mark; lines end with LF or CRLF.
-
-Converts the records (client, text) of a Parquet file to JSON Lines, in an unnamed file.
-
-A single record of a Parquet file cannot be read without decoding thousands of others. So the file
-is read once, in parts, and the two columns are written to a temporary file that disappears with the
-process.
-
-pyarrow is written in C++, and a damaged file can crash it: it runs in a child process.
+them. JSON Lines and CSV files are UTF-8, with or without a byte order mark; lines end with LF or
+CRLF. The rows of a Parquet file come from a child process as JSON Lines.
 """
 
-import abc
 import codecs
+import collections
 import contextlib
 import csv
-import dataclasses
-import importlib.util
 import json
 import math
 import os
-import pathlib
-import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO, ClassVar, NoReturn
+from typing import IO, Any, BinaryIO, NamedTuple
 
-from dpfl import _files, _progress, errors
+from dpfl import _parquet, errors
 
 # Longest record in bytes. Longer ones are malformed, which bounds the memory that readers need.
 MAX_BYTES = 1 << 22
@@ -43,206 +30,152 @@ class MalformedError(ValueError):
     """A record cannot be read. The message is the reason, and quotes nothing of the record."""
 
 
-def one_of(names: Sequence[str]) -> str:
-    """Which columns there are, as what is allowed for the name of one."""
-    named = ', '.join(errors.shown(name, _MOST_LETTERS) for name in names[:_MOST_NAMES])
-    more = ', ...' if len(names) > _MOST_NAMES else ''
-    return f'must be one of the {len(names)} columns: {named}{more}'.removesuffix(': ')
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One record of a file.
 
     Attributes:
-      offset: position of its first byte in the file.
-      length: length in bytes.
-      line: number of its first line, from 1.
+      line: number of its first line, from 1; in a Parquet file of its row.
       client: key of the client.
       text: text that the client wrote.
     """
 
-    offset: int
-    length: int
     line: int
     client: str
     text: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class BadRecord:
-    """A malformed record: the number of its first line (from 1) and the reason."""
+class BadRecord(NamedTuple):
+    """A malformed record: the number of its first line or row (from 1) and the reason."""
 
     line: int
     reason: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Format(abc.ABC):
-    """A format of files, and the names of the two columns.
+def json_lines(
+    file: IO[bytes], client_column: str, text_column: str
+) -> Iterator[Record | BadRecord]:
+    """The records of JSON Lines: one object per line; blank lines are skipped.
 
-    Attributes:
-      client_column: name of the column (or key) with the client's key.
-      text_column: name of the column (or key) with the text.
+    Args:
+      file: open for reading, at its start.
+      client_column: key of the client in the objects.
+      text_column: key of the text.
+
+    Raises:
+      ArgumentError: at the end, if there is no record because the first one lacks a column; it
+        names the column's argument, and shows the keys of the record.
     """
-
-    client_column: str
-    text_column: str
-
-    name: ClassVar[str]
-
-    @abc.abstractmethod
-    def scan(self, file: BinaryIO) -> Iterator[Record | BadRecord]:
-        """All records of a binary file, in order.
-
-        Raises:
-          ValueError: if a column is missing; the argument named is the column's.
-        """
-
-    @abc.abstractmethod
-    def parser(self, file: BinaryIO) -> Callable[[bytes], tuple[str, str]]:
-        """A function that maps the bytes of a record of this file to (client, text).
-
-        The function raises MalformedError if the record cannot be read.
-
-        Raises:
-          ValueError: if a column is missing; the argument named is the column's.
-        """
-
-
-@dataclasses.dataclass(frozen=True)
-class JsonLines(Format):
-    """One JSON object per line; blank lines are skipped."""
-
-    name: ClassVar[str] = 'jsonl'
-
-    def scan(self, file: BinaryIO) -> Iterator[Record | BadRecord]:
-        lines = _Lines(file)
-        while (line := lines.read()) is not None:
-            try:
-                if line.isspace():
-                    continue
-                client, text = self._parse(line)
-            except MalformedError as error:
-                yield BadRecord(lines.number, str(error))
-            else:
-                yield Record(lines.offset, len(line), lines.number, client, text)
-
-    def parser(self, file: BinaryIO) -> Callable[[bytes], tuple[str, str]]:
-        del file
-        return self._parse
-
-    def _parse(self, data: bytes) -> tuple[str, str]:
-        if len(data) > MAX_BYTES:
-            raise MalformedError('record is too long')
+    keys: list[str] = []
+    has_records = False
+    for number, line in enumerate(_lines(file), 1):
+        if line.isspace():
+            continue
         try:
-            value = json.loads(_decoded(data))
-        except MalformedError:
-            raise
-        except (ValueError, RecursionError):
-            raise MalformedError('not JSON') from None
-        if not isinstance(value, dict):
-            raise MalformedError('not a JSON object')
-        text = value.get(self.text_column)
-        if not isinstance(text, str):
-            raise MalformedError('no text' if text is None else 'text is not a string')
-        return _client_key(value.get(self.client_column)), text
-
-    def missing(self, file: BinaryIO) -> errors.ArgumentError | None:
-        """The error that says which column the first record lacks; None if it has both.
-
-        The keys are shown as the header of other formats would be, the values are not.
-        """
-        try:
-            value = json.loads(_decoded(_Lines(file).read() or b''))
-        except (ValueError, RecursionError):
-            return None
-        keys = list(value) if isinstance(value, dict) else []
-        for flag in ('client_column', 'text_column'):
-            name = getattr(self, flag)
-            if keys and name not in keys:
-                return errors.ArgumentError(flag, name, one_of(keys))
-        return None
+            value = _object(line)
+            keys = keys or list(value)
+            text = value.get(text_column)
+            if not isinstance(text, str):
+                raise MalformedError('no text' if text is None else 'text is not a string')
+            record = Record(number, _client_key(value.get(client_column)), text)
+        except MalformedError as error:
+            yield BadRecord(number, str(error))
+        else:
+            has_records = True
+            yield record
+    if keys and not has_records:
+        _check_columns(keys, client_column, text_column)
 
 
-@dataclasses.dataclass(frozen=True)
-class Csv(Format):
-    """Comma-separated values with a header. Quoted fields may contain line breaks.
+def csv_rows(file: IO[bytes], client_column: str, text_column: str) -> Iterator[Record | BadRecord]:
+    """The records of comma-separated values with a header. Quoted fields may contain line breaks.
 
     After a malformed record, reading continues in the second line of that record. So a quote that
     is never closed does not swallow the records after it.
+
+    Args:
+      file, client_column, text_column: as in `json_lines`.
+
+    Raises:
+      ArgumentError: if there is not one of each column; it names the column's argument.
+      ValueError: if there is no header.
     """
-
-    name: ClassVar[str] = 'csv'
-
-    def scan(self, file: BinaryIO) -> Iterator[Record | BadRecord]:
-        csv.field_size_limit(MAX_BYTES)
-        lines = _Lines(file)
-        columns = self._columns(lines)
-        reader = csv.reader(lines, strict=True)
-        while True:
-            lines.begin_record()
-            try:
-                row = next(reader, None)
-                if row is None:
-                    return
-                if not row:
-                    continue
-                client, text = self._fields(row, columns)
-                length = lines.end - lines.start
-                if length > MAX_BYTES:
-                    raise MalformedError('record is too long')
-            except (csv.Error, MalformedError) as error:
-                reason = str(error) if isinstance(error, MalformedError) else 'not CSV'
-                yield BadRecord(lines.start_number, reason)
-                lines.go_on_after_first_line()
-                reader = csv.reader(lines, strict=True)
-            else:
-                yield Record(lines.start, length, lines.start_number, client, text)
-
-    def parser(self, file: BinaryIO) -> Callable[[bytes], tuple[str, str]]:
-        csv.field_size_limit(MAX_BYTES)
-        columns = self._columns(_Lines(file))
-
-        def parse(data: bytes) -> tuple[str, str]:
-            try:
-                lines = _decoded(data).splitlines(keepends=True)
-                return self._fields(next(csv.reader(lines, strict=True), []), columns)
-            except csv.Error:
-                raise MalformedError('not CSV') from None
-
-        return parse
-
-    def _columns(self, lines: '_Lines') -> tuple[int, int, int]:
-        """Reads the header: positions of client and text in a row, and the number of columns."""
+    csv.field_size_limit(MAX_BYTES)
+    lines = _CsvLines(file)
+    try:
+        header = next(csv.reader(lines, strict=True), [])
+    except (csv.Error, MalformedError):
+        raise ValueError('must begin with a header of column names') from None
+    _check_columns(header, client_column, text_column)
+    client, text = header.index(client_column), header.index(text_column)
+    reader = csv.reader(lines, strict=True)
+    while True:
+        lines.begin_record()
         try:
-            lines.begin_record()
-            header = next(csv.reader(lines, strict=True), [])
-        except (csv.Error, MalformedError):
-            raise errors.ArgumentError(
-                'data_path', errors.NOT_SHOWN, 'must begin with a header of column names'
-            ) from None
-        positions = []
-        for flag in ('client_column', 'text_column'):
-            name = getattr(self, flag)
-            if header.count(name) != 1:
-                raise errors.ArgumentError(flag, name, one_of(header))
-            positions.append(header.index(name))
-        return positions[0], positions[1], len(header)
-
-    def _fields(self, row: list[str], columns: tuple[int, int, int]) -> tuple[str, str]:
-        client, text, count = columns
-        if len(row) != count:
-            raise MalformedError('number of fields differs from the header')
-        return _client_key(row[client]), row[text]
+            row = next(reader, None)
+            if row is None:
+                return
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise MalformedError('number of fields differs from the header')
+            record = Record(lines.number, _client_key(row[client]), row[text])
+        except (csv.Error, MalformedError) as error:
+            yield BadRecord(
+                lines.number, str(error) if isinstance(error, MalformedError) else 'not CSV'
+            )
+            lines.go_on_after_first_line()
+            reader = csv.reader(lines, strict=True)
+        else:
+            yield record
 
 
-FORMATS: dict[str, type[Format]] = {
-    '.jsonl': JsonLines,
-    '.ndjson': JsonLines,
-    '.json': JsonLines,
-    '.csv': Csv,
+def parquet_rows(
+    file: BinaryIO, client_column: str, text_column: str
+) -> Iterator[Record | BadRecord]:
+    """The records of a Parquet file.
+
+    A value that is neither text nor a number makes its record malformed, as in JSON Lines.
+
+    Args:
+      file, client_column, text_column: as in `json_lines`.
+
+    Raises:
+      ArgumentError, ValueError, OSError: as `parquet_as_json`.
+    """
+    with parquet_as_json(file, client_column, text_column) as lines:
+        yield from json_lines(lines, 'client', 'text')
+
+
+FORMATS: dict[str, tuple[str, Callable[..., Iterator[Record | BadRecord]]]] = {
+    '.jsonl': ('jsonl', json_lines),
+    '.ndjson': ('jsonl', json_lines),
+    '.json': ('jsonl', json_lines),
+    '.csv': ('csv', csv_rows),
+    **dict.fromkeys(_parquet.SUFFIXES, ('parquet', parquet_rows)),
 }
+
+
+def _check_columns(names: Sequence[str], client_column: str, text_column: str) -> None:
+    """Checks that there is one column of each name."""
+    for flag, name in (('client_column', client_column), ('text_column', text_column)):
+        if names.count(name) != 1:
+            shown = ', '.join(errors.shown(each, _MOST_LETTERS) for each in names[:_MOST_NAMES])
+            more = ', ...' if len(names) > _MOST_NAMES else ''
+            allowed = f'must be one of the {len(names)} columns: {shown}{more}'
+            raise errors.ArgumentError(flag, name, allowed.removesuffix(': '))
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    if len(line) > MAX_BYTES:
+        raise MalformedError('record is too long')
+    text = _decoded(line)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise MalformedError('not JSON') from None
+    if not isinstance(value, dict):
+        raise MalformedError('not a JSON object')
+    return value
 
 
 def _decoded(data: bytes) -> str:
@@ -265,185 +198,127 @@ def _client_key(value: Any) -> str:
     raise MalformedError('client id is neither a string nor a number')
 
 
-class _Lines:
-    """Lines of a binary file with their positions; also the iterator that `csv.reader` needs.
-
-    Attributes:
-      offset: position of the line that was read last.
-      end: position after that line.
-      number: number of that line, from 1.
-      start: position of the current record.
-      start_number: number of its first line.
-    """
-
-    def __init__(self, file: BinaryIO):
-        self._file = file
-        self.offset = self.end = len(codecs.BOM_UTF8) if file.read(3) == codecs.BOM_UTF8 else 0
-        file.seek(self.end)
-        self.number = 0
-        self._first_end: int | None = None
-        self.begin_record()
-
-    def read(self) -> bytes | None:
-        """The next line with its line end, or None; of a line that is too long the beginning."""
-        line = self._file.readline(MAX_BYTES + 1)
-        if not line:
-            return None
-        self.offset = self.end
-        self.number += 1
-        self.end += len(line)
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file with their line ends; of a line that is too long the beginning."""
+    mark = codecs.BOM_UTF8
+    while line := file.readline(MAX_BYTES + len(mark) + 1).removeprefix(mark):
+        mark = b''
         if len(line) > MAX_BYTES:
             rest = line
             while rest and not rest.endswith(b'\n'):
-                rest = self._file.readline(MAX_BYTES)
-                self.end += len(rest)
-        if self._first_end is None:
-            self._first_end = self.end
-        return line
+                rest = file.readline(MAX_BYTES)
+        yield line
+
+
+class _CsvLines:
+    """Lines for `csv.reader`; those of the current record can be read again.
+
+    Attributes:
+      number: number of the first line of the current record, from 1.
+    """
+
+    def __init__(self, file: IO[bytes]):
+        self._lines = _lines(file)
+        self._again: collections.deque[bytes] = collections.deque()
+        self._of_record: list[bytes] = []
+        self._size = 0
+        self.number = 1
 
     def begin_record(self) -> None:
-        """Marks the next line as the first one of a record."""
-        self.start, self.start_number, self._first_end = self.end, self.number + 1, None
+        """Makes the next line the first one of a record."""
+        self.number += len(self._of_record)
+        self._of_record.clear()
+        self._size = 0
 
     def go_on_after_first_line(self) -> None:
-        """Moves to the second line of the current record, if any of it was read."""
-        if self._first_end is not None:
-            self.end, self.number = self._first_end, self.start_number
-            self._file.seek(self.end)
+        """Goes back to the second line of the current record."""
+        self._again.extendleft(reversed(self._of_record[1:]))
+        del self._of_record[1:]
 
-    def __iter__(self) -> '_Lines':
+    def __iter__(self) -> '_CsvLines':
         return self
 
     def __next__(self) -> str:
-        line = self.read()
-        if line is None:
-            raise StopIteration
-        if len(line) > MAX_BYTES:
+        line = self._again.popleft() if self._again else next(self._lines)
+        self._of_record.append(line)
+        self._size += len(line)
+        if self._size > MAX_BYTES:
             raise MalformedError('record is too long')
         return _decoded(line)
 
 
-# Ends of the names of Parquet files.
-SUFFIXES = ('.parquet', '.pq')
-FORM = JsonLines('client', 'text')
 _ROWS = 10_000
-_READER = 'from dpfl.tasks.text.files import record_files; record_files.read_in_child()'
+_READER = (
+    'from dpfl import _parquet; from dpfl.tasks.text.files import record_files; '
+    '_parquet.in_child(record_files.write_json)'
+)
 # Line for a text that is not valid UTF-8; the line is not valid either.
 _NOT_UTF8 = b'\xff\n'
 
 
-def to_json_lines(path: pathlib.Path, client_column: str, text_column: str) -> BinaryIO:
-    """Writes one line per row, in order, in the format `FORM`.
-
-    A value that is neither text nor a number makes its record malformed, as in JSON Lines.
+@contextlib.contextmanager
+def parquet_as_json(file: BinaryIO, client_column: str, text_column: str) -> Iterator[IO[bytes]]:
+    """Context with one line per row, in order: a JSON object with the keys `client` and `text`.
 
     Args:
-      path: path of the Parquet file.
-      client_column: name of the column with the client's key.
-      text_column: name of the column with the text.
-
-    Returns:
-      An unnamed file in the directory for temporary files, open for reading at its start.
+      file, client_column, text_column: as in `json_lines`.
 
     Raises:
-      ValueError: if pyarrow is not installed (argument `data_path`), if the file is not a complete
-        Parquet file (`data_path`), or lacks a column (the column's argument).
-      OSError: if the file cannot be read, or the disk is full.
+      ArgumentError: if the file lacks a column; it names the column's argument.
+      ValueError: if pyarrow is not installed, or the file is not a complete Parquet file.
+      OSError: if the file cannot be read.
     """
-    if importlib.util.find_spec('pyarrow') is None:
-        raise errors.ArgumentError(
-            'data_path', errors.NOT_SHOWN, 'Parquet needs the package pyarrow'
-        )
-    with _files.open_regular(path) as source, contextlib.ExitStack() as on_failure:
-        lines = on_failure.enter_context(tempfile.TemporaryFile(prefix='dpfl-'))
-        if failure := _convert_in_child(source, lines, client_column, text_column):
-            _raise(failure)
-        on_failure.pop_all()
-    lines.seek(0)
-    return lines
+    try:
+        with _parquet.rows(file, _READER, client_column, text_column) as lines:
+            yield lines
+    except _parquet.FailedError as error:
+        try:
+            failure = json.loads(error.said.splitlines()[-1])
+        except (ValueError, IndexError):
+            by = f'signal {-error.status}' if error.status < 0 else error.status
+            raise ValueError(f'{error} (the reader ended with {by})') from None
+        if 'errno' in failure:
+            raise OSError(failure['errno'], os.strerror(failure['errno'])) from None
+        if 'column' in failure:
+            raise errors.ArgumentError(**failure['column']) from None
+        raise ValueError(failure['reason']) from None
 
 
-def _convert_in_child(
-    source: BinaryIO, lines: BinaryIO, client_column: str, text_column: str
-) -> dict[str, Any] | None:
-    """As `_convert`, in a child process, which a damaged file may end."""
-    with tempfile.TemporaryFile(prefix='dpfl-') as answer:
-        done = subprocess.run(
-            [sys.executable, '-c', _READER, str(answer.fileno()), client_column, text_column],
-            stdin=source,
-            stdout=lines,
-            pass_fds=[answer.fileno()],
-            check=False,
-            env=os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
-        )
-        answer.seek(0)
-        failure = answer.read()
-    if status := done.returncode:
-        reason = f'the reader ended with {f"signal {-status}" if status < 0 else status}'
-        return {'name': 'data_path', 'allowed': f'is not a complete Parquet file ({reason})'}
-    return json.loads(failure) if failure else None
+def write_json(source: BinaryIO, lines: BinaryIO, client_column: str, text_column: str) -> None:
+    """Writes the rows of a Parquet file as lines, in the child process.
 
-
-def read_in_child() -> None:
-    """Main function of the child process: reads Parquet on stdin, writes JSON Lines to stdout.
-
-    Command-line arguments are a file descriptor and the names of the two columns. If anything fails
-    it writes the reason to the descriptor as JSON, for `_raise`.
+    If that fails, it ends the process, with a description for `parquet_as_json` on standard error.
     """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # The parent process reports the interrupt.
-    descriptor, client_column, text_column = sys.argv[1:]
-    with (
-        open(int(descriptor), 'wb') as answer,
-        open(0, 'rb', closefd=False) as source,
-        open(1, 'wb', closefd=False) as lines,
-    ):
-        if failure := _convert(source, lines, client_column, text_column):
-            answer.write(json.dumps(failure).encode())
-
-
-def _raise(failure: dict[str, Any]) -> NoReturn:
-    """Raises the error that the child process has described."""
-    if 'errno' in failure:
-        raise OSError(failure['errno'], os.strerror(failure['errno']))
-    value = failure.get('value', errors.NOT_SHOWN)
-    raise errors.ArgumentError(failure['name'], value, failure['allowed'])
-
-
-def _convert(
-    source: BinaryIO, lines: BinaryIO, client_column: str, text_column: str
-) -> dict[str, Any] | None:
-    """Writes the rows of a Parquet file as lines. Returns a description of the error, or None."""
     import pyarrow
-    from pyarrow import parquet
 
     try:
-        table = parquet.ParquetFile(source)
-        columns = [
-            _column(table, 'client_column', client_column),
-            _column(table, 'text_column', text_column),
-        ]
-        _write(table, columns, lines)
+        _write_json(source, lines, client_column, text_column)
+        return
     except (pyarrow.ArrowException, OSError, MemoryError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            return {'errno': error.errno}
-        reason = f'is not a complete Parquet file ({errors.shown(error)})'
-        return {'name': 'data_path', 'allowed': reason}
+            failure: dict[str, Any] = {'errno': error.errno}
+        else:
+            failure = {'reason': f'is not a complete Parquet file ({errors.shown(error)})'}
     except errors.ArgumentError as error:
-        return {'name': error.name, 'value': error.value, 'allowed': error.allowed}
+        failure = {'column': {'name': error.name, 'value': error.value, 'allowed': error.allowed}}
     except ValueError as error:
-        return {'name': 'data_path', 'allowed': errors.shown(error)}
-    return None
+        failure = {'reason': errors.shown(error)}
+    sys.exit(json.dumps(failure))
 
 
-def _column(table: Any, argument: str, name: str) -> str:
-    """Returns the name of a column after checking that there is exactly one."""
-    names = table.schema_arrow.names
-    if names.count(name) != 1:
-        raise errors.ArgumentError(argument, name, one_of(names))
-    kind = table.schema_arrow.field(name).type
-    if argument == 'text_column' and not _is_text(kind):
-        raise errors.ArgumentError(argument, name, f'must be a column of text, not of {kind}')
-    return name
+def _write_json(source: BinaryIO, lines: BinaryIO, client_column: str, text_column: str) -> None:
+    from pyarrow import parquet
+
+    table = parquet.ParquetFile(source)
+    schema = table.schema_arrow
+    _check_columns(schema.names, client_column, text_column)
+    if not _is_text(kind := schema.field(text_column).type):
+        allowed = f'must be a column of text, not of {kind}'
+        raise errors.ArgumentError('text_column', text_column, allowed)
+    columns = [client_column, text_column]
+    for batch in table.iter_batches(batch_size=_ROWS, columns=columns):
+        values = [_values(batch.column(name)) for name in columns]
+        lines.writelines(map(_line, *values))
 
 
 def _is_text(kind: Any) -> bool:
@@ -453,23 +328,6 @@ def _is_text(kind: Any) -> bool:
         kind = kind.value_type
     tests = (pyarrow.types.is_string, pyarrow.types.is_large_string, pyarrow.types.is_null)
     return any(test(kind) for test in tests)
-
-
-def _write(table: Any, columns: list[str], lines: BinaryIO) -> None:
-    with _progress.bar(
-        total=table.metadata.num_rows,
-        desc='parquet',
-        unit='row',
-        unit_scale=True,
-        delay=2,
-        leave=False,
-    ) as bar:
-        for batch in table.iter_batches(batch_size=_ROWS, columns=columns):
-            values = [_values(batch.column(name)) for name in columns]
-            for client, text in zip(*values, strict=True):
-                lines.write(_line(client, text))
-            bar.update(batch.num_rows)
-    lines.flush()
 
 
 def _values(column: Any) -> list:

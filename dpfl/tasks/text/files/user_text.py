@@ -1,22 +1,29 @@
 """Reads any file of texts that has one column for the client and one for the text.
 
-Only the positions of records are kept in memory. The texts of a client are read when the client is
-trained on. Clients are numbered in the order of the digests of their keys (`record_index`), so the
-first clients are a random sample; they are held out.
+The file is read once. Its texts are copied to an unnamed temporary file, from which those of a
+client are read when the client is trained on. Clients are numbered in the order of the digests of
+their keys (`client_texts`), so the first clients are a random sample; they are held out.
 """
 
+import collections
 import dataclasses
+import errno
+import hashlib
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
-from dpfl import _files, errors
+from dpfl import _files, _progress, errors
 from dpfl.errors import DataError
 from dpfl.tasks import held_out
 from dpfl.tasks.text import tokenization
-from dpfl.tasks.text.files import record_files, record_index
+from dpfl.tasks.text.files import record_files
+from dpfl.tasks.text.files.client_texts import ClientTexts
 from dpfl.tasks.text.word_clients import WordClients
+
+# Bytes of a file that are digested at a time.
+_BLOCK = 1 << 20
 
 
 def open_clients(
@@ -26,12 +33,11 @@ def open_clients(
     heldout_fraction: float,
     strict: bool = False,
 ) -> tuple[WordClients, WordClients, dict[str, Any], str]:
-    """Opens and indexes a file.
+    """Opens and reads a file.
 
     Args:
       path: path of the file. The suffix decides the format: `.jsonl`, `.ndjson` or `.json` (one
-        JSON object per line), `.csv`, or `.parquet` or `.pq` (the two columns are copied to an
-        unnamed temporary file for as long as the process runs).
+        JSON object per line), `.csv`, or `.parquet` or `.pq`.
       client_column: name of the column with the client's key.
       text_column: name of the column with the text.
       heldout_fraction: share of the clients to hold out.
@@ -46,119 +52,103 @@ def open_clients(
       ValueError: if the file cannot be used; the argument named is `data_path` or the one at fault.
     """
     path = pathlib.Path(path)
+    suffix, left_out = path.suffix.lower(), _LeftOut()
     try:
-        name, texts = _open(path, client_column, text_column)
+        if suffix not in record_files.FORMATS:
+            raise ValueError(
+                f'must be a file whose name ends in one of {", ".join(record_files.FORMATS)}'
+            )
+        name, scan = record_files.FORMATS[suffix]
+        with _files.open_regular(path) as file:
+            before = os.fstat(file.fileno())
+            digest = _sha256(file)
+            file.seek(0)
+            records = scan(file, client_column, text_column)
+            bar = _progress.bar(records, 'texts', unit='record', delay=2, leave=False)
+            texts = ClientTexts(left_out.others(bar, strict))
+            after = os.fstat(file.fileno())
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise ValueError('has changed while it was read')
+        count = texts.num_clients
+        if count < 2:
+            raise ValueError(f'must have texts of at least 2 clients, has {count}{left_out.noted}')
     except OSError as error:
-        raise errors.ArgumentError(
-            'data_path', path, f'cannot be read ({error.strerror})'
-        ) from None
-    except errors.ArgumentError as error:
-        if error.name != 'data_path':
-            raise
-        raise errors.ArgumentError('data_path', path, error.allowed) from None
-    index, summary = texts.index, texts.index.summary
-    if strict and summary.first_malformed is not None:
-        line, reason = summary.first_malformed
-        raise errors.ArgumentError('data_path', path, f'line {line} is malformed: {reason}')
-    count = index.num_clients
-    if count < 2:
-        if not count and (missing := _missing(path, client_column, text_column)) is not None:
-            raise missing
-        raise errors.ArgumentError(
-            'data_path',
-            path,
-            f'must have texts of at least 2 clients, has {count}{_left_out(summary)}',
-        )
+        is_full = error.errno == errno.ENOSPC
+        done = 'copied to the directory for temporary files, TMPDIR' if is_full else 'read'
+        allowed = f'cannot be {done} ({error.strerror})'
+        raise errors.ArgumentError('data_path', path, allowed) from None
+    except errors.ArgumentError:
+        raise
+    except ValueError as error:
+        raise errors.ArgumentError('data_path', path, str(error)) from None
+
+    def sentences(client: int) -> Iterator[list[str]]:
+        try:
+            for text in texts.of_client(client):
+                yield from tokenization.sentences(text)
+        except OSError as error:
+            raise DataError(f'{path}: its copy cannot be read ({error.strerror})') from None
+
     num_heldout = held_out.count(count, heldout_fraction)
-    clients = WordClients(count, texts.sentences)
+    clients = WordClients(count, sentences)
     description = {
         'format': name,
         'clients': {'training': count - num_heldout, 'heldout': num_heldout},
-        'records': summary.records,
-        'left_out': {'empty': summary.empty, **summary.malformed},
+        'records': texts.num_texts,
+        'left_out': dict(left_out.counts),
     }
-    if summary.first_malformed is not None:
-        line, reason = summary.first_malformed
-        description['first_malformed'] = f'line {line}: {reason}'
-    return (
-        clients.slice(num_heldout, count),
-        clients.slice(0, num_heldout),
-        description,
-        summary.sha256,
-    )
+    if left_out.first_malformed:
+        description['first_malformed'] = left_out.first_malformed
+    training, heldout = clients.slice(num_heldout, count), clients.slice(0, num_heldout)
+    return training, heldout, description, digest
 
 
-def _open(path: pathlib.Path, client_column: str, text_column: str) -> tuple[str, '_Texts']:
-    """The name of the format, and the texts."""
-    suffix = path.suffix.lower()
-    if suffix in record_files.SUFFIXES:
-        status = os.stat(path)
-        summary = record_index.Summary(
-            status.st_size, status.st_mtime_ns, record_index.sha256(path)
-        )
-        lines = record_files.to_json_lines(path, client_column, text_column)
-        index = record_index.build(lines, record_files.FORM, summary)
-        return 'parquet', _Texts(path, index, lines, record_files.FORM.parser(lines), None)
-    format_class = record_files.FORMATS.get(suffix)
-    if format_class is None:
-        allowed = ', '.join([*record_files.FORMATS, *record_files.SUFFIXES])
-        raise errors.ArgumentError(
-            'data_path', errors.NOT_SHOWN, f'must be a file whose name ends in one of {allowed}'
-        )
-    form = format_class(client_column, text_column)
-    index = record_index.index_file(path, form)
-    file, stamp = _files.open_regular(path), (index.summary.size, index.summary.mtime_ns)
-    return form.name, _Texts(path, index, file, form.parser(file), stamp)
+def _sha256(file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while block := file.read(_BLOCK):
+        digest.update(block)
+    return digest.hexdigest()
 
 
-def _missing(
-    path: pathlib.Path, client_column: str, text_column: str
-) -> errors.ArgumentError | None:
-    """The error about a column that JSON Lines do not have; other formats are known to have it."""
-    form = record_files.FORMATS.get(path.suffix.lower())
-    if form is not record_files.JsonLines:
-        return None
-    with _files.open_regular(path) as file:
-        return record_files.JsonLines(client_column, text_column).missing(file)
-
-
-def _left_out(summary: record_index.Summary) -> str:
-    """A phrase in brackets that says which records were left out, or nothing."""
-    if summary.first_malformed is None:
-        return ''
-    line, reason = summary.first_malformed
-    return f' ({summary.num_malformed} malformed records; the first is in line {line}: {reason})'
-
-
-@dataclasses.dataclass(frozen=True)
-class _Texts:
-    """The texts of an indexed file that is open.
+@dataclasses.dataclass
+class _LeftOut:
+    """Records that are left out.
 
     Attributes:
-      path: path of the file, for messages.
-      index: index of its records.
-      file: open file with the records.
-      parse: maps the bytes of a record to (client, text).
-      stamp: size and modification time of `file` when it was indexed; None if no other process can
-        change it.
+      counts: how many have blank text (`empty`), and how many are malformed, by reason.
+      first_malformed: line and reason of the first malformed record; empty if there is none.
     """
 
-    path: pathlib.Path
-    index: record_index.RecordIndex
-    file: BinaryIO
-    parse: Callable[[bytes], tuple[str, str]]
-    stamp: tuple[int, int] | None
+    counts: collections.Counter[str] = dataclasses.field(
+        default_factory=lambda: collections.Counter(empty=0)
+    )
+    first_malformed: str = ''
 
-    def sentences(self, client: int) -> Iterator[list[str]]:
-        """The sentences of a client. Raises DataError if the file has changed since."""
-        descriptor = self.file.fileno()
-        status = os.fstat(descriptor)
-        if self.stamp not in (None, (status.st_size, status.st_mtime_ns)):
-            raise DataError(f'{self.path}: has changed since it was indexed')
-        try:
-            for record in self.index.records(descriptor, client):
-                yield from tokenization.sentences(self.parse(record)[1])
-        except OSError as error:
-            raise DataError(f'{self.path}: {error.strerror}') from None
-        except record_files.MalformedError as error:
-            raise DataError(f'{self.path}: has changed since it was indexed ({error})') from None
+    def others(
+        self, records: Iterable[record_files.Record | record_files.BadRecord], strict: bool
+    ) -> Iterator[tuple[str, str]]:
+        """Client and text of the other records; counts those that are left out.
+
+        Raises:
+          ValueError: at the first malformed record if `strict`.
+        """
+        for record in records:
+            if isinstance(record, record_files.BadRecord):
+                if strict:
+                    raise ValueError(f'line {record.line} is malformed: {record.reason}')
+                self.counts[record.reason] += 1
+                self.first_malformed = (
+                    self.first_malformed or f'line {record.line}: {record.reason}'
+                )
+            elif not record.text or record.text.isspace():
+                self.counts['empty'] += 1
+            else:
+                yield record.client, record.text
+
+    @property
+    def noted(self) -> str:
+        """A phrase in brackets about malformed records, or nothing."""
+        if not self.first_malformed:
+            return ''
+        malformed = self.counts.total() - self.counts['empty']
+        return f' ({malformed} malformed records; the first is in {self.first_malformed})'

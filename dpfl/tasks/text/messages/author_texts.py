@@ -44,7 +44,7 @@ from typing import NamedTuple
 
 from dpfl import _cache, _files, _progress, _storage, errors
 from dpfl.tasks.text import tokenization
-from dpfl.tasks.text.files import record_files, record_index
+from dpfl.tasks.text.files.client_texts import ClientTexts
 
 # Longest message in bytes that is read; the rest of a longer one is left out.
 MAX_BYTES = 1 << 18
@@ -326,7 +326,6 @@ def _of_hash(digits: str, removed: collections.Counter[str]) -> str:
 # What is left out of the text of an author, besides what `REMOVED` names.
 _LEFT_OUT = ('repeated_sentences', 'sentences_over_cap', 'words_over_cap')
 _KEPT = ('sentences', 'words')
-_FORM = record_files.JsonLines('client', 'text')
 
 
 class AuthorText(NamedTuple):
@@ -358,23 +357,20 @@ def by_author(
       max_words: of an author; 0 for any number.
       counts: gets the numbers that `described` names.
     """
-    with tempfile.TemporaryFile(prefix='dpfl-') as file:
-        authors = set()
-        bar = _progress.bar(messages, 'messages', unit='message', delay=2, leave=False)
-        for message in bar:
+    authors = set()
+
+    def prose_of_clients() -> Iterator[tuple[str, str]]:
+        for message in _progress.bar(messages, 'messages', unit='message', delay=2, leave=False):
             client = client_of(key, message.author)
             authors.add(bytes.fromhex(client))
             if sentences := prose(message.text, counts):
-                values = {'client': client, 'source': message.source, 'text': '\n'.join(sentences)}
-                file.write(json.dumps(values, ensure_ascii=False).encode() + b'\n')
-        counts['authors'] += len(authors)
-        del authors
-        file.seek(0)
-        index = record_index.build(file, _FORM, record_index.Summary(0, 0, ''))
-        clients = range(index.num_clients)
-        for number in _progress.bar(clients, 'authors', unit='author', delay=2, leave=False):
-            records = map(json.loads, index.records(file.fileno(), number))
-            yield from _of_author(records, max_words, counts)
+                yield client, json.dumps([client, message.source, sentences], ensure_ascii=False)
+
+    texts = ClientTexts(prose_of_clients())
+    counts['authors'] += len(authors)
+    clients = range(texts.num_clients)
+    for number in _progress.bar(clients, 'authors', unit='author', delay=2, leave=False):
+        yield from _of_author(map(json.loads, texts.of_client(number)), max_words, counts)
 
 
 def described(counts: Mapping[str, int], of_source: Sequence[str]) -> dict[str, dict[str, int]]:
@@ -393,14 +389,14 @@ def described(counts: Mapping[str, int], of_source: Sequence[str]) -> dict[str, 
 
 
 def _of_author(
-    records: Iterable[dict], max_words: int, counts: collections.Counter[str]
+    messages: Iterable[tuple[str, int, list[str]]], max_words: int, counts: collections.Counter[str]
 ) -> Iterator[AuthorText]:
-    """The records of one author without repeated sentences, up to a number of words."""
+    """The sentences of one author without repeated ones, up to a number of words."""
     known = set()
     total = 0
-    for record in records:
+    for client, source, sentences in messages:
         kept = []
-        for sentence in record['text'].split('\n'):
+        for sentence in sentences:
             words = tokenization.words(sentence)
             if (joined := ' '.join(words)) in known:
                 counts['repeated_sentences'] += 1
@@ -414,5 +410,5 @@ def _of_author(
             kept.append(sentence)
         if kept:
             counts['sentences'] += len(kept)
-            yield AuthorText(record['client'], record['source'], kept)
+            yield AuthorText(client, source, kept)
     counts['words'] += total

@@ -4,15 +4,15 @@ import csv
 import gzip
 import hashlib
 import json
-import os
+import tempfile
 
 import pyarrow
 import pytest
 from pyarrow import parquet
 
-from dpfl.errors import ArgumentError, DataError
+from dpfl.errors import ArgumentError
 from dpfl.tasks.text import vocabulary
-from dpfl.tasks.text.files import public_text, user_text
+from dpfl.tasks.text.files import public_text, record_files, user_text
 from tests.tasks.text.messages import repositories
 from tests.tasks.text.messages.repositories import Commit
 
@@ -125,6 +125,27 @@ def test_rows_of_parquet_that_are_malformed_are_counted(tmp_path):
 
 
 @pytest.mark.usefixtures('parquet_in_process')
+@pytest.mark.parametrize(
+    'ids, keys',
+    [
+        (['007', '7', ''], ['007', '7']),
+        ([7, 8, None], ['7', '8']),
+        ([7.0, 7.5, float('nan')], ['7', '7.5']),
+        ([2**53, 2**53 + 1], [str(2**53), str(2**53 + 1)]),
+        ([True, False], []),
+        ([b'7', b'8'], []),
+    ],
+)
+def test_ids_of_parquet_are_those_of_json_lines(ids, keys, tmp_path):
+    path = tmp_path / 'a.parquet'
+    parquet.write_table(pyarrow.table({'who': ids, 'said': ['text'] * len(ids)}), path)
+    with open(path, 'rb') as file:
+        records = list(record_files.parquet_rows(file, 'who', 'said'))
+    good = [each.client for each in records if isinstance(each, record_files.Record)]
+    assert good == keys and [each.line for each in records] == [*range(1, len(ids) + 1)]
+
+
+@pytest.mark.usefixtures('parquet_in_process')
 def test_a_parquet_file_that_is_cut_or_damaged_is_refused(tmp_path):
     rows = [(str(i), f'Text {i}.') for i in range(500)]
     path = _write_parquet(tmp_path / 'a.parquet', rows)
@@ -187,19 +208,41 @@ def test_files_that_are_refused(name, content, message, tmp_path):
         _open(path)
 
 
-@pytest.mark.parametrize('change', ['append', 'other bytes'])
-def test_a_file_that_changes_is_noticed(change, tmp_path):
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    path = _write_json(tmp_path / 'a.jsonl')
+
+    def changing(file, *columns):
+        yield from record_files.json_lines(file, *columns)
+        with open(path, 'a') as other:
+            other.write('\n')
+
+    monkeypatch.setitem(record_files.FORMATS, '.jsonl', ('jsonl', changing))
+    with pytest.raises(ValueError, match=f'^data_path={path}: has changed while it was read$'):
+        _open(path)
+
+
+def test_a_file_that_changes_later_changes_no_text(tmp_path):
     path = _write_json(tmp_path / 'a.jsonl')
     training, *_ = _open(path)
-    status = os.stat(path)
-    if change == 'append':
-        with open(path, 'a') as file:
-            file.write('\n')
-    else:
-        path.write_bytes(b'x' * status.st_size)
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(DataError, match='a.jsonl: has changed since it was indexed'):
-        list(training.sentences(0))
+    before = _sentences(training)
+    path.write_text('nonsense')
+    assert _sentences(training) == before
+
+
+def test_a_full_disk_for_the_copy_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, 'TemporaryFile', lambda prefix: open('/dev/full', 'wb'))
+    message = r'cannot be copied to the directory for temporary files, TMPDIR \(No space left'
+    with pytest.raises(ValueError, match=message):
+        _open(_write_json(tmp_path / 'a.jsonl'))
+
+
+def test_nothing_of_a_file_is_kept_on_disk(tmp_path, monkeypatch):
+    for name in ('DPFL_CACHE_DIR', 'TMPDIR'):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setattr(tempfile, 'tempdir', None)
+    clients = _open(_write_json(tmp_path / 'a.jsonl'))
+    assert _sentences(clients[0]) and not [*tmp_path.glob('*/*')]
 
 
 _PUBLIC_TEXTS = ['The cat sat. It sat!', 'A café \u2019s cat', 'b' * 10]

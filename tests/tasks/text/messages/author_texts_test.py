@@ -202,7 +202,7 @@ def test_clients_are_the_same_as_long_as_the_key_is(path, tmp_path, cache):
 def test_kept_files_are_private_and_name_nobody(path, cache):
     _open(path)
     names = sorted(name.partition('-')[0] for name in os.listdir(cache))
-    assert names == ['authors.key', 'git_log', 'git_log', 'records']
+    assert names == ['authors.key', 'git_log', 'git_log']
     for file in cache.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
         assert b'x.org' not in file.read_bytes()
@@ -320,12 +320,14 @@ def test_what_cannot_be_read_leaves_an_older_file(tmp_path):
     output.write_text('older')
     (tmp_path / 'a.jsonl').write_text('{"client": 1, "text": "> x"}\n')
     (tmp_path / 'b.jsonl').write_text('{"who": 1, "text": "x"}\n{"who": 2, "text": "y"}\n')
+    (tmp_path / 'c.jsonl').write_text('x\ny\n')
     for path, message in (
         (tmp_path / 'a.jsonl', '^data_path: has no sentence'),
+        (tmp_path / 'b.jsonl', '^client_column=client: must be one of the 2 columns: who, text$'),
         (
-            tmp_path / 'b.jsonl',
+            tmp_path / 'c.jsonl',
             r'^data_path: all records are malformed \(client_column=client, text_column=text\); '
-            'the first one: .*b.jsonl, line 1: no client id$',
+            'the first one: .*c.jsonl, line 1: not JSON$',
         ),
         (tmp_path / 'absent', r'^data_path=.*absent: cannot be read \(No such file'),
     ):
