@@ -261,6 +261,27 @@ _ACCOUNTING = (
         'return found',
         ('tests/accounting/hardened_test.py::test_slack_grows_with_rounds_and_is_in_epsilon',),
     ),
+    Fault(
+        'a guarantee beyond what the proof of hardened noise covers',
+        'dpfl/accounting/hardened.py',
+        'if is_correlated and run.reach > rounding.LARGEST_MU:',
+        'if False:',
+        ('tests/accounting/hardened_test.py::test_a_report_has_no_guarantee_beyond_the_proof',),
+    ),
+    Fault(
+        'a client listed twice in a round counted once',
+        'dpfl/accounting/reports/report_values.py',
+        'times * plan.sensitivity if times > 1 else None',
+        'None',
+        ('tests/accounting/report_test.py', 'tests/accounting/hardened_test.py'),
+    ),
+    Fault(
+        'noise of a match not compared with the settings',
+        'dpfl/simulation/training/recorded_settings.py',
+        'if match is not None and match.is_at_hand:',
+        'if False:',
+        ('tests/simulation/training/recorded_settings_test.py',),
+    ),
 )
 
 _SAMPLING = (
