@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from scipy import special, stats
 
-from dpfl import _validate, errors
+from dpfl import _json, _validate, errors
 
 # Level of all intervals of differences, each by itself.
 LEVEL = 0.95
@@ -144,22 +144,14 @@ class Difference:
     def to_dict(self) -> dict[str, Any]:
         """The difference as JSON values; what is not finite is None."""
         values = {**dataclasses.asdict(self), 'difference': self.value}
-        return {
-            name: finite(value) if isinstance(value, float) else value
-            for name, value in values.items()
-        }
-
-
-def finite(value: Any) -> Any:
-    """A number as a JSON value: None if it is not finite."""
-    return value if np.isfinite(value) else None
+        return {name: _json.finite(value) for name, value in values.items()}
 
 
 def described(measure: Share | Mean) -> dict[str, Any]:
     """A measure and its interval as JSON values."""
     return {
-        'value': finite(measure.value),
-        'interval': list(map(finite, measure.interval())),
+        'value': _json.finite(measure.value),
+        'interval': list(map(_json.finite, measure.interval())),
     }
 
 

@@ -22,8 +22,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from dpfl import _files, _json, _validate, errors, mechanisms
 from dpfl.accounting.gaussian import ACCOUNTANTS
 from dpfl.accounting.measured import measured as measured_lib
@@ -447,9 +445,7 @@ def tables(records: Records) -> dict[str, bytes]:
         records.log.save(file)
         found[LOG] = file.getvalue()
     if state.ended is not None and state.ended.test is not None:
-        test = {
-            name: value if np.isfinite(value) else None for name, value in state.ended.test.items()
-        }
+        test = {name: _json.finite(value) for name, value in state.ended.test.items()}
         found[TEST] = _pretty({'rounds': state.begun, 'metrics': test}).encode()
     return found
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import accounting
+from dpfl import _json, accounting
 from dpfl.accounting import extrapolation
 from dpfl.debugging import differences
 from dpfl.debugging.diagnosis import FOUND, NOT_SEEN, SUSPECTED, Contrast, Effects, Generated
@@ -145,7 +145,7 @@ class Finding(Generated):
         values['traits'] = {name: differences.described(each) for name, each in self.traits.items()}
         for guarantee in values['guarantees']:
             for name in ('epsilon', 'epsilon_half_shift'):
-                guarantee[name] = differences.finite(guarantee[name])
+                guarantee[name] = _json.finite(guarantee[name])
         return values
 
 

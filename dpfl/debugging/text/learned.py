@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl.debugging import differences
+from dpfl import _json
 from dpfl.debugging.differences import Mean
 
 
@@ -35,7 +35,7 @@ class Learned:
     def to_dict(self) -> dict[str, Any]:
         """What it has learned, as JSON values; what is not finite is None."""
         values = {**dataclasses.asdict(self), 'share': self.share}
-        return {name: differences.finite(value) for name, value in values.items()}
+        return {name: _json.finite(value) for name, value in values.items()}
 
     @property
     def share(self) -> float:

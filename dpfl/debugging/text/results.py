@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dpfl import _json
 from dpfl.accounting.reports import joint
 from dpfl.debugging import differences
 from dpfl.debugging.diagnosis import Generated, Measures
@@ -63,7 +64,7 @@ class Written(Generated):
             'noise_multiplier': plan.noise_multiplier,
             'loss': self.trained.last['loss'],
             'accuracy': self.trained.last['accuracy'],
-            'epsilon': None if epsilon is None else differences.finite(epsilon),
+            'epsilon': _json.finite(epsilon),
             'delta': report.deltas[0],
             'noise_is_seeded': report.noise_is_seeded,
         }
@@ -73,7 +74,7 @@ class Written(Generated):
         return {
             'of_what': self.of_what,
             'traits': {name: differences.described(each) for name, each in self.traits.items()},
-            'oov_rate_by_position': [differences.finite(each.value) for each in self.positions],
+            'oov_rate_by_position': [_json.finite(each.value) for each in self.positions],
             'phrases': list(self.phrases),
             'ranking': None if self.ranking is None else dataclasses.asdict(self.ranking),
             'heldout_oov_rate': self.heldout_oov_rate,
