@@ -9,6 +9,7 @@ that they cannot be compared or copied, half a surrogate pair that cannot be pri
 
 import dataclasses
 import json
+import math
 from typing import Any, TypeVar
 
 from dpfl import errors
@@ -51,6 +52,11 @@ class JsonFields:
 
 def _fields(kind: Any) -> tuple[dataclasses.Field, ...]:
     return dataclasses.fields(kind)
+
+
+def finite(value: Any) -> Any:
+    """A value for JSON, which has no infinity and no NaN: None in place of these."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def checked_object(name: str, values: Any) -> dict[str, Any]:

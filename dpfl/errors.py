@@ -46,13 +46,14 @@ def nearest(value: object, names: Iterable[str]) -> str | None:
     return by_lower[(beginning or near)[0]] if near or beginning else None
 
 
-def removed(what: str) -> str:
+def removed(what: str, last_reader: str = _LAST_READER) -> str:
     """What a message says about a file whose format or design this version does not read any more.
 
     Args:
       what: the format or the design, with a verb, such as 'has format 1'.
+      last_reader: the last commit that reads it.
     """
-    return f'{what}, which commit {_LAST_READER} of dpfl was the last to read'
+    return f'{what}, which commit {last_reader} of dpfl was the last to read'
 
 
 class ArgumentError(ValueError):

@@ -1,6 +1,5 @@
 """The binaries of `experiments`, each run in a process of its own as its users would."""
 
-import json
 import subprocess
 import sys
 
@@ -30,8 +29,6 @@ def run(binary, *flags, check=False, **kwargs):
 
 def pretrain(path, *flags) -> dict:
     """Saves a model of `TASK` in `path`; what the binary says of it."""
-    done = forked_binaries.run(
-        'pretrain', *TASK, '--learning_rate=0.02', *flags, f'--output={path}', '--format=json'
+    return forked_binaries.printed(
+        'pretrain', *TASK, '--learning_rate=0.02', *flags, f'--output={path}'
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)

@@ -84,13 +84,17 @@ def run(binary: str, *flags: Any, check: bool = False, **environment: str) -> _D
     Args:
       binary: its name in `experiments`.
       *flags: its flags.
-      check: whether a failure raises `CalledProcessError`.
+      check: whether it must succeed.
       **environment: variables that the binary sees besides those of the tests.
     """
     done = _server().run(f'experiments.{binary}', environment, *flags)
-    if check:
-        done.check_returncode()
+    assert done.returncode == 0 or not check, done.stderr
     return done
+
+
+def printed(binary: str, *flags: Any, **environment: str) -> Any:
+    """The values that a binary, which must succeed, prints as JSON."""
+    return json.loads(run(binary, *flags, '--format=json', check=True, **environment).stdout)
 
 
 def run_module(module: str, *arguments: Any) -> _Done:

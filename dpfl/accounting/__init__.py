@@ -12,7 +12,6 @@ from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.events import epsilon_of_event
 from dpfl.accounting.gaussian import ACCOUNTANTS, epsilon_from_mu, epsilon_from_rho, mu_from_rho
 from dpfl.accounting.hardened import NOISES
-from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.accounting.part import Part
 from dpfl.accounting.plan import ADJACENCIES, PrivacyPlan
 from dpfl.accounting.reports.about import About
@@ -41,7 +40,6 @@ __all__ = [
     'Discretization',
     'Estimator',
     'NOISES',
-    'NoiseMatch',
     'Part',
     'PrivacyPlan',
     'PrivacyReport',

@@ -78,6 +78,10 @@ class Hardened(Part):
         return total if total <= rounding.LARGEST_MU * plan.noise_multiplier else math.inf
 
     def run(self, plan: 'PrivacyPlan', run: Run) -> Run:
+        """The run with its slack; nothing bounds one beyond what `sensitivity` has a proof for."""
+        is_correlated = _shift(plan.mechanism, plan.participation.rounds) > 0
+        if is_correlated and run.reach > rounding.LARGEST_MU:
+            run = dataclasses.replace(run, reach=math.inf, mu=run.mu and math.inf)
         return dataclasses.replace(run, slack=slack(plan, run.reach))
 
     def target(self, plan: 'PrivacyPlan', epsilon: float, delta: float) -> tuple[float, float]:

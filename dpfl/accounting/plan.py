@@ -25,7 +25,6 @@ from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.hardened import Hardened
 from dpfl.accounting.integer_updates import IntegerUpdates
 from dpfl.accounting.losses.dominating_pairs import Neighbours
-from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.accounting.part import Part, Run
 from dpfl.accounting.sampling import kinds
 from dpfl.accounting.sampling.base import MOST_CLIENTS, Sampling
@@ -104,8 +103,6 @@ class PrivacyPlan:
         rounds.
       group_size: number of clients, such as those of one person, that differ between neighbours; at
         least 1. The guarantee is for groups of so many. The noise does not depend on it.
-      noise_match: how `noise_multiplier` was found, if it was matched to another mechanism; a
-        record, on which nothing depends.
 
     Raises:
       ValueError: if a field is out of its range, or fields contradict each other.
@@ -124,7 +121,6 @@ class PrivacyPlan:
     estimator: Estimator = Estimator()
     noise: str = 'default'
     earlier: 'tuple[PrivacyPlan, ...]' = ()
-    noise_match: NoiseMatch | None = None
     group_size: int = 1
     before: tuple[ReleaseBefore, ...] = ()
 
@@ -176,6 +172,9 @@ class PrivacyPlan:
             not the one that the plan was written with.
         """
         given = dict(_json.checked_object('plan', values))
+        if 'noise_match' in given:
+            was = errors.removed('says how the noise multiplier was chosen', 'fabb35a5')
+            raise errors.ArgumentError('noise_match', errors.NOT_SHOWN, was)
         settings = {name: given.pop(name) for name in kinds.every_setting() if name in given}
         forms = _forms(cls)
         known = ['mechanism_digest', *(name for name in forms if name != 'mechanism')]
@@ -579,7 +578,6 @@ _FORMS = {
         is_optional=True,
         default=(),
     ),
-    'noise_match': _Form.of(NoiseMatch, None)._replace(is_optional=True),
     'group_size': _Form(_clients, is_optional=True, default=1),
     'before': _Form(
         _validate.tuple_of(ReleaseBefore, 'ReleaseBefore'),

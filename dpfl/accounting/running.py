@@ -107,7 +107,7 @@ class RunningEpsilon:
         if self._accountant == 'pld':
             return found
         quick = [name for name in self._plan.accountants if name not in ('pld', 'best')]
-        return min(found, *(self._at_turn(turn, name) for name in quick))
+        return min([found, *(self._at_turn(turn, name) for name in quick)])
 
     def _without_amplification(self, rounds: int) -> float:
         """Epsilon of the first rounds of a client with the largest norm, whatever its bin."""

@@ -110,7 +110,7 @@ class Selected:
 
     def to_dict(self, deltas: Sequence[float]) -> dict[str, Any]:
         """JSON values; an infinite epsilon is null."""
-        epsilons = [value if math.isfinite(value) else None for value in self.epsilons]
+        epsilons = [_json.finite(epsilon) for epsilon in self.epsilons]
         return {
             'distribution': self.selection.distribution,
             'mean': self.selection.mean,

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from dpfl import _random, accounting, errors
+from dpfl import _json, _random, accounting, errors
 from dpfl.accounting import gaussian
 from dpfl.accounting.measured import sums
 from dpfl.auditing import aggregator_runs, attackers, lower_bounds, one_run, worst_pattern
@@ -139,7 +139,7 @@ class AggregatorAudit:
             'resume_after': self.config.resume_after,
             'assumptions': assumptions,
         }
-        return {name: _finite(value) for name, value in values.items()}
+        return {name: _json.finite(value) for name, value in values.items()}
 
 
 def audit(
@@ -330,7 +330,3 @@ def _check(plan: accounting.PrivacyPlan) -> None:
 def _mu(plan: accounting.PrivacyPlan) -> float:
     assert plan.mu is not None  # It is without sampling.
     return plan.mu
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -5,13 +5,14 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dpfl import _progress, accounting, mechanisms
+from dpfl import _progress, mechanisms
 from dpfl.accounting import planning
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.participation import Participation
 from dpfl.planning import plan_rows, sampled, train_command
 from dpfl.planning.request import Request
 from dpfl.simulation.training import mechanism as mechanism_lib
+from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training import plan as plan_lib
 from dpfl.simulation.training.feasibility import Feasibility, estimate
 from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS
@@ -83,16 +84,15 @@ def answer(request: Request) -> Answer:
         if sweeps and not request.contenders:  # The given mechanism, or the best.
             candidates, left = candidates[:1], []
         for candidate in candidates:
-            found, simulation = _plan(request, candidate, deployment)
-            plans.append((*found, simulation))
+            planned = _planned(request, candidate, deployment)
+            plans.append(planned)
             if not (sweeps or rows or candidate.recipe is None):
-                commands = _commands(request, candidate.recipe, *found)
+                commands = _commands(request, candidate.recipe, planned)
             rows.append(
                 plan_rows.row(
                     candidate.name,
                     candidate.verdict,
-                    *found,
-                    simulation=simulation,
+                    planned,
                     delta=request.privacy.delta,
                     accountant=request.accountant,
                 )
@@ -104,7 +104,7 @@ def answer(request: Request) -> Answer:
     judged = None
     if not sweeps:
         judged = estimate(
-            plans[0][1],
+            plans[0].plan,
             request.privacy.model_dimension,
             request.privacy.delta,
             request.accountant,
@@ -121,18 +121,15 @@ def answer(request: Request) -> Answer:
 
 
 def _commands(
-    request: Request,
-    recipe: train_command.Recipe,
-    deployment: planning.Deployment,
-    plan: accounting.PrivacyPlan,
+    request: Request, recipe: train_command.Recipe, planned: plan_rows.Planned
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The commands that run a plan, with the guarantee that its row states."""
     # A cohort that was searched for has the noise of a simulation, which may exceed the target's.
     target = None if request.searches_cohort else request.privacy.target_epsilon
     of_train = train_command.of_plan(
-        plan,
+        planned.plan,
         recipe,
-        population=deployment.population,
+        population=planned.deployment.population,
         delta=request.privacy.delta,
         accountant=request.accountant,
         target_epsilon=target,
@@ -265,15 +262,15 @@ def _always(made: mechanisms.Mechanism) -> Callable[[Participation], mechanisms.
     return lambda schema: made
 
 
-def _plan(
+def _planned(
     request: Request, candidate: _Candidate, deployment: planning.Deployment
-) -> tuple[tuple[planning.Deployment, accounting.PrivacyPlan], planning.Simulation | None]:
-    """The deployment with the cohort size that was found, its plan, and what was scaled to it."""
+) -> plan_rows.Planned:
+    """The plan that a candidate gives for a deployment."""
     if request.sampling != 'none':
         own = candidate.noise_multiplier
         mechanism = candidate.make(deployment.participation)
         assert mechanism is not None  # Candidates that have fewer rounds are left out.
-        return (deployment, sampled.plan(request, mechanism, deployment, own)), None
+        return plan_rows.Planned(deployment, sampled.plan(request, mechanism, deployment, own))
     planner = _planner(request, candidate, deployment.participation)
     most, target, simulation = (
         request.planning.max_clients_per_round,
@@ -282,34 +279,32 @@ def _plan(
     )
     if most is not None:
         assert target is not None and simulation is not None  # `Request.check` requires them.
-        return planner.with_simulation(deployment, target, simulation, most), simulation
+        searched = planner.with_simulation(deployment, target, simulation, most)
+        return plan_rows.Planned(*searched, simulation)
     if target is not None:
-        return (deployment, planner.with_target(deployment, target)), None
+        return plan_rows.Planned(deployment, planner.with_target(deployment, target))
     if simulation is not None:
         scaled = simulation.scaled(deployment.clients_per_round)
-        return (deployment, planner.with_noise(deployment, scaled)), simulation
-    matched: accounting.PrivacyPlan | None = None
+        return plan_rows.Planned(deployment, planner.with_noise(deployment, scaled), simulation)
+    match: noise_matching.Matched | None = None
     noise = candidate.noise_multiplier
     noise = request.privacy.noise_multiplier if noise is None else noise
     if noise is None:
-        matched = _matched(request, candidate, deployment)
-        noise = matched.noise_multiplier
+        match = _matched(request, candidate, deployment)
+        noise = match.noise_multiplier
     scaling = request.scaling(noise)
     if scaling is not None:
-        noise = scaling.scaled(deployment.clients_per_round)
-    plan = planner.with_noise(deployment, noise)
-    if matched is not None and scaling is None:
-        plan = dataclasses.replace(plan, noise_match=matched.noise_match)
-    return (deployment, plan), scaling
+        match, noise = None, scaling.scaled(deployment.clients_per_round)
+    return plan_rows.Planned(deployment, planner.with_noise(deployment, noise), scaling, match)
 
 
 def _matched(
     request: Request, candidate: _Candidate, deployment: planning.Deployment
-) -> accounting.PrivacyPlan:
-    """The plan whose noise matches, for a run that stops in the round of the match.
+) -> noise_matching.Matched:
+    """The noise that matches, for a run that stops in the round of the match.
 
-    Its noise is the same at every point of a sweep over rounds, and for the cohort of a simulation
-    if there is one.
+    It is the same at every point of a sweep over rounds, and for the cohort of a simulation if
+    there is one.
     """
     match = request.match
     assert match is not None  # `Request.check` requires an amount of noise.
@@ -325,7 +320,7 @@ def _matched(
     if candidate.make(whole.participation) is None:  # It was made for fewer rounds.
         whole = dataclasses.replace(whole, rounds=rounds)
     silent = _planner(request, candidate, whole.participation).with_noise(whole, 0.0)
-    return dataclasses.replace(match, rounds=rounds).resolve(silent, request.privacy.match_momentum)
+    return dataclasses.replace(match, rounds=rounds).matched(silent, request.privacy.match_momentum)
 
 
 def _planner(request: Request, candidate: _Candidate, schema: Participation) -> planning.Planner:

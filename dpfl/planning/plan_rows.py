@@ -1,33 +1,42 @@
 """Plans as rows of numbers and as text, with the assumptions behind them."""
 
 import dataclasses
-import math
+from typing import NamedTuple
 
-from dpfl import accounting
+from dpfl import _json, accounting
 from dpfl.accounting import planning
 from dpfl.participation import UniformCohorts
 from dpfl.reporting import plain_text
+from dpfl.simulation.training.noise_matching import Matched
 
 _ROUNDED_UP = ('rho', 'mu', 'epsilon')
 # For programs only: in a table for people they would repeat other columns.
 _NOT_IN_COLUMNS = ('mu', 'population_separation', 'timer_separation')
 
 
-def row(
-    name: str,
-    verdict: str | None,
-    deployment: planning.Deployment,
-    plan: accounting.PrivacyPlan,
-    *,
-    simulation: planning.Simulation | None,
-    delta: float,
-    accountant: str,
-) -> dict:
+class Planned(NamedTuple):
+    """A plan for a deployment.
+
+    Attributes:
+      deployment: What the plan is for, with its cohort size.
+      plan: The plan.
+      simulation: Whose noise was scaled to the cohort size; None if no noise was.
+      match: What the noise was matched to; None if it was not.
+    """
+
+    deployment: planning.Deployment
+    plan: accounting.PrivacyPlan
+    simulation: planning.Simulation | None = None
+    match: Matched | None = None
+
+
+def row(name: str, verdict: str | None, planned: Planned, *, delta: float, accountant: str) -> dict:
     """The row of one plan: deployment, participation, noise, guarantee and cost.
 
     `noise_over_simulation` is the noise relative to what was good enough in the simulation.
     Numbers that are not finite, such as rho without noise, are None.
     """
+    deployment, plan, simulation, match = planned
     scaled = simulation and simulation.scaled(deployment.clients_per_round)
     values = {
         'mechanism': name,
@@ -52,7 +61,7 @@ def row(
         'epsilon': plan.epsilon(delta, accountant),
         'accountant': accountant,
         'adjacency': plan.adjacency,
-        'matched_value': None if plan.noise_match is None else plan.noise_match.value,
+        'matched_value': match and match.value,
         'prefix_noise': planning.prefix_noise(plan),
         'buffers': plan.mechanism.kernel().buffers,
         'verdict': verdict,
@@ -61,7 +70,7 @@ def row(
         cohort = deployment.clients_per_round
         values['inflated_norm'] = plan.discretization.inflated_norm
         values['bits_per_parameter'] = plan.discretization.bits_per_parameter(cohort)
-    return {key: _finite(value) for key, value in values.items()}
+    return {key: _json.finite(value) for key, value in values.items()}
 
 
 def text(rows: list[dict], assumptions: list[str]) -> str:
@@ -86,29 +95,25 @@ def text(rows: list[dict], assumptions: list[str]) -> str:
     return '\n\n'.join(parts)
 
 
-def assumptions(
-    plans: list[tuple[planning.Deployment, accounting.PrivacyPlan, planning.Simulation | None]],
-    failure: float,
-) -> list[str]:
+def assumptions(plans: list[Planned], failure: float) -> list[str]:
     """The conditions under which plans can be reached and guarantee what they say.
 
     Args:
-      plans: Deployment and plan of each row, and what its noise was scaled from.
+      plans: The plan of each row.
       failure: Probability with which uniform cohorts may break the limits that are stated.
     """
-    deployment, plan, simulation = plans[0]
+    deployment, plan, *_ = plans[0]
     if not plan.noise_multiplier:
         return ['There is no noise: the run would have no privacy guarantee.']
     if plan.sampling is not None:
         return _with_sampling(plan)
     releases = dict.fromkeys(
-        (each.mechanism.name, each.mechanism.describe_release()) for _, each, _ in plans
+        (each.mechanism.name, each.mechanism.describe_release()) for _, each, *_ in plans
     )
     matches = dict.fromkeys(
-        f'{each.mechanism.name}: noise multiplier {each.noise_multiplier:.6g}. '
-        f'{each.noise_match.describe()}'
-        for _, each, _ in plans
-        if each.noise_match is not None
+        f'{plan.mechanism.name}: noise multiplier {plan.noise_multiplier:.6g}. {match.sentence}'
+        for _, plan, _, match in plans
+        if match is not None
     )
     lines = [
         f'The population is an estimate, and {deployment.availability:.0%} of it reports at some '
@@ -119,7 +124,7 @@ def assumptions(
         'min_separation b: rounds i < j of a client have j - i >= b (MinS of the papers is b - 1).',
         *_separation(deployment),
         _participations(deployment),
-        *_uniform({each for each, _, _ in plans}, failure),
+        *_uniform({each for each, *_ in plans}, failure),
         'No amplification by sampling is claimed.',
         *(f'{name}: {sentence}' for name, sentence in releases),
         *matches,
@@ -127,9 +132,9 @@ def assumptions(
         'updates, if the norm of each update is at most the clip norm.',
     ]
     scaled = dict.fromkeys(
-        f'{each.noise_multiplier:g} with {each.clients_per_round} clients'
-        for _, _, each in plans
-        if each is not None
+        f'{simulation.noise_multiplier:g} with {simulation.clients_per_round} clients'
+        for _, _, simulation, _ in plans
+        if simulation is not None
     )
     if scaled:
         lines.append(
@@ -138,7 +143,7 @@ def assumptions(
             'This is a hypothesis (Xu et al. 2023, section 2.2). The simulation used the same '
             'mechanism.'
         )
-        if any(_exceeds(*each) for each in plans):
+        if any(_exceeds(each) for each in plans):
             lines.append(
                 'noise_over_simulation above 1: the target needs more noise than was good enough '
                 'in the simulation, so expect less utility (Xu et al. 2023, section 2.5, '
@@ -166,7 +171,8 @@ def _with_sampling(plan: accounting.PrivacyPlan) -> list[str]:
     ]
 
 
-def _exceeds(deployment, plan, simulation) -> bool:
+def _exceeds(planned: Planned) -> bool:
+    deployment, plan, simulation, _ = planned
     if simulation is None:
         return False
     return plan.noise_multiplier > simulation.scaled(deployment.clients_per_round) * (1 + 1e-9)
@@ -228,7 +234,3 @@ def _shown(key: str, value) -> str:
     if value is None:
         return '-'
     return f'{value:.4g}' if isinstance(value, float) else str(value)
-
-
-def _finite(value):
-    return None if isinstance(value, float) and not math.isfinite(value) else value

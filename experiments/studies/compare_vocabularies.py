@@ -102,9 +102,7 @@ def _clients(task: TextTaskConfig, config: RecallConfig, seed: int) -> Iterable[
     """How often each client uses each of its words."""
     if task.task == 'synthetic_text':
         return zipf_clients(config.zipf_clients, seed)
-    data = real_task.load(
-        task.task, task.data, task.text, lambda text: print(text, file=sys.stderr)
-    )
+    data = real_task.load(task, lambda text: print(text, file=sys.stderr))
     training = data.task.training
     return (
         collections.Counter(word for sentence in training.sentences(client) for word in sentence)

@@ -80,9 +80,7 @@ def main() -> None:
     """Checks the flags, counts, and prints the measures."""
     task, config = _TASK.read(), _YARDSTICK.read()
     with command_line.refusing_bad_values():
-        data = real_task.load(
-            task.task, task.data, task.text, lambda text: print(text, file=sys.stderr)
-        )
+        data = real_task.load(task, lambda text: print(text, file=sys.stderr))
         found = measure(data, config)
     if _FORMAT.read().format == 'json':
         print(json.dumps(found))

@@ -18,13 +18,6 @@ def _poisson(q, noise_multiplier, rounds):
     return dp_accounting.SelfComposedDpEvent(one, rounds)
 
 
-def _fixed_size(population, cohort, noise_multiplier, rounds):
-    one = dp_accounting.SampledWithoutReplacementDpEvent(
-        population, cohort, _GAUSSIAN(noise_multiplier)
-    )
-    return dp_accounting.SelfComposedDpEvent(one, rounds)
-
-
 @pytest.mark.parametrize(
     'q, mu, moment', [(1e-3, 1.0, 2), (0.1, 0.3, 7), (0.9, 1.0, 1), (1, 0.3, 7)]
 )
@@ -70,13 +63,6 @@ def test_gaussian_releases_compose_as_one(method):
     assert accounting.epsilon_of_event(event, 1e-6, method) == pytest.approx(
         accounting.epsilon_from_mu(mu, 1e-6, method), rel=1e-12
     )
-
-
-@pytest.mark.parametrize('method', ['pld', 'rdp', 'moments'])
-def test_sampling_every_client_is_no_sampling(method):
-    sampled = accounting.epsilon_of_event(_poisson(1.0, 3.0, 4), 1e-6, method)
-    plain = accounting.epsilon_from_mu(2 / 3, 1e-6, method)
-    assert sampled == pytest.approx(plain, rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ import dataclasses
 import json
 import math
 
+import dp_accounting
 import mpmath
 import pytest
 
-from dpfl import Participation, accounting, mechanisms
+from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.accounting import gaussian, hardened, part
 from tests.accounting import plans
 
@@ -126,6 +127,22 @@ def test_what_has_no_proof_has_no_guarantee():
     _, plan = _plans()
     assert plan.epsilon(1e-290) == math.inf
     plans.report(plan, [1e-290]).to_json()
+
+
+def test_a_report_has_no_guarantee_beyond_the_proof():
+    _, plan = _plans()
+    log = [[t % 5] * 2 for t in range(20)]
+    assert plans.report(plan, [1e-6], log).guarantee.mu == pytest.approx(2 * plan.mu)
+    report = plans.report(plan, [1e-6], [[1] * 40, *log[1:]])
+    assert 40 * plan.mu > 24 and report.guarantee.epsilons == (None,) and report.slack == math.inf
+    assert report.guarantee.mu is None and report.guarantee.rho is None
+    assert report.dp_event() == dp_accounting.NonPrivateDpEvent()
+    independent, hardened_plan = _plans(mechanism=mechanisms.Identity(20))
+    for each in (independent, hardened_plan):  # Independent noise needs no such limit.
+        assert plans.report(each, [1e-6], [[1] * 40, *log[1:]]).guarantee.epsilons[0] is not None
+    _, plan = _plans(noise_multiplier=0.01)
+    with pytest.raises(errors.ArgumentError, match='noise_multiplier=0.01: must be larger'):
+        plans.report(plan, [1e-6])
 
 
 def test_plan_and_report_say_so_and_come_back():

@@ -11,7 +11,7 @@ import math
 import pytest
 
 from dpfl import Participation, accounting, errors, mechanisms
-from dpfl.accounting.records import archive, verification
+from dpfl.accounting.records import archive
 from tests import mechanism_cases
 from tests.accounting import archives, plans
 
@@ -29,9 +29,6 @@ _DISCRETIZED = dataclasses.replace(
     adaptive_clip=None,
     estimator=accounting.Estimator(),
     discretization=accounting.Discretization(10.0, 100, 0.5),
-)
-_MATCHED = dataclasses.replace(
-    _PLAN, noise_match=accounting.NoiseMatch('rmse', 6, 2.5, 'tree', 'a' * 64, 7.0, 0.5)
 )
 _SAMPLED = plans.independent(
     6, sampling='poisson', population=100, clip_norm=0.5, noise_multiplier=4.0
@@ -74,14 +71,6 @@ _ALTERED = {
     'group_size': (_PLAN, dict(group_size=2)),
     'before': (_SAMPLED, dict(before=(accounting.ReleaseBefore('a list', 3.0, 1.5, 1e-9),))),
     'earlier': (_SAMPLED, dict(earlier=(dataclasses.replace(_SAMPLED, noise_multiplier=9.0),))),
-    'noise_match': (_MATCHED, dict(noise_match=None)),
-    'noise_match.quantity': (_MATCHED, 'prefix_noise'),
-    'noise_match.rounds': (_MATCHED, 5),
-    'noise_match.value': (_MATCHED, 2.6),
-    'noise_match.mechanism': (_MATCHED, 'honaker_tree'),
-    'noise_match.mechanism_digest': (_MATCHED, 'b' * 64),
-    'noise_match.noise_multiplier': (_MATCHED, 8.0),
-    'noise_match.momentum': (_MATCHED, 0.6),
     'noise': (
         dataclasses.replace(_PLAN, adaptive_clip=None, estimator=accounting.Estimator()),
         dict(noise='hardened'),
@@ -110,7 +99,7 @@ def _pair(path: str):
 
 
 def test_every_field_is_altered_here():
-    altered = (_PLAN, _DISCRETIZED, _SAMPLED, _CYCLIC, _TRUNCATED, _MATCHED)
+    altered = (_PLAN, _DISCRETIZED, _SAMPLED, _CYCLIC, _TRUNCATED)
     assert set(_ALTERED) == set().union(*map(_paths, altered))
 
 
@@ -124,6 +113,16 @@ def test_a_value_of_another_type_is_refused_by_the_name_of_its_field(name):
     if getattr(plan, name) is not None and name not in ('discretization', 'adaptive_clip'):
         with pytest.raises(errors.ArgumentError, match=f'{name}=None'):
             dataclasses.replace(plan, **{name: None})
+
+
+def test_a_plan_that_says_how_its_noise_was_chosen_names_who_reads_it():
+    values = {**_PLAN.to_dict(), 'noise_match': {'quantity': 'rho'}}
+    with pytest.raises(errors.ArgumentError) as refused:
+        accounting.PrivacyPlan.from_dict(values, _PLAN.mechanism)
+    assert str(refused.value) == (
+        'noise_match: says how the noise multiplier was chosen, which commit fabb35a5 of dpfl was '
+        'the last to read'
+    )
 
 
 def _record(plan) -> archive.PlanRecord:
@@ -154,23 +153,6 @@ def test_no_parameter_of_a_mechanism_is_left_out_of_its_digest(make):
     fields = [field.name for field in dataclasses.fields(mechanism) if field.init]
     kept = {name for name in fields if getattr(mechanism, name) is not None}
     assert set(mechanism.to_dict()) == {'mechanism', *kept}
-
-
-@pytest.mark.parametrize(
-    'path', ['mechanism', 'participation.rounds', 'clip_norm', 'sampling.groups']
-)
-def test_a_changed_field_in_the_directory_of_a_run_is_found(path, tmp_path):
-    plan, other = _pair(path)
-    archives.write(tmp_path, _record(plan))
-    assert verification.verify(tmp_path).differences == ()
-    differences = archives.with_everything_computed_anew(tmp_path, _record(other))
-    name = 'mechanism_digest' if path == 'mechanism' else path.removeprefix('sampling.')
-    assert f'{archive.PLAN}: {name} is ' in ' '.join(differences)
-    mechanisms.save(other.mechanism, tmp_path / archive.STRATEGY)
-    (tmp_path / archive.LEDGER).write_bytes(archives.make_journal(_record(other)))
-    # Now all agree; `simulation.run_directory` compares them with the settings of the run.
-    (tmp_path / archive.PLAN).write_text(_record(plan).to_json())
-    assert f'{archive.PLAN}: {name} is ' in ' '.join(archives.with_new_digests(tmp_path))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

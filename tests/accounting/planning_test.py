@@ -3,9 +3,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dpfl import Participation, accounting, mechanisms
+from dpfl import Participation, mechanisms
 from dpfl.accounting import planning
 from dpfl.mechanisms.discretization import Discretization
+from tests.accounting import plans
 
 _ES_ES = planning.Deployment(population=4_210_000, clients_per_round=6500, rounds=1900)
 _TREE = planning.Planner(mechanism=mechanisms.BinaryTree(4000))
@@ -62,14 +63,9 @@ def test_plan_with_noise_is_that_of_the_library():
     # [Xu23], table 1, es-ES: MinS 526, MaxP 3, z = 7: rho 0.35.
     deployment = dataclasses.replace(_ES_ES, min_separation=527, max_participations=3)
     plan = _TREE.with_noise(deployment, 7.0)
-    direct = accounting.PrivacyPlan(
-        mechanism=mechanisms.BinaryTree(1900),
-        participation=Participation(1900, 527, 3),
-        clip_norm=1.0,
-        noise_multiplier=7.0,
-        clients_per_round=6500,
-    )
-    assert plan == direct
+    schema = Participation(1900, 527, 3)
+    tree = mechanisms.BinaryTree(1900)
+    assert plan == plans.production(mechanism=tree, participation=schema, clip_norm=1.0)
     assert round(plan.rho, 2) == 0.35
 
 

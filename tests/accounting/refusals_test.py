@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, errors, mechanisms
-from dpfl.accounting import adaptive_clip, events, noise_match, planning, running, tradeoff
+from dpfl.accounting import adaptive_clip, events, planning, running, tradeoff
 from dpfl.accounting.losses import dominating_pairs
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.sampling import bins, monte_carlo, truncated
@@ -35,17 +35,11 @@ _WITH_EARLIER = plans.plan(earlier=(_FIRST,))
 _WORDS = accounting.ReleaseBefore('a list of words', 6.0, math.sqrt(2), 2e-7)
 _RUN = plans.sampled('without_replacement')
 _ES_ES = planning.Deployment(population=4_210_000, clients_per_round=6500, rounds=1900)
-_MATCH = accounting.NoiseMatch('rmse', 6, 2.5, 'tree', 'a' * 64, 7.0, 0.5)
 _OF_STDDEV = r'its product with noise_multiplier=.* must be within \[1e-30, 1e\+30\]'
 
 
 def _changed(value):
     return functools.partial(dataclasses.replace, value)
-
-
-def _matched(quantity='rmse', **fields):
-    plan = plans.plan(**{'noise_multiplier': 0.0, **fields})
-    return noise_match.matched(plan, accounting.NoiseMatch(quantity, 6, 0.2))
 
 
 _epsilon_of = functools.partial(accounting.epsilon_of_event, _POISSON)
@@ -217,23 +211,6 @@ _REFUSED = [
     (planning.Target, dict(epsilon=1.0, delta=0.0), 'delta=0.0: must be a finite number > 0 and <'),
     (planning.Simulation, (0.0, 100), 'simulated_noise_multiplier=0.0: must be a finite number'),
     (planning.Simulation, (1.0, 0), 'simulated_clients_per_round=0: must be an integer >= 1'),
-    # Noise that matches that of another mechanism.
-    (_matched, dict(participation=Participation(3, 2)), '^rounds'),
-    (_matched, dict(quantity='rho', **plans.fields(_RUN)), '^(sampling|rounds)'),
-    (_matched, dict(mechanism=mechanisms.Identity(6), adaptive_clip=_AdaptiveClip(0.5)), '^adapti'),
-    (_matched, dict(mechanism=mechanisms.Identity(6), clip_schedule=((3, 0.1),)), '^clip_schedule'),
-    (_matched, dict(estimator=accounting.Estimator('clipped')), '^estimator'),
-    # No noise of this run makes up for what earlier runs released: a search would not end.
-    (_matched, dict(quantity='rho', earlier=(plans.plan(noise_multiplier=1.0),)), '^earlier'),
-    (_changed(_MATCH), dict(quantity='max'), '^quantity'),
-    (_changed(_MATCH), dict(rounds=0), '^rounds'),
-    (_changed(_MATCH), dict(value=math.inf), '^value'),
-    (_changed(_MATCH), dict(mechanism='magic'), '^mechanism'),
-    (_changed(_MATCH), dict(mechanism=None), '^mechanism_digest'),
-    (_changed(_MATCH), dict(mechanism_digest='<b>'), '^mechanism_digest'),
-    (_changed(_MATCH), dict(noise_multiplier=None), '^noise_multiplier'),
-    (_changed(_MATCH), dict(momentum=1.0), '^momentum'),
-    (_changed(_MATCH), dict(quantity='rho'), '^momentum'),
     # Texts.
     (Selection.from_text, ('poisson',), '^selected_from=poisson: must be a distribution and its m'),
     (Selection.from_text, ('poisson:0.5',), '^selected_from=poisson:0.5: .*mean must be'),

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from dpfl import accounting, aggregators, mechanisms
-from tests import redrawn
 from tests.aggregators import rounds
 
 _SIZE, _NORM = 3, 0.5
@@ -73,17 +72,6 @@ def test_one_client_moves_the_release_by_at_most_lemma_1(kind, factor, cap):
     assert max(moves) <= bound
     # Attained up to the weight that the client itself adds to the denominator.
     assert max(moves) >= bound * (min_weight / (min_weight + 1) if kind == 'clipped' else 1) * 0.999
-
-
-@pytest.mark.parametrize('kind, factor', [('fixed', 1), ('clipped', 2)])
-def test_noise_is_z_times_the_sensitivity(kind, factor):
-    # [McMahan18], theorem 1: sigma = z S / (q W), or 2 z S / (q W_min).
-    plan = _plan(accounting.Estimator(kind, 3.0), noise_multiplier=1.7)
-    release = _Release(plan)
-    noise = release([])
-    z = redrawn.vectors(release.next_state, tf.TensorSpec([_SIZE]))
-    unit = z[0] / plan.mechanism.strategy_matrix()[0, 0]
-    np.testing.assert_allclose(noise, 1.7 * factor * _NORM / 3.0 * unit, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

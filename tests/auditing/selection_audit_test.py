@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import tensorflow_federated as tff
 
-from dpfl import Participation, accounting, learning, mechanisms
+from dpfl import learning
 from dpfl.auditing import lower_bounds
 from dpfl.tasks import selection as selection_lib
 from dpfl.tasks import source
 from dpfl.tasks.config import TaskConfig, TextConfig
 from dpfl.tasks.selection_config import SelectionConfig
+from tests.accounting import plans
 
 pytestmark = pytest.mark.tff
 
@@ -21,13 +22,8 @@ _CLIENT, _OTHERS = 0, (1, 2, 3)
 
 
 def _plan(noise_multiplier, clients):
-    return accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(1),
-        participation=Participation(1),
-        clip_norm=_CLIP,
-        noise_multiplier=noise_multiplier,
-        clients_per_round=clients,
-    )
+    fields = dict(noise_multiplier=noise_multiplier, clients_per_round=clients)
+    return plans.independent(1, clip_norm=_CLIP, **fields)
 
 
 _PLAN = _plan(0.5, 1 + len(_OTHERS))

@@ -1,7 +1,5 @@
 """The command that audits a mechanism: its values as JSON, and every feature."""
 
-import json
-
 import pytest
 
 from tests import forked_binaries
@@ -22,9 +20,7 @@ _AUDITED = (
 
 
 def test_an_audit_is_printed_as_json():
-    done = forked_binaries.run('audit_privacy', *_AUDITED, '--resume_after=3', '--format=json')
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = forked_binaries.printed('audit_privacy', *_AUDITED, '--resume_after=3')
     assert 0.5 * found['mu_claimed'] < found['mu_lower'] < found['mu_claimed']
     assert 0 < found['epsilon_lower'] < found['epsilon_of_mu_lower'] < found['epsilon_claimed']
     assert (found['trials'], found['confidence'], found['resume_after']) == (512, 0.95, 3)
@@ -42,6 +38,6 @@ def test_an_audit_is_printed_as_json():
     ],
 )
 def test_features_are_audited(flags):
-    done = forked_binaries.run('audit_privacy', *_AUDITED, *flags.split(), '--format=text')
-    assert done.returncode == 0, done.stderr
-    assert 'mu_lower' in done.stdout and 'exceeded' in done.stdout
+    flags = (*flags.split(), '--format=text')
+    text = forked_binaries.run('audit_privacy', *_AUDITED, *flags, check=True).stdout
+    assert 'mu_lower' in text and 'exceeded' in text

@@ -26,8 +26,7 @@ _run = functools.partial(forked_binaries.run, 'debug_text', *_FLAGS)
 @pytest.mark.exhaustive
 @pytest.mark.tff
 def test_the_study_from_start_to_end_and_once_more(tmp_path):
-    done = _run('--inject=', '--inject_share=', f'--output_dir={tmp_path}')
-    assert done.returncode == 0, done.stderr
+    _run('--inject=', '--inject_share=', f'--output_dir={tmp_path}', check=True)
     changed = _run(f'--output_dir={tmp_path}', '--resume', '--client_batch_size=8')
     assert changed.returncode == 2
     assert changed.stderr.splitlines()[-1] == (
@@ -36,8 +35,8 @@ def test_the_study_from_start_to_end_and_once_more(tmp_path):
     # Cases can be added; models that are there are not trained again.
     model = tmp_path / 'as_it_is' / 'word' / 'model.npz'
     before = model.stat().st_mtime_ns
-    added = _run(f'--output_dir={tmp_path}', '--resume', '--inject_share=1', '--format=json')
-    assert added.returncode == 0, added.stderr
+    flags = ('--resume', '--inject_share=1', '--format=json')
+    added = _run(f'--output_dir={tmp_path}', *flags, check=True)
     assert model.stat().st_mtime_ns == before
     assert 'as_it_is/word: is finished' in added.stderr
 
@@ -76,20 +75,19 @@ def test_the_study_from_start_to_end_and_once_more(tmp_path):
     assert compared['verdict'] in page and 'this is a simulation' in page
 
     # The word model as the one that is debugged: clients for whom it does badly.
-    parts = _run(
+    found = forked_binaries.printed(
+        'debug_text',
+        *_FLAGS,
         '--inject=',
         '--inject_share=',
         '--inspect=T4,T5,T6',
         f'--primary_model={tmp_path}/as_it_is/word',
         '--resume',
-        '--format=json',
         f'--output_dir={tmp_path}',
     )
-    assert parts.returncode == 0, parts.stderr
-    (case,) = json.loads(parts.stdout)['cases']
+    (case,) = found['cases']
     assert set(case['generators']) == {'word', 'poor', 'good'}
     assert model.stat().st_mtime_ns == before
-    found = json.loads(parts.stdout)
     firsts = [each['first'] for each in found['compared']]
     assert firsts == [case['generators'][name]['of_what'] for name in ('poor', 'word')]
     # The generator is the primary model itself, to which nothing is improbable.

@@ -1,7 +1,6 @@
 """Published guarantees of large cohorts, from runs with small ones."""
 
 import functools
-import json
 
 import pytest
 
@@ -12,6 +11,8 @@ from dpfl.cli.results import extrapolated_plans
 from tests import forked_binaries
 
 _run = functools.partial(forked_binaries.run, 'extrapolate_privacy')
+_printed = functools.partial(forked_binaries.printed, 'extrapolate_privacy')
+_printed = functools.partial(forked_binaries.printed, 'extrapolate_privacy')
 
 
 def _save(folder, plan, delta, accountant):
@@ -37,14 +38,8 @@ def test_document_001_table_2(tmp_path):
     # sigma = 0.003 and S = 15 with 100 clients; the table has 5000 of 763,430 and of 1e8.
     _save(tmp_path, _sampled(0.003, 15.0), 1e-9, 'moments')
     (tmp_path / 'metrics.csv').write_text('round,accuracy\n4998,\n4999,0.17\n5000,0.1749\n')
-    done = _run(
-        f'--run_dir={tmp_path}',
-        '--populations=763430,100000000',
-        '--cohorts=5000',
-        '--format=json',
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    flags = ('--populations=763430,100000000', '--cohorts=5000')
+    found = _printed(f'--run_dir={tmp_path}', *flags)
     assert [row['noise_multiplier'] for row in found['rows']] == pytest.approx([1.0, 1.0])
     assert [round(row['epsilon'], 3) for row in found['rows']] == [4.634, 1.152]
     assert found['run']['accuracy of the run'] == 0.1749
@@ -54,11 +49,9 @@ def test_document_001_table_2(tmp_path):
 @pytest.mark.standard
 def test_the_plot_has_a_line_for_each_population(tmp_path):
     _save(tmp_path, _sampled(0.006, 10.0), 1e-9, 'rdp')
-    flags = ('--populations=1000000,20000', '--cohorts=2000,1000', '--format=json')
-    done = _run(f'--run_dir={tmp_path}', *flags, f'--plot={tmp_path / "plot.png"}')
-    assert done.returncode == 0, done.stderr
+    flags = ('--populations=1000000,20000', '--cohorts=2000,1000')
+    rows = _printed(f'--run_dir={tmp_path}', *flags, f'--plot={tmp_path / "plot.png"}')['rows']
     assert (tmp_path / 'plot.png').read_bytes().startswith(b'\x89PNG')
-    rows = json.loads(done.stdout)['rows']
     lines = extrapolated_plans.panel(rows).lines
     assert [line.label for line in lines] == ['1,000,000 clients', '20,000 clients']
     assert list(lines[0].x) == [1000, 2000]
@@ -68,14 +61,8 @@ def test_the_plot_has_a_line_for_each_population(tmp_path):
 @pytest.mark.standard
 def test_delta_follows_the_population(tmp_path):
     _save(tmp_path, _sampled(0.006, 10.0), 1e-9, 'rdp')
-    done = _run(
-        f'--run_dir={tmp_path}',
-        '--populations=1000000',
-        '--cohorts=1667',
-        '--delta_power=1.1',
-        '--format=json',
-    )
-    (row,) = json.loads(done.stdout)['rows']
+    flags = ('--populations=1000000', '--cohorts=1667', '--delta_power=1.1')
+    (row,) = _printed(f'--run_dir={tmp_path}', *flags)['rows']
     assert row['delta'] == pytest.approx(1e6**-1.1)
     plan = extrapolation.scaled(_sampled(0.006, 10.0), 10**6, 1667)
     assert row['epsilon'] == plan.epsilon(1e6**-1.1, 'rdp')

@@ -59,9 +59,6 @@ def test_a_run_goes_on_with_the_same_clients_and_not_after_a_new_commit(tmp_path
 # Flags besides those of every command line, and the message.
 _REFUSED = [
     ('--data_path={path}/absent', '--data_path={path}/absent: cannot be read (No such'),
-    ('--data_path={path}', '--data_path={path}: is no git repository'),
-    ('--data_path={path}/empty', '--data_path={path}/empty: is a repository without'),
-    ('--data_path={path}/shallow', '--data_path={path}/shallow: is a shallow clone'),
     ('--data_path={path}/a --client_column=x', '--client_column=x: needs task='),
     ('--data_path={path}/a --clients_per_round=50', '--clients_per_round=50: must be <= 11'),
     ('--task=user_text --author_max_words=5', '--author_max_words=5: needs task=git_log'),
@@ -81,7 +78,6 @@ def _path(tmp_path_factory):
     path = tmp_path_factory.mktemp('repositories')
     repositories.of_authors(path / 'a', 12)
     repositories.make(path / 'empty', [])
-    repositories.git(path, 'clone', '--quiet', '--depth=1', f'file://{path}/a', 'shallow')
     return path
 
 
@@ -101,17 +97,14 @@ def test_bad_flags_are_refused_in_one_line(flags, message, path, tmp_path):
 @pytest.mark.exhaustive
 @pytest.mark.tff
 def test_suggest_looks_at_commits(path):
-    done = forked_binaries.run(
+    found = forked_binaries.printed(
         'suggest',
         '--task=git_log',
         f'--data_path={path}/a',
         f'--vocabulary_text={path}/a',
         '--model=micro',
         '--rounds=3',
-        '--format=json',
         DPFL_CACHE_DIR=str(path / 'cache'),
     )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
     assert found['data']['clients_to_train_on'] == 11
     assert '--task=git_log' in found['command']

@@ -18,22 +18,16 @@ def _model(tmp_path_factory):
     return path
 
 
-def _printed(binary, *flags):
-    done = forked_binaries.run(binary, *flags, '--format=json')
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 def test_sentences_are_printed_and_ranked(model):
     words = (model.parent / 'model.vocabulary.txt').read_text().split()
     assert len(words) == 96
     flags = (f'--model_dir={model}', '--count=5', '--length=12')
-    drawn = _printed('generate', *flags)
+    drawn = forked_binaries.printed('generate', *flags)
     # The same in another process.
     again = binaries.run('generate', *flags, '--format=json')
     assert drawn == json.loads(again.stdout)
     assert all(set(one['text'].split()) <= {*words, 'UNK'} for one in drawn)
-    ranked = _printed('generate', *flags, '--rank=3000')
+    ranked = forked_binaries.printed('generate', *flags, '--rank=3000')
     scores = [one['log_probability'] for one in ranked]
     assert scores == sorted(scores, reverse=True) and len({one['text'] for one in ranked}) == 5
     assert min(scores) > np.mean([one['log_probability'] for one in drawn])

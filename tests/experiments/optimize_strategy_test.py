@@ -2,7 +2,6 @@
 
 import csv
 import functools
-import json
 
 import pytest
 
@@ -19,12 +18,6 @@ _BLT = mechanisms.Blt(48, [0.95, 0.6], [0.2, 0.2])
 _PLANNED, _SEEN = Participation(48, 12, 4), Participation(48, 6, 8)
 
 
-def _made(binary, *flags):
-    done = forked_binaries.run(binary, *flags, '--format=json')
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 @pytest.mark.parametrize(
     'flags',
     [
@@ -39,14 +32,14 @@ def _made(binary, *flags):
 )
 def test_an_optimised_strategy_goes_into_a_report(flags, tmp_path):
     output = tmp_path / 'strategy.npz'
-    result = _made('optimize_strategy', *_SCHEMA, *flags, f'--output={output}')
+    result = forked_binaries.printed('optimize_strategy', *_SCHEMA, *flags, f'--output={output}')
     mechanism = mechanisms.load(output)
     assert mechanism.name == result['mechanism']
     assert mechanism.sensitivity(_OF_60) == _about(result['sensitivity'])
     assert mechanism.kernel().buffers == result['buffers']
     if '--momentum=0.9' not in flags:
         assert mechanism.max_loss(_OF_60) == pytest.approx(result['max_loss'])
-    shown = _made(
+    shown = forked_binaries.printed(
         'report_privacy', *_SCHEMA, flags[0], f'--strategy={output}', '--noise_multiplier=5'
     )
     assert shown['sensitivity'] == _about(result['sensitivity'])
@@ -54,7 +47,7 @@ def test_an_optimised_strategy_goes_into_a_report(flags, tmp_path):
 
 @pytest.mark.standard
 def test_the_losses_are_those_of_the_workload(tmp_path):
-    result = _made(
+    result = forked_binaries.printed(
         'optimize_strategy',
         '--mechanism=banded_toeplitz',
         '--rounds=24',
@@ -80,7 +73,7 @@ def test_the_losses_are_those_of_the_workload(tmp_path):
 @pytest.mark.standard
 def test_comparison_has_a_row_for_each_mechanism_and_value(tmp_path):
     plot = tmp_path / 'losses.png'
-    made = _made(
+    made = forked_binaries.printed(
         'compare_mechanisms',
         *_SCHEMA,
         '--vary=min_separation',
@@ -114,7 +107,7 @@ def test_designs_of_several_schemas_in_one_command(tmp_path):
         'banded:20': [30, 60],
         'best_banded:20': [30, 60, 90],
     }
-    printed = _made(
+    printed = forked_binaries.printed(
         'compare_mechanisms',
         *_SCHEMA,
         '--values=30,60,90',

@@ -10,7 +10,9 @@ import pytest
 from dpfl import Participation, accounting, mechanisms, strategies
 from dpfl.mechanisms.discretization import Discretization
 from tests import forked_binaries
+from tests.accounting import plans
 
+_planned = functools.partial(forked_binaries.printed, 'plan_privacy')
 # Two processes may use other numbers of threads.
 _about = functools.partial(pytest.approx, rel=1e-12)
 _ES_ES = ('--population=4210000', '--rounds=1900', '--clients_per_round=6500')
@@ -24,23 +26,16 @@ _CYCLIC = (
 )
 
 
-def _planned(*flags):
-    done = forked_binaries.run('plan_privacy', *flags, '--format=json')
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 def _plans(*flags):
     return _planned(*flags)['plans']
 
 
 def _tree_plan(separation, noise_multiplier, clients_per_round=6500, rounds=1900):
-    return accounting.PrivacyPlan(
+    return plans.production(
         mechanism=mechanisms.BinaryTree(rounds),
         participation=Participation(rounds, separation),
         noise_multiplier=noise_multiplier,
         clients_per_round=clients_per_round,
-        clip_norm=1.0,
     )
 
 
@@ -51,12 +46,12 @@ def test_a_blt_without_parameters_is_that_of_train():
     assert result['plans'][0]['sensitivity'] == _about(
         mechanisms.optimize_blt(schema).sensitivity(schema)
     )
-    done = forked_binaries.run(
+    report = forked_binaries.printed(
         'report_privacy',
         *('--mechanism=blt', '--rounds=60', '--min_separation=30', '--noise_multiplier=3'),
-        *('--accountant=analytic_gaussian', '--delta=1e-10', '--format=json'),
+        *('--accountant=analytic_gaussian', '--delta=1e-10'),
     )
-    assert json.loads(done.stdout)['epsilon'] == _about(result['plans'][0]['epsilon'])
+    assert report['epsilon'] == _about(result['plans'][0]['epsilon'])
     # Without the number of parameters the estimate says which would do.
     assert (result['feasible'], result['noise_to_signal']) == ('doubtful', None)
 
@@ -280,12 +275,10 @@ def test_production_mechanisms_over_rounds_as_in_document_002(tmp_path):
     for rounds in (1000, 3000):
         tree, other = rows['honaker_tree', rounds], rows['blt_b400', rounds]
         assert other['rho'] < tree['rho'] and other['max_participations'] == -(-rounds // 400)
-        direct = accounting.PrivacyPlan(
+        direct = plans.production(
             mechanism=strategies.load('blt_b400').with_rounds(rounds),
             participation=Participation(rounds, 400),
-            clip_norm=1.0,
             noise_multiplier=7.379,
-            clients_per_round=6500,
         )
         assert other['rho'] == _about(direct.rho)
         assert other['prefix_noise'] == _about(7.379 * direct.mechanism.max_error() / 6500)
@@ -306,9 +299,9 @@ def test_noise_that_matches_a_tree():
         assert row['noise_multiplier'] == pytest.approx(expected, rel=1e-12)
         assert row['matched_value'] == pytest.approx(7 * tree, rel=1e-12)
     assert 'over the first 1500 rounds' in ' '.join(result['assumptions'])
-    plans = _plans(*flags, '--match=rho:blt_b400,7.379', '--accountant=analytic_gaussian')
-    assert {round(row['rho'] / plans[1]['rho'], 9) for row in plans} == {1.0}
-    assert plans[1]['noise_multiplier'] == pytest.approx(7.379, rel=1e-12)
+    rows = _plans(*flags, '--match=rho:blt_b400,7.379', '--accountant=analytic_gaussian')
+    assert {round(row['rho'] / rows[1]['rho'], 9) for row in rows} == {1.0}
+    assert rows[1]['noise_multiplier'] == pytest.approx(7.379, rel=1e-12)
 
 
 @pytest.mark.standard

@@ -10,16 +10,12 @@ from dpfl.simulation.training import TrainConfig
 from dpfl.simulation.training.plan import accountant, build_plan
 from tests import forked_binaries
 
-# A task and a model, as a user adds them; the flags of the command win over those of the preset.
-_PRESET = ('--flagfile=configs/quickstart.flags', '--eval_clients=2', '--eval_every=100')
 _SMALL = '--population=300 --clients_per_round=10 --rounds=30 --delta=1e-3'
 
 
 def _printed(folder, *flags):
     """Words of the commands, with files in a folder; and the row of the plan."""
-    done = forked_binaries.run('plan_privacy', *flags, '--format=json')
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = forked_binaries.printed('plan_privacy', *flags)
     commands = []
     for line in found['commands']:
         words = shlex.split(line.replace('planned.npz', f'{folder}/planned.npz'))
@@ -33,8 +29,7 @@ def _prepared(commands):
     *before, (name, words) = commands
     assert name == 'train'
     for each, given in before:
-        done = forked_binaries.run(each, *given)
-        assert done.returncode == 0, done.stderr
+        forked_binaries.run(each, *given, check=True)
     return words
 
 
@@ -97,18 +92,6 @@ def test_the_commands_have_the_plan(tmp_path, flags, mechanism):
     assert epsilon == pytest.approx(row['epsilon'], rel=1e-6)
     assert plan.noise_multiplier == pytest.approx(row['noise_multiplier'], rel=1e-6)
     assert plan.participation.count == row['max_participations']
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
-@pytest.mark.parametrize('flags, mechanism', _CASES[:2])
-def test_a_dry_run_as_printed_has_the_epsilon_of_the_plan(tmp_path, flags, mechanism):
-    commands, row = _printed(tmp_path, *flags.split())
-    words = _prepared(commands)
-    assert f'--mechanism={mechanism}' in words
-    done = forked_binaries.run('train', *_PRESET, *words, '--dry_run', '--format=json')
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)['epsilon'] == pytest.approx(row['epsilon'], rel=1e-6)
 
 
 @pytest.mark.standard

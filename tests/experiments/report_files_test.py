@@ -67,7 +67,7 @@ def test_a_written_report_is_the_printed_one(files, tmp_path):
 @pytest.mark.parametrize('form', ['--compare={less},{more}', '--compare {less} {more}'])
 def test_two_reports_are_compared(files, form):
     flags = form.format(**files).split()
-    values = json.loads(_run(*flags, '--format=json').stdout)
+    values = forked_binaries.printed('report_privacy', *flags)
     assert values['reports'] == [str(files['less']), str(files['more'])]
     assert values['more_private'] == 'second'
     assert values['mu'] == {'first': pytest.approx(0.2), 'second': pytest.approx(0.1)}
@@ -76,7 +76,7 @@ def test_two_reports_are_compared(files, form):
 
 
 def test_a_run_is_compared_by_its_directory(files):
-    values = json.loads(_run('--compare', files['run'], files['less'], '--format=json').stdout)
+    values = forked_binaries.printed('report_privacy', '--compare', files['run'], files['less'])
     assert values['parameters']['mechanism']['first'] == 'blt'
     assert [row['delta'] for row in values['epsilon']] == [1e-6]
 
@@ -100,15 +100,15 @@ def test_what_the_comparison_leaves_out_is_said(files, tmp_path):
 
 def test_a_report_is_signed_and_verified(files, tmp_path):
     path = _written(tmp_path / 'r.json', '--noise_multiplier=4', f'--sign={files["key"]}')
-    done = _run(f'--verify={path}', f'--public_key={files["public"]}', '--format=json')
-    values = json.loads(done.stdout)
+    flags = (f'--verify={path}', f'--public_key={files["public"]}')
+    values = forked_binaries.printed('report_privacy', *flags)
     assert values['is_valid'] and values['report'] == str(path)
     assert values['statement'] == json.loads(path.read_text())['statement']
-    text = _run(f'--verify={path}', f'--public_key={files["public"]}').stdout
+    text = _run(*flags).stdout
     assert 'the signature is valid' in text and values['public_key_sha256'] in text
     assert f'Computed again from its plan: {values["statement"]}' in text
     path.write_text(path.read_text().replace('"epsilon": ', '"epsilon":  '))
-    done = _run(f'--verify={path}', f'--public_key={files["public"]}')
+    done = _run(*flags)
     assert (done.returncode, done.stdout) == (1, '')
     assert done.stderr.startswith(f'error: {path}: its signature is not valid with this key')
     assert done.stderr.count('\n') == 1

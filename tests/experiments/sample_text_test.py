@@ -9,8 +9,7 @@ from tests import forked_binaries
 
 def test_the_text_is_that_of_the_clients_of_the_seed(tmp_path):
     file = tmp_path / 'texts.jsonl'
-    done = forked_binaries.run('sample_text', '--clients=3', '--seed=7', f'--output={file}')
-    assert done.returncode == 0, done.stderr
+    forked_binaries.run('sample_text', '--clients=3', '--seed=7', f'--output={file}', check=True)
     texts = collections.defaultdict(list)
     for line in file.read_text().splitlines():
         record = json.loads(line)

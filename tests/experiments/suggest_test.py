@@ -14,17 +14,14 @@ def test_the_command_runs_as_printed_and_its_report_names_what_was_found_on_the_
     text_files.write_clients(tmp_path / 'a b.jsonl', 40)
     text_files.write_words(tmp_path / 'words.txt')
     flagfile, directory = tmp_path / 'run.flags', f'--output_dir={tmp_path}/run'
-    done = forked_binaries.run(
+    found = forked_binaries.printed(
         'suggest',
         f'--data_path={tmp_path}/a b.jsonl',
         f'--vocabulary_file={tmp_path}/words.txt',
         '--model=micro',
         '--rounds=2',
         f'--output={flagfile}',
-        '--format=json',
     )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
     assert found['data']['clients_to_train_on'] == 36
     assert 'does not cover' in found['not_covered']
     assert all(each['reason'] for each in found['settings'])
@@ -36,8 +33,7 @@ def test_the_command_runs_as_printed_and_its_report_names_what_was_found_on_the_
 
     program, name, *settings = shlex.split(found['command'])
     assert program.endswith('dpfl') and name == 'train'
-    run = forked_binaries.run('train', *settings, directory, '--format=json')
-    assert run.returncode == 0, run.stderr
+    run = forked_binaries.run('train', *settings, directory, '--format=json', check=True)
     values = json.loads(run.stdout)
     assert values['rounds'] == 2 and values['unigram_accuracy'] > 0
     assert 'feasible: ' in run.stderr  # Before the first round.

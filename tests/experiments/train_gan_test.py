@@ -35,11 +35,8 @@ _run = functools.partial(forked_binaries.run, 'train_gan')
 @pytest.fixture(scope='module', name='finished')
 def _finished(tmp_path_factory):
     path = tmp_path_factory.mktemp('finished')
-    done = _run(
-        *_SMALL, f'--output_dir={path}', '--scale=10', '--scaled_population=4000', '--format=json'
-    )
-    assert done.returncode == 0, done.stderr
-    return path, done
+    flags = (f'--output_dir={path}', '--scale=10', '--scaled_population=4000', '--format=json')
+    return path, _run(*_SMALL, *flags, check=True)
 
 
 @pytest.mark.exhaustive
@@ -73,8 +70,7 @@ def test_a_finished_run_gets_back_what_is_computed_and_misses_what_was_made_once
     path = shutil.copytree(finished[0], tmp_path / 'copied')
     for name in ('gan_report.md', 'SHA256SUMS'):  # As if the process had ended before them.
         (path / name).unlink()
-    done = _run(*_SMALL, f'--output_dir={path}', '--resume')
-    assert done.returncode == 0, done.stderr
+    done = _run(*_SMALL, f'--output_dir={path}', '--resume', check=True)
     assert 'is finished, all 3 rounds are done' in done.stderr
     # The larger run is that of the flags with which the run began.
     assert 'scaled up' in (path / 'gan_report.md').read_text()

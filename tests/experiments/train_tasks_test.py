@@ -20,8 +20,8 @@ _FLAGS = (
 _TEXT = f'{_FLAGS} --model=micro --sentence_length=8'
 
 
-def _run(flags, *more):
-    return forked_binaries.run('train', *flags.split(), *more)
+def _run(flags, *more, check=True):
+    return forked_binaries.run('train', *flags.split(), *more, check=check)
 
 
 @pytest.fixture(scope='module', name='data')
@@ -56,7 +56,6 @@ def test_stackoverflow_trains_and_is_resumed_with_the_same_data_only(data, tmp_p
     files = (f'--data_path={data}/data.sqlite', f'--vocabulary_file={words}')
     flags = ('--task=stackoverflow', *files, '--checkpoint_every=1', f'--output_dir={run}')
     done = _run(_TEXT, *flags)
-    assert done.returncode == 0, done.stderr
     assert '12 clients to train on, 3 held out' in done.stderr
     result = json.loads(done.stdout)
     assert result['num_examples'] == 3 * 10 and 0 < result['loss'] < math.inf
@@ -75,7 +74,7 @@ def test_stackoverflow_trains_and_is_resumed_with_the_same_data_only(data, tmp_p
     (run / 'ledger.jsonl').write_bytes(b''.join(lines[:-1]))
     (run / 'checkpoints' / '00000003.checkpoint').unlink()
     (tmp_path / 'words').write_text('\n'.join(reversed((data / 'words').read_text().splitlines())))
-    done = _run(_TEXT, *flags, '--resume')
+    done = _run(_TEXT, *flags, '--resume', check=False)
     assert done.returncode == 2
     assert '--data_path: must have the data and the vocabulary with which the run' in done.stderr
 
@@ -94,7 +93,6 @@ def test_user_text_trains_with_a_vocabulary_of_its_own_and_says_so(data, tmp_pat
         '--heldout_fraction=0.2',
         f'--output_dir={tmp_path}',
     )
-    assert done.returncode == 0, done.stderr
     assert 'records left out: 1 (not JSON)' in done.stderr
     description = json.loads((tmp_path / 'data.json').read_text())
     assert description['left_out'] == {'empty': 0, 'not JSON': 1}
@@ -117,7 +115,6 @@ def test_images_train(tmp_path):
     path = emnist_files.write_sqlite(tmp_path / 'emnist_all.sqlite')
     emnist = f'--task=emnist --model=tiny --data_path={path} --min_separation=1'
     done = _run(f'{_FLAGS} {emnist} --output_dir={tmp_path}/run')
-    assert done.returncode == 0, done.stderr
     # The one held-out writer has five examples, and is no client.
     assert json.loads(done.stdout)['num_examples'] == 5
     items = _report(tmp_path / 'run').also_not_covered
@@ -136,6 +133,7 @@ def test_a_download_that_fails_is_one_line_and_status_1(data, tmp_path):
         f'--download_url=file://{tmp_path}/nothing.lzma',
         f'--output_dir={tmp_path}/run',
         f'--data_path={tmp_path}/data.sqlite',
+        check=False,
     )
     assert done.returncode == 1
     assert 'nothing.lzma: ' in done.stderr and 'Traceback' not in done.stderr

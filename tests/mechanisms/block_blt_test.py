@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpfl import Participation, errors, mechanisms
+from dpfl import errors, mechanisms
 from dpfl.mechanisms import registry
 from tests import oracles
 
@@ -15,17 +15,6 @@ def _blocks(starts, decay, scale, gain, rounds=8):
     return mechanisms.BlockBlt(
         rounds, starts, [_FIRST.decay, *decay], [_FIRST.scale, *scale], [1.0, *gain]
     )
-
-
-def test_blocks_with_the_same_parameters_are_the_blt():
-    schema = Participation(8, 2)
-    for same in (
-        _blocks([], [], [], []),
-        _blocks([3], [_FIRST.decay], [_FIRST.scale], [1.0]),
-    ):
-        np.testing.assert_allclose(same.strategy_matrix(), _FIRST.strategy_matrix(), rtol=1e-14)
-        assert same.sensitivity_is_exact(schema)
-        assert same.sensitivity(schema) == pytest.approx(_FIRST.sensitivity(schema), rel=1e-12)
 
 
 def test_entries_are_products_of_decays():

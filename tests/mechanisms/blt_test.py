@@ -36,11 +36,6 @@ def _first_column_of_inverse(mechanism):
     return kernels.stream(mechanism.kernel(), impulse)
 
 
-def test_coefficients_by_hand():
-    blt = mechanisms.Blt(4, decay=[0.5, 0.25], scale=[0.4, 0.2])
-    np.testing.assert_allclose(blt.coefficients(), [1, 0.6, 0.25, 0.1125])
-
-
 def test_inverse_parameters_are_those_of_the_inverse():
     for blt in [*_random(100), *_production()]:
         theta_hat, omega_hat = blt.inverse_parameters()

@@ -1,16 +1,21 @@
-"""What no mechanism can be made of is refused in one line that names the argument."""
+"""What no mechanism and no part of one can be made of is refused in one line with its name."""
 
 import numpy as np
 import pytest
 
-from dpfl import errors, mechanisms
-from dpfl.mechanisms import registry
+from dpfl import Participation, errors, mechanisms
+from dpfl.mechanisms import registry, workload
+from dpfl.mechanisms.discretization import Discretization
+from dpfl.mechanisms.hardened.discrete_gaussian import DiscreteGaussian
+from dpfl.mechanisms.sensitivities import matrix_sensitivity
 
 _TREE, _NAN = mechanisms.BinaryTree(8), float('nan')
 _IDENTITY = mechanisms.Identity(4)
 _BLOCKS = dict(rounds=8, starts=(3,), decay=[[0.5], [0.5]], scale=[[0.1], [0.1]], gain=[1.0, 1.0])
 
 # How each is made, with arguments that are good.
+_DISCRETIZATION = Discretization(10.0, 100, 1.0)
+_SCHEMA = Participation(10, 5)
 _MADE = {
     'banded': (mechanisms.Banded, dict(diagonals=[[1.0, 0.0], [1.0, 0.5]])),
     'from_matrix': (mechanisms.Banded.from_matrix, dict(matrix=np.eye(3), bands=3)),
@@ -29,6 +34,21 @@ _MADE = {
     ),
     'restarted': (mechanisms.Restarted, dict(base=_TREE, starts=(2,), rounds=8)),
     'every': (mechanisms.Restarted.every, dict(base=_TREE, first=1, every=4)),
+    'optimize_banded': (mechanisms.optimize_banded, dict(participation=_SCHEMA, bands=3)),
+    'optimize_blt': (mechanisms.optimize_blt, dict(participation=_SCHEMA, num_buffers=2)),
+    'workload': (workload.matrix, dict(workload=None, rounds=4)),
+    'heaviest_pattern': (
+        matrix_sensitivity.heaviest_pattern,
+        dict(weights=np.ones(3), participation=Participation(3)),
+    ),
+    'discretization': (Discretization, dict(scale=10.0, dimension=100, clip_norm=1.0)),
+    'for_bits': (
+        Discretization.for_bits,
+        dict(bits=20, clients_per_round=6500, dimension=1000, clip_norm=1.0),
+    ),
+    'modulus': (_DISCRETIZATION.modulus, dict(clients_per_round=1)),
+    'bits_per_parameter': (_DISCRETIZATION.bits_per_parameter, dict(clients_per_round=1)),
+    'discrete_gaussian': (DiscreteGaussian, dict(stddev=3.0)),
 }
 
 _NOT_INTEGERS = 'starts=.*: must be (an integer|a list of integers)'
@@ -103,6 +123,39 @@ _REFUSED = [
     ('every', 'every', 0, 'every=0: must be an integer >= 1'),
     ('every', 'every', _NAN, 'every=nan: must be an integer'),
     ('every', 'rounds', 0, 'rounds=0: must be an integer >= 1'),
+    ('optimize_banded', 'bands', 6, 'bands=6: must be an integer >= 1 and <= 5'),
+    ('optimize_banded', 'column_norms', 'any', 'column_norms=any: must be one of equal, free'),
+    ('optimize_banded', 'workload', np.tril(np.ones((10, 10)), -1), r'workload: has 0 at \[0, 0\]'),
+    ('optimize_blt', 'starts', 0, 'starts=0: must be an integer >= 1 and <= 8'),
+    ('optimize_blt', 'num_buffers', 21, 'num_buffers=21: must be an integer >= 1'),
+    ('workload', 'workload', np.ones(3), 'workload: has shape .3,., must have at least 4 rounds'),
+    ('workload', 'workload', np.ones((4, 3)), 'workload: has shape'),
+    ('workload', 'workload', np.ones((4, 4)), 'must be lower-triangular'),
+    ('heaviest_pattern', 'weights', np.ones(2), 'weights=.*: must be at least 3 numbers'),
+    ('heaviest_pattern', 'weights', np.array([1, 2, -1]), 'weights=.*, each >= 0'),
+    ('heaviest_pattern', 'weights', np.array([1, 2, _NAN]), 'weights=.*, each >= 0'),
+    ('discretization', 'scale', 0.0, 'scale=0.0: must be a finite number >= 1e-60'),
+    ('discretization', 'scale', _NAN, 'scale=nan: must be a finite number'),
+    ('discretization', 'scale', float('inf'), 'scale=inf: must be a finite number'),
+    ('discretization', 'dimension', 1, 'dimension=1: must be an integer >= 2'),
+    ('discretization', 'dimension', 2.5, 'dimension=2.5: must be an integer'),
+    ('discretization', 'dimension', 2**60, 'must be an integer >= 2 and <= 281474976710656'),
+    ('discretization', 'clip_norm', 0.0, 'clip_norm=0.0: must be'),
+    ('discretization', 'clip_norm', _NAN, 'clip_norm=nan: must be'),
+    ('discretization', 'alpha', 0.0, 'alpha=0.0: must be a finite number > 0 and < 1'),
+    ('discretization', 'alpha', 1.0, 'alpha=1.0: must be a finite number > 0 and < 1'),
+    ('discretization', 'alpha', _NAN, 'alpha=nan: must be a finite number'),
+    ('for_bits', 'bits', 13, 'bits=13: must be at least 14 for clients_per_round=6500'),
+    ('for_bits', 'bits', 0, 'bits=0: must be an integer >= 1 and <= 62'),
+    ('for_bits', 'bits', 63, 'bits=63: must be an integer'),
+    ('for_bits', 'bits', _NAN, 'bits=nan: must be an integer'),
+    ('for_bits', 'clients_per_round', 0, 'clients_per_round=0: must be an integer >= 1'),
+    ('modulus', 'clients_per_round', 0, 'clients_per_round=0: must be an integer >= 1'),
+    ('bits_per_parameter', 'clients_per_round', 0, 'clients_per_round=0: must be an integer >= 1'),
+    ('discrete_gaussian', 'stddev', 0.0, 'stddev=0.0: must be a finite number >= 0.000976562'),
+    ('discrete_gaussian', 'stddev', 2.0**51, 'stddev=.*: must be a finite number .* <= 1.1259e'),
+    ('discrete_gaussian', 'strips', 5, 'strips=5: must reach 2 standard deviations'),
+    ('discrete_gaussian', 'strips', 1, 'strips=1: must be an integer >= 2'),
 ]
 
 

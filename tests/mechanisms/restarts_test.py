@@ -44,16 +44,6 @@ def test_segments_apart_are_exact_without_a_separation(monkeypatch):
         assert bound.is_exact and bound.squared == pytest.approx(truth, rel=1e-12)
 
 
-def test_a_client_at_a_restart_is_counted_in_both_segments():
-    # Without coupling of the segments: rounds 3 and 4 in spite of a separation of 3.
-    restarted = mechanisms.Restarted(mechanisms.BinaryTree(4), (4,), 8)
-    nodes = restarted.released_matrix()
-    for separation in range(1, 8):
-        schema = Participation(8, separation)
-        truth = oracles.squared_sensitivity(nodes, schema)
-        assert restarted.sensitivity_bound(schema) == (truth, True)
-
-
 _BASES_AT_SCALE = {
     'tree': mechanisms.BinaryTree(1024),
     'tree_prefix_sums': mechanisms.BinaryTree(1024, released='prefix_sums'),

@@ -10,15 +10,11 @@ from dpfl import errors
 from dpfl.participation import UniformCohorts
 
 
-def _patterns(rounds):
-    return itertools.product((0, 1), repeat=rounds)
-
-
 def _of_one(population, cohort, rounds, is_bad):
     """Exact probability that one client's pattern is bad."""
     share = fractions.Fraction(cohort, population)
     total = fractions.Fraction(0)
-    for pattern in _patterns(rounds):
+    for pattern in itertools.product((0, 1), repeat=rounds):
         if is_bad([t for t in range(rounds) if pattern[t]]):
             total += share ** sum(pattern) * (1 - share) ** (rounds - sum(pattern))
     return total

@@ -7,10 +7,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dpfl import Participation, accounting, errors, mechanisms
+from dpfl import Participation, errors
 from dpfl.participation import DailyCounts, DailyPattern, RoundTimes
 from dpfl.simulation import population
 from dpfl.simulation.population import Population
+from tests.accounting import plans
 
 _HOUR = 3_600_000_000
 
@@ -122,16 +123,8 @@ def test_the_participations_of_the_production_run():
     assert times.fewest_rounds(24) == 314
     assert times.participation(24) == Participation(2000, 314, 6)
     assert Participation(2000, 314).count == 7
-    rho = [
-        accounting.PrivacyPlan(
-            mechanism=mechanisms.BinaryTree(2000),
-            participation=schema,
-            clip_norm=1.0,
-            noise_multiplier=7.0,
-            clients_per_round=6500,
-        ).rho
-        for schema in (times.participation(24), Participation(2000, 314))
-    ]
+    schemas = (times.participation(24), Participation(2000, 314))
+    rho = [plans.production(participation=schema).rho for schema in schemas]
     assert np.round(rho, 4).tolist() == [0.8061, 0.8878]
 
 

@@ -29,8 +29,8 @@ def _runs(tmp_path):
 
 
 def _verified(path):
-    done = forked_binaries.run('report_privacy', f'--run_dir={path}', '--format=json')
-    assert done.returncode == 0, done.stderr
+    flags = (f'--run_dir={path}', '--format=json')
+    done = forked_binaries.run('report_privacy', *flags, check=True)
     return json.loads(done.stdout), done.stderr
 
 
@@ -53,8 +53,7 @@ def test_values_of_its_figures_are_judged(runs):
 
 def test_a_run_goes_on_and_says_that_the_stack_has_changed(runs):
     path = runs / 'interrupted'
-    done = forked_binaries.run('train', '--resume', f'--output_dir={path}')
-    assert done.returncode == 0, done.stderr
+    done = forked_binaries.run('train', '--resume', f'--output_dir={path}', check=True)
     stack = run_journal.stack()
     assert (
         f'the run goes on with {stack}, and was computed with an earlier TensorFlow' in done.stderr

@@ -22,7 +22,6 @@ from dpfl import (
     accounting,
     aggregators,
     errors,
-    mechanisms,
 )
 from dpfl.accounting.records import archive, cohorts, journal
 from dpfl.mechanisms.discretization import Discretization
@@ -30,6 +29,7 @@ from dpfl.simulation import checkpoint, program, run_directory, sampling
 from dpfl.simulation import state as state_lib
 from dpfl.simulation.training import ExecutionConfig
 from tests import runs
+from tests.accounting import plans
 from tests.simulation import toy_experiment
 
 pytestmark = pytest.mark.usefixtures('undrawn')
@@ -191,18 +191,6 @@ def test_the_noise_follows_from_the_root_and_from_what_the_run_is_made_of(
         assert (tmp_path / '0' / name).read_bytes() == (reference / name).read_bytes()
     events = [archive.read_journal(path).events for path in (tmp_path / '0', reference)]
     assert [each.to_dict() for each in events[0]] == [each.to_dict() for each in events[1]]
-
-
-def test_two_runs_cannot_use_one_directory(experiment, path):
-    directory = run_directory.RunDirectory(path, resume=True)
-    with directory.in_use():
-        before = _contents(path)
-        with pytest.raises(errors.StorageError, match=f'{path}: is in use by another run'):
-            _resume(experiment, path)
-        with pytest.raises(errors.StorageError, match='is in use by another run'):
-            with run_directory.RunDirectory(path, overwrite=True).in_use():
-                pass
-        assert _contents(path) == before
 
 
 def _without_journal(path):
@@ -555,12 +543,9 @@ def test_noise_is_found_in_the_state_or_missed(experiment):
 
 
 def test_all_keys_of_a_state_follow_from_one_root():
-    plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(3),
-        participation=Participation(3),
+    plan = plans.independent(
+        3,
         clip_norm=0.5,
-        noise_multiplier=2.0,
-        clients_per_round=2,
         adaptive_clip=accounting.AdaptiveClip(count_stddev=2.0),
         discretization=Discretization(scale=1e3, dimension=3, clip_norm=0.5),
     )

@@ -10,12 +10,8 @@ from dpfl.tasks.images import image_batches
 from experiments.studies.shared import labels as label_files
 
 
-def _pixels(count: int) -> np.ndarray:
-    return np.random.default_rng(0).random((count, 28, 28), np.float32)
-
-
 def test_the_sheet_shows_each_image_and_loads_nothing(tmp_path):
-    pixels = _pixels(3)
+    pixels = np.random.default_rng(0).random((3, 28, 28), np.float32)
     page = label_files.write(tmp_path, pixels, 'Trained with epsilon 2 & delta 1e-6.').read_text()
     np.testing.assert_array_equal(label_files.read_images(tmp_path), pixels)
     assert len(re.findall(r'src="data:image/png;base64,', page)) == 3 == page.count('<input')

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from dpfl.tasks.config import DataConfig, TextConfig
+from dpfl.tasks.config import DataConfig, TextConfig, TextTaskConfig
 from dpfl.tasks.text import real_task
 from dpfl.tasks.text.baselines import Counts, Predictors, pairs
 from experiments.studies.shared.trigrams import BITS, MASK, KneserNey, of_pairs, trigrams
@@ -25,17 +25,17 @@ def data(tmp_path_factory):
     directory = tmp_path_factory.mktemp('text')
     text_files.write_clients(directory / 'a.jsonl', 30)
     text_files.write_clients(directory / 'public.jsonl', 5, seed=3)
-    return real_task.load(
-        'user_text',
-        DataConfig(data_path=str(directory / 'a.jsonl'), heldout_fraction=0.2),
-        TextConfig(
+    config = TextTaskConfig(
+        task='user_text',
+        data=DataConfig(data_path=str(directory / 'a.jsonl'), heldout_fraction=0.2),
+        text=TextConfig(
             vocabulary_text=str(directory / 'public.jsonl'),
             vocabulary_size=20,
             sentence_length=8,
             client_max_tokens=50,
         ),
-        lambda text: None,
     )
+    return real_task.load(config, lambda text: None)
 
 
 @pytest.mark.parametrize('counted_on', [TRAINING, PUBLIC])

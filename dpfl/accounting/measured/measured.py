@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import _npz, _validate, errors
+from dpfl import _json, _npz, _validate, errors
 from dpfl.accounting import gaussian_curve
 from dpfl.accounting.measured import estimate as estimate_lib
 from dpfl.accounting.measured.estimate import Estimate
@@ -174,7 +174,11 @@ class Measured:
           ValueError: if the values are of another form.
         """
         own = {field.name for field in dataclasses.fields(cls)}
-        found = {name: value for name, value in _object('measured', values).items() if name in own}
+        found = {
+            name: value
+            for name, value in _json.checked_object('measured', values).items()
+            if name in own
+        }
         delta = _validate.number('measured.delta', found['delta'], above=0, below=1)
         of_canaries = found['mu_of_canaries']
         if of_canaries is not None:
@@ -273,7 +277,7 @@ class Measured:
             'releases': _attack(self.releases),
             'final_model': _attack(self.final_model),
         }
-        return {name: _finite(value) for name, value in found.items()}
+        return {name: _json.finite(value) for name, value in found.items()}
 
 
 def _sums(encoded: np.ndarray | None) -> SumTests | None:
@@ -318,24 +322,14 @@ def read(
 
 
 def _attack(found: Estimate) -> dict[str, Any]:
-    return {name: _finite(value) for name, value in dataclasses.asdict(found).items()}
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _object(name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must be an object')
-    return value
+    return {name: _json.finite(value) for name, value in dataclasses.asdict(found).items()}
 
 
 def _estimate(name: str, values: Any) -> Estimate:
     """The estimate that `_attack` wrote; null is infinity, but for a mu that there is not."""
     found: dict[str, Any] = {}
     for field in dataclasses.fields(Estimate):
-        value, where = _object(name, values)[field.name], f'{name}.{field.name}'
+        value, where = _json.checked_object(name, values)[field.name], f'{name}.{field.name}'
         if field.type is bool:
             found[field.name] = _validate.truth(where, value)
         elif field.type is int:

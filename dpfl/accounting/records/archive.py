@@ -30,7 +30,7 @@ from dpfl.accounting.measured import measured as measured_lib
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import cohorts, stated, sums
 from dpfl.accounting.records import journal as journal_lib
-from dpfl.accounting.reports import history, noise_keys
+from dpfl.accounting.reports import history
 from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.report import PrivacyReport
@@ -55,6 +55,12 @@ RELEASE = r'\d{1,9}(?:\.\d{1,9})*(?:(?:a|b|-?rc|\.post|[.-]dev)\d{1,9})*'
 _STACK = re.compile(rf'(?:TensorFlow {RELEASE}, )?NumPy {RELEASE}', re.ASCII)
 # A journal of a million rounds.
 _MOST_JOURNAL_BYTES = 1 << 30
+_REQUIRED = (
+    'noise_is_seeded',
+    'sampling_is_seeded',
+    'also_not_covered',
+    'train_metrics_released',
+)
 _EXTENSION = ('released', 'planned', 'rounds')
 
 
@@ -188,29 +194,12 @@ class PlanRecord:
         fields: dict[str, Any] = dict(
             deltas=stated.deltas(of_plan.pop('deltas')),
             accountant=_validate.choice('accountant', of_plan.pop('accountant'), ACCOUNTANTS),
-            noise_is_seeded=_validate.truth('noise_is_seeded', of_plan.pop('noise_is_seeded')),
-            sampling_is_seeded=_validate.truth(
-                'sampling_is_seeded', of_plan.pop('sampling_is_seeded')
-            ),
-            also_not_covered=stated.texts('also_not_covered', of_plan.pop('also_not_covered')),
             exported=_validate.truth('exported', of_plan.pop('exported', False)),
-            train_metrics_released=_validate.truth(
-                'train_metrics_released', of_plan.pop('train_metrics_released')
-            ),
             extensions=_extensions(of_plan.pop('extensions', [])),
             stop_at_accuracy=_accuracy(of_plan.pop('stop_at_accuracy', None)),
-            remarks=stated.texts('remarks', of_plan.pop('remarks', ())),
-            about=About.from_dict(of_plan.pop('about')) if 'about' in of_plan else None,
-            noise_key_digest=noise_keys.checked(
-                'noise_key_digest', of_plan.pop('noise_key_digest', None)
-            ),
-            earlier_noise_key_digests=noise_keys.checked_list(
-                'earlier_noise_key_digests', of_plan.pop('earlier_noise_key_digests', ())
-            ),
-            warm_start_is_public=_validate.truth(
-                'warm_start_is_public', of_plan.pop('warm_start_is_public', False)
-            ),
+            **stated.of_run(of_plan, _REQUIRED),
         )
+        of_plan = {name: value for name, value in of_plan.items() if name not in stated.OF_RUN}
         return cls(plan=PrivacyPlan.from_dict(of_plan, mechanism), **fields)
 
 

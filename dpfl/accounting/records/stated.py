@@ -8,13 +8,15 @@ computed here; they are not believed. The report that is read has computed numbe
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dpfl import _validate, errors
+from dpfl import _json, _validate, errors
 from dpfl.accounting import gaussian
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import comparison
+from dpfl.accounting.reports import noise_keys
+from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.observed import Observed
 from dpfl.mechanisms import rounding
 from dpfl.participation import Participation
@@ -44,6 +46,34 @@ def texts(name: str, values: Any) -> tuple[str, ...]:
     return tuple(values)
 
 
+# Fields of a run that its plan record and its report have, and the checks of their JSON values.
+OF_RUN: dict[str, Callable[[str, Any], Any]] = {
+    'noise_is_seeded': _validate.truth,
+    'sampling_is_seeded': _validate.truth,
+    'train_metrics_released': _validate.truth,
+    'warm_start_is_public': _validate.truth,
+    'also_not_covered': texts,
+    'remarks': texts,
+    'noise_key_digest': noise_keys.checked,
+    'earlier_noise_key_digests': noise_keys.checked_list,
+    'about': lambda name, value: About.from_dict(value),
+}
+
+
+def of_run(values: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
+    """The fields in `OF_RUN` from JSON values; those that may be missing then have their default.
+
+    Raises:
+      KeyError: if one of `required` is missing.
+      ValueError: if a value is not allowed.
+    """
+    return {
+        name: check(name, values[name])
+        for name, check in OF_RUN.items()
+        if name in values or name in required
+    }
+
+
 def observed(values: Any, plan: PrivacyPlan) -> Observed | None:
     """What a file states about the participation log; None if it states nothing.
 
@@ -68,7 +98,9 @@ def observed(values: Any, plan: PrivacyPlan) -> Observed | None:
         pattern_is_exact=_validate.truth(
             'observed.patterns.sensitivity_is_exact', values['patterns']['sensitivity_is_exact']
         ),
-        clients_by_participations=_pairs(values['clients_by_participations']),
+        clients_by_participations=_json.pairs(
+            'clients_by_participations', values['clients_by_participations']
+        ),
         violations=texts('violations', values['violations']),
         **numbers,
     )
@@ -82,6 +114,9 @@ def observed(values: Any, plan: PrivacyPlan) -> Observed | None:
 
 def _check_counts(seen: Observed) -> None:
     """Checks that the counts of a log agree with each other and with its limits."""
+    for pair in seen.clients_by_participations:
+        for number in pair:
+            _validate.integer('clients_by_participations', number, minimum=0)
     times = [times for times, _ in seen.clients_by_participations]
     total = sum(times * clients for times, clients in seen.clients_by_participations)
     listed = seen.limits.count * seen.max_per_round
@@ -182,19 +217,3 @@ def _with_larger(text: str, pairs: Sequence[tuple[Any, Any]]) -> str:
     }
     numbers = re.compile(r'(?<![\w.])\d[\d.]*(?:e[+-]?\d+)?(?!\w)')
     return numbers.sub(lambda match: shown.get(match[0], match[0]), text)
-
-
-def _pairs(values: Any) -> tuple[tuple[int, int], ...]:
-    if not isinstance(values, (list, tuple)):
-        raise errors.ArgumentError(
-            'clients_by_participations', errors.NOT_SHOWN, 'must be a list of pairs of integers'
-        )
-    pairs = tuple(map(tuple, values))
-    for pair in pairs:
-        if len(pair) != 2:
-            raise errors.ArgumentError(
-                'clients_by_participations', errors.NOT_SHOWN, 'must be a list of pairs of integers'
-            )
-        for number in pair:
-            _validate.integer('clients_by_participations', number, minimum=0)
-    return pairs

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dpfl import _validate, errors
+from dpfl import _json, _validate, errors
 
 # Columns of metrics.csv.
 _ROUND, _NORM, _ESTIMATE = 'round', 'clip_norm', 'clip_norm_estimate'
@@ -58,12 +58,7 @@ class ClipCourse:
             raise errors.ArgumentError(
                 'clip_course', errors.NOT_SHOWN, 'must have norms and estimate'
             )
-        norms = values['norms']
-        if not isinstance(norms, list) or not all(
-            isinstance(pair, list) and len(pair) == 2 for pair in norms
-        ):
-            raise errors.ArgumentError('norms', errors.NOT_SHOWN, 'must be a list of pairs')
-        return cls(tuple((first, norm) for first, norm in norms), values['estimate'])
+        return cls(_json.pairs('norms', values['norms']), values['estimate'])
 
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> 'ClipCourse | None':

@@ -7,7 +7,7 @@ from typing import Any
 
 import dp_accounting
 
-from dpfl import errors
+from dpfl import _json, errors
 from dpfl.accounting import events, part
 from dpfl.accounting.reports import checklist, noise_keys
 from dpfl.accounting.reports.report import PrivacyReport
@@ -39,7 +39,7 @@ class JointGuarantee:
     @property
     def finite_epsilon(self) -> float | None:
         """Epsilon for JSON: None without a guarantee."""
-        return self.epsilon if math.isfinite(self.epsilon) else None
+        return _json.finite(self.epsilon)
 
 
 def check(reports: Sequence[PrivacyReport]) -> None:

@@ -4,8 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from dpfl import mechanisms
-from dpfl.accounting import gaussian
+from dpfl import _json, errors, mechanisms
 from dpfl.accounting.evidence import refutation
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.mechanisms import rounding
@@ -40,7 +39,13 @@ class Guarantee:
 
     @classmethod
     def of(
-        cls, plan: PrivacyPlan, deltas: Sequence[float], accountant: str, max_per_round: int = 1
+        cls,
+        plan: PrivacyPlan,
+        deltas: Sequence[float],
+        accountant: str,
+        sensitivity: float | None = None,
+        *,
+        is_exact: bool = False,
     ) -> 'Guarantee':
         """The guarantee of a plan at each delta.
 
@@ -48,47 +53,34 @@ class Guarantee:
           plan: of the run.
           deltas: each strictly between 0 and 1.
           accountant: one of `plan.accountants`.
-          max_per_round: how often a client may count in one round. A client that counts m times
-            adds m updates of the clip norm. Above 1 for plans without sampling only.
+          sensitivity: of the rounds, in place of the plan's; for plans without sampling.
+          is_exact: whether a client attains this sensitivity.
+
+        Raises:
+          ArgumentError: if the plan has no proven sensitivity, or does not know the accountant.
         """
-        if max_per_round > 1:
-            sensitivity = max_per_round * plan.sensitivity
-            return cls.of_sensitivity(plan, deltas, accountant, sensitivity, is_exact=False)
-        bounds = [plan.bound(delta, accountant) for delta in deltas]
-        return cls._of(plan, plan.sensitivity, plan.sensitivity_is_exact, plan.mu, bounds)
-
-    @classmethod
-    def of_sensitivity(
-        cls,
-        plan: PrivacyPlan,
-        deltas: Sequence[float],
-        accountant: str,
-        sensitivity: float,
-        is_exact: bool,
-    ) -> 'Guarantee':
-        """The guarantee for another sensitivity of the run, for a plan without sampling."""
-        run = plan.run_of_sensitivity(sensitivity)
-        bounds = [run.bound(delta, accountant, plan.neighbours) for delta in deltas]
-        return cls._of(plan, sensitivity, is_exact, run.total_mu, bounds)
-
-    @classmethod
-    def _of(
-        cls,
-        plan: PrivacyPlan,
-        sensitivity: float,
-        is_exact: bool,
-        mu: float | None,
-        bounds: Sequence[gaussian.Bound],
-    ) -> 'Guarantee':
+        if math.isinf(plan.sensitivity if sensitivity is None else sensitivity):
+            raise errors.ArgumentError(
+                'noise_multiplier',
+                plan.noise_multiplier,
+                'must be larger: with so little noise no bound on the sensitivity is proven',
+            )
+        if sensitivity is None:
+            sensitivity, is_exact = plan.sensitivity, plan.sensitivity_is_exact
+            mu, bounds = plan.mu, [plan.bound(delta, accountant) for delta in deltas]
+        else:
+            run = plan.run_of_sensitivity(sensitivity)
+            mu = run.total_mu
+            bounds = [run.bound(delta, accountant, plan.neighbours) for delta in deltas]
         return cls(
             rounds=plan.participation.rounds,
             min_separation=plan.participation.min_separation,
             max_participations=plan.participation.count,
             sensitivity=sensitivity,
             sensitivity_is_exact=is_exact,
-            rho=None if mu is None else _finite(mu * mu / 2),
-            mu=_finite(mu),
-            epsilons=tuple(_finite(bound.epsilon) for bound in bounds),
+            rho=None if mu is None else _json.finite(mu * mu / 2),
+            mu=_json.finite(mu),
+            epsilons=tuple(_json.finite(bound.epsilon) for bound in bounds),
             accountants=tuple(bound.accountant for bound in bounds),
         )
 
@@ -190,10 +182,6 @@ def observe(plan: PrivacyPlan, log: ParticipationLog) -> Observed | None:
             *(test.sentence for test in refutation.refutations(plan, log)),
         ),
     )
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or math.isinf(value) else value
 
 
 def _wider_limits(plan: PrivacyPlan, seen: Participation, max_per_round: int) -> list[str]:

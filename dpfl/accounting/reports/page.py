@@ -257,8 +257,7 @@ def _mechanism(report: ReportValues) -> str:
     part = 'part' if report.uses_sampling else 'not part'
     lines = [
         f'mechanism: {plan.mechanism.name}, parameters with SHA-256 {plan.mechanism.digest()}',
-        f'noise multiplier: {plan.noise_multiplier:g} (standard deviation / clip norm)'
-        + ('' if plan.noise_match is None else f'. {plan.noise_match.describe()}'),
+        f'noise multiplier: {plan.noise_multiplier:g} (standard deviation / clip norm)',
         f'clip norm: {plan.clip_norm:g}',
         f'planned clients per round: {plan.clients_per_round} ({part} of the guarantee)',
     ]

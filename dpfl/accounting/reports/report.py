@@ -28,10 +28,7 @@ SCHEMA_VERSION = 2
 # Raised when sentences of the report change: verification compares them within one version only.
 # Reports without this key have version 1.
 TEXT_VERSION = 8
-# Keys of a report that are fields of it, by type.
-_SEEDS = ('noise_is_seeded', 'sampling_is_seeded')
-_SWITCHES = ('train_metrics_released', 'stops_by_rule', 'warm_start_is_public')
-_SENTENCES = ('also_not_covered', 'remarks', 'history')
+_REQUIRED = ('noise_is_seeded', 'sampling_is_seeded')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,9 +274,6 @@ def _from_values(values: dict[str, Any]) -> PrivacyReport:
     mechanism = mechanisms.from_dict(values['mechanism_parameters'])
     plan = PrivacyPlan.from_dict(values['plan'], mechanism)
     accountant = _validate.choice('accountant', values['accountant'], plan.accountants)
-    plain: dict[str, Any] = {name: _validate.truth(name, values[name]) for name in _SEEDS}
-    plain |= {name: _validate.truth(name, values.get(name, False)) for name in _SWITCHES}
-    plain |= {name: stated.texts(name, values.get(name, ())) for name in _SENTENCES}
     report = PrivacyReport(
         plan=plan,
         deltas=stated.deltas(values['deltas']),
@@ -294,13 +288,10 @@ def _from_values(values: dict[str, Any]) -> PrivacyReport:
             if 'measured' in values
             else None
         ),
-        about=About.from_dict(values['about']) if 'about' in values else None,
-        noise_key_digest=noise_keys.checked('noise_key_digest', values.get('noise_key_digest')),
-        earlier_noise_key_digests=noise_keys.checked_list(
-            'earlier_noise_key_digests', values.get('earlier_noise_key_digests', ())
-        ),
+        history=stated.texts('history', values.get('history', ())),
+        stops_by_rule=_validate.truth('stops_by_rule', values.get('stops_by_rule', False)),
         journal_head=noise_keys.checked('journal_head', values.get('journal_head')),
-        **plain,
+        **stated.of_run(values, _REQUIRED),
     )
     if 'selection' in values:
         report = report.selected_from(Selection.from_dict(values['selection']))

@@ -2,15 +2,16 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Sequence
 
 import dp_accounting
 
-from dpfl.accounting import events, running, tradeoff
+from dpfl import _json
+from dpfl.accounting import running, tradeoff
 from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.facts import Facts
 from dpfl.accounting.measured.measured import Measured
+from dpfl.accounting.part import Run
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports import sentences
 from dpfl.accounting.reports.about import About
@@ -110,6 +111,13 @@ class ReportValues:
         return self.plan if self.observed is None else self.observed.holding(self.plan)
 
     @functools.cached_property
+    def _accounted_run(self) -> Run:
+        """What the run releases by the guarantee that holds."""
+        if self.basis == 'plan':
+            return self.plan.run
+        return self.accounted_plan.run_of_sensitivity(self.guarantee.sensitivity)
+
+    @functools.cached_property
     def observed_guarantee(self) -> Guarantee | None:
         """The guarantee of the rounds in the log, for the limits that its clients kept."""
         if self.observed is None:
@@ -117,9 +125,11 @@ class ReportValues:
         return self._of_observed(self.observed.so_far(self.plan))
 
     def _of_observed(self, plan: PrivacyPlan) -> Guarantee:
+        """The guarantee of a plan; a client listed m times in a round adds m updates to it."""
         assert self.observed is not None
-        repeated = self.observed.max_per_round
-        return Guarantee.of(plan, self.deltas, self._method(plan), repeated)
+        times = self.observed.max_per_round
+        sensitivity = times * plan.sensitivity if times > 1 else None
+        return Guarantee.of(plan, self.deltas, self._method(plan), sensitivity)
 
     def _method(self, plan: PrivacyPlan) -> str:
         return self.accountant if self.accountant in plan.accountants else 'best'
@@ -133,12 +143,12 @@ class ReportValues:
         if self.observed is None:
             return None
         plain, seen = self.plan.without_sampling(self.observed.limits), self.observed
-        return Guarantee.of_sensitivity(
+        return Guarantee.of(
             plain,
             self.deltas,
             self._method(plain),
             seen.pattern_sensitivity,
-            seen.pattern_is_exact,
+            is_exact=seen.pattern_is_exact,
         )
 
     @property
@@ -164,14 +174,15 @@ class ReportValues:
             running.RunningEpsilon(self.plan, delta, self.accountant).after(seen.rounds)
             for delta in self.deltas
         ]
-        return tuple(value if math.isfinite(value) else None for value in epsilons)
+        return tuple(map(_json.finite, epsilons))
 
     def dp_event(self) -> dp_accounting.DpEvent:
         """The run as an event, for composition with other runs on the same clients."""
-        if self.basis == 'plan' or self.guarantee.mu is None:
+        if self.basis == 'plan':
             return self.plan.dp_event()
-        event = dp_accounting.GaussianDpEvent(1 / self.guarantee.mu)
-        return events.with_delta(event, self.plan.delta_before)
+        if self.guarantee.mu is None:
+            return dp_accounting.NonPrivateDpEvent()
+        return self._accounted_run.event()
 
     @functools.cached_property
     def tradeoff(self) -> Tradeoff | None:
@@ -195,7 +206,7 @@ class ReportValues:
         """What hardened noise adds to epsilon; see `PrivacyPlan.slack`."""
         if not self.plan.noise_multiplier:
             return 0.0
-        return self.accounted_plan.run_of_sensitivity(self.guarantee.sensitivity).slack
+        return self._accounted_run.slack
 
     @functools.cached_property
     def selected(self) -> Selected | None:

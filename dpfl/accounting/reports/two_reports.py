@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from dpfl import _json
 from dpfl.accounting import curve_order, events, facts, part, tradeoff
 from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.curve_order import Stretch
@@ -190,7 +191,7 @@ def _epsilon(report: PrivacyReport, delta: float) -> float | None:
             delta,
             report.slack,
         ).epsilon
-    return found if math.isfinite(found) else None
+    return _json.finite(found)
 
 
 def _smaller(first: float | None, second: float | None) -> str:

@@ -64,8 +64,7 @@ class OpenedText:
     def _real(self) -> 'real_task.TextData':
         from dpfl.tasks.text import real_task
 
-        config = self.config
-        return real_task.load(config.task, config.data, config.text, execution.teller(True))
+        return real_task.load(self.config, execution.teller(True))
 
     def population(self, given: int | None) -> int:
         """Number of clients to train on.

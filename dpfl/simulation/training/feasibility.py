@@ -110,7 +110,7 @@ def _remedies(
     ]
     if delta is not None and plan.sampling is None:
         noise = plan.noise_multiplier / factor
-        quieter = dataclasses.replace(plan, noise_multiplier=noise, noise_match=None)
+        quieter = dataclasses.replace(plan, noise_multiplier=noise)
         epsilon = quieter.epsilon(delta, accountant)
         if math.isfinite(epsilon):
             remedies.append(f'epsilon {accounting.round_up(epsilon)}')

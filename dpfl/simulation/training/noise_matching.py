@@ -1,14 +1,24 @@
-"""The noise match that a text asks for, such as `rmse:honaker_tree,7@2000`. No TensorFlow."""
+"""The noise multiplier that matches another mechanism's, as in [McMahan24], section 5.
+
+There the noise multiplier of BandMF is the one whose root mean square error is that of TreeAgg with
+noise multiplier 7, and the noise multiplier of BLT the one whose guarantee is that of BandMF at the
+desired round. A plan has the number alone: its guarantee follows from that. No TensorFlow.
+"""
 
 import dataclasses
 import math
 import re
+from typing import NamedTuple
 
-from dpfl import accounting, errors
-from dpfl.accounting import noise_match
-from dpfl.participation import Participation
+from dpfl import _validate, accounting, errors, mechanisms
 from dpfl.simulation.training.mechanism_names import NamedMechanism
 
+# What can be matched, and in words.
+QUANTITIES = {
+    'rmse': 'the root mean square of the noise of the prefix sums',
+    'prefix_noise': 'the noise of the prefix sum',
+    'rho': 'rho (zCDP)',
+}
 _ARGUMENT = 'match'
 _NUMBER = r'[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?'
 _TEXT = re.compile(
@@ -17,16 +27,33 @@ _TEXT = re.compile(
 _FORM = 'must be QUANTITY:MECHANISM,NOISE_MULTIPLIER@ROUND or rho:RHO@ROUND, where QUANTITY is '
 
 
+class Matched(NamedTuple):
+    """The noise multiplier of a match.
+
+    Attributes:
+      noise_multiplier: with which a plan reaches `value`.
+      value: the quantity of both mechanisms: in clip norms, but for rho.
+      sentence: says what was matched.
+    """
+
+    noise_multiplier: float
+    value: float
+    sentence: str
+
+
 @dataclasses.dataclass(frozen=True)
 class MatchRequest:
     """A match that is asked for.
 
     Attributes:
       text: the text that asks for it.
-      quantity: one of `accounting.noise_match.QUANTITIES`.
+      quantity: one of `QUANTITIES`. 'rmse': the root mean square, over the first rounds, of the
+        standard deviations of the prefix sums ([McMahan24], section 3.2); 'prefix_noise': the
+        standard deviation of the prefix sum of the last of these rounds; both in clip norms. 'rho':
+        rho of a run that stops after these rounds.
       mechanism: the other mechanism; None if the value of rho is given.
       number: the noise multiplier of the other mechanism, or the value of rho; above 0.
-      rounds: the round, counted from 1; None for the last.
+      rounds: the number of rounds; None for all of the plan.
     """
 
     text: str
@@ -35,38 +62,48 @@ class MatchRequest:
     number: float
     rounds: int | None
 
-    def resolve(
-        self,
-        plan: accounting.PrivacyPlan,
-        momentum: float = 0.0,
-        design: Participation | None = None,
-    ) -> accounting.PrivacyPlan:
-        """The plan with the noise that was asked for.
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether the match takes neither a file of the user nor an optimiser."""
+        return self.mechanism is None or self.mechanism.is_at_hand
+
+    def matched(self, plan: accounting.PrivacyPlan, momentum: float = 0.0) -> Matched:
+        """The noise multiplier for a plan.
 
         Args:
-          plan: without noise.
-          momentum: as in `NoiseMatch`.
-          design: the schema that a KIND:SIZE without one of its own is optimised for; None for that
-            of the plan.
+          plan: its mechanism, schema, adjacency and rounding count; its noise multiplier does not.
+          momentum: the models of SGD with this momentum count instead of the prefix sums; at least
+            0 and below 1.
 
         Raises:
           ArgumentError: if the round is not one of the plan, the other mechanism has fewer rounds,
-            or a value is out of its range.
+            the plan has no rho to match, or noise that changes with the clip norm or with weights.
         """
-        schema = plan.participation
+        schema, quantity = plan.participation, self.quantity
         rounds = schema.rounds if self.rounds is None else self.rounds
         if not 1 <= rounds <= schema.rounds:
             raise self._refused(f'must have a round from 1 to {schema.rounds}')
-        if self.mechanism is None:
-            value = noise_match.NoiseMatch(self.quantity, rounds, self.number)
-            return noise_match.matched(plan, value)
-        other = self.mechanism.make(schema.within(rounds), design or schema)
-        if other is None:
-            raise self._refused(f'must be a mechanism that has {rounds} rounds')
-        match = noise_match.reference(
-            plan, other, self.number, quantity=self.quantity, rounds=rounds, momentum=momentum
+        value, reference = self.number, ''
+        if self.mechanism is not None:
+            other = self.mechanism.make(schema.within(rounds), schema)
+            if other is None:
+                raise self._refused(f'must be a mechanism that has {rounds} rounds')
+            value = reference_value(plan, other, self.number, quantity, rounds, momentum)
+            reference = (
+                f', as with the mechanism {other.name} (SHA-256 {other.digest()}) and noise '
+                f'multiplier {self.number:g}'
+            )
+        name = QUANTITIES[quantity]
+        if momentum:
+            for word, model in (('prefix sums', 'models'), ('prefix sum', 'model')):
+                name = name.replace(word, f'{model} of SGD with momentum {momentum:g}')
+        span = f'over the first {rounds} rounds' if quantity == 'rmse' else f'after {rounds} rounds'
+        unit = '' if quantity == 'rho' else ' clip norms'
+        return Matched(
+            noise_multiplier(plan, value, quantity, rounds, momentum),
+            value,
+            f'It was chosen so that {name} {span} is {value:.6g}{unit}{reference}.',
         )
-        return noise_match.matched(plan, match)
 
     def _refused(self, allowed: str) -> errors.ArgumentError:
         return errors.ArgumentError(_ARGUMENT, self.text, allowed)
@@ -80,10 +117,9 @@ def parse(text: str) -> MatchRequest:
     Raises:
       ArgumentError: if the text is neither, or names no mechanism.
     """
-    quantities = tuple(noise_match.QUANTITIES)
     found = _TEXT.fullmatch(text)
-    refused = errors.ArgumentError(_ARGUMENT, text, _FORM + ', '.join(quantities))
-    if found is None or found['quantity'] not in quantities:
+    refused = errors.ArgumentError(_ARGUMENT, text, _FORM + ', '.join(QUANTITIES))
+    if found is None or found['quantity'] not in QUANTITIES:
         raise refused
     number = float(found['number'])
     rounds = None if found['round'] is None else int(found['round'])
@@ -97,3 +133,93 @@ def parse(text: str) -> MatchRequest:
     elif found['quantity'] != 'rho':
         raise refused
     return MatchRequest(text, found['quantity'], mechanism, number, rounds)
+
+
+def reference_value(
+    plan: accounting.PrivacyPlan,
+    mechanism: mechanisms.Mechanism,
+    noise_multiplier: float,
+    quantity: str,
+    rounds: int,
+    momentum: float = 0.0,
+) -> float:
+    """The quantity of another mechanism with its noise multiplier.
+
+    Args:
+      plan: the plan that is to get the noise; its schema, adjacency and rounding count for rho.
+      mechanism: the other mechanism, over exactly `rounds` rounds for rho.
+      noise_multiplier: its noise multiplier, above 0.
+      quantity, rounds, momentum: as in `MatchRequest`.
+
+    Raises:
+      ArgumentError: if a value is out of its range, or the plan has no rho.
+    """
+    if quantity == 'rho':
+        stopped = _stopped(plan, rounds)
+        return _rho(
+            dataclasses.replace(stopped, mechanism=mechanism, noise_multiplier=noise_multiplier)
+        )
+    return noise_multiplier * _error(mechanism, quantity, rounds, momentum)
+
+
+def noise_multiplier(
+    plan: accounting.PrivacyPlan, value: float, quantity: str, rounds: int, momentum: float = 0.0
+) -> float:
+    """The noise multiplier with which a plan reaches a value of a quantity.
+
+    For rho it is the least with which rho is not above the value.
+
+    Args:
+      plan: over at least as many rounds; its noise multiplier does not count.
+      value: above 0.
+      quantity, rounds, momentum: as in `MatchRequest`.
+
+    Raises:
+      ArgumentError: if the plan has fewer rounds, no rho to match, or noise that changes with the
+        clip norm or with weights.
+    """
+    for name, is_plain in (
+        ('adaptive_clip', plan.adaptive_clip is None),
+        ('clip_schedule', not plan.clip_schedule),
+        ('estimator', plan.estimator.kind == 'fixed'),
+    ):
+        if not is_plain:
+            raise errors.ArgumentError(name, errors.NOT_SHOWN, 'cannot be combined with match')
+    if quantity != 'rho':
+        return value / _error(plan.mechanism, quantity, rounds, momentum)
+    stopped = dataclasses.replace(_stopped(plan, rounds), noise_multiplier=0.0)
+    found = stopped.noise_of_mu(math.sqrt(2 * value))
+    while _rho(dataclasses.replace(stopped, noise_multiplier=found)) > value:
+        found = math.nextafter(found, math.inf) * (1 + 1e-15)  # Root or quotient was rounded down.
+    return found
+
+
+def _error(
+    mechanism: mechanisms.Mechanism, quantity: str, rounds: int, momentum: float = 0.0
+) -> float:
+    """The quantity 'rmse' or 'prefix_noise' of a mechanism for noise multiplier 1."""
+    _validate.integer('rounds', rounds, minimum=1, maximum=mechanism.rounds)
+    workload = mechanisms.workload.momentum(mechanism.rounds, momentum) if momentum else None
+    squared = mechanism.squared_error(workload)[:rounds]
+    return math.sqrt(squared.mean() if quantity == 'rmse' else squared[-1])
+
+
+def _stopped(plan: accounting.PrivacyPlan, rounds: int) -> accounting.PrivacyPlan:
+    """The plan of a run that stops after `rounds` rounds."""
+    if plan.sampling is not None:
+        raise errors.ArgumentError(
+            'sampling',
+            plan.sampling.name,
+            'must be none to match rho, which a sampled plan has not',
+        )
+    for name, others in (('earlier', plan.earlier), ('before', plan.before)):
+        if others:  # No noise of this run takes away what was released before it.
+            raise errors.ArgumentError(
+                name, errors.NOT_SHOWN, 'cannot be combined with match=rho: it would count them'
+            )
+    return dataclasses.replace(plan, participation=plan.participation.within(rounds))
+
+
+def _rho(plan: accounting.PrivacyPlan) -> float:
+    assert plan.rho is not None  # `_stopped` refuses plans with sampling.
+    return plan.rho

@@ -218,7 +218,8 @@ def _with_noise(privacy: PrivacyConfig, is_silent: bool, fields: dict) -> accoun
     silent_plan = accounting.PrivacyPlan(noise_multiplier=0.0, **fields)
     if privacy.match is not None:
         with renaming(earlier='fork_from'):
-            return noise_matching.parse(privacy.match).resolve(silent_plan, privacy.match_momentum)
+            request = noise_matching.parse(privacy.match)
+            noise = request.matched(silent_plan, privacy.match_momentum).noise_multiplier
     if target is None:
         noise = required(privacy, 'noise_multiplier') if noise is None else noise
         return accounting.PrivacyPlan(noise_multiplier=noise, **fields)

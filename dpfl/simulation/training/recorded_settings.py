@@ -6,13 +6,11 @@ settings and compared: a journal whose plan somebody wrote anew contradicts its 
 """
 
 import csv
-import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpfl import _setting_texts, accounting, errors
-from dpfl.accounting import noise_match
 from dpfl.accounting.records import archive, comparison
 from dpfl.accounting.records.journal import Drew, State
 from dpfl.mechanisms import registry
@@ -26,8 +24,6 @@ from dpfl.tasks.config import CUSTOM
 
 # Epsilon of a calibrated plan is at most its target, and below it by at most this relative amount.
 _CALIBRATION = 1e-3
-# Amounts of noise are compared by themselves.
-_NOT_REBUILT = ('noise_match',)
 _SYNTHETIC = ('synthetic_text', 'synthetic_glyphs')
 
 
@@ -151,15 +147,13 @@ def _of_plan(
     until = None if course is None else course.stop_at_epsilon
     try:
         made = _rebuilt(config, found, state.drawn, has_own_data=_has_own_data(state, config))
+        of_noise = _of_noise(config.privacy, record, made, until)
         if until is not None and found.participation.rounds < made.participation.rounds:
             made = made.with_participation(made.participation.within(found.participation.rounds))
         for where, was, now in comparison.differences(found.to_dict(), made.to_dict()):
-            if where not in _NOT_REBUILT:
-                yield (
-                    f'{where} is {comparison.short(was)}, by {archive.CONFIG} '
-                    f'{comparison.short(now)}'
-                )
-        yield from _of_noise(config.privacy, record, until)
+            was, now = comparison.short(was), comparison.short(now)
+            yield f'{where} is {was}, by {archive.CONFIG} {now}'
+        yield from of_noise
         if not _has_mechanism(config.privacy, found):
             yield f'its mechanism, {found.mechanism.name}, is not the one of {archive.CONFIG}'
     except ValueError as error:
@@ -203,18 +197,33 @@ def _rebuilt(
 
 
 def _of_noise(
-    privacy: PrivacyConfig, record: archive.PlanRecord, until: float | None
+    privacy: PrivacyConfig,
+    record: archive.PlanRecord,
+    made: accounting.PrivacyPlan,
+    until: float | None,
 ) -> Iterator[str]:
-    """How the amount of noise, and an epsilon that ends the run, differ from the settings."""
+    """How the amount of noise, and an epsilon that ends the run, differ from the settings.
+
+    A match gives its noise multiplier again if the other mechanism takes neither a file of the user
+    nor an optimiser. Otherwise the noise multiplier is compared with nothing: the guarantee follows
+    from the one in the plan, whatever it was matched to.
+
+    Args:
+      privacy: the settings.
+      record: the plan of the run, and what its report states besides.
+      made: the plan of the settings, with all of their rounds.
+      until: an epsilon that ends the run.
+    """
     found = record.plan
     amount = found.noise_multiplier
     given = privacy.noise_multiplier
     if given is not None and not comparison.is_close(given, amount):
         yield f'noise_multiplier is {amount}, by {archive.CONFIG} {given}'
-    if (privacy.match is None) != (found.noise_match is None):
-        yield f'its noise was {"not " if privacy.match else ""}matched, other than {archive.CONFIG}'
-    elif privacy.match is not None and not _is_matched(privacy, found):
-        yield f'noise_multiplier is {amount}, which is not that of match={privacy.match}'
+    match = None if privacy.match is None else noise_matching.parse(privacy.match)
+    if match is not None and match.is_at_hand:
+        again = match.matched(made, privacy.match_momentum).noise_multiplier
+        if not comparison.is_close(again, amount):
+            yield f'noise_multiplier is {amount}, by {archive.CONFIG} match={match.text} is {again}'
     for name, target, least in (
         ('target_epsilon', privacy.target_epsilon, 0.0 if until else 1 - _CALIBRATION),
         ('stop_at_epsilon', until, 0.0),
@@ -244,28 +253,6 @@ def _has_mechanism(privacy: PrivacyConfig, found: accounting.PrivacyPlan) -> boo
         made = mechanism_lib.build(privacy, rounds, restarts)
         return made.digest() == found.mechanism.digest()
     return asked == AUTO or (asked if entry is None else entry.kind.name) == base.name
-
-
-def _is_matched(privacy: PrivacyConfig, found: accounting.PrivacyPlan) -> bool:
-    """Whether the noise of a plan is that of `match`.
-
-    The other mechanism is made again if that takes no file and no time; otherwise the value that
-    the plan states for it counts.
-    """
-    assert privacy.match is not None
-    request, match = noise_matching.parse(privacy.match), found.noise_match
-    if match is None or match.momentum != privacy.match_momentum:
-        return False
-    stated = match.value if request.mechanism is None else match.noise_multiplier
-    rounds = found.participation.rounds if request.rounds is None else request.rounds
-    if (match.quantity, match.rounds, stated) != (request.quantity, rounds, request.number):
-        return False
-    silent = dataclasses.replace(found, noise_multiplier=0.0, noise_match=None)
-    if request.mechanism is None or request.mechanism.is_at_hand:
-        again = request.resolve(silent, match.momentum)
-    else:
-        again = noise_match.matched(silent, match)
-    return comparison.is_close(again.noise_multiplier, found.noise_multiplier)
 
 
 def _of_report(

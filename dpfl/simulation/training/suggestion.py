@@ -123,7 +123,7 @@ def suggest(
         raise ArgumentError('delta', wishes.delta, 'needs target_epsilon')
     fixed = _vocabulary(task.text, wishes.target_epsilon)
     task = task.with_values({each.name: each.value for each in fixed})
-    opened = real_task.RealTextTask(task, seed, tell).opened
+    opened = real_task.open_text(task, tell)
     population = opened.training.count
     delta = schema_options.usual_delta(population) if wishes.delta is None else wishes.delta
     release = prepared_task.word_release(task.text, delta, 'zero_out')
@@ -137,7 +137,7 @@ def suggest(
     def tell_of_words(text: str) -> None:
         tell(text if release is None else f'a trial of the draw: {text}')
 
-    found = real_task.load(task.task, task.data, task.text, tell_of_words, before, opened)
+    found = real_task.load(task, tell_of_words, before, opened)
     clients = found.task.training
     looked_at = min(wishes.sample_clients, clients.count)
     statistics = TextStatistics.of(

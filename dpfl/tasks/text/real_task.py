@@ -18,9 +18,9 @@ from dpfl.tasks.config import (
     VOCABULARY_SOURCES,
     WORD_MODELS,
     WORDS,
-    DataConfig,
     TaskConfig,
     TextConfig,
+    TextTaskConfig,
 )
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.source import TaskSource
@@ -139,21 +139,18 @@ class OpenedText:
     words: vocabulary.Vocabulary | None
 
 
-def open_text(
-    task: str, data: DataConfig, text: TextConfig, tell: Callable[[str], None]
-) -> OpenedText:
+def open_text(config: TextTaskConfig | TaskConfig, tell: Callable[[str], None]) -> OpenedText:
     """Opens real text, and draws nothing from it.
 
     Args:
-      task: 'stackoverflow', 'user_text' or 'git_log'.
-      data: where the data are.
-      text: how they are read.
+      config: of one of `REAL_TASKS`.
       tell: gets a sentence about what was found.
 
     Raises:
       ArgumentError: if a setting cannot be used; for a bad file it names data_path.
       DataError: if a download fails.
     """
+    task, data, text = config.task, config.data, config.text
     words = public_vocabulary(text)  # A bad one is refused before the data are read.
     fingerprints: dict[str, str] = {}
     test = None
@@ -178,9 +175,7 @@ def open_text(
 
 
 def load(
-    task: str,
-    data: DataConfig,
-    text: TextConfig,
+    config: TextTaskConfig | TaskConfig,
     tell: Callable[[str], None],
     before: BeforeTraining | None = None,
     opened: OpenedText | None = None,
@@ -188,13 +183,14 @@ def load(
     """Opens real text, and finds its vocabulary.
 
     Args:
-      task, data, text, tell: as in `open_text`.
+      config, tell: as in `open_text`.
       before: how a private vocabulary is found; None where nothing may be released.
       opened: the text, if it was opened already.
 
     Raises:
       ArgumentError, DataError: as in `open_text`.
     """
+    text = config.text
     is_private = text.vocabulary == PRIVATE_VOCABULARY
     if is_private and (before is None or before.words is None):
         raise ArgumentError(
@@ -203,7 +199,7 @@ def load(
             'can only be used by a training run, whose guarantee counts it; give the words of a '
             'run as vocabulary_file',
         )
-    opened = opened or open_text(task, data, text, tell)
+    opened = opened or open_text(config, tell)
     words, fingerprints = opened.words, dict(opened.fingerprints)
     if is_private:
         assert before is not None
@@ -220,7 +216,7 @@ def load(
         clients,
         description,
         fingerprints,
-        not_covered.of_text(task, text),
+        not_covered.of_text(config.task, text),
         text.vocabulary_text,
         {WORDS: list(words.words)} if is_private else {},
     )
@@ -245,14 +241,12 @@ class RealTextTask(TaskSource):
     @functools.cached_property
     def opened(self) -> OpenedText:
         """The text, which is opened once."""
-        config = self._config
-        return open_text(config.task, config.data, config.text, self._tell)
+        return open_text(self._config, self._tell)
 
     @functools.cached_property
     def data(self) -> TextData:
         """The text with its vocabulary, which is found once."""
-        config = self._config
-        return load(config.task, config.data, config.text, self._tell, self._before, self.opened)
+        return load(self._config, self._tell, self._before, self.opened)
 
     def num_clients(self) -> int:
         """Number of clients to train on. Draws nothing."""

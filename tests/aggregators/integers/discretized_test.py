@@ -73,14 +73,6 @@ def test_no_client_of_2000_exceeds_the_norm_that_the_plan_counts(settings):
     assert norms.max() > settings.clip_norm  # The rounding did inflate some.
 
 
-def test_the_norm_of_the_document():
-    # Equation 2 with the alpha of production, by hand.
-    s, c, d = 3.0, 0.5, 8
-    settings = Discretization(s, 5, c)
-    squared = c**2 + d / (4 * s**2) + math.sqrt(2 * 0.5) * (c / s + math.sqrt(d) / (2 * s**2))
-    assert settings.inflated_norm == pytest.approx(math.sqrt(squared))
-
-
 def test_rounding_is_unbiased():
     # 4 standard errors for each of 16 coordinates: 1 seed in 1,000 fails; this one is fixed.
     settings = Discretization(4.0, 16, 1.0)

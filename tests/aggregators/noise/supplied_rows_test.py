@@ -24,10 +24,3 @@ def test_no_part_is_worked_on_any_more_when_another_one_has_failed():
         with pytest.raises(MemoryError, match='in a block'):
             supplied_rows.run_all(threads, work, range(2))
         assert still_working == [1]
-
-
-def test_all_parts_are_worked_on():
-    done = []
-    with concurrent.futures.ThreadPoolExecutor(2) as threads:
-        supplied_rows.run_all(threads, done.append, range(20))
-    assert sorted(done) == list(range(20))

@@ -213,7 +213,7 @@ class Parquet(Texts):
             pyarrow.array(users).dictionary_encode(),
             pyarrow.array([2**63 - 1] * 12),
             pyarrow.array([2**62] * 12).cast(pyarrow.timestamp('ns')),
-            pyarrow.array([2**62] * 12).cast(pyarrow.timestamp('s')),
+            pyarrow.array([2**50] * 12).cast(pyarrow.timestamp('s')),
             pyarrow.array([None] * 12),
             pyarrow.array([[1]] * 12),
             pyarrow.array([{'a': 1}] * 12),

@@ -68,16 +68,6 @@ def test_thresholds_are_percentiles_of_clients_with_examples():
     assert clients.thresholds(_VERDICTS, (0, 100)) == Thresholds(0.0, 1.0)
 
 
-def test_a_quarter_of_the_clean_population_is_poor_and_a_quarter_strong():
-    """As in [Augenstein20], table 11: 850 and 850 of 3,400 without the bug."""
-    examples = 1_000
-    correct = [np.arange(examples) < 200 + client % 3_400 // 5 for client in range(3_400)]
-    verdicts = Verdicts(np.arange(3_400), np.full(3_400, examples), np.concatenate(correct))
-    limits = clients.thresholds(verdicts)
-    strong, poor = clients.by_client(verdicts, limits)
-    assert (len(strong), len(poor)) == (850, 850)
-
-
 def test_selection_by_example():
     correct, wrong = clients.by_example(_VERDICTS, min_examples=1)
     assert correct.name == 'correct' and correct.clients.tolist() == [10, 12, 14]

@@ -72,20 +72,6 @@ def test_inverted_images_are_turned_back_for_the_model():
     assert values[0] == pytest.approx(values[1], rel=1e-5)
 
 
-def test_frechet_distance_of_gaussians_in_closed_form():
-    measure = traits.frechet_distance_of_gaussians
-    # One dimension: (m1 - m2)^2 + (s1 - s2)^2.
-    one = measure(np.array([1.0]), np.array([[4.0]]), np.array([3.0]), np.array([[9.0]]))
-    assert one == pytest.approx(4 + 1)
-    # Commuting covariances: the sum over their common axes.
-    rotation = linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))[0]
-    variances = np.array([[1.0, 4, 9, 16], [4, 1, 25, 0]])
-    covariances = [rotation @ np.diag(values) @ rotation.T for values in variances]
-    mean = np.arange(4.0)
-    expected = 4 * 0.5**2 + ((np.sqrt(variances[0]) - np.sqrt(variances[1])) ** 2).sum()
-    assert measure(mean, covariances[0], mean + 0.5, covariances[1]) == pytest.approx(expected)
-
-
 def test_frechet_distance_equals_the_definition_by_a_matrix_root():
     rng = np.random.default_rng(1)
     factors = rng.normal(size=(2, 6, 6))

@@ -123,10 +123,3 @@ def test_a_client_gives_at_most_its_first_words(kind):
     assert len(rows) == 2
     if kind == 'word':
         assert rows.tolist() == [[1, 4, 5, 6, 3], [1, 3, 2, 0, 0]]
-
-
-def test_other_faults_damage_all_generators_alike():
-    cut = _task('word', 1.0, fault='truncated').rows(1)
-    assert cut[0].tolist() == [1, 4, 3, 2, 0]  # good, and a part of day
-    cut = _task('char', 1.0, fault='truncated').rows(1)
-    assert tokenization.decode_words(cut[:, 1:])[:1] == ['da']

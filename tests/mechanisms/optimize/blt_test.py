@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpfl import Participation, errors, mechanisms
+from dpfl import Participation, mechanisms
 
 _STACKOVERFLOW = Participation(2052, 342, 6)
 
@@ -31,16 +31,6 @@ def test_coefficients_are_monotone_for_random_schemas(cases):
 
 def test_useless_buffers_are_left_out():
     assert mechanisms.optimize_blt(Participation(20), 6).decay.size < 6
-
-
-def test_bad_arguments_are_named():
-    schema = Participation(12, 3, 3)
-    for optimize, arguments, message in (
-        (mechanisms.optimize_blt, dict(starts=0), 'starts=0: must be an integer >= 1 and <= 8'),
-        (mechanisms.optimize_blt, dict(num_buffers=21), 'num_buffers=21: must be an integer >= 1'),
-    ):
-        with pytest.raises(errors.ArgumentError, match=message):
-            optimize(schema, **{'num_buffers': 2, **arguments})
 
 
 def test_where_no_scales_are_searched_it_is_the_blt():

@@ -154,16 +154,6 @@ def test_the_digest_is_of_code_and_data(tmp_path, monkeypatch):
     assert checks._sources.__wrapped__() in digests
 
 
-@pytest.mark.parametrize('content', [b'', b'digest\n{"panels": []}'])
-def test_a_damaged_entry_is_replaced(calls, tmp_path, content):
-    checks.drawn(_recipe(calls))
-    (path,) = tmp_path.iterdir()
-    path.write_bytes(content)
-    assert _is_same(checks.drawn(_recipe(calls)))
-    checks.drawn(_recipe(calls))
-    assert len(calls) == 2
-
-
 def test_other_figures_times_and_other_code_compute_anew(calls, monkeypatch):
     checks.drawn(_recipe(calls))
     checks.drawn(_recipe(calls, '002/fig4'))

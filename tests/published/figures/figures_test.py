@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from dp_accounting import rdp
 
-from dpfl import Participation, accounting, strategies
+from dpfl import Participation, strategies
 from dpfl.mechanisms import tree
 from dpfl.published.figures import (
     designs,
@@ -19,6 +19,7 @@ from dpfl.published.figures import (
 )
 from dpfl.published.figures.drawn import selected
 from tests import oracles
+from tests.accounting import plans
 
 
 def _line(panel, beginning):
@@ -110,12 +111,10 @@ def test_rho_of_production_blts_is_that_of_their_plan():
     goal = 13000
     one = production._blt(400, 7.379)
     schema = Participation(700, 300)
-    plan = accounting.PrivacyPlan(
+    plan = plans.production(
         mechanism=strategies.load('blt_b400').with_rounds(700),
         participation=schema,
-        clip_norm=1.0,
         noise_multiplier=7.379 * goal / 6500,
-        clients_per_round=goal,
     )
     assert one.rho(schema, goal) == pytest.approx(plan.rho)
 

@@ -14,10 +14,6 @@ _PATH = paths.PUBLISHED
 _ROWS = {row.id: row for row in rows.load(_PATH)}
 
 
-def _with_inputs(row, **inputs):
-    return dataclasses.replace(row, inputs={**row.inputs, **inputs})
-
-
 def test_squared_sensitivities_of_trees_are_the_known_integers():
     # 002-T4-id-ID and 000-T1-pt-PT: more than participations at 0, b, 2b, .. would give.
     known = {'003-colab': 79, '000-T2-de-DE': 87, '000-T1-pt-PT': 182, '002-T4-id-ID-TreeAgg': 92}
@@ -65,7 +61,8 @@ def test_each_published_number_is_compared():
 
 def test_bands_that_overlap_cost_more_than_their_norms_and_less_than_one_block():
     row = _ROWS['002-T4-es-ES-BandMF']
-    small = _with_inputs(row, n=200, rounds=150, bands=40, MinS=29, MaxP=4)
+    inputs = dict(n=200, rounds=150, bands=40, MinS=29, MaxP=4)
+    small = dataclasses.replace(row, inputs={**row.inputs, **inputs})
     rho = releases.banded(small)['zcdp']
     apart = 0.2 / (2 * 1.411**2) * 4
     assert apart < rho < apart * 4

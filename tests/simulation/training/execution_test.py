@@ -5,19 +5,12 @@ import pathlib
 import numpy as np
 import pytest
 
-from dpfl import Participation, accounting, mechanisms
 from dpfl.simulation.training.execution import TrainResult
+from tests.accounting import plans
 
 
 def _result(metrics):
-    plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(40),
-        participation=Participation(40, 40),
-        clip_norm=1.0,
-        noise_multiplier=2.0,
-        clients_per_round=50,
-    )
-    report = accounting.PrivacyReport.from_plan(plan, [1e-5])
+    report = plans.report(plans.independent(40, clients_per_round=50))
     return TrainResult(pathlib.Path('run'), report, metrics, ())
 
 

@@ -4,17 +4,13 @@ import dataclasses
 
 import pytest
 
-from dpfl import Participation, accounting, mechanisms
+from dpfl import Participation, accounting
 from dpfl.simulation.training import feasibility
+from tests.accounting import plans
 
 _ACCOUNTANT = 'analytic_gaussian'
-_PLAN = accounting.PrivacyPlan(
-    mechanism=mechanisms.Identity(100),
-    participation=Participation(rounds=100, min_separation=100),
-    clip_norm=0.5,
-    noise_multiplier=2.0,
-    clients_per_round=50,
-)
+_ONCE = Participation(rounds=100, min_separation=100)
+_PLAN = plans.independent(100, participation=_ONCE, clip_norm=0.5, clients_per_round=50)
 
 
 @pytest.mark.parametrize(

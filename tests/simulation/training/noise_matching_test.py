@@ -1,0 +1,101 @@
+"""Noise that matches another mechanism, against decoders and plans that are written out."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from dpfl import Participation, accounting, errors, mechanisms
+from dpfl.simulation.training import noise_matching
+from tests.accounting import plans
+
+_SCHEMA = Participation(24, 6, 3)
+_BLT = mechanisms.Blt(24, [0.9, 0.4], [0.2, 0.3])
+_TREE = mechanisms.HonakerTree(24)
+
+
+def _plan(mechanism=_BLT, schema=_SCHEMA, noise_multiplier=0.0, **fields):
+    fields |= dict(mechanism=mechanism, participation=schema, clients_per_round=10)
+    return plans.plan(noise_multiplier=noise_multiplier, **fields)
+
+
+def _matched(plan, *arguments):
+    noise = noise_matching.noise_multiplier(plan, *arguments)
+    return dataclasses.replace(plan, noise_multiplier=noise)
+
+
+def _stddevs(mechanism, momentum):
+    """Standard deviations of the models after each round for unit noise, by the dense matrices."""
+    models = np.zeros((24, 24))
+    for column in range(24):  # Momentum SGD on a unit update in one round.
+        velocity = model = 0.0
+        for row in range(column, 24):
+            velocity = momentum * velocity + (row == column)
+            model += velocity
+            models[row, column] = model
+    return np.linalg.norm(models @ np.linalg.inv(mechanism.strategy_matrix()), axis=1)
+
+
+@pytest.mark.parametrize('rounds, momentum', [(1, 0.0), (13, 0.0), (13, 0.9), (24, 0.9)])
+def test_the_noise_of_prefix_sums_and_models_is_that_of_the_other_mechanism(rounds, momentum):
+    for quantity, summary in (
+        ('rmse', lambda each: math.sqrt((each[:rounds] ** 2).mean())),
+        ('prefix_noise', lambda each: each[rounds - 1]),
+    ):
+        other = _TREE.with_rounds(rounds) if not momentum else _TREE
+        value = noise_matching.reference_value(_plan(), other, 7.0, quantity, rounds, momentum)
+        wanted = 7 * summary(_stddevs(_TREE, momentum))
+        assert value == pytest.approx(wanted, rel=1e-9)
+        own = noise_matching.noise_multiplier(_plan(), value, quantity, rounds, momentum)
+        assert own * summary(_stddevs(_BLT, momentum)) == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    'rounds, fields', [(1, {}), (13, {'adjacency': 'replace_one'}), (24, {'noise': 'hardened'})]
+)
+def test_rho_is_that_of_the_other_mechanism_and_never_above(rounds, fields):
+    silent = _plan(**fields)
+    value = noise_matching.reference_value(silent, _TREE.with_rounds(rounds), 7.0, 'rho', rounds)
+    stopped = Participation(rounds, 6, 3)
+    other = _plan(_TREE.with_rounds(rounds), stopped, noise_multiplier=7.0, **fields)
+    assert value == other.rho
+    plan = _matched(silent, value, 'rho', rounds)
+    reached = plan.with_participation(stopped).rho
+    assert reached <= value and reached == pytest.approx(value, rel=1e-6)
+
+
+def test_a_mechanism_matches_itself():
+    for quantity in ('rmse', 'prefix_noise', 'rho'):
+        value = noise_matching.reference_value(_plan(), _BLT, 3.0, quantity, 24)
+        found = noise_matching.noise_multiplier(_plan(noise_multiplier=5.0), value, quantity, 24)
+        assert found == pytest.approx(3.0, rel=1e-12)
+    plan = _matched(_plan(), 0.2, 'rho', 24)
+    assert plan.rho <= 0.2 and plan.rho == pytest.approx(0.2, rel=1e-12)
+
+
+_FIRST = plans.plan(noise_multiplier=1.0)
+
+
+@pytest.mark.parametrize(
+    'fields, quantity, name',
+    [
+        (dict(adaptive_clip=accounting.AdaptiveClip(0.5)), 'rmse', 'adaptive_clip'),
+        (dict(clip_schedule=((3, 0.1),)), 'rmse', 'clip_schedule'),
+        (dict(estimator=accounting.Estimator('clipped')), 'rmse', 'estimator'),
+        (plans.fields(plans.sampled('without_replacement')), 'rho', 'sampling'),
+        # No noise of this run makes up for what was released before: a search would not end.
+        (dict(earlier=(_FIRST,)), 'rho', 'earlier'),
+        (dict(before=(accounting.ReleaseBefore('words', 9.0),)), 'rho', 'before'),
+    ],
+)
+def test_noise_that_no_match_can_give_is_refused(fields, quantity, name):
+    plan = plans.plan(**{'mechanism': mechanisms.Identity(6), 'noise_multiplier': 0.0, **fields})
+    with pytest.raises(errors.ArgumentError) as refused:
+        noise_matching.noise_multiplier(plan, 0.2, quantity, 6)
+    assert refused.value.name == name
+
+
+def test_a_mechanism_of_fewer_rounds_is_refused():
+    with pytest.raises(errors.ArgumentError, match='^rounds=25: '):
+        noise_matching.noise_multiplier(_plan(), 0.2, 'rmse', 25)
