@@ -62,8 +62,9 @@ def local_runtime(
     environment before it is imported; the binaries set both.
 
     Args:
-      max_concurrent_clients: how many clients (shards) of a round run at a time; by default the
-        number of processor cores that this process may use.
+      max_concurrent_clients: how many clients (shards) of a round run at a time, and how many of
+        their results a sum holds; by default the number of processor cores that this process may
+        use.
       observe: as in `interpreter.Interpreter`.
       for_programs: whether to install a `tff.program.FederatedContext`, which TFF's programs need,
         such as `tff.learning.programs.train_model`. Computations then return references to values,

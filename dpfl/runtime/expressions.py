@@ -70,7 +70,7 @@ class Execution:
             case _blocks.Reference():
                 return names[block.name]
             case _blocks.Call() if _is_call(block, 'federated_aggregate'):
-                return self._aggregate(*block.argument, names)
+                return self._aggregate(block.argument, names)
             case _blocks.Call():
                 function = self.evaluate(block.function, names)
                 if block.argument is None:
@@ -88,8 +88,9 @@ class Execution:
                 return np.asarray(block.value)
         raise ComputationError(f'{type(block).__name__}: is not supported here')
 
-    def _aggregate(self, value, zero, accumulate, _, report, names):
+    def _aggregate(self, argument, names):
         """One client after the other, in their order, so that sums are equal in all executions."""
+        value, zero, accumulate, _, report = argument
         if _is_call(value, 'federated_map'):
             function, members = self.evaluate(value.argument, names)
             members = self.stream(function, self.at_clients(members))

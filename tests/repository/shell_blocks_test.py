@@ -58,7 +58,7 @@ _SHORTER = {
     '--vocabulary_text=public.txt': f'--vocabulary_size=50 {_GENERATORS}',
     '--flagfile=commit_messages.debug': f'--vocabulary_size=50 {_GENERATORS}',
     '--flagfile=debug_images': _GANS,
-    '--primary_model=my_classifier': _GANS,
+    '--primary_model=my_classifier': f'{_GANS} --clients_per_round=1',
     '--noise_multiplier=2': '--seed=1',  # Otherwise one of twenty right audits exceeds.
     '--flagfile=user_text.blt': _FEW,
     '--flagfile=git_log.blt': _FEW,
