@@ -21,6 +21,8 @@ IMAGE_FAULTS = (
 REAL_TASKS = ('stackoverflow', 'user_text', 'git_log')
 TEXT_TASKS = ('synthetic_text', *REAL_TASKS)
 IMAGE_TASKS = ('synthetic_glyphs', 'emnist')
+# Tasks whose clients are drawn from the seed of the run: an endless population.
+SYNTHETIC_TASKS = ('synthetic_text', 'synthetic_glyphs')
 # A task of the caller's own, which `training.train` gets as an object.
 CUSTOM = 'custom'
 

@@ -7,6 +7,7 @@ from dpfl.tasks.config import (
     DATA_VOCABULARY,
     IMAGE_TASKS,
     REAL_TASKS,
+    SYNTHETIC_TASKS,
     ImageTaskConfig,
     TaskConfig,
     TextConfig,
@@ -37,10 +38,11 @@ def of_task(config: TaskConfig | ImageTaskConfig, heldout: int) -> tuple[str, ..
 
     Args:
       config: the task.
-      heldout: number of held-out clients of `emnist`.
+      heldout: number of held-out clients of a task of real images.
     """
     if isinstance(config, ImageTaskConfig) or config.task in IMAGE_TASKS:
-        own, examples = of_writers(heldout) if config.task == 'emnist' else (), 'images'
+        is_real = config.task not in SYNTHETIC_TASKS
+        own, examples = of_writers(heldout) if is_real else (), 'images'
     else:
         own = of_text(config.task, config.text) if config.task in REAL_TASKS else ()
         examples = 'sentences'

@@ -121,6 +121,7 @@ def test_no_person_is_on_two_sides(name, tmp_path, monkeypatch):
         opened = _own([_arrays(i) for i in range(9)], [_arrays(i) for i in (9, 10)])
     else:
         opened = _opened(task, tmp_path, make and str(make(tmp_path)))
+    assert (opened.population is None) == (task in config.SYNTHETIC_TASKS)
     clients = range(opened.population or _SYNTHETIC)
     sides = [
         _people(task, itertools.chain(*(opened.client_batches(i, 8, 1, None) for i in clients))),

@@ -15,6 +15,7 @@ from dpfl.simulation.training.config import GanConfig, GanOptimizationConfig
 from dpfl.simulation.training.plan import accountant, build_plan
 from dpfl.simulation.training.prepared_run import EVAL_BATCH_SIZE, PreparedRun
 from dpfl.tasks import source
+from dpfl.tasks.config import SYNTHETIC_TASKS
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.images import image_task
 
@@ -72,7 +73,7 @@ class GanTask(source.TaskSource):
 
     def num_clients(self) -> int | None:
         """Number of clients to train on; None for synthetic ones."""
-        if self._given is None and self._config.task.task == 'synthetic_glyphs':
+        if self._given is None and self._config.task.task in SYNTHETIC_TASKS:
             return None
         return self._clients.population
 

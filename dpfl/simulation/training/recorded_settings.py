@@ -20,11 +20,10 @@ from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training.config import GanConfig, TrainConfig
 from dpfl.simulation.training.privacy_config import AUTO, NONE, PARAMETERS, PrivacyConfig
 from dpfl.tasks import not_covered, source
-from dpfl.tasks.config import CUSTOM
+from dpfl.tasks.config import CUSTOM, SYNTHETIC_TASKS
 
 # Epsilon of a calibrated plan is at most its target, and below it by at most this relative amount.
 _CALIBRATION = 1e-3
-_SYNTHETIC = ('synthetic_text', 'synthetic_glyphs')
 
 
 def read(directory: pathlib.Path) -> TrainConfig | GanConfig | None:
@@ -183,7 +182,7 @@ def _rebuilt(
     )
     before = prepared_task.counted(before, drawn)
     size = 1 if found.discretization is None else found.discretization.dimension
-    is_synthetic = config.task.task in _SYNTHETIC and not has_own_data
+    is_synthetic = config.task.task in SYNTHETIC_TASKS and not has_own_data
     return plan.build_plan(
         privacy,
         config.sampling,

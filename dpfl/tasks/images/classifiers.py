@@ -36,7 +36,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _files, _json, _npz, _random, _validate, errors
-from dpfl.tasks.config import ImageTaskConfig
+from dpfl.tasks.config import SYNTHETIC_TASKS, ImageTaskConfig
 from dpfl.tasks.images import image_batches
 
 # Images that are classified at a time.
@@ -377,7 +377,7 @@ def require_stranger(path: str | os.PathLike[str], task: ImageTaskConfig, seed: 
       ArgumentError: if it has learned from some of them; it names `path`.
     """
     run, study = _origin(path)
-    is_real = task.task == 'emnist'
+    is_real = task.task not in SYNTHETIC_TASKS
     if run.get('task') == task.task and (is_real or run.get('seed') == seed):
         raise errors.ArgumentError(
             'path',

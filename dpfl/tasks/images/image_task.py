@@ -5,7 +5,13 @@ from typing import Any
 
 from dpfl.errors import ArgumentError, DataError
 from dpfl.tasks import download, not_covered
-from dpfl.tasks.config import IMAGE_MODELS, DataConfig, ImageFaultConfig, TaskConfig
+from dpfl.tasks.config import (
+    IMAGE_MODELS,
+    SYNTHETIC_TASKS,
+    DataConfig,
+    ImageFaultConfig,
+    TaskConfig,
+)
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.source import TaskSource
 
@@ -79,7 +85,7 @@ class ImageTask(TaskSource):
 
     def num_clients(self) -> int | None:
         """Number of clients to train on; None for synthetic ones."""
-        return None if self._config.task == 'synthetic_glyphs' else self._clients.population
+        return None if self._config.task in SYNTHETIC_TASKS else self._clients.population
 
     def num_parameters(self) -> int:
         """Number of parameters of the classifier."""
