@@ -134,7 +134,7 @@ def test_a_part_that_adds_to_the_sensitivity_of_a_run_is_refused_by_samplings(mo
     monkeypatch.setitem(plan_lib.FOLD, 'estimator', lambda value: _Leak(0.5))
     assert plans.plan().sensitivity == plain + 1.0
     for name, kind in kinds.KINDS.items():
-        refused = 'cannot be composed' if kind.has_own_bound else 'does not count what'
+        refused = 'cannot be composed' if kind.caveat else 'does not count what'
         with pytest.raises(errors.ArgumentError, match=refused):
             plans.sampled(name)
 
