@@ -1,11 +1,15 @@
 """Optimizers of the server against steps computed by hand."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl import errors, learning, mechanisms
+from dpfl import _settings, errors, learning, mechanisms
+from dpfl.learning import server_optimizers
 from dpfl.simulation import state as states
+from dpfl.simulation.training.server_config import ServerConfig
 
 pytestmark = pytest.mark.tff
 
@@ -97,6 +101,13 @@ def _run(optimizer, restart_after=None):
         state, weights = step(state, weights, gradients)
         found.append([leaf.numpy() for leaf in weights])
     return found
+
+
+def test_every_optimizer_of_a_run_is_computed_by_hand():
+    fields = {field.name: field for field in dataclasses.fields(ServerConfig)}
+    choices = {*_settings.choices_of(fields['server_optimizer'])}
+    assert choices == {*server_optimizers.SERVER_OPTIMIZERS}
+    assert choices == {settings['name'] for settings, _ in _CASES.values()}
 
 
 @pytest.mark.parametrize('rates', [0.3, _RATES], ids=['constant', 'schedule'])

@@ -11,6 +11,7 @@ import pytest
 
 from dpfl import _settings, mechanisms
 from dpfl.errors import ArgumentError
+from dpfl.mechanisms import registry
 from dpfl.simulation.training import (
     GanConfig,
     GenerateConfig,
@@ -21,6 +22,8 @@ from dpfl.simulation.training import (
     TextConfig,
     TrainConfig,
 )
+from dpfl.simulation.training import mechanism as mechanism_lib
+from dpfl.simulation.training.privacy_config import PARAMETERS
 from tests import paths
 
 _ALL = (TrainConfig, GanConfig, PretrainConfig, GenerateConfig)
@@ -55,6 +58,12 @@ def test_a_mechanism_may_be_an_object():
 
 
 _PARAMETERS = {'strategy': 'blt_b400', 'blt_decay': (0.9,), 'blt_scale': (0.1,), 'bands': 4}
+
+
+def test_every_parameter_of_a_mechanism_has_a_setting():
+    names = {name for entry in registry.ENTRIES.values() for way in entry.ways for name in way}
+    settings = {mechanism_lib._NAMES.get(name, name) for name in names}
+    assert settings == {*PARAMETERS} == {*_PARAMETERS}
 
 
 @pytest.mark.parametrize('mechanism', ['none', 'auto', mechanisms.BandedToeplitz(9, [1.0, 0.5])])
