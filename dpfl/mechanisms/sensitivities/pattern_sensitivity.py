@@ -200,10 +200,13 @@ def _add_bands(sums: np.ndarray, bands: np.ndarray, listings: ClientRounds, roun
 
 def _gram_diagonal(bands: np.ndarray, lag: int, rounds: int) -> np.ndarray:
     """G[i, i + lag] of a banded C, float64 [rounds - lag]."""
+    if bands.shape[0] == 1:  # Toeplitz: all columns are the same, until the last row cuts them.
+        sums = np.cumsum(bands[0, lag:] * bands[0, : bands.shape[1] - lag])
+        left = np.arange(rounds - 1, lag - 1, -1)  # Rows below the diagonal of C, by column.
+        return sums[np.minimum(left, bands.shape[1] - 1) - lag]
     diagonal = np.zeros(rounds - lag)
     for j in range(lag, min(bands.shape[1], rounds)):
-        entries = bands[j:] if bands.shape[0] > 1 else bands
-        diagonal[: rounds - j] += entries[:, j] * entries[:, j - lag]
+        diagonal[: rounds - j] += bands[j:, j] * bands[j:, j - lag]
     return diagonal
 
 
