@@ -25,8 +25,9 @@ from dpfl.participation.client_rounds import ClientRounds
 # Most entries of the Gram matrix, and of other arrays, in memory at once.
 _GRAM_ENTRIES = 2**25
 _ENTRIES = 2**22
-# Clients whose states are in memory at once.
+# Clients whose states are in memory at once, and listings whose nodes are.
 _CLIENTS = 2**16
+_LISTINGS = 2**20
 _ROUNDING = 1e-12
 
 
@@ -102,22 +103,41 @@ def _add_nodes(sums: np.ndarray, forest: Forest, listings: ClientRounds) -> None
     first = np.repeat(np.cumsum(widths) - widths, widths)  # First round of the subtree, by round.
     place = (np.arange(first.size) - first).astype(np.int32)
     first, width = first.astype(np.int32), np.repeat(widths, widths).astype(np.int32)
-    client = np.repeat(np.arange(sums.size, dtype=np.int32)[listings.clients], listings.counts)
-    node, count = listings.rounds, np.ones(client.size)
-    for level in range(max(forest.levels) + 1):
-        # A node is known by its first round, and smaller subtrees have none of this level.
-        if (width >> level == 0).any():
-            exists = (width >> level > 0)[node]
-            client, node, count = client[exists], node[exists], count[exists]
-        node = (first + (place >> level << level))[node]
-        new = np.append(True, (node[1:] != node[:-1]) | (client[1:] != client[:-1]))[: node.size]
-        if not new.all():
-            count = np.add.reduceat(count, np.flatnonzero(new))
-            client, node = client[new], node[new]
-        squares = count**2
-        if not forest.right_children:
-            squares[place[node] >> level & 1 == 1] = 0.0
-        sums += np.bincount(client, squares, minlength=sums.size)
+    for part in _parts(listings):
+        client = np.repeat(np.arange(part.clients.size, dtype=np.int32), part.counts)
+        node, count = part.rounds, np.ones(client.size)
+        totals = np.zeros(part.clients.size)
+        for level in range(max(forest.levels) + 1):
+            # A node is known by its first round, and smaller subtrees have none of this level.
+            if (width >> level == 0).any():
+                exists = (width >> level > 0)[node]
+                client, node, count = client[exists], node[exists], count[exists]
+            node = first[node] + (place[node] >> level << level)
+            new = np.append(True, (node[1:] != node[:-1]) | (client[1:] != client[:-1]))
+            new = new[: node.size]
+            if not new.all():
+                count = np.add.reduceat(count, np.flatnonzero(new))
+                client, node = client[new], node[new]
+            squares = count**2
+            if not forest.right_children:
+                squares[place[node] >> level & 1 == 1] = 0.0
+            totals += np.bincount(client, squares, minlength=totals.size)
+        sums[part.clients] += totals
+
+
+def _parts(listings: ClientRounds) -> Iterator[ClientRounds]:
+    """The listings in parts, some clients in each, for which arrays stay small."""
+    offsets = listings.offsets
+    start = 0
+    while start < listings.clients.size:
+        end = np.searchsorted(offsets, offsets[start] + _LISTINGS, side='right') - 1
+        end = max(int(end), start + 1)
+        yield ClientRounds(
+            listings.clients[start:end],
+            offsets[start : end + 1] - offsets[start],
+            listings.rounds[offsets[start] : offsets[end]],
+        )
+        start = end
 
 
 def _add_states(sums: np.ndarray, blt: Blt, listings: ClientRounds) -> None:

@@ -119,6 +119,7 @@ def test_blocks_and_ways_of_adding_do_not_matter(name, monkeypatch):
             patch.setattr(pattern_sensitivity, '_GRAM_ENTRIES', 7 * 40)
             patch.setattr(pattern_sensitivity, '_ENTRIES', 1)
             patch.setattr(pattern_sensitivity, '_CLIENTS', 3)
+            patch.setattr(pattern_sensitivity, '_LISTINGS', 25)
             patch.setattr(pattern_sensitivity, '_has_few_pairs', lambda *_, rate=rate: rate < 1)
             blocked = pattern_sensitivity.of_log(mechanism, log)
         assert blocked.squared == pytest.approx(expected.squared, rel=1e-12)
