@@ -228,7 +228,7 @@ def _copies(mechanism: str, parameters: int = 10_000_000, clients: int = 2) -> f
 
 
 def _texts(records: int) -> float:
-    """Bytes of memory for so many texts of a client while they are sorted by client."""
+    """Bytes of memory at the peak, while texts are sorted by client."""
     return _peak(lambda: ClientTexts(itertools.repeat(('somebody', 'some text'), records)))
 
 

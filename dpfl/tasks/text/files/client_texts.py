@@ -1,9 +1,9 @@
 """Texts by client, in an unnamed file that disappears with the process.
 
-The texts lie in the file in the order in which they came; memory holds 24 bytes for each, and
-neither texts nor client keys. Keys are replaced by digests, and clients are numbered in the order
-of the digests. So the numbering does not depend on the order of the records, and the first clients
-are a random sample of all.
+The texts lie in the file in the order in which they came; memory holds 16 bytes for each and 8 for
+each client, and neither texts nor client keys. Keys are replaced by digests, and clients are
+numbered in the order of the digests. So the numbering does not depend on the order of the records,
+and the first clients are a random sample of all.
 """
 
 import array
