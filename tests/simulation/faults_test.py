@@ -114,8 +114,10 @@ def _replace_by_copy(path):
 
 
 def _copy(path, other):
-    # A checkpoint may be on its way, and no longer be there when it is copied.
+    # The run goes on meanwhile: a checkpoint may be on its way, and no longer be there when it is
+    # copied, and the journal comes last because it has to know all that the other files show.
     shutil.copytree(path, other, ignore=shutil.ignore_patterns('*.partial'))
+    shutil.copy2(path / 'ledger.jsonl', other)
 
 
 def _remove_ledger(path):
