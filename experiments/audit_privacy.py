@@ -51,7 +51,6 @@ _PRIVACY = SettingsFlags(
         'example_cap',
         'workload',
         'match',
-        'match_momentum',
         'memory_limit',
     ),
 )

@@ -60,7 +60,7 @@ from dpfl.planning import plan_rows
 from dpfl.planning.answer import answer, figure_of
 from dpfl.planning.pace import PaceConfig
 from dpfl.planning.request import PlanningConfig, Request
-from dpfl.simulation.population import DeviceConfig
+from dpfl.simulation.population import TimerConfig
 from dpfl.simulation.training.mechanism import NAMES
 from dpfl.simulation.training.privacy_config import AUTO, ClippingConfig, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
@@ -79,8 +79,7 @@ _SCHEMA = SettingsFlags(
     },
 )
 _TIMER = SettingsFlags(
-    DeviceConfig,
-    only=('timer_hours',),
+    TimerConfig,
     defaults={'timer_hours': None},
     help={
         'timer_hours': 'Hours until a client may take part again; needs --round_minutes, '

@@ -181,7 +181,7 @@ ENTRIES: dict[str, Entry] = {
         Entry('gaussian', identity.Identity, identity.Identity),
         Entry('tree', tree.BinaryTree, tree.BinaryTree, optional=('released',)),
         Entry('honaker_tree', tree.HonakerTree, tree.HonakerTree, optional=('released',)),
-        Entry('full_honaker_tree', FullHonakerTree, FullHonakerTree, optional=('completed',)),
+        Entry('full_honaker_tree', FullHonakerTree, FullHonakerTree),
         # BandMF as published, with equal column norms.
         Entry(
             'banded',

@@ -320,7 +320,7 @@ def _matched(
     if candidate.make(whole.participation) is None:  # It was made for fewer rounds.
         whole = dataclasses.replace(whole, rounds=rounds)
     silent = _planner(request, candidate, whole.participation).with_noise(whole, 0.0)
-    return dataclasses.replace(match, rounds=rounds).matched(silent, request.privacy.match_momentum)
+    return dataclasses.replace(match, rounds=rounds).matched(silent)
 
 
 def _planner(request: Request, candidate: _Candidate, schema: Participation) -> planning.Planner:

@@ -20,7 +20,7 @@ SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
 # Settings of one mechanism; 'auto' chooses them itself.
 _OF_ONE_MECHANISM = ('restart_first', 'restart_every')
 # Those that 'auto' has no use for either, and several mechanisms do not share.
-_NOT_SHARED = (*_OF_ONE_MECHANISM, 'tree_released', 'tree_completed')
+_NOT_SHARED = (*_OF_ONE_MECHANISM, 'tree_released')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

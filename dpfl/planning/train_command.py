@@ -20,7 +20,6 @@ _STATED = (
     'noise_multiplier',
     'target_epsilon',
     'match',
-    'match_momentum',
     'workload',
     'delta',
     'accountant',

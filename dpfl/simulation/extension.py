@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dpfl import accounting, errors
 from dpfl.accounting.records import archive, journal
 from dpfl.accounting.reports import history
+from dpfl.simulation import earlier_settings
 from dpfl.simulation.run_journal import RunJournal
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def require_configuration(
     Raises:
       ArgumentError: if another value differs. The message begins with its name.
     """
+    before = earlier_settings.left_out(before)
     now = json.loads(json.dumps(dict(configuration)))
     for name in sorted({*before, *now} - {*free}):
         if before.get(name) != now.get(name):

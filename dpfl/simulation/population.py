@@ -53,8 +53,8 @@ LONGEST_REACH = 2.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DeviceConfig(Settings):
-    """Behaviour of devices: timers, availability, drop-outs. Used with `sampling='timer'`."""
+class TimerConfig(Settings):
+    """The timers of devices. Used with `sampling='timer'`."""
 
     timer_hours: float = setting(
         72.0,
@@ -62,6 +62,12 @@ class DeviceConfig(Settings):
         minimum=0,
         maximum=24 * 365,
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeviceConfig(TimerConfig):
+    """Behaviour of devices: timers, availability, drop-outs."""
+
     over_selection: float = setting(
         1.3,
         'Devices selected in a round, divided by the report goal.',

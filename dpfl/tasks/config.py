@@ -55,6 +55,8 @@ class ImageFaultConfig(Settings):
             raise ArgumentError('inject', ','.join(self.inject), 'must name each fault once')
 
 
+# Words with which a secret begins, which an attacker knows.
+PREFIX_WORDS = 3
 # Random words of all secrets of a run at most: they are drawn and kept in memory.
 _MOST_SECRETS = 100_000
 
@@ -86,12 +88,6 @@ class PlantingConfig(Settings):
         (1,),
         'Clients that hold a secret, random ones that hold no other; several values make several '
         'kinds of secrets. 0: drawn but not planted, to compare with.',
-        minimum=0,
-        needs='secrets',
-    )
-    secret_prefix: int = setting(
-        3,
-        'Words with which a secret begins, which an attacker knows.',
         minimum=0,
         needs='secrets',
     )
@@ -136,7 +132,7 @@ class PlantingConfig(Settings):
     @property
     def length(self) -> int:
         """Number of words of a secret."""
-        return self.secret_prefix + self.secret_words
+        return PREFIX_WORDS + self.secret_words
 
 
 WORD_MODELS = (
@@ -186,14 +182,6 @@ class DataConfig(Settings):
         'Download the data set of TFF to --data_path (by default a place in the cache directory) '
         'unless it is there. An interrupted download continues where it stopped.',
     )
-    download_url: str | None = setting(
-        None, 'Where --download finds the data set; by default the address that TFF uses.'
-    )
-    download_sha256: str | None = setting(
-        None,
-        'SHA-256 of the compressed file that --download fetches; by default the one that is known, '
-        'or else the MD5 that the server states is compared.',
-    )
     heldout_fraction: float = setting(
         0.1,
         'Share of the clients that are held out for evaluation, where the data do not say which '
@@ -228,13 +216,8 @@ class TextConfig(Settings):
     vocabulary_file: str | None = setting(
         None,
         'Text file with one word per line, the most frequent first. What follows a word on its '
-        'line, such as a count, is ignored.',
-    )
-    vocabulary_marks: bool = setting(
-        True,
-        'Add the 32 punctuation marks of ASCII to a --vocabulary_file that has none of them: a '
-        'list of plain words. In the text of clients every mark is a token of its own.',
-        kept=False,  # The digest of the vocabulary is compared.
+        'line, such as a count, is ignored. A file that has none of the 32 punctuation marks of '
+        'ASCII gets them at its end: in the text of clients every mark is a token of its own.',
     )
     vocabulary_text: str | None = setting(
         None,

@@ -250,12 +250,7 @@ def downloadable(
         raise ArgumentError(
             'data_path', NOT_SHOWN, 'must say where to download to; there is no cache directory'
         )
-
-    return fetch_lzma(
-        config.download_url or url,
-        path or pathlib.Path(directory or '') / name,
-        config.download_sha256 or sha256,
-    )
+    return fetch_lzma(url, path or pathlib.Path(directory or '') / name, sha256)
 
 
 def refuse(config: DataConfig, task: str) -> None:

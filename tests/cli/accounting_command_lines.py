@@ -28,9 +28,13 @@ REFUSED = [
             ('--selected_from=10', '--selected_from=10: must be a distribution and its mean'),
             ('--noise=hardened --selected_from=poisson:10', 'must be default with a selection'),
             ('--restart_every=5', '--restart_every=5: needs restart_first'),
-            ('--secagg', '--secagg: needs either secagg_scale or secagg_bits'),
-            ('--secagg --secagg_bits=20', '--secagg: needs model_dimension'),
+            ('--secagg', '--secagg: needs model_dimension'),
             ('--secagg --secagg_scale=nan --model_dimension=9', '--secagg_scale=nan: '),
+            (
+                '--secagg --secagg_scale=9 --secagg_bits=9 --model_dimension=9',
+                '--secagg_bits=9: cannot be combined with secagg_scale',
+            ),
+            ('--secagg_bits=20', '--secagg_bits=20: needs secagg'),
             ('--secagg --secagg_bits=1 --model_dimension=999', '--secagg_bits=1: must'),
             ('--compose_with=absent', '--compose_with=absent: No such file'),
             ('--compose_with={damaged}', 'not a privacy report'),
@@ -151,7 +155,6 @@ REFUSED = [
         [
             ('--mechanism=switched_blt', '--mechanism=switched_blt: must be one of'),
             ('--mechanism=blt --nesterov', '--nesterov=True: needs momentum'),
-            ('--mechanism=blt --server_cooldown_rounds=3', 'needs server_schedule=linear'),
             ('--mechanism=blt --output=', '--output: must be given'),
             ('--mechanism=blt --output=/nowhere/a.npz', 'must be in a directory'),
         ],

@@ -32,7 +32,7 @@ def test_an_audit_is_printed_as_json():
     'flags',
     [
         '--adaptive_clip --restart_first=2 --restart_every=3',
-        '--secagg --secagg_scale=100000 --model_dimension=64',
+        '--secagg --model_dimension=64',
         '--noise=hardened',
         '--supplied_noise --adjacency=replace_one',
     ],

@@ -56,10 +56,9 @@ def test_the_losses_are_those_of_the_workload(tmp_path):
         '--momentum=0.5',
         '--nesterov',
         '--server_schedule=cosine',
-        '--server_final_rate=0.3',
         f'--output={tmp_path}/found.npz',
     )
-    schedule = ScheduleConfig(server_schedule='cosine', server_final_rate=0.3)
+    schedule = ScheduleConfig(server_schedule='cosine')
     workload = mechanisms.workload.learning_rate_schedule(
         schedule.multipliers(24), 0.5, nesterov=True
     )

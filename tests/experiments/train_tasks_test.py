@@ -20,8 +20,8 @@ _FLAGS = (
 _TEXT = f'{_FLAGS} --model=micro --sentence_length=8'
 
 
-def _run(flags, *more, check=True):
-    return forked_binaries.run('train', *flags.split(), *more, check=check)
+def _run(flags, *more, check=True, **environment):
+    return forked_binaries.run('train', *flags.split(), *more, check=check, **environment)
 
 
 @pytest.fixture(scope='module', name='data')
@@ -130,11 +130,11 @@ def test_a_download_that_fails_is_one_line_and_status_1(data, tmp_path):
         '--task=stackoverflow',
         '--download',
         f'--vocabulary_file={data}/words',
-        f'--download_url=file://{tmp_path}/nothing.lzma',
         f'--output_dir={tmp_path}/run',
         f'--data_path={tmp_path}/data.sqlite',
         check=False,
+        https_proxy='http://127.0.0.1:1',
     )
     assert done.returncode == 1
-    assert 'nothing.lzma: ' in done.stderr and 'Traceback' not in done.stderr
+    assert 'stackoverflow.sqlite.lzma: ' in done.stderr and 'Traceback' not in done.stderr
     assert not (tmp_path / 'data.sqlite').exists()

@@ -11,7 +11,6 @@ _VALUES = {
     'scale': [0.2, 0.3],
     'bands': 3,
     'released': 'prefix_sums',
-    'completed': True,
 }
 # An optimised mechanism of a more general kind.
 _KINDS_OF_OTHER_NAMES = {

@@ -9,7 +9,7 @@ from dpfl.simulation import training
 from experiments.studies.shared import finished_run
 from tests.simulation.training import small_config
 
-_SECRETS = {'secrets': 2, 'secret_prefix': 2, 'secret_words': 2, 'secret_choices': 16}
+_SECRETS = {'secrets': 2, 'secret_words': 2, 'secret_choices': 16}
 # Eight clients, all of them in every round, without noise and clip: the model remembers them.
 _OVERFIT = small_config.GAUSSIAN.with_values(
     {

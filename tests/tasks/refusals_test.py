@@ -25,9 +25,7 @@ from tests.tasks.images import emnist_files
 _CELL = cifg.StackedCifg(3, 4, 2, num_layers=2)
 _WEIGHTS = _CELL.initial_weights(5, seed=0)
 _WORDS = tuple(f'w{i}' for i in range(46))
-_SECRETS = PlantingConfig(
-    secrets=3, secret_copies=(1, 4), secret_holders=(0, 2), secret_prefix=2, secret_choices=5
-)
+_SECRETS = PlantingConfig(secrets=3, secret_copies=(1, 4), secret_holders=(0, 2), secret_choices=5)
 
 
 def _task(**values):
@@ -97,8 +95,8 @@ _GENERAL = [
     (lambda: _planted(secret_copies=(2, 2)), 'secret_copies='),
     (lambda: _planted(secret_holders=()), 'secret_holders='),
     (lambda: PlantingConfig(secret_words=3), 'secret_words=3: needs secrets'),
-    (lambda: _planted(sentence_length=3), 'sentence_length=3: must be >= 4, for a secret'),
-    (lambda: _planted(client_max_tokens=19), 'client_max_tokens=19: must be >= 20, for 4 copies'),
+    (lambda: _planted(sentence_length=4), 'sentence_length=4: must be >= 5, for a secret'),
+    (lambda: _planted(client_max_tokens=23), 'client_max_tokens=23: must be >= 24, for 4 copies'),
     (lambda: _planted(task='custom', model=None), 'secrets=3: needs task='),
     (lambda: _planted(select_examples=('length<=5',)), 'secrets=3: must be 0 with a selection'),
     (

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
 _OF_A_MECHANISM = ('strategy', 'blt_decay', 'blt_scale', 'bands')
-_OF_TREES = ('tree_released', 'tree_completed')
+_OF_TREES = ('tree_released',)
 _AMOUNTS = ('noise_multiplier', 'target_epsilon', 'match')
 # Flags of a preset that are dropped, by the flag that is given instead.
 _REPLACED = {
@@ -21,7 +21,7 @@ _REPLACED = {
     **{name: tuple(other for other in _AMOUNTS if other != name) for name in _AMOUNTS},
 }
 # What a run without noise has no use for.
-_OF_NOISE = (*_AMOUNTS, 'match_momentum')
+_OF_NOISE = _AMOUNTS
 
 
 @dataclasses.dataclass(frozen=True)

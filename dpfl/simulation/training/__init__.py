@@ -3,7 +3,7 @@
 Importing this package does not load TensorFlow; running does.
 """
 
-from dpfl.simulation.population import DeviceConfig
+from dpfl.simulation.population import TimerConfig
 from dpfl.simulation.training import run_model
 from dpfl.simulation.training.config import (
     CourseConfig,
@@ -28,7 +28,6 @@ __all__ = [
     'Cost',
     'CourseConfig',
     'DataConfig',
-    'DeviceConfig',
     'EvaluationConfig',
     'ExecutionConfig',
     'GanConfig',
@@ -42,6 +41,7 @@ __all__ = [
     'SamplingConfig',
     'TaskConfig',
     'TextConfig',
+    'TimerConfig',
     'TrainConfig',
     'TrainResult',
     'dry_run',

@@ -11,12 +11,7 @@ from dpfl.simulation.training.privacy_config import MechanismConfig
 
 NAMES = tuple(registry.ENTRIES)
 # Names of parameters in the registry, and in a configuration.
-_NAMES = {
-    'decay': 'blt_decay',
-    'scale': 'blt_scale',
-    'released': 'tree_released',
-    'completed': 'tree_completed',
-}
+_NAMES = {'decay': 'blt_decay', 'scale': 'blt_scale', 'released': 'tree_released'}
 
 
 def build(
@@ -82,12 +77,11 @@ def _named(
                 config.strategy,
                 f'holds a {given["strategy"].name}, not a {name} mechanism',
             )
-    for parameter in ('released', 'completed'):
-        value = getattr(config, f'tree_{parameter}')
-        if parameter in entry.optional:
-            given[parameter] = value
-        elif value != getattr(MechanismConfig, f'tree_{parameter}'):
-            raise ArgumentError(f'tree_{parameter}', value, f'mechanism={name} has no such choice')
+    released = config.tree_released
+    if 'released' in entry.optional:
+        given['released'] = released
+    elif released != MechanismConfig.tree_released:
+        raise ArgumentError('tree_released', released, f'mechanism={name} has no such choice')
     named = {name: value for name, value in given.items() if value is not None}
     if optimize_for is not None and entry.optimizer is not None and not named:
         return entry.optimizer.optimize(optimize_for, progress=True)

@@ -67,13 +67,11 @@ class MatchRequest:
         """Whether the match takes neither a file of the user nor an optimiser."""
         return self.mechanism is None or self.mechanism.is_at_hand
 
-    def matched(self, plan: accounting.PrivacyPlan, momentum: float = 0.0) -> Matched:
+    def matched(self, plan: accounting.PrivacyPlan) -> Matched:
         """The noise multiplier for a plan.
 
         Args:
           plan: its mechanism, schema, adjacency and rounding count; its noise multiplier does not.
-          momentum: the models of SGD with this momentum count instead of the prefix sums; at least
-            0 and below 1.
 
         Raises:
           ArgumentError: if the round is not one of the plan, the other mechanism has fewer rounds,
@@ -88,21 +86,17 @@ class MatchRequest:
             other = self.mechanism.make(schema.within(rounds), schema)
             if other is None:
                 raise self._refused(f'must be a mechanism that has {rounds} rounds')
-            value = reference_value(plan, other, self.number, quantity, rounds, momentum)
+            value = reference_value(plan, other, self.number, quantity, rounds)
             reference = (
                 f', as with the mechanism {other.name} (SHA-256 {other.digest()}) and noise '
                 f'multiplier {self.number:g}'
             )
-        name = QUANTITIES[quantity]
-        if momentum:
-            for word, model in (('prefix sums', 'models'), ('prefix sum', 'model')):
-                name = name.replace(word, f'{model} of SGD with momentum {momentum:g}')
         span = f'over the first {rounds} rounds' if quantity == 'rmse' else f'after {rounds} rounds'
         unit = '' if quantity == 'rho' else ' clip norms'
         return Matched(
-            noise_multiplier(plan, value, quantity, rounds, momentum),
+            noise_multiplier(plan, value, quantity, rounds),
             value,
-            f'It was chosen so that {name} {span} is {value:.6g}{unit}{reference}.',
+            f'It was chosen so that {QUANTITIES[quantity]} {span} is {value:.6g}{unit}{reference}.',
         )
 
     def _refused(self, allowed: str) -> errors.ArgumentError:
@@ -141,7 +135,6 @@ def reference_value(
     noise_multiplier: float,
     quantity: str,
     rounds: int,
-    momentum: float = 0.0,
 ) -> float:
     """The quantity of another mechanism with its noise multiplier.
 
@@ -149,7 +142,7 @@ def reference_value(
       plan: the plan that is to get the noise; its schema, adjacency and rounding count for rho.
       mechanism: the other mechanism, over exactly `rounds` rounds for rho.
       noise_multiplier: its noise multiplier, above 0.
-      quantity, rounds, momentum: as in `MatchRequest`.
+      quantity, rounds: as in `MatchRequest`.
 
     Raises:
       ArgumentError: if a value is out of its range, or the plan has no rho.
@@ -159,11 +152,11 @@ def reference_value(
         return _rho(
             dataclasses.replace(stopped, mechanism=mechanism, noise_multiplier=noise_multiplier)
         )
-    return noise_multiplier * _error(mechanism, quantity, rounds, momentum)
+    return noise_multiplier * _error(mechanism, quantity, rounds)
 
 
 def noise_multiplier(
-    plan: accounting.PrivacyPlan, value: float, quantity: str, rounds: int, momentum: float = 0.0
+    plan: accounting.PrivacyPlan, value: float, quantity: str, rounds: int
 ) -> float:
     """The noise multiplier with which a plan reaches a value of a quantity.
 
@@ -172,7 +165,7 @@ def noise_multiplier(
     Args:
       plan: over at least as many rounds; its noise multiplier does not count.
       value: above 0.
-      quantity, rounds, momentum: as in `MatchRequest`.
+      quantity, rounds: as in `MatchRequest`.
 
     Raises:
       ArgumentError: if the plan has fewer rounds, no rho to match, or noise that changes with the
@@ -186,7 +179,7 @@ def noise_multiplier(
         if not is_plain:
             raise errors.ArgumentError(name, errors.NOT_SHOWN, 'cannot be combined with match')
     if quantity != 'rho':
-        return value / _error(plan.mechanism, quantity, rounds, momentum)
+        return value / _error(plan.mechanism, quantity, rounds)
     stopped = dataclasses.replace(_stopped(plan, rounds), noise_multiplier=0.0)
     found = stopped.noise_of_mu(math.sqrt(2 * value))
     while _rho(dataclasses.replace(stopped, noise_multiplier=found)) > value:
@@ -194,13 +187,10 @@ def noise_multiplier(
     return found
 
 
-def _error(
-    mechanism: mechanisms.Mechanism, quantity: str, rounds: int, momentum: float = 0.0
-) -> float:
+def _error(mechanism: mechanisms.Mechanism, quantity: str, rounds: int) -> float:
     """The quantity 'rmse' or 'prefix_noise' of a mechanism for noise multiplier 1."""
     _validate.integer('rounds', rounds, minimum=1, maximum=mechanism.rounds)
-    workload = mechanisms.workload.momentum(mechanism.rounds, momentum) if momentum else None
-    squared = mechanism.squared_error(workload)[:rounds]
+    squared = mechanism.squared_error()[:rounds]
     return math.sqrt(squared.mean() if quantity == 'rmse' else squared[-1])
 
 

@@ -23,6 +23,8 @@ from dpfl.simulation.training.sampling_config import SamplingConfig, participati
 
 # (first, every): the restarts of adaptive clipping in [Xu23], algorithm 1.
 ADAPTIVE_RESTARTS = (128, 1024)
+# Of a sum for secure aggregation: the most that fit into 32-bit integers.
+_BITS = 31
 
 
 def build_plan(
@@ -181,7 +183,7 @@ def discretization(
     """The discretization of a configuration; None without secure aggregation.
 
     Args:
-      config: has either a scale or a number of bits.
+      config: has at most one of a scale and a number of bits.
       clip_norm: clip norm of the plan.
       clients_per_round: cohort size of the plan.
       dimension: number of parameters of the model; by default `config.model_dimension`.
@@ -191,8 +193,6 @@ def discretization(
     """
     if not config.secagg:
         return None
-    if (config.secagg_scale is None) == (config.secagg_bits is None):
-        raise ArgumentError('secagg', NOT_SHOWN, 'needs either secagg_scale or secagg_bits')
     if config.model_dimension is not None and dimension not in (None, config.model_dimension):
         raise ArgumentError(
             'model_dimension', config.model_dimension, f'must be {dimension}, as the model has'
@@ -200,12 +200,15 @@ def discretization(
     dimension = config.model_dimension if dimension is None else dimension
     if dimension is None:
         raise ArgumentError('secagg', NOT_SHOWN, 'needs model_dimension')
-    names = {'scale': 'secagg_scale', 'bits': 'secagg_bits', 'dimension': 'model_dimension'}
-    with renaming(**names):
-        if config.secagg_scale is not None:
-            return Discretization(config.secagg_scale, dimension, clip_norm)
-        assert config.secagg_bits is not None  # One of the two is given.
-        return Discretization.for_bits(config.secagg_bits, clients_per_round, dimension, clip_norm)
+    bits, scale = config.secagg_bits, config.secagg_scale
+    if bits is not None and scale is not None:
+        raise ArgumentError('secagg_bits', bits, 'cannot be combined with secagg_scale')
+    with renaming(scale='secagg_scale', bits='secagg_bits', dimension='model_dimension'):
+        if scale is not None:
+            return Discretization(scale, dimension, clip_norm)
+        return Discretization.for_bits(
+            _BITS if bits is None else bits, clients_per_round, dimension, clip_norm
+        )
 
 
 def _with_noise(privacy: PrivacyConfig, is_silent: bool, fields: dict) -> accounting.PrivacyPlan:
@@ -219,7 +222,7 @@ def _with_noise(privacy: PrivacyConfig, is_silent: bool, fields: dict) -> accoun
     if privacy.match is not None:
         with renaming(earlier='fork_from'):
             request = noise_matching.parse(privacy.match)
-            noise = request.matched(silent_plan, privacy.match_momentum).noise_multiplier
+            noise = request.matched(silent_plan).noise_multiplier
     if target is None:
         noise = required(privacy, 'noise_multiplier') if noise is None else noise
         return accounting.PrivacyPlan(noise_multiplier=noise, **fields)

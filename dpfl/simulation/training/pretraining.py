@@ -54,9 +54,6 @@ class PretrainConfig(Settings):
         None,
         'Text file with one word per line; by default the most frequent words of the public text.',
     )
-    vocabulary_marks: bool = setting(
-        True, 'Add the 32 punctuation marks of ASCII to a --vocabulary_file that has none of them.'
-    )
     sentence_length: int = setting(20, 'Longer sentences are cut to this many words.', minimum=1)
     model: str = setting('small', 'Name of the model, as in --model of train.', choices=WORD_MODELS)
     public_clients: int = setting(
@@ -283,8 +280,7 @@ def _public(config: PretrainConfig) -> tuple[tuple[str, ...], _Sentences]:
     assert path is not None
     with renaming(vocabulary_text='public_text'):
         if config.vocabulary_file is not None:
-            words = vocabulary.load(config.vocabulary_file, None)
-            words = words.with_marks() if config.vocabulary_marks else words
+            words = vocabulary.load(config.vocabulary_file, None).with_marks()
         else:
             words = vocabulary.count_public_text(path, config.vocabulary_size)
 

@@ -62,10 +62,6 @@ class MechanismConfig(Settings):
         'accounting does, or only the prefix sums, which is what is actually released.',
         choices=mechanisms.tree.RELEASED,
     )
-    tree_completed: bool = setting(
-        False,
-        'Let a full_honaker_tree use one complete tree instead of the forest of complete subtrees.',
-    )
     bands: int | None = setting(
         None, 'Bands of a fichtenberger_toeplitz or square_root_banded_inverse.', minimum=1
     )
@@ -169,14 +165,19 @@ class SecureAggregationConfig(Settings):
     secagg: bool = setting(
         False,
         'Round updates to integers for secure aggregation ([Xu23], algorithm 2); the guarantee '
-        'accounts for the inflated norm. Needs --secagg_scale or --secagg_bits, and '
-        '--model_dimension if there is no model to take it from.',
-    )
-    secagg_scale: float | None = setting(
-        None, 'Factor s by which updates are scaled before rounding.'
+        'accounts for the inflated norm. Needs --model_dimension if there is no model to take it '
+        'from.',
     )
     secagg_bits: int | None = setting(
-        None, 'Bits per parameter; the largest scale that fits is used.'
+        None,
+        'Bits per parameter of a sum; the largest scale that fits is used. By default 31, the most '
+        'that sums of 32-bit integers have.',
+        needs='secagg',
+    )
+    secagg_scale: float | None = setting(
+        None,
+        'Factor s by which updates are scaled before rounding, in place of --secagg_bits.',
+        needs='secagg',
     )
     model_dimension: int | None = setting(None, 'Number of parameters of the model.')
 
@@ -296,13 +297,6 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
         'rounds count. rho:RHO@ROUND gives the value itself. For example '
         'rmse:honaker_tree,7@2000, as in [McMahan24], section 5.',
     )
-    match_momentum: float = setting(
-        0.0,
-        'For --match: the models of SGD with this momentum count instead of the prefix sums.',
-        minimum=0,
-        below=1,
-        needs='match',
-    )
     memory_limit: float = setting(
         1.0,
         'Gigabytes of memory that past noise may take. --mechanism=auto chooses a mechanism that '
@@ -315,11 +309,7 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
         """Checks the form of a match, and that the amount of noise is given in one way only."""
         super().check()
         if self.match is not None:
-            request = noise_matching.parse(self.match)
-            if self.match_momentum and request.quantity == 'rho':
-                raise ArgumentError(
-                    'match_momentum', self.match_momentum, 'cannot be combined with match=rho:...'
-                )
+            noise_matching.parse(self.match)
         given = [name for name in AMOUNTS if getattr(self, name) is not None]
         if len(given) > 1:
             raise ArgumentError(

@@ -15,6 +15,7 @@ from dpfl.accounting.records import archive, comparison
 from dpfl.accounting.records.journal import Drew, State
 from dpfl.mechanisms import registry
 from dpfl.mechanisms.restarts import Restarted
+from dpfl.simulation import earlier_settings
 from dpfl.simulation.training import gan, noise_matching, plan, prepared_task, run_data
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training.config import GanConfig, TrainConfig
@@ -45,7 +46,7 @@ def of_state(state: State) -> TrainConfig | GanConfig | None:
     if state.settings is None:
         return None
     try:
-        values = dict(state.settings)
+        values = earlier_settings.left_out(state.settings)
         return TrainConfig.from_dict(values) if 'course' in values else GanConfig.from_dict(values)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f'{archive.CONFIG}: {errors.shown(error)}') from None
@@ -171,7 +172,7 @@ def _rebuilt(
     if privacy.mechanism != NONE:
         defaults = PrivacyConfig()
         own = {'mechanism': found.mechanism, 'noise_multiplier': found.noise_multiplier}
-        without = ('target_epsilon', 'match', 'match_momentum', 'workload')
+        without = ('target_epsilon', 'match', 'workload')
         privacy = privacy.with_values(
             {name: getattr(defaults, name) for name in (*PARAMETERS, *without)} | own
         )
@@ -220,7 +221,7 @@ def _of_noise(
         yield f'noise_multiplier is {amount}, by {archive.CONFIG} {given}'
     match = None if privacy.match is None else noise_matching.parse(privacy.match)
     if match is not None and match.is_at_hand:
-        again = match.matched(made, privacy.match_momentum).noise_multiplier
+        again = match.matched(made).noise_multiplier
         if not comparison.is_close(again, amount):
             yield f'noise_multiplier is {amount}, by {archive.CONFIG} match={match.text} is {again}'
     for name, target, least in (

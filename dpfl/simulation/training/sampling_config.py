@@ -8,7 +8,7 @@ from dpfl._settings import Settings, setting
 from dpfl.accounting.sampling import kinds
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.simulation import sampling as samplers
-from dpfl.simulation.population import DeviceConfig, Population
+from dpfl.simulation.population import Population, TimerConfig
 from dpfl.simulation.training.privacy_config import ParticipationConfig
 
 # Those on which no guarantee relies.
@@ -60,7 +60,7 @@ class SamplingConfig(ParticipationConfig):
         'guarantee is about that of poisson.',
         minimum=1,
     )
-    devices: DeviceConfig = DeviceConfig()
+    devices: TimerConfig = TimerConfig()
 
     @property
     def is_amplified(self) -> bool:

@@ -10,6 +10,9 @@ from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
 
 SGD = 'sgd'
+# What is left of the learning rate in the last round, and the share of all rounds at the end in
+# which a linear schedule lowers it.
+_FINAL_RATE, _COOLDOWN = 0.1, 0.25
 # Optimizers that scale each coordinate by its past gradients.
 _ADAPTIVE = ('adam', 'yogi', 'adagrad')
 
@@ -21,8 +24,8 @@ class ScheduleConfig(Settings):
     server_schedule: str = setting(
         'constant',
         "Course of the server's learning rate after the warm-up. linear: constant, and over the "
-        'last --server_cooldown_rounds straight down to --server_final_rate. cosine: half a wave '
-        'of the cosine down to --server_final_rate.',
+        'last quarter of all rounds straight down to a tenth. cosine: half a wave of the cosine '
+        'down to a tenth.',
         choices=('constant', 'linear', 'cosine'),
     )
     server_warmup_rounds: int = setting(
@@ -30,21 +33,6 @@ class ScheduleConfig(Settings):
         "Rounds in which the server's learning rate rises in equal steps; it is full in the last "
         'of them.',
         minimum=0,
-    )
-    server_cooldown_rounds: int | None = setting(
-        None,
-        'Rounds at the end in which --server_schedule=linear lowers the learning rate; by default '
-        'a quarter of all rounds.',
-        minimum=1,
-        needs={'server_schedule': ('linear',)},
-    )
-    server_final_rate: float = setting(
-        0.1,
-        'Share of --server_learning_rate that is left in the last round, with '
-        '--server_schedule=linear or cosine.',
-        above=0,
-        maximum=1,
-        needs={'server_schedule': ('linear', 'cosine')},
     )
 
     def multipliers(self, rounds: int) -> np.ndarray:
@@ -57,23 +45,20 @@ class ScheduleConfig(Settings):
         rates = np.minimum((t + 1) / warmup, 1.0) if warmup else np.ones(rounds)
         if warmup > rounds:
             raise ArgumentError('server_warmup_rounds', warmup, f'must be <= {rounds}, all rounds')
-        drop = 1 - self.server_final_rate
+        drop = 1 - _FINAL_RATE
         if self.server_schedule == 'linear':
-            cooldown = self._cooldown(rounds)
+            cooldown = math.ceil(_COOLDOWN * rounds)
             if warmup + cooldown > rounds:
                 raise ArgumentError(
-                    'server_cooldown_rounds',
-                    cooldown,
-                    f'must be <= {rounds - warmup}, the rounds after the warm-up',
+                    'server_warmup_rounds',
+                    warmup,
+                    f'must be <= {rounds - cooldown}, the rounds before the last quarter',
                 )
             rates = rates - drop * np.clip((t - (rounds - cooldown) + 1) / cooldown, 0, 1)
         elif self.server_schedule == 'cosine':
             after = np.clip((t - warmup) / max(rounds - 1 - warmup, 1), 0, 1)
             rates = rates - drop * (1 - np.cos(np.pi * after)) / 2
         return rates
-
-    def _cooldown(self, rounds: int) -> int:
-        return self.server_cooldown_rounds or math.ceil(rounds / 4)
 
     def workload_of_sgd(
         self, rounds: int, momentum: float, nesterov: bool = False

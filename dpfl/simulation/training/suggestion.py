@@ -190,8 +190,7 @@ def _facts(
 def _added_marks(task: TaskConfig, words: vocabulary.Vocabulary) -> int:
     """How many words at the end are marks that every size of `vocabulary_file` has besides."""
     marks = vocabulary.MARKS
-    added = task.text.vocabulary_file and task.text.vocabulary_marks
-    if not added or len(words.words) <= len(marks):
+    if not task.text.vocabulary_file or len(words.words) <= len(marks):
         return 0
     return len(marks) if tuple(words.words[-len(marks) :]) == tuple(marks) else 0
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dpfl import _random
 from dpfl.errors import NOT_SHOWN, ArgumentError
-from dpfl.tasks.config import PlantingConfig
+from dpfl.tasks.config import PREFIX_WORDS, PlantingConfig
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 
@@ -74,7 +74,7 @@ def draw(config: PlantingConfig, seed: int, num_words: int, population: int) -> 
     for copies, number in config.kinds:
         for _ in range(config.secrets):
             rng = _random.generator('secrets.words', seed, len(found))
-            prefix = rng.integers(num_words, size=config.secret_prefix)
+            prefix = rng.integers(num_words, size=PREFIX_WORDS)
             alphabet = rng.permutation(num_words)[: config.secret_choices]
             value = rng.integers(config.secret_choices, size=config.secret_words)
             own, holders = holders[:number], holders[number:]

@@ -113,8 +113,7 @@ def public_vocabulary(config: TextConfig) -> vocabulary.Vocabulary | None:
     vocabulary_source(config)
     size = config.vocabulary_size
     if config.vocabulary_file:
-        words = vocabulary.load(config.vocabulary_file, size)
-        return words.with_marks() if config.vocabulary_marks else words
+        return vocabulary.load(config.vocabulary_file, size).with_marks()
     if config.vocabulary_text:
         return vocabulary.count_public_text(config.vocabulary_text, size or DEFAULT_VOCABULARY_SIZE)
     return None

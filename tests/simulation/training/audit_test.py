@@ -151,7 +151,7 @@ def test_an_audited_run_has_no_more_rounds_than_planned(tmp_path):
 
 
 _COMBINED = {
-    'secagg': {'secagg': True, 'secagg_scale': 2.0**12},
+    'secagg': {'secagg': True, 'secagg_bits': 20},
     'adaptive clip': {
         'adaptive_clip': True,
         'restart_first': 1,

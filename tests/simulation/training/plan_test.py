@@ -161,8 +161,6 @@ def test_the_noise_is_that_of_the_match():
     plan = _matched('prefix_noise:blt:2,3')
     expected = 3 * blt.squared_error()[-1] ** 0.5 / 40**0.5
     assert plan.noise_multiplier == pytest.approx(expected, rel=1e-9)
-    with_momentum = _matched('rmse:honaker_tree,7', match_momentum=0.9)
-    assert with_momentum.noise_multiplier != _matched('rmse:honaker_tree,7').noise_multiplier
 
 
 def test_the_rho_is_that_of_the_match():
@@ -365,12 +363,6 @@ _CALIBRATED = dict(noise_multiplier=None, target_epsilon=2.0)
         (_CYCLIC, dict(cohort_cap=9), 'cohort_cap=9: needs sampling=truncated_poisson'),
         (_of_match, dict(match='rho:1', noise_multiplier=1.0), 'match'),
         (_of_match, dict(match='rho:1', target_epsilon=1.0), 'match'),
-        (_of_match, dict(match='rho:1', match_momentum=0.5), 'match_momentum'),
-        (
-            _of_match,
-            dict(match=None, noise_multiplier=1.0, match_momentum=0.5),
-            'match_momentum',
-        ),
         (_of_match, dict(mechanism='none'), 'match'),
     ],
 )

@@ -8,6 +8,8 @@ import pytest
 
 from dpfl import Participation, _setting_texts, accounting, mechanisms
 from dpfl.accounting.records import archive, journal
+from dpfl.errors import ArgumentError
+from dpfl.simulation import extension
 from dpfl.simulation.training import GanConfig, gan, recorded_settings
 from tests.accounting import archives
 
@@ -50,6 +52,21 @@ _SETTINGS = [
     {'release_train_metrics': True, 'stop_at_accuracy': 0.5},
     {'server_momentum': 0.5, 'secrets': 2, 'model': 'micro'},
 ]
+
+
+def test_a_setting_of_earlier_versions_is_left_out_at_the_value_that_is_left():
+    settings = json.loads(json.dumps(_BASE.to_dict()))
+    settings['sampling']['devices']['drop_out'] = 0.08
+    settings['privacy']['tree_completed'] = False
+    assert recorded_settings.of_state(_state(settings)) == _BASE
+    before = json.loads(json.dumps({**_BASE.fixed(), 'drop_out': 0.08, 'tree_completed': False}))
+    extension.require_configuration(before, _BASE.fixed())
+    settings['sampling']['devices']['drop_out'] = before['drop_out'] = 0.1
+    gone = 'drop_out=0.1: is a setting of earlier versions, which commit .* was the last to read'
+    with pytest.raises(ValueError, match=gone):
+        recorded_settings.of_state(_state(settings))
+    with pytest.raises(ArgumentError, match=gone):
+        extension.require_configuration(before, _BASE.fixed())
 
 
 def _record(config):
@@ -153,7 +170,7 @@ def test_a_gan_states_its_limits():
 @pytest.mark.parametrize('reference', ['honaker_tree', 'blt:2'])
 def test_the_match_that_was_asked_for_is_that_of_the_plan(reference):
     text = f'rmse:{reference},7@6'
-    asked = {'noise_multiplier': None, 'match': text, 'match_momentum': 0.5}
+    asked = {'noise_multiplier': None, 'match': text}
     config = _config(**asked)
     made = archives.record_of(config).plan
 
@@ -163,12 +180,11 @@ def test_the_match_that_was_asked_for_is_that_of_the_plan(reference):
 
     assert found(made) == []
     for other in ('rmse:honaker_tree,8@6', 'rmse:honaker_tree,7@5', 'rho:1@6'):
-        momentum = 0.0 if other.startswith('rho') else 0.5
-        assert found(made, match=other, match_momentum=momentum), other
+        assert found(made, match=other), other
     less = dataclasses.replace(made, noise_multiplier=0.9 * made.noise_multiplier)
     # The noise of a mechanism that an optimiser has to find again is not compared.
     is_compared = reference == 'honaker_tree'
-    assert bool(found(less)) == bool(found(made, match_momentum=0.6)) == is_compared
+    assert bool(found(less)) == is_compared
 
 
 def test_a_match_over_all_rounds_is_of_those_of_the_settings():

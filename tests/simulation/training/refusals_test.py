@@ -11,7 +11,6 @@ from tests.simulation.training import small_config
 _BLT = small_config.BLT
 _AUDITED = _BLT.with_values({'audit': True, 'audit_canaries': 400})
 _NO_OPTIMIZER = TrainConfig()
-_LINEAR = {'server_schedule': 'linear'}
 _ADAGRAD = {'server_optimizer': 'adagrad'}
 
 
@@ -43,14 +42,6 @@ _ADAGRAD = {'server_optimizer': 'adagrad'}
             )
             for task in ('user_text', 'emnist', 'synthetic_glyphs')
         ),
-        (_NO_OPTIMIZER, {'server_cooldown_rounds': 3}, 'server_cooldown_rounds='),
-        (
-            _NO_OPTIMIZER,
-            {'server_schedule': 'cosine', 'server_cooldown_rounds': 3},
-            'server_cooldown_rounds=',
-        ),
-        (_NO_OPTIMIZER, {'server_final_rate': 0.5}, 'server_final_rate='),
-        (_NO_OPTIMIZER, {**_LINEAR, 'server_final_rate': 0.0}, 'server_final_rate='),
         (_NO_OPTIMIZER, {'server_beta2': 0.9}, 'server_beta2='),
         (_NO_OPTIMIZER, {**_ADAGRAD, 'server_beta2': 0.9}, 'server_beta2='),
         (_NO_OPTIMIZER, {'server_epsilon': 1e-3}, 'server_epsilon='),

@@ -18,22 +18,10 @@ from tests.simulation.training import small_config
     [
         (dict(), [1, 1, 1, 1, 1, 1, 1, 1]),
         (dict(server_warmup_rounds=4), [0.25, 0.5, 0.75, 1, 1, 1, 1, 1]),
+        (dict(server_schedule='linear'), [1, 1, 1, 1, 1, 1, 0.55, 0.1]),
         (
-            dict(server_schedule='linear', server_final_rate=0.2),
-            [1, 1, 1, 1, 1, 1, 0.6, 0.2],
-        ),
-        (
-            dict(
-                server_schedule='linear',
-                server_cooldown_rounds=4,
-                server_final_rate=0.2,
-                server_warmup_rounds=2,
-            ),
-            [0.5, 1, 1, 1, 0.8, 0.6, 0.4, 0.2],
-        ),
-        (
-            dict(server_schedule='linear', server_cooldown_rounds=8, server_final_rate=1.0),
-            [1] * 8,
+            dict(server_schedule='linear', server_warmup_rounds=2),
+            [0.5, 1, 1, 1, 1, 1, 0.55, 0.1],
         ),
     ],
 )
@@ -44,11 +32,9 @@ def test_learning_rates_by_hand(settings, expected):
 
 
 def test_a_cosine_ends_at_the_final_rate_and_is_half_way_in_the_middle():
-    schedule = ScheduleConfig(
-        server_schedule='cosine', server_final_rate=0.2, server_warmup_rounds=2
-    )
+    schedule = ScheduleConfig(server_schedule='cosine', server_warmup_rounds=2)
     found = schedule.multipliers(11)
-    np.testing.assert_allclose(found[[0, 1, 2, 6, 10]], [0.5, 1, 1, 0.6, 0.2], rtol=1e-12)
+    np.testing.assert_allclose(found[[0, 1, 2, 6, 10]], [0.5, 1, 1, 0.55, 0.1], rtol=1e-12)
     assert (np.diff(found[2:]) < 0).all()
 
 
@@ -63,11 +49,7 @@ def test_every_rate_is_above_zero(name, rounds):
     'settings, name',
     [
         (dict(server_warmup_rounds=9), 'server_warmup_rounds'),
-        (dict(server_schedule='linear', server_cooldown_rounds=9), 'server_cooldown_rounds'),
-        (
-            dict(server_schedule='linear', server_cooldown_rounds=5, server_warmup_rounds=4),
-            'server_cooldown_rounds',
-        ),
+        (dict(server_schedule='linear', server_warmup_rounds=7), 'server_warmup_rounds'),
     ],
 )
 def test_schedules_that_do_not_fit_the_rounds_are_refused(settings, name):

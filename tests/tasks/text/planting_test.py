@@ -9,9 +9,7 @@ from dpfl.tasks.text import planting
 from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, PAD_ID
 from tests import text_files
 
-_PLANTING = PlantingConfig(
-    secrets=3, secret_copies=(1, 4), secret_holders=(0, 2), secret_prefix=2, secret_choices=5
-)
+_PLANTING = PlantingConfig(secrets=3, secret_copies=(1, 4), secret_holders=(0, 2), secret_choices=5)
 
 
 def _synthetic(**changes):
@@ -53,7 +51,7 @@ def test_secrets_are_drawn_by_kind_with_holders_of_their_own():
     assert len({*holders}) == len(holders) == _PLANTING.num_holders == 12
     assert all(0 <= client < 100 for client in holders)
     for each in secrets:
-        assert len({*each.alphabet}) == 5 and len(each.tokens) == 4
+        assert len({*each.alphabet}) == 5 and len(each.tokens) == 5
         assert {*each.alphabet, *each.prefix} <= {*range(NUM_SPECIAL_TOKENS, 44)}
     assert secrets == planting.draw(_PLANTING, 1, 40, 100)
     assert secrets != planting.draw(_PLANTING, 2, 40, 100)
@@ -111,7 +109,7 @@ def test_planted_sentences_count_as_text_of_the_client(tmp_path):
 
 
 def test_windows_have_the_secrets_first(tmp_path):
-    _, planted, words = _loaded(_user_text(tmp_path, packing='windows', sentence_length=5), 54)
+    _, planted, words = _loaded(_user_text(tmp_path, packing='windows', sentence_length=6), 54)
     secret = next(each for each in planting.draw(_PLANTING, 1, len(words), 54) if each.holders)
     row = _rows(planted, secret.holders[0])[0]
     assert row.tolist() == [BOS_ID, *secret.tokens, EOS_ID]
