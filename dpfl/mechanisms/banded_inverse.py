@@ -7,7 +7,7 @@ import numpy as np
 from scipy import signal
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import base, kernels, toeplitz
+from dpfl.mechanisms import base, kernels, rounding, toeplitz
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
 from dpfl.mechanisms.sensitivities.common import Sensitivity
@@ -102,6 +102,22 @@ class BandedInverse(base.Mechanism):
         impulse = np.zeros(self.rounds)
         impulse[0] = 1.0
         return signal.lfilter([1.0], self.inverse_coefficients, impulse)
+
+    def column_error(self, rounds: int) -> float:
+        """Bound of the relative error of the computed columns of `C`; 0 if nothing cancels.
+
+        Each coefficient c_i is a sum of p products `a_j c_{i-j}`. What its rounding adds goes
+        through the recursion like the impulse. To first order the errors are therefore at most
+        `|c| * r`, where `*` is convolution and r = (p + 1) UNIT |a| * |c| bounds the roundings.
+        """
+        if (self.inverse_coefficients[1:] <= 0).all():
+            return 0.0
+        taps, column = np.abs(self.inverse_coefficients), np.abs(self.toeplitz_column(rounds))
+        convolve = np.convolve if rounds <= 512 else signal.fftconvolve
+        with np.errstate(over='ignore', invalid='ignore'):
+            roundings = convolve(taps, column)[:rounds] * ((taps.size + 1) * rounding.UNIT)
+            errors = convolve(column, roundings)[:rounds]
+        return toeplitz.column_error(column, errors)
 
     def toeplitz_column(self, rounds: int) -> np.ndarray:
         return self.with_rounds(rounds).coefficients()

@@ -19,6 +19,11 @@ from dpfl.participation import Participation
 
 _M = TypeVar('_M', bound='Mechanism')
 
+# Relative error up to which a sensitivity counts as exact.
+_NEARLY_EXACT = 1e-9
+# Relative error up to which a bound of first order holds.
+_MOST_ERROR = 1e-2
+
 
 class Mechanism(abc.ABC):
     """A square lower-triangular strategy matrix `C`, held as numbers.
@@ -49,7 +54,8 @@ class Mechanism(abc.ABC):
     rounds: int
 
     def __post_init__(self) -> None:
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        rounds = _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        object.__setattr__(self, 'rounds', rounds)  # Also an integer of NumPy, which JSON has not.
 
     # Of subclasses that hold arrays, which are dataclasses with `eq=False`.
 
@@ -170,16 +176,43 @@ class Mechanism(abc.ABC):
     def sensitivity_bound(self, participation: Participation) -> Sensitivity:
         """The squared `sensitivity`, rounded up, and whether it is exact up to that rounding."""
         _validate.integer('rounds', participation.rounds, minimum=1, maximum=self.rounds)
-        bound = self._sensitivity_of_first(participation)
-        if self.is_counted():
-            return bound
         # Sums over rounds, and over participations with transforms of a few roundings each.
         terms = 4 * (participation.rounds + 10 * participation.count)
-        return bound._replace(squared=rounding.sum_up(bound.squared, terms))
+        bound = self._sensitivity_of_first(participation)
+        return self.rounded_up(bound, participation.rounds, participation.count, terms)
+
+    def rounded_up(self, bound: Sensitivity, rounds: int, count: int, terms: int) -> Sensitivity:
+        """A computed sensitivity, raised so that it is not below the true one.
+
+        Args:
+          bound: the computed one.
+          rounds: number of rounds of the run.
+          count: most participations of a client, whose columns have an error of at most
+            `column_error` each. The sensitivity is infinite if that leaves no digits.
+          terms: as in `rounding.sum_up`.
+        """
+        if self.is_counted():
+            return bound
+        error = count * self.column_error(rounds)
+        if error > _MOST_ERROR:
+            return Sensitivity(math.inf, is_exact=False)
+        squared = rounding.sum_up(bound.squared, terms) * (1 + error) ** 2
+        return Sensitivity(squared, bound.is_exact and error <= _NEARLY_EXACT)
 
     def is_counted(self) -> bool:
         """Whether the squared sensitivity is an integer, computed without rounding."""
         return False
+
+    def column_error(self, rounds: int) -> float:
+        """Bound of the relative error of the computed columns of `C` where digits cancel.
+
+        0 if `C` consists of sums of numbers of one sign, whose few roundings `sensitivity_bound`
+        counts.
+
+        Args:
+          rounds: number of rounds of the run, at most those of the mechanism.
+        """
+        return 0.0
 
     # Error and loss.
 

@@ -48,9 +48,10 @@ class ColumnScaled(Mechanism):
 
     def __post_init__(self):
         super().__post_init__()
-        _validate.integer(
+        length = _validate.integer(
             'block_length', self.block_length, minimum=1, maximum=_validate.MOST_ROUNDS
         )
+        object.__setattr__(self, 'block_length', length)
         if not isinstance(self.base, Mechanism):
             raise errors.ArgumentError('base', self.base, 'must be a mechanism')
         base = self.base
@@ -111,6 +112,9 @@ class ColumnScaled(Mechanism):
     @property
     def strategy_bands(self) -> int | None:
         return self.base.strategy_bands
+
+    def column_error(self, rounds: int) -> float:
+        return self.base.column_error(rounds)
 
     def describe_release(self) -> str:
         return f'Each round is counted with the scale of its column. {self.base.describe_release()}'

@@ -166,6 +166,9 @@ class Restarted(Mechanism):
     def is_counted(self) -> bool:
         return self.base.is_counted()
 
+    def column_error(self, rounds: int) -> float:
+        return max(self.base.column_error(each) for each in set(self.with_rounds(rounds).lengths))
+
     def forest(self) -> tree_sensitivity.Forest | None:
         """The subtrees of all segments side by side."""
         forests = []

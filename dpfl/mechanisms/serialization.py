@@ -30,7 +30,7 @@ def _from_dict(values: Any, depth: int) -> base.Mechanism:
         raise errors.ArgumentError('mechanism', values, 'must be the values of a mechanism')
     parameters = dict(values)
     name = parameters.pop('mechanism', None)
-    if name in registry.REMOVED:
+    if isinstance(name, str) and name in registry.REMOVED:
         raise errors.ArgumentError(
             'mechanism', errors.NOT_SHOWN, errors.removed(f'is a {name} mechanism')
         )

@@ -1,5 +1,7 @@
 """Lower-triangular Toeplitz matrices and the error of such strategies."""
 
+import math
+
 import numpy as np
 from scipy import fft, signal
 
@@ -67,6 +69,18 @@ def _inverse(coefficients: np.ndarray, terms: int) -> np.ndarray:
         product[0] -= 2.0
         inverse = -fft.irfft(spectrum * fft.rfft(product, 2 * size), 2 * size)[:size]
     return inverse[:terms]
+
+
+def column_error(coefficients: np.ndarray, errors: np.ndarray) -> float:
+    """Largest relative error of a column, which has any number of the first coefficients.
+
+    Args:
+      coefficients: as computed, float64 [n].
+      errors: bounds of their absolute errors, float64 [n].
+    """
+    with np.errstate(over='ignore', invalid='ignore'):
+        largest = (np.cumsum(errors**2) / np.cumsum(coefficients**2)).max()
+    return math.sqrt(largest) if largest < math.inf else math.inf
 
 
 def squared_error(inverse_coefficients: np.ndarray) -> np.ndarray:

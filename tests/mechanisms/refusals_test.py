@@ -28,6 +28,7 @@ _MADE = {
     'blt': (mechanisms.Blt, dict(rounds=5, decay=[0.5], scale=[0.1])),
     'complex_blt': (mechanisms.Blt.from_complex, dict(rounds=5, decay=[0.5], scale=[0.1])),
     'block_blt': (mechanisms.BlockBlt, _BLOCKS),
+    'large_block_blt': (mechanisms.BlockBlt, _BLOCKS | dict(scale=[[1e60], [-1e60]])),
     'column_scaled': (
         mechanisms.ColumnScaled,
         dict(base=_IDENTITY, scale=[1.0], rounds=4, block_length=1),
@@ -95,6 +96,7 @@ _REFUSED = [
     ('block_blt', 'scale', [[0.5, 1.0], [1.0, 2.0]], r'scale: has shape \[2, 2\]'),
     ('block_blt', 'scale', 'x', 'scale: must be numbers'),
     ('block_blt', 'gain', [1.0, 0.0], 'gain=.*each entry must be >= 1e-100'),
+    ('large_block_blt', 'gain', [1.0, 1e60], 'its product with the scales of its block <= 1e'),
     ('column_scaled', 'base', None, 'base=None: must be a mechanism'),
     ('column_scaled', 'base', mechanisms.FullHonakerTree(4), 'can have any number of rounds'),
     (

@@ -23,8 +23,11 @@ from dpfl.mechanisms.discretization import Discretization
 # Attempts at random rounding before the update is rounded towards zero. With the alpha of
 # production an attempt fails with probability at most exp(-1/2), and all fail with 2e-14.
 _MOST_ATTEMPTS = 64
-# Share of a squared norm that covers all rounding before the noise, see `_check_rounding`.
+# Share of a squared norm that covers the server's rounding before the noise, see `_check_rounding`.
 _MARGIN = 1e-7
+# Share for the scale and for the standard deviation of the noise, each after two roundings to
+# float32, of which each can change their product by 2^-24.
+_FLOAT32_MARGIN = 8 * 2.0**-24
 
 
 class DiscretizedState(NamedTuple):
@@ -200,6 +203,12 @@ def clip_linf(vector: tf.Tensor, settings: Discretization) -> tf.Tensor:
     return vector * tf.where(largest <= bound, 1.0, bound / largest)
 
 
+def squared_limit(settings: Discretization) -> float:
+    """Largest squared norm of integers: `(s C_inflated)^2` less what later rounding can add."""
+    margin = _MARGIN + _FLOAT32_MARGIN
+    return (settings.scale * settings.inflated_norm) ** 2 * (1 - margin)
+
+
 def round_conditionally(vector: tf.Tensor, key: Any, settings: Discretization) -> tf.Tensor:
     """Rounds at random, repeatedly until the norm is within the plan's bound.
 
@@ -210,12 +219,12 @@ def round_conditionally(vector: tf.Tensor, key: Any, settings: Discretization) -
     Args:
       vector: float32 [padded dimension], of norm at most s C.
       key: int64 [2].
-      settings: limits the squared norm of the result to `(s C_inflated)^2`.
+      settings: limits the squared norm of the result, see `squared_limit`.
 
     Returns:
       Integers as float32, of the shape of `vector`.
     """
-    limit = (settings.scale * settings.inflated_norm) ** 2 * (1 - _MARGIN)
+    limit = squared_limit(settings)
     floor = tf.floor(vector)
     fraction = vector - floor
 

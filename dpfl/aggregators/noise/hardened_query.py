@@ -18,7 +18,7 @@ from dpfl import _validate, accounting, errors
 from dpfl.accounting import hardened
 from dpfl.aggregators import clipping, estimators, flat, plan_digest, query
 from dpfl.aggregators.noise import correlated, keys
-from dpfl.mechanisms.hardened import keystream
+from dpfl.mechanisms.hardened import discrete_gaussian, keystream, rounding
 
 # Bound on the norm of an update's integers, as a share of the norm that the plan counts. The
 # difference is far above the rounding of a norm in float64, whatever the number of coordinates.
@@ -177,6 +177,16 @@ def _require_guarantee(plan) -> None:
     if not plan.noise_multiplier > 0:
         raise errors.ArgumentError(
             'noise_multiplier', plan.noise_multiplier, 'must be > 0 with noise=hardened'
+        )
+    kernel, rounds = plan.mechanism_of_run.kernel(), plan.participation.rounds
+    stddevs = hardened.STDDEV * rounding.stddevs(kernel, rounds)
+    if not discrete_gaussian.LEAST <= stddevs.min() <= stddevs.max() <= discrete_gaussian.LARGEST:
+        raise errors.ArgumentError(
+            'noise',
+            'hardened',
+            f'must be default with mechanism={plan.mechanism.name}: noise of single rounds is '
+            f'{stddevs.min():g} .. {stddevs.max():g} integers, must be within '
+            f'{discrete_gaussian.LEAST:g} .. {discrete_gaussian.LARGEST:g}',
         )
     if math.isinf(plan.sensitivity):
         raise errors.ArgumentError(

@@ -18,6 +18,7 @@ import tree
 
 from dpfl import accounting, errors
 from dpfl.accounting.records import journal
+from dpfl.aggregators import plan_digest, query
 from dpfl.aggregators.noise import correlated
 
 
@@ -73,6 +74,7 @@ class SuppliedRows(abc.ABC):
         show_progress: bool = True,
     ):
         self._rounds = plan.participation.rounds
+        self._plan_digest = plan_digest.of(plan, None)
         mechanism = plan.mechanism.with_rounds(self._rounds)
         self._kernel, self._fresh_rounds = mechanism.kernel(), (0, *mechanism.fresh_rounds)
         self._directory = directory
@@ -135,28 +137,32 @@ class SuppliedRows(abc.ABC):
         Raises:
           RuntimeError: if this process was forked after the ring was made and the ring cannot
             start anew.
-          ValueError: if the state does not hold exactly one noise of this kind, or the context
-            holds anything else.
+          ValueError: if the state does not hold exactly one noise of this kind, or was made under a
+            plan with another mechanism; or if the context holds anything else.
           OSError: if there is no space for the file.
         """
         if self._process != os.getpid():
             self._after_fork()
-        found = []
-
-        def find(part):
-            if self._is_supplied(part):
-                found.append(part)
-
-        tree.traverse(find, state)
+        found = [part for part in query.parts(state, query.QueryState) if self._supplies(part)]
         if len(found) != 1:
             raise errors.ArgumentError(
                 'state', errors.NOT_SHOWN, f'holds {len(found)} {self._noises}, must hold one'
             )
-        with_row = self._with_row(found[0], _digest(context))
-        return tree.traverse(lambda part: with_row if self._is_supplied(part) else None, state)
+        if 'mechanism' in plan_digest.differences(found[0].plan, self._plan_digest):
+            raise errors.ArgumentError(
+                'state',
+                errors.NOT_SHOWN,
+                'was made under a plan with another mechanism than that of the ring',
+            )
+        noise = self._with_row(found[0].noise, _digest(context))
+        return query.replaced(
+            state,
+            query.QueryState,
+            lambda part: part._replace(noise=noise) if self._supplies(part) else part,
+        )
 
-    def _is_supplied(self, part) -> bool:
-        return isinstance(part, correlated.NoiseState) and isinstance(part.past, self._row_type)
+    def _supplies(self, part: query.QueryState) -> bool:
+        return isinstance(part.noise.past, self._row_type)
 
     def _with_row(self, state: correlated.NoiseState, context: str) -> correlated.NoiseState:
         t = int(state.round)
