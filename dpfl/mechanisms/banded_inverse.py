@@ -99,9 +99,7 @@ class BandedInverse(base.Mechanism):
 
     def coefficients(self) -> np.ndarray:
         """First column of `C`, float64 [rounds]."""
-        impulse = np.zeros(self.rounds)
-        impulse[0] = 1.0
-        return signal.lfilter([1.0], self.inverse_coefficients, impulse)
+        return toeplitz.reciprocal(self.inverse_coefficients, self.rounds)
 
     def column_error(self, rounds: int) -> float:
         """Bound of the relative error of the computed columns of `C`; 0 if nothing cancels.
@@ -131,20 +129,18 @@ class BandedInverse(base.Mechanism):
     def squared_error(self, workload: np.ndarray | None = None) -> np.ndarray:
         if workload is None:
             return self._prefix_squared_error()
-        workload = np.asarray(workload, dtype=np.float64)
-        if workload.ndim == 1 and workload.size >= self.rounds:
-            decoder = signal.lfilter(self.inverse_coefficients, [1.0], workload[: self.rounds])
-            return np.cumsum(decoder**2)
-        a = workloads.matrix(workload, self.rounds)
+        a = workloads.cut(workload, self.rounds)
+        if a.ndim == 1:
+            return np.cumsum(signal.lfilter(self.inverse_coefficients, [1.0], a) ** 2)
         # Entry (t, j) of A C^-1 is sum_i A[t, j + i] a_i: a filter that runs over j backwards.
         decoder = signal.lfilter(self.inverse_coefficients, [1.0], a[:, ::-1], axis=1)
         return (decoder**2).sum(axis=1)
 
-    def _prefix_squared_error(self) -> np.ndarray:
+    def _prefix_coefficients(self) -> np.ndarray:
         taps = np.zeros(self.rounds)
         used = min(self.rounds, self.bands)
         taps[:used] = self.inverse_coefficients[:used]
-        return toeplitz.squared_error(taps)
+        return np.cumsum(taps)
 
     def _sensitivity(self, participation: Participation) -> Sensitivity:
         return toeplitz_sensitivity.sensitivity(self.coefficients(), participation)

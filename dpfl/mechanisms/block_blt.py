@@ -69,14 +69,8 @@ class BlockBlt(base.Mechanism):
 
     def __post_init__(self):
         super().__post_init__()
-        starts = _validate.integers('starts', self.starts, minimum=1, maximum=_validate.MOST_ROUNDS)
-        object.__setattr__(self, 'starts', starts)
-        bounds = (0, *starts, self.rounds)
-        if any(end <= start for start, end in zip(bounds, bounds[1:], strict=False)):
-            raise errors.ArgumentError(
-                'starts', starts, f'must increase within 1 .. {self.rounds - 1} (rounds - 1)'
-            )
-        blocks = len(starts) + 1
+        object.__setattr__(self, 'starts', base.checked_starts(self.starts, self.rounds))
+        blocks = len(self.starts) + 1
         decay = _array('decay', self.decay, (blocks, None))
         if not 1 <= decay.shape[1] <= _MOST_BUFFERS or blocks > _MOST_BLOCKS:
             raise errors.ArgumentError(

@@ -225,11 +225,6 @@ class Blt(base.Mechanism):
         kept += takes_output[:, None] * output
         return kernels.StateSpace(np.vstack([output, kept])[None])
 
-    def squared_error(self, workload: np.ndarray | None = None) -> np.ndarray:
-        if workload is not None and np.ndim(workload) != 1:
-            return super().squared_error(workload)
-        return toeplitz.workload_squared_error(self._prefix_coefficients(), workload)
-
     def _prefix_coefficients(self) -> np.ndarray:
         """First column of `B = A C^-1` for the prefix sums, float64 [rounds].
 

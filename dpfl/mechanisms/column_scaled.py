@@ -1,13 +1,12 @@
 """Mechanisms whose columns are scaled: `C` is a base matrix times a diagonal one."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from scipy import signal
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import kernels, rounding
+from dpfl.mechanisms import kernels, rounding, toeplitz
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.block_blt import BlockBlt, prefix_squared_error
 from dpfl.mechanisms.blt import Blt
@@ -137,15 +136,6 @@ class ColumnScaled(Mechanism):
     def num_buffers(self) -> int:
         return self.base.num_buffers()
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            'mechanism': self.name,
-            'base': self.base.to_dict(),
-            'scale': self.scale.tolist(),
-            'rounds': self.rounds,
-            'block_length': self.block_length,
-        }
-
     def _prefix_squared_error(self) -> np.ndarray:
         """Adds up the rows of `B = A C^-1` for a Toeplitz base, one after the other.
 
@@ -156,9 +146,7 @@ class ColumnScaled(Mechanism):
         column = self.base.toeplitz_column(self.rounds)
         if column is None:
             return super()._prefix_squared_error()
-        impulse = np.zeros(self.rounds)
-        impulse[0] = 1.0
-        inverse = signal.lfilter([1.0], column, impulse)[::-1]
+        inverse = toeplitz.reciprocal(column, self.rounds)[::-1]
         row, squared = np.zeros(self.rounds), np.empty(self.rounds)
         for t, scale in enumerate(self.column_scales().tolist(), 1):
             row[:t] += inverse[-t:] / scale
@@ -169,15 +157,13 @@ class ColumnScaled(Mechanism):
         """Exact for bands within the separation, and where the bound of the base finds it to be."""
         if isinstance(self.base, BlockBlt):
             return self.base.scaled_sensitivity(self.column_scales(), participation)
+        separate = self._of_separate_columns(self.strategy_bands, participation)
+        if separate is not None:
+            return separate
         column = self.base.toeplitz_column(self.rounds)
         if column is None:
             released = self.released_matrix()
             return matrix_sensitivity.upper_bound(released.T @ released, participation)
-        bands = self.strategy_bands
-        if bands is not None and bands <= participation.min_separation:
-            # The columns of a pattern do not overlap.
-            squared = matrix_sensitivity.heaviest_pattern(self.column_norms() ** 2, participation)
-            return Sensitivity(squared, is_exact=True)
         return scaled_toeplitz.sensitivity(
             column,
             self.column_scales(),

@@ -38,6 +38,7 @@ _MADE = {
     'optimize_banded': (mechanisms.optimize_banded, dict(participation=_SCHEMA, bands=3)),
     'optimize_blt': (mechanisms.optimize_blt, dict(participation=_SCHEMA, num_buffers=2)),
     'workload': (workload.matrix, dict(workload=None, rounds=4)),
+    'lower_bound': (mechanisms.loss_lower_bound, dict(participation=_SCHEMA)),
     'heaviest_pattern': (
         matrix_sensitivity.heaviest_pattern,
         dict(weights=np.ones(3), participation=Participation(3)),
@@ -133,6 +134,8 @@ _REFUSED = [
     ('workload', 'workload', np.ones(3), 'workload: has shape .3,., must have at least 4 rounds'),
     ('workload', 'workload', np.ones((4, 3)), 'workload: has shape'),
     ('workload', 'workload', np.ones((4, 4)), 'must be lower-triangular'),
+    ('workload', 'workload', [1.0, _NAN, 1.0, 1.0], 'workload: must have finite entries'),
+    ('lower_bound', 'workload', [1.0, _NAN] + [1.0] * 8, 'workload: must have finite entries'),
     ('heaviest_pattern', 'weights', np.ones(2), 'weights=.*: must be at least 3 numbers'),
     ('heaviest_pattern', 'weights', np.array([1, 2, -1]), 'weights=.*, each >= 0'),
     ('heaviest_pattern', 'weights', np.array([1, 2, _NAN]), 'weights=.*, each >= 0'),

@@ -89,7 +89,7 @@ def optimize_scaled_blt(
 
 
 def from_entry(base: dict[str, Any], **values: Any) -> ColumnScaled:
-    """The mechanism of a cached entry's values; the argument `make` of `cache.cached`.
+    """The mechanism of a cached entry's values; the argument `make` of `driver.cached`.
 
     Args:
       base: values of the base, as its `to_dict` gives them.
