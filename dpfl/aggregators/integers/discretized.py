@@ -10,14 +10,13 @@ import collections
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
 from dpfl import accounting, errors
-from dpfl.aggregators import estimators, query
+from dpfl.aggregators import estimators, flat, query
 from dpfl.aggregators.integers import rotation
-from dpfl.aggregators.noise import keys
+from dpfl.aggregators.noise import correlated, keys
 from dpfl.mechanisms.discretization import Discretization
 
 # Attempts at random rounding before the update is rounded towards zero. With the alpha of
@@ -136,7 +135,7 @@ class DiscretizedQuery(query.WrappedQuery):
 
     def preprocess_record(self, params: Any, record: Any) -> DiscretizedSample:
         clipped = self._inner.preprocess_record(params.inner, record)
-        vector = _flatten(clipped) * params.scale
+        vector = flat.vector(clipped, tf.float32) * params.scale
         sign = rotation.signs(params.sign_key, self._settings.dimension)
         rotated = rotation.rotate(vector, sign, self._settings.padded_dimension)
         key = keys.derive_from_content(params.rounding_key, vector)
@@ -152,7 +151,7 @@ class DiscretizedQuery(query.WrappedQuery):
             self._largest_cohort,
             message='The cohort is larger than the planned one, and the sum wrapped around.',
         )
-        with tf.control_dependencies([too_many] if too_many is not None else []):
+        with correlated.after([too_many]):
             clients = tf.cast(tf.identity(sample_state.clients), self._dtype)
         total = sample_state.update - clients * self._settings.linf_bound
         sign_key = self.derive_sample_params(global_state).sign_key
@@ -161,7 +160,7 @@ class DiscretizedQuery(query.WrappedQuery):
         scaled = tf.cast(total, tf.float64) / tf.cast(self._scale(global_state), tf.float64)
         vector = rotation.rotate_back(scaled, sign)
         result, inner, event = self._inner.get_noised_result(
-            _unflatten(vector, self._specs), global_state.inner
+            flat.structured(vector, self._specs), global_state.inner
         )
         return result, DiscretizedState(inner, global_state.key, global_state.round + 1), event
 
@@ -265,7 +264,7 @@ def _checked_specs(settings: Discretization, record_specs):
     if record_specs is None:
         raise errors.ArgumentError('record_specs', 'None', 'must be given with a discretization')
     specs = estimators.update_of(record_specs)
-    size = sum(int(np.prod(spec.shape)) for spec in tf.nest.flatten(specs))
+    size = sum(flat.leaf_sizes(specs))
     if size != settings.dimension:
         raise errors.ArgumentError(
             'dimension',
@@ -273,15 +272,3 @@ def _checked_specs(settings: Discretization, record_specs):
             f'must be {size}, the number of coordinates of an update',
         )
     return specs
-
-
-def _flatten(tensors) -> tf.Tensor:
-    leaves = [tf.reshape(tf.cast(leaf, tf.float32), [-1]) for leaf in tf.nest.flatten(tensors)]
-    return tf.concat(leaves, axis=0)
-
-
-def _unflatten(vector, specs):
-    leaves = tf.nest.flatten(specs)
-    parts = tf.split(vector, [int(np.prod(spec.shape)) for spec in leaves])
-    shaped = [tf.reshape(part, spec.shape) for part, spec in zip(parts, leaves, strict=True)]
-    return tf.nest.pack_sequence_as(specs, shaped)
