@@ -10,7 +10,8 @@ instead, from which the sum follows: the caller says what the round is computed 
 import abc
 import concurrent.futures
 import os
-from collections.abc import Callable, Hashable, Iterable
+import tempfile
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ from dpfl import accounting, errors
 from dpfl.accounting.records import journal
 from dpfl.aggregators import plan_digest, query
 from dpfl.aggregators.noise import correlated
+from dpfl.mechanisms import kernels
 
 
 def run_all(
@@ -50,6 +52,65 @@ class Stream(Protocol):
 
     def close(self) -> None:
         """Ends its threads and frees its memory."""
+
+
+class BlockStream:
+    """Past noise in blocks of coordinates, [blocks, buffers, block], and threads that work on it.
+
+    Args:
+      kernel: how to stream the noise.
+      fresh_rounds: 0, and the rounds in which the noise starts afresh.
+      size: number of coordinates.
+      block: coordinates of a block.
+      dtype: of the past noise.
+      words: of a key.
+      directory: where to keep past noise in a file; None for memory.
+    """
+
+    def __init__(
+        self,
+        kernel: kernels.Kernel,
+        fresh_rounds: Sequence[int],
+        size: int,
+        *,
+        block: int,
+        dtype: Any,
+        words: int,
+        directory: str | os.PathLike | None,
+    ):
+        self._kernel, self._fresh_rounds, self._size = kernel, fresh_rounds, size
+        self._blocks = -(-size // block)
+        # Keys of the rounds that the past covers; None while it changes.
+        self._done: np.ndarray | None = np.zeros([0, words], np.int64)
+        self._past = _zeros((self._blocks, kernel.buffers, block), dtype, directory)
+        self._threads = min(os.cpu_count() or 1, max(self._blocks, 1))
+        self._workers = concurrent.futures.ThreadPoolExecutor(self._threads, 'noise blocks')
+
+    def close(self) -> None:
+        """Ends the threads and frees the memory."""
+        self._workers.shutdown(wait=True)
+        del self._past
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any, directory: str | os.PathLike | None) -> np.ndarray:
+    """An array of zeros in memory or in a file.
+
+    The file has no name, and disappears when the process ends, in whatever way.
+
+    Args:
+      shape, dtype: of the array.
+      directory: where to make the file; None for memory.
+
+    Raises:
+      OSError: if there is no space for the file.
+    """
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if directory is None or not size:
+        return np.zeros(shape, dtype)
+    with tempfile.TemporaryFile(dir=os.fspath(directory)) as file:
+        # Allocates all space now: a full disk would otherwise kill the process in a later round.
+        os.posix_fallocate(file.fileno(), 0, size)
+        return np.memmap(file, dtype, 'r+', shape=shape)
 
 
 class SuppliedRows(abc.ABC):

@@ -219,6 +219,12 @@ def smooth_maximum(logs: np.ndarray, sharpness: float) -> tuple[float, np.ndarra
     return special.logsumexp(scaled) / sharpness, special.softmax(scaled)
 
 
+def smooth_log_maximum(values: np.ndarray, sharpness: float) -> tuple[float, np.ndarray]:
+    """`smooth_maximum` of the logs of positive values, and its gradient with respect to these."""
+    value, shares = smooth_maximum(np.log(values), sharpness)
+    return value, shares / values
+
+
 def over_rows(
     start: np.ndarray,
     squared_errors: Callable[[np.ndarray], np.ndarray],
