@@ -3,9 +3,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dpfl import Participation, mechanisms
-from dpfl.accounting import planning
+from dpfl import Participation, mechanisms, planning
 from dpfl.mechanisms.discretization import Discretization
+from dpfl.planning.planner import prefix_noise
 from tests.accounting import plans
 
 _ES_ES = planning.Deployment(population=4_210_000, clients_per_round=6500, rounds=1900)
@@ -162,4 +162,4 @@ def test_targets_are_met_to_the_last_digit():
 def test_noise_in_a_sum_of_mean_updates():
     plan = dataclasses.replace(_TREE, clip_norm=2.0).with_noise(_ES_ES, 7.0)
     tree = mechanisms.BinaryTree(1900)
-    assert planning.prefix_noise(plan) == pytest.approx(2.0 * 7.0 * tree.max_error() / 6500)
+    assert prefix_noise(plan) == pytest.approx(2.0 * 7.0 * tree.max_error() / 6500)

@@ -4,7 +4,8 @@ import dataclasses
 import math
 
 from dpfl import _validate, errors
-from dpfl.participation import Pace, Participation, RoundTimes
+from dpfl.participation import Participation, RoundTimes
+from dpfl.planning.paces import Pace
 
 _MINUTES_PER_HOUR = 60
 _MOST_CLIENTS = 10**15
@@ -37,6 +38,13 @@ class Deployment:
     Raises:
       ValueError: if a field is out of its range, fields contradict each other, or the population
         cannot provide the cohorts or the separation.
+
+    Example:
+      >>> deployment = Deployment(
+      ...     population=4_210_000, clients_per_round=6500, rounds=1900, timer_hours=24,
+      ...     round_minutes=4.6)
+      >>> deployment.participation.min_separation, deployment.separation_limit
+      (313, 'timer')
     """
 
     population: int
