@@ -208,8 +208,11 @@ def _mu(plan: PrivacyPlan) -> float:
 
 
 def _largest_cohort(deployment: Deployment, most: int) -> int:
-    """The largest cohort size up to `most` that the population and the separation allow."""
-    return min(most, deployment.reporting_clients // (deployment.min_separation or 1))
+    """The largest cohort size up to `most` that the population and the given limits allow."""
+    clients, places = deployment.reporting_clients, deployment.max_participations
+    if places is not None:
+        most = min(most, clients * places // deployment.rounds)
+    return min(most, clients // (deployment.min_separation or 1))
 
 
 def prefix_noise(plan: PrivacyPlan) -> float:
@@ -254,8 +257,10 @@ def scaled(
     """
     ratio = clients_per_round / plan.clients_per_round
     schema = participation or plan.participation
-    apart = schema.min_separation if plan.sampling is None else 1
-    _validate.integer('population', population, minimum=clients_per_round * apart)
+    least = clients_per_round
+    if plan.sampling is None:
+        least = schema.least_population(clients_per_round)
+    _validate.integer('population', population, minimum=least)
     return dataclasses.replace(
         plan,
         participation=schema,

@@ -113,6 +113,27 @@ def test_the_longest_chain_of_rounds_is_that_of_all_sets_of_rounds():
     assert seen >= {1, 2, 3, 4}
 
 
+def test_one_cohort_more_than_may_be_away_is_enough():
+    generator = np.random.default_rng(4)
+    for _ in range(200):
+        starts = np.sort(generator.integers(0, 60, size=generator.integers(2, 15)))
+        hours = float(generator.choice([0.5, 1, 3, 7, 20]))
+        over = starts[1:] + hours
+        away = [sum(over[i] > start for i in range(j)) for j, start in enumerate(starts)]
+        most = RoundTimes.from_hours(starts.astype(float)).most_away(hours)
+        assert most == max(away)
+        # Clients that report last, in as many groups: a group is always at hand, one less is not.
+        for groups, is_enough in ((most + 1, True), (most, most == 0)):
+            back = [-1.0] * groups
+            waits = False
+            for j, start in enumerate(starts):
+                group = min(range(groups), key=back.__getitem__, default=None)
+                waits |= group is None or back[group] > start
+                if not waits and j + 1 < len(starts):
+                    back[group] = over[j]
+            assert waits != is_enough or groups == 0
+
+
 def test_the_participations_of_the_production_run():
     # [Xu23-accounting]: 2000 rounds, a timer of 24 hours, MinS 313, MaxP 6, rho 0.81. The rounds of
     # one day are slower than those of the others.

@@ -31,6 +31,11 @@ _deployed = functools.partial(
             'min_separation=9: cannot be combined with timer_hours',
         ),
         (_deployed, dict(max_participations=0), 'max_participations=0: must be an integer >= 1'),
+        (
+            _deployed,
+            dict(max_participations=2),
+            'max_participations=2: must be >= 3, for 4210000',
+        ),
         (planning.Target, dict(rho=math.nan), 'rho=nan: must be a finite number > 0'),
         (planning.Target, dict(epsilon=-1.0), 'epsilon=-1.0: must be'),
         (
