@@ -28,7 +28,6 @@ _SLOW = {
     'choose',
     'optimize_block_blt',
     'NoiseRing',
-    'build_distributed_aggregator',
     'build_weighted_aggregator',
     'build_dp_fedavg',
 }
