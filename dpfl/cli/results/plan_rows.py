@@ -103,7 +103,7 @@ def assumptions(plans: list[Planned], failure: float) -> list[str]:
       failure: Probability with which uniform cohorts may break the limits that are stated.
     """
     deployment, plan, *_ = plans[0]
-    if not plan.noise_multiplier:
+    if not any(each.plan.noise_multiplier for each in plans):
         return ['There is no noise: the run would have no privacy guarantee.']
     if plan.sampling is not None:
         return _with_sampling(plan)
@@ -123,7 +123,7 @@ def assumptions(plans: list[Planned], failure: float) -> list[str]:
         'use up the population sooner.',
         'min_separation b: rounds i < j of a client have j - i >= b (MinS of the papers is b - 1).',
         *_separation(deployment),
-        _participations(deployment),
+        *dict.fromkeys(_participations(each) for each, *_ in plans),
         *_uniform({each for each, *_ in plans}, failure),
         'No amplification by sampling is claimed.',
         *(f'{name}: {sentence}' for name, sentence in releases),
