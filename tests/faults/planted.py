@@ -240,6 +240,20 @@ _ACCOUNTING = (
         ('tests/accounting/sampling/conformance_test.py',),
     ),
     Fault(
+        'a report may leave out that its counts refute the sampling',
+        'dpfl/accounting/records/stated.py',
+        'not (seen.refutations or is_possible)',
+        'False',
+        ('tests/attacks/hostile/reports_test.py',),
+    ),
+    Fault(
+        'violations of an earlier version read as none',
+        'dpfl/accounting/records/stated.py',
+        "    refuse_more_texts('observed.violations', values['violations'], seen.violations)\n",
+        '',
+        ('tests/attacks/hostile/reports_test.py',),
+    ),
+    Fault(
         'a group in a sample counted as one client of its size',
         'dpfl/accounting/events.py',
         '    if neighbours == Neighbours():\n        return event.sampling_probability, noise\n',

@@ -40,13 +40,25 @@ class PrivacyReport(ReportValues):
     The fields are those of `Inputs` and `ReportValues`.
 
     Raises:
-      ArgumentError: if the run and an earlier one that it continues from have the same noise, or
-        extensions do not lead to the plan and its log.
+      ArgumentError: if the run and an earlier one that it continues from have the same noise, if
+        extensions do not lead to the plan and its log, or if it has a selection whose guarantee is
+        not known, see `selected_from`.
     """
 
     def __post_init__(self) -> None:
         noise_keys.check(self.noise_key_digest, self.earlier_noise_key_digests)
         history.check(self)
+        if self.selection is None:
+            return
+        if self.plan.delta_before:
+            raise errors.ArgumentError(
+                'selected_from',
+                errors.NOT_SHOWN,
+                'cannot be combined with a private vocabulary, which has a delta of its own',
+            )
+        if self.plan.slack:  # Renyi divergences are those of the events alone.
+            raise errors.ArgumentError('noise', self.plan.noise, 'must be default with a selection')
+        _ = self.selected  # Refuses plans whose Renyi divergences are not known.
 
     @classmethod
     def from_plan(
@@ -108,17 +120,7 @@ class PrivacyReport(ReportValues):
             in a plan with sampling, and if something that was released before training has a delta
             of its own.
         """
-        if self.plan.delta_before:
-            raise errors.ArgumentError(
-                'selected_from',
-                errors.NOT_SHOWN,
-                'cannot be combined with a private vocabulary, which has a delta of its own',
-            )
-        if self.plan.slack:  # Renyi divergences are those of the events alone.
-            raise errors.ArgumentError('noise', self.plan.noise, 'must be default with a selection')
-        report = dataclasses.replace(self, selection=selection)
-        _ = report.selected  # Refuses plans whose Renyi divergences are not known.
-        return report
+        return dataclasses.replace(self, selection=selection)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, by the keys of its JSON form."""
@@ -285,9 +287,8 @@ def _from_values(values: dict[str, Any]) -> PrivacyReport:
             else None
         ),
         journal_head=noise_keys.checked('journal_head', values.get('journal_head')),
+        selection=Selection.from_dict(values['selection']) if 'selection' in values else None,
         **inputs.of_run(values, _REQUIRED),
     )
     stated.refuse_more_texts('history', values.get('history', ()), report.history)
-    if 'selection' in values:
-        report = report.selected_from(Selection.from_dict(values['selection']))
     return report
