@@ -146,7 +146,7 @@ def random_allocation(log: ParticipationLog, population: int, groups: int) -> li
         bets.test(),
         dataclasses.replace(nearest, p_value=laws.union(2, nearest.p_value)),
         _KEPT_SLOT.test(
-            laws.union(population, laws.binomial_upper(often, turns, 1 / groups)),
+            laws.union(population, float(laws.binomial_upper(often, turns, 1 / groups))),
             often,
             turns,
             turns / groups,
@@ -238,8 +238,8 @@ def _size_tests(sizes: np.ndarray, population: int, groups: int) -> list[LogTest
     deviation = max(groups * largest - population, population - groups * smallest)
     whole, rest = divmod(sizes.size, groups)
     equal = _within(deviation, groups, population, groups) ** whole
-    upper = laws.binomial_upper(largest, population, share)
-    lower = laws.binomial_lower(smallest, population, share)
+    upper = float(laws.binomial_upper(largest, population, share))
+    lower = float(laws.binomial_lower(smallest, population, share))
     return [
         _LARGEST.test(laws.union(sizes.size, upper), largest, mean),
         _SMALLEST.test(laws.union(sizes.size, lower), smallest, mean),

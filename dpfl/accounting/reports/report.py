@@ -93,6 +93,10 @@ class PrivacyReport(ReportValues):
         if not deltas:
             raise errors.ArgumentError('deltas', '[]', 'must hold at least one number')
         _validate.choice('accountant', accountant, gaussian.ACCOUNTANTS)
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in fields.items()
+        }
         report = cls(
             plan=plan,
             accountant=accountant,
@@ -100,10 +104,7 @@ class PrivacyReport(ReportValues):
             observed=None if log is None else observed_lib.observe(plan, log),
             noise_is_seeded=noise_is_seeded,
             has_tradeoff=with_tradeoff,
-            **{
-                name: tuple(value) if isinstance(value, list) else value
-                for name, value in fields.items()
-            },
+            **values,
         )
         _ = report.plan_guarantee  # Refuses a delta or an accountant that does not fit.
         return report
