@@ -58,6 +58,15 @@ class Participation(_json.JsonFields):
             return reachable
         return min(self.max_participations, reachable)
 
+    def least_population(self, clients_per_round: int) -> int:
+        """Fewest clients that can fill cohorts of this size in all rounds and keep the schema.
+
+        Any `min_separation` consecutive rounds have different clients, and all clients together
+        have at most `count` places each. The clients in turn, in a fixed order, need no more.
+        """
+        apart = min(self.min_separation, self.rounds)
+        return max(clients_per_round * apart, -(-clients_per_round * self.rounds // self.count))
+
     def admits(self, pattern: Sequence[int] | np.ndarray) -> bool:
         """Whether a client may take part in exactly these rounds (integers, in any order)."""
         ordered = np.sort(np.asarray(pattern, dtype=np.int64))
