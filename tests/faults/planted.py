@@ -387,6 +387,13 @@ _SAMPLING = (
         'np.maximum(opened[is_back], is_back + 1)',
         ('tests/participation/round_times_test.py',),
     ),
+    Fault(
+        'recorded times limit participations where rounds wait for clients',
+        'dpfl/planning/deployment.py',
+        'if self.population_separation <= self.pace.most_away(self.timer_hours):',
+        'if self.population_separation < self.pace.fewest_rounds(self.timer_hours):',
+        ('tests/planning/planner_test.py',),
+    ),
 )
 
 _CLIPPING_AND_AGGREGATION = (
