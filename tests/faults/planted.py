@@ -255,6 +255,20 @@ _ACCOUNTING = (
         ('tests/accounting/sampling/conformance_test.py',),
     ),
     Fault(
+        'a report may leave out that its counts refute the sampling',
+        'dpfl/accounting/records/stated.py',
+        'not (seen.refutations or is_possible)',
+        'False',
+        ('tests/attacks/hostile/reports_test.py',),
+    ),
+    Fault(
+        'violations of an earlier version read as none',
+        'dpfl/accounting/records/stated.py',
+        "    refuse_more_texts('observed.violations', values['violations'], seen.violations)\n",
+        '',
+        ('tests/attacks/hostile/reports_test.py',),
+    ),
+    Fault(
         'a group in a sample counted as one client of its size',
         'dpfl/accounting/events.py',
         '    if neighbours == Neighbours():\n        return event.sampling_probability, noise\n',
@@ -393,6 +407,13 @@ _SAMPLING = (
         'np.maximum(opened[is_back] - 1, is_back + 1)',
         'np.maximum(opened[is_back], is_back + 1)',
         ('tests/participation/round_times_test.py',),
+    ),
+    Fault(
+        'recorded times limit participations where rounds wait for clients',
+        'dpfl/planning/deployment.py',
+        'if self.population_separation <= self.pace.most_away(self.timer_hours):',
+        'if self.population_separation < self.pace.fewest_rounds(self.timer_hours):',
+        ('tests/planning/planner_test.py',),
     ),
 )
 

@@ -29,6 +29,8 @@ class _InBins(Estimated):
     Cohorts have random sizes, and may be empty. Not for trees.
     """
 
+    statistics = bins_evidence.STATISTICS
+
     @classmethod
     def defaults(
         cls, mechanism: mechanisms.Mechanism, population: int, clients_per_round: int
