@@ -9,7 +9,8 @@ import numpy as np
 
 from dpfl import _random, accounting, mechanisms
 from dpfl.errors import ArgumentError, DataError
-from dpfl.simulation.training import execution, feasibility, fedavg
+from dpfl.planning import feasibility
+from dpfl.simulation.training import execution, fedavg
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.cost import Cost
 from dpfl.simulation.training.plan import accountant

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from dpfl import accounting
-from dpfl.simulation.training import coordinate_search, feasibility, schema_options, trial
+from dpfl.planning import feasibility
+from dpfl.simulation.training import coordinate_search, schema_options, trial
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.plan import accountant, build_plan
 from dpfl.simulation.training.schema_options import Goal
