@@ -275,7 +275,13 @@ def _forked(task: FederatedTask, origin: fork.Origin) -> FederatedTask:
 
         model = architectures.with_weights(model, weights)
     further = dict.fromkeys(each for each in origin.not_covered if each not in task.not_covered)
-    return dataclasses.replace(task, model=model, not_covered=(*task.not_covered, *further))
+    seeds = {fork.EARLIER_SEEDS: list(origin.seeds)} if origin.seeds else {}
+    return dataclasses.replace(
+        task,
+        model=model,
+        not_covered=(*task.not_covered, *further),
+        description={**task.description, **seeds},
+    )
 
 
 def uniform_loss(config: TrainConfig, language: tuple[str, Sequence[str]] | None) -> float | None:

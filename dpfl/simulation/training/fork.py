@@ -2,14 +2,15 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpfl import accounting, errors
+from dpfl import _validate, accounting, errors
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.records import archive
+from dpfl.accounting.records.journal import State
 from dpfl.accounting.reports import noise_keys, observed
 from dpfl.errors import ArgumentError
 from dpfl.participation import ParticipationLog
@@ -19,6 +20,9 @@ from dpfl.simulation.training.config import TrainConfig
 if TYPE_CHECKING:
     from dpfl.simulation import run_directory
 
+# Where the description of a run's data has the seeds of earlier runs.
+EARLIER_SEEDS = 'earlier_seeds'
+_MOST_SEED = 2**63 - 1
 # Folder in the directory of a run with its model.
 _SAVED_MODEL = 'saved_model'
 _TRAIN_METRICS = (
@@ -37,6 +41,7 @@ class Origin:
       not_covered: what their guarantees do not cover, one sentence each.
       noise_key_digests: of their noise keys, from `noise_keys.earlier`, as far as they are known.
       warm_start_is_public: whether one of them began with a model that was declared public.
+      seeds: of the cohorts of those whose guarantee relies on them, as far as they are known.
       arrays: the state at the checkpoint, which begins with the trainable weights of the model;
         empty if there is none, or the run that takes over has begun already.
     """
@@ -46,6 +51,7 @@ class Origin:
     not_covered: tuple[str, ...] = ()
     noise_key_digests: tuple[str, ...] = ()
     warm_start_is_public: bool = False
+    seeds: tuple[int, ...] = ()
     arrays: tuple[np.ndarray | bytes, ...] = ()
 
     def weights(self, shapes: list[tuple[int, ...]]) -> tuple[np.ndarray, ...] | None:
@@ -90,6 +96,7 @@ def taken_over(config: TrainConfig, directory: 'run_directory.RunDirectory | Non
             own.also_not_covered,
             own.earlier_noise_key_digests,
             own.warm_start_is_public,
+            _earlier_seeds(directory.state),
         )
     if fork_from is not None:
         return _of_checkpoint(fork_from, config)
@@ -116,9 +123,13 @@ def _of_checkpoint(path: str, config: TrainConfig) -> Origin:
         raise ArgumentError('fork_from', path, 'must have a checkpoint after its first round')
     log = ParticipationLog(records.log.cohort(t) for t in range(found.rounds))
     _require_kept('fork_from', path, observed.observe(record.plan, log), audit)
-    _require_other_seeds(config, run.state.configuration, record)
-    origin = _of_record(record, found.head)
-    return dataclasses.replace(origin, arrays=tuple(found.state))
+    origin = dataclasses.replace(
+        _of_record(record, found.head),
+        seeds=_seeds(run.state, record),
+        arrays=tuple(found.state),
+    )
+    _require_other_seeds(config, run.state.configuration, origin.seeds)
+    return origin
 
 
 def _of_model(path: str, config: TrainConfig) -> Origin:
@@ -140,8 +151,9 @@ def _of_model(path: str, config: TrainConfig) -> Origin:
         measured = found.report.measured
         _require_kept('warm_start', path, found.report.observed, measured)
         run = archive.read_journal(source)
+        seeds = () if run is None else _seeds(run.state, record)
         if run is not None:
-            _require_other_seeds(config, run.state.configuration, record)
+            _require_other_seeds(config, run.state.configuration, seeds)
     except ArgumentError:
         raise
     except (ValueError, OSError, AttributeError, errors.RunError) as error:
@@ -149,7 +161,8 @@ def _of_model(path: str, config: TrainConfig) -> Origin:
         raise ArgumentError(
             'warm_start', path, f'must be the model of a finished run ({shown})'
         ) from None
-    return _of_record(record, None if run is None else run.released_head())
+    origin = _of_record(record, None if run is None else run.released_head())
+    return dataclasses.replace(origin, seeds=seeds)
 
 
 def _run_of_model(path: str) -> pathlib.Path | None:
@@ -173,21 +186,36 @@ def _require_kept(
         )
 
 
+def _earlier_seeds(state: State) -> tuple[int, ...]:
+    """The seeds that a run has recorded of the runs before it."""
+    known = {} if state.built is None else state.built.data
+    return _validate.integers(
+        EARLIER_SEEDS, known.get(EARLIER_SEEDS, ()), minimum=0, maximum=_MOST_SEED
+    )
+
+
+def _seeds(state: State, record: archive.PlanRecord) -> tuple[int, ...]:
+    """The seeds of cohorts on which the guarantee of a run, and of those before it, relies."""
+    seed = state.configuration.get('seed')
+    own = () if record.plan.sampling is None or seed is None else (seed,)
+    return _earlier_seeds(state) + _validate.integers('seed', own, minimum=0, maximum=_MOST_SEED)
+
+
 def _require_other_seeds(
-    config: TrainConfig, earlier: Mapping[str, Any], record: archive.PlanRecord
+    config: TrainConfig, earlier: Mapping[str, Any], seeds: Collection[int]
 ) -> None:
-    """Checks that the noise, and cohorts that amplify, are not those of the earlier run."""
+    """Checks that the noise, and cohorts that amplify, are not those of an earlier run."""
     if config.noise_seed is not None and config.noise_seed == earlier.get('noise_seed'):
         raise ArgumentError(
             'noise_seed',
             config.noise_seed,
             'must not be that of the earlier run: the noise would be too',
         )
-    if record.plan.sampling is not None and config.seed == earlier.get('seed'):
+    if config.seed in seeds:
         raise ArgumentError(
             'seed',
             config.seed,
-            'must not be that of the earlier run: the cohorts would be too, and the amplification '
+            'must not be that of an earlier run: the cohorts would be too, and the amplification '
             'of two runs does not add up for the same cohorts',
         )
 
