@@ -100,6 +100,8 @@ def build_plan(
             )
     if privacy.secagg:
         fields['discretization'] = discretization(privacy, privacy.clip_norm, cohort, dimension())
+    elif privacy.model_dimension is not None:
+        raise ArgumentError('model_dimension', privacy.model_dimension, 'needs secagg')
     plan = _with_noise(privacy, is_silent, fields)
     check_adapts(privacy, plan)
     return plan

@@ -12,7 +12,7 @@ from dpfl.simulation.training import noise_matching
 AUTO = 'auto'
 NONE = 'none'
 # Parameters of a mechanism that is given by its name.
-PARAMETERS = ('strategy', 'blt_decay', 'blt_scale', 'bands')
+PARAMETERS = ('strategy', 'blt_decay', 'blt_scale', 'bands', 'tree_released', 'tree_completed')
 # The ways to give the amount of noise.
 AMOUNTS = ('noise_multiplier', 'target_epsilon', 'match')
 PREFIX_SUMS = 'prefix_sums'
@@ -93,9 +93,9 @@ class MechanismConfig(Settings):
             self._refuse_parameters(f'mechanism={self.mechanism}')
 
     def _refuse_parameters(self, owner: str) -> None:
-        for name in PARAMETERS:
-            if getattr(self, name):
-                raise ArgumentError(name, getattr(self, name), f'{owner} has no such parameter')
+        for field, value in self.table():
+            if field.name in PARAMETERS and value not in (field.default, '', ()):
+                raise ArgumentError(field.name, value, f'{owner} has no such parameter')
 
     @classmethod
     def decode(cls, name: str, value: Any) -> Any:
@@ -173,10 +173,10 @@ class SecureAggregationConfig(Settings):
         '--model_dimension if there is no model to take it from.',
     )
     secagg_scale: float | None = setting(
-        None, 'Factor s by which updates are scaled before rounding.'
+        None, 'Factor s by which updates are scaled before rounding.', needs='secagg'
     )
     secagg_bits: int | None = setting(
-        None, 'Bits per parameter; the largest scale that fits is used.'
+        None, 'Bits per parameter; the largest scale that fits is used.', needs='secagg'
     )
     model_dimension: int | None = setting(None, 'Number of parameters of the model.')
 

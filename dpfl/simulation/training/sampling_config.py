@@ -62,6 +62,13 @@ class SamplingConfig(ParticipationConfig):
     )
     devices: DeviceConfig = DeviceConfig()
 
+    def check(self) -> None:
+        """Refuses settings of devices without devices."""
+        super().check()
+        for field, value in self.devices.table():
+            if self.sampling != 'timer' and value != field.default:
+                raise ArgumentError(field.name, value, 'needs sampling=timer')
+
     @property
     def is_amplified(self) -> bool:
         """Whether the guarantee relies on the sampling."""

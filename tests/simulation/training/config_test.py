@@ -57,11 +57,19 @@ def test_a_mechanism_may_be_an_object():
     assert again.digest() == config.digest() != _CONFIG.digest()
 
 
-_PARAMETERS = {'strategy': 'blt_b400', 'blt_decay': (0.9,), 'blt_scale': (0.1,), 'bands': 4}
+_PARAMETERS = {
+    'strategy': 'blt_b400',
+    'blt_decay': (0.9,),
+    'blt_scale': (0.1,),
+    'bands': 4,
+    'tree_released': 'prefix_sums',
+    'tree_completed': True,
+}
 
 
 def test_every_parameter_of_a_mechanism_has_a_setting():
-    names = {name for entry in registry.ENTRIES.values() for way in entry.ways for name in way}
+    entries = registry.ENTRIES.values()
+    names = {name for entry in entries for way in (*entry.ways, entry.optional) for name in way}
     settings = {mechanism_lib._NAMES.get(name, name) for name in names}
     assert settings == {*PARAMETERS} == {*_PARAMETERS}
 
