@@ -28,9 +28,12 @@ _OF_THE_PLAN = (
     'max_participations',
     'noise_multiplier',
     'target_epsilon',
+    'match',
+    'match_momentum',
     'stop_at_epsilon',
     'stop_at_accuracy',
     'mechanism',
+    'workload',
     'strategy',
     'blt_decay',
     'blt_scale',
@@ -102,6 +105,13 @@ def check(
         raise errors.RunError(str(error)) from None
     rounds, planned = plan.participation.rounds, before.participation.rounds
     if rounds <= planned:
+        until = configuration.get('stop_at_epsilon')
+        if until is not None and rounds < configuration['rounds']:
+            raise errors.ArgumentError(
+                'stop_at_epsilon',
+                until,
+                f'allows {rounds} rounds, and must allow more than {planned} to extend the run',
+            )
         raise errors.ArgumentError('rounds', rounds, f'must be above {planned} to extend the run')
     schedule = configuration.get('server_schedule', 'constant')
     if schedule != 'constant':

@@ -77,7 +77,7 @@ class DeviceConfig(Settings):
     check_in_minutes: float = setting(
         30.0,
         'Average time between two check-ins of an eligible device.',
-        above=0,
+        minimum=0.001,
         maximum=_MINUTES,
     )
     client_minutes: float = setting(
