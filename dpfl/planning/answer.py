@@ -13,9 +13,9 @@ from dpfl.planning import plan_rows, sampled, train_command
 from dpfl.planning.request import Request
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import noise_matching
-from dpfl.simulation.training import plan as plan_lib
 from dpfl.simulation.training.feasibility import Feasibility, estimate
-from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS
+from dpfl.simulation.training.mechanism import AUTO
+from dpfl.simulation.training.privacy_config import PREFIX_SUMS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -332,5 +332,5 @@ def _planner(request: Request, candidate: _Candidate, schema: Participation) -> 
         mechanism=mechanism,
         clip_norm=privacy.clip_norm,
         adjacency=privacy.adjacency,
-        discretize=lambda cohort: plan_lib.discretization(privacy, privacy.clip_norm, cohort),
+        discretize=lambda cohort: privacy.discretization(privacy.clip_norm, cohort),
     )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dpfl import mechanisms
 from dpfl.errors import ArgumentError
 from dpfl.participation import Participation
-from dpfl.simulation.training.mechanism_names import NamedMechanism
+from dpfl.simulation.training.mechanism import NamedMechanism
 
 _ARGUMENT = 'mechanisms'
 
@@ -33,7 +33,7 @@ class Contender:
 
 
 def parse(texts: Sequence[str]) -> list[Contender]:
-    """Reads NAME or NAME=NOISE_MULTIPLIER; NAME is a text of `mechanism_names`.
+    """Reads NAME or NAME=NOISE_MULTIPLIER; NAME is a text of `mechanism.NamedMechanism`.
 
     Raises:
       ArgumentError: If a text is not of this form, occurs twice, or leaves open what a mechanism

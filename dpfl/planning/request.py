@@ -13,7 +13,8 @@ from dpfl.participation import Pace
 from dpfl.planning import contenders
 from dpfl.planning.pace import PaceConfig
 from dpfl.simulation.training import noise_matching
-from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
+from dpfl.simulation.training.mechanism import AUTO
+from dpfl.simulation.training.privacy_config import PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.server_config import ServerConfig
 
 SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')

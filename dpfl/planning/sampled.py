@@ -7,7 +7,6 @@ from dpfl.accounting import planning
 from dpfl.errors import renaming
 from dpfl.participation import Participation
 from dpfl.planning.request import Request
-from dpfl.simulation.training import plan as plan_lib
 from dpfl.simulation.training.sampling_config import SamplingConfig
 
 
@@ -36,20 +35,16 @@ def plan(
         clip_norm=privacy.clip_norm,
         clients_per_round=cohort,
         adjacency=privacy.adjacency,
-        discretization=plan_lib.discretization(privacy, privacy.clip_norm, cohort),
+        discretization=privacy.discretization(privacy.clip_norm, cohort),
     )
-    fields |= plan_lib.sampling_fields(
-        SamplingConfig(
-            sampling=request.sampling,
-            population=deployment.population,
-            clients_per_round=cohort,
-            groups=request.groups,
-            cohort_cap=request.cohort_cap,
-        ),
-        mechanism,
-        schema,
-        lambda: deployment.population,
+    sampling = SamplingConfig(
+        sampling=request.sampling,
+        population=deployment.population,
+        clients_per_round=cohort,
+        groups=request.groups,
+        cohort_cap=request.cohort_cap,
     )
+    fields |= sampling.plan_fields(mechanism, schema, lambda: deployment.population)
     if privacy.target_epsilon is not None:
         with renaming(epsilon='target_epsilon'):
             return accounting.PrivacyPlan.calibrated(

@@ -14,7 +14,8 @@ from dpfl.cli.flags.output_flags import RunDirectoryConfig
 from dpfl.runtime import signals
 from dpfl.simulation import checkpoint
 from dpfl.simulation.training import recorded_settings
-from dpfl.simulation.training.privacy_config import AMOUNTS, AUTO
+from dpfl.simulation.training.mechanism import AUTO
+from dpfl.simulation.training.privacy_config import AMOUNTS
 
 # Flags about what happens to an earlier run, or instead of a run; flags.txt leaves them out.
 _ONCE = ('resume', 'overwrite', 'dry_run')

@@ -11,7 +11,8 @@ from dpfl._settings import Settings, setting
 from dpfl.accounting import extrapolation, large_delta
 from dpfl.errors import NOT_SHOWN, ArgumentError, one_of, renaming
 from dpfl.runtime import ray_cluster
-from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
+from dpfl.simulation.training.mechanism import AUTO
+from dpfl.simulation.training.privacy_config import PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
 from dpfl.simulation.training.server_config import ServerConfig
 from dpfl.tasks.config import (

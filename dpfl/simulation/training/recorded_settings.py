@@ -18,7 +18,8 @@ from dpfl.mechanisms.restarts import Restarted
 from dpfl.simulation.training import gan, noise_matching, plan, prepared_task, run_data
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training.config import GanConfig, TrainConfig
-from dpfl.simulation.training.privacy_config import AUTO, NONE, PARAMETERS, PrivacyConfig
+from dpfl.simulation.training.mechanism import AUTO, NONE, PARAMETERS
+from dpfl.simulation.training.privacy_config import PrivacyConfig
 from dpfl.tasks import not_covered, source
 from dpfl.tasks.config import CUSTOM, SYNTHETIC_TASKS
 
@@ -261,7 +262,7 @@ def _of_report(
     found, forked = record.plan, bool(record.plan.earlier)
     expected: dict[str, Any] = {
         'deltas': (config.privacy.delta,),
-        'accountant': plan.accountant(config.privacy, found),
+        'accountant': config.privacy.accountant_of(found),
         # The noise of an earlier run may have had a seed, and its model may have been public.
         'noise_is_seeded': config.noise_seed is not None or (forked and record.noise_is_seeded),
         'sampling_is_seeded': found.sampling is not None,

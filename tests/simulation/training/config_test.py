@@ -23,7 +23,7 @@ from dpfl.simulation.training import (
     TrainConfig,
 )
 from dpfl.simulation.training import mechanism as mechanism_lib
-from dpfl.simulation.training.privacy_config import PARAMETERS
+from dpfl.simulation.training.mechanism import PARAMETERS
 from tests import paths
 
 _ALL = (TrainConfig, GanConfig, PretrainConfig, GenerateConfig)

@@ -10,7 +10,7 @@ from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.accounting.sampling import monte_carlo
 from dpfl.simulation import sampling
 from dpfl.simulation.training import PrivacyConfig, SamplingConfig, mechanism, noise_matching
-from dpfl.simulation.training.mechanism_names import NamedMechanism
+from dpfl.simulation.training.mechanism import NamedMechanism
 from dpfl.simulation.training.plan import build_plan, strategy_hint
 from tests.accounting import plans
 from tests.simulation.training import small_config
