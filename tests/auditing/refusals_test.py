@@ -63,7 +63,7 @@ _INDEPENDENT = dict(mechanism=mechanisms.Identity(6), participation=Participatio
         (lambda: _audit(**_INDEPENDENT, sampling='poisson', population=10**6), 'sampling'),
         (lambda: _audit(earlier=(_plan(),)), 'earlier'),
         (
-            lambda: _audit(discretization=mechanisms.Discretization(100.0, 3, 1.0)),
+            lambda: _audit(discretization=mechanisms.Discretization(100.0, 3, 0.5)),
             'model_dimension=3: must be >= 4',
         ),
         (lambda: _released(clients_per_round=2), 'clients_per_round'),

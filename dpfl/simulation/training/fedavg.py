@@ -273,12 +273,11 @@ def _forked(task: FederatedTask, origin: fork.Origin) -> FederatedTask:
         from dpfl.tasks.text.models import architectures
 
         model = architectures.with_weights(model, weights)
-    further = dict.fromkeys(each for each in origin.not_covered if each not in task.not_covered)
     seeds = {fork.EARLIER_SEEDS: list(origin.seeds)} if origin.seeds else {}
     return dataclasses.replace(
         task,
         model=model,
-        not_covered=(*task.not_covered, *further),
+        not_covered=(*task.not_covered, *origin.not_covered),
         description={**task.description, **seeds},
     )
 

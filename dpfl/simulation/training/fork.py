@@ -2,15 +2,14 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpfl import _validate, accounting, errors
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.records import archive
-from dpfl.accounting.records.journal import State
+from dpfl.accounting.records.journal import Journal, State
 from dpfl.accounting.reports import noise_keys, observed
 from dpfl.errors import ArgumentError
 from dpfl.participation import ParticipationLog
@@ -123,13 +122,9 @@ def _of_checkpoint(path: str, config: TrainConfig) -> Origin:
         raise ArgumentError('fork_from', path, 'must have a checkpoint after its first round')
     log = ParticipationLog(records.log.cohort(t) for t in range(found.rounds))
     _require_kept('fork_from', path, observed.observe(record.plan, log), audit)
-    origin = dataclasses.replace(
-        _of_record(record, found.head),
-        seeds=_seeds(run.state, record),
-        arrays=tuple(found.state),
-    )
-    _require_other_seeds(config, run.state.configuration, origin.seeds)
-    return origin
+    origin = _of_record(record, run.state, found.head)
+    _require_other_seeds(config, run.state, origin)
+    return dataclasses.replace(origin, arrays=tuple(found.state))
 
 
 def _of_model(path: str, config: TrainConfig) -> Origin:
@@ -150,10 +145,9 @@ def _of_model(path: str, config: TrainConfig) -> Origin:
             raise ValueError(found.differences[0])
         measured = found.report.measured
         _require_kept('warm_start', path, found.report.observed, measured)
-        run = archive.read_journal(source)
-        seeds = () if run is None else _seeds(run.state, record)
-        if run is not None:
-            _require_other_seeds(config, run.state.configuration, seeds)
+        run = archive.read_journal(source) or Journal()
+        origin = _of_record(record, run.state, run.released_head())
+        _require_other_seeds(config, run.state, origin)
     except ArgumentError:
         raise
     except (ValueError, OSError, AttributeError, errors.RunError) as error:
@@ -161,8 +155,7 @@ def _of_model(path: str, config: TrainConfig) -> Origin:
         raise ArgumentError(
             'warm_start', path, f'must be the model of a finished run ({shown})'
         ) from None
-    origin = _of_record(record, None if run is None else run.released_head())
-    return dataclasses.replace(origin, seeds=seeds)
+    return origin
 
 
 def _run_of_model(path: str) -> pathlib.Path | None:
@@ -194,24 +187,16 @@ def _earlier_seeds(state: State) -> tuple[int, ...]:
     )
 
 
-def _seeds(state: State, record: archive.PlanRecord) -> tuple[int, ...]:
-    """The seeds of cohorts on which the guarantee of a run, and of those before it, relies."""
-    seed = state.configuration.get('seed')
-    own = () if record.plan.sampling is None or seed is None else (seed,)
-    return _earlier_seeds(state) + _validate.integers('seed', own, minimum=0, maximum=_MOST_SEED)
-
-
-def _require_other_seeds(
-    config: TrainConfig, earlier: Mapping[str, Any], seeds: Collection[int]
-) -> None:
+def _require_other_seeds(config: TrainConfig, earlier: State, origin: Origin) -> None:
     """Checks that the noise, and cohorts that amplify, are not those of an earlier run."""
-    if config.noise_seed is not None and config.noise_seed == earlier.get('noise_seed'):
+    noise_seed = earlier.configuration.get('noise_seed')
+    if config.noise_seed is not None and config.noise_seed == noise_seed:
         raise ArgumentError(
             'noise_seed',
             config.noise_seed,
             'must not be that of the earlier run: the noise would be too',
         )
-    if config.seed in seeds:
+    if config.seed in origin.seeds:
         raise ArgumentError(
             'seed',
             config.seed,
@@ -220,8 +205,9 @@ def _require_other_seeds(
         )
 
 
-def _of_record(record: archive.PlanRecord, chain: str | None) -> Origin:
+def _of_record(record: archive.PlanRecord, state: State, chain: str | None) -> Origin:
     plan, noise_key = record.plan, record.noise_key_digest
+    seed = None if plan.sampling is None else state.configuration.get('seed')
     metrics = (_TRAIN_METRICS,) if record.train_metrics_released else ()
     own = () if noise_key is None else (noise_keys.earlier(noise_key, chain),)
     return Origin(
@@ -230,4 +216,5 @@ def _of_record(record: archive.PlanRecord, chain: str | None) -> Origin:
         (*record.also_not_covered, *metrics),
         (*record.earlier_noise_key_digests, *own),
         record.warm_start_is_public,
+        (*_earlier_seeds(state), *([] if seed is None else [seed])),
     )

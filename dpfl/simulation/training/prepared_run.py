@@ -88,7 +88,8 @@ class PreparedRun(abc.ABC):
             noise_is_seeded=config.noise_seed is not None,
             # All samplers draw their cohorts from a seed.
             sampling_is_seeded=plan.sampling is not None,
-            also_not_covered=(*config.not_covered, *task.not_covered),
+            # A fork may state the same as the run before it.
+            also_not_covered=tuple(dict.fromkeys((*config.not_covered, *task.not_covered))),
             train_metrics_released=config.evaluation.release_train_metrics,
             remarks=(
                 *config.remarks(plan.participation.rounds),

@@ -238,7 +238,7 @@ def _of_noise(
 def _has_mechanism(privacy: PrivacyConfig, found: accounting.PrivacyPlan) -> bool:
     """Whether a plan has the mechanism of the settings.
 
-    It is made again if that takes no file and no time; otherwise its kind is compared.
+    It is made again if that takes no file and no time; otherwise kind and restarts are compared.
     """
     asked, base = privacy.mechanism, found.mechanism
     if asked == NONE:
@@ -247,12 +247,15 @@ def _has_mechanism(privacy: PrivacyConfig, found: accounting.PrivacyPlan) -> boo
         base = base.base
     entry = registry.ENTRIES.get(asked) if isinstance(asked, str) else None
     is_simple = not isinstance(asked, str) or (entry is not None and not entry.optimizer)
+    restarts = plan.ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
     if (is_simple or privacy.blt_decay) and not privacy.strategy:
-        rounds = found.mechanism.rounds
-        restarts = plan.ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
-        made = mechanism_lib.build(privacy, rounds, restarts)
+        made = mechanism_lib.build(privacy, found.mechanism.rounds, restarts)
         return made.digest() == found.mechanism.digest()
-    return asked == AUTO or (asked if entry is None else entry.kind.name) == base.name
+    kind = asked if entry is None else entry.kind.name
+    if kind == Restarted.name:  # The file has the restarts.
+        return found.mechanism.name == kind
+    made = mechanism_lib.with_restarts(base, privacy, restarts)
+    return kind in (AUTO, base.name) and made.fresh_rounds == found.mechanism.fresh_rounds
 
 
 def _of_report(

@@ -199,7 +199,9 @@ def test_every_bound_of_a_setting_is_enforced(kind):
 
 
 def test_values_are_replaced_wherever_they_are():
-    changed = _CONFIG.with_values({'rounds': 5, 'clip_norm': 0.5, 'timer_hours': 3.0, 'seed': 8})
+    changed = _CONFIG.with_values(
+        {'rounds': 5, 'clip_norm': 0.5, 'sampling': 'timer', 'timer_hours': 3.0, 'seed': 8}
+    )
     assert changed.sampling.rounds == 5 and changed.sampling.devices.timer_hours == 3.0
     assert changed.privacy.clip_norm == 0.5 and changed.seed == 8
     assert changed.with_values(_CONFIG.flat()) == _CONFIG

@@ -130,31 +130,39 @@ def test_a_fork_of_a_sampled_run_needs_another_seed_of_cohorts(sampling):
     record = archives.make_record(**schema, **fields)
     config = small_config.BLT.with_values({'seed': 3, 'noise_seed': None})
 
-    def seeds(own, **data):
-        built = journal.Built(record={}, configuration={'seed': own}, data=data)
-        return fork._seeds(journal.State(built=built), record)
+    def require(seed, **data):
+        built = journal.Built(record={}, configuration={'seed': seed}, data=data)
+        state = journal.State(built=built)
+        fork._require_other_seeds(config, state, fork._of_record(record, state, None))
 
-    fork._require_other_seeds(config, {}, seeds(4))
+    require(4)
     if sampling == 'none':
-        fork._require_other_seeds(config, {}, seeds(3))
-    # The run before the earlier one counts, too, whatever cohorts this one drew.
-    for same in ([] if sampling == 'none' else [seeds(3)]) + [seeds(4, earlier_seeds=[3])]:
+        require(3)
+    # The run before the earlier one counts, too, whatever cohorts that one drew.
+    for seed, data in ((3, {}), (4, {'earlier_seeds': [3]}))[sampling == 'none' :]:
         with pytest.raises(ArgumentError, match='seed=3: must not be that of an earlier run'):
-            fork._require_other_seeds(config, {}, same)
+            require(seed, **data)
 
 
 @pytest.mark.standard
 @pytest.mark.tff
 def test_a_seed_of_cohorts_does_not_come_back_after_several_forks(tmp_path):
     config = small_config.GAUSSIAN.with_values(
-        {'sampling': 'poisson', 'min_separation': 1, 'rounds': 1, 'seed': 3}
+        {
+            'sampling': 'poisson',
+            'min_separation': 1,
+            'rounds': 1,
+            'seed': 3,
+            'chosen_without_noise': ('clip_norm',),
+        }
     )
     train(config, tmp_path / 'first', progress=False)
     second = {'fork_from': str(tmp_path / 'first'), 'seed': 4, 'noise_seed': 6, 'rounds': 2}
     for resume in (False, True):
         train(config.with_values(second), tmp_path / 'second', resume=resume, progress=False)
     longer = config.with_values({**second, 'rounds': 3})
-    train(longer, tmp_path / 'second', resume=True, progress=False)
+    limits = train(longer, tmp_path / 'second', resume=True, progress=False).report.also_not_covered
+    assert len(set(limits)) == len(limits)
     assert run_directory.verify(tmp_path / 'second').differences == ()
     again = config.with_values({'fork_from': str(tmp_path / 'second'), 'noise_seed': 7})
     for seed in (3, 4):
