@@ -17,7 +17,6 @@ contenders, each in a separate process:
   hardened         dpfl, exact independent noise in integers, from AES-256
   hardened_blt     dpfl, the same for BLT with 4 buffers
   secure           dpfl, BLT with 4 buffers on secure sums of rounded updates
-  distributed      dpfl, Skellam noise from the clients in secure sums
   stock_gaussian   tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed
   stock_tree       tff.aggregators.DifferentiallyPrivateFactory.tree_aggregation
   stock_tree_in_dpfl   the same in dpfl's runtime, where no state is sent to a worker
@@ -67,7 +66,6 @@ _TFF_CONTENDERS = (
     'hardened',
     'hardened_blt',
     'secure',
-    'distributed',
     'stock_gaussian',
     'stock_tree',
     'stock_tree_in_dpfl',

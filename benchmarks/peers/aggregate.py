@@ -51,15 +51,6 @@ def _discretization(shapes, clients):
     return Discretization.for_bits(_BITS, clients, size, _NORM)
 
 
-def _distributed(shapes, clients):
-    plan = _plan(
-        mechanisms.Identity(_ROUNDS), clients, discretization=_discretization(shapes, clients)
-    )
-    return aggregators.build_distributed_aggregator(
-        aggregators.DistributedNoise(plan), secure_sum=True
-    )
-
-
 # For the contenders with past noise in a ring: as many bands as BandMF. The values of the
 # parameters do not affect the time.
 _IN_RING = {
@@ -92,7 +83,6 @@ CONTENDERS = {
         ),
         secure_sum=True,
     ),
-    'distributed': _distributed,
     'stock_gaussian': lambda shapes, clients: _private.gaussian_fixed(_NOISE, clients, _NORM),
     'stock_tree': lambda shapes, clients: _private.tree_aggregation(
         _NOISE, clients, _NORM, [tf.TensorSpec(shape) for shape in shapes]
@@ -103,7 +93,7 @@ CONTENDERS = {
     ),
 }
 CONTENDERS['stock_tree_in_dpfl'] = CONTENDERS['stock_tree']
-_SECURE = ('secure', 'distributed', 'stock_ddp')
+_SECURE = ('secure', 'stock_ddp')
 _IN_RUNTIME_OF_TFF = ('stock_gaussian', 'stock_tree', 'stock_ddp')
 
 

@@ -64,8 +64,7 @@ class PrivacyPlan:
     `(C^-1 z)_t`, where the entries of z have standard deviation `stddev`.
 
     With `sampling` the guarantee relies on secret random cohorts; `sampling.kinds` lists the kinds,
-    and each says which noise and which schema it is for. Noise that is distributed among the
-    clients is `aggregators.DistributedNoise`; it is not part of a plan.
+    and each says which noise and which schema it is for.
 
     Attributes:
       mechanism: holds the strategy matrix C, for at least as many rounds as `participation`.

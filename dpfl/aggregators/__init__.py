@@ -4,23 +4,15 @@ from dpfl.aggregators.build import build_aggregator, build_query, build_weighted
 from dpfl.aggregators.clipping import PerLayer, clip_flat
 from dpfl.aggregators.estimators import WeightedRecord
 from dpfl.aggregators.extension import extended_state
-from dpfl.aggregators.integers.distributed import (
-    build_distributed_aggregator,
-    build_distributed_query,
-)
-from dpfl.aggregators.integers.distributed_noise import DistributedNoise
 from dpfl.aggregators.noise.hardened_ring import HardenedRing
 from dpfl.aggregators.noise.noise_ring import NoiseRing
 
 __all__ = [
-    'DistributedNoise',
     'HardenedRing',
     'NoiseRing',
     'PerLayer',
     'WeightedRecord',
     'build_aggregator',
-    'build_distributed_aggregator',
-    'build_distributed_query',
     'build_query',
     'build_weighted_aggregator',
     'clip_flat',

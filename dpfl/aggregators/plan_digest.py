@@ -28,13 +28,12 @@ _ITEMS = (
 _ADVICE = 'a state goes on only under the plan that it was made with'
 
 
-def of(plan: accounting.PrivacyPlan, clip: Any, shares: Any = None) -> np.ndarray:
+def of(plan: accounting.PrivacyPlan, clip: Any) -> np.ndarray:
     """The digests of the items of a plan, int64 [items].
 
     Args:
       plan: the plan.
       clip: how updates are clipped.
-      shares: kind and number of the noise shares of clients; None if the server adds the noise.
     """
     fields = plan.to_dict()
     rounds = plan.participation.rounds
@@ -42,7 +41,7 @@ def of(plan: accounting.PrivacyPlan, clip: Any, shares: Any = None) -> np.ndarra
     items = (
         [rounds, plan.mechanism.with_rounds(rounds).digest()],
         fields['noise_multiplier'],
-        [fields['noise'], shares],
+        [fields['noise'], None],  # A second entry, as in the states of runs that go on.
         [fields[name] for name in ('clip_norm', 'clip_schedule', 'adaptive_clip')],
         fields['discretization'],
         fields['estimator'],

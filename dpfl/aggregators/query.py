@@ -80,22 +80,15 @@ class CorrelatedNoiseQuery(tfp.SumAggregationDPQuery):
         seed: int | None = None,
         clip=clipping.clip_flat,
         supplied_noise: bool = False,
-        stated: accounting.PrivacyPlan | None = None,
-        shares: Any = None,
     ):
-        """Args: as `build_query`.
-
-        stated: the plan whose digest the state has, by default `plan`.
-        shares: of clients who add the noise, as in `plan_digest.of`.
-        """
+        """Args: as `build_query`."""
         _check_norm('clip_norm', plan.clip_norm)
         for _, norm in plan.clip_schedule:
             _check_norm('clip_schedule norm', norm)
         self._plan = plan
         self._record_specs = record_specs
         self._clip = clip
-        self._stated = stated or plan
-        self._digest = plan_digest.of(self._stated, clip, shares)
+        self._digest = plan_digest.of(plan, clip)
         self._kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
         self._root_key = keys.root_key_source(seed)
         self._is_supplied = supplied_noise
@@ -136,7 +129,7 @@ class CorrelatedNoiseQuery(tfp.SumAggregationDPQuery):
         return self._clip(record, params)
 
     def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, Any]:
-        return public_metrics(self._stated, global_state)
+        return public_metrics(self._plan, global_state)
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> NoisedResult:
         """The sum plus the noise of this round, the state of the next round, and the event.
@@ -146,7 +139,7 @@ class CorrelatedNoiseQuery(tfp.SumAggregationDPQuery):
             are done.
         """
         with tf.control_dependencies(
-            plan_digest.require(global_state.plan, self._stated, self._digest)
+            plan_digest.require(global_state.plan, self._plan, self._digest)
         ):
             sample_state = tf.nest.map_structure(tf.identity, sample_state)
         specs = self._record_specs

@@ -56,12 +56,6 @@ def _secure(kind, **options):
     return aggregators.build_aggregator(plan, 3, **{'secure_sum': is_secure, **options})
 
 
-def _distributed(kind, **options):
-    plan = _plan(mechanism=mechanisms.Identity(_ROUNDS), discretization=_integers(kind))
-    noise = aggregators.DistributedNoise(plan)
-    return aggregators.build_distributed_aggregator(noise, **{'secure_sum': True, **options})
-
-
 def _mean(kind, seed=3, **options):
     return aggregators.build_aggregator(_plan(), seed, **options)
 
@@ -89,12 +83,11 @@ _COLUMNS: dict[str, Callable[..., Any]] = {
     'adaptive': _adaptive,
     'weighted': _weighted,
     'secure': _secure,
-    'distributed': _distributed,
     'query': _query,
 }
 
 
-_SECURE = ('secure', 'distributed')
+_SECURE = ('secure',)
 
 
 # What the context of `tff.backends.test` does before it executes.
@@ -226,8 +219,7 @@ def states_go_on_from_a_program_state_manager(name):
         asyncio.run(manager.save(first, 1))
         restored = asyncio.run(manager.load(1, start))
     one, other = (process.round(values, state) for state in (first, restored))
-    if name != 'distributed':  # Its clients draw new noise.
-        tf.nest.map_structure(np.testing.assert_array_equal, one.result, other.result)
+    tf.nest.map_structure(np.testing.assert_array_equal, one.result, other.result)
 
 
 def records_are_summed_by_an_inner_factory(name):
@@ -378,13 +370,9 @@ _REASONS: dict[str, dict[tuple[str, ...], str]] = {
     },
     'weighted_inner_factories': {
         ('mean', 'adaptive', 'weighted', 'secure'): 'must be a tff.aggregators.Unweighted',
-        ('distributed',): "unexpected keyword argument 'record_aggregation_factory'",
         _OF_TFF: 'Expected .*UnweightedAggregationFactory, found .*MeanFactory',
     },
-    'scalars': {('secure', 'distributed'): 'dimension=1: must be an integer >= 2'},
-    'records_are_summed_by_an_inner_factory': {
-        ('distributed',): "unexpected keyword argument 'record_aggregation_factory'"
-    },
+    'scalars': {('secure',): 'dimension=1: must be an integer >= 2'},
     'secure_sums': {
         ('mean', 'adaptive', 'weighted'): 'secure_sum=True: must be False without a discretization'
     },
@@ -392,7 +380,7 @@ _REASONS: dict[str, dict[tuple[str, ...], str]] = {
         ('mean', 'adaptive', 'secure'): (
             'Expected .*WeightedAggregationFactory, found .*build_weighted_aggregator.plan.'
         ),
-        ('weighted', 'distributed', *_OF_TFF): 'Expected .*eightedAggregationFactory, found',
+        ('weighted', *_OF_TFF): 'Expected .*eightedAggregationFactory, found',
     },
 }
 _REFUSED = {
@@ -405,9 +393,7 @@ _REFUSED = {
 
 def _is_quick(row, name):
     """Whether a cell builds no process, or one of the few that stand for all."""
-    return row in _QUICK and (
-        (row.__name__, name) in _REFUSED or name in ('mean', 'adaptive', 'distributed')
-    )
+    return row in _QUICK and ((row.__name__, name) in _REFUSED or name in ('mean', 'adaptive'))
 
 
 _cells = pytest.mark.parametrize(

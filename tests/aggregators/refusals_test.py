@@ -48,24 +48,6 @@ def _aggregator(weighted=False, estimator=None, discretization=None, **options):
     return lambda: build(plan, **options)
 
 
-def _distributed_plan(**changes):
-    return rounds.plan(**{'mechanism': _INDEPENDENT, 'discretization': _DISCRETE, **changes})
-
-
-def _distributed(fields=None, **changes):
-    return lambda: aggregators.DistributedNoise(_distributed_plan(**changes), **(fields or {}))
-
-
-def _distributed_query(size):
-    return lambda: aggregators.build_distributed_query(
-        aggregators.DistributedNoise(_distributed_plan()), record_specs=tf.TensorSpec([size])
-    )
-
-
-def _epsilon(delta):
-    return lambda: aggregators.DistributedNoise(_distributed_plan()).epsilon(delta)
-
-
 _NAN = float('nan')
 _NORM = 'norm=.*: must be a finite number >= 1e-10'
 _NOT_PLAIN = 'must be that of plain sums'
@@ -174,33 +156,6 @@ _REFUSED = {
         (_canaries(clip=aggregators.PerLayer()), f'clip: {_NOT_PLAIN}'),
         (_canaries(estimator=accounting.Estimator('clipped')), f'estimator: {_NOT_PLAIN}'),
         (_canaries(noise='hardened'), f'noise: {_NOT_PLAIN}'),
-    ],
-    'noise from clients': [
-        (_distributed(discretization=None), 'discretization=None: must be given: clients add'),
-        (
-            _distributed(mechanism=mechanisms.BinaryTree(6)),
-            'mechanism=tree: must be gaussian with noise from clients: correlated noise',
-        ),
-        (
-            _distributed(adaptive_clip=accounting.AdaptiveClip(count_stddev=2.0)),
-            'adaptive_clip: must be None',
-        ),
-        (
-            _distributed(sampling=accounting.WithoutReplacement(population=9)),
-            'sampling=without_repl',
-        ),
-        (_distributed(estimator=_WEIGHTED), 'example_cap=3.0: must be'),
-        (_distributed(discretization=Discretization(1e12, 5, 0.5)), 'must be smaller: the noise'),
-        (
-            _distributed(discretization=Discretization(1e18, 5, 0.5), noise_multiplier=0.0),
-            'must be smaller: sums take',
-        ),
-        (_distributed({'kind': 'laplace'}), 'kind=laplace: must be one of skellam, discrete_gauss'),
-        (_distributed({'min_clients': 0}), 'min_clients=0: must be an integer >= 1 and <= 2'),
-        (_distributed({'min_clients': 3}), 'min_clients=3: '),
-        (_distributed({'min_clients': _NAN}), 'min_clients=nan: '),
-        (_distributed_query(6), 'dimension=5: must be 6'),
-        *((_epsilon(delta), f'delta={delta}: ') for delta in (0.0, 1.0, _NAN)),
     ],
 }
 

@@ -14,7 +14,6 @@ import sys
 import numpy as np
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.mechanisms.discretization import Discretization
 
 _SIZE, _NOISE_MULTIPLIER = 64, 1000.0
 
@@ -47,22 +46,12 @@ def _query(plan):
     )
 
 
-def _distributed(kind):
-    import tensorflow as tf
-
-    plan = _plan(mechanisms.Identity(4), discretization=Discretization(1e3, _SIZE, 1.0, alpha=0.5))
-    noise = aggregators.DistributedNoise(plan, kind)
-    return aggregators.build_distributed_query(noise, record_specs=tf.TensorSpec([_SIZE]))
-
-
 QUERIES = {
     'independent': lambda: _query(_plan(mechanisms.Identity(4))),
     'blt': lambda: _query(_plan(mechanisms.Blt(4, [0.9], [0.2]))),
     'adaptive clip': lambda: _query(
         _plan(mechanisms.Identity(4), adaptive_clip=accounting.AdaptiveClip(count_stddev=1e4))
     ),
-    'Skellam': lambda: _distributed('skellam'),
-    'discrete Gaussian': lambda: _distributed('discrete_gaussian'),
     'hardened': lambda: _query(_HARDENED),
 }
 

@@ -38,12 +38,13 @@ _NOISE = (
         ('tests/aggregators/query_test.py',),
     ),
     Fault(
-        "noise before the clip of a client's integers",
-        'dpfl/aggregators/integers/distributed.py',
-        '        noised = sample.update + self._draw_share()\n',
-        '        noised = sample.update + self._draw_share()\n'
-        '        noised = tf.clip_by_value(noised, 0, 2 * self._settings.linf_bound)\n',
-        ('tests/aggregators/integers/distributed_test.py',),
+        'noise before the clip',
+        'dpfl/aggregators/query.py',
+        '            tf.nest.pack_sequence_as(sample_state, noised),\n',
+        '            self._clip(\n'
+        '                tf.nest.pack_sequence_as(sample_state, noised), global_state.clip_norm\n'
+        '            ),\n',
+        ('tests/aggregators/query_test.py',),
     ),
     Fault(
         'noise key without the round',

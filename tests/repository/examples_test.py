@@ -27,7 +27,6 @@ _SLOW = {
     'choose',
     'optimize_block_blt',
     'NoiseRing',
-    'build_distributed_aggregator',
     'build_weighted_aggregator',
     'build_dp_fedavg',
 }

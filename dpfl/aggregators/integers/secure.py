@@ -17,14 +17,11 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
     `tff.backends.test` only, without cryptography; other platforms bring their own.
     """
 
-    def __init__(self, plan: accounting.PrivacyPlan, noised_modulus: int | None = None):
-        """Args: plan: has a discretization; noised_modulus: of sums with noise from clients."""
+    def __init__(self, plan: accounting.PrivacyPlan):
+        """Args: plan: has a discretization."""
         settings, clients = discretized.settings_of(plan), plan.clients_per_round
-        if noised_modulus is None:
-            modulus, dtype = settings.modulus(clients), discretized.integer_type(settings, clients)
-        else:
-            modulus, dtype = noised_modulus, tf.int64
-        self._update_modulus, self._update_type = modulus, dtype.as_numpy_dtype
+        self._update_modulus = settings.modulus(clients)
+        self._update_type = discretized.integer_type(settings, clients).as_numpy_dtype
         # Counts within -clients .. clients.
         self._within_modulus = 2 * clients + 1
 

@@ -101,9 +101,9 @@ def uniform_bits(key: Any, size: int) -> tf.Tensor:
     )
 
 
-def uniform(key: Any, size: int, dtype: tf.DType = tf.float32) -> tf.Tensor:
-    """Independent variables uniform on [0, 1), float32 or float64 [size]."""
-    return tf.random.stateless_uniform([size], seed=key, dtype=dtype, alg=_ALGORITHM)
+def uniform(key: Any, size: int) -> tf.Tensor:
+    """Independent variables uniform on [0, 1), float32 [size]."""
+    return tf.random.stateless_uniform([size], seed=key, alg=_ALGORITHM)
 
 
 def derive_from_content(key: Any, vector: tf.Tensor) -> tf.Tensor:
