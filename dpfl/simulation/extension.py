@@ -191,11 +191,13 @@ def commit(
       RunError: if the journal has other cohorts than the longer run; if past noise would be kept in
         another place; or if a file cannot be read or written.
     """
-    from dpfl.simulation import state as state_lib  # Imports TensorFlow.
+    from dpfl.runtime import contexts  # Imports TensorFlow.
+    from dpfl.simulation import state as state_lib
 
     run, plan = directory.journal, experiment.plan
     run.require_cohorts(0, experiment.sampler.cohort)
-    state_lib.require_places(state, experiment.process.initialize(), plan)
+    with contexts.local_runtime():
+        state_lib.require_places(state, experiment.process.initialize(), plan)
     before = archive.read_plan(directory.path)
     step = history.Extension(
         run.state.begun, before.plan.participation.rounds, plan.participation.rounds
