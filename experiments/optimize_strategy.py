@@ -18,8 +18,8 @@ from absl import flags
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.cli.results import optimized_strategy
 from dpfl.mechanisms import registry
-from dpfl.planning import optimization
 from dpfl.reporting import plain_text
 from dpfl.simulation.training.mechanism import MechanismConfig
 from dpfl.simulation.training.sampling_config import ParticipationConfig, participation
@@ -62,7 +62,7 @@ def main() -> None:
     name = command_line.required(config, 'mechanism')
     output = pathlib.Path(command_line.required(_OUTPUT.read(), 'output'))
     with command_line.refusing_bad_values(beta='momentum'):
-        result = optimization.optimize(
+        result = optimized_strategy.optimize(
             str(name),
             participation(_SCHEMA.read()),
             output,

@@ -55,11 +55,11 @@ from dpfl.accounting import large_delta
 from dpfl.accounting.sampling import kinds
 from dpfl.cli.command import command_line, files, program
 from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.pace_flags import PaceConfig
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.planning import plan_rows
-from dpfl.planning.answer import answer, figure_of
-from dpfl.planning.pace import PaceConfig
-from dpfl.planning.request import PlanningConfig, Request
+from dpfl.cli.results import plan_rows
+from dpfl.cli.results.plan_answer import answer, figure_of
+from dpfl.cli.results.plan_request import PlanningConfig, Request
 from dpfl.simulation.population import DeviceConfig
 from dpfl.simulation.training.mechanism import AUTO, NAMES
 from dpfl.simulation.training.privacy_config import ClippingConfig, PrivacyConfig
@@ -128,17 +128,16 @@ def main() -> None:
     """Prints the plan, or the plans of a sweep, and draws the plot."""
     path = _PLOT.read().plot
     files.check_writable(None, path)
-    request = Request(
-        privacy=_PRIVACY.read(),
-        planning=_PLANNING.read(),
-        schema={**_SCHEMA.values(), **_TIMER.values()},
-        server=_SERVER.read(),
-        timing=_TIMING.read(),
-        **_SAMPLING.values(),
-    )
     with command_line.refusing_bad_values():
-        request.check()
-        if path and not request.sweeps():
+        request = Request(
+            privacy=_PRIVACY.read(),
+            planning=_PLANNING.read(),
+            schema={**_SCHEMA.values(), **_TIMER.values()},
+            server=_SERVER.read(),
+            timing=_TIMING.read(),
+            **_SAMPLING.values(),
+        )
+        if path and not request.sweeps:
             raise command_line.UsageError(f'--plot={path}: needs a sweep')
         found = answer(request)
         output_flags.write_rows(_DATA.read().data, [*found.rows, *found.left])

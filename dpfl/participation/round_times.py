@@ -136,6 +136,17 @@ class RoundTimes:
                 most, position = most + 2**exponent, moved
         return most
 
+    def most_away(self, hours: float) -> int:
+        """The most earlier rounds whose clients may be away with their timers when a round opens.
+
+        A client of round i that reports last, when round i + 1 is opened, is away until
+        starts[i + 1] + hours. If there are clients for one cohort more than this number, no round
+        has to wait for clients.
+        """
+        over = self._back(hours)[1:]
+        opened = np.arange(self.starts.size)
+        return int((opened - np.searchsorted(over, self.starts, 'right')).max())
+
     def participation(self, hours: float) -> Participation:
         """The schema of a run with these rounds whose clients had a timer. Both limits are exact.
 

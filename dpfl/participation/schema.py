@@ -40,7 +40,9 @@ class Participation(_json.JsonFields):
         _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         _validate.integer('min_separation', self.min_separation, minimum=1, maximum=2**31 - 1)
         if self.max_participations is not None:
-            _validate.integer('max_participations', self.max_participations, minimum=1)
+            _validate.integer(
+                'max_participations', self.max_participations, minimum=1, maximum=2**31 - 1
+            )
 
     @classmethod
     def from_rounds_between(
@@ -57,6 +59,15 @@ class Participation(_json.JsonFields):
         if self.max_participations is None:
             return reachable
         return min(self.max_participations, reachable)
+
+    def least_population(self, clients_per_round: int) -> int:
+        """Fewest clients that can fill cohorts of this size in all rounds and keep the schema.
+
+        Any `min_separation` consecutive rounds have different clients, and all clients together
+        have at most `count` places each. The clients in turn, in a fixed order, need no more.
+        """
+        apart = min(self.min_separation, self.rounds)
+        return max(clients_per_round * apart, -(-clients_per_round * self.rounds // self.count))
 
     def admits(self, pattern: Sequence[int] | np.ndarray) -> bool:
         """Whether a client may take part in exactly these rounds (integers, in any order)."""

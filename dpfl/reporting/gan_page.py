@@ -1,7 +1,7 @@
 """The page about what the privacy report of a GAN means for its generator. No TensorFlow."""
 
 from dpfl import accounting
-from dpfl.accounting import extrapolation
+from dpfl.planning.planner import ScaledUp
 from dpfl.reporting import plain_text
 
 _COVERED = """\
@@ -27,7 +27,7 @@ _NOT_COVERED = (
 )
 
 
-def render(report: accounting.PrivacyReport, scaled: extrapolation.ScaledUp | None) -> str:
+def render(report: accounting.PrivacyReport, scaled: ScaledUp | None) -> str:
     """The page as Markdown.
 
     Args:
@@ -64,7 +64,7 @@ def render(report: accounting.PrivacyReport, scaled: extrapolation.ScaledUp | No
     return '\n'.join(lines) + '\n'
 
 
-def rows(report: accounting.PrivacyReport, scaled: extrapolation.ScaledUp | None) -> list[dict]:
+def rows(report: accounting.PrivacyReport, scaled: ScaledUp | None) -> list[dict]:
     """The parameters in [Augenstein20], tables 3 and 13, for a run and the larger run."""
     result = [_row('this run', report.plan, report.guarantee.epsilons[0], report.deltas[0])]
     if scaled is not None:

@@ -158,6 +158,10 @@ class _Run:
                     if found is not None:
                         _log.warning('%s', found)
         except BaseException as error:
+            # It may have come after an event was written, and before this process knew it.
+            with contextlib.suppress(errors.RunError, MemoryError):
+                directory.reopen()
+            self._journal = directory.journal
             if self._journal.state.begun and self._journal.state.built is not None:
                 if isinstance(error, contexts.RayError):
                     # Shown at once: writing the report can take longer than noticing the failure.

@@ -300,6 +300,15 @@ class RunDirectory:
             if mechanisms.load(following).digest() == found.state.record.get('mechanism_digest'):
                 os.replace(following, self.path / archive.STRATEGY)
 
+    def reopen(self) -> None:
+        """Reads the journal again if the disk has events that it does not know. It is in use.
+
+        Raises:
+          RunError: as `in_use`.
+          StorageError: if a file cannot be read or written.
+        """
+        self._open()
+
     @property
     def journal(self) -> RunJournal:
         """The journal of the run. The directory must be in use."""

@@ -24,8 +24,8 @@ from dpfl._settings import Settings, setting
 from dpfl.cli.command import command_line, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.cli.results import optimized_strategy, train_command
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.planning import optimization, train_command
 from dpfl.reporting import plain_text
 from dpfl.simulation.training.mechanism import MechanismConfig
 from dpfl.simulation.training.privacy_config import NoiseConfig
@@ -134,7 +134,7 @@ def find(
     Raises:
       ArgumentError: if no target is given, it cannot be met, or the file cannot be written.
     """
-    optimization.check_output(output)
+    optimized_strategy.check_output(output)
     started = time.monotonic()
     with renaming(epsilon='target_epsilon', error='target_error'):
         if config.target_epsilon is not None:
@@ -149,7 +149,7 @@ def find(
     what = 'error' if config.target_error is None else 'epsilon'
     chosen = _best(by_name, what)
     design = by_name[chosen]
-    optimization.save(design.plan.mechanism, output)
+    optimized_strategy.save(design.plan.mechanism, output)
     return {
         'designs': [_row(name, each) for name, each in by_name.items()],
         'chosen': chosen,

@@ -193,6 +193,10 @@ REFUSED = [
             ('--mechanism=tree --match=rho:1 --target_rho=1', '--match: cannot be combined'),
             ('--mechanism=tree --noise_multiplier=7 --data=a', '--data=a: must end in .csv'),
             (
+                '--mechanism=tree --simulated_clients_per_round=9 --simulated_noise_multiplier=0',
+                '--simulated_noise_multiplier=0.0: must be a finite number > 0',
+            ),
+            (
                 '--mechanism=tree --noise_multiplier=7 --simulated_clients_per_round=9',
                 '--simulated_clients_per_round=9: needs simulated_noise_multiplier',
             ),

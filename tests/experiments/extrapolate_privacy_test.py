@@ -4,14 +4,12 @@ import functools
 
 import pytest
 
-from dpfl import Participation, accounting, mechanisms
-from dpfl.accounting import extrapolation
+from dpfl import Participation, accounting, errors, mechanisms, planning
 from dpfl.accounting.records import archive
 from dpfl.cli.results import extrapolated_plans
 from tests import forked_binaries
 
 _run = functools.partial(forked_binaries.run, 'extrapolate_privacy')
-_printed = functools.partial(forked_binaries.printed, 'extrapolate_privacy')
 _printed = functools.partial(forked_binaries.printed, 'extrapolate_privacy')
 
 
@@ -64,7 +62,7 @@ def test_delta_follows_the_population(tmp_path):
     flags = ('--populations=1000000', '--cohorts=1667', '--delta_power=1.1')
     (row,) = _printed(f'--run_dir={tmp_path}', *flags)['rows']
     assert row['delta'] == pytest.approx(1e6**-1.1)
-    plan = extrapolation.scaled(_sampled(0.006, 10.0), 10**6, 1667)
+    plan = planning.scaled(_sampled(0.006, 10.0), 1667, population=10**6)
     assert row['epsilon'] == plan.epsilon(1e6**-1.1, 'rdp')
     text = _run(f'--run_dir={tmp_path}', '--populations=1000000', '--cohorts=1000,1667')
     assert text.returncode == 0 and 'Assumptions:' in text.stdout
@@ -90,7 +88,8 @@ def test_a_run_without_noise_is_refused(tmp_path):
 def test_a_tree_with_the_production_cohort_has_the_published_rho():
     # [Xu23-accounting]: 6500 clients, min separation 314, noise multiplier 7; rho 0.8061 there is
     # for 6 participations, and a population that allows the separation allows 7.
-    plan = extrapolation.scaled(_tree(), 6500 * 314, 6500)
+    schema = extrapolated_plans.widest_schema(2000, 6500 * 314, 6500)
+    plan = planning.scaled(_tree(), 6500, population=6500 * 314, participation=schema)
     assert plan.noise_multiplier == pytest.approx(7.0)
     assert plan.participation == Participation(2000, 314)
     limited = plan.with_participation(Participation(2000, 314, 6))
@@ -98,28 +97,27 @@ def test_a_tree_with_the_production_cohort_has_the_published_rho():
 
 
 def test_a_separation_that_is_not_enforced_does_not_count():
-    plan = extrapolation.scaled(_tree(), 6500 * 1000, 6500, max_separation=314)
-    assert plan.participation == Participation(2000, 314)
-    assert (
-        extrapolation.scaled(
-            _tree(), 6500 * 50, 6500, max_separation=314
-        ).participation.min_separation
-        == 50
-    )
-    most = extrapolation.scaled(_tree(), 10**9, 6500)
-    assert most.participation.min_separation == 2000  # Once.
+    widest = functools.partial(extrapolated_plans.widest_schema, 2000)
+    assert widest(6500 * 1000, 6500, 314) == Participation(2000, 314)
+    assert widest(6500 * 50, 6500, 314) == Participation(2000, 50)
+    assert widest(10**9, 6500) == Participation(2000, 2000)  # Once.
 
 
 @pytest.mark.parametrize('kind', ['fixed', 'clipped'])
 @pytest.mark.parametrize('weight', [None, 250.0])
 def test_the_noise_on_the_mean_is_the_same_however_it_is_estimated(kind, weight):
     plan = _tree(estimator=accounting.Estimator(kind, weight, 1600.0))
+    large = planning.scaled(plan, 5000, population=10**7)
     of_run = plan.stddev / plan.denominator
-    large = extrapolation.scaled(plan, 10**7, 5000)
     assert large.stddev / large.denominator == pytest.approx(of_run)
-    larger = extrapolation.with_cohort_scaled(plan, 4.0, 10**7)
-    assert larger.stddev / larger.denominator == pytest.approx(of_run)
     assert large.estimator.example_cap == 1600.0
+    assert large.participation == plan.participation
+
+
+def test_a_population_that_cannot_keep_the_separation_is_refused():
+    assert planning.scaled(_tree(), 6500, population=650_000).sensitivity == _tree().sensitivity
+    with pytest.raises(errors.ArgumentError, match='population=649999: must be an integer >= 6500'):
+        planning.scaled(_tree(), 6500, population=649_999)
 
 
 @pytest.mark.parametrize('count_stddev', [None, 25.0])
@@ -128,6 +126,6 @@ def test_the_share_of_the_noise_that_counts_have_stays(count_stddev):
         mechanism=mechanisms.Restarted.every(mechanisms.BinaryTree(2000), 128, 1024),
         adaptive_clip=accounting.AdaptiveClip(0.5, count_stddev=count_stddev),
     )
-    large = extrapolation.scaled(plan, 10**7, 5000)
+    large = planning.scaled(plan, 5000, population=10**7)
     assert large.count_stddev == pytest.approx(10 * plan.count_stddev)
     assert large.update_noise_multiplier == pytest.approx(10 * plan.update_noise_multiplier)

@@ -239,6 +239,10 @@ def test_text_shows_what_differs_and_rounds_guarantees_up():
     assert assumptions.startswith('Assumptions:\n- The population is an estimate')
     none = forked_binaries.run('plan_privacy', *_TREE, '--noise_multiplier=0')
     assert 'no privacy guarantee' in none.stdout and none.returncode == 0
+    one = forked_binaries.run(
+        'plan_privacy', *_ES_ES, '--mechanisms=tree=0,gaussian=7', '--accountant=analytic_gaussian'
+    )
+    assert 'population is an estimate' in one.stdout and 'no privacy' not in one.stdout
 
 
 def test_the_choice_of_the_mechanism_is_one_line_and_its_reasons_are_in_a_file(tmp_path):

@@ -8,7 +8,7 @@ from scipy import stats
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.cli.flags import participation_log
-from dpfl.participation import UniformCohorts
+from dpfl.planning import UniformCohorts
 from tests import forked_binaries, json_schema
 from tests.accounting import archives, plans
 

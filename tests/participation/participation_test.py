@@ -29,6 +29,20 @@ def test_admits_is_the_definition():
     assert not schema.admits([2, 2])
 
 
+def test_the_least_population_fills_all_cohorts_and_no_smaller_one_can():
+    for rounds, cohort in itertools.product(range(1, 8), range(1, 4)):
+        for schema in oracles.small_schemas(rounds):
+            clients = schema.least_population(cohort)
+            places = np.arange(rounds * cohort).reshape(rounds, cohort) % clients
+            observed = ParticipationLog(list(np.sort(places, axis=1))).observed()
+            assert observed.max_participations <= schema.count
+            assert observed.max_participations == 1 or observed.min_separation >= (
+                schema.min_separation
+            )
+            apart = min(schema.min_separation, rounds)
+            assert (clients - 1) < cohort * apart or (clients - 1) * schema.count < rounds * cohort
+
+
 def test_rounds_between_is_one_less_than_the_separation():
     assert Participation.from_rounds_between(2000, 313, 6) == Participation(2000, 314, 6)
 
@@ -42,6 +56,7 @@ def test_rounds_between_is_one_less_than_the_separation():
         (dict(rounds=float('nan')), 'rounds=nan: must be'),
         (dict(rounds=5, min_separation=0), 'min_separation=0: must be an integer >= 1'),
         (dict(rounds=5, max_participations=0), 'max_participations=0: must be an integer >= 1'),
+        (dict(rounds=5, max_participations=10**30), 'max_participations=1.*: must be .* <= 214748'),
     ],
 )
 def test_bad_fields_are_named(fields, message):

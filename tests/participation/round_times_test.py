@@ -1,6 +1,5 @@
 """How many rounds a timer covers, against direct counts."""
 
-import bisect
 import itertools
 from itertools import pairwise
 
@@ -8,7 +7,8 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, errors
-from dpfl.participation import DailyCounts, DailyPattern, RoundTimes
+from dpfl.participation import RoundTimes
+from dpfl.planning import DailyCounts
 from dpfl.simulation import population
 from dpfl.simulation.population import Population
 from tests.accounting import plans
@@ -113,6 +113,27 @@ def test_the_longest_chain_of_rounds_is_that_of_all_sets_of_rounds():
     assert seen >= {1, 2, 3, 4}
 
 
+def test_one_cohort_more_than_may_be_away_is_enough():
+    generator = np.random.default_rng(4)
+    for _ in range(200):
+        starts = np.sort(generator.integers(0, 60, size=generator.integers(2, 15)))
+        hours = float(generator.choice([0.5, 1, 3, 7, 20]))
+        over = starts[1:] + hours
+        away = [sum(over[i] > start for i in range(j)) for j, start in enumerate(starts)]
+        most = RoundTimes.from_hours(starts.astype(float)).most_away(hours)
+        assert most == max(away)
+        # Clients that report last, in as many groups: a group is always at hand, one less is not.
+        for groups, is_enough in ((most + 1, True), (most, most == 0)):
+            back = [-1.0] * groups
+            waits = False
+            for j, start in enumerate(starts):
+                group = min(range(groups), key=back.__getitem__, default=None)
+                waits |= group is None or back[group] > start
+                if not waits and j + 1 < len(starts):
+                    back[group] = over[j]
+            assert waits != is_enough or groups == 0
+
+
 def test_the_participations_of_the_production_run():
     # [Xu23-accounting]: 2000 rounds, a timer of 24 hours, MinS 313, MaxP 6, rho 0.81. The rounds of
     # one day are slower than those of the others.
@@ -152,87 +173,9 @@ def test_a_simulated_population_keeps_what_the_times_of_its_rounds_say(simulated
     )
 
 
-def test_calendar_days_flatter():
-    # Six rounds at noon of each day but the second one, where they are late.
-    hours = [12, 12.1, 12.2, 46, 46.1, 46.2, 70, 70.1, 70.2, 75]
-    times = RoundTimes.from_hours(np.array(hours))
-    assert min(np.bincount(np.array(hours, int) // 24)[:3]) == 3
-    assert times.fewest_rounds(24) == 0  # From 12:12 to 12:12.
-    assert DailyCounts((3, 3, 3)).fewest_rounds(24) == 0
-    assert DailyCounts((3, 3, 3)).fewest_rounds(48) == 3
-
-
-def test_counts_of_days_hold_wherever_the_rounds_are():
-    generator = np.random.default_rng(2)
-    for _ in range(60):
-        # The windows with the fewest rounds do not begin before the first day.
-        counts = [9, *generator.integers(1, 4, size=3).tolist(), 9]
-        hours = float(generator.choice([20, 24, 36, 48, 60, 72, 90]))
-        bound = DailyCounts(tuple(counts)).fewest_rounds(hours)
-        least = []
-        for _ in range(30):
-            spots = [np.sort(generator.random(count)) * 24 for count in counts]
-            least.append(_within_days(spots, hours))
-        # All rounds of each day at its beginning or its end: then the bound is reached.
-        for which in itertools.product((0.0, 23.999), repeat=5):
-            spots = [np.full(count, hour) for count, hour in zip(counts, which, strict=True)]
-            least.append(_within_days(spots, hours))
-        assert min(least) == bound
-
-
-def _within_days(spots, hours):
-    starts = np.concatenate([24 * day + each for day, each in enumerate(spots)])
-    ordered = starts.tolist()
-    begins = [x for x in (0.0, *ordered) if x + hours <= 24 * len(spots)]
-    return min(
-        bisect.bisect_right(ordered, x + hours) - bisect.bisect_right(ordered, x) for x in begins
-    )
-
-
-_NIGHTLY = (0.2,) * 6 + (1.0,) * 12 + (3.5,) * 6
-
-
-@pytest.mark.parametrize('hours', [0.5, 6, 7.3, 24, 30.5, 48, 100])
-@pytest.mark.parametrize('rates', [_NIGHTLY, (1.0,) * 24, (0.0,) * 23 + (1.0,)])
-def test_the_slowest_window_of_a_pattern(hours, rates):
-    # Rounds are opened whenever the expected number of them grows by one, from many phases.
-    pattern = DailyPattern(7.0, rates)
-    days = 7
-    grid = np.arange(24 * days + 1)
-    expected = np.append(0, np.cumsum(np.tile(rates, days))) / sum(rates) * 1440 / 7
-    expected[1:] += 1e-12 * np.arange(24 * days)  # Increasing, for the inverse.
-    counts = []
-    for phase in np.linspace(0.001, 0.999, 97):
-        starts = np.interp(np.arange(phase, expected[-1], 1), expected, grid)
-        counts.append(RoundTimes.from_hours(starts).fewest_rounds(hours))
-    found = pattern.fewest_rounds(hours)
-    assert found <= min(counts) <= found + 1
-    if hours == 24:
-        assert found == 205  # A whole day has all rounds, wherever it begins.
-    assert pattern.fewest_rounds(24 + hours) >= found + 205
-
-
-def test_an_even_pattern_is_the_timer_over_the_minutes():
-    for hours, minutes, rounds in ((24, 10.0, 144), (24, 4.6, 313), (1, 0.5, 120), (7.1, 60.0, 7)):
-        assert DailyPattern(minutes, (1.0,) * 24).fewest_rounds(hours) == rounds
-
-
-def test_a_pattern_by_hand():
-    # 24 rounds a day: 12 in the first six hours, 12 in the others. Six slow hours have four.
-    pattern = DailyPattern(60.0, (3.0,) * 6 + (1.0,) * 18)
-    assert [pattern.fewest_rounds(h) for h in (6, 18, 19.5, 24)] == [4, 12, 15, 24]
-
-
 @pytest.mark.parametrize(
     'make, message',
     [
-        (lambda: DailyPattern(0.0, (1.0,) * 24), 'round_minutes=0.0'),
-        (lambda: DailyPattern(5.0, (1.0,) * 23), 'daily_pattern: has 23 numbers, must have 24'),
-        (lambda: DailyPattern(5.0, (-1.0,) * 24), 'daily_pattern=-1.0: must be'),
-        (lambda: DailyPattern(5.0, (0.0,) * 24), 'daily_pattern: must not be all 0'),
-        (lambda: DailyCounts(()), 'rounds_by_day: must hold a number'),
-        (lambda: DailyCounts((3, -1)), 'rounds_by_day=-1: must be an integer >= 0'),
-        (lambda: DailyCounts((3, 4)).fewest_rounds(96), 'timer_hours=96: must be < 96'),
         (lambda: RoundTimes(np.array([1.0, 2.0])), 'starts: must be int64'),
         (lambda: RoundTimes(np.array([3, 2])), 'starts: must not decrease, as after round 0'),
         (lambda: RoundTimes(np.array([3, 4]), 3), 'end=3: must be an integer >= 4'),
@@ -242,7 +185,3 @@ def test_a_pattern_by_hand():
 def test_bad_values_are_refused(make, message):
     with pytest.raises(errors.ArgumentError, match=message):
         make()
-
-
-def test_three_days_of_a_timer_need_two_whole_days():
-    assert DailyCounts((3, 4)).fewest_rounds(95.9) == 7

@@ -17,6 +17,7 @@ _ROOMS = (
     'dpfl',
     'dpfl.participation',
     'dpfl.mechanisms',
+    'dpfl.planning',
     'dpfl.aggregators',
     'dpfl.learning',
     'dpfl.strategies',

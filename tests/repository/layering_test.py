@@ -23,16 +23,17 @@ _LAYERS = (
     ('participation',),
     ('mechanisms',),
     ('accounting', 'strategies'),
+    ('planning',),
     ('aggregators', 'tasks', 'reporting'),
     ('learning', 'auditing'),
     ('simulation',),
-    ('published', 'planning', 'debugging'),
+    ('published', 'debugging'),
     ('cli',),
     ('__main__', 'experiments'),
 )
 _RANKS = {part: rank for rank, layer in enumerate(_LAYERS) for part in layer}
 _HEAVY = {'tensorflow', 'tensorflow_federated', 'tensorflow_privacy'}
-_PURE = {part for layer in _LAYERS[:8] for part in layer} - {'runtime'} | {'', 'reporting'}
+_PURE = {part for layer in _LAYERS[:9] for part in layer} - {'runtime'} | {'', 'reporting'}
 
 
 @functools.cache
@@ -91,7 +92,8 @@ def test_imports_point_down_and_only_commands_read_flags():
 _LOADED = """
 import importlib, os, sys
 import dpfl.mechanisms, dpfl.accounting, dpfl.reporting.privacy_page
-import dpfl.cli.flags.settings_flags, dpfl.planning.answer, dpfl.published.tables.calculations
+import dpfl.cli.flags.settings_flags, dpfl.cli.results.plan_answer
+import dpfl.published.tables.calculations
 import dpfl.tasks.text.synthetic_text
 for name in ['dpfl', *sys.argv[1:]]:
     if os.fork() == 0:

@@ -53,6 +53,7 @@ _GANS = (
 )
 _SHORTER = {
     '--flagfile=quickstart': '--rounds=3',
+    '--output=mine.flags': '--rounds=20',
     '--flagfile=synthetic_text.blt': '--rounds=3',
     '--flagfile=debug_text': f'--population=40 --inject_share=1 {_GENERATORS}',
     '--vocabulary_text=public.txt': f'--vocabulary_size=50 {_GENERATORS}',

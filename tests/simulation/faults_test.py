@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl import errors
+from dpfl import _storage, accounting, errors
+from dpfl.accounting.records import archive
 from dpfl.runtime import contexts, failures
 from dpfl.simulation import checkpoint, program, run_directory
 from dpfl.simulation.training import ExecutionConfig
@@ -65,6 +66,27 @@ def test_without_memory_the_rounds_before_are_saved(experiment, reference, tmp_p
         _train(_failing(experiment, 3, fail), tmp_path)
     # No checkpoint was due.
     assert checkpoint.latest(tmp_path / 'checkpoints', pytest.fail).rounds == 3
+    _assert_resumed(experiment, tmp_path, reference)
+
+
+@pytest.mark.usefixtures('undrawn')
+@pytest.mark.parametrize('name', ['ledger.jsonl', 'cohorts.bin'])
+def test_an_interrupt_between_disk_and_memory_leaves_a_report(
+    experiment, reference, tmp_path, name, monkeypatch
+):
+    append = _storage.append
+
+    def appending(path, data, *options, **more):
+        append(path, data, *options, **more)
+        if path.name == name and (b'"began"' in data or name == 'cohorts.bin') and next(seen) == 3:
+            raise KeyboardInterrupt
+
+    seen = itertools.count()
+    monkeypatch.setattr(_storage, 'append', appending)
+    with pytest.raises(KeyboardInterrupt):
+        _train(experiment, tmp_path)
+    report = accounting.PrivacyReport.from_json((tmp_path / archive.REPORT).read_text())
+    assert report.basis == 'plan' and report.observed.rounds == 4
     _assert_resumed(experiment, tmp_path, reference)
 
 

@@ -12,10 +12,10 @@ from dpfl.participation import (
     ImportedLog,
     Participation,
     RoundTimes,
-    UniformCohorts,
     imported,
     read_round_times,
 )
+from dpfl.planning import UniformCohorts
 from dpfl.simulation.training.sampling_config import ParticipationConfig
 
 # The limits that uniform cohorts would break with this probability are stated.

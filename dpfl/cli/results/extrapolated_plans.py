@@ -5,8 +5,9 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from dpfl import accounting
-from dpfl.accounting import extrapolation
 from dpfl.accounting.records import archive
+from dpfl.participation import Participation
+from dpfl.planning import Deployment, scaled
 from dpfl.reporting import plain_text
 
 if TYPE_CHECKING:
@@ -34,8 +35,11 @@ def row(
     Raises:
       ArgumentError: If there is no such plan.
     """
-    plan = extrapolation.scaled(record.plan, population, cohort, max_separation)
-    sampled = plan.sampling is not None
+    sampled = record.plan.sampling is not None
+    schema = None
+    if not sampled:
+        schema = widest_schema(record.plan.participation.rounds, population, cohort, max_separation)
+    plan = scaled(record.plan, cohort, population=population, participation=schema)
     return {
         'population': population,
         'clients_per_round': cohort,
@@ -46,6 +50,25 @@ def row(
         'delta': delta,
         'epsilon': plan.epsilon(delta, record.accountant),
     }
+
+
+def widest_schema(
+    rounds: int, population: int, cohort: int, max_separation: int | None = None
+) -> Participation:
+    """The schema with the largest separation that a population allows and that is enforced.
+
+    Args:
+      rounds: Number of rounds.
+      population: Number of clients.
+      cohort: Number of clients in a round.
+      max_separation: Largest separation that is enforced; None for no limit.
+
+    Raises:
+      ArgumentError: If the population cannot provide such cohorts.
+    """
+    deployment = Deployment(population=population, clients_per_round=cohort, rounds=rounds)
+    reachable = deployment.participation.min_separation
+    return Participation(rounds, min(max_separation or reachable, reachable))
 
 
 def of_run(record: archive.PlanRecord, accuracy: float | None) -> dict[str, Any]:

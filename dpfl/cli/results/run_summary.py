@@ -6,9 +6,10 @@ from typing import Any
 
 from dpfl.cli.command import command_line, program
 from dpfl.cli.results import public_copy
+from dpfl.planning import feasibility
 from dpfl.reporting import plain_text
 from dpfl.simulation import run_directory
-from dpfl.simulation.training import Cost, TrainResult, feasibility
+from dpfl.simulation.training import Cost, TrainResult
 
 
 def print_result(result: TrainResult, form: str, **more: Any) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from dpfl import _json, accounting
-from dpfl.accounting import extrapolation
 from dpfl.debugging import differences
 from dpfl.debugging.diagnosis import FOUND, NOT_SEEN, SUSPECTED, Contrast, Effects, Generated
 from dpfl.debugging.differences import Mean
 from dpfl.debugging.images import clients, diagnosis, discriminator, learned, runs, traits
+from dpfl.planning import planner
 from dpfl.tasks.images import classifiers
 
 _HALF_SHIFT = 'replace_one_half_shift'
@@ -92,7 +92,8 @@ def guarantees(
     """
     assert plan.population is not None  # Cohorts are samples of it.
     selected = round(plan.population / simulated_population * realistic_population)
-    larger = extrapolation.with_cohort_scaled(plan, scale, selected)
+    cohort = planner.scaled_cohort(plan.clients_per_round, scale)
+    larger = planner.scaled(plan, cohort, population=selected)
     return (
         _guarantee('simulation', plan, plan.population, 1 / plan.population),
         _guarantee('realistic', larger, selected, 0.01 / selected),

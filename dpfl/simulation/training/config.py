@@ -8,8 +8,9 @@ import numpy as np
 
 from dpfl import accounting
 from dpfl._settings import Settings, setting
-from dpfl.accounting import extrapolation, large_delta
+from dpfl.accounting import large_delta
 from dpfl.errors import NOT_SHOWN, ArgumentError, one_of, renaming
+from dpfl.planning import planner
 from dpfl.runtime import ray_cluster
 from dpfl.simulation.training.mechanism import AUTO
 from dpfl.simulation.training.privacy_config import PREFIX_SUMS, PrivacyConfig
@@ -142,9 +143,7 @@ class ScaleConfig(Settings):
         needs='scale',
     )
 
-    def scaled_up(
-        self, plan: accounting.PrivacyPlan, accountant: str
-    ) -> extrapolation.ScaledUp | None:
+    def scaled_up(self, plan: accounting.PrivacyPlan, accountant: str) -> planner.ScaledUp | None:
         """The larger run; None if the settings do not ask for one.
 
         Args:
@@ -160,8 +159,9 @@ class ScaleConfig(Settings):
         if delta is None:
             delta = 0.01 / self.scaled_population
         with renaming(delta='scaled_delta', population='scaled_population'):
-            larger = extrapolation.with_cohort_scaled(plan, self.scale, self.scaled_population)
-            return extrapolation.ScaledUp(larger, delta, larger.epsilon(delta, accountant))
+            cohort = planner.scaled_cohort(plan.clients_per_round, self.scale)
+            larger = planner.scaled(plan, cohort, population=self.scaled_population)
+            return planner.ScaledUp(larger, delta, larger.epsilon(delta, accountant))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ import numpy as np
 
 from dpfl import _random, accounting, mechanisms
 from dpfl.errors import ArgumentError, DataError
-from dpfl.simulation.training import execution, feasibility, fedavg
+from dpfl.planning import feasibility
+from dpfl.simulation.training import execution, fedavg
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.tasks.config import PRIVATE_VOCABULARY
 from dpfl.tasks.federated_task import FederatedTask

@@ -16,8 +16,9 @@ import numpy as np
 from dpfl import _random, _storage, accounting
 from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError, RunError, StorageError
+from dpfl.planning import feasibility
 from dpfl.simulation import extension
-from dpfl.simulation.training import feasibility, run_data, run_model
+from dpfl.simulation.training import run_data, run_model
 
 if TYPE_CHECKING:
     from dpfl.simulation import profile, run_directory

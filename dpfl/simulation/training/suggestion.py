@@ -15,9 +15,9 @@ import numpy as np
 from dpfl import Participation, accounting, mechanisms
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError, one_of
+from dpfl.planning.feasibility import Feasibility
 from dpfl.simulation.training import prepared_task
 from dpfl.simulation.training.config import TrainConfig
-from dpfl.simulation.training.feasibility import Feasibility
 from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.config import (
     DATA_VOCABULARY,

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from dpfl import accounting
-from dpfl.simulation.training import feasibility, trial
+from dpfl.planning import feasibility
+from dpfl.simulation.training import trial
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.plan import build_plan
 from dpfl.simulation.training.suggestion import Goal, Proposal

@@ -6,8 +6,7 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from dpfl import Participation, accounting, errors, mechanisms
-from dpfl.accounting import extrapolation
+from dpfl import Participation, accounting, errors, mechanisms, planning
 from dpfl.accounting.sampling import cyclic
 from tests import mechanism_cases, sampling_oracles
 from tests.accounting import plans
@@ -192,12 +191,11 @@ def test_bands_of_every_mechanism_are_those_of_its_matrix():
 
 def test_a_plan_for_a_larger_population_keeps_its_groups():
     plan = plans.sampled('cyclic_poisson', clients_per_round=2)
-    found = extrapolation.scaled(plan, 6000, 20)
+    found = planning.scaled(plan, 20, population=6000)
     assert (found.sampling.groups, found.population, found.noise_multiplier) == (3, 6000, 40.0)
     assert found.epsilon(_DELTA, 'rdp') < plan.epsilon(_DELTA, 'rdp') / 5
-    assert extrapolation.with_cohort_scaled(plan, 10.0, 6000) == found
     with pytest.raises(ValueError, match='population=50: must be at least 60, 3 groups'):
-        extrapolation.scaled(plan, 50, 20)
+        planning.scaled(plan, 20, population=50)
 
 
 def test_runs_compose():

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, errors, learning, mechanisms
-from dpfl.accounting import extrapolation
+from dpfl.planning import planner
 from dpfl.reporting import gan_page
 from dpfl.runtime import contexts
 from dpfl.simulation import metrics, run_directory
@@ -297,13 +297,13 @@ def test_a_report_has_the_numbers_of_augenstein20():
     delta = simulation['inputs']['delta']
     report = accounting.PrivacyReport.from_plan(plan, [delta], accountant='moments')
     assert _matches(report.guarantee.epsilons[0], simulation)
-    larger = extrapolation.with_cohort_scaled(plan, 100.0, realistic['inputs']['N'])
+    larger = planner.scaled(plan, realistic['inputs']['qN'], population=realistic['inputs']['N'])
     assert larger == _published_plan(realistic)
     delta = realistic['inputs']['delta']
     epsilon = larger.epsilon(delta, 'moments')
     assert _matches(epsilon, realistic)
     assert larger.epsilon(delta, 'rdp') <= epsilon
-    scaled = extrapolation.ScaledUp(larger, delta, epsilon)
+    scaled = planner.ScaledUp(larger, delta, epsilon)
     page = gan_page.render(report, scaled)
     assert 'post-processing' in page and 'Clipping alone ensures two' in page
     assert accounting.round_up(epsilon) in page

@@ -1,19 +1,23 @@
 """What `plan_privacy` is asked: a deployment, and a noise multiplier, a target or a simulation."""
 
+import collections
 import dataclasses
 import functools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from dpfl import mechanisms
 from dpfl._settings import Settings, setting
-from dpfl.accounting import planning as planning_lib
+from dpfl.cli.flags.pace_flags import PaceConfig
+from dpfl.cli.results import train_command
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.participation import Pace
-from dpfl.planning import contenders
-from dpfl.planning.pace import PaceConfig
+from dpfl.participation import Participation
+from dpfl.planning import Pace, Simulation, Target
 from dpfl.simulation.training import noise_matching
-from dpfl.simulation.training.mechanism import AUTO
+from dpfl.simulation.training.mechanism import AUTO, NamedMechanism
 from dpfl.simulation.training.privacy_config import PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.server_config import ServerConfig
 
@@ -22,6 +26,18 @@ SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
 _OF_ONE_MECHANISM = ('restart_first', 'restart_every')
 # Those that 'auto' has no use for either, and several mechanisms do not share.
 _NOT_SHARED = (*_OF_ONE_MECHANISM, 'tree_released', 'tree_completed')
+# What plans with sampling do not have.
+_WITHOUT_SAMPLING = (
+    'timer_hours',
+    'min_separation',
+    'max_participations',
+    'target_rho',
+    'simulated_noise_multiplier',
+    'simulated_clients_per_round',
+    'max_clients_per_round',
+    'sweep_min_separation',
+    'match',
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +59,8 @@ class PlanningConfig(Settings):
         None,
         'Noise multiplier that was good enough in a small simulation of the same mechanism. It is '
         'scaled in proportion to the cohort size.',
+        above=0,
+        needs='simulated_clients_per_round',
     )
     simulated_clients_per_round: int | None = setting(
         None,
@@ -63,16 +81,81 @@ class PlanningConfig(Settings):
         above=0,
         below=1,
     )
-    sweep_clients_per_round: tuple[str, ...] | None = setting(
+    sweep_clients_per_round: tuple[int, ...] | None = setting(
         None, 'Values of clients_per_round, comma-separated.'
     )
-    sweep_population: tuple[str, ...] | None = setting(
+    sweep_population: tuple[int, ...] | None = setting(
         None, 'Values of population, comma-separated.'
     )
-    sweep_rounds: tuple[str, ...] | None = setting(None, 'Values of rounds, comma-separated.')
-    sweep_min_separation: tuple[str, ...] | None = setting(
+    sweep_rounds: tuple[int, ...] | None = setting(None, 'Values of rounds, comma-separated.')
+    sweep_min_separation: tuple[int, ...] | None = setting(
         None, 'Values of min_separation, comma-separated.'
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A mechanism to plan with.
+
+    Attributes:
+      name: Its name in the table and the figure.
+      make: Makes it over the rounds of a schema; None if it has fewer rounds.
+      recipe: How `train` gets it; None where no command is given.
+      verdict: Why it was taken or left; None if it was given.
+      noise_multiplier: Noise multiplier of its own, at least 0; None for the amount that the
+        request gives.
+    """
+
+    name: str
+    make: Callable[[Participation], mechanisms.Mechanism | None]
+    recipe: train_command.Recipe | None = None
+    verdict: str | None = None
+    noise_multiplier: float | None = None
+
+
+def parse(texts: Sequence[str]) -> list[Candidate]:
+    """Reads NAME or NAME=NOISE_MULTIPLIER; NAME is a text of `mechanism.NamedMechanism`.
+
+    Raises:
+      ArgumentError: If a text is not of this form, occurs twice, or leaves open what a mechanism
+        is optimised for.
+    """
+    candidates = []
+    pairs = [_split(text) for text in texts]
+    times = collections.Counter(name for name, _ in pairs)
+    for text, (name, noise) in zip(texts, pairs, strict=True):
+        named = NamedMechanism.parse(name, 'mechanisms')
+        if named.size is not None and named.design is None and not named.is_fresh:
+            raise ArgumentError(
+                'mechanisms',
+                name,
+                'must have the schema that it is made for, as in blt:4@2000/400, or best_ to make '
+                'it for each plan',
+            )
+        if texts.count(text) > 1:
+            raise ArgumentError('mechanisms', text, 'must not be given twice')
+        label = name if times[name] == 1 else text
+        candidates.append(Candidate(label, _maker(named), noise_multiplier=noise))
+    return candidates
+
+
+def _maker(named: NamedMechanism) -> Callable[[Participation], mechanisms.Mechanism | None]:
+    return lambda schema: named.make(schema, named.design or schema)
+
+
+def _split(text: str) -> tuple[str, float | None]:
+    name, separator, number = text.rpartition('=')
+    if not separator or text.endswith('.npz'):
+        return text, None
+    try:
+        noise = float(number)
+    except ValueError:
+        noise = math.nan
+    if not 0 <= noise < math.inf:
+        raise ArgumentError(
+            'mechanisms', text, 'must be NAME or NAME=NOISE_MULTIPLIER, a finite number >= 0'
+        )
+    return name, noise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,6 +173,9 @@ class Request:
       sampling: Sampling that the guarantee relies on, 'none', or the name of a kind.
       groups: Groups of clients, for cyclic Poisson sampling; None for the bands of the mechanism.
       cohort_cap: Largest cohort, for truncated Poisson sampling.
+
+    Raises:
+      ArgumentError: If values are missing or contradict each other.
     """
 
     privacy: PrivacyConfig
@@ -101,61 +187,26 @@ class Request:
     groups: int | None = None
     cohort_cap: int | None = None
 
-    @property
-    def has_target(self) -> bool:
-        """Whether a guarantee is asked for."""
-        return self.planning.target_rho is not None or self.privacy.target_epsilon is not None
-
-    @property
-    def has_simulation(self) -> bool:
-        """Whether the noise of a simulation is given."""
-        return self.planning.simulated_noise_multiplier is not None
-
-    @property
-    def contenders(self) -> list[contenders.Contender]:
-        """The mechanisms of --mechanisms; empty without it."""
-        return contenders.parse(self.planning.mechanisms or ())
-
-    @property
-    def match(self) -> noise_matching.MatchRequest | None:
-        """The noise match that is asked for; None without one."""
-        return None if self.privacy.match is None else noise_matching.parse(self.privacy.match)
-
-    @functools.cached_property
-    def pace(self) -> Pace | None:
-        """The times of rounds, as far as they are known; None if all rounds take as long.
-
-        Raises:
-          ArgumentError: If a file cannot be read, or a number is not allowed.
-        """
-        return self.timing.pace()
-
-    @property
-    def searches_cohort(self) -> bool:
-        """Whether the cohort size is to be found."""
-        return self.planning.max_clients_per_round is not None
-
-    def check(self) -> None:
-        """Raises ArgumentError if values are missing or contradict each other."""
+    def __post_init__(self) -> None:
         self._check_sampling()
         self._check_pairs()
         if self.planning.target_rho is not None and self.privacy.target_epsilon is not None:
             raise _refused('target_rho', 'cannot be combined with target_epsilon')
-        if self.privacy.noise_multiplier is not None and (self.has_target or self.has_simulation):
-            raise _refused('noise_multiplier', 'cannot be combined with a target or a simulation')
-        if self.privacy.match is not None and (self.has_target or self.has_simulation):
-            raise _refused('match', 'cannot be combined with a target or a simulation')
+        for name in ('noise_multiplier', 'match'):
+            if getattr(self.privacy, name) is not None and (self.has_target or self.has_simulation):
+                raise _refused(name, 'cannot be combined with a target or a simulation')
         self._check_amount()
         if (self.has_target and self.has_simulation) != self.searches_cohort:
             raise _refused(
                 'max_clients_per_round', 'needs a target and a simulation, and both need it'
             )
-        if self.searches_cohort and self.schema['clients_per_round'] is not None:
-            raise _refused('clients_per_round', 'cannot be combined with max_clients_per_round')
-        if self.searches_cohort and self.planning.sweep_clients_per_round is not None:
-            raise _refused(
-                'sweep_clients_per_round', 'cannot be combined with max_clients_per_round'
-            )
+        cohorts = {
+            'clients_per_round': self.schema['clients_per_round'],
+            'sweep_clients_per_round': self.planning.sweep_clients_per_round,
+        }
+        for name, value in cohorts.items():
+            if self.searches_cohort and value is not None:
+                raise _refused(name, 'cannot be combined with max_clients_per_round')
         if self.privacy.mechanism == AUTO and self.planning.mechanisms is None:
             self._check_auto()
         if self.privacy.workload == PREFIX_SUMS:
@@ -173,14 +224,12 @@ class Request:
             if not common:
                 raise _refused('noise_multiplier', 'must be given, or a target, or a simulation')
             return
+        allowed = 'must have a noise multiplier, as in NAME=7'
+        if common:
+            allowed = 'cannot have a noise multiplier beside noise_multiplier, match or a target'
         for each in self.contenders:
             if common == (each.noise_multiplier is not None):
-                allowed = (
-                    'cannot have a noise multiplier beside noise_multiplier, match or a target'
-                    if common
-                    else 'must have a noise multiplier, as in NAME=7'
-                )
-                raise ArgumentError('mechanisms', each.label, allowed)
+                raise ArgumentError('mechanisms', each.name, allowed)
         if self.privacy.mechanism != AUTO:
             raise ArgumentError(
                 'mechanism', self.privacy.mechanism, 'cannot be combined with mechanisms'
@@ -200,47 +249,29 @@ class Request:
                 if value is not None:
                     raise ArgumentError(name, value, 'needs a sampling that has it')
             return
-        planning_config, schema = self.planning, self.schema
         shown = f'sampling={self.sampling}'
-        for name, value in (
-            ('timer_hours', schema['timer_hours']),
-            ('min_separation', schema['min_separation']),
-            ('max_participations', schema['max_participations']),
-            ('target_rho', planning_config.target_rho),
-            ('simulated_noise_multiplier', planning_config.simulated_noise_multiplier),
-            ('simulated_clients_per_round', planning_config.simulated_clients_per_round),
-            ('max_clients_per_round', planning_config.max_clients_per_round),
-            ('sweep_min_separation', planning_config.sweep_min_separation),
-            ('match', self.privacy.match),
-        ):
-            if value is not None:
-                raise ArgumentError(name, NOT_SHOWN, f'cannot be combined with {shown}')
-        if planning_config.availability != 1:
-            raise ArgumentError(
-                'availability', planning_config.availability, f'must be 1 with {shown}'
-            )
-        if planning_config.failure_probability != type(planning_config).failure_probability:
-            raise ArgumentError(
-                'failure_probability',
-                planning_config.failure_probability,
-                f'cannot be combined with {shown}',
-            )
-        if self.privacy.mechanism == AUTO and planning_config.mechanisms is None:
+        values = {**self.privacy.flat(), **self.planning.flat(), **self.schema}
+        for name in _WITHOUT_SAMPLING:
+            if values[name] is not None:
+                raise _refused(name, f'cannot be combined with {shown}')
+        availability, failure = self.planning.availability, self.planning.failure_probability
+        if availability != 1:
+            raise ArgumentError('availability', availability, f'must be 1 with {shown}')
+        if failure != PlanningConfig.failure_probability:
+            raise ArgumentError('failure_probability', failure, f'cannot be combined with {shown}')
+        if self.privacy.mechanism == AUTO and self.planning.mechanisms is None:
             raise ArgumentError('mechanism', AUTO, f'cannot be combined with {shown}')
 
     def _check_pairs(self) -> None:
-        values = {**self.planning.flat(), **self.schema}
-        pair = ('simulated_noise_multiplier', 'simulated_clients_per_round')
-        for name, needed in (pair, pair[::-1]):
-            if values[name] is not None and values[needed] is None:
-                if name == 'simulated_clients_per_round' and self._scales_other_noise:
-                    continue
-                raise ArgumentError(name, values[name], f'needs {needed}')
-        timer, timing = values['timer_hours'], self.timing.given
-        if timer is not None and not timing:
+        cohort = self.planning.simulated_clients_per_round
+        if cohort is not None and not (self.has_simulation or self._scales_other_noise):
             raise ArgumentError(
-                'timer_hours', timer, 'needs round_minutes, round_times or rounds_by_day'
+                'simulated_clients_per_round', cohort, 'needs simulated_noise_multiplier'
             )
+        timer, timing = self.schema['timer_hours'], self.timing.given
+        if timer is not None and not timing:
+            needed = 'needs round_minutes, round_times or rounds_by_day'
+            raise ArgumentError('timer_hours', timer, needed)
         if timing and timer is None:
             raise ArgumentError(timing[0], self.timing.shown(timing[0]), 'needs timer_hours')
 
@@ -275,12 +306,46 @@ class Request:
             )
 
     @property
-    def target(self) -> planning_lib.Target | None:
+    def has_target(self) -> bool:
+        """Whether a guarantee is asked for."""
+        return self.planning.target_rho is not None or self.privacy.target_epsilon is not None
+
+    @property
+    def has_simulation(self) -> bool:
+        """Whether the noise of a simulation is given."""
+        return self.planning.simulated_noise_multiplier is not None
+
+    @functools.cached_property
+    def contenders(self) -> list[Candidate]:
+        """The mechanisms of --mechanisms; empty without it."""
+        return parse(self.planning.mechanisms or ())
+
+    @property
+    def match(self) -> noise_matching.MatchRequest | None:
+        """The noise match that is asked for; None without one."""
+        return None if self.privacy.match is None else noise_matching.parse(self.privacy.match)
+
+    @functools.cached_property
+    def pace(self) -> Pace | None:
+        """The times of rounds, as far as they are known; None if all rounds take as long.
+
+        Raises:
+          ArgumentError: If a file cannot be read, or a number is not allowed.
+        """
+        return self.timing.pace()
+
+    @property
+    def searches_cohort(self) -> bool:
+        """Whether the cohort size is to be found."""
+        return self.planning.max_clients_per_round is not None
+
+    @property
+    def target(self) -> Target | None:
         """The guarantee that is asked for; None without one."""
         if not self.has_target or self.sampling != 'none':
             return None
         with renaming(rho='target_rho', epsilon='target_epsilon'):
-            return planning_lib.Target(
+            return Target(
                 rho=self.planning.target_rho,
                 epsilon=self.privacy.target_epsilon,
                 delta=self.privacy.delta,
@@ -297,45 +362,39 @@ class Request:
         return self.privacy.accountant or ('pld' if self.sampling == 'none' else 'best')
 
     @property
-    def simulation(self) -> planning_lib.Simulation | None:
+    def simulation(self) -> Simulation | None:
         """The simulation whose noise was good enough; None without one."""
         return self.scaling(self.planning.simulated_noise_multiplier)
 
-    def scaling(self, noise_multiplier: float | None) -> planning_lib.Simulation | None:
-        """How a noise multiplier follows the cohort size; None if it does not."""
+    def scaling(self, noise_multiplier: float | None) -> Simulation | None:
+        """How a noise multiplier follows the cohort size; None if it is 0, or does not."""
         cohort = self.planning.simulated_clients_per_round
         if not noise_multiplier or cohort is None:
             return None
-        return planning_lib.Simulation(noise_multiplier, cohort)
+        return Simulation(noise_multiplier, cohort)
 
-    def sweeps(self) -> dict[str, list[int]]:
-        """Values of the swept quantities, by name; the first is on the plot's horizontal axis."""
-        found = {}
-        for name in SWEPT:
-            given = getattr(self.planning, f'sweep_{name}')
-            if given is not None:
-                found[name] = _integers(f'sweep_{name}', given)
-        if len(found) > 2:
-            raise _refused(f'sweep_{list(found)[2]}', 'at most two sweeps can be combined')
+    @functools.cached_property
+    def sweeps(self) -> dict[str, tuple[int, ...]]:
+        """Values of the swept quantities, by name; the first is on the plot's horizontal axis.
+
+        Raises:
+          ArgumentError: If there are more than two, or not enough rounds.
+        """
+        given = {name: getattr(self.planning, f'sweep_{name}') for name in SWEPT}
+        sweeps = {name: values for name, values in given.items() if values is not None}
+        for name, values in sweeps.items():
+            if not values:
+                raise ArgumentError(f'sweep_{name}', '', 'must be comma-separated integers')
+        if len(sweeps) > 2:
+            raise _refused(f'sweep_{list(sweeps)[2]}', 'at most two sweeps can be combined')
         rounds = self.schema['rounds']
         if rounds is None:
             raise _refused('rounds', 'must be given')
-        if max(found.get('rounds', [rounds])) > rounds:
-            raise ArgumentError(
-                'sweep_rounds', max(found['rounds']), f'must be <= {rounds}, the value of rounds'
-            )
-        return found
+        most = max(sweeps.get('rounds', (rounds,)))
+        if most > rounds:
+            raise ArgumentError('sweep_rounds', most, f'must be <= {rounds}, the value of rounds')
+        return sweeps
 
 
 def _refused(name: str, allowed: str) -> ArgumentError:
     return ArgumentError(name, NOT_SHOWN, allowed)
-
-
-def _integers(name: str, given: tuple[str, ...]) -> list[int]:
-    try:
-        values = [int(value) for value in given]
-    except ValueError:
-        values = []
-    if not values:
-        raise ArgumentError(name, ','.join(given), 'must be comma-separated integers')
-    return values

@@ -1,9 +1,7 @@
-"""Planning a run before it starts: [Xu23], sections 2.2 and 2.5, as functions.
+"""Plans for a deployment: the noise that a guarantee or a simulation needs ([Xu23], 2.2 and 2.5).
 
-Population, cohort size (report goal), rounds and a timer determine the separation that clients can
-keep; see `deployment`. Separation and noise determine the guarantee. Everything here estimates what
-a run will reach. The guarantee of a run follows from the limits that it enforces, and its
-participation log shows them.
+What a run will reach is an estimate. The guarantee of a run follows from the limits that it
+enforces, and its participation log shows them.
 """
 
 import dataclasses
@@ -11,14 +9,10 @@ import functools
 import math
 from collections.abc import Callable
 
-from dpfl import _validate, mechanisms
-from dpfl.accounting import calibration
-from dpfl.accounting.deployment import Deployment
-from dpfl.accounting.plan import PrivacyPlan
-from dpfl.mechanisms.discretization import Discretization
+from dpfl import _validate, errors, mechanisms
+from dpfl.accounting import Discretization, PrivacyPlan, mu_from_epsilon
 from dpfl.participation import Participation
-
-__all__ = ['Deployment', 'Planner', 'Simulation', 'Target', 'prefix_noise']
+from dpfl.planning.deployment import Deployment
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +28,10 @@ class Target:
     Raises:
       ValueError: if a field is out of its range, both or neither of rho and epsilon are given, or
         the accountant cannot show such an epsilon for any noise.
+
+    Example:
+      >>> Target(rho=0.5).mu
+      1.0
     """
 
     rho: float | None = None
@@ -46,7 +44,7 @@ class Target:
         if (self.rho is None) == (self.epsilon is None):
             raise ValueError('rho, epsilon: exactly one of them must be given')
         if self.epsilon is not None:
-            mu = calibration.mu_from_epsilon(self.epsilon, self.delta, self.accountant)
+            mu = mu_from_epsilon(self.epsilon, self.delta, self.accountant)
         else:
             rho = _validate.number('rho', self.rho, above=0)
             mu = math.sqrt(2 * rho)
@@ -69,6 +67,10 @@ class Simulation:
 
     Raises:
       ValueError: if a field is out of its range.
+
+    Example:
+      >>> Simulation(noise_multiplier=0.5, clients_per_round=500).scaled(6500)
+      6.5
     """
 
     noise_multiplier: float
@@ -91,6 +93,13 @@ class Planner:
       mechanism: for at least as many rounds as any of the deployments.
       clip_norm, adjacency: as in `PrivacyPlan`.
       discretize: how updates become integers, or None, by cohort size.
+
+    Example:
+      >>> deployment = Deployment(population=4_210_000, clients_per_round=6500, rounds=1900)
+      >>> planner = Planner(mechanism=mechanisms.BinaryTree(2000))
+      >>> plan = planner.with_target(deployment, Target(rho=0.3))
+      >>> plan.participation.min_separation, round(plan.noise_multiplier, 2), plan.rho <= 0.3
+      (647, 7.53, True)
     """
 
     mechanism: mechanisms.Mechanism
@@ -199,8 +208,11 @@ def _mu(plan: PrivacyPlan) -> float:
 
 
 def _largest_cohort(deployment: Deployment, most: int) -> int:
-    """The largest cohort size up to `most` that the population and the separation allow."""
-    return min(most, deployment.reporting_clients // (deployment.min_separation or 1))
+    """The largest cohort size up to `most` that the population and the given limits allow."""
+    clients, places = deployment.reporting_clients, deployment.max_participations
+    if places is not None:
+        most = min(most, clients * places // deployment.rounds)
+    return min(most, clients // (deployment.min_separation or 1))
 
 
 def prefix_noise(plan: PrivacyPlan) -> float:
@@ -210,3 +222,80 @@ def prefix_noise(plan: PrivacyPlan) -> float:
     the noise on the model, to compare mechanisms and cohort sizes ([McMahan24], section 3.2).
     """
     return plan.stddev * plan.mechanism.max_error() / plan.clients_per_round
+
+
+def scaled(
+    plan: PrivacyPlan,
+    clients_per_round: int,
+    *,
+    population: int,
+    participation: Participation | None = None,
+) -> PrivacyPlan:
+    """The plan for another cohort size and population, with the same noise on the mean update.
+
+    The noise of a mean has a standard deviation of clip norm x noise multiplier / clients per round
+    ([Augenstein20], section 6, "Privacy at Scale"). Noise of counts and the weight of the mean grow
+    with the cohort as well.
+
+    Args:
+      plan: the plan of a run.
+      clients_per_round: cohort size.
+      population: number of clients.
+      participation: schema that the clients keep, for a plan without sampling; by default that of
+        the plan.
+
+    Raises:
+      ArgumentError: if the population cannot provide such cohorts.
+
+    Example:
+      >>> small = accounting.PrivacyPlan(
+      ...     mechanism=mechanisms.BinaryTree(2000), participation=Participation(2000, 100),
+      ...     clip_norm=1.0, noise_multiplier=0.54, clients_per_round=500)
+      >>> large = scaled(small, 6500, population=10**6)
+      >>> f'{large.noise_multiplier:.2f}, {large.stddev / 6500:.5f} = {small.stddev / 500:.5f}'
+      '7.02, 0.00108 = 0.00108'
+    """
+    ratio = clients_per_round / plan.clients_per_round
+    schema = participation or plan.participation
+    least = clients_per_round
+    if plan.sampling is None:
+        least = schema.least_population(clients_per_round)
+    _validate.integer('population', population, minimum=least)
+    return dataclasses.replace(
+        plan,
+        participation=schema,
+        clients_per_round=clients_per_round,
+        noise_multiplier=plan.noise_multiplier * clients_per_round / plan.clients_per_round,
+        estimator=plan.estimator.scaled(ratio),
+        adaptive_clip=plan.adaptive_clip and plan.adaptive_clip.scaled(ratio),
+        sampling=plan.sampling and plan.sampling.scaled(population, ratio),
+    )
+
+
+def scaled_cohort(clients_per_round: int, scale: float) -> int:
+    """`scale` times the cohort size.
+
+    Raises:
+      ArgumentError: if this is not a whole number of clients, at least 1.
+    """
+    clients = clients_per_round * scale
+    if not (clients >= 1 and clients.is_integer()):
+        raise errors.ArgumentError(
+            'scale', scale, f'must make whole cohorts of {clients_per_round} clients per round'
+        )
+    return int(clients)
+
+
+@dataclasses.dataclass(frozen=True)
+class ScaledUp:
+    """A plan for more clients, and its guarantee.
+
+    Attributes:
+      plan: the plan.
+      delta: delta of the guarantee.
+      epsilon: epsilon at that delta, by the accountant of the run.
+    """
+
+    plan: PrivacyPlan
+    delta: float
+    epsilon: float

@@ -4,7 +4,8 @@ import dataclasses
 import math
 
 from dpfl import _validate, errors
-from dpfl.participation import Pace, Participation, RoundTimes
+from dpfl.participation import Participation, RoundTimes
+from dpfl.planning.paces import Pace
 
 _MINUTES_PER_HOUR = 60
 _MOST_CLIENTS = 10**15
@@ -32,11 +33,18 @@ class Deployment:
         as many rounds also limit the participations.
       min_separation: enforced separation b in rounds, within 1 .. rounds, or None; not with a
         timer.
-      max_participations: most rounds of a client, at least 1, or None for no limit.
+      max_participations: most rounds of a client, or None for no limit.
 
     Raises:
       ValueError: if a field is out of its range, fields contradict each other, or the population
-        cannot provide the cohorts or the separation.
+        cannot provide the cohorts with these limits.
+
+    Example:
+      >>> deployment = Deployment(
+      ...     population=4_210_000, clients_per_round=6500, rounds=1900, timer_hours=24,
+      ...     round_minutes=4.6)
+      >>> deployment.participation.min_separation, deployment.separation_limit
+      (313, 'timer')
     """
 
     population: int
@@ -54,8 +62,6 @@ class Deployment:
         _validate.integer('clients_per_round', self.clients_per_round, minimum=1)
         _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         _validate.number('availability', self.availability, above=0, maximum=1)
-        if self.max_participations is not None:
-            _validate.integer('max_participations', self.max_participations, minimum=1)
         if self.clients_per_round > self.reporting_clients:
             raise errors.ArgumentError(
                 'clients_per_round',
@@ -66,6 +72,7 @@ class Deployment:
             )
         self._check_timer()
         self._check_separation()
+        self._check_participations()
 
     def _check_timer(self) -> None:
         known = (self.round_minutes is not None) + (self.pace is not None)
@@ -98,6 +105,19 @@ class Deployment:
                 f'{self.clients_per_round}',
             )
 
+    def _check_participations(self) -> None:
+        if self.max_participations is None:
+            return
+        _validate.integer('max_participations', self.max_participations, minimum=1)
+        least = -(-self.rounds * self.clients_per_round // self.reporting_clients)
+        if self.max_participations < least:
+            raise errors.ArgumentError(
+                'max_participations',
+                self.max_participations,
+                f'must be >= {least}, for {self.reporting_clients} reporting clients to fill the '
+                f'cohorts of {self.rounds} rounds with clients_per_round={self.clients_per_round}',
+            )
+
     @property
     def reporting_clients(self) -> int:
         """Clients that ever report: `population * availability`, rounded down."""
@@ -122,13 +142,14 @@ class Deployment:
     def timer_participations(self) -> int | None:
         """Most rounds of a client with the timer; None if this is not known.
 
-        It takes the times of at least as many rounds as are planned. If the population allows a
-        smaller separation than the timer, rounds wait for clients, and the times do not hold.
+        It takes the times of at least as many rounds as are planned, and a population that always
+        has a cohort whose timers are over. Otherwise rounds wait for clients, and the times do not
+        hold.
         """
         if not isinstance(self.pace, RoundTimes) or self.pace.starts.size < self.rounds:
             return None
-        assert self.timer_hours is not None and self.timer_separation is not None
-        if self.timer_separation > self.population_separation:
+        assert self.timer_hours is not None  # A pace needs it.
+        if self.population_separation <= self.pace.most_away(self.timer_hours):
             return None
         return self.pace.most_participations(self.timer_hours, self.rounds)
 

@@ -5,7 +5,8 @@ import dataclasses
 from dpfl import _files
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
-from dpfl.participation import DailyCounts, DailyPattern, Pace, read_round_times
+from dpfl.participation import read_round_times
+from dpfl.planning import DailyCounts, DailyPattern, Pace
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,7 @@ class PaceConfig(Settings):
         None,
         'How many rounds are opened in each hour of a day (UTC), relative to one another: 24 '
         'comma-separated numbers, or a file of them. The timer then counts its slowest window.',
+        needs='round_minutes',
     )
     round_times: str | None = setting(
         None,
@@ -29,7 +31,7 @@ class PaceConfig(Settings):
         'window with the fewest rounds, and limits the participations if there are at least '
         '--rounds of them.',
     )
-    rounds_by_day: tuple[str, ...] | None = setting(
+    rounds_by_day: tuple[int, ...] | None = setting(
         None,
         'Rounds on consecutive whole calendar days of an earlier run, comma-separated, in place of '
         '--round_minutes, if nothing else is known. The timer then counts only whole days, one '
@@ -44,17 +46,13 @@ class PaceConfig(Settings):
     def shown(self, name: str) -> str:
         """The value of a setting as on the command line."""
         value = getattr(self, name)
-        return ','.join(value) if isinstance(value, tuple) else str(value)
+        return ','.join(map(str, value)) if isinstance(value, tuple) else str(value)
 
     def check(self) -> None:
         """One kind of knowledge is given at most."""
         ways = [name for name in self.given if name != 'daily_pattern']
         if len(ways) > 1:
             raise ArgumentError(ways[1], self.shown(ways[1]), f'cannot be combined with {ways[0]}')
-        if self.daily_pattern is not None and self.round_minutes is None:
-            raise ArgumentError(
-                'daily_pattern', ','.join(self.daily_pattern), 'needs round_minutes'
-            )
 
     def pace(self) -> Pace | None:
         """The pace that files and numbers describe; None for rounds that all take as long.
@@ -65,35 +63,25 @@ class PaceConfig(Settings):
         if self.round_times is not None:
             return read_round_times(self.round_times)
         if self.rounds_by_day is not None:
-            return DailyCounts(tuple(_integers(self.rounds_by_day)))
+            return DailyCounts(self.rounds_by_day)
         if self.daily_pattern is not None:
-            assert self.round_minutes is not None  # See `check`.
+            assert self.round_minutes is not None  # The pattern needs it.
             return DailyPattern(self.round_minutes, _rates(self.daily_pattern))
         return None
-
-
-def _integers(texts: tuple[str, ...]) -> list[int]:
-    try:
-        return [int(text) for text in texts]
-    except ValueError:
-        raise ArgumentError(
-            'rounds_by_day', ','.join(texts), 'must be comma-separated integers'
-        ) from None
 
 
 def _rates(texts: tuple[str, ...]) -> tuple[float, ...]:
     """The numbers of a list, or of the file that its only entry names."""
     name = 'daily_pattern'
+    shown = ','.join(texts)
     if len(texts) == 1:
         try:
             content = _files.read_text(texts[0])
         except (OSError, ValueError):
             raise ArgumentError(
-                name, texts[0], 'must be 24 comma-separated numbers, or a file of them'
+                name, shown, 'must be 24 comma-separated numbers, or a file of them'
             ) from None
-        shown, texts = texts[0], tuple(content.replace(',', ' ').split())
-    else:
-        shown = ','.join(texts)
+        texts = tuple(content.replace(',', ' ').split())
     try:
         rates = tuple(map(float, texts))
     except ValueError:

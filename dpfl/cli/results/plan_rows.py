@@ -4,8 +4,8 @@ import dataclasses
 from typing import NamedTuple
 
 from dpfl import _json, accounting
-from dpfl.accounting import planning
-from dpfl.participation import UniformCohorts
+from dpfl.planning import Deployment, Simulation, UniformCohorts
+from dpfl.planning.planner import prefix_noise
 from dpfl.reporting import plain_text
 from dpfl.simulation.training.noise_matching import Matched
 
@@ -24,9 +24,9 @@ class Planned(NamedTuple):
       match: What the noise was matched to; None if it was not.
     """
 
-    deployment: planning.Deployment
+    deployment: Deployment
     plan: accounting.PrivacyPlan
-    simulation: planning.Simulation | None = None
+    simulation: Simulation | None = None
     match: Matched | None = None
 
 
@@ -62,7 +62,7 @@ def row(name: str, verdict: str | None, planned: Planned, *, delta: float, accou
         'accountant': accountant,
         'adjacency': plan.adjacency,
         'matched_value': match and match.value,
-        'prefix_noise': planning.prefix_noise(plan),
+        'prefix_noise': prefix_noise(plan),
         'buffers': plan.mechanism.kernel().buffers,
         'verdict': verdict,
     }
@@ -103,7 +103,7 @@ def assumptions(plans: list[Planned], failure: float) -> list[str]:
       failure: Probability with which uniform cohorts may break the limits that are stated.
     """
     deployment, plan, *_ = plans[0]
-    if not plan.noise_multiplier:
+    if not any(each.plan.noise_multiplier for each in plans):
         return ['There is no noise: the run would have no privacy guarantee.']
     if plan.sampling is not None:
         return _with_sampling(plan)
@@ -123,7 +123,7 @@ def assumptions(plans: list[Planned], failure: float) -> list[str]:
         'use up the population sooner.',
         'min_separation b: rounds i < j of a client have j - i >= b (MinS of the papers is b - 1).',
         *_separation(deployment),
-        _participations(deployment),
+        *dict.fromkeys(_participations(each) for each, *_ in plans),
         *_uniform({each for each, *_ in plans}, failure),
         'No amplification by sampling is claimed.',
         *(f'{name}: {sentence}' for name, sentence in releases),
@@ -178,7 +178,7 @@ def _exceeds(planned: Planned) -> bool:
     return plan.noise_multiplier > simulation.scaled(deployment.clients_per_round) * (1 + 1e-9)
 
 
-def _uniform(deployments, failure: float) -> list[str]:
+def _uniform(deployments: set[Deployment], failure: float) -> list[str]:
     """What uniform cohorts would do to the limits, if all plans share a deployment."""
     if len(deployments) > 1:
         return []
@@ -191,7 +191,7 @@ def _uniform(deployments, failure: float) -> list[str]:
     ).sentences(schema.min_separation, schema.count, failure)
 
 
-def _separation(deployment) -> list[str]:
+def _separation(deployment: Deployment) -> list[str]:
     if deployment.pace is not None:
         return [
             f'A timer of {deployment.timer_hours:g} hours covers {deployment.timer_separation} '
@@ -212,7 +212,7 @@ def _separation(deployment) -> list[str]:
     return ['The separation is enforced in rounds.']
 
 
-def _participations(deployment) -> str:
+def _participations(deployment: Deployment) -> str:
     most = deployment.timer_participations
     if most is None:
         why = 'as many as rounds and separation allow'

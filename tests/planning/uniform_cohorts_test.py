@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dpfl import errors
-from dpfl.participation import UniformCohorts
+from dpfl.planning import UniformCohorts
 
 
 def _of_one(population, cohort, rounds, is_bad):

@@ -5,17 +5,18 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dpfl import _progress, mechanisms
-from dpfl.accounting import planning
-from dpfl.errors import NOT_SHOWN, ArgumentError
+from dpfl import _progress, accounting, mechanisms
+from dpfl.cli.results import plan_rows, train_command
+from dpfl.cli.results.plan_request import Candidate, Request
+from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.participation import Participation
-from dpfl.planning import plan_rows, sampled, train_command
-from dpfl.planning.request import Request
+from dpfl.planning import Deployment, Planner
+from dpfl.planning.feasibility import Feasibility, estimate
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import noise_matching
-from dpfl.simulation.training.feasibility import Feasibility, estimate
 from dpfl.simulation.training.mechanism import AUTO
 from dpfl.simulation.training.privacy_config import PREFIX_SUMS
+from dpfl.simulation.training.sampling_config import SamplingConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,32 +49,13 @@ class Answer:
         return {'plans': self.rows, **judged, 'left': self.left, 'assumptions': self.assumptions}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Candidate:
-    """A mechanism to plan with.
-
-    Attributes:
-      name: Its name in the table.
-      make: Makes it over the rounds of a schema; None if it has fewer rounds.
-      recipe: How `train` gets it; None where no command is given.
-      verdict: Why it was taken or left; None if it was given.
-      noise_multiplier: Noise multiplier of its own; None for the amount that the request gives.
-    """
-
-    name: str
-    make: Callable[[Participation], mechanisms.Mechanism | None]
-    recipe: train_command.Recipe | None = None
-    verdict: str | None = None
-    noise_multiplier: float | None = None
-
-
 def answer(request: Request) -> Answer:
     """Finds the plans for a request; shows a progress bar for a sweep.
 
     Raises:
       ArgumentError: If values are missing or not allowed, or no plan meets the target.
     """
-    sweeps = request.sweeps()
+    sweeps = request.sweeps
     rows: list[dict[str, Any]] = []
     plans = []
     commands: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -143,7 +125,7 @@ def figure_of(request: Request, found: Answer) -> 'Figure':
     """Draws the plans of a sweep: what they were made to find, over what is swept first."""
     from dpfl.reporting import plots  # matplotlib takes a second to import.
 
-    sweeps = list(request.sweeps())
+    sweeps = list(request.sweeps)
     lines = [*(['mechanism'] if request.contenders else []), *sweeps[1:]]
     return plots.plans(found.rows, sweeps[0], _measures(request), lines)
 
@@ -159,10 +141,10 @@ def _measures(request: Request) -> list[str]:
         found = ['rho', 'prefix_noise']
     else:
         found = ['rho', 'min_separation']
-    return [name for name in found if name not in request.sweeps()]
+    return [name for name in found if name not in request.sweeps]
 
 
-def _points(sweeps: dict[str, list[int]]) -> list[dict[str, int]]:
+def _points(sweeps: dict[str, tuple[int, ...]]) -> list[dict[str, int]]:
     """All combinations of the values. The first quantity changes fastest."""
     names = list(reversed(sweeps))
     return [
@@ -171,7 +153,7 @@ def _points(sweeps: dict[str, list[int]]) -> list[dict[str, int]]:
     ]
 
 
-def _deployment(request: Request, point: dict[str, int]) -> planning.Deployment:
+def _deployment(request: Request, point: dict[str, int]) -> Deployment:
     """The deployment of a request, with the values of a point of the sweep."""
     given = request.schema
     fields = {
@@ -186,7 +168,7 @@ def _deployment(request: Request, point: dict[str, int]) -> planning.Deployment:
     for name in ('population', 'clients_per_round'):
         if fields[name] is None:
             raise ArgumentError(name, NOT_SHOWN, 'must be given')
-    deployment = planning.Deployment(**fields)
+    deployment = Deployment(**fields)
     most = deployment.max_participations
     reachable = dataclasses.replace(deployment, max_participations=None).participation
     is_given = not point and not request.searches_cohort
@@ -205,16 +187,13 @@ def _deployment(request: Request, point: dict[str, int]) -> planning.Deployment:
 
 
 def _candidates(
-    request: Request, deployment: planning.Deployment
-) -> tuple[list[_Candidate], list[dict[str, Any]]]:
+    request: Request, deployment: Deployment
+) -> tuple[list[Candidate], list[dict[str, Any]]]:
     """The mechanisms, the best first, and those that were left out."""
     privacy = request.privacy
     if request.contenders:
-        return [
-            _Candidate(each.label, each.make, noise_multiplier=each.noise_multiplier)
-            for each in request.contenders
-            if each.make(deployment.participation) is not None
-        ], []
+        schema = deployment.participation
+        return [each for each in request.contenders if each.make(schema) is not None], []
     if privacy.mechanism != AUTO:
         # A cohort that is searched for has no schema yet, and sampling wants other mechanisms.
         has_schema = request.sampling == 'none' and not request.searches_cohort
@@ -224,8 +203,8 @@ def _candidates(
             optimize_for=deployment.participation if has_schema else None,
         )
         recipe = train_command.Recipe.of_config(privacy)
-        return [_Candidate(str(privacy.mechanism), _always(made), recipe)], []
-    assert privacy.model_dimension is not None  # `Request.check` requires it.
+        return [Candidate(str(privacy.mechanism), _always(made), recipe)], []
+    assert privacy.model_dimension is not None  # A request with 'auto' has it.
     schema = deployment.participation
     _, candidates = mechanisms.choose(
         schema,
@@ -236,7 +215,7 @@ def _candidates(
     )
     server = None if privacy.workload == PREFIX_SUMS else request.server
     found = [
-        _Candidate(
+        Candidate(
             each.name,
             _always(each.mechanism),
             train_command.Recipe.of_candidate(each, schema, server),
@@ -262,15 +241,10 @@ def _always(made: mechanisms.Mechanism) -> Callable[[Participation], mechanisms.
     return lambda schema: made
 
 
-def _planned(
-    request: Request, candidate: _Candidate, deployment: planning.Deployment
-) -> plan_rows.Planned:
+def _planned(request: Request, candidate: Candidate, deployment: Deployment) -> plan_rows.Planned:
     """The plan that a candidate gives for a deployment."""
     if request.sampling != 'none':
-        own = candidate.noise_multiplier
-        mechanism = candidate.make(deployment.participation)
-        assert mechanism is not None  # Candidates that have fewer rounds are left out.
-        return plan_rows.Planned(deployment, sampled.plan(request, mechanism, deployment, own))
+        return plan_rows.Planned(deployment, _sampled(request, candidate, deployment))
     planner = _planner(request, candidate, deployment.participation)
     most, target, simulation = (
         request.planning.max_clients_per_round,
@@ -278,7 +252,7 @@ def _planned(
         request.simulation,
     )
     if most is not None:
-        assert target is not None and simulation is not None  # `Request.check` requires them.
+        assert target is not None and simulation is not None  # Both are given with `most`.
         searched = planner.with_simulation(deployment, target, simulation, most)
         return plan_rows.Planned(*searched, simulation)
     if target is not None:
@@ -298,8 +272,46 @@ def _planned(
     return plan_rows.Planned(deployment, planner.with_noise(deployment, noise), scaling, match)
 
 
+def _sampled(
+    request: Request, candidate: Candidate, deployment: Deployment
+) -> accounting.PrivacyPlan:
+    """The plan that a candidate gives with amplification by sampling."""
+    privacy, cohort = request.privacy, deployment.clients_per_round
+    schema = Participation(deployment.rounds)
+    mechanism = candidate.make(deployment.participation)
+    assert mechanism is not None  # Candidates that have fewer rounds are left out.
+    fields: dict[str, Any] = dict(
+        mechanism=mechanism.with_rounds(deployment.rounds),
+        participation=schema,
+        clip_norm=privacy.clip_norm,
+        clients_per_round=cohort,
+        adjacency=privacy.adjacency,
+        discretization=privacy.discretization(privacy.clip_norm, cohort),
+    )
+    sampling = SamplingConfig(
+        sampling=request.sampling,
+        population=deployment.population,
+        clients_per_round=cohort,
+        groups=request.groups,
+        cohort_cap=request.cohort_cap,
+    )
+    fields |= sampling.plan_fields(mechanism, schema, lambda: deployment.population)
+    if privacy.target_epsilon is not None:
+        with renaming(epsilon='target_epsilon'):
+            return accounting.PrivacyPlan.calibrated(
+                epsilon=privacy.target_epsilon,
+                delta=privacy.delta,
+                accountant=request.accountant,
+                **fields,
+            )
+    noise = candidate.noise_multiplier
+    noise = privacy.noise_multiplier if noise is None else noise
+    assert noise is not None  # Each candidate has an amount of noise.
+    return accounting.PrivacyPlan(noise_multiplier=noise, **fields)
+
+
 def _matched(
-    request: Request, candidate: _Candidate, deployment: planning.Deployment
+    request: Request, candidate: Candidate, deployment: Deployment
 ) -> noise_matching.Matched:
     """The noise that matches, for a run that stops in the round of the match.
 
@@ -307,7 +319,7 @@ def _matched(
     there is one.
     """
     match = request.match
-    assert match is not None  # `Request.check` requires an amount of noise.
+    assert match is not None  # A request has an amount of noise.
     rounds = request.schema['rounds'] if match.rounds is None else match.rounds
     cohort = request.planning.simulated_clients_per_round or deployment.clients_per_round
     if not 1 <= rounds <= request.schema['rounds']:
@@ -323,12 +335,12 @@ def _matched(
     return dataclasses.replace(match, rounds=rounds).matched(silent, request.privacy.match_momentum)
 
 
-def _planner(request: Request, candidate: _Candidate, schema: Participation) -> planning.Planner:
+def _planner(request: Request, candidate: Candidate, schema: Participation) -> Planner:
     privacy = request.privacy
     mechanism = candidate.make(schema)
     if mechanism is None:
         raise ArgumentError('mechanisms', candidate.name, f'is made for fewer than {schema.rounds}')
-    return planning.Planner(
+    return Planner(
         mechanism=mechanism,
         clip_norm=privacy.clip_norm,
         adjacency=privacy.adjacency,

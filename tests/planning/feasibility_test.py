@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from dpfl import Participation, accounting
-from dpfl.simulation.training import feasibility
+from dpfl.planning import feasibility
 from tests.accounting import plans
 
 _ACCOUNTANT = 'analytic_gaussian'

@@ -3,9 +3,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dpfl import Participation, mechanisms
-from dpfl.accounting import planning
+from dpfl import Participation, mechanisms, planning
 from dpfl.mechanisms.discretization import Discretization
+from dpfl.participation import RoundTimes
+from dpfl.planning.planner import prefix_noise
 from tests.accounting import plans
 
 _ES_ES = planning.Deployment(population=4_210_000, clients_per_round=6500, rounds=1900)
@@ -57,6 +58,32 @@ def test_a_timer_separates_as_many_rounds_as_it_covers(
     assert timed.separation_limit == limit
     if limit == 'timer' and separation > 1:
         assert separation * round_minutes <= timer_hours * 60 < (separation + 1) * round_minutes
+
+
+def test_a_population_can_fill_all_cohorts_within_the_limits():
+    """Also where rounds come in bursts, which few clients slow down: then times are no limit."""
+    generator = np.random.default_rng(3)
+    limited = 0
+    for _ in range(300):
+        starts = np.sort(generator.uniform(0, 100, size=40) ** generator.choice([1, 2]))
+        deployment = planning.Deployment(
+            population=int(generator.integers(4, 120)),
+            clients_per_round=4,
+            rounds=int(generator.integers(1, 42)),
+            timer_hours=float(generator.uniform(1, 60)),
+            pace=RoundTimes.from_hours(starts),
+        )
+        schema = deployment.participation
+        assert schema.least_population(4) <= deployment.population
+        limited += schema.max_participations is not None
+    assert limited > 20
+
+
+def test_the_least_cohort_keeps_the_most_participations():
+    deployment = dataclasses.replace(_ES_ES, clients_per_round=1, max_participations=3)
+    target = planning.Target(rho=1e-3)
+    found, plan = _TREE.with_simulation(deployment, target, _SIMULATION, 100_000)
+    assert found.clients_per_round == 3 * 4_210_000 // 1900 and plan.rho <= 1e-3
 
 
 def test_plan_with_noise_is_that_of_the_library():
@@ -162,4 +189,4 @@ def test_targets_are_met_to_the_last_digit():
 def test_noise_in_a_sum_of_mean_updates():
     plan = dataclasses.replace(_TREE, clip_norm=2.0).with_noise(_ES_ES, 7.0)
     tree = mechanisms.BinaryTree(1900)
-    assert planning.prefix_noise(plan) == pytest.approx(2.0 * 7.0 * tree.max_error() / 6500)
+    assert prefix_noise(plan) == pytest.approx(2.0 * 7.0 * tree.max_error() / 6500)
