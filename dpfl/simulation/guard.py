@@ -27,8 +27,8 @@ import tensorflow_federated as tff
 import tree
 
 from dpfl import _validate, accounting, errors
-from dpfl.accounting.records import archive, journal, stated
-from dpfl.accounting.reports import noise_keys
+from dpfl.accounting.records import archive, journal
+from dpfl.accounting.reports import inputs, noise_keys
 from dpfl.simulation import data_digest, run_directory
 from dpfl.simulation import state as state_lib
 
@@ -88,7 +88,7 @@ class GuardedProcess:
         self._path = self._directory.path / archive.LEDGER
         self._record = archive.PlanRecord(
             plan,
-            stated.deltas([*deltas]),
+            inputs.deltas([*deltas]),
             accountant,
             noise_is_seeded=False,
             also_not_covered=(archive.OWN_LOOP,),

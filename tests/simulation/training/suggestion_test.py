@@ -9,10 +9,10 @@ import pytest
 
 from dpfl import _random, accounting
 from dpfl.errors import ArgumentError
+from dpfl.planning import feasibility
 from dpfl.simulation.training import (
     SamplingConfig,
     TaskConfig,
-    feasibility,
     suggestion,
     suggestion_search,
     train,
