@@ -9,11 +9,11 @@ import pytest
 
 from dpfl import _random, accounting
 from dpfl.errors import ArgumentError
+from dpfl.planning import feasibility
 from dpfl.simulation.training import (
     SamplingConfig,
     TaskConfig,
     coordinate_search,
-    feasibility,
     schema_options,
     suggestion,
     suggestion_search,
