@@ -66,6 +66,15 @@ def checked_object(name: str, values: Any) -> dict[str, Any]:
     return values
 
 
+def given(values: dict[str, Any]) -> dict[str, Any]:
+    """The values without those that a file leaves out: None, False and empty lists."""
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None and value is not False and value != []
+    }
+
+
 def pairs(name: str, values: Any) -> tuple[tuple[Any, Any], ...]:
     """A list of pairs as a tuple of tuples; refuses anything else under `name`."""
     if not isinstance(values, list) or not all(

@@ -112,7 +112,8 @@ def vector(name: str, value: Any) -> np.ndarray:
 def floats(value: Any) -> np.ndarray:
     """A copy of `value` as a float64 array of any shape; raises ValueError unless it holds numbers.
 
-    Texts, truth values and complex numbers are refused.
+    Texts, truth values and complex numbers are refused. -0.0 becomes 0.0, because equal arrays must
+    have equal digests.
     """
     try:
         array = np.asarray(value)
@@ -120,7 +121,7 @@ def floats(value: Any) -> np.ndarray:
         raise ValueError('must be an array of numbers') from None
     if array.dtype.kind not in 'iuf':
         raise ValueError('must be an array of numbers')
-    return np.array(array, dtype=np.float64)
+    return np.asarray(array, dtype=np.float64) + 0.0
 
 
 def truth(name: str, value: Any) -> bool:

@@ -11,7 +11,6 @@ What is kept determines the noise, so it is as confidential as the noise key.
 """
 
 import collections
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ import tensorflow as tf
 import tensorflow_privacy as tfp
 
 from dpfl import _random, accounting
-from dpfl.aggregators import canary_query, clipping, query
+from dpfl.aggregators import canary_query, clipping, flat, query
 
 # Numbers that are kept, at most about: 4 MB of the state.
 _MOST_NUMBERS = 2**20
@@ -95,7 +94,7 @@ class AuditedQuery(tfp.SumAggregationDPQuery):
         """Args: inner: returns the mean; tap, canaries: queries within it; others: as before."""
         self._inner, self._plan, self._tap, self._canaries = inner, plan, tap, canaries
         self._rounds = plan.participation.rounds
-        sizes = [math.prod(leaf.shape) for leaf in tf.nest.flatten(record_specs)]
+        sizes = flat.leaf_sizes(record_specs)
         self._size = sum(sizes)
         self._kept = kept_coordinates(sizes, self._rounds)[0]
         norms = np.full(self._rounds, plan.clip_norm)
@@ -130,7 +129,7 @@ class AuditedQuery(tfp.SumAggregationDPQuery):
         )
 
     def preprocess_record(self, params: Any, record: Any) -> AuditedSample:
-        update = _flat(record) / params.clip_norm
+        update = flat.vector(record, tf.float64) / params.clip_norm
         length = tf.norm(update)
         clipped = update * tf.minimum(1.0 / length, 1.0)
         # As all queries do: no scaling bounds an update without a norm in float32.
@@ -145,8 +144,8 @@ class AuditedQuery(tfp.SumAggregationDPQuery):
         done = global_state.round
         norm = self.derive_sample_params(global_state).clip_norm
         mean, inner, event = self._inner.get_noised_result(sample_state.inner, global_state.inner)
-        release = _flat(mean) * self._plan.denominator / norm
-        total = _flat(self._tap.total) / norm
+        release = flat.vector(mean, tf.float64) * self._plan.denominator / norm
+        total = flat.vector(self._tap.total, tf.float64) / norm
         expected = sample_state.clipped + self._canaries.added
         clients = tf.cast(sample_state.clients, tf.float64) + self._canaries.count
         error = tf.norm(total - expected) / tf.maximum(clients, 1.0)
@@ -188,9 +187,3 @@ def kept_coordinates(sizes: list[int], rounds: int) -> tuple[np.ndarray, np.ndar
         kept.append(begin + np.unique((places * size / count).astype(np.int64)))
     tensors = np.searchsorted(np.cumsum(sizes), np.concatenate(kept), side='right')
     return np.concatenate(kept), tensors
-
-
-def _flat(structure: Any) -> tf.Tensor:
-    """The coordinates of a structure of tensors, float64 [size]."""
-    leaves = [tf.reshape(tf.cast(leaf, tf.float64), [-1]) for leaf in tf.nest.flatten(structure)]
-    return tf.concat(leaves, 0)

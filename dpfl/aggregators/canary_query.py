@@ -10,14 +10,13 @@ canaries. They are computed from what is released.
 """
 
 import dataclasses
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
-from dpfl.aggregators import query
+from dpfl.aggregators import flat, query
 from dpfl.aggregators.noise import keys, normal
 
 _STREAM = 'canaries'
@@ -104,7 +103,7 @@ class CanaryQuery(query.WrappedQuery):
         super().__init__(inner)
         self._canaries = canaries
         self._specs = record_specs
-        self._sizes = [math.prod(leaf.shape) for leaf in tf.nest.flatten(record_specs)]
+        self._size = sum(flat.leaf_sizes(record_specs))
         # The canaries of round t are `numbers[offsets[t] : offsets[t + 1]]`.
         self._numbers = np.concatenate([np.zeros(0, np.int64), *canaries.cohorts]).astype(np.int64)
         self._offsets = np.cumsum([0, *map(len, canaries.cohorts)])
@@ -114,7 +113,7 @@ class CanaryQuery(query.WrappedQuery):
         return CanaryState(
             self._inner.initial_global_state(),
             tf.zeros([], tf.int64),
-            tf.zeros([groups, sum(self._sizes)]),
+            tf.zeros([groups, self._size]),
         )
 
     def derive_sample_params(self, global_state: Any) -> Any:
@@ -125,9 +124,7 @@ class CanaryQuery(query.WrappedQuery):
         norm = query.innermost(state).clip_norm
         total = self._with_canaries(sample_state, state, done, norm)
         result, inner, event = self._inner.get_noised_result(total, state)
-        release = tf.concat(
-            [tf.reshape(tf.cast(leaf, tf.float64), [-1]) for leaf in tf.nest.flatten(result)], 0
-        )
+        release = flat.vector(result, tf.float64)
         weights = tf.gather(tf.constant(self._canaries.weights), done, axis=1)
         added = weights[:, None] * (release / tf.cast(norm, tf.float64))[None]
         released = global_state.released + tf.cast(added, tf.float32)
@@ -138,8 +135,7 @@ class CanaryQuery(query.WrappedQuery):
 
     def _with_canaries(self, sample_state: Any, state: Any, done: Any, norm: Any) -> Any:
         """The sum with that of the canaries of a round."""
-        size = sum(self._sizes)
-        nothing = tf.zeros([size], tf.float64)
+        nothing = tf.zeros([self._size], tf.float64)
         self.added, self.count = nothing, tf.zeros([], tf.float64)
         if not self._numbers.size:
             return sample_state
@@ -149,8 +145,9 @@ class CanaryQuery(query.WrappedQuery):
         root_key = tf.constant(keys.seeded_root_key(self._canaries.seed, _STREAM))
 
         def add(place, total, added):
-            vector = _direction(root_key, tf.gather(numbers, place), size)
-            update = self._unflatten(LENGTH * vector * tf.cast(norm, tf.float64))
+            vector = _direction(root_key, tf.gather(numbers, place), self._size)
+            scaled = LENGTH * vector * tf.cast(norm, tf.float64)
+            update = flat.cast_to(flat.structured(scaled, self._specs), self._specs)
             record = self._inner.preprocess_record(params, update)
             total = self._inner.accumulate_preprocessed_record(total, record)
             return place + 1, total, added + vector
@@ -163,11 +160,3 @@ class CanaryQuery(query.WrappedQuery):
         )
         self.count = tf.cast(end - begin, tf.float64)
         return total
-
-    def _unflatten(self, vector: tf.Tensor) -> Any:
-        parts = tf.split(vector, self._sizes)
-        leaves = [
-            tf.cast(tf.reshape(part, spec.shape), spec.dtype)
-            for part, spec in zip(parts, tf.nest.flatten(self._specs), strict=True)
-        ]
-        return tf.nest.pack_sequence_as(self._specs, leaves)

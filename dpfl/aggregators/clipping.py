@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from dpfl import _validate, errors
+from dpfl.mechanisms import rounding
 
 # (update, clip norm: float32 scalar) -> clipped update.
 Clip = Callable[[Any, tf.Tensor], Any]
@@ -71,8 +72,8 @@ class PerLayer:
     of `S_j^2` is the clip norm S ([McMahan18], section 2).
 
     Attributes:
-      shares: one number >= 0 per tensor, in the order of `tf.nest.flatten`, not all 0; None for
-        equal shares.
+      shares: one number >= 0 per tensor, in the order of `tf.nest.flatten`, one of them at least
+        1e-100; None for equal shares.
 
     Raises:
       ValueError: if the shares are not such numbers.
@@ -89,8 +90,13 @@ class PerLayer:
         if self.shares is None:
             return
         shares = _validate.vector('shares', self.shares)
-        if not ((shares >= 0).all() and shares.any()):
-            raise errors.ArgumentError('shares', self.shares, 'must be numbers >= 0, and not all 0')
+        # The square of the largest share must be a float, and not 0.
+        if not ((shares >= 0).all() and shares.max(initial=0.0) >= rounding.SMALLEST):
+            raise errors.ArgumentError(
+                'shares',
+                self.shares,
+                f'must be numbers >= 0, and not all below {rounding.SMALLEST:g}',
+            )
         object.__setattr__(self, 'shares', tuple(shares.tolist()))
 
     def __call__(self, update: Any, clip_norm: tf.Tensor) -> Any:

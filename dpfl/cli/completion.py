@@ -10,7 +10,7 @@ from absl import flags
 
 from dpfl import presets
 from dpfl.cli.catalogue import Binary
-from dpfl.mechanisms import packaged
+from dpfl.mechanisms import mechanism_file
 
 _BASH = """\
 # Completion of dpfl for bash: source <(dpfl completion bash)
@@ -100,7 +100,7 @@ def script(shell: str, commands: Sequence[str]) -> str:
     for place, names in (
         ('commands', commands),
         ('presets', presets.names()),
-        ('strategies', packaged.names()),
+        ('strategies', mechanism_file.names()),
     ):
         text = text.replace(f'@{place}@', ' '.join(names))
     return text.rstrip()

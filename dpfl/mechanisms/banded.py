@@ -60,10 +60,7 @@ class Banded(base.Mechanism):
     def from_matrix(cls, matrix: np.ndarray, bands: int) -> 'Banded':
         """The mechanism of a lower-triangular matrix [n, n]: its first `bands` diagonals."""
         _validate.integer('bands', bands, minimum=1, maximum=len(matrix))
-        diagonals = np.zeros((len(matrix), bands))
-        for j in range(bands):
-            diagonals[j:, j] = np.diagonal(matrix, -j)
-        return cls(diagonals)
+        return cls(diagonals_of(matrix, bands))
 
     @property
     def rounds(self) -> int:  # type: ignore[override]
@@ -91,8 +88,7 @@ class Banded(base.Mechanism):
         It hashes bytes, not text as other mechanisms do, because the table may have millions of
         entries.
         """
-        # Adding 0.0 turns -0.0 into 0.0: both are equal and must have equal digests.
-        table = np.ascontiguousarray(self.diagonals + 0.0, dtype='<f8')
+        table = np.ascontiguousarray(self.diagonals, dtype='<f8')
         header = f'{self.name} {table.shape}'.encode()
         return hashlib.sha256(header + table.tobytes()).hexdigest()
 
@@ -220,12 +216,24 @@ def _refuse(allowed: str) -> NoReturn:
     raise errors.ArgumentError('diagonals', errors.NOT_SHOWN, allowed) from None
 
 
-def _column_norms(diagonals: np.ndarray) -> np.ndarray:
-    """Norms of the columns of the rows of a table of diagonals [m, b], float64 [m]."""
-    squared = np.zeros(len(diagonals))
-    for j in range(min(diagonals.shape)):
-        squared[: squared.size - j] += diagonals[j:, j] ** 2
-    return np.sqrt(squared)
+def column_sums(table: np.ndarray) -> np.ndarray:
+    """Sums over the columns of the matrix that a table of diagonals [m, b] holds, float64 [m]."""
+    sums = np.zeros(len(table))
+    for j in range(min(table.shape)):
+        sums[: sums.size - j] += table[j:, j]
+    return sums
+
+
+def _column_norms(table: np.ndarray) -> np.ndarray:
+    return np.sqrt(column_sums(table**2))
+
+
+def diagonals_of(matrix: np.ndarray, bands: int) -> np.ndarray:
+    """The first diagonals of a lower-triangular matrix [n, n] as a table, float64 [n, bands]."""
+    table = np.zeros((len(matrix), bands))
+    for j in range(bands):
+        table[j:, j] = np.diagonal(matrix, -j)
+    return table
 
 
 def _strip(diagonals: np.ndarray, low: int, high: int) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import signal
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import base, kernels, toeplitz
+from dpfl.mechanisms import base, kernels, rounding, toeplitz
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
 from dpfl.mechanisms.sensitivities.common import Sensitivity
@@ -99,9 +99,23 @@ class BandedInverse(base.Mechanism):
 
     def coefficients(self) -> np.ndarray:
         """First column of `C`, float64 [rounds]."""
-        impulse = np.zeros(self.rounds)
-        impulse[0] = 1.0
-        return signal.lfilter([1.0], self.inverse_coefficients, impulse)
+        return toeplitz.reciprocal(self.inverse_coefficients, self.rounds)
+
+    def column_error(self, rounds: int) -> float:
+        """Bound of the relative error of the computed columns of `C`; 0 if nothing cancels.
+
+        Each coefficient c_i is a sum of p products `a_j c_{i-j}`. What its rounding adds goes
+        through the recursion like the impulse. To first order the errors are therefore at most
+        `|c| * r`, where `*` is convolution and r = (p + 1) UNIT |a| * |c| bounds the roundings.
+        """
+        if (self.inverse_coefficients[1:] <= 0).all():
+            return 0.0
+        taps, column = np.abs(self.inverse_coefficients), np.abs(self.toeplitz_column(rounds))
+        convolve = np.convolve if rounds <= 512 else signal.fftconvolve
+        with np.errstate(over='ignore', invalid='ignore'):
+            roundings = convolve(taps, column)[:rounds] * ((taps.size + 1) * rounding.UNIT)
+            errors = convolve(column, roundings)[:rounds]
+        return toeplitz.column_error(column, errors)
 
     def toeplitz_column(self, rounds: int) -> np.ndarray:
         return self.with_rounds(rounds).coefficients()
@@ -115,20 +129,18 @@ class BandedInverse(base.Mechanism):
     def squared_error(self, workload: np.ndarray | None = None) -> np.ndarray:
         if workload is None:
             return self._prefix_squared_error()
-        workload = np.asarray(workload, dtype=np.float64)
-        if workload.ndim == 1 and workload.size >= self.rounds:
-            decoder = signal.lfilter(self.inverse_coefficients, [1.0], workload[: self.rounds])
-            return np.cumsum(decoder**2)
-        a = workloads.matrix(workload, self.rounds)
+        a = workloads.cut(workload, self.rounds)
+        if a.ndim == 1:
+            return np.cumsum(signal.lfilter(self.inverse_coefficients, [1.0], a) ** 2)
         # Entry (t, j) of A C^-1 is sum_i A[t, j + i] a_i: a filter that runs over j backwards.
         decoder = signal.lfilter(self.inverse_coefficients, [1.0], a[:, ::-1], axis=1)
         return (decoder**2).sum(axis=1)
 
-    def _prefix_squared_error(self) -> np.ndarray:
+    def _prefix_coefficients(self) -> np.ndarray:
         taps = np.zeros(self.rounds)
         used = min(self.rounds, self.bands)
         taps[:used] = self.inverse_coefficients[:used]
-        return toeplitz.squared_error(taps)
+        return np.cumsum(taps)
 
     def _sensitivity(self, participation: Participation) -> Sensitivity:
         return toeplitz_sensitivity.sensitivity(self.coefficients(), participation)

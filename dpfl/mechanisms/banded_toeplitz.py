@@ -86,11 +86,8 @@ class BandedToeplitz(base.Mechanism):
     def kernel(self) -> kernels.BandedSolve:
         return kernels.BandedSolve(bands=self.coefficients[None])
 
-    def squared_error(self, workload: np.ndarray | None = None) -> np.ndarray:
-        if workload is not None and np.ndim(workload) != 1:
-            return super().squared_error(workload)
-        prefix = toeplitz.divided(np.ones(self.rounds), self.coefficients)
-        return toeplitz.workload_squared_error(prefix, workload)
+    def _prefix_coefficients(self) -> np.ndarray:
+        return toeplitz.divided(np.ones(self.rounds), self.coefficients)
 
     def toeplitz_column(self, rounds: int) -> np.ndarray:
         column = np.zeros(rounds)

@@ -10,14 +10,35 @@ from typing import Any, ClassVar, TypeVar, cast
 import numpy as np
 from scipy import linalg
 
-from dpfl import _validate
-from dpfl.mechanisms import kernels, rounding
+from dpfl import _validate, errors
+from dpfl.mechanisms import kernels, rounding, toeplitz
 from dpfl.mechanisms import workload as workloads
+from dpfl.mechanisms.sensitivities import matrix_sensitivity
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.sensitivities.tree_sensitivity import Forest
 from dpfl.participation import Participation
 
 _M = TypeVar('_M', bound='Mechanism')
+
+# Relative error up to which a sensitivity counts as exact.
+_NEARLY_EXACT = 1e-9
+# Relative error up to which a bound of first order holds.
+_MOST_ERROR = 1e-2
+
+
+def checked_starts(starts: Any, rounds: int) -> tuple[int, ...]:
+    """First rounds of all parts of a run but the first one, as a tuple.
+
+    Raises:
+      ArgumentError: if they are not integers that increase within 1 .. rounds - 1.
+    """
+    starts = _validate.integers('starts', starts, minimum=1, maximum=_validate.MOST_ROUNDS)
+    bounds = (0, *starts, rounds)
+    if any(end <= start for start, end in zip(bounds, bounds[1:], strict=False)):
+        raise errors.ArgumentError(
+            'starts', starts, f'must increase within 1 .. {rounds - 1} (rounds - 1)'
+        )
+    return starts
 
 
 class Mechanism(abc.ABC):
@@ -49,7 +70,8 @@ class Mechanism(abc.ABC):
     rounds: int
 
     def __post_init__(self) -> None:
-        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        rounds = _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        object.__setattr__(self, 'rounds', rounds)  # Also an integer of NumPy, which JSON has not.
 
     # Of subclasses that hold arrays, which are dataclasses with `eq=False`.
 
@@ -170,16 +192,52 @@ class Mechanism(abc.ABC):
     def sensitivity_bound(self, participation: Participation) -> Sensitivity:
         """The squared `sensitivity`, rounded up, and whether it is exact up to that rounding."""
         _validate.integer('rounds', participation.rounds, minimum=1, maximum=self.rounds)
-        bound = self._sensitivity_of_first(participation)
-        if self.is_counted():
-            return bound
         # Sums over rounds, and over participations with transforms of a few roundings each.
         terms = 4 * (participation.rounds + 10 * participation.count)
-        return bound._replace(squared=rounding.sum_up(bound.squared, terms))
+        bound = self._sensitivity_of_first(participation)
+        return self.rounded_up(bound, participation.rounds, participation.count, terms)
+
+    def _of_separate_columns(
+        self, bands: int | None, participation: Participation
+    ) -> Sensitivity | None:
+        """The sensitivity of `C` with so many bands if no two columns of a pattern overlap."""
+        if bands is None or bands > participation.min_separation:
+            return None
+        squared = matrix_sensitivity.heaviest_pattern(self.column_norms() ** 2, participation)
+        return Sensitivity(squared, is_exact=True)
+
+    def rounded_up(self, bound: Sensitivity, rounds: int, count: int, terms: int) -> Sensitivity:
+        """A computed sensitivity, raised so that it is not below the true one.
+
+        Args:
+          bound: the computed one.
+          rounds: number of rounds of the run.
+          count: most participations of a client, whose columns have an error of at most
+            `column_error` each. The sensitivity is infinite if that leaves no digits.
+          terms: as in `rounding.sum_up`.
+        """
+        if self.is_counted():
+            return bound
+        error = count * self.column_error(rounds)
+        if error > _MOST_ERROR:
+            return Sensitivity(math.inf, is_exact=False)
+        squared = rounding.sum_up(bound.squared, terms) * (1 + error) ** 2
+        return Sensitivity(squared, bound.is_exact and error <= _NEARLY_EXACT)
 
     def is_counted(self) -> bool:
         """Whether the squared sensitivity is an integer, computed without rounding."""
         return False
+
+    def column_error(self, rounds: int) -> float:
+        """Bound of the relative error of the computed columns of `C` where digits cancel.
+
+        0 if `C` consists of sums of numbers of one sign, whose few roundings `sensitivity_bound`
+        counts.
+
+        Args:
+          rounds: number of rounds of the run, at most those of the mechanism.
+        """
+        return 0.0
 
     # Error and loss.
 
@@ -194,14 +252,26 @@ class Mechanism(abc.ABC):
         """
         if workload is None:
             return self._prefix_squared_error()
-        a = workloads.matrix(workload, self.rounds)
+        a, prefix = workloads.cut(workload, self.rounds), self._prefix_coefficients()
+        if a.ndim == 1 and prefix is not None:
+            return toeplitz.workload_squared_error(prefix, a)
+        a = workloads.matrix(a, self.rounds)
         # B C = A, so C^T B^T = A^T.
         decoder = linalg.solve_triangular(self.strategy_matrix(), a.T, lower=True, trans='T')
         return (decoder**2).sum(axis=0)
 
     def _prefix_squared_error(self) -> np.ndarray:
         """`squared_error` of the prefix sums; most subclasses have a faster way."""
-        return self.squared_error(np.ones(self.rounds))
+        prefix = self._prefix_coefficients()
+        return self.squared_error(np.ones(self.rounds)) if prefix is None else np.cumsum(prefix**2)
+
+    def _prefix_coefficients(self) -> np.ndarray | None:
+        """First column of `B` of the prefix sums, float64 [rounds], if `C` is held as Toeplitz.
+
+        B is then Toeplitz, with the cumulative sums of the first column of `C^-1` as coefficients
+        ([McMahan24], proposition 3.3). None for other mechanisms.
+        """
+        return None
 
     def max_error(self, workload: np.ndarray | None = None) -> float:
         """Largest standard deviation of a prefix sum, for unit noise ([McMahan24], section 3.2)."""
@@ -225,13 +295,18 @@ class Mechanism(abc.ABC):
         """The parameters as plain numbers and lists; `mechanisms.from_dict` reads them back."""
         fields = dataclasses.fields(cast(Any, self))
         values = {field.name: getattr(self, field.name) for field in fields}
-        plain = {
-            key: value.tolist() if isinstance(value, np.ndarray) else value
-            for key, value in values.items()
-        }
-        return {'mechanism': self.name, **plain}
+        return {'mechanism': self.name, **{key: _plain(value) for key, value in values.items()}}
 
     def digest(self) -> str:
         """SHA-256 of the parameters, hexadecimal: equal mechanisms have equal digests."""
         text = json.dumps(self.to_dict(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """The value of a field as plain numbers, lists and dictionaries."""
+    if isinstance(value, Mechanism):
+        return value.to_dict()
+    if isinstance(value, tuple):
+        return list(value)
+    return value.tolist() if isinstance(value, np.ndarray) else value

@@ -69,14 +69,8 @@ class BlockBlt(base.Mechanism):
 
     def __post_init__(self):
         super().__post_init__()
-        starts = _validate.integers('starts', self.starts, minimum=1, maximum=_validate.MOST_ROUNDS)
-        object.__setattr__(self, 'starts', starts)
-        bounds = (0, *starts, self.rounds)
-        if any(end <= start for start, end in zip(bounds, bounds[1:], strict=False)):
-            raise errors.ArgumentError(
-                'starts', starts, f'must increase within 1 .. {self.rounds - 1} (rounds - 1)'
-            )
-        blocks = len(starts) + 1
+        object.__setattr__(self, 'starts', base.checked_starts(self.starts, self.rounds))
+        blocks = len(self.starts) + 1
         decay = _array('decay', self.decay, (blocks, None))
         if not 1 <= decay.shape[1] <= _MOST_BUFFERS or blocks > _MOST_BLOCKS:
             raise errors.ArgumentError(
@@ -89,9 +83,13 @@ class BlockBlt(base.Mechanism):
         object.__setattr__(self, 'decay', decay)
         object.__setattr__(self, 'scale', _array('scale', self.scale, decay.shape))
         gain = _array('gain', self.gain, (blocks,))
-        if gain.min() < rounding.SMALLEST:
+        largest = np.abs(self.scale * gain[:, None]).max()
+        if gain.min() < rounding.SMALLEST or largest > rounding.LARGEST:
             raise errors.ArgumentError(
-                'gain', gain.tolist(), f'each entry must be >= {rounding.SMALLEST:g}'
+                'gain',
+                gain.tolist(),
+                f'each entry must be >= {rounding.SMALLEST:g}, and its product with the scales of '
+                f'its block <= {rounding.LARGEST:g} in size',
             )
         object.__setattr__(self, 'gain', gain)
 
@@ -116,7 +114,21 @@ class BlockBlt(base.Mechanism):
         return self.decay.shape[1]
 
     def column_norms(self) -> np.ndarray:
-        return np.sqrt([column[-1] for column in self._gram_columns(np.ones(self.rounds))])
+        return np.sqrt(self._shared()[1])
+
+    def column_error(self, rounds: int) -> float:
+        """Bound of the relative error of the computed columns of `C`; 0 for scales >= 0.
+
+        The inner products of columns i and j are off by at most a few roundings for each round and
+        buffer of those of the columns for the absolute scales, which are no shorter. So the sum
+        over a pattern is off by a share of at most this error times the number of its rounds.
+        """
+        if self.scale.min() >= 0:
+            return 0.0
+        stopped = self.with_rounds(rounds)
+        longer = dataclasses.replace(stopped, scale=np.abs(stopped.scale)).column_norms()
+        ratio = (longer / stopped._per_round(stopped.gain)).max()
+        return 8 * (rounds + self.num_buffers()) * rounding.UNIT * float(ratio) ** 2
 
     def describe_release(self) -> str:
         times = len(self.starts)
@@ -209,8 +221,18 @@ class BlockBlt(base.Mechanism):
         G is the Gram matrix of `C diag(column_scale)`.
 
         An input in round i < j reaches the rounds from j on through the buffers a at the beginning
-        of round j alone, so G_ij = q_j a, where q_j is what a unit in each buffer then has in
-        common with an input in round j.
+        of round j alone, so G_ij = q_j a, with q_j from `_shared`.
+        """
+        shared, norms = self._shared()
+        for j, states in enumerate(self._states()):
+            column = np.append(shared[j] @ states, norms[j])
+            yield column * (column_scale[: j + 1] * column_scale[j])
+
+    def _shared(self) -> tuple[np.ndarray, np.ndarray]:
+        """What an input in each round j shares with a unit in each buffer then, and with itself.
+
+        Returns:
+          The inner products q_j, [rounds, d], and the squared norms of the columns, [rounds].
         """
         gain, decay = self._per_round(self.gain), self._per_round(self.decay)
         scale = self._per_round(self.scale)
@@ -222,11 +244,9 @@ class BlockBlt(base.Mechanism):
             power = gain[t] ** 2
             following = decay[t][:, None] * after
             shared[t] = power * scale[t] + following.sum(axis=1)
-            norms[t] = power + after.sum()
+            norms[t] = power + max(after.sum(), 0.0)
             after = power * np.outer(scale[t], scale[t]) + following * decay[t]
-        for j, states in enumerate(self._states()):
-            column = np.append(shared[j] @ states, norms[j])
-            yield column * (column_scale[: j + 1] * column_scale[j])
+        return shared, norms
 
 
 def prefix_squared_error(maps: np.ndarray) -> np.ndarray:

@@ -150,6 +150,22 @@ class Blt(base.Mechanism):
             return np.append(1.0, (scale @ powers).real)
         return np.append(1.0, self.scale @ blt_inverse.powers(1 - self.decay, self.rounds - 1))
 
+    def column_error(self, rounds: int) -> float:
+        """Bound of the relative error of the computed columns of `C`; 0 for positive parameters.
+
+        Each term `scale_j decay_j^(i - 1)` is rounded on its own, and so is `1 - decay_j`, a change
+        of the decay by at most a unit. Terms of different signs may cancel.
+        """
+        if self.is_positive():
+            return 0.0
+        decay, scale = self._complex()
+        lags = np.arange(rounds - 1)
+        powers = np.abs(decay)[:, None] ** lags
+        terms = (4 + decay.size) * powers
+        terms[:, 1:] += 16 * lags[1:] * powers[:, :-1]
+        errors = rounding.UNIT * (np.abs(scale) @ terms)
+        return toeplitz.column_error(self.toeplitz_column(rounds), np.append(0.0, errors))
+
     def inverse_parameters(self) -> tuple[np.ndarray, np.ndarray]:
         """(theta^, omega^) with `C^-1 = BLT(theta^, omega^)`, float64 [at most d] each.
 
@@ -208,11 +224,6 @@ class Blt(base.Mechanism):
         kept = np.hstack([np.zeros((self.decay.size, 1)), rotation])
         kept += takes_output[:, None] * output
         return kernels.StateSpace(np.vstack([output, kept])[None])
-
-    def squared_error(self, workload: np.ndarray | None = None) -> np.ndarray:
-        if workload is not None and np.ndim(workload) != 1:
-            return super().squared_error(workload)
-        return toeplitz.workload_squared_error(self._prefix_coefficients(), workload)
 
     def _prefix_coefficients(self) -> np.ndarray:
         """First column of `B = A C^-1` for the prefix sums, float64 [rounds].

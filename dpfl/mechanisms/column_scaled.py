@@ -1,13 +1,12 @@
 """Mechanisms whose columns are scaled: `C` is a base matrix times a diagonal one."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from scipy import signal
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import kernels, rounding
+from dpfl.mechanisms import kernels, rounding, toeplitz
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.block_blt import BlockBlt, prefix_squared_error
 from dpfl.mechanisms.blt import Blt
@@ -48,9 +47,10 @@ class ColumnScaled(Mechanism):
 
     def __post_init__(self):
         super().__post_init__()
-        _validate.integer(
+        length = _validate.integer(
             'block_length', self.block_length, minimum=1, maximum=_validate.MOST_ROUNDS
         )
+        object.__setattr__(self, 'block_length', length)
         if not isinstance(self.base, Mechanism):
             raise errors.ArgumentError('base', self.base, 'must be a mechanism')
         base = self.base
@@ -112,6 +112,9 @@ class ColumnScaled(Mechanism):
     def strategy_bands(self) -> int | None:
         return self.base.strategy_bands
 
+    def column_error(self, rounds: int) -> float:
+        return self.base.column_error(rounds)
+
     def describe_release(self) -> str:
         return f'Each round is counted with the scale of its column. {self.base.describe_release()}'
 
@@ -133,15 +136,6 @@ class ColumnScaled(Mechanism):
     def num_buffers(self) -> int:
         return self.base.num_buffers()
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            'mechanism': self.name,
-            'base': self.base.to_dict(),
-            'scale': self.scale.tolist(),
-            'rounds': self.rounds,
-            'block_length': self.block_length,
-        }
-
     def _prefix_squared_error(self) -> np.ndarray:
         """Adds up the rows of `B = A C^-1` for a Toeplitz base, one after the other.
 
@@ -152,9 +146,7 @@ class ColumnScaled(Mechanism):
         column = self.base.toeplitz_column(self.rounds)
         if column is None:
             return super()._prefix_squared_error()
-        impulse = np.zeros(self.rounds)
-        impulse[0] = 1.0
-        inverse = signal.lfilter([1.0], column, impulse)[::-1]
+        inverse = toeplitz.reciprocal(column, self.rounds)[::-1]
         row, squared = np.zeros(self.rounds), np.empty(self.rounds)
         for t, scale in enumerate(self.column_scales().tolist(), 1):
             row[:t] += inverse[-t:] / scale
@@ -165,15 +157,13 @@ class ColumnScaled(Mechanism):
         """Exact for bands within the separation, and where the bound of the base finds it to be."""
         if isinstance(self.base, BlockBlt):
             return self.base.scaled_sensitivity(self.column_scales(), participation)
+        separate = self._of_separate_columns(self.strategy_bands, participation)
+        if separate is not None:
+            return separate
         column = self.base.toeplitz_column(self.rounds)
         if column is None:
             released = self.released_matrix()
             return matrix_sensitivity.upper_bound(released.T @ released, participation)
-        bands = self.strategy_bands
-        if bands is not None and bands <= participation.min_separation:
-            # The columns of a pattern do not overlap.
-            squared = matrix_sensitivity.heaviest_pattern(self.column_norms() ** 2, participation)
-            return Sensitivity(squared, is_exact=True)
         return scaled_toeplitz.sensitivity(
             column,
             self.column_scales(),

@@ -1,15 +1,18 @@
-"""Files of mechanisms: `.npz` archives of plain arrays, read without pickle.
+"""Files of mechanisms: `.npz` archives of plain arrays, read without pickle, and where they are.
 
 This file knows archives and dictionaries only; `serialization` makes mechanisms of them.
 """
 
 import os
+import pathlib
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from dpfl import _npz, errors
 
+FOLDER = pathlib.Path(__file__).parents[1] / 'strategies'
+"""Where the strategies that are installed with the package are."""
 _SCHEMA_VERSION = 1
 # A file may unpack to 64 times its size plus so many bytes; `write` does not compress.
 _EXTRA_BYTES = 1 << 24
@@ -80,3 +83,30 @@ def nested(values: dict[str, Any]) -> dict[str, Any]:
             raise errors.ArgumentError('parameter', key, 'must not have two values')
         inner[last] = value
     return result
+
+
+def names() -> tuple[str, ...]:
+    """Names of all strategies of the package, sorted.
+
+    Example:
+      >>> 'blt_b400' in names()
+      True
+    """
+    return tuple(sorted(path.stem for path in FOLDER.glob('*.npz')))
+
+
+def located(name_or_path: str | os.PathLike[str]) -> pathlib.Path:
+    """The file of a strategy: one that exists, or the packaged one of that name.
+
+    Raises:
+      ArgumentError: if it is a mere name, and there is neither a file nor a strategy of that name.
+    """
+    given = pathlib.Path(name_or_path)
+    is_name = given.name == str(name_or_path) and given.suffix != '.npz'
+    if not is_name or given.is_file():
+        return given
+    if given.name not in names():
+        raise errors.ArgumentError(
+            'path', name_or_path, f'must be a file or one of {", ".join(names())}'
+        )
+    return FOLDER / f'{given.name}.npz'

@@ -1,14 +1,14 @@
 """Mechanisms whose noise starts afresh in given rounds."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy import linalg
 
 from dpfl import _validate, errors
 from dpfl.mechanisms import kernels
-from dpfl.mechanisms.base import Mechanism
+from dpfl.mechanisms.base import Mechanism, checked_starts
 from dpfl.mechanisms.sensitivities import (
     matrix_sensitivity,
     restarted_toeplitz,
@@ -58,13 +58,7 @@ class Restarted(Mechanism):
         super().__post_init__()
         if not isinstance(self.base, Mechanism):
             raise errors.ArgumentError('base', self.base, 'must be a mechanism')
-        starts = _validate.integers('starts', self.starts, minimum=1, maximum=_validate.MOST_ROUNDS)
-        object.__setattr__(self, 'starts', starts)
-        bounds = (0, *starts, self.rounds)
-        if any(end <= start for start, end in zip(bounds, bounds[1:], strict=False)):
-            raise errors.ArgumentError(
-                'starts', starts, f'must increase within 1 .. {self.rounds - 1} (rounds - 1)'
-            )
+        object.__setattr__(self, 'starts', checked_starts(self.starts, self.rounds))
         longest = max(self.lengths)
         if self.base.rounds < longest:
             raise errors.ArgumentError(
@@ -155,16 +149,11 @@ class Restarted(Mechanism):
     def num_buffers(self) -> int:
         return max(segment.num_buffers() for segment in self.segments())
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            'mechanism': self.name,
-            'base': self.base.to_dict(),
-            'starts': list(self.starts),
-            'rounds': self.rounds,
-        }
-
     def is_counted(self) -> bool:
         return self.base.is_counted()
+
+    def column_error(self, rounds: int) -> float:
+        return max(self.base.column_error(each) for each in set(self.with_rounds(rounds).lengths))
 
     def forest(self) -> tree_sensitivity.Forest | None:
         """The subtrees of all segments side by side."""
@@ -195,11 +184,9 @@ class Restarted(Mechanism):
         forest = self.forest()
         if forest is not None:
             return tree_sensitivity.sensitivity(participation, forest)
-        bands = self.base.strategy_bands
-        if bands is not None and bands <= participation.min_separation:
-            # The columns of a pattern do not overlap.
-            squared = matrix_sensitivity.heaviest_pattern(self.column_norms() ** 2, participation)
-            return Sensitivity(squared, is_exact=True)
+        separate = self._of_separate_columns(self.base.strategy_bands, participation)
+        if separate is not None:
+            return separate
         coefficients = self.base.toeplitz_column(max(self.lengths))
         if coefficients is not None and toeplitz_sensitivity.is_monotone(coefficients):
             return restarted_toeplitz.sensitivity(coefficients, self.lengths, participation)

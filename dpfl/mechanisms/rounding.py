@@ -3,7 +3,7 @@
 import fractions
 import math
 
-_UNIT = 2.0**-53
+UNIT = 2.0**-53  # Largest relative error of one operation in float64.
 # Limits for entries of a strategy matrix, so that sums of their squares keep all digits.
 SMALLEST, LARGEST = 1e-100, 1e100
 
@@ -14,9 +14,9 @@ def sum_up(value: float, terms: int) -> float:
     Args:
       value: sum, or product of sums, computed from numbers >= 0 in any order.
       terms: largest number of additions, multiplications and roots in sequence. Each lowers its
-        result by a share of at most 2^-53 ([Higham02], lemma 3.1).
+        result by a share of at most `UNIT` ([Higham02], lemma 3.1).
     """
-    return value * (1 + 2 * (terms + 2) * _UNIT)
+    return value * (1 + 2 * (terms + 2) * UNIT)
 
 
 def root_up(value: float) -> float:

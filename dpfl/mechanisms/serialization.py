@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import base, mechanism_file, packaged, registry
+from dpfl.mechanisms import base, mechanism_file, registry
 
 # Limit of mechanisms nested in each other, as the base in a restarted one.
 _MOST_DEPTH = 8
@@ -30,7 +30,7 @@ def _from_dict(values: Any, depth: int) -> base.Mechanism:
         raise errors.ArgumentError('mechanism', values, 'must be the values of a mechanism')
     parameters = dict(values)
     name = parameters.pop('mechanism', None)
-    if name in registry.REMOVED:
+    if isinstance(name, str) and name in registry.REMOVED:
         raise errors.ArgumentError(
             'mechanism', errors.NOT_SHOWN, errors.removed(f'is a {name} mechanism')
         )
@@ -75,4 +75,4 @@ def load(path: str | os.PathLike) -> base.Mechanism:
       >>> load('blt_b400').with_rounds(1280).rounds  # A strategy of [McMahan24].
       1280
     """
-    return from_dict(mechanism_file.read(packaged.path(path)))
+    return from_dict(mechanism_file.read(mechanism_file.located(path)))

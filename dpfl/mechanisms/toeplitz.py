@@ -1,9 +1,9 @@
 """Lower-triangular Toeplitz matrices and the error of such strategies."""
 
+import math
+
 import numpy as np
 from scipy import fft, signal
-
-from dpfl import errors
 
 # Coefficients of a denominator from which on Fourier transforms are faster than the recursion.
 _MANY_COEFFICIENTS = 1024
@@ -55,11 +55,17 @@ def divided(series: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
     return quotient[: series.size]
 
 
+def reciprocal(coefficients: np.ndarray, terms: int) -> np.ndarray:
+    """First coefficients of the inverse of a power series, one after the other, float64 [terms]."""
+    impulse = np.zeros(terms)
+    impulse[0] = 1.0
+    return signal.lfilter([1.0], coefficients, impulse)
+
+
 def _inverse(coefficients: np.ndarray, terms: int) -> np.ndarray:
     """First coefficients of the inverse of a power series, by Newton's method, float64 [terms]."""
-    impulse = np.zeros(min(_NEWTON_START, terms))
-    impulse[0] = 1.0
-    inverse = signal.lfilter([1.0], coefficients[: impulse.size], impulse)
+    start = min(_NEWTON_START, terms)
+    inverse = reciprocal(coefficients[:start], start)
     while inverse.size < terms:
         size = 2 * inverse.size
         spectrum = fft.rfft(inverse, 2 * size)
@@ -69,38 +75,27 @@ def _inverse(coefficients: np.ndarray, terms: int) -> np.ndarray:
     return inverse[:terms]
 
 
-def squared_error(inverse_coefficients: np.ndarray) -> np.ndarray:
-    """Squared row norms [n] of `B = A C^-1` from the first column [n] of `C^-1`.
+def column_error(coefficients: np.ndarray, errors: np.ndarray) -> float:
+    """Largest relative error of a column, which has any number of the first coefficients.
 
-    B is Toeplitz, with the cumulative sums as coefficients ([McMahan24], proposition 3.3).
+    Args:
+      coefficients: as computed, float64 [n].
+      errors: bounds of their absolute errors, float64 [n].
     """
-    return np.cumsum(np.cumsum(inverse_coefficients) ** 2)
+    with np.errstate(over='ignore', invalid='ignore'):
+        largest = (np.cumsum(errors**2) / np.cumsum(coefficients**2)).max()
+    return math.sqrt(largest) if largest < math.inf else math.inf
 
 
-def workload_squared_error(
-    prefix_coefficients: np.ndarray, workload: np.ndarray | None
-) -> np.ndarray:
-    """Squared row norms [n] of `A C^-1` for the prefix sums or another Toeplitz workload.
+def workload_squared_error(prefix_coefficients: np.ndarray, workload: np.ndarray) -> np.ndarray:
+    """Squared row norms [n] of `A C^-1` for a Toeplitz workload.
 
     Args:
       prefix_coefficients: first column of `B` of the prefix sums, [n].
-      workload: first column of A, [at least n], or None for the prefix sums.
-
-    Raises:
-      ArgumentError: if the workload has fewer than n rounds.
+      workload: first column of A, [n].
     """
-    rounds = prefix_coefficients.size
-    if workload is None:
-        return np.cumsum(prefix_coefficients**2)
-    workload = np.asarray(workload, dtype=np.float64)
-    if workload.size < rounds:
-        raise errors.ArgumentError(
-            'workload',
-            errors.NOT_SHOWN,
-            f'has shape {workload.shape}, must have at least {rounds} rounds',
-        )
     # A is the matrix of its differences times the prefix sums. Fewer digits cancel this way than
     # with C^-1 itself.
-    differences = np.diff(workload[:rounds], prepend=0.0)
-    convolve = np.convolve if rounds <= 512 else signal.fftconvolve
-    return np.cumsum(convolve(differences, prefix_coefficients)[:rounds] ** 2)
+    differences = np.diff(workload, prepend=0.0)
+    convolve = np.convolve if workload.size <= 512 else signal.fftconvolve
+    return np.cumsum(convolve(differences, prefix_coefficients)[: workload.size] ** 2)

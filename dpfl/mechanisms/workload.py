@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpfl import _validate, errors
+from dpfl.mechanisms import toeplitz
 
 
 def momentum(rounds: int, beta: float) -> np.ndarray:
@@ -43,14 +44,13 @@ def learning_rate_schedule(
     return np.cumsum(rates[:, None] * steps_back, axis=0)
 
 
-def matrix(workload: np.ndarray | None, rounds: int) -> np.ndarray:
-    """The workload as a matrix [rounds, rounds]: the leading block if it has more rounds.
+def cut(workload: np.ndarray, rounds: int) -> np.ndarray:
+    """The first rounds of a workload: its first column, [rounds], or the matrix, [rounds, rounds].
 
     Raises:
-      ArgumentError: if it has fewer rounds, or is not lower-triangular.
+      ArgumentError: if it has fewer rounds, has an entry that is not finite, or is a matrix that is
+        not lower-triangular.
     """
-    if workload is None:
-        return np.tril(np.ones((rounds, rounds)))
     workload = np.asarray(workload, dtype=np.float64)
     if workload.ndim not in (1, 2) or min(workload.shape) < rounds:
         raise errors.ArgumentError(
@@ -58,14 +58,25 @@ def matrix(workload: np.ndarray | None, rounds: int) -> np.ndarray:
             errors.NOT_SHOWN,
             f'has shape {workload.shape}, must have at least {rounds} rounds',
         )
-    if workload.ndim == 1:
-        lag = np.subtract.outer(np.arange(rounds), np.arange(rounds))
-        return np.where(lag >= 0, workload[np.maximum(lag, 0)], 0.0)
-    block = workload[:rounds, :rounds]
-    if np.triu(block, 1).any():
+    block = workload[(slice(rounds),) * workload.ndim]
+    if not np.isfinite(block).all():
+        raise errors.ArgumentError('workload', errors.NOT_SHOWN, 'must have finite entries')
+    if block.ndim == 2 and np.triu(block, 1).any():
         raise errors.ArgumentError(
             'workload',
             errors.NOT_SHOWN,
             'must be lower-triangular, because a model cannot depend on later updates',
         )
     return block
+
+
+def matrix(workload: np.ndarray | None, rounds: int) -> np.ndarray:
+    """The workload as a matrix [rounds, rounds]: the leading block if it has more rounds.
+
+    Raises:
+      ArgumentError: as `cut`.
+    """
+    if workload is None:
+        return np.tril(np.ones((rounds, rounds)))
+    block = cut(workload, rounds)
+    return block if block.ndim == 2 else toeplitz.matrix(block)

@@ -40,7 +40,9 @@ class Participation(_json.JsonFields):
         _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         _validate.integer('min_separation', self.min_separation, minimum=1, maximum=2**31 - 1)
         if self.max_participations is not None:
-            _validate.integer('max_participations', self.max_participations, minimum=1)
+            _validate.integer(
+                'max_participations', self.max_participations, minimum=1, maximum=2**31 - 1
+            )
 
     @classmethod
     def from_rounds_between(

@@ -197,18 +197,13 @@ def commit(
             for name, value in before.to_dict().items()
             if name in ('about', 'noise_key_digest', 'earlier_noise_key_digests')
         },
-        'extensions': [
-            {'released': each.released, 'planned': each.planned, 'rounds': each.rounds}
-            for each in (*before.extensions, step)
-        ],
+        'extensions': [each.to_dict() for each in (*before.extensions, step)],
     }
     directory.forget_digests()
     directory.write_strategy(plan.mechanism, is_next=True)
     run.append(
         journal.Extended(
-            released=step.released,
-            planned=step.planned,
-            rounds=step.rounds,
+            **step.to_dict(),
             record=record,
             configuration=json.loads(json.dumps(dict(experiment.configuration))),
             settings=settings,

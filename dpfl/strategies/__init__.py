@@ -4,7 +4,7 @@
 """
 
 from dpfl import errors, mechanisms
-from dpfl.mechanisms.packaged import FOLDER, names
+from dpfl.mechanisms.mechanism_file import FOLDER, names
 
 __all__ = ['FOLDER', 'load', 'names']
 

@@ -240,6 +240,21 @@ def test_seeded_runs_with_one_log_are_not_composed():
     joint.guarantee([dataclasses.replace(one, sampling_is_seeded=False)] * 2)
 
 
+def test_seeded_cohorts_of_runs_with_other_noise_are_not_composed():
+    cohort = plans.sampler(plans.sampled('cyclic_poisson')).cohort
+    one, other = (
+        plans.report(
+            plans.sampled('cyclic_poisson', mechanism=mechanisms.BandedToeplitz(7, [1.0, b])),
+            log=map(cohort, range(7)),
+            sampling_is_seeded=True,
+        )
+        for b in (0.5, 0.25)
+    )
+    assert one.basis == other.basis == 'plan' and one.observed != other.observed
+    with pytest.raises(ArgumentError, match='sampling_is_seeded'):
+        joint.guarantee([one, other])
+
+
 @pytest.mark.parametrize(
     'plan',
     [

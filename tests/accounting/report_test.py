@@ -109,11 +109,11 @@ def test_observed_patterns_against_brute_force(adjacency, shift):
     assert report.observed.clients_by_participations == ((1, 2), (2, 5))
 
 
-@pytest.mark.parametrize('stops_by_rule', [False, True])
-def test_breaking_the_plan_does_not_lower_epsilon_after_an_early_end(stops_by_rule):
+@pytest.mark.parametrize('accuracy', [None, 0.9])
+def test_breaking_the_plan_does_not_lower_epsilon_after_an_early_end(accuracy):
     plan = plans.plan(participation=Participation(6, 2, 1))
     kept, broken = (
-        plans.report(plan, log=[[0, 1], [2, 3], last], stops_by_rule=stops_by_rule)
+        plans.report(plan, log=[[0, 1], [2, 3], last], stop_at_accuracy=accuracy)
         for last in ([4, 5], [0, 4])
     )
     assert (kept.basis, broken.basis) == ('plan', 'log')
@@ -121,7 +121,7 @@ def test_breaking_the_plan_does_not_lower_epsilon_after_an_early_end(stops_by_ru
     assert broken.guarantee == plans.report(wider).guarantee
     assert broken.guarantee.epsilons[0] > kept.guarantee.epsilons[0]
     assert '2 of 6 planned rounds' in ' '.join(broken.to_dict()['assumptions'])
-    if stops_by_rule:
+    if accuracy is not None:
         assert broken.so_far is kept.so_far is None
         assert 'In any case' not in kept.to_dict()['statement'] + broken.to_dict()['statement']
     else:

@@ -1,5 +1,6 @@
 """The best of several runs, against the exact distribution of the largest of several numbers."""
 
+import dataclasses
 import json
 import math
 
@@ -105,6 +106,8 @@ def test_selections_whose_guarantee_is_not_known_are_refused():
     chosen = Selection('poisson', 3)
     with pytest.raises(errors.ArgumentError, match='must be default with a selection'):
         _report(noise='hardened').selected_from(chosen)
+    with pytest.raises(errors.ArgumentError, match='must be default with a selection'):
+        dataclasses.replace(_report(noise='hardened'), selection=chosen)
     sampled = _report(sampling='poisson', population=100, group_size=2)
     with pytest.raises(errors.ArgumentError, match='group_size=2'):
         sampled.selected_from(chosen)

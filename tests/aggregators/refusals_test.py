@@ -75,8 +75,11 @@ _REFUSED = {
             'clip=<lambda>: must be clip_flat or a Per',
         ),
         (_query(clip=_Careless()), 'clip=_Careless: must be clip_flat or a PerLayer'),
-        (lambda: clipping.PerLayer((1.0, -1.0)), 'must be numbers >= 0, and not all 0'),
-        (lambda: clipping.PerLayer((0.0, 0.0)), 'must be numbers >= 0, and not all 0'),
+        (lambda: clipping.PerLayer((1.0, -1.0)), 'must be numbers >= 0, and not all below 1e-100'),
+        (lambda: clipping.PerLayer((0.0, 0.0)), 'must be numbers >= 0, and not all below 1e-100'),
+        # The square of 1e-200 is 0, so its share of the norm would not be a number.
+        (lambda: clipping.PerLayer((1e-200,)), 'must be numbers >= 0, and not all below 1e-100'),
+        (lambda: clipping.PerLayer(()), 'must be numbers >= 0, and not all below 1e-100'),
         (lambda: clipping.PerLayer((_NAN, 1.0)), 'must be a list of finite numbers'),
         (
             lambda: clipping.PerLayer((1.0, 1.0))([tf.ones([])] * 3, tf.constant(1.0)),

@@ -126,6 +126,13 @@ _NOISE = (
         'return cls(base, norms[0] / norms[:1], base.rounds)',
         ('tests/mechanisms/column_scaled_test.py',),
     ),
+    Fault(
+        'noise of a ring for another mechanism',
+        'dpfl/aggregators/noise/supplied_rows.py',
+        "if 'mechanism' in plan_digest.differences(found[0].plan, self._plan_digest):",
+        "if 'mechanism' in plan_digest.differences(found[0].plan, found[0].plan):",
+        ('tests/aggregators/noise/rings_test.py',),
+    ),
 )
 
 _SENSITIVITY = (
@@ -156,6 +163,13 @@ _SENSITIVITY = (
         'weights = 2 * np.abs(gram)',
         'weights = 2 * gram',
         ('tests/mechanisms/sensitivities/pattern_sensitivity_test.py',),
+    ),
+    Fault(
+        'digits that cancel not counted in the sensitivity',
+        'dpfl/mechanisms/base.py',
+        'squared = rounding.sum_up(bound.squared, terms) * (1 + error) ** 2',
+        'squared = rounding.sum_up(bound.squared, terms)',
+        ('tests/mechanisms/cancellation_test.py',),
     ),
     Fault(
         'separation one round too long in the sensitivity',
@@ -241,12 +255,33 @@ _ACCOUNTING = (
         ('tests/accounting/sampling/conformance_test.py',),
     ),
     Fault(
+        'a report may leave out that its counts refute the sampling',
+        'dpfl/accounting/records/stated.py',
+        'not (seen.refutations or is_possible)',
+        'False',
+        ('tests/attacks/hostile/reports_test.py',),
+    ),
+    Fault(
+        'violations of an earlier version read as none',
+        'dpfl/accounting/records/stated.py',
+        "    refuse_more_texts('observed.violations', values['violations'], seen.violations)\n",
+        '',
+        ('tests/attacks/hostile/reports_test.py',),
+    ),
+    Fault(
         'a group in a sample counted as one client of its size',
         'dpfl/accounting/events.py',
         '    if neighbours == Neighbours():\n        return event.sampling_probability, noise\n',
         "    if neighbours.adjacency == 'zero_out':\n"
         '        return event.sampling_probability, noise / neighbours.group_size\n',
         ('tests/accounting/groups_test.py',),
+    ),
+    Fault(
+        'rounding of scale and noise to float32 left out',
+        'dpfl/aggregators/integers/discretized.py',
+        'margin = _MARGIN + _FLOAT32_MARGIN',
+        'margin = _MARGIN',
+        ('tests/aggregators/integers/discretized_test.py',),
     ),
     Fault(
         "discretization's inflated norm left out",

@@ -28,6 +28,7 @@ _MADE = {
     'blt': (mechanisms.Blt, dict(rounds=5, decay=[0.5], scale=[0.1])),
     'complex_blt': (mechanisms.Blt.from_complex, dict(rounds=5, decay=[0.5], scale=[0.1])),
     'block_blt': (mechanisms.BlockBlt, _BLOCKS),
+    'large_block_blt': (mechanisms.BlockBlt, _BLOCKS | dict(scale=[[1e60], [-1e60]])),
     'column_scaled': (
         mechanisms.ColumnScaled,
         dict(base=_IDENTITY, scale=[1.0], rounds=4, block_length=1),
@@ -37,6 +38,7 @@ _MADE = {
     'optimize_banded': (mechanisms.optimize_banded, dict(participation=_SCHEMA, bands=3)),
     'optimize_blt': (mechanisms.optimize_blt, dict(participation=_SCHEMA, num_buffers=2)),
     'workload': (workload.matrix, dict(workload=None, rounds=4)),
+    'lower_bound': (mechanisms.loss_lower_bound, dict(participation=_SCHEMA)),
     'heaviest_pattern': (
         matrix_sensitivity.heaviest_pattern,
         dict(weights=np.ones(3), participation=Participation(3)),
@@ -95,6 +97,7 @@ _REFUSED = [
     ('block_blt', 'scale', [[0.5, 1.0], [1.0, 2.0]], r'scale: has shape \[2, 2\]'),
     ('block_blt', 'scale', 'x', 'scale: must be numbers'),
     ('block_blt', 'gain', [1.0, 0.0], 'gain=.*each entry must be >= 1e-100'),
+    ('large_block_blt', 'gain', [1.0, 1e60], 'its product with the scales of its block <= 1e'),
     ('column_scaled', 'base', None, 'base=None: must be a mechanism'),
     ('column_scaled', 'base', mechanisms.FullHonakerTree(4), 'can have any number of rounds'),
     (
@@ -131,6 +134,8 @@ _REFUSED = [
     ('workload', 'workload', np.ones(3), 'workload: has shape .3,., must have at least 4 rounds'),
     ('workload', 'workload', np.ones((4, 3)), 'workload: has shape'),
     ('workload', 'workload', np.ones((4, 4)), 'must be lower-triangular'),
+    ('workload', 'workload', [1.0, _NAN, 1.0, 1.0], 'workload: must have finite entries'),
+    ('lower_bound', 'workload', [1.0, _NAN] + [1.0] * 8, 'workload: must have finite entries'),
     ('heaviest_pattern', 'weights', np.ones(2), 'weights=.*: must be at least 3 numbers'),
     ('heaviest_pattern', 'weights', np.array([1, 2, -1]), 'weights=.*, each >= 0'),
     ('heaviest_pattern', 'weights', np.array([1, 2, _NAN]), 'weights=.*, each >= 0'),

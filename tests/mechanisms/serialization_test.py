@@ -85,14 +85,31 @@ def _nested(depth):
         ({**_nested(1), 'base': 3}, 'mechanism=3: must be the values of a mechanism'),
         ({**_nested(1), 'starts': [1.5]}, 'starts=1.5: must be an integer'),
         ({**_TREE, 'mechanism': 'magic'}, 'mechanism=magic: must be one of gaussian, tree, '),
+        (
+            {**_TREE, 'mechanism': np.array(['tree', 'tree'])},
+            r'mechanism=\[.tree. .tree.\]: must be',
+        ),
         ({**_TREE, 'bands': 3}, 'mechanism=tree: does not take the parameters bands'),
     ],
-    ids=['number', 'list', 'deep', 'base', 'starts', 'name', 'parameters'],
+    ids=['number', 'list', 'deep', 'base', 'starts', 'name', 'names', 'parameters'],
 )
 def test_dictionaries_of_other_things_are_refused_in_one_line(values, message):
     with pytest.raises(ValueError, match=message) as raised:
         mechanisms.from_dict(values)
     assert '\n' not in str(raised.value)
+
+
+def test_numbers_of_numpy_and_the_sign_of_zero_change_no_digest():
+    for one, other in (
+        (mechanisms.BinaryTree(4), mechanisms.BinaryTree(np.int64(4))),
+        (
+            mechanisms.ColumnScaled(mechanisms.Identity(4), [1.0], 4, 2),
+            mechanisms.ColumnScaled(mechanisms.Identity(4), [1.0], np.int32(4), np.int32(2)),
+        ),
+        (mechanisms.Blt(4, [0.5], [0.0]), mechanisms.Blt(4, [0.5], [-0.0])),
+        (mechanisms.Banded([[1.0, 0.0]] * 2), mechanisms.Banded([[1.0, 0.0], [1.0, -0.0]])),
+    ):
+        assert one == other and one.digest() == other.digest()
 
 
 @pytest.mark.parametrize('names', [('base', 'base/mechanism'), ('base/mechanism', 'base')])

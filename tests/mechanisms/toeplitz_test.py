@@ -177,6 +177,7 @@ def test_errors_of_toeplitz_workloads_of_many_rounds():
     rounds, rng = 300, np.random.default_rng(0)
     prefix = rng.uniform(size=rounds) / np.arange(1, rounds + 1)
     inverse = toeplitz.matrix(np.diff(prefix, prepend=0.0))
-    for a in (None, workload.momentum(rounds + 3, 0.9), rng.normal(size=rounds)):
+    for given in (np.ones(rounds), workload.momentum(rounds + 3, 0.9), rng.normal(size=rounds)):
+        a = workload.cut(given, rounds)
         expected = ((workload.matrix(a, rounds) @ inverse) ** 2).sum(axis=1)
         np.testing.assert_allclose(toeplitz.workload_squared_error(prefix, a), expected, rtol=1e-11)

@@ -56,6 +56,7 @@ def test_rounds_between_is_one_less_than_the_separation():
         (dict(rounds=float('nan')), 'rounds=nan: must be'),
         (dict(rounds=5, min_separation=0), 'min_separation=0: must be an integer >= 1'),
         (dict(rounds=5, max_participations=0), 'max_participations=0: must be an integer >= 1'),
+        (dict(rounds=5, max_participations=10**30), 'max_participations=1.*: must be .* <= 214748'),
     ],
 )
 def test_bad_fields_are_named(fields, message):

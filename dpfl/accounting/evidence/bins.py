@@ -26,8 +26,67 @@ import numpy as np
 from scipy import stats
 
 from dpfl.accounting.evidence import laws, slot_pairs, structure
-from dpfl.accounting.evidence.log_test import LogTest
+from dpfl.accounting.evidence.log_test import LogTest, Statistic
 from dpfl.participation import ParticipationLog
+
+_MEAN = 'the planned sampling has {:.6g} on average.'
+_SAME_BIN = Statistic(
+    'same_bin',
+    'clients of a bin',
+    'Rounds {} and {} have different clients; they are the same bin.',
+)
+_SAME_EPOCH = Statistic(
+    'same_epoch',
+    'rounds of an epoch',
+    'Client {} took part in rounds {} and {}, of the same epoch of {} rounds.',
+)
+_WHOLE_PASS = Statistic(
+    'whole_pass',
+    'clients of a pass',
+    '{} clients took part in the {} rounds from {} on; '
+    'each of the {} clients does in the planned sampling.',
+)
+_LAST_PASS = Statistic(
+    'last_pass',
+    'clients of the last pass',
+    '{} clients took part in the last {} rounds; ' + _MEAN,
+)
+_LARGEST = Statistic('largest', 'largest cohort', 'The largest cohort has {} clients; ' + _MEAN)
+_SMALLEST = Statistic('smallest', 'smallest cohort', 'The smallest cohort has {} clients; ' + _MEAN)
+_EQUAL_SIZES = Statistic(
+    'equal_sizes',
+    'cohorts of too equal sizes',
+    'All {} cohorts have {} to {} clients; ' + _MEAN,
+)
+_NEIGHBOURS = Statistic('neighbours', 'bins of clients 1 apart', slot_pairs.SHARED)
+_NEXT_EPOCH = Statistic('next_epoch', 'slots of a client in successive epochs', slot_pairs.SHARED)
+_NEIGHBOUR_SLOTS = Statistic('neighbour_slots', 'slots of clients by distance', slot_pairs.SHARED)
+_BY_DISTANCE = dataclasses.replace(
+    slot_pairs.ANY_DISTANCE, key='by_distance', name=_NEIGHBOUR_SLOTS.name
+)
+_KEPT_SLOT = Statistic(
+    'kept_slot',
+    'client most often in the same slot',
+    'A client kept its slot for the next epoch {} of {} times; '
+    'the planned sampling has {:.4g} on average.',
+)
+STATISTICS = (
+    structure.TURNS,
+    _SAME_BIN,
+    _SAME_EPOCH,
+    _WHOLE_PASS,
+    _LAST_PASS,
+    _LARGEST,
+    _SMALLEST,
+    _EQUAL_SIZES,
+    _NEIGHBOURS,
+    slot_pairs.ANY_DISTANCE,
+    _NEXT_EPOCH,
+    slot_pairs.EARLIER_EPOCHS,
+    _NEIGHBOUR_SLOTS,
+    _BY_DISTANCE,
+    _KEPT_SLOT,
+)
 
 
 def balls_in_bins(log: ParticipationLog, population: int, groups: int) -> list[LogTest]:
@@ -46,7 +105,7 @@ def balls_in_bins(log: ParticipationLog, population: int, groups: int) -> list[L
     neighbours.add(slots[:-1], slots[1:], len(bins))
     return [
         *_size_tests(log.cohort_sizes[:groups], population, groups),
-        neighbours.test('bins of clients 1 apart', len(bins)),
+        neighbours.test(_NEIGHBOURS, len(bins)),
         slot_pairs.any_distance(slots, len(bins), groups),
         *_clients_of_part(log, population, groups),
     ]
@@ -75,21 +134,22 @@ def random_allocation(log: ParticipationLog, population: int, groups: int) -> li
             next_client.add(slots[:-1], slots[1:], groups)
         earlier = slots
     often, turns = int(repeats.max(initial=0)), len(starts)
-    neighbours = next_client.test('slots of neighbouring clients', len(first))
-    nearest = min(neighbours, any_distance, key=lambda test: test.p_value)
+    nearest = min(
+        next_client.test(_NEIGHBOUR_SLOTS, len(first)),
+        dataclasses.replace(any_distance, statistic=_BY_DISTANCE),
+        key=lambda test: test.p_value,
+    )
     return [
         *_size_tests(log.cohort_sizes, population, groups),
         *_clients_of_part(log, population, groups),
-        next_epoch.test('slots of a client in successive epochs', groups),
+        next_epoch.test(_NEXT_EPOCH, groups),
         bets.test(),
-        dataclasses.replace(
-            nearest, name='slots of clients by distance', p_value=laws.union(2, nearest.p_value)
-        ),
-        LogTest(
-            'client most often in the same slot',
+        dataclasses.replace(nearest, p_value=laws.union(2, nearest.p_value)),
+        _KEPT_SLOT.test(
             laws.union(population, float(laws.binomial_upper(often, turns, 1 / groups))),
-            f'A client kept its slot for the next epoch {often} of {turns} times; '
-            f'the planned sampling has {turns / groups:.4g} on average.',
+            often,
+            turns,
+            turns / groups,
         ),
     ]
 
@@ -103,8 +163,7 @@ def _same_bins(log: ParticipationLog, groups: int) -> list[LogTest]:
     """Finds fault with a round that has other clients than the same bin had before."""
     for t in range(groups, log.rounds):
         if not np.array_equal(log.cohort(t), log.cohort(t - groups)):
-            words = f'Rounds {t - groups} and {t} have different clients; they are the same bin.'
-            return [structure.impossible('clients of a bin', words)]
+            return [_SAME_BIN.test(0.0, t - groups, t)]
     return []
 
 
@@ -118,11 +177,15 @@ def _second_rounds(log: ParticipationLog, groups: int) -> list[LogTest]:
     if not again.size:
         return []
     client = np.searchsorted(by_client.offsets, again[0], side='right') - 1
-    words = (
-        f'Client {by_client.clients[client]} took part in rounds {by_client.rounds[again[0]]} '
-        f'and {by_client.rounds[again[0] + 1]}, of the same epoch of {groups} rounds.'
-    )
-    return [structure.impossible('rounds of an epoch', words)]
+    return [
+        _SAME_EPOCH.test(
+            0.0,
+            by_client.clients[client],
+            by_client.rounds[again[0]],
+            by_client.rounds[again[0] + 1],
+            groups,
+        )
+    ]
 
 
 def _everyone(log: ParticipationLog, population: int, groups: int) -> list[LogTest]:
@@ -133,11 +196,7 @@ def _everyone(log: ParticipationLog, population: int, groups: int) -> list[LogTe
     if not others.size:
         return []
     first = others[0]
-    words = (
-        f'{totals[first]} clients took part in the {groups} rounds from {first * groups} on; '
-        f'each of the {population} clients does in the planned sampling.'
-    )
-    return [structure.impossible('clients of a pass', words)]
+    return [_WHOLE_PASS.test(0.0, totals[first], groups, first * groups, population)]
 
 
 def _clients_of_part(log: ParticipationLog, population: int, groups: int) -> list[LogTest]:
@@ -149,13 +208,12 @@ def _clients_of_part(log: ParticipationLog, population: int, groups: int) -> lis
     if not rounds:
         return []
     clients = int(log.cohort_sizes[-rounds:].sum())
-    law = clients, population, rounds / groups
     return [
-        LogTest(
-            'clients of the last pass',
-            laws.two_sided((float(laws.binomial_lower(*law)), float(laws.binomial_upper(*law)))),
-            f'{clients} clients took part in the last {rounds} rounds; '
-            f'the planned sampling has {population * rounds / groups:.6g} on average.',
+        _LAST_PASS.test(
+            laws.binomial_two_sided(clients, population, rounds / groups),
+            clients,
+            rounds,
+            population * rounds / groups,
         )
     ]
 
@@ -175,7 +233,7 @@ def _slots(clients: np.ndarray, cohorts: list[np.ndarray]) -> np.ndarray:
 
 def _size_tests(sizes: np.ndarray, population: int, groups: int) -> list[LogTest]:
     """Tests of the sizes of the cohorts of successive passes, int64 [rounds]."""
-    share, mean = 1 / groups, f'the planned sampling has {population / groups:.6g} on average.'
+    share, mean = 1 / groups, population / groups
     largest, smallest = int(sizes.max()), int(sizes.min())
     deviation = max(groups * largest - population, population - groups * smallest)
     whole, rest = divmod(sizes.size, groups)
@@ -183,20 +241,14 @@ def _size_tests(sizes: np.ndarray, population: int, groups: int) -> list[LogTest
     upper = float(laws.binomial_upper(largest, population, share))
     lower = float(laws.binomial_lower(smallest, population, share))
     return [
-        LogTest(
-            'largest cohort',
-            laws.union(sizes.size, upper),
-            f'The largest cohort has {largest} clients; {mean}',
-        ),
-        LogTest(
-            'smallest cohort',
-            laws.union(sizes.size, lower),
-            f'The smallest cohort has {smallest} clients; {mean}',
-        ),
-        LogTest(
-            'cohorts of too equal sizes',
+        _LARGEST.test(laws.union(sizes.size, upper), largest, mean),
+        _SMALLEST.test(laws.union(sizes.size, lower), smallest, mean),
+        _EQUAL_SIZES.test(
             equal * _within(deviation, rest, population, groups),
-            f'All {sizes.size} cohorts have {smallest} to {largest} clients; {mean}',
+            sizes.size,
+            smallest,
+            largest,
+            mean,
         ),
     ]
 

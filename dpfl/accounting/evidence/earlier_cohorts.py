@@ -23,9 +23,16 @@ import numpy as np
 from scipy import special
 
 from dpfl.accounting.evidence import laws
-from dpfl.accounting.evidence.log_test import LogTest
+from dpfl.accounting.evidence.log_test import LogTest, Statistic
 from dpfl.participation import ParticipationLog
 from dpfl.participation.client_rounds import ClientRounds
+
+OVERLAPS = Statistic(
+    'overlaps',
+    'overlaps with earlier cohorts',
+    'The overlaps of cohorts with those up to {} turns before add up to {}; '
+    'random cohorts of these sizes have {:.6g} on average.',
+)
 
 # Most earlier cohorts that a cohort is compared with, and the least; between them, the number of
 # comparisons of participations is at most the budget.
@@ -84,12 +91,11 @@ def test(log: ParticipationLog, draws: Draws) -> LogTest:
     if bets.shared.shape[1]:
         single = np.logaddexp(bets.of_lags(), of_frequent(log, draws))
         wealth = np.logaddexp(single - np.log(2), bets.of_pairs()) - np.log(2)
-    mean = float((bets.share * bets.sizes[:, None]).sum())
-    return LogTest(
-        'overlaps with earlier cohorts',
+    return OVERLAPS.test(
         laws.ville(wealth),
-        f'The overlaps of cohorts with those up to {bets.shared.shape[1]} turns before add up to '
-        f'{bets.shared.sum()}; random cohorts of these sizes have {mean:.6g} on average.',
+        bets.shared.shape[1],
+        bets.shared.sum(),
+        (bets.share * bets.sizes[:, None]).sum(),
     )
 
 

@@ -14,8 +14,68 @@ import numpy as np
 from scipy import special, stats
 
 from dpfl.accounting.evidence import earlier_cohorts, laws, overlaps, structure
-from dpfl.accounting.evidence.log_test import LogTest
+from dpfl.accounting.evidence.log_test import LogTest, Statistic
 from dpfl.participation import ParticipationLog
+
+_LARGEST_SIZE = Statistic(
+    'largest_size',
+    'cohort sizes',
+    'A cohort had {} clients; the plan has at most {}.',
+)
+_SIZE = Statistic('size', 'cohort sizes', 'A cohort had {} clients; the plan samples {}.')
+_TOTAL = Statistic(
+    'total',
+    'participations in all',
+    '{} participations in all; the planned sampling has {:.6g} on average.',
+)
+_SCATTER = Statistic(
+    'scatter',
+    'scatter of cohort sizes',
+    'The root mean square distance of cohort sizes from {} is {:.4g}; '
+    'the planned sampling leads to about {:.4g}.',
+)
+_BUSIEST = Statistic(
+    'busiest',
+    'busiest client',
+    'A client took part {} times; in the planned sampling one does {:.4g} times on average.',
+)
+_SPREAD = Statistic(
+    'spread',
+    "spread of the clients' rounds",
+    'Squared distances of the numbers of rounds of all clients from {} add up to {}; '
+    'the planned sampling leads to {:.6g} on average.',
+)
+_EXCESS = Statistic(
+    'excess',
+    "spread of the clients' rounds",
+    'Squared excesses of the numbers of rounds of all clients over {} add up to {}; '
+    'the planned sampling leads to at most {:.6g} on average.',
+)
+_OVERLAP = Statistic(
+    'overlap',
+    'overlap at lag {}',
+    'Cohorts at lag {} share {} clients in all; '
+    'random cohorts of these sizes share {:.6g} on average.',
+)
+_SEEN = Statistic(
+    'seen',
+    'clients that took part',
+    '{} clients took part; the planned sampling leads to {:.6g} on average.',
+)
+STATISTICS = (
+    structure.TURNS,
+    structure.GROUP_SIZE,
+    _LARGEST_SIZE,
+    _SIZE,
+    _TOTAL,
+    _SCATTER,
+    _BUSIEST,
+    _SPREAD,
+    _EXCESS,
+    _OVERLAP,
+    earlier_cohorts.OVERLAPS,
+    _SEEN,
+)
 
 
 class Rule(NamedTuple):
@@ -60,7 +120,7 @@ def poisson(rule: Rule, log: ParticipationLog) -> list[LogTest]:
         ],
     )
     return [
-        _total(value, drawn * rate, float(laws.binomial_upper(value, drawn, rate))),
+        _TOTAL.test(laws.binomial_upper(value, drawn, rate), value, drawn * rate),
         _squares(rule, log, cohorts),
         _spread_of_rounds(rule, log),
         _busiest(log, rate, turns),
@@ -72,13 +132,12 @@ def poisson(rule: Rule, log: ParticipationLog) -> list[LogTest]:
 def truncated_poisson(rule: Rule, log: ParticipationLog) -> list[LogTest]:
     """Tests of 'truncated_poisson'."""
     if log.cohort_sizes.max() > rule.cap:
-        words = f'A cohort had {log.cohort_sizes.max()} clients; the plan has at most {rule.cap}.'
-        return [structure.impossible('cohort sizes', words)]
+        return [_LARGEST_SIZE.test(0.0, log.cohort_sizes.max(), rule.cap)]
     population, cohort = rule.population, capped_cohort(rule, rule.rate)
     value = int(log.cohort_sizes.sum())
     tails = laws.tails_of_total(value, [(cohort, log.rounds)])
     return [
-        _total(value, log.rounds * cohort.mean, tails[1]),
+        _TOTAL.test(tails[1], value, log.rounds * cohort.mean),
         _squares(rule, log, [(cohort, log.rounds)]),
         # Each round draws a client with this probability, at most that without the cap.
         _busiest(
@@ -96,8 +155,7 @@ def without_replacement(rule: Rule, log: ParticipationLog) -> list[LogTest]:
     """Tests of 'without_replacement'."""
     others = log.cohort_sizes[log.cohort_sizes != rule.cohort]
     if others.size:
-        words = f'A cohort had {others[0]} clients; the plan samples {rule.cohort}.'
-        return [structure.impossible('cohort sizes', words)]
+        return [_SIZE.test(0.0, others[0], rule.cohort)]
     return [
         _busiest(log, rule.rate, {(rule.population, log.rounds): 1}),
         *_overlaps(rule, log),
@@ -137,22 +195,16 @@ def _mean_seen(rate: float, turns: dict[tuple[int, int], int]) -> float:
     )
 
 
-def _total(value: int, mean: float, p_value: float) -> LogTest:
-    words = f'{value} participations in all; the planned sampling has {mean:.6g} on average.'
-    return LogTest('participations in all', p_value, words)
-
-
 def _squares(rule: Rule, log: ParticipationLog, cohorts: list[tuple[laws.Law, int]]) -> LogTest:
     planned = rule.cohort
     value = int(((log.cohort_sizes - planned) ** 2).sum())
     mean = sum(times * float(law.cells @ (law.values - planned) ** 2) for law, times in cohorts)
-    words = (
-        f'The root mean square distance of cohort sizes from {planned} is '
-        f'{math.sqrt(value / log.rounds):.4g}; '
-        f'the planned sampling leads to about {math.sqrt(mean / log.rounds):.4g}.'
+    return _SCATTER.test(
+        laws.two_sided(laws.tails_of_squares(value, cohorts, planned)),
+        planned,
+        math.sqrt(value / log.rounds),
+        math.sqrt(mean / log.rounds),
     )
-    tails = laws.tails_of_squares(value, cohorts, planned)
-    return LogTest('scatter of cohort sizes', laws.two_sided(tails), words)
 
 
 def busiest_tail(value: int, rate: float, turns: dict[tuple[int, int], int]) -> float:
@@ -173,11 +225,7 @@ def busiest_tail(value: int, rate: float, turns: dict[tuple[int, int], int]) -> 
 def _busiest(log: ParticipationLog, rate: float, turns: dict[tuple[int, int], int]) -> LogTest:
     value = int(log.by_client().counts.max(initial=0))
     most = max(count for _, count in turns)
-    words = (
-        f'A client took part {value} times; '
-        f'in the planned sampling one does {most * rate:.4g} times on average.'
-    )
-    return LogTest('busiest client', busiest_tail(value, rate, turns), words)
+    return _BUSIEST.test(busiest_tail(value, rate, turns), value, most * rate)
 
 
 def _spread_of_rounds(rule: Rule, log: ParticipationLog) -> LogTest:
@@ -192,12 +240,7 @@ def _spread_of_rounds(rule: Rule, log: ParticipationLog) -> LogTest:
         (laws.binomial(count, rate), times * clients) for (clients, count), times in turns.items()
     ]
     mean = sum(times * float(law.cells @ (law.values - centre) ** 2) for law, times in summands)
-    return LogTest(
-        "spread of the clients' rounds",
-        laws.tails_of_squares(value, summands, centre)[1],
-        f'Squared distances of the numbers of rounds of all clients from {centre} add up to '
-        f'{value}; the planned sampling leads to {mean:.6g} on average.',
-    )
+    return _SPREAD.test(laws.tails_of_squares(value, summands, centre)[1], centre, value, mean)
 
 
 def _spread_given_sizes(rule: Rule, log: ParticipationLog) -> LogTest:
@@ -223,12 +266,7 @@ def _spread_given_sizes(rule: Rule, log: ParticipationLog) -> LogTest:
         lambda tilt: population * float(special.logsumexp(chances + tilt * squares)),
         1 / math.sqrt(max(1.0, variance)),
     )
-    return LogTest(
-        "spread of the clients' rounds",
-        tails[1],
-        f'Squared excesses of the numbers of rounds of all clients over {threshold} add up to '
-        f'{value}; the planned sampling leads to at most {population * mean:.6g} on average.',
-    )
+    return _EXCESS.test(tails[1], threshold, value, population * mean)
 
 
 def _overlaps(rule: Rule, log: ParticipationLog) -> list[LogTest]:
@@ -238,23 +276,20 @@ def _overlaps(rule: Rule, log: ParticipationLog) -> list[LogTest]:
         return []
     value = overlaps.shared(log, lag, lag)
     sizes = overlaps.pairs(log, lag, lambda t: _group_size(rule, t))
-    words = (
-        f'Cohorts at lag {lag} share {value} clients in all; '
-        f'random cohorts of these sizes share {overlaps.mean(sizes):.6g} on average.'
-    )
     clients = np.array([_group_size(rule, t) for t in range(log.rounds)])
     return [
-        LogTest(f'overlap at lag {lag}', laws.two_sided(overlaps.tails(value, sizes)), words),
+        _OVERLAP.test(
+            laws.two_sided(overlaps.tails(value, sizes)),
+            lag,
+            value,
+            overlaps.mean(sizes),
+        ),
         earlier_cohorts.test(log, earlier_cohorts.Draws(clients, first=lag, step=lag)),
     ]
 
 
 def _seen(log: ParticipationLog, tails: tuple[float, float], mean: float) -> LogTest:
-    words = (
-        f'{log.by_client().clients.size} clients took part; '
-        f'the planned sampling leads to {mean:.6g} on average.'
-    )
-    return LogTest('clients that took part', laws.two_sided(tails), words)
+    return _SEEN.test(laws.two_sided(tails), log.by_client().clients.size, mean)
 
 
 def _seen_given_sizes(rule: Rule, log: ParticipationLog) -> LogTest:

@@ -80,6 +80,12 @@ def binomial_lower(value: np.ndarray | int, trials: np.ndarray | int, p: float) 
     return _outward(stats.binom.cdf(value, trials, p))
 
 
+def binomial_two_sided(value: int, trials: int, p: float) -> float:
+    """P-value of both sides of Bin(trials, p)."""
+    law = value, trials, p
+    return two_sided((float(binomial_lower(*law)), float(binomial_upper(*law))))
+
+
 def binomial(trials: int, p: float) -> Law:
     """The law of the number of successes in `trials` independent trials, 0 <= p <= 1."""
     if p in (0, 1) or not trials:

@@ -22,11 +22,63 @@ import math
 import numpy as np
 from scipy import special, stats
 
-from dpfl.accounting.evidence import earlier_cohorts, laws, structure
-from dpfl.accounting.evidence.log_test import LogTest
+from dpfl.accounting.evidence import earlier_cohorts, laws
+from dpfl.accounting.evidence.log_test import LogTest, Statistic
 from dpfl.accounting.sampling import separated
 from dpfl.participation import ParticipationLog
 
+_SEPARATION = Statistic(
+    'separation',
+    'separation',
+    'Clients returned after less than {} rounds {} times.',
+)
+_FIRST_ROUNDS = Statistic(
+    'first_rounds',
+    'clients of the first rounds',
+    '{} clients took part in the first {} rounds; the planned sampling has {:.6g} on average.',
+)
+_RATE, _NEW = (
+    Statistic(
+        key,
+        f'{counted} given the rounds before',
+        f'There were {{}} {counted} in {{}} rounds; '
+        'given the rounds before, {:.6g} are expected.',
+    )
+    for key, counted in (('rate', 'participations'), ('new', 'new clients'))
+)
+_SPREAD = Statistic(
+    'spread',
+    'spread of the sizes of cohorts',
+    'The squared deviations of the sizes of {} cohorts add up to {:.6g}; '
+    'the planned sampling has {:.6g}.',
+)
+_OVERLAP = Statistic(
+    'overlap',
+    'overlap with the cohort {} rounds before',
+    'Clients came back after {} rounds {} times; '
+    'given the sizes of the cohorts, {:.6g} are expected.',
+)
+_TOTAL = Statistic(
+    'total',
+    'participations in total',
+    'There were {} participations; the planned sampling has {} on average.',
+)
+_BUSIEST = Statistic(
+    'busiest',
+    'client with the most rounds',
+    'A client took part {} times in {} rounds; one does {:.4g} times on average.',
+)
+STATISTICS = (
+    _SEPARATION,
+    _FIRST_ROUNDS,
+    _RATE,
+    _NEW,
+    _SPREAD,
+    _OVERLAP,
+    earlier_cohorts.OVERLAPS,
+    _TOTAL,
+    _BUSIEST,
+)
 # Logarithms of the factors of the odds that a martingale mixes: from e^2 down to 1 / 1024, which is
 # the least excess that 10^8 participations show.
 _TILTS = np.array([sign * 2.0**power for power in range(-10, 2) for sign in (-1, 1)])
@@ -43,8 +95,7 @@ def b_min_sep(
     p = separated.probability(population, clients_per_round, apart)
     counts = _Counts.of(log, apart)
     if counts.early:
-        words = f'Clients returned after less than {apart} rounds {counts.early} times.'
-        return [structure.impossible('separation', words)]
+        return [_SEPARATION.test(0.0, apart, counts.early)]
     unseen_p = _rates_unseen(p, log.rounds, apart)
     seen = _before(counts.new, log.rounds)
     unseen = population - seen
@@ -55,23 +106,23 @@ def b_min_sep(
     most = int(log.by_client().counts.max(initial=0))
     return [
         _start(counts.new[:apart], population, clients_per_round / population),
-        _rate('participations', counts.sizes, [(free, p), (unseen, unseen_p)]),
+        _given_past(_RATE, counts.sizes, [(free, p), (unseen, unseen_p)]),
         _spread(counts.sizes[apart - 1 :], (free + unseen)[apart - 1 :], p),
-        _rate('new clients', counts.new, [(unseen, unseen_p)]),
+        _given_past(_NEW, counts.new, [(unseen, unseen_p)]),
         _overlap(counts.prompt, counts.sizes, free + unseen, apart),
         earlier_cohorts.test(
             log, earlier_cohorts.Draws(free + unseen, first=apart, waits=apart - 1)
         ),
-        LogTest(
-            'participations in total',
+        _TOTAL.test(
             laws.two_sided(laws.tails_of_total(total, [(of_one, population)])),
-            f'There were {total} participations; the planned sampling has {total_mean} on average.',
+            total,
+            total_mean,
         ),
-        LogTest(
-            'client with the most rounds',
+        _BUSIEST.test(
             laws.union(population, of_one.upper(most)),
-            f'A client took part {most} times in {log.rounds} rounds; '
-            f'one does {total_mean / population:.4g} times on average.',
+            most,
+            log.rounds,
+            total_mean / population,
         ),
     ]
 
@@ -121,29 +172,26 @@ def _start(new: np.ndarray, population: int, share: float) -> LogTest:
       share: probability with which a client takes part in a round.
     """
     seen = np.cumsum(new).tolist()
-    laws_of_counts = [
-        (count, population, min(1.0, t * share)) for t, count in enumerate(seen, start=1)
-    ]
     p_values = [
-        laws.two_sided((float(laws.binomial_lower(*law)), float(laws.binomial_upper(*law))))
-        for law in laws_of_counts
+        laws.binomial_two_sided(count, population, min(1.0, t * share))
+        for t, count in enumerate(seen, start=1)
     ]
     first = int(np.argmin(p_values))
-    return LogTest(
-        'clients of the first rounds',
+    return _FIRST_ROUNDS.test(
         laws.union(len(seen), p_values[first]),
-        f'{seen[first]} clients took part in the first {first + 1} rounds; '
-        f'the planned sampling has {(first + 1) * share * population:.6g} on average.',
+        seen[first],
+        first + 1,
+        (first + 1) * share * population,
     )
 
 
-def _rate(
-    name: str, counts: np.ndarray, parts: list[tuple[np.ndarray, np.ndarray | float]]
+def _given_past(
+    statistic: Statistic, counts: np.ndarray, parts: list[tuple[np.ndarray, np.ndarray | float]]
 ) -> LogTest:
     """Ville's bound for counts that are sums of binomials given the past; alternatives tilt them.
 
     Args:
-      name: what is counted.
+      statistic: what is counted.
       counts: int64 [rounds].
       parts: trials [rounds] and probability of each binomial.
     """
@@ -154,11 +202,11 @@ def _rate(
         least, most = least + trials * np.equal(p, 1), most + trials
         mean = mean + trials * p
     is_possible = bool(((least <= counts) & (counts <= most)).all())
-    return LogTest(
-        f'{name} given the rounds before',
+    return statistic.test(
         _mixture(exponents) if is_possible else 0.0,
-        f'There were {counts.sum()} {name} in {counts.size} rounds; '
-        f'given the rounds before, {mean.sum():.6g} are expected.',
+        counts.sum(),
+        counts.size,
+        mean.sum(),
     )
 
 
@@ -182,11 +230,11 @@ def _spread(sizes: np.ndarray, free: np.ndarray, p: float) -> LogTest:
         exponents[:, t] = (_POWERS - 1) * seen - scales if np.isfinite(seen) else seen
         variance += float(trials) * p * (1 - p)
     squares = ((sizes - free * p) ** 2).sum()
-    return LogTest(
-        'spread of the sizes of cohorts',
+    return _SPREAD.test(
         _mixture(exponents) if sizes.size else 1.0,
-        f'The squared deviations of the sizes of {sizes.size} cohorts add up to {squares:.6g}; '
-        f'the planned sampling has {variance:.6g}.',
+        sizes.size,
+        squares,
+        variance,
     )
 
 
@@ -216,11 +264,11 @@ def _overlap(prompt: np.ndarray, sizes: np.ndarray, free: np.ndarray, apart: int
         )
     ]
     count, mean = int(prompt.sum()), sum(law.mean for law in overlaps)
-    return LogTest(
-        f'overlap with the cohort {apart} rounds before',
+    return _OVERLAP.test(
         laws.two_sided(laws.tails_of_total(count, [(law, 1) for law in overlaps])),
-        f'Clients came back after {apart} rounds {count} times; '
-        f'given the sizes of the cohorts, {mean:.6g} are expected.',
+        apart,
+        count,
+        mean,
     )
 
 

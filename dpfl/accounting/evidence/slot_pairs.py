@@ -17,7 +17,20 @@ import numpy as np
 from scipy import fft
 
 from dpfl.accounting.evidence import laws
-from dpfl.accounting.evidence.log_test import LogTest
+from dpfl.accounting.evidence.log_test import LogTest, Statistic
+
+SHARED = '{} of {} pairs share a slot; the planned sampling has {:.6g} on average.'
+ANY_DISTANCE = Statistic(
+    'any_distance',
+    'slots of clients at any distance',
+    '{} of {} pairs of clients {} apart share a slot; the planned sampling has {:.6g} on average.',
+)
+EARLIER_EPOCHS = Statistic(
+    'earlier_epochs',
+    'slots of earlier epochs',
+    '{} of {} choices were the slot that the client, or the one before it, had in one of '
+    'the {} epochs before; the planned sampling has {:.6g} on average.',
+)
 
 # Most multiplications for the pairs at all distances, or comparisons at a few.
 _BUDGET = 3 * 10**8
@@ -54,19 +67,10 @@ class Pairs:
         self.same += int(same.sum())
         return same
 
-    def p_value(self, options: int) -> float:
-        """Both sides of the law Bin(pairs, 1 / options)."""
-        law = self.same, self.pairs, 1 / options
-        return laws.two_sided((float(laws.binomial_lower(*law)), float(laws.binomial_upper(*law))))
-
-    def test(self, name: str, options: int) -> LogTest:
-        """The test by `p_value`."""
-        return LogTest(
-            name,
-            self.p_value(options),
-            f'{self.same} of {self.pairs} pairs share a slot; '
-            f'the planned sampling has {self.pairs / options:.6g} on average.',
-        )
+    def test(self, statistic: Statistic, options: int) -> LogTest:
+        """Both sides of the law Bin(pairs, 1 / options); the statistic has the words `SHARED`."""
+        p_value = laws.binomial_two_sided(self.same, self.pairs, 1 / options)
+        return statistic.test(p_value, self.same, self.pairs, self.pairs / options)
 
 
 def any_distance(slots: np.ndarray, options: int, groups: int) -> LogTest:
@@ -78,9 +82,8 @@ def any_distance(slots: np.ndarray, options: int, groups: int) -> LogTest:
       groups: number of slots of a whole pass.
     """
     clients = slots.size
-    name = 'slots of clients at any distance'
     if clients < 2:
-        return LogTest(name, 1.0, f'{clients} clients took part.')
+        return ANY_DISTANCE.test(1.0, 0, 0, 1, 0.0)
     if options * clients * math.log2(2 * clients) <= _BUDGET:
         distances = np.arange(1, clients // 2 + 1)
         same = _same_at_all(slots, options)[distances]
@@ -92,12 +95,13 @@ def any_distance(slots: np.ndarray, options: int, groups: int) -> LogTest:
     law = same, clients - distances, 1 / options
     p_values = 2 * np.minimum(laws.binomial_lower(*law), laws.binomial_upper(*law))
     first = int(np.argmin(p_values))
-    return LogTest(
-        name,
+    pairs = clients - distances[first]
+    return ANY_DISTANCE.test(
         laws.union(distances.size, float(p_values[first])),
-        f'{same[first]} of {clients - distances[first]} pairs of clients {distances[first]} apart '
-        f'share a slot; the planned sampling has {(clients - distances[first]) / options:.6g} on '
-        'average.',
+        same[first],
+        pairs,
+        distances[first],
+        pairs / options,
     )
 
 
@@ -152,12 +156,12 @@ class EarlierEpochs:
 
     def test(self) -> LogTest:
         """The test of all bets so far."""
-        return LogTest(
-            'slots of earlier epochs',
+        return EARLIER_EPOCHS.test(
             laws.ville(np.array(self._logs)),
-            f'{self._same} of {self._pairs} choices were the slot that the client, or the one '
-            f'before it, had in one of the {self._window} epochs before; the planned sampling has '
-            f'{self._pairs / self._groups:.6g} on average.',
+            self._same,
+            self._pairs,
+            self._window,
+            self._pairs / self._groups,
         )
 
 

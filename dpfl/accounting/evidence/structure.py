@@ -2,8 +2,20 @@
 
 import numpy as np
 
-from dpfl.accounting.evidence.log_test import LogTest
+from dpfl.accounting.evidence.log_test import LogTest, Statistic
 from dpfl.participation import ParticipationLog
+
+POPULATION = Statistic('population', 'population', '{} clients took part; the population is {}.')
+TURNS = Statistic(
+    'turns',
+    'turns',
+    'Client {} took part in rounds {} and {}, the turns of two of the {} groups.',
+)
+GROUP_SIZE = Statistic(
+    'group_size',
+    'group size',
+    '{} clients took part in the turns of group {}; a group has at most {}.',
+)
 
 
 def without_repeats(log: ParticipationLog) -> ParticipationLog:
@@ -13,18 +25,11 @@ def without_repeats(log: ParticipationLog) -> ParticipationLog:
     return ParticipationLog(np.unique(log.cohort(t)) for t in range(log.rounds))
 
 
-def impossible(name: str, words: str) -> LogTest:
-    """The result for a log that the sampling cannot produce."""
-    return LogTest(name, 0.0, words)
-
-
-def population(log: ParticipationLog, population: int) -> list[LogTest]:
+def population(clients: int, population: int) -> list[LogTest]:
     """Finds fault with more clients than the population has."""
-    clients = log.by_client().clients.size
     if clients <= population:
         return []
-    words = f'{clients} clients took part; the population is {population}.'
-    return [impossible('population', words)]
+    return [POPULATION.test(0.0, clients, population)]
 
 
 def turns(log: ParticipationLog, groups: int) -> list[LogTest]:
@@ -37,12 +42,15 @@ def turns(log: ParticipationLog, groups: int) -> list[LogTest]:
     if not others.size:
         return []
     client = np.searchsorted(by_client.offsets, others[0], side='right') - 1
-    words = (
-        f'Client {by_client.clients[client]} took part in rounds '
-        f'{by_client.rounds[by_client.offsets[client]]} and {by_client.rounds[others[0]]}, '
-        f'the turns of two of the {groups} groups.'
-    )
-    return [impossible('turns', words)]
+    return [
+        TURNS.test(
+            0.0,
+            by_client.clients[client],
+            by_client.rounds[by_client.offsets[client]],
+            by_client.rounds[others[0]],
+            groups,
+        )
+    ]
 
 
 def group_sizes(log: ParticipationLog, population: int, groups: int) -> list[LogTest]:
@@ -52,8 +60,4 @@ def group_sizes(log: ParticipationLog, population: int, groups: int) -> list[Log
     largest = -(-population // groups)
     if clients.max() <= largest:
         return []
-    words = (
-        f'{clients.max()} clients took part in the turns of group {clients.argmax()}; '
-        f'a group has at most {largest}.'
-    )
-    return [impossible('group size', words)]
+    return [GROUP_SIZE.test(0.0, clients.max(), clients.argmax(), largest)]

@@ -26,11 +26,12 @@ from dpfl import _files, _json, _validate, errors, mechanisms
 from dpfl.accounting.gaussian import ACCOUNTANTS
 from dpfl.accounting.measured import measured as measured_lib
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.accounting.records import cohorts, stated, sums
+from dpfl.accounting.records import cohorts, sums
 from dpfl.accounting.records import journal as journal_lib
-from dpfl.accounting.reports import history
+from dpfl.accounting.reports import inputs
 from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
+from dpfl.accounting.reports.inputs import Inputs
 from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.participation import ParticipationLog
 
@@ -59,84 +60,27 @@ _REQUIRED = (
     'also_not_covered',
     'train_metrics_released',
 )
-_EXTENSION = ('released', 'planned', 'rounds')
 
 
 @dataclasses.dataclass(frozen=True)
-class PlanRecord:
+class PlanRecord(Inputs):
     """The content of `plan.json` and `strategy.npz`: what a report needs besides the log.
 
     Attributes:
-      plan: the privacy plan.
-      deltas: at which epsilon is reported, at least one.
-      accountant: by which the report computes epsilon.
-      noise_is_seeded, sampling_is_seeded: as in `PrivacyReport`.
-      also_not_covered: what else the guarantee does not cover, one sentence each.
       exported: whether the files are a public copy of a run, without its log and its ledger.
-      train_metrics_released, remarks, about, noise_key_digest, earlier_noise_key_digests,
-        warm_start_is_public: as in `PrivacyReport`.
-      extensions: how the run went on with more rounds, in order.
-      stop_at_accuracy: accuracy at which the run stops before its last round; None without such a
-        rule.
     """
 
-    plan: PrivacyPlan
-    deltas: tuple[float, ...]
-    accountant: str
-    noise_is_seeded: bool
-    sampling_is_seeded: bool = False
-    also_not_covered: tuple[str, ...] = ()
     exported: bool = False
-    train_metrics_released: bool = False
-    extensions: tuple[history.Extension, ...] = ()
-    stop_at_accuracy: float | None = None
-    remarks: tuple[str, ...] = ()
-    about: About | None = None
-    noise_key_digest: str | None = None
-    earlier_noise_key_digests: tuple[str, ...] = ()
-    warm_start_is_public: bool = False
 
-    def report(
-        self,
-        log: ParticipationLog | None,
-        clip_course: ClipCourse | None = None,
-        measured: measured_lib.Measured | None = None,
-        journal_head: str | None = None,
-    ) -> PrivacyReport:
+    def report(self, log: ParticipationLog | None, **of_run: Any) -> PrivacyReport:
         """The report of the plan and of a log.
 
         Args:
           log: of the run; None without one.
-          clip_course: that of an adaptive clip norm.
-          measured: what an audit measured.
-          journal_head: as in `PrivacyReport`.
+          **of_run: what else is known of the run, as in `ReportValues`.
         """
-        return PrivacyReport.from_plan(
-            self.plan,
-            self.deltas,
-            log,
-            self.accountant,
-            self.noise_is_seeded,
-            self.sampling_is_seeded,
-            self.also_not_covered,
-            self.train_metrics_released,
-            clip_course,
-            history.sentences(
-                self.plan,
-                self.extensions,
-                self.stop_at_accuracy,
-                None if log is None else log.rounds,
-            ),
-            self.remarks,
-            with_tradeoff=True,
-            measured=measured,
-            about=self.about,
-            stops_by_rule=self.stop_at_accuracy is not None,
-            noise_key_digest=self.noise_key_digest,
-            earlier_noise_key_digests=self.earlier_noise_key_digests,
-            warm_start_is_public=self.warm_start_is_public,
-            journal_head=journal_head,
-        )
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(Inputs)}
+        return PrivacyReport.from_plan(log=log, with_tradeoff=True, **values, **of_run)
 
     def to_json(self) -> str:
         """The text of `plan.json`."""
@@ -144,7 +88,7 @@ class PlanRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `plan.json`, without the parameters of the mechanism."""
-        values = {
+        return {
             'schema_version': _PLAN_VERSION,
             'mechanism': self.plan.mechanism.name,
             **self.plan.to_dict(),
@@ -155,21 +99,18 @@ class PlanRecord:
             'also_not_covered': list(self.also_not_covered),
             **({'exported': True} if self.exported else {}),
             'train_metrics_released': self.train_metrics_released,
-            **({'remarks': list(self.remarks)} if self.remarks else {}),
+            **_json.given(
+                {
+                    'remarks': list(self.remarks),
+                    'noise_key_digest': self.noise_key_digest,
+                    'earlier_noise_key_digests': list(self.earlier_noise_key_digests),
+                    'warm_start_is_public': self.warm_start_is_public,
+                    'about': self.about.to_dict() if self.about else None,
+                    'extensions': [each.to_dict() for each in self.extensions],
+                    'stop_at_accuracy': self.stop_at_accuracy,
+                }
+            ),
         }
-        if self.noise_key_digest is not None:
-            values['noise_key_digest'] = self.noise_key_digest
-        if self.earlier_noise_key_digests:
-            values['earlier_noise_key_digests'] = list(self.earlier_noise_key_digests)
-        if self.warm_start_is_public:
-            values['warm_start_is_public'] = True
-        if self.about is not None:
-            values['about'] = self.about.to_dict()
-        if self.extensions:
-            values['extensions'] = [each._asdict() for each in self.extensions]
-        if self.stop_at_accuracy is not None:
-            values['stop_at_accuracy'] = self.stop_at_accuracy
-        return values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], mechanism: mechanisms.Mechanism) -> 'PlanRecord':
@@ -190,39 +131,13 @@ class PlanRecord:
             raise errors.ArgumentError('schema_version', version, f'must be {_PLAN_VERSION}')
         of_plan.pop('mechanism', None)  # The name, for people; `strategy.npz` has it too.
         fields: dict[str, Any] = dict(
-            deltas=stated.deltas(of_plan.pop('deltas')),
+            deltas=inputs.deltas(of_plan.pop('deltas')),
             accountant=_validate.choice('accountant', of_plan.pop('accountant'), ACCOUNTANTS),
             exported=_validate.truth('exported', of_plan.pop('exported', False)),
-            extensions=_extensions(of_plan.pop('extensions', [])),
-            stop_at_accuracy=_accuracy(of_plan.pop('stop_at_accuracy', None)),
-            **stated.of_run(of_plan, _REQUIRED),
+            **inputs.of_run(of_plan, _REQUIRED),
         )
-        of_plan = {name: value for name, value in of_plan.items() if name not in stated.OF_RUN}
+        of_plan = {name: value for name, value in of_plan.items() if name not in inputs.OF_RUN}
         return cls(plan=PrivacyPlan.from_dict(of_plan, mechanism), **fields)
-
-
-def _extensions(values: Any) -> tuple[history.Extension, ...]:
-    """`extensions` from its JSON form, a list of objects."""
-    if not isinstance(values, list):
-        raise errors.ArgumentError('extensions', values, 'must be a list')
-    found = []
-    for value in values:
-        if 'switched' in _json.checked_object('extensions', value):
-            raise errors.ArgumentError(
-                'extensions', errors.NOT_SHOWN, errors.removed('has another matrix')
-            )
-        _json.refuse_unknown(value, [*_EXTENSION], 'it')
-        released, planned, rounds = (
-            _validate.integer(name, value.get(name), minimum=0) for name in _EXTENSION
-        )
-        if not released <= planned < rounds:
-            raise errors.ArgumentError('rounds', rounds, f'must be above {planned}')
-        found.append(history.Extension(released, planned, rounds))
-    return tuple(found)
-
-
-def _accuracy(value: Any) -> float | None:
-    return None if value is None else _validate.number('stop_at_accuracy', value, minimum=0)
 
 
 def read_journal(directory: str | os.PathLike[str]) -> journal_lib.Journal | None:
@@ -350,7 +265,9 @@ class Records:
             # Not in the record, which follows from the settings.
             remarks = (*record.remarks, *_stack_changes(self.journal))
             record = dataclasses.replace(record, remarks=remarks)
-        return record.report(self.log, self.clip_course, measured, head)
+        return record.report(
+            self.log, clip_course=self.clip_course, measured=measured, journal_head=head
+        )
 
 
 def stacks(journal: journal_lib.Journal) -> dict[int, str]:

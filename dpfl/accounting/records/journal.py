@@ -30,6 +30,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpfl import _json, _validate, errors
+from dpfl.accounting.reports import history
 
 FORMAT = 3
 _START = hashlib.sha256(b'dpfl journal').hexdigest()
@@ -219,15 +220,17 @@ class Extended(Event):
     files: Mapping[str, str]
 
     def __post_init__(self):
-        for each in ('released', 'planned', 'rounds'):
-            _validate.integer(each, getattr(self, each), minimum=0, maximum=_validate.MOST_ROUNDS)
-        if not self.released <= self.planned < self.rounds:
-            raise errors.ArgumentError('rounds', self.rounds, f'must be above {self.planned}')
+        _ = self.step  # Checks the numbers of rounds.
         for each in ('record', 'configuration'):
             _json.checked_object(each, getattr(self, each))
         _files('files', self.files)
         if self.settings is not None:
             _json.checked_object('settings', self.settings)
+
+    @property
+    def step(self) -> history.Extension:
+        """The numbers of rounds, as the record of the plan has them."""
+        return history.Extension(self.released, self.planned, self.rounds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,20 +8,22 @@ computed here; they are not believed. The report that is read has computed numbe
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from dpfl import _json, _validate, errors
 from dpfl.accounting import gaussian
+from dpfl.accounting.evidence import refutation, structure
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import comparison
-from dpfl.accounting.reports import noise_keys
-from dpfl.accounting.reports.about import About
-from dpfl.accounting.reports.observed import Observed
+from dpfl.accounting.reports import inputs
+from dpfl.accounting.reports.observed import Observed, wider_limits
 from dpfl.mechanisms import rounding
 from dpfl.participation import Participation
 
-_COUNTS = ('rounds', 'min_separation', 'max_participations')
+_LIMITS = ('rounds', 'min_separation', 'max_participations')
+# Numbers of clients that are observed.
+COUNTS = ('clients', 'smallest_cohort', 'largest_cohort')
 # Upper bounds: a larger one promises less.
 _BOUNDS = frozenset(
     {'epsilon', 'epsilons', 'epsilons_so_far', 'epsilon_claimed', 'tpr', 'advantage'}
@@ -29,68 +31,51 @@ _BOUNDS = frozenset(
 # 'best' is a choice among the others.
 _ACCOUNTANTS = {*gaussian.ACCOUNTANTS, 'monte_carlo'} - {'best'}
 # Keys of sentences, and their version.
-_WORDS = ('text_version', 'statement', 'assumptions', 'not_covered', 'selection.statement')
+_WORDS = (
+    'text_version',
+    'statement',
+    'assumptions',
+    'not_covered',
+    'history',
+    'observed.violations',
+    'selection.statement',
+)
 
 
-def deltas(values: Any) -> tuple[float, ...]:
-    """Returns `values` as a tuple; raises ValueError unless they are numbers within (0, 1)."""
-    if not isinstance(values, (list, tuple)) or not values:
-        raise errors.ArgumentError('deltas', values, 'must be a list of numbers')
-    return tuple(_validate.number('delta', delta, above=0, below=1) for delta in values)
+def refuse_more_texts(name: str, stated: Any, computed: Sequence[str]) -> None:
+    """Refuses a file with sentences that do not follow from its data, in whatever words.
 
-
-def texts(name: str, values: Any) -> tuple[str, ...]:
-    """Returns `values` as a tuple; raises ValueError unless they are a list of texts."""
-    if not isinstance(values, (list, tuple)) or not all(isinstance(v, str) for v in values):
-        raise errors.ArgumentError(name, values, 'must be a list of texts')
-    return tuple(values)
-
-
-# Fields of a run that its plan record and its report have, and the checks of their JSON values.
-OF_RUN: dict[str, Callable[[str, Any], Any]] = {
-    'noise_is_seeded': _validate.truth,
-    'sampling_is_seeded': _validate.truth,
-    'train_metrics_released': _validate.truth,
-    'warm_start_is_public': _validate.truth,
-    'also_not_covered': texts,
-    'remarks': texts,
-    'noise_key_digest': noise_keys.checked,
-    'earlier_noise_key_digests': noise_keys.checked_list,
-    'about': lambda name, value: About.from_dict(value),
-}
-
-
-def of_run(values: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
-    """The fields in `OF_RUN` from JSON values; those that may be missing then have their default.
+    Earlier versions of dpfl wrote violations and history as sentences alone. Without the data a run
+    that broke its plan would be read as one that kept it.
 
     Raises:
-      KeyError: if one of `required` is missing.
-      ValueError: if a value is not allowed.
+      ArgumentError: if the file has more sentences than the computed ones.
     """
-    return {
-        name: check(name, values[name])
-        for name, check in OF_RUN.items()
-        if name in values or name in required
-    }
+    if len(inputs.texts(name, stated)) > len(computed):
+        raise errors.ArgumentError(
+            name,
+            errors.NOT_SHOWN,
+            f'must have {len(computed)} sentences, as follow from the data in the file; what an '
+            'earlier version of dpfl wrote as sentences alone is not read',
+        )
 
 
 def observed(values: Any, plan: PrivacyPlan) -> Observed | None:
     """What a file states about the participation log; None if it states nothing.
 
     Raises:
-      ValueError: if `values` are not of that form, or state no violation though their limits or
-        counts break the plan. Only the log can tell whether it keeps these limits.
+      ValueError: if `values` are not of that form, or state fewer refutations than their counts
+        show, or violations that are not in them. Only the log can tell whether it has these limits
+        and refutations.
     """
     if values is None:
         return None
     if not isinstance(values, dict):
         raise errors.ArgumentError('observed', values, 'must be an object or null')
-    numbers = {
-        name: _validate.integer(name, values[name], minimum=0)
-        for name in ('clients', 'smallest_cohort', 'largest_cohort')
-    }
+    numbers = {name: _validate.integer(name, values[name], minimum=0) for name in COUNTS}
     seen = Observed(
-        limits=Participation(**{name: values['patterns'][name] for name in _COUNTS}),
+        planned=plan.participation,
+        limits=Participation(**{name: values['patterns'][name] for name in _LIMITS}),
         max_per_round=_validate.integer('max_per_round', values.get('max_per_round', 1), minimum=1),
         pattern_sensitivity=_validate.number(
             'observed.patterns.sensitivity', values['patterns']['sensitivity'], minimum=0
@@ -101,15 +86,29 @@ def observed(values: Any, plan: PrivacyPlan) -> Observed | None:
         clients_by_participations=_json.pairs(
             'clients_by_participations', values['clients_by_participations']
         ),
-        violations=texts('violations', values['violations']),
+        refutations=refutation.read(plan, values['refutations']) if 'refutations' in values else (),
         **numbers,
     )
     _check_counts(seen)
-    if not seen.violations and seen.breaks(plan):
-        raise errors.ArgumentError(
-            'observed.violations', '[]', 'must say how the limits break the plan'
-        )
+    _check_refutations(seen, plan)
+    refuse_more_texts('observed.violations', values['violations'], seen.violations)
     return seen
+
+
+def _check_refutations(seen: Observed, plan: PrivacyPlan) -> None:
+    """Checks that the refutations of a sampling are those that limits and counts show, or more."""
+    if plan.sampling is None:
+        return
+    too_many = structure.population(seen.clients, plan.sampling.population)
+    stated = [test for test in seen.refutations if test.statistic == structure.POPULATION]
+    is_possible = not wider_limits(plan.sampling.schema(seen.rounds), seen.limits, 1)
+    if seen.max_per_round == 1:  # Sizes count a client as often as it is listed.
+        sizes = seen.smallest_cohort, seen.largest_cohort
+        is_possible = is_possible and not plan.sampling.refuses_sizes(plan, *sizes)
+    if stated != too_many or not (seen.refutations or is_possible):
+        raise errors.ArgumentError(
+            'observed.refutations', errors.NOT_SHOWN, 'must say how the counts refute the sampling'
+        )
 
 
 def _check_counts(seen: Observed) -> None:

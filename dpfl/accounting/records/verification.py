@@ -200,8 +200,7 @@ def _is_of_rounds(found: Mapping[str, pathlib.Path], state: State) -> bool:
 
 def _changed_record(journal: Journal, record: archive.PlanRecord) -> Iterator[str]:
     """How the record of the plan in the journal differs from the other events, a sentence each."""
-    stated = [tuple(each) for each in record.extensions]
-    if stated != [(each.released, each.planned, each.rounds) for each in journal.state.extended]:
+    if record.extensions != tuple(each.step for each in journal.state.extended):
         yield f'{LEDGER}: its plan has other extensions than its events'
     first = next(iter(journal.of_kind(Began)), None)
     if first is not None and record.noise_key_digest != noise_keys.digest(first.noise):

@@ -1,8 +1,8 @@
 """The words of a privacy report's statement and checklist: what is guaranteed, and to whom."""
 
-import math
 from collections.abc import Sequence
 
+from dpfl import _json
 from dpfl.accounting import facts
 from dpfl.accounting.reports.report_values import ReportValues
 from dpfl.accounting.selection import Selected
@@ -115,11 +115,7 @@ def statement_selected(report: ReportValues, selected: Selected) -> str:
         f'The best of a random number of such runs, drawn from a {selected.selection.describe()}, '
         'of which only that one is released,'
     )
-    parts = [
-        f'({rounding.round_up(epsilon)}, {delta:g})-DP'
-        for epsilon, delta in zip(selected.epsilons, report.deltas, strict=True)
-        if math.isfinite(epsilon)
-    ]
+    parts = _in_words(report, [_json.finite(epsilon) for epsilon in selected.epsilons])
     if not parts:
         return f'{subject} has no differential privacy.'
     secrets = seeded_secrets(report)

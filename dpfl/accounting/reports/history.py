@@ -1,44 +1,73 @@
-"""What a report says about a run that did not simply train the rounds of its plan, as sentences."""
+"""What a report says about a run that did not simply train the rounds of its plan."""
 
+import dataclasses
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from dpfl import _json, _validate, errors
 from dpfl.accounting.plan import PrivacyPlan
 
+if TYPE_CHECKING:
+    from dpfl.accounting.reports.report_values import ReportValues
 
-class Extension(NamedTuple):
+
+@dataclasses.dataclass(frozen=True)
+class Extension(_json.JsonFields):
     """How a run went on with more rounds.
 
     Attributes:
       released: rounds that were released until then.
       planned: rounds that were planned until then.
       rounds: rounds that are planned since then.
+
+    Raises:
+      ArgumentError: if a field is no number of rounds, or they do not ascend.
     """
 
     released: int
     planned: int
     rounds: int
 
+    def __post_init__(self) -> None:
+        for name, value in self.to_dict().items():
+            _validate.integer(name, value, minimum=0, maximum=_validate.MOST_ROUNDS)
+        if not self.released <= self.planned < self.rounds:
+            raise errors.ArgumentError('rounds', self.rounds, f'must be above {self.planned}')
 
-def sentences(
-    plan: PrivacyPlan,
-    extensions: Sequence[Extension],
-    stop_at_accuracy: float | None,
-    done: int | None,
-) -> tuple[str, ...]:
-    """How a run was extended, by which rule it stops, and which run it continues from.
 
-    Args:
-      plan: the plan of all of its rounds.
-      extensions: how it went on with more rounds, in order.
-      stop_at_accuracy: the accuracy at which the run stops, if there is such a rule.
-      done: rounds in the participation log; None without a log.
+def extensions(name: str, values: Any) -> tuple[Extension, ...]:
+    """Extensions from their JSON form, a list of objects; the error names it."""
+    values = _json.list_of(name, values, 'objects')
+    if any('switched' in _json.checked_object(name, value) for value in values):
+        raise errors.ArgumentError(name, errors.NOT_SHOWN, errors.removed('has another matrix'))
+    return tuple(Extension.from_dict(value) for value in values)
+
+
+def check(report: 'ReportValues') -> None:
+    """Checks that extensions follow each other, and lead to the plan of a report and to its log.
+
+    Raises:
+      ArgumentError: if they do not.
     """
-    return (
-        *_extended(extensions),
-        *_stopping(plan, stop_at_accuracy, done),
-        *_forked(plan),
-    )
+    steps = report.extensions
+    released = [each.released for each in steps]
+    planned = [*(each.planned for each in steps[1:]), report.plan.participation.rounds]
+    follows = [each.rounds for each in steps] == planned and released == sorted(released)
+    # The last round that began may have no cohort yet.
+    begun = math.inf if report.observed is None else report.observed.rounds + 1
+    if steps and not (follows and released[-1] <= begun):
+        raise errors.ArgumentError(
+            'extensions',
+            [dataclasses.astuple(each) for each in steps],
+            f'must begin with the rounds of the one before, and end with the {planned[-1]} rounds '
+            'of the plan and no more released rounds than the log has',
+        )
+
+
+def sentences(report: 'ReportValues') -> tuple[str, ...]:
+    """How a run was extended, by which rule it stops, and which run it continues from."""
+    return (*_extended(report.extensions), *_stopping(report), *_forked(report.plan))
 
 
 def _forked(plan: PrivacyPlan) -> list[str]:
@@ -68,7 +97,7 @@ def _extended(extensions: Sequence[Extension]) -> list[str]:
         *(
             f'It was planned for {planned} rounds, and extended to {rounds} when {released} had '
             'been released.'
-            for released, planned, rounds in extensions
+            for released, planned, rounds in map(dataclasses.astuple, extensions)
         ),
         f'The guarantee is that of all {last} rounds, as if they had been planned from the '
         'beginning: noise that was used keeps its amount, and epsilon is larger than that of the '
@@ -77,11 +106,15 @@ def _extended(extensions: Sequence[Extension]) -> list[str]:
     ]
 
 
-def _stopping(plan: PrivacyPlan, accuracy: float | None, done: int | None) -> list[str]:
+def _stopping(report: 'ReportValues') -> list[str]:
+    accuracy, planned, seen = (
+        report.stop_at_accuracy,
+        report.plan.participation.rounds,
+        report.observed,
+    )
     if accuracy is None:
         return []
-    planned = plan.participation.rounds
-    stopped = f' It stopped after {done}.' if done is not None and done < planned else ''
+    stopped = f' It stopped after {seen.rounds}.' if seen and seen.rounds < planned else ''
     return [
         f'The run stops at the first evaluation with an accuracy of at least {accuracy:g}.'
         f'{stopped} This rule reads the data of the held-out clients without noise, so the number '

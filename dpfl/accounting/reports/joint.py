@@ -15,6 +15,9 @@ from dpfl.mechanisms import rounding
 
 # Reports with other values of these fields of the plan are about other neighbouring runs.
 _NEIGHBOURS = ('adjacency', 'group_size')
+# What two logs with the same cohorts have in common, whatever the plans of their runs.
+_COUNTS = ('rounds', 'clients', 'smallest_cohort', 'largest_cohort', 'clients_by_participations')
+_FLAGS = ('noise_is_seeded', 'sampling_is_seeded', 'train_metrics_released')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,21 +61,24 @@ def check(reports: Sequence[PrivacyReport]) -> None:
             'measured', errors.NOT_SHOWN, 'must not be an audit that refutes the guarantee'
         )
     for before in reports[:-1]:
-        if _is_seeded_sample(last) and _is_seeded_sample(before):
-            if last.observed is not None and last.observed == before.observed:
-                raise errors.ArgumentError(
-                    'sampling_is_seeded',
-                    last.sampling_is_seeded,
-                    'must be false for runs whose logs have the same counts, as two runs with one '
-                    'seed have: amplification does not add up for the same cohorts',
-                )
+        counts = _seeded_counts(last)
+        if counts is not None and counts == _seeded_counts(before):
+            raise errors.ArgumentError(
+                'sampling_is_seeded',
+                last.sampling_is_seeded,
+                'must be false for runs whose logs have the same counts, as two runs with one '
+                'seed have: amplification does not add up for the same cohorts',
+            )
     shared = noise_keys.obstacle(reports)
     if shared is not None:
         raise errors.ArgumentError('noise_key_digest', errors.NOT_SHOWN, shared[1])
 
 
-def _is_seeded_sample(report: PrivacyReport) -> bool:
-    return report.uses_sampling and report.sampling_is_seeded
+def _seeded_counts(report: PrivacyReport) -> list[Any] | None:
+    """Counts of a log whose cohorts came from a known seed; None without such a log."""
+    if report.observed is None or not (report.uses_sampling and report.sampling_is_seeded):
+        return None
+    return [getattr(report.observed, name) for name in _COUNTS]
 
 
 def guarantee(reports: Sequence[PrivacyReport]) -> JointGuarantee:
@@ -126,9 +132,7 @@ def to_dict(reports: Sequence[PrivacyReport]) -> dict[str, Any]:
         'delta': found.delta,
         'epsilon': found.finite_epsilon,
         'accountant': found.accountant,
-        'noise_is_seeded': any(report.noise_is_seeded for report in reports),
-        'sampling_is_seeded': any(report.sampling_is_seeded for report in reports),
-        'train_metrics_released': any(report.train_metrics_released for report in reports),
+        **{name: any(getattr(report, name) for report in reports) for name in _FLAGS},
     }
 
 

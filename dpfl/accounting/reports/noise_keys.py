@@ -3,10 +3,12 @@
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpfl import errors
-from dpfl.accounting.reports.report_values import ReportValues
+
+if TYPE_CHECKING:
+    from dpfl.accounting.reports.report_values import ReportValues
 
 _DOMAIN = b'dpfl noise key\n'
 _LEDGER = b'dpfl ledger of an earlier run\n'
@@ -74,7 +76,7 @@ def check(own: str | None, others: Sequence[str]) -> None:
         known[key] = ledger
 
 
-def obstacle(reports: Sequence[ReportValues]) -> tuple[int, str] | None:
+def obstacle(reports: 'Sequence[ReportValues]') -> tuple[int, str] | None:
     """Why reports cannot be composed: two of the runs, or earlier runs of them, share noise.
 
     An earlier run that two reports have in common, with the same ledger, is no obstacle.

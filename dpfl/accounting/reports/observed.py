@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dpfl import _json, errors, mechanisms
 from dpfl.accounting.evidence import refutation
+from dpfl.accounting.evidence.log_test import LogTest
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.mechanisms import rounding
 from dpfl.mechanisms.sensitivities import pattern_sensitivity
@@ -90,6 +91,7 @@ class Observed:
     """What a participation log says: no guarantee, but all of a log that guarantees depend on.
 
     Attributes:
+      planned: the schema of the plan that the log was compared with.
       limits: the tightest schema that every client in the log kept; its rounds are those of the
         log.
       max_per_round: largest number of times that one client is listed in one round.
@@ -99,10 +101,10 @@ class Observed:
       clients: number of clients that took part.
       smallest_cohort, largest_cohort: least and largest number of clients in a round.
       clients_by_participations: how many clients took part how often, as ((times, clients), ...).
-      violations: how the log breaks the plan or refutes its sampling, one sentence each; empty if
-        it keeps the plan.
+      refutations: tests of the log that refute the sampling of the plan.
     """
 
+    planned: Participation = dataclasses.field(compare=False)
     limits: Participation
     max_per_round: int
     pattern_sensitivity: float
@@ -111,20 +113,19 @@ class Observed:
     smallest_cohort: int
     largest_cohort: int
     clients_by_participations: tuple[tuple[int, int], ...]
-    violations: tuple[str, ...]
+    refutations: tuple[LogTest, ...]
 
     @property
     def rounds(self) -> int:
         """Number of rounds in the log."""
         return self.limits.rounds
 
-    def breaks(self, plan: PrivacyPlan) -> bool:
-        """Whether these numbers alone show that the log does not keep the plan."""
-        sizes = self.smallest_cohort, self.largest_cohort
-        return bool(
-            _wider_limits(plan, self.limits, self.max_per_round)
-            or (plan.population is not None and self.clients > plan.population)
-            or (plan.sampling is not None and plan.sampling.refuses_sizes(plan, *sizes))
+    @property
+    def violations(self) -> tuple[str, ...]:
+        """How the log breaks the plan or refutes its sampling, one sentence each."""
+        return (
+            *wider_limits(self.planned, self.limits, self.max_per_round),
+            *(test.sentence for test in self.refutations),
         )
 
     def so_far(self, plan: PrivacyPlan) -> PrivacyPlan:
@@ -169,6 +170,7 @@ def observe(plan: PrivacyPlan, log: ParticipationLog) -> Observed | None:
         else mechanisms.Sensitivity(0.0, is_exact=True)
     )
     return Observed(
+        planned=plan.participation,
         limits=limits,
         max_per_round=log.max_per_round,
         pattern_sensitivity=plain.sensitivity_of_norm(rounding.root_up(patterns.squared)),
@@ -177,17 +179,13 @@ def observe(plan: PrivacyPlan, log: ParticipationLog) -> Observed | None:
         smallest_cohort=int(sizes.min()),
         largest_cohort=int(sizes.max()),
         clients_by_participations=tuple(statistics.participations.items()),
-        violations=(
-            *_wider_limits(plan, limits, log.max_per_round),
-            *(test.sentence for test in refutation.refutations(plan, log)),
-        ),
+        refutations=refutation.refutations(plan, log),
     )
 
 
-def _wider_limits(plan: PrivacyPlan, seen: Participation, max_per_round: int) -> list[str]:
+def wider_limits(planned: Participation, seen: Participation, max_per_round: int) -> list[str]:
     """How the limits that a log shows are wider than those of the plan, one sentence each."""
     violations: list[str] = []
-    planned = plan.participation
     if seen.rounds > planned.rounds:
         violations.append(f'The run had {seen.rounds} rounds; the plan has {planned.rounds}.')
     if max_per_round > 1:
@@ -197,9 +195,8 @@ def _wider_limits(plan: PrivacyPlan, seen: Participation, max_per_round: int) ->
             f'A client took part in two rounds {seen.min_separation} apart; '
             f'the plan has at least {planned.min_separation}.'
         )
-    if seen.max_participations is not None and seen.max_participations > planned.count:
+    if seen.count > planned.count:
         violations.append(
-            f'A client took part in {seen.max_participations} rounds; '
-            f'the plan has at most {planned.count}.'
+            f'A client took part in {seen.count} rounds; the plan has at most {planned.count}.'
         )
     return violations

@@ -14,9 +14,8 @@ from dpfl.accounting import facts, gaussian
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated
-from dpfl.accounting.reports import checklist, noise_keys, page
+from dpfl.accounting.reports import checklist, history, inputs, noise_keys, page
 from dpfl.accounting.reports import observed as observed_lib
-from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.report_values import ReportValues
 from dpfl.accounting.sampling import kinds
@@ -38,14 +37,28 @@ class PrivacyReport(ReportValues):
     The numbers at the top level of its JSON form follow from the plan. If the participation log
     breaks the plan they follow from the log instead, and `basis` says so.
 
-    The fields are those of `ReportValues`.
+    The fields are those of `Inputs` and `ReportValues`.
 
     Raises:
-      ArgumentError: if the run and an earlier one that it continues from have the same noise.
+      ArgumentError: if the run and an earlier one that it continues from have the same noise, if
+        extensions do not lead to the plan and its log, or if it has a selection whose guarantee is
+        not known, see `selected_from`.
     """
 
     def __post_init__(self) -> None:
         noise_keys.check(self.noise_key_digest, self.earlier_noise_key_digests)
+        history.check(self)
+        if self.selection is None:
+            return
+        if self.plan.delta_before:
+            raise errors.ArgumentError(
+                'selected_from',
+                errors.NOT_SHOWN,
+                'cannot be combined with a private vocabulary, which has a delta of its own',
+            )
+        if self.plan.slack:  # Renyi divergences are those of the events alone.
+            raise errors.ArgumentError('noise', self.plan.noise, 'must be default with a selection')
+        _ = self.selected  # Refuses plans whose Renyi divergences are not known.
 
     @classmethod
     def from_plan(
@@ -55,25 +68,22 @@ class PrivacyReport(ReportValues):
         log: ParticipationLog | None = None,
         accountant: str = 'pld',
         noise_is_seeded: bool = False,
-        sampling_is_seeded: bool = False,
-        also_not_covered: tuple[str, ...] = (),
-        train_metrics_released: bool = False,
-        clip_course: ClipCourse | None = None,
-        history: tuple[str, ...] = (),
-        remarks: tuple[str, ...] = (),
         with_tradeoff: bool = False,
-        measured: Measured | None = None,
-        about: About | None = None,
-        stops_by_rule: bool = False,
-        noise_key_digest: str | None = None,
-        earlier_noise_key_digests: tuple[str, ...] = (),
-        warm_start_is_public: bool = False,
-        journal_head: str | None = None,
+        **fields: Any,
     ) -> 'PrivacyReport':
         """The report of a plan and, if given, of the participation log of its run.
 
-        The other arguments are as in the class. `with_tradeoff` adds its trade-off curve. With
-        `stops_by_rule`, the data of the run may have ended it before its last round.
+        Args:
+          plan: the privacy plan.
+          deltas: at which epsilon is reported, at least one.
+          log: of the run; None without one.
+          accountant: by which epsilon is computed.
+          noise_is_seeded: whether the noise came from a known seed.
+          with_tradeoff: whether the report has its trade-off curve.
+          **fields: other fields of the report by name: `sampling_is_seeded`,
+            `train_metrics_released`, `also_not_covered` and `remarks` (lists of sentences),
+            `stop_at_accuracy` and `extensions`, `about`, `clip_course`, `measured`,
+            `warm_start_is_public`, and digests of noise keys and journal.
 
         Raises:
           ValueError: if there is no delta, a delta is not within (0, 1), or the accountant is
@@ -83,26 +93,18 @@ class PrivacyReport(ReportValues):
         if not deltas:
             raise errors.ArgumentError('deltas', '[]', 'must hold at least one number')
         _validate.choice('accountant', accountant, gaussian.ACCOUNTANTS)
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in fields.items()
+        }
         report = cls(
             plan=plan,
             accountant=accountant,
             deltas=deltas,
             observed=None if log is None else observed_lib.observe(plan, log),
             noise_is_seeded=noise_is_seeded,
-            sampling_is_seeded=sampling_is_seeded,
-            also_not_covered=tuple(also_not_covered),
-            train_metrics_released=train_metrics_released,
-            clip_course=clip_course,
-            history=tuple(history),
-            remarks=tuple(remarks),
             has_tradeoff=with_tradeoff,
-            measured=measured,
-            about=about,
-            stops_by_rule=stops_by_rule,
-            noise_key_digest=noise_key_digest,
-            earlier_noise_key_digests=tuple(earlier_noise_key_digests),
-            warm_start_is_public=warm_start_is_public,
-            journal_head=journal_head,
+            **values,
         )
         _ = report.plan_guarantee  # Refuses a delta or an accountant that does not fit.
         return report
@@ -119,17 +121,7 @@ class PrivacyReport(ReportValues):
             in a plan with sampling, and if something that was released before training has a delta
             of its own.
         """
-        if self.plan.delta_before:
-            raise errors.ArgumentError(
-                'selected_from',
-                errors.NOT_SHOWN,
-                'cannot be combined with a private vocabulary, which has a delta of its own',
-            )
-        if self.plan.slack:  # Renyi divergences are those of the events alone.
-            raise errors.ArgumentError('noise', self.plan.noise, 'must be default with a selection')
-        report = dataclasses.replace(self, selection=selection)
-        _ = report.selected  # Refuses plans whose Renyi divergences are not known.
-        return report
+        return dataclasses.replace(self, selection=selection)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, by the keys of its JSON form."""
@@ -168,37 +160,43 @@ class PrivacyReport(ReportValues):
             'mechanism_digest': self.plan.mechanism.digest(),
             'assumptions': self.facts.bullets(facts.ASSUMPTION),
             'not_covered': self.facts.bullets(facts.NOT_COVERED),
-            **(
-                {'earlier_noise_key_digests': list(self.earlier_noise_key_digests)}
-                if self.earlier_noise_key_digests
-                else {}
-            ),
-            **({'journal_head': self.journal_head} if self.journal_head else {}),
-            **({'warm_start_is_public': True} if self.warm_start_is_public else {}),
-            **({'group_size': self.plan.group_size} if self.plan.group_size > 1 else {}),
-            **({'remarks': list(self.remarks)} if self.remarks else {}),
-            **({'selection': self._selection(self.selected)} if self.selected else {}),
+            **_json.given(self._given()),
+        }
+
+    def _given(self) -> dict[str, Any]:
+        """The keys that only some reports have; those of the others are None, False or empty."""
+        return {
+            'earlier_noise_key_digests': list(self.earlier_noise_key_digests),
+            'journal_head': self.journal_head,
+            'warm_start_is_public': self.warm_start_is_public,
+            'group_size': self.plan.group_size if self.plan.group_size > 1 else None,
+            'remarks': list(self.remarks),
+            'selection': self._selection(self.selected) if self.selected else None,
             **(self.tradeoff.to_dict() if self.tradeoff else {}),
-            **({'measured': self.measured.to_dict()} if self.measured else {}),
-            **({'clip_course': self.clip_course.to_dict()} if self.clip_course else {}),
-            **({'also_not_covered': list(self.also_not_covered)} if self.also_not_covered else {}),
-            **({'history': list(self.history)} if self.history else {}),
-            **({'about': self.about.to_dict()} if self.about else {}),
-            **({} if self.so_far is None else {'epsilons_so_far': list(self.so_far)}),
-            **({'stops_by_rule': True} if self.stops_by_rule else {}),
+            'measured': self.measured.to_dict() if self.measured else None,
+            'clip_course': self.clip_course.to_dict() if self.clip_course else None,
+            'also_not_covered': list(self.also_not_covered),
+            'history': list(self.history),
+            'about': self.about.to_dict() if self.about else None,
+            'epsilons_so_far': None if self.so_far is None else list(self.so_far),
+            'stops_by_rule': self.stops_by_rule,
+            'extensions': [each.to_dict() for each in self.extensions],
+            'stop_at_accuracy': self.stop_at_accuracy,
         }
 
     def _observed(self) -> dict[str, Any] | None:
-        if self.observed is None:
+        seen = self.observed
+        if seen is None:
             return None
         assert self.observed_guarantee is not None and self.pattern_guarantee is not None
-        values = dataclasses.asdict(self.observed)
-        own = ['limits', 'pattern_sensitivity', 'pattern_is_exact']
-        own += ['max_per_round'] if self.observed.max_per_round == 1 else []
         return {
             'guarantee': dataclasses.asdict(self.observed_guarantee),
             'patterns': dataclasses.asdict(self.pattern_guarantee),
-            **{name: value for name, value in values.items() if name not in own},
+            **({'max_per_round': seen.max_per_round} if seen.max_per_round > 1 else {}),
+            **{name: getattr(seen, name) for name in stated.COUNTS},
+            'clients_by_participations': seen.clients_by_participations,
+            'violations': seen.violations,
+            **_json.given({'refutations': [each.to_dict() for each in seen.refutations]}),
         }
 
     def _selection(self, selected: Selected) -> dict[str, Any]:
@@ -244,7 +242,8 @@ def read(
     """A report that follows from the plan in a JSON document, and what the document says otherwise.
 
     The document says what its report is made from: the plan, what the log and an audit showed,
-    seeds, and sentences about the run. These are taken from it; everything else is compared.
+    seeds, extensions, and remarks about the run. These are taken from it; everything else is
+    compared.
 
     Args:
       text, with_selection: as in `PrivacyReport.from_json`.
@@ -276,7 +275,7 @@ def _from_values(values: dict[str, Any]) -> PrivacyReport:
     accountant = _validate.choice('accountant', values['accountant'], plan.accountants)
     report = PrivacyReport(
         plan=plan,
-        deltas=stated.deltas(values['deltas']),
+        deltas=inputs.deltas(values['deltas']),
         observed=stated.observed(values['observed'], plan),
         accountant=accountant,
         clip_course=(
@@ -288,11 +287,9 @@ def _from_values(values: dict[str, Any]) -> PrivacyReport:
             if 'measured' in values
             else None
         ),
-        history=stated.texts('history', values.get('history', ())),
-        stops_by_rule=_validate.truth('stops_by_rule', values.get('stops_by_rule', False)),
         journal_head=noise_keys.checked('journal_head', values.get('journal_head')),
-        **stated.of_run(values, _REQUIRED),
+        selection=Selection.from_dict(values['selection']) if 'selection' in values else None,
+        **inputs.of_run(values, _REQUIRED),
     )
-    if 'selection' in values:
-        report = report.selected_from(Selection.from_dict(values['selection']))
+    stated.refuse_more_texts('history', values.get('history', ()), report.history)
     return report

@@ -13,70 +13,46 @@ from dpfl.accounting.facts import Facts
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.part import Run
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.accounting.reports import sentences
-from dpfl.accounting.reports.about import About
+from dpfl.accounting.reports import history, sentences
 from dpfl.accounting.reports.clip_course import ClipCourse
+from dpfl.accounting.reports.inputs import Inputs
 from dpfl.accounting.reports.observed import Guarantee, Observed
 from dpfl.accounting.selection import Selected, Selection
 from dpfl.accounting.tradeoff import Tradeoff
 
 
 @dataclasses.dataclass(frozen=True)
-class ReportValues:
+class ReportValues(Inputs):
     """What a privacy report is made from; see `PrivacyReport`.
 
     The numbers are properties: they follow from these fields, and nothing can set them.
 
     Attributes:
-      plan: the privacy plan of the run.
-      accountant: by which epsilon is computed.
-      deltas: each strictly between 0 and 1, at least one.
       observed: what the log says, or None without a log.
-      noise_is_seeded: whether the noise came from a known seed; the run is then a simulation.
-      sampling_is_seeded: whether the cohorts came from a known seed; a run whose guarantee relies
-        on sampling is then a simulation.
-      also_not_covered: what else of the run the guarantee does not cover, one sentence each.
-      train_metrics_released: whether metrics of the training clients were released without noise.
-      remarks: what the report says besides the guarantee, one item each: how the models are made
-        from what was released. The guarantee does not depend on it.
       clip_course: course of an adaptive clip norm; None without, or before the first round.
-      history: how the run differs from one that trains the rounds it was planned for, such as an
-        extension, one sentence each.
       has_tradeoff: whether the report says what a membership test can reach.
-      measured: what an audit measured in the run; None without one.
-      about: which run it is; None if that is not known.
-      stops_by_rule: whether the data of the run may have ended it before its last planned round.
       selection: of the best of several such runs; None for a report of the run alone.
-      noise_key_digest: of the keys from which all noise of the run follows, see `noise_keys`; None
-        without a run. Runs with the same one cannot be composed.
-      earlier_noise_key_digests: of the runs in `plan.earlier`, as far as they are known; see
-        `noise_keys.earlier`.
+      measured: what an audit measured in the run; None without one.
       journal_head: digest of the journal of the run up to its last release, see
         `journal.Journal.released_head`; None without a journal.
-      warm_start_is_public: whether the run, or an earlier one of `plan.earlier`, began with a model
-        that was declared to be public.
     """
 
-    plan: PrivacyPlan
-    accountant: str
-    deltas: tuple[float, ...]
-    observed: Observed | None
-    noise_is_seeded: bool
-    sampling_is_seeded: bool = False
-    also_not_covered: tuple[str, ...] = ()
-    train_metrics_released: bool = False
+    observed: Observed | None = None
     clip_course: ClipCourse | None = None
-    history: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
     has_tradeoff: bool = False
     selection: Selection | None = None
     measured: Measured | None = None
-    about: About | None = None
-    stops_by_rule: bool = False
-    noise_key_digest: str | None = None
-    earlier_noise_key_digests: tuple[str, ...] = ()
     journal_head: str | None = None
-    warm_start_is_public: bool = False
+
+    @property
+    def stops_by_rule(self) -> bool:
+        """Whether the data of the run may have ended it before its last planned round."""
+        return self.stop_at_accuracy is not None
+
+    @property
+    def history(self) -> tuple[str, ...]:
+        """How the run differs from one that trains the rounds it was planned for, in sentences."""
+        return history.sentences(self)
 
     @functools.cached_property
     def facts(self) -> Facts:

@@ -5,7 +5,6 @@ computed from the plans in the reports (from the log where it breaks the plan), 
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -151,12 +150,9 @@ def _obstacles(first: PrivacyReport, second: PrivacyReport) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _curve(report: PrivacyReport, rates: Sequence[float]) -> tradeoff.Tradeoff:
-    return report.tradeoff_at(rates)
-
-
 def _advantage(report: PrivacyReport) -> float:
-    return (report.tradeoff or _curve(report, tradeoff.FALSE_POSITIVE_RATES)).advantage
+    curve = report.tradeoff or report.tradeoff_at(tradeoff.FALSE_POSITIVE_RATES)
+    return curve.advantage
 
 
 def _mu(report: PrivacyReport) -> float | None:
@@ -174,9 +170,7 @@ def _stretches(first: PrivacyReport, second: PrivacyReport) -> tuple[Stretch, ..
     elif math.inf in (one, other):
         lower = 'second' if one == math.inf else 'first'
     else:
-        return curve_order.order(
-            functools.partial(_curve, first), functools.partial(_curve, second)
-        )
+        return curve_order.order(first.tradeoff_at, second.tradeoff_at)
     return () if lower == 'equal' else (Stretch(0.0, 1.0, lower),)
 
 

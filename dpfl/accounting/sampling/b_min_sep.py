@@ -32,6 +32,7 @@ class BMinSep(Estimated):
     """
 
     name: ClassVar[str] = 'b_min_sep'
+    statistics = separated_evidence.STATISTICS
 
     @classmethod
     def defaults(

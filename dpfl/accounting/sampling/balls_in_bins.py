@@ -18,6 +18,9 @@ from dpfl.participation import Participation, ParticipationLog
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
 
+# Relative error of the columns of C that the rounding of estimates covers.
+_MOST_COLUMN_ERROR = 1e-9
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _InBins(Estimated):
@@ -25,6 +28,8 @@ class _InBins(Estimated):
 
     Cohorts have random sizes, and may be empty. Not for trees.
     """
+
+    statistics = bins_evidence.STATISTICS
 
     @classmethod
     def defaults(
@@ -43,6 +48,12 @@ class _InBins(Estimated):
         if plan.mechanism.forest() is not None:
             raise errors.ArgumentError(
                 'mechanism', plan.mechanism.name, f'cannot be a tree with sampling={self.name}'
+            )
+        if not plan.mechanism.column_error(plan.participation.rounds) <= _MOST_COLUMN_ERROR:
+            raise errors.ArgumentError(
+                'mechanism',
+                plan.mechanism.name,
+                f'must have parameters whose digits do not cancel with sampling={self.name}',
             )
         super()._check(plan)
 

@@ -23,7 +23,7 @@ from dpfl.mechanisms import rounding
 from dpfl.participation import Participation, ParticipationLog
 
 if TYPE_CHECKING:  # Both know samplings.
-    from dpfl.accounting.evidence.log_test import LogTest
+    from dpfl.accounting.evidence.log_test import LogTest, Statistic
     from dpfl.accounting.plan import PrivacyPlan
     from dpfl.accounting.reports.report_values import ReportValues
 
@@ -56,6 +56,8 @@ class Sampling(_json.JsonFields, Part):
     has_own_bound: ClassVar[bool] = False
     # What is uncertain about that bound, one sentence.
     caveat: ClassVar[str] = ''
+    # Of the tests of a log.
+    statistics: ClassVar['tuple[Statistic, ...]'] = ()
 
     population: int
 
@@ -200,7 +202,10 @@ class Sampling(_json.JsonFields, Part):
 
     @abc.abstractmethod
     def log_tests(self, plan: 'PrivacyPlan', log: ParticipationLog) -> 'list[LogTest]':
-        """Exact tests of a log with rounds, in which no client is listed twice in a round."""
+        """Exact tests of a log with rounds, in which no client is listed twice in a round.
+
+        They are results of the `statistics` of the kind.
+        """
 
     def refuses_sizes(self, plan: 'PrivacyPlan', smallest: int, largest: int) -> bool:
         """Whether cohorts cannot have these sizes, of the smallest and of the largest."""
@@ -274,6 +279,8 @@ class Sampling(_json.JsonFields, Part):
 
 class IndependentRounds(Sampling):
     """Rounds that draw their cohorts independently of each other, for independent noise."""
+
+    statistics = independent_rounds.STATISTICS
 
     def covers_hardened(self, plan: 'PrivacyPlan') -> bool:
         return plan.mechanism.is_independent

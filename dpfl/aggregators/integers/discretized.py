@@ -10,21 +10,23 @@ import collections
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
 from dpfl import accounting, errors
-from dpfl.aggregators import estimators, query
+from dpfl.aggregators import estimators, flat, query
 from dpfl.aggregators.integers import rotation
-from dpfl.aggregators.noise import keys
+from dpfl.aggregators.noise import correlated, keys
 from dpfl.mechanisms.discretization import Discretization
 
 # Attempts at random rounding before the update is rounded towards zero. With the alpha of
 # production an attempt fails with probability at most exp(-1/2), and all fail with 2e-14.
 _MOST_ATTEMPTS = 64
-# Share of a squared norm that covers all rounding before the noise, see `_check_rounding`.
+# Share of a squared norm that covers the server's rounding before the noise, see `_check_rounding`.
 _MARGIN = 1e-7
+# Share for the scale and for the standard deviation of the noise, each after two roundings to
+# float32, of which each can change their product by 2^-24.
+_FLOAT32_MARGIN = 8 * 2.0**-24
 
 
 class DiscretizedState(NamedTuple):
@@ -133,7 +135,7 @@ class DiscretizedQuery(query.WrappedQuery):
 
     def preprocess_record(self, params: Any, record: Any) -> DiscretizedSample:
         clipped = self._inner.preprocess_record(params.inner, record)
-        vector = _flatten(clipped) * params.scale
+        vector = flat.vector(clipped, tf.float32) * params.scale
         sign = rotation.signs(params.sign_key, self._settings.dimension)
         rotated = rotation.rotate(vector, sign, self._settings.padded_dimension)
         key = keys.derive_from_content(params.rounding_key, vector)
@@ -149,7 +151,7 @@ class DiscretizedQuery(query.WrappedQuery):
             self._largest_cohort,
             message='The cohort is larger than the planned one, and the sum wrapped around.',
         )
-        with tf.control_dependencies([too_many] if too_many is not None else []):
+        with correlated.after([too_many]):
             clients = tf.cast(tf.identity(sample_state.clients), self._dtype)
         total = sample_state.update - clients * self._settings.linf_bound
         sign_key = self.derive_sample_params(global_state).sign_key
@@ -158,7 +160,7 @@ class DiscretizedQuery(query.WrappedQuery):
         scaled = tf.cast(total, tf.float64) / tf.cast(self._scale(global_state), tf.float64)
         vector = rotation.rotate_back(scaled, sign)
         result, inner, event = self._inner.get_noised_result(
-            _unflatten(vector, self._specs), global_state.inner
+            flat.structured(vector, self._specs), global_state.inner
         )
         return result, DiscretizedState(inner, global_state.key, global_state.round + 1), event
 
@@ -200,6 +202,12 @@ def clip_linf(vector: tf.Tensor, settings: Discretization) -> tf.Tensor:
     return vector * tf.where(largest <= bound, 1.0, bound / largest)
 
 
+def squared_limit(settings: Discretization) -> float:
+    """Largest squared norm of integers: `(s C_inflated)^2` less what later rounding can add."""
+    margin = _MARGIN + _FLOAT32_MARGIN
+    return (settings.scale * settings.inflated_norm) ** 2 * (1 - margin)
+
+
 def round_conditionally(vector: tf.Tensor, key: Any, settings: Discretization) -> tf.Tensor:
     """Rounds at random, repeatedly until the norm is within the plan's bound.
 
@@ -210,12 +218,12 @@ def round_conditionally(vector: tf.Tensor, key: Any, settings: Discretization) -
     Args:
       vector: float32 [padded dimension], of norm at most s C.
       key: int64 [2].
-      settings: limits the squared norm of the result to `(s C_inflated)^2`.
+      settings: limits the squared norm of the result, see `squared_limit`.
 
     Returns:
       Integers as float32, of the shape of `vector`.
     """
-    limit = (settings.scale * settings.inflated_norm) ** 2 * (1 - _MARGIN)
+    limit = squared_limit(settings)
     floor = tf.floor(vector)
     fraction = vector - floor
 
@@ -256,7 +264,7 @@ def _checked_specs(settings: Discretization, record_specs):
     if record_specs is None:
         raise errors.ArgumentError('record_specs', 'None', 'must be given with a discretization')
     specs = estimators.update_of(record_specs)
-    size = sum(int(np.prod(spec.shape)) for spec in tf.nest.flatten(specs))
+    size = sum(flat.leaf_sizes(specs))
     if size != settings.dimension:
         raise errors.ArgumentError(
             'dimension',
@@ -264,15 +272,3 @@ def _checked_specs(settings: Discretization, record_specs):
             f'must be {size}, the number of coordinates of an update',
         )
     return specs
-
-
-def _flatten(tensors) -> tf.Tensor:
-    leaves = [tf.reshape(tf.cast(leaf, tf.float32), [-1]) for leaf in tf.nest.flatten(tensors)]
-    return tf.concat(leaves, axis=0)
-
-
-def _unflatten(vector, specs):
-    leaves = tf.nest.flatten(specs)
-    parts = tf.split(vector, [int(np.prod(spec.shape)) for spec in leaves])
-    shaped = [tf.reshape(part, spec.shape) for part, spec in zip(parts, leaves, strict=True)]
-    return tf.nest.pack_sequence_as(specs, shaped)

@@ -16,6 +16,7 @@ The key of a round depends on the sum that its noise protects, and the state rec
 that is repeated with another sum has independent noise (docs/reference/threat_model.md).
 """
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -95,11 +96,37 @@ def require_no_buffers(kernel: mechanisms.Kernel) -> None:
         )
 
 
+def of_any_length(tensor: tf.Tensor) -> tf.Tensor:
+    """A tensor without a static length, so that states in which it is longer have the same type."""
+    return tf.raw_ops.PlaceholderWithDefault(input=tensor, shape=[None, *tensor.shape[1:]])
+
+
 def no_keys(rounds: int, words: int = 2) -> tf.Tensor:
-    """`NoiseState.drawn` before the first round."""
-    # Without a static size, so that states of plans with other numbers of rounds have one type.
-    return tf.raw_ops.PlaceholderWithDefault(
-        input=tf.zeros([rounds, words], tf.int64), shape=[None, words]
+    """`NoiseState.drawn` before the first round, for plans of any number of rounds."""
+    return of_any_length(tf.zeros([rounds, words], tf.int64))
+
+
+def after(assertions: Iterable[tf.Operation | None]) -> Any:
+    """A context in which tensors wait for assertions; one that has been executed is None."""
+    return tf.control_dependencies([each for each in assertions if each is not None])
+
+
+def require_planned(round_index: Any, rounds: int) -> tf.Operation | None:
+    """Asserts that not all `rounds` rounds of the plan are done."""
+    return tf.debugging.assert_less(
+        round_index,
+        tf.constant(rounds, tf.int64),
+        message=f'The privacy plan has {rounds} rounds, and all are done.',
+    )
+
+
+def require_supplied(row: Any, round_index: Any, ring: str) -> tf.Operation | None:
+    """Asserts that the row of a ring is that of a round."""
+    return tf.debugging.assert_equal(
+        row.round,
+        round_index,
+        message='The noise of this round is missing, or is that of another round: pass each state '
+        f'through {ring}.supply before its round.',
     )
 
 
@@ -135,11 +162,7 @@ def initial_state(
 
 
 def _no_row(sizes) -> SuppliedRow:
-    # A placeholder has no static size, so that empty and full rows have the same type.
-    empty = [
-        tf.raw_ops.PlaceholderWithDefault(input=tf.zeros([0], tf.float64), shape=[None])
-        for _ in flat.DTYPES
-    ]
+    empty = [of_any_length(tf.zeros([0], tf.float64)) for _ in flat.DTYPES]
     return SuppliedRow(tf.constant(-1, tf.int64), sizes, *empty)
 
 
@@ -160,9 +183,7 @@ def without_buffers(state: Any) -> Any:
         if not isinstance(part, NoiseState) or not isinstance(part.past, dict):
             return None
         past = {
-            name: tf.raw_ops.PlaceholderWithDefault(
-                input=buffers[:0], shape=[None, buffers.shape[1]]
-            )
+            name: of_any_length(buffers[:0])
             for name, buffers in part.past.items()
             if buffers.shape[0]
         }
@@ -193,12 +214,7 @@ def next_noise(
       tf.errors.InvalidArgumentError: if all `rounds` rounds are done, or the supplied row is not
         that of this round.
     """
-    within_plan = tf.debugging.assert_less(
-        state.round,
-        tf.constant(rounds, tf.int64),
-        message=f'The privacy plan has {rounds} rounds, and all are done.',
-    )
-    with tf.control_dependencies([within_plan] if within_plan is not None else []):
+    with after([require_planned(state.round, rounds)]):
         round_index = tf.identity(state.round)
     if isinstance(state.past, SuppliedRow):
         drawn = state.drawn
@@ -294,13 +310,7 @@ def _advanced(kernel, row, drawn, round_index, buffers):
 
 
 def _supplied(row: SuppliedRow, round_index, sizes):
-    is_right = tf.debugging.assert_equal(
-        row.round,
-        round_index,
-        message='The noise of this round is missing, or is that of another round: pass each state '
-        'through NoiseRing.supply before its round.',
-    )
-    with tf.control_dependencies([is_right] if is_right is not None else []):
+    with after([require_supplied(row, round_index, 'NoiseRing')]):
         vectors = {
             dtype: tf.reshape(getattr(row, dtype.name), [size]) for dtype, size in sizes.items()
         }

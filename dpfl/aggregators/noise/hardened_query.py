@@ -18,7 +18,7 @@ from dpfl import _validate, accounting, errors
 from dpfl.accounting import hardened
 from dpfl.aggregators import clipping, estimators, flat, plan_digest, query
 from dpfl.aggregators.noise import correlated, keys
-from dpfl.mechanisms.hardened import keystream
+from dpfl.mechanisms.hardened import discrete_gaussian, keystream, rounding
 
 # Bound on the norm of an update's integers, as a share of the norm that the plan counts. The
 # difference is far above the rounding of a norm in float64, whatever the number of coordinates.
@@ -111,8 +111,7 @@ class HardenedQuery(tfp.SumAggregationDPQuery):
         update = estimators.update_of(record)
         query.check_floats(update)
         weight = estimators.weight_of(record, self._plan.estimator.example_cap)
-        clipped = tf.nest.flatten(self._clip(update, params))
-        vector = tf.concat([tf.reshape(tf.cast(leaf, tf.float64), [-1]) for leaf in clipped], 0)
+        vector = flat.vector(self._clip(update, params), tf.float64)
         scale = tf.cast(weight, tf.float64) * self._units / tf.cast(params, tf.float64)
         norm = tf.norm(vector)
         scaled = vector * tf.minimum(scale, self._units * _WITHIN / norm)
@@ -127,31 +126,26 @@ class HardenedQuery(tfp.SumAggregationDPQuery):
         """The noised sum in the structure of the specs, the state of the next round, the event."""
         state = global_state.noise
         checks = plan_digest.require(global_state.plan, self._plan, self._digest)
-        checks += _checks(state, self._plan.participation.rounds)
-        with tf.control_dependencies(checks):
+        checks += [
+            correlated.require_planned(state.round, self._plan.participation.rounds),
+            correlated.require_supplied(state.past, state.round, 'HardenedRing'),
+        ]
+        with correlated.after(checks):
             values = tf.reshape(state.past.values, [self._size])
         # 64-bit integers wrap around: the result is the unbounded sum modulo 2^64.
         released = sample_state + values
         unit = tf.cast(global_state.clip_norm, tf.float64) / self._units
-        leaves = tf.nest.flatten(self._specs)
-        parts = tf.split(
-            tf.cast(released, tf.float64) * unit, [math.prod(leaf.shape) for leaf in leaves]
-        )
-        result = [
-            tf.cast(tf.reshape(part, leaf.shape), leaf.dtype)
-            for part, leaf in zip(parts, leaves, strict=True)
-        ]
+        result = flat.structured(tf.cast(released, tf.float64) * unit, self._specs)
         following = query.QueryState(
             query.next_clip_norm(self._plan, global_state),
             correlated.NoiseState(state.key, state.round + 1, state.drawn, self._no_row()),
             global_state.plan,
         )
-        result = tf.nest.pack_sequence_as(self._specs, result)
+        result = flat.cast_to(result, self._specs)
         return result, following, dp_accounting.UnsupportedDpEvent()
 
     def _no_row(self) -> IntegerRow:
-        # A placeholder has no static size, so that empty and full rows have the same type.
-        empty = tf.raw_ops.PlaceholderWithDefault(input=tf.zeros([0], tf.int64), shape=[None])
+        empty = correlated.of_any_length(tf.zeros([0], tf.int64))
         return IntegerRow(tf.constant(-1, tf.int64), tf.constant(self._size, tf.int64), empty)
 
 
@@ -178,6 +172,16 @@ def _require_guarantee(plan) -> None:
         raise errors.ArgumentError(
             'noise_multiplier', plan.noise_multiplier, 'must be > 0 with noise=hardened'
         )
+    kernel, rounds = plan.mechanism_of_run.kernel(), plan.participation.rounds
+    stddevs = hardened.STDDEV * rounding.stddevs(kernel, rounds)
+    if not discrete_gaussian.LEAST <= stddevs.min() <= stddevs.max() <= discrete_gaussian.LARGEST:
+        raise errors.ArgumentError(
+            'noise',
+            'hardened',
+            f'must be default with mechanism={plan.mechanism.name}: noise of single rounds is '
+            f'{stddevs.min():g} .. {stddevs.max():g} integers, must be within '
+            f'{discrete_gaussian.LEAST:g} .. {discrete_gaussian.LARGEST:g}',
+        )
     if math.isinf(plan.sensitivity):
         raise errors.ArgumentError(
             'noise',
@@ -185,21 +189,3 @@ def _require_guarantee(plan) -> None:
             f'must be default with mechanism={plan.mechanism.name} and '
             f'noise_multiplier={plan.noise_multiplier}: no bound is proven for these',
         )
-
-
-def _checks(state: correlated.NoiseState, rounds: int) -> list:
-    """Assertions that the round is one of the plan, and that its noise was supplied."""
-    checks = [
-        tf.debugging.assert_less(
-            state.round,
-            tf.constant(rounds, tf.int64),
-            message=f'The privacy plan has {rounds} rounds, and all are done.',
-        ),
-        tf.debugging.assert_equal(
-            state.past.round,
-            state.round,
-            message='The noise of this round is missing, or is that of another round: pass each '
-            'state through HardenedRing.supply before its round.',
-        ),
-    ]
-    return [check for check in checks if check is not None]

@@ -14,7 +14,6 @@ ring supplies a saved state with the same bits, after it has recomputed the roun
 """
 
 import bisect
-import concurrent.futures
 import functools
 import os
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ import numpy as np
 from dpfl import _progress, accounting, errors
 from dpfl.accounting import hardened
 from dpfl.accounting.records import journal
-from dpfl.aggregators.noise import correlated, hardened_query, past_noise, supplied_rows
+from dpfl.aggregators.noise import correlated, hardened_query, supplied_rows
 from dpfl.mechanisms import kernels
 from dpfl.mechanisms.hardened import discrete_gaussian, keystream, stream
 
@@ -98,8 +97,8 @@ def _bytes(key: np.ndarray) -> bytes:
     return np.asarray(key, np.int64).astype('<i8').tobytes()
 
 
-class _Stream:
-    """Noise rows of a run. The past is kept as [blocks, buffers, _BLOCK]."""
+class _Stream(supplied_rows.BlockStream):
+    """Noise rows of a run."""
 
     def __init__(
         self,
@@ -108,18 +107,15 @@ class _Stream:
         size: int,
         directory: str | os.PathLike | None,
     ):
-        self._kernel, self._fresh_rounds, self._size = kernel, fresh_rounds, size
-        self._blocks = -(-self._size // _BLOCK)
-        # Keys of the rounds that the past covers; None while it changes.
-        self._done: np.ndarray | None = np.zeros([0, _KEY_WORDS], np.int64)
-        shape = (self._blocks, kernel.buffers, _BLOCK)
-        self._past = past_noise.zeros(shape, np.float64, directory)
-        self._threads = min(os.cpu_count() or 1, max(self._blocks, 1))
-        self._workers = concurrent.futures.ThreadPoolExecutor(self._threads, 'hardened blocks')
-
-    def close(self) -> None:
-        self._workers.shutdown(wait=True)
-        del self._past
+        super().__init__(
+            kernel,
+            fresh_rounds,
+            size,
+            block=_BLOCK,
+            dtype=np.float64,
+            words=_KEY_WORDS,
+            directory=directory,
+        )
 
     def row(self, keys: np.ndarray, show_progress: bool) -> np.ndarray:
         """Row of the last of the rounds with these keys, int64 [size]."""

@@ -19,7 +19,6 @@ ring supplies a saved state with the same bits, after it has recomputed the roun
 """
 
 import bisect
-import concurrent.futures
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -29,7 +28,7 @@ import tensorflow as tf
 
 from dpfl import _progress
 from dpfl.aggregators import flat
-from dpfl.aggregators.noise import correlated, normal, past_noise, supplied_rows
+from dpfl.aggregators.noise import correlated, normal, supplied_rows
 from dpfl.aggregators.noise import keys as noise_keys
 from dpfl.mechanisms import kernels
 
@@ -102,8 +101,8 @@ class NoiseRing(supplied_rows.SuppliedRows):
         )
 
 
-class _Stream:
-    """Noise rows of the coordinates of one type. The past is kept as [blocks, buffers, _BLOCK]."""
+class _Stream(supplied_rows.BlockStream):
+    """Noise rows of the coordinates of one type."""
 
     def __init__(
         self,
@@ -113,19 +112,17 @@ class _Stream:
         size: int,
         directory: str | os.PathLike | None,
     ):
+        super().__init__(
+            kernel,
+            fresh_rounds,
+            size,
+            block=_BLOCK,
+            dtype=dtype.as_numpy_dtype,
+            words=2,
+            directory=directory,
+        )
         self.dtype = dtype
-        self._kernel, self._fresh_rounds, self._size = kernel, fresh_rounds, size
-        self._blocks = -(-size // _BLOCK)
         self._part = flat.DTYPES.index(dtype)
-        # Keys of the rounds that the past covers; None while it changes.
-        self._done: np.ndarray | None = np.zeros([0, 2], np.int64)
-        shape = (self._blocks, kernel.buffers, _BLOCK)
-        self._past = past_noise.zeros(shape, dtype.as_numpy_dtype, directory)
-        self._workers = concurrent.futures.ThreadPoolExecutor(os.cpu_count(), 'noise blocks')
-
-    def close(self) -> None:
-        self._workers.shutdown(wait=True)
-        del self._past
 
     def row(self, keys: np.ndarray, show_progress: bool) -> np.ndarray:
         """Row of the last of the rounds with these keys, float64 [size]."""
@@ -144,7 +141,7 @@ class _Stream:
     def _next(self, keys: np.ndarray, out) -> None:
         t = len(keys) - 1
         step = self._step(t)
-        parts = np.array_split(np.arange(self._blocks), os.cpu_count() or 1)
+        parts = np.array_split(np.arange(self._blocks), self._threads)
 
         with tf.device('CPU'):
             z = self._drawn(keys[t]).numpy().reshape(out.shape)

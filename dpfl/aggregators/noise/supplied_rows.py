@@ -10,7 +10,8 @@ instead, from which the sum follows: the caller says what the round is computed 
 import abc
 import concurrent.futures
 import os
-from collections.abc import Callable, Hashable, Iterable
+import tempfile
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -18,7 +19,9 @@ import tree
 
 from dpfl import accounting, errors
 from dpfl.accounting.records import journal
+from dpfl.aggregators import plan_digest, query
 from dpfl.aggregators.noise import correlated
+from dpfl.mechanisms import kernels
 
 
 def run_all(
@@ -51,6 +54,65 @@ class Stream(Protocol):
         """Ends its threads and frees its memory."""
 
 
+class BlockStream:
+    """Past noise in blocks of coordinates, [blocks, buffers, block], and threads that work on it.
+
+    Args:
+      kernel: how to stream the noise.
+      fresh_rounds: 0, and the rounds in which the noise starts afresh.
+      size: number of coordinates.
+      block: coordinates of a block.
+      dtype: of the past noise.
+      words: of a key.
+      directory: where to keep past noise in a file; None for memory.
+    """
+
+    def __init__(
+        self,
+        kernel: kernels.Kernel,
+        fresh_rounds: Sequence[int],
+        size: int,
+        *,
+        block: int,
+        dtype: Any,
+        words: int,
+        directory: str | os.PathLike | None,
+    ):
+        self._kernel, self._fresh_rounds, self._size = kernel, fresh_rounds, size
+        self._blocks = -(-size // block)
+        # Keys of the rounds that the past covers; None while it changes.
+        self._done: np.ndarray | None = np.zeros([0, words], np.int64)
+        self._past = _zeros((self._blocks, kernel.buffers, block), dtype, directory)
+        self._threads = min(os.cpu_count() or 1, max(self._blocks, 1))
+        self._workers = concurrent.futures.ThreadPoolExecutor(self._threads, 'noise blocks')
+
+    def close(self) -> None:
+        """Ends the threads and frees the memory."""
+        self._workers.shutdown(wait=True)
+        del self._past
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any, directory: str | os.PathLike | None) -> np.ndarray:
+    """An array of zeros in memory or in a file.
+
+    The file has no name, and disappears when the process ends, in whatever way.
+
+    Args:
+      shape, dtype: of the array.
+      directory: where to make the file; None for memory.
+
+    Raises:
+      OSError: if there is no space for the file.
+    """
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if directory is None or not size:
+        return np.zeros(shape, dtype)
+    with tempfile.TemporaryFile(dir=os.fspath(directory)) as file:
+        # Allocates all space now: a full disk would otherwise kill the process in a later round.
+        os.posix_fallocate(file.fileno(), 0, size)
+        return np.memmap(file, dtype, 'r+', shape=shape)
+
+
 class SuppliedRows(abc.ABC):
     """Supplies states with noise rows.
 
@@ -73,6 +135,7 @@ class SuppliedRows(abc.ABC):
         show_progress: bool = True,
     ):
         self._rounds = plan.participation.rounds
+        self._plan_digest = plan_digest.of(plan, None)
         mechanism = plan.mechanism.with_rounds(self._rounds)
         self._kernel, self._fresh_rounds = mechanism.kernel(), (0, *mechanism.fresh_rounds)
         self._directory = directory
@@ -135,28 +198,32 @@ class SuppliedRows(abc.ABC):
         Raises:
           RuntimeError: if this process was forked after the ring was made and the ring cannot
             start anew.
-          ValueError: if the state does not hold exactly one noise of this kind, or the context
-            holds anything else.
+          ValueError: if the state does not hold exactly one noise of this kind, or was made under a
+            plan with another mechanism; or if the context holds anything else.
           OSError: if there is no space for the file.
         """
         if self._process != os.getpid():
             self._after_fork()
-        found = []
-
-        def find(part):
-            if self._is_supplied(part):
-                found.append(part)
-
-        tree.traverse(find, state)
+        found = [part for part in query.parts(state, query.QueryState) if self._supplies(part)]
         if len(found) != 1:
             raise errors.ArgumentError(
                 'state', errors.NOT_SHOWN, f'holds {len(found)} {self._noises}, must hold one'
             )
-        with_row = self._with_row(found[0], _digest(context))
-        return tree.traverse(lambda part: with_row if self._is_supplied(part) else None, state)
+        if 'mechanism' in plan_digest.differences(found[0].plan, self._plan_digest):
+            raise errors.ArgumentError(
+                'state',
+                errors.NOT_SHOWN,
+                'was made under a plan with another mechanism than that of the ring',
+            )
+        noise = self._with_row(found[0].noise, _digest(context))
+        return query.replaced(
+            state,
+            query.QueryState,
+            lambda part: part._replace(noise=noise) if self._supplies(part) else part,
+        )
 
-    def _is_supplied(self, part) -> bool:
-        return isinstance(part, correlated.NoiseState) and isinstance(part.past, self._row_type)
+    def _supplies(self, part: query.QueryState) -> bool:
+        return isinstance(part.noise.past, self._row_type)
 
     def _with_row(self, state: correlated.NoiseState, context: str) -> correlated.NoiseState:
         t = int(state.round)

@@ -34,7 +34,7 @@ from dpfl.mechanisms.hardened.keystream import Keystream
 
 TABLE_BITS = 12
 # Range of standard deviations for which two words have enough bits for the uniform variable.
-_LEAST, _LARGEST = 2.0**-10, 2.0**50
+LEAST, LARGEST = 2.0**-10, 2.0**50
 # Bound of the relative error of an acceptance in float64: of exp, and of a few roundings.
 _MARGIN = 2.0**-34
 
@@ -51,7 +51,7 @@ class DiscreteGaussian:
     """
 
     def __init__(self, stddev: float, strips: int = 2**TABLE_BITS - 2):
-        self.stddev = _validate.number('stddev', stddev, minimum=_LEAST, maximum=_LARGEST)
+        self.stddev = _validate.number('stddev', stddev, minimum=LEAST, maximum=LARGEST)
         _validate.integer('strips', strips, minimum=2, maximum=2**TABLE_BITS - 2)
         # One standard deviation has 2^8 to 2^9 strips, or as many as it has integers.
         self._low_bits = max(0, math.frexp(self.stddev)[1] - 1 - (TABLE_BITS - 4))

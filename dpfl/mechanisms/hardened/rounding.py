@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl.mechanisms import kernels
+from dpfl.mechanisms import kernels, rounding
 from dpfl.mechanisms.hardened import stream
 
 # In standard deviations. A linear function of the noise z exceeds 40 of its own standard deviations
@@ -21,7 +21,6 @@ from dpfl.mechanisms.hardened import stream
 TAIL = 40.0
 LARGEST_MU = 24.0
 _MAGNITUDE = 80.0
-_UNIT = 2.0**-53
 # Largest standard deviation of what is streamed, in units of sigma. Beyond it integers would not
 # be exact in float64.
 _LARGEST_STDDEV = 64.0
@@ -60,7 +59,7 @@ def prediction_errors(kernel: kernels.Kernel, rounds: int, stddev: float) -> np.
     """E_t of each round, float64 [rounds]; NaN for rounds without a prediction."""
     with np.errstate(over='ignore', invalid='ignore'):
         errors, largest = _ERRORS[type(kernel)](kernel, rounds)
-        errors = errors * (_MAGNITUDE * _UNIT * stddev)
+        errors = errors * (_MAGNITUDE * rounding.UNIT * stddev)
     if not largest <= _LARGEST_STDDEV:
         errors = np.where(np.isnan(errors), errors, np.inf)
     return errors

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import ndimage
 
-from dpfl.mechanisms import toeplitz
+from dpfl.mechanisms import banded, toeplitz
 from dpfl.mechanisms.optimize import banded_error, driver
 from dpfl.participation import Participation
 
@@ -218,7 +218,7 @@ class Descent:
         if found is None:
             return None
         value, gradient, _ = found
-        by_factor = _column_sums(gradient * rows)
+        by_factor = banded.column_sums(gradient * rows)
         by_norms = -by_factor * factors / (2 * norms)
         by_rows = _scaled(gradient, factors) + 2 * _scaled(rows, by_norms)
         costs = self._norms.costs
@@ -280,13 +280,5 @@ def _scaled(table, factors):
     return scaled
 
 
-def _column_sums(table):
-    """Sums over the columns of the matrix that a table holds, [n]."""
-    sums = np.zeros(len(table))
-    for j in range(min(table.shape)):
-        sums[: sums.size - j] += table[j:, j]
-    return sums
-
-
 def _squared_norms(table):
-    return _column_sums(table**2)
+    return banded.column_sums(table**2)

@@ -10,6 +10,8 @@ import numpy as np
 from scipy import linalg
 from scipy.linalg import lapack
 
+from dpfl.mechanisms import banded
+
 # Rounds per block for few bands: enough for matrix products to dominate.
 _LEAST_BLOCK = 24
 # Most bands of the inverse of a workload, and how exactly they must invert it.
@@ -35,10 +37,7 @@ def workload_inverse(workload: np.ndarray | None, rounds: int) -> np.ndarray | N
     for bands in range(1, min(_MOST_WORKLOAD_BANDS, rounds) + 1):
         few = np.triu(inverse, 1 - bands)
         if np.abs(workload @ few - np.eye(rounds)).max() < _INVERSE_TOLERANCE:
-            table = np.zeros((rounds, bands))
-            for j in range(bands):
-                table[j:, j] = np.diagonal(few, -j)
-            return table
+            return banded.diagonals_of(few, bands)
     return None
 
 

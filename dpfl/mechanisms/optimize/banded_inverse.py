@@ -6,6 +6,7 @@ import numpy as np
 from scipy import fft, optimize, signal
 
 from dpfl import _validate
+from dpfl.mechanisms import toeplitz
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.banded_inverse import BandedInverse
 from dpfl.mechanisms.optimize import driver, toeplitz_error
@@ -112,16 +113,13 @@ def error_forms(
       float64 [m, p, p]: the squared error is the largest of the m forms. m is 1, except for 'max'
       and a workload matrix, where each row may have the largest error.
     """
-    if workload is None:
-        workload = np.ones(rounds)
-    workload = np.asarray(workload, dtype=np.float64)
-    if workload.ndim == 1 and workload.size >= rounds:
+    a = np.ones(rounds) if workload is None else workloads.cut(workload, rounds)
+    if a.ndim == 1:
         # Row t of B holds the coefficients 0 .. t, so the last row has the largest norm.
-        shifted = np.concatenate([np.zeros(bands - 1), workload[:rounds]])
+        shifted = np.concatenate([np.zeros(bands - 1), a])
         windows = np.lib.stride_tricks.sliding_window_view(shifted, bands)[:, ::-1]
         weights = toeplitz_error.row_shares(rounds, loss)
         return (windows.T @ (weights[:, None] * windows))[None]
-    a = workloads.matrix(workload, rounds)
     forms = np.zeros((rounds if loss == 'max' else 1, bands, bands))
     for t, row in enumerate(a):
         # B[t, j] = sum_i A[t, j + i] a_i.
@@ -189,10 +187,8 @@ class Objective:
     def __call__(self, free: np.ndarray, temperature: float) -> tuple[float, np.ndarray]:
         """Log loss, and its gradient [p - 1], at `C^-1 = (1, free)`."""
         taps = np.concatenate([[1.0], free])
-        impulse = np.zeros(self.participation.rounds)
-        impulse[0] = 1.0
         with np.errstate(over='ignore', invalid='ignore'):
-            coefficients = signal.lfilter([1.0], taps, impulse)
+            coefficients = toeplitz.reciprocal(taps, self.participation.rounds)
             if not np.abs(coefficients).max() < 1e30:
                 return _OVERFLOW, np.zeros_like(free)
         if self.smooth:

@@ -196,8 +196,8 @@ class _Search(cutting_planes.Search[np.ndarray]):
                 return np.inf, np.zeros_like(x)
             columns = Columns(self._layout, rounds, blocks)
             values = weights @ columns.products.ravel()
-            bound, by_log = driver.smooth_maximum(np.log(values), self.sharpness)
-            shares = weights.T @ (by_log / values)
+            bound, by_value = driver.smooth_log_maximum(values, self.sharpness)
+            shares = weights.T @ by_value
             by_sums = columns.gradient(shares.reshape(columns.products.shape))
             both = Blocks(*(one + other for one, other in zip(by_error, by_sums, strict=True)))
             gradient = both._replace(rate=both.rate + both.scale)

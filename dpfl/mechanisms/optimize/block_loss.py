@@ -121,8 +121,7 @@ class PrefixErrors:
         """Log of the smooth maximum or mean, and its gradient with respect to the errors."""
         if self._mean:
             return np.log(squared.mean()), np.full(squared.size, 1 / squared.sum())
-        value, shares = driver.smooth_maximum(np.log(squared), self.sharpness)
-        return value, shares / squared
+        return driver.smooth_log_maximum(squared, self.sharpness)
 
 
 class Columns:

@@ -85,7 +85,7 @@ def optimize_blt(
         error = blt_loss.PrefixError(participation.rounds, loss)
         grids = grid_starts(participation, 2 * num_buffers)[: 1 + starts]
         prefix = search.run_from(blt_loss.Objective(participation, error), grids)
-        return search.mechanism(_for_workload(search, problem, prefix))
+        return of_log_rates(participation.rounds, _for_workload(search, problem, prefix))
 
     return problem.solve(
         blt.Blt, lambda: [found()], version=_VERSION, num_buffers=num_buffers, starts=starts
@@ -107,11 +107,19 @@ def _for_workload(search: 'Search', problem: driver.Problem, prefix: np.ndarray)
         return run(toeplitz_error.BltMeanError(workload), prefix)
     return driver.over_rows(
         prefix,
-        lambda log_rates: search.mechanism(log_rates).squared_error(workload),
+        lambda log_rates: of_log_rates(len(workload), log_rates).squared_error(workload),
         lambda log_rates, rows, sharpness: run(
             toeplitz_error.BltRowsError(workload, rows, sharpness), log_rates
         ),
     )
+
+
+def of_log_rates(rounds: int, log_rates: np.ndarray) -> blt.Blt:
+    """The BLT with these rates, see `blt_loss`."""
+    rates, scale = blt_loss.parameters(log_rates)
+    # Monotone by construction (interlaced, c_1 <= c_0), and here also after rounding.
+    scale *= min(1.0, (1 - 1e-14) / scale.sum())
+    return blt.Blt(rounds, 1 - rates, scale)
 
 
 def grid_starts(participation: Participation, most_rates: int) -> list[np.ndarray]:
@@ -172,13 +180,6 @@ class Search:
         best = self._beyond_zero(objective, min(found, key=lambda one: one.value))
         self._report('found', best.value)
         return best.log_rates
-
-    def mechanism(self, log_rates: np.ndarray) -> blt.Blt:
-        """The BLT with these rates."""
-        rates, scale = blt_loss.parameters(log_rates)
-        # Monotone by construction (interlaced, c_1 <= c_0), and here also after rounding.
-        scale *= min(1.0, (1 - 1e-14) / scale.sum())
-        return blt.Blt(self._rounds, 1 - rates, scale)
 
     def _minimize(self, objective, log_rates, stages=_FINE, last_is_free=False) -> _Found:
         """Local minimum, in stages of a penalty and a tolerance each."""

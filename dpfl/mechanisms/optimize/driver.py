@@ -2,26 +2,34 @@
 
 An optimiser checks its own arguments, states its `Problem`, and gives `Problem.solve` a function
 that returns candidates. The candidate with the least loss is the result, where the loss holds the
-proven sensitivity, whatever the search has minimised. Results are cached on disk (`dpfl._cache`).
+proven sensitivity, whatever the search has minimised. Results are cached on disk, as archives with
+a seal (`dpfl._cache`).
 Searches use L-BFGS (`descend`), and for the largest of many errors `over_rows` or `smooth_maximum`.
 """
 
 import dataclasses
+import hashlib
+import json
 import math
+import pathlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from scipy import optimize, special
 
-from dpfl import _cache, _validate, errors
+from dpfl import _cache, _files, _validate, errors
+from dpfl.mechanisms import mechanism_file
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.base import Mechanism
-from dpfl.mechanisms.optimize import cache
 from dpfl.participation import Participation
 
 _M = TypeVar('_M', bound=Mechanism)
+
+# Part of the key of every cached mechanism, so that older entries are not found.
+_SCHEMA_VERSION = 1
 # The value at a point and the gradient, in the shape of the point.
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 # Smoothing of the maximum over rows of a dense workload, from coarse to negligible.
@@ -50,8 +58,13 @@ class Problem:
 
     def __post_init__(self) -> None:
         _validate.choice('loss', self.loss, ('max', 'rms'))
-        checked = _checked_workload(self.workload, self.participation.rounds)
-        object.__setattr__(self, 'workload', checked)
+        if self.workload is not None:
+            workload = workloads.cut(self.workload, self.participation.rounds)
+            if not workload.any():
+                raise errors.ArgumentError(
+                    'workload', errors.NOT_SHOWN, 'must have an entry other than 0'
+                )
+            object.__setattr__(self, 'workload', workload)
 
     def proven(self, mechanism: Mechanism) -> float:
         """Loss with the proven sensitivity, run for the rounds of the schema."""
@@ -89,8 +102,8 @@ class Problem:
           kind: class of the candidates.
           candidates: makes them; only called if the result is not cached.
           version: of the optimiser, part of the key.
-          make: as in `cache.cached`.
-          **settings: what else the result depends on, see `cache.cached`.
+          make: as in `cached`.
+          **settings: what else the result depends on, see `cached`.
         """
         schema = self.participation
         key = {
@@ -105,27 +118,56 @@ class Problem:
             made = list(candidates())
             return min(made, key=self.proven) if len(made) > 1 else made[0]
 
-        return cache.cached(self.optimizer, kind, key, best, make=make)
+        return cached(self.optimizer, kind, key, best, make=make)
 
 
-def _checked_workload(workload: np.ndarray | None, rounds: int) -> np.ndarray | None:
-    """The workload [rounds] or [rounds, rounds] as float64, or None.
+def cached(
+    optimizer: str,
+    kind: type[_M],
+    key_fields: Mapping[str, Any],
+    compute: Callable[[], _M],
+    *,
+    make: Callable[..., _M] | None = None,
+) -> _M:
+    """The cached mechanism for these fields, else that of `compute`, which is then cached.
 
-    Raises:
-      ArgumentError: if its shape or entries are not as `mechanisms.workload` says, or all are 0.
+    An entry is computed again and replaced if it is not a valid mechanism, or was not made for
+    exactly these fields.
+
+    Args:
+      optimizer: name of the optimiser.
+      kind: class of the result.
+      key_fields: everything that the result depends on, including the optimiser's version: plain
+        numbers, strings, lists and None; see `_cache.array_key`.
+      compute: makes the mechanism; only called if it is not cached.
+      make: makes the mechanism of the values of an entry, by name; None for `kind`.
     """
-    if workload is None:
-        return None
-    workload = np.asarray(workload, dtype=np.float64)
-    if workload.ndim == 1 and workload.size >= rounds:
-        workload = _validate.vector('workload', workload[:rounds])
-    else:
-        workload = workloads.matrix(workload, rounds)
-    if not np.isfinite(workload).all() or not workload.any():
-        raise errors.ArgumentError(
-            'workload', errors.NOT_SHOWN, 'must have finite entries, not all of them 0'
-        )
-    return workload
+    key = json.dumps(
+        {'schema_version': _SCHEMA_VERSION, 'kind': optimizer, **key_fields},
+        sort_keys=True,
+        allow_nan=False,
+    )
+
+    def read(path: pathlib.Path) -> _M | None:
+        with _files.open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            seal = archive.comment
+        values = mechanism_file.read(path)
+        if values.pop('mechanism', None) != kind.name:
+            return None
+        mechanism = (make or kind)(**values)
+        return mechanism if seal == _seal(key, mechanism) else None
+
+    def write(mechanism: _M, path: pathlib.Path) -> None:
+        mechanism_file.write(mechanism.to_dict(), path)
+        with zipfile.ZipFile(path, 'a') as archive:
+            archive.comment = _seal(key, mechanism)
+
+    return _cache.cached(f'{optimizer}-*.npz', key, compute, read=read, write=write)
+
+
+def _seal(key: str, mechanism: Mechanism) -> bytes:
+    """Digests of the arguments an entry was made for and of its parameters."""
+    return f'{hashlib.sha256(key.encode()).hexdigest()} {mechanism.digest()}'.encode()
 
 
 def descend(
@@ -175,6 +217,12 @@ def smooth_maximum(logs: np.ndarray, sharpness: float) -> tuple[float, np.ndarra
     """
     scaled = sharpness * logs
     return special.logsumexp(scaled) / sharpness, special.softmax(scaled)
+
+
+def smooth_log_maximum(values: np.ndarray, sharpness: float) -> tuple[float, np.ndarray]:
+    """`smooth_maximum` of the logs of positive values, and its gradient with respect to these."""
+    value, shares = smooth_maximum(np.log(values), sharpness)
+    return value, shares / values
 
 
 def over_rows(

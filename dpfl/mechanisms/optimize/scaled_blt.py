@@ -15,7 +15,7 @@ from dpfl.mechanisms.block_blt import BlockBlt
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.column_scaled import ColumnScaled
 from dpfl.mechanisms.optimize import blt_loss, cutting_planes, driver
-from dpfl.mechanisms.optimize.blt import optimize_blt
+from dpfl.mechanisms.optimize.blt import of_log_rates, optimize_blt
 from dpfl.mechanisms.optimize.scaled_loss import PairSums, PrefixErrors
 from dpfl.mechanisms.sensitivities import scaled_toeplitz
 from dpfl.participation import Participation
@@ -89,7 +89,7 @@ def optimize_scaled_blt(
 
 
 def from_entry(base: dict[str, Any], **values: Any) -> ColumnScaled:
-    """The mechanism of a cached entry's values; the argument `make` of `cache.cached`.
+    """The mechanism of a cached entry's values; the argument `make` of `driver.cached`.
 
     Args:
       base: values of the base, as its `to_dict` gives them.
@@ -207,10 +207,7 @@ class _Stage(cutting_planes.Search[_Point]):
         return cutting_planes.Cuts(table, self.participation)
 
     def _base(self, coordinates) -> Blt:
-        rates, scale = blt_loss.parameters(blt_loss.log_rates_of(coordinates))
-        # Monotone by construction, and here also after rounding, as in `optimize.blt`.
-        scale *= min(1.0, (1 - 1e-14) / scale.sum())
-        return Blt(self._rounds, 1 - rates, scale)
+        return of_log_rates(self._rounds, blt_loss.log_rates_of(coordinates))
 
     def descend(self, point: _Point) -> _Point:
         coordinates, log_scale = point

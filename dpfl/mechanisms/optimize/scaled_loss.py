@@ -107,8 +107,7 @@ class PrefixErrors:
             share = self._lengths / self._ends[-1]
             mean = share @ squared
             return math.log(mean), share / mean
-        value, shares = driver.smooth_maximum(np.log(squared), self.sharpness)
-        return value, shares / squared
+        return driver.smooth_log_maximum(squared, self.sharpness)
 
 
 class PairSums:
@@ -160,8 +159,7 @@ class PairSums:
         parts = self._weight * np.exp(self.log_scale[self._early] + self.log_scale[self._late])
         values = np.bincount(self._which, parts * table[self._lag, self._row])
         self.values = values
-        value, by_value = driver.smooth_maximum(np.log(values), self.sharpness)
-        by_value = by_value / values
+        value, by_value = driver.smooth_log_maximum(values, self.sharpness)
 
         shares = by_value[self._which] * parts
         d_logs = shares * table[self._lag, self._row]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dpfl import _validate
-from dpfl.mechanisms import blt_inverse, kernels, rounding
+from dpfl.mechanisms import blt_inverse, kernels
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.restarts import Restarted
@@ -67,10 +67,9 @@ def of_log(mechanism: Mechanism, log: ParticipationLog) -> Sensitivity:
     if exact and not positive:
         pattern = by_client.rounds[by_client.offsets[worst] : by_client.offsets[worst + 1]]
         exact = _signs_agree(_columns(stopped, log.rounds, np.unique(pattern)))
-    squared = float(sums[worst])
-    if not mechanism.is_counted():
-        squared = rounding.sum_up(squared, 4 * (log.rounds + int(by_client.counts.max())))
-    return Sensitivity(squared, is_exact=exact)
+    count = int(by_client.counts.max())
+    bound = Sensitivity(float(sums[worst]), exact)
+    return mechanism.rounded_up(bound, log.rounds, count, terms=4 * (log.rounds + count))
 
 
 def _add_sums(sums: np.ndarray, mechanism: Mechanism, listings: ClientRounds, rounds: int) -> bool:

@@ -74,7 +74,7 @@ def sensitivity(
         squared_norms = scale**2 * np.cumsum(coefficients**2)[::-1]
         return Sensitivity(float(squared_norms.max()), is_exact=True)
     monotone = known_monotone or toeplitz_sensitivity.is_monotone(coefficients)
-    regular = np.arange(0, n, b)[:k]
+    regular = matrix_sensitivity.evenly_spaced(participation)
     attained = squared_norm(coefficients, scale, regular)
     if monotone and (b == 1 and k == n or (np.diff(scale) <= 0).all()):
         return Sensitivity(attained, is_exact=True)
@@ -111,8 +111,8 @@ def _by_majorant(coefficients, scale, participation, monotone) -> float:
     """
     majorant = np.maximum.accumulate(scale[::-1])[::-1]
     if monotone:
-        b, k = participation.min_separation, participation.count
-        return squared_norm(coefficients, majorant, np.arange(0, scale.size, b)[:k])
+        regular = matrix_sensitivity.evenly_spaced(participation)
+        return squared_norm(coefficients, majorant, regular)
     unscaled = toeplitz_sensitivity.sensitivity(coefficients, participation)
     return float(majorant[0]) ** 2 * unscaled.squared
 

@@ -60,6 +60,11 @@ _REFUSED = [
         'does not count what noise=hardened adds',
     ),
     (_GROUPED, dict(mechanism=mechanisms.BinaryTree(7)), 'mechanism=tree: cannot be a tree with'),
+    (
+        _BINS,
+        dict(mechanism=mechanisms.Blt(7, [0.9, 0.8], [1e9, -1e9])),
+        'mechanism=blt: must have parameters whose digits do not cancel with',
+    ),
     (_PLAIN, dict(mechanism=mechanisms.BinaryTree(7)), 'must be none, or cyclic_poisson, with co'),
     (_GROUPED, dict(groups=None), 'groups=None: must be an integer >= 1'),
     (_PLAIN, dict(groups=2), 'groups=2: must be None with sampling='),

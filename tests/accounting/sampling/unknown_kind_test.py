@@ -9,7 +9,7 @@ import pytest
 
 from dpfl import Participation, ParticipationLog, accounting
 from dpfl.accounting import gaussian
-from dpfl.accounting.evidence import structure
+from dpfl.accounting.evidence.log_test import Statistic
 from dpfl.accounting.records import verification
 from dpfl.accounting.reports import joint
 from dpfl.accounting.sampling import base, kinds
@@ -18,6 +18,7 @@ from tests.accounting import plans
 from tests.simulation.training import small_config
 
 _DELTA = 1e-3
+_TWICE = Statistic('twice', 'once', 'A client took part {} times.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,7 @@ class _Shuffled(base.IndependentRounds):
     name: ClassVar[str] = 'shuffled'
     has_one_size: ClassVar[bool] = True
     has_own_bound: ClassVar[bool] = True
+    statistics: ClassVar[tuple[Statistic, ...]] = (_TWICE,)
 
     def schema(self, rounds):
         return Participation(rounds, 1, 1)
@@ -49,9 +51,8 @@ class _Shuffled(base.IndependentRounds):
         return plan.shift / accounting.mu_from_epsilon(epsilon, delta, 'analytic_gaussian') * 1.0001
 
     def log_tests(self, plan, log):
-        if log.by_client().counts.max(initial=0) > 1:
-            return [structure.impossible('once', 'A client took part twice.')]
-        return []
+        most = log.by_client().counts.max(initial=0)
+        return [_TWICE.test(0.0, most)] if most > 1 else []
 
     def unseen(self, plan, rounds):
         return ['No log shows that the order was random.']
@@ -88,7 +89,8 @@ def test_it_plans_and_reports_and_reads():
     assert both.epsilon > accounting.epsilon_from_mu(0.5**0.5, _DELTA, 'analytic_gaussian') > once
     # A log that it cannot have made loses it, and is accounted for as it is.
     twice = plans.report(plan, [_DELTA], [draw(0), draw(0)])
-    assert 'A client took part twice.' in twice.observed.violations
+    assert 'A client took part 2 times.' in twice.observed.violations
+    assert accounting.PrivacyReport.from_json(twice.to_json()) == twice
     assert twice.guarantee.epsilons[0] > once
 
 

@@ -73,6 +73,20 @@ def test_no_client_of_2000_exceeds_the_norm_that_the_plan_counts(settings):
     assert norms.max() > settings.clip_norm  # The rounding did inflate some.
 
 
+def test_rounding_to_float32_moves_no_client_beyond_the_guarantee():
+    rng = np.random.default_rng(1)
+    worst = 0.0
+    for scale, clip_norm, noise_multiplier in np.exp(rng.uniform(-2, 2, (40, 3))):
+        settings = Discretization(scale, 33, clip_norm)
+        query = _query(_plan(settings, noise_multiplier=noise_multiplier))
+        state = query.initial_global_state()
+        integers = math.sqrt(discretized.squared_limit(settings))
+        stddev = float(query.derive_metrics(state)['noise_stddev'])
+        moved = integers / float(query.derive_sample_params(state).scale) / stddev
+        worst = max(worst, moved / (settings.inflated_norm / clip_norm / noise_multiplier))
+    assert 1 - 1e-6 < worst < 1 - discretized._MARGIN / 2
+
+
 def test_rounding_is_unbiased():
     # 4 standard errors for each of 16 coordinates: 1 seed in 1,000 fails; this one is fixed.
     settings = Discretization(4.0, 16, 1.0)

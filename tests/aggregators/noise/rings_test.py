@@ -301,6 +301,14 @@ def test_noises_that_are_held_cannot_be_supplied():
         aggregators.HardenedRing(_plan('hardened')).supply({'w': np.zeros(3)}, ())
 
 
+@every_noise
+def test_a_ring_of_another_mechanism_supplies_nothing(noise):
+    state = _query(_plan(noise)).initial_global_state()
+    with _RINGS[noise](_plan(noise, 'banded_inverse')) as ring:
+        with pytest.raises(ValueError, match='state: was made under a plan with another mechanism'):
+            ring.supply(state, ())
+
+
 def test_a_state_that_tff_cannot_carry_is_refused_when_it_is_built():
     specs = tf.TensorSpec([70_000_000])
     plan = rounds.plan(mechanisms.BandedToeplitz.fichtenberger(_ROUNDS, 7))

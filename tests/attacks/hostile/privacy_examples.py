@@ -1,5 +1,6 @@
 """Mechanisms, plans and a participation log for the targets of `privacy_targets`."""
 
+import dataclasses
 import io
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.records import archive
-from dpfl.accounting.reports import noise_keys
+from dpfl.accounting.reports import history, noise_keys
 
 
 def examples() -> list[mechanisms.Mechanism]:
@@ -87,6 +88,8 @@ def records() -> list[archive.PlanRecord]:
             sampling=accounting.Poisson(population=100),
         )
     )
+    steps = (history.Extension(2, 3, 5), history.Extension(5, 5, 6))
+    made.append(dataclasses.replace(made[1], extensions=steps, stop_at_accuracy=0.5))
     return made
 
 

@@ -173,6 +173,10 @@ class Report(Target):
             json.loads(record.report(log() if i % 2 else None).to_json())
             for i, record in enumerate(records())
         ]
+        refuted = ParticipationLog([[0, 1, 2]] * 5)
+        (sampled,) = (each for each in records() if each.plan.sampling is not None)
+        self._reports.append(json.loads(sampled.report(refuted).to_json()))
+        self._reports.append(json.loads(records()[-1].report(log()).to_json()))
 
     def mutate(self, rng):
         path = self.fresh() / 'privacy_report.json'

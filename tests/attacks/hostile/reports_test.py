@@ -4,13 +4,17 @@ import copy
 import functools
 import json
 import math
+import re
 
 import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl.accounting.reports import report as report_lib
 from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
+from dpfl.accounting.reports.history import Extension
 from dpfl.accounting.reports.report import PrivacyReport
+from tests.accounting import plans
 from tests.attacks.hostile.refusals import refused
 
 
@@ -32,7 +36,6 @@ _TAKEN = {
     *(f'about.{name}' for name in ('begun', 'version', 'task', 'model', 'parameters')),
     *(f'clip_course.norms.{i}.{j}' for i in range(2) for j in range(2)),
     'clip_course.estimate',
-    'history.0',
     'remarks.0',
     'observed.largest_cohort',
     'observed.patterns.sensitivity_is_exact',
@@ -50,13 +53,27 @@ def _with_all_parts() -> dict:
         ParticipationLog([[0, 1], [2, 3], [0, 1], [2, 4]]),
         'analytic_gaussian',
         also_not_covered=('The vocabulary.',),
-        history=('It was extended.',),
+        extensions=(Extension(2, 3, 5), Extension(4, 5, 6)),
         remarks=('A remark.',),
         clip_course=ClipCourse(((0, 0.5), (2, 0.25)), 0.2),
         about=About('2026-11-23', '0.1', 'a task', 'a model', 3),
         noise_key_digest='a' * 64,
     )
     return json.loads(report.with_tradeoff().to_json())
+
+
+_AGAIN = [[0, 1, 2]] * 4 + [[0, 1, 2, 2]]
+
+
+def _refuted(kind: str = 'poisson', cohorts=_AGAIN, **fields) -> dict:
+    report = plans.report(
+        plans.sampled(kind, **fields),
+        [1e-3],
+        cohorts,
+        'rdp',
+        stop_at_accuracy=0.25,
+    )
+    return json.loads(report.to_json())
 
 
 def _leaves(values, path=()):
@@ -86,8 +103,8 @@ def _outcome(values) -> str:
     return ''
 
 
-def test_every_key_of_a_report_is_compared():
-    whole = _with_all_parts()
+def _accepted(whole) -> set[str]:
+    """The leaves of a report of which another value is accepted."""
     assert _outcome(whole) == ''
     accepted = set()
     for path in _leaves(whole):
@@ -96,7 +113,12 @@ def test_every_key_of_a_report_is_compared():
         part[path[-1]] = _changed(part[path[-1]])
         if not _outcome(values):
             accepted.add('.'.join(map(str, path)))
-    assert accepted == _TAKEN
+    return accepted
+
+
+def test_every_key_of_a_report_is_compared():
+    whole = _with_all_parts()
+    assert _accepted(whole) == _TAKEN
     for name in whole.keys() - {path.partition('.')[0] for path in _TAKEN} - _MAY_BE_MISSING:
         assert _outcome({key: value for key, value in whole.items() if key != name}), name
     for part in ((), ('plan_guarantee',), ('observed',), ('membership',)):
@@ -148,7 +170,127 @@ def test_a_report_whose_limits_break_the_plan_says_so():
     values = _report(log=ParticipationLog([[0, 1]] * 6))
     assert PrivacyReport.from_json(json.dumps(values)).basis == 'log'
     values['observed']['violations'] = []
+    assert 'observed.violations' in refused(lambda: PrivacyReport.from_json(json.dumps(values)))
+
+
+def test_every_number_of_a_refuted_log_is_compared():
+    whole = _refuted()
+    refutations = whole['observed']['refutations']
+    assert len(refutations) > 1 and whole['basis'] == 'log' and 'history' in whole
+    assert _accepted(whole) == {
+        'sampling_is_seeded',  # The log refutes the sampling.
+        'observed.largest_cohort',
+        'observed.clients_by_participations.0.0',
+        'observed.clients_by_participations.1.0',
+        'observed.patterns.sensitivity_is_exact',
+        'observed.refutations.2.p_value',  # Its two digits in the sentence are the same.
+    }
+    for name in ('refutations', 'violations', 'max_per_round'):
+        seen = {key: value for key, value in whole['observed'].items() if key != name}
+        assert _outcome(whole | {'observed': seen}), name
+    for name in ('history', 'stops_by_rule', 'stop_at_accuracy'):
+        assert _outcome({key: value for key, value in whole.items() if key != name}), name
+
+
+@pytest.mark.parametrize(
+    'change, said',
+    [
+        (lambda tests: tests[0].update(test='none'), 'test=none: must be one of'),
+        (lambda tests: tests[0].update(test=['total']), 'test='),
+        (lambda tests: tests.append(tests[0]), 'test='),
+        (lambda tests: tests.append('total'), 'refutations='),
+        (lambda tests: tests[0].update(p_value=1e-3), 'p_value=0.001: must be .* <= 1.25e-07'),
+        (lambda tests: tests[0].update(p_value=None), 'p_value='),
+        (lambda tests: tests[0].update(p_value=-1.0), 'p_value='),
+        (lambda tests: tests[0]['numbers'].append(1), 'numbers=.*: must be'),
+        (lambda tests: tests[0].update(numbers=None), 'numbers='),
+        (lambda tests: tests[0]['numbers'].__setitem__(0, 0.5), 'numbers='),
+        (lambda tests: tests[0]['numbers'].__setitem__(-1, 'many'), 'numbers='),
+        (lambda tests: tests[0].update(words='The log keeps the plan.'), 'words'),
+        (lambda tests: tests.clear(), 'observed.violations: must have'),
+    ],
+)
+def test_refutations_that_no_test_gives_are_refused(change, said):
+    values = _refuted()
+    change(values['observed']['refutations'])
+    assert re.search(said, refused(lambda: PrivacyReport.from_json(json.dumps(values))))
+
+
+@pytest.mark.parametrize(
+    'kind, cohorts, fields',
+    [
+        ('poisson', [range(61)], {}),
+        ('without_replacement', [[0, 1], [2]], {}),
+        ('truncated_poisson', [range(6)], {}),
+        ('cyclic_poisson', [[0], [0]], dict(participation=Participation(7))),
+    ],
+)
+def test_refutations_that_the_counts_show_cannot_be_left_out(kind, cohorts, fields):
+    values = _refuted(kind, cohorts, **fields)
+    assert _outcome(values) == '' and values['basis'] == 'log'
+    values['observed'] |= {'refutations': [], 'violations': []}
     assert 'must say how' in refused(lambda: PrivacyReport.from_json(json.dumps(values)))
+
+
+def test_refutations_need_the_sampling_and_the_counts():
+    (too_many,) = _refuted('poisson', [range(61)])['observed']['refutations']
+    values = _refuted('poisson')
+    values['observed']['refutations'].append(too_many)
+    assert 'must say how' in refused(lambda: PrivacyReport.from_json(json.dumps(values)))
+    values = _report(log=ParticipationLog([[0, 1]] * 6))
+    values['observed']['refutations'] = [too_many]
+    assert 'without sampling' in refused(lambda: PrivacyReport.from_json(json.dumps(values)))
+
+
+@pytest.mark.parametrize('version', [1, 7, report_lib.TEXT_VERSION])
+def test_sentences_of_an_earlier_version_without_their_data_are_refused(version):
+    values = _refuted() | {'text_version': version}
+    del values['observed']['refutations']
+    message = refused(lambda: PrivacyReport.from_json(json.dumps(values)))
+    assert 'observed.violations: must have' in message and 'earlier version' in message
+    values = _refuted() | {'text_version': version}
+    del values['stop_at_accuracy'], values['stops_by_rule']
+    assert 'history: must have 0' in refused(lambda: PrivacyReport.from_json(json.dumps(values)))
+
+
+def test_violations_in_the_words_of_an_earlier_version_are_computed_anew():
+    values = _refuted()
+    report = PrivacyReport.from_json(json.dumps(values))
+    values['observed']['violations'] = ['In other words.'] * len(report.observed.violations)
+    assert 'observed.violations' in refused(lambda: PrivacyReport.from_json(json.dumps(values)))
+    assert PrivacyReport.from_json(json.dumps(values | {'text_version': 1})) == report
+
+
+@pytest.mark.parametrize(
+    'steps',
+    [
+        [(2, 3, 5), (4, 4, 6)],
+        [(2, 3, 5), (1, 5, 6)],
+        [(2, 3, 5)],
+        [(6, 6, 7)],
+        [(6, 5, 6)],
+        [(2, 6, 6)],
+        [(-1, 5, 6)],
+        [(True, 5, 6)],
+        [(6, 6, 6)],
+    ],
+)
+def test_extensions_that_do_not_lead_to_the_plan_are_refused(steps):
+    names = ('released', 'planned', 'rounds')
+    values = _with_all_parts()
+    values['extensions'] = [dict(zip(names, step, strict=True)) for step in steps]
+    message = refused(lambda: PrivacyReport.from_json(json.dumps(values)))
+    assert any(f'{name}=' in message for name in (*names, 'extensions'))
+
+
+def test_no_more_rounds_were_released_than_the_log_has():
+    plan = accounting.PrivacyPlan.from_dict(_report()['plan'], mechanisms.BinaryTree(6))
+    log = ParticipationLog([[0, 1], [2, 3]])
+    # The last of three rounds had begun, and its cohort was not written.
+    made = PrivacyReport.from_plan(plan, [1e-6], log, extensions=[Extension(3, 4, 6)])
+    assert 'extended to 6 when 3 had' in made.history[0]
+    with pytest.raises(ValueError, match=r'extensions=\[\(4, 4, 6\)\]: must .* than the log has'):
+        PrivacyReport.from_plan(plan, [1e-6], log, extensions=[Extension(4, 4, 6)])
 
 
 @pytest.mark.parametrize(

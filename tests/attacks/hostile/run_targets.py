@@ -10,7 +10,7 @@ import numpy as np
 from dpfl import Participation, errors, mechanisms
 from dpfl.accounting.records import journal
 from dpfl.errors import DataError
-from dpfl.mechanisms.optimize import cache
+from dpfl.mechanisms.optimize import driver
 from dpfl.simulation import checkpoint, run_journal
 from dpfl.tasks.text import vocabulary
 from dpfl.tasks.text.files import user_text
@@ -272,7 +272,7 @@ class OptimizerCache(Target):
     def read(self, path):
         os.environ['DPFL_CACHE_DIR'] = str(self._directory)
         fields = {'participation': [self._schema.rounds, self._schema.min_separation]}
-        return cache.cached('blt', mechanisms.Blt, fields, lambda: self._right)
+        return driver.cached('blt', mechanisms.Blt, fields, lambda: self._right)
 
     def check(self, value):
         require(value == self._right, f'{value}')

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, _cache, mechanisms
-from dpfl.mechanisms.optimize import cache
+from dpfl.mechanisms.optimize import driver
 from dpfl.mechanisms.optimize.blt import optimize_blt
 
 _BLT = mechanisms.Blt(7, [0.9, 1 / 3], [0.2, 0.1])
@@ -36,29 +36,29 @@ def _entry(directory) -> pathlib.Path:
 
 def test_the_second_call_computes_nothing(directory):
     compute = _Compute()
-    first = cache.cached('kind', mechanisms.Blt, {'n': 7}, compute)
-    second = cache.cached('kind', mechanisms.Blt, {'n': 7}, compute)
+    first = driver.cached('kind', mechanisms.Blt, {'n': 7}, compute)
+    second = driver.cached('kind', mechanisms.Blt, {'n': 7}, compute)
     assert compute.calls == 1
     assert first is _BLT and second == _BLT and second.digest() == _BLT.digest()
 
 
 def test_other_arguments_are_other_entries(directory):
-    cache.cached('kind', mechanisms.Blt, {'n': 7, 'k': [1, 2]}, _Compute())
+    driver.cached('kind', mechanisms.Blt, {'n': 7, 'k': [1, 2]}, _Compute())
     for kind, fields in (
         ('other', {'n': 7, 'k': [1, 2]}),
         ('kind', {'n': 8, 'k': [1, 2]}),
         ('kind', {'n': 7, 'k': [1, 2], 'm': None}),
         ('kind', {'n': '7', 'k': [1, 2]}),
     ):
-        assert cache.cached(kind, mechanisms.Blt, fields, _Compute(_OTHER)) == _OTHER
+        assert driver.cached(kind, mechanisms.Blt, fields, _Compute(_OTHER)) == _OTHER
     # The order of fields does not matter.
     compute = _Compute(_OTHER)
-    assert cache.cached('kind', mechanisms.Blt, {'k': [1, 2], 'n': 7}, compute) == _BLT
+    assert driver.cached('kind', mechanisms.Blt, {'k': [1, 2], 'n': 7}, compute) == _BLT
     assert not compute.calls
 
 
 def test_a_damaged_entry_is_computed_again(directory):
-    cache.cached('kind', mechanisms.Blt, {'n': 7}, _Compute())
+    driver.cached('kind', mechanisms.Blt, {'n': 7}, _Compute())
     path = _entry(directory)
     content = path.read_bytes()
     for place in range(0, len(content), 23):
@@ -66,28 +66,28 @@ def test_a_damaged_entry_is_computed_again(directory):
         damaged[place] ^= 0xFF
         path.write_bytes(damaged)
         # Some bytes of an archive mean nothing. What is read is right, or it is not read.
-        assert cache.cached('kind', mechanisms.Blt, {'n': 7}, _Compute()) == _BLT
+        assert driver.cached('kind', mechanisms.Blt, {'n': 7}, _Compute()) == _BLT
     for length in (0, 1, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:length])
         compute = _Compute()
-        assert cache.cached('kind', mechanisms.Blt, {'n': 7}, compute) == _BLT
+        assert driver.cached('kind', mechanisms.Blt, {'n': 7}, compute) == _BLT
         assert compute.calls == 1
         assert path.read_bytes()[:2] == b'PK'
 
 
 def test_an_entry_of_others_is_not_trusted(directory):
-    cache.cached('kind', mechanisms.Blt, {'n': 7}, _Compute())
+    driver.cached('kind', mechanisms.Blt, {'n': 7}, _Compute())
     path = _entry(directory)
     foreign = path.read_bytes()
     path.unlink()
-    cache.cached('kind', mechanisms.Blt, {'n': 8}, _Compute(_OTHER))
+    driver.cached('kind', mechanisms.Blt, {'n': 8}, _Compute(_OTHER))
     own = _entry(directory)
     own.write_bytes(foreign)
     compute = _Compute(_OTHER)
-    assert cache.cached('kind', mechanisms.Blt, {'n': 8}, compute) == _OTHER and compute.calls == 1
+    assert driver.cached('kind', mechanisms.Blt, {'n': 8}, compute) == _OTHER and compute.calls == 1
     # Nor is a mechanism without a seal.
     mechanisms.save(_BLT, own)
-    assert cache.cached('kind', mechanisms.Blt, {'n': 8}, compute) == _OTHER and compute.calls == 2
+    assert driver.cached('kind', mechanisms.Blt, {'n': 8}, compute) == _OTHER and compute.calls == 2
 
 
 def test_a_directory_that_cannot_be_written_is_no_error(directory, monkeypatch, tmp_path):
@@ -96,12 +96,12 @@ def test_a_directory_that_cannot_be_written_is_no_error(directory, monkeypatch, 
 
     with monkeypatch.context() as patch:
         patch.setattr(os, 'replace', full)
-        assert cache.cached('kind', mechanisms.Blt, {'n': 7}, _Compute()) == _BLT
+        assert driver.cached('kind', mechanisms.Blt, {'n': 7}, _Compute()) == _BLT
     assert not list(directory.iterdir())  # Nothing unfinished is left.
     in_the_way = tmp_path / 'file'
     in_the_way.write_text('')
     monkeypatch.setenv('DPFL_CACHE_DIR', str(in_the_way))
-    assert cache.cached('kind', mechanisms.Blt, {'n': 7}, _Compute()) == _BLT
+    assert driver.cached('kind', mechanisms.Blt, {'n': 7}, _Compute()) == _BLT
 
 
 def test_an_error_of_the_optimiser_is_not_hidden(directory):
@@ -109,15 +109,15 @@ def test_an_error_of_the_optimiser_is_not_hidden(directory):
         raise OSError('of the optimiser')
 
     with pytest.raises(OSError, match='of the optimiser'):
-        cache.cached('kind', mechanisms.Blt, {'n': 7}, fails)
+        driver.cached('kind', mechanisms.Blt, {'n': 7}, fails)
 
 
 def test_where_results_are_kept(monkeypatch, tmp_path):
     monkeypatch.setenv('DPFL_CACHE_DIR', '')
     assert _cache.directory() is None
     compute = _Compute()
-    cache.cached('kind', mechanisms.Blt, {}, compute)
-    cache.cached('kind', mechanisms.Blt, {}, compute)
+    driver.cached('kind', mechanisms.Blt, {}, compute)
+    driver.cached('kind', mechanisms.Blt, {}, compute)
     assert compute.calls == 2
     monkeypatch.delenv('DPFL_CACHE_DIR')
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'xdg'))

@@ -12,6 +12,7 @@ import pytest
 
 from dpfl import mechanisms
 from dpfl.accounting.records import archive
+from dpfl.accounting.reports import history
 from dpfl.accounting.sampling import monte_carlo
 from dpfl.errors import ArgumentError, RunError
 from dpfl.simulation import program, run_directory, run_journal
@@ -195,7 +196,8 @@ def test_a_second_extension(tmp_path):
     config = _PLANNED.with_values({'rounds': 16})
     found = _train(config, twice, resume=True)
     _assert_same(found, twice, config)
-    assert archive.read_plan(twice).extensions == ((6, 10, 14), (9, 14, 16))
+    steps = (history.Extension(6, 10, 14), history.Extension(9, 14, 16))
+    assert archive.read_plan(twice).extensions == steps
 
 
 @pytest.mark.exhaustive
