@@ -37,9 +37,9 @@ from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.errors import ArgumentError
 from dpfl.reporting import plain_text
-from dpfl.simulation.training.mechanism_names import NamedMechanism
-from dpfl.simulation.training.privacy_config import NoiseConfig, ParticipationConfig
-from dpfl.simulation.training.sampling_config import participation
+from dpfl.simulation.training.mechanism import NamedMechanism
+from dpfl.simulation.training.privacy_config import NoiseConfig
+from dpfl.simulation.training.sampling_config import ParticipationConfig, participation
 
 _SCHEMA = SettingsFlags(ParticipationConfig)
 _MECHANISMS = flags.DEFINE_list(

@@ -28,7 +28,7 @@ from dpfl.debugging.text.clients import OpenedText
 from dpfl.debugging.text.config import KINDS, NOT_OF_TASK, NOT_OF_TRAINING, StudyConfig
 from dpfl.reporting import plain_text
 from dpfl.simulation.training import PrivacyConfig, TrainConfig, mechanism
-from dpfl.simulation.training.plan import accountant, build_plan
+from dpfl.simulation.training.plan import build_plan
 from dpfl.tasks.config import TextTaskConfig
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _check(config: TrainConfig, opened: OpenedText) -> None:
     """Raises ArgumentError if there is no such plan, or the accountant does not support it."""
     population = functools.partial(opened.population, config.sampling.population)
     plan = build_plan(config.privacy, config.sampling, population=population, dimension=lambda: 0)
-    plan.epsilon(config.privacy.delta, accountant(config.privacy, plan))
+    plan.epsilon(config.privacy.delta, config.privacy.accountant_of(plan))
     config.sampling.sampler(plan.participation, population(), config.seed, plan.sampling)
 
 

@@ -21,8 +21,8 @@ from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import optimized_strategy
 from dpfl.mechanisms import registry
 from dpfl.reporting import plain_text
-from dpfl.simulation.training.privacy_config import MechanismConfig, ParticipationConfig
-from dpfl.simulation.training.sampling_config import participation
+from dpfl.simulation.training.mechanism import MechanismConfig
+from dpfl.simulation.training.sampling_config import ParticipationConfig, participation
 from dpfl.simulation.training.server_config import ScheduleConfig
 
 _SCHEMA = SettingsFlags(ParticipationConfig)

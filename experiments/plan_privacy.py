@@ -61,8 +61,8 @@ from dpfl.cli.results import plan_rows
 from dpfl.cli.results.plan_answer import answer, figure_of
 from dpfl.cli.results.plan_request import PlanningConfig, Request
 from dpfl.simulation.population import TimerConfig
-from dpfl.simulation.training.mechanism import NAMES
-from dpfl.simulation.training.privacy_config import AUTO, ClippingConfig, PrivacyConfig
+from dpfl.simulation.training.mechanism import AUTO, NAMES
+from dpfl.simulation.training.privacy_config import ClippingConfig, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
 from dpfl.simulation.training.server_config import ServerConfig
 

@@ -41,10 +41,9 @@ from dpfl.cli.flags import (
 )
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import planned_report, report_files, verified_run
-from dpfl.simulation.training.mechanism import NAMES
+from dpfl.simulation.training.mechanism import NAMES, MechanismConfig
 from dpfl.simulation.training.privacy_config import (
     ClippingConfig,
-    MechanismConfig,
     NoiseConfig,
     SecureAggregationConfig,
 )

@@ -29,7 +29,8 @@ from dpfl.cli.results import population_values, simulated_population
 from dpfl.mechanisms import registry
 from dpfl.reporting import plain_text
 from dpfl.simulation.population import DeviceConfig
-from dpfl.simulation.training.privacy_config import MechanismConfig, NoiseConfig
+from dpfl.simulation.training.mechanism import MechanismConfig
+from dpfl.simulation.training.privacy_config import NoiseConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
 
 _SAMPLING = SettingsFlags(

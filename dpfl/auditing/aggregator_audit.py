@@ -33,6 +33,8 @@ from dpfl.auditing.config import AggregatorAuditConfig
 
 # Coordinates of one run.
 COORDINATES = 4096
+# One of so many trials of a run is for the attacker that learns.
+_LEARNER_EVERY = 4
 # Draws of wrong answers for a power.
 _DRAWS = 400
 _NO_NOISE = 1e-9
@@ -282,7 +284,7 @@ def _sequences(
     """What is released of the clients of either attacker."""
     count, most = runs(plan, config), coordinates(plan)
     size = most if plan.discretization is not None else math.ceil(config.trials / count)
-    is_learner = np.arange(size) % 4 == 3
+    is_learner = np.arange(size) % _LEARNER_EVERY == _LEARNER_EVERY - 1
     patterns = np.where(is_learner, _without_repetition(worst)[:, None], worst[:, None])
     absence = -1.0 if plan.adjacency == 'replace_one' else 0.0
     found: tuple[list, ...] = ([], [], [], [])
@@ -323,6 +325,10 @@ def _check(plan: accounting.PrivacyPlan) -> None:
         raise errors.ArgumentError('earlier', errors.NOT_SHOWN, 'must be empty for an audit')
     if plan.before:
         raise errors.ArgumentError('before', errors.NOT_SHOWN, 'must be empty for an audit')
+    if coordinates(plan) < _LEARNER_EVERY:
+        raise errors.ArgumentError(
+            'model_dimension', coordinates(plan), f'must be >= {_LEARNER_EVERY} for an audit'
+        )
     if not plan.noise_multiplier:
         raise errors.ArgumentError('noise_multiplier', 0.0, 'must be > 0 for an audit')
 

@@ -6,16 +6,18 @@ Nothing about a canary is stored: its direction and its rounds are functions of 
 Without sampling, a canary takes part in the rounds of a pattern that the schema of the plan admits:
 as often as it allows, at its least separation. Among these patterns, groups of canaries have those
 of about the largest sensitivity, since the claim is about the worst one. With a sampling that the
-guarantee relies on, canaries take part as real clients do.
+guarantee relies on, canaries take part as real clients do: they are clients of samplers like that
+of the run, with other seeds, so no cohort of real clients changes.
 """
 
 import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
-from dpfl import accounting, errors
+from dpfl import _random, accounting, errors
 from dpfl.aggregators import canary_query
-from dpfl.auditing import canary_rounds
 from dpfl.participation import Participation
 
 # Patterns within this share of the largest norm count as worst ones.
@@ -29,6 +31,12 @@ _MOST_STARTS = 64
 _MOST_ENTRIES = 10**8
 # The strategy matrix is needed as a whole.
 MOST_ROUNDS = 8192
+_STREAM = 'canary rounds'
+_MOST_SEED = 2**40
+
+# Maps a seed to a sampler like that of the run: it has its `kind`, a `Sampling`, and `seed`, and
+# maps a round to the clients of its `cohort`.
+Samplers = Callable[[int], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +82,7 @@ def design(
     canaries: int,
     seed: int,
     dimension: int,
-    samplers: canary_rounds.Samplers | None = None,
+    samplers: Samplers | None = None,
 ) -> CanaryDesign:
     """The canaries of a run under a plan.
 
@@ -110,7 +118,7 @@ def design(
         return CanaryDesign(seed, _half(canaries), group, rounds, weights, pattern)
     if samplers is None:
         raise errors.ArgumentError('samplers', None, f'must be given for {plan.sampling.name}')
-    drawn = canary_rounds.draw(plan, canaries, seed, samplers, most_groups)
+    drawn = _draw(plan, canaries, seed, samplers, most_groups)
     # The attacker knows the group of a canary, not its rounds.
     weights = _optimal(strategy, strategy @ drawn.rates.T)
     return CanaryDesign(seed, _half(canaries), drawn.group, drawn.rounds, weights, None)
@@ -149,3 +157,65 @@ def _optimal(strategy: np.ndarray, whitened: np.ndarray) -> np.ndarray:
       whitened: `C u`, [rounds, groups].
     """
     return (strategy.T @ (whitened / np.linalg.norm(whitened, axis=0))).T
+
+
+@dataclasses.dataclass(frozen=True)
+class _DrawnRounds:
+    """Who takes part when.
+
+    Attributes:
+      rounds: bool [canaries, rounds].
+      group: of each canary, int64 [canaries].
+      rates: share of the clients of each group that take part in each round, float64
+        [groups, rounds].
+    """
+
+    rounds: np.ndarray
+    group: np.ndarray
+    rates: np.ndarray
+
+
+def _draw(
+    plan: accounting.PrivacyPlan, canaries: int, seed: int, samplers: Samplers, most_groups: int
+) -> _DrawnRounds:
+    """Draws the rounds of canaries.
+
+    With cyclic Poisson sampling the canaries are in the first groups, which have the most turns:
+    which group a client is in need not be secret. Otherwise all canaries are one group.
+
+    Args:
+      plan: of the run, with sampling.
+      canaries: how many; the two of a pair, 2 i and 2 i + 1, are in the same group.
+      seed: of the run.
+      samplers: maps a seed to a sampler like that of the run.
+      most_groups: how many groups there may be.
+    """
+    assert plan.sampling is not None
+    count, turns = plan.participation.rounds, plan.sampling.public_groups
+    rate = plan.clients_per_round / plan.sampling.population * turns
+    groups = min(most_groups, turns, count)
+    group = np.arange(canaries) // 2 % groups
+    rounds = np.zeros((canaries, count), bool)
+    for sampler, numbers, members in _assigned(group, seed, samplers):
+        canary = np.full(sampler.kind.population, -1)
+        canary[members] = numbers
+        for t in range(count):
+            present = canary[sampler.cohort(t)]
+            rounds[present[present >= 0], t] = True
+    has_turn = np.arange(count) % turns == np.arange(groups)[:, None]
+    return _DrawnRounds(rounds, group, rate * has_turn)
+
+
+def _assigned(
+    group: np.ndarray, seed: int, samplers: Samplers
+) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
+    """Samplers, and which canaries are which of their clients, until all canaries are clients."""
+    generator = _random.generator(_STREAM, seed)
+    left = [np.flatnonzero(group == number) for number in range(group.max() + 1)]
+    while any(each.size for each in left):
+        sampler = samplers(int(generator.integers(_MOST_SEED)))
+        clients = [sampler.kind.group(number, sampler.seed) for number in range(len(left))]
+        taken = [each[: few.size] for each, few in zip(left, clients, strict=True)]
+        members = [few[: each.size] for each, few in zip(taken, clients, strict=True)]
+        left = [each[few.size :] for each, few in zip(left, clients, strict=True)]
+        yield sampler, np.concatenate(taken), np.concatenate(members)

@@ -29,9 +29,11 @@ _OF_THE_PLAN = (
     'max_participations',
     'noise_multiplier',
     'target_epsilon',
+    'match',
     'stop_at_epsilon',
     'stop_at_accuracy',
     'mechanism',
+    'workload',
     'strategy',
     'blt_decay',
     'blt_scale',
@@ -104,6 +106,13 @@ def check(
         raise errors.RunError(str(error)) from None
     rounds, planned = plan.participation.rounds, before.participation.rounds
     if rounds <= planned:
+        until = configuration.get('stop_at_epsilon')
+        if until is not None and rounds < configuration['rounds']:
+            raise errors.ArgumentError(
+                'stop_at_epsilon',
+                until,
+                f'allows {rounds} rounds, and must allow more than {planned} to extend the run',
+            )
         raise errors.ArgumentError('rounds', rounds, f'must be above {planned} to extend the run')
     schedule = configuration.get('server_schedule', 'constant')
     if schedule != 'constant':
@@ -183,11 +192,13 @@ def commit(
       RunError: if the journal has other cohorts than the longer run; if past noise would be kept in
         another place; or if a file cannot be read or written.
     """
-    from dpfl.simulation import state as state_lib  # Imports TensorFlow.
+    from dpfl.runtime import contexts  # Imports TensorFlow.
+    from dpfl.simulation import state as state_lib
 
     run, plan = directory.journal, experiment.plan
     run.require_cohorts(0, experiment.sampler.cohort)
-    state_lib.require_places(state, experiment.process.initialize(), plan)
+    with contexts.local_runtime():
+        state_lib.require_places(state, experiment.process.initialize(), plan)
     before = archive.read_plan(directory.path)
     step = history.Extension(
         run.state.begun, before.plan.participation.rounds, plan.participation.rounds

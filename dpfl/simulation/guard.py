@@ -26,13 +26,14 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
-from dpfl import accounting, errors
+from dpfl import _validate, accounting, errors
 from dpfl.accounting.records import archive, journal
-from dpfl.accounting.reports import noise_keys
+from dpfl.accounting.reports import inputs, noise_keys
 from dpfl.simulation import data_digest, run_directory
 from dpfl.simulation import state as state_lib
 
 _DELTAS = (1e-6, 1e-10)
+_MOST_ID = 2**63 - 1
 _REASONS = {
     'noise': (
         'with another noise key, so it was another run; the guarantee of the plan covers one of '
@@ -68,7 +69,7 @@ class GuardedProcess:
       accountant: by which it does.
 
     Raises:
-      ValueError: if the directory cannot be written.
+      ValueError: if the directory cannot be written, or there is no such report.
       RunError: if its journal is damaged, or that of another plan.
     """
 
@@ -81,12 +82,13 @@ class GuardedProcess:
         deltas: Sequence[float] = _DELTAS,
         accountant: str = 'pld',
     ):
+        plan.check_accountant(accountant)
         self._process, self._plan = process, plan
         self._directory = run_directory.RunDirectory(directory, resume=True)
         self._path = self._directory.path / archive.LEDGER
         self._record = archive.PlanRecord(
             plan,
-            tuple(deltas),
+            inputs.deltas([*deltas]),
             accountant,
             noise_is_seeded=False,
             also_not_covered=(archive.OWN_LOOP,),
@@ -100,7 +102,7 @@ class GuardedProcess:
         if record is None:
             return
         own = self._record.to_dict()
-        for name in self._plan.to_dict():
+        for name in (*self._plan.to_dict(), 'deltas', 'accountant'):
             if record.get(name) != own.get(name):
                 raise errors.RunError(f'{self._path}: is the journal of another plan ({name})')
 
@@ -142,18 +144,20 @@ class GuardedProcess:
             says that it could not.
 
         Raises:
-          ArgumentError: if the state was made under another plan, or ids are given in some rounds
-            only.
-          RunError: if the round was released before from anything else, or if rounds before it are
-            missing in the journal. Nothing is released then.
+          ArgumentError: if the state was made under another plan, or ids are no integers of at
+            least 0, or are given in some rounds only.
+          RunError: if the round was released before from anything else, if the plan has no such
+            round, or if rounds before it are missing in the journal. Nothing is released then.
           StorageError: if another process uses the directory, or it cannot be written.
         """
         state_lib.require_plan(state, self._plan)
         clients = [_read(data) for data in client_data]
-        if client_ids is not None and len(client_ids) != len(clients):
-            raise errors.ArgumentError(
-                'client_ids', errors.NOT_SHOWN, f'must be {len(clients)}, one for each client'
-            )
+        if client_ids is not None:
+            client_ids = _validate.integers('client_ids', client_ids, minimum=0, maximum=_MOST_ID)
+            if len(client_ids) != len(clients):
+                raise errors.ArgumentError(
+                    'client_ids', errors.NOT_SHOWN, f'must be {len(clients)}, one for each client'
+                )
         with self._directory.in_use():
             self._build(state, shows_clients=client_ids is not None)
             t = self._begin(state, [batches for batches, _ in clients], client_ids)
@@ -187,10 +191,11 @@ class GuardedProcess:
             found = self._directory.journal
             if found.state.ended is None:
                 planned = self._plan.participation.rounds
-                if found.state.begun < planned:
+                done = found.state.begun - (not found.state.is_released)
+                if done < planned:
                     raise errors.RunError(
-                        f'{self._path}: has {found.state.begun} of {planned} rounds; report() '
-                        'gives the guarantee of a run that stops early'
+                        f'{self._path}: has {done} of {planned} rounds; report() gives the '
+                        'guarantee of a run that stops early'
                     )
                 found.append(journal.Ended(why='all rounds are done', results={}))
             return self._directory.write_pages()
@@ -203,7 +208,7 @@ class GuardedProcess:
           StorageError: if a file cannot be written.
         """
         with self._directory.in_use():
-            if self._directory.state.built is None:
+            if not self._directory.state.begun:
                 raise errors.RunError(f'{self._path}: no round was released')
             return self._directory.write_pages()
 
@@ -229,6 +234,11 @@ class GuardedProcess:
     def _begin(self, state: Any, clients: list[list[Any]], ids: Sequence[int] | None) -> int:
         """Records a round before it is computed; returns its number, counted from 0."""
         found, t = self._directory.journal, state_lib.rounds_done(state)
+        planned = self._plan.participation.rounds
+        if t >= planned:  # Without ids no report would count it.
+            raise errors.RunError(
+                f'{self._path}: round {t + 1} is beyond the {planned} of the plan'
+            )
         digest = data_digest.of_cohort(self._directory.data_key(), clients)
         model, _ = state_lib.digests(state)
         # Without ids the data of the clients, in their order, stand for them.

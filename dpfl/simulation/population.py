@@ -61,6 +61,7 @@ class TimerConfig(Settings):
         'Hours from one report of a device until it may take part again.',
         minimum=0,
         maximum=24 * 365,
+        needs={'sampling': ('timer',)},
     )
 
 
@@ -83,7 +84,7 @@ class DeviceConfig(TimerConfig):
     check_in_minutes: float = setting(
         30.0,
         'Average time between two check-ins of an eligible device.',
-        above=0,
+        minimum=0.001,
         maximum=_MINUTES,
     )
     client_minutes: float = setting(

@@ -224,14 +224,16 @@ def check(sampler: Sampler, plan: accounting.PrivacyPlan) -> None:
                     name, wanted[name], f'must be {value}, as the sampler has it'
                 )
     kept, planned = sampler.participation, plan.participation
-    if (
-        kept.rounds < planned.rounds
-        or kept.min_separation < planned.min_separation
-        or kept.count > planned.count
+    for name, is_kept in (
+        ('rounds', kept.rounds >= planned.rounds),
+        ('min_separation', kept.min_separation >= planned.min_separation),
+        ('max_participations', kept.count <= planned.count),
     ):
+        if is_kept:
+            continue
         raise errors.ArgumentError(
-            'min_separation',
-            planned.min_separation,
+            name,
+            getattr(planned, name),
             f'must be kept by the sampler, with at most {planned.count} participations in '
             f'{planned.rounds} rounds; {type(sampler).__name__} keeps {kept.min_separation} with '
             f'{kept.count} in {kept.rounds}',

@@ -27,7 +27,8 @@ from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import optimized_strategy, train_command
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.reporting import plain_text
-from dpfl.simulation.training.privacy_config import MechanismConfig, NoiseConfig
+from dpfl.simulation.training.mechanism import MechanismConfig
+from dpfl.simulation.training.privacy_config import NoiseConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
 from experiments.studies.shared import amplification
 

@@ -62,6 +62,10 @@ _INDEPENDENT = dict(mechanism=mechanisms.Identity(6), participation=Participatio
         (lambda: _audit(noise_multiplier=0.0), 'noise_multiplier'),
         (lambda: _audit(**_INDEPENDENT, sampling='poisson', population=10**6), 'sampling'),
         (lambda: _audit(earlier=(_plan(),)), 'earlier'),
+        (
+            lambda: _audit(discretization=mechanisms.Discretization(100.0, 3, 0.5)),
+            'model_dimension=3: must be >= 4',
+        ),
         (lambda: _released(clients_per_round=2), 'clients_per_round'),
         (lambda: _released(estimator=accounting.Estimator('clipped')), 'estimator'),
         (lambda: _released(resume_after=_ROUNDS), 'resume_after'),

@@ -7,7 +7,7 @@ import pytest
 
 from dpfl import _setting_texts
 from dpfl.simulation.training import TrainConfig
-from dpfl.simulation.training.plan import accountant, build_plan
+from dpfl.simulation.training.plan import build_plan
 from tests import forked_binaries
 
 _SMALL = '--population=300 --clients_per_round=10 --rounds=30 --delta=1e-3'
@@ -88,7 +88,7 @@ def test_the_commands_have_the_plan(tmp_path, flags, mechanism):
     plan = build_plan(
         config.privacy, sampling, population=lambda: sampling.population, dimension=lambda: 1000
     )
-    epsilon = plan.epsilon(config.privacy.delta, accountant(config.privacy, plan))
+    epsilon = plan.epsilon(config.privacy.delta, config.privacy.accountant_of(plan))
     assert epsilon == pytest.approx(row['epsilon'], rel=1e-6)
     assert plan.noise_multiplier == pytest.approx(row['noise_multiplier'], rel=1e-6)
     assert plan.participation.count == row['max_participations']

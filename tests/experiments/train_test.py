@@ -12,7 +12,7 @@ import pytest
 
 from dpfl import ParticipationLog, accounting
 from dpfl.cli.command import program
-from dpfl.simulation import checkpoint
+from dpfl.simulation import checkpoint, run_directory
 from tests import binaries, forked_binaries
 
 _QUICKSTART = '--flagfile=configs/quickstart.flags'
@@ -123,6 +123,10 @@ def test_a_finished_run_says_so_and_prints_its_result_again(finished, copied):
     assert '--target_epsilon=1.0: cannot hold for more rounds' in alone('--rounds=7').stderr
     assert '--clip_norm=0.3: must be 0.2, as when the run began' in alone('--clip_norm=0.3').stderr
     assert _contents(copied) == before
+    noise = json.loads((copied / 'plan.json').read_text())['noise_multiplier']
+    # Another way to say how much noise there is takes the place of the recorded one.
+    assert alone('--rounds=7', f'--noise_multiplier={noise}').returncode == 0
+    assert run_directory.verify(copied).differences == ()
 
 
 @pytest.mark.exhaustive

@@ -343,6 +343,20 @@ _SAMPLING = (
         ('tests/accounting/sampling/monte_carlo_test.py',),
     ),
     Fault(
+        'round of a guarded process beyond its plan',
+        'dpfl/simulation/guard.py',
+        'if t >= planned:',
+        'if False:',
+        ('tests/simulation/guard_test.py',),
+    ),
+    Fault(
+        'cohorts of a run before the earlier one drawn again',
+        'dpfl/simulation/training/fork.py',
+        '(*_earlier_seeds(state), *([] if seed is None else [seed])),',
+        '() if seed is None else (seed,),',
+        ('tests/simulation/training/course_test.py',),
+    ),
+    Fault(
         'round of a guarded process recorded after its release',
         'dpfl/simulation/guard.py',
         '            t = self._begin(state, [batches for batches, _ in clients], client_ids)\n'

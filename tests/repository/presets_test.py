@@ -11,7 +11,7 @@ from dpfl._setting_texts import with_texts
 from dpfl.debugging.text.config import StudyConfig
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import TrainConfig
-from dpfl.simulation.training.plan import accountant, build_plan
+from dpfl.simulation.training.plan import build_plan
 from scripts import paper_presets
 from tests import paths, presets
 
@@ -200,7 +200,7 @@ def test_epsilons_of_augenstein20(row, name):
         config = presets.config(name, population=population, delta=inputs['delta'])
         plan = _plan(config)
         assert (plan.noise_multiplier, plan.participation.rounds) == (inputs['z'], inputs['rounds'])
-        epsilon = plan.epsilon(config.privacy.delta, accountant(config.privacy, plan))
+        epsilon = plan.epsilon(config.privacy.delta, config.privacy.accountant_of(plan))
         assert float(f'{epsilon:.3g}') == pytest.approx(published['eps'], rel=1e-9)
 
 

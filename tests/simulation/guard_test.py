@@ -253,7 +253,7 @@ def test_a_finished_run_is_verified_and_says_what_nobody_knows(tmp_path, has_ids
         assert early.observed.rounds == 1 and not report.observed.violations
         (tmp_path / 'cohorts.bin').unlink()
         assert not run_directory.verify(tmp_path).is_verified
-    with pytest.raises(errors.RunError, match='does not allow an event "began" here|was released'):
+    with pytest.raises(errors.RunError, match='round 11 is beyond the 10 of the plan'):
         guarded.next(state, _DATA[0], **ids)
 
 
@@ -269,6 +269,54 @@ def test_a_process_that_ends_before_its_first_round_begins_with_another_key(tmp_
     _after(guarded, 1)
     guarded.report()
     assert run_directory.verify(tmp_path).is_verified
+
+
+def test_a_round_beyond_the_plan_is_not_released(tmp_path):
+    guarded = _guarded(tmp_path)
+    states = _after(guarded, _ROUNDS - 1)
+    guarded._process.dies = True
+    with pytest.raises(_KilledError):
+        guarded.next(states[-1], _DATA[0])
+    with pytest.raises(errors.RunError, match='has 9 of 10 rounds; report.. gives'):
+        guarded.finish()
+    guarded._process.dies = False
+    last = guarded.next(states[-1], _DATA[0]).state
+    with pytest.raises(errors.RunError, match='round 11 is beyond the 10 of the plan'):
+        guarded.next(last, _DATA[0])
+    guarded.finish()
+    assert run_directory.verify(tmp_path).is_verified
+
+
+@pytest.mark.parametrize(
+    'ids', [[-1, 2], [1.5, 2.5], ['a', 'b'], [2**63, 1], [True, False], [None, 1], [[1], [2]], 3]
+)
+def test_ids_that_are_no_clients_are_refused_before_anything_is_recorded(tmp_path, ids):
+    guarded = _guarded(tmp_path)
+    start = guarded.initialize()
+    with pytest.raises(errors.ArgumentError, match='^client_ids'):
+        guarded.next(start, _DATA[0], client_ids=ids)
+    with pytest.raises(errors.RunError, match='no round was released'):
+        guarded.report()
+    guarded.next(start, _DATA[0], client_ids=[1, 2])
+    assert guarded.report().observed.clients == 2
+
+
+def test_a_report_that_cannot_be_made_is_refused_before_the_first_round(tmp_path):
+    for changes in ({'deltas': []}, {'deltas': [2.0]}, {'accountant': 'none'}):
+        with pytest.raises(errors.ArgumentError, match='^(delta|accountant)'):
+            guard.GuardedProcess(_Process(), _plan(), tmp_path / 'run', **changes)
+    assert not (tmp_path / 'run').exists()
+    _after(_guarded(tmp_path / 'begun'), 1)
+    with pytest.raises(errors.RunError, match='of another plan .deltas.'):
+        guard.GuardedProcess(
+            _Process(), _plan(), tmp_path / 'begun', deltas=[1e-5], accountant=_ACCOUNTANT
+        )
+    skipped = _after(_guarded(tmp_path / 'other'), 2)[-1]
+    guarded = _guarded(tmp_path / 'run')
+    with pytest.raises(errors.RunError, match='ends before round 3'):
+        guarded.next(skipped, _DATA[0])
+    with pytest.raises(errors.RunError, match='no round was released'):
+        guarded.report()
 
 
 def test_ids_are_given_in_every_round_or_in_none(tmp_path):

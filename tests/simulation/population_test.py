@@ -269,3 +269,8 @@ def test_devices_drop_out_as_often_as_they_should():
 def test_a_cohort_beyond_the_population_is_refused():
     with pytest.raises(ValueError, match='=2001: must be an integer >= 1 and <= 2000'):
         population.Population(population=2000, clients_per_round=2001)
+
+
+def test_check_ins_between_which_no_time_passes_are_refused():
+    with pytest.raises(ValueError, match='check_in_minutes=1e-09: must be a .* >= 0.001'):
+        population.Population(population=50, clients_per_round=5, check_in_minutes=1e-9)

@@ -265,6 +265,11 @@ def test_a_sampler_fits_its_own_plan_and_no_other_kind(sampler):
         ),
         ('uniform', dict(participation=_APART), 'min_separation=4: must be kept by the sampler'),
         (
+            'uniform',
+            dict(participation=Participation(_ROUNDS, 1, 2)),
+            'max_participations=2: must be kept by the sampler',
+        ),
+        (
             'min_separation',
             dict(participation=Participation(_ROUNDS, 5, 2)),
             'min_separation=5: must be kept',
@@ -272,7 +277,7 @@ def test_a_sampler_fits_its_own_plan_and_no_other_kind(sampler):
         (
             'min_separation',
             dict(participation=Participation(21, 4, 2), mechanism=mechanisms.Identity(21)),
-            'min_separation=4: must be kept',
+            'rounds=21: must be kept',
         ),
     ],
 )

@@ -13,7 +13,7 @@ from pyarrow import parquet
 from dpfl import _setting_texts, mechanisms
 from dpfl.cli import catalogue
 from dpfl.simulation.training import TrainConfig
-from dpfl.simulation.training.plan import accountant, build_plan
+from dpfl.simulation.training.plan import build_plan
 from experiments.studies.shared import amplification, labels
 from tests import forked_binaries, text_files
 from tests.studies import attacked_runs, scripts_of_studies
@@ -114,7 +114,7 @@ def _design(values, out):
     )
     design = getattr(made, values['chosen'])
     assert plan.sampling == design.plan.sampling
-    epsilon = plan.epsilon(1e-5, accountant(config.privacy, plan))
+    epsilon = plan.epsilon(1e-5, config.privacy.accountant_of(plan))
     assert epsilon == pytest.approx(design.epsilon, rel=1e-9)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dpfl import Participation, mechanisms
 from dpfl.simulation.training import mechanism as mechanism_lib
-from dpfl.simulation.training.privacy_config import MechanismConfig
+from dpfl.simulation.training.mechanism import MechanismConfig
 from experiments.studies.shared import grid
 from tests import forked_binaries, paths
 from tests.studies import scripts_of_studies

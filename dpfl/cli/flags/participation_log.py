@@ -16,7 +16,7 @@ from dpfl.participation import (
     read_round_times,
 )
 from dpfl.planning import UniformCohorts
-from dpfl.simulation.training.privacy_config import ParticipationConfig
+from dpfl.simulation.training.sampling_config import ParticipationConfig
 
 # The limits that uniform cohorts would break with this probability are stated.
 _FAILURE = 1e-6

@@ -2,7 +2,8 @@
 
 import contextlib
 import pathlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from absl import flags
 
@@ -13,6 +14,8 @@ from dpfl.cli.flags.output_flags import RunDirectoryConfig
 from dpfl.runtime import signals
 from dpfl.simulation import checkpoint
 from dpfl.simulation.training import recorded_settings
+from dpfl.simulation.training.mechanism import AUTO
+from dpfl.simulation.training.privacy_config import AMOUNTS
 
 # Flags about what happens to an earlier run, or instead of a run; flags.txt leaves them out.
 _ONCE = ('resume', 'overwrite', 'dry_run')
@@ -62,9 +65,11 @@ def take_recorded(config: RunDirectoryConfig, names: Collection[str]) -> None:
         raise command_line.UsageError(
             f'--output_dir={config.output_dir}: has no run that --resume could continue'
         )
+    given = {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].present}
+    replaced = _replaced(given)
     for name, text in (texts or {}).items():
         plain = name.removeprefix('no') if name not in flags.FLAGS else name
-        if plain in names and not flags.FLAGS[plain].present:
+        if plain in names and plain not in (*given, *replaced):
             if flags.FLAGS[plain].boolean and not text:
                 text = 'true' if plain == name else 'false'
             try:
@@ -73,6 +78,16 @@ def take_recorded(config: RunDirectoryConfig, names: Collection[str]) -> None:
                 raise command_line.UsageError(
                     f'--output_dir={config.output_dir}: {error}'
                 ) from None
+
+
+def _replaced(given: Mapping[str, Any]) -> list[str]:
+    """Flags of a run that contradict what is given, and so are not taken from the run."""
+    names: list[str] = []
+    if any(name in given for name in AMOUNTS):
+        names += AMOUNTS
+    if given.get('mechanism', AUTO) != AUTO:
+        names.append('workload')
+    return names
 
 
 @contextlib.contextmanager

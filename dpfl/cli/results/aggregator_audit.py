@@ -6,8 +6,8 @@ from dpfl.auditing.config import AggregatorAuditConfig
 from dpfl.cli.command import command_line
 from dpfl.reporting import plain_text
 from dpfl.simulation.training import plan as plans
-from dpfl.simulation.training.privacy_config import ParticipationConfig, PrivacyConfig
-from dpfl.simulation.training.sampling_config import SamplingConfig
+from dpfl.simulation.training.privacy_config import PrivacyConfig
+from dpfl.simulation.training.sampling_config import ParticipationConfig, SamplingConfig
 
 # Coordinates of a run with rounding: fewer, because every update is rotated.
 _ROTATED_COORDINATES = 1024
@@ -35,7 +35,7 @@ def of(
         total = plan.participation.rounds * aggregator_audit.runs(plan, config)
         with _progress.bar(total=total, unit='round', delay=1.0) as bar:
             return aggregator_audit.audit(
-                plan, config, privacy.delta, plans.accountant(privacy, plan), bar.update
+                plan, config, privacy.delta, privacy.accountant_of(plan), bar.update
             )
 
 

@@ -14,8 +14,8 @@ from dpfl.planning import Deployment, Planner
 from dpfl.planning.feasibility import Feasibility, estimate
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import noise_matching
-from dpfl.simulation.training import plan as plan_lib
-from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS
+from dpfl.simulation.training.mechanism import AUTO
+from dpfl.simulation.training.privacy_config import PREFIX_SUMS
 from dpfl.simulation.training.sampling_config import SamplingConfig
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def _sampled(
         clip_norm=privacy.clip_norm,
         clients_per_round=cohort,
         adjacency=privacy.adjacency,
-        discretization=plan_lib.discretization(privacy, privacy.clip_norm, cohort),
+        discretization=privacy.discretization(privacy.clip_norm, cohort),
     )
     sampling = SamplingConfig(
         sampling=request.sampling,
@@ -295,7 +295,7 @@ def _sampled(
         groups=request.groups,
         cohort_cap=request.cohort_cap,
     )
-    fields |= plan_lib.sampling_fields(sampling, mechanism, schema, lambda: deployment.population)
+    fields |= sampling.plan_fields(mechanism, schema, lambda: deployment.population)
     if privacy.target_epsilon is not None:
         with renaming(epsilon='target_epsilon'):
             return accounting.PrivacyPlan.calibrated(
@@ -344,5 +344,5 @@ def _planner(request: Request, candidate: Candidate, schema: Participation) -> P
         mechanism=mechanism,
         clip_norm=privacy.clip_norm,
         adjacency=privacy.adjacency,
-        discretize=lambda cohort: plan_lib.discretization(privacy, privacy.clip_norm, cohort),
+        discretize=lambda cohort: privacy.discretization(privacy.clip_norm, cohort),
     )

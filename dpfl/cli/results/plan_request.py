@@ -17,8 +17,8 @@ from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.participation import Participation
 from dpfl.planning import Pace, Simulation, Target
 from dpfl.simulation.training import noise_matching
-from dpfl.simulation.training.mechanism_names import NamedMechanism
-from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
+from dpfl.simulation.training.mechanism import AUTO, NamedMechanism
+from dpfl.simulation.training.privacy_config import PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.server_config import ServerConfig
 
 SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
@@ -114,7 +114,7 @@ class Candidate:
 
 
 def parse(texts: Sequence[str]) -> list[Candidate]:
-    """Reads NAME or NAME=NOISE_MULTIPLIER; NAME is a text of `mechanism_names`.
+    """Reads NAME or NAME=NOISE_MULTIPLIER; NAME is a text of `mechanism.NamedMechanism`.
 
     Raises:
       ArgumentError: If a text is not of this form, occurs twice, or leaves open what a mechanism

@@ -9,13 +9,8 @@ from dpfl.accounting import large_delta
 from dpfl.accounting.sampling import kinds
 from dpfl.cli.command import command_line
 from dpfl.cli.flags.participation_log import LogConfig
-from dpfl.simulation.training import plan as plans
-from dpfl.simulation.training.mechanism import build
-from dpfl.simulation.training.privacy_config import (
-    MechanismConfig,
-    NoiseConfig,
-    SecureAggregationConfig,
-)
+from dpfl.simulation.training.mechanism import MechanismConfig, build
+from dpfl.simulation.training.privacy_config import NoiseConfig, SecureAggregationConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig, participation
 
 
@@ -57,7 +52,7 @@ def of(
         if kind == kinds.NONE:
             kinds.from_settings(kind, {'population': config.population})  # Refuses one.
         sampled: dict[str, Any] = {'participation': schema}
-        sampled |= plans.sampling_fields(config, made, schema, lambda: config.population)
+        sampled |= config.plan_fields(made, schema, lambda: config.population)
         plan = accounting.PrivacyPlan(
             mechanism=made,
             clip_norm=clip_norm,
@@ -67,12 +62,12 @@ def of(
             group_size=group_size,
             noise=noise.noise,
             **sampled,
-            discretization=plans.discretization(secagg, clip_norm, cohort),
+            discretization=secagg.discretization(clip_norm, cohort),
         )
         found = source.found(plan, has_cohort=has_cohort)
         found['remarks'] = (*by_timer, *found['remarks'])
         report = accounting.PrivacyReport.from_plan(
-            plan, [noise.delta], accountant=plans.accountant(noise, plan), **found
+            plan, [noise.delta], accountant=noise.accountant_of(plan), **found
         )
     if text := large_delta.warning(noise.delta, config.population):
         print(text, file=sys.stderr)

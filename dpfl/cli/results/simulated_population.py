@@ -11,7 +11,7 @@ from dpfl.cli.results import population_values
 from dpfl.errors import ArgumentError
 from dpfl.mechanisms import registry
 from dpfl.simulation.population import DeviceConfig, Population, PopulationRun, simulate
-from dpfl.simulation.training.mechanism_names import load_strategy
+from dpfl.simulation.training.mechanism import load_strategy
 from dpfl.simulation.training.sampling_config import SamplingConfig, required
 
 if TYPE_CHECKING:

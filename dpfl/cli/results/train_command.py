@@ -8,7 +8,8 @@ from dpfl import _setting_texts, accounting, mechanisms
 from dpfl.mechanisms import registry
 from dpfl.participation import Participation
 from dpfl.simulation.training.config import TrainConfig
-from dpfl.simulation.training.privacy_config import MechanismConfig, PrivacyConfig
+from dpfl.simulation.training.mechanism import MechanismConfig
+from dpfl.simulation.training.privacy_config import PrivacyConfig
 from dpfl.simulation.training.server_config import SGD, ScheduleConfig, ServerConfig
 
 STRATEGY = 'planned.npz'

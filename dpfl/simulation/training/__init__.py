@@ -14,8 +14,7 @@ from dpfl.simulation.training.config import (
     OptimizationConfig,
     TrainConfig,
 )
-from dpfl.simulation.training.cost import Cost
-from dpfl.simulation.training.dry_run import dry_run
+from dpfl.simulation.training.cost import Cost, dry_run
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.federated import train
 from dpfl.simulation.training.pretraining import PretrainConfig, PretrainResult, pretrain

@@ -12,7 +12,8 @@ from dpfl.accounting import large_delta
 from dpfl.errors import NOT_SHOWN, ArgumentError, one_of, renaming
 from dpfl.planning import planner
 from dpfl.runtime import ray_cluster
-from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
+from dpfl.simulation.training.mechanism import AUTO
+from dpfl.simulation.training.privacy_config import PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
 from dpfl.simulation.training.server_config import ServerConfig
 from dpfl.tasks.config import (
@@ -311,6 +312,10 @@ class RunConfig(Settings):
         """What the guarantee does not cover because of how settings were chosen, in sentences."""
         return choice_not_covered(self.chosen_without_noise)
 
+    def _refuse_of_own_task(self, name: str, is_given: bool) -> None:
+        if is_given:
+            raise ArgumentError('task', NOT_SHOWN, f'must not be given with a {name}')
+
     def fixed(self) -> dict[str, Any]:
         """The settings that must stay the same when a run is resumed, by name, as JSON values."""
         return {
@@ -368,7 +373,13 @@ class TrainConfig(RunConfig):
         return (*found, *self.task.selection.remarks())
 
     def of_own_task(self) -> 'TrainConfig':
-        """The configuration of a run on a task of one's own; it keeps which secrets are planted."""
+        """The configuration of a run on a task of one's own; it keeps which secrets are planted.
+
+        Raises:
+          ArgumentError: if a selection or a first model is given, which would be ignored.
+        """
+        self._refuse_of_own_task('selection', self.task.selection.is_given)
+        self._refuse_of_own_task('warm_start', self.task.warm_start is not None)
         own = TaskConfig(task=CUSTOM, planting=self.task.planting)
         return dataclasses.replace(self, task=own)
 
@@ -519,6 +530,10 @@ class GanConfig(RunConfig):
             raise ArgumentError('noise', self.privacy.noise, 'must be default for a GAN')
         if self.privacy.mechanism == AUTO:
             raise ArgumentError('mechanism', AUTO, 'cannot be used for a GAN')
+        if self.privacy.memory_limit != PrivacyConfig.memory_limit:
+            raise ArgumentError(
+                'memory_limit', self.privacy.memory_limit, 'cannot be used for a GAN'
+            )
         if self.privacy.clip_schedule:
             raise ArgumentError('clip_schedule', NOT_SHOWN, 'must be empty for a GAN')
 
@@ -533,8 +548,7 @@ class GanConfig(RunConfig):
         Raises:
           ArgumentError: if a selection is given, which would be ignored.
         """
-        if self.task.selection.is_given:
-            raise ArgumentError('task', NOT_SHOWN, 'must not be given with a selection')
+        self._refuse_of_own_task('selection', self.task.selection.is_given)
         return self
 
     @property

@@ -300,7 +300,6 @@ class Run:
         storage = experiment.noise_storage
         return dataclasses.replace(
             found,
-            reference_accuracies=experiment.reference_accuracies,
             noise_storage=None if storage is None else storage.name,
             profile=result.profile,
         )
@@ -329,10 +328,15 @@ def _result(
 ) -> TrainResult:
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
-    path, ended = directory.path, directory.state.ended
-    assert ended is not None  # As all rounds are done, or the run has stopped.
+    path, built, ended = directory.path, directory.state.built, directory.state.ended
+    assert built is not None and ended is not None  # All rounds are done, or the run has stopped.
     return TrainResult(
-        path, report, columns, run_model.weights(path), test_metrics=ended.test or {}
+        path,
+        report,
+        columns,
+        run_model.weights(path),
+        built.references or {},
+        ended.test or {},
     )
 
 

@@ -15,7 +15,6 @@ from dpfl.errors import ArgumentError
 from dpfl.simulation.training import execution, fork, prepared_task, run_data, run_model
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.plan import (
-    accountant,
     build_plan,
     check_adapts,
     strategy_hint,
@@ -95,7 +94,7 @@ def _plan(
         config.sampling.sampler(first.participation, clients(), config.seed, first.sampling)
     plan = make(dimension=opened.num_parameters, on_choice=on_choice, workload=config.workload)
     # Raises early if delta is out of range, or the accountant does not know the plan.
-    delta, method = config.privacy.delta, accountant(config.privacy, plan)
+    delta, method = config.privacy.delta, config.privacy.accountant_of(plan)
     plan.epsilon(delta, method)
     if config.course.stop_at_epsilon is not None:
         plan = within_epsilon(plan, config.course.stop_at_epsilon, delta, method, tell)
@@ -274,8 +273,13 @@ def _forked(task: FederatedTask, origin: fork.Origin) -> FederatedTask:
         from dpfl.tasks.text.models import architectures
 
         model = architectures.with_weights(model, weights)
-    further = dict.fromkeys(each for each in origin.not_covered if each not in task.not_covered)
-    return dataclasses.replace(task, model=model, not_covered=(*task.not_covered, *further))
+    seeds = {fork.EARLIER_SEEDS: list(origin.seeds)} if origin.seeds else {}
+    return dataclasses.replace(
+        task,
+        model=model,
+        not_covered=(*task.not_covered, *origin.not_covered),
+        description={**task.description, **seeds},
+    )
 
 
 def uniform_loss(config: TrainConfig, language: tuple[str, Sequence[str]] | None) -> float | None:

@@ -9,7 +9,6 @@ from dpfl.errors import ArgumentError
 from dpfl.simulation.training import execution, fedavg, gan
 from dpfl.simulation.training.config import GanConfig, TrainConfig
 from dpfl.simulation.training.execution import TrainResult
-from dpfl.simulation.training.plan import accountant
 from dpfl.simulation.training.prepared_run import PreparedRun
 from dpfl.tasks.federated_task import FederatedTask
 
@@ -80,5 +79,5 @@ def train(
             prepared = gan.prepare(config, task, run=run, tell=tell)
         else:
             prepared = fedavg.prepare(config, task, run=run, tell=tell)
-        check(prepared.plan, accountant(config.privacy, prepared.plan))
+        check(prepared.plan, config.privacy.accountant_of(prepared.plan))
         return run.execute(prepared, progress)

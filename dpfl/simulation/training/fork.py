@@ -2,14 +2,14 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpfl import accounting, errors
+from dpfl import _validate, accounting, errors
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.records import archive
+from dpfl.accounting.records.journal import Journal, State
 from dpfl.accounting.reports import noise_keys, observed
 from dpfl.errors import ArgumentError
 from dpfl.participation import ParticipationLog
@@ -19,6 +19,9 @@ from dpfl.simulation.training.config import TrainConfig
 if TYPE_CHECKING:
     from dpfl.simulation import run_directory
 
+# Where the description of a run's data has the seeds of earlier runs.
+EARLIER_SEEDS = 'earlier_seeds'
+_MOST_SEED = 2**63 - 1
 # Folder in the directory of a run with its model.
 _SAVED_MODEL = 'saved_model'
 _TRAIN_METRICS = (
@@ -37,6 +40,7 @@ class Origin:
       not_covered: what their guarantees do not cover, one sentence each.
       noise_key_digests: of their noise keys, from `noise_keys.earlier`, as far as they are known.
       warm_start_is_public: whether one of them began with a model that was declared public.
+      seeds: of the cohorts of those whose guarantee relies on them, as far as they are known.
       arrays: the state at the checkpoint, which begins with the trainable weights of the model;
         empty if there is none, or the run that takes over has begun already.
     """
@@ -46,6 +50,7 @@ class Origin:
     not_covered: tuple[str, ...] = ()
     noise_key_digests: tuple[str, ...] = ()
     warm_start_is_public: bool = False
+    seeds: tuple[int, ...] = ()
     arrays: tuple[np.ndarray | bytes, ...] = ()
 
     def weights(self, shapes: list[tuple[int, ...]]) -> tuple[np.ndarray, ...] | None:
@@ -90,6 +95,7 @@ def taken_over(config: TrainConfig, directory: 'run_directory.RunDirectory | Non
             own.also_not_covered,
             own.earlier_noise_key_digests,
             own.warm_start_is_public,
+            _earlier_seeds(directory.state),
         )
     if fork_from is not None:
         return _of_checkpoint(fork_from, config)
@@ -116,8 +122,8 @@ def _of_checkpoint(path: str, config: TrainConfig) -> Origin:
         raise ArgumentError('fork_from', path, 'must have a checkpoint after its first round')
     log = ParticipationLog(records.log.cohort(t) for t in range(found.rounds))
     _require_kept('fork_from', path, observed.observe(record.plan, log), audit)
-    _require_other_seeds(config, run.state.configuration, record)
-    origin = _of_record(record, found.head)
+    origin = _of_record(record, run.state, found.head)
+    _require_other_seeds(config, run.state, origin)
     return dataclasses.replace(origin, arrays=tuple(found.state))
 
 
@@ -139,9 +145,9 @@ def _of_model(path: str, config: TrainConfig) -> Origin:
             raise ValueError(found.differences[0])
         measured = found.report.measured
         _require_kept('warm_start', path, found.report.observed, measured)
-        run = archive.read_journal(source)
-        if run is not None:
-            _require_other_seeds(config, run.state.configuration, record)
+        run = archive.read_journal(source) or Journal()
+        origin = _of_record(record, run.state, run.released_head())
+        _require_other_seeds(config, run.state, origin)
     except ArgumentError:
         raise
     except (ValueError, OSError, AttributeError, errors.RunError) as error:
@@ -149,7 +155,7 @@ def _of_model(path: str, config: TrainConfig) -> Origin:
         raise ArgumentError(
             'warm_start', path, f'must be the model of a finished run ({shown})'
         ) from None
-    return _of_record(record, None if run is None else run.released_head())
+    return origin
 
 
 def _run_of_model(path: str) -> pathlib.Path | None:
@@ -173,27 +179,35 @@ def _require_kept(
         )
 
 
-def _require_other_seeds(
-    config: TrainConfig, earlier: Mapping[str, Any], record: archive.PlanRecord
-) -> None:
-    """Checks that the noise, and cohorts that amplify, are not those of the earlier run."""
-    if config.noise_seed is not None and config.noise_seed == earlier.get('noise_seed'):
+def _earlier_seeds(state: State) -> tuple[int, ...]:
+    """The seeds that a run has recorded of the runs before it."""
+    known = {} if state.built is None else state.built.data
+    return _validate.integers(
+        EARLIER_SEEDS, known.get(EARLIER_SEEDS, ()), minimum=0, maximum=_MOST_SEED
+    )
+
+
+def _require_other_seeds(config: TrainConfig, earlier: State, origin: Origin) -> None:
+    """Checks that the noise, and cohorts that amplify, are not those of an earlier run."""
+    noise_seed = earlier.configuration.get('noise_seed')
+    if config.noise_seed is not None and config.noise_seed == noise_seed:
         raise ArgumentError(
             'noise_seed',
             config.noise_seed,
             'must not be that of the earlier run: the noise would be too',
         )
-    if record.plan.sampling is not None and config.seed == earlier.get('seed'):
+    if config.seed in origin.seeds:
         raise ArgumentError(
             'seed',
             config.seed,
-            'must not be that of the earlier run: the cohorts would be too, and the amplification '
+            'must not be that of an earlier run: the cohorts would be too, and the amplification '
             'of two runs does not add up for the same cohorts',
         )
 
 
-def _of_record(record: archive.PlanRecord, chain: str | None) -> Origin:
+def _of_record(record: archive.PlanRecord, state: State, chain: str | None) -> Origin:
     plan, noise_key = record.plan, record.noise_key_digest
+    seed = None if plan.sampling is None else state.configuration.get('seed')
     metrics = (_TRAIN_METRICS,) if record.train_metrics_released else ()
     own = () if noise_key is None else (noise_keys.earlier(noise_key, chain),)
     return Origin(
@@ -202,4 +216,5 @@ def _of_record(record: archive.PlanRecord, chain: str | None) -> Origin:
         (*record.also_not_covered, *metrics),
         (*record.earlier_noise_key_digests, *own),
         record.warm_start_is_public,
+        (*_earlier_seeds(state), *([] if seed is None else [seed])),
     )

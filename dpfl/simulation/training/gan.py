@@ -12,7 +12,7 @@ import numpy as np
 from dpfl.errors import renaming
 from dpfl.simulation.training import execution, run_data, run_model
 from dpfl.simulation.training.config import GanConfig, GanOptimizationConfig
-from dpfl.simulation.training.plan import accountant, build_plan
+from dpfl.simulation.training.plan import build_plan
 from dpfl.simulation.training.prepared_run import EVAL_BATCH_SIZE, PreparedRun
 from dpfl.tasks import source
 from dpfl.tasks.config import SYNTHETIC_TASKS
@@ -56,7 +56,7 @@ def prepare(
         config.privacy, config.sampling, population=clients, dimension=opened.num_parameters
     )
     # Raises early if delta is out of range, or the accountant does not know the plan.
-    plan.epsilon(config.privacy.delta, accountant(config.privacy, plan))
+    plan.epsilon(config.privacy.delta, config.privacy.accountant_of(plan))
     return GanRun(config, plan, opened, clients, tell, (), run.directory.path / 'plots')
 
 

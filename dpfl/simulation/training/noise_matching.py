@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from dpfl import _validate, accounting, errors, mechanisms
-from dpfl.simulation.training.mechanism_names import NamedMechanism
+from dpfl.simulation.training.mechanism import NamedMechanism
 
 # What can be matched, and in words.
 QUANTITIES = {
@@ -106,7 +106,7 @@ class MatchRequest:
 def parse(text: str) -> MatchRequest:
     """Reads `QUANTITY:MECHANISM,NOISE_MULTIPLIER@ROUND` or `rho:RHO@ROUND`.
 
-    `@ROUND` may be left out. The mechanism is a text of `mechanism_names`.
+    `@ROUND` may be left out. The mechanism is a text of `NamedMechanism`.
 
     Raises:
       ArgumentError: if the text is neither, or names no mechanism.

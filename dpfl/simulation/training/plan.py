@@ -5,26 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import Participation, accounting, mechanisms
-from dpfl.accounting.sampling import kinds
-from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.mechanisms import Discretization
+from dpfl import accounting, mechanisms
+from dpfl.errors import ArgumentError, renaming
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import noise_matching
-from dpfl.simulation.training.privacy_config import (
-    AMOUNTS,
-    AUTO,
-    NONE,
-    NoiseConfig,
-    PrivacyConfig,
-    SecureAggregationConfig,
-)
+from dpfl.simulation.training.mechanism import AUTO, NONE
+from dpfl.simulation.training.privacy_config import AMOUNTS, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig, participation, required
 
 # (first, every): the restarts of adaptive clipping in [Xu23], algorithm 1.
 ADAPTIVE_RESTARTS = (128, 1024)
-# Of a sum for secure aggregation: the most that fit into 32-bit integers.
-_BITS = 31
 
 
 def build_plan(
@@ -56,11 +46,7 @@ def build_plan(
       ArgumentError: if values are missing, not allowed, or contradict each other.
     """
     schema = participation(sampling)
-    with renaming(weight='cohort_weight'):
-        estimator = accounting.Estimator(
-            privacy.estimator, privacy.cohort_weight, privacy.example_cap
-        )
-    cohort = sampling.clients_per_round
+    clipping, cohort = privacy.clipping_fields(), sampling.clients_per_round
     restarts = ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
     is_silent = privacy.mechanism == NONE
     if is_silent:
@@ -85,23 +71,18 @@ def build_plan(
     fields: dict[str, Any] = dict(
         mechanism=mechanism,
         participation=schema,
-        clip_norm=privacy.clip_norm,
         clients_per_round=cohort,
         adjacency=privacy.adjacency,
         noise=privacy.noise,
-        clip_schedule=privacy.clip_schedule,
-        estimator=estimator,
         earlier=earlier,
         before=before,
+        **clipping,
     )
-    fields |= sampling_fields(sampling, mechanism, schema, population)
-    if privacy.adaptive_clip:
-        with renaming(target_quantile='clip_quantile', learning_rate='clip_learning_rate'):
-            fields['adaptive_clip'] = accounting.AdaptiveClip(
-                privacy.clip_quantile, privacy.clip_learning_rate, privacy.count_stddev
-            )
+    fields |= sampling.plan_fields(mechanism, schema, population)
     if privacy.secagg:
-        fields['discretization'] = discretization(privacy, privacy.clip_norm, cohort, dimension())
+        fields['discretization'] = privacy.discretization(privacy.clip_norm, cohort, dimension())
+    elif privacy.model_dimension is not None:
+        raise ArgumentError('model_dimension', privacy.model_dimension, 'needs secagg')
     plan = _with_noise(privacy, is_silent, fields)
     check_adapts(privacy, plan)
     return plan
@@ -127,90 +108,6 @@ def check_adapts(privacy: PrivacyConfig, plan: accounting.PrivacyPlan) -> None:
     )
 
 
-def sampling_fields(
-    sampling: SamplingConfig,
-    mechanism: mechanisms.Mechanism,
-    schema: Participation,
-    population: Callable[[], int | None],
-) -> dict[str, Any]:
-    """The fields of a plan that follow from its sampling, without those that are not needed.
-
-    The schema is the tightest that all cohorts keep, unless limits are given.
-
-    Raises:
-      ArgumentError: if settings are given that the sampling does not have, or the mechanism cannot
-        have it.
-    """
-    kind = kinds.KINDS.get(sampling.sampling)
-    given = {name: getattr(sampling, name) for name in ('groups', 'cohort_cap')}
-    for name, value in given.items():
-        if value is not None and name not in kinds.settings(kind):
-            having = [each for each in kinds.KINDS if name in kinds.settings(kinds.KINDS[each])]
-            raise ArgumentError(name, value, f'needs sampling={" or ".join(having)}')
-    if kind is None:
-        return {}
-    given['population'] = _count(sampling, population)
-    if given['population'] is not None:
-        others = kind.defaults(
-            mechanism.with_rounds(schema.rounds), given['population'], sampling.clients_per_round
-        )
-        given |= {name: value for name, value in others.items() if given[name] is None}
-    part = kinds.from_settings(kind.name, given)
-    assert part is not None
-    if schema.min_separation == 1 and schema.max_participations is None:
-        schema = part.schema(schema.rounds)
-    return dict(sampling=part, participation=schema)
-
-
-def _count(sampling: SamplingConfig, population: Callable[[], int | None]) -> int | None:
-    count = population()
-    if count is not None:
-        sampling.check_cohort(count)
-    return count
-
-
-def accountant(config: NoiseConfig, plan: accounting.PrivacyPlan) -> str:
-    """The accountant of a configuration; the default is pld, and best if the plan has sampling."""
-    return config.accountant or ('pld' if plan.sampling is None else 'best')
-
-
-def discretization(
-    config: SecureAggregationConfig,
-    clip_norm: float,
-    clients_per_round: int,
-    dimension: int | None = None,
-) -> Discretization | None:
-    """The discretization of a configuration; None without secure aggregation.
-
-    Args:
-      config: has at most one of a scale and a number of bits.
-      clip_norm: clip norm of the plan.
-      clients_per_round: cohort size of the plan.
-      dimension: number of parameters of the model; by default `config.model_dimension`.
-
-    Raises:
-      ArgumentError: if values are missing or contradict each other.
-    """
-    if not config.secagg:
-        return None
-    if config.model_dimension is not None and dimension not in (None, config.model_dimension):
-        raise ArgumentError(
-            'model_dimension', config.model_dimension, f'must be {dimension}, as the model has'
-        )
-    dimension = config.model_dimension if dimension is None else dimension
-    if dimension is None:
-        raise ArgumentError('secagg', NOT_SHOWN, 'needs model_dimension')
-    bits, scale = config.secagg_bits, config.secagg_scale
-    if bits is not None and scale is not None:
-        raise ArgumentError('secagg_bits', bits, 'cannot be combined with secagg_scale')
-    with renaming(scale='secagg_scale', bits='secagg_bits', dimension='model_dimension'):
-        if scale is not None:
-            return Discretization(scale, dimension, clip_norm)
-        return Discretization.for_bits(
-            _BITS if bits is None else bits, clients_per_round, dimension, clip_norm
-        )
-
-
 def _with_noise(privacy: PrivacyConfig, is_silent: bool, fields: dict) -> accounting.PrivacyPlan:
     noise, target = privacy.noise_multiplier, privacy.target_epsilon
     if is_silent:
@@ -226,7 +123,7 @@ def _with_noise(privacy: PrivacyConfig, is_silent: bool, fields: dict) -> accoun
     if target is None:
         noise = required(privacy, 'noise_multiplier') if noise is None else noise
         return accounting.PrivacyPlan(noise_multiplier=noise, **fields)
-    method = accountant(privacy, silent_plan)
+    method = privacy.accountant_of(silent_plan)
     with renaming(epsilon='target_epsilon'):
         return accounting.PrivacyPlan.calibrated(
             epsilon=target, delta=privacy.delta, accountant=method, **fields
@@ -307,7 +204,7 @@ def strategy_hint(config: PrivacyConfig, plan: accounting.PrivacyPlan) -> str | 
     instead = 'leave out strategy'
     if config.target_epsilon is None and plan.noise_multiplier:
         amount = 'noise_multiplier' if config.match is None else 'match'
-        epsilon = plan.epsilon(config.delta, accountant(config, plan))
+        epsilon = plan.epsilon(config.delta, config.accountant_of(plan))
         instead += f', and give target_epsilon={epsilon} in place of {amount}'
     return (
         f'strategy={config.strategy} was made for another schema: a BLT that is optimised for this '

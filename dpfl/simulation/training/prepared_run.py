@@ -10,7 +10,6 @@ from dpfl.accounting import large_delta
 from dpfl.accounting.records import archive
 from dpfl.simulation.training import prepared_task
 from dpfl.simulation.training.config import GanConfig, TrainConfig
-from dpfl.simulation.training.plan import accountant
 from dpfl.tasks import source
 from dpfl.tasks.federated_task import FederatedTask
 
@@ -85,11 +84,12 @@ class PreparedRun(abc.ABC):
         return archive.PlanRecord(
             plan,
             (config.privacy.delta,),
-            accountant(config.privacy, plan),
+            config.privacy.accountant_of(plan),
             noise_is_seeded=config.noise_seed is not None,
             # All samplers draw their cohorts from a seed.
             sampling_is_seeded=plan.sampling is not None,
-            also_not_covered=(*config.not_covered, *task.not_covered),
+            # A fork may state the same as the run before it.
+            also_not_covered=tuple(dict.fromkeys((*config.not_covered, *task.not_covered))),
             train_metrics_released=config.evaluation.release_train_metrics,
             remarks=(
                 *config.remarks(plan.participation.rounds),

@@ -1,4 +1,4 @@
-"""Privacy settings: schema, mechanism, noise, clipping. Does not import TensorFlow."""
+"""Privacy settings: noise, rounding and clipping. Does not import TensorFlow."""
 
 import dataclasses
 from typing import Any
@@ -6,99 +6,14 @@ from typing import Any
 from dpfl import _validate, accounting, mechanisms
 from dpfl._settings import Settings, setting
 from dpfl.accounting import large_delta
-from dpfl.errors import ArgumentError
+from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
+from dpfl.mechanisms import Discretization
 from dpfl.simulation.training import noise_matching
+from dpfl.simulation.training.mechanism import AUTO, MechanismConfig
 
-AUTO = 'auto'
-NONE = 'none'
-# Parameters of a mechanism that is given by its name.
-PARAMETERS = ('strategy', 'blt_decay', 'blt_scale', 'bands')
 # The ways to give the amount of noise.
 AMOUNTS = ('noise_multiplier', 'target_epsilon', 'match')
 PREFIX_SUMS = 'prefix_sums'
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ParticipationConfig(Settings):
-    """The participation schema: how often a client may take part."""
-
-    rounds: int | None = setting(None, 'Number of rounds.', minimum=1)
-    min_separation: int = setting(
-        1,
-        'A client that takes part in round i may take part again in round i + min_separation at '
-        'the earliest; 1 allows every round. (MinS of tensorflow-privacy and of the papers is one '
-        'less.)',
-        minimum=1,
-    )
-    max_participations: int | None = setting(
-        None,
-        'Limit on the rounds that a client may take part in; by default as many as --rounds and '
-        '--min_separation allow.',
-        minimum=1,
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MechanismConfig(Settings):
-    """How the noise of the rounds is correlated."""
-
-    mechanism: str | mechanisms.Mechanism | None = setting(
-        None, 'How the noise of the rounds is correlated.'
-    )
-    strategy: str | None = setting(
-        None,
-        'Parameters of the mechanism: a name in dpfl/strategies, or a file written by '
-        'dpfl.mechanisms.save. They are used for --rounds rounds.',
-    )
-    blt_decay: tuple[float, ...] | None = setting(
-        None, 'Buffer decays (theta) of a BLT, comma-separated.'
-    )
-    blt_scale: tuple[float, ...] | None = setting(
-        None, 'Output scales (omega) of a BLT, comma-separated.'
-    )
-    tree_released: str = setting(
-        'nodes',
-        'What the sensitivity of a tree treats as released: all noised nodes, as the published '
-        'accounting does, or only the prefix sums, which is what is actually released.',
-        choices=mechanisms.tree.RELEASED,
-    )
-    bands: int | None = setting(
-        None, 'Bands of a fichtenberger_toeplitz or square_root_banded_inverse.', minimum=1
-    )
-    restart_first: int | None = setting(
-        None,
-        'Restart the noise after this round, counted from 0, and then after every --restart_every '
-        'rounds, as adaptive clipping does (128 and 1024 in [Xu23]).',
-        minimum=0,
-        needs='restart_every',
-    )
-    restart_every: int | None = setting(
-        None,
-        'Rounds between two restarts; needs --restart_first.',
-        minimum=1,
-        needs='restart_first',
-    )
-
-    def check(self) -> None:
-        """Checks the mechanism and its parameters."""
-        if not isinstance(self.mechanism, str | mechanisms.Mechanism | None):
-            raise ArgumentError('mechanism', self.mechanism, 'must be a name or a mechanism')
-        if isinstance(self.mechanism, mechanisms.Mechanism):
-            self._refuse_parameters('a mechanism that is given as an object')
-        elif self.mechanism in (AUTO, NONE):
-            self._refuse_parameters(f'mechanism={self.mechanism}')
-
-    def _refuse_parameters(self, owner: str) -> None:
-        for name in PARAMETERS:
-            if getattr(self, name):
-                raise ArgumentError(name, getattr(self, name), f'{owner} has no such parameter')
-
-    @classmethod
-    def decode(cls, name: str, value: Any) -> Any:
-        """Builds a mechanism that is given as a JSON object from its parameters."""
-        if name == 'mechanism' and isinstance(value, dict):
-            return mechanisms.from_dict(value)
-        return super().decode(name, value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -157,6 +72,14 @@ class NoiseConfig(Settings):
                 f'must be <= {large_delta.USUAL_MOST:g}; allow_large_delta accepts more',
             )
 
+    def accountant_of(self, plan: accounting.PrivacyPlan) -> str:
+        """The accountant of a plan; the default is pld, and best if it relies on sampling."""
+        return self.accountant or ('pld' if plan.sampling is None else 'best')
+
+
+# Of a sum for secure aggregation: the most that fit into 32-bit integers.
+_BITS = 31
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SecureAggregationConfig(Settings):
@@ -180,6 +103,37 @@ class SecureAggregationConfig(Settings):
         needs='secagg',
     )
     model_dimension: int | None = setting(None, 'Number of parameters of the model.')
+
+    def discretization(
+        self, clip_norm: float, clients_per_round: int, dimension: int | None = None
+    ) -> Discretization | None:
+        """The discretization of a plan; None without secure aggregation.
+
+        Args:
+          clip_norm: clip norm of the plan.
+          clients_per_round: cohort size of the plan.
+          dimension: number of parameters of the model; by default `model_dimension`.
+
+        Raises:
+          ArgumentError: if values are missing or contradict each other.
+        """
+        if not self.secagg:
+            return None
+        bits, scale = self.secagg_bits, self.secagg_scale
+        if bits is not None and scale is not None:
+            raise ArgumentError('secagg_bits', bits, 'cannot be combined with secagg_scale')
+        if self.model_dimension is not None and dimension not in (None, self.model_dimension):
+            raise ArgumentError(
+                'model_dimension', self.model_dimension, f'must be {dimension}, as the model has'
+            )
+        dimension = self.model_dimension if dimension is None else dimension
+        if dimension is None:
+            raise ArgumentError('secagg', NOT_SHOWN, 'needs model_dimension')
+        with renaming(scale='secagg_scale', bits='secagg_bits', dimension='model_dimension'):
+            if scale is not None:
+                return Discretization(scale, dimension, clip_norm)
+            bits = _BITS if bits is None else bits
+            return Discretization.for_bits(bits, clients_per_round, dimension, clip_norm)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -246,6 +200,30 @@ class ClippingConfig(Settings):
         'a twentieth of --clients_per_round.',
         needs='adaptive_clip',
     )
+
+    def clipping_fields(self) -> dict[str, Any]:
+        """The fields of a plan that say how updates are clipped and averaged.
+
+        Raises:
+          ArgumentError: if a value is not allowed.
+        """
+        adaptive = None
+        with renaming(
+            weight='cohort_weight',
+            target_quantile='clip_quantile',
+            learning_rate='clip_learning_rate',
+        ):
+            estimator = accounting.Estimator(self.estimator, self.cohort_weight, self.example_cap)
+            if self.adaptive_clip:
+                adaptive = accounting.AdaptiveClip(
+                    self.clip_quantile, self.clip_learning_rate, self.count_stddev
+                )
+        return dict(
+            clip_norm=self.clip_norm,
+            clip_schedule=self.clip_schedule,
+            estimator=estimator,
+            adaptive_clip=adaptive,
+        )
 
     @classmethod
     def decode(cls, name: str, value: Any) -> Any:

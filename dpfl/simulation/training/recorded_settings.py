@@ -19,7 +19,8 @@ from dpfl.simulation import earlier_settings
 from dpfl.simulation.training import gan, noise_matching, plan, prepared_task, run_data
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training.config import GanConfig, TrainConfig
-from dpfl.simulation.training.privacy_config import AUTO, NONE, PARAMETERS, PrivacyConfig
+from dpfl.simulation.training.mechanism import AUTO, NONE, PARAMETERS
+from dpfl.simulation.training.privacy_config import PrivacyConfig
 from dpfl.tasks import not_covered, source
 from dpfl.tasks.config import CUSTOM, SYNTHETIC_TASKS
 
@@ -238,7 +239,7 @@ def _of_noise(
 def _has_mechanism(privacy: PrivacyConfig, found: accounting.PrivacyPlan) -> bool:
     """Whether a plan has the mechanism of the settings.
 
-    It is made again if that takes no file and no time; otherwise its kind is compared.
+    It is made again if that takes no file and no time; otherwise kind and restarts are compared.
     """
     asked, base = privacy.mechanism, found.mechanism
     if asked == NONE:
@@ -247,12 +248,15 @@ def _has_mechanism(privacy: PrivacyConfig, found: accounting.PrivacyPlan) -> boo
         base = base.base
     entry = registry.ENTRIES.get(asked) if isinstance(asked, str) else None
     is_simple = not isinstance(asked, str) or (entry is not None and not entry.optimizer)
+    restarts = plan.ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
     if (is_simple or privacy.blt_decay) and not privacy.strategy:
-        rounds = found.mechanism.rounds
-        restarts = plan.ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
-        made = mechanism_lib.build(privacy, rounds, restarts)
+        made = mechanism_lib.build(privacy, found.mechanism.rounds, restarts)
         return made.digest() == found.mechanism.digest()
-    return asked == AUTO or (asked if entry is None else entry.kind.name) == base.name
+    kind = asked if entry is None else entry.kind.name
+    if kind == Restarted.name:  # The file has the restarts.
+        return found.mechanism.name == kind
+    made = mechanism_lib.with_restarts(base, privacy, restarts)
+    return kind in (AUTO, base.name) and made.fresh_rounds == found.mechanism.fresh_rounds
 
 
 def _of_report(
@@ -262,7 +266,7 @@ def _of_report(
     found, forked = record.plan, bool(record.plan.earlier)
     expected: dict[str, Any] = {
         'deltas': (config.privacy.delta,),
-        'accountant': plan.accountant(config.privacy, found),
+        'accountant': config.privacy.accountant_of(found),
         # The noise of an earlier run may have had a seed, and its model may have been public.
         'noise_is_seeded': config.noise_seed is not None or (forked and record.noise_is_seeded),
         'sampling_is_seeded': found.sampling is not None,

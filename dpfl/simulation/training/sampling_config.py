@@ -1,18 +1,38 @@
 """Settings of participation, and the sampler that follows them. Does not import TensorFlow."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
-from dpfl import Participation, accounting
+from dpfl import Participation, accounting, mechanisms
 from dpfl._settings import Settings, setting
 from dpfl.accounting.sampling import kinds
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.simulation import sampling as samplers
 from dpfl.simulation.population import Population, TimerConfig
-from dpfl.simulation.training.privacy_config import ParticipationConfig
 
 # Those on which no guarantee relies.
 _OTHERS = ('min_separation', 'timer', 'uniform')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ParticipationConfig(Settings):
+    """The participation schema: how often a client may take part."""
+
+    rounds: int | None = setting(None, 'Number of rounds.', minimum=1)
+    min_separation: int = setting(
+        1,
+        'A client that takes part in round i may take part again in round i + min_separation at '
+        'the earliest; 1 allows every round. (MinS of tensorflow-privacy and of the papers is one '
+        'less.)',
+        minimum=1,
+    )
+    max_participations: int | None = setting(
+        None,
+        'Limit on the rounds that a client may take part in; by default as many as --rounds and '
+        '--min_separation allow.',
+        minimum=1,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,6 +86,46 @@ class SamplingConfig(ParticipationConfig):
     def is_amplified(self) -> bool:
         """Whether the guarantee relies on the sampling."""
         return self.sampling in kinds.KINDS
+
+    def plan_fields(
+        self,
+        mechanism: mechanisms.Mechanism,
+        schema: Participation,
+        population: Callable[[], int | None],
+    ) -> dict[str, Any]:
+        """The fields of a plan that follow from the sampling, without those that are not needed.
+
+        The schema is the tightest that all cohorts keep, unless limits are given.
+
+        Args:
+          mechanism: that of the plan.
+          schema: of rounds and limits, from `participation`.
+          population: returns the number of clients; only called if the guarantee relies on it.
+
+        Raises:
+          ArgumentError: if settings are given that the sampling does not have, the mechanism cannot
+            have it, or the data have too few clients.
+        """
+        kind = kinds.KINDS.get(self.sampling)
+        given = {name: getattr(self, name) for name in ('groups', 'cohort_cap')}
+        for name, value in given.items():
+            if value is not None and name not in kinds.settings(kind):
+                having = [each for each in kinds.KINDS if name in kinds.settings(kinds.KINDS[each])]
+                raise ArgumentError(name, value, f'needs sampling={" or ".join(having)}')
+        if kind is None:
+            return {}
+        count = population()
+        if count is not None:
+            self.check_cohort(count)
+            others = kind.defaults(
+                mechanism.with_rounds(schema.rounds), count, self.clients_per_round
+            )
+            given |= {name: value for name, value in others.items() if given[name] is None}
+        part = kinds.from_settings(kind.name, {**given, 'population': count})
+        assert part is not None
+        if schema.min_separation == 1 and schema.max_participations is None:
+            schema = part.schema(schema.rounds)
+        return dict(sampling=part, participation=schema)
 
     def check_cohort(self, population: int) -> None:
         """Checks that data, whose number of clients no setting says, have enough for a cohort.

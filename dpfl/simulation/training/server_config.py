@@ -10,9 +10,8 @@ from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
 
 SGD = 'sgd'
-# What is left of the learning rate in the last round, and the share of all rounds at the end in
-# which a linear schedule lowers it.
-_FINAL_RATE, _COOLDOWN = 0.1, 0.25
+# What is left of the learning rate in the last round of a schedule.
+_FINAL_RATE = 0.1
 # Optimizers that scale each coordinate by its past gradients.
 _ADAPTIVE = ('adam', 'yogi', 'adagrad')
 
@@ -47,7 +46,7 @@ class ScheduleConfig(Settings):
             raise ArgumentError('server_warmup_rounds', warmup, f'must be <= {rounds}, all rounds')
         drop = 1 - _FINAL_RATE
         if self.server_schedule == 'linear':
-            cooldown = math.ceil(_COOLDOWN * rounds)
+            cooldown = _cooldown(rounds)
             if warmup + cooldown > rounds:
                 raise ArgumentError(
                     'server_warmup_rounds',
@@ -174,9 +173,14 @@ class ServerConfig(ScheduleConfig):
         warmup, name = self.server_warmup_rounds, self.server_schedule
         parts = [f'{warmup} rounds of warm-up'] if warmup else []
         if name == 'linear':
-            parts.append(f'a linear cooldown over the last {self._cooldown(rounds)} rounds')
+            parts.append(f'a linear cooldown over the last {_cooldown(rounds)} rounds')
         elif name == 'cosine':
             parts.append('a cosine course')
         return (
             f'a learning rate with {" and ".join(parts)}' if parts else 'a constant learning rate'
         )
+
+
+def _cooldown(rounds: int) -> int:
+    """Rounds at the end in which a linear schedule lowers the learning rate: a quarter of all."""
+    return math.ceil(rounds / 4)

@@ -10,11 +10,10 @@ import numpy as np
 
 from dpfl import accounting
 from dpfl.planning import feasibility
-from dpfl.simulation.training import coordinate_search, schema_options, trial
+from dpfl.simulation.training import trial
 from dpfl.simulation.training.config import TrainConfig
-from dpfl.simulation.training.plan import accountant, build_plan
-from dpfl.simulation.training.schema_options import Goal
-from dpfl.simulation.training.suggestion import Proposal
+from dpfl.simulation.training.plan import build_plan
+from dpfl.simulation.training.suggestion import Goal, Proposal
 from dpfl.tasks.text import real_task
 from dpfl.tasks.text.models import saved_models
 from dpfl.tasks.text.vocabulary import Vocabulary
@@ -39,6 +38,75 @@ _ORDER = (
 _CLEARLY = 1.1
 # How much less noise is tried where nothing learns.
 _QUIETER = (2, 4, 8, 16, 32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Climbed:
+    """What a search found.
+
+    Attributes:
+      best: the best value of each setting, by name.
+      scores: by name, the score of each value of the setting that was tried, with the values that
+        the other settings had when it was last varied.
+      ends: 'smallest' or 'largest' by name, for settings whose best value is at that end of the
+        values that were tried, so that one beyond may be better.
+    """
+
+    best: dict[str, Any]
+    scores: dict[str, dict[Any, Any]]
+    ends: dict[str, str]
+
+
+def climb(
+    options: Mapping[str, Sequence[Any]],
+    start: Mapping[str, Any],
+    score: Callable[[dict[str, Any]], Any],
+    order: Sequence[str],
+) -> Climbed:
+    """Varies one setting after the other, and goes on in a direction while the score increases.
+
+    Args:
+      options: values of each setting, increasing.
+      start: a value of each setting.
+      score: of values by name; anything that can be compared. Called once for the same values.
+      order: names in the order in which they are varied; a name may occur twice.
+
+    Example:
+      >>> found = climb({'x': [1, 2, 3], 'y': [1, 2]}, {'x': 1, 'y': 1},
+      ...               lambda values: values['y'] - (values['x'] - 2) ** 2, ['x', 'y'])
+      >>> found.best, found.ends
+      ({'x': 2, 'y': 2}, {'y': 'largest'})
+    """
+    known: dict[tuple, Any] = {}
+
+    def scored(values: dict[str, Any]) -> Any:
+        key = tuple(values[name] for name in options)
+        if key not in known:
+            known[key] = score(values)
+        return known[key]
+
+    best = dict(start)
+    scores: dict[str, dict[Any, Any]] = {}
+    for name in order:
+        places = {value: i for i, value in enumerate(options[name])}
+        first, tried = places[best[name]], {best[name]: scored(best)}
+        for step in (1, -1):
+            place = places[best[name]] + step
+            while 0 <= place < len(places):
+                other = {**best, name: options[name][place]}
+                tried[other[name]] = scored(other)
+                if not tried[other[name]] > tried[best[name]]:
+                    break
+                best, place = other, place + step
+            if places[best[name]] != first:
+                break
+        scores[name] = {value: tried[value] for value in sorted(tried, key=places.__getitem__)}
+    ends = {}
+    for name in scores:
+        values = options[name]
+        if len(values) > 1 and best[name] in (values[0], values[-1]):
+            ends[name] = 'smallest' if best[name] == values[0] else 'largest'
+    return Climbed(best, scores, ends)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +152,7 @@ def search(
         'server_learning_rate': _SERVER_RATES,
         'model': tuple(models),
         'vocabulary_size': tuple(vocabularies),
-        **schema_options.options(goal, rounds),
+        **goal.options(rounds),
     }
     start = {name: values[len(values) // 2] for name, values in options.items()}
     start |= _largest(goal, bench, options, start)
@@ -112,7 +180,7 @@ def search(
         )
         return round(tried.accuracy_with_oov, 3), -tried.loss
 
-    found = coordinate_search.climb(options, start, score, _ORDER)
+    found = climb(options, start, score, _ORDER)
     best = found.best
     vocabulary, share = vocabularies[best['vocabulary_size']]
     baselines = bench.data(vocabulary).baselines(_HELDOUT)
@@ -143,7 +211,7 @@ def search(
     def with_less(factor: int) -> float:
         return bench.planned(goal, best, client_rate, seed=1, quieter=factor).accuracy
 
-    verdict = judged(plan, dimension, goal, known, with_less, accountant(complete.privacy, plan))
+    verdict = judged(plan, dimension, goal, known, with_less, complete.privacy.accountant_of(plan))
     return Searched(tuple(proposals), verdict, baselines)
 
 
@@ -236,7 +304,7 @@ class _Bench:
 
     def noise_in_model(self, goal: Goal, values: Mapping[str, Any]) -> float:
         """As in `feasibility`."""
-        plan = schema_options.plan(goal, {'clip_norm': 1.0, **values})
+        plan = goal.plan({'clip_norm': 1.0, **values})
         return feasibility.noise_in_model(plan, self.dimension(values))
 
     def trials(self, values: Mapping[str, Any]) -> trial.Trials:
@@ -273,7 +341,7 @@ class _Bench:
         quieter: int = 1,
     ) -> trial.Trial:
         """A trial with the noise of the goal divided by `quieter`."""
-        plan = schema_options.plan(goal, values)
+        plan = goal.plan(values)
         plan = dataclasses.replace(plan, noise_multiplier=plan.noise_multiplier / quieter)
         return self.trials(values).planned(plan, client_rate, values['server_learning_rate'], seed)
 
@@ -299,7 +367,7 @@ def _largest(
 def _shown(goal: Goal, values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings as a run has them, without limits of participation."""
     settings = {name: value for name, value in values.items() if name != 'participations'}
-    size = schema_options.cohort(goal, values['rounds'], values['participations'])
+    size = goal.cohort(values['rounds'], values['participations'])
     return {**settings, 'clients_per_round': size}
 
 
@@ -313,7 +381,7 @@ def _end(value: Any, tried: Sequence[Any]) -> str:
 def _proposals(
     goal: Goal,
     config: TrainConfig,
-    found: coordinate_search.Search,
+    found: Climbed,
     rounds: int | None,
     share: float,
 ) -> list[Proposal]:
@@ -331,11 +399,11 @@ def _proposals(
             text += f'; the {found.ends[name]} that was tried, so one beyond may be better'
         return text
 
-    chosen = schema_options.schema(goal, best['rounds'], best['participations'])
+    chosen = goal.schema(best['rounds'], best['participations'])
     size, apart = chosen['clients_per_round'], chosen['min_separation']
 
     def cohort(participations: int) -> int:
-        return schema_options.cohort(goal, best['rounds'], participations)
+        return goal.cohort(best['rounds'], participations)
 
     is_private = goal.epsilon is not None
     given = rounds is not None

@@ -23,7 +23,7 @@ from dpfl.simulation.training import (
     TrainConfig,
 )
 from dpfl.simulation.training import mechanism as mechanism_lib
-from dpfl.simulation.training.privacy_config import PARAMETERS
+from dpfl.simulation.training.mechanism import PARAMETERS
 from tests import paths
 
 _ALL = (TrainConfig, GanConfig, PretrainConfig, GenerateConfig)
@@ -57,11 +57,18 @@ def test_a_mechanism_may_be_an_object():
     assert again.digest() == config.digest() != _CONFIG.digest()
 
 
-_PARAMETERS = {'strategy': 'blt_b400', 'blt_decay': (0.9,), 'blt_scale': (0.1,), 'bands': 4}
+_PARAMETERS = {
+    'strategy': 'blt_b400',
+    'blt_decay': (0.9,),
+    'blt_scale': (0.1,),
+    'bands': 4,
+    'tree_released': 'prefix_sums',
+}
 
 
 def test_every_parameter_of_a_mechanism_has_a_setting():
-    names = {name for entry in registry.ENTRIES.values() for way in entry.ways for name in way}
+    entries = registry.ENTRIES.values()
+    names = {name for entry in entries for way in (*entry.ways, entry.optional) for name in way}
     settings = {mechanism_lib._NAMES.get(name, name) for name in names}
     assert settings == {*PARAMETERS} == {*_PARAMETERS}
 
@@ -191,7 +198,9 @@ def test_every_bound_of_a_setting_is_enforced(kind):
 
 
 def test_values_are_replaced_wherever_they_are():
-    changed = _CONFIG.with_values({'rounds': 5, 'clip_norm': 0.5, 'timer_hours': 3.0, 'seed': 8})
+    changed = _CONFIG.with_values(
+        {'rounds': 5, 'clip_norm': 0.5, 'sampling': 'timer', 'timer_hours': 3.0, 'seed': 8}
+    )
     assert changed.sampling.rounds == 5 and changed.sampling.devices.timer_hours == 3.0
     assert changed.privacy.clip_norm == 0.5 and changed.seed == 8
     assert changed.with_values(_CONFIG.flat()) == _CONFIG

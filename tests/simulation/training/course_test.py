@@ -70,6 +70,9 @@ def test_the_guarantee_is_that_of_the_rounds_that_are_run(stopped):
     assert run_directory.verify(path / 'run').differences == ()
     again = train(config, path / 'run', resume=True, progress=False)
     assert again.report == result.report
+    less = config.with_values({'stop_at_epsilon': 0.99 * config.course.stop_at_epsilon})
+    with pytest.raises(ArgumentError, match='stop_at_epsilon=.*: allows 2 rounds, and must allow'):
+        train(less, path / 'run', resume=True, progress=False)
 
 
 @pytest.mark.standard
@@ -126,12 +129,58 @@ def test_a_fork_of_a_sampled_run_needs_another_seed_of_cohorts(sampling):
     schema = dict(mechanism=mechanisms.Identity(6), participation=Participation(6))
     record = archives.make_record(**schema, **fields)
     config = small_config.BLT.with_values({'seed': 3, 'noise_seed': None})
-    fork._require_other_seeds(config, {'seed': 4}, record)
+
+    def require(seed, **data):
+        built = journal.Built(record={}, configuration={'seed': seed}, data=data)
+        state = journal.State(built=built)
+        fork._require_other_seeds(config, state, fork._of_record(record, state, None))
+
+    require(4)
     if sampling == 'none':
-        fork._require_other_seeds(config, {'seed': 3}, record)
-        return
-    with pytest.raises(ArgumentError, match='seed=3: must not be that of the earlier run'):
-        fork._require_other_seeds(config, {'seed': 3}, record)
+        require(3)
+    # The run before the earlier one counts, too, whatever cohorts that one drew.
+    for seed, data in ((3, {}), (4, {'earlier_seeds': [3]}))[sampling == 'none' :]:
+        with pytest.raises(ArgumentError, match='seed=3: must not be that of an earlier run'):
+            require(seed, **data)
+
+
+@pytest.mark.standard
+@pytest.mark.tff
+def test_a_seed_of_cohorts_does_not_come_back_after_several_forks(tmp_path):
+    config = small_config.GAUSSIAN.with_values(
+        {
+            'sampling': 'poisson',
+            'min_separation': 1,
+            'rounds': 1,
+            'seed': 3,
+            'chosen_without_noise': ('clip_norm',),
+        }
+    )
+    train(config, tmp_path / 'first', progress=False)
+    second = {'fork_from': str(tmp_path / 'first'), 'seed': 4, 'noise_seed': 6, 'rounds': 2}
+    for resume in (False, True):
+        train(config.with_values(second), tmp_path / 'second', resume=resume, progress=False)
+    longer = config.with_values({**second, 'rounds': 3})
+    limits = train(longer, tmp_path / 'second', resume=True, progress=False).report.also_not_covered
+    assert len(set(limits)) == len(limits)
+    assert run_directory.verify(tmp_path / 'second').differences == ()
+    again = config.with_values({'fork_from': str(tmp_path / 'second'), 'noise_seed': 7})
+    for seed in (3, 4):
+        with pytest.raises(ArgumentError, match='must not be that of an earlier run: the cohorts'):
+            train(again.with_values({'seed': seed}), tmp_path / 'third', progress=False)
+
+
+@pytest.mark.standard
+@pytest.mark.tff
+def test_a_run_goes_on_with_the_noise_that_it_was_matched_to(tmp_path):
+    config = small_config.GAUSSIAN.with_values(
+        {'match': 'rho:0.1', 'noise_multiplier': None, 'rounds': 1, 'min_separation': 1}
+    )
+    noise = train(config, tmp_path / 'run', progress=False).report.plan.noise_multiplier
+    longer = config.with_values({'match': None, 'noise_multiplier': noise, 'rounds': 2})
+    report = train(longer, tmp_path / 'run', resume=True, progress=False).report
+    assert report.guarantee.rho == pytest.approx(0.2)
+    assert run_directory.verify(tmp_path / 'run').differences == ()
 
 
 @pytest.mark.standard

@@ -70,6 +70,7 @@ def test_the_result_has_what_the_directory_has(tmp_path):
     again = train(_CONFIG, path, resume=True, progress=False)
     assert (path / 'model.npz').stat().st_mtime_ns == before
     assert again.last == result.last and again.report.to_json() == result.report.to_json()
+    assert again.reference_accuracies == result.reference_accuracies != {}
     # What changes no bit may change.
     config = _CONFIG.with_values({'checkpoint_every': 1, 'profile': True})
     assert train(config, path, resume=True, progress=False).last == result.last

@@ -28,6 +28,7 @@ from dpfl.simulation.training.plan import build_plan
 from dpfl.tasks import federated_task
 from dpfl.tasks.images import gan_models, image_batches
 from tests import paths, runs
+from tests.simulation.training import small_config
 
 _ROUNDS = 4
 # Clients 3 and 7 have nothing to train on; the others have fewer images than a batch, or more.
@@ -244,6 +245,12 @@ def test_a_selection_that_would_be_ignored_is_refused(tmp_path):
     config = _SELECTED.with_values({'select_examples': ('label<10',)})
     with pytest.raises(errors.ArgumentError, match='must not be given with a selection'):
         train(config, tmp_path / 'run', task=_clients())
+    for changes, name in (
+        ({'warm_start': 'model'}, 'warm_start'),
+        ({'select_examples': ('length<=5',)}, 'selection'),
+    ):
+        with pytest.raises(errors.ArgumentError, match=f'must not be given with a {name}'):
+            train(small_config.BLT.with_values(changes), tmp_path / 'run', task=_clients())
     assert not (tmp_path / 'run').exists()
 
 

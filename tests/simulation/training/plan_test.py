@@ -10,7 +10,7 @@ from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.accounting.sampling import monte_carlo
 from dpfl.simulation import sampling
 from dpfl.simulation.training import PrivacyConfig, SamplingConfig, mechanism, noise_matching
-from dpfl.simulation.training.mechanism_names import NamedMechanism
+from dpfl.simulation.training.mechanism import NamedMechanism
 from dpfl.simulation.training.plan import build_plan, strategy_hint
 from tests.accounting import plans
 from tests.simulation.training import small_config
@@ -354,6 +354,7 @@ _CALIBRATED = dict(noise_multiplier=None, target_epsilon=2.0)
             'mechanism=banded: needs strategy',
         ),
         (_of_clipped, dict(secagg=True, secagg_bits=20), 'estimator=clipped: must be fixed'),
+        (_of_clipped, dict(_FIXED, model_dimension=9), 'model_dimension=9: needs secagg'),
         (_of_clipped, dict(_FIXED, clip_quantile=0.7), 'clip_quantile=0.7: needs adaptive_clip'),
         (_of_clipped, dict(_FIXED, clip_learning_rate=0.5), 'clip_learning_rate=0.5: needs adap'),
         (_of_clipped, dict(_FIXED, count_stddev=3.0), 'count_stddev=3.0: needs adaptive_clip'),

@@ -85,6 +85,25 @@ def test_a_run_agrees_with_its_own_settings_and_with_no_others(changes):
         assert _differences(record)
 
 
+def test_restarts_are_compared_where_the_mechanism_is_from_a_file(tmp_path):
+    base = mechanisms.Blt(6, [0.9], [0.2])
+    files = [str(tmp_path / name) for name in ('base.npz', 'restarted.npz')]
+    mechanisms.save(base, files[0])
+    mechanisms.save(mechanisms.Restarted.every(base, 1, 2), files[1])
+    no_buffers = {'blt_decay': None, 'blt_scale': None}
+    config = _config(strategy=files[0], restart_first=1, restart_every=2, **no_buffers)
+    assert _differences(_record(config), config) == []
+    for first in (0, 2):
+        other = config.with_values({'restart_first': first})
+        (found,) = _differences(_record(config), other)
+        assert 'its mechanism, restarted, is not the one of config.json' in found
+    whole = _config(mechanism='restarted', strategy=files[1], **no_buffers)
+    assert _differences(_record(whole), whole) == []
+    assert _differences(
+        _record(config), config.with_values({'restart_first': None, 'restart_every': None})
+    )
+
+
 @pytest.mark.standard
 @pytest.mark.parametrize('changes', _SETTINGS)
 def test_no_two_settings_are_taken_for_each_other(changes):

@@ -9,12 +9,10 @@ import pytest
 
 from dpfl import _random, accounting
 from dpfl.errors import ArgumentError
+from dpfl.planning import feasibility
 from dpfl.simulation.training import (
     SamplingConfig,
     TaskConfig,
-    coordinate_search,
-    feasibility,
-    schema_options,
     suggestion,
     suggestion_search,
     train,
@@ -47,11 +45,11 @@ def test_statistics_are_those_of_the_words():
 @pytest.mark.parametrize('population', [12, 500, 40_000])
 @pytest.mark.parametrize('epsilon', [None, 8.0])
 def test_proposed_schemas_can_be_kept(population, epsilon):
-    goal = schema_options.Goal(population, epsilon, schema_options.usual_delta(population))
+    goal = suggestion.Goal(population, epsilon, suggestion.usual_delta(population))
     assert goal.delta < 1 / population
-    options = schema_options.options(goal, None)
+    options = goal.options(None)
     for rounds, participations in itertools.product(*options.values()):
-        schema = schema_options.schema(goal, rounds, participations)
+        schema = goal.schema(rounds, participations)
         config = SamplingConfig(**schema)
         kept = participation(config)
         sampler = config.sampler(kept, population, 0)
@@ -61,7 +59,7 @@ def test_proposed_schemas_can_be_kept(population, epsilon):
         fewer = dataclasses.replace(config, rounds=max(rounds // 5, config.min_separation))
         assert participation(fewer).count == -(-fewer.rounds // config.min_separation)
     values = {'rounds': rounds, 'participations': participations, 'clip_norm': 0.5}
-    plan = schema_options.plan(goal, values)
+    plan = goal.plan(values)
     assert plan.clients_per_round == schema['clients_per_round'] and plan.clip_norm == 0.5
     if epsilon is None:
         assert plan.noise_multiplier == 0 and len(options['rounds']) == 1
@@ -69,7 +67,7 @@ def test_proposed_schemas_can_be_kept(population, epsilon):
         found = plan.epsilon(goal.delta, 'analytic_gaussian')
         assert found == pytest.approx(epsilon, rel=1e-6)
         words = accounting.ReleaseBefore('words', 8.0, delta=goal.delta / 2)
-        with_words = schema_options.plan(dataclasses.replace(goal, before=(words,)), values)
+        with_words = dataclasses.replace(goal, before=(words,)).plan(values)
         assert with_words.noise_multiplier > plan.noise_multiplier
         found = with_words.epsilon(goal.delta, 'analytic_gaussian')
         assert found == pytest.approx(epsilon, rel=1e-6)
@@ -77,7 +75,7 @@ def test_proposed_schemas_can_be_kept(population, epsilon):
 
 def test_a_delta_of_one_client_is_refused():
     with pytest.raises(ArgumentError, match=r'delta=0.003: must be < 1 / 360.* 0.001 is taken'):
-        schema_options.Goal(360, 4.0, 0.003)
+        suggestion.Goal(360, 4.0, 0.003)
 
 
 def test_a_search_climbs_and_says_where_it_ends():
@@ -89,15 +87,13 @@ def test_a_search_climbs_and_says_where_it_ends():
 
     options = {'x': [1, 2, 3, 4], 'y': [0, 1, 2, 3], 'z': [7]}
     start = {'x': 2, 'y': 2, 'z': 7}
-    found = coordinate_search.climb(options, start, score, ['x', 'y', 'z', 'x'])
+    found = suggestion_search.climb(options, start, score, ['x', 'y', 'z', 'x'])
     assert found.best == {'x': 4, 'y': 1, 'z': 7} and found.ends == {'x': 'largest'}
     assert set(found.scores['y']) == {0, 1, 2, 3} and found.scores['z'] == {7: -1}
     assert len(tried) == len(set(tried)) < 9
 
 
-_PLAN = schema_options.plan(
-    schema_options.Goal(360, 4.0, 1e-3), {'rounds': 50, 'participations': 5, 'clip_norm': 1.0}
-)
+_PLAN = suggestion.Goal(360, 4.0, 1e-3).plan({'rounds': 50, 'participations': 5, 'clip_norm': 1.0})
 
 
 @pytest.mark.parametrize(
@@ -111,7 +107,7 @@ _PLAN = schema_options.plan(
     ],
 )
 def test_the_verdict_is_that_of_the_trial(accuracy, learns_at, dimension, feasible, words):
-    goal = schema_options.Goal(360, 4.0, 1e-3)
+    goal = suggestion.Goal(360, 4.0, 1e-3)
     measures = {'accuracy': accuracy, 'unigram_accuracy': 0.14, 'bigram_accuracy': 0.6}
     found = suggestion_search.judged(
         _PLAN,
