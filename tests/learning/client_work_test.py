@@ -61,6 +61,7 @@ def test_nothing_tunes_how_a_shard_is_read():
     assert not options.autotune_options.enabled and options.autotune_options.HasField('enabled')
 
 
+@pytest.mark.standard
 def test_a_users_loss_and_optimizer_may_have_python_control_flow_over_tensors():
     model = models.least_squares()
 

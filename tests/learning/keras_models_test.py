@@ -65,6 +65,7 @@ def test_training_is_that_of_the_same_model_by_hand():
     assert train['mse'] == pytest.approx(train['loss'], rel=1e-5) and train['loss'] > 0
 
 
+@pytest.mark.standard
 def test_dropout_trains_the_same_again_and_frozen_weights_have_no_part_in_updates_and_noise():
     frozen_layer = keras.layers.Dense(3, trainable=False)
     layers = [frozen_layer, keras.layers.Dropout(0.5, seed=1), keras.layers.Dense(1)]

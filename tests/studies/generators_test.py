@@ -90,6 +90,7 @@ def test_a_model_does_not_differ_from_itself_and_its_page_says_so(runs):
     assert (one['runs'], both['runs']) == (2, 4) and one['epsilon'] < both['epsilon']
 
 
+@pytest.mark.standard
 def test_models_that_predict_no_better_than_chance_are_no_evidence(runs, tmp_path):
     directory = tmp_path / 'untrained'
     shutil.copytree(runs['plain'], directory)

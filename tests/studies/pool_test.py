@@ -11,6 +11,8 @@ import pytest
 from dpfl import errors
 from experiments.studies.shared import pool
 
+pytestmark = pytest.mark.standard
+
 
 def number(value):
     print('noise', file=sys.stderr)

@@ -215,6 +215,7 @@ def _train(**changes):
     return pretraining.train(_MICRO, _INITIAL, lambda: [_SENTENCES], **{**arguments, **changes})
 
 
+@pytest.mark.standard
 def test_the_first_step_of_adam_moves_by_the_learning_rate():
     tensors = [tf.constant(weight) for weight in _INITIAL]
     with tf.GradientTape() as tape:
