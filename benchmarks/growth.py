@@ -372,7 +372,7 @@ _ROWS = (
         lambda n: _cpu(
             lambda: mechanisms.optimize_banded_toeplitz(Participation(n, n // 6, 6), n // 6))),
     Row('texts by client', 'records', (10_000, 20_000, 40_000), 'bytes', 1.0, _texts),
-    Row('sensitivity: BLT', _ROUNDS, (100_000, 1_000_000, 4_000_000), 's', 1.0,
+    Row('sensitivity: BLT', _ROUNDS, (1_000_000, 2_000_000, 4_000_000), 's', 1.0,
         lambda n: _cpu(lambda: _blt(n).sensitivity(Participation(n, 100)), 3)),
     Row('optimize_blt', _ROUNDS, (1_000, 10_000, 100_000), 's', 0.0,
         lambda n: _cpu(lambda: mechanisms.optimize_blt(Participation(n, n // 6, 6), 4))),
