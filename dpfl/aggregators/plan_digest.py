@@ -41,7 +41,7 @@ def of(plan: accounting.PrivacyPlan, clip: Any) -> np.ndarray:
     items = (
         [rounds, plan.mechanism.with_rounds(rounds).digest()],
         fields['noise_multiplier'],
-        [fields['noise'], None],  # A second entry, as in the states of runs that go on.
+        [fields['noise'], None],  # As in states of earlier versions, whose digests had two.
         [fields[name] for name in ('clip_norm', 'clip_schedule', 'adaptive_clip')],
         fields['discretization'],
         fields['estimator'],
