@@ -1,4 +1,4 @@
-"""Compares losses of mechanisms over rounds, separations or participations: a table and a plot.
+r"""Compares losses of mechanisms over rounds, separations or participations: a table and a plot.
 
 Example: how mechanisms optimised for separation 400 do at other separations ([McMahan24], figure
 2),

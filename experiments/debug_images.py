@@ -1,4 +1,4 @@
-"""Finds a bug in images that nobody may look at ([Augenstein20], section 6).
+r"""Finds a bug in images that nobody may look at ([Augenstein20], section 6).
 
 Example:
   dpfl debug_images --flagfile=configs/debug_images.flags \

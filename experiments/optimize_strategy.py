@@ -1,4 +1,4 @@
-"""Optimises the parameters of a mechanism for a participation schema, and saves them.
+r"""Optimises the parameters of a mechanism for a participation schema, and saves them.
 
 Example: a BLT with 4 buffers for the StackOverflow benchmark of [McMahan24], table 3,
 

@@ -1,4 +1,4 @@
-"""Reports the guarantee of a privacy plan without training, or that of a finished run.
+r"""Reports the guarantee of a privacy plan without training, or that of a finished run.
 
 Example: the numbers of the production run of [Xu23-accounting],
 

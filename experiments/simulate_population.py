@@ -1,4 +1,4 @@
-"""Simulates devices with timers and availability: who takes part in which round, and for how long.
+r"""Simulates devices with timers and availability: who takes part in which round, and for how long.
 
 Example: the Brazilian model of [Xu23], table 1 (MinS 909, MaxP 3),
 

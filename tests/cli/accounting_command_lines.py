@@ -134,19 +134,15 @@ REFUSED = [
         ],
     ),
     (
-        'extrapolate_privacy',
-        '',
+        'plan_privacy',
+        '--population=9 --clients_per_round=3',
         [
-            ('--populations=9 --cohorts=3', '--run_dir: must be given'),
-            ('--run_dir={run} --cohorts=3', '--populations: must be given'),
-            ('--run_dir={run} --populations=a --cohorts=3', '--populations=a: must be'),
-            ('--run_dir={out} --populations=9 --cohorts=3', '{out}/plan.json: not the plan'),
-            ('--run_dir={run} --populations=9 --cohorts=30', '--cohorts=30: must be <= 9'),
-            (
-                '--run_dir={run} --populations=99 --cohorts=3 --delta=0.001 --delta_power=1',
-                '--delta_power: cannot be combined with --delta',
-            ),
-            ('--run_dir={run} --populations=99 --cohorts=3 --plot=/no/x.png', '--plot=/no/x.png: '),
+            ('--run_dir={out}', '{out}/plan.json: not the plan'),
+            ('--run_dir={run} --clients_per_round=30', '--clients_per_round=30: must be <= 9'),
+            ('--run_dir={run} --plot=/no/x.png', '--plot=/no/x.png: must be in a directory'),
+            ('--run_dir={run} --rounds=9', '--rounds: cannot be combined with --run_dir'),
+            ('--run_dir={run} --target_rho=1', '--target_rho: cannot be combined with --run_dir'),
+            ('--run_dir={run} --min_separation=9', '--min_separation=9: must be'),
         ],
     ),
     (

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import sys
 from collections.abc import Callable
 
 from absl import flags
@@ -24,10 +23,10 @@ def answer(config: ReportFilesConfig, form: str) -> str | None:
       DataError: If a signature is missing or not valid.
     """
     if config.compare:
-        _refuse_others('compare', 'format', 'output')
+        command_line.refuse_others('compare', 'format', 'output')
         return compared_reports.render(config.compare, form)
     if config.verify is not None and config.public_key is not None:
-        _refuse_others('verify', 'public_key', 'format', 'output')
+        command_line.refuse_others('verify', 'public_key', 'format', 'output')
         return signed_report.verified(config.verify, config.public_key, form)
     return None
 
@@ -116,21 +115,6 @@ def show(
     _storage.write_atomically(path, lambda file: file.write(content))
     if sign is not None:
         sign(path, content)
-
-
-def _refuse_others(purpose: str, *allowed: str) -> None:
-    """Refuses the flags of the binary that do not apply to a purpose.
-
-    Args:
-      purpose: Name of the flag that says what is done.
-      *allowed: Names of the other flags that apply.
-
-    Raises:
-      UsageError: If another flag is given.
-    """
-    for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0]):
-        if flag.present and flag.name not in (purpose, *allowed):
-            raise command_line.UsageError(f'--{flag.name}: cannot be combined with --{purpose}')
 
 
 def _check_signed(config: ReportFilesConfig, run_dir: str | None, form: str) -> None:
