@@ -79,7 +79,7 @@ _PUBLISHED_LOSS = ('banded',)
 def main() -> None:
     """Prints the table and draws the plot."""
     path = _PLOT.read().plot
-    files.check_writable(None, path)
+    files.check_writable(None, path, _DATA.read().data)
     if not (names := _MECHANISMS.value):
         raise command_line.UsageError('--mechanisms: must be given')
     if _RELATIVE_TO.value and _RELATIVE_TO.value not in names:

@@ -166,7 +166,7 @@ _OF_RUN = (
 def main() -> None:
     """Prints the plan, or the plans of a sweep, and draws the plot."""
     path = _PLOT.read().plot
-    files.check_writable(None, path)
+    files.check_writable(None, path, _DATA.read().data)
     with command_line.refusing_bad_values():
         request = _request()
         if path and not request.sweeps:

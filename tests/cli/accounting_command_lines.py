@@ -35,6 +35,7 @@ REFUSED = [
                 '--secagg_bits=9: cannot be combined with secagg_scale',
             ),
             ('--secagg_bits=20', '--secagg_bits=20: needs secagg'),
+            ('--model_dimension=9', '--model_dimension=9: needs secagg'),
             ('--secagg --secagg_bits=1 --model_dimension=999', '--secagg_bits=1: must'),
             ('--compose_with=absent', '--compose_with=absent: No such file'),
             ('--compose_with={damaged}', 'not a privacy report'),
@@ -152,6 +153,8 @@ REFUSED = [
             ('--mechanism=switched_blt', '--mechanism=switched_blt: must be one of'),
             ('--mechanism=blt --nesterov', '--nesterov=True: needs momentum'),
             ('--mechanism=blt --output=', '--output: must be given'),
+            ('--mechanism=blt --bands=3', '--bands=3: mechanism=blt has buffers'),
+            ('--mechanism=banded --buffers=3', '--buffers=3: mechanism=banded has bands'),
             ('--mechanism=blt --output=/nowhere/a.npz', 'must be in a directory'),
         ],
     ),
@@ -164,7 +167,10 @@ REFUSED = [
             ('--mechanisms=tree --relative_to=blt', '--relative_to=blt: must'),
             ('', '--mechanisms: must be given'),
             ('--mechanisms=banded:4@30/10 --values=60,90', 'has fewer rounds than every value'),
-            ('--mechanisms=tree --data=/nowhere/a.csv', '--data=/nowhere/a.csv: No such file'),
+            (
+                '--mechanisms=tree --data=/nowhere/a.csv',
+                '--data=/nowhere/a.csv: must be in a directory',
+            ),
         ],
     ),
     (
@@ -182,6 +188,8 @@ REFUSED = [
         '--population=4210000 --rounds=1900 --clients_per_round=6500',
         [
             ('--mechanisms=tree', '--mechanisms=tree: must have a noise multiplier, as in NAME=7'),
+            ('--mechanisms= --noise_multiplier=7', '--mechanisms: must name at least one'),
+            ('--noise_multiplier=7 --model_dimension=0', '--model_dimension=0: must be an'),
             ('--mechanisms=tree=x', '--mechanisms=tree=x: must be NAME or NAME=NOISE_MULTIPLIER'),
             ('--mechanisms=tree=7,tree=7', '--mechanisms=tree=7: must not be given twice'),
             ('--mechanisms=blt:4=7', '--mechanisms=blt:4: must have the schema that it is made'),
@@ -275,7 +283,8 @@ REFUSED = [
             ('--plot=log.xyz', '--plot=log.xyz: must end in one of'),
             ('--mechanism=magic', '--mechanism=magic: must be a file or one of'),
             ('--mechanism=tree --noise_multiplier=0', '--noise_multiplier=0.0: must be'),
-            ('--log={log}', '--population: cannot be combined with --log'),
+            ('--log={log}', ': cannot be combined with --log'),
+            ('--values=24', '--values=24: needs vary'),
         ],
     ),
     (
@@ -285,6 +294,7 @@ REFUSED = [
             ('--population=60 --clients_per_round=50', '--rounds: must be given'),
             ('--log={damaged}', 'damaged: not a participation log'),
             ('--log={empty}', 'empty.npz: must hold at least one client'),
+            ('--log={log} --seed=1', '--seed: cannot be combined with --log'),
         ],
     ),
 ]

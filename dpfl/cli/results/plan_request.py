@@ -192,6 +192,8 @@ class Request:
     run: PrivacyPlan | None = None
 
     def __post_init__(self) -> None:
+        if self.planning.mechanisms == ():
+            raise _refused('mechanisms', 'must name at least one')
         self._check_sampling()
         self._check_pairs()
         if self.planning.target_rho is not None and self.privacy.target_epsilon is not None:
