@@ -130,7 +130,7 @@ _NOISE = (
         'noise of a ring for another mechanism',
         'dpfl/aggregators/noise/supplied_rows.py',
         "if 'mechanism' in plan_digest.differences(parts[0].plan, self._plan_digest):",
-        "if 'mechanism' in plan_digest.differences(found[0].plan, found[0].plan):",
+        "if 'mechanism' in plan_digest.differences(parts[0].plan, parts[0].plan):",
         ('tests/aggregators/noise/rings_test.py',),
     ),
 )
