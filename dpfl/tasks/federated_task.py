@@ -145,6 +145,8 @@ class FederatedTask:
       made_from: what a task of one's own was made from, by name, in values that JSON has: a run is
         continued with the same values only.
       found: what was found privately before training, as JSON values by name; a run keeps it.
+      language_model: name in `text.models.saved_models.ALL` and vocabulary of a language model, as
+        which a run then saves it; None for other models.
     """
 
     model: Any
@@ -166,6 +168,7 @@ class FederatedTask:
     not_covered: tuple[str, ...] = ()
     made_from: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     found: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    language_model: tuple[str, Sequence[str]] | None = None
 
 
 class TaskSource(abc.ABC):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Part of every key: raised when the estimate of the same plan changes.
 _VERSION = 1
 # Products of samples and components above which a progress bar is shown, and the result kept.
-_LONG = 2e8
+_LONG_SEARCH_COST = 2e8
 # The first part of a search for noise takes one in `_SHARE` of the samples, but at least `_FEW`. It
 # ends within the share `_COARSE` of the noise.
 _SHARE, _FEW, _COARSE = 64, 20_000, 0.03
@@ -193,7 +193,7 @@ def _estimate(
     failure: float = monte_carlo.FAILURE,
 ) -> Estimate:
     samples = samples or monte_carlo.samples_for(mixed)
-    is_long = samples * mixed.cost > _LONG
+    is_long = samples * mixed.cost > _LONG_SEARCH_COST
     compute = functools.partial(_computed, mixed, stddev, delta, samples, seed, failure, is_long)
     if not is_long:
         return compute()
