@@ -99,11 +99,6 @@ _REFUSED = [
         [('', '--data_path=absent.jsonl: cannot be read')],
     ),
     (
-        'studies.text_baselines',
-        '--data_path={lines} --vocabulary_file={words}',
-        [('--counted_on=public_text', '--counted_on=public_text: needs')],
-    ),
-    (
         'debug_images',
         '--output_dir={out}',
         [

@@ -252,8 +252,8 @@ def _planned(request: Request, candidate: Candidate, deployment: Deployment) -> 
             population=deployment.population,
             participation=deployment.participation if run.sampling is None else None,
         )
-        simulation = Simulation(run.noise_multiplier, run.clients_per_round)
-        return plan_rows.Planned(deployment, plan, simulation)
+        small = Simulation(run.noise_multiplier, run.clients_per_round)
+        return plan_rows.Planned(deployment, plan, small)
     if request.sampling != 'none':
         return plan_rows.Planned(deployment, _sampled(request, candidate, deployment))
     planner = _planner(request, candidate, deployment.participation)
