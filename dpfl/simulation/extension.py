@@ -210,7 +210,7 @@ def commit(
             for name, value in before.to_dict().items()
             if name in ('about', 'noise_key_digest', 'earlier_noise_key_digests')
         },
-        'extensions': [each.to_dict() for each in (*before.extensions, step)],
+        'extensions': [extension.to_dict() for extension in (*before.extensions, step)],
     }
     directory.forget_digests()
     directory.write_strategy(plan.mechanism, is_next=True)

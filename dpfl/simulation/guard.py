@@ -50,9 +50,9 @@ class GuardedProcess:
 
     It has the methods that `tff.simulation.run_training_process` calls. Each round is written to
     the journal, with a keyed digest of its data, before it is computed. A round that is run again
-    is refused unless noise key, model and data are those of the first time. What it returns is
-    refused unless it is what was returned the first time: so client work that is not repeatable,
-    such as dropout, gives no second release either.
+    is refused unless noise key, model and data are those of the first time. Its result is refused
+    unless it equals the first one: so client work that is not repeatable, such as dropout, gives
+    no second release either.
 
     Data sets of clients are read once, and the process gets the batches that were read: a data set
     that shuffles gives others each time. Ids, of a process that reads the data itself
@@ -188,16 +188,16 @@ class GuardedProcess:
           StorageError: if a file cannot be written.
         """
         with self._directory.in_use():
-            found = self._directory.journal
-            if found.state.ended is None:
+            run_journal = self._directory.journal
+            if run_journal.state.ended is None:
                 planned = self._plan.participation.rounds
-                done = found.state.begun - (not found.state.is_released)
+                done = run_journal.state.begun - (not run_journal.state.is_released)
                 if done < planned:
                     raise errors.RunError(
                         f'{self._path}: has {done} of {planned} rounds; report() gives the '
                         'guarantee of a run that stops early'
                     )
-                found.append(journal.Ended(why='all rounds are done', results={}))
+                run_journal.append(journal.Ended(why='all rounds are done', results={}))
             return self._directory.write_pages()
 
     def report(self) -> accounting.PrivacyReport:
@@ -214,18 +214,19 @@ class GuardedProcess:
 
     def _build(self, state: Any, shows_clients: bool) -> None:
         """Records the plan before the first round."""
-        found = self._directory.state
-        if found.built is not None and found.begun:
-            if found.built.shows_clients != shows_clients:
+        recorded = self._directory.state
+        if recorded.built is not None and recorded.begun:
+            if recorded.built.shows_clients != shows_clients:
                 raise errors.ArgumentError(
                     'client_ids', errors.NOT_SHOWN, 'must be given in every round, or in none'
                 )
             return
         key = noise_keys.digest(state_lib.noise_digest(state))
         values = {**self._record.to_dict(), 'noise_key_digest': key}
-        if found.built is not None:  # The process ended before its round; this may be another key.
-            assert found.planned is not None
-            self._directory.journal.append(found.planned)
+        if recorded.built is not None:
+            # The process ended before its round; this may be another key.
+            assert recorded.planned is not None
+            self._directory.journal.append(recorded.planned)
         self._directory.write_strategy(self._plan.mechanism)
         self._directory.journal.append(
             journal.Built(record=values, configuration={}, data={}, shows_clients=shows_clients)

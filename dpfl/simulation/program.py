@@ -154,9 +154,9 @@ class _Run:
                 self._end(state, rows)
                 report = directory.write_pages()
                 if experiment.watch_loss:
-                    found = metrics.divergence(rows, experiment.uniform_loss)
-                    if found is not None:
-                        _log.warning('%s', found)
+                    warning = metrics.divergence(rows, experiment.uniform_loss)
+                    if warning is not None:
+                        _log.warning('%s', warning)
         except BaseException as error:
             # It may have come after an event was written, and before this process knew it.
             with contextlib.suppress(errors.RunError, MemoryError):
@@ -224,9 +224,9 @@ class _Run:
         """Model weights before the first round, from the checkpoint that was saved then."""
         process = self._experiment.process
         folder = self._directory.path / archive.CHECKPOINTS
-        found = checkpoint.Checkpoint.read(folder / checkpoint.FIRST)
+        first = checkpoint.Checkpoint.read(folder / checkpoint.FIRST)
         initial = process.initialize()
-        return process.get_model_weights(state_lib.with_model(found.state, initial))
+        return process.get_model_weights(state_lib.with_model(first.state, initial))
 
     def _write_profile(self) -> profile_lib.Profile | None:
         if not isinstance(self._profile, profile_lib.Profile):

@@ -220,9 +220,9 @@ def rounds_done(state: Any) -> int:
 
 
 def _noise(state: Any) -> list[correlated.NoiseState]:
-    found = query.parts(state, correlated.NoiseState)
-    if not found:
+    states = query.parts(state, correlated.NoiseState)
+    if not states:
         raise errors.ArgumentError(
             'process', errors.NOT_SHOWN, 'must hold the noise of a privacy plan in its state'
         )
-    return found
+    return states

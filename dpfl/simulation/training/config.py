@@ -352,11 +352,11 @@ class TrainConfig(RunConfig):
 
     def remarks(self, rounds: int) -> tuple[str, ...]:
         """What the report says besides the guarantee, in sentences."""
-        found = [self.optimization.describe(rounds)]
+        sentences = [self.optimization.describe(rounds)]
         if self._mean_is_biased:
-            found.append(_BIASED_MEAN)
+            sentences.append(_BIASED_MEAN)
         if self.task.planting.secrets:
-            found.append(
+            sentences.append(
                 f'{self.task.planting.num_secrets} secrets of '
                 f'{self.task.planting.num_holders} clients were planted in the data, to measure '
                 'how far the model memorises them.'
@@ -369,8 +369,8 @@ class TrainConfig(RunConfig):
                 if self.optimization.is_linear
                 else 'SGD with these learning rates and without momentum'
             )
-            found.append(f'The mechanism was chosen for the least error of {optimised}.')
-        return (*found, *self.task.selection.remarks())
+            sentences.append(f'The mechanism was chosen for the least error of {optimised}.')
+        return (*sentences, *self.task.selection.remarks())
 
     def of_own_task(self) -> 'TrainConfig':
         """The configuration of a run on a task of one's own; it keeps which secrets are planted.

@@ -52,9 +52,9 @@ class Cost:
       feasible, noise_to_signal, advice: as in `feasibility.Feasibility`.
       noise_place: where the noise of past rounds is kept: 'state', 'regenerated', 'memory', 'file'.
       noise_gigabytes: its size.
-      process_gigabytes: largest resident memory of this process so far, after rounds of as many
-        shards as the run has at a time, and an evaluation: the model, its optimizer, past noise in
-        memory, and the work of the shards are in it.
+      process_gigabytes: largest resident memory of this process so far, after rounds with the
+        shards that the run trains at a time, and an evaluation: it includes the model, its
+        optimizer, past noise in memory, and the work of the shards.
       cohort_gigabytes: data of two cohorts, the one that is trained on and the next one, each read
         and then copied into shards.
       checkpoint_gigabytes: a copy of the state, while a checkpoint is written.
@@ -253,12 +253,13 @@ def _sample(
     clients = [batches for batches in read if batches]
     if not clients:
         raise DataError(f'none of the {count} clients that were looked at has data to train on')
-    leaves = [[np.asarray(leaf) for leaf in tf.nest.flatten(b)] for each in clients for b in each]
-    tokens = sum(np.count_nonzero(b['y']) for each in clients for b in each) if has_words else None
+    batches = [batch for client in clients for batch in client]
+    leaves = [[np.asarray(leaf) for leaf in tf.nest.flatten(batch)] for batch in batches]
+    tokens = sum(np.count_nonzero(batch['y']) for batch in batches) if has_words else None
     return _Data(
         clients=clients,
         sampled=count,
-        batches=len(leaves) / count,
+        batches=len(batches) / count,
         rows=sum(len(parts[0]) for parts in leaves) / count,
         tokens=None if tokens is None else tokens / count,
         bytes=sum(part.nbytes for parts in leaves for part in parts) / count,

@@ -64,12 +64,12 @@ class TrainResult:
     @property
     def last(self) -> dict[str, float]:
         """The last value of each metric."""
-        found = {}
+        values = {}
         for name, column in self.metrics.items():
             known = column[~np.isnan(column)]
             if name != 'round' and known.size:
-                found[name] = float(known[-1])
-        return found
+                values[name] = float(known[-1])
+        return values
 
     def share_clipped(self) -> float | None:
         """Share of the updates that were longer than the estimate of an adaptive clip norm.
@@ -296,10 +296,10 @@ class Run:
         if self.notice:
             self.tell(self.notice)
         result = program.run_training(experiment, directory, data, saved)
-        found = _result(directory, result.report, result.rows)
+        train_result = _result(directory, result.report, result.rows)
         storage = experiment.noise_storage
         return dataclasses.replace(
-            found,
+            train_result,
             noise_storage=None if storage is None else storage.name,
             profile=result.profile,
         )

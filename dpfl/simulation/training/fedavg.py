@@ -62,9 +62,9 @@ def prepare(
     chosen: list[mechanisms.Candidate] = []
     plan = known or _plan(config, opened, clients, origin, before, drawn, tell, chosen.extend)
     config.optimization.rates(plan.participation.rounds)  # Raises if they do not fit the rounds.
-    found = None if known else strategy_hint(config.privacy, plan)
-    if found is not None:
-        tell(found)
+    hint = None if known else strategy_hint(config.privacy, plan)
+    if hint is not None:
+        tell(hint)
     return FedAvgRun(config, plan, opened, clients, tell, chosen, before, origin)
 
 
@@ -89,7 +89,7 @@ def _plan(
         before=releases,
     )
     if before.releases and not drawn:
-        # The size of the model may depend on a draw: what can be refused is refused before it.
+        # The size of the model may depend on a draw: refuse bad settings before making the draw.
         first = make(dimension=opened.most_parameters, on_choice=lambda candidates: None)
         config.sampling.sampler(first.participation, clients(), config.seed, first.sampling)
     plan = make(dimension=opened.num_parameters, on_choice=on_choice, workload=config.workload)

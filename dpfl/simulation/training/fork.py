@@ -64,10 +64,10 @@ class Origin:
         """
         if not self.arrays:
             return None
-        found = self.arrays[: len(shapes)]
-        if [np.shape(each) for each in found] != shapes:
+        weights = self.arrays[: len(shapes)]
+        if [np.shape(weight) for weight in weights] != shapes:
             raise ArgumentError('fork_from', errors.NOT_SHOWN, 'must be a run with the same model')
-        return tuple(np.asarray(each) for each in found)
+        return tuple(np.asarray(weight) for weight in weights)
 
 
 def taken_over(config: TrainConfig, directory: 'run_directory.RunDirectory | None') -> Origin:
@@ -111,20 +111,20 @@ def _of_checkpoint(path: str, config: TrainConfig) -> Origin:
         record, run = records.record, records.journal
         if run is None or records.log is None:
             raise ValueError('has no journal with the ids of clients')
-        found = checkpoint.latest(source / archive.CHECKPOINTS, lambda reason: None, run.chain)
+        latest = checkpoint.latest(source / archive.CHECKPOINTS, lambda reason: None, run.chain)
         audit = archive.read_measured(source, record)
     except (ValueError, OSError, errors.RunError) as error:
         shown = errors.shown(error)
         raise ArgumentError(
             'fork_from', path, f'must be the directory of a run ({shown})'
         ) from None
-    if found is None or not found.rounds:
+    if latest is None or not latest.rounds:
         raise ArgumentError('fork_from', path, 'must have a checkpoint after its first round')
-    log = ParticipationLog(records.log.cohort(t) for t in range(found.rounds))
+    log = ParticipationLog(records.log.cohort(t) for t in range(latest.rounds))
     _require_kept('fork_from', path, observed.observe(record.plan, log), audit)
-    origin = _of_record(record, run.state, found.head)
+    origin = _of_record(record, run.state, latest.head)
     _require_other_seeds(config, run.state, origin)
-    return dataclasses.replace(origin, arrays=tuple(found.state))
+    return dataclasses.replace(origin, arrays=tuple(latest.state))
 
 
 def _of_model(path: str, config: TrainConfig) -> Origin:
@@ -140,11 +140,11 @@ def _of_model(path: str, config: TrainConfig) -> Origin:
             'warm_start_is_public if it learned from public data only',
         )
     try:
-        record, found = archive.read_plan(source), run_directory.verify(source)
-        if found.report is None or not found.is_verified:
-            raise ValueError(found.differences[0])
-        measured = found.report.measured
-        _require_kept('warm_start', path, found.report.observed, measured)
+        record, verification = archive.read_plan(source), run_directory.verify(source)
+        if verification.report is None or not verification.is_verified:
+            raise ValueError(verification.differences[0])
+        measured = verification.report.measured
+        _require_kept('warm_start', path, verification.report.observed, measured)
         run = archive.read_journal(source) or Journal()
         origin = _of_record(record, run.state, run.released_head())
         _require_other_seeds(config, run.state, origin)

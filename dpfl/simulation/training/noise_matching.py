@@ -111,22 +111,22 @@ def parse(text: str) -> MatchRequest:
     Raises:
       ArgumentError: if the text is neither, or names no mechanism.
     """
-    found = _TEXT.fullmatch(text)
+    match = _TEXT.fullmatch(text)
     refused = errors.ArgumentError(_ARGUMENT, text, _FORM + ', '.join(QUANTITIES))
-    if found is None or found['quantity'] not in QUANTITIES:
+    if match is None or match['quantity'] not in QUANTITIES:
         raise refused
-    number = float(found['number'])
-    rounds = None if found['round'] is None else int(found['round'])
+    number = float(match['number'])
+    rounds = None if match['round'] is None else int(match['round'])
     if not 0 < number < math.inf:
         raise errors.ArgumentError(_ARGUMENT, text, 'must have a finite number above 0')
     mechanism = None
-    if found['mechanism'] is not None:
-        mechanism = NamedMechanism.parse(found['mechanism'], _ARGUMENT)
+    if match['mechanism'] is not None:
+        mechanism = NamedMechanism.parse(match['mechanism'], _ARGUMENT)
         if mechanism.is_fresh:
             raise errors.ArgumentError(_ARGUMENT, text, 'must name a mechanism without best_')
-    elif found['quantity'] != 'rho':
+    elif match['quantity'] != 'rho':
         raise refused
-    return MatchRequest(text, found['quantity'], mechanism, number, rounds)
+    return MatchRequest(text, match['quantity'], mechanism, number, rounds)
 
 
 def reference_value(
@@ -163,7 +163,7 @@ def noise_multiplier(
     For rho it is the least with which rho is not above the value.
 
     Args:
-      plan: over at least as many rounds; its noise multiplier does not count.
+      plan: over at least `rounds` rounds; its noise multiplier does not count.
       value: above 0.
       quantity, rounds: as in `MatchRequest`.
 
@@ -181,10 +181,11 @@ def noise_multiplier(
     if quantity != 'rho':
         return value / _error(plan.mechanism, quantity, rounds)
     stopped = dataclasses.replace(_stopped(plan, rounds), noise_multiplier=0.0)
-    found = stopped.noise_of_mu(math.sqrt(2 * value))
-    while _rho(dataclasses.replace(stopped, noise_multiplier=found)) > value:
-        found = math.nextafter(found, math.inf) * (1 + 1e-15)  # Root or quotient was rounded down.
-    return found
+    multiplier = stopped.noise_of_mu(math.sqrt(2 * value))
+    while _rho(dataclasses.replace(stopped, noise_multiplier=multiplier)) > value:
+        # The root or the quotient was rounded down.
+        multiplier = math.nextafter(multiplier, math.inf) * (1 + 1e-15)
+    return multiplier
 
 
 def _error(mechanism: mechanisms.Mechanism, quantity: str, rounds: int) -> float:

@@ -137,7 +137,7 @@ def within_epsilon(
     accountant: str,
     tell: Callable[[str], None],
 ) -> accounting.PrivacyPlan:
-    """The plan of as many rounds as keep epsilon at `delta` within a target.
+    """The plan with the most rounds that keeps epsilon at `delta` within a target.
 
     Args:
       plan: of all rounds.

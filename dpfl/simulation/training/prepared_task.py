@@ -84,9 +84,9 @@ def quantile_release(
       adjacency: that of the run.
     """
     shares = {
-        name: each.quantile
-        for name, each in selection.quantiles.items()
-        if each.quantile is not None
+        name: criterion.quantile
+        for name, criterion in selection.quantiles.items()
+        if criterion.quantile is not None
     }
     if not shares:
         return None
@@ -124,7 +124,7 @@ def word_release(text: TextConfig, delta: float, adjacency: str) -> WordRelease 
 
 
 def remarks(found: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the report says about what was found, in sentences."""
+    """The report's sentences about the draws before training."""
     thresholds = found.get(THRESHOLDS)
     if not thresholds:
         return ()
@@ -138,13 +138,13 @@ def recorded(directory: pathlib.Path) -> dict[str, Any]:
     Raises:
       ValueError: if the journal is damaged.
     """
-    found = archive.read_journal(directory)
-    return {} if found is None else results(found.state.drawn)
+    journal = archive.read_journal(directory)
+    return {} if journal is None else results(journal.state.drawn)
 
 
 def results(drawn: Mapping[str, Drew]) -> dict[str, Any]:
     """The results of draws, by name; without those that are not known."""
-    return {what: each.result for what, each in drawn.items() if each.result is not None}
+    return {what: draw.result for what, draw in drawn.items() if draw.result is not None}
 
 
 def counted(
@@ -156,8 +156,8 @@ def counted(
       releases: of the settings.
       drawn: the draws of the journal, by name.
     """
-    made = [ReleaseBefore.from_dict(dict(each.intent['release'])) for each in drawn.values()]
-    return (*releases, *(each for each in made if each not in releases))
+    made = [ReleaseBefore.from_dict(dict(draw.intent['release'])) for draw in drawn.values()]
+    return (*releases, *(release for release in made if release not in releases))
 
 
 def _words(config: TrainConfig) -> WordRelease | None:

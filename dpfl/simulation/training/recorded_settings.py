@@ -34,8 +34,8 @@ def read(directory: pathlib.Path) -> TrainConfig | GanConfig | None:
     Raises:
       ValueError: if its journal holds no settings of a run.
     """
-    found = archive.read_journal(directory)
-    return None if found is None else of_state(found.state)
+    journal = archive.read_journal(directory)
+    return None if journal is None else of_state(journal.state)
 
 
 def of_state(state: State) -> TrainConfig | GanConfig | None:
@@ -143,20 +143,20 @@ def _of_plan(
     state: State, config: TrainConfig | GanConfig, record: archive.PlanRecord
 ) -> Iterator[str]:
     """How the plan differs from the one that the settings give."""
-    found = record.plan
+    plan = record.plan
     course = getattr(config, 'course', None)
     until = None if course is None else course.stop_at_epsilon
     try:
-        made = _rebuilt(config, found, state.drawn, has_own_data=_has_own_data(state, config))
+        made = _rebuilt(config, plan, state.drawn, has_own_data=_has_own_data(state, config))
         of_noise = _of_noise(config.privacy, record, made, until)
-        if until is not None and found.participation.rounds < made.participation.rounds:
-            made = made.with_participation(made.participation.within(found.participation.rounds))
-        for where, was, now in comparison.differences(found.to_dict(), made.to_dict()):
+        if until is not None and plan.participation.rounds < made.participation.rounds:
+            made = made.with_participation(made.participation.within(plan.participation.rounds))
+        for where, was, now in comparison.differences(plan.to_dict(), made.to_dict()):
             was, now = comparison.short(was), comparison.short(now)
             yield f'{where} is {was}, by {archive.CONFIG} {now}'
         yield from of_noise
-        if not _has_mechanism(config.privacy, found):
-            yield f'its mechanism, {found.mechanism.name}, is not the one of {archive.CONFIG}'
+        if not _has_mechanism(config.privacy, plan):
+            yield f'its mechanism, {plan.mechanism.name}, is not the one of {archive.CONFIG}'
     except ValueError as error:
         yield f'cannot be the plan of {archive.CONFIG} ({errors.shown(error)})'
 
@@ -215,8 +215,8 @@ def _of_noise(
       made: the plan of the settings, with all of their rounds.
       until: an epsilon that ends the run.
     """
-    found = record.plan
-    amount = found.noise_multiplier
+    plan = record.plan
+    amount = plan.noise_multiplier
     given = privacy.noise_multiplier
     if given is not None and not comparison.is_close(given, amount):
         yield f'noise_multiplier is {amount}, by {archive.CONFIG} {given}'
@@ -231,7 +231,7 @@ def _of_noise(
     ):
         if target is None:
             continue
-        epsilon = found.epsilon(record.deltas[0], record.accountant)
+        epsilon = plan.epsilon(record.deltas[0], record.accountant)
         if not least * target <= epsilon <= target * (1 + 1e-9):
             yield f'epsilon is {epsilon}, by {archive.CONFIG} {name} is {target}'
 
@@ -311,9 +311,13 @@ def _of_limits(
     if isinstance(config, GanConfig):
         limits += gan.NOT_COVERED
     stated = record.also_not_covered
-    yield from (f'does not say: {each}' for each in limits if each not in stated)
+    yield from (f'does not say: {limit}' for limit in limits if limit not in stated)
     if not (is_own or record.plan.earlier):
-        yield from (f'says what no setting gives: {each}' for each in stated if each not in limits)
+        yield from (
+            f'says what no setting gives: {sentence}'
+            for sentence in stated
+            if sentence not in limits
+        )
 
 
 def _has_own_data(state: State, config: TrainConfig | GanConfig) -> bool:

@@ -140,7 +140,7 @@ class ServerConfig(ScheduleConfig):
 
         Row t gives the model after round t as a sum of the rounds' noised means. That is exact for
         SGD, with momentum and a schedule. Adam, Yogi and Adagrad divide each coordinate by a
-        function of its past gradients, so no matrix is known beforehand: what is returned is that
+        function of its past gradients, so no matrix is known beforehand: the workload is then that
         of SGD with the same schedule and without momentum.
 
         Returns:

@@ -72,9 +72,9 @@ def climb(
       order: names in the order in which they are varied; a name may occur twice.
 
     Example:
-      >>> found = climb({'x': [1, 2, 3], 'y': [1, 2]}, {'x': 1, 'y': 1},
-      ...               lambda values: values['y'] - (values['x'] - 2) ** 2, ['x', 'y'])
-      >>> found.best, found.ends
+      >>> climbed = climb({'x': [1, 2, 3], 'y': [1, 2]}, {'x': 1, 'y': 1},
+      ...                 lambda values: values['y'] - (values['x'] - 2) ** 2, ['x', 'y'])
+      >>> climbed.best, climbed.ends
       ({'x': 2, 'y': 2}, {'y': 'largest'})
     """
     known: dict[tuple, Any] = {}
@@ -180,21 +180,21 @@ def search(
         )
         return round(tried.accuracy_with_oov, 3), -tried.loss
 
-    found = climb(options, start, score, _ORDER)
-    best = found.best
+    climbed = climb(options, start, score, _ORDER)
+    best = climbed.best
     vocabulary, share = vocabularies[best['vocabulary_size']]
     baselines = bench.data(vocabulary).baselines(_HELDOUT)
-    proposals = _proposals(goal, config, found, rounds, share)
+    proposals = _proposals(goal, config, climbed, rounds, share)
     proposals += [
         Proposal(
             'client_learning_rate',
             client_rate,
             'least loss after a few rounds without noise: '
-            + ', '.join(f'{each.loss:.3g} with {rate:g}' for rate, each in free.items())
+            + ', '.join(f'{tried.loss:.3g} with {rate:g}' for rate, tried in free.items())
             + _end(client_rate, _CLIENT_RATES),
         ),
     ]
-    complete = config.with_values({each.name: each.value for each in proposals})
+    complete = config.with_values({proposal.name: proposal.value for proposal in proposals})
     dimension = bench.dimension(best)
     plan = build_plan(
         complete.privacy,
@@ -351,11 +351,10 @@ def _largest(
 ) -> dict[str, Any]:
     """The largest model and vocabulary for which the noise is small enough, or the smallest."""
     fitting = {
-        (bench.dimension(values), *each): values
-        for each in (
-            (model, size) for model in options['model'] for size in options['vocabulary_size']
-        )
-        for values in [{**start, 'model': each[0], 'vocabulary_size': each[1]}]
+        (bench.dimension(values), model, size): values
+        for model in options['model']
+        for size in options['vocabulary_size']
+        for values in [{**start, 'model': model, 'vocabulary_size': size}]
         if bench.noise_in_model(goal, values) <= feasibility.LEARNS
     }
     if fitting:

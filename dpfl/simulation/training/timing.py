@@ -18,7 +18,7 @@ from dpfl.simulation import state as state_lib
 # Clients of the rounds that are timed; both are multiplied until the longer round takes a while,
 # but has no more clients than a round of the run.
 _FEW, _MORE, _A_WHILE = 2, 6, 0.5
-# Timed rounds of each kind: at least one, and more until so many seconds have passed.
+# Largest number of timed rounds of each kind, and the seconds after which no further one begins.
 _MOST_ROUNDS, _ENOUGH_SECONDS = 5, 20.0
 _KILOBYTE = 1024  # Of `ru_maxrss` on Linux.
 
@@ -55,7 +55,7 @@ def measure(
     others, and the rest is the time of the server. Rounds of all shards are compared with these.
 
     Args:
-      experiment: what to run; its past noise is not kept in a file.
+      experiment: the run; its past noise is not kept in a file.
       clients: batches of clients, none empty, at least one client. They are used again if there are
         fewer than a round has.
       num_shards: number of shards that are trained at a time.
