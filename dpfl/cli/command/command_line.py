@@ -101,10 +101,10 @@ def run(
         try:
             work(arguments)
         except Exception as error:
-            found = signals.within(error)
-            if found is None:
+            interruption = signals.within(error)
+            if interruption is None:
                 raise
-            _end_after(found)
+            _end_after(interruption)
 
     def work(arguments):
         try:
@@ -228,7 +228,7 @@ def _asks_for_help(arguments) -> bool:
 
 
 def _show_help(text: str) -> NoReturn:
-    """Prints what the binary is for and its flags in groups; absl would sort all of them."""
+    """Prints the purpose of the binary and its flags in groups; absl would sort all of them."""
     from dpfl.cli.flags import flag_groups
 
     try:
@@ -249,7 +249,7 @@ def _explain(error: flags.Error) -> str:
             if error.flagname.startswith(beginning):
                 return f'--{error.flagname}: {instead}'
         # absl would also propose its own flags, which help does not show.
-        own = [each.name for each in flags.FLAGS.get_key_flags_for_module(sys.argv[0])]
+        own = [option.name for option in flags.FLAGS.get_key_flags_for_module(sys.argv[0])]
         near = errors.nearest(error.flagname, own)
         proposal = f'; the nearest is --{near}' if near else '; --help lists them'
         return f"Unknown command line flag '{error.flagname}'{proposal}"

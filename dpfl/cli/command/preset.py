@@ -44,7 +44,9 @@ def adjust(arguments: Sequence[str], read: Callable[[str], Iterable[str]]) -> Ad
       arguments: of the command line, without the name of the program.
       read: maps the value of --flagfile to the arguments in that file, and in files it names.
     """
-    last = max((i for i, each in enumerate(arguments) if _name(each) == 'flagfile'), default=None)
+    last = max(
+        (i for i, argument in enumerate(arguments) if _name(argument) == 'flagfile'), default=None
+    )
     if last is None:
         return Adjusted(tuple(arguments), ())
     if '=' not in arguments[last]:
@@ -52,12 +54,12 @@ def adjust(arguments: Sequence[str], read: Callable[[str], Iterable[str]]) -> Ad
     # Each argument up to there, and whether it is of a preset.
     first: list[tuple[str, bool]] = []
     following = iter(arguments[: last + 1])
-    for each in following:
-        if _name(each) == 'flagfile':
-            path = each.partition('=')[2] if '=' in each else next(following, '')
+    for argument in following:
+        if _name(argument) == 'flagfile':
+            path = argument.partition('=')[2] if '=' in argument else next(following, '')
             first += [(line, True) for line in read(path)]
         else:
-            first.append((each, False))
+            first.append((argument, False))
     preset = _values([line for line, is_preset in first if is_preset])
     own = _values(arguments[last + 1 :])
     dropped, messages = _replaced(preset, own)

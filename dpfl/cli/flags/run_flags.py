@@ -57,11 +57,11 @@ def take_recorded(config: RunDirectoryConfig, names: Collection[str]) -> None:
     if not (config.resume and config.output_dir) or config.overwrite:
         return
     try:
-        found = archive.read_journal(config.output_dir)
-        texts = None if found is None else recorded_settings.flags_of(found.state)
+        journal = archive.read_journal(config.output_dir)
+        texts = None if journal is None else recorded_settings.flags_of(journal.state)
     except ValueError as error:
         raise command_line.UsageError(f'--output_dir={config.output_dir}: {error}') from None
-    if found is None and not any(flags.FLAGS[name].present for name in names):
+    if journal is None and not any(flags.FLAGS[name].present for name in names):
         raise command_line.UsageError(
             f'--output_dir={config.output_dir}: has no run that --resume could continue'
         )
@@ -122,10 +122,10 @@ def saying_what_is_saved(config: RunDirectoryConfig, name: str) -> Iterator[None
 def _keys(path: pathlib.Path) -> str | None:
     """Digest of the keys of the run in a directory, which no other run has."""
     try:
-        found = archive.read_journal(path)
+        journal = archive.read_journal(path)
     except (ValueError, errors.RunError):
         return None
-    return None if found is None or found.state.planned is None else found.state.planned.keys
+    return None if journal is None or journal.state.planned is None else journal.state.planned.keys
 
 
 def how_to_watch(config: RunDirectoryConfig) -> str:

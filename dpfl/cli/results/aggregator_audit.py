@@ -47,4 +47,6 @@ def text(found: aggregator_audit.AggregatorAudit) -> str:
     values['exceeded'] = 'yes' if values.pop('exceeds_claim') else 'no'
     powers = values.pop('power').items()
     values['power'] = ', '.join(f'{name} {value:.3g}' for name, value in powers)
-    return '\n'.join([plain_text.table(values), '', *(f'- {each}' for each in assumptions)])
+    return '\n'.join(
+        [plain_text.table(values), '', *(f'- {assumption}' for assumption in assumptions)]
+    )

@@ -227,9 +227,9 @@ class Request:
         allowed = 'must have a noise multiplier, as in NAME=7'
         if common:
             allowed = 'cannot have a noise multiplier beside noise_multiplier, match or a target'
-        for each in self.contenders:
-            if common == (each.noise_multiplier is not None):
-                raise ArgumentError('mechanisms', each.name, allowed)
+        for contender in self.contenders:
+            if common == (contender.noise_multiplier is not None):
+                raise ArgumentError('mechanisms', contender.name, allowed)
         if self.privacy.mechanism != AUTO:
             raise ArgumentError(
                 'mechanism', self.privacy.mechanism, 'cannot be combined with mechanisms'
@@ -278,7 +278,7 @@ class Request:
     @property
     def _scales_other_noise(self) -> bool:
         """Whether the noise that is scaled is that of --mechanisms or --match."""
-        own = [each.noise_multiplier for each in self.contenders]
+        own = [contender.noise_multiplier for contender in self.contenders]
         return self.privacy.match is not None or (bool(own) and None not in own)
 
     def _refuse_server(self) -> None:

@@ -117,8 +117,8 @@ def write(
 
 def _is_whole(run: pathlib.Path, rounds: int) -> bool:
     """Whether a run has ended with all of its rounds."""
-    found = archive.read_journal(run) if archive.has_ended(run) else None
-    return found is not None and found.state.begun >= rounds
+    journal = archive.read_journal(run) if archive.has_ended(run) else None
+    return journal is not None and journal.state.begun >= rounds
 
 
 def _is_simulation(report: accounting.PrivacyReport) -> bool:

@@ -58,9 +58,9 @@ def _next(result: TrainResult, has_learnt: bool) -> str:
     path, plan, about = result.directory, result.report.plan, result.report.about
     if not has_learnt:
         delta, size = result.report.deltas[0], None if about is None else about.parameters
-        found = feasibility.estimate(plan, size, delta, result.report.accountant)
-        if found.feasible != 'yes':
-            return ' '.join(found.advice)
+        estimate = feasibility.estimate(plan, size, delta, result.report.accountant)
+        if estimate.feasible != 'yes':
+            return ' '.join(estimate.advice)
         return (
             'the noise is small enough to learn: change server_learning_rate (try a third, and '
             'three times), clip_norm, client_learning_rate or rounds.'

@@ -214,12 +214,12 @@ def _locked(path: pathlib.Path, *, to_read: bool) -> Iterator[None]:
 
 
 def _verified(path: pathlib.Path) -> tuple[Verification, accounting.PrivacyReport]:
-    found = run_directory.verify(path)
-    for difference in found.differences:
+    verification = run_directory.verify(path)
+    for difference in verification.differences:
         print(f'error: {path}: {difference}', file=sys.stderr)
-    if found.report is None or not found.is_verified:
+    if verification.report is None or not verification.is_verified:
         sys.exit(_DIFFERS)
-    return found, found.report
+    return verification, verification.report
 
 
 def _verdict(path: pathlib.Path, is_export: bool) -> str:
