@@ -85,7 +85,10 @@ class Sign:
 
     def is_in(self, clear: Sequence[Difference]) -> bool:
         """Whether it is one of these differences."""
-        return any(each.name == self.trait and (each.value > 0) == self.is_higher for each in clear)
+        return any(
+            difference.name == self.trait and (difference.value > 0) == self.is_higher
+            for difference in clear
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,9 +155,10 @@ class Contrast:
     def of(cls, first: Generated, reference: Generated) -> 'Contrast':
         """The contrast of two generators; both may be the same."""
         reasons = {
-            f'the generator of {each.of_what} has learned nothing: {each.learned.reason}': None
-            for each in (first, reference)
-            if not each.learned.share
+            f'the generator of {generated.of_what} has learned nothing: '
+            f'{generated.learned.reason}': None
+            for generated in (first, reference)
+            if not generated.learned.share
         }
         return cls(
             first.traits,
@@ -267,16 +271,16 @@ def unseen(
         return max(sum(powers) - (len(powers) - 1), 0.0)
 
     share, reached = smallest_share(
-        lambda share: max(of_contrast(each, share) for each in contrasts.values()), share
+        lambda share: max(of_contrast(contrast, share) for contrast in contrasts.values()), share
     )
     if reached >= TOLD:
         return FaultVerdict(signature.fault, NOT_SEEN, share, reached)
     names = {sign.trait for sign in signature.signs}
-    judged = [each for each in contrasts.values() if names <= each.first.keys()]
+    judged = [contrast for contrast in contrasts.values() if names <= contrast.first.keys()]
     if not judged:
         reason = 'no trait that is judged here shows it'
-    elif not any(each.learned for each in judged):
-        reason = '; '.join(dict.fromkeys(each.reason for each in judged))
+    elif not any(contrast.learned for contrast in judged):
+        reason = '; '.join(dict.fromkeys(contrast.reason for contrast in judged))
     elif not all(map(effect.get, names)):
         reason = f'it changes no trait of held-out {data}'
     else:
@@ -302,7 +306,7 @@ def smallest_share(
       The share and its power. If none has the power, the largest share.
     """
     shares = _COMPUTED_SHARES.tolist() if share is None else [share]
-    for each in shares:
-        if (reached := power(each)) >= TOLD:
-            return each, reached
+    for tried in shares:
+        if (reached := power(tried)) >= TOLD:
+            return tried, reached
     return shares[-1], power(shares[-1])

@@ -142,7 +142,7 @@ class Difference:
         return self.adjusted <= alpha and abs(self.value) >= least
 
     def to_dict(self) -> dict[str, Any]:
-        """The difference as JSON values; what is not finite is None."""
+        """The difference as JSON values, with None for numbers that are not finite."""
         values = {**dataclasses.asdict(self), 'difference': self.value}
         return {name: _json.finite(value) for name, value in values.items()}
 
@@ -243,10 +243,10 @@ def power(expected: Difference, alpha: float, least: float = 0.0) -> float:
 
 def corrected(differences: Sequence[Difference]) -> tuple[Difference, ...]:
     """The differences with Holm's correction over all of them, in their order."""
-    adjusted = holm([each.p_value for each in differences])
+    adjusted = holm([difference.p_value for difference in differences])
     return tuple(
-        dataclasses.replace(each, adjusted=float(value))
-        for each, value in zip(differences, adjusted, strict=True)
+        dataclasses.replace(difference, adjusted=float(value))
+        for difference, value in zip(differences, adjusted, strict=True)
     )
 
 

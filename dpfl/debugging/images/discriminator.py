@@ -57,8 +57,11 @@ class Comparisons:
     def to_dict(self) -> dict[str, Any]:
         """Accuracies with intervals, as JSON values."""
         return {
-            name: {'accuracy': each.accuracy.value, 'interval': list(each.accuracy.interval())}
-            for name, each in (('private', self.private), ('control', self.control))
+            name: {
+                'accuracy': comparison.accuracy.value,
+                'interval': list(comparison.accuracy.interval()),
+            }
+            for name, comparison in (('private', self.private), ('control', self.control))
         } | {'difference': self.difference.to_dict()}
 
 

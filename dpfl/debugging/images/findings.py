@@ -226,7 +226,7 @@ class Conclusion:
         """The conclusion as JSON values."""
         values: dict[str, Any] = {
             'conclusion': self.text,
-            'diagnoses': {state: each.to_dict() for state, each in self.diagnoses.items()},
+            'diagnoses': {state: of_state.to_dict() for state, of_state in self.diagnoses.items()},
         }
         if self.discriminators is not None:
             values['discriminator'] = self.discriminators.to_dict()
@@ -259,11 +259,11 @@ def conclude(
       seed: Of the discriminators.
     """
     by_state: dict[str, list[Finding]] = {}
-    for each in results:
-        by_state.setdefault(each.state, []).append(each)
+    for finding in results:
+        by_state.setdefault(finding.state, []).append(finding)
     diagnoses, told_apart = {}, None
     for state, of_state in by_state.items():
-        named = {each.subpopulation: each for each in of_state}
+        named = {finding.subpopulation: finding for finding in of_state}
         contrasts = {diagnosis.BADLY: Contrast.of(of_state[-1], of_state[-2])}
         if clients.PUBLIC in named:
             everyone, public = (named[name] for name in (clients.EVERYONE, clients.PUBLIC))
@@ -318,5 +318,5 @@ class Found:
             **self.conclusion.to_dict(),
             'thresholds': dataclasses.asdict(self.limits),
             'population': self.population,
-            'results': [each.to_dict() for each in self.results],
+            'results': [finding.to_dict() for finding in self.results],
         }

@@ -59,7 +59,7 @@ def measure(pixels: np.ndarray, real: np.ndarray, infer: traits.Infer) -> Learne
     def distance(images: np.ndarray) -> float:
         return traits.frechet_distance(infer(images)[1], features)
 
-    trivial = min(distance(np.ascontiguousarray(each)) for each in (one_by_one, average))
+    trivial = min(distance(np.ascontiguousarray(images)) for images in (one_by_one, average))
     return Learned(distance(traits.upright(pixels)), trivial)
 
 

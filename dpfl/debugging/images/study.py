@@ -88,9 +88,9 @@ class Study:
             self._train(training, config, model, heldout, public)
             for training, config in zip(trainings, configs, strict=True)
         ]
-        for each in results:
-            name = f'generated_{each.state}_{each.subpopulation}.png'
-            contact_sheet.write(self.directory / 'sheets' / name, each.generated[:_SHEET_IMAGES])
+        for finding in results:
+            name = f'generated_{finding.state}_{finding.subpopulation}.png'
+            contact_sheet.write(self.directory / 'sheets' / name, finding.generated[:_SHEET_IMAGES])
         shown = public.sample()
         return findings.Found(
             results=results,
@@ -105,7 +105,7 @@ class Study:
             selection=self.config.selection,
             population=population,
             limits=limits,
-            accuracies={state: each.accuracies for state, each in verdicts.items()},
+            accuracies={state: of_state.accuracies for state, of_state in verdicts.items()},
             noise_is_seeded=base.noise_seed is not None,
             public=shown,
             public_measures=findings.measure(model, shown[::2], shown[1::2]),
@@ -126,8 +126,8 @@ class Study:
             else {clients.AS_IS: task.faults}
         )
         return {
-            state: image_task.open_clients(task.task, task.data, each, seed)
-            for state, each in faults.items()
+            state: image_task.open_clients(task.task, task.data, injected, seed)
+            for state, injected in faults.items()
         }
 
     def _with_population(self, data: dict[str, Any]) -> GanConfig:

@@ -50,7 +50,7 @@ class Ratios:
             'case': self.case,
             'private': dataclasses.asdict(self.private),
             'public': dataclasses.asdict(self.public),
-            'improbable': [list(each) for each in self.improbable],
+            'improbable': [list(pair) for pair in self.improbable],
         }
 
 

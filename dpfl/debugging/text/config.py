@@ -178,11 +178,11 @@ class StudyConfig(Settings):
     @property
     def pairs(self) -> tuple[tuple[Generator, Generator], ...]:
         """Generators of a part of the text and of the rest, which are compared."""
-        found = []
+        pairs = []
         if 'T2' in self.inspect:
             bound = 'wrong_accuracy'
             bad, good = (self._of_sentences(relation) for relation in ('<=', '>'))
-            found.append(
+            pairs.append(
                 (
                     Generator('wrong', WORD, 'sentences that are predicted badly', bad, bound),
                     Generator('right', WORD, 'sentences that are predicted well', good, bound),
@@ -191,13 +191,13 @@ class StudyConfig(Settings):
         if 'T4' in self.inspect:
             bound = 'poor_accuracy'
             bad, good = (self._of_clients(relation) for relation in ('<=', '>'))
-            found.append(
+            pairs.append(
                 (
                     Generator('poor', WORD, 'clients for whom the model does badly', bad, bound),
                     Generator('good', WORD, 'clients for whom the model does well', good, bound),
                 )
             )
-        return tuple(found)
+        return tuple(pairs)
 
     def model(self, kind: str) -> str:
         """Name of the model of a kind, one of `KINDS`."""
@@ -237,4 +237,4 @@ class StudyConfig(Settings):
 
 
 def _shown(values: Sequence[object]) -> str:
-    return ','.join(f'{each:g}' if isinstance(each, float) else str(each) for each in values)
+    return ','.join(f'{value:g}' if isinstance(value, float) else str(value) for value in values)

@@ -73,8 +73,10 @@ class Written(Generated):
         """The results as JSON values, without the tokens."""
         return {
             'of_what': self.of_what,
-            'traits': {name: differences.described(each) for name, each in self.traits.items()},
-            'oov_rate_by_position': [_json.finite(each.value) for each in self.positions],
+            'traits': {
+                name: differences.described(measure) for name, measure in self.traits.items()
+            },
+            'oov_rate_by_position': [_json.finite(share.value) for share in self.positions],
             'phrases': list(self.phrases),
             'ranking': None if self.ranking is None else dataclasses.asdict(self.ranking),
             'heldout_oov_rate': self.heldout_oov_rate,
@@ -151,7 +153,7 @@ class Compared:
             'first': self.first,
             'reference': self.reference,
             **self.diagnosis.to_dict(),
-            'words': [each.to_dict() for each in self.words],
+            'words': [difference.to_dict() for difference in self.words],
             'examples': {name: list(words) for name, words in self.examples.items()},
         }
 

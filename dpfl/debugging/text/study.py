@@ -44,9 +44,9 @@ class Found:
         """The study as JSON values."""
         return {
             'cases': [case.to_dict() for case in self.cases],
-            'compared': [each.to_dict() for each in self.compared],
-            'ratios': [each.to_dict() for each in self.ratios],
-            'learned': [each.to_dict() for each in self.learned],
+            'compared': [compared.to_dict() for compared in self.compared],
+            'ratios': [ratios.to_dict() for ratios in self.ratios],
+            'learned': [learned.to_dict() for learned in self.learned],
             'together': self.together,
         }
 
@@ -81,7 +81,7 @@ class Study:
         primary = self._primary  # A model that cannot be read is refused before the long part.
         cases = tuple(map(self.run_case, self.config.cases))
         ratios, learned = self._against(primary, cases)
-        compared = (*self._compared(cases), *(each.compared for each in ratios))
+        compared = (*self._compared(cases), *(of_case.compared for of_case in ratios))
         return Found(cases, compared, ratios, learned, results.epsilon_together(cases))
 
     def run_case(self, case: Case) -> results.CaseResult:
@@ -114,7 +114,7 @@ class Study:
 
         Traits that held-out text does not have are left out.
         """
-        kinds = dict.fromkeys(each.kind for each in self.config.generators)
+        kinds = dict.fromkeys(generator.kind for generator in self.config.generators)
         words = self._text.vocabulary.words
 
         def values(case: Case) -> dict[str, float]:
@@ -187,18 +187,18 @@ class Study:
 
     def _compared(self, cases: tuple[results.CaseResult, ...]) -> Iterator[results.Compared]:
         clean = cases[0]
-        for found in cases:
-            if CHAR in found.written:
-                yield self.judge(found)
-        for found in cases[1:]:
-            if found.whole:
-                names = found.case.name, clean.case.name
-                yield self.compare(found.case, found.whole, clean.whole, names)
-        for found in cases:
+        for case in cases:
+            if CHAR in case.written:
+                yield self.judge(case)
+        for case in cases[1:]:
+            if case.whole:
+                names = case.case.name, clean.case.name
+                yield self.compare(case.case, case.whole, clean.whole, names)
+        for case in cases:
             for pair in self.config.pairs:
-                part, rest = ({each.kind: found.written[each.name]} for each in pair)
+                part, rest = ({generator.kind: case.written[generator.name]} for generator in pair)
                 names = pair[0].of_what, pair[1].of_what
-                yield self.compare(found.case, part, rest, names)
+                yield self.compare(case.case, part, rest, names)
 
     def _against(
         self, primary: 'saved_models.LanguageModel | None', cases: tuple[results.CaseResult, ...]
