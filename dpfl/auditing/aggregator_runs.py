@@ -51,8 +51,8 @@ def released(
       updates: directions of the canaries' updates: entry (t, j) is 1 or -1 if canary j takes part
         in round t, else 0, [rounds, D]. A canary stands for `plan.group_size` clients.
       seed: of the noise; None for a key from the operating system.
-      resume_after: after so many rounds the state is written as bytes, and read by an aggregator
-        that is built anew; None for a run without an interruption.
+      resume_after: number of rounds after which the state is written as bytes, and read by an
+        aggregator that is built anew; None for a run without an interruption.
       supplied_noise: whether past noise is kept by a ring outside of the state.
       on_round: called after every round.
 

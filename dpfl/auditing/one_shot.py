@@ -75,7 +75,7 @@ class OneShotAudit:
     def round_sums(self, before: Any, state: Any, plan: accounting.PrivacyPlan) -> sums.RoundSums:
         """What the run knows about its sums; arguments and errors as those of `scores`."""
         audited = _part(state, audited_query.AuditedState)
-        sizes = [int(np.size(each)) for each in tf.nest.flatten(self.trained(before))]
+        sizes = [int(np.size(weight)) for weight in tf.nest.flatten(self.trained(before))]
         rounds = plan.participation.rounds
         return sums.RoundSums(
             residuals=np.asarray(audited.residuals),
@@ -183,7 +183,7 @@ def _part(state: Any, kind: type) -> Any:
 
 def _flat(weights: Any) -> np.ndarray:
     return np.concatenate(
-        [np.asarray(each, np.float64).ravel() for each in tf.nest.flatten(weights)]
+        [np.asarray(weight, np.float64).ravel() for weight in tf.nest.flatten(weights)]
     )
 
 

@@ -96,11 +96,11 @@ class _Network:
         self._model = model
         weights = {id(weight) for weight in model.non_trainable_weights}
         # Of all variables that are not trained, those that are no weights are states of seeds.
-        self._is_weight = [id(each) in weights for each in model.non_trainable_variables]
-        frozen = [each for each in model.non_trainable_variables if id(each) in weights]
+        self._is_weight = [id(variable) in weights for variable in model.non_trainable_variables]
+        frozen = [variable for variable in model.non_trainable_variables if id(variable) in weights]
         self.initial_weights = (_values(model.trainable_variables), _values(frozen))
         self._seeds = _values(
-            [each for each in model.non_trainable_variables if id(each) not in weights]
+            [variable for variable in model.non_trainable_variables if id(variable) not in weights]
         )
 
     def __call__(

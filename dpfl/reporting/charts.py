@@ -30,7 +30,7 @@ class Line:
       x, y: the values, of equal length.
       color: index of the colour, at least 0; reused after eight.
       dash: index of the dashes, at least 0, 0 being a solid line; None for points alone.
-      legend: what the legend calls it, if that is not the label; several lines may share it.
+      legend: its name in the legend, if that is not the label; several lines may share it.
       ends: lower and upper ends of the intervals of the values, of equal length; None for none.
       is_band: whether intervals are drawn as a band in place of bars.
     """

@@ -84,7 +84,7 @@ def _draw_loss(axes: Any, rows: Sequence[Mapping], uniform_loss: float | None) -
     axes.plot(at, losses, marker='.', color='tab:green')
     if uniform_loss is not None:
         _draw_line(axes, f'uniform guess {uniform_loss:.3g}', uniform_loss, '--')
-    finite = [each for each in losses if np.isfinite(each)]
+    finite = [loss for loss in losses if np.isfinite(loss)]
     if finite and min(finite) > 0 and max(finite) > _LOGARITHMIC_FROM * min(finite):
         axes.set_yscale('log')
     axes.set(title='Loss', ylabel='loss on held-out clients')

@@ -219,7 +219,7 @@ def _planned_epsilons(report: accounting.PrivacyReport) -> Iterator[tuple[int, f
 
 
 def _tradeoff(found: tradeoff.Tradeoff) -> figure.Figure:
-    false, true = (np.array(each) for each in zip(*found.points, strict=True))
+    false, true = (np.array(rates) for rates in zip(*found.points, strict=True))
     drawn, axes = _axes('false positive rate', 'true positive rate')
     axes.loglog(false, true, 'o-', markersize=3, label='at most')
     axes.loglog(false, false, '--', color='gray', label='guessing')

@@ -176,7 +176,7 @@ class BeforeTraining:
     def releases(self) -> tuple[ReleaseBefore, ...]:
         """What the releases cost, for the plan of the run."""
         made = (self.words, self.quantiles)
-        return tuple(each.before() for each in made if each is not None)
+        return tuple(release.before() for release in made if release is not None)
 
     def find(
         self,

@@ -93,7 +93,7 @@ def _check(name: str, examples: Examples, names: tuple[str, ...]) -> None:
         raise errors.ArgumentError(
             name, errors.NOT_SHOWN, f'must have the arrays {", ".join(names)}'
         )
-    lengths = {len(examples[each]) for each in names}
+    lengths = {len(examples[key]) for key in names}
     if len(lengths) != 1:
         raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must have arrays of one length')
 

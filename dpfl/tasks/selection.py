@@ -135,7 +135,7 @@ def client_batches(
     if config.quantiles.keys() - (thresholds or {}).keys():
         raise errors.ArgumentError('thresholds', errors.NOT_SHOWN, 'must be given for quantiles')
     of_examples, of_clients = (
-        [each.at(thresholds or {}) for each in criteria]
+        [criterion.at(thresholds or {}) for criterion in criteria]
         for criteria in (config.of_examples, config.of_clients)
     )
 

@@ -184,7 +184,7 @@ def _blt(separation: int, noise_multiplier: float, note: str = '') -> _Productio
 
 def _banded(row: str) -> _Production:
     """The BandMF of a row of table 4, for prefix sums."""
-    (inputs,) = (each.inputs for each in drawn.selected(row))
+    (inputs,) = (printed.inputs for printed in drawn.selected(row))
     design = designs.banded(_BANDED_ROUNDS, inputs['bands'])
     name = f'BandMF, {inputs["bands"]:,} bands'
     return _Production(name, design, inputs['sigma_abs'], inputs['column_norm_squared'])

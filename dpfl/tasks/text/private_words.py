@@ -4,7 +4,7 @@ A few rounds follow each other. In a round every client chooses words of its own
 found yet, at most `words_per_client`, and gives each of its n words the weight 1/sqrt(n), so its
 weights have norm 1. The words whose noised sum of weights exceeds a threshold are found. The
 threshold makes it improbable that a word of one client alone is found. Later rounds have less
-noise: what is frequent is found early, and does not use up the weights any more.
+noise: frequent words are found early, and then use up no weights any more.
 
 One round is the weighted Gaussian mechanism of [Gopi20]; several rounds are those of [Swanberg23].
 docs/research/before_training.md has the theorem and its proof.
@@ -168,8 +168,8 @@ class WordCounts:
             order = _random.generator('private_words', seed, client).permutation(len(own))
             own = [own[i] for i in order]
             owners.append(np.full(len(own), client, np.int32))
-            ids.append(np.array([places.setdefault(each, len(places)) for each in own], np.int32))
-            counts.append(np.array([uses[each] for each in own], np.int32))
+            ids.append(np.array([places.setdefault(word, len(places)) for word in own], np.int32))
+            counts.append(np.array([uses[word] for word in own], np.int32))
         if not places:
             raise errors.ArgumentError(
                 'vocabulary_size', errors.NOT_SHOWN, 'the data have no words'
