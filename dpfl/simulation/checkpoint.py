@@ -149,7 +149,7 @@ def _header(line: bytes) -> tuple[int, str, dict[str, Any]]:
 
 
 class _Hashing:
-    """A binary file for writing that also computes the digest of what is written."""
+    """A binary file for writing that also computes the digest of its content."""
 
     def __init__(self, file: BinaryIO):
         self._file = file

@@ -1,4 +1,4 @@
-"""What a run needs, and what it ends with."""
+"""Inputs and result of a run."""
 
 import dataclasses
 import pathlib

@@ -224,6 +224,6 @@ def commit(
         )
     )
     directory.take_next_strategy()
-    # Results of the shorter run would say too little about what is released from now on.
+    # Results of the shorter run would understate the releases from now on.
     directory.forget_results()
     directory.write_tables()

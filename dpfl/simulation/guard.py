@@ -5,8 +5,8 @@ the rounds since then, with whatever cohorts it is given. A round of another coh
 release, with noise of its own, which the plan does not count. A state manager cannot prevent this,
 since it does not see the data. So the process itself is wrapped.
 
-What holds, for all calls of `next` with one directory, in however many processes: two states that
-it returned for the same noise key and the same round are equal, bit for bit. Proof: a state is
+The guarantee, for all calls of `next` with one directory, in any number of processes: two states
+that it returned for the same noise key and the same round are equal, bit for bit. Proof: a state is
 returned only while the directory is locked, and only after its digest was found in the event that
 the journal has for the round, or was written there because there was none. So each round has one
 state. (The journal has refused other keys, models and data before; the check at the end is the one
@@ -130,10 +130,10 @@ class GuardedProcess:
     def next(
         self, state: Any, client_data: Iterable[Any], client_ids: Sequence[int] | None = None
     ) -> Any:
-        """Runs a round; what the process returns.
+        """Runs a round and returns the output of the process.
 
-        In a `tff.program.FederatedContext` these are references. Each gives its value only after
-        the release of the round was recorded, or raises a `RunError`.
+        In a `tff.program.FederatedContext` the output consists of references. A reference gives its
+        value only after the release of the round was recorded, or raises a `RunError`.
 
         Args:
           state: the state before the round, of `initialize`, of `next`, or one that was saved.
@@ -280,7 +280,7 @@ def _is_id(data: Any) -> bool:
 
 
 def _read(data: Any) -> tuple[list[Any], Any]:
-    """What a client trains on, read once: as a list of batches, and in the form it was given."""
+    """The data of a client, read once: as a list of batches, and in the form it was given."""
     if _is_id(data):
         # As an object: an array of bytes would drop zeros at the end.
         return [np.array(data.numpy() if isinstance(data, tf.Tensor) else data, object)], data

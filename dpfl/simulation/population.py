@@ -481,7 +481,7 @@ def _affine(generator: np.random.Generator, size: int) -> tuple[int, int]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PopulationRun:
-    """What happened in the rounds of a run.
+    """Cohorts and times of the rounds of a run.
 
     Attributes:
       log: which clients took part in each round.

@@ -69,11 +69,11 @@ def run_training(
     rounds that were begun.
 
     Args:
-      experiment: what to run; for a run that continues, with the plan that the journal has.
+      experiment: the run; if it continues, with the plan that the journal has.
       directory: the directory of the run. If its journal says that the run was built, the run
         continues, and its settings must have been compared.
       data: a description of the data with keyed digests, for the journal.
-      saved: what `start` has given, if it was asked already.
+      saved: the result of `start`, if it was called already.
 
     Raises:
       ValueError: if the experiment is not that of the journal.
@@ -184,7 +184,7 @@ class _Run:
         return Result(report, rows, profile)
 
     def _end(self, state: Any, rows: Sequence[Mapping[str, float]]) -> None:
-        """Writes what the run ends with, and its digests to the journal."""
+        """Writes the results of the whole run, and their digests to the journal."""
         experiment, directory = self._experiment, self._directory
         if self._journal.state.ended is not None:
             return
@@ -205,7 +205,7 @@ class _Run:
             self._profile.observe(stage, seconds)
 
     def _measure(self, weights: Any, state: Any) -> None:
-        """Writes what the canaries of an audit show after the last round."""
+        """Writes the scores of an audit's canaries after the last round."""
         experiment = self._experiment
         if experiment.audit is None:
             return
@@ -327,7 +327,7 @@ class _Run:
         return self._directory.key(f'{purpose}\n{json.dumps(made_from, sort_keys=True)}')
 
     def _build(self, state: Any) -> None:
-        """Records plan and strategy of a run that begins, and what its pages depend on."""
+        """Records plan and strategy of a run that begins, and the inputs of its pages."""
         experiment, directory = self._experiment, self._directory
         digest = noise_keys.digest(state_lib.noise_digest(state))
         noise_keys.check(digest, experiment.record.earlier_noise_key_digests)

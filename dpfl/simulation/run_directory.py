@@ -124,7 +124,7 @@ def tables(path: pathlib.Path) -> list[str]:
 
 
 def not_judged(names: Iterable[str], *, has_ended: bool = True) -> str:
-    """What verification does not judge, in words.
+    """The sentence that names the files verification does not judge.
 
     Args:
       names: of the files that the directory has.
@@ -454,7 +454,7 @@ class RunDirectory:
         self._write(archive.MODEL, _numbered(weights.trainable))
 
     def write_audit(self, scores: Scores) -> None:
-        """Writes `audit.npz`: what the canaries of an audit showed."""
+        """Writes `audit.npz`: the scores of an audit's canaries."""
         self._write(AUDIT, scores.to_bytes())
 
     def write_tables(self) -> None:
@@ -519,8 +519,8 @@ def verify(directory: str | os.PathLike[str]) -> Verification:
     """Checks the directory of a run, or of an export, which has neither settings nor journal.
 
     `dpfl.accounting.records.verification` computes tables and report again from the journal. Here
-    the plan, and what the report states besides, are also compared with the settings of the run,
-    epsilon of each round with the plan, and every other page is computed again.
+    the plan, and the other statements of the report, are also compared with the settings of the
+    run, epsilon of each round with the plan, and every other page is computed again.
 
     Raises:
       ValueError: if the directory does not hold a finished run or an export.

@@ -62,7 +62,7 @@ class RunJournal:
       directory: of the run, which exists.
 
     Attributes:
-      state: what the events say.
+      state: the state of the run after all events.
       heads, kinds: digest at the end of the line, and class, of each event.
       rows: metrics of the rounds that were computed, `round` first, counted from 1.
       log: the cohorts that are written.
@@ -200,10 +200,9 @@ class RunJournal:
         return self._heads_after[rounds]
 
     def require_state(self, rounds: int, head: str, state: str) -> None:
-        """Checks that a checkpoint has what the last of its rounds gave.
+        """Checks that a checkpoint has the state that its last round released.
 
-        One from before the first round, or from when the run went on with more, is not that of a
-        round.
+        Not checked are checkpoints that follow no round: the first, and those of an extension.
 
         Args:
           rounds: number of rounds of the checkpoint.
@@ -285,11 +284,11 @@ class RunJournal:
         return self._began[rounds]
 
     def release(self, event: Released, seconds: float | None = None) -> Mapping[str, float]:
-        """Records what a round gave, or compares it with the record.
+        """Records the release of a round, or compares it with the record.
 
         Args:
           event: the round.
-          seconds: what it took; outside of the chain.
+          seconds: its duration; outside of the chain.
 
         Returns:
           Its metrics as they are recorded, `round` first, counted from 1.
@@ -316,10 +315,10 @@ class RunJournal:
         return row
 
     def _is_same(self, known: Released, again: Released) -> bool:
-        """Whether a round gave what it gave the first time.
+        """Whether a round gave the same release as the first time.
 
-        Where the run has got more rounds since, its state has room for them, and epsilon is that of
-        the plan at the time.
+        If the run was extended since, the state has room for more rounds and the recorded epsilon
+        is that of the earlier plan: then only the model and the other metrics are compared.
         """
         extended = self.state.extended
         if extended and known.round < extended[-1].released:
@@ -370,7 +369,7 @@ def _are_same(known: Mapping[str, float], again: Mapping[str, float]) -> bool:
 
 
 def _cut(path: pathlib.Path, size: int) -> int:
-    """Removes what a crash left after the first `size` bytes of a file; returns the size."""
+    """Removes the rest of a file after `size` bytes, which a crash left; returns the size."""
     with _storage.naming(path):
         if path.exists() and path.stat().st_size > size:
             os.truncate(path, size)

@@ -104,9 +104,9 @@ def restore_longer(
 ) -> Any:
     """Rebuilds a state for a process with more rounds.
 
-    These may need other buffers of past noise. What a buffer holds is a function of the keys of the
-    rounds done, so it is computed anew. After the last round of a segment of the
-    noise an adaptive clip norm changes, unless there is no round to follow: now there is one.
+    These may need other buffers of past noise. The content of a buffer is a function of the keys of
+    the rounds done, so it is computed anew. After the last round of a segment of the noise an
+    adaptive clip norm changes, unless there is no round to follow: now there is one.
 
     Args:
       saved: the result of `leaves`.

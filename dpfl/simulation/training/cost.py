@@ -1,4 +1,4 @@
-"""What a run would cost on this machine, measured on a few clients: `dry_run`."""
+"""Cost of a run on this machine, measured on a few clients: `dry_run`."""
 
 import dataclasses
 import time
@@ -32,9 +32,9 @@ HOW = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a run would cost on this machine, from `dry_run`.
+    """Cost of a run on this machine, from `dry_run`.
 
-    Times and memory are estimates. What the clients' data were measured as has no noise: it is
+    Times and memory are estimates. The measurements of the clients' data have no noise: they are
     for the person who has the data.
 
     Attributes:
@@ -70,7 +70,7 @@ class Cost:
       round_seconds: of a round without its evaluation: `server_seconds` and the clients of a shard,
         times `slowdown`; or reading the data of a cohort, if that takes longer.
       hours: of all rounds and evaluations, without the start of the program and checkpoints.
-      not_measured: what else takes time in this run, a phrase each.
+      not_measured: other parts of the run that take time, a phrase each.
     """
 
     parameters: int
@@ -124,7 +124,7 @@ def dry_run(
     task: FederatedTask | None = None,
     progress: bool = True,
 ) -> Cost:
-    """What a run of `train` with the same configuration would cost on this machine.
+    """Estimates the cost on this machine of `train` with the same configuration.
 
     It trains a few clients from the initial model, and drops the results. The noise of these
     rounds has keys of its own from the operating system, whatever `noise_seed` is, so a run never

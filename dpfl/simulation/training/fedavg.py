@@ -109,7 +109,7 @@ class FedAvgRun(PreparedRun):
     Attributes:
       config: the configuration.
       before: how it makes its releases before training.
-      origin: what the run takes over from another one.
+      origin: plans and state that the run takes over from another one.
     """
 
     config: TrainConfig
@@ -126,7 +126,7 @@ class FedAvgRun(PreparedRun):
         return _forked(loaded, self.origin), population
 
     def record(self, task: FederatedTask) -> archive.PlanRecord:
-        """The record, with the rule that stops the run and with what earlier runs add."""
+        """The record, with the rule that stops the run and the additions of earlier runs."""
         course, origin, record = self.config.course, self.origin, super().record(task)
         return dataclasses.replace(
             record,
@@ -241,7 +241,7 @@ def _opened(
 
 
 def _test(num_clients: int, task: FederatedTask) -> Callable[[Any], dict[str, float]] | None:
-    """What measures the final model on test clients; None if there is no test.
+    """A function that measures the final model on test clients; None if there is no test.
 
     Raises:
       ArgumentError: if the task has fewer test clients.
@@ -294,7 +294,7 @@ def uniform_loss(config: TrainConfig, language: tuple[str, Sequence[str]] | None
 
 
 def references(config: TrainConfig, task: FederatedTask) -> dict[str, float]:
-    """What a run's accuracy is compared with: known accuracies, of counting words, of guessing."""
+    """Accuracies to compare a run with: known ones, of counting words, of guessing."""
     counted = task.baselines(config.evaluation.eval_clients) if task.baselines else {}
     uniform = uniform_loss(config, None)
     guessed = {} if uniform is None else {'uniform_accuracy': math.exp(-uniform)}

@@ -32,12 +32,12 @@ _TRAIN_METRICS = (
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """What a run takes over from the run whose model it begins with; nothing by default.
+    """Plans and state that a run takes over from the run whose model it begins with, if any.
 
     Attributes:
       plans: plans of that run, and of the earlier runs that it continues from itself.
       noise_is_seeded: whether the noise of one of them came from a known seed.
-      not_covered: what their guarantees do not cover, one sentence each.
+      not_covered: the limits of their guarantees, one sentence each.
       noise_key_digests: of their noise keys, from `noise_keys.earlier`, as far as they are known.
       warm_start_is_public: whether one of them began with a model that was declared public.
       seeds: of the cohorts of those whose guarantee relies on them, as far as they are known.
@@ -71,10 +71,9 @@ class Origin:
 
 
 def taken_over(config: TrainConfig, directory: 'run_directory.RunDirectory | None') -> Origin:
-    """What a run takes over from the run whose model it begins with.
+    """Plans and state that a run takes over from the run whose model it begins with.
 
-    A run that is continued has what it took over in its own directory: the other run may have gone
-    on since.
+    A run that is continued has them in its own directory: the other run may have gone on since.
 
     Args:
       config: of the run that begins.
@@ -104,7 +103,7 @@ def taken_over(config: TrainConfig, directory: 'run_directory.RunDirectory | Non
 
 
 def _of_checkpoint(path: str, config: TrainConfig) -> Origin:
-    """What a run takes over from the latest checkpoint of the run in `path`."""
+    """Plans and state of the run in `path`, from its latest checkpoint."""
     source = pathlib.Path(path)
     try:
         records = archive.Records.read(source)
@@ -128,7 +127,7 @@ def _of_checkpoint(path: str, config: TrainConfig) -> Origin:
 
 
 def _of_model(path: str, config: TrainConfig) -> Origin:
-    """What a run takes over from the finished run whose saved model is `path`."""
+    """Plans of the finished run whose saved model is `path`."""
     from dpfl.simulation import run_directory  # It reads settings, which are of this package.
 
     source = _run_of_model(path)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dpfl import _validate, accounting, errors, mechanisms
 from dpfl.simulation.training.mechanism import NamedMechanism
 
-# What can be matched, and in words.
+# The quantities that can be matched, with their descriptions.
 QUANTITIES = {
     'rmse': 'the root mean square of the noise of the prefix sums',
     'prefix_noise': 'the noise of the prefix sum',
@@ -31,9 +31,9 @@ class Matched(NamedTuple):
     """The noise multiplier of a match.
 
     Attributes:
-      noise_multiplier: with which a plan reaches `value`.
+      noise_multiplier: the one with which a plan reaches `value`.
       value: the quantity of both mechanisms: in clip norms, but for rho.
-      sentence: says what was matched.
+      sentence: the match in words.
     """
 
     noise_multiplier: float
@@ -204,7 +204,7 @@ def _stopped(plan: accounting.PrivacyPlan, rounds: int) -> accounting.PrivacyPla
             'must be none to match rho, which a sampled plan has not',
         )
     for name, others in (('earlier', plan.earlier), ('before', plan.before)):
-        if others:  # No noise of this run takes away what was released before it.
+        if others:  # No noise of this run takes away the rho of earlier releases.
             raise errors.ArgumentError(
                 name, errors.NOT_SHOWN, 'cannot be combined with match=rho: it would count them'
             )

@@ -47,7 +47,7 @@ def of_run(
     Args:
       config: of the run.
       draw: makes a draw and records it; None where nothing may be released.
-      kept: what a finished run has drawn, from `recorded`.
+      kept: the draws of a finished run, from `recorded`.
 
     Raises:
       ArgumentError: if settings contradict each other.
@@ -133,7 +133,7 @@ def remarks(found: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def recorded(directory: pathlib.Path) -> dict[str, Any]:
-    """What a run has drawn before training, by name; empty for a directory without a journal.
+    """Results of a run's draws before training, by name; empty without a journal.
 
     Raises:
       ValueError: if the journal is damaged.
@@ -205,7 +205,7 @@ def prepared(
     """The task as it is trained.
 
     Args:
-      config: what is planted and selected, and where training starts.
+      config: the settings of planting and selection, and of the first weights.
       task: the task as it was opened.
       seed: of the run.
       language: name of the language model and its vocabulary; None for another model.

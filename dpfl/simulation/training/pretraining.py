@@ -87,7 +87,7 @@ class PretrainResult:
     curve: tuple[dict[str, float], ...] = ()
 
     def summary(self) -> dict[str, Any]:
-        """What was made, and how well the model does on held-out sentences, by name."""
+        """Files, sizes, and measures of the model on held-out sentences, by name."""
         tail = max(1, len(self.losses) // 10)
         return {
             'output': str(self.output),

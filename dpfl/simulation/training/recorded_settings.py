@@ -79,8 +79,8 @@ def differences(state: State, record: archive.PlanRecord) -> list[str]:
     """How a run differs from its settings, a sentence each.
 
     Args:
-      state: what its journal says.
-      record: its plan, and what its report states besides.
+      state: the state of its journal.
+      record: its plan, and the other statements of its report.
     """
     try:
         config = of_state(state)
@@ -211,7 +211,7 @@ def _of_noise(
 
     Args:
       privacy: the settings.
-      record: the plan of the run, and what its report states besides.
+      record: the plan of the run, and the other statements of its report.
       made: the plan of the settings, with all of their rounds.
       until: an epsilon that ends the run.
     """
@@ -262,19 +262,19 @@ def _has_mechanism(privacy: PrivacyConfig, found: accounting.PrivacyPlan) -> boo
 def _of_report(
     state: State, config: TrainConfig | GanConfig, record: archive.PlanRecord
 ) -> Iterator[str]:
-    """How what the report states besides the plan differs from what the settings give."""
-    found, forked = record.plan, bool(record.plan.earlier)
+    """How the statements of the report, except the plan, differ from the settings."""
+    plan, forked = record.plan, bool(record.plan.earlier)
     expected: dict[str, Any] = {
         'deltas': (config.privacy.delta,),
-        'accountant': config.privacy.accountant_of(found),
+        'accountant': config.privacy.accountant_of(plan),
         # The noise of an earlier run may have had a seed, and its model may have been public.
         'noise_is_seeded': config.noise_seed is not None or (forked and record.noise_is_seeded),
-        'sampling_is_seeded': found.sampling is not None,
+        'sampling_is_seeded': plan.sampling is not None,
         'train_metrics_released': config.evaluation.release_train_metrics,
         'stop_at_accuracy': None,
         'warm_start_is_public': forked and record.warm_start_is_public,
         'remarks': (
-            *config.remarks(found.participation.rounds),
+            *config.remarks(plan.participation.rounds),
             *prepared_task.remarks(prepared_task.results(state.drawn)),
         ),
     }
@@ -301,7 +301,7 @@ def _of_report(
 def _of_limits(
     state: State, config: TrainConfig | GanConfig, record: archive.PlanRecord
 ) -> Iterator[str]:
-    """Whether the report states what the guarantee does not cover by the settings, and no more.
+    """How the limits that the report states differ from those of the settings.
 
     Whoever gives data of their own states more, and so does an earlier run.
     """

@@ -37,7 +37,7 @@ def with_limits(task: FederatedTask) -> FederatedTask:
 def described(
     directory: 'run_directory.RunDirectory', task: FederatedTask | None
 ) -> dict[str, Any]:
-    """What the journal says about the data of a run: a description, with keyed digests."""
+    """The description of a run's data for the journal, with keyed digests."""
     has_digests = task is not None and bool(task.fingerprints or task.in_memory)
     if task is None or not (task.description or has_digests):
         return {}

@@ -2,7 +2,7 @@
 
 Sentences and clients decide the rows and the local training by rules of thumb. Model, cohort,
 rounds, clip norm and server rate are searched by trials with the noise that the run would have.
-Both look at the private data: no guarantee covers what a proposal reveals.
+Both look at the private data: no guarantee covers a proposal.
 """
 
 import dataclasses
@@ -83,13 +83,13 @@ class SuggestConfig(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """What a run should guarantee.
+    """The guarantee that a run should have.
 
     Attributes:
       population: number of clients to train on.
       epsilon: of the run; None for a run without noise.
       delta: of the run.
-      before: what the run releases before its first round.
+      before: the releases of the run before its first round.
 
     Raises:
       ArgumentError: if delta is not below 1 / population; a mechanism that publishes a random
@@ -199,7 +199,7 @@ class Suggestion:
       data: facts about the data, by name; exact, and not private.
       proposals: one for each setting that is proposed.
       config: the configuration of the run.
-      feasibility: whether the run would learn, and what would help.
+      feasibility: whether the run would learn, and advice.
     """
 
     data: dict[str, Any]
@@ -216,7 +216,7 @@ def suggest(
     Args:
       task: the data. If it names no vocabulary, a run finds one privately, or counts words if it
         has no guarantee. A trial of that draw gives the vocabulary that is looked at.
-      wishes: what is asked for.
+      wishes: the guarantee and the limits of the search.
       seed: of the run.
       tell: gets sentences about the data that were found, and about each trial.
 

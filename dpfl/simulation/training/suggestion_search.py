@@ -42,7 +42,7 @@ _QUIETER = (2, 4, 8, 16, 32)
 
 @dataclasses.dataclass(frozen=True)
 class Climbed:
-    """What a search found.
+    """Result of `climb`.
 
     Attributes:
       best: the best value of each setting, by name.
@@ -111,7 +111,7 @@ def climb(
 
 @dataclasses.dataclass(frozen=True)
 class Searched:
-    """What a search found.
+    """Result of `search`.
 
     Attributes:
       proposals: settings with reasons.
@@ -135,7 +135,7 @@ def search(
     clients: int,
     tell: Callable[[str], None],
 ) -> Searched:
-    """Finds the settings that a proposal tries, and what a run with them would do.
+    """Finds settings by trials, and estimates whether a run with them would learn.
 
     Args:
       config: the settings that are decided: task, rows and local training.
@@ -204,7 +204,7 @@ def search(
         workload=complete.workload,
         before=goal.before,
     )
-    # Other noise than that of the search, which has found what suits its own.
+    # Other noise than in the search, whose result is fitted to its own noise.
     again = bench.planned(goal, best, client_rate, seed=1)
     known = {**baselines, 'accuracy': again.accuracy}
 
@@ -223,12 +223,12 @@ def judged(
     with_less: Callable[[int], float],
     accountant: str,
 ) -> feasibility.Feasibility:
-    """The estimate for a plan, corrected by what a trial of it has shown.
+    """The estimate for a plan, corrected by the accuracy of a trial.
 
     Args:
       plan: of the run.
       dimension: parameters of the model.
-      goal: what it guarantees.
+      goal: its guarantee.
       measures: `accuracy` of the trial; accuracies of predictors that count.
       with_less: the accuracy of a trial with the noise divided by a factor.
       accountant: of epsilon.

@@ -25,12 +25,12 @@ _KILOBYTE = 1024  # Of `ru_maxrss` on Linux.
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """What was measured.
+    """Measured times and memory.
 
     Attributes:
       batch_seconds: of a batch of a client, on one shard.
       server_seconds: of a round without clients.
-      slowdown: seconds of a round on all shards divided by what the other two predict for it, at
+      slowdown: seconds of a round on all shards divided by the prediction of the other two, at
         least 1: shards that are trained at the same time can hinder each other.
       evaluation_seconds: of an evaluation.
       process_gigabytes: largest resident memory of this process so far.
@@ -48,7 +48,7 @@ class Timing:
 def measure(
     experiment: program.Experiment, clients: Sequence[Sequence[Any]], num_shards: int
 ) -> Timing:
-    """Runs rounds from the initial model, on this host, and drops what they release.
+    """Runs rounds from the initial model, on this host, and drops their releases.
 
     The first round has all shards, so the memory of the process is that of a round. Rounds of one
     shard follow, of few clients and of more: their difference is the time of the batches of the
@@ -73,8 +73,8 @@ def measure(
         while not seconds[0] or (
             len(seconds[0]) < _MOST_ROUNDS and time.monotonic() - started < _ENOUGH_SECONDS
         ):
-            for found, kind in zip(seconds, kinds, strict=True):
-                found.append(rounds.seconds(*kind))
+            for times_of_kind, kind in zip(seconds, kinds, strict=True):
+                times_of_kind.append(rounds.seconds(*kind))
         evaluation_seconds = rounds.evaluation_seconds()
         state_gigabytes = rounds.state_gigabytes()
     of_few, of_more, of_all = map(statistics.median, seconds)
