@@ -21,7 +21,8 @@ from dpfl.simulation import earlier_settings
 from dpfl.simulation.run_journal import RunJournal
 
 if TYPE_CHECKING:
-    from dpfl.simulation import program, run_directory
+    from dpfl.simulation.experiment import Experiment
+    from dpfl.simulation.run_directory import RunDirectory
 
 # Settings that may change, because the plan, which is made of them, is compared itself.
 _OF_THE_PLAN = (
@@ -172,8 +173,8 @@ def _refuse_noise(
 
 
 def commit(
-    experiment: 'program.Experiment',
-    directory: 'run_directory.RunDirectory',
+    experiment: 'Experiment',
+    directory: 'RunDirectory',
     state: Any,
     *,
     settings: Mapping[str, Any] | None,

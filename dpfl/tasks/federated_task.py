@@ -168,3 +168,27 @@ class FederatedTask:
     not_covered: tuple[str, ...] = ()
     made_from: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     found: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class TaskSource(abc.ABC):
+    """A task that is opened as far as a question needs it, and only once."""
+
+    def num_clients(self) -> int | None:
+        """Number of clients to train on; None for an endless population. Draws nothing."""
+        return None
+
+    @abc.abstractmethod
+    def num_parameters(self) -> int:
+        """Number of parameters of the model; may draw a vocabulary."""
+
+    def most_parameters(self) -> int:
+        """The largest number that `num_parameters` may give; draws nothing."""
+        return self.num_parameters()
+
+    @abc.abstractmethod
+    def load(self) -> FederatedTask:
+        """The task."""
+
+    def language_model(self) -> tuple[str, Sequence[str]] | None:
+        """Name of the model and its vocabulary; None for a task that is not about words."""
+        return None

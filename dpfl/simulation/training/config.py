@@ -16,6 +16,7 @@ from dpfl.simulation.training.mechanism import AUTO
 from dpfl.simulation.training.privacy_config import PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
 from dpfl.simulation.training.server_config import ServerConfig
+from dpfl.tasks import not_covered
 from dpfl.tasks.config import (
     CUSTOM,
     IMAGE_MODELS,
@@ -550,6 +551,11 @@ class GanConfig(RunConfig):
         """
         self._refuse_of_own_task('selection', self.task.selection.is_given)
         return self
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """What the guarantee of a run that trains a generator does not cover, in sentences."""
+        return (*super().not_covered, *not_covered.OF_GENERATORS)
 
     @property
     def model_name(self) -> str:

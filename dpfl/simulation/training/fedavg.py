@@ -24,7 +24,7 @@ from dpfl.simulation.training.prepared_run import EVAL_BATCH_SIZE, PreparedRun
 from dpfl.tasks import source
 from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.config import CUSTOM, IMAGE_TASKS
-from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.federated_task import FederatedTask, TaskSource
 from dpfl.tasks.text import tokenization
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def prepare(
 
 def _plan(
     config: TrainConfig,
-    opened: source.TaskSource,
+    opened: TaskSource,
     clients: Callable[[], int],
     origin: fork.Origin,
     before: BeforeTraining,
@@ -209,7 +209,7 @@ class FedAvgRun(PreparedRun):
         )
 
 
-class _OwnTask(source.TaskSource):
+class _OwnTask(TaskSource):
     """A task that the caller has made."""
 
     def __init__(self, task: FederatedTask):
@@ -232,7 +232,7 @@ def _opened(
     task: FederatedTask | None,
     tell: Callable[[str], None],
     before: BeforeTraining,
-) -> source.TaskSource:
+) -> TaskSource:
     if task is not None:
         return _OwnTask(run_data.with_limits(task))
     if config.task.task == CUSTOM:

@@ -10,7 +10,7 @@ from dpfl import Participation, _setting_texts, accounting, mechanisms
 from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError
 from dpfl.simulation import extension
-from dpfl.simulation.training import GanConfig, gan, recorded_settings
+from dpfl.simulation.training import GanConfig, recorded_settings
 from tests.accounting import archives
 
 _BASE = archives.CONFIG
@@ -177,12 +177,12 @@ def test_a_gan_states_its_limits():
         _config(**_GAUSSIAN, noise_multiplier=3.0, clip_norm=0.3, accountant=None).with_values(
             {'min_separation': 1, 'max_participations': None}
         ),
-        also_not_covered=gan.NOT_COVERED,
+        also_not_covered=config.not_covered,
         remarks=(),
         about=None,
     )
     assert _differences(record, config) == []
-    less = dataclasses.replace(record, also_not_covered=gan.NOT_COVERED[1:])
+    less = dataclasses.replace(record, also_not_covered=config.not_covered[1:])
     assert len(_differences(less, config)) == 1
 
 
