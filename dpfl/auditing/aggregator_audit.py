@@ -56,10 +56,10 @@ _DEPENDENT = 'mu_lower_one_run does not assume that trials are independent.'
 
 @dataclasses.dataclass(frozen=True)
 class AggregatorAudit:
-    """What an audit found.
+    """Result of an audit of an aggregator.
 
     Attributes:
-      plan: what was audited.
+      plan: the audited plan.
       config: how.
       delta: at which epsilon is given.
       epsilon_claimed: epsilon of the plan.
@@ -169,7 +169,7 @@ def audit(
     worst = worst_pattern.worst_pattern(matrix, plan.participation)
     for_plan, for_learner = _sequences(plan, config, worst, on_round)
     multiplier = plan.update_noise_multiplier
-    # How far the client moves a round, in clip norms, without what rounding may add to it.
+    # How far the client moves a round, in clip norms, without the increase by rounding.
     shift = plan.group_size * (2.0 if plan.adjacency == 'replace_one' else 1.0)
     reachable = shift * float(np.linalg.norm(matrix @ worst)) / multiplier
     planned = attackers.likelihood_ratio(for_plan, matrix, worst, multiplier)

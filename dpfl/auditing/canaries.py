@@ -71,7 +71,7 @@ class CanaryDesign:
         return present.astype(np.float64) @ self.weights.T
 
     def added(self) -> canary_query.Canaries:
-        """What the query of the run needs."""
+        """The canaries as the query of the run takes them."""
         present = self.rounds & self.takes_part[:, None]
         cohorts = tuple(np.flatnonzero(column) for column in present.T)
         return canary_query.Canaries(self.seed, cohorts, self.weights)

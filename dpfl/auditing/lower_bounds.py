@@ -130,7 +130,7 @@ def chosen_threshold(
 
     Args:
       present, absent: statistics of trials that are not counted afterwards, [any].
-      measure: what to make large, such as `mu` at a confidence.
+      measure: the bound to maximise, such as `mu` at a confidence.
       tests: numbers of trials that will be counted, with and without the client.
     """
     values = np.unique(np.concatenate([present, absent]))

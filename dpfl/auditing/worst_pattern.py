@@ -29,7 +29,7 @@ def worst_pattern(matrix: np.ndarray, participation: Participation) -> np.ndarra
     result is a local maximum: a lower bound of the sensitivity.
 
     Args:
-      matrix: what is released of a sequence of updates, C, [any, rounds of the schema].
+      matrix: C, which maps a sequence of updates to the releases, [any, rounds of the schema].
       participation: the schema.
 
     Returns:

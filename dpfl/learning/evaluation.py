@@ -13,8 +13,8 @@ from dpfl.learning import client_work
 
 # Percent of the clients whose accuracy a quantile is not below.
 QUANTILES = (10, 25, 50, 75, 90)
-# Bytes of predictions that are computed at a time: with a large vocabulary the logits of a batch,
-# and what the metrics make of them, would need more memory than all of training.
+# Bytes of predictions that are computed at a time: with a large vocabulary the logits of a batch
+# and the metrics' copies of them would need more memory than all of training.
 _PREDICTIONS = 1 << 24
 
 
@@ -34,7 +34,7 @@ def build_evaluation(
       owners: client of each example of the data set, integers from 0, [examples].
       hits: maps labels and predictions of a batch to the right predictions and the targets of each
         example. With both, the metrics have quantiles of the accuracies of the clients that have a
-        target: `accuracy_q10` is what a tenth of the clients does not reach, and so on.
+        target: a tenth of the clients has an accuracy below `accuracy_q10`, and so on.
 
     Returns:
       The function; its result maps a metric's name to its value.

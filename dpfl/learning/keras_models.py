@@ -129,7 +129,7 @@ class _Network:
         return outputs, changed, losses
 
     def check(self, x: Any) -> None:
-        """Traces a training step, and refuses what a training process cannot keep."""
+        """Traces a training step; refuses losses and states that a training process cannot keep."""
         found: dict[str, Any] = {}
 
         @tf.function
@@ -188,7 +188,7 @@ def _hash(tensors: Sequence[Any]) -> tf.Tensor:
 
 
 def _metrics_functions(metrics: Sequence[Any]) -> tuple[Callable, Callable, Callable]:
-    """TFF's three functions of metrics. The state is what clients' metrics are summed as."""
+    """TFF's three functions of metrics. The state holds sums, so that states of clients add up."""
     for metric in metrics:
         if any(value.any() for value in _values(metric.variables)):
             raise errors.ArgumentError(

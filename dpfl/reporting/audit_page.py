@@ -1,4 +1,4 @@
-"""What the canaries of a run showed, as a self-contained HTML page with histograms."""
+"""Scores of the canaries of a run, as a self-contained HTML page with histograms."""
 
 import html
 import math
@@ -25,7 +25,7 @@ def render(scores: Scores, measured: Measured) -> str:
 
     Args:
       scores: of all canaries.
-      measured: what follows from them.
+      measured: the estimates that follow from them.
     """
     text = markdown.markdown('# Audit\n\n' + section.render(measured), extensions=['tables'])
     scale = math.sqrt(scores.dimension)

@@ -50,11 +50,11 @@ class Panel:
     """One pair of axes.
 
     Attributes:
-      title: what the panel shows, unique within its chart.
+      title: its title, unique within its chart.
       x_label, y_label: names of the quantities, with their units.
-      lines: what is drawn, at least one.
+      lines: the lines and sets of points, at least one.
       x_log, y_log: whether an axis is logarithmic.
-      y_range: ends of the vertical axis; None for what fits.
+      y_range: ends of the vertical axis; None for ends that fit the lines.
       x_ticks: names of places on the horizontal axis; None for numbers at regular places.
     """
 
@@ -99,7 +99,7 @@ def draw(panels: Sequence[Panel], columns: int) -> Figure:
 
 
 def table(panels: Sequence[Panel]) -> list[dict[str, Any]]:
-    """The points of all lines, in order: `panel`, `line`, and x and y with what they are."""
+    """The points of all lines, in order: `panel`, `line`, and x and y with their names."""
     return [
         {
             'panel': panel.title,
@@ -116,7 +116,7 @@ def table(panels: Sequence[Panel]) -> list[dict[str, Any]]:
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> list[tuple[str, Any]]:
-    """Draws one panel; returns the names in the legend, and what it shows for them."""
+    """Draws one panel; returns the entries of its legend: names and drawn lines."""
     entries = []
     for line in panel.lines:
         style: dict[str, Any] = {'color': COLORS[line.color % len(COLORS)]}

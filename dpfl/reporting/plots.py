@@ -138,7 +138,7 @@ def losses(
       loss: key of the values on the vertical axis.
       relative_to: name of the mechanism by whose loss all losses are divided; None for absolute
         losses.
-      title: what all losses have in common.
+      title: the common setting of all losses.
 
     Returns:
       The figure; the caller saves it.
@@ -281,7 +281,7 @@ def plans(
 
 
 def _line(row: Mapping, keys: Sequence[str]) -> str:
-    """The label of a row's line: names as they are, numbers after what they count."""
+    """The label of a row's line: names as they are, numbers after their keys."""
     return ', '.join(
         row[key] if isinstance(row[key], str) else f'{key.replace("_", " ")} {row[key]:,}'
         for key in keys

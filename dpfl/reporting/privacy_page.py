@@ -15,15 +15,15 @@ from dpfl.accounting.reports import page
 from dpfl.reporting import html_page, html_parts
 
 _POINTS = 40  # Points of a curve.
-_SPACE = 1.1  # Of a vertical axis, in place of what is drawn.
+_SPACE = 1.1  # Height of a vertical axis, relative to the curves in it.
 _COARSENESS = 64.0  # Of the grid of a loss distribution: a figure needs many, and few digits.
 # CSS classes of the sections; all others are 'more', below the first screen.
 _KINDS = {'Who took part': 'card', 'What was checked': 'card', 'Not covered': 'limits'}
 _COURSE = 'Course'  # The figure beside the headline.
 _LEFT, _RIGHT = '#0072B2', '#D55E00'
-# What is drawn beside epsilon: the first of these that was measured.
+# Metrics to draw beside epsilon: the first of these that was measured.
 _MEASURES = ('accuracy', 'loss')
-# Accuracies to compare with, what the figure calls them, and at which side.
+# Accuracies to compare with: key, label in the figure, place and side of the label.
 _REFERENCES = (
     ('uniform_accuracy', 'guessing', 0.99, 'right'),
     ('unigram_accuracy', 'most frequent word', 0.99, 'right'),

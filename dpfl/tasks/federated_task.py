@@ -1,4 +1,4 @@
-"""What a training run needs from a task: a model, the clients' data, and held-out data."""
+"""A task as a training run takes it: a model, the clients' data, and held-out data."""
 
 import abc
 import collections

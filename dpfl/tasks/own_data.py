@@ -28,8 +28,8 @@ def from_arrays(
         the run.
       clients: for each client to train on, its examples: arrays by the names of the model's
         `input_spec`, such as 'x' and 'y', whose first axes are as long as there are examples.
-      heldout: the same for clients that are held out for evaluation, which must be others: what
-        is measured on them has no noise.
+      heldout: the same for clients that are held out for evaluation, which must be others: the
+        metrics on them have no noise.
       seed: of the order in which a client's examples are used in each epoch.
 
     Raises:

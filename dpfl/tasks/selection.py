@@ -1,7 +1,7 @@
 """Clients and examples of which only a selection is trained on ([Augenstein20], section 2.1).
 
-Each client decides by its own data alone, and the decision stays with it. What a client sends is
-therefore a function of its own data, as without a selection, and the guarantee is the same.
+Each client decides by its own data alone, and the decision stays with it. So its update is a
+function of its own data, as without a selection, and the guarantee is the same.
 """
 
 import dataclasses
@@ -119,7 +119,7 @@ def client_batches(
     model: Any = None,
     thresholds: Mapping[str, float] | None = None,
 ) -> ClientBatches:
-    """Batches of what is selected.
+    """Batches of the selected examples.
 
     Args:
       config: the criteria, of sentences or of images.
@@ -158,7 +158,7 @@ def select(
     model: Any = None,
     thresholds: Mapping[str, float] | None = None,
 ) -> FederatedTask:
-    """A task that trains on what is selected. Held-out clients and test clients stay as they are.
+    """A task that trains on the selected clients and examples; other clients stay as they are.
 
     The other arguments, and the errors, are those of `client_batches`.
     """

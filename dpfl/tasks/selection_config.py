@@ -12,7 +12,7 @@ from dpfl.errors import ArgumentError
 
 # The draw before training that finds the quantiles of criteria.
 THRESHOLDS = 'thresholds'
-# What a criterion of text compares: of one sentence, or of all sentences of a client together.
+# Measures that criteria of text compare: of one sentence, or of all sentences of a client together.
 MEASURES = ('length', 'oov_rate', 'loss', 'accuracy')
 CLIENT_MEASURES = (*MEASURES, 'sentences')
 # These need a model.
@@ -68,7 +68,7 @@ class Criterion:
         return dataclasses.replace(self, bound=thresholds[self.name])
 
     def holds(self, values: Any) -> Any:
-        """Whether values of the measure meet it, elementwise; what is not a number does not.
+        """Whether values of the measure meet the criterion, elementwise; NaN does not.
 
         Raises:
           ArgumentError: if the quantile is not known.

@@ -1,4 +1,4 @@
-"""Accuracies of predictors that only count words: what a trained model has to beat.
+"""Accuracies of predictors that only count words, which a trained model has to beat.
 
 A unigram predictor always says the most frequent word, a bigram predictor the word that most often
 follows the word before. Both say words of the vocabulary only, never end of sentence or an unknown

@@ -99,7 +99,7 @@ def plant(
 ) -> FederatedTask:
     """A task whose holders of secrets have them before their own sentences.
 
-    Its description counts what was planted.
+    Its description has the numbers of secrets and holders.
 
     Args:
       config, seed, population: as in `draw`.

@@ -91,7 +91,7 @@ class WordRelease:
         )
 
     def before(self) -> ReleaseBefore:
-        """What all rounds together cost."""
+        """The cost of all rounds together."""
         precision = math.fsum(stddev**-2 for stddev in self.stddevs)
         noise = precision**-0.5 * (1 - _ROUNDING)
         return ReleaseBefore(NAME, noise, _REPLACED, self.delta)
@@ -155,7 +155,7 @@ class WordCounts:
         """The words of clients, in the order of the clients.
 
         Each client's words are in an order that is random, and a function of the seed, of the
-        client's place and of its own words alone: what it contributes must not depend on others.
+        client's place and of its own words alone: its contribution must not depend on others.
 
         Args:
           clients: number of uses by word, of each client.
