@@ -1,15 +1,15 @@
-"""What a comparison of generators says about faults of their data: contrasts, signatures, power.
+"""Verdicts on faults of data from a comparison of generators: contrasts, signatures, power.
 
 A trait is a share or a mean of everything that a generator wrote or drew. A contrast compares the
 traits of a generator with those of a reference. All differences of all contrasts are corrected
-together for their number (Holm), and each includes an allowance for how trainings differ by
-themselves. A fault has a signature: traits that it raises or lowers, all of them.
+together for their number (Holm), and each includes an allowance for the difference of two trainings
+on equal data. A fault has a signature: traits that it raises or lowers, all of them.
 
 A generator that has learned nothing makes the same with a fault in the data and without one. So a
 fault that does not show was 'not seen' only if it would have been found with a probability of at
 least `TOLD`; otherwise the verdict is 'cannot tell'. This power is computed, not measured: it
-follows from what the fault does to held-out data, how much the generators have learned, and the
-test.
+follows from the effect of the fault on held-out data, the share that the generators have learned,
+and the test.
 """
 
 import abc
@@ -37,12 +37,12 @@ Effects = Mapping[str, Mapping[str, float]]
 
 @dataclasses.dataclass(frozen=True)
 class Trait(abc.ABC):
-    """What is measured.
+    """A measured property of generated data.
 
     Attributes:
       name: short name.
       meaning: its description.
-      spread: how two trainings on equal data differ by themselves; `between` gives it a unit.
+      spread: typical difference of two trainings on equal data; `between` gives it a unit.
       least: differences below this are never called clear; of shares, or in the unit of a mean.
       unit: '%' for a share, otherwise the unit of a mean.
     """
@@ -93,12 +93,12 @@ class Sign:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """What a fault does to the traits.
+    """The effects of a fault on the traits.
 
     Attributes:
       fault: name of the fault.
       signs: all of them must be clear for the fault to be named.
-      meaning: what the signs show, in words.
+      meaning: the signs in words.
     """
 
     fault: str
@@ -111,20 +111,20 @@ class Learned(Protocol):
 
     @property
     def share(self) -> float:
-        """Share of what a perfect generator would show of a single draw; 0 for nothing."""
+        """Effect of a fault on a single draw, relative to a perfect generator; 0 for no effect."""
 
     @property
     def reason(self) -> str:
-        """What the share follows from, in words."""
+        """The reason for the share, in words."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Generated:
-    """What a generator made.
+    """Traits of a generator.
 
     Attributes:
-      of_what: what it learned from, in words.
-      traits: traits of what it made.
+      of_what: its training data, in words.
+      traits: traits of its samples.
       learned: how much of its data it has learned, by held-out data; not private.
     """
 
@@ -138,7 +138,7 @@ class Contrast:
     """Traits of a generator that may have learned a fault, and of its reference.
 
     Attributes:
-      first, reference: traits of what they make.
+      first, reference: traits of their samples.
       learned: share of a single draw that both have learned, within [0, 1].
       is_comparable: whether the reference has learned something: only then a difference raises an
         alarm. The first one may be far from real data because of the fault.
@@ -171,7 +171,7 @@ class Contrast:
 
 @dataclasses.dataclass(frozen=True)
 class FaultVerdict:
-    """What a diagnosis says about one fault.
+    """The verdict of a diagnosis on one fault.
 
     Attributes:
       fault: name of the fault.
@@ -249,9 +249,9 @@ def unseen(
     """The verdict about a fault that does not show: 'not seen', or 'cannot tell' and why.
 
     Args:
-      signature: what the fault would do.
+      signature: of the fault.
       contrasts: the contrasts by name; the one with the highest power counts.
-      effects: what faults do to held-out data.
+      effects: of faults on the traits of held-out data.
       power: probability that a sign is clear in a contrast if its trait is expected to rise by some
         amount.
       data: the data in words, such as 'text'.

@@ -1,6 +1,6 @@
 """Differences of shares and means of two samples, with intervals and adjusted p-values (NumPy).
 
-What two generators write are two samples of independent draws. Even if both learned from the same
+Two generators write two samples of independent draws. Even if both learned from the same
 data, their shares differ from one training to another, by the noise and by the order of clients.
 `between` allows for that: the standard deviation of the *difference* of two trainings on equal
 data. It is added in quadrature to the standard error of the samples, here and in the intervals.

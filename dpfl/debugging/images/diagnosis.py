@@ -119,7 +119,7 @@ def diagnose(
     accuracies: tuple[Mean, Mean] | None = None,
     effects: Effects | None = None,
 ) -> Diagnosis:
-    """Compares sets of images and names what differs.
+    """Compares sets of images, and gives a verdict on each fault.
 
     Args:
       contrasts: by name, `BADLY` or `CLIENTS`.
@@ -199,7 +199,7 @@ def _of_labels(
     level: float,
     accuracies: tuple[Mean, Mean],
 ) -> FaultVerdict:
-    """The verdict about labels, from what clients and public images differ in."""
+    """The verdict about labels, from differences of clients' and public images."""
     accuracy, confidence = measured['accuracy'], measured['confidence']
     fall = -accuracy.value
     reason = (

@@ -37,7 +37,7 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Comparisons:
-    """How well images from clients can be told from images from public data, and what that means.
+    """How well images from clients can be told from images from public data, with a control.
 
     Attributes:
       private: clients against public images.

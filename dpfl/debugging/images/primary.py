@@ -53,7 +53,7 @@ def train(
     Args:
       how: How it is trained.
       base: The clients, and the seed of weights and batches.
-      public: What it is trained on.
+      public: Its training data.
       directory: Directory of the study. The model is written to `primary/` in it.
       resume: Load an existing model; otherwise it is replaced.
 
@@ -85,7 +85,7 @@ def train(
 def read(
     how: PrimaryConfig, base: GanConfig, public: clients.PublicImages
 ) -> tuple[classifiers.Classifier, str]:
-    """A classifier of one's own, and its path with a digest of what it sees in public images.
+    """A classifier of one's own, and its path with a digest of its answers on public images.
 
     A study must not go on with another model at the same path.
 
@@ -110,7 +110,7 @@ def judge(
     *,
     resume: bool,
 ) -> clients.Verdicts:
-    """Finds which examples the classifier gets right, or loads what an earlier study found.
+    """The examples that the classifier gets right, computed or loaded from an earlier study.
 
     Args:
       model: The classifier.
@@ -118,7 +118,7 @@ def judge(
       data: A `SyntheticGlyphs` or an `Emnist`.
       population: Number of clients; clients 0 to `population - 1` are classified.
       directory: Directory of the study.
-      configuration: What the result depends on, JSON values by name.
+      configuration: The inputs of the result, JSON values by name.
       resume: Load an existing result.
 
     Raises:

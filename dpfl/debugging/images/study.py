@@ -32,10 +32,10 @@ class Study:
     """A study.
 
     Attributes:
-      config: What is compared.
+      config: The comparison and the classifier.
       base: How the GANs are trained, and on how many clients.
       directory: Directory of the study.
-      resume: Keep what is finished, and continue a run that was interrupted.
+      resume: Keep finished runs, and continue a run that was interrupted.
       overwrite: Replace an earlier study in the directory.
     """
 
@@ -46,7 +46,7 @@ class Study:
     overwrite: bool = False
 
     def run(self) -> findings.Found:
-        """Trains what is not trained yet, and writes sheets of generated images.
+        """Trains the GANs that are not trained yet, and writes sheets of generated images.
 
         Raises:
           ArgumentError: If a value is not allowed, or too few clients are selected.
@@ -139,7 +139,7 @@ class Study:
         return self.base.with_values({'population': source.population(given, lambda: available)})
 
     def _model(self, public: clients.PublicImages) -> tuple[classifiers.Classifier, dict[str, Any]]:
-        """The classifier, trained or read, and what it depends on."""
+        """The classifier, trained or read, and its inputs."""
         base, how = self.base, self.config.primary
         made_from = primary.made_from(how, base)
         primary.check_unused(self.directory, resume=self.resume, overwrite=self.overwrite)

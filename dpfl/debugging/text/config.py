@@ -1,4 +1,4 @@
-"""Configuration of the study: what is inspected, with which models, and faults. No TensorFlow."""
+"""Configuration of the study: inspections, models, and faults. No TensorFlow."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class Generator:
     Attributes:
       name: its name, and that of its folder.
       kind: 'word' for sentences, 'char' for the words outside the vocabulary.
-      of_what: what it learns from, in words.
+      of_what: its training data, in words.
       selection: sentences or clients that it learns from.
       bound: setting that the selection depends on; None for all of the text.
     """
@@ -142,7 +142,7 @@ class StudyConfig(Settings):
     top: int = setting(20, 'Number of words in a ranking.', minimum=1)
 
     def check(self) -> None:
-        """Checks that the lists have no doubles, and that what is inspected has its model."""
+        """Checks that the lists have no doubles, and that inspections have the model they need."""
         for name in ('inspect', 'inject', 'inject_share'):
             values = getattr(self, name)
             if len(set(values)) < len(values):
@@ -209,7 +209,7 @@ class StudyConfig(Settings):
         return base.with_values({'clip_norm': norm})
 
     def made_from(self, generator: Generator, case: Case) -> dict[str, object]:
-        """What the task of a generator depends on besides the text, by name."""
+        """The inputs of a generator's task besides the text, by name."""
         values: dict[str, object] = {
             'kind': generator.kind,
             'model': self.model(generator.kind),

@@ -37,7 +37,7 @@ MOST_NOISE = 0.05
 _WORD_SPREAD = 0.4
 # Smaller differences of the shares of sentences with a word are not shown.
 _LEAST_OF_WORDS = 0.002
-# What a generator is held against if there is no reference.
+# Name of the reference of a generator that is judged alone.
 NO_REFERENCE = 'no reference'
 
 SIGNATURES = (
@@ -71,7 +71,7 @@ SIGNATURES = (
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What a verdict is about.
+    """The faults that a verdict is about.
 
     Attributes:
       effects: by how much faults raise traits of held-out text; without them, no fault is called
@@ -88,7 +88,7 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """What the comparison with a reference shows.
+    """Verdicts from the comparison with a reference.
 
     Attributes:
       verdict: 'found' if the signature of a fault is there; 'suspected' if anything differs clearly
@@ -97,7 +97,7 @@ class Diagnosis:
       faults: names of the faults whose signature is there.
       clear: names of the traits that differ clearly, of generators that have learned something.
       text: the verdict in one or two sentences.
-      differences: all that was compared, traits minus those of the reference.
+      differences: of all compared traits, minus those of the reference.
       of_faults: the verdict on each fault.
     """
 
@@ -155,8 +155,8 @@ def diagnose(contrasts: Mapping[str, Contrast], question: Question | None = None
 def alone(contrast: Contrast, question: Question | None = None) -> Diagnosis:
     """The verdict about a character model without a reference.
 
-    Only the faults that leave what no text has are named: those whose signs all have a share that
-    is the `most`. Its lower bound must exceed that, at the level 1 - ALPHA for all together.
+    Only faults whose signs all have a largest share in real text, `most`, can be named. The lower
+    bound of each share must exceed it, at the level 1 - ALPHA for all together.
 
     Args:
       contrast: the generator, as its own reference.

@@ -16,7 +16,7 @@ from dpfl.debugging.differences import Mean
 
 @dataclasses.dataclass(frozen=True)
 class Learned:
-    """What a generator has learned.
+    """How much of its data a generator has learned.
 
     Attributes:
       loss: cross entropy of held-out tokens under the generator, in nats per token.
@@ -47,7 +47,7 @@ class Learned:
 
     @property
     def reason(self) -> str:
-        """What the share follows from, in words."""
+        """The reason for the share, in words."""
         if not self.is_better:
             return (
                 f'its held-out loss of {self.loss:.2f} nats per token is not clearly below '

@@ -1,4 +1,4 @@
-"""The page of the study: verdicts, what differs, what the generators write, and the privacy cost.
+"""The page of the study: verdicts, differences, sentences of the generators, and privacy cost.
 
 The page is one HTML file that loads nothing from elsewhere. No TensorFlow.
 """
@@ -282,7 +282,7 @@ def _of_words(words: Sequence[Difference]) -> str:
 
 
 def _method() -> str:
-    """How verdicts come about, and what they cannot show."""
+    """How verdicts come about, and their limits."""
     signatures = ''.join(
         f'<li><strong>{signature.fault}</strong>: '
         + ' and '.join(
@@ -365,7 +365,7 @@ def _models(named: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def _privacy(found: 'Found') -> str:
-    """What all generators cost together."""
+    """The privacy cost of all generators together."""
     models = [output.model for case in found.cases for output in case.written.values()]
     of_cases = '; '.join(
         f'{html.escape(case.case.name)}: {page.epsilon(case.together)}' for case in found.cases

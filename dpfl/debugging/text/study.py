@@ -1,4 +1,4 @@
-"""Runs the study: trains the generators of each case, and compares what they write."""
+"""Runs the study: trains the generators of each case, and compares their output."""
 
 import dataclasses
 import functools
@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What the study found.
+    """Result of the study.
 
     Attributes:
-      cases: What the generators of each case have written, the text as it is first.
-      compared: What was compared.
-      ratios: What the primary model finds improbable (T6), for each case; empty if not inspected.
-      learned: What it learns from private sentences (T5), for each case; empty if not inspected.
+      cases: The output of the generators of each case, the text as it is first.
+      compared: The comparisons.
+      ratios: Likelihood ratios against the primary model (T6), for each case; empty if not
+        inspected.
+      learned: Change of the primary model by private sentences (T5), for each case; empty if not
+        inspected.
       together: Epsilon of all generators of all cases together; None if infinite.
     """
 
@@ -56,7 +58,7 @@ class Study:
     """A study.
 
     Attributes:
-      config: What is inspected and compared.
+      config: The inspections and comparisons.
       base: How the models are trained, except for their clip norms.
       opened: The text.
       directory: Directory of the study. Each model is a run in a folder of it.
@@ -150,14 +152,14 @@ class Study:
         reference: Mapping[str, results.Written],
         names: tuple[str, str],
     ) -> results.Compared:
-        """What some generators wrote, compared with what others wrote.
+        """The output of some generators, compared with that of others.
 
         Args:
           case: The case that is judged: the verdict is about its fault and share.
-          first, reference: What was written, by kind.
-          names: What `first` and `reference` are, in words.
+          first, reference: The outputs, by kind.
+          names: `first` and `reference` in words.
         """
-        contrasts = {kind: Contrast.of(one, reference[kind]) for kind, one in first.items()}
+        contrasts = {kind: Contrast.of(output, reference[kind]) for kind, output in first.items()}
         verdict = diagnosis.diagnose(contrasts, self._question(case))
         words: tuple[Difference, ...] = ()
         if WORD in first:
@@ -203,7 +205,7 @@ class Study:
     def _against(
         self, primary: 'saved_models.LanguageModel | None', cases: tuple[results.CaseResult, ...]
     ) -> tuple[tuple['against_model.Ratios', ...], tuple['against_model.Learned', ...]]:
-        """What tasks T6 and T5 find in each case, as far as they are inspected."""
+        """Results of tasks T6 and T5 in each case, if they are inspected."""
         if primary is None:
             return (), ()
         from dpfl.debugging.text import against_model
