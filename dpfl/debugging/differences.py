@@ -115,12 +115,12 @@ class Difference:
     """How a measure of one sample differs from that of another.
 
     Attributes:
-      name: what is measured.
+      name: of the measure.
       first, second: values of the two samples.
       low, high: bounds of the interval of `first - second`, for this comparison by itself.
       between: standard deviation of the difference from training to training that they include.
       p_value: two-sided; 1 if one of the samples has no draws.
-      adjusted: p-value after Holm's correction for all that was compared together.
+      adjusted: p-value after Holm's correction for all comparisons that were made together.
     """
 
     name: str
@@ -165,7 +165,7 @@ def compare(
     """The difference of two shares or of two means, not corrected for other comparisons.
 
     Args:
-      name: what is measured.
+      name: of the measure.
       first, second: the measure in the two samples, both of one kind.
       between: standard deviation of the difference of two trainings on equal data.
 

@@ -1,4 +1,4 @@
-"""What to say if a package is missing that a command needs. One line."""
+"""The message about a missing package that a command needs. One line."""
 
 import importlib.util
 
@@ -6,7 +6,7 @@ from dpfl.cli import catalogue
 from dpfl.cli.command import program
 
 STATUS = 2
-# Other packages than TensorFlow Federated and what comes with it, with how to get them.
+# Names for pip of packages that commands without TensorFlow Federated need.
 _LIGHT = {
     'absl': 'absl-py',
     'cryptography': 'cryptography',

@@ -20,13 +20,13 @@ _REPLACED = {
     'client_update': ('client_epochs', 'client_max_batches', 'clip_each_batch'),
     **{name: tuple(other for other in _AMOUNTS if other != name) for name in _AMOUNTS},
 }
-# What a run without noise has no use for.
+# Flags that a run without noise has no use for.
 _OF_NOISE = _AMOUNTS
 
 
 @dataclasses.dataclass(frozen=True)
 class Adjusted:
-    """Arguments of the command line, and what was changed in the preset.
+    """Arguments of the command line, and the changes of the preset.
 
     Attributes:
       arguments: those of the preset that still apply, then the others.
@@ -38,7 +38,7 @@ class Adjusted:
 
 
 def adjust(arguments: Sequence[str], read: Callable[[str], Iterable[str]]) -> Adjusted:
-    """Drops what the command line replaces in the preset before it.
+    """Drops the arguments of a preset that the command line replaces.
 
     Args:
       arguments: of the command line, without the name of the program.

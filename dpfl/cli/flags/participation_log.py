@@ -1,4 +1,4 @@
-"""What is known of the participation in a run: its log, or a timer and the times of rounds."""
+"""Knowledge of the participation in a run: its log, or a timer and the times of rounds."""
 
 import dataclasses
 import pathlib
@@ -77,7 +77,7 @@ class LogConfig(Settings):
             )
 
     def refuse(self, allowed: str) -> None:
-        """Raises ArgumentError if a setting is given, for what has its own log."""
+        """Raises ArgumentError if a setting is given, for a command that has its own log."""
         for name in ('participation_log', 'round_times', 'estimated_population'):
             if getattr(self, name) is not None:
                 raise ArgumentError(name, NOT_SHOWN, allowed)

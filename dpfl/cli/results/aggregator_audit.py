@@ -40,7 +40,7 @@ def of(
 
 
 def text(found: aggregator_audit.AggregatorAudit) -> str:
-    """The audit as a table, with what it assumes."""
+    """The audit as a table, with its assumptions."""
     values = found.to_dict()
     assumptions = values.pop('assumptions')
     values['pattern'] = ','.join(map(str, values['pattern']))

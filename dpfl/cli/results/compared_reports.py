@@ -1,4 +1,4 @@
-"""Two reports, compared: what `report_privacy --compare` prints."""
+"""The comparison of two reports that `report_privacy --compare` prints."""
 
 import json
 

@@ -31,7 +31,7 @@ class Answer:
       left: Mechanisms that were left out, with the reason.
       assumptions: Assumptions behind the numbers, one item each.
       taken: Those of the first plan, which 'auto' has taken; None for plans that the request names.
-      commands: What runs the first plan: names of commands with their flags, in order; empty for
+      commands: The commands that run the first plan: names with their flags, in order; empty for
         sweeps and for several mechanisms.
       feasibility: Whether a model can learn under the noise of the first plan; None for a sweep.
     """

@@ -18,10 +18,10 @@ class Planned(NamedTuple):
     """A plan for a deployment.
 
     Attributes:
-      deployment: What the plan is for, with its cohort size.
+      deployment: The deployment that the plan is for, with its cohort size.
       plan: The plan.
       simulation: Whose noise was scaled to the cohort size; None if no noise was.
-      match: What the noise was matched to; None if it was not.
+      match: The match that gave the noise; None if there was none.
     """
 
     deployment: Deployment
@@ -96,7 +96,7 @@ def text(rows: list[dict], assumptions: list[str]) -> str:
 
 
 def assumptions(plans: list[Planned], failure: float) -> list[str]:
-    """The conditions under which plans can be reached and guarantee what they say.
+    """The conditions under which plans can be reached and their guarantees hold.
 
     Args:
       plans: The plan of each row.
@@ -180,7 +180,7 @@ def _exceeds(planned: Planned) -> bool:
 
 
 def _uniform(deployments: set[Deployment], failure: float) -> list[str]:
-    """What uniform cohorts would do to the limits, if all plans share a deployment."""
+    """Sentences on the limits under uniform cohorts, if all plans share a deployment."""
     if len(deployments) > 1:
         return []
     [deployment] = deployments

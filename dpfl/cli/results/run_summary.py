@@ -1,4 +1,4 @@
-"""What binaries print about a run they trained."""
+"""The texts that binaries print about a run they trained."""
 
 import json
 import textwrap
@@ -54,7 +54,7 @@ def _learnt(result: TrainResult) -> tuple[bool, str]:
 
 
 def _next(result: TrainResult, has_learnt: bool) -> str:
-    """What to do with the run, or why it failed and what would help."""
+    """The next step after the run, or why it failed and advice."""
     path, plan, about = result.directory, result.report.plan, result.report.about
     if not has_learnt:
         delta, size = result.report.deltas[0], None if about is None else about.parameters
@@ -77,7 +77,7 @@ def _next(result: TrainResult, has_learnt: bool) -> str:
 
 
 def print_cost(cost: Cost, form: str) -> None:
-    """Prints what a run would cost, as 'text' or 'json'."""
+    """Prints the estimated cost of a run, as 'text' or 'json'."""
     values = cost.to_dict()
     if form == 'json':
         print(json.dumps(values))

@@ -23,11 +23,11 @@ _DIFFERS = 1
 def verify(path: pathlib.Path) -> tuple[Verification, accounting.PrivacyReport]:
     """Checks a run against its own files and its settings.
 
-    If something differs, or could not be compared, prints what on standard error and exits with
-    status 1.
+    If something differs, or could not be compared, prints the difference on standard error and
+    exits with status 1.
 
     Returns:
-      What the verification found, and the report of the run.
+      The result of the verification, and the report of the run.
 
     Raises:
       UsageError: If `path` is not the directory of a finished run.
@@ -223,7 +223,7 @@ def _verified(path: pathlib.Path) -> tuple[Verification, accounting.PrivacyRepor
 
 
 def _verdict(path: pathlib.Path, is_export: bool) -> str:
-    """What was verified, in one sentence."""
+    """The verified facts, in one sentence."""
     listed = f'verified: every file that {archive.SUMS} lists is as it was, none was added'
     if is_export:
         return (

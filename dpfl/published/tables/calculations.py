@@ -24,7 +24,7 @@ _CALCULATIONS: dict[str, Callable[[rows.Row], dict[str, Any]]] = {
     'optimized_blt': losses.blt,
     'blt_parameters': losses.blt_parameters,
 }
-# What is added to the note of a row, for some `Row.mechanism`.
+# Additions to the note of a row, for some `Row.mechanism`.
 _FINDINGS: dict[str, Callable[[rows.Row, dict[str, Any]], str]] = {
     'tree': releases.with_exact_rho,
     'launch': releases.which_rho,
