@@ -84,7 +84,7 @@ _NOISE = (
     Fault(
         'a state goes on under another plan',
         'dpfl/aggregators/plan_digest.py',
-        'differs = tf.not_equal(found, own)',
+        'differs = tf.not_equal(digest, own)',
         'differs = tf.not_equal(own, own)',
         ('tests/aggregators/plan_digest_test.py',),
     ),
@@ -129,8 +129,8 @@ _NOISE = (
     Fault(
         'noise of a ring for another mechanism',
         'dpfl/aggregators/noise/supplied_rows.py',
-        "if 'mechanism' in plan_digest.differences(found[0].plan, self._plan_digest):",
-        "if 'mechanism' in plan_digest.differences(found[0].plan, found[0].plan):",
+        "if 'mechanism' in plan_digest.differences(parts[0].plan, self._plan_digest):",
+        "if 'mechanism' in plan_digest.differences(parts[0].plan, parts[0].plan):",
         ('tests/aggregators/noise/rings_test.py',),
     ),
 )

@@ -208,7 +208,7 @@ _STUDIES = {
         ('--rater_confidence=1', '--rater_confidence=1.0: leaves 0 images'),
     ),
 }
-_LONG = ('power of text', 'power of images', 'labels')
+_LONG = ('sampling', 'power of text', 'power of images', 'labels')
 
 
 @pytest.fixture(scope='module', name='inputs')

@@ -22,7 +22,7 @@ import numpy as np
 _TOLERANCE = 1e-9
 # Of the probability to stay in a cell: the part for its later halves, when the cell is split.
 _SPREAD = 0.05
-# Beyond so many participations the blocks of a column of M are added at once.
+# With more participations than this, the blocks of a column of M are added at once.
 _MANY = 64
 
 
@@ -135,7 +135,7 @@ class Chain:
         Args:
           rounds: number of rounds n.
           separation: the minimum separation b.
-          offsets: number of offsets in all cells, at least as many as cells.
+          offsets: number of offsets in all cells, at least the number of cells.
         """
         edges = np.arange(self.cells + 1) * offsets // self.cells
         size = np.diff(edges)
