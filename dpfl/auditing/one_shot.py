@@ -169,16 +169,16 @@ def _each_block(design: CanaryDesign, size: int, use: Callable[[slice, np.ndarra
 
 def _part(state: Any, kind: type) -> Any:
     """The part of the state of a learning process that is of a kind."""
-    found: list[Any] = []
+    parts: list[Any] = []
 
     def visit(part: Any) -> None:
         if isinstance(part, kind):
-            found.append(part)
+            parts.append(part)
 
     tree.traverse(visit, state)
-    if len(found) != 1:
+    if len(parts) != 1:
         raise errors.ArgumentError('state', errors.NOT_SHOWN, 'must hold the sums of canaries')
-    return found[0]
+    return parts[0]
 
 
 def _flat(weights: Any) -> np.ndarray:

@@ -204,8 +204,8 @@ def compare_all(
     allowed = between or {}
     return corrected(
         [
-            compare(name, one, second[name], between=allowed.get(name, 0.0))
-            for name, one in first.items()
+            compare(name, measure, second[name], between=allowed.get(name, 0.0))
+            for name, measure in first.items()
         ]
     )
 

@@ -130,12 +130,12 @@ class _Network:
 
     def check(self, x: Any) -> None:
         """Traces a training step; refuses losses and states that a training process cannot keep."""
-        found: dict[str, Any] = {}
+        traced: dict[str, Any] = {}
 
         @tf.function
         def step(weights: Any, x: Any) -> Any:
             trainable, frozen = weights
-            outputs, found['changed'], found['losses'] = self(trainable, frozen, x, True)
+            outputs, traced['changed'], traced['losses'] = self(trainable, frozen, x, True)
             return outputs
 
         specs = tf.nest.map_structure(
@@ -145,15 +145,15 @@ class _Network:
         captured = [tensor for tensor, _ in graph.captures]
         # A variable that is no weight: the state of a recurrent layer.
         states = [tensor for tensor in captured if tensor.dtype == tf.resource]
-        if found['changed'] or states:
+        if traced['changed'] or states:
             raise errors.ArgumentError(
                 'model',
-                found['changed'][0].path if found['changed'] else self._model.name,
+                traced['changed'][0].path if traced['changed'] else self._model.name,
                 'must change its weights by gradients only: the statistics or the state of a '
                 'client in this one would be neither clipped nor noised; GroupNormalization and '
                 'LayerNormalization have none',
             )
-        if found['losses']:
+        if traced['losses']:
             raise errors.ArgumentError(
                 'model', self._model.name, 'must have no losses of its own: put them into loss'
             )

@@ -84,8 +84,10 @@ def draw(panels: Sequence[Panel], columns: int) -> Figure:
     figure = Figure(figsize=(width * columns, height * rows + 1.0), layout='constrained')
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     entries: dict[str, Any] = {}
-    for panel, one in zip(panels, axes, strict=False):
-        entries |= {name: line for name, line in _draw_panel(one, panel) if name not in entries}
+    for panel, panel_axes in zip(panels, axes, strict=False):
+        entries |= {
+            name: line for name, line in _draw_panel(panel_axes, panel) if name not in entries
+        }
     for unused in axes[len(panels) :]:
         unused.remove()
     figure.legend(

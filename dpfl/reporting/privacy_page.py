@@ -93,8 +93,8 @@ def render(
     value, where = map(html.escape, page.headline(report))
     head = f'<h1>{value} <small>{where}</small></h1>\n'.replace('epsilon', '&epsilon;')
     drawn: dict[str, str] = {}
-    for title, each, caption in _figures(report, rows, references or {}):
-        drawn[title] = drawn.get(title, '') + html_parts.figure(each, caption)
+    for title, curves, caption in _figures(report, rows, references or {}):
+        drawn[title] = drawn.get(title, '') + html_parts.figure(curves, caption)
     parts = [
         f'<header><strong>Privacy report</strong>{about}</header>\n',
         _section('opening', head + _html(page.opening(report))),
@@ -218,8 +218,8 @@ def _planned_epsilons(report: accounting.PrivacyReport) -> Iterator[tuple[int, f
         yield int(t), so_far.bound(report.deltas[0], method, _COARSENESS).epsilon
 
 
-def _tradeoff(found: tradeoff.Tradeoff) -> figure.Figure:
-    false, true = (np.array(rates) for rates in zip(*found.points, strict=True))
+def _tradeoff(curve: tradeoff.Tradeoff) -> figure.Figure:
+    false, true = (np.array(rates) for rates in zip(*curve.points, strict=True))
     drawn, axes = _axes('false positive rate', 'true positive rate')
     axes.loglog(false, true, 'o-', markersize=3, label='at most')
     axes.loglog(false, false, '--', color='gray', label='guessing')

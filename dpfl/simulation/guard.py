@@ -234,7 +234,7 @@ class GuardedProcess:
 
     def _begin(self, state: Any, clients: list[list[Any]], ids: Sequence[int] | None) -> int:
         """Records a round before it is computed; returns its number, counted from 0."""
-        found, t = self._directory.journal, state_lib.rounds_done(state)
+        run_journal, t = self._directory.journal, state_lib.rounds_done(state)
         planned = self._plan.participation.rounds
         if t >= planned:  # Without ids no report would count it.
             raise errors.RunError(
@@ -245,13 +245,15 @@ class GuardedProcess:
         # Without ids the data of the clients, in their order, stand for them.
         cohort = range(len(clients)) if ids is None else ids
         event = state_lib.began(t, state, model, cohort, digest)
-        changed = found.changes(event)
+        changed = run_journal.changes(event)
         if changed:
             reason = next(text for name, text in _REASONS.items() if name in changed)
             raise errors.RunError(f'{self._path}: round {t + 1} was released before {reason}')
-        if t > found.state.begun or (t == found.state.begun and not found.state.is_released):
+        if t > run_journal.state.begun or (
+            t == run_journal.state.begun and not run_journal.state.is_released
+        ):
             raise errors.RunError(f'{self._path}: ends before round {t + 1}')
-        found.begin(event, ids)
+        run_journal.begin(event, ids)
         return t
 
 

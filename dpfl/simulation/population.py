@@ -535,10 +535,10 @@ def simulate(population: Population, rounds: int, *, progress: bool = False) -> 
     _validate.integer('rounds', rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
     log, closed = ParticipationLog(), []
     with _progress.bar(total=rounds, unit='round', disable=not progress) as bar:
-        for one in itertools.islice(population.rounds(), rounds):
-            log.append(one.clients)
-            closed.append((one.start_hours, one.duration_hours, one.selected, one.dropped))
-            bar.set_postfix(days=f'{one.start_hours / 24:.1f}', refresh=False)
+        for done in itertools.islice(population.rounds(), rounds):
+            log.append(done.clients)
+            closed.append((done.start_hours, done.duration_hours, done.selected, done.dropped))
+            bar.set_postfix(days=f'{done.start_hours / 24:.1f}', refresh=False)
             bar.update()
     start, duration, selected, dropped = map(np.array, zip(*closed, strict=True))
     return PopulationRun(log, start, duration, selected, dropped)

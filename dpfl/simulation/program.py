@@ -217,8 +217,8 @@ class _Run:
             event = journal.Audited(scores=sums.sha256(self._directory.path / AUDIT))
             if self._journal.state.audited != event:
                 self._journal.append(event)
-        for found in measured.refutations:
-            _log.warning('the audit refutes the guarantee: %s', found)
+        for refutation in measured.refutations:
+            _log.warning('the audit refutes the guarantee: %s', refutation)
 
     def _initial(self) -> Any:
         """Model weights before the first round, from the checkpoint that was saved then."""
@@ -466,35 +466,35 @@ def start(
     Raises:
       RunError: if rounds were released, and there is no checkpoint to continue from.
     """
-    found, folder = directory.journal, directory.path / archive.CHECKPOINTS
-    if found.state.built is None:
+    run_journal, folder = directory.journal, directory.path / archive.CHECKPOINTS
+    if run_journal.state.built is None:
         return None
-    at = max(i for i, kind in enumerate(found.kinds) if kind is journal.Built)
+    at = max(i for i, kind in enumerate(run_journal.kinds) if kind is journal.Built)
     refused: list[str] = []
     try:
-        latest = checkpoint.latest(folder, refused.append, {*found.heads[at:]})
+        latest = checkpoint.latest(folder, refused.append, {*run_journal.heads[at:]})
     finally:
         for reason in refused:
             tell(f'refused: {reason}')
-    if latest is None and found.state.begun:
+    if latest is None and run_journal.state.begun:
         raise errors.RunError(
-            f'{directory.path / archive.LEDGER}: has {found.state.begun} rounds, and there is no '
-            'checkpoint to continue from'
+            f'{directory.path / archive.LEDGER}: has {run_journal.state.begun} rounds, and there '
+            'is no checkpoint to continue from'
         )
     if latest is not None and refused:
         tell(f'{folder}: going back to that of round {latest.rounds}')
     return latest
 
 
-def _is_of_fewer_rounds(found: RunJournal, saved: checkpoint.Checkpoint) -> bool:
+def _is_of_fewer_rounds(run_journal: RunJournal, saved: checkpoint.Checkpoint) -> bool:
     """Whether a checkpoint was saved before the run went on with more rounds."""
-    extended = [i for i, kind in enumerate(found.kinds) if kind is journal.Extended]
-    return bool(extended) and found.heads.index(saved.head) < extended[-1]
+    extended = [i for i, kind in enumerate(run_journal.kinds) if kind is journal.Extended]
+    return bool(extended) and run_journal.heads.index(saved.head) < extended[-1]
 
 
-def _require_plan(found: RunJournal, plan: accounting.PrivacyPlan) -> None:
+def _require_plan(run_journal: RunJournal, plan: accounting.PrivacyPlan) -> None:
     """Checks that a run continues with the plan that its journal has."""
-    record = found.state.record
+    record = run_journal.state.record
     assert record is not None
     now = json.loads(json.dumps(plan.to_dict()))
     for where, was, is_now in comparison.differences({n: record.get(n) for n in now}, now):

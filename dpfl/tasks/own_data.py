@@ -49,12 +49,12 @@ def from_arrays(
     ) -> list[Any]:
         arrays = {name: np.asarray(clients[client][name]) for name in names}
         order = _random.generator('own_data.order', seed, client)
-        found: list[Any] = []
+        batches: list[Any] = []
         for _ in range(epochs):  # Another order in each.
             rows = order.permutation(len(arrays[names[0]]))
             shuffled = {name: array[rows] for name, array in arrays.items()}
-            found += federated_task.batches(shuffled, batch_size)
-        return found[:max_batches]
+            batches += federated_task.batches(shuffled, batch_size)
+        return batches[:max_batches]
 
     def heldout_batches(num_clients: int, batch_size: int) -> tf.data.Dataset:
         chosen = heldout[:num_clients]

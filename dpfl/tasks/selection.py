@@ -109,8 +109,8 @@ def of_images(x: np.ndarray, y: np.ndarray, classify: Classify | None) -> Measur
             'confidence': probabilities.max(axis=1),
             'loss': -np.log(np.maximum(probabilities[np.arange(len(y)), y], least)),
         }
-    each = np.ones(len(y))
-    return Measured({name: (value, each) for name, value in values.items()}, len(y))
+    ones = np.ones(len(y))
+    return Measured({name: (value, ones) for name, value in values.items()}, len(y))
 
 
 def client_batches(

@@ -106,12 +106,12 @@ def _name(argument: str) -> str:
 
 def _values(arguments: Sequence[str]) -> dict[str, str]:
     """Value of each flag that has one, the last if it is there twice."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for i, argument in enumerate(arguments):
         name, separator, value = argument.strip().partition('=')
         if not name.startswith('-'):
             continue
         if not separator and i + 1 < len(arguments) and not arguments[i + 1].startswith('-'):
             value = arguments[i + 1]
-        found[name.lstrip('-')] = value
-    return found
+        values[name.lstrip('-')] = value
+    return values

@@ -39,9 +39,9 @@ def of(
             )
 
 
-def text(found: aggregator_audit.AggregatorAudit) -> str:
+def text(audit: aggregator_audit.AggregatorAudit) -> str:
     """The audit as a table, with its assumptions."""
-    values = found.to_dict()
+    values = audit.to_dict()
     assumptions = values.pop('assumptions')
     values['pattern'] = ','.join(map(str, values['pattern']))
     values['exceeded'] = 'yes' if values.pop('exceeds_claim') else 'no'

@@ -121,13 +121,13 @@ def _commands(
     return (*first, ('train', tuple(of_train)))
 
 
-def figure_of(request: Request, found: Answer) -> 'Figure':
+def figure_of(request: Request, answer: Answer) -> 'Figure':
     """Draws the plans of a sweep: the quantities that they were made for, over the first sweep."""
     from dpfl.reporting import plots  # matplotlib takes a second to import.
 
     sweeps = list(request.sweeps)
     lines = [*(['mechanism'] if request.contenders else []), *sweeps[1:]]
-    return plots.plans(found.rows, sweeps[0], _measures(request), lines)
+    return plots.plans(answer.rows, sweeps[0], _measures(request), lines)
 
 
 def _measures(request: Request) -> list[str]:

@@ -38,8 +38,8 @@ def _learnt(result: TrainResult) -> tuple[bool, str]:
     accuracy = last['accuracy']
     least = known.get('unigram_accuracy', known.get('uniform_accuracy', 0.0))
     compared = [
-        f'{what} {known[name]:.3g}'
-        for name, what in (
+        f'{predictor} {known[name]:.3g}'
+        for name, predictor in (
             ('uniform_accuracy', 'guessing'),
             ('unigram_accuracy', 'always the most frequent word'),
             ('bigram_accuracy', 'the most frequent word after the last one'),
@@ -83,5 +83,5 @@ def print_cost(cost: Cost, form: str) -> None:
         print(json.dumps(values))
         return
     values['not_measured'] = '; '.join(cost.not_measured) or 'nothing else'
-    how = values.pop('how')
-    print(plain_text.table(values), textwrap.fill(how, 100), sep='\n')
+    explanation = values.pop('how')
+    print(plain_text.table(values), textwrap.fill(explanation, 100), sep='\n')

@@ -61,13 +61,13 @@ def verified(
     path = pathlib.Path(directory)
     earlier = None if after is None else _earlier(after)
     with _locked(path, to_read=sign is None and not forget_keys):
-        found, report = _verified(path)
+        verification, report = _verified(path)
         if report.measured is not None and report.measured.refutations:
             reason = report.measured.refutations[0]
             print(f'error: {path}: the audit refutes the guarantee ({reason})', file=sys.stderr)
             sys.exit(_DIFFERS)
-        assert found.records is not None  # As the report was computed from them.
-        journal = found.records.journal
+        assert verification.records is not None  # As the report was computed from them.
+        journal = verification.records.journal
         is_export = journal is None
         if earlier is not None:
             _require_continued(path, earlier, report, journal)
@@ -84,7 +84,7 @@ def verified(
         print(f'{path}: note: {note}', file=sys.stderr)
         _note_versions(path)
         if sign is not None:
-            sign(path / archive.REPORT, found.content)
+            sign(path / archive.REPORT, verification.content)
         if forget_keys:
             if journal is None or journal.state.ended is None:
                 raise command_line.UsageError('--forget_keys: needs a run that has ended')
@@ -95,7 +95,7 @@ def verified(
     if group_size is None:
         return report
     with command_line.refusing_bad_values():
-        return found.records.report(group_size)
+        return verification.records.report(group_size)
 
 
 def _note_versions(path: pathlib.Path) -> None:

@@ -226,10 +226,12 @@ def _privacy(results: Sequence[findings.Finding]) -> str:
     )
 
 
-def _conclusion(found: findings.Conclusion) -> str:
+def _conclusion(conclusion: findings.Conclusion) -> str:
     """The conclusion and the verdict on each fault."""
-    parts = [f'<p class="{_outcome(found)}"><strong>{html.escape(found.text)}</strong></p>']
-    for state, of_state in found.diagnoses.items():
+    parts = [
+        f'<p class="{_outcome(conclusion)}"><strong>{html.escape(conclusion.text)}</strong></p>'
+    ]
+    for state, of_state in conclusion.diagnoses.items():
         rows = [
             [diagnosis.in_words(verdict.fault), verdict.verdict, verdict.reason]
             for verdict in of_state.verdicts
@@ -251,21 +253,21 @@ def _conclusion(found: findings.Conclusion) -> str:
     return '\n'.join(parts)
 
 
-def _outcome(found: findings.Conclusion) -> str:
+def _outcome(conclusion: findings.Conclusion) -> str:
     """CSS class of the conclusion: green only if what it says rests on evidence."""
-    if found.fix_is_visible is not None:
-        return 'good' if found.fault_is_visible and found.fix_is_visible else 'bad'
-    (only,) = found.diagnoses.values()
+    if conclusion.fix_is_visible is not None:
+        return 'good' if conclusion.fault_is_visible and conclusion.fix_is_visible else 'bad'
+    (only,) = conclusion.diagnoses.values()
     if only.of(FOUND):
         return 'bad'
     told = only.of(NOT_SEEN) and not only.of(SUSPECTED)
     return 'good' if told else 'unsure'
 
 
-def _differences(found: findings.Conclusion) -> str:
+def _differences(conclusion: findings.Conclusion) -> str:
     """All traits of all contrasts, with intervals."""
     parts = []
-    for state, of_state in found.diagnoses.items():
+    for state, of_state in conclusion.diagnoses.items():
         for name, values in of_state.contrasts.items():
             parts.append(f'<h3>{_CONTRASTS[name].capitalize()}, {_STATES[state]}</h3>')
             parts.append(page.differences(values, traits.ALL))
@@ -283,15 +285,15 @@ def _differences(found: findings.Conclusion) -> str:
     return '\n'.join(parts)
 
 
-def _discriminators(found: discriminator.Comparisons | None) -> str:
+def _discriminators(comparisons: discriminator.Comparisons | None) -> str:
     """How well images from clients can be told from images from public data."""
-    if found is None:
+    if comparisons is None:
         return ''
-    beyond = found.difference
+    beyond = comparisons.difference
     rows = []
     for label, comparison in (
-        ('from clients, against from public images', found.private),
-        ('from public images, against from other public images', found.control),
+        ('from clients, against from public images', comparisons.private),
+        ('from public images, against from other public images', comparisons.control),
     ):
         low, high = comparison.accuracy.interval()
         interval = f'{low:.1%} to {high:.1%}'
@@ -299,8 +301,8 @@ def _discriminators(found: discriminator.Comparisons | None) -> str:
             [label, f'{comparison.accuracy.value:.1%}', interval, f'{comparison.accuracy.count:,}']
         )
     caption = (
-        f'The {len(found.private.surest)} generated images of which it is surest that they come '
-        'from clients'
+        f'The {len(comparisons.private.surest)} generated images of which it is surest that they '
+        'come from clients'
     )
     return (
         html_parts.table(['images', 'accuracy', '95 % interval', 'images tested'], rows)
@@ -309,5 +311,5 @@ def _discriminators(found: discriminator.Comparisons | None) -> str:
         'and tested on the other. Any two generators can be told apart to some degree; the second '
         'row shows how well if their data are alike. The interval has no allowance for other '
         'trainings, of which there is one of each kind.</p>'
-        + _SHEETS.format(html_parts.sheet(found.private.surest, caption))
+        + _SHEETS.format(html_parts.sheet(comparisons.private.surest, caption))
     )

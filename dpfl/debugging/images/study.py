@@ -140,13 +140,13 @@ class Study:
 
     def _model(self, public: clients.PublicImages) -> tuple[classifiers.Classifier, dict[str, Any]]:
         """The classifier, trained or read, and its inputs."""
-        base, how = self.base, self.config.primary
-        made_from = primary.made_from(how, base)
+        base, settings = self.base, self.config.primary
+        made_from = primary.made_from(settings, base)
         primary.check_unused(self.directory, resume=self.resume, overwrite=self.overwrite)
-        if how.is_trained:
-            model = primary.train(how, base, public, self.directory, resume=self.resume)
+        if settings.is_trained:
+            model = primary.train(settings, base, public, self.directory, resume=self.resume)
             return model, made_from
-        model, name = primary.read(how, base, public)
+        model, name = primary.read(settings, base, public)
         return model, {**made_from, 'primary_model': name}
 
     def _verdicts(

@@ -168,12 +168,12 @@ class StudyConfig(Settings):
     @property
     def generators(self) -> tuple[Generator, ...]:
         """The generators of each case."""
-        found: list[Generator] = []
+        generators: list[Generator] = []
         if {'T1', 'T5', 'T6'} & set(self.inspect):
-            found.append(Generator(WORD, WORD, 'all sentences'))
+            generators.append(Generator(WORD, WORD, 'all sentences'))
         if 'T3' in self.inspect:
-            found.append(Generator(CHAR, CHAR, 'the words outside the vocabulary'))
-        return (*found, *(one for pair in self.pairs for one in pair))
+            generators.append(Generator(CHAR, CHAR, 'the words outside the vocabulary'))
+        return (*generators, *(generator for pair in self.pairs for generator in pair))
 
     @property
     def pairs(self) -> tuple[tuple[Generator, Generator], ...]:

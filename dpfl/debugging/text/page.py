@@ -245,9 +245,9 @@ def _name(case: 'CaseResult', output: 'Written') -> str:
     return f'{output.generator.name} ({case.case.name})'
 
 
-def _verdict(found: str) -> str:
+def _verdict(verdict: str) -> str:
     """A verdict in its colour."""
-    return f'<span class="{found.replace(" ", "-")}">{found}</span>'
+    return f'<span class="{verdict.replace(" ", "-")}">{verdict}</span>'
 
 
 def _of_traits(compared: Sequence[Difference], clear: Sequence[str]) -> str:

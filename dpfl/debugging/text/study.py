@@ -138,10 +138,10 @@ class Study:
             for fault in faults.NAMES
         }
 
-    def judge(self, found: results.CaseResult) -> results.Compared:
+    def judge(self, case: results.CaseResult) -> results.Compared:
         """The words that a case's character model writes, without a reference."""
-        name, words = found.case.name, found.written[CHAR]
-        alone = diagnosis.alone(Contrast.of(words, words), self._question(found.case))
+        name, words = case.case.name, case.written[CHAR]
+        alone = diagnosis.alone(Contrast.of(words, words), self._question(case.case))
         examples = results.examples(words.tokens, alone.clear)
         return results.Compared(name, name, diagnosis.NO_REFERENCE, alone, examples=examples)
 
@@ -213,18 +213,18 @@ class Study:
         top, seed, inspected = self.config.top, self.base.seed, self.config.inspect
         return tuple(
             against_model.ratios(
-                found.case.name,
-                found.written[WORD],
+                case.case.name,
+                case.written[WORD],
                 primary,
-                self._question(found.case),
+                self._question(case.case),
                 top=top,
                 seed=seed,
             )
-            for found in cases
+            for case in cases
             if 'T6' in inspected
         ), tuple(
-            against_model.learned(found.case.name, found.written[WORD], primary, seed)
-            for found in cases
+            against_model.learned(case.case.name, case.written[WORD], primary, seed)
+            for case in cases
             if 'T5' in inspected
         )
 

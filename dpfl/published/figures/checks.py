@@ -177,7 +177,9 @@ def of_figure(
       ValueError: If a statement of the figure has no number, or a number no statement.
     """
     missing = [
-        one.id for one in statements.values() if one.figure == name and one.id not in drawn.measured
+        statement.id
+        for statement in statements.values()
+        if statement.figure == name and statement.id not in drawn.measured
     ]
     if missing:
         raise ValueError(f'statement {missing[0]}: is not of a figure that is drawn')

@@ -67,9 +67,9 @@ def selected(*beginnings: str) -> list[rows.Row]:
     return [row for row in _every() if row.id.startswith(beginnings)]
 
 
-def measured(found: Sequence[rows.Row]) -> dict[str, Mapping[str, float]]:
+def measured(printed: Sequence[rows.Row]) -> dict[str, Mapping[str, float]]:
     """The numbers of rows, computed as `dpfl reproduce_tables` does."""
-    return {row.id: calculations.compute(row).computed for row in found}
+    return {row.id: calculations.compute(row).computed for row in printed}
 
 
 @functools.cache

@@ -71,7 +71,7 @@ def matches(row: rows.Row, computed: dict, published: dict) -> bool:
     )
 
 
-def _are_close(found: list[float], wanted: list[float]) -> bool:
-    return len(found) == len(wanted) and np.allclose(
-        found, wanted, rtol=0, atol=_PARAMETER_TOLERANCE
+def _are_close(computed: list[float], wanted: list[float]) -> bool:
+    return len(computed) == len(wanted) and np.allclose(
+        computed, wanted, rtol=0, atol=_PARAMETER_TOLERANCE
     )

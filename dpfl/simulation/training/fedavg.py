@@ -164,35 +164,35 @@ class FedAvgRun(PreparedRun):
         config, plan = self.config, self.plan
         test = _test(config.evaluation.test_clients, task)  # Refused before anything is built.
         language = self.opened.language_model()
-        how, sgd = config.optimization, tff.learning.optimizers.build_sgdm
-        is_fedsgd = how.client_update == 'fedsgd'
+        optimization, sgd = config.optimization, tff.learning.optimizers.build_sgdm
+        is_fedsgd = optimization.client_update == 'fedsgd'
         storage = self.noise_storage(task)
         process = learning.build_dp_fedavg(
             task.model,
             plan,
-            client_optimizer_fn=None if is_fedsgd else sgd(how.client_learning_rate),
-            client_update=how.client_update,
-            client_learning_rate=how.client_learning_rate if is_fedsgd else 1.0,
-            client_epochs=how.client_epochs,
+            client_optimizer_fn=None if is_fedsgd else sgd(optimization.client_learning_rate),
+            client_update=optimization.client_update,
+            client_learning_rate=optimization.client_learning_rate if is_fedsgd else 1.0,
+            client_epochs=optimization.client_epochs,
             server_optimizer_fn=learning.build_server_optimizer(
-                how.server_optimizer,
-                how.rates(plan.participation.rounds),
-                momentum=how.server_momentum,
-                nesterov=how.server_nesterov,
-                beta2=how.server_beta2,
-                epsilon=how.server_epsilon,
+                optimization.server_optimizer,
+                optimization.rates(plan.participation.rounds),
+                momentum=optimization.server_momentum,
+                nesterov=optimization.server_nesterov,
+                beta2=optimization.server_beta2,
+                epsilon=optimization.server_epsilon,
             ),
             noise_seed=config.noise_seed,
             train_metrics=config.evaluation.release_train_metrics,
             clip=self.clip(),
-            clip_each_batch=how.clip_each_batch,
+            clip_each_batch=optimization.clip_each_batch,
             supplied_noise=storage.is_supplied,
             canaries=None if design is None else design.added(),
         )
         num_heldout = config.evaluation.eval_clients
         return dict(
             process=process,
-            **drawn_examples.of_run(task, how, config.seed),
+            **drawn_examples.of_run(task, optimization, config.seed),
             evaluate=learning.build_evaluation(
                 task.model,
                 task.heldout(num_heldout, EVAL_BATCH_SIZE),

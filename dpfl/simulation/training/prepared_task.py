@@ -123,9 +123,9 @@ def word_release(text: TextConfig, delta: float, adjacency: str) -> WordRelease 
         )
 
 
-def remarks(found: Mapping[str, Any]) -> tuple[str, ...]:
+def remarks(draws: Mapping[str, Any]) -> tuple[str, ...]:
     """The report's sentences about the draws before training."""
-    thresholds = found.get(THRESHOLDS)
+    thresholds = draws.get(THRESHOLDS)
     if not thresholds:
         return ()
     known = ', '.join(f'{name.partition(":")[2]}: {at:.6g}' for name, at in thresholds.items())
@@ -247,7 +247,9 @@ def _selected(
         values = selection.values_of_clients(
             config, task.client_batches, scores, population, _VALUE_SEED
         )
-        candidates = {name: CANDIDATES[each.measure] for name, each in config.quantiles.items()}
+        candidates = {
+            name: CANDIDATES[criterion.measure] for name, criterion in config.quantiles.items()
+        }
         thresholds = before.find(
             THRESHOLDS,
             [np.asarray(values[name]) for name in sorted(values)],

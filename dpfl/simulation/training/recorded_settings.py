@@ -163,7 +163,7 @@ def _of_plan(
 
 def _rebuilt(
     config: TrainConfig | GanConfig,
-    found: accounting.PrivacyPlan,
+    recorded: accounting.PrivacyPlan,
     drawn: Mapping[str, Drew],
     *,
     has_own_data: bool,
@@ -172,7 +172,7 @@ def _rebuilt(
     privacy = config.privacy
     if privacy.mechanism != NONE:
         defaults = PrivacyConfig()
-        own = {'mechanism': found.mechanism, 'noise_multiplier': found.noise_multiplier}
+        own = {'mechanism': recorded.mechanism, 'noise_multiplier': recorded.noise_multiplier}
         without = ('target_epsilon', 'match', 'workload')
         privacy = privacy.with_values(
             {name: getattr(defaults, name) for name in (*PARAMETERS, *without)} | own
@@ -183,16 +183,16 @@ def _rebuilt(
         else ()
     )
     before = prepared_task.counted(before, drawn)
-    size = 1 if found.discretization is None else found.discretization.dimension
+    size = 1 if recorded.discretization is None else recorded.discretization.dimension
     is_synthetic = config.task.task in SYNTHETIC_TASKS and not has_own_data
     return plan.build_plan(
         privacy,
         config.sampling,
         population=lambda: source.population(
-            config.sampling.population, lambda: None if is_synthetic else found.population
+            config.sampling.population, lambda: None if is_synthetic else recorded.population
         ),
         dimension=lambda: size,
-        earlier=found.earlier,
+        earlier=recorded.earlier,
         before=before,
     )
 
@@ -236,27 +236,27 @@ def _of_noise(
             yield f'epsilon is {epsilon}, by {archive.CONFIG} {name} is {target}'
 
 
-def _has_mechanism(privacy: PrivacyConfig, found: accounting.PrivacyPlan) -> bool:
+def _has_mechanism(privacy: PrivacyConfig, recorded: accounting.PrivacyPlan) -> bool:
     """Whether a plan has the mechanism of the settings.
 
     It is made again if that takes no file and no time; otherwise kind and restarts are compared.
     """
-    asked, base = privacy.mechanism, found.mechanism
+    asked, base = privacy.mechanism, recorded.mechanism
     if asked == NONE:
-        return not found.noise_multiplier
+        return not recorded.noise_multiplier
     if isinstance(base, Restarted):
         base = base.base
     entry = registry.ENTRIES.get(asked) if isinstance(asked, str) else None
     is_simple = not isinstance(asked, str) or (entry is not None and not entry.optimizer)
     restarts = plan.ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
     if (is_simple or privacy.blt_decay) and not privacy.strategy:
-        made = mechanism_lib.build(privacy, found.mechanism.rounds, restarts)
-        return made.digest() == found.mechanism.digest()
+        made = mechanism_lib.build(privacy, recorded.mechanism.rounds, restarts)
+        return made.digest() == recorded.mechanism.digest()
     kind = asked if entry is None else entry.kind.name
     if kind == Restarted.name:  # The file has the restarts.
-        return found.mechanism.name == kind
+        return recorded.mechanism.name == kind
     made = mechanism_lib.with_restarts(base, privacy, restarts)
-    return kind in (AUTO, base.name) and made.fresh_rounds == found.mechanism.fresh_rounds
+    return kind in (AUTO, base.name) and made.fresh_rounds == recorded.mechanism.fresh_rounds
 
 
 def _of_report(

@@ -90,16 +90,16 @@ def require_released(directory: 'RunDirectory', experiment: 'Experiment') -> Non
     count = not_covered.COMPARED_ROUNDS
     rounds = np.unique(np.linspace(0, run.state.begun - 1, count).round().astype(int))
     same = list(map(int, rounds)) if run.state.begun else []
-    found: list[str] = []
+    digests: list[str] = []
     for _ in learning.sharded_cohorts(
         experiment.turns(same),
         experiment.data_in_turn,
         experiment.execution.shards,
-        lambda clients: found.append(data_digest.of_digests(key, clients)),
+        lambda clients: digests.append(data_digest.of_digests(key, clients)),
         data_digest.of_client,
     ):
         pass
-    for t, digest in zip(same, found, strict=True):
+    for t, digest in zip(same, digests, strict=True):
         if digest != run.began(t).data:
             raise RunError(
                 f'{directory.path / archive.LEDGER}: round {t + 1} was released with other data of '

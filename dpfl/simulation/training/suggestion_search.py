@@ -311,14 +311,17 @@ class _Bench:
         """Trials of a model and a vocabulary."""
         key = values['model'], values['vocabulary_size']
         if key not in self._trials:
-            how, (vocabulary, _) = self._config.optimization, self._vocabularies[key[1]]
+            local, (vocabulary, _) = self._config.optimization, self._vocabularies[key[1]]
             task = self.data(vocabulary).task
             encoded: dict[int, Any] = {}
 
             def batches(client: int) -> Any:
                 if client not in encoded:
                     encoded[client] = task.client_batches(
-                        client, how.client_batch_size, how.client_epochs, how.client_max_batches
+                        client,
+                        local.client_batch_size,
+                        local.client_epochs,
+                        local.client_max_batches,
                     )
                 return encoded[client]
 
@@ -380,22 +383,22 @@ def _end(value: Any, tried: Sequence[Any]) -> str:
 def _proposals(
     goal: Goal,
     config: TrainConfig,
-    found: Climbed,
+    climbed: Climbed,
     rounds: int | None,
     share: float,
 ) -> list[Proposal]:
-    best = found.best
+    best = climbed.best
 
     def searched(name: str, shown: Callable[[Any], Any] = lambda value: value) -> str:
-        if len(found.scores[name]) == 1:
+        if len(climbed.scores[name]) == 1:
             return 'no other was tried'
         tried = (
             f'{shown(value)} has {accuracy:.3g}' if accuracy >= 0 else f'{shown(value)} is hopeless'
-            for value, (accuracy, _) in found.scores[name].items()
+            for value, (accuracy, _) in climbed.scores[name].items()
         )
         text = f'best accuracy in trials with the planned noise: {", ".join(tried)}'
-        if name in found.ends:
-            text += f'; the {found.ends[name]} that was tried, so one beyond may be better'
+        if name in climbed.ends:
+            text += f'; the {climbed.ends[name]} that was tried, so one beyond may be better'
         return text
 
     chosen = goal.schema(best['rounds'], best['participations'])

@@ -103,11 +103,11 @@ class Measures:
         """The measures by name, such as `bigram_accuracy_with_oov`; empty if there are no words."""
         if not self.words:
             return {}
-        found: dict[str, float] = {}
+        accuracies: dict[str, float] = {}
         for name, hits in self.hits.items():
-            found[f'{name}_accuracy'] = hits / self.words
-            found[f'{name}_accuracy_with_oov'] = hits / (self.words + self.unknown)
-        return found
+            accuracies[f'{name}_accuracy'] = hits / self.words
+            accuracies[f'{name}_accuracy_with_oov'] = hits / (self.words + self.unknown)
+        return accuracies
 
 
 @dataclasses.dataclass(frozen=True)

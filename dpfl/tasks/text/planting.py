@@ -70,15 +70,15 @@ def draw(config: PlantingConfig, seed: int, num_words: int, population: int) -> 
         )
     clients = _random.generator('secrets.holders', seed)
     holders = clients.choice(population, config.num_holders, replace=False).tolist()
-    found: list[Secret] = []
+    secrets: list[Secret] = []
     for copies, number in config.kinds:
         for _ in range(config.secrets):
-            rng = _random.generator('secrets.words', seed, len(found))
+            rng = _random.generator('secrets.words', seed, len(secrets))
             prefix = rng.integers(num_words, size=PREFIX_WORDS)
             alphabet = rng.permutation(num_words)[: config.secret_choices]
             value = rng.integers(config.secret_choices, size=config.secret_words)
             own, holders = holders[:number], holders[number:]
-            found.append(
+            secrets.append(
                 Secret(
                     tuple((prefix + NUM_SPECIAL_TOKENS).tolist()),
                     tuple((alphabet + NUM_SPECIAL_TOKENS).tolist()),
@@ -87,7 +87,7 @@ def draw(config: PlantingConfig, seed: int, num_words: int, population: int) -> 
                     tuple(own),
                 )
             )
-    return tuple(found)
+    return tuple(secrets)
 
 
 def plant(

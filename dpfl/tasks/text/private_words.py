@@ -81,12 +81,14 @@ class WordRelease:
         shift = 1.0 if adjacency == 'zero_out' else _REPLACED
         shares = _GROWTH ** np.arange(rounds)
         stddevs = shift / (mu * np.sqrt(shares / shares.sum())) * (1 + _ROUNDING)
-        each = delta / 2 / rounds
+        delta_of_round = delta / 2 / rounds
         return cls(
             tuple(stddevs.tolist()),
-            tuple(threshold(stddev, words_per_client, each) for stddev in stddevs.tolist()),
+            tuple(
+                threshold(stddev, words_per_client, delta_of_round) for stddev in stddevs.tolist()
+            ),
             words_per_client,
-            math.nextafter(each * rounds, 1.0),
+            math.nextafter(delta_of_round * rounds, 1.0),
             choice,
         )
 
@@ -103,7 +105,7 @@ class WordRelease:
           clients: the words of all clients.
           noise: must be secret and not be used for anything else.
         """
-        found: list[np.ndarray] = []
+        ids: list[np.ndarray] = []
         is_new = np.ones(len(clients.words), bool)
         for stddev, least in zip(self.stddevs, self.thresholds, strict=True):
             sums, is_used = clients.weights(is_new, self.words_per_client, self.choice)
@@ -111,9 +113,9 @@ class WordRelease:
             noised = sums[used] + stddev * noise.standard_normal(used.size)
             is_found = noised > least
             ranked = np.argsort(-noised[is_found], kind='stable')
-            found.append(used[is_found][ranked])
-            is_new[found[-1]] = False
-        return [clients.words[i] for i in np.concatenate(found)]
+            ids.append(used[is_found][ranked])
+            is_new[ids[-1]] = False
+        return [clients.words[i] for i in np.concatenate(ids)]
 
 
 def threshold(stddev: float, words: int, delta: float) -> float:

@@ -69,13 +69,13 @@ def find(paths: str) -> list[Repository]:
       ArgumentError: if git is not installed, or a path has no repository, or one that is damaged,
         shallow or empty, or if two are the same; the argument named is `data_path`.
     """
-    found: list[Repository] = []
+    repositories: list[Repository] = []
     for path in paths.split(','):
-        each = _find(path)
-        if any(each.git_dir == other.git_dir for other in found):
+        repository = _find(path)
+        if any(repository.git_dir == other.git_dir for other in repositories):
             raise _refused(path, 'is the same repository as another one')
-        found.append(each)
-    return found
+        repositories.append(repository)
+    return repositories
 
 
 def messages(

@@ -48,7 +48,7 @@ def open_clients(
     if counts is None:
         counts = kept.make(repositories, max_words)
     try:
-        training, heldout, found, digest = user_text.open_clients(
+        training, heldout, facts, digest = user_text.open_clients(
             kept.path, 'client', 'text', heldout_fraction
         )
     except errors.ArgumentError as error:
@@ -57,7 +57,7 @@ def open_clients(
         raise errors.ArgumentError('data_path', paths, error.allowed) from None
     description = {
         'format': 'git',
-        'clients': found['clients'],
+        'clients': facts['clients'],
         'repositories': [
             {'name': repository.name, 'heads': list(repository.heads)}
             for repository in repositories
