@@ -153,7 +153,7 @@ class Subpopulation:
     """The clients and examples that a generative model is trained on.
 
     Attributes:
-      name: short name of the criterion.
+      name: its name, a key of `IN_WORDS`.
       clients: ids of the clients, int64 [N].
       masks: for each client a mask of its examples, bool [n]; None for all examples.
     """

@@ -259,7 +259,7 @@ def of_model(
 def scorer(
     architecture: architectures.Architecture,
 ) -> Callable[[Sequence[Any], np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Loss and accuracy of models on rows, as a function that is safe to call in any thread.
+    """Losses and right predictions of models, as a function that is safe to call in any thread.
 
     Returns:
       A function of weights, inputs and targets, the latter integers [N, L] both. It returns two
