@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dpfl.simulation.run_directory import RunDirectory
 
 # Settings that may change, because the plan, which is made of them, is compared itself.
-_OF_THE_PLAN = (
+_PLAN_SETTINGS = (
     'rounds',
     'max_participations',
     'noise_multiplier',
@@ -100,7 +100,7 @@ def check(
             configuration['rounds'],
             f'must be {earlier["rounds"]}: the canaries of an audit take part in planned rounds',
         )
-    require_configuration(earlier, configuration, _OF_THE_PLAN)
+    require_configuration(earlier, configuration, _PLAN_SETTINGS)
     try:
         before = archive.read_plan(path).plan
     except ValueError as error:

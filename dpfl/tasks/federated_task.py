@@ -147,6 +147,8 @@ class FederatedTask:
       made_from: the inputs of a task of one's own, as JSON values by name: a run is continued with
         the same values only.
       found: results of the private draws before training, as JSON values by name; a run keeps them.
+      language_model: name in `text.models.saved_models.ALL` and vocabulary of a language model, as
+        which a run then saves it; None for other models.
     """
 
     model: Any
@@ -168,6 +170,7 @@ class FederatedTask:
     not_covered: tuple[str, ...] = ()
     made_from: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     found: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    language_model: tuple[str, Sequence[str]] | None = None
 
 
 class TaskSource(abc.ABC):

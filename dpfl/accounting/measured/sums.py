@@ -51,7 +51,7 @@ _MOST_TENSORS = 10**6
 
 CLIP_FAULTS = ('no clipping', 'clip norm times 10', 'each tensor clipped alone')
 # Faults that a model of one tensor cannot have.
-_OF_SEVERAL_TENSORS = ('noise on the first tensor only', 'each tensor clipped alone')
+_MULTI_TENSOR_FAULTS = ('noise on the first tensor only', 'each tensor clipped alone')
 # Why residuals are not tested.
 UNTESTED = {
     'no_noise': 'the plan has no noise',
@@ -158,7 +158,7 @@ class SumTests:
         return {
             name: value
             for name, value in found.items()
-            if not (is_one and name in _OF_SEVERAL_TENSORS)
+            if not (is_one and name in _MULTI_TENSOR_FAULTS)
         }
 
     @property

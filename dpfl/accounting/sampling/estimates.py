@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Part of every key: raised when the estimate of the same plan changes.
 _VERSION = 1
 # Products of samples and components above which a progress bar is shown, and the result kept.
-_LONG = 2e8
+_LONG_SEARCH_COST = 2e8
 # A search for noise begins with this share of the samples, but not fewer than so many, and ends its
 # first part within this share of the noise.
 _SHARE, _FEW, _COARSE = 64, 20_000, 0.03
@@ -192,7 +192,7 @@ def _estimate(
     failure: float = monte_carlo.FAILURE,
 ) -> Estimate:
     samples = samples or monte_carlo.samples_for(mixed)
-    is_long = samples * mixed.cost > _LONG
+    is_long = samples * mixed.cost > _LONG_SEARCH_COST
     compute = functools.partial(_computed, mixed, stddev, delta, samples, seed, failure, is_long)
     if not is_long:
         return compute()

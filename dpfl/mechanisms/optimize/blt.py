@@ -28,10 +28,10 @@ _MAX_ITERATIONS = 300
 # Penalty and tolerance of each stage of a minimisation.
 _COARSE = ((_BARRIER, 1e-8),)
 _FINE = ((0.0, 1e-15),)
-_BOTH = ((_BARRIER, 1e-10), (0.0, 1e-13))
+_TWO_STAGES = ((_BARRIER, 1e-10), (0.0, 1e-13))
 # Differences of the log squared loss: no improvement, and small enough to try fewer buffers.
 _TOLERANCE = 1e-10
-_NEARLY = 1e-4
+_PRUNING_TOLERANCE = 1e-4
 # Log rate of a decay near 0.
 _NEAR_ZERO = -0.05
 # Number of places where a new pair of rates is tried, and the log ratios of the pair.
@@ -228,7 +228,7 @@ class Search:
                 fewer = np.delete(point.log_rates, [closest, closest + 1])
                 candidates.append(_value(objective, fewer))
             best = min(candidates, key=lambda candidate: candidate.value)
-            if best.value > point.value + _NEARLY:
+            if best.value > point.value + _PRUNING_TOLERANCE:
                 break
             best = self._minimize(objective, best.log_rates)
             if best.value > point.value + _TOLERANCE:
@@ -260,7 +260,7 @@ class Search:
             if point.log_rates[-2] < top[0]:
                 starts.append(np.append(point.log_rates[:-1], top))
         for start in starts:
-            free = self._minimize(objective, start, _BOTH, last_is_free=True)
+            free = self._minimize(objective, start, _TWO_STAGES, last_is_free=True)
             if free.value < point.value - _TOLERANCE:
                 point = free
         return point

@@ -46,7 +46,7 @@ _MOST_ROUNDS = 400
 _MOST_STATES = 600
 _MOST_CELLS = 128
 _MANY_PARTICIPATIONS = 32
-_FEWER = 0.85
+_COARSENING = 0.85
 _SMALLEST_CELLS = 8
 # Iterations of L-BFGS: this number divided by that of rounds, within limits.
 _ITERATIONS = 40_000
@@ -129,7 +129,7 @@ def levels(size: Size) -> list[Size]:
         states = finest.participations * cells
         if cells == 1 or (finest.rounds <= _MOST_ROUNDS and states <= _MOST_STATES):
             break
-        cells = math.ceil(_FEWER * cells) if cells > 10 else cells - 1
+        cells = math.ceil(_COARSENING * cells) if cells > 10 else cells - 1
     sizes = [finest]
     while cells > _SMALLEST_CELLS:
         cells = -(-cells // 2)

@@ -120,9 +120,7 @@ class FedAvgRun(PreparedRun):
         """The task as it is trained, and the number of clients to train on."""
         loaded, population = super().load()
         language = self.opened.language_model()
-        loaded = prepared_task.prepared(
-            self.config.task, loaded, self.config.seed, language, population, self.before
-        )
+        loaded = prepared_task.prepared(self.config.task, loaded, language, population, self.before)
         return _forked(loaded, self.origin), population
 
     def record(self, task: FederatedTask) -> archive.PlanRecord:
@@ -225,6 +223,9 @@ class _OwnTask(TaskSource):
 
     def load(self) -> FederatedTask:
         return self._task
+
+    def language_model(self) -> tuple[str, Sequence[str]] | None:
+        return self._task.language_model
 
 
 def _opened(

@@ -50,7 +50,7 @@ _SETTINGS = [
     {'mechanism': 'none', 'blt_decay': None, 'blt_scale': None, 'noise_multiplier': None},
     {'chosen_without_noise': ('clip_norm', 'delta')},
     {'release_train_metrics': True, 'stop_at_accuracy': 0.5},
-    {'server_momentum': 0.5, 'secrets': 2, 'model': 'micro'},
+    {'server_momentum': 0.5, 'model': 'micro'},
 ]
 
 
@@ -58,6 +58,8 @@ def test_a_setting_of_earlier_versions_is_left_out_at_the_value_that_is_left():
     settings = json.loads(json.dumps(_BASE.to_dict()))
     settings['sampling']['devices']['drop_out'] = 0.08
     settings['privacy']['tree_completed'] = False
+    # A group of which nothing is left.
+    settings['task']['planting'] = {'secrets': 0, 'secret_copies': [1], 'secret_words': 2}
     assert recorded_settings.of_state(_state(settings)) == _BASE
     before = json.loads(json.dumps({**_BASE.fixed(), 'drop_out': 0.08, 'tree_completed': False}))
     extension.require_configuration(before, _BASE.fixed())
@@ -66,6 +68,9 @@ def test_a_setting_of_earlier_versions_is_left_out_at_the_value_that_is_left():
     with pytest.raises(ValueError, match=gone):
         recorded_settings.of_state(_state(settings))
     with pytest.raises(ArgumentError, match=gone):
+        extension.require_configuration(before, _BASE.fixed())
+    before['drop_out'], before['secrets'] = 0.08, 3
+    with pytest.raises(ArgumentError, match='secrets=3: is a setting .* commit 8b7dc965 of'):
         extension.require_configuration(before, _BASE.fixed())
 
 
