@@ -138,9 +138,9 @@ def bound(
             'method', method, f'must be one of {", ".join(methods)} with sampling'
         )
     known = methods[:-1] if method == 'best' else (method,)
-    found = _least(parts, delta, known, coarseness)
-    if math.isfinite(found.epsilon):
-        return found
+    least = _least(parts, delta, known, coarseness)
+    if math.isfinite(least.epsilon):
+        return least
     if parts.neighbours.group_size > 1:
         return gaussian.bound(_everybody(parts), delta, 'analytic_gaussian')
     return _least(parts, delta, methods[:-1], coarseness)

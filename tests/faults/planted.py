@@ -293,8 +293,8 @@ _ACCOUNTING = (
     Fault(
         'slack of hardened noise left out',
         'dpfl/accounting/part.py',
-        'return found._replace(epsilon=found.epsilon + slack)',
-        'return found',
+        'return bound._replace(epsilon=bound.epsilon + slack)',
+        'return bound',
         ('tests/accounting/hardened_test.py::test_slack_grows_with_rounds_and_is_in_epsilon',),
     ),
     Fault(
@@ -558,8 +558,8 @@ _RUNS = (
     Fault(
         'key of a report that nobody compares',
         'dpfl/accounting/records/comparison.py',
-        '                found.append((errors.shown(path), *values))\n',
-        '                found += differences(*values, path)\n',
+        '                triples.append((errors.shown(path), *values))\n',
+        '                triples += differences(*values, path)\n',
         ('tests/simulation/verification_test.py',),
     ),
     Fault(

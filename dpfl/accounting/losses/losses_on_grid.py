@@ -75,14 +75,14 @@ def both_orders(release: Release, step: float, log_tail: float) -> tuple[Losses,
     if isinstance(release, TruncatedPoissonDpEvent):
         return _of_truncated(release, step, log_tail)
     # dp_accounting knows the pair of one client of a Poisson sample.
-    found = privacy_loss_distribution.from_gaussian_mechanism(
+    distribution = privacy_loss_distribution.from_gaussian_mechanism(
         release[1],
         value_discretization_interval=step,
         sampling_prob=release[0],
         log_mass_truncation_bound=log_tail,
     )
     # dp_accounting publishes the masses only after its own composition.
-    remove, add = found._pmf_remove, found._pmf_add
+    remove, add = distribution._pmf_remove, distribution._pmf_add
     return _from_pmf(remove.to_dense_pmf()), _from_pmf(add.to_dense_pmf())
 
 
@@ -103,7 +103,7 @@ def _of_truncated(
 def _mixture(one: Losses, other: Losses, share: float) -> Losses:
     """Losses of a release that is the other one with a probability of at most `share`."""
     lowest = min(one.lowest, other.lowest)
-    highest = max(each.lowest + each.log_masses.size for each in (one, other))
+    highest = max(losses.lowest + losses.log_masses.size for losses in (one, other))
     masses = np.full(highest - lowest, -np.inf)
     # The share was rounded up, and does not lower the mass of the first part.
     rest = -math.expm1(math.log(share) - _SHARE_ERROR) if share < 1 else _SHARE_ERROR
@@ -139,8 +139,8 @@ def _of_pair(pair: DominatingPair, step: float, log_tail: float) -> tuple[Losses
         positive = np.pad(positive, (0, longest - positive.size))
         positive += probability * np.pad(masses, (0, longest - masses.size))
         infinite += probability * beyond
-    found = _symmetrised(positive[1:], infinite, step)
-    return found, found
+    losses = _symmetrised(positive[1:], infinite, step)
+    return losses, losses
 
 
 def _symmetrised(positive: np.ndarray, infinite: float, step: float) -> Losses:
@@ -179,7 +179,7 @@ def _upwards(
 def _downwards(mixtures: Mixtures, step: float, log_tail: float) -> tuple[int, np.ndarray, float]:
     """Losses `log(dQ/dP)` under Q: the lowest, the masses, and the infinite mass."""
     first, points = _points(mixtures, step, log_tail, False, _GRID_SHIFT)
-    p, q = (each[::-1] for each in mixtures.masses(points))
+    p, q = (masses[::-1] for masses in mixtures.masses(points))
     lowest = -(first + p.size)
     masses = _at_ends(q, p, lowest, step)
     masses[1] += mixtures.beyond(points[-1], above=True)[1]

@@ -145,7 +145,7 @@ class SumTests:
         Probabilities follow from the law of one of the tests, so they are lower bounds. Noise that
         is missing counts as a hundredth of the noise, for float32.
         """
-        found = {
+        powers = {
             'half the noise': self._variance_power('variance', sum(self.tested), 0.5),
             'no noise': self._variance_power('variance', sum(self.tested), _MOST_ROUNDING),
             'noise on the first tensor only': self._variance_power(
@@ -157,7 +157,7 @@ class SumTests:
         is_one = len(self.tested) == 1
         return {
             name: value
-            for name, value in found.items()
+            for name, value in powers.items()
             if not (is_one and name in _MULTI_TENSOR_FAULTS)
         }
 
@@ -196,7 +196,8 @@ class SumTests:
             'power': self.power,
             'clip_power': dict(self.clip_power),
             'failures': [
-                {**dataclasses.asdict(each), 'where': list(each.where)} for each in self.failures
+                {**dataclasses.asdict(failure), 'where': list(failure.where)}
+                for failure in self.failures
             ],
         }
 
