@@ -84,7 +84,7 @@ _WORDS = {
 
 @dataclasses.dataclass(frozen=True)
 class RoundSums:
-    """What an audited run knows about its sums. Confidential: it determines the noise.
+    """Residuals and clip errors of a run's sums. Confidential: they determine the noise.
 
     Attributes:
       residuals: release minus sum in clip norms of the round, [rounds, coordinates tested].
@@ -348,7 +348,7 @@ def _of_law(table: np.ndarray, rounding: float) -> tuple[np.ndarray, np.ndarray]
 
 
 def _of_variance(sums: np.ndarray, freedom: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Two-sided p-values of sums of squares, and the variances; what is not finite has 0."""
+    """Two-sided p-values of sums of squares, 0 for one that is not finite, and the variances."""
     tails = np.minimum(stats.chi2.cdf(sums, freedom), stats.chi2.sf(sums, freedom))
     return np.nan_to_num(2 * tails, nan=0.0), sums / freedom
 

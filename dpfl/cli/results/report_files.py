@@ -1,4 +1,4 @@
-"""What `report_privacy` does with reports in files: compares, verifies, writes and signs them."""
+"""Reports in files, for `report_privacy`: compares, verifies, writes and signs them."""
 
 import json
 import pathlib
@@ -41,7 +41,7 @@ def read(flag: str, path: pathlib.Path) -> bytes:
 
 
 def answer(config: ReportFilesConfig, form: str) -> str | None:
-    """What --compare and --verify ask for; None without these flags.
+    """The output of --compare or --verify; None without these flags.
 
     Raises:
       UsageError: If a file or another flag cannot be used.
@@ -155,7 +155,7 @@ def _section(together: Mapping[str, Any] | None) -> str:
 
 
 def _in_progress(report: accounting.PrivacyReport, running: archive.Records) -> str:
-    """What a report of a run that is in progress begins with, a paragraph."""
+    """The first paragraph of a report of a run that is in progress."""
     assert running.journal is not None  # As the run has one.
     log, planned = running.log, report.plan.participation.rounds
     rounds = running.journal.state.begun if log is None else log.rounds
@@ -170,7 +170,7 @@ def _in_progress(report: accounting.PrivacyReport, running: archive.Records) -> 
 def show(
     text: str, output: str | None, sign: Callable[[pathlib.Path, bytes], None] | None = None
 ) -> None:
-    """Prints a text, or writes it to the file of --output, and signs what was written.
+    """Prints a text, or writes it to the file of --output and signs the file.
 
     Raises:
       StorageError: If it cannot be written.
@@ -230,7 +230,7 @@ def _compared(names: tuple[str, ...], form: str) -> str:
     if form not in ('text', 'json'):
         raise command_line.UsageError(f'--format={form}: must be text or json with --compare')
     contents = [read('compare', path_of(name)) for name in names]
-    first, second = (_report(*each) for each in zip(names, contents, strict=True))
+    first, second = map(_report, names, contents)
     with command_line.refusing_bad_values():
         values = two_reports.compare(first, second, (names[0], names[1])).to_dict()
     for side, content in zip(SIDES, contents, strict=True):
@@ -278,7 +278,7 @@ def sign_with(key_file: str) -> Callable[[pathlib.Path, bytes], None]:
 
 
 def verified(name: str, key_file: str, form: str) -> str:
-    """Verifies the signature of a report, computes the report again, and says what follows.
+    """Verifies the signature of a report, computes the report again, and gives the verdict.
 
     Args:
       name: the report, a file or the directory of a run.

@@ -1,4 +1,4 @@
-"""Accuracies of predictors that only count words: what a trained model has to beat.
+"""Accuracies of predictors that only count words, which a trained model has to beat.
 
 A unigram predictor always says the most frequent word, a bigram predictor the word that most often
 follows the word before. Both say words of the vocabulary only, never end of sentence or an unknown
@@ -21,7 +21,7 @@ _MASK = (1 << _BITS) - 1
 # N-grams that are collected before they are counted: 32 MB.
 _COLLECTED = 1 << 22
 # Words that are counted for a run at most: more would change no line in a plot.
-_MOST_WORDS = 300_000
+MOST_WORDS = 300_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,11 +103,11 @@ class Measures:
         """The measures by name, such as `bigram_accuracy_with_oov`; empty if there are no words."""
         if not self.words:
             return {}
-        found: dict[str, float] = {}
+        accuracies: dict[str, float] = {}
         for name, hits in self.hits.items():
-            found[f'{name}_accuracy'] = hits / self.words
-            found[f'{name}_accuracy_with_oov'] = hits / (self.words + self.unknown)
-        return found
+            accuracies[f'{name}_accuracy'] = hits / self.words
+            accuracies[f'{name}_accuracy_with_oov'] = hits / (self.words + self.unknown)
+        return accuracies
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +177,7 @@ def of_clients(clients: Sequence[np.ndarray], others: Iterable[np.ndarray]) -> d
     Returns:
       As `Measures.to_dict`; empty if nothing was predicted rightly.
     """
-    counted = Counts.of(map(pairs, _limited(others, _MOST_WORDS)))
+    counted = Counts.of(map(pairs, _limited(others, MOST_WORDS)))
     total = Measures()
     for half in (0, 1):
         predictors = Predictors.of(counted + Counts.of(map(pairs, clients[1 - half :: 2])))
