@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dpfl import _json, errors, mechanisms
 from dpfl.accounting.evidence import refutation
-from dpfl.accounting.evidence.log_test import LogTest
+from dpfl.accounting.evidence.refutation import LogTest
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.mechanisms import rounding
 from dpfl.mechanisms.sensitivities import pattern_sensitivity

@@ -23,7 +23,7 @@ from dpfl.mechanisms import rounding
 from dpfl.participation import Participation, ParticipationLog
 
 if TYPE_CHECKING:  # Both know samplings.
-    from dpfl.accounting.evidence.log_test import LogTest, Statistic
+    from dpfl.accounting.evidence.refutation import LogTest, Statistic
     from dpfl.accounting.plan import PrivacyPlan
     from dpfl.accounting.reports.report_values import ReportValues
 
