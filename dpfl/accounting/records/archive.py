@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpfl import _files, _json, _validate, errors, mechanisms
+from dpfl.accounting.clipping import ClipCourse
 from dpfl.accounting.gaussian import ACCOUNTANTS
 from dpfl.accounting.measured import measured as measured_lib
 from dpfl.accounting.plan import PrivacyPlan
@@ -30,7 +31,6 @@ from dpfl.accounting.records import cohorts, sums
 from dpfl.accounting.records import journal as journal_lib
 from dpfl.accounting.reports import inputs
 from dpfl.accounting.reports.about import About
-from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.inputs import Inputs
 from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.participation import ParticipationLog

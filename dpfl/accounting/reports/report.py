@@ -11,12 +11,12 @@ from typing import Any
 
 from dpfl import _json, _validate, errors, mechanisms
 from dpfl.accounting import facts, gaussian
+from dpfl.accounting.clipping import ClipCourse
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated
 from dpfl.accounting.reports import checklist, history, inputs, noise_keys, page
 from dpfl.accounting.reports import observed as observed_lib
-from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.report_values import ReportValues
 from dpfl.accounting.sampling import kinds
 from dpfl.accounting.selection import Selected, Selection

@@ -9,12 +9,12 @@ import dp_accounting
 from dpfl import _json
 from dpfl.accounting import running, tradeoff
 from dpfl.accounting import selection as selection_lib
+from dpfl.accounting.clipping import ClipCourse
 from dpfl.accounting.facts import Facts
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.part import Run
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports import history, sentences
-from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.inputs import Inputs
 from dpfl.accounting.reports.observed import Guarantee, Observed
 from dpfl.accounting.selection import Selected, Selection

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpfl import _json
-from dpfl.accounting import curve_order, events, facts, part, tradeoff
+from dpfl.accounting import events, facts, part, tradeoff
 from dpfl.accounting import selection as selection_lib
-from dpfl.accounting.curve_order import Stretch
 from dpfl.accounting.reports import checklist, differences
 from dpfl.accounting.reports.report import PrivacyReport
+from dpfl.accounting.tradeoff import Stretch
 from dpfl.mechanisms import rounding
 
 # Numbers that differ by less than this, relatively, are equal: they differ by rounding.
@@ -170,7 +170,7 @@ def _stretches(first: PrivacyReport, second: PrivacyReport) -> tuple[Stretch, ..
     elif math.inf in (one, other):
         lower = 'second' if one == math.inf else 'first'
     else:
-        return curve_order.order(first.tradeoff_at, second.tradeoff_at)
+        return tradeoff.order(first.tradeoff_at, second.tradeoff_at)
     return () if lower == 'equal' else (Stretch(0.0, 1.0, lower),)
 
 

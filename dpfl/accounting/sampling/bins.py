@@ -11,9 +11,9 @@ they have the largest inner products that updates of norm 1 can have, and diverg
 inner products (docs/research/sampling_proofs.md has the proof). P and Q only depend on these
 products.
 
-Privacy losses are sampled from proposals with large losses. With A = dP/dQ, the mean over components of exp(<m_i, y> - |m_i|^2 / 2) in units of the noise, the
+With A = dP/dQ, the mean over components of exp(<m_i, y> - |m_i|^2 / 2) in units of the noise, the
 divergences are `E_P (1 - e^eps / A)_+` and `E_Q (1 - e^eps A)_+`. Few samples of P or Q contribute,
-so the samples come from elsewhere and have weights:
+so the samples come from proposals with large losses, and have weights:
 
 - for P from the mixture of N(s m_i), s >= 1. Its density ratio B to Q is at least
   `A^s exp(-s (s - 1) g / 2)` by Jensen's inequality, with g the largest |m_i|^2;

@@ -6,7 +6,7 @@ import io
 import numpy as np
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
-from dpfl.accounting.adaptive_clip import AdaptiveClip
+from dpfl.accounting.clipping import AdaptiveClip
 from dpfl.accounting.records import archive
 from dpfl.accounting.reports import history, noise_keys
 
