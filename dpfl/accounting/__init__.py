@@ -14,7 +14,7 @@ from dpfl.accounting.gaussian import ACCOUNTANTS, epsilon_from_mu, epsilon_from_
 from dpfl.accounting.hardened import NOISES
 from dpfl.accounting.part import Part
 from dpfl.accounting.plan import ADJACENCIES, PrivacyPlan
-from dpfl.accounting.reports.about import About
+from dpfl.accounting.reports.inputs import About
 from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.accounting.sampling.b_min_sep import BMinSep
 from dpfl.accounting.sampling.balls_in_bins import BallsInBins, RandomAllocation

@@ -32,7 +32,7 @@ from dpfl.mechanisms.discretization import Discretization
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
-    from dpfl.accounting.reports.report_values import ReportValues
+    from dpfl.accounting.reports.report import PrivacyReport
 
 # Columns of metrics.csv.
 _ROUND, _NORM, _ESTIMATE = 'round', 'clip_norm', 'clip_norm_estimate'
@@ -66,7 +66,7 @@ class IntegerUpdates(Part):
     def shift(self, plan: 'PrivacyPlan', shift: float) -> float:
         return shift * self.settings.inflated_norm / plan.clip_norm
 
-    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+    def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
         facts.put(
             ASSUMPTION,
             'rounding',
@@ -117,7 +117,7 @@ class ClipSchedule(Part):
                 )
             before = first
 
-    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+    def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
         changes = ''.join(f', {norm:g} from round {first} on' for first, norm in self.changes)
         facts.change(ASSUMPTION, 'clip_norm', changes=changes)
         facts.change(ASSUMPTION, 'noise', in_use=' in use')
@@ -200,7 +200,7 @@ class AdaptiveClip(_json.JsonFields, Part):
     def update_noise(self, plan: 'PrivacyPlan', noise_multiplier: float) -> float:
         return update_noise_multiplier(noise_multiplier, self.stddev(plan.clients_per_round))
 
-    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+    def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
         facts.put(
             ASSUMPTION,
             'clip_norm',

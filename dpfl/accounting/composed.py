@@ -23,7 +23,7 @@ from dpfl.mechanisms import rounding
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
-    from dpfl.accounting.reports.report_values import ReportValues
+    from dpfl.accounting.reports.report import PrivacyReport
 
 # What earlier runs have in common with the run, so that they can be composed.
 _SAME = ('sampling_name', 'adjacency', 'noise', 'group_size')
@@ -60,7 +60,7 @@ class Earlier(Part):
             deltas=tuple(delta for each in runs for delta in each.deltas),
         )
 
-    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+    def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
         facts.put(
             COMPOSED,
             'earlier',
@@ -134,7 +134,7 @@ class Before(Part):
         deltas = tuple(each.delta for each in self.releases if each.delta)
         return run.then(*gaussian, *revealing, mus=mus, deltas=deltas)
 
-    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+    def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
         for number, each in enumerate(self.releases):
             facts.put(
                 ASSUMPTION,

@@ -306,7 +306,7 @@ _ACCOUNTING = (
     ),
     Fault(
         'a client listed twice in a round counted once',
-        'dpfl/accounting/reports/report_values.py',
+        'dpfl/accounting/reports/report.py',
         'times * plan.sensitivity if times > 1 else None',
         'None',
         ('tests/accounting/report_test.py', 'tests/accounting/hardened_test.py'),

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dpfl.accounting import facts
 from dpfl.accounting.clipping import ClipCourse
@@ -10,10 +10,12 @@ from dpfl.accounting.measured import section
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.reports import checklist
 from dpfl.accounting.reports.observed import Guarantee
-from dpfl.accounting.reports.report_values import ReportValues
 from dpfl.accounting.selection import Selected
 from dpfl.accounting.tradeoff import Tradeoff
 from dpfl.mechanisms import rounding
+
+if TYPE_CHECKING:
+    from dpfl.accounting.reports.report import PrivacyReport
 
 # Digits of epsilon in brackets, for comparisons with published numbers; also rounded up.
 _DIGITS = 7
@@ -71,7 +73,7 @@ class Section(NamedTuple):
     text: str
 
 
-def render(report: ReportValues) -> str:
+def render(report: 'PrivacyReport') -> str:
     """The whole page."""
     parts = [
         f'# Privacy report: {" ".join(headline(report))}',
@@ -82,7 +84,7 @@ def render(report: ReportValues) -> str:
     return '\n\n'.join(parts) + '\n'
 
 
-def headline(report: ReportValues) -> tuple[str, str]:
+def headline(report: 'PrivacyReport') -> tuple[str, str]:
     """Epsilon with what has to be known before it is believed; then its delta and unit."""
     whole, observed = report.guarantee.epsilons[0], report.observed
     if whole is None:
@@ -101,13 +103,13 @@ def headline(report: ReportValues) -> tuple[str, str]:
     return value + (f' ({", ".join(warnings)})' if warnings else ''), where
 
 
-def opening(report: ReportValues) -> str:
+def opening(report: 'PrivacyReport') -> str:
     """What stands below the headline: the statement, and what it means for one client."""
     meaning = ' '.join(report.facts.bullets(facts.MEANING))
     return f'**{checklist.statement(report)}**\n\n{meaning}'
 
 
-def sections(report: ReportValues) -> list[Section]:
+def sections(report: 'PrivacyReport') -> list[Section]:
     """All other parts, in order: those that every reader needs come first."""
     of_run = facts.TOOK_PART, facts.CHECKED
     took_part, checked = (' '.join(report.facts.bullets(kind)) for kind in of_run)
@@ -143,7 +145,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return '\n'.join([first, '|---' * len(head) + '|', *others])
 
 
-def _checklist(report: ReportValues) -> str:
+def _checklist(report: 'PrivacyReport') -> str:
     is_approximate = report.uses_sampling or report.plan.delta_before
     kind = 'approximate DP' if is_approximate else 'zCDP'
     output = report.facts.text(facts.DEFINITION, 'output')
@@ -168,14 +170,14 @@ def _checklist(report: ReportValues) -> str:
     )
 
 
-def _unit(report: ReportValues) -> str:
+def _unit(report: 'PrivacyReport') -> str:
     size = report.plan.group_size
     if size == 1:
         return 'a client with all of its data'
     return f'{size} clients with all of their data'
 
 
-def _rounds(report: ReportValues) -> str:
+def _rounds(report: 'PrivacyReport') -> str:
     ended = checklist.early_end(report)
     if ended:
         return f'The run ended {ended}.'
@@ -184,7 +186,7 @@ def _rounds(report: ReportValues) -> str:
     return f'The run had {report.observed.rounds} rounds.'
 
 
-def _participation(report: ReportValues) -> str:
+def _participation(report: 'PrivacyReport') -> str:
     holds, plan = report.guarantee, report.plan
     if not report.uses_sampling:
         apart = f', at least {holds.min_separation} apart' if holds.max_participations > 1 else ''
@@ -196,7 +198,7 @@ def _participation(report: ReportValues) -> str:
     )
 
 
-def _numbers(report: ReportValues) -> str:
+def _numbers(report: 'PrivacyReport') -> str:
     columns = [('plan', report.plan_guarantee)]
     for name, guarantee in (
         ('observed limits', report.observed_guarantee),
@@ -224,7 +226,7 @@ def _numbers(report: ReportValues) -> str:
     return table if report.observed is None else f'{table}\n\n{_OF_LOG}'
 
 
-def _tradeoff(report: ReportValues, found: Tradeoff) -> str:
+def _tradeoff(report: 'PrivacyReport', found: Tradeoff) -> str:
     secrets = checklist.seeded_secrets(report)
     sampling = report.plan.sampling
     is_uncertain = sampling is not None and sampling.caveat
@@ -255,7 +257,7 @@ def _tradeoff(report: ReportValues, found: Tradeoff) -> str:
     )
 
 
-def _selection(report: ReportValues, selected: Selected) -> str:
+def _selection(report: 'PrivacyReport', selected: Selected) -> str:
     return (
         f'**{checklist.statement_selected(report, selected)}** By Renyi DP (Papernot and Steinke '
         '2022). This counts that many runs with fresh noise each, whose settings were chosen '
@@ -265,7 +267,7 @@ def _selection(report: ReportValues, selected: Selected) -> str:
     )
 
 
-def _measured(report: ReportValues, measured: Measured) -> str:
+def _measured(report: 'PrivacyReport', measured: Measured) -> str:
     text = section.render(measured)
     if report.basis == 'plan':
         return text
@@ -279,7 +281,7 @@ def _epsilon(holds: Guarantee, place: int) -> str:
     return shown if shown == exact else f'{shown} ({exact})'
 
 
-def _mechanism(report: ReportValues) -> str:
+def _mechanism(report: 'PrivacyReport') -> str:
     plan = report.plan
     part = 'part' if report.uses_sampling else 'not part'
     lines = [
