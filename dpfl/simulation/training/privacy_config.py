@@ -33,8 +33,8 @@ class NoiseConfig(Settings):
     )
     allow_large_delta: bool = setting(
         False,
-        f'Accept a --delta above {calibration.USUAL_MOST_DELTA:g}, which promises little: publishing '
-        'the data of each client with probability delta satisfies it.',
+        f'Accept a --delta above {calibration.USUAL_MOST_DELTA:g}, which promises little: '
+        'publishing the data of each client with probability delta satisfies it.',
         kept=False,
     )
     accountant: str | None = setting(
