@@ -152,8 +152,8 @@ def with_slack(of_events: Callable[[float], Bound], delta: float, slack: float) 
         return of_events(delta)
     if delta < _LEAST_DELTA or math.isinf(slack):
         return of_events(delta)._replace(epsilon=math.inf)
-    found = of_events(discrete_delta(delta, slack))
-    return found._replace(epsilon=found.epsilon + slack)
+    bound = of_events(discrete_delta(delta, slack))
+    return bound._replace(epsilon=bound.epsilon + slack)
 
 
 def discrete_delta(delta: float, slack: float) -> float:
@@ -235,7 +235,7 @@ class Part(abc.ABC):
         """What the report says because of the part: puts, changes and drops facts.
 
         Args:
-          report: what it is made from, and its numbers.
+          report: its inputs and its numbers.
           facts: of every plan, and of the parts before this one.
         """
         return None

@@ -180,7 +180,7 @@ def kept_coordinates(sizes: list[int], rounds: int) -> tuple[np.ndarray, np.ndar
         count = min(size, max(least, most * size // total))
         if not count:
             continue
-        # One of each of as many parts of the tensor.
+        # One coordinate of each of `count` equal parts of the tensor.
         places = np.arange(count, dtype=np.float64)
         if count < size:
             places += _random.generator('audited part', number).random(count)

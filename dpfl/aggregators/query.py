@@ -219,14 +219,14 @@ def _check_norm(name, value):
 
 def parts(state: Any, kind: type[_P]) -> list[_P]:
     """The parts of a state that are of one type, in the order of `tree.flatten`."""
-    found: list[_P] = []
+    matching: list[_P] = []
 
     def visit(part: Any) -> None:
         if isinstance(part, kind):
-            found.append(part)
+            matching.append(part)
 
     tree.traverse(visit, state)
-    return found
+    return matching
 
 
 def replaced(state: Any, kind: type[_P], replace: Callable[[_P], Any]) -> Any:

@@ -40,7 +40,7 @@ _DRAWS = 400
 _NO_NOISE = 1e-9
 # One guess for so many canaries in the bound that does not need independent trials.
 _CANARIES_FOR_A_GUESS = 10
-_ASSUMED = (
+_ASSUMPTIONS = (
     'Trials are independent: noise is independent between coordinates and runs.',
     'The client has the largest update that clipping admits, in the rounds of the pattern, and '
     'all other clients are known.',
@@ -109,7 +109,7 @@ class AggregatorAudit:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; infinite numbers are None."""
-        assumptions = [*_ASSUMED, _NORMAL, _DEPENDENT]
+        assumptions = [*_ASSUMPTIONS, _NORMAL, _DEPENDENT]
         if self.plan.discretization is not None:
             assumptions.append(_SECAGG)
         if self.config.seed is not None:

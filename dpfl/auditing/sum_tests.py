@@ -24,7 +24,7 @@ only the union of their tails has a bound.
 | repetition | a round | a later round | 1 |
 | shift | a round | a later round | all circular shifts but 0 |
 | halves, halves of a round | first half of the coordinates | second half | all circular shifts |
-| tensors | a tensor | a larger one, of which as many coordinates count | all circular shifts |
+| tensors | a tensor | the same number of coordinates of a larger one | all circular shifts |
 
 'halves' and 'tensors' have one product over all rounds, 'halves of a round' one in each round. The
 fast Fourier transform gives the products of all circular shifts.
@@ -63,7 +63,7 @@ Largest = tuple[tuple[int, ...], float]
 
 @dataclasses.dataclass(frozen=True)
 class RoundSums:
-    """What an audited run knows about its sums. Confidential: it determines the noise.
+    """Residuals and clip errors of a run's sums. Confidential: they determine the noise.
 
     Attributes:
       residuals: release minus sum in clip norms of the round, [rounds, coordinates tested].
@@ -180,7 +180,7 @@ def _of_law(table: np.ndarray, rounding: float) -> tuple[np.ndarray, np.ndarray]
 
 
 def _of_variance(sums: np.ndarray, freedom: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Two-sided p-values of sums of squares, and the variances; what is not finite has 0."""
+    """Two-sided p-values of sums of squares, 0 for one that is not finite, and the variances."""
     tails = np.minimum(stats.chi2.cdf(sums, freedom), stats.chi2.sf(sums, freedom))
     return np.nan_to_num(2 * tails, nan=0.0), sums / freedom
 
@@ -205,21 +205,21 @@ def largest_products(table: np.ndarray, of_tensors: Sequence[np.ndarray]) -> dic
     rounds, total = table.shape
     sizes = [int(np.count_nonzero(of)) for of in of_tensors]
     kinds = sums.product_counts(rounds, sizes)
-    found: dict[str, Largest] = {}
+    products: dict[str, Largest] = {}
     with np.errstate(invalid='ignore', over='ignore'):
         if 'halves' in kinds:
             by_round, of_all = _of_halves(table)
-            found['halves'] = ((), of_all)
+            products['halves'] = ((), of_all)
             if 'halves of a round' in kinds:
                 worst = int(np.argmax(np.abs(by_round)))
-                found['halves of a round'] = ((worst,), float(by_round[worst]))
+                products['halves of a round'] = ((worst,), float(by_round[worst]))
         if 'tensors' in kinds:
-            found['tensors'] = _largest(_of_tensors(table, of_tensors, sizes))
+            products['tensors'] = _largest(_of_tensors(table, of_tensors, sizes))
         if 'repetition' in kinds:
-            found['repetition'] = _repetition(table)
+            products['repetition'] = _repetition(table)
         if 'shift' in kinds:
-            found['shift'] = _largest(_of_shifts(table))
-    return found
+            products['shift'] = _largest(_of_shifts(table))
+    return products
 
 
 def _of_halves(table: np.ndarray) -> tuple[np.ndarray, float]:

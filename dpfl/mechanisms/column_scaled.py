@@ -23,7 +23,7 @@ class ColumnScaled(Mechanism):
     takes no more memory than the base. docs/research/mechanisms.md has the sensitivity.
 
     Attributes:
-      base: the mechanism of L, which has any number of rounds; it gets as many as this one.
+      base: the mechanism of L; its number of rounds becomes that of this mechanism.
       scale: s of each block of rounds, float64 [any], each > 0; the last one goes on after the
         last block, and blocks after the last round are not used.
       rounds: number of rounds, at least 1.

@@ -33,7 +33,7 @@ class Restarted(Mechanism):
     If the base is itself restarted, both schedules are merged into one.
 
     Attributes:
-      base: the mechanism of every segment, with at least as many rounds as the longest segment.
+      base: the mechanism of every segment, with at least the rounds of the longest one.
       starts: first round of every segment except the first: integers that increase within
         1 .. rounds - 1.
       rounds: number of rounds, at least 1.
@@ -90,7 +90,7 @@ class Restarted(Mechanism):
           base: the mechanism of every segment.
           first: last round of the first segment, at least 0.
           every: length of each later segment, at least 1.
-          rounds: number of rounds of the whole run, at least 1; None for as many as the base has.
+          rounds: number of rounds of the whole run, at least 1; None for those of the base.
 
         Raises:
           ArgumentError: if an argument is out of its range, or the base has too few rounds.
@@ -153,7 +153,7 @@ class Restarted(Mechanism):
         return self.base.is_counted()
 
     def column_error(self, rounds: int) -> float:
-        return max(self.base.column_error(each) for each in set(self.with_rounds(rounds).lengths))
+        return max(map(self.base.column_error, set(self.with_rounds(rounds).lengths)))
 
     def forest(self) -> tree_sensitivity.Forest | None:
         """The subtrees of all segments side by side."""

@@ -7,7 +7,7 @@ import numpy as np
 
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
-# The year 2242: what is later is not in seconds, most likely in milliseconds.
+# The year 2242: a larger number is not in seconds, most likely in milliseconds.
 _MOST_SECONDS = 2**33
 _MOST_DIGITS = 18
 _FINEST = 6  # Digits of a microsecond.

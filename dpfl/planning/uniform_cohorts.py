@@ -20,7 +20,7 @@ class UniformCohorts:
 
     A client is then in each round with probability `clients_per_round / population`, independently
     of the other rounds. Clients are not independent of each other, so the union bound adds up their
-    probabilities: what is returned is at least the true probability.
+    probabilities: a returned probability is at least the true one.
 
     Attributes:
       population: number of clients.

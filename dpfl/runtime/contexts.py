@@ -174,7 +174,7 @@ class _Thread:
         return self._thread.submit(begin)
 
     def close(self):
-        """Waits for what it has begun, unless a signal is the reason why nobody else does.
+        """Waits for the function in progress, unless a signal made its caller abandon it.
 
         A computation is not interrupted while TFF compiles it.
         """
@@ -279,11 +279,11 @@ class _Called:
         return self
 
     def __next__(self):
-        # A future does not take a StopIteration.
-        found = self._thread.call(next, self._iterator, self)
-        if found is self:
+        # `self` marks the end, because a future does not take a StopIteration.
+        element = self._thread.call(next, self._iterator, self)
+        if element is self:
             raise StopIteration
-        return found
+        return element
 
     def close(self):
         self._thread.finish(self._iterator.close)
@@ -304,8 +304,8 @@ def runtime(
       observe: as in both.
     """
     if ray is not None:
-        with ray_runtime(ray, timeout=ray_timeout, observe=observe) as found:
-            yield found
+        with ray_runtime(ray, timeout=ray_timeout, observe=observe) as runtime:
+            yield runtime
         return
     with local_runtime(observe=observe):
         yield Runtime({}, shards.sharded_cohorts)

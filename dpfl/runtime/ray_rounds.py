@@ -167,7 +167,7 @@ class Rounds:
 
         Args:
           tasks: compute the updates.
-          submit_all: submits them again, if what they have returned is lost.
+          submit_all: submits them again, if their results are lost.
           num_parts: number of parts.
           submitted: called when the tasks that add are submitted.
         """

@@ -229,13 +229,13 @@ _SECONDS = 3600  # In an hour.
 # The time at which a busy device becomes free: never.
 BUSY = np.iinfo(np.int32).max
 # If less than this share of the candidates is ready, the ready ones are listed instead of guessed.
-_FEW = 0.08
+_LISTING_SHARE = 0.08
 # Hours for which the rate of guesses is held constant.
 _STEP = 0.5
 # Limit on the guesses drawn at a time.
 _MOST = 2**18
 # Guesses needed to estimate the share of right ones.
-_ENOUGH = 50
+_GUESSES_FOR_ESTIMATE = 50
 
 
 class CheckIns:
@@ -291,21 +291,23 @@ class CheckIns:
         """
         end = _next_multiple(now, _STEP)
         low, high = self._windows.reach(now, end)
-        listed = self._ready(now) if self._share < _FEW else None
+        listed = self._ready(now) if self._share < _LISTING_SHARE else None
         candidates = high - low if listed is None else listed.size
         if not candidates:
             return np.zeros(0, np.int64), np.zeros(0), end
         rate = candidates / self._pause
         share = self._share if listed is None else self._listed_share
-        guesses = int(min(1.1 * most / share, 1.1 * rate * (end - now), _MOST)) + _ENOUGH
+        guesses = (
+            int(min(1.1 * most / share, 1.1 * rate * (end - now), _MOST)) + _GUESSES_FOR_ESTIMATE
+        )
         times = now + np.cumsum(self._generator.exponential(1 / rate, guesses))
         until = min(float(times[-1]), end)
         times = times[times <= until]
         picks = self._generator.integers(candidates, size=guesses)[: times.size]
         devices, able = self._able(low + picks if listed is None else listed[picks], times)
-        if times.size >= _ENOUGH and listed is not None:
+        if times.size >= _GUESSES_FOR_ESTIMATE and listed is not None:
             self._listed_share = max(able.size / times.size, 0.01)
-        elif times.size >= _ENOUGH:
+        elif times.size >= _GUESSES_FOR_ESTIMATE:
             self._share = max(able.size / times.size, 0.01)
         if devices.size >= most:
             devices, able = devices[:most], able[:most]

@@ -40,7 +40,7 @@ _KEEPING_STATE = (
 
 # A cohort is far from the plan if it is under half or over one and a half times the planned one,
 # and if that is no accident of Poisson sampling.
-_FAR = 0.5
+_FAR_FROM_PLAN = 0.5
 _DEVIATIONS = 4
 _FAR_COHORT = (
     'round %d: %d clients came, %d are planned (clients_per_round). The noised sum is divided by '
@@ -380,7 +380,7 @@ class _Run:
         planned = self._planned
         if planned is None:
             return
-        if abs(size - planned) > max(_FAR * planned, _DEVIATIONS * math.sqrt(planned)):
+        if abs(size - planned) > max(_FAR_FROM_PLAN * planned, _DEVIATIONS * math.sqrt(planned)):
             self._planned = None
             _log.warning(_FAR_COHORT, t + 1, size, planned, size / planned)
 

@@ -512,7 +512,7 @@ def _remove(path: pathlib.Path) -> None:
         path.unlink()
 
 
-_OF_TRAINING = 'train_'
+_TRAINING_PREFIX = 'train_'
 
 
 def verify(directory: str | os.PathLike[str]) -> Verification:
@@ -550,7 +550,7 @@ def _of_metrics(records: archive.Records) -> Iterator[str]:
     """How the metrics of the journal differ from the plan, a sentence each."""
     assert records.journal is not None
     name, record, rows = archive.METRICS, records.record, records.journal.rows()
-    columns = [each for row in rows for each in row if each.startswith(_OF_TRAINING)]
+    columns = [each for row in rows for each in row if each.startswith(_TRAINING_PREFIX)]
     if columns and not record.train_metrics_released:
         yield f'{name}: has {columns[0]}, which {archive.PLAN} does not say'
     # Earlier rounds have the epsilon of the plan before.

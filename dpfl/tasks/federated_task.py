@@ -145,6 +145,8 @@ class FederatedTask:
       made_from: what a task of one's own was made from, by name, in values that JSON has: a run is
         continued with the same values only.
       found: what was found privately before training, as JSON values by name; a run keeps it.
+      language_model: name in `text.models.saved_models.ALL` and vocabulary of a language model, as
+        which a run then saves it; None for other models.
     """
 
     model: Any
@@ -166,3 +168,28 @@ class FederatedTask:
     not_covered: tuple[str, ...] = ()
     made_from: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     found: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    language_model: tuple[str, Sequence[str]] | None = None
+
+
+class TaskSource(abc.ABC):
+    """A task that is opened as far as a question needs it, and only once."""
+
+    def num_clients(self) -> int | None:
+        """Number of clients to train on; None for an endless population. Draws nothing."""
+        return None
+
+    @abc.abstractmethod
+    def num_parameters(self) -> int:
+        """Number of parameters of the model; may draw a vocabulary."""
+
+    def most_parameters(self) -> int:
+        """The largest number that `num_parameters` may give; draws nothing."""
+        return self.num_parameters()
+
+    @abc.abstractmethod
+    def load(self) -> FederatedTask:
+        """The task."""
+
+    def language_model(self) -> tuple[str, Sequence[str]] | None:
+        """Name of the model and its vocabulary; None for a task that is not about words."""
+        return None

@@ -96,9 +96,9 @@ def estimate(
         low, high = _deviation_interval(deviation, count, (1 - CONFIDENCE) / 2)
         spreads = [low, high, min(max(1.0, low), high)]
     box = [
-        gaussian_pair.epsilon(max(0.0, each), every, delta)
-        for each in (mean - margin, mean + margin)
-        for every in spreads
+        gaussian_pair.epsilon(max(0.0, corner_mean), corner_spread, delta)
+        for corner_mean in (mean - margin, mean + margin)
+        for corner_spread in spreads
     ]
     mu_lower, epsilon_lower = lower_bounds(observed, dimension, delta, is_gaussian=is_gaussian)
     return Estimate(

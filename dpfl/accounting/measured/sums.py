@@ -36,8 +36,7 @@ _MOST_TENSORS = 10**6
 CLIP_FAULTS = ('no clipping', 'clip norm times 10', 'each tensor clipped alone')
 
 # Faults that a model of one tensor cannot have.
-_OF_SEVERAL_TENSORS = ('noise on the first tensor only', 'each tensor clipped alone')
-
+_MULTI_TENSOR_FAULTS = ('noise on the first tensor only', 'each tensor clipped alone')
 # Why residuals are not tested.
 UNTESTED = {
     'no_noise': 'the plan has no noise',
@@ -118,7 +117,7 @@ class SumTests:
         Probabilities follow from the law of one of the tests, so they are lower bounds. Noise that
         is missing counts as a hundredth of the noise, for float32.
         """
-        found = {
+        powers = {
             'half the noise': self._variance_power('variance', sum(self.tested), 0.5),
             'no noise': self._variance_power('variance', sum(self.tested), MOST_ROUNDING),
             'noise on the first tensor only': self._variance_power(
@@ -130,8 +129,8 @@ class SumTests:
         is_one = len(self.tested) == 1
         return {
             name: value
-            for name, value in found.items()
-            if not (is_one and name in _OF_SEVERAL_TENSORS)
+            for name, value in powers.items()
+            if not (is_one and name in _MULTI_TENSOR_FAULTS)
         }
 
     @property
@@ -169,7 +168,8 @@ class SumTests:
             'power': self.power,
             'clip_power': dict(self.clip_power),
             'failures': [
-                {**dataclasses.asdict(each), 'where': list(each.where)} for each in self.failures
+                {**dataclasses.asdict(failure), 'where': list(failure.where)}
+                for failure in self.failures
             ],
         }
 
@@ -234,18 +234,18 @@ def product_counts(rounds: int, sizes: Sequence[int]) -> dict[str, int]:
       sizes: numbers of the coordinates of each tensor.
     """
     total = sum(sizes)
-    found = {}
+    numbers = {}
     if total > 1:
-        found['halves'] = total // 2
+        numbers['halves'] = total // 2
     if len(sizes) > 1:
-        found['tensors'] = sum(sizes[larger] for larger, _ in tensor_pairs(rounds, sizes))
+        numbers['tensors'] = sum(sizes[larger] for larger, _ in tensor_pairs(rounds, sizes))
     if rounds > 1:
-        found['repetition'] = rounds * (rounds - 1) // 2
+        numbers['repetition'] = rounds * (rounds - 1) // 2
     if rounds > 1 and total > 1:
         lags = len(shifted_lags(rounds, total))
-        found['shift'] = (total - 1) * (rounds * lags - lags * (lags + 1) // 2)
-        found['halves of a round'] = rounds * (total // 2)
-    return found
+        numbers['shift'] = (total - 1) * (rounds * lags - lags * (lags + 1) // 2)
+        numbers['halves of a round'] = rounds * (total // 2)
+    return numbers
 
 
 def shifted_lags(rounds: int, total: int) -> range:
@@ -265,13 +265,13 @@ def tensor_pairs(rounds: int, sizes: Sequence[int]) -> list[tuple[int, int]]:
       rounds: of the table.
       sizes: numbers of the coordinates of each tensor, more than one.
     """
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     numbers = 0
     for first in range(len(sizes)):
         for second in range(first + 1, len(sizes)):
             pair = (first, second) if sizes[first] >= sizes[second] else (second, first)
             numbers += max(_LEAST_NUMBERS, rounds * sizes[pair[0]])
-            if found and numbers > _MOST_NUMBERS:
-                return found
-            found.append(pair)
-    return found
+            if pairs and numbers > _MOST_NUMBERS:
+                return pairs
+            pairs.append(pair)
+    return pairs

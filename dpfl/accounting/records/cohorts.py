@@ -3,8 +3,8 @@
 A record is the round (uint32), the number of clients (uint32), the bytes of an id (uint32: 1, 2, 4
 or 8), the ids in the order in which they were drawn, and the first eight bytes of the SHA-256
 digest of all that; numbers are little-endian. The journal has a digest of each cohort, and leads:
-the file has at most as many rounds as have begun, and whoever reads it compares the numbers. It is
-private, since it shows who took part.
+the file has at most the rounds that have begun, and its reader compares the numbers. It is private,
+since it shows who took part.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ def record(round_index: int, cohort: Sequence[int] | np.ndarray) -> bytes:
     """
     ids = np.asarray(cohort, np.int64)
     most = int(ids.max(initial=0))
-    width = next(each for each in _WIDTHS if each == _WIDTHS[-1] or most < 1 << 8 * each)
+    width = next(size for size in _WIDTHS if size == _WIDTHS[-1] or most < 1 << 8 * size)
     body = _HEADER.pack(round_index, ids.size, width) + ids.astype(f'<u{width}').tobytes()
     return body + hashlib.sha256(body).digest()[:_CHECKSUM]
 

@@ -200,7 +200,7 @@ def _is_of_rounds(found: Mapping[str, pathlib.Path], state: State) -> bool:
 
 def _changed_record(journal: Journal, record: archive.PlanRecord) -> Iterator[str]:
     """How the record of the plan in the journal differs from the other events, a sentence each."""
-    if record.extensions != tuple(each.step for each in journal.state.extended):
+    if record.extensions != tuple(extended.step for extended in journal.state.extended):
         yield f'{LEDGER}: its plan has other extensions than its events'
     first = next(iter(journal.of_kind(Began)), None)
     if first is not None and record.noise_key_digest != noise_keys.digest(first.noise):
@@ -242,7 +242,7 @@ def _table_differences(name: str, stated: bytes, computed: bytes) -> list[str]:
             '{} is {}, computed from the journal {}'.format(where, *comparison.short_pair(*values))
             for where, *values in comparison.differences(was, _json.loads(computed))
         ]
-    texts = [each.decode(errors='replace') for each in (stated, computed)]
+    texts = [table.decode(errors='replace') for table in (stated, computed)]
     difference = comparison.page_difference(*texts)
     return [] if difference is None else [difference]
 

@@ -27,7 +27,7 @@ _HOW_TO_CHECK = (
     '`dpfl report --run_dir` computes this page again from plan, log and journal of the run, and '
     'names every difference.'
 )
-_OF_LOG = (
+_LOG_DIGEST_TEXT = (
     'Observed limits: the guarantee for every client that keeps the limits that all clients of '
     'the log kept. Observed clients: the guarantee for the clients of the log, from the rounds in '
     'which they really took part, without amplification by sampling.'
@@ -223,7 +223,7 @@ def _numbers(report: 'PrivacyReport') -> str:
         ['', *(name for name, _ in columns)],
         ([label, *(str(value(g)) for _, g in columns)] for label, value in rows),
     )
-    return table if report.observed is None else f'{table}\n\n{_OF_LOG}'
+    return table if report.observed is None else f'{table}\n\n{_LOG_DIGEST_TEXT}'
 
 
 def _tradeoff(report: 'PrivacyReport', found: Tradeoff) -> str:

@@ -24,7 +24,7 @@ _TOLERANCE = 1e-6
 # Numbers that a report states are called looser if they are above the computed ones by more.
 _LOOSER = 1e-4
 # Keys of a report that a comparison shows. Some plans lack some of them.
-_OF_REPORT = (
+_REPORT_KEYS = (
     'basis',
     'mechanism',
     'mechanism_digest',
@@ -47,7 +47,7 @@ _OF_REPORT = (
     'train_metrics_released',
 )
 # Parts whose fields in a plan are compared; sampling and earlier runs are compared otherwise.
-_OF_PLAN = [name for name in FOLD if name not in ('sampling', 'earlier')]
+_PLAN_PARTS = [name for name in FOLD if name not in ('sampling', 'earlier')]
 
 _Both = tuple[PrivacyReport, PrivacyReport]
 
@@ -261,9 +261,9 @@ def _parameters(both: _Both) -> dict[str, dict[str, Any]]:
     first, second = (report.to_dict() for report in both)
     values = [
         {
-            **{name: each.get(name) for name in _OF_REPORT},
+            **{name: each.get(name) for name in _REPORT_KEYS},
             'group_size': report.plan.group_size,
-            **{name: each['plan'].get(name) for name in _OF_PLAN},
+            **{name: each['plan'].get(name) for name in _PLAN_PARTS},
             'earlier_runs': len(report.plan.earlier),
         }
         for each, report in zip((first, second), both, strict=True)

@@ -8,12 +8,12 @@ They are dropped, and a message says so.
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
-_OF_A_MECHANISM = ('strategy', 'blt_decay', 'blt_scale', 'bands')
-_OF_TREES = ('tree_released',)
+_MECHANISM_FLAGS = ('strategy', 'blt_decay', 'blt_scale', 'bands')
+_TREE_FLAGS = ('tree_released',)
 _AMOUNTS = ('noise_multiplier', 'target_epsilon', 'match')
 # Flags of a preset that are dropped, by the flag that is given instead.
 _REPLACED = {
-    'mechanism': (*_OF_A_MECHANISM, *_OF_TREES),
+    'mechanism': (*_MECHANISM_FLAGS, *_TREE_FLAGS),
     'strategy': ('blt_decay', 'blt_scale'),
     'blt_decay': ('strategy',),
     'blt_scale': ('strategy',),
@@ -21,7 +21,7 @@ _REPLACED = {
     **{name: tuple(other for other in _AMOUNTS if other != name) for name in _AMOUNTS},
 }
 # What a run without noise has no use for.
-_OF_NOISE = _AMOUNTS
+_NOISE_FLAGS = _AMOUNTS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _replaced(preset: dict[str, str], own: dict[str, str]) -> tuple[set[str], li
             if preset.get(name) == value:
                 continue
             if value == 'none':
-                others = (*others, *_OF_NOISE)
+                others = (*others, *_NOISE_FLAGS)
         if name == 'client_update' and value != 'fedsgd':
             continue  # FedSGD alone has one batch only.
         for other in others:

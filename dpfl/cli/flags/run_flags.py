@@ -18,7 +18,7 @@ from dpfl.simulation.training.mechanism import AUTO
 from dpfl.simulation.training.privacy_config import AMOUNTS
 
 # Flags about what happens to an earlier run, or instead of a run; flags.txt leaves them out.
-_ONCE = ('resume', 'overwrite', 'dry_run')
+_FLAGS_OF_ONE_CALL = ('resume', 'overwrite', 'dry_run')
 
 
 def directory(config: RunDirectoryConfig) -> pathlib.Path:
@@ -144,5 +144,7 @@ def refuse_earlier_run(config: RunDirectoryConfig) -> None:
 def flags_text() -> str:
     """The flags as a file for --flagfile, without those about an earlier run."""
     lines = command_line.flags_text().splitlines(keepends=True)
-    once = [f'{flags.FLAGS[name].serialize()}\n' for name in _ONCE if name in flags.FLAGS]
+    once = [
+        f'{flags.FLAGS[name].serialize()}\n' for name in _FLAGS_OF_ONE_CALL if name in flags.FLAGS
+    ]
     return ''.join(line for line in lines if line not in once)

@@ -23,9 +23,9 @@ from dpfl.simulation.training.server_config import ServerConfig
 
 SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
 # Settings of one mechanism; 'auto' chooses them itself.
-_OF_ONE_MECHANISM = ('restart_first', 'restart_every')
+_RESTART_SETTINGS = ('restart_first', 'restart_every')
 # Those that 'auto' has no use for either, and several mechanisms do not share.
-_NOT_SHARED = (*_OF_ONE_MECHANISM, 'tree_released')
+_NOT_SHARED = (*_RESTART_SETTINGS, 'tree_released')
 # What plans with sampling do not have.
 _WITHOUT_SAMPLING = (
     'timer_hours',
@@ -295,7 +295,7 @@ class Request:
                 'cannot be combined with a simulation: its noise multiplier belongs to one '
                 'mechanism',
             )
-        for name in _OF_ONE_MECHANISM:
+        for name in _RESTART_SETTINGS:
             if getattr(self.privacy, name) is not None:
                 raise _refused(name, 'needs a mechanism other than auto')
         if self.privacy.model_dimension is None:

@@ -15,7 +15,7 @@ KINDS = (WORD, CHAR)
 CHAR_MODELS = ('char_cifg_256', 'char_small', 'char_tiny')
 INSPECTED = ('T1', 'T2', 'T3', 'T4', 'T5', 'T6')
 # These need the model that is debugged.
-_OF_MODEL = ('T2', 'T4', 'T5', 'T6')
+_MODEL_TASKS = ('T2', 'T4', 'T5', 'T6')
 _SHARE = 0.1
 # Settings of a task that have no use here: examples are sentences and words of all clients.
 NOT_OF_TASK = ('packing', 'client_min_tokens', 'client_min_sentences', 'language_size')
@@ -149,14 +149,14 @@ class StudyConfig(Settings):
                 raise ArgumentError(name, _shown(values), 'must be different values')
         if not self.inspect:
             raise ArgumentError('inspect', NOT_SHOWN, f'must be some of {", ".join(INSPECTED)}')
-        needing = [task for task in self.inspect if task in _OF_MODEL]
+        needing = [task for task in self.inspect if task in _MODEL_TASKS]
         if needing and self.primary_model is None:
             raise ArgumentError(
                 'inspect', _shown(self.inspect), f'{needing[0]} needs primary_model'
             )
         if self.primary_model is not None and not needing:
             raise ArgumentError(
-                'primary_model', self.primary_model, f'needs inspect with {", ".join(_OF_MODEL)}'
+                'primary_model', self.primary_model, f'needs inspect with {", ".join(_MODEL_TASKS)}'
             )
 
     @property

@@ -186,12 +186,12 @@ class PairTable:
     def bounds(self) -> list[Bound]:
         """A bound for each of several ways to share pairs between their participations."""
         separation = self._separation // self.length
-        found = []
+        bounds = []
         for share in _SHARES:
             weights = self.position_weights(share)
             squared, pattern = matrix_sensitivity.heaviest_by_position(weights, separation)
-            found.append(Bound(squared, pattern))
-        return found
+            bounds.append(Bound(squared, pattern))
+        return bounds
 
     def position_weights(self, share: float) -> np.ndarray:
         """What each participation adds at most, float64 [count, cells]; -inf if it is impossible.

@@ -24,7 +24,7 @@ from dpfl.simulation.training.prepared_run import EVAL_BATCH_SIZE, PreparedRun
 from dpfl.tasks import source
 from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.config import CUSTOM, IMAGE_TASKS
-from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.federated_task import FederatedTask, TaskSource
 from dpfl.tasks.text import tokenization
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def prepare(
 
 def _plan(
     config: TrainConfig,
-    opened: source.TaskSource,
+    opened: TaskSource,
     clients: Callable[[], int],
     origin: fork.Origin,
     before: BeforeTraining,
@@ -120,9 +120,7 @@ class FedAvgRun(PreparedRun):
         """The task as it is trained, and the number of clients to train on."""
         loaded, population = super().load()
         language = self.opened.language_model()
-        loaded = prepared_task.prepared(
-            self.config.task, loaded, self.config.seed, language, population, self.before
-        )
+        loaded = prepared_task.prepared(self.config.task, loaded, language, population, self.before)
         return _forked(loaded, self.origin), population
 
     def record(self, task: FederatedTask) -> archive.PlanRecord:
@@ -209,7 +207,7 @@ class FedAvgRun(PreparedRun):
         )
 
 
-class _OwnTask(source.TaskSource):
+class _OwnTask(TaskSource):
     """A task that the caller has made."""
 
     def __init__(self, task: FederatedTask):
@@ -226,13 +224,16 @@ class _OwnTask(source.TaskSource):
     def load(self) -> FederatedTask:
         return self._task
 
+    def language_model(self) -> tuple[str, Sequence[str]] | None:
+        return self._task.language_model
+
 
 def _opened(
     config: TrainConfig,
     task: FederatedTask | None,
     tell: Callable[[str], None],
     before: BeforeTraining,
-) -> source.TaskSource:
+) -> TaskSource:
     if task is not None:
         return _OwnTask(run_data.with_limits(task))
     if config.task.task == CUSTOM:

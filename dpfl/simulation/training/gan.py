@@ -10,24 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpfl.errors import renaming
-from dpfl.simulation.training import execution, run_data, run_model
+from dpfl.simulation.training import execution, run_model
 from dpfl.simulation.training.config import GanConfig, GanOptimizationConfig
 from dpfl.simulation.training.plan import build_plan
 from dpfl.simulation.training.prepared_run import EVAL_BATCH_SIZE, PreparedRun
 from dpfl.tasks import source
 from dpfl.tasks.config import SYNTHETIC_TASKS
-from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.federated_task import FederatedTask, TaskSource
 from dpfl.tasks.images import image_task
 
 if TYPE_CHECKING:
     from dpfl.auditing.canaries import CanaryDesign
 
-NOT_COVERED = (
-    'Losses, accuracy and critic gap: they compare with images of held-out clients, who are not '
-    'protected. The generator and all images that it makes are covered: see gan_report.md.',
-    'Who belongs to the population, and its size, where clients or examples were selected.',
-    run_data.NOT_FINGERPRINTED,
-)
 _SHEET_IMAGES = 72
 
 
@@ -60,7 +54,7 @@ def prepare(
     return GanRun(config, plan, opened, clients, tell, (), run.directory.path / 'plots')
 
 
-class GanTask(source.TaskSource):
+class GanTask(TaskSource):
     """Images of clients, with a generator and a discriminator as the model."""
 
     def __init__(self, config: GanConfig, task: FederatedTask | None = None):
@@ -86,11 +80,8 @@ class GanTask(source.TaskSource):
 
     def load(self) -> FederatedTask:
         """The task, whose model is a `gan_models.GanModel`."""
-        return dataclasses.replace(
-            self._clients,
-            model=build_model(self._config.optimization, self._config.seed),
-            not_covered=(*self._clients.not_covered, *NOT_COVERED),
-        )
+        model = build_model(self._config.optimization, self._config.seed)
+        return dataclasses.replace(self._clients, model=model)
 
 
 def sample(config: GanConfig, generator: Sequence[Any], number: int) -> np.ndarray:

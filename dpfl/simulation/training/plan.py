@@ -179,8 +179,8 @@ def within_epsilon(
     return of(low)
 
 
-# Less is not worth a line.
-_WORTH = 0.05
+# Smallest saving of noise for which a line is printed.
+_LEAST_SAVING = 0.05
 # Optimising for more rounds is not done in passing.
 _MOST_ROUNDS = 10_000
 
@@ -199,7 +199,7 @@ def strategy_hint(config: PrivacyConfig, plan: accounting.PrivacyPlan) -> str | 
         return None
     best = mechanisms.optimize_blt(schema)  # What a run without a strategy has.
     saved = 1 - best.max_loss(schema) / own.max_loss(schema)
-    if saved < _WORTH:
+    if saved < _LEAST_SAVING:
         return None
     instead = 'leave out strategy'
     if config.target_epsilon is None and plan.noise_multiplier:

@@ -10,12 +10,11 @@ from dpfl.accounting import calibration
 from dpfl.accounting.records import archive
 from dpfl.simulation.training import prepared_task
 from dpfl.simulation.training.config import GanConfig, TrainConfig
-from dpfl.tasks import source
-from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.federated_task import FederatedTask, TaskSource
 
 if TYPE_CHECKING:
     from dpfl.auditing.canaries import CanaryDesign
-    from dpfl.simulation import program
+    from dpfl.simulation.experiment import Experiment
 
 EVAL_BATCH_SIZE = 256
 
@@ -35,7 +34,7 @@ class PreparedRun(abc.ABC):
 
     config: TrainConfig | GanConfig
     plan: accounting.PrivacyPlan
-    opened: source.TaskSource
+    opened: TaskSource
     clients: Callable[[], int]
     tell: Callable[[str], None]
     candidates: Sequence[mechanisms.Candidate]
@@ -47,7 +46,7 @@ class PreparedRun(abc.ABC):
             self.tell(text)
         return self.opened.load(), population
 
-    def experiment(self, task: FederatedTask, population: int) -> 'program.Experiment':
+    def experiment(self, task: FederatedTask, population: int) -> 'Experiment':
         """The experiment of the run.
 
         Args:
@@ -58,7 +57,7 @@ class PreparedRun(abc.ABC):
           ArgumentError: if the task has not what the configuration needs.
         """
         from dpfl.auditing import canaries
-        from dpfl.simulation import program
+        from dpfl.simulation.experiment import Experiment
 
         config, plan = self.config, self.plan
         design = None
@@ -69,7 +68,7 @@ class PreparedRun(abc.ABC):
         if config.audit.audit:
             size = self.num_parameters(task)
             design = canaries.design(plan, config.audit.canaries, config.seed, size, samplers)
-        return program.Experiment(
+        return Experiment(
             record=self.record(task),
             sampler=samplers(config.seed),
             eval_every=config.evaluation.eval_every,

@@ -1,6 +1,6 @@
 """A task as a configuration trains it.
 
-Releases before training are drawn, secrets planted, text selected and weights loaded.
+Releases before training are drawn, text selected and weights loaded.
 """
 
 import dataclasses
@@ -197,7 +197,6 @@ _VALUE_SEED = 0
 def prepared(
     config: TaskConfig,
     task: FederatedTask,
-    seed: int,
     language: tuple[str, Sequence[str]] | None,
     population: int,
     before: BeforeTraining,
@@ -205,9 +204,8 @@ def prepared(
     """The task as it is trained.
 
     Args:
-      config: what is planted and selected, and where training starts.
+      config: what is selected, and where training starts.
       task: the task as it was opened.
-      seed: of the run.
       language: name of the language model and its vocabulary; None for another model.
       population: number of clients to train on.
       before: how quantiles of the selection are found.
@@ -215,10 +213,6 @@ def prepared(
     Raises:
       ArgumentError: if the configuration does not fit the task, or a model cannot be read.
     """
-    if language is not None:
-        from dpfl.tasks.text import planting
-
-        task = planting.plant(config.planting, task, seed, language[1], population)
     selected = _selected(config.selection, task, language, population, before)
     return _warm_started(config, selected, language)
 

@@ -16,8 +16,8 @@ from dpfl.accounting.records.journal import Drew, State
 from dpfl.mechanisms import registry
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.simulation import earlier_settings
-from dpfl.simulation.training import gan, noise_matching, plan, prepared_task, run_data
 from dpfl.simulation.training import mechanism as mechanism_lib
+from dpfl.simulation.training import noise_matching, plan, prepared_task
 from dpfl.simulation.training.config import GanConfig, TrainConfig
 from dpfl.simulation.training.mechanism import AUTO, NONE, PARAMETERS
 from dpfl.simulation.training.privacy_config import PrivacyConfig
@@ -307,13 +307,18 @@ def _of_limits(
     """
     is_own, limits = _has_own_data(state, config), config.not_covered
     if not is_own:
-        limits += not_covered.of_task(config.task, run_data.num_heldout(state))
-    if isinstance(config, GanConfig):
-        limits += gan.NOT_COVERED
+        limits += not_covered.of_task(config.task, _num_heldout(state))
     stated = record.also_not_covered
     yield from (f'does not say: {each}' for each in limits if each not in stated)
     if not (is_own or record.plan.earlier):
         yield from (f'says what no setting gives: {each}' for each in stated if each not in limits)
+
+
+def _num_heldout(state: State) -> int:
+    """The number of held-out clients that the journal of a run states; 0 without one."""
+    clients = None if state.built is None else state.built.data.get('clients')
+    heldout = clients.get('heldout') if isinstance(clients, dict) else None
+    return heldout if isinstance(heldout, int) else 0
 
 
 def _has_own_data(state: State, config: TrainConfig | GanConfig) -> bool:

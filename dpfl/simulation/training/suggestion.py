@@ -51,7 +51,7 @@ _ACCOUNTANT = 'analytic_gaussian'
 # Shares of the words that vocabularies cover which are tried, and of the sentences not cut.
 _COVERED, _UNCUT = (0.7, 0.85, 0.95), 0.9
 # Part of epsilon for finding the words of a private vocabulary.
-_OF_WORDS = 0.25
+_VOCABULARY_SHARE = 0.25
 # Local steps per client to aim for, the most, and how large a batch may become.
 _STEPS, _MOST_STEPS, _LARGEST_BATCH = 2, 3, 32
 
@@ -314,7 +314,7 @@ def _vocabulary(text: TextConfig, epsilon: float | None) -> list[Proposal]:
         ),
         Proposal(
             'vocabulary_epsilon',
-            _OF_WORDS * epsilon,
+            _VOCABULARY_SHARE * epsilon,
             'a quarter of the epsilon of the run, which counts it',
             is_from_data=False,
         ),

@@ -35,9 +35,9 @@ _ORDER = (
     'server_learning_rate',
 )
 # Above this part of the accuracy of the most frequent word, a trial has learned without doubt.
-_CLEARLY = 1.1
+_CLEAR_GAIN = 1.1
 # How much less noise is tried where nothing learns.
-_QUIETER = (2, 4, 8, 16, 32)
+_NOISE_DIVISORS = (2, 4, 8, 16, 32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,7 +241,7 @@ def judged(
         f'{measures["bigram_accuracy"]:.3g}.'
     )
     if accuracy > unigram:
-        is_clear = estimate.feasible == 'yes' and accuracy >= _CLEARLY * unigram
+        is_clear = estimate.feasible == 'yes' and accuracy >= _CLEAR_GAIN * unigram
         verdict, advice = 'yes' if is_clear else 'doubtful', (shown, *estimate.advice)
     else:
         nothing = 'Nothing that was tried learns more than that.'
@@ -260,7 +260,7 @@ def _what_would_do(
     """How many clients, or which epsilon, made a trial learn."""
     if goal.epsilon is None:
         return 'There was no noise: more text, more rounds or another model may help.'
-    for factor in _QUIETER:
+    for factor in _NOISE_DIVISORS:
         if with_less(factor) > unigram:
             quieter = dataclasses.replace(plan, noise_multiplier=plan.noise_multiplier / factor)
             epsilon = accounting.round_up(quieter.epsilon(goal.delta, accountant))
@@ -270,8 +270,8 @@ def _what_would_do(
                 f'per round, or epsilon {epsilon} with the clients that there are.'
             )
     return (
-        f'No trial learned with 1/{_QUIETER[-1]} of the noise either: the text of these clients '
-        'is too little; a run without --target_epsilon shows what it can teach.'
+        f'No trial learned with 1/{_NOISE_DIVISORS[-1]} of the noise either: the text of these '
+        'clients is too little; a run without --target_epsilon shows what it can teach.'
     )
 
 

@@ -12,8 +12,7 @@ from dpfl.tasks.config import (
     ImageFaultConfig,
     TaskConfig,
 )
-from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.source import TaskSource
+from dpfl.tasks.federated_task import FederatedTask, TaskSource
 
 
 def open_clients(task: str, data: DataConfig, faults: ImageFaultConfig, seed: int) -> Any:

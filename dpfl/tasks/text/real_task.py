@@ -22,8 +22,7 @@ from dpfl.tasks.config import (
     TextConfig,
     TextTaskConfig,
 )
-from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.source import TaskSource
+from dpfl.tasks.federated_task import FederatedTask, TaskSource
 from dpfl.tasks.text import baselines, private_words, text_statistics, vocabulary, word_clients
 from dpfl.tasks.text.files import public_text, stackoverflow, user_text
 from dpfl.tasks.text.messages import git_log

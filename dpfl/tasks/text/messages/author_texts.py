@@ -325,7 +325,7 @@ def _of_hash(digits: str, removed: collections.Counter[str]) -> str:
 
 # What is left out of the text of an author, besides what `REMOVED` names.
 _LEFT_OUT = ('repeated_sentences', 'sentences_over_cap', 'words_over_cap')
-_KEPT = ('sentences', 'words')
+_KEPT_COUNTS = ('sentences', 'words')
 
 
 class AuthorText(NamedTuple):
@@ -383,7 +383,7 @@ def described(counts: Mapping[str, int], of_source: Sequence[str]) -> dict[str, 
     groups = {
         'history': [*of_source, 'authors'],
         'removed': [*REMOVED, *_LEFT_OUT],
-        'kept': _KEPT,
+        'kept': _KEPT_COUNTS,
     }
     return {group: {name: counts.get(name, 0) for name in names} for group, names in groups.items()}
 
