@@ -9,7 +9,6 @@ import pytest
 
 from dpfl import mechanisms
 from dpfl.accounting.records import archive, journal
-from dpfl.accounting.reports import history
 from dpfl.cli.results import verified_run
 from dpfl.errors import ArgumentError, RunError
 from dpfl.simulation import extension, program, run_directory, state
