@@ -199,7 +199,7 @@ class PrivacyPlan:
 
     @functools.cached_property
     def parts(self) -> tuple[Part, ...]:
-        """What is optional in the plan, in the order of `FOLD`."""
+        """The optional parts of the plan, in the order of `FOLD`."""
         made = (of_value(getattr(self, name)) for name, of_value in FOLD.items())
         return tuple(part for part in made if part is not None)
 
@@ -219,7 +219,7 @@ class PrivacyPlan:
 
     @property
     def has_own_bound(self) -> bool:
-        """Whether the bound and the noise are those of the sampling itself, which no event says.
+        """Whether the sampling itself computes bound and noise, because no `DpEvent` describes it.
 
         They are of the rounds alone: no other part changes the run.
         """
@@ -461,7 +461,7 @@ class PrivacyPlan:
         return noise_multiplier
 
     def _target_mu(self, epsilon: float, delta: float, accountant: str) -> float:
-        """The mu of the rounds that a target leaves, beside what is composed with them.
+        """Largest mu of the rounds for a target, given the releases composed with them.
 
         Raises:
           ArgumentError: if that leaves nothing.
@@ -512,7 +512,7 @@ def _earlier_plan(value: Any) -> PrivacyPlan:
 
 
 class _Form(NamedTuple):
-    """What a field of a plan may hold, and its JSON form.
+    """The check of a field of a plan, and its JSON form.
 
     Attributes:
       check: raises ArgumentError for a value that is not allowed, whatever the other fields are.

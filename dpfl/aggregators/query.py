@@ -235,7 +235,7 @@ def replaced(state: Any, kind: type[_P], replace: Callable[[_P], Any]) -> Any:
 
 
 def innermost(nested: Any) -> Any:
-    """What the query that adds the noise has, within that of the queries around it.
+    """The part that belongs to the query that adds the noise, inside of the queries around it.
 
     Args:
       nested: the state of a query, or its parameters of a round.

@@ -134,7 +134,7 @@ class Restarted(Mechanism):
         return linalg.block_diag(*(segment.strategy_matrix() for segment in self.segments()))
 
     def released_matrix(self) -> np.ndarray:
-        """Block-diagonal matrix of what each segment releases, [any, rounds]."""
+        """Block-diagonal matrix of the released matrices of all segments, [any, rounds]."""
         return linalg.block_diag(*(segment.released_matrix() for segment in self.segments()))
 
     def column_norms(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How fast rounds follow one another, and so how many of them a timer covers at least."""
+"""The pace of rounds, and with it the fewest rounds that a timer covers."""
 
 import dataclasses
 import fractions

@@ -211,7 +211,7 @@ def commit(
             for name, value in before.to_dict().items()
             if name in ('about', 'noise_key_digest', 'earlier_noise_key_digests')
         },
-        'extensions': [each.to_dict() for each in (*before.extensions, step)],
+        'extensions': [extension.to_dict() for extension in (*before.extensions, step)],
     }
     directory.forget_digests()
     directory.write_strategy(plan.mechanism, is_next=True)
@@ -225,6 +225,6 @@ def commit(
         )
     )
     directory.take_next_strategy()
-    # Results of the shorter run would say too little about what is released from now on.
+    # Results of the shorter run would understate the releases from now on.
     directory.forget_results()
     directory.write_tables()

@@ -393,9 +393,9 @@ _SAMPLING = (
         'GAN clients train on the same images in every round',
         'dpfl/simulation/training/gan.py',
         "        'drawn': drawn_examples.DrawnExamples(\n"
-        '            config.seed, how.client_batch_size, how.client_max_batches\n'
+        '            config.seed, optimization.client_batch_size, optimization.client_max_batches\n'
         '        ),\n',
-        "        'drawn': lambda t, client, batches: batches[: how.client_max_batches],\n",
+        "        'drawn': lambda t, client, batches: batches[: optimization.client_max_batches],\n",
         (
             'tests/simulation/training/gan_test.py::'
             'test_clients_draw_their_images_anew_in_every_round',

@@ -105,8 +105,8 @@ class Measured:
       dimension: number of parameters of the model.
       delta: at which epsilon is given.
       mu_claimed, epsilon_claimed: of the plan; infinite without noise, mu None with sampling.
-      mu_of_canaries: what follows from the plan for the rounds of the canaries, the largest over
-        them; None with sampling. Below the claim if they are not the worst rounds.
+      mu_of_canaries: mu of the plan for the rounds of the canaries, the largest over them; None
+        with sampling. Below the claim if they are not the worst rounds.
       releases: of an attacker who sees every release.
       final_model: of one who sees the final model only.
       sums: what tests of the sums of all rounds showed; None if there were none.

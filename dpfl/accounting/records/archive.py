@@ -193,7 +193,7 @@ def _cohorts(
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """What the tables and pages of a run are computed from.
+    """The inputs of the tables and pages of a run.
 
     Attributes:
       record: the plan, and what the report states besides.
@@ -289,7 +289,7 @@ def _stack_changes(journal: journal_lib.Journal) -> Sequence[str]:
 
 
 def _count(values: Mapping[str, Any]) -> int:
-    """What Ray has lost, by a line of the journal that nothing is judged by."""
+    """Number of losses of Ray in a line of the journal; no check depends on it."""
     return _validate.integer('ray_losses', values['ray_losses'], minimum=0)
 
 

@@ -28,10 +28,10 @@ Pages = Callable[[pathlib.Path, PrivacyReport], Mapping[str, str]]
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """What `verify` found.
+    """The result of `verify`.
 
     Attributes:
-      records: what the report was computed from; None where they cannot be read.
+      records: inputs of the report; None where they cannot be read.
       report: computed anew, or None where that is not possible.
       differences: one sentence each; empty if the directory is as it should be.
       content: bytes of the report's file, which were compared.
@@ -93,7 +93,7 @@ def _compared(
     pages: Pages,
     is_export: bool,
 ) -> Verification:
-    """Adds to the differences what follows from the contents of the files."""
+    """Adds the differences that the contents of the files show."""
     content = _files.read_bytes(directory / REPORT)
     differences += _changed_files(directory, found, needed, content)
     try:
@@ -155,7 +155,7 @@ def _changed_files(
 def _changed_results(
     directory: pathlib.Path, found: Mapping[str, pathlib.Path], records: archive.Records
 ) -> list[str]:
-    """How the journal ends, and how what the run ended with differs from it; a sentence each."""
+    """How the results differ from the journal, and what is wrong with its end, a sentence each."""
     journal = records.journal
     assert journal is not None
     state, record, differences = journal.state, records.record, []

@@ -139,7 +139,7 @@ class Sampling(_json.JsonFields, Part):
         """
 
     def norm(self, plan: 'PrivacyPlan') -> float:
-        """How far a client moves what is released, by the shift of a round's sum.
+        """Distance by which a client moves the releases, divided by the shift of a round's sum.
 
         It is 1 for independent noise, whose rounds are events of their own.
         """

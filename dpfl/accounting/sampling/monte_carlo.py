@@ -76,7 +76,7 @@ class Estimate:
 
 
 def samples_for(mixtures: Mixed) -> int:
-    """How many samples a plan's epsilon is estimated from: fewer with thousands of components."""
+    """Number of samples for the estimate of epsilon: fewer with thousands of components."""
     return max(1, min(MOST_SAMPLES, int(_MOST_PRODUCTS / mixtures.cost)))
 
 

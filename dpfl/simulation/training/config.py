@@ -353,9 +353,9 @@ class TrainConfig(RunConfig):
 
     def remarks(self, rounds: int) -> tuple[str, ...]:
         """What the report says besides the guarantee, in sentences."""
-        found = [self.optimization.describe(rounds)]
+        sentences = [self.optimization.describe(rounds)]
         if self._mean_is_biased:
-            found.append(_BIASED_MEAN)
+            sentences.append(_BIASED_MEAN)
         if self.privacy.mechanism == AUTO:
             optimised = (
                 'the prefix sums of the noised means'
@@ -364,8 +364,8 @@ class TrainConfig(RunConfig):
                 if self.optimization.is_linear
                 else 'SGD with these learning rates and without momentum'
             )
-            found.append(f'The mechanism was chosen for the least error of {optimised}.')
-        return (*found, *self.task.selection.remarks())
+            sentences.append(f'The mechanism was chosen for the least error of {optimised}.')
+        return (*sentences, *self.task.selection.remarks())
 
     def of_own_task(self) -> 'TrainConfig':
         """The configuration of a run on a task of one's own.
