@@ -10,11 +10,11 @@ from absl import flags
 
 from dpfl import _files, _json, _storage, accounting, errors
 from dpfl.accounting.records import archive, signatures
-from dpfl.accounting.reports import joint, two_reports, two_reports_page
-from dpfl.accounting.reports.differences import SIDES
+from dpfl.accounting.reports import joint, two_reports
 from dpfl.accounting.selection import Selection
 from dpfl.cli.command import command_line
 from dpfl.cli.flags.report_flags import GuaranteeConfig, ReportFilesConfig
+from dpfl.reporting import comparison_page
 from dpfl.simulation import run_directory
 
 
@@ -232,8 +232,8 @@ def _compared(names: tuple[str, ...], form: str) -> str:
     contents = [read('compare', path_of(name)) for name in names]
     first, second = map(_report, names, contents)
     with command_line.refusing_bad_values():
-        values = two_reports.compare(first, second, (names[0], names[1])).to_dict()
-    for side, content in zip(SIDES, contents, strict=True):
+        values = two_reports.compare(first, second, (names[0], names[1]))
+    for side, content in zip(two_reports.SIDES, contents, strict=True):
         if 'composition' in _json.loads(content):
             values['notes'].append(
                 f'The report of the {side} also states a joint guarantee with other runs, which '
@@ -241,7 +241,7 @@ def _compared(names: tuple[str, ...], form: str) -> str:
             )
     if form == 'json':
         return json.dumps(values, indent=2, allow_nan=False)
-    return two_reports_page.render(values)
+    return comparison_page.render(values)
 
 
 def _report(name: str, content: bytes) -> accounting.PrivacyReport:
