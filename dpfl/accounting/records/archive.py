@@ -260,10 +260,11 @@ class Records:
           ValueError: if a plan before an extension is damaged.
         """
         assert self.journal is not None and self.journal.state.built is not None
-        built, extended = self.journal.state.built, self.journal.state.extended
+        extended = self.journal.state.extended
+        stages: Sequence[Any] = (self.journal.state.built, *extended)
         plans = []
         try:
-            for event, following in zip((built, *extended), extended, strict=False):
+            for event, following in zip(stages, extended, strict=False):
                 # The plan that follows has the same matrix in these rounds (`extension.check`).
                 mechanism = self.record.plan.mechanism.with_rounds(following.planned)
                 values = {**event.record, 'mechanism_digest': mechanism.digest()}
