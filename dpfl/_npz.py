@@ -1,8 +1,8 @@
 """Archives of arrays; reads plain numbers and texts of files that somebody else may have made.
 
 `numpy.load` trusts what a file says about itself: it allocates the shape in a header before it
-reads any byte, unpacks as much as an archive claims to hold, and evaluates headers as Python. Here
-an array is read only if its bytes are there, and an archive only if what it unpacks to is in
+reads any byte, unpacks all that an archive claims to hold, and evaluates headers as Python. Here
+an array is read only if its bytes are there, and an archive only if its unpacked size is in
 proportion to its size. Pickled objects are never read.
 """
 
@@ -102,11 +102,11 @@ def read_array(file: IO[bytes], left: int) -> np.ndarray:
         raise ValueError(f'an array has format {start[6]}.{start[7]}: must be 1.0 or 2.0')
     if length > min(_MOST_HEADER_BYTES, left - header_left):
         raise ValueError('the header of an array is too long')
-    found = _HEADER.fullmatch(file.read(length))
-    if not found:
+    header = _HEADER.fullmatch(file.read(length))
+    if not header:
         raise ValueError('the header of an array is not one of plain numbers or texts')
-    dtype = np.dtype(found[1].decode())
-    shape = tuple(int(size) for size in found[3].replace(b' ', b'').split(b',') if size)
+    dtype = np.dtype(header[1].decode())
+    shape = tuple(int(size) for size in header[3].replace(b' ', b'').split(b',') if size)
     size = math.prod(shape) * dtype.itemsize
     if size > left - header_left - length:
         raise ValueError(f'an array of shape {shape} is not all there')
@@ -116,7 +116,7 @@ def read_array(file: IO[bytes], left: int) -> np.ndarray:
     if dtype.kind == 'U' and (np.frombuffer(data, f'{dtype.str[0]}u4') > sys.maxunicode).any():
         raise ValueError('an array of texts has what is no character')
     flat = np.frombuffer(data, dtype)
-    return flat.reshape(shape[::-1]).T if found[2] == b'True' else flat.reshape(shape)
+    return flat.reshape(shape[::-1]).T if header[2] == b'True' else flat.reshape(shape)
 
 
 def _arrays(archive: zipfile.ZipFile, most: int) -> dict[str, np.ndarray]:

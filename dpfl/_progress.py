@@ -37,7 +37,7 @@ def bar(
 
     Args:
       iterable: what to go through, if the bar counts it.
-      desc: what the work is.
+      desc: name of the work.
       total: how many units there are, if this is known and not the length of `iterable`.
       unit: what is counted, in the singular; 'B' for bytes.
       unit_scale: whether to write large numbers with prefixes, such as 3.4k.
@@ -79,7 +79,7 @@ def _in_notebook() -> bool:
 
 
 class Bar(tqdm.tqdm):
-    """What shows progress, as a bar that a terminal redraws in place."""
+    """Progress as a bar that a terminal redraws in place."""
 
     @property
     def format_dict(self) -> dict[str, Any]:

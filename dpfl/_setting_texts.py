@@ -33,8 +33,8 @@ def text(value: Any) -> str:
         return 'true' if value else 'false'
     if isinstance(value, list | tuple):
         return ','.join(
-            ':'.join(map(text, each)) if isinstance(each, list | tuple) else text(each)
-            for each in value
+            ':'.join(map(text, entry)) if isinstance(entry, list | tuple) else text(entry)
+            for entry in value
         )
     return repr(value) if isinstance(value, float) else str(value)
 
@@ -61,15 +61,15 @@ def _from_text(name: str, kind: _settings.Kind, text: str) -> Any:
 
 def leaves(settings: Settings) -> list[tuple[str, dataclasses.Field, _settings.Kind, Any]]:
     """Name, field, type and value of every setting, including those of nested settings."""
-    found = []
+    rows = []
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         if isinstance(value, Settings):
-            found += leaves(value)
+            rows += leaves(value)
         else:
             kind = _settings.kind_of(type(settings), field.name)
-            found.append((field.name, field, kind, value))
-    return found
+            rows.append((field.name, field, kind, value))
+    return rows
 
 
 def entries(name: str, scalar: type, texts: Sequence[str]) -> tuple:

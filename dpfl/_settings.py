@@ -1,9 +1,9 @@
 """Settings: frozen dataclasses of plain values, read from JSON and from flags of the same names.
 
-A class of settings is a table: each field says once what the value is for, its type, default and
-allowed values, which other settings it needs, whether a run that is resumed must keep it, and which
-draws before training it enters. `dpfl.cli.flags` makes flags from it, so a flag and an argument
-cannot drift apart.
+A class of settings is a table: each field gives once the purpose of the value, its type, default
+and allowed values, the other settings that it needs, whether a run that is resumed must keep it,
+and the draws before training that it enters. `dpfl.cli.flags` makes flags from it, so a flag and an
+argument cannot drift apart.
 """
 
 import dataclasses
@@ -39,8 +39,8 @@ def setting(
 
     Args:
       default: value where none is given.
-      help: what it is for, in a sentence; the help text of its flag.
-      choices: the allowed texts, or what gives them; any text by default.
+      help: its purpose in a sentence; the help text of its flag.
+      choices: the allowed texts, or a function that returns them; any text by default.
       minimum, above, maximum, below: bounds of a number; `above` and `below` are strict.
       needs: settings of which one must be given, for this one to have an effect: a name, or the
         values with which each of them will do (none: any but its default).
@@ -121,7 +121,7 @@ class Settings:
 
     @classmethod
     def from_dict(cls: type[_S], values: Mapping[str, Any]) -> _S:
-        """Settings from the values of `to_dict`; what is missing has its default.
+        """Settings from the values of `to_dict`; a missing one has its default.
 
         Raises:
           ArgumentError: if a name is unknown, or a value is not allowed.

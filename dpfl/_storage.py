@@ -71,7 +71,7 @@ def append(
 
     Args:
       path: of the file.
-      data: what to append.
+      data: bytes to append.
       size: length of the file in bytes. The file is created only if this is 0: a longer file that
         was removed or replaced meanwhile has lost its content, and must not be started again.
       mode: permissions of a new file, before the umask.
@@ -85,10 +85,10 @@ def append(
         is_new = size == 0 and not path.exists()
         flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if size == 0 else 0)
         with open(os.open(path, flags, mode), 'ab', buffering=0) as file:
-            found = os.fstat(file.fileno()).st_size
-            if found != size:
+            length = os.fstat(file.fileno()).st_size
+            if length != size:
                 raise errors.StorageError(
-                    f'{path}: has {found} bytes, must have the {size} written to it'
+                    f'{path}: has {length} bytes, must have the {size} written to it'
                 )
             try:
                 while data:
@@ -104,7 +104,7 @@ def append(
 
 
 def sync(path: pathlib.Path) -> None:
-    """Returns when what was appended to a file is on the disk.
+    """Waits until the data appended to a file is on the disk.
 
     Raises:
       StorageError: if it cannot be written.

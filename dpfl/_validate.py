@@ -68,11 +68,11 @@ def number(
 
 def noise_multiplier(name: str, value: Any) -> float:
     """Returns `value` as a float; raises ValueError unless it is 0 or of a size to compute with."""
-    found = number(name, value, minimum=0)
-    if found and not LEAST_SCALE <= found <= MOST_SCALE:
+    multiplier = number(name, value, minimum=0)
+    if multiplier and not LEAST_SCALE <= multiplier <= MOST_SCALE:
         bounds = f'[{LEAST_SCALE:g}, {MOST_SCALE:g}]'
         raise ArgumentError(name, value, f'must be 0 (no noise) or within {bounds}')
-    return found
+    return multiplier
 
 
 def scale(name: str, value: Any) -> float:

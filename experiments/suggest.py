@@ -26,13 +26,13 @@ from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.reporting import plain_text
 from dpfl.simulation.training import TrainConfig
 from dpfl.simulation.training.suggestion import NOT_PRIVATE, SuggestConfig, Suggestion, suggest
-from dpfl.tasks.config import REAL_TASKS, ImageFaultConfig, PlantingConfig, TaskConfig
+from dpfl.tasks.config import REAL_TASKS, ImageFaultConfig, TaskConfig
 
 _TASK = SettingsFlags(
     TaskConfig,
     defaults={'task': 'user_text'},
     choices={'task': REAL_TASKS},
-    skip=('warm_start', *ImageFaultConfig().flat(), *PlantingConfig().flat()),
+    skip=('warm_start', *ImageFaultConfig().flat()),
 )
 _WISHES = SettingsFlags(SuggestConfig)
 _SEED = SettingsFlags(output_flags.SeedConfig)

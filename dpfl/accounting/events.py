@@ -30,11 +30,12 @@ _RELATION = dp_accounting.NeighboringRelation
 _ROUNDING, _ROUNDING_OF_MOMENT = 1e-13, 1e-12
 # Relative rounding error of mu from the sum of the squares of several releases.
 _ROUNDING_OF_MU = 1e-15
-# A population that stands for the quotient of cohort and population; a power of 2.
-_MANY = 2**52
+# Denominator of a sampling rate that is no quotient of two client counts; a power of 2, so that
+# the division is exact.
+_RATE_DENOMINATOR = 2**52
 _ADJACENCIES = ('zero_out', 'replace_one')
-# Kinds of releases whose divergences and moments are kept.
-_KEPT = 32
+# Number of kinds of releases whose divergences and moments are cached.
+_CACHE_SIZE = 32
 # Less noise than this counts as none: its square does not fit into a float.
 _LEAST_NOISE = 1e-100
 # More noise than this on a sample counts as this much: dp_accounting would lose all digits.
@@ -137,9 +138,9 @@ def bound(
             'method', method, f'must be one of {", ".join(methods)} with sampling'
         )
     known = methods[:-1] if method == 'best' else (method,)
-    found = _least(parts, delta, known, coarseness)
-    if math.isfinite(found.epsilon):
-        return found
+    least = _least(parts, delta, known, coarseness)
+    if math.isfinite(least.epsilon):
+        return least
     if parts.neighbours.group_size > 1:
         return gaussian.bound(_everybody(parts), delta, 'analytic_gaussian')
     return _least(parts, delta, methods[:-1], coarseness)
@@ -150,7 +151,7 @@ def methods_for(
 ) -> tuple[str, ...]:
     """The accountants of `gaussian.ACCOUNTANTS` that support the event, in the same order.
 
-    Which of them gives the smallest epsilon depends on the numbers: 'best', the last, finds out.
+    'best', the last, computes all of them and returns the smallest epsilon.
     """
     sampled = [part for part, _ in _flatten(event).sampled]
     if not sampled:
@@ -165,7 +166,7 @@ def methods_for(
 def _least(parts: _Parts, delta: float, methods: Sequence[str], coarseness: float) -> Bound:
     return min(
         (Bound(_CONVERSIONS[method](parts, delta, coarseness), method) for method in methods),
-        key=lambda found: found.epsilon,
+        key=lambda bound: bound.epsilon,
     )
 
 
@@ -230,7 +231,7 @@ def _release(event: dp_accounting.DpEvent, neighbours: Neighbours) -> Release:
     noise = event.event.noise_multiplier
     if isinstance(event, TruncatedPoissonDpEvent):
         full, _ = event.full()
-        # No delta that a float holds notices a cap that is reached with such a probability.
+        # A cap that is reached with a probability below the smallest float changes no delta.
         return event if full > truncated.LEAST else (event.sampling_probability, noise)
     if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
         return dominating_pairs.fixed_size(
@@ -300,7 +301,7 @@ def _for_moments(event: dp_accounting.DpEvent, neighbours: Neighbours) -> dp_acc
     ):
         return event
     return dp_accounting.SampledWithoutReplacementDpEvent(
-        _MANY, math.ceil(event.sampling_probability * _MANY), event.event
+        _RATE_DENOMINATOR, math.ceil(event.sampling_probability * _RATE_DENOMINATOR), event.event
     )
 
 
@@ -338,7 +339,7 @@ def _adjacency(parts: _Parts) -> str:
     return 'replace_one' if dp_accounting.SampledWithoutReplacementDpEvent in kinds else 'zero_out'
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(_CACHE_SIZE)
 def _divergences(event: dp_accounting.DpEvent) -> np.ndarray:
     """Renyi divergences of one release, [orders of dp_accounting]; takes up to 0.3 s."""
     if isinstance(event, TruncatedPoissonDpEvent):
@@ -363,7 +364,7 @@ def _with_rounding(divergences: np.ndarray, parts: _Parts) -> np.ndarray:
     return np.maximum(divergences, 0) + releases * rounding
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(_CACHE_SIZE)
 def _log_moments(event: dp_accounting.DpEvent) -> np.ndarray:
     if isinstance(event, dp_accounting.PoissonSampledDpEvent):
         mu = 1 / event.event.noise_multiplier

@@ -1,7 +1,7 @@
 """The sentences of a privacy report: facts with keys, which the report and a plan's parts give.
 
-A report puts what is said of every run; then each part puts sentences of its own, and changes or
-drops those of others. `reports.sentences` has the order of the fold.
+A report puts the sentences about every run; then each part puts sentences of its own, and changes
+or drops those of others. `reports.sentences` has the order of the fold.
 """
 
 import dataclasses
@@ -9,11 +9,11 @@ from typing import Any
 
 # The kinds of facts. An assumption and something that is not covered are one bullet each.
 ASSUMPTION, NOT_COVERED = 'assumption', 'not_covered'
-# A definition of the checklist; why there is no guarantee; what is composed with the rounds, a
+# A definition of the checklist; why there is no guarantee; a release composed with the rounds, as a
 # clause of the formal statement.
 DEFINITION, VOID, COMPOSED = 'definition', 'void', 'composed'
-# The first sentences: what the guarantee means for one client, who took part and how that is known,
-# and what was checked.
+# The first sentences: the meaning of the guarantee for one client, who took part and how that is
+# known, and what was checked.
 MEANING, TOOK_PART, CHECKED = 'meaning', 'took_part', 'checked'
 
 # What reports are about, in the order of their bullets; other topics come last.
@@ -104,13 +104,13 @@ class Facts:
         for fact in self._facts.values():
             if fact.kind == kind:
                 bullets.setdefault(fact.bullet, []).append(fact)
-        ordered = sorted(bullets.values(), key=lambda found: _rank(found[0].topic))
-        return [' '.join(fact.text for fact in found) for found in ordered]
+        ordered = sorted(bullets.values(), key=lambda facts: _rank(facts[0].topic))
+        return [' '.join(fact.text for fact in facts) for facts in ordered]
 
     def text(self, kind: str, topic: str) -> str:
         """The sentences of one topic, in the order in which they were put."""
-        found = [f for f in self._facts.values() if (f.kind, f.topic) == (kind, topic)]
-        return ' '.join(fact.text for fact in found)
+        facts = self._facts.values()
+        return ' '.join(fact.text for fact in facts if (fact.kind, fact.topic) == (kind, topic))
 
 
 def _rank(topic: str) -> int:

@@ -83,11 +83,11 @@ def bound(mu: float, delta: float, method: str = 'pld') -> Bound:
     exact = gaussian_curve.epsilon(mu, delta)
     if shown == 'analytic_gaussian' or math.isinf(exact):
         return Bound(exact, shown)
-    found = _CONVERSIONS[shown](mu, delta)
-    if not math.isfinite(found):
+    epsilon = _CONVERSIONS[shown](mu, delta)
+    if not math.isfinite(epsilon):
         return Bound(exact, 'analytic_gaussian')
     # A value below the exact one is a rounding error.
-    return Bound(max(found, exact), shown)
+    return Bound(max(epsilon, exact), shown)
 
 
 @functools.lru_cache

@@ -19,9 +19,9 @@ from scipy import optimize, special
 
 # Bound on the relative error of R: scipy's erfcx errs by less than 1e-15, as
 # tests/accounting/oracle_test.py checks.
-_OF_MILLS = 4e-15
+_MILLS_ERROR = 4e-15
 # Bound on the error of a density's logarithm, for each unit of its size and of what is added.
-_OF_LOGARITHM = 1e-15
+_LOG_ERROR = 1e-15
 # Below this mu the rule computes the integral; above it the difference is used. The relative error
 # of the rule is upwards and less than 7e-10 mu^8 Q^(8)/Q <= 2.7e-7 mu^8.
 _SMALL_MU = 0.1
@@ -71,7 +71,7 @@ def _excess(mu: float, t: float, delta: float) -> float:
     """Positive unless delta(t) <= delta is certain; decreases with t."""
     if t < _COMPLEMENT_T:
         # delta is above 1/2 here, so this difference is exact.
-        return math.log(1 - delta) - math.log(_least_complement(mu, t)) + _OF_LOGARITHM * 40
+        return math.log(1 - delta) - math.log(_least_complement(mu, t)) + _LOG_ERROR * 40
     return _log_delta(mu, t) - math.log(delta)
 
 
@@ -84,23 +84,23 @@ def _log_delta(mu: float, t: float) -> float:
         size = abs(math.log(mu))
     else:
         left, right = _mills(t), _mills(t + mu)
-        log_difference = math.log(left - right + _OF_MILLS * (left + right))
+        log_difference = math.log(left - right + _MILLS_ERROR * (left + right))
         size = 0.0
     # The logarithms of delta and of its parts are below 800 in size, or as large as that of mu.
     size += square + abs(log_difference)
-    return log_difference - square - _LOG_DENSITY + _OF_LOGARITHM * (size + 10)
+    return log_difference - square - _LOG_DENSITY + _LOG_ERROR * (size + 10)
 
 
 def _most_slope(s: float) -> float:
     """Q(s), rounded up."""
     product = s * _mills(s)
-    return 1 - product + _OF_MILLS * (1 + abs(product))
+    return 1 - product + _MILLS_ERROR * (1 + abs(product))
 
 
 def _least_complement(mu: float, t: float) -> float:
     """1 - delta for t <= -1, `phi(t) (R(-t) + R(t + mu))`, rounded down."""
     total = _mills(-t) + _mills(t + mu)
-    return total * math.exp(-t * t / 2 - _LOG_DENSITY) * (1 - _OF_LOGARITHM * 100)
+    return total * math.exp(-t * t / 2 - _LOG_DENSITY) * (1 - _LOG_ERROR * 100)
 
 
 def _mills(t: float) -> float:

@@ -46,10 +46,10 @@ class Hardened(Part):
 
     def check(self, plan: 'PrivacyPlan') -> None:
         """Checks that the plan holds only what the proof covers."""
-        for each in plan.parts:
-            if not each.covers_hardened(plan):
+        for other in plan.parts:
+            if not other.covers_hardened(plan):
                 raise errors.ArgumentError(
-                    'noise', plan.noise, f'must be default with {each.words}'
+                    'noise', plan.noise, f'must be default with {other.words}'
                 )
         if plan.noise_multiplier and not _LEAST_NOISE <= plan.noise_multiplier <= _MOST_NOISE:
             raise errors.ArgumentError(

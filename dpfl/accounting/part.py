@@ -1,4 +1,4 @@
-"""What is optional in a privacy plan: its parts, and the run that they fold.
+"""The optional parts of a privacy plan, and the run that they fold.
 
 A part is a frozen class in a file of its own, which knows everything about one option of a plan. A
 plan asks all of its parts in one order (`plan.FOLD`) for what it depends on; nothing else asks
@@ -32,7 +32,7 @@ _ROUNDING = 1e-14
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a run releases about a client, to an accountant, with all that is composed with it.
+    """The releases of a run about a client, for an accountant, and everything composed with them.
 
     Attributes:
       reach: how far a client moves what the rounds release, in standard deviations; infinity
@@ -152,8 +152,8 @@ def with_slack(of_events: Callable[[float], Bound], delta: float, slack: float) 
         return of_events(delta)
     if delta < _LEAST_DELTA or math.isinf(slack):
         return of_events(delta)._replace(epsilon=math.inf)
-    found = of_events(discrete_delta(delta, slack))
-    return found._replace(epsilon=found.epsilon + slack)
+    bound = of_events(discrete_delta(delta, slack))
+    return bound._replace(epsilon=bound.epsilon + slack)
 
 
 def discrete_delta(delta: float, slack: float) -> float:
@@ -167,7 +167,7 @@ class Part(abc.ABC):
     @property
     @abc.abstractmethod
     def words(self) -> str:
-        """What the part is, in an error message, such as 'sampling=poisson'."""
+        """The part in an error message, such as 'sampling=poisson'."""
 
     def check(self, plan: 'PrivacyPlan') -> None:
         """Checks that the guarantee of the part is shown for the plan and its other parts.
@@ -188,7 +188,7 @@ class Part(abc.ABC):
         return True
 
     def shift(self, plan: 'PrivacyPlan', shift: float) -> float:
-        """How far one client moves a round's sum, in clip norms, from how far without the part."""
+        """Distance by which one client moves a round's sum, in clip norms, from that without it."""
         return shift
 
     def sensitivity(self, plan: 'PrivacyPlan', sensitivity: float) -> float:
@@ -212,7 +212,7 @@ class Part(abc.ABC):
         return type(self).run is not Part.run
 
     def target(self, plan: 'PrivacyPlan', epsilon: float, delta: float) -> tuple[float, float]:
-        """What the run without the part has to guarantee for a target, (epsilon, delta).
+        """The target, (epsilon, delta), that the run must meet without the part.
 
         Args:
           plan: without sampling and without noise.
@@ -232,10 +232,10 @@ class Part(abc.ABC):
         return noise_multiplier
 
     def facts(self, report: 'ReportValues', facts: Facts) -> None:
-        """What the report says because of the part: puts, changes and drops facts.
+        """Puts, changes and drops the facts of a report that depend on the part.
 
         Args:
-          report: what it is made from, and its numbers.
+          report: its inputs and its numbers.
           facts: of every plan, and of the parts before this one.
         """
         return None

@@ -67,7 +67,7 @@ class PrivacyPlan:
     and each says which noise and which schema it is for.
 
     Attributes:
-      mechanism: holds the strategy matrix C, for at least as many rounds as `participation`.
+      mechanism: holds the strategy matrix C, for at least the rounds of `participation`.
       participation: the schema that every client keeps.
       clip_norm: L2 bound of one client's update in one round, above 0.
       noise_multiplier: standard deviation of the entries of z divided by `clip_norm`, at least 0.
@@ -101,7 +101,7 @@ class PrivacyPlan:
         The guarantee (mu, rho, epsilon) counts it; the sensitivity and the noise are those of the
         rounds.
       group_size: number of clients, such as those of one person, that differ between neighbours; at
-        least 1. The guarantee is for groups of so many. The noise does not depend on it.
+        least 1. The guarantee is for groups of that size. The noise does not depend on it.
 
     Raises:
       ValueError: if a field is out of its range, or fields contradict each other.
@@ -148,8 +148,8 @@ class PrivacyPlan:
     def to_dict(self) -> dict[str, Any]:
         """All fields as JSON values, with a digest in place of the mechanism's parameters.
 
-        This is the plan in `plan.json` and in reports, and what `digest` is computed from. Settings
-        of a sampling stand beside the name of its kind.
+        This is the form of the plan in `plan.json` and in reports, and the input of `digest`.
+        Settings of a sampling stand beside the name of its kind.
         """
         values: dict[str, Any] = {}
         for name, form in _forms(self).items():
@@ -202,13 +202,13 @@ class PrivacyPlan:
 
     @functools.cached_property
     def parts(self) -> tuple[Part, ...]:
-        """What is optional in the plan, in the order of `FOLD`."""
+        """The optional parts of the plan, in the order of `FOLD`."""
         made = (of_value(getattr(self, name)) for name, of_value in FOLD.items())
         return tuple(part for part in made if part is not None)
 
     def other_parts(self, part: Part) -> Iterator[Part]:
         """All parts but one."""
-        return (each for each in self.parts if each is not part)
+        return (other for other in self.parts if other is not part)
 
     @property
     def population(self) -> int | None:
@@ -222,7 +222,7 @@ class PrivacyPlan:
 
     @property
     def has_own_bound(self) -> bool:
-        """Whether the bound and the noise are those of the sampling itself, which no event says.
+        """Whether the sampling itself computes bound and noise, because no `DpEvent` describes it.
 
         They are of the rounds alone: no other part changes the run.
         """
@@ -464,7 +464,7 @@ class PrivacyPlan:
         return noise_multiplier
 
     def _target_mu(self, epsilon: float, delta: float, accountant: str) -> float:
-        """The mu of the rounds that a target leaves, beside what is composed with them.
+        """Largest mu of the rounds for a target, given the releases composed with them.
 
         Raises:
           ArgumentError: if that leaves nothing.
@@ -502,7 +502,7 @@ class PrivacyPlan:
     def without_sampling(self, participation: Participation) -> 'PrivacyPlan':
         """The same noise over a schema, without relying on how cohorts were sampled."""
         adjacency = self.neighbours.adjacency
-        earlier = tuple(each.without_sampling(each.participation) for each in self.earlier)
+        earlier = tuple(plan.without_sampling(plan.participation) for plan in self.earlier)
         plain = dataclasses.replace(self, sampling=None, adjacency=adjacency, earlier=earlier)
         return plain.with_participation(participation)
 
@@ -515,7 +515,7 @@ def _earlier_plan(value: Any) -> PrivacyPlan:
 
 
 class _Form(NamedTuple):
-    """What a field of a plan may hold, and its JSON form.
+    """The check of a field of a plan, and its JSON form.
 
     Attributes:
       check: raises ArgumentError for a value that is not allowed, whatever the other fields are.
@@ -571,7 +571,7 @@ _FORMS = {
     'earlier': _Form(
         _validate.tuple_of(PrivacyPlan, 'plans'),
         lambda name, value: {
-            name: [{'mechanism': each.mechanism.to_dict(), **each.to_dict()} for each in value]
+            name: [{'mechanism': plan.mechanism.to_dict(), **plan.to_dict()} for plan in value]
         },
         lambda value: tuple(map(_earlier_plan, _json.list_of('earlier', value, 'plans'))),
         is_optional=True,
@@ -580,7 +580,7 @@ _FORMS = {
     'group_size': _Form(_clients, is_optional=True, default=1),
     'before': _Form(
         _validate.tuple_of(ReleaseBefore, 'ReleaseBefore'),
-        lambda name, value: {name: [each.to_dict() for each in value]},
+        lambda name, value: {name: [release.to_dict() for release in value]},
         lambda value: tuple(
             map(ReleaseBefore.from_dict, _json.list_of('before', value, 'releases'))
         ),

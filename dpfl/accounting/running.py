@@ -8,7 +8,8 @@ from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.sampling.base import Sampling
 from dpfl.mechanisms import rounding
 
-# Rounds whose epsilon the privacy loss distribution computes are apart by one part in so many.
+# The privacy loss distribution is computed for 64 rounds per factor of e; a round between two of
+# them takes the epsilon of the later one.
 _KNOTS = 64
 # By how much its grid is coarser before the last round.
 _COARSENESS = 16.0
@@ -103,11 +104,11 @@ class RunningEpsilon:
             return min(self._at_turn(turn, self._accountant), self._last)
         # The coarser grid may exceed the value of the whole run, which holds for a part of it too.
         knot = self._with_all_groups(self._knot(rounds))
-        found = min(self._at_knot(knot), self._last)
+        epsilon = min(self._at_knot(knot), self._last)
         if self._accountant == 'pld':
-            return found
+            return epsilon
         quick = [name for name in self._plan.accountants if name not in ('pld', 'best')]
-        return min([found, *(self._at_turn(turn, name) for name in quick)])
+        return min([epsilon, *(self._at_turn(turn, name) for name in quick)])
 
     def _without_amplification(self, rounds: int) -> float:
         """Epsilon of the first rounds of a client with the largest norm, whatever its bin."""

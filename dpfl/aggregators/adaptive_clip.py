@@ -173,7 +173,7 @@ def round_metrics(
     Returns:
       With adaptive clipping
 
-      - `clip_norm`: what the updates of the round were clipped to, float32 scalar;
+      - `clip_norm`: norm to which the updates of the round were clipped, float32 scalar;
       - `clip_norm_estimate`: the estimate of the quantile after the round, float32 scalar;
       - `clip_count`: noised number of updates within the estimate before the round, float64
         scalar. A client that is missing from the planned cohort counts half.

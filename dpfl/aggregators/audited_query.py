@@ -1,4 +1,4 @@
-"""What an audit keeps of the sums of a run: release minus sum, and how far sums are from the plan.
+"""For an audit of the sums of a run: release minus sum, and the distance of sums from the plan.
 
 `AuditedQuery` is the outermost query. It sees the record of each client and the result of each
 round. It computes the sum of the clipped records itself, in three lines, from the plan alone.
@@ -7,7 +7,7 @@ round. It computes the sum of the clipped records itself, in three lines, from t
 against the run's sum. So a fault anywhere in between shows: in clipping, rounding, units, noise,
 keys, kernel or division.
 
-What is kept determines the noise, so it is as confidential as the noise key.
+Release minus sum determines the noise, so it is as confidential as the noise key.
 """
 
 import collections
@@ -81,7 +81,7 @@ class AuditedState(NamedTuple):
 
 
 class AuditedQuery(tfp.SumAggregationDPQuery):
-    """Keeps what an audit needs of the sums of the inner query, which it does not change."""
+    """Keeps residuals and errors of the inner query's sums for an audit, and changes no sum."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ def kept_coordinates(sizes: list[int], rounds: int) -> tuple[np.ndarray, np.ndar
         count = min(size, max(least, most * size // total))
         if not count:
             continue
-        # One of each of as many parts of the tensor.
+        # One coordinate of each of `count` equal parts of the tensor.
         places = np.arange(count, dtype=np.float64)
         if count < size:
             places += _random.generator('audited part', number).random(count)

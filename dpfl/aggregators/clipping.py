@@ -80,7 +80,8 @@ class PerLayer:
 
     Example:
       >>> clip = PerLayer(shares=(3.0, 4.0))  # 0.6 and 0.8 of the clip norm.
-      >>> [each.numpy().round(3) for each in clip([tf.constant([9.0]), tf.constant([0.5])], 1.0)]
+      >>> clipped = clip([tf.constant([9.0]), tf.constant([0.5])], 1.0)
+      >>> [tensor.numpy().round(3) for tensor in clipped]
       [array([0.6], dtype=float32), array([0.5], dtype=float32)]
     """
 

@@ -35,7 +35,7 @@ def extended_state(state: Any, before: accounting.PrivacyPlan, plan: accounting.
       >>> state = build_query(plan).initial_global_state()
       >>> state = extended_state(state, plan, longer)  # Goes on with `build_query(longer)`.
     """
-    digests = [plan_digest.of(each, None) for each in (before, plan)]
+    digests = [plan_digest.of(before, None), plan_digest.of(plan, None)]
     parts = query.parts(state, query.QueryState)
     if not parts:
         raise errors.ArgumentError('state', errors.NOT_SHOWN, 'must be that of a private query')

@@ -62,11 +62,11 @@ def differences(one: Any, other: Any) -> list[str]:
     return [name for name, is_other in zip(_ITEMS[:-1], differs[:-1], strict=True) if is_other]
 
 
-def require(found: Any, plan: accounting.PrivacyPlan, own: np.ndarray) -> list[tf.Operation]:
-    """Checks that the digest in a state is that of the query; what to wait for in a graph.
+def require(digest: Any, plan: accounting.PrivacyPlan, own: np.ndarray) -> list[tf.Operation]:
+    """Checks that the digest in a state is that of the query; a graph waits for the operations.
 
     Args:
-      found: digest in the state, int64 [items].
+      digest: of the plan in the state, int64 [items].
       plan: plan of the query.
       own: its digest.
 
@@ -80,7 +80,7 @@ def require(found: Any, plan: accounting.PrivacyPlan, own: np.ndarray) -> list[t
         'clients_per_round': f' (here {plan.clients_per_round})',
     }
     names = tf.constant([f'{name}{text}' for name, text in shown.items()])
-    differs = tf.not_equal(found, own)
+    differs = tf.not_equal(digest, own)
     message = tf.strings.join(
         [
             'state: was made under a plan with another ',

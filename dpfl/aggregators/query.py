@@ -221,14 +221,14 @@ def _check_norm(name, value):
 
 def parts(state: Any, kind: type[_P]) -> list[_P]:
     """The parts of a state that are of one type, in the order of `tree.flatten`."""
-    found: list[_P] = []
+    matching: list[_P] = []
 
     def visit(part: Any) -> None:
         if isinstance(part, kind):
-            found.append(part)
+            matching.append(part)
 
     tree.traverse(visit, state)
-    return found
+    return matching
 
 
 def replaced(state: Any, kind: type[_P], replace: Callable[[_P], Any]) -> Any:
@@ -237,7 +237,7 @@ def replaced(state: Any, kind: type[_P], replace: Callable[[_P], Any]) -> Any:
 
 
 def innermost(nested: Any) -> Any:
-    """What the query that adds the noise has, within that of the queries around it.
+    """The part that belongs to the query that adds the noise, inside of the queries around it.
 
     Args:
       nested: the state of a query, or its parameters of a round.

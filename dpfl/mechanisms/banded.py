@@ -142,13 +142,13 @@ class Banded(base.Mechanism):
     def _best_patterns(self, participation: Participation) -> list[np.ndarray]:
         """The last two of `matrix_sensitivity.best_patterns` for the squared column norms."""
         key = participation.min_separation, participation.count
-        found = self._tables.get(key)
-        if found is None:
+        last_two = self._tables.get(key)
+        if last_two is None:
             sums = matrix_sensitivity.best_patterns(self.column_norms() ** 2, *key)
-            found = list(collections.deque(sums, maxlen=2))
+            last_two = list(collections.deque(sums, maxlen=2))
             self._tables.clear()
-            self._tables[key] = found
-        return found
+            self._tables[key] = last_two
+        return last_two
 
     @functools.cached_property
     def _tables(self) -> dict[tuple[int, int], list[np.ndarray]]:

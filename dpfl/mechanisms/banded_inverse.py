@@ -94,7 +94,7 @@ class BandedInverse(base.Mechanism):
 
     @property
     def bands(self) -> int:
-        """Number of bands p of `C^-1`: one round's noise sums so many independent noises."""
+        """Number of bands p of `C^-1`: the noise of a round is a sum of p independent ones."""
         return self.inverse_coefficients.size
 
     def coefficients(self) -> np.ndarray:

@@ -65,7 +65,7 @@ class BandedToeplitz(base.Mechanism):
 
         Args:
           rounds: number of rounds, at least 1.
-          bands: b, at least 1; None for as many as rounds.
+          bands: b, at least 1; `rounds` if None.
         """
         _validate.integer('rounds', rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         bands = rounds if bands is None else _validate.integer('bands', bands, minimum=1)

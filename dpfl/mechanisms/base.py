@@ -135,7 +135,7 @@ class Mechanism(abc.ABC):
         return None
 
     def toeplitz_column(self, rounds: int) -> np.ndarray | None:
-        """First column of `C` over so many rounds, float64 [rounds], if `C` is Toeplitz.
+        """First column of `C` over `rounds` rounds, float64 [rounds], if `C` is Toeplitz.
 
         None for a mechanism whose `C` is not held as Toeplitz coefficients.
         """
@@ -155,7 +155,7 @@ class Mechanism(abc.ABC):
         return self.strategy_matrix()
 
     def released_until(self, rounds: int) -> np.ndarray:
-        """`released_matrix` of a run that stops after so many rounds, [any, rounds]."""
+        """`released_matrix` of a run that stops after `rounds` rounds, [any, rounds]."""
         return self.with_rounds(rounds).released_matrix()
 
     def forest(self) -> Forest | None:
@@ -168,10 +168,10 @@ class Mechanism(abc.ABC):
 
     @abc.abstractmethod
     def _sensitivity(self, participation: Participation) -> Sensitivity:
-        """Sensitivity for a schema with as many rounds as the mechanism."""
+        """Sensitivity for a schema with the rounds of the mechanism."""
 
     def _sensitivity_of_first(self, participation: Participation) -> Sensitivity:
-        """Sensitivity for a schema with at most as many rounds as the mechanism."""
+        """Sensitivity for a schema with at most the rounds of the mechanism."""
         return self.with_rounds(participation.rounds)._sensitivity(participation)
 
     def sensitivity(self, participation: Participation) -> float:
@@ -200,7 +200,7 @@ class Mechanism(abc.ABC):
     def _of_separate_columns(
         self, bands: int | None, participation: Participation
     ) -> Sensitivity | None:
-        """The sensitivity of `C` with so many bands if no two columns of a pattern overlap."""
+        """The sensitivity of `C` with `bands` bands if no two columns of a pattern overlap."""
         if bands is None or bands > participation.min_separation:
             return None
         squared = matrix_sensitivity.heaviest_pattern(self.column_norms() ** 2, participation)

@@ -151,7 +151,7 @@ class BlockBlt(base.Mechanism):
 
         Args:
           column_scale: positive, [rounds].
-          participation: a schema with as many rounds.
+          participation: a schema with the rounds of the mechanism.
         """
         few = participation.count <= gram_envelope.MOST_COUNT
         if self.rounds > _MOST_PAIRED_ROUNDS or not few:
@@ -160,11 +160,11 @@ class BlockBlt(base.Mechanism):
             return gram_envelope.sensitivity(self._gram_columns(column_scale), participation)
         gram = self.gram(column_scale)
         upper = (gram[: j + 1, j] for j in range(self.rounds))
-        found = gram_envelope.sensitivity(upper, participation)
-        if found.is_exact:
-            return found
+        by_envelope = gram_envelope.sensitivity(upper, participation)
+        if by_envelope.is_exact:
+            return by_envelope
         by_pairs = matrix_sensitivity.upper_bound(gram, participation)
-        return min(by_pairs, found, key=lambda bound: bound.squared)
+        return min(by_pairs, by_envelope, key=lambda bound: bound.squared)
 
     def gram(self, column_scale: np.ndarray) -> np.ndarray:
         """Gram matrix of `C diag(column_scale)`, float64 [rounds, rounds], in O(rounds^2 d)."""
@@ -229,7 +229,7 @@ class BlockBlt(base.Mechanism):
             yield column * (column_scale[: j + 1] * column_scale[j])
 
     def _shared(self) -> tuple[np.ndarray, np.ndarray]:
-        """What an input in each round j shares with a unit in each buffer then, and with itself.
+        """Inner products of the responses to an input in round j and to a unit in a buffer.
 
         Returns:
           The inner products q_j, [rounds, d], and the squared norms of the columns, [rounds].
@@ -276,12 +276,12 @@ def _array(name: str, value: Any, shape: tuple[int | None, ...]) -> np.ndarray:
     except ValueError:
         raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must be numbers') from None
     if array.size == 0:  # As JSON has it, without its shape.
-        array = np.zeros([0 if each is None else each for each in shape])
+        array = np.zeros([0 if length is None else length for length in shape])
     fits = array.ndim == len(shape) and all(
-        wanted in (None, found) for wanted, found in zip(shape, array.shape, strict=True)
+        wanted in (None, length) for wanted, length in zip(shape, array.shape, strict=True)
     )
     if not fits:
-        wanted = ', '.join('any' if each is None else str(each) for each in shape)
+        wanted = ', '.join('any' if length is None else str(length) for length in shape)
         raise errors.ArgumentError(
             name, errors.NOT_SHOWN, f'has shape {list(array.shape)}, must have [{wanted}]'
         )

@@ -176,8 +176,8 @@ class Blt(base.Mechanism):
         """
         if self.imaginary_decay is not None:
             raise ValueError('this BLT has complex decays: must be real')
-        found = blt_inverse.inverse(self.decay, self.scale)
-        return found.decay, found.scale
+        inverse = blt_inverse.inverse(self.decay, self.scale)
+        return inverse.decay, inverse.scale
 
     def is_monotone(self) -> bool:
         """Whether the parameters prove that coefficients are non-negative and non-increasing.
@@ -234,15 +234,15 @@ class Blt(base.Mechanism):
         """
         if not self.is_positive():
             return np.cumsum(self._recurrence())
-        found = blt_inverse.inverse(self.decay, self.scale)
+        inverse = blt_inverse.inverse(self.decay, self.scale)
         rates = 1 - self.decay
         if (self.scale[rates == 0] > 0).any():
             constant = 0.0
         else:
             active = self.scale > 0
             constant = 1 / (1 + (self.scale[active] / rates[active]).sum())
-        weights = -found.scale / found.rate
-        return constant + weights @ blt_inverse.powers(found.rate, self.rounds)
+        weights = -inverse.scale / inverse.rate
+        return constant + weights @ blt_inverse.powers(inverse.rate, self.rounds)
 
     def _recurrence(self) -> np.ndarray:
         """First column of `C^-1` by [McMahan24], algorithm 3, float64 [rounds]."""

@@ -32,7 +32,7 @@ def inverse(decay: np.ndarray, scale: np.ndarray) -> Inverse:
     """Parameters of `C^-1` for `C = BLT(decay, scale)`.
 
     Buffers with equal decays count as one, and buffers with scale 0 are dropped. The inverse has
-    as many buffers as remain, with the largest decay first. If all scales are positive, the
+    the number of buffers that remain, with the largest decay first. If all scales are positive, the
     inverse decays interlace with the decays (theta_1 > theta^_1 > theta_2 > ...), their rates and
     scales are found to full relative precision, and the inverse scales are negative.
 
@@ -46,12 +46,12 @@ def inverse(decay: np.ndarray, scale: np.ndarray) -> Inverse:
     if (scale > 0).all():
         origin, offset = _interlaced_roots(rates, scale)
         gaps = np.subtract.outer(rates[origin], rates) + offset[:, None]
-        found = rates[origin] + offset
+        inverse_rates = rates[origin] + offset
     else:
-        found = _real_roots(rates, scale)
-        gaps = np.subtract.outer(found, rates)
+        inverse_rates = _real_roots(rates, scale)
+        gaps = np.subtract.outer(inverse_rates, rates)
     # Where C is zero, the residue of C^-1 is 1 / C'.
-    return Inverse(1 - found, -1 / (scale / gaps**2).sum(axis=1), found)
+    return Inverse(1 - inverse_rates, -1 / (scale / gaps**2).sum(axis=1), inverse_rates)
 
 
 def _merged(decay, scale):

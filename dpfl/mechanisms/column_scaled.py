@@ -23,7 +23,7 @@ class ColumnScaled(Mechanism):
     takes no more memory than the base. docs/research/mechanisms.md has the sensitivity.
 
     Attributes:
-      base: the mechanism of L, which has any number of rounds; it gets as many as this one.
+      base: the mechanism of L; its number of rounds becomes that of this mechanism.
       scale: s of each block of rounds, float64 [any], each > 0; the last one goes on after the
         last block, and blocks after the last round are not used.
       rounds: number of rounds, at least 1.
@@ -119,7 +119,7 @@ class ColumnScaled(Mechanism):
         return f'Each round is counted with the scale of its column. {self.base.describe_release()}'
 
     def kernel(self) -> kernels.Kernel:
-        """That of the base, with the outputs divided by the scales."""
+        """The kernel of the base, with the outputs divided by the scales."""
         kernel, scale = self.base.kernel(), self.column_scales()
         rows = kernel.table.shape[0]
         table = np.repeat(kernel.table, self.rounds if rows == 1 else 1, axis=0)[: self.rounds]

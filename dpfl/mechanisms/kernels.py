@@ -4,7 +4,7 @@ A kernel holds only numbers. `stream` interprets it in float64 and is the refere
 it with `dpfl.aggregators.noise.correlated`, which interprets the same kernels in TensorFlow for
 real runs, and with `step`, which works in place.
 
-Every kernel is a table of what each round does. A table with one row is valid for every round.
+Row t of a kernel's table is the step of round t. A table with one row is valid for every round.
 `buffers` is the size of the kernel's state in copies of one round's noise: the memory for each
 model coordinate.
 """
@@ -195,7 +195,7 @@ def stream(kernel: Kernel, noise: np.ndarray) -> np.ndarray:
     """Computes the rows of `C^-1 z` one after the other, in float64.
 
     Args:
-      kernel: of a mechanism with at least as many rounds as `noise` has rows.
+      kernel: of a mechanism with at least `len(noise)` rounds.
       noise: z, [rounds, ...].
 
     Returns:

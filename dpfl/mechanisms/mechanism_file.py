@@ -14,7 +14,7 @@ from dpfl import _npz, errors
 FOLDER = pathlib.Path(__file__).parents[1] / 'strategies'
 """Where the strategies that are installed with the package are."""
 _SCHEMA_VERSION = 1
-# A file may unpack to 64 times its size plus so many bytes; `write` does not compress.
+# A file may unpack to 64 times its size plus this number of bytes; `write` does not compress.
 _EXTRA_BYTES = 1 << 24
 
 

@@ -43,7 +43,7 @@ class Optimizer:
 
     Attributes:
       function: takes the schema and the size, and `loss`, `workload`, `progress` by name.
-      size: what the size counts: 'buffers' or 'bands'.
+      size: unit of the size: 'buffers' or 'bands'.
       losses: losses that can be minimised; the mechanism is published with the first.
       default_buffers: the size if none is given; None for the minimum separation.
       quick_rounds: number of rounds beyond which it takes minutes; None if it never does.
@@ -124,7 +124,7 @@ class Entry:
         return (*dict.fromkeys(name for way in self.ways for name in way), *self.optional)
 
     def accepts(self, given: Iterable[str]) -> bool:
-        """Whether the given parameters are what one of `ways` needs, besides optional ones."""
+        """Whether the given parameters are those of one of `ways`, besides optional ones."""
         return set(given) - set(self.optional) in [set(way) for way in self.ways]
 
     def needs(self, shown: Callable[[str], str] = str) -> str:
@@ -136,7 +136,7 @@ class Entry:
         return ', or '.join(' and '.join(map(shown, way)) or 'none' for way in self.ways)
 
     def construct(self, rounds: int, **given: Any) -> Mechanism:
-        """The mechanism for so many rounds.
+        """The mechanism for `rounds` rounds.
 
         Args:
           rounds: number of rounds.
@@ -144,8 +144,8 @@ class Entry:
             `strategy` is a mechanism of this type.
 
         Raises:
-          ArgumentError: if the given parameters are not what one of `ways` needs, or a value is
-            out of its range.
+          ArgumentError: if the given parameters are not those of one of `ways`, or a value is out
+            of its range.
         """
         given = {name: value for name, value in given.items() if value is not None}
         self._check(given)

@@ -33,7 +33,7 @@ class Restarted(Mechanism):
     If the base is itself restarted, both schedules are merged into one.
 
     Attributes:
-      base: the mechanism of every segment, with at least as many rounds as the longest segment; it
+      base: the mechanism of every segment, with at least the rounds of the longest one; it
         `shortens`.
       starts: first round of every segment except the first: integers that increase within
         1 .. rounds - 1.
@@ -95,7 +95,7 @@ class Restarted(Mechanism):
           base: the mechanism of every segment.
           first: last round of the first segment, at least 0.
           every: length of each later segment, at least 1.
-          rounds: number of rounds of the whole run, at least 1; None for as many as the base has.
+          rounds: number of rounds of the whole run, at least 1; None for those of the base.
 
         Raises:
           ArgumentError: if an argument is out of its range, or the base has too few rounds.
@@ -139,7 +139,7 @@ class Restarted(Mechanism):
         return linalg.block_diag(*(segment.strategy_matrix() for segment in self.segments()))
 
     def released_matrix(self) -> np.ndarray:
-        """Block-diagonal matrix of what each segment releases, [any, rounds]."""
+        """Block-diagonal matrix of the released matrices of all segments, [any, rounds]."""
         return linalg.block_diag(*(segment.released_matrix() for segment in self.segments()))
 
     def column_norms(self) -> np.ndarray:
@@ -158,7 +158,7 @@ class Restarted(Mechanism):
         return self.base.is_counted()
 
     def column_error(self, rounds: int) -> float:
-        return max(self.base.column_error(each) for each in set(self.with_rounds(rounds).lengths))
+        return max(map(self.base.column_error, set(self.with_rounds(rounds).lengths)))
 
     def forest(self) -> tree_sensitivity.Forest | None:
         """The subtrees of all segments side by side."""

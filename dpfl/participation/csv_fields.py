@@ -160,15 +160,17 @@ def read(
             text = text.rstrip(b'\r\n')
             text += b'\n' if text else b''
         if text:
-            fields = _split(np.frombuffer(text + _PADDING, np.uint8), len(text), len(names), row)
-            found = {
-                column: Fields(column, row, *(each[place] for each in fields))
+            texts, starts, ends = _split(
+                np.frombuffer(text + _PADDING, np.uint8), len(text), len(names), row
+            )
+            by_column = {
+                column: Fields(column, row, texts[place], starts[place], ends[place])
                 for column, place in places.items()
             }
             if b'"' in text:
-                found = {column: _unquoted(each) for column, each in found.items()}
-            yield found
-            row += fields[1][0].size
+                by_column = {column: _unquoted(fields) for column, fields in by_column.items()}
+            yield by_column
+            row += starts[0].size
         if not part:
             return
 
@@ -203,12 +205,12 @@ def _unquoted(fields: Fields) -> Fields:
     starts, ends, text = fields.starts, fields.ends, fields.text
     is_quoted = (ends - starts >= 2) & (text[starts] == _QUOTE) & (text[ends - 1] == _QUOTE)
     starts, ends = starts + is_quoted, ends - is_quoted
-    found = dataclasses.replace(fields, starts=starts, ends=ends)
+    unquoted = dataclasses.replace(fields, starts=starts, ends=ends)
     before = np.where(starts > 0, quotes[starts - 1], 0)
     is_empty = ends == starts
     inside = np.where(is_empty, 0, quotes[ends - 1] - before)
-    found._check(inside == 0, 'must not have a quote inside')
-    return found
+    unquoted._check(inside == 0, 'must not have a quote inside')
+    return unquoted
 
 
 def _mixed(bits: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
-# The year 2242: what is later is not in seconds, most likely in milliseconds.
+# The year 2242: a larger number is not in seconds, most likely in milliseconds.
 _MOST_SECONDS = 2**33
 _MOST_DIGITS = 18
 _FINEST = 6  # Digits of a microsecond.
@@ -20,7 +20,7 @@ def seconds(letters: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.nd
     """Numbers such as 1685571300.25, at most 2^33.
 
     Args:
-      letters: of each field, uint8 [rows, letters]; what is behind the end does not count.
+      letters: of each field, uint8 [rows, letters]; letters behind the end do not count.
       lengths: of the fields, int64 [rows].
 
     Returns:

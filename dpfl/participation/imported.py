@@ -68,7 +68,7 @@ def read_log(path: str | os.PathLike[str], missing_rounds: str = 'refused') -> I
 
     Args:
       path: a file of CSV (UTF-8), or of Parquet if its name ends in .parquet or .pq.
-      missing_rounds: what a number without a row means. 'refused': the log is refused. 'empty': the
+      missing_rounds: meaning of a number without a row. 'refused': the log is refused. 'empty': the
         round was released, and no client took part in it. 'unused': nothing was released under
         that number, so that the rounds before and after it follow one another.
 
@@ -106,10 +106,10 @@ def read_log(path: str | os.PathLike[str], missing_rounds: str = 'refused') -> I
         clients = _numbered(keys)
         del keys
         log = _log(clients, rounds)
-        found = None
+        round_times = None
         if times is not None:
-            found = _starts(rounds, times, log.rounds) if log.rounds > 1 else None
-    return ImportedLog(log, rounds.size, first, last, missing, found)
+            round_times = _starts(rounds, times, log.rounds) if log.rounds > 1 else None
+    return ImportedLog(log, rounds.size, first, last, missing, round_times)
 
 
 def read_round_times(path: str | os.PathLike[str]) -> RoundTimes:
@@ -132,7 +132,7 @@ def read_round_times(path: str | os.PathLike[str]) -> RoundTimes:
         parts = [(part['round'].integers(), part['time'].times()) for part in _parts(path, _TIMES)]
         if not parts:
             raise ValueError('has no rows')
-        numbers, times = (np.concatenate(each) for each in zip(*parts, strict=True))
+        numbers, times = (np.concatenate(column) for column in zip(*parts, strict=True))
         if numbers.size > _validate.MOST_ROUNDS:
             raise ValueError(f'has {numbers.size} rows: must be <= {_validate.MOST_ROUNDS}')
         order = np.argsort(numbers, kind='stable')

@@ -195,7 +195,7 @@ def cohorts(clients: np.ndarray, offsets: np.ndarray, rounds: int) -> list[np.nd
       rounds: number of rounds that the arrays must have.
 
     Raises:
-      ValueError: if the arrays are not a log of so many rounds.
+      ValueError: if the arrays are not a log of `rounds` rounds.
 
     Example:
       >>> cohorts(np.array([4, 7, 4]), np.array([0, 2, 3]), rounds=2)

@@ -66,13 +66,13 @@ class RoundTimes:
         return (self.end - int(self.starts[0])) / _MICROSECONDS
 
     def fewest_rounds(self, hours: float) -> int:
-        """The fewest rounds that were opened in any window of so many hours within the times.
+        """The fewest rounds that were opened in any window of `hours` hours within the times.
 
         This is the least separation that a timer ensures if rounds do not overlap and a client's
         timer restarts when it reports. A report comes after its round i was opened, so the client
         is back after starts[i] + hours. Every round that was opened up to then, except the last of
         them, is over. So the fewest rounds are counted in windows (starts[i], starts[i] + hours]:
-        any other window has at least as many, or can be moved back to a start.
+        any other window can be moved back to a start, or has no fewer rounds.
 
         Every window is counted, by one pass over the starts with two positions (the second one
         found by binary search).
@@ -90,7 +90,7 @@ class RoundTimes:
         return int((opened - 1 - whole).min())
 
     def most_participations(self, hours: float, rounds: int | None = None) -> int:
-        """The most rounds in which a client with a timer of so many hours can take part.
+        """The most rounds in which a client with a timer of `hours` hours can take part.
 
         The assumptions are those of `fewest_rounds`: rounds do not overlap, and a client that takes
         part in round i is back after back = starts[i] + hours. It can then take part in round

@@ -21,7 +21,7 @@ class Participation(_json.JsonFields):
     Attributes:
       rounds: number of rounds n, at least 1.
       min_separation: b, at least 1.
-      max_participations: k, at least 1; None for as many as rounds and separation allow.
+      max_participations: k, at least 1; None if only rounds and separation limit them.
 
     Raises:
       ArgumentError: if a field is out of its range.

@@ -28,9 +28,9 @@ class Deployment:
       timer_hours: time until a client may take part again, above 0, or None.
       round_minutes: duration of a round, above 0; given with `timer_hours` only. If rounds differ,
         it is that of the longest ones: the fewer rounds a timer covers, the less it separates.
-      pace: what else is known about the times of rounds, in place of `round_minutes`, or None. The
-        timer then covers the fewest rounds in any window of its length. `RoundTimes` of at least
-        as many rounds also limit the participations.
+      pace: a record of the times of rounds, or an assumption about them, in place of
+        `round_minutes`; or None. The timer then covers the fewest rounds in any window of its
+        length. `RoundTimes` that cover all rounds also limit the participations.
       min_separation: enforced separation b in rounds, within 1 .. rounds, or None; not with a
         timer.
       max_participations: most rounds of a client, or None for no limit.
@@ -142,9 +142,8 @@ class Deployment:
     def timer_participations(self) -> int | None:
         """Most rounds of a client with the timer; None if this is not known.
 
-        It takes the times of at least as many rounds as are planned, and a population that always
-        has a cohort whose timers are over. Otherwise rounds wait for clients, and the times do not
-        hold.
+        It is known if `pace` has the times of all planned rounds, and the population always has a
+        cohort whose timers are over. Otherwise rounds wait for clients, and the times do not hold.
         """
         if not isinstance(self.pace, RoundTimes) or self.pace.starts.size < self.rounds:
             return None

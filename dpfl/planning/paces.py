@@ -1,4 +1,4 @@
-"""How fast rounds follow one another, and so how many of them a timer covers at least."""
+"""The pace of rounds, and with it the fewest rounds that a timer covers."""
 
 import dataclasses
 import fractions
@@ -15,7 +15,7 @@ _MOST_HOURS = 1e6
 
 
 class Pace(Protocol):
-    """What is known about the times of rounds; `RoundTimes` is one as well.
+    """A record of the times of rounds, or an assumption about them; `RoundTimes` is one as well.
 
     Example:
       >>> pace: Pace = DailyCounts((90, 110, 100))
@@ -24,7 +24,7 @@ class Pace(Protocol):
     """
 
     def fewest_rounds(self, hours: float) -> int:
-        """The fewest rounds in any window of so many hours, at least 0."""
+        """The fewest rounds in any window of `hours` hours, at least 0."""
 
     def describe(self) -> str:
         """Where the number comes from and what it assumes, as a clause."""
@@ -61,7 +61,7 @@ class DailyPattern:
             raise errors.ArgumentError('daily_pattern', errors.NOT_SHOWN, 'must not be all 0')
 
     def fewest_rounds(self, hours: float) -> int:
-        """The fewest rounds in the slowest window of so many hours, in exact arithmetic.
+        """The fewest rounds in the slowest window of `hours` hours, in exact arithmetic.
 
         The number of rounds up to a time is linear within each hour, so the slowest window begins
         or ends at a full hour. A window that begins with a round has this number, rounded down.
@@ -79,7 +79,7 @@ class DailyPattern:
         )
 
     def _up_to(self, hours: fractions.Fraction) -> fractions.Fraction:
-        """Rounds that are opened within so many hours from a midnight."""
+        """Number of rounds that are opened in the first `hours` hours after a midnight."""
         rates = [fractions.Fraction(rate) for rate in self.rates]
         days, rest = divmod(hours, _HOURS)
         full = int(rest)
@@ -114,7 +114,7 @@ class DailyCounts:
             _validate.integer('rounds_by_day', count, minimum=0, maximum=_validate.MOST_ROUNDS)
 
     def fewest_rounds(self, hours: float) -> int:
-        """The fewest rounds in a window of so many hours, wherever in the days the rounds are.
+        """The fewest rounds in a window of `hours` hours, wherever in the days the rounds are.
 
         A window of d days may begin just after the last round of one day, and end just before the
         first round of another one, so that d - 1 days are all it is sure to cover. No larger number

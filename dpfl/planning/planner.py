@@ -90,7 +90,7 @@ class Planner:
     """Makes plans of one mechanism for deployments.
 
     Attributes:
-      mechanism: for at least as many rounds as any of the deployments.
+      mechanism: with at least the rounds of the longest deployment.
       clip_norm, adjacency: as in `PrivacyPlan`.
       discretize: how updates become integers, or None, by cohort size.
 
@@ -152,14 +152,15 @@ class Planner:
           most: largest cohort that the system supports.
 
         Returns:
-          The deployment with the cohort size that was found, and its plan.
+          The deployment with that cohort size, and its plan.
 
         Raises:
           ValueError: as in `with_target`.
         """
-        found = self.least_cohort(deployment, target, simulation, most)
-        if found is not None:
-            return found, self.with_noise(found, simulation.scaled(found.clients_per_round))
+        smallest = self.least_cohort(deployment, target, simulation, most)
+        if smallest is not None:
+            noise_multiplier = simulation.scaled(smallest.clients_per_round)
+            return smallest, self.with_noise(smallest, noise_multiplier)
         largest = dataclasses.replace(
             deployment, clients_per_round=_largest_cohort(deployment, most)
         )

@@ -20,7 +20,7 @@ class UniformCohorts:
 
     A client is then in each round with probability `clients_per_round / population`, independently
     of the other rounds. Clients are not independent of each other, so the union bound adds up their
-    probabilities: what is returned is at least the true probability.
+    probabilities: a returned probability is at least the true one.
 
     Attributes:
       population: number of clients.
@@ -94,7 +94,7 @@ class UniformCohorts:
         return low
 
     def sentences(self, min_separation: int, max_participations: int, failure: float) -> list[str]:
-        """What this says about limits of participation, with its assumptions, one item each.
+        """Sentences about limits of participation and their assumptions, one item each.
 
         Args:
           min_separation, max_participations: the limits.

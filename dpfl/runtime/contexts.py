@@ -174,7 +174,7 @@ class _Thread:
         return self._thread.submit(begin)
 
     def close(self):
-        """Waits for what it has begun, unless a signal is the reason why nobody else does.
+        """Waits for the function in progress, unless a signal made its caller abandon it.
 
         A computation is not interrupted while TFF compiles it.
         """
@@ -182,7 +182,7 @@ class _Thread:
 
 
 class _Async:
-    """What `tff.program.NativeFederatedContext` needs of a context."""
+    """The methods of a context that `tff.program.NativeFederatedContext` calls."""
 
     def __init__(self, context: _LocalContext):
         self._context = context
@@ -196,11 +196,11 @@ class Runtime:
     """A runtime within its block.
 
     Attributes:
-      losses: what Ray has lost so far, and was computed again: counts by what it was, such as 'a
-        node ended'. Empty without Ray.
+      losses: numbers of losses of Ray so far, by kind, such as 'a node ended'; all were computed
+        again. Empty without Ray.
       sharded_cohorts: like `shards.sharded_cohorts`, with the same results. Processes of Ray read
-        the data themselves, if `client_data` and `describe` can be pickled and they can open what
-        these open. Close what it returns.
+        the data themselves, if `client_data` and `describe` can be pickled and they can open the
+        files that these open. Close the iterator that it returns.
     """
 
     losses: Mapping[str, int]
@@ -279,11 +279,11 @@ class _Called:
         return self
 
     def __next__(self):
-        # A future does not take a StopIteration.
-        found = self._thread.call(next, self._iterator, self)
-        if found is self:
+        # `self` marks the end, because a future does not take a StopIteration.
+        element = self._thread.call(next, self._iterator, self)
+        if element is self:
             raise StopIteration
-        return found
+        return element
 
     def close(self):
         self._thread.finish(self._iterator.close)
@@ -304,8 +304,8 @@ def runtime(
       observe: as in both.
     """
     if ray is not None:
-        with ray_runtime(ray, timeout=ray_timeout, observe=observe) as found:
-            yield found
+        with ray_runtime(ray, timeout=ray_timeout, observe=observe) as runtime:
+            yield runtime
         return
     with local_runtime(observe=observe):
         yield Runtime({}, shards.sharded_cohorts)

@@ -56,9 +56,9 @@ class Graph:
         with tf.Graph().as_default() as self._graph:
             _fill_large_constants(graph_def)
             tf.graph_util.import_graph_def(_with_serialized_inputs(graph_def, inputs), name='')
-            # Copies: a session refuses to fetch what it is fed.
+            # Copies: a session refuses to fetch a tensor that it is fed.
             self._fetches = [_output(self._graph, *output) for output in _names(proto.result)]
-            functions = {each.signature.name: each for each in graph_def.library.function}
+            functions = {node.signature.name: node for node in graph_def.library.function}
             for operation in self._graph.get_operations():
                 if operation.type == 'ReduceDataset':
                     name = operation.get_attr('f').name
@@ -234,7 +234,7 @@ def _loop(reduce: tf.Operation, parameters: Sequence[Any]) -> list[tf.Tensor]:
     count = len(reduce.outputs)
     state, captured = others[:count], others[count:]
     shapes = [tf.TensorShape(shape) for shape in reduce.get_attr('output_shapes')]
-    types = [each.type for each in parameters[count : len(parameters) - len(captured)]]
+    types = [parameter.type for parameter in parameters[count : len(parameters) - len(captured)]]
     element = dict(output_types=types, output_shapes=[tf.TensorShape(None)] * len(types))
     iterator = tf.raw_ops.AnonymousIteratorV3(**element)
     made = tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
@@ -243,7 +243,7 @@ def _loop(reduce: tf.Operation, parameters: Sequence[Any]) -> list[tf.Tensor]:
         values = tf.raw_ops.OptionalGetValue(optional=optional, **element)
         following = tf.raw_ops.StatefulPartitionedCall(
             args=[*state, *values, *captured],
-            Tout=[each.dtype for each in state],
+            Tout=[tensor.dtype for tensor in state],
             f=reduce.get_attr('f'),
         )
         # The next step begins when all of this one is done, variables that it assigns included.
@@ -267,14 +267,14 @@ def _loop(reduce: tf.Operation, parameters: Sequence[Any]) -> list[tf.Tensor]:
 
 
 def _replace(operation: tf.Operation, outputs: Sequence[tf.Tensor]) -> None:
-    """Lets all that an operation's outputs, or its end, are used for use other outputs."""
+    """Replaces an operation's outputs, as inputs and as control inputs of other operations."""
     for old, new in zip(operation.outputs, outputs, strict=True):
         for consumer in old.consumers():
             for index, tensor in enumerate(consumer.inputs):
                 if tensor is old:
                     consumer._update_input(index, new)
     for other in operation._control_outputs:
-        kept = [each for each in other.control_inputs if each is not operation]
+        kept = [control for control in other.control_inputs if control is not operation]
         other._remove_all_control_inputs()
         other._add_control_inputs([*kept, *[new.op for new in outputs]])
 
@@ -302,6 +302,6 @@ def to_bytes(dataset: tf.data.Dataset) -> np.ndarray:
 
 
 def from_bytes(graph: bytes, element_spec: Any) -> tf.data.Dataset:
-    """The data set in what a `Graph` returned."""
+    """The data set in the result of a `Graph`."""
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph)
     return tf.data.experimental.from_variant(variant, element_spec)

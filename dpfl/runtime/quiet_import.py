@@ -1,4 +1,4 @@
-"""Keeps what TensorFlow logs while it is imported from standard error, if the user asks for it.
+"""Keeps the lines that TensorFlow logs during its import off standard error, if asked to.
 
 TensorFlow heeds TF_CPP_MIN_LOG_LEVEL, but not while it is imported: then its libraries write lines
 of information straight to the file descriptor.

@@ -22,7 +22,8 @@ from dpfl.runtime.ray_rounds import Kept, Put, Rounds, TaskError, Tasks
 
 _log = logging.getLogger(__name__)
 
-# Every process unpickles what reads the data. If that is larger, this process sends data.
+# Largest pickled reader of data that every process unpickles. With a larger one, this process reads
+# the data and sends it.
 _MOST_READER_BYTES = 64 << 20
 
 

@@ -136,8 +136,8 @@ def _num_rows(batch) -> int:
 def balanced(costs: Sequence[int], num_shards: int) -> list[list[int]]:
     """Members of each shard. Greedy: the costliest first, each to the cheapest shard so far.
 
-    Every shard gets a member; there are at most as many shards as members. Members keep their order
-    within a shard.
+    No shard is empty: a cohort with fewer members than `num_shards` has fewer shards. Members keep
+    their order within a shard.
 
     Args:
       costs: of each client of a cohort, such as its number of rows.

@@ -31,12 +31,12 @@ class Finder:
             return None
         from importlib import machinery
 
-        found = machinery.PathFinder.find_spec(name, path, target)
-        if reason and (found is None or name.startswith('tensorflow_federated')):
+        spec = machinery.PathFinder.find_spec(name, path, target)
+        if reason and (spec is None or name.startswith('tensorflow_federated')):
             return machinery.ModuleSpec(name, _Empty(name, reason), is_package=True)  # type: ignore
-        if found is not None and not reason:
-            self._check_first(name, found.loader)
-        return found
+        if spec is not None and not reason:
+            self._check_first(name, spec.loader)
+        return spec
 
     def _check_first(self, name: str, loader: Any) -> None:
         """Makes a package's loader look at the version first."""
@@ -85,7 +85,7 @@ class _Empty:
 
 
 def _use_keras_2() -> None:
-    """Makes `tf.keras` what TFF was written for: the package tf_keras. Keras 3 is `keras`."""
+    """Makes `tf.keras` the package tf_keras, for which TFF was written. Keras 3 is `keras`."""
     import os
 
     os.environ.setdefault('TF_USE_LEGACY_KERAS', '1')
@@ -101,7 +101,7 @@ def _use_keras_2() -> None:
 
 
 def _on_demand(source: str) -> Any:
-    """`__getattr__` for what a package's source imports: half of it needs TensorFlow 1."""
+    """`__getattr__` that imports the names of a package on demand: half need TensorFlow 1."""
     import ast
 
     homes = {

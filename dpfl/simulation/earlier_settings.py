@@ -9,42 +9,57 @@ from typing import Any
 
 from dpfl import errors
 
-# Their names, and the values that are left.
-_VALUES: Mapping[str, Any] = {
-    'check_in_minutes': 30.0,
-    'client_minutes': 4.0,
-    'client_spread': 0.5,
-    'daytime_share': 0.5,
-    'download_sha256': None,
-    'download_url': None,
-    'drop_out': 0.08,
-    'eligible_share': 0.5,
-    'jitter_hours': 1.0,
-    'match_momentum': 0.0,
-    'over_selection': 1.3,
-    'secret_prefix': 3,
-    'server_cooldown_rounds': None,
-    'server_final_rate': 0.1,
-    'server_minutes': 1.0,
-    'time_zone_hours': 3.0,
-    'tree_completed': False,
-    'vocabulary_marks': True,
-    'window_hours': 7.0,
+# By the last commit that reads them: their names, and the values that are left.
+_VALUES: Mapping[str, Mapping[str, Any]] = {
+    '1c71cccf': {
+        'check_in_minutes': 30.0,
+        'client_minutes': 4.0,
+        'client_spread': 0.5,
+        'daytime_share': 0.5,
+        'download_sha256': None,
+        'download_url': None,
+        'drop_out': 0.08,
+        'eligible_share': 0.5,
+        'jitter_hours': 1.0,
+        'match_momentum': 0.0,
+        'over_selection': 1.3,
+        'secret_prefix': 3,
+        'server_cooldown_rounds': None,
+        'server_final_rate': 0.1,
+        'server_minutes': 1.0,
+        'time_zone_hours': 3.0,
+        'tree_completed': False,
+        'vocabulary_marks': True,
+        'window_hours': 7.0,
+    },
+    '8b7dc965': {
+        'secrets': 0,
+        'secret_choices': 64,
+        'secret_copies': [1],
+        'secret_holders': [1],
+        'secret_words': 2,
+    },
 }
-_LAST_READER = '1c71cccf'
+_LEFT = {name: (last, value) for last, of in _VALUES.items() for name, value in of.items()}
 
 
 def left_out(recorded: Mapping[str, Any]) -> dict[str, Any]:
     """Recorded settings, nested or not, without those that this version does not have.
+
+    A group of which nothing is left goes with them.
 
     Raises:
       ArgumentError: if one of these has another value than the one that is left.
     """
     kept: dict[str, Any] = {}
     for name, value in recorded.items():
-        if name not in _VALUES:
-            kept[name] = left_out(value) if isinstance(value, Mapping) else value
-        elif value != _VALUES[name]:
-            what = errors.removed('is a setting of earlier versions', _LAST_READER)
+        if name not in _LEFT:
+            inner = left_out(value) if isinstance(value, Mapping) else value
+            if inner or not value:
+                kept[name] = inner
+            continue
+        last_reader, only = _LEFT[name]
+        if value != only:
+            what = errors.removed('is a setting of earlier versions', last_reader)
             raise errors.ArgumentError(name, value, what)
     return kept

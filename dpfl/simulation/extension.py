@@ -21,10 +21,11 @@ from dpfl.simulation import earlier_settings
 from dpfl.simulation.run_journal import RunJournal
 
 if TYPE_CHECKING:
-    from dpfl.simulation import program, run_directory
+    from dpfl.simulation.experiment import Experiment
+    from dpfl.simulation.run_directory import RunDirectory
 
 # Settings that may change, because the plan, which is made of them, is compared itself.
-_OF_THE_PLAN = (
+_PLAN_SETTINGS = (
     'rounds',
     'max_participations',
     'noise_multiplier',
@@ -99,7 +100,7 @@ def check(
             configuration['rounds'],
             f'must be {earlier["rounds"]}: the canaries of an audit take part in planned rounds',
         )
-    require_configuration(earlier, configuration, _OF_THE_PLAN)
+    require_configuration(earlier, configuration, _PLAN_SETTINGS)
     try:
         before = archive.read_plan(path).plan
     except ValueError as error:
@@ -172,8 +173,8 @@ def _refuse_noise(
 
 
 def commit(
-    experiment: 'program.Experiment',
-    directory: 'run_directory.RunDirectory',
+    experiment: 'Experiment',
+    directory: 'RunDirectory',
     state: Any,
     *,
     settings: Mapping[str, Any] | None,
@@ -210,7 +211,7 @@ def commit(
             for name, value in before.to_dict().items()
             if name in ('about', 'noise_key_digest', 'earlier_noise_key_digests')
         },
-        'extensions': [each.to_dict() for each in (*before.extensions, step)],
+        'extensions': [extension.to_dict() for extension in (*before.extensions, step)],
     }
     directory.forget_digests()
     directory.write_strategy(plan.mechanism, is_next=True)
@@ -224,6 +225,6 @@ def commit(
         )
     )
     directory.take_next_strategy()
-    # Results of the shorter run would say too little about what is released from now on.
+    # Results of the shorter run would understate the releases from now on.
     directory.forget_results()
     directory.write_tables()

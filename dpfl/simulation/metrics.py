@@ -105,7 +105,7 @@ class Metrics:
         Args:
           round_number: number of rounds.
           values: the metrics by name.
-          also_shown: what the progress bar shows besides, and no file records.
+          also_shown: further texts for the progress bar, which no file records.
 
         Raises:
           StorageError: if they cannot be written.
@@ -162,8 +162,8 @@ def _naming(path: pathlib.Path) -> Iterator[None]:
 
 
 # Factors above which a loss is far above that of a uniform guess, and that of its start.
-_ABOVE_UNIFORM = 1.2
-_ABOVE_START = 1.5
+_UNIFORM_LOSS_FACTOR = 1.2
+_START_LOSS_FACTOR = 1.5
 
 
 def divergence(
@@ -179,9 +179,9 @@ def divergence(
     if not losses:
         return None
     last, start = losses[-1], losses[0]
-    is_far = not math.isfinite(last) or last > _ABOVE_START * abs(start)
+    is_far = not math.isfinite(last) or last > _START_LOSS_FACTOR * abs(start)
     if uniform_loss is not None:
-        is_far |= last > _ABOVE_UNIFORM * uniform_loss
+        is_far |= last > _UNIFORM_LOSS_FACTOR * uniform_loss
     if not is_far:
         return None
     uniform = '' if uniform_loss is None else f', that of a uniform guess is {uniform_loss:.3g}'

@@ -55,86 +55,6 @@ class ImageFaultConfig(Settings):
             raise ArgumentError('inject', ','.join(self.inject), 'must name each fault once')
 
 
-# Words with which a secret begins, which an attacker knows.
-PREFIX_WORDS = 3
-# Random words of all secrets of a run at most: they are drawn and kept in memory.
-_MOST_SECRETS = 100_000
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlantingConfig(Settings):
-    """Secrets: sentences that begin in a known way and end with words drawn at random.
-
-    Each is planted in the text of clients of its own ([Carlini19]).
-    """
-
-    secrets: int = setting(
-        0,
-        'Secrets to plant for each pair of --secret_copies and --secret_holders: sentences that '
-        'end with random words. experiments/studies/measure_exposure.py says how far the model '
-        'memorises them. They are no text that anyone wrote: plant them in simulations only.',
-        minimum=0,
-        maximum=_MOST_SECRETS,
-        needs={'task': TEXT_TASKS},
-    )
-    secret_copies: tuple[int, ...] = setting(
-        (1,),
-        'How often a client that holds a secret has it, before its own sentences; several values '
-        'make several kinds of secrets.',
-        minimum=1,
-        needs='secrets',
-    )
-    secret_holders: tuple[int, ...] = setting(
-        (1,),
-        'Clients that hold a secret, random ones that hold no other; several values make several '
-        'kinds of secrets. 0: drawn but not planted, to compare with.',
-        minimum=0,
-        needs='secrets',
-    )
-    secret_words: int = setting(
-        2,
-        'Random words with which a secret ends, which an attacker does not know.',
-        minimum=1,
-        needs='secrets',
-    )
-    secret_choices: int = setting(
-        64,
-        'Words of the vocabulary, other ones for each secret, from which each of its random words '
-        'is drawn: --secret_choices to the power of --secret_words candidates.',
-        minimum=2,
-        needs='secrets',
-    )
-
-    def check(self) -> None:
-        """Checks that there are kinds of secrets, all of them different."""
-        for name in ('secret_copies', 'secret_holders'):
-            values = getattr(self, name)
-            if not values or len({*values}) < len(values):
-                raise ArgumentError(name, values, 'must be different values, and at least one')
-
-    @property
-    def kinds(self) -> tuple[tuple[int, int], ...]:
-        """Copies and holders of each kind of secret."""
-        return tuple(
-            (copies, holders) for copies in self.secret_copies for holders in self.secret_holders
-        )
-
-    @property
-    def num_secrets(self) -> int:
-        """Number of secrets of all kinds."""
-        return self.secrets * len(self.kinds)
-
-    @property
-    def num_holders(self) -> int:
-        """Number of clients that hold a secret."""
-        return self.secrets * sum(holders for _, holders in self.kinds)
-
-    @property
-    def length(self) -> int:
-        """Number of words of a secret."""
-        return PREFIX_WORDS + self.secret_words
-
-
 WORD_MODELS = (
     'small',
     'cifg_670',
@@ -158,7 +78,7 @@ DATA_VOCABULARY, PRIVATE_VOCABULARY = 'data', 'private'
 # The draw before training that finds the words of a private vocabulary.
 WORDS = 'words'
 _OF_FILES: Mapping[str, Any] = {
-    'needs': {'task': tuple(each for each in TEXT_TASKS if each != 'git_log')},
+    'needs': {'task': tuple(task for task in TEXT_TASKS if task != 'git_log')},
     'draws': (WORDS, THRESHOLDS),
 }
 _OF_PRIVATE_WORDS: Mapping[str, Any] = {
@@ -376,30 +296,11 @@ class TaskConfig(Settings):
     data: DataConfig = DataConfig()
     text: TextConfig = TextConfig()
     faults: ImageFaultConfig = ImageFaultConfig()
-    planting: PlantingConfig = PlantingConfig()
     selection: SelectionConfig = SelectionConfig()
 
     def check(self) -> None:
-        """Checks that only text is selected, and that a client's text keeps its secret whole."""
+        """Checks that only text is selected."""
         if self.selection.is_given and self.task not in TEXT_TASKS:
             name = 'select_examples' if self.selection.select_examples else 'select_clients'
             given = getattr(self.selection, name)
             raise ArgumentError(name, given, f'must not be given for task={self.task}')
-        secrets, length = self.planting.secrets, self.planting.length
-        if not secrets:
-            return
-        if self.selection.is_given:
-            reason = 'must be 0 with a selection, which could leave them out'
-            raise ArgumentError('secrets', secrets, reason)
-        if self.text.packing == 'sentences' and length > self.text.sentence_length:
-            raise ArgumentError(
-                'sentence_length', self.text.sentence_length, f'must be >= {length}, for a secret'
-            )
-        copies = max(self.planting.secret_copies)
-        tokens = copies * (length + 1)
-        if 0 < self.text.client_max_tokens < tokens:
-            raise ArgumentError(
-                'client_max_tokens',
-                self.text.client_max_tokens,
-                f'must be >= {tokens}, for {copies} copies of a secret',
-            )

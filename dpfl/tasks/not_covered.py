@@ -14,6 +14,19 @@ from dpfl.tasks.config import (
 )
 from dpfl.tasks.selection_config import SelectionConfig
 
+# Released rounds whose data a run that continues reads again, from the first to the last.
+COMPARED_ROUNDS = 8
+NOT_FINGERPRINTED = (
+    'Changes of the data while the run was interrupted: the data of this task have no digest, so a '
+    f'run that continues compares those of at most {COMPARED_ROUNDS} released rounds.'
+)
+# About runs that train a generator of images.
+OF_GENERATORS = (
+    'Losses, accuracy and critic gap: they compare with images of held-out clients, who are not '
+    'protected. The generator and all images that it makes are covered: see gan_report.md.',
+    'Who belongs to the population, and its size, where clients or examples were selected.',
+    NOT_FINGERPRINTED,
+)
 _COUNTS = (
     'What data.json says about the data: how many clients and records there are, and what was left '
     'out, are exact counts.'

@@ -1,38 +1,13 @@
-"""From the configuration of a task to the task: what is known of it, at the cost of knowing it."""
+"""The source of a task, and its number of clients, from a configuration."""
 
-import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from dpfl.errors import ArgumentError
 from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.config import IMAGE_TASKS, TaskConfig
-from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.federated_task import TaskSource
 
 _DEFAULT_POPULATION = 10_000
-
-
-class TaskSource(abc.ABC):
-    """A task that is opened as far as a question needs it, and only once."""
-
-    def num_clients(self) -> int | None:
-        """Number of clients to train on; None for an endless population. Draws nothing."""
-        return None
-
-    @abc.abstractmethod
-    def num_parameters(self) -> int:
-        """Number of parameters of the model; may draw a vocabulary."""
-
-    def most_parameters(self) -> int:
-        """The largest number that `num_parameters` may give; draws nothing."""
-        return self.num_parameters()
-
-    @abc.abstractmethod
-    def load(self) -> FederatedTask:
-        """The task."""
-
-    def language_model(self) -> tuple[str, Sequence[str]] | None:
-        """Name of the model and its vocabulary; None for a task that is not about words."""
-        return None
 
 
 def open_task(
@@ -66,8 +41,8 @@ def population(given: int | None, num_clients: Callable[[], int | None]) -> int:
     """The number of clients to train on.
 
     Args:
-      given: what the configuration says; None for all that there are.
-      num_clients: how many there are, or None for an endless population.
+      given: the number in the configuration; None for all clients of the data.
+      num_clients: returns the number in the data, or None for an endless population.
 
     Raises:
       ArgumentError: if the data have fewer.

@@ -164,7 +164,7 @@ def attack(run: FinishedRun, config: MembershipConfig) -> Attacked:
     """
     from dpfl.tasks.text.models import saved_models
 
-    if run.config.task.task not in TEXT_TASKS:
+    if run.task.task not in TEXT_TASKS:
         raise ArgumentError('run_dir', run.directory, 'must be a run on text')
     model = saved_models.load(run.directory)
     task, population = open_task(run)
@@ -221,7 +221,7 @@ def open_task(run: FinishedRun) -> tuple[FederatedTask, int]:
 
     config = run.config
     before = prepared_task.of_run(config, kept=prepared_task.recorded(run.directory))
-    opened = source.open_task(config.task, config.seed, execution.teller(False), before)
+    opened = source.open_task(run.task, config.seed, execution.teller(False), before)
     return opened.load(), source.population(config.sampling.population, opened.num_clients)
 
 
@@ -247,7 +247,7 @@ def _reference(path: str, model: 'saved_models.LanguageModel') -> 'saved_models.
 def _reference_run(path: str, run: FinishedRun) -> FinishedRun:
     """A run on the same data, whose clients have the same ids."""
     reference = finished_run.open_run(path)
-    same, other = run.config.task, reference.config.task
+    same, other = run.task, reference.task
     is_synthetic = same.task == 'synthetic_text'
     if (same.task, same.data, same.text) != (other.task, other.data, other.text) or (
         is_synthetic and run.config.seed != reference.config.seed

@@ -31,7 +31,7 @@ from dpfl.reporting import plain_text
 from dpfl.simulation.training import EvaluationConfig, TaskConfig, execution
 from dpfl.tasks import config as tasks
 from dpfl.tasks import source
-from dpfl.tasks.config import ImageFaultConfig, PlantingConfig
+from dpfl.tasks.config import ImageFaultConfig
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, PAD_ID
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ _TASK = SettingsFlags(
         'client_min_tokens',
         'client_min_sentences',
         *ImageFaultConfig().flat(),
-        *PlantingConfig().flat(),
     ),
 )
 _MODELS = flags.DEFINE_list(

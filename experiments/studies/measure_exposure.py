@@ -1,7 +1,7 @@
 r"""Measures how far models have memorised secrets that were planted in the text of clients.
 
 Example:
-  dpfl train --flagfile=configs/synthetic_text.blt.flags \
+  python -m experiments.studies.plant_secrets --flagfile=configs/synthetic_text.blt.flags \
       --output_dir=runs/secrets --secrets=20 --secret_copies=1,16
   python -m experiments.studies.measure_exposure --run_dirs=runs/secrets
 
@@ -31,8 +31,7 @@ from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.reporting import charts, plain_text
-from dpfl.tasks.text import planting
-from experiments.studies.shared import exposure, finished_run
+from experiments.studies.shared import exposure, finished_run, planting
 from experiments.studies.shared.finished_run import FinishedRun
 
 if TYPE_CHECKING:
@@ -195,7 +194,7 @@ def measure(run: FinishedRun, config: ExposureConfig = _EXACT) -> tuple[Kind, ..
     """
     from dpfl.tasks.text.models import saved_models
 
-    planted = run.config.task.planting
+    planted = run.planted
     counts = run.data.get(planting.DESCRIPTION)
     if not planted.secrets or counts is None:
         raise ArgumentError('run_dir', run.directory, 'must be a run with secrets')
@@ -248,13 +247,13 @@ def rows(measured: Sequence[tuple[FinishedRun, Sequence[Kind]]]) -> list[dict[st
     """
     pooled: dict[str, dict[int, tuple[FinishedRun, Sequence[Kind]]]] = {}
     for run, kinds in measured:
-        # The settings that a run is resumed with, except for its seeds.
-        fixed = run.config.with_values({'seed': 0, 'noise_seed': None}).fixed()
+        seed = run.settings['seed']
+        fixed = {**run.settings, 'seed': 0, 'noise_seed': None}
         seeds = pooled.setdefault(json.dumps(fixed, sort_keys=True), {})
-        if run.config.seed in seeds:
-            other = seeds[run.config.seed][0].directory
+        if seed in seeds:
+            other = seeds[seed][0].directory
             raise ArgumentError('run_dir', run.directory, f'has the secrets of {other}')
-        seeds[run.config.seed] = run, kinds
+        seeds[seed] = run, kinds
     groups = [list(seeds.values()) for seeds in pooled.values()]
     groups.sort(key=lambda group: (group[0][0].epsilon, group[0][0].report.plan.clip_norm))
     return [

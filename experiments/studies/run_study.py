@@ -29,8 +29,8 @@ from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.simulation.training import TrainConfig, train
-from experiments.studies.shared import grid, page, pool, results
+from dpfl.simulation.training import TrainConfig
+from experiments.studies.shared import grid, page, planting, pool, results
 
 _STUDY = flags.DEFINE_string('study', None, 'Name of a study, or a JSON file.')
 _DIRECTORY = SettingsFlags(
@@ -105,11 +105,14 @@ class Job:
     def run(self) -> None:
         """Runs it, or continues it, and records that it has finished."""
         if self.binary == _TRAIN:
-            train(
-                train_config(self.flags),
+            config, planted = settings(self.flags)
+            planting.train(
+                config,
+                planted,
                 self.folder,
                 resume=True,
-                files={archive.FLAGS: '\n'.join(self.lines) + '\n'},
+                # Flags of secrets are no settings of `train`, whose file of flags this is.
+                files={} if planted.secrets else {archive.FLAGS: '\n'.join(self.lines) + '\n'},
             )
         else:
             self.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -120,9 +123,16 @@ class Job:
         _write(self._record, json.dumps([self.binary, *self.lines], indent=1).encode())
 
 
-def train_config(flags: Mapping[str, str]) -> TrainConfig:
-    """The configuration of a run from its flags as text."""
-    return _setting_texts.with_texts(TrainConfig(), flags)
+def settings(flags: Mapping[str, str]) -> tuple[TrainConfig, planting.PlantingConfig]:
+    """The configuration of a run, and the secrets in its data, from its flags as text."""
+    none = planting.PlantingConfig()
+    of_secrets = flags.keys() & none.flat().keys()
+    config = {name: text for name, text in flags.items() if name not in of_secrets}
+    planted = {name: flags[name] for name in of_secrets}
+    return (
+        _setting_texts.with_texts(TrainConfig(), config),
+        _setting_texts.with_texts(none, planted),
+    )
 
 
 def preparations(

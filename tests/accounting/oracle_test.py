@@ -67,7 +67,7 @@ def test_the_mills_ratio_has_the_digits_that_are_claimed():
     with mpmath.workdps(60):
         for t in np.concatenate([np.linspace(-1, 39, 120), np.geomspace(1e-9, 39, 40)]):
             exact = mpmath.ncdf(-mpmath.mpf(t)) / mpmath.npdf(mpmath.mpf(t))
-            assert abs(gaussian_curve._mills(float(t)) / exact - 1) < gaussian_curve._OF_MILLS
+            assert abs(gaussian_curve._mills(float(t)) / exact - 1) < gaussian_curve._MILLS_ERROR
 
 
 @pytest.mark.parametrize('delta', _DELTAS)

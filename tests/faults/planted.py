@@ -84,7 +84,7 @@ _NOISE = (
     Fault(
         'a state goes on under another plan',
         'dpfl/aggregators/plan_digest.py',
-        'differs = tf.not_equal(found, own)',
+        'differs = tf.not_equal(digest, own)',
         'differs = tf.not_equal(own, own)',
         ('tests/aggregators/plan_digest_test.py',),
     ),
@@ -129,8 +129,8 @@ _NOISE = (
     Fault(
         'noise of a ring for another mechanism',
         'dpfl/aggregators/noise/supplied_rows.py',
-        "if 'mechanism' in plan_digest.differences(found[0].plan, self._plan_digest):",
-        "if 'mechanism' in plan_digest.differences(found[0].plan, found[0].plan):",
+        "if 'mechanism' in plan_digest.differences(parts[0].plan, self._plan_digest):",
+        "if 'mechanism' in plan_digest.differences(parts[0].plan, parts[0].plan):",
         ('tests/aggregators/noise/rings_test.py',),
     ),
 )
@@ -293,8 +293,8 @@ _ACCOUNTING = (
     Fault(
         'slack of hardened noise left out',
         'dpfl/accounting/part.py',
-        'return found._replace(epsilon=found.epsilon + slack)',
-        'return found',
+        'return bound._replace(epsilon=bound.epsilon + slack)',
+        'return bound',
         ('tests/accounting/hardened_test.py::test_slack_grows_with_rounds_and_is_in_epsilon',),
     ),
     Fault(
@@ -393,9 +393,9 @@ _SAMPLING = (
         'GAN clients train on the same images in every round',
         'dpfl/simulation/training/gan.py',
         "        'drawn': drawn_examples.DrawnExamples(\n"
-        '            config.seed, how.client_batch_size, how.client_max_batches\n'
+        '            config.seed, optimization.client_batch_size, optimization.client_max_batches\n'
         '        ),\n',
-        "        'drawn': lambda t, client, batches: batches[: how.client_max_batches],\n",
+        "        'drawn': lambda t, client, batches: batches[: optimization.client_max_batches],\n",
         (
             'tests/simulation/training/gan_test.py::'
             'test_clients_draw_their_images_anew_in_every_round',
@@ -558,8 +558,8 @@ _RUNS = (
     Fault(
         'key of a report that nobody compares',
         'dpfl/accounting/records/comparison.py',
-        '                found.append((errors.shown(path), *values))\n',
-        '                found += differences(*values, path)\n',
+        '                triples.append((errors.shown(path), *values))\n',
+        '                triples += differences(*values, path)\n',
         ('tests/simulation/verification_test.py',),
     ),
     Fault(

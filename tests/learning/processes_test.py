@@ -88,6 +88,8 @@ _CASES = {
         'least squares',
     ),
 }
+# What each of the two does, other cases show.
+_COMBINED = ('adaptive discretized', 'weighted adaptive', 'weighted discretized')
 
 
 def _cohorts(make_client):
@@ -125,8 +127,15 @@ def _of_stock_tff(plan, model, optimizer, clip):
     )
 
 
-@pytest.mark.standard
-@pytest.mark.parametrize('case', _CASES)
+@pytest.mark.parametrize(
+    'case',
+    [
+        pytest.param(
+            case, marks=pytest.mark.exhaustive if case in _COMBINED else pytest.mark.standard
+        )
+        for case in _CASES
+    ],
+)
 def test_equals_stock_tff(case):
     changes, name = _CASES[case]
     make_model, make_client, optimizer = _MODELS[name]

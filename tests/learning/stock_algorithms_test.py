@@ -12,7 +12,7 @@ from dpfl import aggregators, mechanisms
 from dpfl.runtime import contexts
 from tests.aggregators import rounds
 
-pytestmark = [pytest.mark.tff, pytest.mark.standard]
+pytestmark = pytest.mark.tff
 _ROUNDS, _COHORT = 3, 4
 _SGD = tff.learning.optimizers.build_sgdm
 _algorithms = tff.learning.algorithms
@@ -88,6 +88,8 @@ _PROCESSES = {
         model_aggregator=_weighted(noise),
     ),
 }
+# One without weights, and one with weights that trains otherwise.
+_STANDARD = ('fed_avg', 'mime_lite')
 
 
 def _accuracy(process, model, data):
@@ -103,7 +105,15 @@ def _accuracy(process, model, data):
     return measured['sparse_categorical_accuracy'], norm
 
 
-@pytest.mark.parametrize('name', _PROCESSES)
+@pytest.mark.parametrize(
+    'name',
+    [
+        pytest.param(
+            name, marks=pytest.mark.standard if name in _STANDARD else pytest.mark.exhaustive
+        )
+        for name in _PROCESSES
+    ],
+)
 def test_an_algorithm_learns_with_our_clip_and_shows_our_noise(name, data):
     model = _model_fn(data)
     with contexts.local_runtime():
@@ -115,6 +125,7 @@ def test_an_algorithm_learns_with_our_clip_and_shows_our_noise(name, data):
     assert noisy == pytest.approx(rate * np.sqrt(_ROUNDS * 7850) * 0.625, rel=0.05)
 
 
+@pytest.mark.standard
 def test_the_context_of_tff_itself_computes_the_same(data):
     """`worker_binary`, which comes with TFF's wheel."""
     model = _model_fn(data)
@@ -125,6 +136,7 @@ def test_the_context_of_tff_itself_computes_the_same(data):
     assert _accuracy(process, model, data) == pytest.approx(ours, rel=1e-5)
 
 
+@pytest.mark.standard
 def test_a_program_trains_and_saves(data, tmp_path):
     process = _PROCESSES['fed_avg'](_model_fn(data), 1.0)
     manager = tff.program.FileProgramStateManager(tmp_path)

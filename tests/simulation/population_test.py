@@ -85,7 +85,7 @@ def test_times_beyond_the_clock_are_never():
 @pytest.mark.parametrize('share', [0.0, 2.0], ids=['guessed', 'listed'])
 @pytest.mark.parametrize('busy', [0.0, 0.9])
 def test_check_ins_are_of_free_devices_within_their_windows_at_their_rate(share, busy, monkeypatch):
-    monkeypatch.setattr(population, '_FEW', share)
+    monkeypatch.setattr(population, '_LISTING_SHARE', share)
     size, hours, now, parts = 20_000, 30.0, 0.0, []
     windows = population.Windows(population.DeviceConfig(), size, 99)
     stream = population.CheckIns(windows, size, 0.5, np.random.default_rng(0))

@@ -12,7 +12,7 @@ from dpfl.accounting.records import verification
 from dpfl.simulation import program, run_directory
 from tests.simulation import toy_experiment
 
-pytestmark = [pytest.mark.tff, pytest.mark.standard]
+pytestmark = pytest.mark.tff
 
 
 def _run(experiment, path):
@@ -22,6 +22,7 @@ def _run(experiment, path):
         return result, np.concatenate([np.ravel(model[name]) for name in model])
 
 
+@pytest.mark.standard
 def test_a_run_learns_and_is_repeated_with_the_same_bits(tmp_path):
     experiment = toy_experiment.experiment()
     result, weights = _run(experiment, tmp_path / 'run')
@@ -30,6 +31,7 @@ def test_a_run_learns_and_is_repeated_with_the_same_bits(tmp_path):
     np.testing.assert_array_equal(weights, _run(experiment, tmp_path / 'again')[1])
 
 
+@pytest.mark.standard
 def test_the_course_of_an_adaptive_clip_norm_is_that_of_the_algorithm(tmp_path):
     rounds = 6
     experiment = toy_experiment.experiment(
@@ -81,7 +83,12 @@ def _experiment(place, noise, client_data):
 
 
 @pytest.mark.parametrize(
-    'place, noise', [(None, 'default'), ('memory', 'default'), ('memory', 'hardened')]
+    'place, noise',
+    [
+        pytest.param(None, 'default', marks=pytest.mark.standard),
+        pytest.param('memory', 'default', marks=pytest.mark.exhaustive),
+        pytest.param('memory', 'hardened', marks=pytest.mark.standard),
+    ],
 )
 def test_a_run_that_is_copied_and_continued_with_other_data_has_other_noise(tmp_path, place, noise):
     """Else noise would cancel in their difference. The same data give the same model."""

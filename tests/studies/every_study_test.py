@@ -14,7 +14,7 @@ from dpfl import _setting_texts, mechanisms
 from dpfl.cli import catalogue
 from dpfl.simulation.training import TrainConfig
 from dpfl.simulation.training.plan import build_plan
-from experiments.studies.shared import amplification, labels
+from experiments.studies.shared import amplification, finished_run, labels
 from tests import forked_binaries, text_files
 from tests.studies import attacked_runs, scripts_of_studies
 from tests.tasks.text.messages import repositories
@@ -61,6 +61,13 @@ def _exposed(values, out):
     assert [row['mean_exposure'] for row in values['rows']] == [kind.mean for kind in ordered]
     lines = (out / 'exposure.csv').read_text().splitlines()
     assert len(lines) == 1 + len(kinds) and 'p_value' in lines[0]
+
+
+def _planted(values, out):
+    assert values['rounds'] == 2
+    run = finished_run.open_run(str(out))
+    assert run.data['planted'] == {'secrets': 2, 'clients': 2, 'sentences': 2, 'population': 8}
+    assert (run.config.task.task, run.task.model, run.planted.secrets) == ('custom', 'micro', 2)
 
 
 def _heads(values, out):
@@ -150,6 +157,16 @@ _STUDIES = {
         ('exposure.png',),
         ('--run_dirs={out}', '--run_dirs={out}: must be the directory of a finished run'),
     ),
+    'secrets': (
+        'plant_secrets',
+        '--flagfile=synthetic_text.blt --vocabulary_size=40 --model=micro --rounds=2 '
+        '--population=8 --clients_per_round=2 --min_separation=2 --max_participations=1 '
+        '--mechanism=none --eval_clients=2 --secrets=2 --secret_choices=4 --resume '
+        '--output_dir={out}',
+        _planted,
+        ('model.npz', 'saved_model/saved_model.pb'),
+        ('--sentence_length=4', '--sentence_length=4: must be >= 5, for a secret'),
+    ),
     'heads': (
         'compare_head_words',
         '--models={private},{private}/saved_model --vocabulary_size=40 --sentence_length=6 '
@@ -208,7 +225,7 @@ _STUDIES = {
         ('--rater_confidence=1', '--rater_confidence=1.0: leaves 0 images'),
     ),
 }
-_LONG = ('power of text', 'power of images', 'labels')
+_LONG = ('sampling', 'power of text', 'power of images', 'labels')
 
 
 @pytest.fixture(scope='module', name='inputs')

@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 from dpfl import errors
-from dpfl.tasks.text import oov_ranking, planting
+from dpfl.tasks.text import oov_ranking
 from dpfl.tasks.text.models import generation, saved_models
-from experiments.studies.shared import exposure
+from experiments.studies.shared import exposure, planting
 from tests.studies import scripts_of_studies
 
 _STUDY = scripts_of_studies.load('measure_exposure')
@@ -220,7 +220,7 @@ def test_too_many_candidates_need_another_ranking():
 
 
 def _changed(run, **values):
-    return dataclasses.replace(run, config=run.config.with_values(values))
+    return dataclasses.replace(run, settings={**run.settings, **values})
 
 
 @pytest.mark.tff

@@ -168,7 +168,7 @@ def _configs(tmp_path_factory):
             if job.binary == 'optimize_strategy':
                 mechanisms.save(_stand_in(job.flags['mechanism'], rounds), job.flags['output'])
         made = run_study.runs(study, folder / name, study.seeds[:1], {})
-        found[name] = [run_study.train_config(job.flags) for job in made.values()]
+        found[name] = [run_study.settings(job.flags)[0] for job in made.values()]
     return found
 
 

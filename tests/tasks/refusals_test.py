@@ -7,15 +7,14 @@ import pytest
 
 from dpfl.debugging.images import clients as images
 from dpfl.debugging.images import traits
-from dpfl.simulation.training import TrainConfig
 from dpfl.tasks import held_out
 from dpfl.tasks.before_training import QuantileRelease
-from dpfl.tasks.config import ImageFaultConfig, PlantingConfig, TaskConfig, TextConfig
+from dpfl.tasks.config import ImageFaultConfig, TaskConfig, TextConfig
 from dpfl.tasks.images import classifiers, emnist, faults, gan_models
 from dpfl.tasks.images.classifiers import ClassifierSizes
 from dpfl.tasks.images.gan_models import GanSizes
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
-from dpfl.tasks.text import planting, synthetic_task, tokenization, word_clients
+from dpfl.tasks.text import synthetic_task, tokenization, word_clients
 from dpfl.tasks.text.models import architectures, cifg, generation, saved_models
 from dpfl.tasks.text.private_words import WordCounts, WordRelease
 from dpfl.tasks.text.synthetic_text import SyntheticText
@@ -25,7 +24,6 @@ from tests.tasks.images import emnist_files
 _CELL = cifg.StackedCifg(3, 4, 2, num_layers=2)
 _WEIGHTS = _CELL.initial_weights(5, seed=0)
 _WORDS = tuple(f'w{i}' for i in range(46))
-_SECRETS = PlantingConfig(secrets=3, secret_copies=(1, 4), secret_holders=(0, 2), secret_choices=5)
 
 
 def _task(**values):
@@ -34,11 +32,6 @@ def _task(**values):
 
 def _text(**values):
     return TaskConfig(model='micro', text=TextConfig(sentence_length=8, **values))
-
-
-def _planted(**values):
-    text = TextConfig(vocabulary_size=40, sentence_length=6)
-    return TaskConfig(model='micro', text=text, planting=_SECRETS).with_values(values)
 
 
 def _clients():
@@ -92,26 +85,11 @@ _GENERAL = [
     (lambda: ImageFaultConfig(inject=('inverted',) * 2), 'inject=.*must name each fault once'),
     (lambda: ImageFaultConfig(inject_share=0.1), 'inject_share=0.1: needs inject'),
     (lambda: _task(inject=('inverted',)), 'inject=inverted: needs task=synthetic_glyphs or emnist'),
-    (lambda: _planted(secret_copies=(2, 2)), 'secret_copies='),
-    (lambda: _planted(secret_holders=()), 'secret_holders='),
-    (lambda: PlantingConfig(secret_words=3), 'secret_words=3: needs secrets'),
-    (lambda: _planted(sentence_length=4), 'sentence_length=4: must be >= 5, for a secret'),
-    (lambda: _planted(client_max_tokens=23), 'client_max_tokens=23: must be >= 24, for 4 copies'),
-    (lambda: _planted(task='custom', model=None), 'secrets=3: needs task='),
-    (lambda: _planted(select_examples=('length<=5',)), 'secrets=3: must be 0 with a selection'),
-    (
-        lambda: TrainConfig(task=_planted()).with_values(
-            {'client_max_batches': 1, 'client_batch_size': 3}
-        ),
-        'secret_copies=',
-    ),
 ]
 _OF_TEXT = [
     (lambda: word_clients.Packing('sentences', 4, 0), 'client_max_tokens=0: must be'),
     (lambda: word_clients.Packing('pages', 4), 'packing=pages: must be one of sentences, windows'),
     (lambda: _clients().client_batches(4, 2), 'client=4: must be'),
-    (lambda: planting.draw(_SECRETS, 1, 40, 11), 'secret_holders='),
-    (lambda: planting.draw(_SECRETS, 1, 4, 100), 'secret_choices='),
     (
         lambda: synthetic_task.SyntheticTextTask(
             _text(vocabulary_size=61, language_size=60), seed=3

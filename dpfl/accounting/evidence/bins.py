@@ -61,7 +61,7 @@ _EQUAL_SIZES = Statistic(
 _NEIGHBOURS = Statistic('neighbours', 'bins of clients 1 apart', slot_pairs.SHARED)
 _NEXT_EPOCH = Statistic('next_epoch', 'slots of a client in successive epochs', slot_pairs.SHARED)
 _NEIGHBOUR_SLOTS = Statistic('neighbour_slots', 'slots of clients by distance', slot_pairs.SHARED)
-_BY_DISTANCE = dataclasses.replace(
+_SLOT_DISTANCES = dataclasses.replace(
     slot_pairs.ANY_DISTANCE, key='by_distance', name=_NEIGHBOUR_SLOTS.name
 )
 _KEPT_SLOT = Statistic(
@@ -84,7 +84,7 @@ STATISTICS = (
     _NEXT_EPOCH,
     slot_pairs.EARLIER_EPOCHS,
     _NEIGHBOUR_SLOTS,
-    _BY_DISTANCE,
+    _SLOT_DISTANCES,
     _KEPT_SLOT,
 )
 
@@ -136,7 +136,7 @@ def random_allocation(log: ParticipationLog, population: int, groups: int) -> li
     often, turns = int(repeats.max(initial=0)), len(starts)
     nearest = min(
         next_client.test(_NEIGHBOUR_SLOTS, len(first)),
-        dataclasses.replace(any_distance, statistic=_BY_DISTANCE),
+        dataclasses.replace(any_distance, statistic=_SLOT_DISTANCES),
         key=lambda test: test.p_value,
     )
     return [

@@ -15,7 +15,7 @@ _ROUNDING = 1 + 1e-9
 _LEAST = float(np.finfo(float).tiny)
 
 # Cells below this fraction of the largest are dropped, and their mass is counted as lost.
-_SMALLEST = 1e-26
+_NEGLIGIBLE_CELL = 1e-26
 
 # Largest width of a law that `tails_of_total` computes by convolution.
 _MOST_CELLS = 2**19
@@ -254,7 +254,9 @@ def _by_ratios(
         above = np.cumsum(np.log(ratio(np.arange(mode, last, dtype=float))))
         below = -np.cumsum(np.log(ratio(np.arange(mode - 1, first - 1, -1, dtype=float))))
         cells = np.exp(np.concatenate([below[::-1], [0.0], above]))
-        if (last == high or cells[-1] < _SMALLEST) and (first == low or cells[0] < _SMALLEST):
+        if (last == high or cells[-1] < _NEGLIGIBLE_CELL) and (
+            first == low or cells[0] < _NEGLIGIBLE_CELL
+        ):
             break
         width *= 2
     # Beyond both ends the probabilities fall at least geometrically.
@@ -288,7 +290,7 @@ def _sum(one: Law, other: Law) -> Law:
 
 def trimmed(law: Law, error: float = 0.0) -> Law:
     """The law without its smallest outer cells, or those below the error of a cell."""
-    kept = np.flatnonzero(law.cells > max(error, _SMALLEST * law.cells.max()))
+    kept = np.flatnonzero(law.cells > max(error, _NEGLIGIBLE_CELL * law.cells.max()))
     first, last = int(kept[0]), int(kept[-1]) + 1
     dropped = float(law.cells[:first].sum() + law.cells[last:].sum())
     return Law(law.start + first, law.cells[first:last], law.lost + dropped)

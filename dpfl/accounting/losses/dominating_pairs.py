@@ -60,7 +60,8 @@ class Mixtures:
         weights = np.asarray(self.weights)[:, np.newaxis]
         up, low = (self._exponents(x, means) for means in (self.upper, self.lower))
         p, q = (
-            (weights * np.expm1(np.minimum(each, _MOST_EXPONENT))).sum(axis=0) for each in (up, low)
+            (weights * np.expm1(np.minimum(exponents, _MOST_EXPONENT))).sum(axis=0)
+            for exponents in (up, low)
         )
         # Near 0, as of a rare sample, only this form keeps the digits.
         near = (np.maximum(up.max(axis=0), low.max(axis=0)) < _MOST_EXPONENT) & (

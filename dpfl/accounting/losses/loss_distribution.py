@@ -94,18 +94,18 @@ def curves(parts: Releases, coarseness: float = 1.0) -> list[tuple[np.ndarray, n
         the numbers do not fit a float.
     """
     orders, step = _orders(parts, min(_DELTAS_OF_CURVE), None, coarseness)
-    found = []
+    profiles = []
     for order in orders:
         points = []
         for delta in _DELTAS_OF_CURVE:
             theta = _tilt(order, math.log(delta))
             for factor in _FLATTER_TILTS if delta == max(_DELTAS_OF_CURVE) else (1.0,):
                 points.append(_curve(order, theta * factor, step))
-        places, deltas = (np.concatenate(each) for each in zip(*points, strict=True))
+        places, deltas = (np.concatenate(arrays) for arrays in zip(*points, strict=True))
         by_place = np.argsort(places, kind='stable')
         deltas = np.minimum(deltas * (1 + _ROUNDING) + _infinite(order), 1.0)
-        found.append((places[by_place] * step, deltas[by_place]))
-    return found
+        profiles.append((places[by_place] * step, deltas[by_place]))
+    return profiles
 
 
 def _orders(

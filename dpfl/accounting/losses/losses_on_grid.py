@@ -22,16 +22,17 @@ from dpfl.accounting.sampling.truncated import TruncatedPoissonDpEvent
 Sample = tuple[float, float]
 # One round; a truncated sample is one whose cap may be reached.
 Release = Sample | TruncatedPoissonDpEvent | DominatingPair
-# Distributions of one release that are kept; each takes about a megabyte.
-_KEPT = 4
+# Number of cached distributions of one release; each takes about a megabyte.
+_CACHE_SIZE = 4
 # Points of the table from which the interval ends are found, and refinements of each end.
 _TABLE, _REFINEMENTS = 2**14, 4
-# Interval ends are placed so much below the points of the grid, in steps, that none is above.
-_BELOW = 1e-6
+# Steps by which each interval end is shifted down, so that rounding never puts one above its
+# grid point.
+_GRID_SHIFT = 1e-6
 # Bound on the relative error of a mass.
-_OF_MASS = 1e-12
+_MASS_ERROR = 1e-12
 # By how much, relative, the probability of a full sample may have been rounded up.
-_OF_SHARE = 4e-9
+_SHARE_ERROR = 4e-9
 # With more points than this the release does not fit.
 _MOST_POINTS = 2**20
 
@@ -56,7 +57,7 @@ class Losses:
         return self.lowest + np.arange(self.log_masses.size, dtype=np.float64)
 
 
-@functools.lru_cache(_KEPT)
+@functools.lru_cache(_CACHE_SIZE)
 def both_orders(release: Release, step: float, log_tail: float) -> tuple[Losses, Losses]:
     """Losses of one release for both orders of two neighbouring runs.
 
@@ -74,14 +75,14 @@ def both_orders(release: Release, step: float, log_tail: float) -> tuple[Losses,
     if isinstance(release, TruncatedPoissonDpEvent):
         return _of_truncated(release, step, log_tail)
     # dp_accounting knows the pair of one client of a Poisson sample.
-    found = privacy_loss_distribution.from_gaussian_mechanism(
+    distribution = privacy_loss_distribution.from_gaussian_mechanism(
         release[1],
         value_discretization_interval=step,
         sampling_prob=release[0],
         log_mass_truncation_bound=log_tail,
     )
     # dp_accounting publishes the masses only after its own composition.
-    remove, add = found._pmf_remove, found._pmf_add
+    remove, add = distribution._pmf_remove, distribution._pmf_add
     return _from_pmf(remove.to_dense_pmf()), _from_pmf(add.to_dense_pmf())
 
 
@@ -102,10 +103,10 @@ def _of_truncated(
 def _mixture(one: Losses, other: Losses, share: float) -> Losses:
     """Losses of a release that is the other one with a probability of at most `share`."""
     lowest = min(one.lowest, other.lowest)
-    highest = max(each.lowest + each.log_masses.size for each in (one, other))
+    highest = max(losses.lowest + losses.log_masses.size for losses in (one, other))
     masses = np.full(highest - lowest, -np.inf)
     # The share was rounded up, and does not lower the mass of the first part.
-    rest = -math.expm1(math.log(share) - _OF_SHARE) if share < 1 else _OF_SHARE
+    rest = -math.expm1(math.log(share) - _SHARE_ERROR) if share < 1 else _SHARE_ERROR
     for part, weight in ((one, rest), (other, share)):
         start = part.lowest - lowest
         window = masses[start : start + part.log_masses.size]
@@ -138,8 +139,8 @@ def _of_pair(pair: DominatingPair, step: float, log_tail: float) -> tuple[Losses
         positive = np.pad(positive, (0, longest - positive.size))
         positive += probability * np.pad(masses, (0, longest - masses.size))
         infinite += probability * beyond
-    found = _symmetrised(positive[1:], infinite, step)
-    return found, found
+    losses = _symmetrised(positive[1:], infinite, step)
+    return losses, losses
 
 
 def _symmetrised(positive: np.ndarray, infinite: float, step: float) -> Losses:
@@ -167,7 +168,7 @@ def _upwards(
       step, log_tail: as in `both_orders`.
       positive: whether to take losses above 0 only; they begin where the loss is 0.
     """
-    first, points = _points(mixtures, step, log_tail, positive, -_BELOW)
+    first, points = _points(mixtures, step, log_tail, positive, -_GRID_SHIFT)
     p, q = mixtures.masses(points)
     masses = _at_ends(p, q, first, step)
     if not positive:
@@ -177,8 +178,8 @@ def _upwards(
 
 def _downwards(mixtures: Mixtures, step: float, log_tail: float) -> tuple[int, np.ndarray, float]:
     """Losses `log(dQ/dP)` under Q: the lowest, the masses, and the infinite mass."""
-    first, points = _points(mixtures, step, log_tail, False, _BELOW)
-    p, q = (each[::-1] for each in mixtures.masses(points))
+    first, points = _points(mixtures, step, log_tail, False, _GRID_SHIFT)
+    p, q = (masses[::-1] for masses in mixtures.masses(points))
     lowest = -(first + p.size)
     masses = _at_ends(q, p, lowest, step)
     masses[1] += mixtures.beyond(points[-1], above=True)[1]
@@ -199,7 +200,7 @@ def _at_ends(p: np.ndarray, q: np.ndarray, first: int, step: float) -> np.ndarra
         # Of the smallest floats some digits are missing: they count as 0, which is pessimistic.
         log_ratios = np.where(q > 1e-290, np.log(q) - np.log(p) + lower_ends, -np.inf)
         shares = np.expm1(np.minimum(log_ratios, 0.0)) / np.expm1(-step)
-    shares = np.where(p > 0, shares, 1.0) + 3 * _BELOW + _OF_MASS / step
+    shares = np.where(p > 0, shares, 1.0) + 3 * _GRID_SHIFT + _MASS_ERROR / step
     shares = np.clip(shares, 0.0, 1.0)
     masses = np.zeros(p.size + 1)
     masses[1:] += p * shares
@@ -243,6 +244,6 @@ def _points(
             better = points - (mixtures.loss(points) - target) / mixtures.slope(points)
         points = np.where(np.isfinite(better), np.clip(better, least, most), points)
     misses = (mixtures.loss(points) - target) / step
-    if not np.abs(misses).max() < _BELOW:
+    if not np.abs(misses).max() < _GRID_SHIFT:
         raise OverflowError('the loss is not exact enough for the grid')
     return first, np.concatenate([[low], np.maximum.accumulate(points), [high]])

@@ -105,8 +105,8 @@ class Measured:
       dimension: number of parameters of the model.
       delta: at which epsilon is given.
       mu_claimed, epsilon_claimed: of the plan; infinite without noise, mu None with sampling.
-      mu_of_canaries: what follows from the plan for the rounds of the canaries, the largest over
-        them; None with sampling. Below the claim if they are not the worst rounds.
+      mu_of_canaries: mu of the plan for the rounds of the canaries, the largest over them; None
+        with sampling. Below the claim if they are not the worst rounds.
       releases: of an attacker who sees every release.
       final_model: of one who sees the final model only.
       sums: what tests of the sums of all rounds showed; None if there were none.
@@ -166,7 +166,7 @@ class Measured:
 
     @classmethod
     def from_dict(cls, values: Any, plan: PrivacyPlan, accountant: str) -> 'Measured':
-        """What `to_dict` wrote; what it claims is computed from the plan.
+        """The estimates that `to_dict` wrote, with the claims computed from the plan.
 
         Only `audit.npz` can tell whether the estimates are right: see `read`.
 
@@ -174,20 +174,20 @@ class Measured:
           ValueError: if the values are of another form.
         """
         own = {field.name for field in dataclasses.fields(cls)}
-        found = {
+        stated = {
             name: value
             for name, value in _json.checked_object('measured', values).items()
             if name in own
         }
-        delta = _validate.number('measured.delta', found['delta'], above=0, below=1)
-        of_canaries = found['mu_of_canaries']
+        delta = _validate.number('measured.delta', stated['delta'], above=0, below=1)
+        of_canaries = stated['mu_of_canaries']
         if of_canaries is not None:
             _validate.number('mu_of_canaries', of_canaries, minimum=0)
         elif plan.sampling is None:
             of_canaries = math.inf
         return cls(
             **{
-                name: _validate.integer(name, found[name], minimum=0)
+                name: _validate.integer(name, stated[name], minimum=0)
                 for name in ('least_rounds', 'most_rounds', 'dimension')
             },
             canaries=_validate.integer('trials', values['trials'], minimum=4),
@@ -195,24 +195,24 @@ class Measured:
             mu_claimed=plan.mu if plan.sampling is None else None,
             epsilon_claimed=plan.epsilon(delta, accountant),
             mu_of_canaries=of_canaries,
-            releases=_estimate('releases', found['releases']),
-            final_model=_estimate('final_model', found['final_model']),
-            sums=None if found.get('sums') is None else SumTests.from_dict(found['sums']),
+            releases=_estimate('releases', stated['releases']),
+            final_model=_estimate('final_model', stated['final_model']),
+            sums=None if stated.get('sums') is None else SumTests.from_dict(stated['sums']),
         )
 
     @property
     def exceeds_claim(self) -> bool:
         """Whether the lower bound from the releases is above the claim, which is then wrong."""
-        found = self.releases
-        if found.mu_lower is not None and self.mu_claimed is not None:
-            return found.mu_lower > self.mu_claimed
-        return found.epsilon_lower > self.epsilon_claimed
+        releases = self.releases
+        if releases.mu_lower is not None and self.mu_claimed is not None:
+            return releases.mu_lower > self.mu_claimed
+        return releases.epsilon_lower > self.epsilon_claimed
 
     @property
     def refutations(self) -> tuple[str, ...]:
         """What contradicts the claim, a sentence each: it is then not to be relied on."""
-        found = tuple(map(str, self.sums.failures)) if self.sums is not None else ()
-        return (*found, *(['a lower bound is above the claim'] * self.exceeds_claim))
+        failures = tuple(map(str, self.sums.failures)) if self.sums is not None else ()
+        return (*failures, *(['a lower bound is above the claim'] * self.exceeds_claim))
 
     @property
     def verdict(self) -> str:
@@ -225,8 +225,8 @@ class Measured:
     def canary_power(self) -> dict[str, float]:
         """Probability that the canaries' lower bound exceeds the claim, by fault.
 
-        The mean score says how much of what hides a canary is noise, if the noise is as planned. So
-        it is empty unless the tests of the sums say that, and if mu is infinite or there is none.
+        If the noise is as planned, the mean score tells its share in all that hides a canary. So
+        this is empty unless the tests of the sums say that, and if mu is infinite or there is none.
         """
         if self.sums is None or self.sums.verdict != 'not refuted':
             return {}
@@ -247,8 +247,8 @@ class Measured:
         return 'cannot tell' if power < LEAST_POWER else 'not refuted'
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form: first what `audit_privacy` shows, then both attacks; infinity is null."""
-        found = {
+        """JSON form: first the numbers of `audit_privacy`, then both attacks; infinity is null."""
+        values = {
             'method': METHOD,
             'verdict': self.verdict,
             'mu_claimed': self.mu_claimed,
@@ -277,7 +277,7 @@ class Measured:
             'releases': _attack(self.releases),
             'final_model': _attack(self.final_model),
         }
-        return {name: _json.finite(value) for name, value in found.items()}
+        return {name: _json.finite(value) for name, value in values.items()}
 
 
 def _sums(encoded: np.ndarray | None) -> SumTests | None:
@@ -321,21 +321,21 @@ def read(
         raise ValueError(f'{path}: not the audit of this run ({errors.shown(error)})') from None
 
 
-def _attack(found: Estimate) -> dict[str, Any]:
-    return {name: _json.finite(value) for name, value in dataclasses.asdict(found).items()}
+def _attack(estimate: Estimate) -> dict[str, Any]:
+    return {name: _json.finite(value) for name, value in dataclasses.asdict(estimate).items()}
 
 
 def _estimate(name: str, values: Any) -> Estimate:
-    """The estimate that `_attack` wrote; null is infinity, but for a mu that there is not."""
-    found: dict[str, Any] = {}
+    """The estimate that `_attack` wrote; null is infinity, except for a missing mu."""
+    fields: dict[str, Any] = {}
     for field in dataclasses.fields(Estimate):
         value, where = _json.checked_object(name, values)[field.name], f'{name}.{field.name}'
         if field.type is bool:
-            found[field.name] = _validate.truth(where, value)
+            fields[field.name] = _validate.truth(where, value)
         elif field.type is int:
-            found[field.name] = _validate.integer(where, value, minimum=2)
+            fields[field.name] = _validate.integer(where, value, minimum=2)
         elif value is None:
-            found[field.name] = None if field.name == 'mu_lower' else math.inf
+            fields[field.name] = None if field.name == 'mu_lower' else math.inf
         else:
-            found[field.name] = _validate.number(where, value)
-    return Estimate(**found)
+            fields[field.name] = _validate.number(where, value)
+    return Estimate(**fields)

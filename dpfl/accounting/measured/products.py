@@ -10,7 +10,7 @@ each other, so that only the union of their tails has a bound.
 | repetition | a round | a later round | 1 |
 | shift | a round | a later round | all circular shifts but 0 |
 | halves, halves of a round | first half of the coordinates | second half | all circular shifts |
-| tensors | a tensor | a larger one, of which as many coordinates count | all circular shifts |
+| tensors | a tensor | the same number of coordinates of a larger one | all circular shifts |
 
 'halves' and 'tensors' have one product over all rounds, 'halves of a round' one in each round. The
 fast Fourier transform gives the products of all circular shifts.
@@ -40,18 +40,18 @@ def counts(rounds: int, sizes: Sequence[int]) -> dict[str, int]:
       sizes: numbers of the coordinates of each tensor.
     """
     total = sum(sizes)
-    found = {}
+    numbers = {}
     if total > 1:
-        found['halves'] = total // 2
+        numbers['halves'] = total // 2
     if len(sizes) > 1:
-        found['tensors'] = sum(sizes[larger] for larger, _ in tensor_pairs(rounds, sizes))
+        numbers['tensors'] = sum(sizes[larger] for larger, _ in tensor_pairs(rounds, sizes))
     if rounds > 1:
-        found['repetition'] = rounds * (rounds - 1) // 2
+        numbers['repetition'] = rounds * (rounds - 1) // 2
     if rounds > 1 and total > 1:
         lags = len(shifted_lags(rounds, total))
-        found['shift'] = (total - 1) * (rounds * lags - lags * (lags + 1) // 2)
-        found['halves of a round'] = rounds * (total // 2)
-    return found
+        numbers['shift'] = (total - 1) * (rounds * lags - lags * (lags + 1) // 2)
+        numbers['halves of a round'] = rounds * (total // 2)
+    return numbers
 
 
 def shifted_lags(rounds: int, total: int) -> range:
@@ -71,16 +71,16 @@ def tensor_pairs(rounds: int, sizes: Sequence[int]) -> list[tuple[int, int]]:
       rounds: of the table.
       sizes: numbers of the coordinates of each tensor, more than one.
     """
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     numbers = 0
     for first in range(len(sizes)):
         for second in range(first + 1, len(sizes)):
             pair = (first, second) if sizes[first] >= sizes[second] else (second, first)
             numbers += max(_LEAST_NUMBERS, rounds * sizes[pair[0]])
-            if found and numbers > _MOST_NUMBERS:
-                return found
-            found.append(pair)
-    return found
+            if pairs and numbers > _MOST_NUMBERS:
+                return pairs
+            pairs.append(pair)
+    return pairs
 
 
 def largest(table: np.ndarray, of_tensors: Sequence[np.ndarray]) -> dict[str, Largest]:
@@ -93,21 +93,21 @@ def largest(table: np.ndarray, of_tensors: Sequence[np.ndarray]) -> dict[str, La
     rounds, total = table.shape
     sizes = [int(np.count_nonzero(of)) for of in of_tensors]
     kinds = counts(rounds, sizes)
-    found: dict[str, Largest] = {}
+    products: dict[str, Largest] = {}
     with np.errstate(invalid='ignore', over='ignore'):
         if 'halves' in kinds:
             by_round, of_all = _of_halves(table)
-            found['halves'] = ((), of_all)
+            products['halves'] = ((), of_all)
             if 'halves of a round' in kinds:
                 worst = int(np.argmax(np.abs(by_round)))
-                found['halves of a round'] = ((worst,), float(by_round[worst]))
+                products['halves of a round'] = ((worst,), float(by_round[worst]))
         if 'tensors' in kinds:
-            found['tensors'] = _largest(_of_tensors(table, of_tensors, sizes))
+            products['tensors'] = _largest(_of_tensors(table, of_tensors, sizes))
         if 'repetition' in kinds:
-            found['repetition'] = _repetition(table)
+            products['repetition'] = _repetition(table)
         if 'shift' in kinds:
-            found['shift'] = _largest(_of_shifts(table))
-    return found
+            products['shift'] = _largest(_of_shifts(table))
+    return products
 
 
 def _of_halves(table: np.ndarray) -> tuple[np.ndarray, float]:

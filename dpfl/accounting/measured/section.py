@@ -33,41 +33,41 @@ _SUMS_REFUTED = (
 )
 
 
-def render(found: Measured) -> str:
+def render(audit: Measured) -> str:
     """The section."""
-    claimed = 'no guarantee' if _is_none(found.epsilon_claimed) else f'{found.epsilon_claimed:.4g}'
+    claimed = 'no guarantee' if _is_none(audit.epsilon_claimed) else f'{audit.epsilon_claimed:.4g}'
     parts = [
-        *_refuted(found),
-        f'Verdict: **{found.verdict}**.',
-        *_of_sums(found),
-        f'One-shot estimate with canary clients (Andrew et al. 2024): {found.releases.observed} of '
-        f'{found.canaries} canaries took part, {_rounds(found)}; the others, which took no part, '
+        *_refuted(audit),
+        f'Verdict: **{audit.verdict}**.',
+        *_of_sums(audit),
+        f'One-shot estimate with canary clients (Andrew et al. 2024): {audit.releases.observed} of '
+        f'{audit.canaries} canaries took part, {_rounds(audit)}; the others, which took no part, '
         'check the distribution without a canary. A canary sends a random direction of the length '
-        f'of the clip norm, in the {found.dimension} dimensions of the model. Canaries are '
+        f'of the clip norm, in the {audit.dimension} dimensions of the model. Canaries are '
         'additional clients, whose updates are known in advance: they take nothing from the '
         'guarantee of real clients, and no denominator counts them.',
-        f'At delta = {found.delta:g} the claim is **{claimed}**, and the estimate for an attacker '
-        f'who sees all releases is **{number(found.releases.epsilon)}** '
-        f'({CONFIDENCE:.0%} interval {number(found.releases.epsilon_low)} to '
-        f'{number(found.releases.epsilon_high)}); for one who sees only the final model, '
-        f'{number(found.final_model.epsilon)}.',
+        f'At delta = {audit.delta:g} the claim is **{claimed}**, and the estimate for an attacker '
+        f'who sees all releases is **{number(audit.releases.epsilon)}** '
+        f'({CONFIDENCE:.0%} interval {number(audit.releases.epsilon_low)} to '
+        f'{number(audit.releases.epsilon_high)}); for one who sees only the final model, '
+        f'{number(audit.final_model.epsilon)}.',
     ]
-    parts += [_of_canaries(found), _table(found), _meaning(found), _limits()]
+    parts += [_of_canaries(audit), _table(audit), _meaning(audit), _limits()]
     return '\n\n'.join(parts)
 
 
-def _refuted(found: Measured) -> list[str]:
+def _refuted(audit: Measured) -> list[str]:
     parts = []
-    if found.sums is not None and found.sums.failures:
-        parts.append(_SUMS_REFUTED.format(failures='; '.join(map(str, found.sums.failures))))
-    if found.exceeds_claim:
+    if audit.sums is not None and audit.sums.failures:
+        parts.append(_SUMS_REFUTED.format(failures='; '.join(map(str, audit.sums.failures))))
+    if audit.exceeds_claim:
         parts.append(_CLAIM_EXCEEDED.format(share=1 - CONFIDENCE))
     return parts
 
 
-def _of_sums(found: Measured) -> list[str]:
+def _of_sums(audit: Measured) -> list[str]:
     """What the tests of the sums showed, and what they would have shown."""
-    tests = found.sums
+    tests = audit.sums
     if tests is None:
         return ['The sums of this run were not tested.']
     text = (
@@ -98,70 +98,76 @@ def _percent(power: float) -> str:
     return f'{int(power * 1000) / 10:g} %'
 
 
-def _of_canaries(found: Measured) -> str:
+def _of_canaries(audit: Measured) -> str:
     """What the lower bound of the canaries says about itself."""
-    powers = ', '.join(f'{name} {_percent(value)}' for name, value in found.canary_power.items())
-    text = f'The lower bound from the canaries alone: **{found.canary_verdict}**. '
+    powers = ', '.join(f'{name} {_percent(value)}' for name, value in audit.canary_power.items())
+    text = f'The lower bound from the canaries alone: **{audit.canary_verdict}**. '
     if not powers:
         return text + 'How likely it is to be above the claim with less noise is not known.'
     return text + f'Probability that it would be above the claim: {powers}.'
 
 
-def _rounds(found: Measured) -> str:
-    low, high = found.least_rounds, found.most_rounds
+def _rounds(audit: Measured) -> str:
+    low, high = audit.least_rounds, audit.most_rounds
     how_many = f'{low}' if low == high else f'{low} to {high}'
     return f'each in {how_many} round{"" if high == 1 else "s"}'
 
 
-def _table(found: Measured) -> str:
-    both = (found.releases, found.final_model)
+def _table(audit: Measured) -> str:
+    both = (audit.releases, audit.final_model)
     rows = [
-        ('epsilon, estimate', [number(each.epsilon) for each in both]),
+        ('epsilon, estimate', [number(estimate.epsilon) for estimate in both]),
         (
             f'its {CONFIDENCE:.0%} interval',
-            [f'{number(each.epsilon_low)} to {number(each.epsilon_high)}' for each in both],
+            [
+                f'{number(estimate.epsilon_low)} to {number(estimate.epsilon_high)}'
+                for estimate in both
+            ],
         ),
         (
             f'epsilon, lower bound at {CONFIDENCE:.0%}',
-            [number(each.epsilon_lower) for each in both],
+            [number(estimate.epsilon_lower) for estimate in both],
         ),
-        ('epsilon with the fitted deviation', [number(each.epsilon_fitted) for each in both]),
-        ('scores with canary: mean, deviation', [_pair(each) for each in both]),
-        ('scores without: mean, deviation', [_null(each) for each in both]),
+        (
+            'epsilon with the fitted deviation',
+            [number(estimate.epsilon_fitted) for estimate in both],
+        ),
+        ('scores with canary: mean, deviation', [_pair(estimate) for estimate in both]),
+        ('scores without: mean, deviation', [_null(estimate) for estimate in both]),
     ]
-    if found.mu_claimed is not None:
-        bounds = [number(each.mu_lower or 0.0) for each in both]
+    if audit.mu_claimed is not None:
+        bounds = [number(estimate.mu_lower or 0.0) for estimate in both]
         rows.insert(3, (f'mu, lower bound at {CONFIDENCE:.0%}', bounds))
     lines = ['| | all releases | final model |', '|---|---|---|']
     return '\n'.join([*lines, *(f'| {name} | {a} | {b} |' for name, (a, b) in rows)])
 
 
-def _meaning(found: Measured) -> str:
+def _meaning(audit: Measured) -> str:
     text = (
         'A score is the cosine of a canary with what was released, in standard deviations of the '
         'cosine of a random direction. The estimate is epsilon of two normal distributions, those '
         'of scores with and without the canary. Lower bounds assume independent scores, and '
         'nothing else about their distribution.'
     )
-    if found.mu_claimed is not None and not _is_none(found.mu_claimed):
+    if audit.mu_claimed is not None and not _is_none(audit.mu_claimed):
         text += (
-            f' The plan claims mu = {found.mu_claimed:.4g}; for the rounds of these canaries it '
-            f'gives {found.mu_of_canaries:.4g}, which is what the mean score with canary should '
+            f' The plan claims mu = {audit.mu_claimed:.4g}; for the rounds of these canaries it '
+            f'gives {audit.mu_of_canaries:.4g}, which is what the mean score with canary should '
             'be, or less where the sum of real updates is large.'
         )
     return text
 
 
 def _limits() -> str:
-    return 'What an audit cannot show:\n\n' + '\n'.join(f'- {each}' for each in LIMITS)
+    return 'What an audit cannot show:\n\n' + '\n'.join(f'- {limit}' for limit in LIMITS)
 
 
-def _pair(found: Estimate) -> str:
-    return f'{found.mean:.3f}, {found.deviation:.3f}'
+def _pair(estimate: Estimate) -> str:
+    return f'{estimate.mean:.3f}, {estimate.deviation:.3f}'
 
 
-def _null(found: Estimate) -> str:
-    return f'{found.null_mean:.3f}, {found.null_deviation:.3f}'
+def _null(estimate: Estimate) -> str:
+    return f'{estimate.null_mean:.3f}, {estimate.null_deviation:.3f}'
 
 
 def _is_none(value: float) -> bool:

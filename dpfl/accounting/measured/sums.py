@@ -51,7 +51,7 @@ _MOST_TENSORS = 10**6
 
 CLIP_FAULTS = ('no clipping', 'clip norm times 10', 'each tensor clipped alone')
 # Faults that a model of one tensor cannot have.
-_OF_SEVERAL_TENSORS = ('noise on the first tensor only', 'each tensor clipped alone')
+_MULTI_TENSOR_FAULTS = ('noise on the first tensor only', 'each tensor clipped alone')
 # Why residuals are not tested.
 UNTESTED = {
     'no_noise': 'the plan has no noise',
@@ -84,7 +84,7 @@ _WORDS = {
 
 @dataclasses.dataclass(frozen=True)
 class RoundSums:
-    """What an audited run knows about its sums. Confidential: it determines the noise.
+    """Residuals and clip errors of a run's sums. Confidential: they determine the noise.
 
     Attributes:
       residuals: release minus sum in clip norms of the round, [rounds, coordinates tested].
@@ -145,7 +145,7 @@ class SumTests:
         Probabilities follow from the law of one of the tests, so they are lower bounds. Noise that
         is missing counts as a hundredth of the noise, for float32.
         """
-        found = {
+        powers = {
             'half the noise': self._variance_power('variance', sum(self.tested), 0.5),
             'no noise': self._variance_power('variance', sum(self.tested), _MOST_ROUNDING),
             'noise on the first tensor only': self._variance_power(
@@ -157,8 +157,8 @@ class SumTests:
         is_one = len(self.tested) == 1
         return {
             name: value
-            for name, value in found.items()
-            if not (is_one and name in _OF_SEVERAL_TENSORS)
+            for name, value in powers.items()
+            if not (is_one and name in _MULTI_TENSOR_FAULTS)
         }
 
     @property
@@ -196,7 +196,8 @@ class SumTests:
             'power': self.power,
             'clip_power': dict(self.clip_power),
             'failures': [
-                {**dataclasses.asdict(each), 'where': list(each.where)} for each in self.failures
+                {**dataclasses.asdict(failure), 'where': list(failure.where)}
+                for failure in self.failures
             ],
         }
 
@@ -347,7 +348,7 @@ def _of_law(table: np.ndarray, rounding: float) -> tuple[np.ndarray, np.ndarray]
 
 
 def _of_variance(sums: np.ndarray, freedom: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Two-sided p-values of sums of squares, and the variances; what is not finite has 0."""
+    """Two-sided p-values of sums of squares, 0 for one that is not finite, and the variances."""
     tails = np.minimum(stats.chi2.cdf(sums, freedom), stats.chi2.sf(sums, freedom))
     return np.nan_to_num(2 * tails, nan=0.0), sums / freedom
 

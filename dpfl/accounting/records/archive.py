@@ -187,13 +187,13 @@ def _cohorts(
         return None
     begun = state.begun
     try:
-        found, _, is_whole = cohorts.load(where)
+        drawn, _, is_whole = cohorts.load(where)
         if is_running:
             # The journal was read before, and its last round has a cohort before it is computed.
-            is_whole, found = True, found[:begun]
-            if not state.is_released and len(found) == begun - 1:
+            is_whole, drawn = True, drawn[:begun]
+            if not state.is_released and len(drawn) == begun - 1:
                 begun -= 1
-        log = ParticipationLog(found)
+        log = ParticipationLog(drawn)
     except (OSError, ValueError) as error:
         raise ValueError(f'{where}: {errors.shown(error)}') from None
     if log.rounds != begun:
@@ -208,7 +208,7 @@ def _cohorts(
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """What the tables and pages of a run are computed from.
+    """The inputs of the tables and pages of a run.
 
     Attributes:
       record: the plan, and what the report states besides.
@@ -329,7 +329,7 @@ def _stack_changes(journal: journal_lib.Journal) -> Sequence[str]:
 
 
 def _count(values: Mapping[str, Any]) -> int:
-    """What Ray has lost, by a line of the journal that nothing is judged by."""
+    """Number of losses of Ray in a line of the journal; no check depends on it."""
     return _validate.integer('ray_losses', values['ray_losses'], minimum=0)
 
 
@@ -360,18 +360,18 @@ def _clip_course(path: pathlib.Path, plan: PrivacyPlan) -> ClipCourse | None:
 
 def first_tables(state: journal_lib.State) -> dict[str, bytes]:
     """The tables that describe a run before its first round, by the names of their files."""
-    found = {name: text.encode() for name, text in state.files.items()}
+    by_file = {name: text.encode() for name, text in state.files.items()}
     if state.settings is not None:
-        found[CONFIG] = _pretty(state.settings).encode()
+        by_file[CONFIG] = _pretty(state.settings).encode()
     if state.record is not None:
-        found[PLAN] = _pretty(state.record).encode()
+        by_file[PLAN] = _pretty(state.record).encode()
     if state.built is not None and state.built.data:
-        found[DATA] = _pretty(state.built.data).encode()
-    drawn = {what: each.result for what, each in state.drawn.items() if each.result is not None}
+        by_file[DATA] = _pretty(state.built.data).encode()
+    drawn = {name: draw.result for name, draw in state.drawn.items() if draw.result is not None}
     if drawn:
-        releases = [each.intent['release'] for each in state.drawn.values()]
-        found[BEFORE] = _pretty({'releases': releases, **drawn}).encode()
-    return found
+        releases = [draw.intent['release'] for draw in state.drawn.values()]
+        by_file[BEFORE] = _pretty({'releases': releases, **drawn}).encode()
+    return by_file
 
 
 def tables(records: Records) -> dict[str, bytes]:
@@ -379,17 +379,17 @@ def tables(records: Records) -> dict[str, bytes]:
     if records.journal is None:
         return {}
     state = records.journal.state
-    found = first_tables(state)
+    by_file = first_tables(state)
     if rows := records.journal.rows():
-        found[METRICS] = metrics_table(rows).encode()
+        by_file[METRICS] = metrics_table(rows).encode()
     if records.log is not None:
         file = io.BytesIO()
         records.log.save(file)
-        found[LOG] = file.getvalue()
+        by_file[LOG] = file.getvalue()
     if state.ended is not None and state.ended.test is not None:
         test = {name: _json.finite(value) for name, value in state.ended.test.items()}
-        found[TEST] = _pretty({'rounds': state.begun, 'metrics': test}).encode()
-    return found
+        by_file[TEST] = _pretty({'rounds': state.begun, 'metrics': test}).encode()
+    return by_file
 
 
 def read_rows(directory: str | os.PathLike[str]) -> list[dict[str, float]]:

@@ -3,8 +3,8 @@
 A record is the round (uint32), the number of clients (uint32), the bytes of an id (uint32: 1, 2, 4
 or 8), the ids in the order in which they were drawn, and the first eight bytes of the SHA-256
 digest of all that; numbers are little-endian. The journal has a digest of each cohort, and leads:
-the file has at most as many rounds as have begun, and whoever reads it compares the numbers. It is
-private, since it shows who took part.
+the file has at most the rounds that have begun, and its reader compares the numbers. It is private,
+since it shows who took part.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ def record(round_index: int, cohort: Sequence[int] | np.ndarray) -> bytes:
     """
     ids = np.asarray(cohort, np.int64)
     most = int(ids.max(initial=0))
-    width = next(each for each in _WIDTHS if each == _WIDTHS[-1] or most < 1 << 8 * each)
+    width = next(size for size in _WIDTHS if size == _WIDTHS[-1] or most < 1 << 8 * size)
     body = _HEADER.pack(round_index, ids.size, width) + ids.astype(f'<u{width}').tobytes()
     return body + hashlib.sha256(body).digest()[:_CHECKSUM]
 
@@ -51,8 +51,8 @@ def load(path: str | os.PathLike[str]) -> tuple[list[np.ndarray], int, bool]:
     if not os.path.lexists(path):
         return [], 0, True
     with _files.open_regular(path) as file:
-        found, complete = read(file)
-        return found, complete, complete == file.seek(0, os.SEEK_END)
+        cohorts, complete = read(file)
+        return cohorts, complete, complete == file.seek(0, os.SEEK_END)
 
 
 def read(file: BinaryIO) -> tuple[list[np.ndarray], int]:
@@ -61,18 +61,18 @@ def read(file: BinaryIO) -> tuple[list[np.ndarray], int]:
     Returns:
       The cohorts, and the length in bytes of their records.
     """
-    found: list[np.ndarray] = []
+    cohorts: list[np.ndarray] = []
     at, size = 0, file.seek(0, os.SEEK_END)
     file.seek(0)
     while len(header := file.read(_HEADER.size)) == _HEADER.size:
         number, count, width = _HEADER.unpack(header)
         end = at + _HEADER.size + count * width + _CHECKSUM
-        is_record = width in _WIDTHS and number == len(found) and count <= _MOST_CLIENTS
+        is_record = width in _WIDTHS and number == len(cohorts) and count <= _MOST_CLIENTS
         if not is_record or end > size:
             break
         ids, checksum = file.read(count * width), file.read(_CHECKSUM)
         if hashlib.sha256(header + ids).digest()[:_CHECKSUM] != checksum:
             break
-        found.append(np.frombuffer(ids, f'<u{width}').astype(np.int64))
+        cohorts.append(np.frombuffer(ids, f'<u{width}').astype(np.int64))
         at = end
-    return found, at
+    return cohorts, at

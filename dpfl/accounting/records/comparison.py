@@ -53,15 +53,15 @@ def differences(stated: Any, computed: Any, where: str = '') -> list[tuple[str, 
       A triple (path, stated, computed) for each difference.
     """
     if isinstance(stated, dict) and isinstance(computed, dict):
-        found = []
+        triples = []
         for name in [*computed, *(name for name in stated if name not in computed)]:
             path = f'{where}.{name}' if where else name
             if name in stated and name in computed:
-                found += differences(stated[name], computed[name], path)
+                triples += differences(stated[name], computed[name], path)
             else:  # Whatever the value of an unknown key is.
                 values = stated.get(name, MISSING), computed.get(name, NOT_A_KEY)
-                found.append((errors.shown(path), *values))
-        return found
+                triples.append((errors.shown(path), *values))
+        return triples
     if (
         isinstance(computed, (list, tuple))
         and isinstance(stated, list)
@@ -119,8 +119,8 @@ def is_same_figure(stated: str, computed: str) -> bool:
     is nothing but lines and areas besides.
     """
     (was, shown), (now, other) = (
-        (_renamed(_MARK.sub('', each)), '\n'.join(text for _, text in _MARK.findall(each)))
-        for each in (stated, computed)
+        (_renamed(_MARK.sub('', figure)), '\n'.join(text for _, text in _MARK.findall(figure)))
+        for figure in (stated, computed)
     )
     if drawn_by(stated) != drawn_by(computed):
         was, now = _besides_drawing(was), _besides_drawing(now)

@@ -139,12 +139,12 @@ class Built(Event):
     references: Mapping[str, float] | None = None
 
     def __post_init__(self):
-        for each in ('record', 'configuration', 'data'):
-            _json.checked_object(each, getattr(self, each))
+        for name in ('record', 'configuration', 'data'):
+            _json.checked_object(name, getattr(self, name))
         for name, value in _json.checked_object('references', self.references or {}).items():
             _validate.number(f'references {errors.shown(name)}', value, minimum=0, maximum=1)
-        for each in ('shows_clients', 'has_fixed_weights'):
-            _validate.truth(each, getattr(self, each))
+        for name in ('shows_clients', 'has_fixed_weights'):
+            _validate.truth(name, getattr(self, name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -169,8 +169,8 @@ class Began(Event):
 
     def __post_init__(self):
         _validate.integer('round', self.round, minimum=0, maximum=_validate.MOST_ROUNDS)
-        for each in ('cohort', 'model', 'noise', 'data'):
-            _digest(each, getattr(self, each))
+        for name in ('cohort', 'model', 'noise', 'data'):
+            _digest(name, getattr(self, name))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -221,8 +221,8 @@ class Extended(Event):
 
     def __post_init__(self):
         _ = self.step  # Checks the numbers of rounds.
-        for each in ('record', 'configuration'):
-            _json.checked_object(each, getattr(self, each))
+        for name in ('record', 'configuration'):
+            _json.checked_object(name, getattr(self, name))
         _files('files', self.files)
         if self.settings is not None:
             _json.checked_object('settings', self.settings)
@@ -531,9 +531,9 @@ def digest(arrays: Iterable[Any]) -> str:
 def _plain(value: Any) -> Any:
     """A JSON value for `value`, in which numbers that are not finite are texts."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): _plain(entry) for name, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_plain(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     return value

@@ -108,15 +108,15 @@ def verify(report: pathlib.Path, content: bytes, key: 'ed25519.Ed25519PublicKey'
 
     path = path_of(report)
     try:
-        found = _files.read_bytes(path)
+        signature = _files.read_bytes(path)
     except OSError as error:
         raise errors.DataError.of_file(path, f'no signature ({error.strerror})') from None
-    if len(found) != BYTES:
+    if len(signature) != BYTES:
         raise errors.DataError.of_file(
-            path, f'is no signature: it has {len(found)} bytes, not {BYTES}'
+            path, f'is no signature: it has {len(signature)} bytes, not {BYTES}'
         )
     try:
-        key.verify(found, content)
+        key.verify(signature, content)
     except exceptions.InvalidSignature:
         raise errors.DataError.of_file(
             report,
@@ -149,7 +149,7 @@ def signed_statement(
         raise errors.DataError.of_file(
             path, f'was signed, and is not a privacy report ({errors.shown(error)})'
         ) from None
-    wrong = [str(each) for each in differences if not each.promises_less]
+    wrong = [str(difference) for difference in differences if not difference.promises_less]
     if wrong:
         raise errors.DataError.of_file(
             path, f'was signed, and does not follow from its plan: {"; ".join(wrong)}'
@@ -157,11 +157,11 @@ def signed_statement(
     values = report.to_dict()
     statement = values['selection']['statement'] if report.selected else values['statement']
     notes = [
-        f'The report promises less: {each}.'
-        for each in differences
-        if comparison.is_number(each.computed) and each.where != 'text_version'
+        f'The report promises less: {difference}.'
+        for difference in differences
+        if comparison.is_number(difference.computed) and difference.where != 'text_version'
     ]
-    if any(each.where == 'text_version' for each in differences):
+    if any(difference.where == 'text_version' for difference in differences):
         notes.append('Its words are those of an older version of dpfl, and were not compared.')
     joint = [_JOINT] if 'composition' in _json.loads(content) else []
     return statement, [*notes, *joint, _TAKEN]

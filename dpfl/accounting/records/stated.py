@@ -122,7 +122,7 @@ def _check_counts(seen: Observed) -> None:
     for name, holds in (
         ('smallest_cohort', seen.smallest_cohort <= seen.largest_cohort),
         ('clients', seen.clients == sum(clients for _, clients in seen.clients_by_participations)),
-        ('clients_by_participations', all(0 < each <= listed for each in times)),
+        ('clients_by_participations', all(0 < count <= listed for count in times)),
         ('clients_by_participations', max(times, default=1) >= seen.limits.count),
         ('clients_by_participations', total >= seen.rounds * seen.smallest_cohort),
         ('clients_by_participations', total <= seen.rounds * seen.largest_cohort),
@@ -174,8 +174,8 @@ def differences(values: dict[str, Any], computed: dict[str, Any]) -> list[Differ
       values: JSON values of the report; unknown keys differ.
       computed: JSON values that follow from it.
     """
-    found = comparison.differences(values, computed)
-    larger = {where: (was, now) for where, was, now in found if _is_larger(where, was, now)}
+    triples = comparison.differences(values, computed)
+    larger = {where: (was, now) for where, was, now in triples if _is_larger(where, was, now)}
     epsilons = [pair for where, pair in larger.items() if _name(where).startswith('epsilon')]
     version = values.get('text_version', 1)
     is_older = type(version) is int and 0 < version < computed['text_version']
@@ -191,7 +191,7 @@ def differences(values: dict[str, Any], computed: dict[str, Any]) -> list[Differ
         texts = isinstance(was, str) and isinstance(now, str)
         return texts and was == _with_larger(now, epsilons)
 
-    return [Difference(*each, promises_less(*each)) for each in found]
+    return [Difference(*triple, promises_less(*triple)) for triple in triples]
 
 
 def _name(where: str) -> str:

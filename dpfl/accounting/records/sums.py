@@ -18,7 +18,7 @@ _UNESCAPED = {'\\\\': '\\', '\\n': '\n', '\\r': '\r'}
 
 
 def walk(directory: pathlib.Path, without: str) -> tuple[dict[str, pathlib.Path], dict[str, str]]:
-    """The files of a directory and of its folders, and what else is there.
+    """The files of a directory and of its folders, and everything else in them.
 
     Args:
       directory: the directory.
@@ -28,7 +28,7 @@ def walk(directory: pathlib.Path, without: str) -> tuple[dict[str, pathlib.Path]
       The files by their names in the list, sorted, without the list itself and the signature of the
       report, which comes later; and by name, what is wrong with links, sockets and the like.
     """
-    found: dict[str, pathlib.Path] = {}
+    files: dict[str, pathlib.Path] = {}
     others: dict[str, str] = {}
 
     def listed_as(path: pathlib.Path) -> str:
@@ -46,18 +46,18 @@ def walk(directory: pathlib.Path, without: str) -> tuple[dict[str, pathlib.Path]
         for name in (*folders, *names):
             path = here / name
             listed, mode = listed_as(path), os.lstat(path).st_mode
-            if listed in found:
+            if listed in files:
                 others[listed] = 'is the name of two files in the list'
             elif stat.S_ISLNK(mode):
                 others[listed] = 'is a link; links are not followed, and no file of a run is one'
             elif stat.S_ISREG(mode):
-                found[listed] = path
+                files[listed] = path
             elif not stat.S_ISDIR(mode):
                 others[listed] = 'is neither a file nor a folder'
-    found.pop(NAME, None)
-    if SIGNATURE in found and os.lstat(found[SIGNATURE]).st_size == signatures.BYTES:
-        del found[SIGNATURE]
-    return dict(sorted(found.items())), others
+    files.pop(NAME, None)
+    if SIGNATURE in files and os.lstat(files[SIGNATURE]).st_size == signatures.BYTES:
+        del files[SIGNATURE]
+    return dict(sorted(files.items())), others
 
 
 def render(files: dict[str, pathlib.Path]) -> str:
@@ -76,7 +76,7 @@ def parse(text: str) -> dict[str, str]:
     Raises:
       ValueError: if a line is not a digest and the name of a file, or a name occurs twice.
     """
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     lines = text.split('\n')  # Not `splitlines`: it also cuts at characters that a name may have.
     for number, line in enumerate(lines[:-1] if lines[-1] == '' else lines, 1):
         digest, separator, name = line.removeprefix('\\').partition('  ')
@@ -85,10 +85,10 @@ def parse(text: str) -> dict[str, str]:
         is_digest = len(digest) == 64 and not set(digest) - set('0123456789abcdef')
         parts = pathlib.PurePosixPath(name).parts
         is_inside = bool(parts) and not name.startswith('/') and '..' not in parts
-        if not (separator and is_digest and is_inside) or name in found:
+        if not (separator and is_digest and is_inside) or name in digests:
             raise ValueError(f'line {number} is not a digest and the name of another file')
-        found[name] = digest
-    return found
+        digests[name] = digest
+    return digests
 
 
 def sha256(path: pathlib.Path) -> str:

@@ -8,7 +8,7 @@ from dpfl.accounting.reports import checklist
 from dpfl.accounting.reports.report import PrivacyReport
 
 # Keys of a report, and of the plan in it, that a comparison shows. Some plans lack some of them.
-_OF_REPORT = (
+_REPORT_KEYS = (
     'basis',
     'mechanism',
     'mechanism_digest',
@@ -28,7 +28,7 @@ _OF_REPORT = (
     'adjacency',
 )
 # Parts whose fields in a plan are compared; sampling and earlier runs are compared otherwise.
-_OF_PLAN = [name for name in FOLD if name not in ('sampling', 'earlier')]
+_PLAN_PARTS = [name for name in FOLD if name not in ('sampling', 'earlier')]
 _FLAGS = ('noise_is_seeded', 'sampling_is_seeded', 'train_metrics_released')
 SIDES = ('first', 'second')
 # Relative: of a quotient that was computed, and of one that is rounded upwards.
@@ -38,9 +38,9 @@ _TOLERANCE = 1e-6
 def parameters(first: PrivacyReport, second: PrivacyReport) -> dict[str, tuple[Any, Any]]:
     """The values of both by name; a value that a report does not have is None."""
     one, other = first.to_dict(), second.to_dict()
-    found = {name: (one.get(name), other.get(name)) for name in (*_OF_REPORT, *_FLAGS)}
+    found = {name: (one.get(name), other.get(name)) for name in (*_REPORT_KEYS, *_FLAGS)}
     found['group_size'] = (first.plan.group_size, second.plan.group_size)
-    for name in _OF_PLAN:
+    for name in _PLAN_PARTS:
         found[name] = (one['plan'].get(name), other['plan'].get(name))
     found['earlier_runs'] = (len(first.plan.earlier), len(second.plan.earlier))
     return {name: pair for name, pair in found.items() if pair != (None, None)}

@@ -124,14 +124,14 @@ def guarantee(reports: Sequence[PrivacyReport]) -> JointGuarantee:
 
 def to_dict(reports: Sequence[PrivacyReport]) -> dict[str, Any]:
     """The joint guarantee as values that JSON has, with its statement; arguments of `guarantee`."""
-    found = guarantee(reports)
+    joint = guarantee(reports)
     return {
-        'statement': checklist.statement_together(reports, _in_words(found)),
+        'statement': checklist.statement_together(reports, _in_words(joint)),
         'reports': len(reports),
-        'rho': found.rho,
-        'delta': found.delta,
-        'epsilon': found.finite_epsilon,
-        'accountant': found.accountant,
+        'rho': joint.rho,
+        'delta': joint.delta,
+        'epsilon': joint.finite_epsilon,
+        'accountant': joint.accountant,
         **{name: any(getattr(report, name) for report in reports) for name in _FLAGS},
     }
 

@@ -34,8 +34,7 @@ def checked(name: str, value: Any) -> str | None:
 def checked_list(name: str, values: Any) -> tuple[str, ...]:
     """Returns `values` as a tuple; raises ArgumentError unless they are a list of `earlier`."""
     if not isinstance(values, (list, tuple)) or not all(
-        isinstance(each, str) and re.fullmatch('[0-9a-f]{64}(:[0-9a-f]{64})?', each)
-        for each in values
+        isinstance(run, str) and re.fullmatch('[0-9a-f]{64}(:[0-9a-f]{64})?', run) for run in values
     ):
         raise errors.ArgumentError(name, values, 'must be a list of digests')
     return tuple(values)

@@ -24,7 +24,7 @@ _HOW_TO_CHECK = (
     '`dpfl report --run_dir` computes this page again from plan, log and journal of the run, and '
     'names every difference.'
 )
-_OF_LOG = (
+_LOG_DIGEST_TEXT = (
     'Observed limits: the guarantee for every client that keeps the limits that all clients of '
     'the log kept. Observed clients: the guarantee for the clients of the log, from the rounds in '
     'which they really took part, without amplification by sampling.'
@@ -193,7 +193,7 @@ def _numbers(report: ReportValues) -> str:
             for label, value in rows
         ),
     ]
-    return '\n'.join(lines if report.observed is None else [*lines, '', _OF_LOG])
+    return '\n'.join(lines if report.observed is None else [*lines, '', _LOG_DIGEST_TEXT])
 
 
 def _tradeoff(report: ReportValues, found: Tradeoff) -> str:

@@ -1,8 +1,8 @@
 """How the cohorts of a run are drawn at random: a part of a privacy plan.
 
-A kind of sampling is a frozen class with its settings as fields: what a plan with it must be like,
-how it draws cohorts, what it releases about one client, how a log is tested against it, and the
-words for all of that in a report. `kinds` lists them.
+A kind of sampling is a frozen class whose fields are its settings. It checks plans, draws cohorts,
+gives the release about one client, tests logs, and has the words for all of that in a report.
+`kinds` lists the kinds.
 """
 
 import abc
@@ -139,7 +139,7 @@ class Sampling(_json.JsonFields, Part):
         """
 
     def norm(self, plan: 'PrivacyPlan') -> float:
-        """How far a client moves what is released, by the shift of a round's sum.
+        """Distance by which a client moves the releases, divided by the shift of a round's sum.
 
         It is 1 for independent noise, whose rounds are events of their own.
         """
@@ -213,7 +213,7 @@ class Sampling(_json.JsonFields, Part):
 
     @abc.abstractmethod
     def unseen(self, plan: 'PrivacyPlan', rounds: int) -> list[str]:
-        """What the tests of a log of so many rounds cannot see, in one or two sentences."""
+        """What the tests of a log of `rounds` rounds cannot see, in one or two sentences."""
 
     @abc.abstractmethod
     def describe(self, plan: 'PrivacyPlan') -> str:

@@ -29,7 +29,7 @@ _MOST_PAIRED = 256
 def bands(mechanism: mechanisms.Mechanism, sampling: str) -> int:
     """Number of diagonals of C outside of which all entries are 0, from how the mechanism is held.
 
-    A lower-triangular matrix has at most as many diagonals as rounds.
+    A lower-triangular matrix has at most one diagonal for each round.
 
     Raises:
       ArgumentError: if the accounting of the mechanism counts other releases than `C x + z`, as
@@ -41,16 +41,17 @@ def bands(mechanism: mechanisms.Mechanism, sampling: str) -> int:
             mechanism.name,
             f'cannot be a tree with sampling={sampling}, which needs a banded strategy',
         )
-    found = mechanism.strategy_bands
-    return mechanism.rounds if found is None else min(found, mechanism.rounds)
+    diagonals = mechanism.strategy_bands
+    return mechanism.rounds if diagonals is None else min(diagonals, mechanism.rounds)
 
 
 @functools.lru_cache(16)
 def worst_groups(mechanism: mechanisms.Mechanism, groups: int) -> tuple[Turns, ...]:
     """The turns of the groups that can be the worst, at most a few.
 
-    A group is left out if another one has as many turns with norms at least as large. Norms are
-    rounded up where necessary, so that few different releases remain.
+    A group is left out if another group dominates it: has no fewer turns, and norms that are at
+    least as large, compared from the largest down. Norms are rounded up where necessary, so that
+    few different releases remain.
 
     Args:
       mechanism: over the rounds of the run, with at most `groups` bands.
@@ -92,7 +93,7 @@ def _rounded_column_norms(mechanism: mechanisms.Mechanism) -> np.ndarray:
     norms = mechanism.column_norms()
     if mechanism.is_independent:
         return norms
-    # A sum of at most so many squares, and a root; see `rounding.sum_up`.
+    # A sum of at most `rounds` squares, and a root; see `rounding.sum_up`.
     return norms * (1 + 2 * (2 * mechanism.rounds + 4) * 2.0**-53)
 
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 # Part of every key: raised when the estimate of the same plan changes.
 _VERSION = 1
 # Products of samples and components above which a progress bar is shown, and the result kept.
-_LONG = 2e8
-# A search for noise begins with this share of the samples, but not fewer than so many, and ends its
-# first part within this share of the noise.
+_LONG_SEARCH_COST = 2e8
+# The first part of a search for noise takes one in `_SHARE` of the samples, but at least `_FEW`. It
+# ends within the share `_COARSE` of the noise.
 _SHARE, _FEW, _COARSE = 64, 20_000, 0.03
 # Of the second part: most estimates, how near to the target is enough, and the largest change of
 # the logarithm of epsilon for one of noise.
@@ -75,7 +75,7 @@ class Estimated(base.Sampling):
         return rounding.root_up(self.mixtures(plan).squared_norm)
 
     def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp_accounting.DpEvent:
-        """Without what the sampling adds, which no event says."""
+        """The release without amplification: no `DpEvent` describes this sampling."""
         return dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift / self.norm(plan))
 
     def estimate(self, plan: 'PrivacyPlan', delta: float) -> Estimate:
@@ -88,8 +88,9 @@ class Estimated(base.Sampling):
 
     def bound(self, plan: 'PrivacyPlan', delta: float) -> Bound:
         """`estimate` as a bound, and how it was found."""
-        found = self.estimate(plan, delta)
-        return Bound(found.epsilon, 'monte_carlo' if found.is_amplified else 'analytic_gaussian')
+        estimate = self.estimate(plan, delta)
+        accountant = 'monte_carlo' if estimate.is_amplified else 'analytic_gaussian'
+        return Bound(estimate.epsilon, accountant)
 
     def noise_for(self, plan: 'PrivacyPlan', epsilon: float, delta: float) -> float:
         return noise_multiplier(self.mixtures(plan), plan.shift, epsilon, delta)
@@ -161,11 +162,11 @@ def noise_multiplier(mixed: Mixed, shift: float, epsilon: float, delta: float) -
         shown = searched(middle, few, monte_carlo.FAILURE)
         low, high = (low, middle) if shown <= epsilon else (middle, high)
     # From there down by all samples, along a line through the last two estimates.
-    found, stddev, before = high, high, None
+    smallest, stddev, before = high, high, None
     for _ in range(_STEPS):
         reached = searched(stddev, samples, _FAILURE_OF_SEARCH)
         if reached <= epsilon:
-            found = min(found, stddev)
+            smallest = min(smallest, stddev)
         if not 0 < reached < math.inf or _CLOSE * epsilon <= reached <= epsilon:
             break
         point = math.log(stddev), math.log(reached)
@@ -177,7 +178,7 @@ def noise_multiplier(mixed: Mixed, shift: float, epsilon: float, delta: float) -
         aim = math.log(epsilon * (1 + _CLOSE) / 2)
         stddev = min(math.exp(point[0] + (aim - point[1]) / slope), certain)
         before = point
-    multiplier = found * shift
+    multiplier = smallest * shift
     is_met = _estimate(mixed, multiplier / shift, delta).epsilon <= epsilon
     return multiplier if is_met else certain * shift
 
@@ -192,7 +193,7 @@ def _estimate(
     failure: float = monte_carlo.FAILURE,
 ) -> Estimate:
     samples = samples or monte_carlo.samples_for(mixed)
-    is_long = samples * mixed.cost > _LONG
+    is_long = samples * mixed.cost > _LONG_SEARCH_COST
     compute = functools.partial(_computed, mixed, stddev, delta, samples, seed, failure, is_long)
     if not is_long:
         return compute()

@@ -77,7 +77,7 @@ class Estimate:
 
 
 def samples_for(mixtures: Mixed) -> int:
-    """How many samples a plan's epsilon is estimated from: fewer with thousands of components."""
+    """Number of samples for the estimate of epsilon: fewer with thousands of components."""
     return max(1, min(MOST_SAMPLES, int(_MOST_PRODUCTS / mixtures.cost)))
 
 
@@ -128,11 +128,11 @@ def epsilon(
     except OverflowError:
         return result
     ranges = release.removed_range(tilts[0]), release.added_range(tilts[1])
-    found = max(
+    epsilon = max(
         _epsilon_of([sums / count], [largest], count, delta, failure)
         for sums, largest in zip((removed, added), ranges, strict=True)
     )
-    return dataclasses.replace(result, epsilon=min(found, plain), tilts=tilts)
+    return dataclasses.replace(result, epsilon=min(epsilon, plain), tilts=tilts)
 
 
 # Sums of the weights of samples by their loss, rounded up to the grid, [POINTS + 2]. The last
@@ -154,7 +154,8 @@ def _sums(
     def of_chunk(place: int) -> tuple[_Sums, _Sums]:
         generator = np.random.default_rng([*stream, place])
         both = release.samples(generator, sizes[place], tilts)
-        removed, added = (_binned(*each, release.end / POINTS, release.rounding) for each in both)
+        step = release.end / POINTS
+        removed, added = (_binned(*samples, step, release.rounding) for samples in both)
         return removed, added
 
     removed, added = np.zeros(POINTS + 2), np.zeros(POINTS + 2)
@@ -194,8 +195,8 @@ def _epsilon_of(
     def is_shown(epsilon: float) -> bool:
         above = grid > epsilon
         payoffs = -np.expm1(epsilon - grid[above])
-        mean = max(float(each[:-1][above] @ payoffs + each[-1]) for each in means)
-        most = min(each.log_largest(epsilon) for each in ranges)
+        mean = max(float(weights[:-1][above] @ payoffs + weights[-1]) for weights in means)
+        most = min(payoff.log_largest(epsilon) for payoff in ranges)
         largest = math.exp(np.clip(most, -700.0, 700.0))
         return upper_bound(mean, largest, count, failure / 2) <= delta
 
@@ -247,7 +248,7 @@ def _best_tilts(
         strict=True,
     ):
         ranges = [at(tilt) for tilt in tilts]
-        epsilon = _epsilon_of([each / size for each in sums], ranges, count, delta, failure)
-        most = [each.log_largest(min(epsilon, release.end)) for each in ranges]
+        epsilon = _epsilon_of([weights / size for weights in sums], ranges, count, delta, failure)
+        most = [payoff.log_largest(min(epsilon, release.end)) for payoff in ranges]
         best.append(float(tilts[int(np.argmin(most))]))
     return best[0], best[1]

@@ -193,31 +193,31 @@ class Release:
         Args:
           logs: [rounds, count].
         """
-        found = self._suffixes(logs, keep=False)
-        return special.logsumexp(found + self._log_waits[:, None], axis=0)
+        suffixes = self._suffixes(logs, keep=False)
+        return special.logsumexp(suffixes + self._log_waits[:, None], axis=0)
 
     def _suffixes(self, logs: np.ndarray, keep: bool) -> np.ndarray:
         """The same logarithms for a client that may take part from a round on.
 
         Returns:
-          [b, count], for the first b rounds; with `keep` [rounds + b, count], for all rounds and as
-          many zeros.
+          [b, count], for the first b rounds; with `keep` [rounds + b, count], for all rounds, and b
+          rows of zeros.
         """
         rounds, count = logs.shape
         apart = self._apart
         size = rounds + apart if keep else apart
-        found = np.zeros((size, count))
+        suffixes = np.zeros((size, count))
         reached = 0.0
         for t in range(rounds - 1, -1, -1):
-            present = logs[t] + found[(t + apart) % size]
+            present = logs[t] + suffixes[(t + apart) % size]
             present += self._log_present
-            absent = found[(t + 1) % size] + self._log_absent
-            new = np.logaddexp(absent, present, out=found[t % size])
+            absent = suffixes[(t + 1) % size] + self._log_absent
+            new = np.logaddexp(absent, present, out=suffixes[t % size])
             reached += max(new.max(), -new.min())
         rounding = 8 * np.finfo(float).eps * (reached + rounds * np.abs(logs).max(initial=0.0))
         if not rounding < self.rounding / 8:
             raise OverflowError('losses are too large for the recursion')
-        return found
+        return suffixes
 
     def _log_total(self, tilt: float) -> float:
         """Logarithm of Z."""
@@ -242,12 +242,12 @@ class Release:
         survived = np.append(0.0, np.cumsum(-np.log1p(-hazards)))
         waits = np.exp(self._log_waits + suffixes[: self._apart] - self._log_total(tilt))
         place = generator.choice(self._apart, size=count, p=waits / waits.sum())
-        found = []
+        rounds = []
         while (place < self.width).any():
             start = survived[np.minimum(place, self.width)]
             chosen = np.searchsorted(survived[1:], start + generator.exponential(size=count))
             # Whoever has no rounds left gets none by chance of rounding either.
             place = np.where(place < self.width, chosen, self.width)
-            found.append(place)
+            rounds.append(place)
             place = place + self._apart
-        return found
+        return rounds

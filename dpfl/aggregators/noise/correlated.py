@@ -140,7 +140,8 @@ def no_keys(rounds: int, words: int = 2) -> tf.Tensor:
 
 def after(assertions: Iterable[tf.Operation | None]) -> Any:
     """A context in which tensors wait for assertions; one that has been executed is None."""
-    return tf.control_dependencies([each for each in assertions if each is not None])
+    pending = [assertion for assertion in assertions if assertion is not None]
+    return tf.control_dependencies(pending)
 
 
 def require_planned(round_index: Any, rounds: int) -> tf.Operation | None:
@@ -239,8 +240,8 @@ def next_noise(
       rounds: number of rounds of the plan.
       state: of this round.
       record_specs: structure of `tf.TensorSpec` of one update.
-      context: structure of tensors that determines what the noise is added to and how it is scaled;
-        not used for supplied noise, whose ring has a context of its own.
+      context: structure of tensors that determines the sum that gets the noise, and the scale of
+        the noise; not used for supplied noise, whose ring has a context of its own.
 
     Raises (when executed):
       tf.errors.InvalidArgumentError: if all `rounds` rounds are done, or the supplied row is not

@@ -22,7 +22,7 @@ from dpfl.mechanisms.hardened import discrete_gaussian, keystream, rounding
 
 # Bound on the norm of an update's integers, as a share of the norm that the plan counts. The
 # difference is far above the rounding of a norm in float64, whatever the number of coordinates.
-_WITHIN = 1 - 2.0**-20
+_NORM_MARGIN = 1 - 2.0**-20
 _KEY_WORDS = keystream.KEY_BYTES // 8
 
 
@@ -114,7 +114,7 @@ class HardenedQuery(tfp.SumAggregationDPQuery):
         vector = flat.vector(self._clip(update, params), tf.float64)
         scale = tf.cast(weight, tf.float64) * self._units / tf.cast(params, tf.float64)
         norm = tf.norm(vector)
-        scaled = vector * tf.minimum(scale, self._units * _WITHIN / norm)
+        scaled = vector * tf.minimum(scale, self._units * _NORM_MARGIN / norm)
         # An update whose norm is not finite counts as zero. The cast rounds towards zero.
         finite = tf.where(tf.math.is_finite(norm), scaled, tf.zeros_like(scaled))
         return tf.cast(finite, tf.int64)

@@ -32,7 +32,7 @@ def root_key_source(seed: int | None, stream: str = 'noise') -> Callable[[], tf.
 
     Args:
       seed: None for a secret key, a new one at every call; an integer >= 0 for a simulation.
-      stream: what the key is for. Streams have unrelated keys, so that the key of one (rotation of
+      stream: purpose of the key. Streams have unrelated keys, so that the key of one (rotation of
         updates) can be public while that of another (noise) is secret.
 
     Raises:

@@ -26,7 +26,8 @@ _PAIRS = BLOCK // 2
 # Blocks per chunk, such that a chunk fits into the cache of a core; chunks in parallel. Neither
 # affects the bits.
 _CHUNK, _AT_A_TIME = 16, 4
-# From so many chunks on, 4 million variables, a second copy of all costs more than it saves.
+# From this number of chunks on, 4 million variables, a second copy of all variables takes more time
+# than it saves.
 _MANY_CHUNKS = 128
 # Counter at which the words of angles start, beyond those of any number of radii.
 _ANGLES = 2**63

@@ -1,10 +1,10 @@
-"""What `NoiseRing` and `HardenedRing` share: they supply states with noise drawn outside of TFF.
+"""Base class of `NoiseRing` and `HardenedRing`: supplies states with noise drawn outside of TFF.
 
-They differ in what a row holds and how it is computed.
+Subclasses define the content of a row and how to compute it.
 
 A ring draws the noise of a round before the sum of the round exists. So the key of the round cannot
 depend on the sum, as it does for noise that is drawn by the query. It depends on the context
-instead, from which the sum follows: the caller says what the round is computed from.
+instead, which determines the sum: the caller names the inputs of the round.
 """
 
 import abc
@@ -168,7 +168,7 @@ class SuppliedRows(abc.ABC):
 
     @abc.abstractmethod
     def _source_of(self, state: correlated.NoiseState) -> Hashable:
-        """What determines the streams: the sizes in a state."""
+        """The sizes in a state, which determine the streams."""
 
     @abc.abstractmethod
     def _make_streams(self, source: Any) -> dict[str, Stream]:
@@ -186,9 +186,9 @@ class SuppliedRows(abc.ABC):
         round that is repeated with the same context, but gives another sum, has the same noise, and
         the difference of the two releases has none.
 
-        Rounds that do not follow the last one, such as the first round of a resumed run, are
-        computed from the first round on that they depend on: the last one in which the noise starts
-        afresh, or as many rounds before as the inverse of the strategy has bands.
+        For a round that does not follow the last one, such as the first round of a resumed run,
+        the earlier rounds that it depends on are computed too: those since the noise last started
+        afresh, and of these, if `C^-1` is banded, no more than its bands.
 
         Args:
           state: of a TFF process or query whose noise is supplied, or any structure around it.
@@ -204,18 +204,18 @@ class SuppliedRows(abc.ABC):
         """
         if self._process != os.getpid():
             self._after_fork()
-        found = [part for part in query.parts(state, query.QueryState) if self._supplies(part)]
-        if len(found) != 1:
+        parts = [part for part in query.parts(state, query.QueryState) if self._supplies(part)]
+        if len(parts) != 1:
             raise errors.ArgumentError(
-                'state', errors.NOT_SHOWN, f'holds {len(found)} {self._noises}, must hold one'
+                'state', errors.NOT_SHOWN, f'holds {len(parts)} {self._noises}, must hold one'
             )
-        if 'mechanism' in plan_digest.differences(found[0].plan, self._plan_digest):
+        if 'mechanism' in plan_digest.differences(parts[0].plan, self._plan_digest):
             raise errors.ArgumentError(
                 'state',
                 errors.NOT_SHOWN,
                 'was made under a plan with another mechanism than that of the ring',
             )
-        noise = self._with_row(found[0].noise, _digest(context))
+        noise = self._with_row(parts[0].noise, _digest(context))
         return query.replaced(
             state,
             query.QueryState,

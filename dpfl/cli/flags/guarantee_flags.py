@@ -1,4 +1,4 @@
-"""Flags of what a report says besides the guarantee of one client and one run."""
+"""Flags of a report's statements besides the guarantee of one client and one run."""
 
 import dataclasses
 

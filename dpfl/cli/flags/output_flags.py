@@ -1,4 +1,4 @@
-"""Settings of what binaries read, write and print; several binaries have them as flags."""
+"""Settings of the input and output of binaries; several binaries have them as flags."""
 
 import csv
 import dataclasses

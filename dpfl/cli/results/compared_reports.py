@@ -1,4 +1,4 @@
-"""Two reports, compared: what `report_privacy --compare` prints."""
+"""The comparison of two reports that `report_privacy --compare` prints."""
 
 import json
 
@@ -22,7 +22,7 @@ def render(names: tuple[str, ...], form: str) -> str:
     if form not in ('text', 'json'):
         raise command_line.UsageError(f'--format={form}: must be text or json with --compare')
     contents = [report_inputs.read('compare', report_inputs.path_of(name)) for name in names]
-    first, second = (_report(*each) for each in zip(names, contents, strict=True))
+    first, second = map(_report, names, contents)
     with command_line.refusing_bad_values():
         values = two_reports.compare(first, second, (names[0], names[1])).to_dict()
     for side, content in zip(SIDES, contents, strict=True):

@@ -153,8 +153,8 @@ def panel(rows: list[dict[str, Any]]) -> 'charts.Panel':
 def text(run: dict[str, Any], rows: list[dict[str, Any]], assumed: list[str]) -> str:
     """The run, the table of the other plans, and the assumptions."""
     shown = [
-        {name: _shown(name, value) for name, value in each.items() if value is not None}
-        for each in rows
+        {name: _shown(name, value) for name, value in row.items() if value is not None}
+        for row in rows
     ]
     first = plain_text.table({name: _shown(name, value) for name, value in run.items()})
     lines = [f'- {line}' for line in assumed]

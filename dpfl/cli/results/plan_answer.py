@@ -31,7 +31,7 @@ class Answer:
       left: Mechanisms that were left out, with the reason.
       assumptions: Assumptions behind the numbers, one item each.
       taken: Those of the first plan, which 'auto' has taken; None for plans that the request names.
-      commands: What runs the first plan: names of commands with their flags, in order; empty for
+      commands: The commands that run the first plan: names with their flags, in order; empty for
         sweeps and for several mechanisms.
       feasibility: Whether a model can learn under the noise of the first plan; None for a sweep.
     """
@@ -121,27 +121,27 @@ def _commands(
     return (*first, ('train', tuple(of_train)))
 
 
-def figure_of(request: Request, found: Answer) -> 'Figure':
-    """Draws the plans of a sweep: what they were made to find, over what is swept first."""
+def figure_of(request: Request, answer: Answer) -> 'Figure':
+    """Draws the plans of a sweep: the quantities that they were made for, over the first sweep."""
     from dpfl.reporting import plots  # matplotlib takes a second to import.
 
     sweeps = list(request.sweeps)
     lines = [*(['mechanism'] if request.contenders else []), *sweeps[1:]]
-    return plots.plans(found.rows, sweeps[0], _measures(request), lines)
+    return plots.plans(answer.rows, sweeps[0], _measures(request), lines)
 
 
 def _measures(request: Request) -> list[str]:
     if request.searches_cohort:
-        found = ['clients_per_round', 'noise_multiplier']
+        measures = ['clients_per_round', 'noise_multiplier']
     elif request.has_target:
-        found = ['noise_multiplier', 'prefix_noise']
+        measures = ['noise_multiplier', 'prefix_noise']
     elif request.sampling != 'none':
-        found = ['epsilon', 'prefix_noise']
+        measures = ['epsilon', 'prefix_noise']
     elif request.contenders:
-        found = ['rho', 'prefix_noise']
+        measures = ['rho', 'prefix_noise']
     else:
-        found = ['rho', 'min_separation']
-    return [name for name in found if name not in request.sweeps]
+        measures = ['rho', 'min_separation']
+    return [name for name in measures if name not in request.sweeps]
 
 
 def _points(sweeps: dict[str, tuple[int, ...]]) -> list[dict[str, int]]:
@@ -193,7 +193,8 @@ def _candidates(
     privacy = request.privacy
     if request.contenders:
         schema = deployment.participation
-        return [each for each in request.contenders if each.make(schema) is not None], []
+        contenders = request.contenders
+        return [contender for contender in contenders if contender.make(schema) is not None], []
     if privacy.mechanism != AUTO:
         # A cohort that is searched for has no schema yet, and sampling wants other mechanisms.
         has_schema = request.sampling == 'none' and not request.searches_cohort
@@ -214,27 +215,27 @@ def _candidates(
         regenerates=privacy.noise != 'hardened',
     )
     server = None if privacy.workload == PREFIX_SUMS else request.server
-    found = [
+    usable = [
         Candidate(
-            each.name,
-            _always(each.mechanism),
-            train_command.Recipe.of_candidate(each, schema, server),
-            each.verdict,
+            candidate.name,
+            _always(candidate.mechanism),
+            train_command.Recipe.of_candidate(candidate, schema, server),
+            candidate.verdict,
         )
-        for each in candidates
-        if each.mechanism
+        for candidate in candidates
+        if candidate.mechanism
     ]
     left: list[dict[str, Any]] = [
         {
-            'mechanism': each.name,
-            'buffers': each.buffers,
-            'gigabytes': each.gigabytes,
-            'verdict': each.verdict,
+            'mechanism': candidate.name,
+            'buffers': candidate.buffers,
+            'gigabytes': candidate.gigabytes,
+            'verdict': candidate.verdict,
         }
-        for each in candidates
-        if not each.mechanism
+        for candidate in candidates
+        if not candidate.mechanism
     ]
-    return found, left
+    return usable, left
 
 
 def _always(made: mechanisms.Mechanism) -> Callable[[Participation], mechanisms.Mechanism]:

@@ -1,4 +1,4 @@
-"""What `plan_privacy` is asked: a deployment, and a noise multiplier, a target or a simulation."""
+"""Request to `plan_privacy`: a deployment, and a noise multiplier, a target or a simulation."""
 
 import collections
 import dataclasses
@@ -23,10 +23,10 @@ from dpfl.simulation.training.server_config import ServerConfig
 
 SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
 # Settings of one mechanism; 'auto' chooses them itself.
-_OF_ONE_MECHANISM = ('restart_first', 'restart_every')
+_RESTART_SETTINGS = ('restart_first', 'restart_every')
 # Those that 'auto' has no use for either, and several mechanisms do not share.
-_NOT_SHARED = (*_OF_ONE_MECHANISM, 'tree_released')
-# What plans with sampling do not have.
+_NOT_SHARED = (*_RESTART_SETTINGS, 'tree_released')
+# Settings that plans with sampling do not have.
 _WITHOUT_SAMPLING = (
     'timer_hours',
     'min_separation',
@@ -169,7 +169,7 @@ class Request:
         timer_hours by name; None for those that are not given.
       server: Optimizer of the server, whose models mechanism 'auto' is optimised for with
         workload=server.
-      timing: What is known about the times of rounds, for a timer.
+      timing: The known times of rounds, for a timer.
       sampling: Sampling that the guarantee relies on, 'none', or the name of a kind.
       groups: Groups of clients, for cyclic Poisson sampling; None for the bands of the mechanism.
       cohort_cap: Largest cohort, for truncated Poisson sampling.
@@ -227,9 +227,9 @@ class Request:
         allowed = 'must have a noise multiplier, as in NAME=7'
         if common:
             allowed = 'cannot have a noise multiplier beside noise_multiplier, match or a target'
-        for each in self.contenders:
-            if common == (each.noise_multiplier is not None):
-                raise ArgumentError('mechanisms', each.name, allowed)
+        for contender in self.contenders:
+            if common == (contender.noise_multiplier is not None):
+                raise ArgumentError('mechanisms', contender.name, allowed)
         if self.privacy.mechanism != AUTO:
             raise ArgumentError(
                 'mechanism', self.privacy.mechanism, 'cannot be combined with mechanisms'
@@ -278,11 +278,11 @@ class Request:
     @property
     def _scales_other_noise(self) -> bool:
         """Whether the noise that is scaled is that of --mechanisms or --match."""
-        own = [each.noise_multiplier for each in self.contenders]
+        own = [contender.noise_multiplier for contender in self.contenders]
         return self.privacy.match is not None or (bool(own) and None not in own)
 
     def _refuse_server(self) -> None:
-        """What is given of the server's optimizer needs workload=server, to have an effect."""
+        """Refuses settings of the server's optimizer, which need workload=server for an effect."""
         for name, value in self.server.flat().items():
             if value != getattr(ServerConfig, name):
                 raise ArgumentError(name, value, 'needs workload=server')
@@ -295,7 +295,7 @@ class Request:
                 'cannot be combined with a simulation: its noise multiplier belongs to one '
                 'mechanism',
             )
-        for name in _OF_ONE_MECHANISM:
+        for name in _RESTART_SETTINGS:
             if getattr(self.privacy, name) is not None:
                 raise _refused(name, 'needs a mechanism other than auto')
         if self.privacy.model_dimension is None:

@@ -64,10 +64,10 @@ def of(
             **sampled,
             discretization=secagg.discretization(clip_norm, cohort),
         )
-        found = source.found(plan, has_cohort=has_cohort)
-        found['remarks'] = (*by_timer, *found['remarks'])
+        from_log = source.found(plan, has_cohort=has_cohort)
+        from_log['remarks'] = (*by_timer, *from_log['remarks'])
         report = accounting.PrivacyReport.from_plan(
-            plan, [noise.delta], accountant=noise.accountant_of(plan), **found
+            plan, [noise.delta], accountant=noise.accountant_of(plan), **from_log
         )
     if text := large_delta.warning(noise.delta, config.population):
         print(text, file=sys.stderr)

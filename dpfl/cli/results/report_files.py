@@ -1,4 +1,4 @@
-"""What `report_privacy` does with reports in files: compares, verifies, writes and signs them."""
+"""Reports in files, for `report_privacy`: compares, verifies, writes and signs them."""
 
 import json
 import pathlib
@@ -17,7 +17,7 @@ from dpfl.simulation import run_directory
 
 
 def answer(config: ReportFilesConfig, form: str) -> str | None:
-    """What --compare and --verify ask for; None without these flags.
+    """The output of --compare or --verify; None without these flags.
 
     Raises:
       UsageError: If a file or another flag cannot be used.
@@ -89,7 +89,7 @@ def rendered(
 
 
 def _in_progress(report: accounting.PrivacyReport, running: archive.Records) -> str:
-    """What a report of a run that is in progress begins with, a paragraph."""
+    """The first paragraph of a report of a run that is in progress."""
     assert running.journal is not None  # As the run has one.
     log, planned = running.log, report.plan.participation.rounds
     rounds = running.journal.state.begun if log is None else log.rounds
@@ -104,7 +104,7 @@ def _in_progress(report: accounting.PrivacyReport, running: archive.Records) -> 
 def show(
     text: str, output: str | None, sign: Callable[[pathlib.Path, bytes], None] | None = None
 ) -> None:
-    """Prints a text, or writes it to the file of --output, and signs what was written.
+    """Prints a text, or writes it to the file of --output and signs the file.
 
     Raises:
       StorageError: If it cannot be written.
@@ -122,7 +122,7 @@ def _refuse_others(purpose: str, *allowed: str) -> None:
     """Refuses the flags of the binary that do not apply to a purpose.
 
     Args:
-      purpose: Name of the flag that says what is done.
+      purpose: Name of the flag that gives the purpose.
       *allowed: Names of the other flags that apply.
 
     Raises:

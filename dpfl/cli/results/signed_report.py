@@ -1,4 +1,4 @@
-"""Signatures of reports: what `report_privacy --sign` writes and `--verify` prints."""
+"""Signatures of reports: files of `report_privacy --sign`, and texts of `--verify`."""
 
 import json
 import pathlib
@@ -38,7 +38,7 @@ def signer(key_file: str) -> Callable[[pathlib.Path, bytes], None]:
 
 
 def verified(name: str, key_file: str, form: str) -> str:
-    """Verifies the signature of a report, computes the report again, and says what follows.
+    """Verifies the signature of a report, computes the report again, and gives the verdict.
 
     Args:
       name: the report, a file or the directory of a run.

@@ -3,7 +3,7 @@
 N_Z(0, sigma^2) gives an integer k the probability rho(k) / sum_i rho(i), with
 rho(k) = exp(-k^2 / (2 sigma^2)) ([Canonne20], definition 1). This is a rejection sampler. Every
 probability in it is a ratio of integers, except the acceptance probability. That one is compared
-with a uniform variable, of which as many bits are drawn as the comparison needs. So nothing is
+with a uniform variable, whose bits are drawn until the comparison is decided. So nothing is
 rounded.
 
 - |k| falls into a strip [j h, (j + 1) h) of h = 2^m integers with probability w_j / 2^64, where
@@ -53,7 +53,7 @@ class DiscreteGaussian:
     def __init__(self, stddev: float, strips: int = 2**TABLE_BITS - 2):
         self.stddev = _validate.number('stddev', stddev, minimum=LEAST, maximum=LARGEST)
         _validate.integer('strips', strips, minimum=2, maximum=2**TABLE_BITS - 2)
-        # One standard deviation has 2^8 to 2^9 strips, or as many as it has integers.
+        # One standard deviation has 2^8 to 2^9 strips; if it has fewer integers, one for each.
         self._low_bits = max(0, math.frexp(self.stddev)[1] - 1 - (TABLE_BITS - 4))
         self._tail_bits = self._low_bits + TABLE_BITS - 4
         self._accept_bits = 63 - self._low_bits
@@ -182,7 +182,7 @@ class DiscreteGaussian:
         return k, self._scale << (self._tail_bits - self._low_bits + number + 1)
 
     def accepts(self, k: int, scale: int, weight: int, uniform: int, stream: Keystream) -> bool:
-        """Whether U < scale rho(k) / weight, using as many bits of U as needed.
+        """Whether U < scale rho(k) / weight, drawing further bits of U until that is certain.
 
         Args:
           k: the proposal.

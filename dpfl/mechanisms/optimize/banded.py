@@ -1,7 +1,7 @@
 """Optimiser of banded mechanisms: banded matrix factorisation (BandMF) and free column norms.
 
 With `X = C^T C` the squared error of round t is `e_t = (A X^-1 A^T)_tt`, which is convex in X. X
-has as many bands as C, and the squared norms of the columns of C on its diagonal. If the bands are
+has the bands of C, and the squared norms of the columns of C on its diagonal. If the bands are
 at most the minimum separation, the columns of a pattern are orthogonal, so the squared sensitivity
 is the heaviest pattern of squared column norms, whatever the other entries are. BandMF
 ([McMahan24], section 2.3) minimises the sum of e for equal norms. `banded_descent` states which
@@ -148,7 +148,7 @@ def _reporter(
 
 @dataclasses.dataclass(frozen=True)
 class _Search:
-    """What is minimised, see `optimize_banded`; the workload is [n, n] or None."""
+    """A search, see `optimize_banded`; the workload is [n, n] or None."""
 
     loss: str
     column_norms: str
@@ -162,7 +162,7 @@ class _Search:
         return descent.strategy(point)
 
     def _tolerance(self, entries: int) -> float:
-        """Where to end the search over so many entries."""
+        """Tolerance that ends a search over `entries` entries."""
         if entries > _HUGE:
             return _HUGE_TOLERANCE[self.loss]
         if entries <= _LARGE:
@@ -174,8 +174,8 @@ class _Search:
         """The banded Toeplitz matrix of least loss."""
         # The max loss of a dense workload takes long, and a start need not be optimal.
         loss = self.loss if self.workload is None else 'rms'
-        found = optimize_banded_toeplitz(participation, bands, loss, workload=self.workload)
-        column = found.toeplitz_column(participation.rounds)[:bands]
+        optimum = optimize_banded_toeplitz(participation, bands, loss, workload=self.workload)
+        column = optimum.toeplitz_column(participation.rounds)[:bands]
         inside = np.arange(bands) <= np.arange(participation.rounds)[:, None]
         return banded.Banded(np.where(inside, column, 0.0))
 

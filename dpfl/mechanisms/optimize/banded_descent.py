@@ -5,11 +5,11 @@ constraint on the sensitivity. A step takes O(n b^2) for common workloads, which
 far less than Newton's method on X = C^T C takes. The loss is convex in X and in the squared
 column norms, so a stationary point is the optimum.
 
-With at most as many bands as the separation b, the squared sensitivity is the heaviest pattern of
-squared column norms d ([McMahan24], section 3.1). Patterns are the vertices of the polytope of all
-x >= 0 with sum(x) <= k and a sum of at most 1 over any b consecutive rounds: its constraints have
-the consecutive-ones property, so its vertices are integral. By the duality of linear programs the
-heaviest pattern is at most 1 if and only if, for some y, z >= 0 with sum(y) + k z <= 1,
+If the number of bands is at most the separation b, the squared sensitivity is the heaviest pattern
+of squared column norms d ([McMahan24], section 3.1). Patterns are the vertices of the polytope of
+all x >= 0 with sum(x) <= k and a sum of at most 1 over any b consecutive rounds: its constraints
+have the consecutive-ones property, so its vertices are integral. By the duality of linear programs
+the heaviest pattern is at most 1 if and only if, for some y, z >= 0 with sum(y) + k z <= 1,
 
     d_t  <=  z + sum of y_w over all windows [w, w + b) that contain round t.
 
@@ -174,10 +174,10 @@ class Descent:
 
         def objective(x):
             nonlocal lowest
-            found = self.value(*unpack(x))
-            if found is None:
+            evaluation = self.value(*unpack(x))
+            if evaluation is None:
                 return lowest + _PENALTY, np.zeros_like(x)
-            value, by_rows, by_weights = found
+            value, by_rows, by_weights = evaluation
             lowest = min(lowest, value)
             by_rows = by_rows[inside]
             if weights.size > 1:
@@ -214,10 +214,10 @@ class Descent:
         if not squared.min() > 0:
             return None
         factors = np.sqrt(squared / norms)
-        found = self._error(_scaled(rows, factors), self._weigh)
-        if found is None:
+        evaluation = self._error(_scaled(rows, factors), self._weigh)
+        if evaluation is None:
             return None
-        value, gradient, _ = found
+        value, gradient, _ = evaluation
         by_factor = banded.column_sums(gradient * rows)
         by_norms = -by_factor * factors / (2 * norms)
         by_rows = _scaled(gradient, factors) + 2 * _scaled(rows, by_norms)
@@ -241,7 +241,7 @@ class Descent:
 
 
 def refined_rows(rows: np.ndarray, n: int, bands: int) -> np.ndarray:
-    """Diagonals of a strategy, interpolated from one for half as many rounds and bands.
+    """Diagonals of a strategy, interpolated from one for half the rounds and half the bands.
 
     Strategies of different size are close to one function of (round / n, lag / b), once each
     diagonal is divided by the coefficient of (1 - x)^(-1/2), the optimal Toeplitz factor without

@@ -44,9 +44,9 @@ def workload_inverse(workload: np.ndarray | None, rounds: int) -> np.ndarray | N
 class BlockError:
     """e = squared row norms of B = A C^-1 for a workload whose inverse has few bands.
 
-    M = C A^-1 is then banded too, and B = M^-1. With at least as many rounds in a block as M has
-    bands below its diagonal, M has blocks L_k^-1 on its diagonal and N_k left of them, and
-    the products of the rows of B within a block are
+    M = C A^-1 is then banded too, and B = M^-1. If the number of rounds in a block is at least the
+    number of bands of M below its diagonal, M has blocks L_k^-1 on its diagonal and N_k left of
+    them, and the products of the rows of B within a block are
 
         P_k = L_k (I + N_k P_{k-1} N_k^T) L_k^T.
 

@@ -52,7 +52,7 @@ def optimize_banded_inverse(
 
     Args:
       participation: the schema, with the rounds of the mechanism.
-      bands: number of bands of `C^-1`, at least 1; at most as many as rounds are used.
+      bands: number of bands of `C^-1`, at least 1; limited to the number of rounds.
       loss: 'max' or 'rms', see `Mechanism.max_loss` and `Mechanism.rms_loss`.
       workload: A, see `mechanisms.workload`; None for the prefix sums.
       progress: whether to print a line for every stage on standard error.

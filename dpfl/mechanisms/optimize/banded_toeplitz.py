@@ -70,8 +70,8 @@ def _search(problem: driver.Problem, bands: int) -> BandedToeplitz:
 
     def minimized(start: BandedToeplitz, minimize: '_Minimize') -> BandedToeplitz:
         coefficients = _minimize_loss(problem, start.coefficients, minimize)
-        found = BandedToeplitz(rounds, np.trim_zeros(coefficients, 'b'))
-        return problem.shown(f'{found.bands} bands', found)
+        optimum = BandedToeplitz(rounds, np.trim_zeros(coefficients, 'b'))
+        return problem.shown(f'{optimum.bands} bands', optimum)
 
     narrow = BandedToeplitz.fichtenberger(rounds, min(bands, separation))
     candidates = [minimized(problem.shown('square root', narrow), _minimize_free)]

@@ -49,8 +49,8 @@ def optimize_block_blt(
     """Finds the BLT of least loss whose decays and scales change from block to block.
 
     The result is a `BlockBlt` with about 12 blocks of rounds and scaled columns, and takes the
-    memory of a BLT of so many buffers. Its loss, with the proven sensitivity, is at most that of
-    `optimize_scaled_blt`, which is also the result beyond 4096 rounds, for more than 256
+    memory of a BLT with `num_buffers` buffers. Its loss, with the proven sensitivity, is at most
+    that of `optimize_scaled_blt`, which is also the result beyond 4096 rounds, for more than 256
     separations, and where rounds^2 times participations exceed 1e9. The search takes about half a
     minute for 2000 rounds. It is deterministic, and results are cached on disk, see
     `optimize.driver`.
@@ -60,7 +60,7 @@ def optimize_block_blt(
       num_buffers: d, the largest number of buffers.
       loss: 'max' or 'rms', see `Mechanism.max_loss` and `Mechanism.rms_loss`.
       workload: A, see `mechanisms.workload`; None for the prefix sums. For others the result is
-        the best of what is optimised for the prefix sums, and of the scaled BLT for A.
+        the better of the mechanism for the prefix sums and the scaled BLT for A.
       progress: whether to show the loss of each stage on standard error.
 
     Raises:
@@ -99,8 +99,9 @@ def layout_of(participation: Participation) -> tuple[Layout, np.ndarray, Partici
     """Which rounds share parameters, and the rounds whose participations are looked at.
 
     Those are the first rounds of all cells, and the last rounds before other decays. Every
-    separation is divided in the same way: rounds that are looked at are at least a separation
-    apart if and only if their numbers are at least as far apart as a separation has of them.
+    separation is divided in the same way, so it holds the same number of the rounds that are looked
+    at: two of these are at least a separation apart if and only if their numbers differ by at least
+    that.
 
     Returns:
       The layout, the rounds, increasing, [m], and the schema by their numbers.
@@ -120,7 +121,7 @@ def layout_of(participation: Participation) -> tuple[Layout, np.ndarray, Partici
         firsts = np.add.outer(np.arange(separations) * b, chosen).ravel()
     looked_at = np.union1d(offsets, (np.unique(firsts % b) - 1) % b)
     cells, rounds = (
-        np.add.outer(np.arange(separations) * b, each).ravel() for each in (offsets, looked_at)
+        np.add.outer(np.arange(separations) * b, places).ravel() for places in (offsets, looked_at)
     )
     layout = Layout(n, firsts[firsts < n], cells[cells < n])
     rounds = rounds[rounds < n]

@@ -190,14 +190,14 @@ class Columns:
         by_sum = by_shared * decay + by_norm[:, None]
         every = np.arange(len(gain))
         is_of = (segment == every[:, None]).astype(np.float64)  # [segments, m]
-        found = _Slopes(*(np.zeros_like(self._outer) for _ in _Slopes._fields))
-        found.add(is_of, self._behind(segment, self._left), by_sum[:, :, None])
+        slopes = _Slopes(*(np.zeros_like(self._outer) for _ in _Slopes._fields))
+        slopes.add(is_of, self._behind(segment, self._left), by_sum[:, :, None])
         for g in every[1:]:
             one = self._behind(np.array([g]), self._lengths[g : g + 1])
-            found.add((every == g)[:, None], one, found.last[g - 1 : g])
-        outer = found.outer + found.outer.swapaxes(1, 2)
-        rates = found.rates + found.rates.swapaxes(1, 2)
-        by_log_decay += (found.exponent + found.exponent.swapaxes(1, 2)).sum(axis=2)
+            slopes.add((every == g)[:, None], one, slopes.last[g - 1 : g])
+        outer = slopes.outer + slopes.outer.swapaxes(1, 2)
+        rates = slopes.rates + slopes.rates.swapaxes(1, 2)
+        by_log_decay += (slopes.exponent + slopes.exponent.swapaxes(1, 2)).sum(axis=2)
         by_rate = (rates @ (1 - rate)[:, :, None])[:, :, 0]
         by_rate -= is_of @ (by_shared * self._sums) + by_log_decay / (1 - rate)
         return Blocks(
@@ -221,7 +221,7 @@ class Columns:
 
 
 class _Behind(NamedTuple):
-    """O, and its derivatives by what it is made of, each [any, d, d]."""
+    """O, and its derivatives with respect to its inputs, each [any, d, d]."""
 
     total: np.ndarray
     outer: np.ndarray
@@ -231,7 +231,7 @@ class _Behind(NamedTuple):
 
 
 class _Slopes(NamedTuple):
-    """Gradients with respect to the same, [segments, d, d]."""
+    """Gradients with respect to the inputs of O, [segments, d, d]."""
 
     outer: np.ndarray
     rates: np.ndarray
@@ -239,7 +239,7 @@ class _Slopes(NamedTuple):
     exponent: np.ndarray
 
     def add(self, is_of: np.ndarray, behind: _Behind, by_total: np.ndarray) -> None:
-        """Adds what follows from the gradients of some O.
+        """Adds the contributions of some O, by the chain rule.
 
         Args:
           is_of: 1 where an O belongs to a segment, else 0, [segments, any].

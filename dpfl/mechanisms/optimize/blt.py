@@ -28,10 +28,10 @@ _MAX_ITERATIONS = 300
 # Penalty and tolerance of each stage of a minimisation.
 _COARSE = ((_BARRIER, 1e-8),)
 _FINE = ((0.0, 1e-15),)
-_BOTH = ((_BARRIER, 1e-10), (0.0, 1e-13))
+_TWO_STAGES = ((_BARRIER, 1e-10), (0.0, 1e-13))
 # Differences of the log squared loss: no improvement, and small enough to try fewer buffers.
 _TOLERANCE = 1e-10
-_NEARLY = 1e-4
+_PRUNING_TOLERANCE = 1e-4
 # Log rate of a decay near 0.
 _NEAR_ZERO = -0.05
 # Number of places where a new pair of rates is tried, and the log ratios of the pair.
@@ -80,7 +80,7 @@ def optimize_blt(
     _validate.integer('starts', starts, minimum=1, maximum=_MAX_STARTS)
     problem = driver.Problem('optimize_blt', participation, loss, workload, progress)
 
-    def found() -> blt.Blt:
+    def optimum() -> blt.Blt:
         search = Search(participation.rounds, num_buffers, problem.report)
         error = blt_loss.PrefixError(participation.rounds, loss)
         grids = grid_starts(participation, 2 * num_buffers)[: 1 + starts]
@@ -88,7 +88,7 @@ def optimize_blt(
         return of_log_rates(participation.rounds, _for_workload(search, problem, prefix))
 
     return problem.solve(
-        blt.Blt, lambda: [found()], version=_VERSION, num_buffers=num_buffers, starts=starts
+        blt.Blt, lambda: [optimum()], version=_VERSION, num_buffers=num_buffers, starts=starts
     )
 
 
@@ -144,7 +144,7 @@ def grid_starts(participation: Participation, most_rates: int) -> list[np.ndarra
     return log_rates
 
 
-class _Found(NamedTuple):
+class _Point(NamedTuple):
     """Log rates (see `blt_loss`), and the log of their squared loss."""
 
     value: float
@@ -171,17 +171,17 @@ class Search:
             self._minimize(objective, start + min(0.0, _NEAR_ZERO - start[-1]), _COARSE)
             for start in log_rates
         )
-        found = [self._improve(objective, first)]
-        self._report('grown', found[0].value)
+        improved = [self._improve(objective, first)]
+        self._report('grown', improved[0].value)
         if others:
             best = min(others, key=lambda other: other.value)
             self._report('best start', best.value)
-            found.append(self._improve(objective, best))
-        best = self._beyond_zero(objective, min(found, key=lambda one: one.value))
+            improved.append(self._improve(objective, best))
+        best = self._beyond_zero(objective, min(improved, key=lambda point: point.value))
         self._report('found', best.value)
         return best.log_rates
 
-    def _minimize(self, objective, log_rates, stages=_FINE, last_is_free=False) -> _Found:
+    def _minimize(self, objective, log_rates, stages=_FINE, last_is_free=False) -> _Point:
         """Local minimum, in stages of a penalty and a tolerance each."""
         coordinates = blt_loss.coordinates_of(log_rates, last_is_free)
         bounds = [_BOUNDS] * coordinates.size
@@ -196,47 +196,47 @@ class Search:
                 pairs=20,
                 bounds=bounds,
             )
-        return _Found(value, blt_loss.log_rates_of(coordinates, last_is_free))
+        return _Point(value, blt_loss.log_rates_of(coordinates, last_is_free))
 
-    def _improve(self, objective, found: _Found) -> _Found:
+    def _improve(self, objective, point: _Point) -> _Point:
         """Removes buffers without effect, and adds pairs of rates while that lowers the loss."""
-        found = self._stripped(objective, found)
+        point = self._stripped(objective, point)
         while True:
-            room = self._most_rates - found.log_rates.size
+            room = self._most_rates - point.log_rates.size
             candidates = []
             if room >= 2:
-                candidates += self._with_a_pair(objective, found.log_rates)
-            if room >= 1 and found.log_rates.size % 2:
+                candidates += self._with_a_pair(objective, point.log_rates)
+            if room >= 1 and point.log_rates.size % 2:
                 # Turn a decay of exactly 1 into one that is nearly 1.
-                least = min(found.log_rates[0] - 2, np.log(1e-3 / self._rounds))
-                candidates.append(_value(objective, np.append(least, found.log_rates)))
+                least = min(point.log_rates[0] - 2, np.log(1e-3 / self._rounds))
+                candidates.append(_value(objective, np.append(least, point.log_rates)))
             if not candidates:
-                return found
+                return point
             start = min(candidates, key=lambda candidate: candidate.value)
             better = self._minimize(objective, start.log_rates, _COARSE)
             better = self._stripped(objective, better)
-            if better.value >= found.value - _TOLERANCE:
-                return found
-            found = better
+            if better.value >= point.value - _TOLERANCE:
+                return point
+            point = better
 
-    def _stripped(self, objective, found: _Found) -> _Found:
+    def _stripped(self, objective, point: _Point) -> _Point:
         """The local minimum nearby, without buffers that have no effect."""
-        while found.log_rates.size > 2:
-            candidates = [_value(objective, found.log_rates[1:])]
-            if found.log_rates.size > 3:
-                closest = int(np.diff(found.log_rates).argmin())
-                fewer = np.delete(found.log_rates, [closest, closest + 1])
+        while point.log_rates.size > 2:
+            candidates = [_value(objective, point.log_rates[1:])]
+            if point.log_rates.size > 3:
+                closest = int(np.diff(point.log_rates).argmin())
+                fewer = np.delete(point.log_rates, [closest, closest + 1])
                 candidates.append(_value(objective, fewer))
             best = min(candidates, key=lambda candidate: candidate.value)
-            if best.value > found.value + _NEARLY:
+            if best.value > point.value + _PRUNING_TOLERANCE:
                 break
             best = self._minimize(objective, best.log_rates)
-            if best.value > found.value + _TOLERANCE:
+            if best.value > point.value + _TOLERANCE:
                 break
-            found = best
-        return self._minimize(objective, found.log_rates)
+            point = best
+        return self._minimize(objective, point.log_rates)
 
-    def _with_a_pair(self, objective, log_rates) -> list[_Found]:
+    def _with_a_pair(self, objective, log_rates) -> list[_Point]:
         """The best place for another pair of neighbouring rates, for each width of the pair."""
         candidates = []
         for width in _PAIR_WIDTHS:
@@ -249,22 +249,22 @@ class Search:
                     if np.diff(wider).min() > 1e-3:
                         tried.append(_value(objective, wider))
             if tried:
-                candidates.append(min(tried, key=lambda one: one.value))
+                candidates.append(min(tried, key=lambda point: point.value))
         return candidates
 
-    def _beyond_zero(self, objective, found: _Found) -> _Found:
+    def _beyond_zero(self, objective, point: _Point) -> _Point:
         """Lets the smallest inverse decay become negative, with and without a new decay near 0."""
-        starts = [found.log_rates] if found.log_rates[-1] > _NEAR_ZERO else []
-        if self._most_rates - found.log_rates.size >= 2:
-            top = [min(found.log_rates[-1], 2 * _NEAR_ZERO), _NEAR_ZERO, -_NEAR_ZERO]
-            if found.log_rates[-2] < top[0]:
-                starts.append(np.append(found.log_rates[:-1], top))
+        starts = [point.log_rates] if point.log_rates[-1] > _NEAR_ZERO else []
+        if self._most_rates - point.log_rates.size >= 2:
+            top = [min(point.log_rates[-1], 2 * _NEAR_ZERO), _NEAR_ZERO, -_NEAR_ZERO]
+            if point.log_rates[-2] < top[0]:
+                starts.append(np.append(point.log_rates[:-1], top))
         for start in starts:
-            free = self._minimize(objective, start, _BOTH, last_is_free=True)
-            if free.value < found.value - _TOLERANCE:
-                found = free
-        return found
+            free = self._minimize(objective, start, _TWO_STAGES, last_is_free=True)
+            if free.value < point.value - _TOLERANCE:
+                point = free
+        return point
 
 
-def _value(objective, log_rates) -> _Found:
-    return _Found(objective(blt_loss.coordinates_of(log_rates))[0], log_rates)
+def _value(objective, log_rates) -> _Point:
+    return _Point(objective(blt_loss.coordinates_of(log_rates))[0], log_rates)

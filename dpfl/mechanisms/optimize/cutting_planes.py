@@ -90,14 +90,14 @@ class Search(abc.ABC, Generic[_P]):
         most = min(self._most_sums, max(4, _MOST_PAIRS // self.participation.count**2))
         cuts = self.cuts(point)
         self.sums += cuts.above(0.0, most)
-        found = [(self._loss(point, cuts), point)]
+        candidates = [(self._loss(point, cuts), point)]
         sharpness = coarse
         for _ in range(self._most_additions):
             self.sharpness = sharpness
             point = self.descend(point)
             cuts = self.cuts(point)
-            found.append((self._loss(point, cuts), point))
-            self.report(found[-1][0])
+            candidates.append((self._loss(point, cuts), point))
+            self.report(candidates[-1][0])
             values = self.values(point)
             known = values.max()
             if cuts.largest <= known * (1 + self._excess) and sharpness == middle:
@@ -107,9 +107,9 @@ class Search(abc.ABC, Generic[_P]):
             self.sums += cuts.above(known * (1 + _LEAST_EXCESS), most)
             sharpness = middle
         self.sharpness = fine
-        point = self.descend(min(found, key=_first)[1])
-        found.append((self._loss(point, self.cuts(point)), point))
-        return min(found, key=_first)[1]
+        point = self.descend(min(candidates, key=_first)[1])
+        candidates.append((self._loss(point, self.cuts(point)), point))
+        return min(candidates, key=_first)[1]
 
     def _loss(self, point: _P, cuts: 'Cuts') -> float:
         """Log of the squared loss with the bound of the sensitivity, but for the smoothing."""
@@ -136,8 +136,8 @@ def through_each(weights: np.ndarray, distance: int) -> dict[tuple[int, ...], fl
     """Heaviest pattern with a participation in each cell, and its weight.
 
     Args:
-      weights: what the p-th participation adds in each cell, [count, cells]; -inf if it cannot be
-        there.
+      weights: contribution of the p-th participation in each cell, [count, cells]; -inf if it
+        cannot be there.
       distance: least distance of the cells of two participations.
     """
     count, cells = weights.shape
@@ -152,14 +152,14 @@ def through_each(weights: np.ndarray, distance: int) -> dict[tuple[int, ...], fl
         used = following[distance:]
         beyond[p, : used.size] = np.maximum(used, 0.0)
     total, following_total = until + beyond, weights + beyond
-    found = {}
+    heaviest = {}
     for cell in range(cells):
         p = int(total[:, cell].argmax())
         if total[p, cell] > 0:
             earlier = _back(until, distance, p, cell)
             later = _forward(following_total, beyond, distance, p, cell)
-            found[(*earlier, cell, *later)] = float(total[p, cell])
-    return found
+            heaviest[(*earlier, cell, *later)] = float(total[p, cell])
+    return heaviest
 
 
 def _back(until, distance, p, cell):
@@ -181,7 +181,7 @@ def _forward(total, beyond, distance, p, cell):
 
 
 class SumTable(Protocol):
-    """What is needed of a table of pair bounds, see `scaled_toeplitz.PairTable`."""
+    """Interface of a table of pair bounds, see `scaled_toeplitz.PairTable`."""
 
     length: int
     lags: np.ndarray
@@ -202,8 +202,8 @@ class Cuts:
         Args:
           table: pair bounds of the mechanism.
           participation: the schema of the table.
-          rounds: what the cells of the table stand for in the sums, see `in_rounds`; None for
-            themselves.
+          rounds: the round that each cell of the table stands for in the sums, see `in_rounds`;
+            None if cells are rounds.
         """
         self._cell_rounds = rounds
         self._table = table
@@ -221,7 +221,7 @@ class Cuts:
         return max(self._patterns.values())
 
     def above(self, limit: float, most: int) -> list[PairSum]:
-        """The sums that exceed a limit, at most so many, the largest first."""
+        """The sums that exceed a limit, at most `most` of them, the largest first."""
         ranked = sorted(self._patterns, key=self._patterns.__getitem__, reverse=True)[:most]
         sums = [self._sum(pattern) for pattern in ranked if self._patterns[pattern] > limit]
         if self._cell_rounds is None:
@@ -258,12 +258,12 @@ class Cuts:
         if key not in self._known:
             last = self._rows[mirrored][0].shape[0] - 1
             place = last - cell if mirrored else cell
-            found = self._heaviest([row[place] for row in self._rows[mirrored][:count]])
-            self._known[key] = [(r, last - other if mirrored else other) for r, other in found]
+            partners = self._heaviest([row[place] for row in self._rows[mirrored][:count]])
+            self._known[key] = [(r, last - other if mirrored else other) for r, other in partners]
         return self._known[key]
 
     def _heaviest(self, rows: list[np.ndarray]) -> list[tuple[int, int]]:
-        """Heaviest sequence of at most as many cells as there are rows of weights."""
+        """Heaviest sequence of cells, at most one for each row of weights."""
         cells = rows[0].size
         ending = [rows[0]]
         for row in rows[1:]:
@@ -275,11 +275,11 @@ class Cuts:
         last = int(np.argmax(largest))
         if largest[last] <= 0:
             return []
-        found, stop = [], cells
+        sequence, stop = [], cells
         for r in range(last, -1, -1):
-            found.append((r, int(ending[r][:stop].argmax())))
-            stop = found[-1][1] - self._distance + 1
-        return found
+            sequence.append((r, int(ending[r][:stop].argmax())))
+            stop = sequence[-1][1] - self._distance + 1
+        return sequence
 
 
 class GramTable:
@@ -303,7 +303,7 @@ class GramTable:
         self._products, self._participation = products, participation
 
     def position_weights(self, share: float) -> np.ndarray:
-        """What each participation adds at most, [count, rounds]; -inf where it cannot be.
+        """Largest contribution of each participation, [count, rounds]; -inf where it cannot be.
 
         Args:
           share: share of each pair that its earlier participation bears.

@@ -1,4 +1,4 @@
-"""What all optimisers share: a problem goes in, the mechanism of least proven loss comes out.
+"""Driver of all optimisers: from a problem to the mechanism of least proven loss.
 
 An optimiser checks its own arguments, states its `Problem`, and gives `Problem.solve` a function
 that returns candidates. The candidate with the least loss is the result, where the loss holds the
@@ -193,7 +193,7 @@ def descend(
       bounds: lower and upper bound of each variable; None for no bound.
       callback: called with the point after each iteration.
     """
-    found = optimize.minimize(
+    solution = optimize.minimize(
         objective,
         start,
         jac=True,
@@ -207,7 +207,7 @@ def descend(
             'gtol': gradient_tolerance,
         },
     )
-    return found.fun, found.x
+    return solution.fun, solution.x
 
 
 def smooth_maximum(logs: np.ndarray, sharpness: float) -> tuple[float, np.ndarray]:

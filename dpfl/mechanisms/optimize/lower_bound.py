@@ -21,8 +21,8 @@ probabilities. The gradient in M,
     A^T W^(1/2) H^(-1/2) W^(1/2) A / 2,
 
 is carried back through the recursion of the moments. A problem of n rounds is solved for few rounds
-first: offsets in few cells, few participations. Its chain starts the search with twice as many
-cells.
+first: offsets in few cells, few participations. Its chain starts the search with twice the
+number of cells.
 """
 
 import dataclasses
@@ -40,15 +40,15 @@ from dpfl.participation import Participation
 _EPSILON = np.finfo(np.float64).eps
 # Most entries of M that are added up, over all pairs of participations.
 _MOST_ADDITIONS = 4e10
-# Limits of the finest problem: rounds, participations times cells, and cells. With many cells it
-# has at most so many participations.
+# Limits of the finest problem: rounds, participations times cells, cells, and participations where
+# there are many cells.
 _MOST_ROUNDS = 400
 _MOST_STATES = 600
 _MOST_CELLS = 128
 _MANY_PARTICIPATIONS = 32
-_FEWER = 0.85
+_COARSENING = 0.85
 _SMALLEST_CELLS = 8
-# Iterations of L-BFGS: so many by the number of rounds, within limits.
+# Iterations of L-BFGS: this number divided by that of rounds, within limits.
 _ITERATIONS = 40_000
 _FEWEST, _MOST = 100, 400
 # Share of the largest eigenvalue below which eigenvalues count as that share in gradients.
@@ -108,11 +108,11 @@ class Size:
 
 
 def _size_of(rounds: int, separation: int, participations: int) -> Size:
-    """The problem of a schema that admits so many participations.
+    """The problem of a schema that admits `participations` participations.
 
-    If the last participation can be in a round before the last block, offsets up to that are
-    enough for all patterns of as many participations. Otherwise offsets up to b are allowed, and
-    participations after the last round are dropped.
+    With n rounds, separation b and k participations, the offsets of a pattern are below
+    n - (k - 1) b. If this is less than b, offsets below b are allowed, and participations after
+    the last round are dropped.
     """
     most = rounds - (participations - 1) * separation
     return Size(rounds, participations, separation, min(rounds, max(separation, most)))
@@ -129,7 +129,7 @@ def levels(size: Size) -> list[Size]:
         states = finest.participations * cells
         if cells == 1 or (finest.rounds <= _MOST_ROUNDS and states <= _MOST_STATES):
             break
-        cells = math.ceil(_FEWER * cells) if cells > 10 else cells - 1
+        cells = math.ceil(_COARSENING * cells) if cells > 10 else cells - 1
     sizes = [finest]
     while cells > _SMALLEST_CELLS:
         cells = -(-cells // 2)
@@ -138,7 +138,7 @@ def levels(size: Size) -> list[Size]:
 
 
 def _coarse(size: Size, cells: int, most: int) -> Size:
-    """The problem scaled down to so many offsets and at most so many participations."""
+    """The problem scaled down to `cells` offsets and at most `most` participations."""
     scale = size.offsets / cells
     separation = max(1, round(size.separation / scale))
     participations = min(size.participations, most)
@@ -182,13 +182,13 @@ def nuclear_norm(
     by as much in the Frobenius norm.
 
     Args:
-      chain: the patterns, of as many participations as `size` has.
+      chain: the patterns, with the participations of `size`.
       weights: of the rounds, with sum 1, [rounds].
       size: the problem.
       workload: A, [rounds, rounds]; None for the prefix sums.
     """
     moments = chain.moments(size.rounds, size.separation, size.offsets)
-    # At most as many numbers are added up for an entry of M.
+    # Largest number of terms of an entry of M.
     terms = chain.participations * chain.cells
     roots = np.sqrt(weights)
     if workload is None:

@@ -47,10 +47,10 @@ def optimize_scaled_blt(
 ) -> ColumnScaled:
     """Finds the BLT with scaled columns of least loss.
 
-    Its noise takes the memory of a BLT of so many buffers. The loss that is minimised holds the
-    proven sensitivity, and is at most that of `optimize_blt`. There are at most 256 scales. The
-    columns are not scaled if the separation is shorter than 1/256 of the run and a client can take
-    part in more than 32 rounds. It is deterministic, and results are cached on disk, see
+    Its noise takes the memory of a BLT with `num_buffers` buffers. Its loss, with the
+    proven sensitivity, is at most that of `optimize_blt`. There are at most 256 scales. The columns
+    are not scaled if the separation is shorter than 1/256 of the run and a client can take part in
+    more than 32 rounds. The search is deterministic, and results are cached on disk, see
     `optimize.driver`.
 
     Args:
@@ -80,8 +80,8 @@ def optimize_scaled_blt(
         if problem.workload is not None:
             yield optimize_scaled_blt(participation, num_buffers, loss)
             return
-        for found in search(blt, participation, loss):
-            yield problem.shown(f'{found.scale.size} scales', found)
+        for scaled in search(blt, participation, loss):
+            yield problem.shown(f'{scaled.scale.size} scales', scaled)
 
     return problem.solve(
         ColumnScaled, candidates, version=_VERSION, make=from_entry, num_buffers=num_buffers

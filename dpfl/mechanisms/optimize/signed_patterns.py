@@ -22,8 +22,8 @@ import numpy as np
 _TOLERANCE = 1e-9
 # Of the probability to stay in a cell: the part for its later halves, when the cell is split.
 _SPREAD = 0.05
-# Beyond so many participations the blocks of a column of M are added at once.
-_MANY = 64
+# With more participations than this, the blocks of a column of M are added at once.
+_MANY_PARTICIPATIONS = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,8 +96,8 @@ class Chain:
         if wanted == steps:
             return self
         if not steps:
-            each = np.repeat(np.eye(self.cells)[None], wanted, axis=0)
-            return Chain(self.start, each, each / 2)
+            stay = np.repeat(np.eye(self.cells)[None], wanted, axis=0)
+            return Chain(self.start, stay, stay / 2)
         share = min(steps / wanted, 1.0) if wanted else 1.0
         stay = np.eye(self.cells)
         step = (1 - share) * stay + share * self.step
@@ -135,7 +135,7 @@ class Chain:
         Args:
           rounds: number of rounds n.
           separation: the minimum separation b.
-          offsets: number of offsets in all cells, at least as many as cells.
+          offsets: number of offsets in all cells, at least the number of cells.
         """
         edges = np.arange(self.cells + 1) * offsets // self.cells
         size = np.diff(edges)
@@ -159,7 +159,7 @@ class Chain:
                 break
             own = slice(first, first + width)
             result[own, own] += by_offset(column[p:])[0, :width, :width]
-            if self.participations > _MANY and offsets <= separation:
+            if self.participations > _MANY_PARTICIPATIONS and offsets <= separation:
                 blocks = by_offset(column[:p])[:, :, :width]
                 result[:first].reshape(p, separation, rounds)[:, :offsets, own] += blocks
                 rows = result[own, :first].reshape(width, p, separation)

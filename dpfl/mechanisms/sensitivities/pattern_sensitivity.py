@@ -43,7 +43,7 @@ def of_log(mechanism: Mechanism, log: ParticipationLog) -> Sensitivity:
     Gram matrix of n rounds takes O(n^2) time, in blocks of rows.
 
     Args:
-      mechanism: the mechanism of the run, with at least as many rounds as the log.
+      mechanism: the mechanism of the run, with at least the rounds of the log.
       log: a log with at least one client.
 
     Returns:

@@ -15,8 +15,8 @@ def sensitivity(
     one participation and all later ones of the segment a round earlier lowers no column norm
     and no product of two columns (the argument of [McMahan24], theorem 3.1). This choice also
     ends earliest, which leaves the next segment most freedom. So only the number of participations
-    of each segment remains to be chosen. Only a segment that holds as many as fit into it delays
-    the first participation of the next segment.
+    of each segment remains to be chosen. Only a full segment, into which no further one fits,
+    delays the first participation of the next segment.
 
     Args:
       coefficients: first column of C, non-negative and non-increasing, [at least the length of

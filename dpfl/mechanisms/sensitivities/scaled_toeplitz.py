@@ -186,15 +186,15 @@ class PairTable:
     def bounds(self) -> list[Bound]:
         """A bound for each of several ways to share pairs between their participations."""
         separation = self._separation // self.length
-        found = []
+        bounds = []
         for share in _SHARES:
             weights = self.position_weights(share)
             squared, pattern = matrix_sensitivity.heaviest_by_position(weights, separation)
-            found.append(Bound(squared, pattern))
-        return found
+            bounds.append(Bound(squared, pattern))
+        return bounds
 
     def position_weights(self, share: float) -> np.ndarray:
-        """What each participation adds at most, float64 [count, cells]; -inf if it is impossible.
+        """Largest contribution of each participation, float64 [count, cells]; -inf if impossible.
 
         Args:
           share: share of each pair that its earlier participation bears.

@@ -84,11 +84,11 @@ def sensitivity(
         bound += (end - first) * correlation[0]
         bound += pair_weights(first, end, count, largest.size) @ largest
     exact = bound <= attained * (1 + _ROUNDING * count)
-    found = Sensitivity(max(float(bound), attained), is_exact=bool(exact))
+    by_blocks = Sensitivity(max(float(bound), attained), is_exact=bool(exact))
     if exact or participation.rounds**2 * count > _MOST_PAIRS:
-        return found
+        return by_blocks
     column = np.asarray(coefficients, np.float64).tobytes()
-    return min(found, _by_pairs(column, participation), key=lambda one: one.squared)
+    return min(by_blocks, _by_pairs(column, participation), key=lambda one: one.squared)
 
 
 @functools.lru_cache(maxsize=64)

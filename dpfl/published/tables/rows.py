@@ -40,8 +40,8 @@ class Row:
       method: Name -> how it is computed. The method of `eps` begins with an accountant and ends
         with the rho that the accountant is given.
       rounding: One of `CONVENTIONS` for all numbers, or name -> convention.
-      reproducible: Whether the numbers follow from what the documents say.
-      note: What a reader must know. If the row is not reproducible, the reason.
+      reproducible: Whether the documents have the inputs of the numbers.
+      note: A remark for readers. If the row is not reproducible, the reason.
       assumed: Inputs that no document gives, in words.
 
     Raises:
@@ -111,7 +111,7 @@ class Result:
       computed: The same names -> computed numbers, not rounded.
       match: Whether all numbers agree in the digits that the document prints; None if the row is
         not reproducible.
-      note: `row.note`, and what the calculation adds to it.
+      note: `row.note`, and the addition of the calculation.
     """
 
     row: Row
@@ -121,7 +121,7 @@ class Result:
     note: str
 
     def to_dict(self) -> dict:
-        """What `--format=json` prints. Numbers that are not finite are None."""
+        """The JSON values that `--format=json` prints. Numbers that are not finite are None."""
         return {
             'id': self.row.id,
             'published': self.row.published,

@@ -16,6 +16,7 @@ from dpfl.simulation.training.mechanism import AUTO
 from dpfl.simulation.training.privacy_config import PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
 from dpfl.simulation.training.server_config import ServerConfig
+from dpfl.tasks import not_covered
 from dpfl.tasks.config import (
     CUSTOM,
     IMAGE_MODELS,
@@ -345,13 +346,7 @@ class TrainConfig(RunConfig):
 
     def remarks(self, rounds: int) -> tuple[str, ...]:
         """What the report says besides the guarantee, in sentences."""
-        found = [self.optimization.describe(rounds), *self.privacy.remarks()]
-        if self.task.planting.secrets:
-            found.append(
-                f'{self.task.planting.num_secrets} secrets of '
-                f'{self.task.planting.num_holders} clients were planted in the data, to measure '
-                'how far the model memorises them.'
-            )
+        sentences = [self.optimization.describe(rounds), *self.privacy.remarks()]
         if self.privacy.mechanism == AUTO:
             optimised = (
                 'the prefix sums of the noised means'
@@ -360,19 +355,18 @@ class TrainConfig(RunConfig):
                 if self.optimization.is_linear
                 else 'SGD with these learning rates and without momentum'
             )
-            found.append(f'The mechanism was chosen for the least error of {optimised}.')
-        return (*found, *self.task.selection.remarks())
+            sentences.append(f'The mechanism was chosen for the least error of {optimised}.')
+        return (*sentences, *self.task.selection.remarks())
 
     def of_own_task(self) -> 'TrainConfig':
-        """The configuration of a run on a task of one's own; it keeps which secrets are planted.
+        """The configuration of a run on a task of one's own.
 
         Raises:
           ArgumentError: if a selection or a first model is given, which would be ignored.
         """
         self._refuse_of_own_task('selection', self.task.selection.is_given)
         self._refuse_of_own_task('warm_start', self.task.warm_start is not None)
-        own = TaskConfig(task=CUSTOM, planting=self.task.planting)
-        return dataclasses.replace(self, task=own)
+        return dataclasses.replace(self, task=TaskConfig(task=CUSTOM))
 
     @property
     def model_name(self) -> str:
@@ -406,14 +400,6 @@ class TrainConfig(RunConfig):
                 'the examples of whole passes',
             )
         self.audit.check_run(self.privacy, self.course.stop_at_accuracy)
-        copies, most = max(self.task.planting.secret_copies), self.optimization.client_max_batches
-        examples = None if most is None else most * self.optimization.client_batch_size
-        if self.task.planting.secrets and examples is not None and examples < copies:
-            raise ArgumentError(
-                'secret_copies',
-                self.task.planting.secret_copies,
-                f'must be <= {examples}, the examples that a client trains on',
-            )
         tested = self.evaluation.test_clients
         if tested and self.task.task not in TESTED_TASKS:
             raise ArgumentError(
@@ -532,6 +518,11 @@ class GanConfig(RunConfig):
         """
         self._refuse_of_own_task('selection', self.task.selection.is_given)
         return self
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """What the guarantee of a run that trains a generator does not cover, in sentences."""
+        return (*super().not_covered, *not_covered.OF_GENERATORS)
 
     @property
     def model_name(self) -> str:

@@ -1,4 +1,4 @@
-"""A run that is ready to train: what runs of models and of GANs have in common."""
+"""A run that is ready to train: the common part of runs of models and of GANs."""
 
 import abc
 import dataclasses
@@ -10,12 +10,11 @@ from dpfl.accounting import large_delta
 from dpfl.accounting.records import archive
 from dpfl.simulation.training import prepared_task
 from dpfl.simulation.training.config import GanConfig, TrainConfig
-from dpfl.tasks import source
-from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.federated_task import FederatedTask, TaskSource
 
 if TYPE_CHECKING:
     from dpfl.auditing.canaries import CanaryDesign
-    from dpfl.simulation import program
+    from dpfl.simulation.experiment import Experiment
 
 EVAL_BATCH_SIZE = 256
 
@@ -35,7 +34,7 @@ class PreparedRun(abc.ABC):
 
     config: TrainConfig | GanConfig
     plan: accounting.PrivacyPlan
-    opened: source.TaskSource
+    opened: TaskSource
     clients: Callable[[], int]
     tell: Callable[[str], None]
     candidates: Sequence[mechanisms.Candidate]
@@ -47,7 +46,7 @@ class PreparedRun(abc.ABC):
             self.tell(text)
         return self.opened.load(), population
 
-    def experiment(self, task: FederatedTask, population: int) -> 'program.Experiment':
+    def experiment(self, task: FederatedTask, population: int) -> 'Experiment':
         """The experiment of the run.
 
         Args:
@@ -55,10 +54,10 @@ class PreparedRun(abc.ABC):
           population: number of clients to train on.
 
         Raises:
-          ArgumentError: if the task has not what the configuration needs.
+          ArgumentError: if the task lacks data that the configuration needs.
         """
         from dpfl.auditing import canaries
-        from dpfl.simulation import program
+        from dpfl.simulation.experiment import Experiment
 
         config, plan = self.config, self.plan
         design = None
@@ -69,7 +68,7 @@ class PreparedRun(abc.ABC):
         if config.audit.audit:
             size = self.num_parameters(task)
             design = canaries.design(plan, config.audit.canaries, config.seed, size, samplers)
-        return program.Experiment(
+        return Experiment(
             record=self.record(task),
             sampler=samplers(config.seed),
             eval_every=config.evaluation.eval_every,
@@ -79,7 +78,7 @@ class PreparedRun(abc.ABC):
         )
 
     def record(self, task: FederatedTask) -> archive.PlanRecord:
-        """What the report needs besides the log, as far as it is known before the run begins."""
+        """The inputs of the report, except the log, that are known before the run begins."""
         config, plan = self.config, self.plan
         return archive.PlanRecord(
             plan,
@@ -108,7 +107,7 @@ class PreparedRun(abc.ABC):
 
     @abc.abstractmethod
     def trained(self, task: FederatedTask, design: 'CanaryDesign | None') -> dict[str, Any]:
-        """The fields of the experiment that depend on what is trained, such as `process`.
+        """The fields of the experiment that depend on the kind of model, such as `process`.
 
         Args:
           task: the task, with its initial model.

@@ -8,19 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpfl.accounting.records import archive
-from dpfl.accounting.records.journal import State
 from dpfl.errors import NOT_SHOWN, ArgumentError, RunError
+from dpfl.tasks import not_covered
 from dpfl.tasks.federated_task import FederatedTask
 
 if TYPE_CHECKING:
-    from dpfl.simulation import program, run_directory
+    from dpfl.simulation.experiment import Experiment
+    from dpfl.simulation.run_directory import RunDirectory
 
-# Released rounds whose data a run that continues reads again, from the first to the last.
-_COMPARED_ROUNDS = 8
-NOT_FINGERPRINTED = (
-    'Changes of the data while the run was interrupted: the data of this task have no digest, so a '
-    f'run that continues compares those of at most {_COMPARED_ROUNDS} released rounds.'
-)
 _CONFIDENTIAL = (
     "These are exact counts of the clients' data, which no guarantee covers: they are not for "
     'sharing. The key of the digests is in checkpoints/.'
@@ -31,13 +26,12 @@ def with_limits(task: FederatedTask) -> FederatedTask:
     """A task of one's own; if it has no digest of its data, the report will say so."""
     if task.fingerprints or task.in_memory:
         return task
-    return dataclasses.replace(task, not_covered=(*task.not_covered, NOT_FINGERPRINTED))
+    limits = (*task.not_covered, not_covered.NOT_FINGERPRINTED)
+    return dataclasses.replace(task, not_covered=limits)
 
 
-def described(
-    directory: 'run_directory.RunDirectory', task: FederatedTask | None
-) -> dict[str, Any]:
-    """What the journal says about the data of a run: a description, with keyed digests."""
+def described(directory: 'RunDirectory', task: FederatedTask | None) -> dict[str, Any]:
+    """The description of a run's data for the journal, with keyed digests."""
     has_digests = task is not None and bool(task.fingerprints or task.in_memory)
     if task is None or not (task.description or has_digests):
         return {}
@@ -83,9 +77,7 @@ def require(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         )
 
 
-def require_released(
-    directory: 'run_directory.RunDirectory', experiment: 'program.Experiment'
-) -> None:
+def require_released(directory: 'RunDirectory', experiment: 'Experiment') -> None:
     """Checks that clients have the data with which some of the rounds were released.
 
     Raises:
@@ -95,27 +87,21 @@ def require_released(
     from dpfl.simulation import data_digest
 
     run, key = directory.journal, directory.data_key()
-    rounds = np.unique(np.linspace(0, run.state.begun - 1, _COMPARED_ROUNDS).round().astype(int))
+    count = not_covered.COMPARED_ROUNDS
+    rounds = np.unique(np.linspace(0, run.state.begun - 1, count).round().astype(int))
     same = list(map(int, rounds)) if run.state.begun else []
-    found: list[str] = []
+    digests: list[str] = []
     for _ in learning.sharded_cohorts(
         experiment.turns(same),
         experiment.data_in_turn,
         experiment.execution.shards,
-        lambda clients: found.append(data_digest.of_digests(key, clients)),
+        lambda clients: digests.append(data_digest.of_digests(key, clients)),
         data_digest.of_client,
     ):
         pass
-    for t, digest in zip(same, found, strict=True):
+    for t, digest in zip(same, digests, strict=True):
         if digest != run.began(t).data:
             raise RunError(
                 f'{directory.path / archive.LEDGER}: round {t + 1} was released with other data of '
                 'its clients; a run must continue with the data with which it began'
             )
-
-
-def num_heldout(state: State) -> int:
-    """The number of held-out clients that the journal of a run states; 0 without one."""
-    clients = None if state.built is None else state.built.data.get('clients')
-    heldout = clients.get('heldout') if isinstance(clients, dict) else None
-    return heldout if isinstance(heldout, int) else 0

@@ -2,7 +2,7 @@
 
 Sentences and clients decide the rows and the local training by rules of thumb. Model, cohort,
 rounds, clip norm and server rate are searched by trials with the noise that the run would have.
-Both look at the private data: no guarantee covers what a proposal reveals.
+Both look at the private data: no guarantee covers a proposal.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ _ACCOUNTANT = 'analytic_gaussian'
 # Shares of the words that vocabularies cover which are tried, and of the sentences not cut.
 _COVERED, _UNCUT = (0.7, 0.85, 0.95), 0.9
 # Part of epsilon for finding the words of a private vocabulary.
-_OF_WORDS = 0.25
+_VOCABULARY_SHARE = 0.25
 # Local steps per client to aim for, the most, and how large a batch may become.
 _STEPS, _MOST_STEPS, _LARGEST_BATCH = 2, 3, 32
 
@@ -83,13 +83,13 @@ class SuggestConfig(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """What a run should guarantee.
+    """The guarantee that a run should have.
 
     Attributes:
       population: number of clients to train on.
       epsilon: of the run; None for a run without noise.
       delta: of the run.
-      before: what the run releases before its first round.
+      before: the releases of the run before its first round.
 
     Raises:
       ArgumentError: if delta is not below 1 / population; a mechanism that publishes a random
@@ -111,7 +111,7 @@ class Goal:
             )
 
     def cohort(self, rounds: int, participations: int) -> int:
-        """Clients per round, if each takes part in so many of the rounds."""
+        """Clients per round, if each client takes part in `participations` of `rounds` rounds."""
         if self.epsilon is None:
             return min(_COHORT_WITHOUT_NOISE, self.population)
         wanted = round(self.population * participations / rounds)
@@ -124,7 +124,10 @@ class Goal:
         else:
             all_rounds = (_ROUNDS_WITHOUT_NOISE,) if self.epsilon is None else _ROUNDS
         usual = all_rounds[len(all_rounds) // 2]
-        cohorts = {self.cohort(usual, each): each for each in reversed(_PARTICIPATIONS)}
+        cohorts = {
+            self.cohort(usual, participations): participations
+            for participations in reversed(_PARTICIPATIONS)
+        }
         least = min(cohorts)
         kept = sorted(
             participations
@@ -196,7 +199,7 @@ class Suggestion:
       data: facts about the data, by name; exact, and not private.
       proposals: one for each setting that is proposed.
       config: the configuration of the run.
-      feasibility: whether the run would learn, and what would help.
+      feasibility: whether the run would learn, and advice.
     """
 
     data: dict[str, Any]
@@ -211,9 +214,9 @@ def suggest(
     """Proposes the settings of a run with text of one's own.
 
     Args:
-      task: the data. Where nothing says what the vocabulary is, a run finds it privately, or counts
-        words if it has no guarantee. A trial of that draw gives the vocabulary that is looked at.
-      wishes: what is asked for.
+      task: the data. If it names no vocabulary, a run finds one privately, or counts words if it
+        has no guarantee. A trial of that draw gives the vocabulary that is looked at.
+      wishes: the guarantee and the limits of the search.
       seed: of the run.
       tell: gets sentences about the data that were found, and about each trial.
 
@@ -225,7 +228,7 @@ def suggest(
     if wishes.delta is not None and wishes.target_epsilon is None:
         raise ArgumentError('delta', wishes.delta, 'needs target_epsilon')
     fixed = _vocabulary(task.text, wishes.target_epsilon)
-    task = task.with_values({each.name: each.value for each in fixed})
+    task = task.with_values({proposal.name: proposal.value for proposal in fixed})
     opened = real_task.open_text(task, tell)
     population = opened.training.count
     delta = usual_delta(population) if wishes.delta is None else wishes.delta
@@ -240,12 +243,12 @@ def suggest(
     def tell_of_words(text: str) -> None:
         tell(text if release is None else f'a trial of the draw: {text}')
 
-    found = real_task.load(task, tell_of_words, before, opened)
-    clients = found.task.training
+    loaded = real_task.load(task, tell_of_words, before, opened)
+    clients = loaded.task.training
     looked_at = min(wishes.sample_clients, clients.count)
     statistics = TextStatistics.of(
         map(clients.sentences, range(looked_at)),
-        found.task.vocabulary,
+        loaded.task.vocabulary,
         task.text.client_max_tokens or None,
     )
     fixed += [_sentence_length(statistics), *_of_local_training(statistics)]
@@ -254,23 +257,25 @@ def suggest(
         reason = 'as asked for' if is_given else f'below 1 / {clients.count} clients ** 1.1'
         fixed.append(Proposal('delta', goal.delta, reason, is_from_data=not is_given))
     config = TrainConfig(task=task, seed=seed).with_values(
-        {each.name: each.value for each in fixed}
+        {proposal.name: proposal.value for proposal in fixed}
     )
     from dpfl.simulation.training import suggestion_search  # Loads TensorFlow.
 
     searched = suggestion_search.search(
         config,
-        found,
+        loaded,
         goal,
         models=MODELS if task.model is None else (task.model,),
-        vocabularies=vocabularies(task, statistics, found.task.vocabulary),
+        vocabularies=vocabularies(task, statistics, loaded.task.vocabulary),
         rounds=wishes.rounds,
         clients=looked_at,
         tell=tell,
     )
     proposals = [*searched.proposals, *fixed]
-    values = {each.name: each.value for each in proposals}
-    values['chosen_without_noise'] = tuple(each.name for each in proposals if each.is_from_data)
+    values = {proposal.name: proposal.value for proposal in proposals}
+    values['chosen_without_noise'] = tuple(
+        proposal.name for proposal in proposals if proposal.is_from_data
+    )
     data = _facts(statistics, clients.count, searched.baselines)
     return Suggestion(data, tuple(proposals), config.with_values(values), searched.feasibility)
 
@@ -314,7 +319,7 @@ def _vocabulary(text: TextConfig, epsilon: float | None) -> list[Proposal]:
         ),
         Proposal(
             'vocabulary_epsilon',
-            _OF_WORDS * epsilon,
+            _VOCABULARY_SHARE * epsilon,
             'a quarter of the epsilon of the run, which counts it',
             is_from_data=False,
         ),

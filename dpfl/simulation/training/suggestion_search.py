@@ -35,14 +35,14 @@ _ORDER = (
     'server_learning_rate',
 )
 # Above this part of the accuracy of the most frequent word, a trial has learned without doubt.
-_CLEARLY = 1.1
+_CLEAR_GAIN = 1.1
 # How much less noise is tried where nothing learns.
-_QUIETER = (2, 4, 8, 16, 32)
+_NOISE_DIVISORS = (2, 4, 8, 16, 32)
 
 
 @dataclasses.dataclass(frozen=True)
 class Climbed:
-    """What a search found.
+    """Result of `climb`.
 
     Attributes:
       best: the best value of each setting, by name.
@@ -72,9 +72,9 @@ def climb(
       order: names in the order in which they are varied; a name may occur twice.
 
     Example:
-      >>> found = climb({'x': [1, 2, 3], 'y': [1, 2]}, {'x': 1, 'y': 1},
-      ...               lambda values: values['y'] - (values['x'] - 2) ** 2, ['x', 'y'])
-      >>> found.best, found.ends
+      >>> climbed = climb({'x': [1, 2, 3], 'y': [1, 2]}, {'x': 1, 'y': 1},
+      ...                 lambda values: values['y'] - (values['x'] - 2) ** 2, ['x', 'y'])
+      >>> climbed.best, climbed.ends
       ({'x': 2, 'y': 2}, {'y': 'largest'})
     """
     known: dict[tuple, Any] = {}
@@ -111,7 +111,7 @@ def climb(
 
 @dataclasses.dataclass(frozen=True)
 class Searched:
-    """What a search found.
+    """Result of `search`.
 
     Attributes:
       proposals: settings with reasons.
@@ -135,7 +135,7 @@ def search(
     clients: int,
     tell: Callable[[str], None],
 ) -> Searched:
-    """Finds the settings that a proposal tries, and what a run with them would do.
+    """Finds settings by trials, and estimates whether a run with them would learn.
 
     Args:
       config: the settings that are decided: task, rows and local training.
@@ -180,21 +180,21 @@ def search(
         )
         return round(tried.accuracy_with_oov, 3), -tried.loss
 
-    found = climb(options, start, score, _ORDER)
-    best = found.best
+    climbed = climb(options, start, score, _ORDER)
+    best = climbed.best
     vocabulary, share = vocabularies[best['vocabulary_size']]
     baselines = bench.data(vocabulary).baselines(_HELDOUT)
-    proposals = _proposals(goal, config, found, rounds, share)
+    proposals = _proposals(goal, config, climbed, rounds, share)
     proposals += [
         Proposal(
             'client_learning_rate',
             client_rate,
             'least loss after a few rounds without noise: '
-            + ', '.join(f'{each.loss:.3g} with {rate:g}' for rate, each in free.items())
+            + ', '.join(f'{tried.loss:.3g} with {rate:g}' for rate, tried in free.items())
             + _end(client_rate, _CLIENT_RATES),
         ),
     ]
-    complete = config.with_values({each.name: each.value for each in proposals})
+    complete = config.with_values({proposal.name: proposal.value for proposal in proposals})
     dimension = bench.dimension(best)
     plan = build_plan(
         complete.privacy,
@@ -204,7 +204,7 @@ def search(
         workload=complete.workload,
         before=goal.before,
     )
-    # Other noise than that of the search, which has found what suits its own.
+    # Other noise than in the search, whose result is fitted to its own noise.
     again = bench.planned(goal, best, client_rate, seed=1)
     known = {**baselines, 'accuracy': again.accuracy}
 
@@ -223,12 +223,12 @@ def judged(
     with_less: Callable[[int], float],
     accountant: str,
 ) -> feasibility.Feasibility:
-    """The estimate for a plan, corrected by what a trial of it has shown.
+    """The estimate for a plan, corrected by the accuracy of a trial.
 
     Args:
       plan: of the run.
       dimension: parameters of the model.
-      goal: what it guarantees.
+      goal: its guarantee.
       measures: `accuracy` of the trial; accuracies of predictors that count.
       with_less: the accuracy of a trial with the noise divided by a factor.
       accountant: of epsilon.
@@ -241,7 +241,7 @@ def judged(
         f'{measures["bigram_accuracy"]:.3g}.'
     )
     if accuracy > unigram:
-        is_clear = estimate.feasible == 'yes' and accuracy >= _CLEARLY * unigram
+        is_clear = estimate.feasible == 'yes' and accuracy >= _CLEAR_GAIN * unigram
         verdict, advice = 'yes' if is_clear else 'doubtful', (shown, *estimate.advice)
     else:
         nothing = 'Nothing that was tried learns more than that.'
@@ -260,7 +260,7 @@ def _what_would_do(
     """How many clients, or which epsilon, made a trial learn."""
     if goal.epsilon is None:
         return 'There was no noise: more text, more rounds or another model may help.'
-    for factor in _QUIETER:
+    for factor in _NOISE_DIVISORS:
         if with_less(factor) > unigram:
             quieter = dataclasses.replace(plan, noise_multiplier=plan.noise_multiplier / factor)
             epsilon = accounting.round_up(quieter.epsilon(goal.delta, accountant))
@@ -270,8 +270,8 @@ def _what_would_do(
                 f'per round, or epsilon {epsilon} with the clients that there are.'
             )
     return (
-        f'No trial learned with 1/{_QUIETER[-1]} of the noise either: the text of these clients '
-        'is too little; a run without --target_epsilon shows what it can teach.'
+        f'No trial learned with 1/{_NOISE_DIVISORS[-1]} of the noise either: the text of these '
+        'clients is too little; a run without --target_epsilon shows what it can teach.'
     )
 
 
@@ -311,14 +311,17 @@ class _Bench:
         """Trials of a model and a vocabulary."""
         key = values['model'], values['vocabulary_size']
         if key not in self._trials:
-            how, (vocabulary, _) = self._config.optimization, self._vocabularies[key[1]]
+            local, (vocabulary, _) = self._config.optimization, self._vocabularies[key[1]]
             task = self.data(vocabulary).task
             encoded: dict[int, Any] = {}
 
             def batches(client: int) -> Any:
                 if client not in encoded:
                     encoded[client] = task.client_batches(
-                        client, how.client_batch_size, how.client_epochs, how.client_max_batches
+                        client,
+                        local.client_batch_size,
+                        local.client_epochs,
+                        local.client_max_batches,
                     )
                 return encoded[client]
 
@@ -351,11 +354,10 @@ def _largest(
 ) -> dict[str, Any]:
     """The largest model and vocabulary for which the noise is small enough, or the smallest."""
     fitting = {
-        (bench.dimension(values), *each): values
-        for each in (
-            (model, size) for model in options['model'] for size in options['vocabulary_size']
-        )
-        for values in [{**start, 'model': each[0], 'vocabulary_size': each[1]}]
+        (bench.dimension(values), model, size): values
+        for model in options['model']
+        for size in options['vocabulary_size']
+        for values in [{**start, 'model': model, 'vocabulary_size': size}]
         if bench.noise_in_model(goal, values) <= feasibility.LEARNS
     }
     if fitting:
@@ -381,22 +383,22 @@ def _end(value: Any, tried: Sequence[Any]) -> str:
 def _proposals(
     goal: Goal,
     config: TrainConfig,
-    found: Climbed,
+    climbed: Climbed,
     rounds: int | None,
     share: float,
 ) -> list[Proposal]:
-    best = found.best
+    best = climbed.best
 
     def searched(name: str, shown: Callable[[Any], Any] = lambda value: value) -> str:
-        if len(found.scores[name]) == 1:
+        if len(climbed.scores[name]) == 1:
             return 'no other was tried'
         tried = (
             f'{shown(value)} has {accuracy:.3g}' if accuracy >= 0 else f'{shown(value)} is hopeless'
-            for value, (accuracy, _) in found.scores[name].items()
+            for value, (accuracy, _) in climbed.scores[name].items()
         )
         text = f'best accuracy in trials with the planned noise: {", ".join(tried)}'
-        if name in found.ends:
-            text += f'; the {found.ends[name]} that was tried, so one beyond may be better'
+        if name in climbed.ends:
+            text += f'; the {climbed.ends[name]} that was tried, so one beyond may be better'
         return text
 
     chosen = goal.schema(best['rounds'], best['participations'])

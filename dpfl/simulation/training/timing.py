@@ -18,19 +18,19 @@ from dpfl.simulation import state as state_lib
 # Clients of the rounds that are timed; both are multiplied until the longer round takes a while,
 # but has no more clients than a round of the run.
 _FEW, _MORE, _A_WHILE = 2, 6, 0.5
-# Timed rounds of each kind: at least one, and more until so many seconds have passed.
+# Largest number of timed rounds of each kind, and the seconds after which no further one begins.
 _MOST_ROUNDS, _ENOUGH_SECONDS = 5, 20.0
 _KILOBYTE = 1024  # Of `ru_maxrss` on Linux.
 
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """What was measured.
+    """Measured times and memory.
 
     Attributes:
       batch_seconds: of a batch of a client, on one shard.
       server_seconds: of a round without clients.
-      slowdown: seconds of a round on all shards divided by what the other two predict for it, at
+      slowdown: seconds of a round on all shards divided by the prediction of the other two, at
         least 1: shards that are trained at the same time can hinder each other.
       evaluation_seconds: of an evaluation.
       process_gigabytes: largest resident memory of this process so far.
@@ -48,14 +48,14 @@ class Timing:
 def measure(
     experiment: program.Experiment, clients: Sequence[Sequence[Any]], num_shards: int
 ) -> Timing:
-    """Runs rounds from the initial model, on this host, and drops what they release.
+    """Runs rounds from the initial model, on this host, and drops their releases.
 
     The first round has all shards, so the memory of the process is that of a round. Rounds of one
     shard follow, of few clients and of more: their difference is the time of the batches of the
     others, and the rest is the time of the server. Rounds of all shards are compared with these.
 
     Args:
-      experiment: what to run; its past noise is not kept in a file.
+      experiment: the run; its past noise is not kept in a file.
       clients: batches of clients, none empty, at least one client. They are used again if there are
         fewer than a round has.
       num_shards: number of shards that are trained at a time.
@@ -73,8 +73,8 @@ def measure(
         while not seconds[0] or (
             len(seconds[0]) < _MOST_ROUNDS and time.monotonic() - started < _ENOUGH_SECONDS
         ):
-            for found, kind in zip(seconds, kinds, strict=True):
-                found.append(rounds.seconds(*kind))
+            for times_of_kind, kind in zip(seconds, kinds, strict=True):
+                times_of_kind.append(rounds.seconds(*kind))
         evaluation_seconds = rounds.evaluation_seconds()
         state_gigabytes = rounds.state_gigabytes()
     of_few, of_more, of_all = map(statistics.median, seconds)

@@ -1,4 +1,4 @@
-"""Accuracies of predictors that only count words: what a trained model has to beat.
+"""Accuracies of predictors that only count words, which a trained model has to beat.
 
 A unigram predictor always says the most frequent word, a bigram predictor the word that most often
 follows the word before. Both say words of the vocabulary only, never end of sentence or an unknown
@@ -103,11 +103,11 @@ class Measures:
         """The measures by name, such as `bigram_accuracy_with_oov`; empty if there are no words."""
         if not self.words:
             return {}
-        found: dict[str, float] = {}
+        accuracies: dict[str, float] = {}
         for name, hits in self.hits.items():
-            found[f'{name}_accuracy'] = hits / self.words
-            found[f'{name}_accuracy_with_oov'] = hits / (self.words + self.unknown)
-        return found
+            accuracies[f'{name}_accuracy'] = hits / self.words
+            accuracies[f'{name}_accuracy_with_oov'] = hits / (self.words + self.unknown)
+        return accuracies
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,8 +14,7 @@ from dpfl import _validate
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks import download
 from dpfl.tasks.config import VOCABULARY_SOURCES, WORD_MODELS, TaskConfig, TextConfig
-from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.source import TaskSource
+from dpfl.tasks.federated_task import FederatedTask, TaskSource
 from dpfl.tasks.text import sentence_process, synthetic_text, tokenization
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import ENDLESS, Packing, WordClients, WordTask

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,10 @@ from dpfl import ParticipationLog, accounting
 from dpfl.accounting.records import archive
 from dpfl.accounting.records.journal import Journal
 from dpfl.errors import ArgumentError, StorageError, shown
-from dpfl.simulation.training import TrainConfig, execution
+from dpfl.simulation import earlier_settings
+from dpfl.simulation.training import TrainConfig, execution, recorded_settings
+from dpfl.tasks.config import TaskConfig
+from experiments.studies.shared import planting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,14 +26,29 @@ class FinishedRun:
     Attributes:
       directory: its directory.
       config: its configuration.
+      settings: all settings that a run which continues must share, by name, those of its task and
+        of planted secrets included.
       report: its privacy report.
       journal: its journal.
     """
 
     directory: pathlib.Path
     config: TrainConfig
+    settings: Mapping[str, Any]
     report: accounting.PrivacyReport
     journal: Journal
+
+    @functools.cached_property
+    def task(self) -> TaskConfig:
+        """The settings of the task; of a run with secrets those of the task without them."""
+        none = TaskConfig()
+        known = none.flat().keys() & self.settings.keys()
+        return none.with_values({name: self.settings[name] for name in known})
+
+    @functools.cached_property
+    def planted(self) -> planting.PlantingConfig:
+        """The secrets that were planted in the text of clients."""
+        return planting.of_run(self.settings)
 
     @property
     def epsilon(self) -> float:
@@ -94,11 +113,14 @@ def open_run(directory: str) -> FinishedRun:
     if journal is None or journal.state.settings is None:
         raise ArgumentError('run_dir', directory, 'must be the directory of a finished run')
     try:
-        config = TrainConfig.from_dict(dict(journal.state.settings))
+        config = recorded_settings.of_state(journal.state)
+        settings = earlier_settings.left_out(journal.state.configuration)
     except ValueError as error:
         reason = f'has no configuration of a training run ({shown(error)})'
         raise ArgumentError('run_dir', directory, reason) from None
-    return FinishedRun(path, config, execution.read_report(path), journal)
+    if not isinstance(config, TrainConfig):
+        raise ArgumentError('run_dir', directory, 'must be a run of train')
+    return FinishedRun(path, config, settings, execution.read_report(path), journal)
 
 
 def _or_infinity(epsilon: float | None) -> float:

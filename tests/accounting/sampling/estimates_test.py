@@ -62,7 +62,7 @@ def test_composition_with_other_runs_counts_no_amplification():
 
 def test_estimates_are_kept_on_disk(tmp_path, monkeypatch):
     monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path))
-    monkeypatch.setattr(estimates, '_LONG', 0)
+    monkeypatch.setattr(estimates, '_LONG_SEARCH_COST', 0)
     plan = _plan(noise_multiplier=5.0)
     first = plan.sampling.estimate(plan, _DELTA)
     (path,) = tmp_path.iterdir()
@@ -72,7 +72,7 @@ def test_estimates_are_kept_on_disk(tmp_path, monkeypatch):
     monkeypatch.undo()
     # A file that was changed is not believed.
     monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path))
-    monkeypatch.setattr(estimates, '_LONG', 0)
+    monkeypatch.setattr(estimates, '_LONG_SEARCH_COST', 0)
     monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 20_000)
     seal, text = path.read_text().split('\n')
     values = json.loads(text) | {'epsilon': 0.001}

@@ -10,7 +10,7 @@ from dpfl import Participation, _setting_texts, accounting, mechanisms
 from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError
 from dpfl.simulation import extension
-from dpfl.simulation.training import GanConfig, gan, recorded_settings
+from dpfl.simulation.training import GanConfig, recorded_settings
 from tests.accounting import archives
 
 _BASE = archives.CONFIG
@@ -50,7 +50,7 @@ _SETTINGS = [
     {'mechanism': 'none', 'blt_decay': None, 'blt_scale': None, 'noise_multiplier': None},
     {'chosen_without_noise': ('clip_norm', 'delta')},
     {'release_train_metrics': True, 'stop_at_accuracy': 0.5},
-    {'server_momentum': 0.5, 'secrets': 2, 'model': 'micro'},
+    {'server_momentum': 0.5, 'model': 'micro'},
 ]
 
 
@@ -58,6 +58,8 @@ def test_a_setting_of_earlier_versions_is_left_out_at_the_value_that_is_left():
     settings = json.loads(json.dumps(_BASE.to_dict()))
     settings['sampling']['devices']['drop_out'] = 0.08
     settings['privacy']['tree_completed'] = False
+    # A group of which nothing is left.
+    settings['task']['planting'] = {'secrets': 0, 'secret_copies': [1], 'secret_words': 2}
     assert recorded_settings.of_state(_state(settings)) == _BASE
     before = json.loads(json.dumps({**_BASE.fixed(), 'drop_out': 0.08, 'tree_completed': False}))
     extension.require_configuration(before, _BASE.fixed())
@@ -66,6 +68,9 @@ def test_a_setting_of_earlier_versions_is_left_out_at_the_value_that_is_left():
     with pytest.raises(ValueError, match=gone):
         recorded_settings.of_state(_state(settings))
     with pytest.raises(ArgumentError, match=gone):
+        extension.require_configuration(before, _BASE.fixed())
+    before['drop_out'], before['secrets'] = 0.08, 3
+    with pytest.raises(ArgumentError, match='secrets=3: is a setting .* commit 8b7dc965 of'):
         extension.require_configuration(before, _BASE.fixed())
 
 
@@ -177,12 +182,12 @@ def test_a_gan_states_its_limits():
         _config(**_GAUSSIAN, noise_multiplier=3.0, clip_norm=0.3, accountant=None).with_values(
             {'min_separation': 1, 'max_participations': None}
         ),
-        also_not_covered=gan.NOT_COVERED,
+        also_not_covered=config.not_covered,
         remarks=(),
         about=None,
     )
     assert _differences(record, config) == []
-    less = dataclasses.replace(record, also_not_covered=gan.NOT_COVERED[1:])
+    less = dataclasses.replace(record, also_not_covered=config.not_covered[1:])
     assert len(_differences(less, config)) == 1
 
 

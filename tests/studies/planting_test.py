@@ -1,20 +1,24 @@
+"""Secrets in the text of clients: who holds which, that no other text changes, and refusals."""
+
 import numpy as np
 import pytest
 
-from dpfl.errors import ArgumentError
-from dpfl.simulation.training import TextConfig, TrainConfig, train
+from dpfl.simulation.training import TextConfig
 from dpfl.tasks import source
-from dpfl.tasks.config import PlantingConfig, TaskConfig
-from dpfl.tasks.text import planting
+from dpfl.tasks.config import TaskConfig
 from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, PAD_ID
+from experiments.studies.shared import planting
 from tests import text_files
+from tests.simulation.training import small_config
 
-_PLANTING = PlantingConfig(secrets=3, secret_copies=(1, 4), secret_holders=(0, 2), secret_choices=5)
+_PLANTING = planting.PlantingConfig(
+    secrets=3, secret_copies=(1, 4), secret_holders=(0, 2), secret_choices=5
+)
 
 
 def _synthetic(**changes):
     text = TextConfig(vocabulary_size=40, sentence_length=6)
-    return TaskConfig(model='micro', text=text, planting=_PLANTING).with_values(changes)
+    return TaskConfig(model='micro', text=text).with_values(changes)
 
 
 def _user_text(folder, **changes):
@@ -58,7 +62,7 @@ def test_secrets_are_drawn_by_kind_with_holders_of_their_own():
 
 
 def test_random_words_are_uniform():
-    config = PlantingConfig(secrets=4000, secret_holders=(0,), secret_choices=4)
+    config = planting.PlantingConfig(secrets=4000, secret_holders=(0,), secret_choices=4)
     values = np.array([each.value for each in planting.draw(config, 0, 4, 1)])
     counts = np.bincount(values @ [4, 1], minlength=16)
     # 250 of each pair on average; the standard deviation is 15.3.
@@ -115,8 +119,31 @@ def test_windows_have_the_secrets_first(tmp_path):
     assert row.tolist() == [BOS_ID, *secret.tokens, EOS_ID]
 
 
-def test_a_task_of_ones_own_has_no_secrets(tmp_path):
-    own = source.open_task(_synthetic(), 1, lambda text: None).load()
-    with pytest.raises(ArgumentError) as refused:
-        train(TrainConfig(task=_synthetic()), tmp_path, task=own, progress=False)
-    assert refused.value.name == 'secrets'
+def _run(changes, **secrets):
+    planted = _PLANTING.with_values(secrets)
+    planting.train(small_config.GAUSSIAN.with_values(changes), planted, 'nowhere', progress=False)
+
+
+@pytest.mark.parametrize(
+    'make, message',
+    [
+        (lambda: _run({}, secret_copies=(2, 2)), 'secret_copies='),
+        (lambda: _run({}, secret_holders=()), 'secret_holders='),
+        (lambda: planting.PlantingConfig(secret_words=3), 'secret_words=3: needs secrets'),
+        (lambda: _run({'sentence_length': 4}), 'sentence_length=4: must be >= 5, for a secret'),
+        (
+            lambda: _run({'client_max_tokens': 23}),
+            'client_max_tokens=23: must be >= 24, for 4 copies',
+        ),
+        (lambda: _run({'task': 'emnist', 'model': None}), 'task=emnist: must be one of'),
+        (lambda: _run({'select_examples': ('length<=5',)}), 'task: must not be given with a sel'),
+        (lambda: _run({'client_max_batches': 1, 'client_batch_size': 3}), 'secret_copies='),
+        (lambda: planting.draw(_PLANTING, 1, 40, 11), 'secret_holders='),
+        (lambda: planting.draw(_PLANTING, 1, 4, 100), 'secret_choices='),
+    ],
+)
+def test_what_is_refused(make, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f'^{message}'):
+        make()
+    assert not list(tmp_path.iterdir())
