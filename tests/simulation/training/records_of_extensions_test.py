@@ -9,7 +9,7 @@ import pytest
 
 from dpfl import mechanisms
 from dpfl.accounting.records import archive, journal
-from dpfl.accounting.reports import history
+from dpfl.accounting.reports import inputs
 from dpfl.cli.results import verified_run
 from dpfl.errors import ArgumentError, RunError
 from dpfl.simulation import extension, program, run_directory, state
@@ -49,7 +49,7 @@ def test_no_journal_and_no_plan_has_an_extension_of_nothing(changes):
     with pytest.raises((ArgumentError, TypeError)):
         journal.Extended(**fields, **others)
     with pytest.raises(ArgumentError, match='rounds=|extensions: has another matrix, which commit'):
-        history.extensions('extensions', [fields])
+        inputs.read({'extensions': [fields]}, ())
 
 
 @pytest.mark.usefixtures('undrawn')
