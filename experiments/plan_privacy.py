@@ -51,7 +51,7 @@ whose columns have norm 1 here, is the published 1.411 for columns of squared no
 import json
 import sys
 
-from dpfl.accounting import large_delta
+from dpfl.accounting import calibration
 from dpfl.accounting.sampling import kinds
 from dpfl.cli.command import command_line, files, program
 from dpfl.cli.flags import output_flags
@@ -140,7 +140,7 @@ def main() -> None:
             raise command_line.UsageError(f'--plot={path}: needs a sweep')
         found = answer(request)
         output_flags.write_rows(_DATA.read().data, [*found.rows, *found.left])
-    if text := large_delta.warning(request.privacy.delta, request.schema['population']):
+    if text := calibration.delta_warning(request.privacy.delta, request.schema['population']):
         print(text, file=sys.stderr)
     if path:
         files.save_plot(figure_of(request, found), path)

@@ -166,7 +166,7 @@ def methods_for(
 def _least(parts: _Parts, delta: float, methods: Sequence[str], coarseness: float) -> Bound:
     return min(
         (Bound(_CONVERSIONS[method](parts, delta, coarseness), method) for method in methods),
-        key=lambda found: found.epsilon,
+        key=lambda bound: bound.epsilon,
     )
 
 

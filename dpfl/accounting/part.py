@@ -20,7 +20,7 @@ from dpfl.accounting.losses.dominating_pairs import Neighbours
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
-    from dpfl.accounting.reports.report_values import ReportValues
+    from dpfl.accounting.reports.report import PrivacyReport
 
 # Below this delta the tails of the discrete Gaussian are no longer negligible.
 _LEAST_DELTA = 1e-280
@@ -231,7 +231,7 @@ class Part(abc.ABC):
         """
         return noise_multiplier
 
-    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+    def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
         """Puts, changes and drops the facts of a report that depend on the part.
 
         Args:

@@ -17,13 +17,10 @@ import numpy as np
 
 from dpfl import _json, _validate, errors, mechanisms
 from dpfl.accounting import calibration, events, gaussian, hardened
-from dpfl.accounting.adaptive_clip import AdaptiveClip
-from dpfl.accounting.before_training import Before, ReleaseBefore
-from dpfl.accounting.clip_schedule import ClipSchedule
-from dpfl.accounting.earlier import Earlier
+from dpfl.accounting.clipping import AdaptiveClip, ClipSchedule, IntegerUpdates
+from dpfl.accounting.composed import Before, Earlier, ReleaseBefore
 from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.hardened import Hardened
-from dpfl.accounting.integer_updates import IntegerUpdates
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.part import Part, Run
 from dpfl.accounting.sampling import kinds

@@ -8,7 +8,7 @@ Two attackers look for a canary along its direction ([Andrew24]):
   optimal test for Gaussian noise, so it is at least as strong as the largest cosine of all rounds;
 - one sees the final model only: the score is the cosine with the change of the model.
 
-Besides, the sums of all rounds are tested against the plan (`accounting.measured.sums`).
+Besides, the sums of all rounds are tested against the plan (`sum_tests`).
 
 The first attacker also knows the updates of all other canaries, as the attacker of differential
 privacy does, and subtracts them. Updates of clients are not subtracted: the more they agree, the
@@ -28,7 +28,9 @@ from dpfl import accounting, errors
 from dpfl.accounting.measured import sums
 from dpfl.accounting.measured.measured import Scores
 from dpfl.aggregators import audited_query, canary_query
+from dpfl.auditing import sum_tests
 from dpfl.auditing.canaries import CanaryDesign
+from dpfl.auditing.sum_tests import RoundSums
 
 # Directions that are made at a time take about this much memory, in float64 numbers.
 _BLOCK = 1 << 22
@@ -69,15 +71,15 @@ class OneShotAudit:
             final_model=final_model,
             dimension=change.size,
             pattern=self.design.pattern,
-            sums=sums.test(self.round_sums(before, state, plan), plan),
+            sums=sum_tests.test(self.round_sums(before, state, plan), plan),
         )
 
-    def round_sums(self, before: Any, state: Any, plan: accounting.PrivacyPlan) -> sums.RoundSums:
+    def round_sums(self, before: Any, state: Any, plan: accounting.PrivacyPlan) -> RoundSums:
         """Statistics of the sums of all rounds; arguments and errors as those of `scores`."""
         audited = _part(state, audited_query.AuditedState)
         sizes = [int(np.size(weight)) for weight in tf.nest.flatten(self.trained(before))]
         rounds = plan.participation.rounds
-        return sums.RoundSums(
+        return RoundSums(
             residuals=np.asarray(audited.residuals),
             tensors=audited_query.kept_coordinates(sizes, rounds)[1],
             clip_errors=np.asarray(audited.clip_errors),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpfl import accounting, errors
 from dpfl.accounting.records import archive, journal
-from dpfl.accounting.reports import history
+from dpfl.accounting.reports import inputs
 from dpfl.simulation import earlier_settings
 from dpfl.simulation.run_journal import RunJournal
 
@@ -201,7 +201,7 @@ def commit(
     with contexts.local_runtime():
         state_lib.require_places(state, experiment.process.initialize(), plan)
     before = archive.read_plan(directory.path)
-    step = history.Extension(
+    step = inputs.Extension(
         run.state.begun, before.plan.participation.rounds, plan.participation.rounds
     )
     record = {

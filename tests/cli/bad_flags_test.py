@@ -50,6 +50,15 @@ _REFUSED = [
         ],
     ),
     (
+        'studies.plant_secrets',
+        '--output_dir={out}',
+        [
+            ('', '--rounds: must be given'),
+            ('--secret_copies=0', '--secret_copies=0: must be an integer >= 1'),
+            ('--secret_holders=1,1', '--secret_holders=(1, 1): must be different values, and at'),
+        ],
+    ),
+    (
         'audit_privacy',
         '--mechanism=gaussian',
         [

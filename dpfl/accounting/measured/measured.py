@@ -321,21 +321,21 @@ def read(
         raise ValueError(f'{path}: not the audit of this run ({errors.shown(error)})') from None
 
 
-def _attack(found: Estimate) -> dict[str, Any]:
-    return {name: _json.finite(value) for name, value in dataclasses.asdict(found).items()}
+def _attack(estimate: Estimate) -> dict[str, Any]:
+    return {name: _json.finite(value) for name, value in dataclasses.asdict(estimate).items()}
 
 
 def _estimate(name: str, values: Any) -> Estimate:
-    """The estimate that `_attack` wrote; null is infinity, but for a mu that there is not."""
-    found: dict[str, Any] = {}
+    """The estimate that `_attack` wrote; null is infinity, except for a missing mu."""
+    fields: dict[str, Any] = {}
     for field in dataclasses.fields(Estimate):
         value, where = _json.checked_object(name, values)[field.name], f'{name}.{field.name}'
         if field.type is bool:
-            found[field.name] = _validate.truth(where, value)
+            fields[field.name] = _validate.truth(where, value)
         elif field.type is int:
-            found[field.name] = _validate.integer(where, value, minimum=2)
+            fields[field.name] = _validate.integer(where, value, minimum=2)
         elif value is None:
-            found[field.name] = None if field.name == 'mu_lower' else math.inf
+            fields[field.name] = None if field.name == 'mu_lower' else math.inf
         else:
-            found[field.name] = _validate.number(where, value)
-    return Estimate(**found)
+            fields[field.name] = _validate.number(where, value)
+    return Estimate(**fields)

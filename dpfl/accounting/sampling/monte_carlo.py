@@ -18,14 +18,13 @@ from scipy import special
 
 from dpfl import _validate
 from dpfl.accounting import gaussian_curve
-from dpfl.accounting.sampling import separated, tilted
-from dpfl.accounting.sampling.bins import Mixtures
+from dpfl.accounting.sampling import bins, separated
+from dpfl.accounting.sampling.bins import POINTS, Mixtures, Range
 from dpfl.accounting.sampling.separated import Separated
-from dpfl.accounting.sampling.tilted import POINTS, Range
 
 # What a client releases, and the same in units of the noise.
 Mixed = Mixtures | Separated
-_Release = tilted.Release | separated.Release
+_Release = bins.Release | separated.Release
 
 # Default probability that the reported epsilon is too small.
 FAILURE = 1e-6
@@ -118,7 +117,7 @@ def epsilon(
     if not plain or not mixtures.is_mixed or not math.isfinite(plain):
         return result
     release: _Release = (
-        tilted.Release.of(mixtures, stddev)
+        bins.Release.of(mixtures, stddev)
         if isinstance(mixtures, Mixtures)
         else separated.Release(mixtures, stddev)
     )

@@ -3,10 +3,10 @@
 import json
 
 from dpfl import _json, accounting, errors
-from dpfl.accounting.reports import two_reports, two_reports_page
-from dpfl.accounting.reports.differences import SIDES
+from dpfl.accounting.reports import two_reports
 from dpfl.cli.command import command_line
 from dpfl.cli.results import report_inputs
+from dpfl.reporting import comparison_page
 
 
 def render(names: tuple[str, ...], form: str) -> str:
@@ -24,8 +24,8 @@ def render(names: tuple[str, ...], form: str) -> str:
     contents = [report_inputs.read('compare', report_inputs.path_of(name)) for name in names]
     first, second = map(_report, names, contents)
     with command_line.refusing_bad_values():
-        values = two_reports.compare(first, second, (names[0], names[1])).to_dict()
-    for side, content in zip(SIDES, contents, strict=True):
+        values = two_reports.compare(first, second, (names[0], names[1]))
+    for side, content in zip(two_reports.SIDES, contents, strict=True):
         if 'composition' in _json.loads(content):
             values['notes'].append(
                 f'The report of the {side} also states a joint guarantee with other runs, which '
@@ -33,7 +33,7 @@ def render(names: tuple[str, ...], form: str) -> str:
             )
     if form == 'json':
         return json.dumps(values, indent=2, allow_nan=False)
-    return two_reports_page.render(values)
+    return comparison_page.render(values)
 
 
 def _report(name: str, content: bytes) -> accounting.PrivacyReport:
