@@ -28,6 +28,10 @@ REFUSED = [
             ('--selected_from=10', '--selected_from=10: must be a distribution and its mean'),
             ('--noise=hardened --selected_from=poisson:10', 'must be default with a selection'),
             ('--restart_every=5', '--restart_every=5: needs restart_first'),
+            (
+                '--mechanism=full_honaker_tree --restart_first=2 --restart_every=9',
+                '--mechanism=full_honaker_tree: must be a mechanism that can have fewer rounds',
+            ),
             ('--secagg', '--secagg: needs model_dimension'),
             ('--secagg --secagg_scale=nan --model_dimension=9', '--secagg_scale=nan: '),
             (

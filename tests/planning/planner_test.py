@@ -96,12 +96,6 @@ def test_plan_with_noise_is_that_of_the_library():
     assert round(plan.rho, 2) == 0.35
 
 
-def test_noise_of_a_simulation_grows_with_the_cohort():
-    # [Xu23], section 2.2: 0.54 with 500 clients goes with about 7 with 6500.
-    assert planning.Simulation(0.54, 500).scaled(6500) == pytest.approx(7.02)
-    assert planning.Simulation(7.0, 6500).scaled(6500) == 7.0
-
-
 @pytest.mark.parametrize(
     'target',
     [
