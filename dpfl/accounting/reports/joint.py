@@ -142,4 +142,4 @@ def _in_words(found: JointGuarantee) -> str:
         return ''
     kind = f'{rounding.round_up(found.revealed)}-approximate ' if found.revealed else ''
     rho = '' if found.rho is None else f'{kind}{rounding.round_up(found.rho)}-zCDP and '
-    return f'{rho}({rounding.round_up(found.epsilon)}, {found.delta:g})-DP'
+    return f'{rho}({rounding.round_up(found.epsilon)}, {rounding.shown_delta(found.delta)})-DP'
