@@ -89,7 +89,9 @@ class CorrelatedNoiseQuery(tfp.SumAggregationDPQuery):
         self._record_specs = record_specs
         self._clip = clip
         self._digest = plan_digest.of(plan, clip)
-        self._kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
+        rounds = plan.participation.rounds
+        self._kernel = plan.mechanism.with_rounds(rounds).kernel()
+        correlated.require_stable(self._kernel, rounds, plan.mechanism.name)
         self._root_key = keys.root_key_source(seed)
         self._is_supplied = supplied_noise
         if record_specs is not None and not supplied_noise:

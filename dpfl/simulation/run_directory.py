@@ -553,13 +553,14 @@ def _of_metrics(records: archive.Records) -> Iterator[str]:
     columns = [column for row in rows for column in row if column.startswith(_TRAINING_PREFIX)]
     if columns and not record.train_metrics_released:
         yield f'{name}: has {columns[0]}, which {archive.PLAN} does not say'
-    # Earlier rounds have the epsilon of the plan before.
-    first = record.extensions[-1].released if record.extensions else 0
-    epsilon = running.RunningEpsilon(record.plan, record.deltas[0], record.accountant)
-    for row in rows[first:]:
+    epsilon = plan = None
+    for row, in_force in zip(rows, records.plans(), strict=True):
         t = int(row['round'])
         if 'epsilon' not in row and records.journal.state.settings is None:
             continue  # A loop of one's own measures nothing.
+        if epsilon is None or in_force is not plan:
+            plan = in_force
+            epsilon = running.RunningEpsilon(plan, record.deltas[0], record.accountant)
         if not _is_number(row.get('epsilon', math.nan), epsilon.after(t)):
             yield f'{name}: epsilon after round {t} must be {epsilon.after(t)}'
             return

@@ -19,7 +19,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dpfl import _files, _json, _validate, errors, mechanisms
@@ -237,6 +237,31 @@ class Records:
             ClipCourse.from_rows(journal.rows()) if record.plan.adaptive_clip else None,
             read_measured(path, record) if journal.state.audited else None,
         )
+
+    def plans(self) -> Iterator[PrivacyPlan]:
+        """The plan in force when each round was computed: the run may have been extended since.
+
+        Raises:
+          ValueError: if a plan before an extension is damaged.
+        """
+        assert self.journal is not None and self.journal.state.built is not None
+        extended = self.journal.state.extended
+        stages: Sequence[Any] = (self.journal.state.built, *extended)
+        plans = []
+        try:
+            for event, following in zip(stages, extended, strict=False):
+                # The plan that follows has the same matrix in these rounds (`extension.check`).
+                mechanism = self.record.plan.mechanism.with_rounds(following.planned)
+                values = {**event.record, 'mechanism_digest': mechanism.digest()}
+                plans.append(PlanRecord.from_dict(values, mechanism).plan)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f'{LEDGER}: an earlier plan: {errors.shown(error)}') from None
+        plans.append(self.record.plan)
+        number = 0
+        for each in self.journal.events:
+            number += each in extended
+            if isinstance(each, journal_lib.Released):
+                yield plans[number]
 
     def report(self, group_size: int | None = None) -> PrivacyReport:
         """The report of the run, or for groups of clients, for which no audit measures anything."""

@@ -124,7 +124,8 @@ def with_restarts(
         return base
     if given is None and base.is_independent:
         return base  # Its noise starts afresh in every round.
-    return mechanisms.Restarted.every(base, *schedule)
+    with renaming(base='mechanism'):
+        return mechanisms.Restarted.every(base, *schedule)
 
 
 def _named(

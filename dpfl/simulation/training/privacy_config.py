@@ -14,6 +14,11 @@ from dpfl.simulation.training.mechanism import AUTO, MechanismConfig
 # The ways to give the amount of noise.
 AMOUNTS = ('noise_multiplier', 'target_epsilon', 'match')
 PREFIX_SUMS = 'prefix_sums'
+_BIASED_MEAN = (
+    'The mean of the updates is biased towards zero: it is divided by clients_per_round, as if '
+    'every client had at least example_cap examples. cohort_weight takes the expected sum of the '
+    'weights of a cohort.'
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +107,7 @@ class SecureAggregationConfig(Settings):
         'Factor s by which updates are scaled before rounding, in place of --secagg_bits.',
         needs='secagg',
     )
-    model_dimension: int | None = setting(None, 'Number of parameters of the model.')
+    model_dimension: int | None = setting(None, 'Number of parameters of the model.', minimum=1)
 
     def discretization(
         self, clip_norm: float, clients_per_round: int, dimension: int | None = None
@@ -224,6 +229,11 @@ class ClippingConfig(Settings):
             estimator=estimator,
             adaptive_clip=adaptive,
         )
+
+    def remarks(self) -> tuple[str, ...]:
+        """What the report says of the mean, in sentences."""
+        is_biased = self.example_cap is not None and self.cohort_weight is None
+        return (_BIASED_MEAN,) if is_biased and self.estimator == 'fixed' else ()
 
     @classmethod
     def decode(cls, name: str, value: Any) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import aggregators, learning
-from dpfl.runtime import contexts
+from dpfl import aggregators
+from dpfl.runtime import contexts, shards
 from dpfl.simulation import program
 from dpfl.simulation import state as state_lib
 
@@ -79,7 +79,7 @@ def measure(
         state_gigabytes = rounds.state_gigabytes()
     of_few, of_more, of_all = map(statistics.median, seconds)
     batch, server = split((_num_batches(few), of_few), (_num_batches(more), of_more))
-    slowdown = max(1.0, of_all / (server + batch * _num_batches(more) / num_shards))
+    slowdown = max(1.0, of_all / (server + batch * _longest_shard(more, num_shards)))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KILOBYTE
     return Timing(batch, server, slowdown, evaluation_seconds, peak / 1e9, state_gigabytes)
 
@@ -117,9 +117,9 @@ class _Rounds:
         """Seconds of a round."""
         if self._done == self._rounds:
             self._state, self._done = self._process.initialize(), 0
-        shards = learning.shard(clients, num_shards)
+        cohort = shards.shard(clients, num_shards)
         started = time.monotonic()
-        self._state = self._process.next(self._with_noise(self._state), shards).state
+        self._state = self._process.next(self._with_noise(self._state), cohort).state
         self._done += 1
         return time.monotonic() - started
 
@@ -152,6 +152,12 @@ def _noise(experiment: program.Experiment) -> Iterator[Callable[[Any], Any]]:
 
 def _cycled(clients: Sequence[Sequence[Any]], count: int) -> list[Sequence[Any]]:
     return [clients[number % len(clients)] for number in range(count)]
+
+
+def _longest_shard(clients: Sequence[Sequence[Any]], num_shards: int) -> int:
+    """Batches of the shard with the most of them."""
+    divided = shards.balanced([shards.num_rows(client) for client in clients], num_shards)
+    return max(_num_batches([clients[member] for member in members]) for members in divided)
 
 
 def _num_batches(clients: Sequence[Sequence[Any]]) -> int:
