@@ -47,6 +47,7 @@ _REFUSED = [
             ('', '--run_dirs: must be given'),
             ('--run_dirs=nowhere --ranking=best', 'ranking'),
             ('--run_dirs=nowhere --plot=a.b', '--plot=a.b: must end in'),
+            ('--run_dirs=nowhere --data=/no/a.csv', '--data=/no/a.csv: must be in a directory'),
         ],
     ),
     (
@@ -105,11 +106,6 @@ _REFUSED = [
         'suggest',
         '--data_path=absent.jsonl',
         [('', '--data_path=absent.jsonl: cannot be read')],
-    ),
-    (
-        'studies.text_baselines',
-        '--data_path={lines} --vocabulary_file={words}',
-        [('--counted_on=public_text', '--counted_on=public_text: needs')],
     ),
     (
         'debug_images',
@@ -187,6 +183,7 @@ _REFUSED = [
         '',
         [
             ('--model_dir=/nowhere', '--model_dir=/nowhere: must be a SavedModel'),
+            ('--model_dir=x --temperature=1e-30', '--temperature=1e-30: must be a finite'),
             ('--model_dir=x --rank=9 --top_k=2', '--rank=9: cannot be combined with top_k'),
         ],
     ),

@@ -71,6 +71,21 @@ def required(settings: Settings, name: str) -> Any:
     return value
 
 
+def refuse_others(purpose: str, *allowed: str) -> None:
+    """Refuses the flags of the binary that do not apply to a purpose.
+
+    Args:
+      purpose: Name of the flag that gives the purpose.
+      *allowed: Names of the other flags that apply.
+
+    Raises:
+      UsageError: If another flag is given.
+    """
+    for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0]):
+        if flag.present and flag.name not in (purpose, *allowed):
+            raise UsageError(f'--{flag.name}: cannot be combined with --{purpose}')
+
+
 def run(
     main: Callable[[], None],
     *,

@@ -76,12 +76,6 @@ class LogConfig(Settings):
                 'missing_rounds', self.missing_rounds, 'needs a log of rows; .npz has every round'
             )
 
-    def refuse(self, allowed: str) -> None:
-        """Raises ArgumentError if a setting is given, for a command that has its own log."""
-        for name in ('participation_log', 'round_times', 'estimated_population'):
-            if getattr(self, name) is not None:
-                raise ArgumentError(name, NOT_SHOWN, allowed)
-
     def by_timer(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
         """The schema of the plan, and a remark on where it is from.
 

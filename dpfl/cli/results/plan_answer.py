@@ -10,7 +10,7 @@ from dpfl.cli.results import plan_rows, train_command
 from dpfl.cli.results.plan_request import Candidate, Request
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.participation import Participation
-from dpfl.planning import Deployment, Planner
+from dpfl.planning import Deployment, Planner, Simulation, scaled
 from dpfl.planning.feasibility import Feasibility, estimate
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import noise_matching
@@ -135,7 +135,7 @@ def _measures(request: Request) -> list[str]:
         measures = ['clients_per_round', 'noise_multiplier']
     elif request.has_target:
         measures = ['noise_multiplier', 'prefix_noise']
-    elif request.sampling != 'none':
+    elif request.sampling != 'none' or request.run is not None:
         measures = ['epsilon', 'prefix_noise']
     elif request.contenders:
         measures = ['rho', 'prefix_noise']
@@ -191,6 +191,8 @@ def _candidates(
 ) -> tuple[list[Candidate], list[dict[str, Any]]]:
     """The mechanisms, the best first, and those that were left out."""
     privacy = request.privacy
+    if request.run is not None:
+        return [Candidate(request.run.mechanism.name, _always(request.run.mechanism))], []
     if request.contenders:
         schema = deployment.participation
         contenders = request.contenders
@@ -244,6 +246,15 @@ def _always(made: mechanisms.Mechanism) -> Callable[[Participation], mechanisms.
 
 def _planned(request: Request, candidate: Candidate, deployment: Deployment) -> plan_rows.Planned:
     """The plan that a candidate gives for a deployment."""
+    if (run := request.run) is not None:
+        plan = scaled(
+            run,
+            deployment.clients_per_round,
+            population=deployment.population,
+            participation=deployment.participation if run.sampling is None else None,
+        )
+        small = Simulation(run.noise_multiplier, run.clients_per_round)
+        return plan_rows.Planned(deployment, plan, small)
     if request.sampling != 'none':
         return plan_rows.Planned(deployment, _sampled(request, candidate, deployment))
     planner = _planner(request, candidate, deployment.participation)
@@ -259,8 +270,10 @@ def _planned(request: Request, candidate: Candidate, deployment: Deployment) -> 
     if target is not None:
         return plan_rows.Planned(deployment, planner.with_target(deployment, target))
     if simulation is not None:
-        scaled = simulation.scaled(deployment.clients_per_round)
-        return plan_rows.Planned(deployment, planner.with_noise(deployment, scaled), simulation)
+        scaled_noise = simulation.scaled(deployment.clients_per_round)
+        return plan_rows.Planned(
+            deployment, planner.with_noise(deployment, scaled_noise), simulation
+        )
     match: noise_matching.Matched | None = None
     noise = candidate.noise_multiplier
     noise = request.privacy.noise_multiplier if noise is None else noise

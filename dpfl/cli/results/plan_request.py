@@ -11,6 +11,7 @@ import numpy as np
 
 from dpfl import mechanisms
 from dpfl._settings import Settings, setting
+from dpfl.accounting import PrivacyPlan
 from dpfl.cli.flags.pace_flags import PaceConfig
 from dpfl.cli.results import train_command
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
@@ -173,6 +174,8 @@ class Request:
       sampling: Sampling that the guarantee relies on, 'none', or the name of a kind.
       groups: Groups of clients, for cyclic Poisson sampling; None for the bands of the mechanism.
       cohort_cap: Largest cohort, for truncated Poisson sampling.
+      run: Plan of a finished run, which is scaled to other cohort sizes with the same noise on the
+        mean update; None for a plan of the settings.
 
     Raises:
       ArgumentError: If values are missing or contradict each other.
@@ -186,8 +189,11 @@ class Request:
     sampling: str = 'none'
     groups: int | None = None
     cohort_cap: int | None = None
+    run: PrivacyPlan | None = None
 
     def __post_init__(self) -> None:
+        if self.planning.mechanisms == ():
+            raise _refused('mechanisms', 'must name at least one')
         self._check_sampling()
         self._check_pairs()
         if self.planning.target_rho is not None and self.privacy.target_epsilon is not None:

@@ -106,7 +106,7 @@ def assumptions(plans: list[Planned], failure: float) -> list[str]:
     if not any(planned.plan.noise_multiplier for planned in plans):
         return ['There is no noise: the run would have no privacy guarantee.']
     if plan.sampling is not None:
-        return _with_sampling(plan)
+        return [*_with_sampling(plan), *_of_simulation(plans)]
     releases = dict.fromkeys(
         (planned.plan.mechanism.name, planned.plan.mechanism.describe_release())
         for planned in plans
@@ -132,24 +132,7 @@ def assumptions(plans: list[Planned], failure: float) -> list[str]:
         'prefix_noise: largest standard deviation of a coordinate of the noise in the sum of mean '
         'updates, if the norm of each update is at most the clip norm.',
     ]
-    scaled = dict.fromkeys(
-        f'{simulation.noise_multiplier:g} with {simulation.clients_per_round} clients'
-        for _, _, simulation, _ in plans
-        if simulation is not None
-    )
-    if scaled:
-        lines.append(
-            f'Utility stays about the same if noise multiplier and cohort size grow in proportion '
-            f'from {", from ".join(scaled)}. '
-            'This is a hypothesis (Xu et al. 2023, section 2.2). The simulation used the same '
-            'mechanism.'
-        )
-        if any(_exceeds(planned) for planned in plans):
-            lines.append(
-                'noise_over_simulation above 1: the target needs more noise than was good enough '
-                'in the simulation, so expect less utility (Xu et al. 2023, section 2.5, '
-                'strategy 3).'
-            )
+    lines += _of_simulation(plans)
     if plan.discretization is not None:
         lines.append(
             'The sensitivity includes the larger norm due to rounding for secure aggregation.'
@@ -170,6 +153,30 @@ def _with_sampling(plan: accounting.PrivacyPlan) -> list[str]:
         'prefix_noise: largest standard deviation of a coordinate of the noise in the sum of mean '
         'updates, if the norm of each update is at most the clip norm.',
     ]
+
+
+def _of_simulation(plans: list[Planned]) -> list[str]:
+    """What the noise of a simulation says about utility, if the noise of plans was scaled."""
+    scaled = dict.fromkeys(
+        f'{simulation.noise_multiplier:g} with {simulation.clients_per_round} clients'
+        for _, _, simulation, _ in plans
+        if simulation is not None
+    )
+    if not scaled:
+        return []
+    lines = [
+        f'Utility stays about the same if noise multiplier and cohort size grow in proportion '
+        f'from {", from ".join(scaled)}. '
+        'This is a hypothesis (Xu et al. 2023, section 2.2). The simulation used the same '
+        'mechanism.'
+    ]
+    if any(_exceeds(planned) for planned in plans):
+        lines.append(
+            'noise_over_simulation above 1: the target needs more noise than was good enough '
+            'in the simulation, so expect less utility (Xu et al. 2023, section 2.5, '
+            'strategy 3).'
+        )
+    return lines
 
 
 def _exceeds(planned: Planned) -> bool:

@@ -9,6 +9,7 @@ from dpfl.accounting import calibration
 from dpfl.accounting.sampling import kinds
 from dpfl.cli.command import command_line
 from dpfl.cli.flags.participation_log import LogConfig
+from dpfl.errors import ArgumentError
 from dpfl.simulation.training.mechanism import MechanismConfig, build
 from dpfl.simulation.training.privacy_config import NoiseConfig, SecureAggregationConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig, participation
@@ -42,6 +43,8 @@ def of(
       UsageError: If there is no such plan, or the log cannot be used.
     """
     with command_line.refusing_bad_values():
+        if secagg.model_dimension is not None and not secagg.secagg:
+            raise ArgumentError('model_dimension', secagg.model_dimension, 'needs secagg')
         values, by_timer = source.by_timer(sampling)
         kind, cohort = values.pop('sampling'), values['clients_per_round']
         config = SamplingConfig(**values, **({} if kind == kinds.NONE else {'sampling': kind}))

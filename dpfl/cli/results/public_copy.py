@@ -91,6 +91,7 @@ def write(
       StorageError: If a file cannot be read or written.
     """
     record = dataclasses.replace(record, exported=True)
+    output = output.resolve()
     partial = output.with_name(output.name + '.partial')
     with _storage.naming(output):
         partial.mkdir(parents=True)

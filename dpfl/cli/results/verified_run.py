@@ -14,7 +14,7 @@ from dpfl.accounting.records.journal import Journal
 from dpfl.accounting.records.verification import Verification
 from dpfl.accounting.reports import report as report_lib
 from dpfl.cli.command import command_line
-from dpfl.cli.results import report_inputs
+from dpfl.cli.results import report_files
 from dpfl.simulation import run_directory
 
 _DIFFERS = 1
@@ -116,9 +116,9 @@ def _earlier(name: str) -> accounting.PrivacyReport:
 
     Its words may be those of an older version: only the digests of the run are used.
     """
-    path = report_inputs.path_of(name)
+    path = report_files.path_of(name)
     try:
-        report, _ = report_lib.read(report_inputs.read('after', path), with_selection=True)
+        report, _ = report_lib.read(report_files.read('after', path), with_selection=True)
     except ValueError as error:
         raise command_line.UsageError(
             f'--after={path}: not a privacy report ({errors.shown(error)})'

@@ -107,7 +107,7 @@ class SecureAggregationConfig(Settings):
         'Factor s by which updates are scaled before rounding, in place of --secagg_bits.',
         needs='secagg',
     )
-    model_dimension: int | None = setting(None, 'Number of parameters of the model.')
+    model_dimension: int | None = setting(None, 'Number of parameters of the model.', minimum=1)
 
     def discretization(
         self, clip_norm: float, clients_per_round: int, dimension: int | None = None
