@@ -74,14 +74,29 @@ _GENERAL = [
     (lambda: _release({}), 'shares: must not be empty'),
     (lambda: _release({'x': 0.0}), 'share=0'),
     (lambda: _release({'x': 1.0}), 'share=1'),
-    (
-        lambda: _task(task='emnist', packing='windows'),
-        'packing=windows: needs task=',
+    # Settings that nothing would read.
+    *(
+        (
+            lambda task=task, name=name, value=value: _task(task=task, **{name: value}),
+            f'{name}=.*: needs task=',
+        )
+        for task, name, value in [
+            ('emnist', 'packing', 'windows'),
+            ('emnist', 'client_min_tokens', 5),
+            ('emnist', 'client_min_sentences', 2),
+            ('emnist', 'vocabulary_size', 5),
+            ('emnist', 'vocabulary_file', 'words'),
+            ('emnist', 'vocabulary_text', 'text'),
+            ('emnist', 'vocabulary', 'data'),
+            ('emnist', 'sentence_length', 5),
+            ('emnist', 'client_max_tokens', 5),
+            ('git_log', 'strict', True),
+            ('stackoverflow', 'client_column', 'author'),
+            ('stackoverflow', 'text_column', 'body'),
+            ('user_text', 'language_size', 60),
+            ('synthetic_text', 'heldout_fraction', 0.2),
+        ]
     ),
-    (lambda: _task(task='emnist', client_min_tokens=5), 'client_min_tokens=5: needs task='),
-    (lambda: _task(task='emnist', client_min_sentences=2), 'client_min_sentences=2: needs task='),
-    (lambda: _task(task='git_log', strict=True), 'strict=True: needs task='),
-    (lambda: _task(task='user_text', language_size=60), 'language_size=60: needs task=synthetic'),
     (lambda: ImageFaultConfig(inject=('inverted',) * 2), 'inject=.*must name each fault once'),
     (lambda: ImageFaultConfig(inject_share=0.1), 'inject_share=0.1: needs inject'),
     (lambda: _task(inject=('inverted',)), 'inject=inverted: needs task=synthetic_glyphs or emnist'),

@@ -175,7 +175,7 @@ class FedAvgRun(PreparedRun):
             server_optimizer_fn=learning.build_server_optimizer(
                 how.server_optimizer,
                 how.rates(plan.participation.rounds),
-                momentum=how.server_momentum,
+                momentum=0.0 if how.server_optimizer == 'adagrad' else how.server_momentum,
                 nesterov=how.server_nesterov,
                 beta2=how.server_beta2,
                 epsilon=how.server_epsilon,
