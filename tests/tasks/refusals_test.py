@@ -9,8 +9,8 @@ from dpfl.debugging.images import clients as images
 from dpfl.debugging.images import traits
 from dpfl.tasks import held_out
 from dpfl.tasks.before_training import QuantileRelease
-from dpfl.tasks.config import ImageFaultConfig, TaskConfig, TextConfig
-from dpfl.tasks.images import classifiers, emnist, faults, gan_models
+from dpfl.tasks.config import DataConfig, ImageFaultConfig, TaskConfig, TextConfig
+from dpfl.tasks.images import classifiers, emnist, faults, gan_models, image_task
 from dpfl.tasks.images.classifiers import ClassifierSizes
 from dpfl.tasks.images.gan_models import GanSizes
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
@@ -152,6 +152,10 @@ _OF_TEXT = [
     ),
 ]
 _OF_IMAGES = [
+    (
+        lambda: image_task.open_clients('emnist', DataConfig(), ImageFaultConfig(), 0),
+        'data_path: must be given for task=emnist, or download',
+    ),
     (lambda: faults.Faults(names=('rotated',)), 'inject=rotated: must be one of'),
     (lambda: faults.Faults(share=1.5), 'inject_share=1.5'),
     (lambda: faults.Faults(share=math.nan), 'inject_share=nan'),
