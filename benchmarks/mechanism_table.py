@@ -22,7 +22,7 @@ import pathlib
 import sys
 import time
 
-from benchmarks.peers import environments, optimizers
+from benchmarks.peers import environments
 from benchmarks.peers.environments import NotRunError
 from dpfl import mechanisms
 from dpfl.mechanisms import registry
@@ -53,6 +53,7 @@ _BUFFERS = (2, 4)
 _INVERSE_BANDS = (8, 32)
 # Functions of benchmarks/peers/with_jax_privacy.py by mechanism, and the losses that they minimise.
 _PEERS = {'blt': _LOSSES, 'banded_toeplitz': ('rms',), 'banded_normalised_toeplitz': ('rms',)}
+_REQUIREMENTS = ('jax-privacy==2.0.0',)
 _PEER_NAMES = {
     'blt': 'jax_privacy: BLT',
     'banded_toeplitz': 'jax_privacy: banded Toeplitz',
@@ -187,24 +188,24 @@ def _figures(found: mechanisms.Mechanism, schema: Participation) -> dict:
 
 def _theirs(row: dict, args: argparse.Namespace) -> dict:
     """Runs the optimiser of jax_privacy; dpfl evaluates what it found."""
-    python, _ = optimizers.installed_jax_privacy(args.timeout)
-    peer = optimizers.Package(
-        'jax_privacy',
-        (python, str(_ROOT / 'benchmarks' / 'peers' / 'with_jax_privacy.py')),
-        {'PYTHONPATH': '', 'JAX_PLATFORMS': 'cpu'},
-    )
-    task = 'banded' if row['name'] == 'banded_normalised_toeplitz' else row['name']
-    problem = optimizers.Problem(task, tuple(row['schema']), row['size'], row['loss'])
-    run = optimizers.measure(
-        problem, peer, time_limit=args.timeout, timeout=args.timeout, route=row['name']
-    )
+    python, _ = environments.python('jax_privacy', _REQUIREMENTS, args.timeout)
+    script = str(_ROOT / 'benchmarks' / 'peers' / 'with_jax_privacy.py')
+    options = json.dumps({name: row[name] for name in ('schema', 'size', 'loss')})
+    environment = {'PYTHONPATH': '', 'JAX_PLATFORMS': 'cpu'}
+    output = environments.call([python, script, row['name'], options], args.timeout, environment)
+    done = json.loads(output.splitlines()[-1])
+    form = 'banded' if row['name'] == 'banded_normalised_toeplitz' else row['name']
+    try:
+        found = mechanisms.from_dict({'mechanism': form, **done['fields']})
+    except ValueError as error:
+        raise NotRunError(f'not a mechanism: {error}') from None
     buffers = row['size'] if row['name'] == 'blt' else row['size'] - 1
     return {
-        f'{row["loss"]}_loss': run.loss,
+        f'{row["loss"]}_loss': getattr(found, f'{row["loss"]}_loss')(Participation(*row['schema'])),
         'copies': buffers,
         'draws': 1,
         'stored': buffers,
-        'seconds': run.inside,
+        'seconds': done['seconds'],
     }
 
 

@@ -12,30 +12,21 @@ The contenders, each in a separate process (stock TFF with a worker), take turns
 
   dpfl             the cohort-sharded engine with the projected CIFG
   dpfl_ray         the same on Ray (--ray=local): a process for each core
-  dpfl_lstm        the same engine with a plain LSTM, by TensorFlow's fused operation
   stock            tff.learning by default, a plain LSTM from Keras
   stock_iterator   the same with TFF's loop over a data set iterator
-  stock_fused      the same with the fused operation: tuned by hand
-  stock_cifg       the same with the CIFG of dpfl
   bare             a loop in TensorFlow without TFF, the CIFG of dpfl
-  bare_lstm        the same with the fused operation
   floor            the matrix products of the CIFG's round alone, on all cores
 
-With --peers, or if named in --contenders, other packages are measured too. Each has a separate
+With --peers, or if named in --contenders, another package is measured too. It has a separate
 environment, created on first use in ~/.cache/dpfl/peers (or in XDG_CACHE_HOME):
 
-  pfl              pfl-research with a PyTorch process on each core, a plain LSTM
-  pfl_projected    the same with PyTorch's LSTM with a recurrent projection, which is nearer to the
-                   CIFG of dpfl: about half the products of the plain LSTM
   flower           Flower's simulation of PyTorch clients on Ray, a plain LSTM
-  fedjax           FedJAX with its backend 'jit', a plain LSTM; fedjax_projected as above
-  fedjax_pmap      FedJAX with its backend 'pmap', a device for each core
 
 pip installs the build of PyTorch with CUDA, some gigabytes, unless PIP_FIND_LINKS or
 PIP_EXTRA_INDEX_URL names a place with the build for CPUs.
 
-All contenders except stock, stock_iterator and stock_cifg use the TensorFlow settings of dpfl's
-binaries: one thread per operation, oneDNN.
+All contenders except stock and stock_iterator use the TensorFlow settings of dpfl's binaries: one
+thread per operation, oneDNN.
 
 All contenders clip the update of every client. Those in TFF use dpfl's aggregator with independent
 noise, the others have their own implementation. Figures are medians over --rounds. `CPU s` is the
@@ -69,37 +60,12 @@ _JOBS = {'S': Job(1000, (32, 64, 32), 50, 2), 'M': Job(10_000, (96, 670, 96), 8,
 _MOST_ON_RAY = {'S': 1.3, 'M': 1.15}
 _TINY = Job(50, (4, 8, 4), 3, 1, batch_size=2, length=3)
 
-# By contender: how it runs, and its model.
-_CONTENDERS = {
-    'dpfl': ('dpfl', 'cifg'),
-    'dpfl_ray': ('on_ray', 'cifg'),
-    'dpfl_lstm': ('dpfl', 'fused_lstm'),
-    'stock': ('stock', 'keras_lstm'),
-    'stock_iterator': ('stock_iterator', 'keras_lstm'),
-    'stock_fused': ('stock_iterator', 'fused_lstm'),
-    'stock_cifg': ('stock_iterator', 'cifg'),
-    'bare': ('bare', 'cifg'),
-    'bare_lstm': ('bare', 'fused_lstm'),
-    'floor': ('products', 'cifg'),
-}
+_CONTENDERS = ('dpfl', 'dpfl_ray', 'stock', 'stock_iterator', 'bare', 'floor')
 # TensorFlow's settings that dpfl's binaries make, and those who run without them, as users do.
 _FAST = {'TF_NUM_INTRAOP_THREADS': '1', 'TF_ENABLE_ONEDNN_OPTS': '1'}
-_BY_DEFAULT = ('stock', 'stock_iterator', 'stock_cifg')
-# By contender: its package, its model, and further arguments of its script.
-_PEERS = {
-    'pfl': ('pfl', 'lstm'),
-    'pfl_projected': ('pfl', 'projected_lstm'),
-    'flower': ('flower', 'lstm'),
-    'fedjax': ('fedjax', 'lstm', 'jit'),
-    'fedjax_projected': ('fedjax', 'projected_lstm', 'jit'),
-    'fedjax_pmap': ('fedjax', 'lstm', 'pmap'),
-}
-_REQUIREMENTS = {
-    'pfl': ('pfl==0.6.0', 'torch==2.13.0'),
-    'flower': ('flwr[simulation]==1.41.0', 'torch==2.13.0'),
-    # The last versions of JAX and Haiku that FedJAX runs with.
-    'fedjax': ('fedjax==0.0.17', 'jax==0.4.30', 'jaxlib==0.4.30', 'dm-haiku==0.0.12'),
-}
+_BY_DEFAULT = ('stock', 'stock_iterator')
+# By contender that is another package: what its environment has.
+_PEERS = {'flower': ('flwr[simulation]==1.41.0', 'torch==2.13.0')}
 _EVERYONE = [*_CONTENDERS, *_PEERS]
 
 
@@ -122,8 +88,8 @@ class Contender:
     """
 
     def __init__(self, name: str, job: Job, timeout: float):
-        command, cell, environment = _command(name, timeout)
-        options = json.dumps({'cell': cell, **dataclasses.asdict(job)})
+        command, environment = _command(name, timeout)
+        options = json.dumps(dataclasses.asdict(job))
         self._errors = tempfile.TemporaryFile('w+')
         self._process = subprocess.Popen(
             [*command, options],
@@ -186,18 +152,16 @@ class Contender:
         )
 
 
-def _command(name: str, timeout: float) -> tuple[list[str], str, dict[str, str]]:
-    """Of a contender: the command but for its options, the model, and what its environment has."""
+def _command(name: str, timeout: float) -> tuple[list[str], dict[str, str]]:
+    """Of a contender: the command but for the job, and what its environment has."""
     if name in _CONTENDERS:
-        kind, cell = _CONTENDERS[name]
-        command = [sys.executable, '-m', f'{_SCRIPTS}simulate', kind]
+        command = [sys.executable, '-m', f'{_SCRIPTS}simulate', name]
         fast = {} if name in _BY_DEFAULT else _FAST
-        return command, cell, {'TF_CPP_MIN_LOG_LEVEL': '3', 'CUDA_VISIBLE_DEVICES': ''} | fast
-    package, cell, *others = _PEERS[name]
-    python, versions = environments.python(package, _REQUIREMENTS[package], timeout)
+        return command, {'TF_CPP_MIN_LOG_LEVEL': '3', 'CUDA_VISIBLE_DEVICES': ''} | fast
+    python, versions = environments.python(name, _PEERS[name], timeout)
     print(f'  {name}: {versions}', flush=True)
-    command = [python, '-m', f'{_SCRIPTS}simulate_with_{package}', *others]
-    return command, cell, {'PYTHONPATH': '', 'CUDA_VISIBLE_DEVICES': ''}
+    command = [python, '-m', f'{_SCRIPTS}simulate_with_{name}']
+    return command, {'PYTHONPATH': '', 'CUDA_VISIBLE_DEVICES': ''}
 
 
 def main() -> None:
@@ -223,7 +187,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument('--only', default='S,M', help='jobs, separated by commas')
     parser.add_argument('--contenders', default='', help='which, separated by commas')
-    parser.add_argument('--peers', action='store_true', help='other packages, too')
+    parser.add_argument('--peers', action='store_true', help='another package, too')
     parser.add_argument('--rounds', type=int, default=9, help='measured rounds of each')
     parser.add_argument('--tiny', action='store_true', help='at a size of no interest')
     parser.add_argument(

@@ -1,6 +1,7 @@
 """Plays faults of Ray in rounds of training, and compares the results bit for bit.
 
-  python scripts/ray_faults.py                # the table of faults; some minutes
+  python scripts/ray_faults.py                # the table of faults of rounds; some minutes
+  python scripts/ray_faults.py --ends         # runs that are ended, with a Ray of their own
   python scripts/ray_faults.py --kills=50     # runs in which random processes are killed
 
 The faults are played on one machine, on a cluster of several nodes, each with a working folder of
@@ -323,7 +324,8 @@ def ended_run(
     ended, remaining = process.wait(TIMEOUT), ray_nodes.remaining(_AGENTS_LEAVE)
     seconds = time.monotonic() - started
     _held(path).unlink()
-    wrong = _ended(path, _begin(path, 'local'))
+    noticed = ' Ray tells of the signal' * (' received at ' in path.with_suffix('.log').read_text())
+    wrong = _ended(path, _begin(path, 'local')) + noticed
     if ended != status or remaining:
         wrong += f' status {ended}, processes {remaining} are left'
     said = f'status {ended}, no process after {seconds:.1f} s; equal when resumed'
@@ -364,37 +366,35 @@ def two_runs(nodes: ray_nodes.Nodes, folder: pathlib.Path) -> Row:
     return Row(what, 'trains', time.monotonic() - killed, said, wrong)
 
 
-def table(only: str) -> list[Row]:
-    """Plays the faults whose names contain a word, and prints their rows."""
-    rows: list[Row] = []
-
-    def add(what: str, function: Callable[..., Row], *arguments: Any) -> None:
-        if only in what:
-            rows.append(function(*arguments))
-            print(rows[-1], flush=True)
-
-    print('| lost | when | seconds | counted or said | bits |\n|---|---|---|---|---|', flush=True)
-    with (
-        tempfile.TemporaryDirectory() as temporary,
-        contextlib.closing(Gate(pathlib.Path(temporary))) as gate,
-    ):
-        folder = pathlib.Path(temporary)
-        reference = _begin(folder / 'reference', None)
+def faults(folder: pathlib.Path, only: str) -> Iterator[Row]:
+    """Plays the faults of rounds whose names contain a word."""
+    reference = _begin(folder / 'reference', None)
+    with contextlib.closing(Gate(folder)) as gate:
         # One connection, so that the processes of Ray start once.
         with ray_nodes.cluster(NODES) as nodes, contexts.ray_runtime(nodes.cluster.address):
             for fault in FAULTS:
-                if not fault.ends_cluster:
-                    add(fault.what, play, fault, nodes, gate)
-            if reference.wait(TIMEOUT):
-                raise RuntimeError((folder / 'reference.log').read_text())
-            add('two runs', two_runs, nodes, folder)
+                if not fault.ends_cluster and only in fault.what:
+                    yield play(fault, nodes, gate)
+            _await_reference(folder, reference)
+            if only in 'two runs':
+                yield two_runs(nodes, folder)
         for fault in FAULTS:
             if fault.ends_cluster and only in fault.what:
                 with ray_nodes.cluster(NODES) as nodes:
-                    add(fault.what, play, fault, nodes, gate)
-        for what, end, status in ENDS:
-            add(what, ended_run, what, end, status, folder)
-    return rows
+                    yield play(fault, nodes, gate)
+
+
+def ends(folder: pathlib.Path, only: str) -> Iterator[Row]:
+    """Ends runs that have a Ray of their own, and resumes them."""
+    _await_reference(folder, _begin(folder / 'reference', None))
+    for what, end, status in ENDS:
+        if only in what:
+            yield ended_run(what, end, status, folder)
+
+
+def _await_reference(folder: pathlib.Path, process: subprocess.Popen) -> None:
+    if process.wait(TIMEOUT):
+        raise RuntimeError((folder / 'reference.log').read_text())
 
 
 def _kill_one(generator: random.Random) -> int:
@@ -479,6 +479,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('--kills', type=int, default=0, help='runs with random kills instead')
+    parser.add_argument('--ends', action='store_true', help='runs that are ended instead')
     parser.add_argument('--only', default='', help='faults whose names contain this')
     parser.add_argument('--seed', type=int, default=0, help='of the random kills')
     parser.add_argument('--run', type=pathlib.Path, help=argparse.SUPPRESS)
@@ -498,7 +499,13 @@ def main() -> int:
     os.environ['RAY_max_direct_call_object_size'] = '0'
     if given.kills:
         return int(bool(random_kills(given.kills, given.seed)))
-    rows, remaining = table(given.only), ray_nodes.remaining()
+    rows = []
+    print('| lost | when | seconds | counted or said | bits |\n|---|---|---|---|---|', flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        for row in (ends if given.ends else faults)(pathlib.Path(temporary), given.only):
+            print(row, flush=True)
+            rows.append(row)
+    remaining = ray_nodes.remaining()
     num_wrong = sum(bool(row.wrong) for row in rows)
     print(f'{len(rows)} faults, {num_wrong} wrong, {len(remaining)} processes left')
     return int(bool(num_wrong or remaining))

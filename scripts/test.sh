@@ -6,6 +6,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ./scripts/bootstrap.sh
+# Each process that a test starts would compile the package again.
+unset PYTHONDONTWRITEBYTECODE
 # Each process of tests has a core. Threads of its linear algebra would wait for those of the others.
 export OPENBLAS_NUM_THREADS="${OPENBLAS_NUM_THREADS:-1}"
 # A process of tests that ends ends all: its file would be tried again, for as long as it takes.

@@ -19,16 +19,13 @@ class NotRunError(Exception):
 
 
 @functools.cache
-def python(
-    name: str, requirements: Sequence[str], timeout: float, also: Sequence[str] = ()
-) -> tuple[str, str]:
+def python(name: str, requirements: Sequence[str], timeout: float) -> tuple[str, str]:
     """The Python interpreter of a package's environment, and the versions of its packages.
 
     Args:
       name: name of the directory.
       requirements: pip requirements, each of one version (`package==version`); a tuple.
       timeout: seconds until a process is given up.
-      also: further packages whose versions are returned; a tuple.
 
     Raises:
       NotRunError: if there is no environment and none can be created.
@@ -42,8 +39,6 @@ def python(
         f'for name, pin in {pins}:\n'
         '  name = name.split("[")[0]\n'
         '  assert version(name).split("+")[0] == pin, name\n'
-        '  print(name, version(name))\n'
-        f'for name in {also}:\n'
         '  print(name, version(name))'
     )
     try:

@@ -39,10 +39,10 @@ class Job:
         return np.random.default_rng(0).integers(4, self.vocabulary, shape, np.int32)
 
 
-def given() -> tuple[str, Job]:
-    """Model and job, from the command line."""
+def given() -> Job:
+    """The job, from the command line."""
     options = json.loads(sys.argv[-1])
-    return options.pop('cell'), Job(**{**options, 'sizes': tuple(options['sizes'])})
+    return Job(**{**options, 'sizes': tuple(options['sizes'])})
 
 
 def cores() -> int:

@@ -1,6 +1,6 @@
 """A process that runs rounds of a job for one contender; see `rounds.py`.
 
-Its arguments are the contender, and model and job as JSON.
+Its arguments are the contender, and the job as JSON.
 """
 
 import collections
@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from benchmarks.peers import lstm, rounds
+from benchmarks.peers import rounds
 from dpfl import Participation, accounting, aggregators, learning, mechanisms
 from dpfl.runtime import contexts
 from dpfl.runtime import shards as runtime_shards
@@ -24,18 +24,13 @@ _optimizers = tff.learning.optimizers
 
 
 class Work:
-    """A model, and the data of a cohort."""
+    """A projected CIFG, and the data of a cohort."""
 
-    def __init__(self, cell: str, job: rounds.Job):
+    def __init__(self, job: rounds.Job):
         self.sizes = cifg.StackedCifg(*job.sizes)
         self.vocabulary, self.length = job.vocabulary, job.length
         self.clients, self.batches, self.batch_size = job.clients, job.batches, job.batch_size
-        build = {
-            'cifg': lambda *sizes: architectures.build(*sizes, seed=0),
-            'fused_lstm': lstm.build_fused,
-            'keras_lstm': lstm.build_keras,
-        }[cell]
-        self.model = build(self.sizes, job.vocabulary, job.length)
+        self.model = architectures.build(self.sizes, job.vocabulary, job.length, seed=0)
         self.data = [
             [collections.OrderedDict(x=rows[:, :-1], y=rows[:, 1:]) for rows in client]
             for client in job.tokens()
@@ -48,6 +43,25 @@ class Work:
                 (name, np.concatenate([batch[name] for batch in client])) for name in ('x', 'y')
             )
             yield tf.data.Dataset.from_tensor_slices(rows).batch(self.batch_size)
+
+    def keras_lstm(self):
+        """A plain LSTM of the same sizes, as in the tutorials of TFF."""
+        layers, sizes = tf.keras.layers, self.sizes
+        spec = tf.TensorSpec([None, self.length], tf.int32)
+        model = tf.keras.Sequential(
+            [
+                layers.Embedding(self.vocabulary, sizes.embedding_size, input_length=self.length),
+                layers.LSTM(sizes.hidden_size, return_sequences=True),
+                layers.Dense(sizes.projection_size),
+                layers.Dense(self.vocabulary),
+            ]
+        )
+        return tff.learning.models.from_keras_model(
+            model,
+            loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            input_spec=collections.OrderedDict(x=spec, y=spec),
+            metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
+        )
 
     def plan(self):
         """A plan with independent noise, so that only the work of the clients is compared."""
@@ -90,16 +104,16 @@ def dpfl(job, ray=None):
         cohorts.close()
 
 
-def on_ray(job):
+def dpfl_ray(job):
     """The same, with a process of Ray for each core of this machine."""
     dpfl(job, 'local')
 
 
 def stock(job, loop='DATASET_REDUCE'):
-    """`tff.learning` in TFF's own execution context, with dpfl's aggregator."""
+    """`tff.learning` in TFF's own context, with dpfl's aggregator and an LSTM of Keras."""
     tff.backends.native.set_sync_local_cpp_execution_context()
     process = tff.learning.algorithms.build_unweighted_fed_avg(
-        job.model,
+        job.keras_lstm,
         _optimizers.build_sgdm(_RATE),
         _server(),
         model_aggregator=aggregators.build_aggregator(job.plan()),
@@ -157,7 +171,7 @@ def bare(job):
                 weights[0].numpy()
 
 
-def products(job):
+def floor(job):
     """The matrix products of a CIFG's round alone, forwards and backwards, on all cores."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     embedding, hidden, projection = (
@@ -197,8 +211,8 @@ def products(job):
                 list(executor.map(lambda _: step().numpy(), range(steps)))
 
 
-_CONTENDERS = {f.__name__: f for f in (dpfl, on_ray, stock, stock_iterator, bare, products)}
+_CONTENDERS = {f.__name__: f for f in (dpfl, dpfl_ray, stock, stock_iterator, bare, floor)}
 
 
 if __name__ == '__main__':
-    _CONTENDERS[sys.argv[1]](Work(*rounds.given()))
+    _CONTENDERS[sys.argv[1]](Work(rounds.given()))

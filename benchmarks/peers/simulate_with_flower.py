@@ -5,6 +5,7 @@ which runs Flower's simulations, runs one client on each processor core at a tim
 """
 
 import contextlib
+import functools
 import os
 
 os.environ['FLWR_TELEMETRY_ENABLED'] = '0'
@@ -17,18 +18,51 @@ from flwr.clientapp.mod import fixedclipping_mod  # noqa: E402
 from flwr.serverapp import ServerApp, strategy  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
 
-from benchmarks.peers import rounds, torch_lstm  # noqa: E402
+from benchmarks.peers import rounds  # noqa: E402
 
 
-def _client(cell: str, job: rounds.Job) -> ClientApp:
+class _LanguageModel(torch.nn.Module):
+    """Embedding, LSTM, projection, logits, as users of PyTorch write them."""
+
+    def __init__(self, job: rounds.Job):
+        super().__init__()
+        embedding, units, projection = job.sizes
+        self.embedding = torch.nn.Embedding(job.vocabulary, embedding)
+        self.lstm = torch.nn.LSTM(embedding, units, batch_first=True)
+        self.projection = torch.nn.Linear(units, projection, bias=False)
+        self.output = torch.nn.Linear(projection, job.vocabulary)
+
+    def forward(self, x):
+        return self.output(self.projection(self.lstm(self.embedding(x))[0]))
+
+    def loss(self, x, y):
+        return torch.nn.functional.cross_entropy(self(x).flatten(0, 1), y.flatten())
+
+
+@functools.cache
+def _model(job: rounds.Job) -> _LanguageModel:
+    """The model of this process, which computes on one core; each core has a process."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    return _LanguageModel(job)
+
+
+@functools.cache
+def _batches(job: rounds.Job) -> list[list[tuple[torch.Tensor, torch.Tensor]]]:
+    """Inputs and labels of each batch of each client."""
+    tokens = torch.from_numpy(job.tokens()).long()
+    return [[(batch[:, :-1], batch[:, 1:]) for batch in client] for client in tokens]
+
+
+def _client(job: rounds.Job) -> ClientApp:
     app = ClientApp()
 
     @app.train(mods=[fixedclipping_mod])
     def train(message, context):
-        model = torch_lstm.model(cell, job)
+        model = _model(job)
         model.load_state_dict(message.content['arrays'].to_torch_state_dict())
         optimizer = torch.optim.SGD(model.parameters(), lr=rounds.LEARNING_RATE)
-        for x, y in torch_lstm.batches(job)[context.node_config['partition-id']]:
+        for x, y in _batches(job)[context.node_config['partition-id']]:
             optimizer.zero_grad()
             model.loss(x, y).backward()
             optimizer.step()
@@ -47,7 +81,7 @@ class _LastRoundError(Exception):
     """Nobody asks for another round."""
 
 
-def _server(cell: str, job: rounds.Job) -> ServerApp:
+def _server(job: rounds.Job) -> ServerApp:
     app = ServerApp()
 
     @app.main()
@@ -73,7 +107,7 @@ def _server(cell: str, job: rounds.Job) -> ServerApp:
         private = strategy.DifferentialPrivacyClientSideFixedClipping(
             averaging, rounds.NOISE_MULTIPLIER, rounds.CLIP_NORM, job.clients
         )
-        arrays = flwr.app.ArrayRecord(torch_lstm.model(cell, job).state_dict())
+        arrays = flwr.app.ArrayRecord(_model(job).state_dict())
         with contextlib.suppress(_LastRoundError):
             private.start(grid, arrays, num_rounds=10**9, evaluate_fn=after_round)
 
@@ -81,10 +115,10 @@ def _server(cell: str, job: rounds.Job) -> ServerApp:
 
 
 def main() -> None:
-    cell, job = rounds.given()
+    job = rounds.given()
     run_simulation(
-        _server(cell, job),
-        _client(cell, job),
+        _server(job),
+        _client(job),
         num_supernodes=job.clients,
         backend_config={
             # Standard output is reserved for answers.

@@ -1,18 +1,23 @@
-"""The tasks of benchmarks/mechanisms.py, solved by jax_privacy in its own environment."""
+"""A mechanism of benchmarks/mechanism_table.py, optimised by jax_privacy in its own environment.
 
+  with_jax_privacy.py <mechanism> <schema, size and loss as JSON>
+
+Prints JSON: the fields of dpfl's mechanism of the same form, and the seconds without imports.
+"""
+
+import json
+import sys
 import time
 
 import jax
 import numpy as np
-import protocol
 from jax_privacy.matrix_factorization import banded as column_normalised
-from jax_privacy.matrix_factorization import buffered_toeplitz, dense, toeplitz
+from jax_privacy.matrix_factorization import buffered_toeplitz, toeplitz
 
 _ERRORS = {'max': 'max', 'rms': 'mean'}
 
 
-def blt(schema, size, loss, time_limit):
-    del time_limit  # The optimiser stops by itself.
+def blt(schema, size, loss):
     rounds, min_separation, max_participations = schema
     found = buffered_toeplitz.optimize(
         n=rounds,
@@ -25,53 +30,19 @@ def blt(schema, size, loss, time_limit):
     return {'rounds': rounds, 'decay': found.buf_decay, 'scale': found.output_scale}
 
 
-def banded_dense(schema, size, loss, time_limit):
-    """A dense matrix, optimised with bands and equal norms until it stops or time is up."""
-    assert loss == 'rms'
-    deadline = time.perf_counter() + time_limit
-
-    def stop(step):
-        return time.perf_counter() > deadline or dense.pg_tol_termination_fn(step)
-
-    found = dense.optimize(schema[0], bands=size, equal_norm=True, callback=stop)
-    return {'diagonals': _diagonals(found, size)}
-
-
-def banded_start(schema, size, loss, time_limit):
-    """The matrix that `banded.optimize` begins with: columns of the optimal Toeplitz matrix."""
-    del loss, time_limit
-    found = column_normalised.ColumnNormalizedBanded.default(schema[0], size)
-    return {'diagonals': _diagonals(found.materialize(), size)}
-
-
-def banded_normalised_toeplitz(schema, size, loss, time_limit):
+def banded_normalised_toeplitz(schema, size, loss):
     """A banded Toeplitz matrix, which its documentation recommends, with columns of equal norm."""
-    del time_limit
     assert loss == 'rms'
     coefficients = toeplitz.optimize_banded_toeplitz(schema[0], size)
     found = column_normalised.ColumnNormalizedBanded.from_banded_toeplitz(schema[0], coefficients)
-    return {'diagonals': _diagonals(found.materialize(), size)}
-
-
-def banded(schema, size, loss, time_limit):
-    """`banded.optimize` with its default number of steps."""
-    del time_limit
-    assert loss == 'rms'
-    found = column_normalised.optimize(schema[0], bands=size)
-    return {'diagonals': _diagonals(found.materialize(), size)}
-
-
-def _diagonals(matrix, bands):
-    matrix = np.asarray(matrix)
-    diagonals = np.zeros((len(matrix), bands))
-    for j in range(bands):
+    matrix = np.asarray(found.materialize())
+    diagonals = np.zeros((len(matrix), size))
+    for j in range(size):
         diagonals[j:, j] = np.diagonal(matrix, -j)
-    return diagonals
+    return {'diagonals': diagonals}
 
 
-def banded_toeplitz(schema, size, loss, time_limit):
-    """Takes the default number of steps, since this optimiser cannot be stopped early."""
-    del time_limit
+def banded_toeplitz(schema, size, loss):
     assert loss == 'rms'
     coefficients = toeplitz.optimize_banded_toeplitz(schema[0], size)
     return {'rounds': schema[0], 'coefficients': coefficients}
@@ -80,16 +51,8 @@ def banded_toeplitz(schema, size, loss, time_limit):
 if __name__ == '__main__':
     # The optimisers use float64 internally, but would round their results to float32.
     jax.config.update('jax_enable_x64', True)
-    protocol.serve(
-        {
-            each.__name__: each
-            for each in (
-                blt,
-                banded,
-                banded_start,
-                banded_normalised_toeplitz,
-                banded_dense,
-                banded_toeplitz,
-            )
-        }
-    )
+    tasks = {each.__name__: each for each in (blt, banded_normalised_toeplitz, banded_toeplitz)}
+    started = time.perf_counter()
+    fields = tasks[sys.argv[1]](**json.loads(sys.argv[2]))
+    fields = {name: np.asarray(value).tolist() for name, value in fields.items()}
+    print(json.dumps({'fields': fields, 'seconds': time.perf_counter() - started}))

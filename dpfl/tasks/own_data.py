@@ -28,8 +28,8 @@ def from_arrays(
         the run.
       clients: for each client to train on, its examples: arrays by the names of the model's
         `input_spec`, such as 'x' and 'y', whose first axes are as long as there are examples.
-      heldout: the same for clients that are held out for evaluation, which must be others: what
-        is measured on them has no noise.
+      heldout: the same for clients that are held out for evaluation, which must be others: the
+        metrics on them have no noise.
       seed: of the order in which a client's examples are used in each epoch.
 
     Raises:
@@ -55,12 +55,12 @@ def from_arrays(
     ) -> list[Any]:
         arrays = _of_type(clients[client], specs)
         order = _random.generator('own_data.order', seed, client)
-        found: list[Any] = []
+        batches: list[Any] = []
         for _ in range(epochs):  # Another order in each.
             rows = order.permutation(len(arrays[names[0]]))
             shuffled = {name: array[rows] for name, array in arrays.items()}
-            found += federated_task.batches(shuffled, batch_size)
-        return found[:max_batches]
+            batches += federated_task.batches(shuffled, batch_size)
+        return batches[:max_batches]
 
     def heldout_batches(num_clients: int, batch_size: int) -> tf.data.Dataset:
         chosen = [_of_type(examples, specs) for examples in heldout[:num_clients]]
@@ -103,9 +103,9 @@ def _check(name: str, examples: Examples, specs: Mapping[str, tf.TensorSpec]) ->
         raise errors.ArgumentError(
             name, errors.NOT_SHOWN, f'must have the arrays {", ".join(specs)}'
         )
-    arrays = {each: np.asarray(examples[each]) for each in specs}
-    for each, spec in specs.items():
-        array, kind = arrays[each], spec.dtype.as_numpy_dtype
+    arrays = {key: np.asarray(examples[key]) for key in specs}
+    for key, spec in specs.items():
+        array, kind = arrays[key], spec.dtype.as_numpy_dtype
         if not (
             array.ndim
             and spec.shape.rank in (None, array.ndim)
@@ -113,7 +113,7 @@ def _check(name: str, examples: Examples, specs: Mapping[str, tf.TensorSpec]) ->
             and np.can_cast(array.dtype, kind, 'same_kind')
         ):
             raise errors.ArgumentError(
-                f'{name}[{each!r}]',
+                f'{name}[{key!r}]',
                 errors.NOT_SHOWN,
                 f'must be {spec.dtype.name} of shape {spec.shape}, is {array.dtype} of shape '
                 f'{array.shape}',
@@ -126,7 +126,7 @@ def _check_apart(
     clients: Sequence[Examples], heldout: Sequence[Examples], specs: Mapping[str, tf.TensorSpec]
 ) -> None:
     """Checks that no held-out client has exactly the examples of a training client."""
-    known = {_digest(_of_type(each, specs)): number for number, each in enumerate(clients)}
+    known = {_digest(_of_type(client, specs)): number for number, client in enumerate(clients)}
     for number, examples in enumerate(heldout):
         same = known.get(_digest(_of_type(examples, specs)))
         if same is not None and len(next(iter(examples.values()))):

@@ -10,19 +10,17 @@ import time
 
 import pytest
 
-from benchmarks import reading
 from benchmarks.peers import family
-from dpfl.participation import imported
 from tests import paths
 
 # Takes the place of the interpreter of a peer's environment.
 _PEER = """#!{python}
 import json, sys
 if sys.argv[1] == '-c':
-    print('pfl 0.6.0')
+    print('flwr 1.41.0')
     sys.exit()
-assert sys.argv[1:3] == ['-m', 'benchmarks.peers.simulate_with_pfl'], sys.argv
-assert json.loads(sys.argv[3])['cell'] == '{cell}'
+assert sys.argv[1:3] == ['-m', 'benchmarks.peers.simulate_with_flower'], sys.argv
+assert json.loads(sys.argv[3])['clients'] == 3
 print('{{"ready": 2}}', flush=True)
 for seconds, request in zip([0.5, 0.25], sys.stdin):
     answer = {{'seconds': seconds, 'cpu_seconds': 1, 'peak_bytes': 3e9}}
@@ -48,11 +46,9 @@ def _run(name, *flags, **environment):
 @pytest.mark.parametrize(
     'name, flags, message',
     [
-        ('aggregators', ['--sizes=1M'], '--sizes=1M: must be among 0.1M, 2.4M, 6.4M'),
-        ('aggregators', ['--pairs=0'], '--pairs=0: must be at least 1'),
         ('memory', ['--sampling=timer'], '--sampling=timer: must be among min_separation, poisson'),
         ('memory', ['--rounds=39'], '--rounds=39: must be at least 40'),
-        ('mechanisms', ['--only=trees'], 'must be'),
+        ('mechanism_table', ['--only=trees'], 'must be'),
         ('simulation', ['--only=L'], '--only=L: must be among S, M'),
         ('simulation', ['--contenders=opacus'], '--contenders=opacus: must be among dpfl, '),
     ],
@@ -62,36 +58,13 @@ def test_bad_flags_are_refused(name, flags, message):
     assert done.returncode == 2 and message in done.stderr
 
 
-# Flags, and what the output has.
-_TINY = {
-    'tree_of_mechanisms': (
-        ('mechanisms', '--tiny', '--only=tree', '--repeats=1'),
-        r'(?s)  dpfl .* 98$.*  tensorflow_privacy .* 98$.*values equal: yes',
-    ),
-    'optimizers_of_mechanisms': (
-        ('mechanisms', '--tiny', '--only=blt,banded_toeplitz,banded_inverse', '--repeats=1'),
-        r'peak GB',
-    ),
-    'aggregators': (
-        ('aggregators', '--tiny', '--sizes=0.1M', '--contenders=blt,hardened_blt', '--pairs=1'),
-        r'(?s)^  blt +[\d.]+ .* [\d.]+$.*^  hardened_blt +[\d.]+ ',
-    ),
-    'memory': (
-        ('memory', '--tiny', '--rounds=40', '--sampling=poisson'),
-        r'(?s)^poisson +30 +\d+$.*^poisson: growth -?\d+ MB; target less than 50 MB',
-    ),
-}
-
-
 @pytest.mark.exhaustive
 @pytest.mark.tff
-@pytest.mark.parametrize('name', _TINY)
-def test_a_tiny_size_is_measured(name):
-    (benchmark, *flags), shown = _TINY[name]
-    done = _run(benchmark, *flags)
+def test_a_tiny_run_is_watched():
+    done = _run('memory', '--tiny', '--rounds=40', '--sampling=poisson')
     assert done.returncode == 0, done.stderr
-    assert 'not run' not in done.stdout
-    assert re.search(shown, done.stdout, re.MULTILINE)
+    shown = r'(?s)^poisson +30 +\d+$.*^poisson: growth -?\d+ MB; target less than 50 MB'
+    assert 'not run' not in done.stdout and re.search(shown, done.stdout, re.MULTILINE)
 
 
 def _processes_with(variable):
@@ -107,48 +80,42 @@ def _processes_with(variable):
 @pytest.mark.tff
 def test_contenders_run_in_turn_and_leave_no_process():
     mark = f'{os.getpid()}-{time.monotonic_ns()}'
-    flags = ('--tiny', '--only=S', '--contenders=dpfl,stock_cifg,bare', '--rounds=2')
+    flags = ('--tiny', '--only=S', '--contenders=dpfl,stock,bare', '--rounds=2')
     done = _run('simulation', *flags, DPFL_TEST_MARK=mark)
     assert done.returncode == 0, done.stderr
     assert 'not run' not in done.stdout
-    rows = re.findall(r'^  (dpfl|stock_cifg|bare) +([\d.]+) +([\d.]+)', done.stdout, re.MULTILINE)
-    assert [name for name, *_ in rows] == ['dpfl', 'stock_cifg', 'bare']
+    rows = re.findall(r'^  (dpfl|stock|bare) +([\d.]+) +([\d.]+)', done.stdout, re.MULTILINE)
+    assert [name for name, *_ in rows] == ['dpfl', 'stock', 'bare']
     assert all(float(clients_per_second) > 0 for *_, clients_per_second in rows)
     assert not _processes_with(f'DPFL_TEST_MARK={mark}')
 
 
 @pytest.mark.standard
-@pytest.mark.parametrize('contender, cell', [('pfl', 'lstm'), ('pfl_projected', 'projected_lstm')])
-def test_a_peer_runs_in_its_environment(tmp_path, contender, cell):
-    python = tmp_path / 'dpfl' / 'peers' / 'pfl' / 'bin' / 'python'
+def test_a_peer_runs_in_its_environment(tmp_path):
+    python = tmp_path / 'dpfl' / 'peers' / 'flower' / 'bin' / 'python'
     python.parent.mkdir(parents=True)
-    python.write_text(_PEER.format(python=sys.executable, cell=cell))
+    python.write_text(_PEER.format(python=sys.executable))
     python.chmod(0o755)
-    flags = ('--tiny', '--only=S', f'--contenders={contender}')
+    flags = ('--tiny', '--only=S', '--contenders=flower')
     done = _run('simulation', *flags, '--rounds=2', XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    assert f'{contender}: pfl 0.6.0' in done.stdout and 'not run' not in done.stdout
+    assert 'flower: flwr 1.41.0' in done.stdout and 'not run' not in done.stdout
     # The median of half and a quarter of a second, for 3 clients.
-    (row,) = re.findall(rf'^  {contender} +(0\.\d+) +([\d.]+) +1.00 +2.0 +3.00', done.stdout, re.M)
+    (row,) = re.findall(r'^  flower +(0\.\d+) +([\d.]+) +1.00 +2.0 +3.00', done.stdout, re.M)
     assert row == ('0.375', '8.0')
     # It answers twice.
     done = _run('simulation', *flags, '--rounds=3', XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 0
-    assert f'not run: {contender}: Error: tired' in done.stdout
+    assert 'not run: flower: Error: tired' in done.stdout
 
 
 @pytest.mark.exhaustive
 def test_what_cannot_be_installed_is_reported_and_the_rest_runs(tmp_path):
     (tmp_path / 'dpfl').touch()  # Where the directory of its environment would be made.
-    for name, flags, missing in (
-        ('simulation', ('--only=S', '--contenders=flower,fedjax', '--rounds=1'), 'flower fedjax'),
-        ('mechanisms', ('--only=banded,tree_large', '--repeats=1', '--peers'), 'banded'),
-    ):
-        done = _run(name, '--tiny', *flags, XDG_CACHE_HOME=str(tmp_path))
-        assert done.returncode == 0
-        lines = [line for line in done.stdout.splitlines() if 'not run' in line]
-        assert [line.split(':')[1].strip() for line in lines] == missing.split()
-    assert done.stdout.count('  dpfl ') == 2
+    flags = ('--tiny', '--only=S', '--contenders=flower,floor', '--rounds=1')
+    done = _run('simulation', *flags, XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 0
+    assert 'not run: flower: ' in done.stdout and '  floor ' in done.stdout
 
 
 def test_memory_is_that_of_all_descendants():
@@ -159,25 +126,3 @@ def test_memory_is_that_of_all_descendants():
         assert 60e6 < family.resident_bytes(process.pid) < 200e6
         assert family.peak_bytes(process.pid) >= family.resident_bytes(process.pid)
         process.stdin.close()
-
-
-def test_the_log_of_the_reading_benchmark_is_one_that_can_be_read(tmp_path):
-    path = tmp_path / 'log.csv'
-    reading._write_log(path, 2500)
-    found = imported.read_log(path)
-    assert found.log.cohort_sizes.tolist() == [1000, 1000, 500]
-
-
-@pytest.mark.exhaustive
-def test_a_log_and_a_history_are_read(tmp_path):
-    def git(*arguments):
-        subprocess.run(('git', '-C', str(tmp_path), *arguments), check=True, capture_output=True)
-
-    author = ('-c', 'user.name=a', '-c', 'user.email=a@example.org')
-    git('init')
-    for text in ('first words', 'more words'):
-        git(*author, 'commit', '--allow-empty', '-m', text)
-    done = _run('reading', '--rows=2500', f'--repository={tmp_path}')
-    lines = done.stdout.splitlines()
-    assert re.match(r'git history: 2 commits; [\d,]+ commits a second \(', lines[0])
-    assert re.match(r'CSV log, 3\d bytes a row: 2,500 rows; [\d,]+ rows a second \(', lines[1])

@@ -3,11 +3,13 @@
 Each page begins in a folder that has nothing but the files that the page takes to be there.
 """
 
+import collections
 import json
 import mailbox
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 
@@ -86,6 +88,15 @@ def _commands(block):
         line = _OF_A_WHEEL.get(line, line)
         if not line.startswith(tuple(_NOT_HERE)) and not _PLACEHOLDER.search(line):
             yield line
+
+
+def _commands_of(page):
+    blocks = _BLOCK.findall((paths.ROOT / page).read_text())
+    return [command for block in blocks for command in _commands(block)]
+
+
+_PAGES_WITH = collections.Counter(command for page in _PAGES for command in _commands_of(page))
+_OUTPUT = re.compile(r'--output(?:_dir)?=(\S+)')
 
 
 def _write_texts(folder):
@@ -183,20 +194,37 @@ def _run(site, tmp_path):
 
 
 def test_the_readme_has_no_commands_but_those_of_pages():
-    pages = [(paths.ROOT / page).read_text() for page in _PAGES]
-    known = {line for text in pages for block in _BLOCK.findall(text) for line in _commands(block)}
-    readme = (paths.ROOT / 'README.md').read_text()
-    assert {line for block in _BLOCK.findall(readme) for line in _commands(block)} <= known
+    assert set(_commands_of('README.md')) <= set(_PAGES_WITH)
+
+
+@pytest.fixture(scope='module', name='kept')
+def _kept(tmp_path_factory):
+    """By command that several pages have: what it wrote on the first of them.
+
+    Such commands read what is the same on all of these pages.
+    """
+    shared = [command for command, pages in _PAGES_WITH.items() if pages > 1]
+    return {command: tmp_path_factory.mktemp('kept') / 'written' for command in shared}
 
 
 @pytest.mark.exhaustive
 @pytest.mark.tff
 @pytest.mark.parametrize('page', _PAGES)
-def test_blocks_of_a_page_run_in_their_order(page, run):
+def test_blocks_of_a_page_run_in_their_order(page, run, kept):
     folder, run = run
     for write in _FILES.get(page, ()):
         write(folder)
-    for block in _BLOCK.findall((paths.ROOT / page).read_text()):
-        for command in _commands(block):
-            done = run(command)
-            assert done.returncode == 0, (command, done.stdout, done.stderr)
+    for command in _commands_of(page):
+        written = kept.get(command)
+        if written and written.exists():
+            _copy(written, folder / _OUTPUT.search(command)[1])
+            continue
+        done = run(command)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        if written and (output := _OUTPUT.search(command)):
+            _copy(folder / output[1], written)
+
+
+def _copy(source, target):
+    target.parent.mkdir(exist_ok=True)
+    (shutil.copytree if source.is_dir() else shutil.copy)(source, target)

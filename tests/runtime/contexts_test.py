@@ -1,7 +1,6 @@
 """Tests of the runtime: results, errors, signals, and every way in which a process can end."""
 
 import asyncio
-import contextlib
 import functools
 import os
 import pathlib
@@ -9,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -138,15 +136,9 @@ class Process:
     """A process that runs `runtime_child.py`, with the lines that it writes."""
 
     def __init__(self, how, **environment):
-        self._mark = f'TEST_OF_RUNTIME={time.monotonic_ns()}'
         self._process = subprocess.Popen(
             [sys.executable, str(CHILD), how],
-            env={
-                **os.environ,
-                'PYTHONPATH': str(ROOT),
-                **environment,
-                **dict([self._mark.split('=')]),
-            },
+            env={**os.environ, 'PYTHONPATH': str(ROOT), **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -168,18 +160,9 @@ class Process:
         line = self._process.stdout.readline().strip()
         assert line == word, self._process.stderr.read()
 
-    def send(self, number, alone=False):
-        """Signals the process group, as a terminal does, or the process alone."""
-        (os.kill if alone else os.killpg)(self._process.pid, number)
-
-    def started(self):
-        """Ids of the processes that it has started."""
-        found = []
-        for path in pathlib.Path('/proc').glob('[0-9]*'):
-            with contextlib.suppress(OSError):
-                if self._mark.encode() in (path / 'environ').read_bytes().split(b'\0'):
-                    found.append(int(path.name))
-        return [number for number in found if number != self._process.pid]
+    def send(self, number):
+        """Signals the process group, as a terminal does."""
+        os.killpg(self._process.pid, number)
 
     def require_end(self, status):
         """The end with this status; returns what the process wrote to its standard error."""
@@ -216,23 +199,6 @@ def test_the_end_of_a_process(how, number, status):
     assert 'Exception ignored' not in error and 'never retrieved' not in error
     if how == 'exception':
         assert error.rstrip().endswith('ValueError: an error of the training loop')
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_the_end_of_a_process_with_ray(number):
-    with Process('interrupted', RAY_ADDRESS_OF_TEST='local') as process:
-        process.read('running')
-        assert len(process.started()) > 3
-        process.send(number, alone=True)
-        if number != signal.SIGKILL:
-            process.read('leaving')
-        status = {signal.SIGTERM: 128 + number}.get(number, -number)
-        assert 'received' not in process.require_end(status)
-        deadline = time.monotonic() + END
-        while process.started() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert process.started() == []
 
 
 @pytest.mark.exhaustive

@@ -1,5 +1,6 @@
 """Ray: what is no address, the tests of rounds on it, and its faults."""
 
+import concurrent.futures
 import contextlib
 import re
 import subprocess
@@ -69,15 +70,7 @@ def _output_of_rounds() -> str:
         return output.read().decode(errors='replace')
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    'arguments, last',
-    [
-        ([], '26 faults, 0 wrong, 0 processes left'),
-        (['--kills=3', '--seed=2'], '0 differ, 0 end or hang, 0 leave a process'),
-    ],
-)
-def test_faults_cost_time_only(arguments, last):
+def _check_faults(last, *arguments):
     done = subprocess.run(
         [sys.executable, 'scripts/ray_faults.py', *arguments],
         cwd=paths.ROOT,
@@ -89,3 +82,17 @@ def test_faults_cost_time_only(arguments, last):
     )
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert done.stdout.rstrip().endswith(last)
+
+
+@pytest.mark.exhaustive
+def test_faults_cost_time_only():
+    """Side by side, since both wait most of the time."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        ends = pool.submit(_check_faults, '5 faults, 0 wrong, 0 processes left', '--ends')
+        _check_faults('21 faults, 0 wrong, 0 processes left')
+        ends.result()
+
+
+@pytest.mark.exhaustive
+def test_random_kills_cost_time_only():
+    _check_faults('0 differ, 0 end or hang, 0 leave a process', '--kills=3', '--seed=2')

