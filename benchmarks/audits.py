@@ -35,10 +35,10 @@ import tqdm
 from scipy import stats
 
 from dpfl import Participation, _setting_texts, accounting, aggregators, mechanisms
-from dpfl.accounting.measured import sums
+from dpfl.accounting.measured.sums import SumTests
 from dpfl.aggregators import clipping, exact_sum, query
 from dpfl.aggregators.noise import correlated, keys, normal
-from dpfl.auditing import aggregator_audit, canaries, one_shot
+from dpfl.auditing import aggregator_audit, canaries, one_shot, sum_tests
 from dpfl.auditing.config import AggregatorAuditConfig
 from dpfl.simulation.training import TrainConfig, train
 
@@ -308,7 +308,7 @@ def _faults_in_runs(only: str, repeats: int) -> int:
 
 def tested_sums(
     plan: accounting.PrivacyPlan, shapes: Sequence[Sequence[int]], seeds: Iterable[int]
-) -> Iterator[sums.SumTests]:
+) -> Iterator[SumTests]:
     """The tests of the sums of runs that an audit makes, without training.
 
     Args:
@@ -337,7 +337,7 @@ def tested_sums(
         state = build(seed).initial_global_state()
         for _ in range(plan.participation.rounds):
             state = step(state)
-        yield sums.test(audit.round_sums(weights, state, plan), plan)
+        yield sum_tests.test(audit.round_sums(weights, state, plan), plan)
 
 
 if __name__ == '__main__':

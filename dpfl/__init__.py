@@ -27,7 +27,7 @@ __all__ = ['Participation', 'ParticipationLog', '__version__']
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        """What other modules define, loaded when it is asked for: `dpfl --help` needs none."""
+        """Names of other modules, imported at their first use: `dpfl --help` needs none of them."""
         if name not in ('Participation', 'ParticipationLog'):
             raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
         from dpfl import participation

@@ -79,7 +79,7 @@ def _in_notebook() -> bool:
 
 
 class Bar(tqdm.tqdm):
-    """What shows progress, as a bar that a terminal redraws in place."""
+    """Progress as a bar that a terminal redraws in place."""
 
     @property
     def format_dict(self) -> dict[str, Any]:

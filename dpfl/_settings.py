@@ -121,7 +121,7 @@ class Settings:
 
     @classmethod
     def from_dict(cls: type[_S], values: Mapping[str, Any]) -> _S:
-        """Settings from the values of `to_dict`; what is missing has its default.
+        """Settings from the values of `to_dict`; a missing one has its default.
 
         Raises:
           ArgumentError: if a name is unknown, or a value is not allowed.

@@ -24,7 +24,7 @@ def shown(value: object, most: int = _MOST_CHARACTERS) -> str:
 
 
 def one_of(value: object, allowed: Iterable[str], where: str = '') -> str:
-    """What a message about a misspelt value says: the allowed ones, and the nearest of them.
+    """Part of a message about a misspelt value: the allowed values, and the nearest of them.
 
     Example:
       >>> one_of('tre', ['gaussian', 'tree'])
@@ -47,7 +47,7 @@ def nearest(value: object, names: Iterable[str]) -> str | None:
 
 
 def removed(what: str, last_reader: str = _LAST_READER) -> str:
-    """What a message says about a file whose format or design this version does not read any more.
+    """Part of a message about a file whose format or design this version no longer reads.
 
     Args:
       what: the format or the design, with a verb, such as 'has format 1'.
@@ -108,7 +108,7 @@ class DataError(RuntimeError):
 
 @contextlib.contextmanager
 def renaming(**names: str) -> Iterator[None]:
-    """Context in which an `ArgumentError` about an argument names what the caller calls it.
+    """Context in which an `ArgumentError` has the caller's name of the argument.
 
     Args:
       **names: the caller's names by those of the arguments.

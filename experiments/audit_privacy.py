@@ -19,8 +19,6 @@ and --resume_after audit the code of these features.
 import json
 import pathlib
 
-from absl import flags
-
 from dpfl import errors
 from dpfl.accounting.measured import section
 from dpfl.auditing.config import AggregatorAuditConfig
@@ -86,9 +84,7 @@ def main() -> None:
 
 def _show_run(directory: str) -> None:
     """Verifies a finished run as `report_privacy --run_dir` does, and prints its audit."""
-    for name in (*_SCHEMA.values(), *_PRIVACY.values(), *_AUDIT.values()):
-        if flags.FLAGS[name].present:
-            raise command_line.UsageError(f'--{name}: cannot be combined with --run_dir')
+    command_line.refuse_others('run_dir', *_FORMAT.names)
     _, report = verified_run.verify(pathlib.Path(directory))
     measured = report.measured
     if measured is None:

@@ -1,4 +1,4 @@
-"""Compares losses of mechanisms over rounds, separations or participations: a table and a plot.
+r"""Compares losses of mechanisms over rounds, separations or participations: a table and a plot.
 
 Example: how mechanisms optimised for separation 400 do at other separations ([McMahan24], figure
 2),
@@ -79,7 +79,7 @@ _PUBLISHED_LOSS = ('banded',)
 def main() -> None:
     """Prints the table and draws the plot."""
     path = _PLOT.read().plot
-    files.check_writable(None, path)
+    files.check_writable(None, path, _DATA.read().data)
     if not (names := _MECHANISMS.value):
         raise command_line.UsageError('--mechanisms: must be given')
     if _RELATIVE_TO.value and _RELATIVE_TO.value not in names:

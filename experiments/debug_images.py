@@ -1,4 +1,4 @@
-"""Finds a bug in images that nobody may look at ([Augenstein20], section 6).
+r"""Finds a bug in images that nobody may look at ([Augenstein20], section 6).
 
 Example:
   dpfl debug_images --flagfile=configs/debug_images.flags \
@@ -21,6 +21,7 @@ With --resume, what is finished is kept, and an interrupted run continues.
 import json
 from typing import TYPE_CHECKING, Any
 
+from dpfl import accounting
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags, run_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
@@ -118,8 +119,8 @@ def _row(each: 'findings.Finding') -> dict[str, Any]:
         return row | {'epsilon': 'public', 'realistic': '', 'as document 004 counts': ''}
     return row | {
         'epsilon': here.epsilon,
-        'realistic': realistic.epsilon,
-        'as document 004 counts': realistic.epsilon_half_shift,
+        'realistic': accounting.round_up(realistic.epsilon),
+        'as document 004 counts': accounting.round_up(realistic.epsilon_half_shift),
     }
 
 

@@ -1,4 +1,4 @@
-"""Optimises the parameters of a mechanism for a participation schema, and saves them.
+r"""Optimises the parameters of a mechanism for a participation schema, and saves them.
 
 Example: a BLT with 4 buffers for the StackOverflow benchmark of [McMahan24], table 3,
 
@@ -44,7 +44,9 @@ _LOSS = SettingsFlags(
         'banded_toeplitz, max for the others.'
     },
 )
-_BUFFERS = flags.DEFINE_integer('buffers', 4, 'Number of buffers of a BLT.', lower_bound=1)
+_BUFFERS = flags.DEFINE_integer(
+    'buffers', None, 'Number of buffers of a BLT; by default 4.', lower_bound=1
+)
 _MOMENTUM = flags.DEFINE_float(
     'momentum', 0.0, 'Optimise for the models of SGD with this momentum instead of prefix sums.'
 )

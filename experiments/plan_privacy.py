@@ -1,4 +1,4 @@
-"""Plans a private run before it starts, as in [Xu23], section 2.5.
+r"""Plans a private run before it starts, as in [Xu23], section 2.5.
 
 Example: the separation that a population, a report goal and a timer allow, and its guarantee,
 
@@ -46,12 +46,23 @@ whose columns have norm 1 here, is the published 1.411 for columns of squared no
     --sweep_rounds=400,800,1200,1600,2000,3000,4000 --plot=rounds.png --data=rounds.csv
   dpfl plan_privacy --population=2600000 --clients_per_round=6500 --rounds=2000 \
     --mechanisms=honaker_tree,blt_b400 --match=rmse:honaker_tree,7@2000
+
+A finished run with a small cohort shows which accuracy is possible with its noise on the mean
+update. Its plan for larger populations and cohorts, with the same noise on the mean
+([McMahan18], section 3; [Augenstein20], section 6):
+
+  dpfl plan_privacy --run_dir=runs/small --sweep_clients_per_round=1000,5000 \
+    --sweep_population=1000000,100000000 --plot=scaled.png
 """
 
+import dataclasses
 import json
 import sys
 
-from dpfl.accounting import large_delta
+from absl import flags
+
+from dpfl.accounting import calibration
+from dpfl.accounting.records import archive
 from dpfl.accounting.sampling import kinds
 from dpfl.cli.command import command_line, files, program
 from dpfl.cli.flags import output_flags
@@ -121,26 +132,48 @@ _TIMING = SettingsFlags(PaceConfig)
 _PLOT = SettingsFlags(output_flags.PlotConfig, help={'plot': 'File of the plot of a sweep.'})
 _DATA = SettingsFlags(output_flags.DataConfig)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
+_RUN = SettingsFlags(
+    output_flags.RunDirConfig,
+    help={
+        'run_dir': 'Directory of a finished run, whose plan is scaled to other cohort sizes, with '
+        'the same noise on the mean update. Rounds, mechanism, sampling and adjacency are those '
+        'of the run, and so are delta and accountant if they are not given.'
+    },
+)
+# Flags that go with --run_dir.
+_OF_RUN = (
+    'accountant',
+    'allow_large_delta',
+    'availability',
+    'clients_per_round',
+    'data',
+    'delta',
+    'failure_probability',
+    'format',
+    'max_participations',
+    'min_separation',
+    'model_dimension',
+    'plot',
+    'population',
+    'sweep_clients_per_round',
+    'sweep_min_separation',
+    'sweep_population',
+    'timer_hours',
+    *PaceConfig().flat(),
+)
 
 
 def main() -> None:
     """Prints the plan, or the plans of a sweep, and draws the plot."""
     path = _PLOT.read().plot
-    files.check_writable(None, path)
+    files.check_writable(None, path, _DATA.read().data)
     with command_line.refusing_bad_values():
-        request = Request(
-            privacy=_PRIVACY.read(),
-            planning=_PLANNING.read(),
-            schema={**_SCHEMA.values(), **_TIMER.values()},
-            server=_SERVER.read(),
-            timing=_TIMING.read(),
-            **_SAMPLING.values(),
-        )
+        request = _request()
         if path and not request.sweeps:
             raise command_line.UsageError(f'--plot={path}: needs a sweep')
         found = answer(request)
         output_flags.write_rows(_DATA.read().data, [*found.rows, *found.left])
-    if text := large_delta.warning(request.privacy.delta, request.schema['population']):
+    if text := calibration.delta_warning(request.privacy.delta, request.schema['population']):
         print(text, file=sys.stderr)
     if path:
         files.save_plot(figure_of(request, found), path)
@@ -164,6 +197,43 @@ def main() -> None:
     if commands:
         title = 'A run with this plan; add the task, the model and the learning rates:'
         print(title, *commands, sep='\n')
+
+
+def _request() -> Request:
+    """The request of the flags; with --run_dir, the plan of that run takes the place of flags."""
+    run_dir, privacy = _RUN.read().run_dir, _PRIVACY.read()
+    schema = {**_SCHEMA.values(), **_TIMER.values()}
+    planning, timing = _PLANNING.read(), _TIMING.read()
+    if run_dir is None:
+        return Request(
+            privacy=privacy,
+            planning=planning,
+            schema=schema,
+            server=_SERVER.read(),
+            timing=timing,
+            **_SAMPLING.values(),
+        )
+    command_line.refuse_others('run_dir', *_OF_RUN)
+    record = archive.read_plan(run_dir)
+    plan = record.plan
+    if not plan.noise_multiplier:
+        raise command_line.UsageError(f'--run_dir={run_dir}: the run has no noise')
+    if not flags.FLAGS['delta'].present:
+        privacy = dataclasses.replace(privacy, delta=record.deltas[0], allow_large_delta=True)
+    privacy = dataclasses.replace(
+        privacy,
+        mechanism=plan.mechanism,
+        noise_multiplier=plan.noise_multiplier,
+        accountant=privacy.accountant or record.accountant,
+    )
+    return Request(
+        privacy=privacy,
+        planning=planning,
+        schema={**schema, 'rounds': plan.participation.rounds},
+        timing=timing,
+        sampling=plan.sampling_name,
+        run=plan,
+    )
 
 
 if __name__ == '__main__':

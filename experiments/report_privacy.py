@@ -1,4 +1,4 @@
-"""Reports the guarantee of a privacy plan without training, or that of a finished run.
+r"""Reports the guarantee of a privacy plan without training, or that of a finished run.
 
 Example: the numbers of the production run of [Xu23-accounting],
 
@@ -32,13 +32,7 @@ from absl import flags
 from dpfl import accounting
 from dpfl.accounting.sampling import kinds
 from dpfl.cli.command import command_line
-from dpfl.cli.flags import (
-    composition,
-    guarantee_flags,
-    output_flags,
-    participation_log,
-    report_files_flags,
-)
+from dpfl.cli.flags import output_flags, participation_log, report_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import planned_report, report_files, verified_run
 from dpfl.simulation.training.mechanism import NAMES, MechanismConfig
@@ -83,16 +77,15 @@ _SAMPLING = SettingsFlags(
     },
 )
 _LOG = SettingsFlags(participation_log.LogConfig)
-_COMPOSITION = SettingsFlags(composition.CompositionConfig)
-_GUARANTEE = SettingsFlags(guarantee_flags.GuaranteeConfig)
+_GUARANTEE = SettingsFlags(report_flags.GuaranteeConfig)
 _RUN = SettingsFlags(
-    report_files_flags.VerifiedRunConfig,
+    report_flags.VerifiedRunConfig,
     help={
         'run_dir': 'Directory of a finished run to verify, or of one that trains now, to show the '
-        'report so far. The flags of a plan do not apply then.'
+        'report so far. It cannot be combined with flags of a plan.'
     },
 )
-_FILES = SettingsFlags(report_files_flags.ReportFilesConfig)
+_FILES = SettingsFlags(report_flags.ReportFilesConfig)
 _FORMAT = SettingsFlags(
     output_flags.FormatConfig,
     choices={'format': (*output_flags.FORMATS, 'html')},
@@ -107,13 +100,14 @@ def main() -> None:
     if text is not None:
         report_files.show(text, files.output)
         return
-    run, guarantee, joint = _RUN.read(), _GUARANTEE.read(), _COMPOSITION.read()
+    run, guarantee = _RUN.read(), _GUARANTEE.read()
     directory = run.run_dir
     sign = report_files.signer(files, directory, form)
     running = None
     if directory:
-        with command_line.refusing_bad_values():
-            _LOG.read().refuse('cannot be combined with run_dir')
+        own = (_GUARANTEE, _RUN, _FILES, _FORMAT)
+        command_line.refuse_others('run_dir', *(name for one in own for name in one.names))
+        report_files.check_apart(files.output, directory)
         if run.write_pages:
             verified_run.write_pages(directory)
         if not (sign or run.after or run.forget_keys or run.open):
@@ -131,8 +125,8 @@ def main() -> None:
         )
     else:
         report = _planned(guarantee.group_size)
-    together = composition.together(report, joint)
-    report = guarantee_flags.with_more(report, guarantee, is_composed=together is not None)
+    together = report_files.together(report, guarantee.compose_with)
+    report = report_files.with_more(report, guarantee)
     text = report_files.rendered(report, together, form, directory, running)
     report_files.show(text, files.output, sign)
     if directory and run.open:

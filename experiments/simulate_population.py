@@ -1,4 +1,4 @@
-"""Simulates devices with timers and availability: who takes part in which round, and for how long.
+r"""Simulates devices with timers and availability: who takes part in which round, and for how long.
 
 Example: the Brazilian model of [Xu23], table 1 (MinS 909, MaxP 3),
 
@@ -93,7 +93,7 @@ def main() -> None:
             multiplier=_NOISE.values()['noise_multiplier'],
         )
         if _LOG.value is not None:
-            _refuse('log', 'population', 'rounds', 'vary', 'output')
+            command_line.refuse_others('log', 'mechanism', 'noise_multiplier', 'plot', 'format')
             values, draw = simulated_population.described(_LOG.value, noise)
         else:
             simulation = simulated_population.Simulation(
@@ -103,7 +103,8 @@ def main() -> None:
                 noise=noise,
             )
             if vary is not None:
-                _refuse('vary', 'output')
+                if output is not None:
+                    raise command_line.UsageError('--output: cannot be combined with --vary')
                 values, draw = simulation.sweep(vary, _values(vary))
             else:
                 values, done = simulation.run({})
@@ -168,12 +169,6 @@ def _values(vary: str) -> list[int | float]:
             f'--values={",".join(texts)}: must be comma-separated '
             f'{"numbers" if kind is float else "integers"}'
         ) from None
-
-
-def _refuse(name: str, *others: str) -> None:
-    for other in others:
-        if flags.FLAGS[other].present:
-            raise command_line.UsageError(f'--{other}: cannot be combined with --{name}')
 
 
 if __name__ == '__main__':

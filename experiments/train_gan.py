@@ -1,4 +1,4 @@
-"""Trains an image generator by DP-FedAvg-GAN under a privacy plan ([Augenstein20], algorithm 1).
+r"""Trains an image generator by DP-FedAvg-GAN under a privacy plan ([Augenstein20], algorithm 1).
 
 Example:
   dpfl train_gan --rounds=200 --population=850 --clients_per_round=10 \

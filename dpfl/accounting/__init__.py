@@ -5,16 +5,16 @@ parts (`Part`), such as a `Sampling`, `AdaptiveClip`, `Estimator` or releases be
 sensitivity comes from the mechanism; `dp_accounting` converts it to epsilon where it can.
 """
 
-from dpfl.accounting.adaptive_clip import AdaptiveClip
-from dpfl.accounting.before_training import ReleaseBefore
 from dpfl.accounting.calibration import mu_from_epsilon
+from dpfl.accounting.clipping import AdaptiveClip
+from dpfl.accounting.composed import ReleaseBefore
 from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.events import epsilon_of_event
 from dpfl.accounting.gaussian import ACCOUNTANTS, epsilon_from_mu, epsilon_from_rho, mu_from_rho
 from dpfl.accounting.hardened import NOISES
 from dpfl.accounting.part import Part
 from dpfl.accounting.plan import ADJACENCIES, PrivacyPlan
-from dpfl.accounting.reports.about import About
+from dpfl.accounting.reports.inputs import About
 from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.accounting.sampling.b_min_sep import BMinSep
 from dpfl.accounting.sampling.balls_in_bins import BallsInBins, RandomAllocation

@@ -1,4 +1,4 @@
-"""The noise that a target epsilon needs."""
+"""The noise that a target epsilon needs, and values of delta that promise little."""
 
 import functools
 import math
@@ -11,6 +11,10 @@ from dpfl.accounting import gaussian
 
 # With so much noise, epsilon is only what the method itself adds; more noise does not lower it.
 _LEAST_MU = 1e-9
+# Publishing all data of a random hundredth of the clients is (0, 0.01)-DP.
+USUAL_MOST_DELTA = 0.01
+# A delta of 1 / population that is written with three digits gives no warning.
+_ROUNDED = 1.01
 
 
 def mu_from_epsilon(epsilon: float, delta: float, method: str = 'pld') -> float:
@@ -94,3 +98,18 @@ def _refuse_unreachable(epsilon: float, floor: float, delta: float, method: str)
             f'must be at least {floor:.4g}, the least that accountant={method} '
             f'can show at delta={delta:g}',
         )
+
+
+def delta_warning(delta: float, population: int | None) -> str:
+    """What a delta above 1 / population permits, as a sentence; empty for a smaller delta.
+
+    Args:
+      delta: of a guarantee.
+      population: number of clients; None if it is not known.
+    """
+    if population is None or delta * population <= _ROUNDED:
+        return ''
+    return (
+        f'delta={delta:g} is above 1 / population ({population} clients): publishing the data of '
+        f'{delta * population:.3g} clients on average would satisfy it.'
+    )

@@ -9,7 +9,7 @@ from dpfl.accounting.part import Part
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
-    from dpfl.accounting.reports.report_values import ReportValues
+    from dpfl.accounting.reports.report import PrivacyReport
 
 KINDS = ('fixed', 'clipped')
 
@@ -75,7 +75,7 @@ class Estimator(_json.JsonFields, Part):
     def is_attained(self) -> bool:
         return self.kind == 'fixed'
 
-    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+    def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
         if self.example_cap is not None:
             facts.put(
                 ASSUMPTION,

@@ -151,7 +151,7 @@ def methods_for(
 ) -> tuple[str, ...]:
     """The accountants of `gaussian.ACCOUNTANTS` that support the event, in the same order.
 
-    Which of them gives the smallest epsilon depends on the numbers: 'best', the last, finds out.
+    'best', the last, computes all of them and returns the smallest epsilon.
     """
     sampled = [part for part, _ in _flatten(event).sampled]
     if not sampled:
@@ -166,7 +166,7 @@ def methods_for(
 def _least(parts: _Parts, delta: float, methods: Sequence[str], coarseness: float) -> Bound:
     return min(
         (Bound(_CONVERSIONS[method](parts, delta, coarseness), method) for method in methods),
-        key=lambda found: found.epsilon,
+        key=lambda bound: bound.epsilon,
     )
 
 
@@ -231,7 +231,7 @@ def _release(event: dp_accounting.DpEvent, neighbours: Neighbours) -> Release:
     noise = event.event.noise_multiplier
     if isinstance(event, TruncatedPoissonDpEvent):
         full, _ = event.full()
-        # No delta that a float holds notices a cap that is reached with such a probability.
+        # A cap that is reached with a probability below the smallest float changes no delta.
         return event if full > truncated.LEAST else (event.sampling_probability, noise)
     if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
         return dominating_pairs.fixed_size(

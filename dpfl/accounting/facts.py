@@ -1,7 +1,7 @@
 """The sentences of a privacy report: facts with keys, which the report and a plan's parts give.
 
-A report puts what is said of every run; then each part puts sentences of its own, and changes or
-drops those of others. `reports.sentences` has the order of the fold.
+A report puts the sentences about every run; then each part puts sentences of its own, and changes
+or drops those of others. `reports.sentences` has the order of the fold.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ from typing import Any
 
 # The kinds of facts. An assumption and something that is not covered are one bullet each.
 ASSUMPTION, NOT_COVERED = 'assumption', 'not_covered'
-# A definition of the checklist; why there is no guarantee; what is composed with the rounds, a
+# A definition of the checklist; why there is no guarantee; a release composed with the rounds, as a
 # clause of the formal statement.
 DEFINITION, VOID, COMPOSED = 'definition', 'void', 'composed'
 # The first sentences: the meaning of the guarantee for one client, who took part and how that is

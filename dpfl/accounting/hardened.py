@@ -18,7 +18,7 @@ from dpfl.mechanisms.hardened import rounding
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
-    from dpfl.accounting.reports.report_values import ReportValues
+    from dpfl.accounting.reports.report import PrivacyReport
 
 NOISES = ('default', 'hardened')
 # Standard deviation of the integers z where the diagonal of C is 1.
@@ -102,7 +102,7 @@ class Hardened(Part):
         sensitivity = plan.sensitivity * (1 + rounding.COEFFICIENTS)
         return sensitivity / (mu - added) * (1 + 1e-12)
 
-    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+    def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
         facts.put(
             ASSUMPTION,
             'hardened',

@@ -1,4 +1,4 @@
-"""What is optional in a privacy plan: its parts, and the run that they fold.
+"""The optional parts of a privacy plan, and the run that they fold.
 
 A part is a frozen class in a file of its own, which knows everything about one option of a plan. A
 plan asks all of its parts in one order (`plan.FOLD`) for what it depends on; nothing else asks
@@ -20,7 +20,7 @@ from dpfl.accounting.losses.dominating_pairs import Neighbours
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
-    from dpfl.accounting.reports.report_values import ReportValues
+    from dpfl.accounting.reports.report import PrivacyReport
 
 # Below this delta the tails of the discrete Gaussian are no longer negligible.
 _LEAST_DELTA = 1e-280
@@ -32,7 +32,7 @@ _ROUNDING = 1e-14
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a run releases about a client, to an accountant, with all that is composed with it.
+    """The releases of a run about a client, for an accountant, and everything composed with them.
 
     Attributes:
       reach: how far a client moves what the rounds release, in standard deviations; infinity
@@ -167,7 +167,7 @@ class Part(abc.ABC):
     @property
     @abc.abstractmethod
     def words(self) -> str:
-        """What the part is, in an error message, such as 'sampling=poisson'."""
+        """The part in an error message, such as 'sampling=poisson'."""
 
     def check(self, plan: 'PrivacyPlan') -> None:
         """Checks that the guarantee of the part is shown for the plan and its other parts.
@@ -188,7 +188,7 @@ class Part(abc.ABC):
         return True
 
     def shift(self, plan: 'PrivacyPlan', shift: float) -> float:
-        """How far one client moves a round's sum, in clip norms, from how far without the part."""
+        """Distance by which one client moves a round's sum, in clip norms, from that without it."""
         return shift
 
     def sensitivity(self, plan: 'PrivacyPlan', sensitivity: float) -> float:
@@ -212,7 +212,7 @@ class Part(abc.ABC):
         return type(self).run is not Part.run
 
     def target(self, plan: 'PrivacyPlan', epsilon: float, delta: float) -> tuple[float, float]:
-        """What the run without the part has to guarantee for a target, (epsilon, delta).
+        """The target, (epsilon, delta), that the run must meet without the part.
 
         Args:
           plan: without sampling and without noise.
@@ -231,8 +231,8 @@ class Part(abc.ABC):
         """
         return noise_multiplier
 
-    def facts(self, report: 'ReportValues', facts: Facts) -> None:
-        """What the report says because of the part: puts, changes and drops facts.
+    def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
+        """Puts, changes and drops the facts of a report that depend on the part.
 
         Args:
           report: its inputs and its numbers.

@@ -17,13 +17,10 @@ import numpy as np
 
 from dpfl import _json, _validate, errors, mechanisms
 from dpfl.accounting import calibration, events, gaussian, hardened
-from dpfl.accounting.adaptive_clip import AdaptiveClip
-from dpfl.accounting.before_training import Before, ReleaseBefore
-from dpfl.accounting.clip_schedule import ClipSchedule
-from dpfl.accounting.earlier import Earlier
+from dpfl.accounting.clipping import AdaptiveClip, ClipSchedule, IntegerUpdates
+from dpfl.accounting.composed import Before, Earlier, ReleaseBefore
 from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.hardened import Hardened
-from dpfl.accounting.integer_updates import IntegerUpdates
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.part import Part, Run
 from dpfl.accounting.sampling import kinds
@@ -202,7 +199,7 @@ class PrivacyPlan:
 
     @functools.cached_property
     def parts(self) -> tuple[Part, ...]:
-        """What is optional in the plan, in the order of `FOLD`."""
+        """The optional parts of the plan, in the order of `FOLD`."""
         made = (of_value(getattr(self, name)) for name, of_value in FOLD.items())
         return tuple(part for part in made if part is not None)
 
@@ -222,7 +219,7 @@ class PrivacyPlan:
 
     @property
     def has_own_bound(self) -> bool:
-        """Whether the bound and the noise are those of the sampling itself, which no event says.
+        """Whether the sampling itself computes bound and noise, because no `DpEvent` describes it.
 
         They are of the rounds alone: no other part changes the run.
         """
@@ -464,7 +461,7 @@ class PrivacyPlan:
         return noise_multiplier
 
     def _target_mu(self, epsilon: float, delta: float, accountant: str) -> float:
-        """The mu of the rounds that a target leaves, beside what is composed with them.
+        """Largest mu of the rounds for a target, given the releases composed with them.
 
         Raises:
           ArgumentError: if that leaves nothing.
@@ -515,7 +512,7 @@ def _earlier_plan(value: Any) -> PrivacyPlan:
 
 
 class _Form(NamedTuple):
-    """What a field of a plan may hold, and its JSON form.
+    """The check of a field of a plan, and its JSON form.
 
     Attributes:
       check: raises ArgumentError for a value that is not allowed, whatever the other fields are.

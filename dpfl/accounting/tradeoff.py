@@ -6,8 +6,9 @@ no test has a larger true positive rate than the trade-off curve says.
 """
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dp_accounting
@@ -27,6 +28,14 @@ FALSE_POSITIVE_RATES = (
 _ROUNDING = 1e-9
 # How much coarser the grid is than for epsilon.
 _COARSENESS = 16.0
+# The false positive rates at which two curves are compared. Beyond, curves of samples have no
+# digits left.
+_LEAST, _MOST = 1e-9, 1 - 1e-6
+# Rates of the first look, and between two of these where the curves change places.
+_RATES, _FINER = 161, 17
+# Curves closer than this, relative to their distance from the diagonal, are the same: those of
+# samples come from a grid.
+_TOLERANCE = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,34 +108,34 @@ def of_event(
     # A test that waits for what is revealed has no false positives by it.
     near = [min(rate * more / (1 - revealed), 1 - 1e-16) for rate in rates]
     if releases is None:
-        found = of_mu(events.mu_without_amplification(event, neighbours), near)
+        curve = of_mu(events.mu_without_amplification(event, neighbours), near)
     else:
         try:
-            found = _of_curves(loss_distribution.curves(releases, _COARSENESS), near)
+            curve = _of_curves(loss_distribution.curves(releases, _COARSENESS), near)
         except (OverflowError, ValueError, ZeroDivisionError, FloatingPointError):
             # The loss distribution does not fit: everybody in every sample is worse.
-            found = of_mu(events.mu_without_amplification(event, neighbours), near)
+            curve = of_mu(events.mu_without_amplification(event, neighbours), near)
     return Tradeoff(
         tuple(
             (rate, min(1.0, revealed + (1 - revealed) * true * more))
-            for rate, (_, true) in zip(rates, found.points, strict=True)
+            for rate, (_, true) in zip(rates, curve.points, strict=True)
         ),
-        min(1.0, revealed + (1 - revealed) * (found.advantage + 2 * math.expm1(slack))),
+        min(1.0, revealed + (1 - revealed) * (curve.advantage + 2 * math.expm1(slack))),
     )
 
 
-def limited(found: Tradeoff, guarantees: Sequence[tuple[float, float]]) -> Tradeoff:
+def limited(curve: Tradeoff, guarantees: Sequence[tuple[float, float]]) -> Tradeoff:
     """The curve if (epsilon, delta)-DP holds as well, in both orders of the neighbours.
 
     Args:
-      found: a curve.
+      curve: of a release.
       guarantees: pairs of epsilon, at least 0 or infinite, and delta.
     """
     known = [pair for pair in guarantees if math.isfinite(pair[0])]
     if not known:
-        return found
+        return curve
     epsilons, deltas = map(np.array, zip(*known, strict=True))
-    rates, largest = zip(*found.points, strict=True)
+    rates, largest = zip(*curve.points, strict=True)
     more = _of_curves([(epsilons, deltas)] * 2, rates)
     # Where both lines of a pair meet: t = delta + e^epsilon x and x = 1 - t.
     slopes = np.exp(np.minimum(epsilons, 700.0))
@@ -136,7 +145,7 @@ def limited(found: Tradeoff, guarantees: Sequence[tuple[float, float]]) -> Trade
             (rate, min(one, other))
             for rate, one, (_, other) in zip(rates, largest, more.points, strict=True)
         ),
-        min(found.advantage, float(advantages.min())),
+        min(curve.advantage, float(advantages.min())),
     )
 
 
@@ -173,3 +182,91 @@ def _advantage(epsilons: np.ndarray, deltas: np.ndarray) -> float:
     # Delta does not increase with epsilon, and 1 - delta at most by the factor e^epsilon.
     from_above = 1 - np.exp(-epsilons[above]) * (1 - deltas[above])
     return float(min(deltas[below].min(initial=1.0), from_above.min(initial=1.0)))
+
+
+# From false positive rates to a trade-off curve at these.
+Curve = Callable[[Sequence[float]], Tradeoff]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stretch:
+    """False positive rates at which the same curve is the lower one.
+
+    Attributes:
+      start, end: least and largest of these rates.
+      lower: 'first' or 'second': against this one a membership test reaches less.
+    """
+
+    start: float
+    end: float
+    lower: str
+
+
+def order(first: Curve, second: Curve) -> tuple[Stretch, ...]:
+    """Where which of two curves is the lower one, from false positive rates 1e-9 to 1 - 1e-6.
+
+    Curves are compared as normal quantiles of the true minus those of the false positive rate, for
+    a Gaussian release its mu. The rates where they cross are interpolated; they have about three
+    digits.
+
+    Returns:
+      One stretch if one curve is lower wherever they differ, more if they cross, none if they are
+      the same.
+    """
+    logits = np.linspace(special.logit(_LEAST), special.logit(_MOST), _RATES)
+    differences = _differences(first, second, logits)
+    brackets = _changes(differences)
+    if brackets:
+        more = [np.linspace(logits[left], logits[right], _FINER)[1:-1] for left, right in brackets]
+        logits = np.concatenate([logits, *more])
+        differences = np.concatenate(
+            [differences, _differences(first, second, np.concatenate(more))]
+        )
+        by_rate = np.argsort(logits)
+        logits, differences = logits[by_rate], differences[by_rate]
+    (known,) = np.nonzero(differences)
+    if not known.size:
+        return ()
+    crossings = [
+        float(special.expit(_root(logits, differences, *change)))
+        for change in _changes(differences)
+    ]
+    limits = [_LEAST, *crossings, _MOST]
+    sides = ('first', 'second') if differences[known[0]] < 0 else ('second', 'first')
+    return tuple(
+        Stretch(start, end, side)
+        for (start, end), side in zip(
+            itertools.pairwise(limits), itertools.cycle(sides), strict=False
+        )
+    )
+
+
+def _differences(first: Curve, second: Curve, logits: np.ndarray) -> np.ndarray:
+    """How far the first curve lies above the second; 0 where they are the same."""
+    rates = special.expit(logits)
+    one, other = (
+        np.array([true for _, true in curve(rates.tolist()).points]) for curve in (first, second)
+    )
+    # Above it, the rest of the true positive rate is rounding.
+    one, other = (np.where(rate > _MOST, 1.0, rate) for rate in (one, other))
+    with np.errstate(invalid='ignore'):
+        difference = special.ndtri(one) - special.ndtri(other)
+        size = np.minimum(special.ndtri(one), special.ndtri(other)) - special.ndtri(rates)
+    return np.where((one == other) | (np.abs(difference) <= _TOLERANCE * size), 0.0, difference)
+
+
+def _changes(differences: np.ndarray) -> list[tuple[int, int]]:
+    """Neighbouring places of differences other than 0 with opposite signs."""
+    (known,) = np.nonzero(differences)
+    return [
+        (int(left), int(right))
+        for left, right in itertools.pairwise(known)
+        if (differences[left] < 0) != (differences[right] < 0)
+    ]
+
+
+def _root(logits: np.ndarray, differences: np.ndarray, left: int, right: int) -> float:
+    """Where the line through two points is 0; between them, if one of them is infinite."""
+    low, high = differences[left], differences[right]
+    share = low / (low - high) if np.isfinite(low) and np.isfinite(high) else 0.5
+    return logits[left] + share * (logits[right] - logits[left])

@@ -65,7 +65,7 @@ class AdaptiveClipQuery(query.WrappedQuery):
     estimates by a constant that the feedback undoes. C^{t+1} becomes the clip norm after the last
     round of a segment of the mechanism, or after every round if the noise is independent.
 
-    A client adds 1/2 or -1/2 to the count, as theorem 1 assumes (`accounting.adaptive_clip`). A
+    A client adds 1/2 or -1/2 to the count, as theorem 1 assumes (`accounting.clipping`). A
     zero update, or one that is not finite and so becomes zero, adds 0: the count must not reveal
     that the client was there. The fraction is relative to the planned cohort size: missing clients
     count half, and clients above the planned number are counted too.
@@ -173,7 +173,7 @@ def round_metrics(
     Returns:
       With adaptive clipping
 
-      - `clip_norm`: what the updates of the round were clipped to, float32 scalar;
+      - `clip_norm`: norm to which the updates of the round were clipped, float32 scalar;
       - `clip_norm_estimate`: the estimate of the quantile after the round, float32 scalar;
       - `clip_count`: noised number of updates within the estimate before the round, float64
         scalar. A client that is missing from the planned cohort counts half.

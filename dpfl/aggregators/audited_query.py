@@ -1,13 +1,13 @@
-"""What an audit keeps of the sums of a run: release minus sum, and how far sums are from the plan.
+"""For an audit of the sums of a run: release minus sum, and the distance of sums from the plan.
 
 `AuditedQuery` is the outermost query. It sees the record of each client and the result of each
 round. It computes the sum of the clipped records itself, in three lines, from the plan alone.
 `SumTap` is the innermost one around the noise, and shows the sum that the run's own queries made.
-`accounting.measured.sums` tests both: the run's sum against that of the plan, and the result
+`auditing.sum_tests` tests both: the run's sum against that of the plan, and the result
 against the run's sum. So a fault anywhere in between shows: in clipping, rounding, units, noise,
 keys, kernel or division.
 
-What is kept determines the noise, so it is as confidential as the noise key.
+Release minus sum determines the noise, so it is as confidential as the noise key.
 """
 
 import collections
@@ -81,7 +81,7 @@ class AuditedState(NamedTuple):
 
 
 class AuditedQuery(tfp.SumAggregationDPQuery):
-    """Keeps what an audit needs of the sums of the inner query, which it does not change."""
+    """Keeps residuals and errors of the inner query's sums for an audit, and changes no sum."""
 
     def __init__(
         self,

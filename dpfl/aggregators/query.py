@@ -89,7 +89,9 @@ class CorrelatedNoiseQuery(tfp.SumAggregationDPQuery):
         self._record_specs = record_specs
         self._clip = clip
         self._digest = plan_digest.of(plan, clip)
-        self._kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
+        rounds = plan.participation.rounds
+        self._kernel = plan.mechanism.with_rounds(rounds).kernel()
+        correlated.require_stable(self._kernel, rounds, plan.mechanism.name)
         self._root_key = keys.root_key_source(seed)
         self._is_supplied = supplied_noise
         if record_specs is not None and not supplied_noise:
@@ -235,7 +237,7 @@ def replaced(state: Any, kind: type[_P], replace: Callable[[_P], Any]) -> Any:
 
 
 def innermost(nested: Any) -> Any:
-    """What the query that adds the noise has, within that of the queries around it.
+    """The part that belongs to the query that adds the noise, inside of the queries around it.
 
     Args:
       nested: the state of a query, or its parameters of a round.

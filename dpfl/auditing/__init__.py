@@ -1,1 +1,1 @@
-"""Empirical privacy: what attacks find out of releases, held against the claimed guarantee."""
+"""Empirical privacy: lower bounds from attacks on releases, held against the claimed guarantee."""

@@ -1,8 +1,8 @@
 """Audit of an aggregator alone: thousands of trials of its real code, held against its plan.
 
 It bounds from below how much the releases of all rounds tell about one client, and compares that
-with what the plan promises. Nothing is trained, so it takes seconds; what clients and training loop
-do wrong it cannot see.
+with the plan's guarantee. Nothing is trained, so it takes seconds; faults of clients and of the
+training loop it cannot see.
 
 Two attackers see all releases and know everything but whether the client took part. Each has
 clients of its own, and half of the error, so the larger bound has the confidence:
@@ -33,12 +33,12 @@ from dpfl.auditing.config import AggregatorAuditConfig
 
 # Coordinates of one run.
 COORDINATES = 4096
-# One of so many trials of a run is for the attacker that learns.
+# One trial in four of a run is for the attacker that learns.
 _LEARNER_EVERY = 4
 # Draws of wrong answers for a power.
 _DRAWS = 400
 _NO_NOISE = 1e-9
-# One guess for so many canaries in the bound that does not need independent trials.
+# Canaries for each guess, in the bound that does not need independent trials.
 _CANARIES_FOR_A_GUESS = 10
 _ASSUMPTIONS = (
     'Trials are independent: noise is independent between coordinates and runs.',
@@ -56,10 +56,10 @@ _DEPENDENT = 'mu_lower_one_run does not assume that trials are independent.'
 
 @dataclasses.dataclass(frozen=True)
 class AggregatorAudit:
-    """What an audit found.
+    """Result of an audit of an aggregator.
 
     Attributes:
-      plan: what was audited.
+      plan: the audited plan.
       config: how.
       delta: at which epsilon is given.
       epsilon_claimed: epsilon of the plan.
@@ -169,7 +169,7 @@ def audit(
     worst = worst_pattern.worst_pattern(matrix, plan.participation)
     for_plan, for_learner = _sequences(plan, config, worst, on_round)
     multiplier = plan.update_noise_multiplier
-    # How far the client moves a round, in clip norms, without what rounding may add to it.
+    # How far the client moves a round, in clip norms, without the increase by rounding.
     shift = plan.group_size * (2.0 if plan.adjacency == 'replace_one' else 1.0)
     reachable = shift * float(np.linalg.norm(matrix @ worst)) / multiplier
     planned = attackers.likelihood_ratio(for_plan, matrix, worst, multiplier)
@@ -197,7 +197,7 @@ def audit(
     epsilons = largest(functools.partial(lower_bounds.epsilon, delta=delta, confidence=confidence))
     method = max(mus, key=lambda name: mus[name])
     present, absent = (
-        sum(each[kind].shape[1] for each in (for_plan, for_learner)) for kind in (0, 1)
+        sum(sequences[kind].shape[1] for sequences in (for_plan, for_learner)) for kind in (0, 1)
     )
     return AggregatorAudit(
         plan=plan,
@@ -246,7 +246,7 @@ def _powers(
     }
     present, absent = tests
     random = _random.generator('audit power')
-    found = {}
+    powers = {}
     for name, (positive, negative) in faults.items():
         counts = lower_bounds.Counts(
             random.binomial(absent, positive, _DRAWS),
@@ -254,8 +254,8 @@ def _powers(
             random.binomial(present, negative, _DRAWS),
             present,
         )
-        found[name] = float(np.mean(measure(counts) > _mu(plan)))
-    return found
+        powers[name] = float(np.mean(measure(counts) > _mu(plan)))
+    return powers
 
 
 def _one_run(present: np.ndarray, absent: np.ndarray, confidence: float) -> float:
@@ -281,13 +281,13 @@ def _sequences(
     worst: np.ndarray,
     on_round: Callable[[], object],
 ) -> tuple[attackers.Sequences, attackers.Sequences]:
-    """What is released of the clients of either attacker."""
+    """The released sequences of the trials for either attacker."""
     count, most = runs(plan, config), coordinates(plan)
     size = most if plan.discretization is not None else math.ceil(config.trials / count)
     is_learner = np.arange(size) % _LEARNER_EVERY == _LEARNER_EVERY - 1
     patterns = np.where(is_learner, _without_repetition(worst)[:, None], worst[:, None])
     absence = -1.0 if plan.adjacency == 'replace_one' else 0.0
-    found: tuple[list, ...] = ([], [], [], [])
+    by_kind: tuple[list, ...] = ([], [], [], [])
     for run in range(count):
         # A run of its own for each seed: equal seeds would give equal noise.
         seed = None if config.seed is None else config.seed * count + run
@@ -304,9 +304,9 @@ def _sequences(
         kinds = [
             own & there for own in (~is_learner, is_learner) for there in (is_present, ~is_present)
         ]
-        for each, kind in zip(found, kinds, strict=True):
-            each.append(released[:, kind])
-    stacked = [np.hstack(each) for each in found]
+        for parts, kind in zip(by_kind, kinds, strict=True):
+            parts.append(released[:, kind])
+    stacked = [np.hstack(parts) for parts in by_kind]
     return attackers.Sequences(*stacked[:2]), attackers.Sequences(*stacked[2:])
 
 

@@ -1,12 +1,12 @@
 """Runs of an aggregator alone, with a canary client for each coordinate.
 
 A canary is a client whose update is far longer than the clip norm, along one coordinate, in some
-rounds. Canary j uses coordinate j. What the aggregator releases in coordinate j depends on canary j
-and on the noise of coordinate j, and on no other canary: clipping looks at one update at a time,
-and the noise is the same linear map of independent normal variables in every coordinate. So one run
-with D coordinates is D independent trials of one and the same experiment, "a client takes part or
-not", against a fixed cohort. The coordinates are those of several tensors, in order: a fault that
-spares the first tensor shows in the others.
+rounds. Canary j uses coordinate j. The releases in coordinate j depend on canary j and on the noise
+of coordinate j, and on no other canary: clipping looks at one update at a time, and the noise is
+the same linear map of independent normal variables in every coordinate. So one run with D
+coordinates is D independent trials of one and the same experiment, "a client takes part or not",
+against a fixed cohort. The coordinates are those of several tensors, in order: a fault that spares
+the first tensor shows in the others.
 
 The code that runs is that of a training run: the query that `aggregators.build_query` makes from
 the plan. TFF runs the same query round by round.
@@ -44,15 +44,15 @@ def released(
     supplied_noise: bool = False,
     on_round: Callable[[], object] = lambda: None,
 ) -> np.ndarray:
-    """What the aggregator of a plan releases in a run with canaries, in clip norms.
+    """Releases of a plan's aggregator in a run with canaries, in clip norms.
 
     Args:
       plan: the plan.
       updates: directions of the canaries' updates: entry (t, j) is 1 or -1 if canary j takes part
         in round t, else 0, [rounds, D]. A canary stands for `plan.group_size` clients.
       seed: of the noise; None for a key from the operating system.
-      resume_after: after so many rounds the state is written as bytes, and read by an aggregator
-        that is built anew; None for a run without an interruption.
+      resume_after: number of rounds after which the state is written as bytes, and read by an
+        aggregator that is built anew; None for a run without an interruption.
       supplied_noise: whether past noise is kept by a ring outside of the state.
       on_round: called after every round.
 

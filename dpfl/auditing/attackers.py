@@ -1,8 +1,8 @@
 """Statistics that tell from a sequence of releases whether a client took part.
 
-A sequence is what one coordinate of an aggregator released in all rounds, in clip norms. If all is
-as planned it is `u_t + z (C^-1 n)_t` with the client and `z (C^-1 n)_t` without it, for the noise
-multiplier z and independent standard normal n.
+A sequence has the released values of one coordinate of an aggregator in all rounds, in clip norms.
+If all is as planned it is `u_t + z (C^-1 n)_t` with the client and `z (C^-1 n)_t` without it, for
+the noise multiplier z and independent standard normal n.
 """
 
 from typing import NamedTuple
@@ -28,11 +28,11 @@ class Sequences(NamedTuple):
 
     def first_half(self) -> 'Sequences':
         """The first half of the trials of either kind."""
-        return Sequences(*(each[:, : each.shape[1] // 2] for each in self))
+        return Sequences(*(trials[:, : trials.shape[1] // 2] for trials in self))
 
     def second_half(self) -> 'Sequences':
         """The trials that are not in the first half."""
-        return Sequences(*(each[:, each.shape[1] // 2 :] for each in self))
+        return Sequences(*(trials[:, trials.shape[1] // 2 :] for trials in self))
 
 
 def likelihood_ratio(
@@ -62,9 +62,9 @@ def learned(
 ) -> tuple[Sequences, Sequences]:
     """The best linear statistic according to some trials, whatever was planned.
 
-    It finds what the likelihood ratio of the plan is blind to, such as noise that is used twice
-    and cancels in a difference of two rounds. The direction is that of Fisher's discriminant: the
-    inverse covariance of the sequences times the difference of their means.
+    It finds faults that the likelihood ratio of the plan cannot see, such as noise that is used
+    twice and cancels in a difference of two rounds. The direction is that of Fisher's discriminant:
+    the inverse covariance of the sequences times the difference of their means.
 
     Args:
       known: trials to learn from.
@@ -74,12 +74,19 @@ def learned(
     Returns:
       Statistics of both, each [1, any].
     """
-    white = [Sequences(*(matrix @ each / noise_multiplier for each in s)) for s in (known, others)]
-    means = [each.mean(axis=1) for each in white[0]]
-    spread = np.hstack([each - mean[:, None] for each, mean in zip(white[0], means, strict=True)])
+    white = [
+        Sequences(*(matrix @ trials / noise_multiplier for trials in sequences))
+        for sequences in (known, others)
+    ]
+    means = [trials.mean(axis=1) for trials in white[0]]
+    spread = np.hstack(
+        [trials - mean[:, None] for trials, mean in zip(white[0], means, strict=True)]
+    )
     covariance = spread @ spread.T / spread.shape[1]
     covariance[np.diag_indices_from(covariance)] += _RIDGE
     weights = linalg.solve(covariance, means[0] - means[1], assume_a='pos')
     weights /= max(float(np.linalg.norm(weights)), np.finfo(float).tiny)
-    found = [Sequences(*((weights @ each)[None] for each in s)) for s in white]
-    return found[0], found[1]
+    statistics = [
+        Sequences(*((weights @ trials)[None] for trials in sequences)) for sequences in white
+    ]
+    return statistics[0], statistics[1]

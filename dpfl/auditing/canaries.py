@@ -71,7 +71,7 @@ class CanaryDesign:
         return present.astype(np.float64) @ self.weights.T
 
     def added(self) -> canary_query.Canaries:
-        """What the query of the run needs."""
+        """The canaries as the query of the run takes them."""
         present = self.rounds & self.takes_part[:, None]
         cohorts = tuple(np.flatnonzero(column) for column in present.T)
         return canary_query.Canaries(self.seed, cohorts, self.weights)
@@ -209,13 +209,17 @@ def _draw(
 def _assigned(
     group: np.ndarray, seed: int, samplers: Samplers
 ) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
-    """Samplers, and which canaries are which of their clients, until all canaries are clients."""
+    """Samplers, each with canaries and the clients that they are, until all canaries are clients.
+
+    Yields:
+      A sampler, the numbers of some canaries, and the ids of their clients in the same order.
+    """
     generator = _random.generator(_STREAM, seed)
     left = [np.flatnonzero(group == number) for number in range(group.max() + 1)]
-    while any(each.size for each in left):
+    while any(numbers.size for numbers in left):
         sampler = samplers(int(generator.integers(_MOST_SEED)))
         clients = [sampler.kind.group(number, sampler.seed) for number in range(len(left))]
-        taken = [each[: few.size] for each, few in zip(left, clients, strict=True)]
-        members = [few[: each.size] for each, few in zip(taken, clients, strict=True)]
-        left = [each[few.size :] for each, few in zip(left, clients, strict=True)]
+        taken = [numbers[: ids.size] for numbers, ids in zip(left, clients, strict=True)]
+        members = [ids[: numbers.size] for numbers, ids in zip(taken, clients, strict=True)]
+        left = [numbers[ids.size :] for numbers, ids in zip(left, clients, strict=True)]
         yield sampler, np.concatenate(taken), np.concatenate(members)

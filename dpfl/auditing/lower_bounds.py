@@ -1,8 +1,8 @@
 """Lower confidence bounds on mu and epsilon from independent trials with and without a client.
 
-In each trial an attacker computes a statistic of what is released, and answers "present" if it is
-at least a threshold. The trials with the client estimate the rate of false negatives, those without
-it the rate of false positives. A guarantee bounds both from below:
+In each trial an attacker computes a statistic of the releases, and answers "present" if it is at
+least a threshold. The trials with the client estimate the rate of false negatives, those without it
+the rate of false positives. A guarantee bounds both from below:
 
 - `mu` (Gaussian DP; [Dong22], definition 2.6): `Phi^-1(1 - fnr) - Phi^-1(fpr) <= mu`;
 - (epsilon, delta)-DP: `1 - delta - fnr <= e^epsilon fpr`, and the same with the rates exchanged,
@@ -130,14 +130,14 @@ def chosen_threshold(
 
     Args:
       present, absent: statistics of trials that are not counted afterwards, [any].
-      measure: what to make large, such as `mu` at a confidence.
+      measure: the bound to maximise, such as `mu` at a confidence.
       tests: numbers of trials that will be counted, with and without the client.
     """
     values = np.unique(np.concatenate([present, absent]))
     if values.size > _MOST_THRESHOLDS:
         values = values[np.linspace(0, values.size - 1, _MOST_THRESHOLDS).astype(int)]
-    found = count(present, absent, values)
-    rates = found.false_positives / absent.size, found.false_negatives / present.size
+    counts = count(present, absent, values)
+    rates = counts.false_positives / absent.size, counts.false_negatives / present.size
     return float(values[_best(rates, measure, tests)])
 
 

@@ -1,10 +1,10 @@
 """Lower bounds on privacy from one run with many canaries, each there or not by a fair coin.
 
 An auditor flips an independent fair coin for each of m canaries, lets those with heads take part in
-one run, and then guesses from the releases, for as many canaries as it likes, which way the coin
-fell. The more guesses are right, the less private the run. Canaries may affect each other in any
-way: that coins are independent and fair is all that is assumed about them, and that guesses depend
-on the coins through the releases alone.
+one run, and then guesses the coins of some canaries, of its choice, from the releases. The more
+guesses are right, the less private the run. Canaries may affect each other in any way: the only
+assumptions are that coins are independent and fair, and that guesses depend on the coins through
+the releases alone.
 
 The game is that of [Steinke23]. The bound is that of [Mahloujifar24], the recursion with a limit on
 guesses, for the trade-off curve of Gaussian DP. It uses the whole curve, so it is tighter for

@@ -1,4 +1,4 @@
-"""What the canaries of a run show, from its final state: one run, and no other training.
+"""Scores of the canaries of a run, from its final state: one run, and no other training.
 
 Two attackers look for a canary along its direction ([Andrew24]):
 
@@ -6,9 +6,9 @@ Two attackers look for a canary along its direction ([Andrew24]):
   releases are one vector: the direction with the largest length that the canary has anywhere, plus
   noise of the same size in all dimensions. The cosine with that vector is the score. This is the
   optimal test for Gaussian noise, so it is at least as strong as the largest cosine of all rounds;
-- one sees the final model only: the cosine with how the model has changed.
+- one sees the final model only: the score is the cosine with the change of the model.
 
-Besides, the sums of all rounds are tested against the plan (`accounting.measured.sums`).
+Besides, the sums of all rounds are tested against the plan (`sum_tests`).
 
 The first attacker also knows the updates of all other canaries, as the attacker of differential
 privacy does, and subtracts them. Updates of clients are not subtracted: the more they agree, the
@@ -28,7 +28,9 @@ from dpfl import accounting, errors
 from dpfl.accounting.measured import sums
 from dpfl.accounting.measured.measured import Scores
 from dpfl.aggregators import audited_query, canary_query
+from dpfl.auditing import sum_tests
 from dpfl.auditing.canaries import CanaryDesign
+from dpfl.auditing.sum_tests import RoundSums
 
 # Directions that are made at a time take about this much memory, in float64 numbers.
 _BLOCK = 1 << 22
@@ -48,7 +50,7 @@ class OneShotAudit:
     trained: Callable[[Any], Any] = operator.attrgetter('trainable')
 
     def scores(self, before: Any, after: Any, state: Any, plan: accounting.PrivacyPlan) -> Scores:
-        """What the canaries and the sums show.
+        """Scores of the canaries, and the test of the sums.
 
         Args:
           before: model weights of the process before the first round.
@@ -69,15 +71,15 @@ class OneShotAudit:
             final_model=final_model,
             dimension=change.size,
             pattern=self.design.pattern,
-            sums=sums.test(self.round_sums(before, state, plan), plan),
+            sums=sum_tests.test(self.round_sums(before, state, plan), plan),
         )
 
-    def round_sums(self, before: Any, state: Any, plan: accounting.PrivacyPlan) -> sums.RoundSums:
-        """What the run knows about its sums; arguments and errors as those of `scores`."""
+    def round_sums(self, before: Any, state: Any, plan: accounting.PrivacyPlan) -> RoundSums:
+        """Statistics of the sums of all rounds; arguments and errors as those of `scores`."""
         audited = _part(state, audited_query.AuditedState)
-        sizes = [int(np.size(each)) for each in tf.nest.flatten(self.trained(before))]
+        sizes = [int(np.size(weight)) for weight in tf.nest.flatten(self.trained(before))]
         rounds = plan.participation.rounds
-        return sums.RoundSums(
+        return RoundSums(
             residuals=np.asarray(audited.residuals),
             tensors=audited_query.kept_coordinates(sizes, rounds)[1],
             clip_errors=np.asarray(audited.clip_errors),
@@ -90,7 +92,7 @@ def planted_clip_errors(design: CanaryDesign, sizes: list[int], clients: int) ->
     """By how much faults of clipping change the sum of the round with the most canaries.
 
     Args:
-      design: of the canaries. What a fault does to updates of clients is left out.
+      design: of the canaries. The effect of a fault on updates of clients is left out.
       sizes: numbers of coordinates of the tensors of an update.
       clients: of a round.
 
@@ -133,7 +135,7 @@ def cosines(
       sum, one that was held out all of them. The cosine with a vector of length 0 is 0.
     """
     size, effects = change.size, design.effects
-    # What all canaries add to the sums.
+    # The sum of all canaries in each release.
     added = np.zeros(released.shape)
 
     def add(numbers: slice, directions: np.ndarray) -> None:
@@ -169,21 +171,21 @@ def _each_block(design: CanaryDesign, size: int, use: Callable[[slice, np.ndarra
 
 def _part(state: Any, kind: type) -> Any:
     """The part of the state of a learning process that is of a kind."""
-    found: list[Any] = []
+    parts: list[Any] = []
 
     def visit(part: Any) -> None:
         if isinstance(part, kind):
-            found.append(part)
+            parts.append(part)
 
     tree.traverse(visit, state)
-    if len(found) != 1:
+    if len(parts) != 1:
         raise errors.ArgumentError('state', errors.NOT_SHOWN, 'must hold the sums of canaries')
-    return found[0]
+    return parts[0]
 
 
 def _flat(weights: Any) -> np.ndarray:
     return np.concatenate(
-        [np.asarray(each, np.float64).ravel() for each in tf.nest.flatten(weights)]
+        [np.asarray(weight, np.float64).ravel() for weight in tf.nest.flatten(weights)]
     )
 
 

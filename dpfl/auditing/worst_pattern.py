@@ -1,8 +1,8 @@
 """The participation pattern of a client that is the easiest to detect.
 
 A client with updates `u_t v`, for a unit vector v and u_t = +-1 in the rounds of an admitted
-pattern, moves what a mechanism releases by the norm of `C u`. The sensitivity is at least the
-largest such norm, and it is equal if it is exact for what is really released.
+pattern, moves the releases of a mechanism by the norm of `C u`. The sensitivity is at least the
+largest such norm, and it is equal if it is exact for the actual releases.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def worst_pattern(matrix: np.ndarray, participation: Participation) -> np.ndarra
     result is a local maximum: a lower bound of the sensitivity.
 
     Args:
-      matrix: what is released of a sequence of updates, C, [any, rounds of the schema].
+      matrix: C, which maps a sequence of updates to the releases, [any, rounds of the schema].
       participation: the schema.
 
     Returns:

@@ -1,1 +1,1 @@
-"""The commands: what the library does, from the command line. Top layer; it alone knows flags."""
+"""The commands: the library from the command line. Top layer; it alone knows flags."""

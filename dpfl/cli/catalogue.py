@@ -24,7 +24,6 @@ TITLES = {
 _GROUPS = {
     'accounting': (
         'compare_mechanisms',
-        'extrapolate_privacy',
         'optimize_strategy',
         'plan_privacy',
         'report_privacy',

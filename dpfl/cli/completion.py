@@ -16,7 +16,7 @@ _BASH = """\
 # Completion of dpfl for bash: source <(dpfl completion bash)
 declare -A _dpfl_flags
 _dpfl() {
-  local line="${COMP_LINE:0:COMP_POINT}" word command names=() each
+  local line="${COMP_LINE:0:COMP_POINT}" word command names=() flag
   word="${line##*[[:space:]]}"
   command="${COMP_WORDS[1]}"
   COMPREPLY=()
@@ -31,12 +31,12 @@ _dpfl() {
       [[ -n "${_dpfl_flags[$command]:-}" ]] \\
         || _dpfl_flags[$command]="$(dpfl completion flags "$command" 2>/dev/null)"
       if [[ "$word" == *=* ]]; then
-        for each in ${_dpfl_flags[$command]}; do
-          [[ "$each" == "${word%%=*}="?* ]] && names+=("${each#*=}")
+        for flag in ${_dpfl_flags[$command]}; do
+          [[ "$flag" == "${word%%=*}="?* ]] && names+=("${flag#*=}")
         done
       else
-        for each in --flagfile= ${_dpfl_flags[$command]}; do
-          [[ "$each" == "$word"* && "$each" != *=?* ]] && COMPREPLY+=("$each")
+        for flag in --flagfile= ${_dpfl_flags[$command]}; do
+          [[ "$flag" == "$word"* && "$flag" != *=?* ]] && COMPREPLY+=("$flag")
         done
         [[ "${COMPREPLY[*]}" == *= ]] && compopt -o nospace 2>/dev/null
         return
@@ -112,11 +112,11 @@ def flags_of(binary: Binary) -> list[str]:
     Call it once in a process: it defines the flags.
     """
     binary.define()
-    found = []
+    words = []
     for flag in flags.FLAGS.get_key_flags_for_module(binary.name):
         if flag.boolean:
-            found += [f'--{flag.name}', f'--no{flag.name}']
+            words += [f'--{flag.name}', f'--no{flag.name}']
             continue
-        found += [f'--{flag.name}=']
-        found += [f'--{flag.name}={value}' for value in getattr(flag.parser, 'enum_values', ())]
-    return sorted(found)
+        words += [f'--{flag.name}=']
+        words += [f'--{flag.name}={value}' for value in getattr(flag.parser, 'enum_values', ())]
+    return sorted(words)

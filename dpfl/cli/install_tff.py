@@ -18,7 +18,7 @@ from dpfl.runtime import tff_import
 
 _PYTHONS = ((3, 11), (3, 12), (3, 13))
 _PTH = 'dpfl_tff.pth'
-# Line of the lock that ends what runs.
+# Line of the lock that ends the packages of a run.
 _END = '# Documentation and development.'
 # Line of a .pth file of site-packages, with which a program need not import dpfl before TFF. dpfl
 # is loaded when one of the packages is imported, so the start of Python takes no longer.
@@ -43,7 +43,7 @@ with contexts.local_runtime():
 
 
 def run(arguments: Sequence[str], refuse: Callable[[str], object]) -> str:
-    """Installs what the environment lacks, and tries it.
+    """Installs the packages that the environment lacks, and tries them.
 
     pip cannot resolve TFF 0.87, which asks for Python 3.11 or earlier and for TensorFlow 2.14. So
     the versions and hashes are those of `requirements.lock`, with which the tests run. A package
@@ -54,7 +54,7 @@ def run(arguments: Sequence[str], refuse: Callable[[str], object]) -> str:
       refuse: ends the program with a message.
 
     Returns:
-      What was done, or with --dry_run what would be: packages replaced, and lines of pip.
+      The changes, or with --dry_run the planned ones: packages replaced, and lines of pip.
     """
     parser = argparse.ArgumentParser(prog='dpfl install_tff', description=__doc__)
     parser.add_argument('--dry_run', action='store_true', help='print the commands only')

@@ -14,7 +14,7 @@ from dpfl.runtime import signals
 # Other names of commands.
 _ALIASES = {'report': 'report_privacy'}
 _BAD_USAGE = 2
-# Commands of earlier versions, and what is used instead.
+# Commands of earlier versions, with their replacements.
 _GONE = {
     'lock': 'install_tff installs what it printed, and with --dry_run says what',
     'start_worker': 'train --ray=local, auto or host:port trains on Ray',
@@ -88,7 +88,7 @@ def _overview() -> str:
 
 
 def _completion(arguments: Sequence[str]) -> str:
-    from dpfl.cli import completion  # What it imports takes a second.
+    from dpfl.cli import completion  # Its imports take a second.
 
     if len(arguments) == 2 and arguments[0] == 'flags' and arguments[1] in _names():
         name = _ALIASES.get(arguments[1], arguments[1])
@@ -99,7 +99,7 @@ def _completion(arguments: Sequence[str]) -> str:
 
 
 def _install_tff(arguments: Sequence[str]) -> str:
-    from dpfl.cli import install_tff  # It imports what starts processes.
+    from dpfl.cli import install_tff  # It imports modules that start processes.
 
     return install_tff.run(arguments, _refuse)
 

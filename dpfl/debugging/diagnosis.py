@@ -1,15 +1,15 @@
-"""What a comparison of generators says about faults of their data: contrasts, signatures, power.
+"""Verdicts on faults of data from a comparison of generators: contrasts, signatures, power.
 
 A trait is a share or a mean of everything that a generator wrote or drew. A contrast compares the
 traits of a generator with those of a reference. All differences of all contrasts are corrected
-together for their number (Holm), and each includes an allowance for how trainings differ by
-themselves. A fault has a signature: traits that it raises or lowers, all of them.
+together for their number (Holm), and each includes an allowance for the difference of two trainings
+on equal data. A fault has a signature: traits that it raises or lowers, all of them.
 
 A generator that has learned nothing makes the same with a fault in the data and without one. So a
 fault that does not show was 'not seen' only if it would have been found with a probability of at
 least `TOLD`; otherwise the verdict is 'cannot tell'. This power is computed, not measured: it
-follows from what the fault does to held-out data, how much the generators have learned, and the
-test.
+follows from the effect of the fault on held-out data, the share that the generators have learned,
+and the test.
 """
 
 import abc
@@ -37,12 +37,12 @@ Effects = Mapping[str, Mapping[str, float]]
 
 @dataclasses.dataclass(frozen=True)
 class Trait(abc.ABC):
-    """What is measured.
+    """A measured property of generated data.
 
     Attributes:
       name: short name.
       meaning: its description.
-      spread: how two trainings on equal data differ by themselves; `between` gives it a unit.
+      spread: typical difference of two trainings on equal data; `between` gives it a unit.
       least: differences below this are never called clear; of shares, or in the unit of a mean.
       unit: '%' for a share, otherwise the unit of a mean.
     """
@@ -85,17 +85,20 @@ class Sign:
 
     def is_in(self, clear: Sequence[Difference]) -> bool:
         """Whether it is one of these differences."""
-        return any(each.name == self.trait and (each.value > 0) == self.is_higher for each in clear)
+        return any(
+            difference.name == self.trait and (difference.value > 0) == self.is_higher
+            for difference in clear
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """What a fault does to the traits.
+    """The effects of a fault on the traits.
 
     Attributes:
       fault: name of the fault.
       signs: all of them must be clear for the fault to be named.
-      meaning: what the signs show, in words.
+      meaning: the signs in words.
     """
 
     fault: str
@@ -108,20 +111,20 @@ class Learned(Protocol):
 
     @property
     def share(self) -> float:
-        """Share of what a perfect generator would show of a single draw; 0 for nothing."""
+        """Effect of a fault on a single draw, relative to a perfect generator; 0 for no effect."""
 
     @property
     def reason(self) -> str:
-        """What the share follows from, in words."""
+        """The reason for the share, in words."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Generated:
-    """What a generator made.
+    """Traits of a generator.
 
     Attributes:
-      of_what: what it learned from, in words.
-      traits: traits of what it made.
+      of_what: its training data, in words.
+      traits: traits of its samples.
       learned: how much of its data it has learned, by held-out data; not private.
     """
 
@@ -135,7 +138,7 @@ class Contrast:
     """Traits of a generator that may have learned a fault, and of its reference.
 
     Attributes:
-      first, reference: traits of what they make.
+      first, reference: traits of their samples.
       learned: share of a single draw that both have learned, within [0, 1].
       is_comparable: whether the reference has learned something: only then a difference raises an
         alarm. The first one may be far from real data because of the fault.
@@ -152,9 +155,10 @@ class Contrast:
     def of(cls, first: Generated, reference: Generated) -> 'Contrast':
         """The contrast of two generators; both may be the same."""
         reasons = {
-            f'the generator of {each.of_what} has learned nothing: {each.learned.reason}': None
-            for each in (first, reference)
-            if not each.learned.share
+            f'the generator of {generated.of_what} has learned nothing: '
+            f'{generated.learned.reason}': None
+            for generated in (first, reference)
+            if not generated.learned.share
         }
         return cls(
             first.traits,
@@ -167,7 +171,7 @@ class Contrast:
 
 @dataclasses.dataclass(frozen=True)
 class FaultVerdict:
-    """What a diagnosis says about one fault.
+    """The verdict of a diagnosis on one fault.
 
     Attributes:
       fault: name of the fault.
@@ -245,9 +249,9 @@ def unseen(
     """The verdict about a fault that does not show: 'not seen', or 'cannot tell' and why.
 
     Args:
-      signature: what the fault would do.
+      signature: of the fault.
       contrasts: the contrasts by name; the one with the highest power counts.
-      effects: what faults do to held-out data.
+      effects: of faults on the traits of held-out data.
       power: probability that a sign is clear in a contrast if its trait is expected to rise by some
         amount.
       data: the data in words, such as 'text'.
@@ -267,16 +271,16 @@ def unseen(
         return max(sum(powers) - (len(powers) - 1), 0.0)
 
     share, reached = smallest_share(
-        lambda share: max(of_contrast(each, share) for each in contrasts.values()), share
+        lambda share: max(of_contrast(contrast, share) for contrast in contrasts.values()), share
     )
     if reached >= TOLD:
         return FaultVerdict(signature.fault, NOT_SEEN, share, reached)
     names = {sign.trait for sign in signature.signs}
-    judged = [each for each in contrasts.values() if names <= each.first.keys()]
+    judged = [contrast for contrast in contrasts.values() if names <= contrast.first.keys()]
     if not judged:
         reason = 'no trait that is judged here shows it'
-    elif not any(each.learned for each in judged):
-        reason = '; '.join(dict.fromkeys(each.reason for each in judged))
+    elif not any(contrast.learned for contrast in judged):
+        reason = '; '.join(dict.fromkeys(contrast.reason for contrast in judged))
     elif not all(map(effect.get, names)):
         reason = f'it changes no trait of held-out {data}'
     else:
@@ -302,7 +306,7 @@ def smallest_share(
       The share and its power. If none has the power, the largest share.
     """
     shares = _COMPUTED_SHARES.tolist() if share is None else [share]
-    for each in shares:
-        if (reached := power(each)) >= TOLD:
-            return each, reached
+    for tried in shares:
+        if (reached := power(tried)) >= TOLD:
+            return tried, reached
     return shares[-1], power(shares[-1])

@@ -1,6 +1,6 @@
 """Differences of shares and means of two samples, with intervals and adjusted p-values (NumPy).
 
-What two generators write are two samples of independent draws. Even if both learned from the same
+Two generators write two samples of independent draws. Even if both learned from the same
 data, their shares differ from one training to another, by the noise and by the order of clients.
 `between` allows for that: the standard deviation of the *difference* of two trainings on equal
 data. It is added in quadrature to the standard error of the samples, here and in the intervals.
@@ -115,12 +115,12 @@ class Difference:
     """How a measure of one sample differs from that of another.
 
     Attributes:
-      name: what is measured.
+      name: of the measure.
       first, second: values of the two samples.
       low, high: bounds of the interval of `first - second`, for this comparison by itself.
       between: standard deviation of the difference from training to training that they include.
       p_value: two-sided; 1 if one of the samples has no draws.
-      adjusted: p-value after Holm's correction for all that was compared together.
+      adjusted: p-value after Holm's correction for all comparisons that were made together.
     """
 
     name: str
@@ -142,7 +142,7 @@ class Difference:
         return self.adjusted <= alpha and abs(self.value) >= least
 
     def to_dict(self) -> dict[str, Any]:
-        """The difference as JSON values; what is not finite is None."""
+        """The difference as JSON values, with None for numbers that are not finite."""
         values = {**dataclasses.asdict(self), 'difference': self.value}
         return {name: _json.finite(value) for name, value in values.items()}
 
@@ -165,7 +165,7 @@ def compare(
     """The difference of two shares or of two means, not corrected for other comparisons.
 
     Args:
-      name: what is measured.
+      name: of the measure.
       first, second: the measure in the two samples, both of one kind.
       between: standard deviation of the difference of two trainings on equal data.
 
@@ -204,8 +204,8 @@ def compare_all(
     allowed = between or {}
     return corrected(
         [
-            compare(name, one, second[name], between=allowed.get(name, 0.0))
-            for name, one in first.items()
+            compare(name, measure, second[name], between=allowed.get(name, 0.0))
+            for name, measure in first.items()
         ]
     )
 
@@ -243,10 +243,10 @@ def power(expected: Difference, alpha: float, least: float = 0.0) -> float:
 
 def corrected(differences: Sequence[Difference]) -> tuple[Difference, ...]:
     """The differences with Holm's correction over all of them, in their order."""
-    adjusted = holm([each.p_value for each in differences])
+    adjusted = holm([difference.p_value for difference in differences])
     return tuple(
-        dataclasses.replace(each, adjusted=float(value))
-        for each, value in zip(differences, adjusted, strict=True)
+        dataclasses.replace(difference, adjusted=float(value))
+        for difference, value in zip(differences, adjusted, strict=True)
     )
 
 

@@ -56,17 +56,17 @@ def differences(
     """
     names = ['trait', 'here', 'reference', 'difference', '95 % interval', 'adjusted p']
     rows = []
-    for each in compared:
-        trait = traits[each.name]
+    for difference in compared:
+        trait = traits[difference.name]
         scale, unit = (100, 'points') if trait.unit == '%' else (1, trait.unit)
         rows.append(
             [
-                Cell(trait.meaning, 'clear' if each.name in clear else ''),
-                Cell(trait.shown(each.first)),
-                Cell(trait.shown(each.second)),
-                Cell(f'{scale * each.value:+.2f} {unit}'.strip()),
-                Cell(f'{scale * each.low:+.2f} to {scale * each.high:+.2f}'),
-                Cell('< 1e-9' if each.adjusted < 1e-9 else f'{each.adjusted:.2g}'),
+                Cell(trait.meaning, 'clear' if difference.name in clear else ''),
+                Cell(trait.shown(difference.first)),
+                Cell(trait.shown(difference.second)),
+                Cell(f'{scale * difference.value:+.2f} {unit}'.strip()),
+                Cell(f'{scale * difference.low:+.2f} to {scale * difference.high:+.2f}'),
+                Cell('< 1e-9' if difference.adjusted < 1e-9 else f'{difference.adjusted:.2g}'),
             ]
         )
     return html_parts.table(names, rows)

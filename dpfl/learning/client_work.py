@@ -42,7 +42,7 @@ def fedavg(
     """FedAvg: a step of a fresh optimizer per batch. The record is the old minus the new model.
 
     Args:
-      model: what is trained.
+      model: the model to train.
       optimizer: of the local steps.
       clip_each_batch: clips how far the model has moved from the broadcast model after every batch,
         to the clip norm in use ([McMahan18], algorithm 1, UserUpdateFedAvg); None for no clip
@@ -71,8 +71,8 @@ def fedavg(
 def fedsgd(model: tff.learning.models.FunctionalModel, learning_rate: float = 1.0) -> ClientUpdate:
     """FedSGD: one step of SGD over the client's examples ([McMahan18], algorithm 1).
 
-    The record is the mean gradient at the broadcast model times the learning rate, so what is
-    clipped is how far the client moves the model.
+    The record is the mean gradient at the broadcast model times the learning rate, so the clip norm
+    bounds how far the client moves the model.
     """
 
     def start(trainable):
@@ -172,8 +172,8 @@ def build_shard_work(
     """The work of a shard.
 
     Args:
-      model: what is trained; batches match its `input_spec`.
-      client_update: what each client computes.
+      model: the model to train; batches match its `input_spec`.
+      client_update: the computation of a client.
       query: its client side is applied to every record.
       train_metrics: whether to compute the model's metrics over the training batches.
       weighted: whether the query takes `aggregators.WeightedRecord`, with the number of different

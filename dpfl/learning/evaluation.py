@@ -13,8 +13,8 @@ from dpfl.learning import client_work
 
 # Percent of the clients whose accuracy a quantile is not below.
 QUANTILES = (10, 25, 50, 75, 90)
-# Bytes of predictions that are computed at a time: with a large vocabulary the logits of a batch,
-# and what the metrics make of them, would need more memory than all of training.
+# Bytes of predictions that are computed at a time: with a large vocabulary the logits of a batch
+# and the metrics' copies of them would need more memory than all of training.
 _PREDICTIONS = 1 << 24
 
 
@@ -34,7 +34,7 @@ def build_evaluation(
       owners: client of each example of the data set, integers from 0, [examples].
       hits: maps labels and predictions of a batch to the right predictions and the targets of each
         example. With both, the metrics have quantiles of the accuracies of the clients that have a
-        target: `accuracy_q10` is what a tenth of the clients does not reach, and so on.
+        target: a tenth of the clients has an accuracy below `accuracy_q10`, and so on.
 
     Returns:
       The function; its result maps a metric's name to its value.
@@ -113,12 +113,12 @@ def _measure(
     ) -> dict[str, float]:
         fixed = feed(weights, tf.nest.map_structure(np.asarray, _structure(given)))
         values, counts = session.run(first), []
-        for each in _parts(batches, most_rows):
-            fed = {**fixed, **feed(state, values), **feed((x, y), client_work.pair(each))}
+        for part in _parts(batches, most_rows):
+            fed = {**fixed, **feed(state, values), **feed((x, y), client_work.pair(part))}
             values, *of_examples = session.run((following, *counted), fed)
             counts.append(of_examples)
-        found = session.run(metrics, feed(state, values))
-        named = {name: value.item() for name, value in found.items()}
+        finalized = session.run(metrics, feed(state, values))
+        named = {name: value.item() for name, value in finalized.items()}
         if owners is not None and counted:
             right, targets = (np.concatenate(column) for column in zip(*counts, strict=True))
             named |= accuracy_quantiles(owners, right, targets)
@@ -128,7 +128,7 @@ def _measure(
 
 
 def _rows_within(most_bytes: int, predictions: Any) -> int | None:
-    """Examples whose predictions take so many bytes, at least one; None if that is unknown."""
+    """The most examples whose predictions fit into `most_bytes`, at least 1; None if unknown."""
     sizes = [
         None if leaf.shape.rank is None else leaf.shape[1:].num_elements()
         for leaf in tf.nest.flatten(predictions)

@@ -1,4 +1,4 @@
-"""What clients and server compute when they train a GAN: losses, random inputs, steps.
+"""Computations of clients and server that train a GAN: losses, random inputs, steps.
 
 Both losses are those of [Gulrajani17] ([Augenstein20], appendix C.2). With D the score of the
 discriminator, G the generator, u random inputs and x a point between a real and a generated image,
@@ -31,7 +31,7 @@ _SQUARED_NORM_FLOOR = 1e-10
 
 
 class Setting(NamedTuple):
-    """Non-trainable weights: what clients and server need in a round besides the discriminator.
+    """Non-trainable weights: inputs of clients and server in a round, besides the discriminator.
 
     Attributes:
       generator: weights of the generator.

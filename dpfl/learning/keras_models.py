@@ -96,11 +96,11 @@ class _Network:
         self._model = model
         weights = {id(weight) for weight in model.non_trainable_weights}
         # Of all variables that are not trained, those that are no weights are states of seeds.
-        self._is_weight = [id(each) in weights for each in model.non_trainable_variables]
-        frozen = [each for each in model.non_trainable_variables if id(each) in weights]
+        self._is_weight = [id(variable) in weights for variable in model.non_trainable_variables]
+        frozen = [variable for variable in model.non_trainable_variables if id(variable) in weights]
         self.initial_weights = (_values(model.trainable_variables), _values(frozen))
         self._seeds = _values(
-            [each for each in model.non_trainable_variables if id(each) not in weights]
+            [variable for variable in model.non_trainable_variables if id(variable) not in weights]
         )
 
     def __call__(
@@ -129,13 +129,13 @@ class _Network:
         return outputs, changed, losses
 
     def check(self, x: Any) -> None:
-        """Traces a training step, and refuses what a training process cannot keep."""
-        found: dict[str, Any] = {}
+        """Traces a training step; refuses losses and states that a training process cannot keep."""
+        traced: dict[str, Any] = {}
 
         @tf.function
         def step(weights: Any, x: Any) -> Any:
             trainable, frozen = weights
-            outputs, found['changed'], found['losses'] = self(trainable, frozen, x, True)
+            outputs, traced['changed'], traced['losses'] = self(trainable, frozen, x, True)
             return outputs
 
         specs = tf.nest.map_structure(
@@ -145,15 +145,15 @@ class _Network:
         captured = [tensor for tensor, _ in graph.captures]
         # A variable that is no weight: the state of a recurrent layer.
         states = [tensor for tensor in captured if tensor.dtype == tf.resource]
-        if found['changed'] or states:
+        if traced['changed'] or states:
             raise errors.ArgumentError(
                 'model',
-                found['changed'][0].path if found['changed'] else self._model.name,
+                traced['changed'][0].path if traced['changed'] else self._model.name,
                 'must change its weights by gradients only: the statistics or the state of a '
                 'client in this one would be neither clipped nor noised; GroupNormalization and '
                 'LayerNormalization have none',
             )
-        if found['losses']:
+        if traced['losses']:
             raise errors.ArgumentError(
                 'model', self._model.name, 'must have no losses of its own: put them into loss'
             )
@@ -188,7 +188,7 @@ def _hash(tensors: Sequence[Any]) -> tf.Tensor:
 
 
 def _metrics_functions(metrics: Sequence[Any]) -> tuple[Callable, Callable, Callable]:
-    """TFF's three functions of metrics. The state is what clients' metrics are summed as."""
+    """TFF's three functions of metrics. The state holds sums, so that states of clients add up."""
     for metric in metrics:
         if any(value.any() for value in _values(metric.variables)):
             raise errors.ArgumentError(

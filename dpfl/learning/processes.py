@@ -47,7 +47,7 @@ def build_dp_fedavg(
     independent noise this is DP-FedAvg, with correlated noise DP-FTRL.
 
     Args:
-      model: what is trained.
+      model: the model to train.
       plan: determines clipping, noise and denominator; a run has at most the plan's rounds. With an
         `example_cap` of its estimator a client has the weight `min(n_k / example_cap, 1)`
         ([McMahan18], algorithm 1), where n_k counts the different examples that it trained on in

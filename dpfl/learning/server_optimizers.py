@@ -36,7 +36,7 @@ def build_server_optimizer(
       momentum: of 'sgd'; beta_1 of 'adam' and 'yogi'; within [0, 1).
       nesterov: whether the momentum of 'sgd' is Nesterov's.
       beta2: of 'adam' and 'yogi'; None for 0.999.
-      epsilon: of all but 'sgd'; None for what TFF has: 1e-7, and 1e-3 for 'yogi'.
+      epsilon: of all but 'sgd'; None for TFF's defaults: 1e-7, and 1e-3 for 'yogi'.
 
     Raises:
       ArgumentError: if a value is not allowed.

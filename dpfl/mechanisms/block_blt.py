@@ -229,7 +229,7 @@ class BlockBlt(base.Mechanism):
             yield column * (column_scale[: j + 1] * column_scale[j])
 
     def _shared(self) -> tuple[np.ndarray, np.ndarray]:
-        """What an input in each round j shares with a unit in each buffer then, and with itself.
+        """Inner products of the responses to an input in round j and to a unit in a buffer.
 
         Returns:
           The inner products q_j, [rounds, d], and the squared norms of the columns, [rounds].

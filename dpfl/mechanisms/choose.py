@@ -159,7 +159,7 @@ def _named(option: _Option) -> tuple[str, str, int | None, int]:
 
 
 def _bound(participation: Participation, workload: np.ndarray | None) -> float | None:
-    """What no max loss is below; None if that would take long."""
+    """A lower bound of the max loss; None if it would take long."""
     if participation.rounds > _MOST_BOUNDED_ROUNDS:
         return None
     return loss_lower_bound(participation, loss='max', workload=workload)

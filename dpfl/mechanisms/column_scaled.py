@@ -119,7 +119,7 @@ class ColumnScaled(Mechanism):
         return f'Each round is counted with the scale of its column. {self.base.describe_release()}'
 
     def kernel(self) -> kernels.Kernel:
-        """That of the base, with the outputs divided by the scales."""
+        """The kernel of the base, with the outputs divided by the scales."""
         kernel, scale = self.base.kernel(), self.column_scales()
         rows = kernel.table.shape[0]
         table = np.repeat(kernel.table, self.rounds if rows == 1 else 1, axis=0)[: self.rounds]

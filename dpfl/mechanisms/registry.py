@@ -43,7 +43,7 @@ class Optimizer:
 
     Attributes:
       function: takes the schema and the size, and `loss`, `workload`, `progress` by name.
-      size: what the size counts: 'buffers' or 'bands'.
+      size: unit of the size: 'buffers' or 'bands'.
       losses: losses that can be minimised; the mechanism is published with the first.
       default_buffers: the size if none is given; None for the minimum separation.
       quick_rounds: number of rounds beyond which it takes minutes; None if it never does.

@@ -33,7 +33,8 @@ class Restarted(Mechanism):
     If the base is itself restarted, both schedules are merged into one.
 
     Attributes:
-      base: the mechanism of every segment, with at least the rounds of the longest one.
+      base: the mechanism of every segment, with at least the rounds of the longest one; it
+        `shortens`.
       starts: first round of every segment except the first: integers that increase within
         1 .. rounds - 1.
       rounds: number of rounds, at least 1.
@@ -58,6 +59,10 @@ class Restarted(Mechanism):
         super().__post_init__()
         if not isinstance(self.base, Mechanism):
             raise errors.ArgumentError('base', self.base, 'must be a mechanism')
+        if not self.base.shortens:
+            raise errors.ArgumentError(
+                'base', self.base.name, 'must be a mechanism that can have fewer rounds'
+            )
         object.__setattr__(self, 'starts', checked_starts(self.starts, self.rounds))
         longest = max(self.lengths)
         if self.base.rounds < longest:
@@ -134,7 +139,7 @@ class Restarted(Mechanism):
         return linalg.block_diag(*(segment.strategy_matrix() for segment in self.segments()))
 
     def released_matrix(self) -> np.ndarray:
-        """Block-diagonal matrix of what each segment releases, [any, rounds]."""
+        """Block-diagonal matrix of the released matrices of all segments, [any, rounds]."""
         return linalg.block_diag(*(segment.released_matrix() for segment in self.segments()))
 
     def column_norms(self) -> np.ndarray:

@@ -39,6 +39,15 @@ def quotient_up(value: float, divisor: float) -> float:
     return math.nextafter(quotient, math.inf)
 
 
+def round_down(value: float, digits: int = 4) -> str:
+    """`value` >= 0 with that many significant digits, rounded down: for lower bounds."""
+    if value < 1e-300:
+        return '0'
+    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    rounded = math.floor(value / unit * (1 + 1e-12)) * unit
+    return f'{rounded:.{digits}g}'
+
+
 def round_up(value: float | None, digits: int = 4) -> str:
     """`value` with that many significant digits, rounded up so that it never understates."""
     if value is None:

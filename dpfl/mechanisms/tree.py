@@ -21,7 +21,7 @@ RELEASED = ('nodes', 'prefix_sums')
 
 @dataclasses.dataclass(frozen=True)
 class _Tree(base.Mechanism):
-    """What both trees share: their nodes, and the sensitivity of releasing all of them."""
+    """Base class of both trees: their nodes, and the sensitivity of releasing all of them."""
 
     rounds: int
     released: str = 'nodes'

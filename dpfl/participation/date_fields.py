@@ -20,7 +20,7 @@ def seconds(letters: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.nd
     """Numbers such as 1685571300.25, at most 2^33.
 
     Args:
-      letters: of each field, uint8 [rows, letters]; what is behind the end does not count.
+      letters: of each field, uint8 [rows, letters]; letters behind the end do not count.
       lengths: of the fields, int64 [rows].
 
     Returns:

@@ -13,13 +13,14 @@ most frequent word. Of 20 with 'doubtful', 15 learned. The rule is about noise a
 any may also fail, for its learning rates or for want of rounds.
 """
 
+import contextlib
 import dataclasses
 import math
 from typing import Any
 
 import numpy as np
 
-from dpfl import accounting
+from dpfl import accounting, errors
 
 # Limits of `noise_in_model`, from the runs above.
 LEARNS, FAILS = 0.5, 2.0
@@ -110,10 +111,10 @@ def _remedies(
     ]
     if delta is not None and plan.sampling is None:
         noise = plan.noise_multiplier / factor
-        quieter = dataclasses.replace(plan, noise_multiplier=noise)
-        epsilon = quieter.epsilon(delta, accountant)
-        if math.isfinite(epsilon):
-            remedies.append(f'epsilon {accounting.round_up(epsilon)}')
+        with contextlib.suppress(errors.ArgumentError):  # Hardened noise has a least size.
+            epsilon = dataclasses.replace(plan, noise_multiplier=noise).epsilon(delta, accountant)
+            if math.isfinite(epsilon):
+                remedies.append(f'epsilon {accounting.round_up(epsilon)}')
     if most > 0:
         remedies.append(f'a model of at most {most:,} parameters')
     return f'Any of these would do: {"; ".join(remedies)}.'

@@ -1,4 +1,4 @@
-"""How fast rounds follow one another, and so how many of them a timer covers at least."""
+"""The pace of rounds, and with it the fewest rounds that a timer covers."""
 
 import dataclasses
 import fractions
@@ -94,7 +94,8 @@ class DailyCounts:
     """Numbers of rounds on consecutive calendar days, where their times are not known.
 
     Attributes:
-      counts: rounds opened on each day, at least 0; all days complete.
+      counts: rounds opened on each day, at least 0; all days complete, and of 24 hours, as in UTC:
+        a window of 48 hours need not contain a whole day beside one of 25.
 
     Raises:
       ArgumentError: if a count is out of its range, or there is none.

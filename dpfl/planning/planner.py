@@ -219,10 +219,10 @@ def _largest_cohort(deployment: Deployment, most: int) -> int:
 def prefix_noise(plan: PrivacyPlan) -> float:
     """Largest standard deviation of a coordinate of the noise in a sum of mean updates.
 
-    `stddev * max_error / clients_per_round`, in the units of the updates. It measures the effect of
+    `stddev * max_error / denominator`, in the units of the updates. It measures the effect of
     the noise on the model, to compare mechanisms and cohort sizes ([McMahan24], section 3.2).
     """
-    return plan.stddev * plan.mechanism.max_error() / plan.clients_per_round
+    return plan.stddev * plan.mechanism.max_error() / plan.denominator
 
 
 def scaled(

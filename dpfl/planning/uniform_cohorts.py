@@ -94,7 +94,7 @@ class UniformCohorts:
         return low
 
     def sentences(self, min_separation: int, max_participations: int, failure: float) -> list[str]:
-        """What this says about limits of participation, with its assumptions, one item each.
+        """Sentences about limits of participation and their assumptions, one item each.
 
         Args:
           min_separation, max_participations: the limits.

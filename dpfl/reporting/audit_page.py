@@ -1,4 +1,4 @@
-"""What the canaries of a run showed, as a self-contained HTML page with histograms."""
+"""Scores of the canaries of a run, as a self-contained HTML page with histograms."""
 
 import html
 import math
@@ -25,7 +25,7 @@ def render(scores: Scores, measured: Measured) -> str:
 
     Args:
       scores: of all canaries.
-      measured: what follows from them.
+      measured: the estimates that follow from them.
     """
     text = markdown.markdown('# Audit\n\n' + section.render(measured), extensions=['tables'])
     scale = math.sqrt(scores.dimension)
@@ -52,31 +52,31 @@ def render(scores: Scores, measured: Measured) -> str:
         ),
     ]
     figures = ''.join(
-        f'<figure>{html_page.svg(_histogram(title, scores.took_part, values, found, mu))}'
+        f'<figure>{html_page.svg(_histogram(title, scores.took_part, values, estimate, mu))}'
         f'<figcaption>{html.escape(caption)}</figcaption></figure>\n'
-        for title, values, found, mu, caption in parts
+        for title, values, estimate, mu, caption in parts
     )
     return html_page.document('Audit', f'{text}\n<h2>Scores</h2>\n{figures}')
 
 
 def _histogram(
-    title: str, took_part: np.ndarray, values: np.ndarray, found: Estimate, mu: float | None
+    title: str, took_part: np.ndarray, values: np.ndarray, estimate: Estimate, mu: float | None
 ) -> Figure:
     drawn = Figure(figsize=(7, 3.6), layout='constrained')
     axes = drawn.add_subplot(
-        title=f'{title}: epsilon about {section.number(found.epsilon)}',
+        title=f'{title}: epsilon about {section.number(estimate.epsilon)}',
         xlabel='score: cosine in standard deviations of a random direction',
         ylabel='probability density, 1 / score',
     )
     low, high = min(-4.0, float(values.min())), max(4.0, float(values.max()))
     edges = np.linspace(low, high, _BINS + 1).tolist()
-    names = (f'{found.unobserved} without the canary', f'{found.observed} with it')
+    names = (f'{estimate.unobserved} without the canary', f'{estimate.observed} with it')
     for is_in, color, name in zip((False, True), (_WITHOUT, _WITH), names, strict=True):
         chosen = values[took_part == is_in]
         axes.hist(chosen, edges, density=True, color=color, alpha=0.35, label=name)
     points = np.linspace(low, high, _CURVE_POINTS)
     axes.plot(points, stats.norm.pdf(points), color=_WITHOUT, label='N(0, 1)')
-    _fitted(axes, points, found)
+    _fitted(axes, points, estimate)
     if mu is not None and _is_number(mu):
         axes.axvline(mu, color=_CLAIM, linestyle=':', label='plan: mean with it')
     axes.grid(alpha=0.3)
@@ -84,12 +84,12 @@ def _histogram(
     return drawn
 
 
-def _fitted(axes: Axes, points: np.ndarray, found: Estimate) -> None:
-    deviation = 1.0 if found.has_null_spread else found.deviation
+def _fitted(axes: Axes, points: np.ndarray, estimate: Estimate) -> None:
+    deviation = 1.0 if estimate.has_null_spread else estimate.deviation
     if deviation <= 0:
         return
-    curve = stats.norm.pdf(points, found.mean, deviation)
-    name = f'N({found.mean:.2f}, {deviation:.3g}²)'
+    curve = stats.norm.pdf(points, estimate.mean, deviation)
+    name = f'N({estimate.mean:.2f}, {deviation:.3g}²)'
     axes.plot(points, curve, color=_WITH, linestyle='--', label=name)
 
 

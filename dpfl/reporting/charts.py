@@ -30,7 +30,7 @@ class Line:
       x, y: the values, of equal length.
       color: index of the colour, at least 0; reused after eight.
       dash: index of the dashes, at least 0, 0 being a solid line; None for points alone.
-      legend: what the legend calls it, if that is not the label; several lines may share it.
+      legend: its name in the legend, if that is not the label; several lines may share it.
       ends: lower and upper ends of the intervals of the values, of equal length; None for none.
       is_band: whether intervals are drawn as a band in place of bars.
     """
@@ -50,11 +50,11 @@ class Panel:
     """One pair of axes.
 
     Attributes:
-      title: what the panel shows, unique within its chart.
+      title: its title, unique within its chart.
       x_label, y_label: names of the quantities, with their units.
-      lines: what is drawn, at least one.
+      lines: the lines and sets of points, at least one.
       x_log, y_log: whether an axis is logarithmic.
-      y_range: ends of the vertical axis; None for what fits.
+      y_range: ends of the vertical axis; None for ends that fit the lines.
       x_ticks: names of places on the horizontal axis; None for numbers at regular places.
     """
 
@@ -84,8 +84,10 @@ def draw(panels: Sequence[Panel], columns: int) -> Figure:
     figure = Figure(figsize=(width * columns, height * rows + 1.0), layout='constrained')
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     entries: dict[str, Any] = {}
-    for panel, one in zip(panels, axes, strict=False):
-        entries |= {name: line for name, line in _draw_panel(one, panel) if name not in entries}
+    for panel, panel_axes in zip(panels, axes, strict=False):
+        entries |= {
+            name: line for name, line in _draw_panel(panel_axes, panel) if name not in entries
+        }
     for unused in axes[len(panels) :]:
         unused.remove()
     figure.legend(
@@ -99,7 +101,7 @@ def draw(panels: Sequence[Panel], columns: int) -> Figure:
 
 
 def table(panels: Sequence[Panel]) -> list[dict[str, Any]]:
-    """The points of all lines, in order: `panel`, `line`, and x and y with what they are."""
+    """The points of all lines, in order: `panel`, `line`, and x and y with their names."""
     return [
         {
             'panel': panel.title,
@@ -116,7 +118,7 @@ def table(panels: Sequence[Panel]) -> list[dict[str, Any]]:
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> list[tuple[str, Any]]:
-    """Draws one panel; returns the names in the legend, and what it shows for them."""
+    """Draws one panel; returns the entries of its legend: names and drawn lines."""
     entries = []
     for line in panel.lines:
         style: dict[str, Any] = {'color': COLORS[line.color % len(COLORS)]}

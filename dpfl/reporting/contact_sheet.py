@@ -26,9 +26,9 @@ def tiled(pixels: np.ndarray, columns: int, scale: int = 2) -> np.ndarray:
     number, height, width = pixels.shape
     rows = -(-number // columns)
     sheet = np.full((rows, height + _GAP, columns, width + _GAP), _GAP_PIXEL)
-    for index, one in enumerate(pixels):
+    for index, picture in enumerate(pixels):
         row, column = divmod(index, columns)
-        sheet[row, :height, column, :width] = one
+        sheet[row, :height, column, :width] = picture
     sheet = sheet.reshape(rows * (height + _GAP), columns * (width + _GAP))[:-_GAP, :-_GAP]
     levels = np.round(255 * np.clip(sheet, 0, 1)).astype(np.uint8)
     return levels.repeat(scale, axis=0).repeat(scale, axis=1)

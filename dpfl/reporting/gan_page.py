@@ -1,4 +1,4 @@
-"""The page about what the privacy report of a GAN means for its generator. No TensorFlow."""
+"""The page on the meaning of a GAN's privacy report for its generator. No TensorFlow."""
 
 from dpfl import accounting
 from dpfl.planning.planner import ScaledUp

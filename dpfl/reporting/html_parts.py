@@ -84,7 +84,7 @@ def sheet(pixels: np.ndarray, caption: str) -> str:
 
     Args:
       pixels: values within [0, 1], float32 [n, 28, 28]; the first `SHEET_IMAGES` are shown.
-      caption: what is shown; also the text for those who do not see it.
+      caption: a description; also the text for those who do not see the images.
     """
     picture = contact_sheet.png(pixels[:SHEET_IMAGES], _SHEET_COLUMNS, scale=1)
     data, text = base64.b64encode(picture).decode(), html.escape(caption)

@@ -1,9 +1,13 @@
-"""Tables in plain text, as commands print them."""
+"""Tables in plain text, as commands print them. Numbers have four digits.
+
+Guarantees, whose names begin with rho, mu or epsilon, are rounded up as in the privacy report, and
+lower bounds on them (`mu_lower`) are rounded down.
+"""
 
 import math
+import re
 from typing import Any
 
-# Guarantees: they are rounded up, to the digits that the privacy report has.
 _GUARANTEES = ('rho', 'mu', 'epsilon')
 _NO_GUARANTEE = 'none: there is no guarantee'
 # With amplification by sampling, for example.
@@ -11,7 +15,7 @@ _ONLY_EPSILON = 'none: the guarantee is known as epsilon only'
 
 
 def table(values: dict) -> str:
-    """A table with a name and its value in each line; guarantees are rounded up."""
+    """A table with a name and its value in each line."""
     width = max(map(len, values))
     epsilon = values.get('epsilon')
     has_epsilon = isinstance(epsilon, float | int) and math.isfinite(epsilon)
@@ -21,9 +25,9 @@ def table(values: dict) -> str:
 
 
 def columns(rows: list[dict]) -> str:
-    """A table of rows that have the same names; numbers have four digits."""
+    """A table of rows that have the same names."""
     names = list(rows[0])
-    cells = [names] + [[_number(row[name]) for name in names] for row in rows]
+    cells = [names] + [[_cell(name, row[name]) for name in names] for row in rows]
     widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
     return '\n'.join(
         '  '.join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
@@ -32,18 +36,20 @@ def columns(rows: list[dict]) -> str:
 
 
 def _in_table(name: str, value: Any, has_epsilon: bool) -> str:
-    if name not in _GUARANTEES or isinstance(value, str):
-        return _number(value)
-    if value is None or math.isinf(value):
+    if name in _GUARANTEES and (value is None or value == math.inf):
         return _ONLY_EPSILON if has_epsilon else _NO_GUARANTEE
-    from dpfl.mechanisms.rounding import round_up
-
-    return round_up(value)
+    return _cell(name, value)
 
 
-def _number(value: Any) -> str:
+def _cell(name: str, value: Any) -> str:
     if value is None:
         return 'none'
-    if isinstance(value, float):
-        return 'infinite' if value == math.inf else f'{value:.4g}'
-    return str(value)
+    if not isinstance(value, float):
+        return str(value)
+    if value == math.inf:
+        return 'infinite'
+    if re.split('[^a-z]', name)[0] not in _GUARANTEES or math.isnan(value):
+        return f'{value:.4g}'
+    from dpfl.mechanisms import rounding
+
+    return rounding.round_down(value) if '_lower' in name else rounding.round_up(value)

@@ -84,7 +84,7 @@ def _draw_loss(axes: Any, rows: Sequence[Mapping], uniform_loss: float | None) -
     axes.plot(at, losses, marker='.', color='tab:green')
     if uniform_loss is not None:
         _draw_line(axes, f'uniform guess {uniform_loss:.3g}', uniform_loss, '--')
-    finite = [each for each in losses if np.isfinite(each)]
+    finite = [loss for loss in losses if np.isfinite(loss)]
     if finite and min(finite) > 0 and max(finite) > _LOGARITHMIC_FROM * min(finite):
         axes.set_yscale('log')
     axes.set(title='Loss', ylabel='loss on held-out clients')
@@ -138,7 +138,7 @@ def losses(
       loss: key of the values on the vertical axis.
       relative_to: name of the mechanism by whose loss all losses are divided; None for absolute
         losses.
-      title: what all losses have in common.
+      title: the common setting of all losses.
 
     Returns:
       The figure; the caller saves it.
@@ -281,7 +281,7 @@ def plans(
 
 
 def _line(row: Mapping, keys: Sequence[str]) -> str:
-    """The label of a row's line: names as they are, numbers after what they count."""
+    """The label of a row's line: names as they are, numbers after their keys."""
     return ', '.join(
         row[key] if isinstance(row[key], str) else f'{key.replace("_", " ")} {row[key]:,}'
         for key in keys

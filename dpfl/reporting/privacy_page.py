@@ -15,15 +15,15 @@ from dpfl.accounting.reports import page
 from dpfl.reporting import html_page, html_parts
 
 _POINTS = 40  # Points of a curve.
-_SPACE = 1.1  # Of a vertical axis, in place of what is drawn.
+_SPACE = 1.1  # Height of a vertical axis, relative to the curves in it.
 _COARSENESS = 64.0  # Of the grid of a loss distribution: a figure needs many, and few digits.
 # CSS classes of the sections; all others are 'more', below the first screen.
 _KINDS = {'Who took part': 'card', 'What was checked': 'card', 'Not covered': 'limits'}
 _COURSE = 'Course'  # The figure beside the headline.
 _LEFT, _RIGHT = '#0072B2', '#D55E00'
-# What is drawn beside epsilon: the first of these that was measured.
+# Metrics to draw beside epsilon: the first of these that was measured.
 _MEASURES = ('accuracy', 'loss')
-# Accuracies to compare with, what the figure calls them, and at which side.
+# Accuracies to compare with: key, label in the figure, place and side of the label.
 _REFERENCES = (
     ('uniform_accuracy', 'guessing', 0.99, 'right'),
     ('unigram_accuracy', 'most frequent word', 0.99, 'right'),
@@ -93,8 +93,8 @@ def render(
     value, where = map(html.escape, page.headline(report))
     head = f'<h1>{value} <small>{where}</small></h1>\n'.replace('epsilon', '&epsilon;')
     drawn: dict[str, str] = {}
-    for title, each, caption in _figures(report, rows, references or {}):
-        drawn[title] = drawn.get(title, '') + html_parts.figure(each, caption)
+    for title, curves, caption in _figures(report, rows, references or {}):
+        drawn[title] = drawn.get(title, '') + html_parts.figure(curves, caption)
     parts = [
         f'<header><strong>Privacy report</strong>{about}</header>\n',
         _section('opening', head + _html(page.opening(report))),
@@ -218,8 +218,8 @@ def _planned_epsilons(report: accounting.PrivacyReport) -> Iterator[tuple[int, f
         yield int(t), so_far.bound(report.deltas[0], method, _COARSENESS).epsilon
 
 
-def _tradeoff(found: tradeoff.Tradeoff) -> figure.Figure:
-    false, true = (np.array(each) for each in zip(*found.points, strict=True))
+def _tradeoff(curve: tradeoff.Tradeoff) -> figure.Figure:
+    false, true = (np.array(rates) for rates in zip(*curve.points, strict=True))
     drawn, axes = _axes('false positive rate', 'true positive rate')
     axes.loglog(false, true, 'o-', markersize=3, label='at most')
     axes.loglog(false, false, '--', color='gray', label='guessing')

@@ -40,7 +40,7 @@ def titles(drawn: Figure) -> str:
 
 
 def _points(axes: Axes) -> Iterator[tuple[float, float, str]]:
-    """Points of lines within the axes, in pixels, and what they are."""
+    """Points of lines within the axes, in pixels, with a text for each."""
     (low, high), (least, most) = sorted(axes.get_xlim()), sorted(axes.get_ylim())
     for line in axes.get_lines():
         # Others are drawn across the axes, such as the accuracy of a baseline.
@@ -69,7 +69,7 @@ def _named(label: str, otherwise: str) -> str:
 
 
 def _bars(axes: Axes) -> Iterator[tuple[float, float, float, float, str]]:
-    """Bars: left, bottom, right and top in pixels, and what they are."""
+    """Bars: left, bottom, right and top in pixels, with a text for each."""
     for bar in axes.patches:
         if not isinstance(bar, Rectangle) or bar.get_data_transform() != axes.transData:
             continue

@@ -182,7 +182,7 @@ class _Thread:
 
 
 class _Async:
-    """What `tff.program.NativeFederatedContext` needs of a context."""
+    """The methods of a context that `tff.program.NativeFederatedContext` calls."""
 
     def __init__(self, context: _LocalContext):
         self._context = context
@@ -196,11 +196,11 @@ class Runtime:
     """A runtime within its block.
 
     Attributes:
-      losses: what Ray has lost so far, and was computed again: counts by what it was, such as 'a
-        node ended'. Empty without Ray.
+      losses: numbers of losses of Ray so far, by kind, such as 'a node ended'; all were computed
+        again. Empty without Ray.
       sharded_cohorts: like `shards.sharded_cohorts`, with the same results. Processes of Ray read
-        the data themselves, if `client_data` and `describe` can be pickled and they can open what
-        these open. Close what it returns.
+        the data themselves, if `client_data` and `describe` can be pickled and they can open the
+        files that these open. Close the iterator that it returns.
     """
 
     losses: Mapping[str, int]

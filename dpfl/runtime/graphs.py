@@ -302,6 +302,6 @@ def to_bytes(dataset: tf.data.Dataset) -> np.ndarray:
 
 
 def from_bytes(graph: bytes, element_spec: Any) -> tf.data.Dataset:
-    """The data set in what a `Graph` returned."""
+    """The data set in the result of a `Graph`."""
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph)
     return tf.data.experimental.from_variant(variant, element_spec)

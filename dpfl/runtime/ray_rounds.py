@@ -73,7 +73,7 @@ class Rounds:
       stop: ends a wait with a ComputationError while it is set.
 
     Attributes:
-      losses: how often something was lost, by what it was.
+      losses: numbers of losses, by kind.
     """
 
     def __init__(self, timeout: float, stop: threading.Event):
@@ -81,7 +81,7 @@ class Rounds:
         self.timeout = timeout
         self.stop = stop
         self._setting = ray_tasks.setting()
-        # Submitted again by `Tasks` and not by Ray, which would not tell what it has lost.
+        # Submitted again by `Tasks` and not by Ray, which would not report the loss.
         self._run = ray.remote(num_cpus=1, max_retries=0)(ray_tasks.run)
         self._works: dict[int, tuple[tff.Computation, Kept]] = {}
 
@@ -215,7 +215,7 @@ class Kept:
         self._data = np.frombuffer(data, np.uint8)  # Processes of a node share an array.
 
     def put(self, put: Put) -> ray_tasks.Kept:
-        """What a task takes."""
+        """The object in the form that a task takes."""
         return ray_tasks.Kept(self._key, [put(self._data)])
 
 
@@ -333,7 +333,7 @@ class _Patience:
 
 
 def _loss(error: Exception) -> str:
-    """What was lost, in words."""
+    """The kind of a loss, in words."""
     for kind, words in _LOSSES.items():
         if isinstance(error, kind):
             return words

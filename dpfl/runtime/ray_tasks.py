@@ -1,4 +1,4 @@
-"""What a process of Ray computes for a run: shards of a round, and descriptions of data.
+"""The tasks of a process of Ray: shards of a round, and descriptions of data.
 
 Ray calls `run` in any of its processes, on any node. A process keeps what it has compiled and
 opened, so that a round sends it little more than the model. No result depends on what it has kept:
@@ -19,7 +19,7 @@ _MOST_ADDENDS = 8
 
 
 class Setting(NamedTuple):
-    """What a process needs to compute the bits of the driver.
+    """Environment with which a process computes the bits of the driver.
 
     Attributes:
       environment: variables that TensorFlow reads when it is imported.
@@ -43,7 +43,7 @@ class Kept(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """What a sum lacks.
+    """Updates that a sum lacks.
 
     Attributes:
       indices: of the shards whose updates are in no store any more.
@@ -134,8 +134,8 @@ def _update_of(
       work, num_parts, message: as in `_update`.
       reader: pickled functions: the batches of a client, and their description.
       template: a batch without rows.
-      members: of each client of the shard, in order, what the first function takes and what the
-        second one must return.
+      members: for each client of the shard, in order, the argument of the first function and the
+        description that the second one must return.
 
     Raises:
       RunError: if a client has other data than they were when the cohort was described.
@@ -196,7 +196,7 @@ def _adder(vectors: Sequence[tuple[str, int]]) -> Any:
 
 
 def _describe(reader: Kept, members: Sequence[Any]) -> Part:
-    """Describes clients; `members` are what the reader's first function takes."""
+    """Describes clients; `members` are arguments of the reader's first function."""
     from dpfl.runtime import shards
 
     client_data, describe = _opened(reader)
@@ -226,7 +226,7 @@ def _opened(reader: Kept) -> Any:
 
 
 class _Cache:
-    """What a process has made of kept bytes; the least recently used goes first."""
+    """Objects that a process made from kept bytes; drops the least recently used one first."""
 
     def __init__(self, size: int):
         self._size = size

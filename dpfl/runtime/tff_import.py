@@ -101,7 +101,7 @@ def _use_keras_2() -> None:
 
 
 def _on_demand(source: str) -> Any:
-    """`__getattr__` for what a package's source imports: half of it needs TensorFlow 1."""
+    """`__getattr__` that imports the names of a package on demand: half need TensorFlow 1."""
     import ast
 
     homes = {

@@ -34,7 +34,7 @@ def flatten(value: Any) -> Iterator[Any]:
 
 
 def of_client(value: Any, index: int) -> Any:
-    """What client number `index` has of a structure of values at clients."""
+    """The value of client number `index` in a structure of values at clients."""
     if isinstance(value, Struct):
         return Struct(
             (name, of_client(element, index))

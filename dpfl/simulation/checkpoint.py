@@ -149,7 +149,7 @@ def _header(line: bytes) -> tuple[int, str, dict[str, Any]]:
 
 
 class _Hashing:
-    """A binary file for writing that also computes the digest of what is written."""
+    """A binary file for writing that also computes the digest of its content."""
 
     def __init__(self, file: BinaryIO):
         self._file = file
@@ -169,13 +169,13 @@ FIRST = f'{0:08d}{_SUFFIX}'
 
 
 def heads(folder: str | os.PathLike[str]) -> dict[str, str]:
-    """The heads of the checkpoints in a folder, by the names of their files; without damaged ones.
+    """The heads of the undamaged checkpoints in a folder, by file name.
 
     Raises:
       StorageError: if one cannot be read.
     """
-    found = {path.name: read_head(path) for path in _paths(pathlib.Path(folder))}
-    return {name: head for name, head in found.items() if head is not None}
+    paths = _paths(pathlib.Path(folder))
+    return {path.name: head for path in paths if (head := read_head(path)) is not None}
 
 
 def latest(
@@ -190,7 +190,7 @@ def latest(
     Args:
       folder: folder of the checkpoints; need not exist.
       refused: called with a line of text for each newer checkpoint that cannot be used.
-      allowed: heads of which one is that of a checkpoint that can be used; None for any.
+      allowed: heads that a usable checkpoint may have; None for any.
 
     Raises:
       CheckpointError: if there are checkpoints, but none can be used.
@@ -199,13 +199,13 @@ def latest(
     is_one_left = False
     for path in reversed(paths):
         try:
-            found = Checkpoint.read(path)
+            checkpoint = Checkpoint.read(path)
         except errors.RunError as error:
             refused(str(error))
             is_one_left = True
             continue
-        if allowed is None or found.head in allowed:
-            return found
+        if allowed is None or checkpoint.head in allowed:
+            return checkpoint
     if is_one_left:
         raise CheckpointError(f'{folder}: holds no checkpoint that can be used')
     return None
@@ -284,8 +284,8 @@ class Writer:
 
 def _paths(folder: pathlib.Path) -> list[pathlib.Path]:
     """The checkpoints in a folder, oldest first."""
-    found = [path for path in folder.glob(f'*{_SUFFIX}') if path.stem.isdecimal()]
-    return sorted(found, key=_rounds)
+    paths = [path for path in folder.glob(f'*{_SUFFIX}') if path.stem.isdecimal()]
+    return sorted(paths, key=_rounds)
 
 
 def _rounds(path: pathlib.Path) -> int:

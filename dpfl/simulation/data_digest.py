@@ -27,7 +27,7 @@ def of_cohort(key: bytes, clients: Iterable[Sequence[Any]]) -> str:
 
 
 def of_digests(key: bytes, clients: Iterable[bytes]) -> str:
-    """As `of_cohort`, from what `of_client` gives for each client."""
+    """As `of_cohort`, from the digests that `of_client` gives for the clients."""
     total = hmac.new(key, b'cohort\n', hashlib.sha256)
     for digest in clients:
         total.update(digest)

@@ -1,4 +1,4 @@
-"""What a run needs, and what it ends with."""
+"""Inputs and result of a run."""
 
 import dataclasses
 import pathlib
@@ -21,8 +21,8 @@ class Experiment:
 
     Attributes:
       process: the learning process that trains one round; built from the plan.
-      record: plan, delta, accountant, and what the report states besides, as far as it is known
-        before the run begins. Metrics of the training clients are recorded if they are released.
+      record: plan, delta, accountant, and the other statements of the report that are known before
+        the run begins. Metrics of the training clients are recorded if they are released.
       sampler: draws the cohorts in the way that the plan's guarantee requires.
       client_data: returns the batches of a client, as `learning.shard` takes them. It must return
         the same batches every time. It is called in a separate thread, one round ahead.

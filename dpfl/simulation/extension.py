@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpfl import accounting, errors
 from dpfl.accounting.records import archive, journal
-from dpfl.accounting.reports import history
+from dpfl.accounting.reports import inputs
 from dpfl.simulation import earlier_settings
 from dpfl.simulation.run_journal import RunJournal
 
@@ -201,7 +201,7 @@ def commit(
     with contexts.local_runtime():
         state_lib.require_places(state, experiment.process.initialize(), plan)
     before = archive.read_plan(directory.path)
-    step = history.Extension(
+    step = inputs.Extension(
         run.state.begun, before.plan.participation.rounds, plan.participation.rounds
     )
     record = {
@@ -211,7 +211,7 @@ def commit(
             for name, value in before.to_dict().items()
             if name in ('about', 'noise_key_digest', 'earlier_noise_key_digests')
         },
-        'extensions': [each.to_dict() for each in (*before.extensions, step)],
+        'extensions': [extension.to_dict() for extension in (*before.extensions, step)],
     }
     directory.forget_digests()
     directory.write_strategy(plan.mechanism, is_next=True)
@@ -225,6 +225,6 @@ def commit(
         )
     )
     directory.take_next_strategy()
-    # Results of the shorter run would say too little about what is released from now on.
+    # Results of the shorter run would understate the releases from now on.
     directory.forget_results()
     directory.write_tables()

@@ -5,8 +5,8 @@ the rounds since then, with whatever cohorts it is given. A round of another coh
 release, with noise of its own, which the plan does not count. A state manager cannot prevent this,
 since it does not see the data. So the process itself is wrapped.
 
-What holds, for all calls of `next` with one directory, in however many processes: two states that
-it returned for the same noise key and the same round are equal, bit for bit. Proof: a state is
+The guarantee, for all calls of `next` with one directory, in any number of processes: two states
+that it returned for the same noise key and the same round are equal, bit for bit. Proof: a state is
 returned only while the directory is locked, and only after its digest was found in the event that
 the journal has for the round, or was written there because there was none. So each round has one
 state. (The journal has refused other keys, models and data before; the check at the end is the one
@@ -50,9 +50,9 @@ class GuardedProcess:
 
     It has the methods that `tff.simulation.run_training_process` calls. Each round is written to
     the journal, with a keyed digest of its data, before it is computed. A round that is run again
-    is refused unless noise key, model and data are those of the first time. What it returns is
-    refused unless it is what was returned the first time: so client work that is not repeatable,
-    such as dropout, gives no second release either.
+    is refused unless noise key, model and data are those of the first time. Its result is refused
+    unless it equals the first one: so client work that is not repeatable, such as dropout, gives
+    no second release either.
 
     Data sets of clients are read once, and the process gets the batches that were read: a data set
     that shuffles gives others each time. Ids, of a process that reads the data itself
@@ -130,10 +130,10 @@ class GuardedProcess:
     def next(
         self, state: Any, client_data: Iterable[Any], client_ids: Sequence[int] | None = None
     ) -> Any:
-        """Runs a round; what the process returns.
+        """Runs a round and returns the output of the process.
 
-        In a `tff.program.FederatedContext` these are references. Each gives its value only after
-        the release of the round was recorded, or raises a `RunError`.
+        In a `tff.program.FederatedContext` the output consists of references. A reference gives its
+        value only after the release of the round was recorded, or raises a `RunError`.
 
         Args:
           state: the state before the round, of `initialize`, of `next`, or one that was saved.
@@ -188,16 +188,16 @@ class GuardedProcess:
           StorageError: if a file cannot be written.
         """
         with self._directory.in_use():
-            found = self._directory.journal
-            if found.state.ended is None:
+            run_journal = self._directory.journal
+            if run_journal.state.ended is None:
                 planned = self._plan.participation.rounds
-                done = found.state.begun - (not found.state.is_released)
+                done = run_journal.state.begun - (not run_journal.state.is_released)
                 if done < planned:
                     raise errors.RunError(
                         f'{self._path}: has {done} of {planned} rounds; report() gives the '
                         'guarantee of a run that stops early'
                     )
-                found.append(journal.Ended(why='all rounds are done', results={}))
+                run_journal.append(journal.Ended(why='all rounds are done', results={}))
             return self._directory.write_pages()
 
     def report(self) -> accounting.PrivacyReport:
@@ -214,18 +214,19 @@ class GuardedProcess:
 
     def _build(self, state: Any, shows_clients: bool) -> None:
         """Records the plan before the first round."""
-        found = self._directory.state
-        if found.built is not None and found.begun:
-            if found.built.shows_clients != shows_clients:
+        recorded = self._directory.state
+        if recorded.built is not None and recorded.begun:
+            if recorded.built.shows_clients != shows_clients:
                 raise errors.ArgumentError(
                     'client_ids', errors.NOT_SHOWN, 'must be given in every round, or in none'
                 )
             return
         key = noise_keys.digest(state_lib.noise_digest(state))
         values = {**self._record.to_dict(), 'noise_key_digest': key}
-        if found.built is not None:  # The process ended before its round; this may be another key.
-            assert found.planned is not None
-            self._directory.journal.append(found.planned)
+        if recorded.built is not None:
+            # The process ended before its round; this may be another key.
+            assert recorded.planned is not None
+            self._directory.journal.append(recorded.planned)
         self._directory.write_strategy(self._plan.mechanism)
         self._directory.journal.append(
             journal.Built(record=values, configuration={}, data={}, shows_clients=shows_clients)
@@ -233,7 +234,7 @@ class GuardedProcess:
 
     def _begin(self, state: Any, clients: list[list[Any]], ids: Sequence[int] | None) -> int:
         """Records a round before it is computed; returns its number, counted from 0."""
-        found, t = self._directory.journal, state_lib.rounds_done(state)
+        run_journal, t = self._directory.journal, state_lib.rounds_done(state)
         planned = self._plan.participation.rounds
         if t >= planned:  # Without ids no report would count it.
             raise errors.RunError(
@@ -244,13 +245,15 @@ class GuardedProcess:
         # Without ids the data of the clients, in their order, stand for them.
         cohort = range(len(clients)) if ids is None else ids
         event = state_lib.began(t, state, model, cohort, digest)
-        changed = found.changes(event)
+        changed = run_journal.changes(event)
         if changed:
             reason = next(text for name, text in _REASONS.items() if name in changed)
             raise errors.RunError(f'{self._path}: round {t + 1} was released before {reason}')
-        if t > found.state.begun or (t == found.state.begun and not found.state.is_released):
+        if t > run_journal.state.begun or (
+            t == run_journal.state.begun and not run_journal.state.is_released
+        ):
             raise errors.RunError(f'{self._path}: ends before round {t + 1}')
-        found.begin(event, ids)
+        run_journal.begin(event, ids)
         return t
 
 
@@ -279,7 +282,7 @@ def _is_id(data: Any) -> bool:
 
 
 def _read(data: Any) -> tuple[list[Any], Any]:
-    """What a client trains on, read once: as a list of batches, and in the form it was given."""
+    """The data of a client, read once: as a list of batches, and in the form it was given."""
     if _is_id(data):
         # As an object: an array of bytes would drop zeros at the end.
         return [np.array(data.numpy() if isinstance(data, tf.Tensor) else data, object)], data

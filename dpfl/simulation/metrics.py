@@ -105,7 +105,7 @@ class Metrics:
         Args:
           round_number: number of rounds.
           values: the metrics by name.
-          also_shown: what the progress bar shows besides, and no file records.
+          also_shown: further texts for the progress bar, which no file records.
 
         Raises:
           StorageError: if they cannot be written.

@@ -1,16 +1,16 @@
 """A population of devices with timers: who takes part in which round, and how long rounds take.
 
-The server opens a round and selects `over_selection` times as many devices as the report goal. A
-device can check in if it is eligible, its timer has expired, and it is not busy.
-Such a device checks in at random times, every `check_in_minutes` on average. A selected device
-trains at once, for a time that differs between devices, and then reports, unless it drops out. The
-report that reaches the goal closes the round. The next round starts when the server is ready.
+The server opens a round and selects devices: `over_selection` times the report goal. A device can
+check in if it is eligible, its timer has expired, and it is not busy. Such a device checks in at
+random times, every `check_in_minutes` on average. A selected device trains at once, for a time that
+differs between devices, and then reports, unless it drops out. The report that reaches the goal
+closes the round. The next round starts when the server is ready.
 
 A device takes part in a round if its update is aggregated, that is, if its report counts towards
 the goal. Only these devices are in the log, and their timers restart when they report. A device
 that drops out, or reports after the round has closed, has not taken part: nothing derived from its
 data is released. It may check in again. If all selected devices have reported or dropped out and
-the goal is not reached, the server selects more: `over_selection` times as many as are missing.
+the goal is not reached, the server selects more: `over_selection` times the missing reports.
 
 Sources: report goals of 6500, populations of 0.8 to 16.6 million devices and timers of 24 to 144
 hours are those of [Xu23], tables 1 and 2, and of [Xu23-accounting]. A timer of three days is the
@@ -483,7 +483,7 @@ def _affine(generator: np.random.Generator, size: int) -> tuple[int, int]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PopulationRun:
-    """What happened in the rounds of a run.
+    """Cohorts and times of the rounds of a run.
 
     Attributes:
       log: which clients took part in each round.
@@ -537,10 +537,10 @@ def simulate(population: Population, rounds: int, *, progress: bool = False) -> 
     _validate.integer('rounds', rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
     log, closed = ParticipationLog(), []
     with _progress.bar(total=rounds, unit='round', disable=not progress) as bar:
-        for one in itertools.islice(population.rounds(), rounds):
-            log.append(one.clients)
-            closed.append((one.start_hours, one.duration_hours, one.selected, one.dropped))
-            bar.set_postfix(days=f'{one.start_hours / 24:.1f}', refresh=False)
+        for done in itertools.islice(population.rounds(), rounds):
+            log.append(done.clients)
+            closed.append((done.start_hours, done.duration_hours, done.selected, done.dropped))
+            bar.set_postfix(days=f'{done.start_hours / 24:.1f}', refresh=False)
             bar.update()
     start, duration, selected, dropped = map(np.array, zip(*closed, strict=True))
     return PopulationRun(log, start, duration, selected, dropped)

@@ -69,11 +69,11 @@ def run_training(
     rounds that were begun.
 
     Args:
-      experiment: what to run; for a run that continues, with the plan that the journal has.
+      experiment: the run; if it continues, with the plan that the journal has.
       directory: the directory of the run. If its journal says that the run was built, the run
         continues, and its settings must have been compared.
       data: a description of the data with keyed digests, for the journal.
-      saved: what `start` has given, if it was asked already.
+      saved: the result of `start`, if it was called already.
 
     Raises:
       ValueError: if the experiment is not that of the journal.
@@ -154,9 +154,9 @@ class _Run:
                 self._end(state, rows)
                 report = directory.write_pages()
                 if experiment.watch_loss:
-                    found = metrics.divergence(rows, experiment.uniform_loss)
-                    if found is not None:
-                        _log.warning('%s', found)
+                    warning = metrics.divergence(rows, experiment.uniform_loss)
+                    if warning is not None:
+                        _log.warning('%s', warning)
         except BaseException as error:
             # It may have come after an event was written, and before this process knew it.
             with contextlib.suppress(errors.RunError, MemoryError):
@@ -184,7 +184,7 @@ class _Run:
         return Result(report, rows, profile)
 
     def _end(self, state: Any, rows: Sequence[Mapping[str, float]]) -> None:
-        """Writes what the run ends with, and its digests to the journal."""
+        """Writes the results of the whole run, and their digests to the journal."""
         experiment, directory = self._experiment, self._directory
         if self._journal.state.ended is not None:
             return
@@ -205,7 +205,7 @@ class _Run:
             self._profile.observe(stage, seconds)
 
     def _measure(self, weights: Any, state: Any) -> None:
-        """Writes what the canaries of an audit show after the last round."""
+        """Writes the scores of an audit's canaries after the last round."""
         experiment = self._experiment
         if experiment.audit is None:
             return
@@ -217,16 +217,16 @@ class _Run:
             event = journal.Audited(scores=sums.sha256(self._directory.path / AUDIT))
             if self._journal.state.audited != event:
                 self._journal.append(event)
-        for found in measured.refutations:
-            _log.warning('the audit refutes the guarantee: %s', found)
+        for refutation in measured.refutations:
+            _log.warning('the audit refutes the guarantee: %s', refutation)
 
     def _initial(self) -> Any:
         """Model weights before the first round, from the checkpoint that was saved then."""
         process = self._experiment.process
         folder = self._directory.path / archive.CHECKPOINTS
-        found = checkpoint.Checkpoint.read(folder / checkpoint.FIRST)
+        first = checkpoint.Checkpoint.read(folder / checkpoint.FIRST)
         initial = process.initialize()
-        return process.get_model_weights(state_lib.with_model(found.state, initial))
+        return process.get_model_weights(state_lib.with_model(first.state, initial))
 
     def _write_profile(self) -> profile_lib.Profile | None:
         if not isinstance(self._profile, profile_lib.Profile):
@@ -327,7 +327,7 @@ class _Run:
         return self._directory.key(f'{purpose}\n{json.dumps(made_from, sort_keys=True)}')
 
     def _build(self, state: Any) -> None:
-        """Records plan and strategy of a run that begins, and what its pages depend on."""
+        """Records plan and strategy of a run that begins, and the inputs of its pages."""
         experiment, directory = self._experiment, self._directory
         digest = noise_keys.digest(state_lib.noise_digest(state))
         noise_keys.check(digest, experiment.record.earlier_noise_key_digests)
@@ -466,35 +466,35 @@ def start(
     Raises:
       RunError: if rounds were released, and there is no checkpoint to continue from.
     """
-    found, folder = directory.journal, directory.path / archive.CHECKPOINTS
-    if found.state.built is None:
+    run_journal, folder = directory.journal, directory.path / archive.CHECKPOINTS
+    if run_journal.state.built is None:
         return None
-    at = max(i for i, kind in enumerate(found.kinds) if kind is journal.Built)
+    at = max(i for i, kind in enumerate(run_journal.kinds) if kind is journal.Built)
     refused: list[str] = []
     try:
-        latest = checkpoint.latest(folder, refused.append, {*found.heads[at:]})
+        latest = checkpoint.latest(folder, refused.append, {*run_journal.heads[at:]})
     finally:
         for reason in refused:
             tell(f'refused: {reason}')
-    if latest is None and found.state.begun:
+    if latest is None and run_journal.state.begun:
         raise errors.RunError(
-            f'{directory.path / archive.LEDGER}: has {found.state.begun} rounds, and there is no '
-            'checkpoint to continue from'
+            f'{directory.path / archive.LEDGER}: has {run_journal.state.begun} rounds, and there '
+            'is no checkpoint to continue from'
         )
     if latest is not None and refused:
         tell(f'{folder}: going back to that of round {latest.rounds}')
     return latest
 
 
-def _is_of_fewer_rounds(found: RunJournal, saved: checkpoint.Checkpoint) -> bool:
+def _is_of_fewer_rounds(run_journal: RunJournal, saved: checkpoint.Checkpoint) -> bool:
     """Whether a checkpoint was saved before the run went on with more rounds."""
-    extended = [i for i, kind in enumerate(found.kinds) if kind is journal.Extended]
-    return bool(extended) and found.heads.index(saved.head) < extended[-1]
+    extended = [i for i, kind in enumerate(run_journal.kinds) if kind is journal.Extended]
+    return bool(extended) and run_journal.heads.index(saved.head) < extended[-1]
 
 
-def _require_plan(found: RunJournal, plan: accounting.PrivacyPlan) -> None:
+def _require_plan(run_journal: RunJournal, plan: accounting.PrivacyPlan) -> None:
     """Checks that a run continues with the plan that its journal has."""
-    record = found.state.record
+    record = run_journal.state.record
     assert record is not None
     now = json.loads(json.dumps(plan.to_dict()))
     for where, was, is_now in comparison.differences({n: record.get(n) for n in now}, now):

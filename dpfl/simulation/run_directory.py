@@ -114,17 +114,17 @@ def results(path: pathlib.Path) -> dict[str, str]:
     return {
         name: sums.sha256(file)
         for name, file in files.items()
-        if name != AUDIT and any(each.kind == RESULT for each in _of_table(name))
+        if name != AUDIT and any(run_file.kind == RESULT for run_file in _of_table(name))
     }
 
 
 def tables(path: pathlib.Path) -> list[str]:
     """Names of the tables and pages in the directory of a run."""
-    return [each.pattern for each in FILES if each.kind == TABLE and (path / each.pattern).exists()]
+    return [file.pattern for file in FILES if file.kind == TABLE and (path / file.pattern).exists()]
 
 
 def not_judged(names: Iterable[str], *, has_ended: bool = True) -> str:
-    """What verification does not judge, in words.
+    """The sentence that names the files verification does not judge.
 
     Args:
       names: of the files that the directory has.
@@ -206,18 +206,18 @@ def pages_of(directory: pathlib.Path, report: accounting.PrivacyReport) -> dict[
     """
     from dpfl.reporting import audit_page, gan_page  # Loads matplotlib.
 
-    found = archive.pages(directory, report)
-    found[HTML_REPORT] = html_report(directory, report)
+    pages = archive.pages(directory, report)
+    pages[HTML_REPORT] = html_report(directory, report)
     if report.measured is not None:
         scores = Scores.load(directory / AUDIT)
-        found[AUDIT_PAGE] = audit_page.render(scores, report.measured)
+        pages[AUDIT_PAGE] = audit_page.render(scores, report.measured)
     journal = archive.read_journal(directory)
     if journal is not None and isinstance(recorded_settings.of_state(journal.state), GanConfig):
         texts = recorded_settings.flags_of(journal.state) or {}
         scale = recorded_settings.with_flags(ScaleConfig(), texts)
         scaled = scale.scaled_up(report.plan, report.accountant)
-        found[GAN_REPORT] = gan_page.render(report, scaled)
-    return found
+        pages[GAN_REPORT] = gan_page.render(report, scaled)
+    return pages
 
 
 _log = logging.getLogger(__name__)
@@ -261,7 +261,7 @@ class RunDirectory:
         if self._journal is not None:
             yield
             return
-        made = [each for each in (self.path, *self.path.parents) if not each.exists()]
+        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not os.access(self.path, os.W_OK | os.X_OK):
@@ -287,17 +287,17 @@ class RunDirectory:
             self._kept = RunJournal(self.path)
             heads = checkpoint.heads(folder)
             self._kept.require_whole(heads)
-        self._journal = found = self._kept
+        self._journal = journal = self._kept
         left = [name for name in _earlier(self.path) if name != archive.LEDGER]
-        if left and not found.heads:
+        if left and not journal.heads:
             raise errors.RunError(
                 f'{self.path / archive.LEDGER}: is missing, and {left[0]} is there: the run cannot '
                 'continue'
             )
         following = folder / _NEXT_STRATEGY
-        if following.exists() and found.state.record is not None:
+        if following.exists() and journal.state.record is not None:
             # The process ended between the event and the file that it speaks of.
-            if mechanisms.load(following).digest() == found.state.record.get('mechanism_digest'):
+            if mechanisms.load(following).digest() == journal.state.record.get('mechanism_digest'):
                 os.replace(following, self.path / archive.STRATEGY)
 
     def reopen(self) -> None:
@@ -317,13 +317,13 @@ class RunDirectory:
 
     @property
     def state(self) -> journal_lib.State:
-        """What the journal says; nothing while the files of an earlier run are to be deleted."""
+        """The state of the journal; empty while the files of an earlier run are to be deleted."""
         return journal_lib.State() if self._journal is None else self._journal.state
 
     def begin(self, settings: Mapping[str, Any] | None, files: Mapping[str, str]) -> None:
         """Records that the run is about to read data, unless that is recorded already.
 
-        Until the first round other settings may follow, under which what was drawn is kept.
+        Until the first round, other settings may be recorded; draws that were made are kept.
 
         Args:
           settings: as in `journal.Planned`.
@@ -374,16 +374,16 @@ class RunDirectory:
         if not earlier:
             return
         try:
-            found = archive.read_journal(self.path)
+            journal = archive.read_journal(self.path)
         except ValueError:
-            found = None
-        if found is not None and (found.state.begun or found.state.drawn):
+            journal = None
+        if journal is not None and (journal.state.begun or journal.state.drawn):
             _log.warning(
                 '%s: overwrite forgets %d released rounds%s: they are released all the same, and '
                 'no report of the new run counts them',
                 self.path,
-                found.state.begun,
-                ''.join(f', {each}' for each in found.state.drawn),
+                journal.state.begun,
+                ''.join(f', {draw}' for draw in journal.state.drawn),
             )
         with _storage.naming(self.path):
             # Left by a run that was killed while it wrote them.
@@ -444,7 +444,7 @@ class RunDirectory:
 
     def forget_results(self) -> None:
         """Removes model, test metrics, report and log of a run that goes on with more rounds."""
-        for name in dict.fromkeys(_top(each) for each in FILES if each.is_of_end):
+        for name in dict.fromkeys(_top(file) for file in FILES if file.is_of_end):
             if (self.path / name).exists():
                 with _storage.naming(self.path / name):
                     _remove(self.path / name)
@@ -454,7 +454,7 @@ class RunDirectory:
         self._write(archive.MODEL, _numbered(weights.trainable))
 
     def write_audit(self, scores: Scores) -> None:
-        """Writes `audit.npz`: what the canaries of an audit showed."""
+        """Writes `audit.npz`: the scores of an audit's canaries."""
         self._write(AUDIT, scores.to_bytes())
 
     def write_tables(self) -> None:
@@ -519,8 +519,8 @@ def verify(directory: str | os.PathLike[str]) -> Verification:
     """Checks the directory of a run, or of an export, which has neither settings nor journal.
 
     `dpfl.accounting.records.verification` computes tables and report again from the journal. Here
-    the plan, and what the report states besides, are also compared with the settings of the run,
-    epsilon of each round with the plan, and every other page is computed again.
+    the plan, and the other statements of the report, are also compared with the settings of the
+    run, epsilon of each round with the plan, and every other page is computed again.
 
     Raises:
       ValueError: if the directory does not hold a finished run or an export.
@@ -532,17 +532,17 @@ def verify(directory: str | os.PathLike[str]) -> Verification:
         made.update(pages_of(directory, report))
         return made
 
-    found = verification_lib.verify(path, of_run)
-    if found.records is None or found.records.journal is None:
-        return found
-    state = found.records.journal.state
-    differences = recorded_settings.differences(state, found.records.record)
-    of_metrics = [*_of_metrics(found.records), *_of_results(path, state)]
+    verification = verification_lib.verify(path, of_run)
+    if verification.records is None or verification.records.journal is None:
+        return verification
+    state = verification.records.journal.state
+    differences = recorded_settings.differences(state, verification.records.record)
+    of_metrics = [*_of_metrics(verification.records), *_of_results(path, state)]
     if made:  # Pages in the words of an older version are refused as a whole.
-        of_metrics += _of_tables(path, {*made, *archive.tables(found.records), archive.SUMS})
+        of_metrics += _of_tables(path, {*made, *archive.tables(verification.records), archive.SUMS})
     return dataclasses.replace(
-        found,
-        differences=tuple(dict.fromkeys((*found.differences, *differences, *of_metrics))),
+        verification,
+        differences=tuple(dict.fromkeys((*verification.differences, *differences, *of_metrics))),
     )
 
 
@@ -550,16 +550,17 @@ def _of_metrics(records: archive.Records) -> Iterator[str]:
     """How the metrics of the journal differ from the plan, a sentence each."""
     assert records.journal is not None
     name, record, rows = archive.METRICS, records.record, records.journal.rows()
-    columns = [each for row in rows for each in row if each.startswith(_TRAINING_PREFIX)]
+    columns = [column for row in rows for column in row if column.startswith(_TRAINING_PREFIX)]
     if columns and not record.train_metrics_released:
         yield f'{name}: has {columns[0]}, which {archive.PLAN} does not say'
-    # Earlier rounds have the epsilon of the plan before.
-    first = record.extensions[-1].released if record.extensions else 0
-    epsilon = running.RunningEpsilon(record.plan, record.deltas[0], record.accountant)
-    for row in rows[first:]:
+    epsilon = plan = None
+    for row, in_force in zip(rows, records.plans(), strict=True):
         t = int(row['round'])
         if 'epsilon' not in row and records.journal.state.settings is None:
             continue  # A loop of one's own measures nothing.
+        if epsilon is None or in_force is not plan:
+            plan = in_force
+            epsilon = running.RunningEpsilon(plan, record.deltas[0], record.accountant)
         if not _is_number(row.get('epsilon', math.nan), epsilon.after(t)):
             yield f'{name}: epsilon after round {t} must be {epsilon.after(t)}'
             return

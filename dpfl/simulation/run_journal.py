@@ -1,8 +1,8 @@
 """The journal of a run in its directory, for the process that runs it. No TensorFlow.
 
 Each event is on the disk before anything that follows from it, whatever happens to the process or
-the machine. The order of writes, and what a crash between any two of them leaves, is in
-docs/reference/threat_model.md. A round that is computed again after a crash appends nothing: it
+the machine. docs/reference/threat_model.md has the order of writes, and the state that a crash
+between any two of them leaves. A round that is computed again after a crash appends nothing: it
 must be the round that the journal has, or the run ends.
 """
 
@@ -49,8 +49,8 @@ def stack() -> str:
 
 
 def _release(version: str) -> str:
-    found = re.match(archive.RELEASE, version)
-    return '0' if found is None else found[0]
+    match = re.match(archive.RELEASE, version)
+    return '0' if match is None else match[0]
 
 
 class RunJournal:
@@ -62,7 +62,7 @@ class RunJournal:
       directory: of the run, which exists.
 
     Attributes:
-      state: what the events say.
+      state: the state of the run after all events.
       heads, kinds: digest at the end of the line, and class, of each event.
       rows: metrics of the rounds that were computed, `round` first, counted from 1.
       log: the cohorts that are written.
@@ -77,23 +77,23 @@ class RunJournal:
         self._path = directory / archive.LEDGER
         self._cohorts = directory / cohorts.NAME
         try:
-            found = archive.read_journal(directory) or journal.Journal()
-            stacks = [*archive.stacks(found).values()]
+            recorded = archive.read_journal(directory) or journal.Journal()
+            stacks = [*archive.stacks(recorded).values()]
         except ValueError as error:
             raise errors.RunError(str(error)) from None
-        self._size = _cut(self._path, found.complete)
-        self.state = found.state
-        self._head = found.head()
-        self.heads = list(found.chain)
-        self.kinds = list(map(type, found.events))
-        self._began = {each.round: each for each in found.of_kind(Began)}
-        self._noises = {each.noise for each in self._began.values()}
-        self._released = {each.round: each for each in found.of_kind(Released)}
-        self.rows: list[Mapping[str, float]] = list(found.rows())
-        # The digest that a checkpoint after so many rounds carries.
+        self._size = _cut(self._path, recorded.complete)
+        self.state = recorded.state
+        self._head = recorded.head()
+        self.heads = list(recorded.chain)
+        self.kinds = list(map(type, recorded.events))
+        self._began = {event.round: event for event in recorded.of_kind(Began)}
+        self._noises = {event.noise for event in self._began.values()}
+        self._released = {event.round: event for event in recorded.of_kind(Released)}
+        self.rows: list[Mapping[str, float]] = list(recorded.rows())
+        # The digest in a checkpoint, by the number of rounds before it.
         self._heads_after: dict[int, str] = {}
-        for at, event in enumerate(found.events):
-            self._keep_head(event, found.chain[at])
+        for at, event in enumerate(recorded.events):
+            self._keep_head(event, recorded.chain[at])
         self._stack = stacks[-1] if stacks else None
         self._read_cohorts()
 
@@ -196,14 +196,13 @@ class RunJournal:
         return sizes[0] == sizes[1]
 
     def head_after(self, rounds: int) -> str:
-        """The digest that a checkpoint after so many rounds carries."""
+        """The digest in a checkpoint after `rounds` rounds."""
         return self._heads_after[rounds]
 
     def require_state(self, rounds: int, head: str, state: str) -> None:
-        """Checks that a checkpoint has what the last of its rounds gave.
+        """Checks that a checkpoint has the state that its last round released.
 
-        One from before the first round, or from when the run went on with more, is not that of a
-        round.
+        Not checked are checkpoints that follow no round: the first, and those of an extension.
 
         Args:
           rounds: number of rounds of the checkpoint.
@@ -285,11 +284,11 @@ class RunJournal:
         return self._began[rounds]
 
     def release(self, event: Released, seconds: float | None = None) -> Mapping[str, float]:
-        """Records what a round gave, or compares it with the record.
+        """Records the release of a round, or compares it with the record.
 
         Args:
           event: the round.
-          seconds: what it took; outside of the chain.
+          seconds: its duration; outside of the chain.
 
         Returns:
           Its metrics as they are recorded, `round` first, counted from 1.
@@ -316,10 +315,10 @@ class RunJournal:
         return row
 
     def _is_same(self, known: Released, again: Released) -> bool:
-        """Whether a round gave what it gave the first time.
+        """Whether a round gave the same release as the first time.
 
-        Where the run has got more rounds since, its state has room for them, and epsilon is that of
-        the plan at the time.
+        If the run was extended since, the state has room for more rounds and the recorded epsilon
+        is that of the earlier plan: then only the model and the other metrics are compared.
         """
         extended = self.state.extended
         if extended and known.round < extended[-1].released:
@@ -370,7 +369,7 @@ def _are_same(known: Mapping[str, float], again: Mapping[str, float]) -> bool:
 
 
 def _cut(path: pathlib.Path, size: int) -> int:
-    """Removes what a crash left after the first `size` bytes of a file; returns the size."""
+    """Removes the rest of a file after `size` bytes, which a crash left; returns the size."""
     with _storage.naming(path):
         if path.exists() and path.stat().st_size > size:
             os.truncate(path, size)

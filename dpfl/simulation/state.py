@@ -104,9 +104,9 @@ def restore_longer(
 ) -> Any:
     """Rebuilds a state for a process with more rounds.
 
-    These may need other buffers of past noise. What a buffer holds is a function of the keys of the
-    rounds done, so it is computed anew. After the last round of a segment of the
-    noise an adaptive clip norm changes, unless there is no round to follow: now there is one.
+    These may need other buffers of past noise. The content of a buffer is a function of the keys of
+    the rounds done, so it is computed anew. After the last round of a segment of the noise an
+    adaptive clip norm changes, unless there is no round to follow: now there is one.
 
     Args:
       saved: the result of `leaves`.
@@ -220,9 +220,9 @@ def rounds_done(state: Any) -> int:
 
 
 def _noise(state: Any) -> list[correlated.NoiseState]:
-    found = query.parts(state, correlated.NoiseState)
-    if not found:
+    states = query.parts(state, correlated.NoiseState)
+    if not states:
         raise errors.ArgumentError(
             'process', errors.NOT_SHOWN, 'must hold the noise of a privacy plan in its state'
         )
-    return found
+    return states

@@ -1,7 +1,7 @@
-"""What a run finds out about the clients privately before it trains, once and for all.
+"""Private releases about the clients that a run makes once, before it trains.
 
 The guarantee of the run counts these releases. The run records each before it is made, and a run
-that continues takes what was found from its records: with fresh noise it would be another release.
+that continues takes the results from its records: with fresh noise it would be another release.
 
 Quantiles of the clients' values, found with a guarantee for every client.
 
@@ -80,7 +80,7 @@ class QuantileRelease:
         return cls(shares, shift * math.sqrt(counts) / mu * (1 + _ROUNDING))
 
     def before(self) -> ReleaseBefore:
-        """What all searches together cost."""
+        """The cost of all searches together."""
         counts = STEPS * len(self.shares)
         noise = self.noise_multiplier / math.sqrt(counts) * (1 - _ROUNDING)
         return ReleaseBefore(NAME, noise, _replaced(self.shares))
@@ -131,9 +131,9 @@ def _norm(share: float) -> float:
 
 
 def _replaced(shares: Mapping[str, float]) -> float:
-    """How far replacing a client moves a count, in the most that one client adds.
+    """How far replacing a client moves a count, in units of a client's largest contribution.
 
-    What a client adds is -share, 0 or 1 - share, so any two of these are at most 1 apart.
+    A client contributes -share, 0 or 1 - share, so any two of these are at most 1 apart.
     """
     return min(2.0, max(1 / _norm(share) for share in shares.values()) * (1 + _ROUNDING))
 
@@ -162,7 +162,7 @@ class BeforeTraining:
         keys of the run.
       settings: the settings on which each of them depends, by its name.
       draw: makes a draw; None where nothing may be released.
-      kept: what a finished run has drawn, by name.
+      kept: results of the draws of a finished run, by name.
     """
 
     words: WordRelease | None = None
@@ -174,9 +174,9 @@ class BeforeTraining:
 
     @property
     def releases(self) -> tuple[ReleaseBefore, ...]:
-        """What the releases cost, for the plan of the run."""
+        """The costs of the releases, for the plan of the run."""
         made = (self.words, self.quantiles)
-        return tuple(each.before() for each in made if each is not None)
+        return tuple(release.before() for release in made if release is not None)
 
     def find(
         self,
@@ -184,7 +184,7 @@ class BeforeTraining:
         data: Iterable[np.ndarray],
         find: Callable[[np.random.Generator], Any],
     ) -> Any:
-        """What one of the releases gives.
+        """The result of one of the releases.
 
         Args:
           what: `config.WORDS` or `selection_config.THRESHOLDS`.

@@ -78,7 +78,7 @@ DATA_VOCABULARY, PRIVATE_VOCABULARY = 'data', 'private'
 # The draw before training that finds the words of a private vocabulary.
 WORDS = 'words'
 _OF_FILES: Mapping[str, Any] = {
-    'needs': {'task': tuple(each for each in TEXT_TASKS if each != 'git_log')},
+    'needs': {'task': tuple(task for task in TEXT_TASKS if task != 'git_log')},
     'draws': (WORDS, THRESHOLDS),
 }
 _OF_PRIVATE_WORDS: Mapping[str, Any] = {

@@ -158,11 +158,11 @@ def _verify(url: str, partial: pathlib.Path, headers: dict[str, str], sha256: st
             f'{url}: cannot be verified: the server states no MD5 and no SHA-256 was given'
         )
     with open(partial, 'rb') as file:
-        found = hashlib.file_digest(file, lambda: hashlib.new(name, usedforsecurity=False))
-    if found.hexdigest() != expected:
+        digest = hashlib.file_digest(file, lambda: hashlib.new(name, usedforsecurity=False))
+    if digest.hexdigest() != expected:
         partial.unlink()
         raise DataError(
-            f'{url}: has the {name.upper()} {found.hexdigest()}, must have {expected}; deleted'
+            f'{url}: has the {name.upper()} {digest.hexdigest()}, must have {expected}; deleted'
         )
 
 

@@ -1,4 +1,4 @@
-"""What a training run needs from a task: a model, the clients' data, and held-out data."""
+"""A task as a training run takes it: a model, the clients' data, and held-out data."""
 
 import abc
 import collections
@@ -96,12 +96,14 @@ class ClientData(abc.ABC):
     def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
         """`FederatedTask.heldout`."""
         clients = self.of_heldout(num_clients)
-        pooled = {name: np.concatenate([each[name] for each in clients]) for name in clients[0]}
+        pooled = {
+            name: np.concatenate([examples[name] for examples in clients]) for name in clients[0]
+        }
         return dataset(pooled, batch_size)
 
     def heldout_owners(self, num_clients: int) -> np.ndarray:
         """`FederatedTask.heldout_owners`, int64."""
-        sizes = [len(next(iter(each.values()))) for each in self.of_heldout(num_clients)]
+        sizes = [len(next(iter(examples.values()))) for examples in self.of_heldout(num_clients)]
         return np.repeat(np.arange(len(sizes)), sizes)
 
 
@@ -142,9 +144,9 @@ class FederatedTask:
         the batches of one client after the other. A run calls it when it begins and when it
         continues, and must find the same data.
       not_covered: sentences that name what the run's guarantee does not cover in this task.
-      made_from: what a task of one's own was made from, by name, in values that JSON has: a run is
-        continued with the same values only.
-      found: what was found privately before training, as JSON values by name; a run keeps it.
+      made_from: the inputs of a task of one's own, as JSON values by name: a run is continued with
+        the same values only.
+      found: results of the private draws before training, as JSON values by name; a run keeps them.
       language_model: name in `text.models.saved_models.ALL` and vocabulary of a language model, as
         which a run then saves it; None for other models.
     """

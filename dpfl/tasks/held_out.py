@@ -25,7 +25,7 @@ def split(ids: Iterable[Any], fraction: float) -> tuple[tuple[Any, ...], tuple[A
     Raises:
       ValueError: as `count`.
     """
-    by_digest = sorted(ids, key=lambda each: (_digest(each), str(each)))
+    by_digest = sorted(ids, key=lambda client_id: (_digest(client_id), str(client_id)))
     number = count(len(by_digest), fraction)
     return tuple(by_digest[number:]), tuple(by_digest[:number])
 

@@ -28,8 +28,8 @@ def from_arrays(
         the run.
       clients: for each client to train on, its examples: arrays by the names of the model's
         `input_spec`, such as 'x' and 'y', whose first axes are as long as there are examples.
-      heldout: the same for clients that are held out for evaluation, which must be others: what
-        is measured on them has no noise.
+      heldout: the same for clients that are held out for evaluation, which must be others: the
+        metrics on them have no noise.
       seed: of the order in which a client's examples are used in each epoch.
 
     Raises:
@@ -49,12 +49,12 @@ def from_arrays(
     ) -> list[Any]:
         arrays = {name: np.asarray(clients[client][name]) for name in names}
         order = _random.generator('own_data.order', seed, client)
-        found: list[Any] = []
+        batches: list[Any] = []
         for _ in range(epochs):  # Another order in each.
             rows = order.permutation(len(arrays[names[0]]))
             shuffled = {name: array[rows] for name, array in arrays.items()}
-            found += federated_task.batches(shuffled, batch_size)
-        return found[:max_batches]
+            batches += federated_task.batches(shuffled, batch_size)
+        return batches[:max_batches]
 
     def heldout_batches(num_clients: int, batch_size: int) -> tf.data.Dataset:
         chosen = heldout[:num_clients]
@@ -93,7 +93,7 @@ def _check(name: str, examples: Examples, names: tuple[str, ...]) -> None:
         raise errors.ArgumentError(
             name, errors.NOT_SHOWN, f'must have the arrays {", ".join(names)}'
         )
-    lengths = {len(examples[each]) for each in names}
+    lengths = {len(examples[key]) for key in names}
     if len(lengths) != 1:
         raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must have arrays of one length')
 

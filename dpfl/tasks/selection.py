@@ -1,7 +1,7 @@
 """Clients and examples of which only a selection is trained on ([Augenstein20], section 2.1).
 
-Each client decides by its own data alone, and the decision stays with it. What a client sends is
-therefore a function of its own data, as without a selection, and the guarantee is the same.
+Each client decides by its own data alone, and the decision stays with it. So its update is a
+function of its own data, as without a selection, and the guarantee is the same.
 """
 
 import dataclasses
@@ -109,8 +109,8 @@ def of_images(x: np.ndarray, y: np.ndarray, classify: Classify | None) -> Measur
             'confidence': probabilities.max(axis=1),
             'loss': -np.log(np.maximum(probabilities[np.arange(len(y)), y], least)),
         }
-    each = np.ones(len(y))
-    return Measured({name: (value, each) for name, value in values.items()}, len(y))
+    ones = np.ones(len(y))
+    return Measured({name: (value, ones) for name, value in values.items()}, len(y))
 
 
 def client_batches(
@@ -119,7 +119,7 @@ def client_batches(
     model: Any = None,
     thresholds: Mapping[str, float] | None = None,
 ) -> ClientBatches:
-    """Batches of what is selected.
+    """Batches of the selected examples.
 
     Args:
       config: the criteria, of sentences or of images.
@@ -135,7 +135,7 @@ def client_batches(
     if config.quantiles.keys() - (thresholds or {}).keys():
         raise errors.ArgumentError('thresholds', errors.NOT_SHOWN, 'must be given for quantiles')
     of_examples, of_clients = (
-        [each.at(thresholds or {}) for each in criteria]
+        [criterion.at(thresholds or {}) for criterion in criteria]
         for criteria in (config.of_examples, config.of_clients)
     )
 
@@ -158,7 +158,7 @@ def select(
     model: Any = None,
     thresholds: Mapping[str, float] | None = None,
 ) -> FederatedTask:
-    """A task that trains on what is selected. Held-out clients and test clients stay as they are.
+    """A task that trains on the selected clients and examples; other clients stay as they are.
 
     The other arguments, and the errors, are those of `client_batches`.
     """

@@ -12,7 +12,7 @@ from dpfl.errors import ArgumentError
 
 # The draw before training that finds the quantiles of criteria.
 THRESHOLDS = 'thresholds'
-# What a criterion of text compares: of one sentence, or of all sentences of a client together.
+# Measures that criteria of text compare: of one sentence, or of all sentences of a client together.
 MEASURES = ('length', 'oov_rate', 'loss', 'accuracy')
 CLIENT_MEASURES = (*MEASURES, 'sentences')
 # These need a model.
@@ -68,7 +68,7 @@ class Criterion:
         return dataclasses.replace(self, bound=thresholds[self.name])
 
     def holds(self, values: Any) -> Any:
-        """Whether values of the measure meet it, elementwise; what is not a number does not.
+        """Whether values of the measure meet the criterion, elementwise; NaN does not.
 
         Raises:
           ArgumentError: if the quantile is not known.
@@ -86,7 +86,7 @@ class SelectionConfig(Settings):
     ([Augenstein20], section 2.1).
     """
 
-    # The measures of the data, which of them need a model, and what an example is.
+    # The measures of the data, those of them that need a model, and the word for examples.
     measures: ClassVar[tuple[str, ...]] = MEASURES
     client_measures: ClassVar[tuple[str, ...]] = CLIENT_MEASURES
     of_model: ClassVar[frozenset[str]] = OF_MODEL
@@ -150,26 +150,28 @@ class SelectionConfig(Settings):
     def quantiles(self) -> dict[str, Criterion]:
         """The criteria with a quantile, by name."""
         criteria = (*self.of_examples, *self.of_clients)
-        return {each.name: each for each in criteria if each.quantile is not None}
+        return {
+            criterion.name: criterion for criterion in criteria if criterion.quantile is not None
+        }
 
     def check(self) -> None:
         """Checks the criteria, and that a model is given if, and only if, they need one."""
-        for each in self.quantiles.values():
+        for criterion in self.quantiles.values():
             if not self.has_quantiles:
                 reason = f'must have numbers: quantiles of {self.examples} are not estimated'
-                raise self._refused(each.setting, reason)
+                raise self._refused(criterion.setting, reason)
             if self.selection_epsilon is None:
-                raise self._refused(each.setting, 'needs selection_epsilon')
+                raise self._refused(criterion.setting, 'needs selection_epsilon')
         if self.selection_epsilon is not None and not self.quantiles:
             raise ArgumentError(
                 'selection_epsilon', self.selection_epsilon, 'needs a criterion with a quantile'
             )
         criteria = (*self.of_examples, *self.of_clients)
-        needing = [each for each in criteria if each.measure in self.of_model]
+        needing = [criterion for criterion in criteria if criterion.measure in self.of_model]
         if needing and self.selection_model is None:
             raise self._refused(needing[0].setting, f'{needing[0].measure} needs selection_model')
         if self.selection_model is not None and not needing:
-            usable = ' or '.join(each for each in self.measures if each in self.of_model)
+            usable = ' or '.join(measure for measure in self.measures if measure in self.of_model)
             raise ArgumentError(
                 'selection_model', self.selection_model, f'needs a criterion of {usable}'
             )

@@ -1,4 +1,4 @@
-"""From the configuration of a task to the task: what is known of it, at the cost of knowing it."""
+"""The source of a task, and its number of clients, from a configuration."""
 
 from collections.abc import Callable
 
@@ -41,8 +41,8 @@ def population(given: int | None, num_clients: Callable[[], int | None]) -> int:
     """The number of clients to train on.
 
     Args:
-      given: what the configuration says; None for all that there are.
-      num_clients: how many there are, or None for an endless population.
+      given: the number in the configuration; None for all clients of the data.
+      num_clients: returns the number in the data, or None for an endless population.
 
     Raises:
       ArgumentError: if the data have fewer.

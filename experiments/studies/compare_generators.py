@@ -1,4 +1,4 @@
-"""Compares what two generators write, on one page ([Augenstein20], sections 4 to 6).
+r"""Compares what two generators write, on one page ([Augenstein20], sections 4 to 6).
 
 Example:
   python -m experiments.studies.compare_generators --a=runs/study/clean/word,runs/study/clean/char \

@@ -1,4 +1,4 @@
-"""Measures how small a share of damaged text debug_text finds ([Augenstein20], section 5).
+r"""Measures how small a share of damaged text debug_text finds ([Augenstein20], section 5).
 
 Example:
   python -m experiments.studies.detection_power \

@@ -1,4 +1,4 @@
-"""Measures how small a share of faulty devices debug_images finds ([Augenstein20], section 6).
+r"""Measures how small a share of faulty devices debug_images finds ([Augenstein20], section 6).
 
 Example:
   python -m experiments.studies.detection_power_images \

@@ -1,4 +1,4 @@
-"""Has images of a private generator labelled, trains a model on them, and measures it.
+r"""Has images of a private generator labelled, trains a model on them, and measures it.
 
 Images on devices may not be shown to people who label; images of a private generator may
 ([Augenstein20], table 1, task T5). In two steps, with people in between:

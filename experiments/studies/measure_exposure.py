@@ -70,7 +70,7 @@ def main() -> None:
     config, plot, data = _CONFIG.read(), _PLOT.read().plot, _DATA.read().data
     if not _RUNS.value:
         raise command_line.UsageError('--run_dirs: must be given')
-    command_files.check_writable(data, plot)
+    command_files.check_writable(None, plot, data)
     with command_line.refusing_bad_values(run_dir=_RUNS.name):
         opened = [finished_run.open_run(directory) for directory in _RUNS.value]
         measured = [measure(run, config) for run in opened]

@@ -1,4 +1,4 @@
-"""Finds the groups and bands of cyclic Poisson sampling with the least error at an epsilon.
+r"""Finds the groups and bands of cyclic Poisson sampling with the least error at an epsilon.
 
 Example: the design for 1000 rounds at epsilon 4,
 

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from dpfl import accounting, mechanisms
+from dpfl.accounting.clipping import ClipCourse
 from dpfl.accounting.records import archive, cohorts, verification
-from dpfl.accounting.reports.clip_course import ClipCourse
 from tests.accounting import archives
 
 _CSV = (

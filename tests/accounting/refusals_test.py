@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, errors, mechanisms
-from dpfl.accounting import adaptive_clip, events, running, tradeoff
+from dpfl.accounting import clipping, events, running, tradeoff
 from dpfl.accounting.losses import dominating_pairs
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.sampling import bins, monte_carlo, truncated
@@ -43,7 +43,7 @@ def _changed(value):
 
 _epsilon_of = functools.partial(accounting.epsilon_of_event, _POISSON)
 _from_mu = accounting.epsilon_from_mu
-_update = adaptive_clip.update_noise_multiplier
+_update = clipping.update_noise_multiplier
 _monte_carlo = functools.partial(
     monte_carlo.epsilon,
     bins.balls_in_bins(np.eye(2), 2),

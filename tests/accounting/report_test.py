@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import json
 import re
 
@@ -128,6 +129,24 @@ def test_breaking_the_plan_does_not_lower_epsilon_after_an_early_end(accuracy):
         assert kept.so_far[0] < broken.so_far[0] < broken.guarantee.epsilons[0]
         assert 'did not depend on the data. In any case' in broken.to_dict()['statement']
     assert _read(broken) == broken
+
+
+@pytest.mark.parametrize('most', [None, 2])
+def test_limits_of_a_run_that_ended_early_admit_all_that_may_still_come(most):
+    planned = Participation(8, 3, most)
+    plan = plans.plan(mechanism=mechanisms.Identity(8), participation=planned)
+    for seen in itertools.product((0, 1), repeat=4):
+        log = ParticipationLog([[7] if is_there else [] for is_there in seen])
+        holds = observed.observe(plan, log).holding(plan).participation
+        before = [t for t in range(4) if seen[t]]
+        for count in range(5):
+            for later in itertools.combinations(range(4, 8), count):
+                pattern = [*before, *later]
+                apart = [later - earlier for earlier, later in itertools.pairwise(pattern)]
+                # The rounds that are left keep the plan.
+                is_planned = not count or len(pattern) <= planned.count if most else True
+                if is_planned and all(gap >= 3 for gap in apart[max(0, len(before) - 1) :]):
+                    assert holds.admits(pattern), (before, later)
 
 
 def test_an_early_end_is_stated_with_the_rounds_that_happened_and_those_planned():

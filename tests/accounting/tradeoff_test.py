@@ -11,10 +11,9 @@ import pytest
 from scipy import optimize, stats
 
 from dpfl import accounting
-from dpfl.accounting import curve_order, gaussian, tradeoff
-from dpfl.accounting.curve_order import Stretch
+from dpfl.accounting import gaussian, tradeoff
 from dpfl.accounting.losses.dominating_pairs import Neighbours
-from dpfl.accounting.tradeoff import Tradeoff
+from dpfl.accounting.tradeoff import Stretch, Tradeoff
 from tests.accounting import plans
 
 
@@ -155,19 +154,19 @@ def _of(function):
 
 @pytest.mark.parametrize('mu, other', [(0.2, 0.21), (1.0, 3.0), (0.01, 9.0), (0.5, np.inf)])
 def test_gaussian_curves_are_ordered_by_mu(mu, other):
-    assert curve_order.order(_gaussian(mu), _gaussian(other)) == (Stretch(*_WHOLE, 'first'),)
-    assert curve_order.order(_gaussian(other), _gaussian(mu)) == (Stretch(*_WHOLE, 'second'),)
+    assert tradeoff.order(_gaussian(mu), _gaussian(other)) == (Stretch(*_WHOLE, 'first'),)
+    assert tradeoff.order(_gaussian(other), _gaussian(mu)) == (Stretch(*_WHOLE, 'second'),)
 
 
 def test_the_same_curve_is_lower_nowhere():
     for curve in (_gaussian(1.0), _gaussian(np.inf), _gaussian(0.0), _sampled(0.1, 1.0, 2)):
-        assert curve_order.order(curve, curve) == ()
-    assert curve_order.order(_gaussian(1.0), _gaussian(1.0005)) == ()
+        assert tradeoff.order(curve, curve) == ()
+    assert tradeoff.order(_gaussian(1.0), _gaussian(1.0005)) == ()
 
 
 def test_curves_that_cross_once():
     # With probability 0.05 everything is revealed, against a release with mu = 1.
-    found = curve_order.order(_of(lambda rate: 0.05 + 0.95 * rate), _gaussian(1.0))
+    found = tradeoff.order(_of(lambda rate: 0.05 + 0.95 * rate), _gaussian(1.0))
     place = optimize.brentq(
         lambda x: 0.05 + 0.95 * x - stats.norm.sf(stats.norm.isf(x) - 1), 1e-6, 0.1
     )
@@ -190,7 +189,7 @@ def test_samples_against_a_gaussian_release_cross_where_the_formulas_do(q, noise
     last = 1 - stats.norm.sf(stats.norm.isf(first) - mu)
     for order, lower in (((0, 1), ('second', 'first')), ((1, 0), ('first', 'second'))):
         curves = _sampled(q, noise), _gaussian(mu)
-        found = curve_order.order(curves[order[0]], curves[order[1]])
+        found = tradeoff.order(curves[order[0]], curves[order[1]])
         assert [stretch.lower for stretch in found] == [lower[0], lower[1], lower[0]]
         assert found[0].end == pytest.approx(first, rel=2e-3)
         assert found[1].end == pytest.approx(last, rel=2e-3)

@@ -8,8 +8,9 @@ import pytest
 
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting import selection
-from dpfl.accounting.reports import two_reports, two_reports_page
+from dpfl.accounting.reports import two_reports
 from dpfl.accounting.selection import Selection
+from dpfl.reporting import comparison_page
 from tests import paths
 from tests.accounting import plans
 
@@ -31,13 +32,13 @@ def _exact(mu, delta):
 
 def _compared(first, second, mirrored=True):
     """The comparison as JSON values and as a page; its mirror image must be the same."""
-    found = two_reports.compare(first, second)
-    values = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    page = two_reports_page.render(values)
+    values = json.loads(json.dumps(two_reports.compare(first, second), allow_nan=False))
+    page = comparison_page.render(values)
     assert f'**{values["statement"]}**' in page
     if mirrored:
-        swapped = {'first': 'second', 'second': 'first'}.get(found.verdict, found.verdict)
-        assert two_reports.compare(second, first).verdict == swapped
+        verdict = values['more_private']
+        swapped = {'first': 'second', 'second': 'first'}.get(verdict, verdict)
+        assert two_reports.compare(second, first)['more_private'] == swapped
     return values, page
 
 
@@ -102,6 +103,13 @@ _HARDENED = dict(noise='hardened')
         (_SILENT, {**_POISSON, **_SILENT}, 'equal', []),
         pytest.param(_SILENT, _POISSON, 'second', ['The first has no noise.'], marks=_SLOW),
         ({'group_size': 2}, {'group_size': 2, 'noise_multiplier': 31.0}, 'second', []),
+        # A delta that is spent before training leaves a guarantee at larger ones.
+        (
+            {'before': (accounting.ReleaseBefore('words', 50.0, delta=1e-6),)},
+            {'noise_multiplier': 0.3},
+            'first',
+            ['The first has the larger noise multiplier: 30 against 0.3.'],
+        ),
     ],
 )
 def test_which_is_more_private_and_why(first, second, verdict, reasons):
@@ -193,7 +201,7 @@ def test_the_best_of_several_runs_is_compared_by_epsilon():
         assert row['second'] == selection.epsilon(several.dp_event(), chosen, row['delta'])
     assert values['selection'] == {'first': None, 'second': 'geometric distribution with mean 5'}
     assert any('The second is the best of several runs' in note for note in values['notes'])
-    assert two_reports.compare(several, several).verdict == 'equal'
+    assert two_reports.compare(several, several)['more_private'] == 'equal'
 
 
 def test_what_is_not_in_the_numbers_is_noted():
@@ -207,8 +215,8 @@ def test_what_is_not_in_the_numbers_is_noted():
     assert 'The first is a simulation: its noise came from a known seed' in text
     assert 'The second released metrics of its training clients without noise' in text
     assert 'The second broke its plan' in text
-    # Seven planned rounds may still come: three rounds of a client, as planned, but one apart.
-    assert values['mu']['second'] == pytest.approx(3**0.5 / 30)
+    # Seven planned rounds may still come: rounds 4 and 7 of the client of the first two.
+    assert values['mu']['second'] == pytest.approx(4**0.5 / 30)
     assert values['parameters']['basis'] == {'first': 'plan', 'second': 'log', 'differs': True}
     assert '## Before choosing' in page
     odd = mechanisms.Blt(9, [0.8, 0.3], [0.2, -0.9])

@@ -64,6 +64,12 @@ _REFUSED = {
             'record_specs: has 100000000 coordinates, must have',
         ),
     ],
+    'past noise that grows': [
+        (
+            _query(mechanism=mechanisms.BandedToeplitz(14, [1.0, 2.0])),
+            r'mechanism=banded_toeplitz: has past noise of up to .*e\+04 times that of a round',
+        ),
+    ],
     # Squares of entries near 1e-25 underflow: an update would pass unclipped, far above the bound.
     'norms that float32 cannot measure': [
         *((_query(clip_norm=norm), f'clip_{_NORM}') for norm in (1e-25, 1e-11, 1e16)),

@@ -47,6 +47,16 @@ _REFUSED = [
             ('', '--run_dirs: must be given'),
             ('--run_dirs=nowhere --ranking=best', 'ranking'),
             ('--run_dirs=nowhere --plot=a.b', '--plot=a.b: must end in'),
+            ('--run_dirs=nowhere --data=/no/a.csv', '--data=/no/a.csv: must be in a directory'),
+        ],
+    ),
+    (
+        'studies.plant_secrets',
+        '--output_dir={out}',
+        [
+            ('', '--rounds: must be given'),
+            ('--secret_copies=0', '--secret_copies=0: must be an integer >= 1'),
+            ('--secret_holders=1,1', '--secret_holders=(1, 1): must be different values, and at'),
         ],
     ),
     (
@@ -96,11 +106,6 @@ _REFUSED = [
         'suggest',
         '--data_path=absent.jsonl',
         [('', '--data_path=absent.jsonl: cannot be read')],
-    ),
-    (
-        'studies.text_baselines',
-        '--data_path={lines} --vocabulary_file={words}',
-        [('--counted_on=public_text', '--counted_on=public_text: needs')],
     ),
     (
         'debug_images',
@@ -178,6 +183,7 @@ _REFUSED = [
         '',
         [
             ('--model_dir=/nowhere', '--model_dir=/nowhere: must be a SavedModel'),
+            ('--model_dir=x --temperature=1e-30', '--temperature=1e-30: must be a finite'),
             ('--model_dir=x --rank=9 --top_k=2', '--rank=9: cannot be combined with top_k'),
         ],
     ),

@@ -307,3 +307,13 @@ def test_a_run_whose_numbers_rest_on_its_log_is_refused(tmp_path):
     done = _run('--public', f'--run_dir={tmp_path}/run', f'--output_dir={tmp_path}/copy')
     assert done.returncode == 2 and done.stderr.count('\n') == 1
     assert 'breaks its plan: its guarantee rests on the participation log' in done.stderr
+
+
+def test_the_working_directory_takes_a_copy(tmp_path, monkeypatch):
+    run, copy = tmp_path / 'run', tmp_path / 'copy'
+    archives.write_run(run)
+    copy.mkdir()
+    monkeypatch.chdir(copy)
+    record = archive.read_plan(run)
+    names = public_copy.write(run, pathlib.Path('.'), record, public_heldout=False)
+    assert sorted(names) == sorted([archive.SUMS, *archive.listed(copy)])

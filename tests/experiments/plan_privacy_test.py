@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms, strategies
+from dpfl.accounting.records import archive
 from dpfl.mechanisms.discretization import Discretization
 from tests import forked_binaries
 from tests.accounting import plans
@@ -200,6 +201,55 @@ def test_sweeps_as_in_figure_4_of_document_000(tmp_path):
         direct = _tree_plan(separation, 7.0 * m / 6500, m, 2000)
         assert row['min_separation'] == separation and row['rho'] == _about(direct.rho)
     assert plot.stat().st_size > 5000
+
+
+def _run_of(folder, plan, delta, accountant):
+    """A directory that holds the plan of a run."""
+    record = archive.PlanRecord(plan, (delta,), accountant, True)
+    (folder / archive.PLAN).write_text(record.to_json())
+    mechanisms.save(plan.mechanism, folder / archive.STRATEGY)
+    return f'--run_dir={folder}'
+
+
+def test_a_small_run_is_scaled_as_in_table_2_of_document_001(tmp_path):
+    # sigma = 0.003 and S = 15 with 100 clients; the table has 5000 of 763,430 and of 1e8.
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(5000),
+        participation=Participation(5000),
+        clip_norm=15.0,
+        noise_multiplier=100 * 0.003 / 15,
+        clients_per_round=100,
+        sampling=accounting.Poisson(population=763_430),
+    )
+    run = _run_of(tmp_path, plan, 1e-9, 'moments')
+    plot = tmp_path / 'plot.png'
+    flags = ('--clients_per_round=5000', '--sweep_population=763430,100000000', f'--plot={plot}')
+    found = _planned(run, *flags)
+    assert [row['noise_multiplier'] for row in found['plans']] == pytest.approx([1.0, 1.0])
+    assert [round(row['epsilon'], 3) for row in found['plans']] == [4.634, 1.152]
+    assert 'from 0.02 with 100 clients' in found['assumptions'][-1] and plot.stat().st_size > 5000
+    [row] = _plans(run, *flags[:1], '--population=763430', '--delta=1e-10', '--accountant=rdp')
+    assert (row['delta'], row['accountant']) == (1e-10, 'rdp')
+    silent = _run_of(tmp_path, dataclasses.replace(plan, noise_multiplier=0.0), 1e-9, 'rdp')
+    done = forked_binaries.run('plan_privacy', silent, *flags)
+    assert done.returncode == 2 and 'the run has no noise' in done.stderr
+
+
+def test_a_scaled_run_keeps_what_its_plan_has_and_takes_the_separation_of_the_population(tmp_path):
+    # [Xu23-accounting]: 6500 clients, min separation 314, noise multiplier 7; rho 0.8061 there is
+    # for 6 participations, and a population that allows the separation allows 7.
+    small = dataclasses.replace(
+        _tree_plan(100, 7 * 500 / 6500, 500, 2000), estimator=accounting.Estimator('clipped', 250.0)
+    )
+    run = _run_of(tmp_path, small, 1e-10, 'analytic_gaussian')
+    flags = (run, f'--population={6500 * 314}', '--clients_per_round=6500')
+    [row], [limited] = _plans(*flags), _plans(*flags, '--max_participations=7')
+    assert row['noise_multiplier'] == pytest.approx(7.0)
+    assert (row['min_separation'], row['max_participations']) == (314, 7)
+    direct = _tree_plan(314, row['noise_multiplier'], rounds=2000)
+    assert row['rho'] == limited['rho'] == _about(direct.rho)
+    # The clipped estimator divides by at least half of the clients, with twice the noise.
+    assert row['prefix_noise'] == _about(4 * 5 * 7.0 * small.mechanism.max_error() / 6500)
 
 
 @pytest.mark.standard

@@ -11,7 +11,7 @@ from dpfl import ParticipationLog, _storage, accounting, errors, mechanisms
 from dpfl.accounting import running
 from dpfl.accounting.records import archive, cohorts, signatures
 from dpfl.cli.command import command_line
-from dpfl.cli.results import signed_report, verified_run
+from dpfl.cli.results import report_files, verified_run
 from dpfl.mechanisms import rounding
 from dpfl.simulation import run_directory
 from tests import forked_binaries, json_schema, keys
@@ -147,9 +147,9 @@ def test_the_report_of_a_run_is_signed_as_it_was_verified(tmp_path, files):
     assert 'note: not judged: checkpoints/, privacy_report.json.sig, lines of' in done.stderr
     assert (run / archive.REPORT).read_bytes() == before
     verify = (str(run), str(files['public']), 'json')
-    assert json.loads(signed_report.verified(*verify))['is_valid']
+    assert json.loads(report_files.verified(*verify))['is_valid']
     # The bytes that were compared are signed, whatever is in the file when the verdict is printed.
-    sign = signed_report.signer(str(files['key']))
+    sign = report_files.sign_with(str(files['key']))
 
     def edited(path, content):
         path.write_text('{"epsilon": 0.01}')
@@ -159,15 +159,15 @@ def test_the_report_of_a_run_is_signed_as_it_was_verified(tmp_path, files):
 
     verified_run.verified(str(run), sign=edited)
     with pytest.raises(errors.DataError, match='its signature is not valid'):
-        signed_report.verified(*verify)
+        report_files.verified(*verify)
     (run / archive.REPORT).write_bytes(before)
-    assert json.loads(signed_report.verified(*verify))['is_valid']
+    assert json.loads(report_files.verified(*verify))['is_valid']
 
 
 @pytest.mark.parametrize('forged', [True, False])
 def test_what_is_not_verified_is_not_signed(files, tmp_path, capsys, forged):
     run = shutil.copytree(files['run'], tmp_path / 'run')
-    sign = signed_report.signer(str(files['key']))
+    sign = report_files.sign_with(str(files['key']))
     name = archive.PAGE if forged else 'notes.txt'
     text = (files['run'] / archive.PAGE).read_text()
     epsilon = accounting.round_up(json.loads((run / archive.REPORT).read_text())['epsilon'])
@@ -176,7 +176,7 @@ def test_what_is_not_verified_is_not_signed(files, tmp_path, capsys, forged):
     if forged:
         assert 'privacy_report.md: says' in _refused(capsys, str(run), sign=sign)
         with pytest.raises(errors.DataError, match='privacy_report.json.sig: no signature'):
-            signed_report.verified(str(run), str(files['public']), 'text')
+            report_files.verified(str(run), str(files['public']), 'text')
     else:
         verified_run.verified(str(run), sign=sign)
         assert 'by digest alone: notes.txt' in capsys.readouterr().err
@@ -324,7 +324,7 @@ def test_an_export_is_not_signed(files, tmp_path):
         (run / name).write_text(text)
     (run / archive.SUMS).write_text(archive.digests(run))
     with pytest.raises(command_line.UsageError, match='is an export'):
-        verified_run.verified(str(run), sign=signed_report.signer(str(files['key'])))
+        verified_run.verified(str(run), sign=report_files.sign_with(str(files['key'])))
     assert not (run / archive.SIGNATURE).exists()
 
 

@@ -223,7 +223,7 @@ def test_composition_with_another_report(tmp_path):
     assert '## Composition' in _run(*flags).stdout
     for more, message in (
         ('--group_size=2', 'group_size=1: must be 2'),
-        ('--selected_from=poisson:3', 'cannot be combined with --compose_with'),
+        ('--selected_from=poisson:3', 'cannot be combined with compose_with'),
         ('--adjacency=replace_one', 'must be replace_one'),
     ):
         done = _run(*flags, more)

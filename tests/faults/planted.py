@@ -285,7 +285,7 @@ _ACCOUNTING = (
     ),
     Fault(
         "discretization's inflated norm left out",
-        'dpfl/accounting/integer_updates.py',
+        'dpfl/accounting/clipping.py',
         'return shift * self.settings.inflated_norm / plan.clip_norm',
         'return shift',
         ('tests/aggregators/integers/discretized_test.py::test_the_plan_counts_the_inflated_norm',),
@@ -306,7 +306,7 @@ _ACCOUNTING = (
     ),
     Fault(
         'a client listed twice in a round counted once',
-        'dpfl/accounting/reports/report_values.py',
+        'dpfl/accounting/reports/report.py',
         'times * plan.sensitivity if times > 1 else None',
         'None',
         ('tests/accounting/report_test.py', 'tests/accounting/hardened_test.py'),
@@ -393,9 +393,9 @@ _SAMPLING = (
         'GAN clients train on the same images in every round',
         'dpfl/simulation/training/gan.py',
         "        'drawn': drawn_examples.DrawnExamples(\n"
-        '            config.seed, how.client_batch_size, how.client_max_batches\n'
+        '            config.seed, optimization.client_batch_size, optimization.client_max_batches\n'
         '        ),\n',
-        "        'drawn': lambda t, client, batches: batches[: how.client_max_batches],\n",
+        "        'drawn': lambda t, client, batches: batches[: optimization.client_max_batches],\n",
         (
             'tests/simulation/training/gan_test.py::'
             'test_clients_draw_their_images_anew_in_every_round',

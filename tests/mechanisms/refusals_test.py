@@ -115,6 +115,7 @@ _REFUSED = [
     ('restarted', 'base', 3, 'base=.*: must be a mechanism'),
     ('restarted', 'base', {'mechanism': 'tree', 'rounds': 8}, 'base=.*: must be a mechanism'),
     ('restarted', 'base', mechanisms.BinaryTree(4), 'has 4 rounds, must have at least 6'),
+    ('restarted', 'base', mechanisms.FullHonakerTree(8), 'must be .* that can have fewer rounds'),
     ('restarted', 'starts', (3, 3), r'starts=\(3, 3\): must increase within 1 .. 7'),
     ('restarted', 'starts', (8,), 'must increase within'),
     ('restarted', 'starts', (0,), _NOT_INTEGERS),

@@ -39,10 +39,14 @@ def test_what_would_do_does():
         assert feasibility.estimate(plan, size).feasible == 'yes'
 
 
-def test_no_model_without_parameters_is_advised():
-    loud = dataclasses.replace(_PLAN, noise_multiplier=500.0)
-    _, would_do = feasibility.estimate(loud, 10, 1e-6, _ACCOUNTANT).advice
-    assert 'clients per round' in would_do and 'parameters' not in would_do
+@pytest.mark.parametrize(
+    'change, dimension, impossible',
+    [(dict(noise_multiplier=500.0), 10, 'parameters'), (dict(noise='hardened'), 10**12, 'epsilon')],
+)
+def test_nothing_impossible_is_advised(change, dimension, impossible):
+    plan = dataclasses.replace(_PLAN, **change)
+    _, would_do = feasibility.estimate(plan, dimension, 1e-6, _ACCOUNTANT).advice
+    assert 'clients per round' in would_do and impossible not in would_do
 
 
 def test_without_a_dimension_or_noise():

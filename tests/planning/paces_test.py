@@ -11,16 +11,6 @@ from dpfl.participation import RoundTimes
 from dpfl.planning import DailyCounts, DailyPattern
 
 
-def test_calendar_days_flatter():
-    # Six rounds at noon of each day but the second one, where they are late.
-    hours = [12, 12.1, 12.2, 46, 46.1, 46.2, 70, 70.1, 70.2, 75]
-    times = RoundTimes.from_hours(np.array(hours))
-    assert min(np.bincount(np.array(hours, int) // 24)[:3]) == 3
-    assert times.fewest_rounds(24) == 0  # From 12:12 to 12:12.
-    assert DailyCounts((3, 3, 3)).fewest_rounds(24) == 0
-    assert DailyCounts((3, 3, 3)).fewest_rounds(48) == 3
-
-
 def test_counts_of_days_hold_wherever_the_rounds_are():
     generator = np.random.default_rng(2)
     for _ in range(60):

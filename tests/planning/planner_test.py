@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dpfl import Participation, mechanisms, planning
+from dpfl import Participation, accounting, errors, mechanisms, planning
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import RoundTimes
 from dpfl.planning.planner import prefix_noise
@@ -96,12 +96,6 @@ def test_plan_with_noise_is_that_of_the_library():
     assert round(plan.rho, 2) == 0.35
 
 
-def test_noise_of_a_simulation_grows_with_the_cohort():
-    # [Xu23], section 2.2: 0.54 with 500 clients goes with about 7 with 6500.
-    assert planning.Simulation(0.54, 500).scaled(6500) == pytest.approx(7.02)
-    assert planning.Simulation(7.0, 6500).scaled(6500) == 7.0
-
-
 @pytest.mark.parametrize(
     'target',
     [
@@ -190,3 +184,43 @@ def test_noise_in_a_sum_of_mean_updates():
     plan = dataclasses.replace(_TREE, clip_norm=2.0).with_noise(_ES_ES, 7.0)
     tree = mechanisms.BinaryTree(1900)
     assert prefix_noise(plan) == pytest.approx(2.0 * 7.0 * tree.max_error() / 6500)
+
+
+def _small_run(**fields):
+    values = dict(
+        mechanism=mechanisms.BinaryTree(2000),
+        participation=Participation(2000, 100, 20),
+        clip_norm=0.3,
+        noise_multiplier=7 * 500 / 6500,
+        clients_per_round=500,
+    )
+    return accounting.PrivacyPlan(**{**values, **fields})
+
+
+@pytest.mark.parametrize('kind', ['fixed', 'clipped'])
+@pytest.mark.parametrize('weight', [None, 250.0])
+def test_the_noise_on_the_mean_is_the_same_however_it_is_estimated(kind, weight):
+    plan = _small_run(estimator=accounting.Estimator(kind, weight, 1600.0))
+    large = planning.scaled(plan, 5000, population=10**7)
+    of_run = plan.stddev / plan.denominator
+    assert large.stddev / large.denominator == pytest.approx(of_run)
+    assert large.estimator.example_cap == 1600.0
+    assert large.participation == plan.participation
+
+
+def test_a_population_that_cannot_keep_the_separation_is_refused():
+    small = _small_run()
+    assert planning.scaled(small, 6500, population=650_000).sensitivity == small.sensitivity
+    with pytest.raises(errors.ArgumentError, match='population=649999: must be an integer >= 6500'):
+        planning.scaled(small, 6500, population=649_999)
+
+
+@pytest.mark.parametrize('count_stddev', [None, 25.0])
+def test_the_share_of_the_noise_that_counts_have_stays(count_stddev):
+    plan = _small_run(
+        mechanism=mechanisms.Restarted.every(mechanisms.BinaryTree(2000), 128, 1024),
+        adaptive_clip=accounting.AdaptiveClip(0.5, count_stddev=count_stddev),
+    )
+    large = planning.scaled(plan, 5000, population=10**7)
+    assert large.count_stddev == pytest.approx(10 * plan.count_stddev)
+    assert large.update_noise_multiplier == pytest.approx(10 * plan.update_noise_multiplier)

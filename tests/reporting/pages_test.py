@@ -157,6 +157,14 @@ _NONE = 'none: there is no guarantee'
             {'rho': 0.028011, 'accuracy': 0.028011, 'rounds': 7},
             ['rho       0.02802', 'accuracy  0.02801', 'rounds    7'],
         ),
+        (
+            {'mu_claimed': 1.23411, 'epsilon_of_mu_lower': 1.23459, 'rhodium': 1.23411},
+            [
+                'mu_claimed           1.235',
+                'epsilon_of_mu_lower  1.234',
+                'rhodium              1.234',
+            ],
+        ),
         ({'rho': '-', 'b': '0.1'}, ['rho  -', 'b    0.1']),
         ({'epsilon': None}, [f'epsilon  {_NONE}']),
         ({'epsilon': math.inf}, [f'epsilon  {_NONE}']),
@@ -172,5 +180,5 @@ def test_a_table_of_values(values, shown):
 
 
 def test_columns_say_in_words_what_is_no_number():
-    shown = plain_text.columns([{'a': None, 'b': math.inf}])
-    assert shown.split() == ['a', 'b', 'none', 'infinite']
+    shown = plain_text.columns([{'a': None, 'b': math.inf, 'epsilon, all': 1.00001}])
+    assert shown.split() == ['a', 'b', 'epsilon,', 'all', 'none', 'infinite', '1.001']

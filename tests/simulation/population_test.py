@@ -63,12 +63,6 @@ def test_windows_are_as_long_and_as_frequent_as_the_habits_say():
     assert np.abs(moved).max() <= 2 and moved.std() == pytest.approx(np.sqrt(2 / 3), rel=0.05)
 
 
-def test_windows_of_a_device_do_not_overlap():
-    opens, closes = _table(_windows(5000, window_hours=13.0, jitter_hours=1.0), 5000, (0, 6))
-    both = np.isfinite(opens[:-1]) & np.isfinite(opens[1:])
-    assert (closes[:-1][both] <= opens[1:][both]).all()
-
-
 def test_four_times_as_many_devices_are_eligible_at_night():
     """[Bonawitz19]: a factor of 4 over the day."""
     size = 40_000

@@ -14,7 +14,7 @@ import pytest
 from dpfl import _npz, accounting, errors
 from dpfl.accounting.measured.measured import AUDIT
 from dpfl.accounting.records import archive, comparison, journal
-from dpfl.accounting.reports import history
+from dpfl.accounting.reports import inputs
 from dpfl.reporting import privacy_page
 from dpfl.simulation import run_directory
 from tests import paths
@@ -220,7 +220,7 @@ def _stopped_with(name):
         (_added(AUDIT), 'audit.npz: is there, and ledger.jsonl does not have its digest'),
         (_forged_plan(noise_key_digest='0' * 64), 'ledger.jsonl: its plan has another noise_key'),
         (
-            _forged_plan(extensions=(history.Extension(2, 4, 6),)),
+            _forged_plan(extensions=(inputs.Extension(2, 4, 6),)),
             'ledger.jsonl: its plan has other extensions than its events',
         ),
         (

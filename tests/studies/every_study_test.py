@@ -85,11 +85,6 @@ def _words(values, out):
     assert noisy['recall_5'] < less_noisy['recall_5']
 
 
-def _baselines(values, out):
-    assert values['counted_on'] == 'training_clients' and 'Not private' in values['not_covered']
-    assert values['unigram_accuracy'] < values['bigram_accuracy']
-
-
 def _dataset(values, out):
     rows = parquet.read_table(out / 'out.parquet').num_rows
     assert values['clients'] == values['history']['authors'] == 5
@@ -182,13 +177,6 @@ _STUDIES = {
         ('plot.png',),
         ('--repeats=0', '--repeats=0: must be'),
     ),
-    'baselines': (
-        'text_baselines',
-        '--data_path={data} --vocabulary_file={words}',
-        _baselines,
-        (),
-        ('--counted_on=public_text', '--counted_on=public_text: needs vocabulary_text'),
-    ),
     'dataset': (
         'make_dataset',
         '--data_path={repository} --output={out}/out.parquet',
@@ -233,10 +221,8 @@ def _inputs(tmp_path_factory):
     """Paths of runs and texts by name; a GAN is trained when it is first needed."""
     root = tmp_path_factory.mktemp('inputs')
     text_files.write_clients(root / 'data.jsonl', clients=60, sentences=3)
-    text_files.write_words(root / 'words.txt')
     return {
         'data': root / 'data.jsonl',
-        'words': root / 'words.txt',
         'repository': repositories.of_authors(root / 'repository', 5),
         'gan': root / 'gan',
         'cache': root / 'cache',

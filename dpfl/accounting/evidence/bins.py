@@ -25,8 +25,8 @@ import math
 import numpy as np
 from scipy import stats
 
-from dpfl.accounting.evidence import laws, slot_pairs, structure
-from dpfl.accounting.evidence.log_test import LogTest, Statistic
+from dpfl.accounting.evidence import laws, refutation, slot_pairs
+from dpfl.accounting.evidence.refutation import LogTest, Statistic
 from dpfl.participation import ParticipationLog
 
 _MEAN = 'the planned sampling has {:.6g} on average.'
@@ -71,7 +71,7 @@ _KEPT_SLOT = Statistic(
     'the planned sampling has {:.4g} on average.',
 )
 STATISTICS = (
-    structure.TURNS,
+    refutation.TURNS,
     _SAME_BIN,
     _SAME_EPOCH,
     _WHOLE_PASS,
@@ -94,7 +94,7 @@ def balls_in_bins(log: ParticipationLog, population: int, groups: int) -> list[L
     bins = _pass(log, 0, groups)
     clients = np.sort(np.concatenate(bins))
     impossible = (
-        structure.turns(log, groups)
+        refutation.mixed_turns(log, groups)
         or _everyone(log, population, groups)
         or _same_bins(log, groups)
     )

@@ -23,7 +23,7 @@ import numpy as np
 from scipy import special
 
 from dpfl.accounting.evidence import laws
-from dpfl.accounting.evidence.log_test import LogTest, Statistic
+from dpfl.accounting.evidence.refutation import LogTest, Statistic
 from dpfl.participation import ParticipationLog
 from dpfl.participation.client_rounds import ClientRounds
 

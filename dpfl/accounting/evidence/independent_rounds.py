@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special, stats
 
-from dpfl.accounting.evidence import earlier_cohorts, laws, overlaps, structure
-from dpfl.accounting.evidence.log_test import LogTest, Statistic
+from dpfl.accounting.evidence import earlier_cohorts, laws, overlaps, refutation
+from dpfl.accounting.evidence.refutation import LogTest, Statistic
 from dpfl.participation import ParticipationLog
 
 _LARGEST_SIZE = Statistic(
@@ -63,8 +63,8 @@ _SEEN = Statistic(
     '{} clients took part; the planned sampling leads to {:.6g} on average.',
 )
 STATISTICS = (
-    structure.TURNS,
-    structure.GROUP_SIZE,
+    refutation.TURNS,
+    refutation.GROUP_SIZE,
     _LARGEST_SIZE,
     _SIZE,
     _TOTAL,
@@ -101,7 +101,7 @@ class Rule(NamedTuple):
 
 def poisson(rule: Rule, log: ParticipationLog) -> list[LogTest]:
     """Tests of 'poisson', and of 'cyclic_poisson', which is the same within each group."""
-    impossible = structure.turns(log, rule.groups) or structure.group_sizes(
+    impossible = refutation.mixed_turns(log, rule.groups) or refutation.large_groups(
         log, rule.population, rule.groups
     )
     if impossible:

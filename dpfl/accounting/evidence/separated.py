@@ -23,7 +23,7 @@ import numpy as np
 from scipy import special, stats
 
 from dpfl.accounting.evidence import earlier_cohorts, laws
-from dpfl.accounting.evidence.log_test import LogTest, Statistic
+from dpfl.accounting.evidence.refutation import LogTest, Statistic
 from dpfl.accounting.sampling import separated
 from dpfl.participation import ParticipationLog
 

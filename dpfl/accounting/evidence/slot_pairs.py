@@ -17,7 +17,7 @@ import numpy as np
 from scipy import fft
 
 from dpfl.accounting.evidence import laws
-from dpfl.accounting.evidence.log_test import LogTest, Statistic
+from dpfl.accounting.evidence.refutation import LogTest, Statistic
 
 SHARED = '{} of {} pairs share a slot; the planned sampling has {:.6g} on average.'
 ANY_DISTANCE = Statistic(

@@ -27,7 +27,7 @@ _DRAWS, _MOST_DRAWN = 200, 10**7
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """What one attack found.
+    """The estimate of one attack.
 
     Attributes:
       observed, unobserved: numbers of canaries that took part, and that did not.
@@ -161,7 +161,7 @@ def lower_bounds(
 
 
 def power(
-    found: Estimate, dimension: int, mu_planned: float, mu_claimed: float, share: float
+    releases: Estimate, dimension: int, mu_planned: float, mu_claimed: float, share: float
 ) -> float:
     """Probability that the lower bound of mu is above the claim with a share of the noise.
 
@@ -169,13 +169,13 @@ def power(
     hides it too. So the mean score tells the size of that sum, which is the same with less noise.
 
     Args:
-      found: of the run, from the releases.
+      releases: the estimate of the run from all releases.
       dimension: d.
       mu_planned: of the canaries by the plan, above 0.
       mu_claimed: that the bound is compared with.
       share: of the planned deviation of the noise, within [0, 1].
     """
-    seen = min(max(found.mean, 0.0) / mu_planned, 1.0)
+    seen = min(max(releases.mean, 0.0) / mu_planned, 1.0)
     if not seen:
         return 0.0
     hidden = math.hypot(share, math.sqrt(1 / seen**2 - 1))
@@ -184,7 +184,7 @@ def power(
     mean = mu_planned / hidden
     # The canary itself is part of the vector that the cosine divides by.
     mean /= math.hypot(1.0, mean / math.sqrt(dimension))
-    count = found.observed
+    count = releases.observed
     draws = max(20, min(_DRAWS, _MOST_DRAWN // count))
     slack = math.sqrt(math.log(1 / (1 - CONFIDENCE)) / (2 * count))
     true = 1.0 - np.arange(count) / count - slack

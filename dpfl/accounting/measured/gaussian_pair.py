@@ -63,7 +63,11 @@ def epsilon(mean: float, deviation: float, delta_: float) -> float:
         if high > _MOST_EPSILON:
             return math.inf
     return optimize.brentq(
-        lambda each: delta(each, mean, deviation) - delta_, 0.0, high, xtol=1e-12, rtol=1e-12
+        lambda epsilon: delta(epsilon, mean, deviation) - delta_,
+        0.0,
+        high,
+        xtol=1e-12,
+        rtol=1e-12,
     )
 
 

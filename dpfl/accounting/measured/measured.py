@@ -105,8 +105,8 @@ class Measured:
       dimension: number of parameters of the model.
       delta: at which epsilon is given.
       mu_claimed, epsilon_claimed: of the plan; infinite without noise, mu None with sampling.
-      mu_of_canaries: what follows from the plan for the rounds of the canaries, the largest over
-        them; None with sampling. Below the claim if they are not the worst rounds.
+      mu_of_canaries: mu of the plan for the rounds of the canaries, the largest over them; None
+        with sampling. Below the claim if they are not the worst rounds.
       releases: of an attacker who sees every release.
       final_model: of one who sees the final model only.
       sums: what tests of the sums of all rounds showed; None if there were none.
@@ -321,21 +321,21 @@ def read(
         raise ValueError(f'{path}: not the audit of this run ({errors.shown(error)})') from None
 
 
-def _attack(found: Estimate) -> dict[str, Any]:
-    return {name: _json.finite(value) for name, value in dataclasses.asdict(found).items()}
+def _attack(estimate: Estimate) -> dict[str, Any]:
+    return {name: _json.finite(value) for name, value in dataclasses.asdict(estimate).items()}
 
 
 def _estimate(name: str, values: Any) -> Estimate:
-    """The estimate that `_attack` wrote; null is infinity, but for a mu that there is not."""
-    found: dict[str, Any] = {}
+    """The estimate that `_attack` wrote; null is infinity, except for a missing mu."""
+    fields: dict[str, Any] = {}
     for field in dataclasses.fields(Estimate):
         value, where = _json.checked_object(name, values)[field.name], f'{name}.{field.name}'
         if field.type is bool:
-            found[field.name] = _validate.truth(where, value)
+            fields[field.name] = _validate.truth(where, value)
         elif field.type is int:
-            found[field.name] = _validate.integer(where, value, minimum=2)
+            fields[field.name] = _validate.integer(where, value, minimum=2)
         elif value is None:
-            found[field.name] = None if field.name == 'mu_lower' else math.inf
+            fields[field.name] = None if field.name == 'mu_lower' else math.inf
         else:
-            found[field.name] = _validate.number(where, value)
-    return Estimate(**found)
+            fields[field.name] = _validate.number(where, value)
+    return Estimate(**fields)

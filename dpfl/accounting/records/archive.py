@@ -19,19 +19,18 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dpfl import _files, _json, _validate, errors, mechanisms
+from dpfl.accounting.clipping import ClipCourse
 from dpfl.accounting.gaussian import ACCOUNTANTS
 from dpfl.accounting.measured import measured as measured_lib
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import cohorts, sums
 from dpfl.accounting.records import journal as journal_lib
 from dpfl.accounting.reports import inputs
-from dpfl.accounting.reports.about import About
-from dpfl.accounting.reports.clip_course import ClipCourse
-from dpfl.accounting.reports.inputs import Inputs
+from dpfl.accounting.reports.inputs import About, Inputs
 from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.participation import ParticipationLog
 
@@ -77,7 +76,7 @@ class PlanRecord(Inputs):
 
         Args:
           log: of the run; None without one.
-          **of_run: what else is known of the run, as in `ReportValues`.
+          **of_run: further inputs from the run, as in `PrivacyReport`.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(Inputs)}
         return PrivacyReport.from_plan(log=log, with_tradeoff=True, **values, **of_run)
@@ -94,22 +93,8 @@ class PlanRecord(Inputs):
             **self.plan.to_dict(),
             'deltas': list(self.deltas),
             'accountant': self.accountant,
-            'noise_is_seeded': self.noise_is_seeded,
-            'sampling_is_seeded': self.sampling_is_seeded,
-            'also_not_covered': list(self.also_not_covered),
+            **self.of_run(_REQUIRED),
             **({'exported': True} if self.exported else {}),
-            'train_metrics_released': self.train_metrics_released,
-            **_json.given(
-                {
-                    'remarks': list(self.remarks),
-                    'noise_key_digest': self.noise_key_digest,
-                    'earlier_noise_key_digests': list(self.earlier_noise_key_digests),
-                    'warm_start_is_public': self.warm_start_is_public,
-                    'about': self.about.to_dict() if self.about else None,
-                    'extensions': [each.to_dict() for each in self.extensions],
-                    'stop_at_accuracy': self.stop_at_accuracy,
-                }
-            ),
         }
 
     @classmethod
@@ -134,7 +119,7 @@ class PlanRecord(Inputs):
             deltas=inputs.deltas(of_plan.pop('deltas')),
             accountant=_validate.choice('accountant', of_plan.pop('accountant'), ACCOUNTANTS),
             exported=_validate.truth('exported', of_plan.pop('exported', False)),
-            **inputs.of_run(of_plan, _REQUIRED),
+            **inputs.read(of_plan, _REQUIRED),
         )
         of_plan = {name: value for name, value in of_plan.items() if name not in inputs.OF_RUN}
         return cls(plan=PrivacyPlan.from_dict(of_plan, mechanism), **fields)
@@ -208,7 +193,7 @@ def _cohorts(
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """What the tables and pages of a run are computed from.
+    """The inputs of the tables and pages of a run.
 
     Attributes:
       record: the plan, and what the report states besides.
@@ -252,6 +237,31 @@ class Records:
             ClipCourse.from_rows(journal.rows()) if record.plan.adaptive_clip else None,
             read_measured(path, record) if journal.state.audited else None,
         )
+
+    def plans(self) -> Iterator[PrivacyPlan]:
+        """The plan in force when each round was computed: the run may have been extended since.
+
+        Raises:
+          ValueError: if a plan before an extension is damaged.
+        """
+        assert self.journal is not None and self.journal.state.built is not None
+        extended = self.journal.state.extended
+        stages: Sequence[Any] = (self.journal.state.built, *extended)
+        plans = []
+        try:
+            for event, following in zip(stages, extended, strict=False):
+                # The plan that follows has the same matrix in these rounds (`extension.check`).
+                mechanism = self.record.plan.mechanism.with_rounds(following.planned)
+                values = {**event.record, 'mechanism_digest': mechanism.digest()}
+                plans.append(PlanRecord.from_dict(values, mechanism).plan)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f'{LEDGER}: an earlier plan: {errors.shown(error)}') from None
+        plans.append(self.record.plan)
+        number = 0
+        for each in self.journal.events:
+            number += each in extended
+            if isinstance(each, journal_lib.Released):
+                yield plans[number]
 
     def report(self, group_size: int | None = None) -> PrivacyReport:
         """The report of the run, or for groups of clients, for which no audit measures anything."""
@@ -304,7 +314,7 @@ def _stack_changes(journal: journal_lib.Journal) -> Sequence[str]:
 
 
 def _count(values: Mapping[str, Any]) -> int:
-    """What Ray has lost, by a line of the journal that nothing is judged by."""
+    """Number of losses of Ray in a line of the journal; no check depends on it."""
     return _validate.integer('ray_losses', values['ray_losses'], minimum=0)
 
 

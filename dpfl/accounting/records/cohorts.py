@@ -51,8 +51,8 @@ def load(path: str | os.PathLike[str]) -> tuple[list[np.ndarray], int, bool]:
     if not os.path.lexists(path):
         return [], 0, True
     with _files.open_regular(path) as file:
-        found, complete = read(file)
-        return found, complete, complete == file.seek(0, os.SEEK_END)
+        cohorts, complete = read(file)
+        return cohorts, complete, complete == file.seek(0, os.SEEK_END)
 
 
 def read(file: BinaryIO) -> tuple[list[np.ndarray], int]:
@@ -61,18 +61,18 @@ def read(file: BinaryIO) -> tuple[list[np.ndarray], int]:
     Returns:
       The cohorts, and the length in bytes of their records.
     """
-    found: list[np.ndarray] = []
+    cohorts: list[np.ndarray] = []
     at, size = 0, file.seek(0, os.SEEK_END)
     file.seek(0)
     while len(header := file.read(_HEADER.size)) == _HEADER.size:
         number, count, width = _HEADER.unpack(header)
         end = at + _HEADER.size + count * width + _CHECKSUM
-        is_record = width in _WIDTHS and number == len(found) and count <= _MOST_CLIENTS
+        is_record = width in _WIDTHS and number == len(cohorts) and count <= _MOST_CLIENTS
         if not is_record or end > size:
             break
         ids, checksum = file.read(count * width), file.read(_CHECKSUM)
         if hashlib.sha256(header + ids).digest()[:_CHECKSUM] != checksum:
             break
-        found.append(np.frombuffer(ids, f'<u{width}').astype(np.int64))
+        cohorts.append(np.frombuffer(ids, f'<u{width}').astype(np.int64))
         at = end
-    return found, at
+    return cohorts, at

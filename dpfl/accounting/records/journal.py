@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpfl import _json, _validate, errors
-from dpfl.accounting.reports import history
+from dpfl.accounting.reports import inputs
 
 FORMAT = 3
 _START = hashlib.sha256(b'dpfl journal').hexdigest()
@@ -228,9 +228,9 @@ class Extended(Event):
             _json.checked_object('settings', self.settings)
 
     @property
-    def step(self) -> history.Extension:
+    def step(self) -> inputs.Extension:
         """The numbers of rounds, as the record of the plan has them."""
-        return history.Extension(self.released, self.planned, self.rounds)
+        return inputs.Extension(self.released, self.planned, self.rounds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from dpfl import _json, _validate, errors
 from dpfl.accounting import gaussian
-from dpfl.accounting.evidence import refutation, structure
+from dpfl.accounting.evidence import refutation
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import comparison
 from dpfl.accounting.reports import inputs
@@ -99,8 +99,8 @@ def _check_refutations(seen: Observed, plan: PrivacyPlan) -> None:
     """Checks that the refutations of a sampling are those that limits and counts show, or more."""
     if plan.sampling is None:
         return
-    too_many = structure.population(seen.clients, plan.sampling.population)
-    stated = [test for test in seen.refutations if test.statistic == structure.POPULATION]
+    too_many = refutation.beyond_population(seen.clients, plan.sampling.population)
+    stated = [test for test in seen.refutations if test.statistic == refutation.POPULATION]
     is_possible = not wider_limits(plan.sampling.schema(seen.rounds), seen.limits, 1)
     if seen.max_per_round == 1:  # Sizes count a client as often as it is listed.
         sizes = seen.smallest_cohort, seen.largest_cohort

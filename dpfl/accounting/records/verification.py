@@ -28,10 +28,10 @@ Pages = Callable[[pathlib.Path, PrivacyReport], Mapping[str, str]]
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """What `verify` found.
+    """The result of `verify`.
 
     Attributes:
-      records: what the report was computed from; None where they cannot be read.
+      records: inputs of the report; None where they cannot be read.
       report: computed anew, or None where that is not possible.
       differences: one sentence each; empty if the directory is as it should be.
       content: bytes of the report's file, which were compared.
@@ -71,14 +71,14 @@ def verify(directory: str | os.PathLike[str], pages: Pages = archive.pages) -> V
         raise errors.ArgumentError(
             'run_dir', directory, f'must hold a finished run ({missing[0]} is missing)'
         )
-    found, others = sums.walk(directory, archive.CHECKPOINTS)
+    files, others = sums.walk(directory, archive.CHECKPOINTS)
     differences = [f'{errors.shown(name)}: {what}' for name, what in others.items()]
     folders = [name for name in needed if (directory / name).is_dir()]
     differences += [f'{name}: is not a file' for name in folders]
     if any(name in others or name in folders for name in needed):
         return Verification(None, None, tuple(differences))
     try:
-        return _compared(directory, found, needed, differences, pages, is_export)
+        return _compared(directory, files, needed, differences, pages, is_export)
     except OSError as error:
         name = errors.shown(pathlib.Path(error.filename or directory).name)
         differences.append(f'{name}: cannot be read ({error.strerror or errors.shown(error)})')
@@ -87,15 +87,15 @@ def verify(directory: str | os.PathLike[str], pages: Pages = archive.pages) -> V
 
 def _compared(
     directory: pathlib.Path,
-    found: Mapping[str, pathlib.Path],
+    files: Mapping[str, pathlib.Path],
     needed: Sequence[str],
     differences: list[str],
     pages: Pages,
     is_export: bool,
 ) -> Verification:
-    """Adds to the differences what follows from the contents of the files."""
+    """Adds the differences that the contents of the files show."""
     content = _files.read_bytes(directory / REPORT)
-    differences += _changed_files(directory, found, needed, content)
+    differences += _changed_files(directory, files, needed, content)
     try:
         records = archive.Records.read(directory)
         if records.record.exported != is_export:
@@ -104,9 +104,9 @@ def _compared(
     except ValueError as error:
         return Verification(None, None, (*differences, errors.shown(error)))
     if records.journal is not None:
-        differences += _changed_results(directory, found, records)
-        differences += _changed_tables(found, records)
-    differences += _changed_pages(directory, found, content, report, pages)
+        differences += _changed_results(directory, files, records)
+        differences += _changed_tables(files, records)
+    differences += _changed_pages(directory, files, content, report, pages)
     return Verification(records, report, tuple(differences), content=content)
 
 
@@ -124,7 +124,7 @@ def _is_export(directory: pathlib.Path) -> bool:
 
 def _changed_files(
     directory: pathlib.Path,
-    found: Mapping[str, pathlib.Path],
+    files: Mapping[str, pathlib.Path],
     needed: Sequence[str],
     report: bytes,
 ) -> list[str]:
@@ -136,15 +136,15 @@ def _changed_files(
     differences = [f'{SUMS}: {name} is not listed' for name in needed[1:] if name not in expected]
     differences += [
         f'{errors.shown(name)}: was added, {SUMS} does not list it'
-        for name in found
+        for name in files
         if name not in expected and name not in needed
     ]
     for name, digest in expected.items():
-        if name not in found:
+        if name not in files:
             differences.append(f'{errors.shown(name)}: is missing, {SUMS} lists it')
             continue
         is_report = name == REPORT
-        now = hashlib.sha256(report).hexdigest() if is_report else sums.sha256(found[name])
+        now = hashlib.sha256(report).hexdigest() if is_report else sums.sha256(files[name])
         if now != digest:
             differences.append(
                 f'{errors.shown(name)}: its SHA-256 is not the one in {SUMS}: it was changed'
@@ -153,9 +153,9 @@ def _changed_files(
 
 
 def _changed_results(
-    directory: pathlib.Path, found: Mapping[str, pathlib.Path], records: archive.Records
+    directory: pathlib.Path, files: Mapping[str, pathlib.Path], records: archive.Records
 ) -> list[str]:
-    """How the journal ends, and how what the run ended with differs from it; a sentence each."""
+    """How the results differ from the journal, and what is wrong with its end, a sentence each."""
     journal = records.journal
     assert journal is not None
     state, record, differences = journal.state, records.record, []
@@ -172,27 +172,27 @@ def _changed_results(
     if state.audited is not None:
         results[AUDIT] = state.audited.scores
     for name, digest in results.items():
-        if name not in found:
+        if name not in files:
             differences.append(f'{errors.shown(name)}: is missing, {LEDGER} has its digest')
-        elif sums.sha256(found[name]) != digest:
+        elif sums.sha256(files[name]) != digest:
             differences.append(
                 f'{errors.shown(name)}: its SHA-256 is not the one in {LEDGER}: it was changed'
             )
-    if ended is not None and archive.MODEL in found and not _is_of_rounds(found, state):
+    if ended is not None and archive.MODEL in files and not _is_of_rounds(files, state):
         differences.append(f'{archive.MODEL}: is not the model after the last round of {LEDGER}')
-    if ended is None and archive.MODEL in found:
+    if ended is None and archive.MODEL in files:
         differences.append(
             f'{archive.MODEL}: is there, and {LEDGER} does not say that the run ended'
         )
     return differences
 
 
-def _is_of_rounds(found: Mapping[str, pathlib.Path], state: State) -> bool:
+def _is_of_rounds(files: Mapping[str, pathlib.Path], state: State) -> bool:
     """Whether `model.npz` has the weights that the last round released, as far as it has all."""
     if state.model is None or (state.built is not None and state.built.has_fixed_weights):
         return True
     try:
-        weights = _npz.load(found[archive.MODEL])
+        weights = _npz.load(files[archive.MODEL])
         return journal_lib.digest(weights[str(i)] for i in range(len(weights))) == state.model
     except (OSError, ValueError, KeyError):
         return False
@@ -207,18 +207,18 @@ def _changed_record(journal: Journal, record: archive.PlanRecord) -> Iterator[st
         yield f'{LEDGER}: its plan has another noise_key_digest than its first round'
 
 
-def _changed_tables(found: Mapping[str, pathlib.Path], records: archive.Records) -> list[str]:
+def _changed_tables(files: Mapping[str, pathlib.Path], records: archive.Records) -> list[str]:
     """How the tables in the directory differ from those computed anew, a sentence each."""
     differences = []
     for name, computed in archive.tables(records).items():
-        if name not in found:
+        if name not in files:
             differences.append(f'{errors.shown(name)}: is missing')
             continue
         if name == archive.LOG:  # Of any size.
-            if not _is_log(found[name], records):
+            if not _is_log(files[name], records):
                 differences.append(f'{name}: is not the one of the journal and the cohorts')
             continue
-        stated = _files.read_bytes(found[name])
+        stated = _files.read_bytes(files[name])
         if stated != computed:
             texts = _table_differences(name, stated, computed)
             differences += [f'{name}: {text}' for text in texts]
@@ -249,7 +249,7 @@ def _table_differences(name: str, stated: bytes, computed: bytes) -> list[str]:
 
 def _changed_pages(
     directory: pathlib.Path,
-    found: Mapping[str, pathlib.Path],
+    files: Mapping[str, pathlib.Path],
     content: bytes,
     report: PrivacyReport,
     pages: Pages,
@@ -275,8 +275,8 @@ def _changed_pages(
     except (OSError, ValueError) as error:
         return [*differences, errors.shown(error)]
     for name, page in made.items():
-        if name != REPORT and name in found:
-            stated = _files.read_bytes(found[name]).decode(errors='replace')
+        if name != REPORT and name in files:
+            stated = _files.read_bytes(files[name]).decode(errors='replace')
             difference = comparison.page_difference(stated, page)
             differences += [] if difference is None else [f'{name}: {difference}']
     return differences

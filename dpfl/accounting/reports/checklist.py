@@ -1,12 +1,15 @@
 """The words of a privacy report's statement and checklist: what is guaranteed, and to whom."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dpfl import _json
 from dpfl.accounting import facts
-from dpfl.accounting.reports.report_values import ReportValues
 from dpfl.accounting.selection import Selected
 from dpfl.mechanisms import rounding
+
+if TYPE_CHECKING:
+    from dpfl.accounting.reports.report import PrivacyReport
 
 _ACCOUNTANT = {
     'pld': 'privacy loss distribution (dp_accounting), pessimistic by the width of its grid',
@@ -18,13 +21,13 @@ _ACCOUNTANT = {
 }
 
 
-def unit(report: ReportValues) -> str:
+def unit(report: 'PrivacyReport') -> str:
     """Whom the guarantee protects."""
     size = report.plan.group_size
     return 'each client' if size == 1 else f'every group of {size} clients'
 
 
-def accountant(report: ReportValues) -> str:
+def accountant(report: 'PrivacyReport') -> str:
     """How epsilon was computed."""
     used = dict.fromkeys(report.guarantee.accountants or (report.accountant,))
     how = ' and '.join(_ACCOUNTANT[name] for name in used)
@@ -35,7 +38,7 @@ def accountant(report: ReportValues) -> str:
     return how
 
 
-def statement(report: ReportValues) -> str:
+def statement(report: 'PrivacyReport') -> str:
     """The formal statement, in one sentence; before it a second one if an audit refutes it."""
     if report.measured is None or not report.measured.refutations:
         return _statement(report)
@@ -43,7 +46,7 @@ def statement(report: ReportValues) -> str:
     return f'The audit of the run refutes what follows ({reasons}). {_statement(report)}'
 
 
-def _statement(report: ReportValues) -> str:
+def _statement(report: 'PrivacyReport') -> str:
     holds = report.guarantee
     if void := report.facts.bullets(facts.VOID):
         return f'No differential privacy: {void[0]}.'
@@ -78,7 +81,7 @@ def _statement(report: ReportValues) -> str:
     )
 
 
-def _in_words(report: ReportValues, epsilons: Sequence[float | None]) -> list[str]:
+def _in_words(report: 'PrivacyReport', epsilons: Sequence[float | None]) -> list[str]:
     return [
         f'({rounding.round_up(epsilon)}, {delta:g})-DP'
         for epsilon, delta in zip(epsilons, report.deltas, strict=True)
@@ -86,7 +89,7 @@ def _in_words(report: ReportValues, epsilons: Sequence[float | None]) -> list[st
     ]
 
 
-def statement_together(reports: Sequence[ReportValues], guarantee: str) -> str:
+def statement_together(reports: 'Sequence[PrivacyReport]', guarantee: str) -> str:
     """What several runs on the same clients satisfy together, in one sentence.
 
     Args:
@@ -109,7 +112,7 @@ def statement_together(reports: Sequence[ReportValues], guarantee: str) -> str:
     return f'{subject} {guarantee} for {unit(reports[0])}{_exception(reports)}{how}.'
 
 
-def statement_selected(report: ReportValues, selected: Selected) -> str:
+def statement_selected(report: 'PrivacyReport', selected: Selected) -> str:
     """What the best of several such runs satisfies, in one sentence."""
     subject = (
         f'The best of a random number of such runs, drawn from a {selected.selection.describe()}, '
@@ -123,7 +126,7 @@ def statement_selected(report: ReportValues, selected: Selected) -> str:
     return f'{subject} {verb} {" and ".join(parts)} for {unit(report)}{_exception([report])}.'
 
 
-def seeded_secrets(report: ReportValues) -> list[str]:
+def seeded_secrets(report: 'PrivacyReport') -> list[str]:
     """Which secrets of the guarantee come from a known seed: with any, the run is a simulation."""
     return [
         *(['noise'] if report.noise_is_seeded else []),
@@ -131,14 +134,14 @@ def seeded_secrets(report: ReportValues) -> list[str]:
     ]
 
 
-def early_end(report: ReportValues) -> str:
+def early_end(report: 'PrivacyReport') -> str:
     """After how many of the planned rounds the log ends, in words; empty if it has all of them."""
     if report.observed is None or not report.ended_early:
         return ''
     return f'after {report.observed.rounds} of {report.plan.participation.rounds} planned rounds'
 
 
-def _exception(reports: Sequence[ReportValues]) -> str:
+def _exception(reports: 'Sequence[PrivacyReport]') -> str:
     text = ''
     if any(report.warm_start_is_public for report in reports):
         text = ', provided that the model that training began with is public, as was declared'

@@ -1,56 +1,82 @@
-"""What a report is made from before the first round of a run; `plan.json` has the same."""
+"""The inputs of a report before the first round of a run; `plan.json` has the same."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dpfl import _validate, errors
+from dpfl import _json, _validate, errors
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.accounting.reports import history, noise_keys
-from dpfl.accounting.reports.about import About
+from dpfl.accounting.reports import noise_keys
+
+# It becomes part of a page, and files may come from anybody.
+_PLAIN = re.compile(r'[\w .:+()/-]{0,80}', re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True)
-class Inputs:
-    """What a report is made from, as far as it is known before the run.
+class About(_json.JsonFields):
+    """The identity of a run; an unknown field is empty.
 
     Attributes:
-      plan: the privacy plan of the run.
-      deltas: at which epsilon is reported, each strictly between 0 and 1, at least one.
-      accountant: by which epsilon is computed.
-      noise_is_seeded: whether the noise came from a known seed; the run is then a simulation.
-      sampling_is_seeded: whether the cohorts came from a known seed; a run whose guarantee relies
-        on sampling is then a simulation.
-      also_not_covered: what else of the run the guarantee does not cover, one sentence each.
-      train_metrics_released: whether metrics of the training clients were released without noise.
-      extensions: how the run went on with more rounds, in order.
-      stop_at_accuracy: accuracy at which the run stops before its last round; None without such a
-        rule.
-      remarks: what the report says besides the guarantee, one item each: how the models are made
-        from what was released. The guarantee does not depend on it.
-      about: which run it is; None if that is not known.
-      noise_key_digest: of the keys from which all noise of the run follows, see `noise_keys`; None
-        without a run. Runs with the same one cannot be composed.
-      earlier_noise_key_digests: of the runs in `plan.earlier`, as far as they are known; see
-        `noise_keys.earlier`.
-      warm_start_is_public: whether the run, or an earlier one of `plan.earlier`, began with a model
-        that was declared to be public.
+      begun: the day of the first round, in UTC, as 2026-11-23.
+      version: of dpfl, with which the run began.
+      task: the data set.
+      model: its name.
+      parameters: number of parameters that are trained.
+      ray_losses: how many shards of its rounds were lost by Ray and computed again; None if Ray
+        computed none.
+
+    Raises:
+      ValueError: if a text is long or has other characters than letters, digits and ` .:+()/_-`.
     """
 
-    plan: PrivacyPlan
-    deltas: tuple[float, ...]
-    accountant: str
-    noise_is_seeded: bool
-    sampling_is_seeded: bool = False
-    also_not_covered: tuple[str, ...] = ()
-    train_metrics_released: bool = False
-    extensions: tuple[history.Extension, ...] = ()
-    stop_at_accuracy: float | None = None
-    remarks: tuple[str, ...] = ()
-    about: About | None = None
-    noise_key_digest: str | None = None
-    earlier_noise_key_digests: tuple[str, ...] = ()
-    warm_start_is_public: bool = False
+    begun: str = ''
+    version: str = ''
+    task: str = ''
+    model: str = ''
+    parameters: int | None = None
+    ray_losses: int | None = None
+
+    def __post_init__(self):
+        for name in ('begun', 'version', 'task', 'model'):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not _PLAIN.fullmatch(value):
+                raise errors.ArgumentError(name, value, 'must be a short text of plain characters')
+        for name in ('parameters', 'ray_losses'):
+            if getattr(self, name) is not None:
+                _validate.integer(name, getattr(self, name), minimum=0)
+
+    def line(self) -> str:
+        """The identity in one line."""
+        by = f'dpfl {self.version}' if self.version else ''
+        size = '' if self.parameters is None else f'{self.parameters:,} parameters'
+        again = f'on Ray; {self.ray_losses} shards were lost and computed again'
+        ray = '' if self.ray_losses is None else again
+        return ', '.join(filter(None, (self.task, self.model, size, self.begun, by, ray)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Extension(_json.JsonFields):
+    """How a run went on with more rounds.
+
+    Attributes:
+      released: rounds that were released until then.
+      planned: rounds that were planned until then.
+      rounds: rounds that are planned since then.
+
+    Raises:
+      ArgumentError: if a field is no number of rounds, or they do not ascend.
+    """
+
+    released: int
+    planned: int
+    rounds: int
+
+    def __post_init__(self) -> None:
+        for name, value in self.to_dict().items():
+            _validate.integer(name, value, minimum=0, maximum=_validate.MOST_ROUNDS)
+        if not self.released <= self.planned < self.rounds:
+            raise errors.ArgumentError('rounds', self.rounds, f'must be above {self.planned}')
 
 
 def deltas(values: Any) -> tuple[float, ...]:
@@ -67,24 +93,81 @@ def texts(name: str, values: Any) -> tuple[str, ...]:
     return tuple(values)
 
 
+def _extensions(name: str, values: Any) -> tuple[Extension, ...]:
+    values = _json.list_of(name, values, 'objects')
+    if any('switched' in _json.checked_object(name, value) for value in values):
+        raise errors.ArgumentError(name, errors.NOT_SHOWN, errors.removed('has another matrix'))
+    return tuple(Extension.from_dict(value) for value in values)
+
+
+def _of_run(read: Callable[[str, Any], Any], **default: Any) -> Any:
+    """A field of `Inputs`, and how its value is read from JSON, by its name."""
+    return dataclasses.field(metadata={'read': read}, **default)
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """The inputs of a report, as far as they are known before the run.
+
+    Attributes:
+      plan: the privacy plan of the run.
+      deltas: at which epsilon is reported, each strictly between 0 and 1, at least one.
+      accountant: by which epsilon is computed.
+      noise_is_seeded: whether the noise came from a known seed; the run is then a simulation.
+      sampling_is_seeded: whether the cohorts came from a known seed; a run whose guarantee relies
+        on sampling is then a simulation.
+      also_not_covered: what else of the run the guarantee does not cover, one sentence each.
+      train_metrics_released: whether metrics of the training clients were released without noise.
+      remarks: what the report says besides the guarantee, one item each: how the models are made
+        from what was released. The guarantee does not depend on it.
+      noise_key_digest: of the keys from which all noise of the run follows, see `noise_keys`; None
+        without a run. Runs with the same one cannot be composed.
+      earlier_noise_key_digests: of the runs in `plan.earlier`, as far as they are known; see
+        `noise_keys.earlier`.
+      warm_start_is_public: whether the run, or an earlier one of `plan.earlier`, began with a model
+        that was declared to be public.
+      about: which run it is; None if that is not known.
+      extensions: how the run went on with more rounds, in order.
+      stop_at_accuracy: accuracy at which the run stops before its last round; None without such a
+        rule.
+    """
+
+    plan: PrivacyPlan
+    deltas: tuple[float, ...]
+    accountant: str
+    noise_is_seeded: bool = _of_run(_validate.truth)
+    sampling_is_seeded: bool = _of_run(_validate.truth, default=False)
+    also_not_covered: tuple[str, ...] = _of_run(texts, default=())
+    train_metrics_released: bool = _of_run(_validate.truth, default=False)
+    remarks: tuple[str, ...] = _of_run(texts, default=())
+    noise_key_digest: str | None = _of_run(noise_keys.checked, default=None)
+    earlier_noise_key_digests: tuple[str, ...] = _of_run(noise_keys.checked_list, default=())
+    warm_start_is_public: bool = _of_run(_validate.truth, default=False)
+    about: About | None = _of_run(lambda name, value: About.from_dict(value), default=None)
+    extensions: tuple[Extension, ...] = _of_run(_extensions, default=())
+    stop_at_accuracy: float | None = _of_run(
+        lambda name, value: _validate.number(name, value, minimum=0), default=None
+    )
+
+    def of_run(self, required: Sequence[str]) -> dict[str, Any]:
+        """The inputs that `read` reads, as JSON values; without those that say nothing.
+
+        Args:
+          required: names of the inputs that are always there.
+        """
+        values = {name: _plain(getattr(self, name)) for name in OF_RUN}
+        given = _json.given(values)
+        return {name: values[name] for name in OF_RUN if name in given or name in required}
+
+
 # The inputs besides plan, deltas and accountant, and the checks of their JSON values.
 OF_RUN: dict[str, Callable[[str, Any], Any]] = {
-    'noise_is_seeded': _validate.truth,
-    'sampling_is_seeded': _validate.truth,
-    'also_not_covered': texts,
-    'train_metrics_released': _validate.truth,
-    'extensions': history.extensions,
-    'stop_at_accuracy': lambda name, value: _validate.number(name, value, minimum=0),
-    'remarks': texts,
-    'about': lambda name, value: About.from_dict(value),
-    'noise_key_digest': noise_keys.checked,
-    'earlier_noise_key_digests': noise_keys.checked_list,
-    'warm_start_is_public': _validate.truth,
+    field.name: field.metadata['read'] for field in dataclasses.fields(Inputs) if field.metadata
 }
 
 
-def of_run(values: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
-    """The inputs in `OF_RUN` from JSON values; those that may be missing then have their default.
+def read(values: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
+    """The inputs that `Inputs.of_run` wrote; those that may be missing then have their default.
 
     Raises:
       KeyError: if one of `required` is missing.
@@ -95,3 +178,10 @@ def of_run(values: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]
         for name, check in OF_RUN.items()
         if name in values or name in required
     }
+
+
+def _plain(value: Any) -> Any:
+    """An input as a JSON value."""
+    if isinstance(value, tuple):
+        return [_plain(entry) for entry in value]
+    return value.to_dict() if isinstance(value, (About, Extension)) else value

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dpfl import errors
 
 if TYPE_CHECKING:
-    from dpfl.accounting.reports.report_values import ReportValues
+    from dpfl.accounting.reports.report import PrivacyReport
 
 _DOMAIN = b'dpfl noise key\n'
 _LEDGER = b'dpfl ledger of an earlier run\n'
@@ -75,7 +75,7 @@ def check(own: str | None, others: Sequence[str]) -> None:
         known[key] = ledger
 
 
-def obstacle(reports: 'Sequence[ReportValues]') -> tuple[int, str] | None:
+def obstacle(reports: 'Sequence[PrivacyReport]') -> tuple[int, str] | None:
     """Why reports cannot be composed: two of the runs, or earlier runs of them, share noise.
 
     An earlier run that two reports have in common, with the same ledger, is no obstacle.

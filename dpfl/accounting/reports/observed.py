@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dpfl import _json, errors, mechanisms
 from dpfl.accounting.evidence import refutation
-from dpfl.accounting.evidence.log_test import LogTest
+from dpfl.accounting.evidence.refutation import LogTest
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.mechanisms import rounding
 from dpfl.mechanisms.sensitivities import pattern_sensitivity
@@ -143,7 +143,8 @@ class Observed:
 
         It is `plan` if the log keeps it. Otherwise nothing of the sampling counts, and the limits
         are those that the clients of the log kept. If planned rounds are missing in the log, they
-        may come later: no limit is then tighter than that of the plan.
+        may come later: no limit is then tighter than that of the plan, and a client that came too
+        soon may come again, each time after the planned separation.
         """
         if not self.violations:
             return plan
@@ -152,8 +153,12 @@ class Observed:
             apart = planned.min_separation
             if limits.count > 1:
                 apart = min(apart, limits.min_separation)
-            most = max(planned.count, limits.max_participations or 1)
-            limits = Participation(planned.rounds, apart, most)
+            last = (limits.count - 1) * limits.min_separation
+            again = max(limits.rounds, last + planned.min_separation)
+            most = limits.count + max(0, -(-(planned.rounds - again) // planned.min_separation))
+            if planned.max_participations is not None:
+                most = min(most, max(limits.count, planned.max_participations))
+            limits = Participation(planned.rounds, apart, max(planned.count, most))
         return plan.without_sampling(limits)
 
 

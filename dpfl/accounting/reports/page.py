@@ -1,18 +1,21 @@
 """The readable page of a privacy report, in Markdown."""
 
 import functools
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from dpfl.accounting import facts
+from dpfl.accounting.clipping import ClipCourse
 from dpfl.accounting.measured import section
 from dpfl.accounting.measured.measured import Measured
-from dpfl.accounting.reports import checklist, glossary
+from dpfl.accounting.reports import checklist
 from dpfl.accounting.reports.observed import Guarantee
-from dpfl.accounting.reports.report_values import ReportValues
 from dpfl.accounting.selection import Selected
 from dpfl.accounting.tradeoff import Tradeoff
 from dpfl.mechanisms import rounding
+
+if TYPE_CHECKING:
+    from dpfl.accounting.reports.report import PrivacyReport
 
 # Digits of epsilon in brackets, for comparisons with published numbers; also rounded up.
 _DIGITS = 7
@@ -31,6 +34,31 @@ _LOG_DIGEST_TEXT = (
 )
 _NO_AUDIT = 'None was made with this run: nothing here was measured by an attack.'
 _SHOWN_RATES = (1e-4, 1e-3, 0.01, 0.1)
+# Longer lists of clip norms are cut.
+_MOST_NORMS = 12
+# The symbols and terms of a report.
+_TERMS = {
+    'client': 'one participant with all of its data: the unit of privacy.',
+    'epsilon, delta': 'whatever is released is at most e^epsilon times as probable with a client '
+    'as without it, except for events of probability delta. Smaller is more private.',
+    'zCDP, rho': 'zero-concentrated differential privacy (Bun and Steinke 2016): a bound for all '
+    'deltas at once, which adds up over runs. rho = mu^2 / 2.',
+    'Gaussian DP, mu': 'telling a client apart from its absence is at least as hard as telling two '
+    'normal distributions of variance 1 apart whose means differ by mu (Dong, Roth and Su 2022).',
+    'clip norm': 'largest L2 norm of what one client sends in a round; longer updates are scaled '
+    'down to it.',
+    'noise multiplier': 'standard deviation of the noise z, divided by the clip norm.',
+    'C': 'the strategy matrix of the mechanism, lower triangular, a row and a column for each '
+    'round. The noise of the rounds is C^-1 z, with independent entries of z.',
+    'C x': 'what z hides: x has the clipped sum of each round. C x + z is released in effect, and '
+    'everything else follows from it.',
+    'sensitivity': 'largest norm of C u, where u has 1 in the rounds of one client and 0 in the '
+    'others: how far one client moves C x, at clip norm 1.',
+    'min separation, max participations': 'least distance j - i of two rounds i < j of one client, '
+    'and most rounds of one client.',
+    'observed limits, observed clients': 'the same limits as all clients of the log kept them, and '
+    'exactly the rounds in which they took part.',
+}
 
 
 class Section(NamedTuple):
@@ -45,7 +73,7 @@ class Section(NamedTuple):
     text: str
 
 
-def render(report: ReportValues) -> str:
+def render(report: 'PrivacyReport') -> str:
     """The whole page."""
     parts = [
         f'# Privacy report: {" ".join(headline(report))}',
@@ -56,8 +84,8 @@ def render(report: ReportValues) -> str:
     return '\n\n'.join(parts) + '\n'
 
 
-def headline(report: ReportValues) -> tuple[str, str]:
-    """Epsilon with what has to be known before it is believed; then its delta and unit."""
+def headline(report: 'PrivacyReport') -> tuple[str, str]:
+    """Epsilon with warnings, if it must not be believed as it is; then its delta and unit."""
     whole, observed = report.guarantee.epsilons[0], report.observed
     if whole is None:
         return 'no guarantee', ''
@@ -75,13 +103,13 @@ def headline(report: ReportValues) -> tuple[str, str]:
     return value + (f' ({", ".join(warnings)})' if warnings else ''), where
 
 
-def opening(report: ReportValues) -> str:
-    """What stands below the headline: the statement, and what it means for one client."""
+def opening(report: 'PrivacyReport') -> str:
+    """The text below the headline: the statement, and its meaning for one client."""
     meaning = ' '.join(report.facts.bullets(facts.MEANING))
     return f'**{checklist.statement(report)}**\n\n{meaning}'
 
 
-def sections(report: ReportValues) -> list[Section]:
+def sections(report: 'PrivacyReport') -> list[Section]:
     """All other parts, in order: those that every reader needs come first."""
     of_run = facts.TOOK_PART, facts.CHECKED
     took_part, checked = (' '.join(report.facts.bullets(kind)) for kind in of_run)
@@ -89,7 +117,7 @@ def sections(report: ReportValues) -> list[Section]:
         checked += f'\n\n{_bullets(report.observed.violations)}'
     if report.journal_head is not None:
         checked += f'\n\n{_HOW_TO_CHECK}'
-    found = [
+    titled = [
         ('Who took part', took_part),
         ('What was checked', checked),
         ('Not covered', _bullets(report.facts.bullets(facts.NOT_COVERED))),
@@ -102,16 +130,22 @@ def sections(report: ReportValues) -> list[Section]:
         ('Audit', _measured(report, report.measured) if report.measured else _NO_AUDIT),
         ('Course of the run', _bullets(report.history)),
         ('Remarks', report.remarks and f'{_REMARKS}\n\n{_bullets(report.remarks)}'),
-        ('Glossary', glossary.render()),
+        ('Glossary', _bullets(f'**{term}**: {meaning}' for term, meaning in _TERMS.items())),
     ]
-    return [Section(title, text) for title, text in found if text]
+    return [Section(title, text) for title, text in titled if text]
 
 
 def _bullets(items: Iterable[str]) -> str:
     return '\n'.join(f'- {item}' for item in items)
 
 
-def _checklist(report: ReportValues) -> str:
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = (''.join(f'| {cell} ' if cell else '| ' for cell in row) + '|' for row in (head, *rows))
+    first, *others = lines
+    return '\n'.join([first, '|---' * len(head) + '|', *others])
+
+
+def _checklist(report: 'PrivacyReport') -> str:
     is_approximate = report.uses_sampling or report.plan.delta_before
     kind = 'approximate DP' if is_approximate else 'zCDP'
     output = report.facts.text(facts.DEFINITION, 'output')
@@ -136,14 +170,14 @@ def _checklist(report: ReportValues) -> str:
     )
 
 
-def _unit(report: ReportValues) -> str:
+def _unit(report: 'PrivacyReport') -> str:
     size = report.plan.group_size
     if size == 1:
         return 'a client with all of its data'
     return f'{size} clients with all of their data'
 
 
-def _rounds(report: ReportValues) -> str:
+def _rounds(report: 'PrivacyReport') -> str:
     ended = checklist.early_end(report)
     if ended:
         return f'The run ended {ended}.'
@@ -152,7 +186,7 @@ def _rounds(report: ReportValues) -> str:
     return f'The run had {report.observed.rounds} rounds.'
 
 
-def _participation(report: ReportValues) -> str:
+def _participation(report: 'PrivacyReport') -> str:
     holds, plan = report.guarantee, report.plan
     if not report.uses_sampling:
         apart = f', at least {holds.min_separation} apart' if holds.max_participations > 1 else ''
@@ -164,7 +198,7 @@ def _participation(report: ReportValues) -> str:
     )
 
 
-def _numbers(report: ReportValues) -> str:
+def _numbers(report: 'PrivacyReport') -> str:
     columns = [('plan', report.plan_guarantee)]
     for name, guarantee in (
         ('observed limits', report.observed_guarantee),
@@ -185,24 +219,20 @@ def _numbers(report: ReportValues) -> str:
         (f'epsilon at delta = {delta:g}', functools.partial(_epsilon, place=i))
         for i, delta in enumerate(report.deltas)
     ]
-    lines = [
-        '| | ' + ' | '.join(name for name, _ in columns) + ' |',
-        '|---' * (len(columns) + 1) + '|',
-        *(
-            f'| {label} | ' + ' | '.join(str(value(g)) for _, g in columns) + ' |'
-            for label, value in rows
-        ),
-    ]
-    return '\n'.join(lines if report.observed is None else [*lines, '', _LOG_DIGEST_TEXT])
+    table = _table(
+        ['', *(name for name, _ in columns)],
+        ([label, *(str(value(g)) for _, g in columns)] for label, value in rows),
+    )
+    return table if report.observed is None else f'{table}\n\n{_LOG_DIGEST_TEXT}'
 
 
-def _tradeoff(report: ReportValues, found: Tradeoff) -> str:
+def _tradeoff(report: 'PrivacyReport', curve: Tradeoff) -> str:
     secrets = checklist.seeded_secrets(report)
     sampling = report.plan.sampling
     is_uncertain = sampling is not None and sampling.caveat
     confidence = ', with the confidence of epsilon' if is_uncertain else ''
     whose = 'the client' if report.plan.group_size == 1 else 'the group'
-    return '\n'.join(
+    return '\n\n'.join(
         [
             f'A test tells from all releases of the run{" (without its seeds)" if secrets else ""} '
             f'whether it used the data of {whose}, or is the neighbouring run. No test reaches '
@@ -212,23 +242,22 @@ def _tradeoff(report: ReportValues, found: Tradeoff) -> str:
                 if report.uses_sampling
                 else '(exact, for the worst data).'
             ),
-            '',
-            '| false positive rate | largest true positive rate |',
-            '|---|---|',
-            *(
-                f'| {rate:g} | {min(1.0, float(rounding.round_up(true))):.4g} |'
-                for rate, true in found.points
-                if rate in _SHOWN_RATES
+            _table(
+                ['false positive rate', 'largest true positive rate'],
+                (
+                    [f'{rate:g}', f'{min(1.0, float(rounding.round_up(true))):.4g}']
+                    for rate, true in curve.points
+                    if rate in _SHOWN_RATES
+                ),
             ),
-            '',
             'Largest difference of the two rates (advantage): '
-            f'{min(1.0, float(rounding.round_up(found.advantage))):.4g}. Least probability of a '
-            f'wrong answer if both runs are equally likely (Bayes risk): {found.error:.3g}.',
+            f'{min(1.0, float(rounding.round_up(curve.advantage))):.4g}. Least probability of a '
+            f'wrong answer if both runs are equally likely (Bayes risk): {curve.error:.3g}.',
         ]
     )
 
 
-def _selection(report: ReportValues, selected: Selected) -> str:
+def _selection(report: 'PrivacyReport', selected: Selected) -> str:
     return (
         f'**{checklist.statement_selected(report, selected)}** By Renyi DP (Papernot and Steinke '
         '2022). This counts that many runs with fresh noise each, whose settings were chosen '
@@ -238,7 +267,7 @@ def _selection(report: ReportValues, selected: Selected) -> str:
     )
 
 
-def _measured(report: ReportValues, measured: Measured) -> str:
+def _measured(report: 'PrivacyReport', measured: Measured) -> str:
     text = section.render(measured)
     if report.basis == 'plan':
         return text
@@ -252,7 +281,7 @@ def _epsilon(holds: Guarantee, place: int) -> str:
     return shown if shown == exact else f'{shown} ({exact})'
 
 
-def _mechanism(report: ReportValues) -> str:
+def _mechanism(report: 'PrivacyReport') -> str:
     plan = report.plan
     part = 'part' if report.uses_sampling else 'not part'
     lines = [
@@ -264,5 +293,21 @@ def _mechanism(report: ReportValues) -> str:
     if plan.sampling is not None:
         own = plan.sampling.to_dict()
         lines += [f'{name.replace("_", " ")}: {value}' for name, value in own.items()]
-    course = [] if report.clip_course is None else [report.clip_course.render()]
+    course = [] if report.clip_course is None else _clip_norms(report.clip_course)
     return '\n\n'.join([_bullets(lines), *course])
+
+
+def _clip_norms(course: ClipCourse) -> list[str]:
+    """What the course of a clip norm tells the next run, and the course."""
+    rows = [[f'{first}', f'{norm:.6g}'] for first, norm in course.norms[:_MOST_NORMS]]
+    left = len(course.norms) - _MOST_NORMS
+    if left > 0:
+        first, norm = course.norms[-1]
+        rows.append([f'and {left} later changes, the last in {first}', f'{norm:.6g}'])
+    return [
+        'The estimate of the quantile after the last round is '
+        f'{course.estimate:.6g}: `--clip_norm={course.estimate:.6g}` fixes the clip norm of '
+        'another run to it (Xu et al. 2023, section 2.5). Like the models, norms and estimate are '
+        'computed from noised sums alone. `metrics.csv` has them for every round.',
+        _table(['from round (counted from 0)', 'clip norm'], rows),
+    ]

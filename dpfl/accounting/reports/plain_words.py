@@ -9,7 +9,7 @@ from dpfl.accounting.facts import CHECKED, MEANING, TOOK_PART, Facts
 
 if TYPE_CHECKING:
     from dpfl.accounting.reports.observed import Observed
-    from dpfl.accounting.reports.report_values import ReportValues
+    from dpfl.accounting.reports.report import PrivacyReport
 
 # False positive rate of the test that the first sentences describe.
 _FALSE_ALARMS = 0.01
@@ -17,7 +17,7 @@ _FALSE_ALARMS = 0.01
 _MOST_COUNTS = 12
 
 
-def put(report: 'ReportValues', facts: Facts) -> None:
+def put(report: 'PrivacyReport', facts: Facts) -> None:
     """Puts the facts of the kinds MEANING, TOOK_PART and CHECKED.
 
     Args:
@@ -31,7 +31,7 @@ def put(report: 'ReportValues', facts: Facts) -> None:
         _with_log(report, report.observed, facts)
 
 
-def _meaning(report: 'ReportValues', facts: Facts) -> None:
+def _meaning(report: 'PrivacyReport', facts: Facts) -> None:
     whom = 'one client' if report.plan.group_size == 1 else f'{report.plan.group_size} clients'
     if facts.bullets(facts_lib.VOID) or report.guarantee.epsilons[0] is None:
         facts.put(
@@ -50,7 +50,7 @@ def _meaning(report: 'ReportValues', facts: Facts) -> None:
             'This run is a simulation: it protects nobody from those who know its seed. Against '
             'others it is as follows.',
         )
-    right, found = _best_test(report)
+    right, detected = _best_test(report)
     facts.put(
         MEANING,
         'test',
@@ -63,19 +63,19 @@ def _meaning(report: 'ReportValues', facts: Facts) -> None:
         else f'which of two sets of data {whom} had',
         right=right,
     )
-    if found is not None and report.plan.adjacency == 'zero_out':
+    if detected is not None and report.plan.adjacency == 'zero_out':
         facts.put(
             MEANING,
             'test/rare',
             'At one false alarm in 100, at most {found} of 100 {whom} that took part are found.',
-            found=found,
+            found=detected,
             whom='clients' if report.plan.group_size == 1 else 'such groups',
         )
     if report.so_far is not None:
         facts.put(MEANING, 'test/planned', 'This is for all planned rounds.')
 
 
-def _best_test(report: 'ReportValues') -> tuple[str, str | None]:
+def _best_test(report: 'PrivacyReport') -> tuple[str, str | None]:
     """How often the best membership tests are right, in 100 cases, rounded up.
 
     The first has equal numbers of both cases; the second, None if it is not known, has a false
@@ -93,7 +93,7 @@ def _of_100(share: float) -> str:
     return f'{min(100.0, math.ceil(1000 * share) / 10):g}'
 
 
-def _without_log(report: 'ReportValues', facts: Facts) -> None:
+def _without_log(report: 'PrivacyReport', facts: Facts) -> None:
     facts.put(
         TOOK_PART,
         'clients',
@@ -106,7 +106,7 @@ def _without_log(report: 'ReportValues', facts: Facts) -> None:
     facts.put(CHECKED, 'log', 'Nothing: this report is of a plan, which was compared with no log.')
 
 
-def _with_log(report: 'ReportValues', seen: 'Observed', facts: Facts) -> None:
+def _with_log(report: 'PrivacyReport', seen: 'Observed', facts: Facts) -> None:
     planned = report.plan.participation.rounds
     counts = seen.clients_by_participations
     times = [f'{clients:,} {_times(count)}' for count, clients in counts[:_MOST_COUNTS]]
@@ -156,7 +156,7 @@ def _with_log(report: 'ReportValues', seen: 'Observed', facts: Facts) -> None:
         )
 
 
-def _limits(report: 'ReportValues') -> str:
+def _limits(report: 'PrivacyReport') -> str:
     planned = report.plan.participation
     if planned.count == 1:
         return 'no client in more than one round'

@@ -5,21 +5,30 @@ section 5.3. `privacy_report.schema.json` beside this file describes its JSON fo
 """
 
 import dataclasses
+import functools
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import dp_accounting
+
 from dpfl import _json, _validate, errors, mechanisms
-from dpfl.accounting import facts, gaussian
+from dpfl.accounting import facts, gaussian, running, tradeoff
+from dpfl.accounting import selection as selection_lib
+from dpfl.accounting.clipping import ClipCourse
+from dpfl.accounting.facts import Facts
 from dpfl.accounting.measured.measured import Measured
+from dpfl.accounting.part import Run
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated
-from dpfl.accounting.reports import checklist, history, inputs, noise_keys, page
+from dpfl.accounting.reports import checklist, inputs, noise_keys, page, sentences
 from dpfl.accounting.reports import observed as observed_lib
-from dpfl.accounting.reports.clip_course import ClipCourse
-from dpfl.accounting.reports.report_values import ReportValues
+from dpfl.accounting.reports.inputs import Inputs
+from dpfl.accounting.reports.observed import Guarantee, Observed
 from dpfl.accounting.sampling import kinds
 from dpfl.accounting.selection import Selected, Selection
+from dpfl.accounting.tradeoff import Tradeoff
 from dpfl.participation import ParticipationLog
 
 # Raised when a key of the JSON form is removed or changes its meaning.
@@ -27,17 +36,29 @@ SCHEMA_VERSION = 2
 # Raised when sentences of the report change: verification compares them within one version only.
 # Reports without this key have version 1.
 TEXT_VERSION = 8
+# Inputs without which a file is no report, and those that every report writes.
 _REQUIRED = ('noise_is_seeded', 'sampling_is_seeded')
+_WRITTEN = (*_REQUIRED, 'noise_key_digest', 'train_metrics_released')
 
 
 @dataclasses.dataclass(frozen=True)
-class PrivacyReport(ReportValues):
+class PrivacyReport(Inputs):
     """A privacy report: `to_json` writes it for programs, `render` for people.
 
     The numbers at the top level of its JSON form follow from the plan. If the participation log
     breaks the plan they follow from the log instead, and `basis` says so.
 
-    The fields are those of `Inputs` and `ReportValues`.
+    The fields, and those of `Inputs`, are its inputs. The numbers are properties: they follow from
+    these fields, and nothing can set them.
+
+    Attributes:
+      observed: what the log says, or None without a log.
+      clip_course: course of an adaptive clip norm; None without, or before the first round.
+      has_tradeoff: whether the report says what a membership test can reach.
+      selection: of the best of several such runs; None for a report of the run alone.
+      measured: what an audit measured in the run; None without one.
+      journal_head: digest of the journal of the run up to its last release, see
+        `journal.Journal.released_head`; None without a journal.
 
     Raises:
       ArgumentError: if the run and an earlier one that it continues from have the same noise, if
@@ -45,9 +66,16 @@ class PrivacyReport(ReportValues):
         not known, see `selected_from`.
     """
 
+    observed: Observed | None = None
+    clip_course: ClipCourse | None = None
+    has_tradeoff: bool = False
+    selection: Selection | None = None
+    measured: Measured | None = None
+    journal_head: str | None = None
+
     def __post_init__(self) -> None:
         noise_keys.check(self.noise_key_digest, self.earlier_noise_key_digests)
-        history.check(self)
+        _check_extensions(self)
         if self.selection is None:
             return
         if self.plan.delta_before:
@@ -123,6 +151,157 @@ class PrivacyReport(ReportValues):
         """
         return dataclasses.replace(self, selection=selection)
 
+    @property
+    def stops_by_rule(self) -> bool:
+        """Whether the data of the run may have ended it before its last planned round."""
+        return self.stop_at_accuracy is not None
+
+    @property
+    def history(self) -> tuple[str, ...]:
+        """How the run differs from one that trains the rounds it was planned for, in sentences."""
+        return sentences.history(self)
+
+    @functools.cached_property
+    def facts(self) -> Facts:
+        """What the report says in sentences."""
+        return sentences.facts(self)
+
+    @property
+    def basis(self) -> str:
+        """Where the guarantee follows from: 'plan', or 'log' if the log breaks the plan."""
+        return 'log' if self.observed and self.observed.violations else 'plan'
+
+    @property
+    def uses_sampling(self) -> bool:
+        """Whether the guarantee relies on random sampling."""
+        return self.plan.sampling is not None and self.basis == 'plan'
+
+    @functools.cached_property
+    def plan_guarantee(self) -> Guarantee:
+        """The guarantee that follows from the plan alone."""
+        return Guarantee.of(self.plan, self.deltas, self.accountant)
+
+    @functools.cached_property
+    def guarantee(self) -> Guarantee:
+        """The guarantee that holds for the run, with all planned rounds."""
+        if self.basis == 'plan':
+            return self.plan_guarantee
+        return self._of_observed(self.accounted_plan)
+
+    @functools.cached_property
+    def accounted_plan(self) -> PrivacyPlan:
+        """The plan, or what is left of it if the log breaks it."""
+        return self.plan if self.observed is None else self.observed.holding(self.plan)
+
+    @functools.cached_property
+    def _accounted_run(self) -> Run:
+        """What the run releases by the guarantee that holds."""
+        if self.basis == 'plan':
+            return self.plan.run
+        return self.accounted_plan.run_of_sensitivity(self.guarantee.sensitivity)
+
+    @functools.cached_property
+    def observed_guarantee(self) -> Guarantee | None:
+        """The guarantee of the rounds in the log, for the limits that its clients kept."""
+        if self.observed is None:
+            return None
+        return self._of_observed(self.observed.so_far(self.plan))
+
+    def _of_observed(self, plan: PrivacyPlan) -> Guarantee:
+        """The guarantee of a plan; a client listed m times in a round adds m updates to it."""
+        assert self.observed is not None
+        times = self.observed.max_per_round
+        sensitivity = times * plan.sensitivity if times > 1 else None
+        return Guarantee.of(plan, self.deltas, self._method(plan), sensitivity)
+
+    def _method(self, plan: PrivacyPlan) -> str:
+        return self.accountant if self.accountant in plan.accountants else 'best'
+
+    @functools.cached_property
+    def pattern_guarantee(self) -> Guarantee | None:
+        """The guarantee for exactly the rounds in which the clients of the log took part.
+
+        It relies on no sampling and holds for these clients only.
+        """
+        if self.observed is None:
+            return None
+        plain, seen = self.plan.without_sampling(self.observed.limits), self.observed
+        return Guarantee.of(
+            plain,
+            self.deltas,
+            self._method(plain),
+            seen.pattern_sensitivity,
+            is_exact=seen.pattern_is_exact,
+        )
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether the log has fewer rounds than planned."""
+        planned = self.plan.participation.rounds
+        return self.observed is not None and self.observed.rounds < planned
+
+    @functools.cached_property
+    def so_far(self) -> tuple[float | None, ...] | None:
+        """Epsilon of the rounds in the log, at each delta, if the run ended early.
+
+        It holds if what ended the run did not depend on the data. None for a run with a rule that
+        stops it, and without noise.
+        """
+        seen = self.observed
+        if not self.ended_early or self.stops_by_rule or not self.plan.noise_multiplier:
+            return None
+        assert seen is not None and self.observed_guarantee is not None
+        if self.basis == 'log':
+            return self.observed_guarantee.epsilons
+        epsilons = [
+            running.RunningEpsilon(self.plan, delta, self.accountant).after(seen.rounds)
+            for delta in self.deltas
+        ]
+        return tuple(map(_json.finite, epsilons))
+
+    def dp_event(self) -> dp_accounting.DpEvent:
+        """The run as an event, for composition with other runs on the same clients."""
+        if self.basis == 'plan':
+            return self.plan.dp_event()
+        if self.guarantee.mu is None:
+            return dp_accounting.NonPrivateDpEvent()
+        return self._accounted_run.event()
+
+    @functools.cached_property
+    def tradeoff(self) -> Tradeoff | None:
+        """What a membership test can reach against the guarantee that holds, if the report says."""
+        return self.tradeoff_at(tradeoff.FALSE_POSITIVE_RATES) if self.has_tradeoff else None
+
+    def tradeoff_at(self, rates: Sequence[float]) -> Tradeoff:
+        """The trade-off curve of the guarantee that holds, at some false positive rates.
+
+        A bound of the sampling's own is known at the deltas of the report only, and counts there.
+        """
+        curve = tradeoff.of_event(self.dp_event(), self.plan.neighbours, self.slack, rates)
+        sampling = self.plan.sampling
+        if sampling is None or not (sampling.has_own_bound and self.uses_sampling):
+            return curve
+        pairs = zip(self.guarantee.epsilons, self.deltas, strict=True)
+        return tradeoff.limited(curve, [(each, at) for each, at in pairs if each is not None])
+
+    @property
+    def slack(self) -> float:
+        """What hardened noise adds to epsilon; see `PrivacyPlan.slack`."""
+        if not self.plan.noise_multiplier:
+            return 0.0
+        return self._accounted_run.slack
+
+    @functools.cached_property
+    def selected(self) -> Selected | None:
+        """The guarantee of the best of several such runs, for a report with a selection."""
+        if self.selection is None:
+            return None
+        event, neighbours = self.dp_event(), self.plan.neighbours
+        epsilons = [
+            selection_lib.epsilon(event, self.selection, delta, neighbours) for delta in self.deltas
+        ]
+        return Selected(self.selection, tuple(epsilons))
+
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, by the keys of its JSON form."""
         holds = self.guarantee
@@ -148,10 +327,7 @@ class PrivacyReport(ReportValues):
             'accountant': self.accountant,
             'adjacency': self.plan.adjacency,
             'basis': self.basis,
-            'noise_is_seeded': self.noise_is_seeded,
-            'noise_key_digest': self.noise_key_digest,
-            'sampling_is_seeded': self.sampling_is_seeded,
-            'train_metrics_released': self.train_metrics_released,
+            **self.of_run(_WRITTEN),
             'deltas': list(self.deltas),
             'plan': self.plan.to_dict(),
             'plan_guarantee': dataclasses.asdict(self.plan_guarantee),
@@ -166,22 +342,15 @@ class PrivacyReport(ReportValues):
     def _given(self) -> dict[str, Any]:
         """The keys that only some reports have; those of the others are None, False or empty."""
         return {
-            'earlier_noise_key_digests': list(self.earlier_noise_key_digests),
             'journal_head': self.journal_head,
-            'warm_start_is_public': self.warm_start_is_public,
             'group_size': self.plan.group_size if self.plan.group_size > 1 else None,
-            'remarks': list(self.remarks),
             'selection': self._selection(self.selected) if self.selected else None,
             **(self.tradeoff.to_dict() if self.tradeoff else {}),
             'measured': self.measured.to_dict() if self.measured else None,
             'clip_course': self.clip_course.to_dict() if self.clip_course else None,
-            'also_not_covered': list(self.also_not_covered),
             'history': list(self.history),
-            'about': self.about.to_dict() if self.about else None,
             'epsilons_so_far': None if self.so_far is None else list(self.so_far),
             'stops_by_rule': self.stops_by_rule,
-            'extensions': [each.to_dict() for each in self.extensions],
-            'stop_at_accuracy': self.stop_at_accuracy,
         }
 
     def _observed(self) -> dict[str, Any] | None:
@@ -196,7 +365,9 @@ class PrivacyReport(ReportValues):
             **{name: getattr(seen, name) for name in stated.COUNTS},
             'clients_by_participations': seen.clients_by_participations,
             'violations': seen.violations,
-            **_json.given({'refutations': [each.to_dict() for each in seen.refutations]}),
+            **_json.given(
+                {'refutations': [refutation.to_dict() for refutation in seen.refutations]}
+            ),
         }
 
     def _selection(self, selected: Selected) -> dict[str, Any]:
@@ -239,11 +410,10 @@ class PrivacyReport(ReportValues):
 def read(
     text: str | bytes, *, with_selection: bool = False
 ) -> tuple[PrivacyReport, list[stated.Difference]]:
-    """A report that follows from the plan in a JSON document, and what the document says otherwise.
+    """The report that follows from the plan in a JSON document, and where the document differs.
 
-    The document says what its report is made from: the plan, what the log and an audit showed,
-    seeds, extensions, and remarks about the run. These are taken from it; everything else is
-    compared.
+    The inputs of the report are taken from the document: the plan, results of the log and of an
+    audit, seeds, extensions, and remarks about the run. Everything else is compared.
 
     Args:
       text, with_selection: as in `PrivacyReport.from_json`.
@@ -289,7 +459,28 @@ def _from_values(values: dict[str, Any]) -> PrivacyReport:
         ),
         journal_head=noise_keys.checked('journal_head', values.get('journal_head')),
         selection=Selection.from_dict(values['selection']) if 'selection' in values else None,
-        **inputs.of_run(values, _REQUIRED),
+        **inputs.read(values, _REQUIRED),
     )
     stated.refuse_more_texts('history', values.get('history', ()), report.history)
     return report
+
+
+def _check_extensions(report: PrivacyReport) -> None:
+    """Checks that extensions follow each other, and lead to the plan of a report and to its log.
+
+    Raises:
+      ArgumentError: if they do not.
+    """
+    steps = report.extensions
+    released = [step.released for step in steps]
+    planned = [*(step.planned for step in steps[1:]), report.plan.participation.rounds]
+    follows = [step.rounds for step in steps] == planned and released == sorted(released)
+    # The last round that began may have no cohort yet.
+    begun = math.inf if report.observed is None else report.observed.rounds + 1
+    if steps and not (follows and released[-1] <= begun):
+        raise errors.ArgumentError(
+            'extensions',
+            [dataclasses.astuple(step) for step in steps],
+            f'must begin with the rounds of the one before, and end with the {planned[-1]} rounds '
+            'of the plan and no more released rounds than the log has',
+        )

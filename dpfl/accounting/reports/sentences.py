@@ -1,18 +1,22 @@
-"""What a privacy report says in sentences: of every run, of the parts of its plan, and of this run.
+"""The sentences of a privacy report: about every run, the parts of its plan, and this run.
 
 The sentences are a fold. First those that hold for every plan; then each part, in the order in
 which the plan folds them, adds sentences and changes others; then the group, the log and the run;
 the first sentences of the report last.
 """
 
+import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dpfl.accounting import large_delta
+from dpfl.accounting import calibration
 from dpfl.accounting.facts import ASSUMPTION, DEFINITION, NOT_COVERED, VOID, Facts
+from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports import plain_words
+from dpfl.accounting.reports.inputs import Extension
 
 if TYPE_CHECKING:
-    from dpfl.accounting.reports.report_values import ReportValues
+    from dpfl.accounting.reports.report import PrivacyReport
 
 _ADJACENCY = {
     'zero_out': 'Zero-out: neighbouring runs differ in one client, whose update is replaced by '
@@ -24,20 +28,20 @@ _ADJACENCY = {
 }
 
 
-def facts(report: 'ReportValues') -> Facts:
-    """All facts of a report: a pure function of what it is made from and of its numbers."""
-    found = Facts()
-    _of_every_plan(report, found)
+def facts(report: 'PrivacyReport') -> Facts:
+    """All facts of a report: a pure function of its inputs and its numbers."""
+    facts = Facts()
+    _of_every_plan(report, facts)
     for part in report.plan.parts:
-        part.facts(report, found)
-    _of_group(report, found)
-    _of_log(report, found)
-    _of_run(report, found)
-    plain_words.put(report, found)
-    return found
+        part.facts(report, facts)
+    _of_group(report, facts)
+    _of_log(report, facts)
+    _of_run(report, facts)
+    plain_words.put(report, facts)
+    return facts
 
 
-def _of_every_plan(report: 'ReportValues', facts: Facts) -> None:
+def _of_every_plan(report: 'PrivacyReport', facts: Facts) -> None:
     plan, holds = report.plan, report.guarantee
     planned = 'planned ' if report.basis == 'plan' or report.ended_early else ''
     apart = f', and any two of these are at least {holds.min_separation} apart'
@@ -133,7 +137,7 @@ def _of_every_plan(report: 'ReportValues', facts: Facts) -> None:
         facts.put(NOT_COVERED, 'no_noise', 'There is no noise: the run has no privacy guarantee.')
 
 
-def _of_group(report: 'ReportValues', facts: Facts) -> None:
+def _of_group(report: 'PrivacyReport', facts: Facts) -> None:
     size = report.plan.group_size
     several = 'several devices, beyond group privacy'
     facts.put(
@@ -152,7 +156,7 @@ def _of_group(report: 'ReportValues', facts: Facts) -> None:
         )
 
 
-def _of_log(report: 'ReportValues', facts: Facts) -> None:
+def _of_log(report: 'PrivacyReport', facts: Facts) -> None:
     if report.observed is None:
         text = "The limits are the plan's; they were not compared with a participation log."
     elif report.basis == 'plan':
@@ -179,7 +183,7 @@ def _of_log(report: 'ReportValues', facts: Facts) -> None:
         )
 
 
-def _of_run(report: 'ReportValues', facts: Facts) -> None:
+def _of_run(report: 'PrivacyReport', facts: Facts) -> None:
     if report.about is not None and report.about.ray_losses is not None:
         facts.put(
             ASSUMPTION,
@@ -224,5 +228,64 @@ def _of_run(report: 'ReportValues', facts: Facts) -> None:
     for number, text in enumerate(report.also_not_covered):
         facts.put(NOT_COVERED, f'of_run@{number}', '{text}', text=text)
     for number, delta in enumerate(report.deltas):
-        if warning := large_delta.warning(delta, report.plan.population):
+        if warning := calibration.delta_warning(delta, report.plan.population):
             facts.put(NOT_COVERED, f'large_delta@{number}', '{text}', text=warning)
+
+
+def history(report: 'PrivacyReport') -> tuple[str, ...]:
+    """How a run was extended, by which rule it stops, and which run it continues from."""
+    return (*_extended(report.extensions), *_stopping(report), *_forked(report.plan))
+
+
+def _forked(plan: PrivacyPlan) -> list[str]:
+    if not plan.earlier:
+        return []
+    runs = '; '.join(
+        f'{earlier.participation.rounds} rounds of {earlier.mechanism.name} with noise multiplier '
+        f'{earlier.noise_multiplier:g} and clip norm {earlier.clip_norm:g}, at most '
+        f'{earlier.participation.count} of them per client'
+        for earlier in plan.earlier
+    )
+    own = plan.participation.rounds
+    return [
+        f'The run begins with the model of an earlier run ({runs}). The guarantee is that of all '
+        f'rounds planned there and of the {own} rounds here together, for clients that take part '
+        'in both as each plan allows. Sensitivity and noise multiplier are those of this run. '
+        'Rounds that the earlier run trains beyond its plan, and other runs that begin with its '
+        'model, are not part of it.'
+    ]
+
+
+def _extended(extensions: Sequence[Extension]) -> list[str]:
+    if not extensions:
+        return []
+    last = extensions[-1].rounds
+    return [
+        *(
+            f'It was planned for {planned} rounds, and extended to {rounds} when {released} had '
+            'been released.'
+            for released, planned, rounds in map(dataclasses.astuple, extensions)
+        ),
+        f'The guarantee is that of all {last} rounds, as if they had been planned from the '
+        'beginning: noise that was used keeps its amount, and epsilon is larger than that of the '
+        'shorter run. If what was released had a part in the decision to go on, the number of '
+        'rounds is itself a result; the guarantee does not cover that choice.',
+    ]
+
+
+def _stopping(report: 'PrivacyReport') -> list[str]:
+    accuracy, planned, seen = (
+        report.stop_at_accuracy,
+        report.plan.participation.rounds,
+        report.observed,
+    )
+    if accuracy is None:
+        return []
+    stopped = f' It stopped after {seen.rounds}.' if seen and seen.rounds < planned else ''
+    return [
+        f'The run stops at the first evaluation with an accuracy of at least {accuracy:g}.'
+        f'{stopped} This rule reads the data of the held-out clients without noise, so the number '
+        'of rounds depends on their data, which the guarantee does not cover. For the clients '
+        f'that train, the guarantee is that of all {planned} planned rounds, which is an upper '
+        'bound however early the run stops.',
+    ]

@@ -6,148 +6,155 @@ computed from the plans in the reports (from the log where it breaks the plan), 
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dpfl import _json
-from dpfl.accounting import curve_order, events, facts, part, tradeoff
+from dpfl.accounting import events, facts, part, tradeoff
 from dpfl.accounting import selection as selection_lib
-from dpfl.accounting.curve_order import Stretch
-from dpfl.accounting.reports import checklist, differences
+from dpfl.accounting.plan import FOLD
+from dpfl.accounting.reports import checklist
 from dpfl.accounting.reports.report import PrivacyReport
+from dpfl.accounting.tradeoff import Stretch
 from dpfl.mechanisms import rounding
 
+SIDES = ('first', 'second')
 # Numbers that differ by less than this, relatively, are equal: they differ by rounding.
 _TOLERANCE = 1e-6
 # Numbers that a report states are called looser if they are above the computed ones by more.
 _LOOSER = 1e-4
+# Keys of a report that a comparison shows. Some plans lack some of them.
+_REPORT_KEYS = (
+    'basis',
+    'mechanism',
+    'mechanism_digest',
+    'sampling',
+    'clients_per_round',
+    'population',
+    'groups',
+    'cohort_cap',
+    'rounds',
+    'min_separation',
+    'max_participations',
+    'noise_multiplier',
+    'clip_norm',
+    'sensitivity',
+    'sensitivity_is_exact',
+    'accountant',
+    'adjacency',
+    'noise_is_seeded',
+    'sampling_is_seeded',
+    'train_metrics_released',
+)
+# Parts whose fields in a plan are compared; sampling and earlier runs are compared otherwise.
+_PLAN_PARTS = [name for name in FOLD if name not in ('sampling', 'earlier')]
 
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """Two reports side by side; a pair of values is that of the first and that of the second.
-
-    Attributes:
-      names: what the reports are called, such as their paths.
-      obstacles: why they cannot be compared, one sentence each; empty if they can be.
-      verdict: 'first' or 'second' if that one is more private at every false positive rate;
-        'equal'; 'crossing' if neither is; 'not_comparable'.
-      statement: the verdict in words.
-      reasons: which parameters make one of them more private, one sentence each.
-      epsilons: at each delta that a report states: delta, and epsilon of what each run releases;
-        None without a guarantee.
-      stretches: which trade-off curve is the lower one, and where.
-      selections: of the best of several runs, in words; None for a single run.
-      membership: advantage of membership tests against one run.
-      notes: what else to know before choosing, one sentence each.
-      reports: the two reports.
-    """
-
-    names: tuple[str, str]
-    obstacles: tuple[str, ...]
-    verdict: str
-    statement: str
-    reasons: tuple[str, ...]
-    epsilons: tuple[tuple[float, float | None, float | None], ...]
-    stretches: tuple[Stretch, ...]
-    selections: tuple[str | None, str | None]
-    membership: tuple[float, float]
-    notes: tuple[str, ...]
-    reports: tuple[PrivacyReport, PrivacyReport]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values; see docs/reference/files.md."""
-        holds = [report.guarantee for report in self.reports]
-        return {
-            'reports': list(self.names),
-            'comparable': not self.obstacles,
-            'obstacles': list(self.obstacles),
-            'more_private': self.verdict,
-            'statement': self.statement,
-            'reasons': list(self.reasons),
-            'epsilon': [
-                {
-                    'delta': delta,
-                    'first': first,
-                    'second': second,
-                    'smaller': None if self.obstacles else _smaller(first, second),
-                }
-                for delta, first, second in self.epsilons
-            ],
-            'rho': _pair(*(each.rho for each in holds)),
-            'mu': _pair(*(each.mu for each in holds)),
-            'advantage': _pair(*self.membership),
-            'tradeoff': [dataclasses.asdict(stretch) for stretch in self.stretches],
-            'selection': _pair(*self.selections),
-            'parameters': {
-                name: {**_pair(*values), 'differs': values[0] != values[1]}
-                for name, values in differences.parameters(*self.reports).items()
-            },
-            'assumptions': _only(*(each.facts.bullets(facts.ASSUMPTION) for each in self.reports)),
-            'not_covered': _only(*(each.facts.bullets(facts.NOT_COVERED) for each in self.reports)),
-            'notes': list(self.notes),
-        }
+_Both = tuple[PrivacyReport, PrivacyReport]
 
 
 def compare(
-    first: PrivacyReport, second: PrivacyReport, names: tuple[str, str] = ('first', 'second')
-) -> Comparison:
+    first: PrivacyReport, second: PrivacyReport, names: tuple[str, str] = SIDES
+) -> dict[str, Any]:
     """Compares two reports.
 
     Without a selection the verdict is that of the trade-off curves: the lower one is at least as
     private at every delta and against every membership test. Curves of sampled releases are upper
     bounds, so the verdict is then about what is proven. For the best of several runs only epsilons
     are known, and the verdict is about these.
+
+    Args:
+      first, second: the reports.
+      names: what they are called, such as their paths.
+
+    Returns:
+      JSON values; docs/reference/files.md says what each key means.
     """
     both = (first, second)
-    obstacles = _obstacles(first, second)
+    obstacles = _obstacles(*both)
     deltas = sorted({delta for report in both for delta in report.deltas}, reverse=True)
-    epsilons = tuple((delta, _epsilon(first, delta), _epsilon(second, delta)) for delta in deltas)
-    stretches = () if obstacles else _stretches(first, second)
-    selected = any(report.selected for report in both)
+    epsilons = [_epsilons(both, delta, is_comparable=not obstacles) for delta in deltas]
+    stretches = () if obstacles else _stretches(both)
     if obstacles:
         verdict = 'not_comparable'
-    elif selected:
-        verdict = _of_sides([_smaller(one, other) for _, one, other in epsilons])
+    elif any(report.selected for report in both):
+        verdict = _of_sides([row['smaller'] for row in epsilons])
     else:
         verdict = _of_sides([stretch.lower for stretch in stretches])
-    return Comparison(
-        names=names,
-        obstacles=obstacles,
-        verdict=verdict,
-        statement=_statement(verdict, stretches, both),
-        reasons=() if obstacles else differences.reasons(first, second),
-        epsilons=epsilons,
-        stretches=stretches,
-        selections=(_selection(first), _selection(second)),
-        membership=(_advantage(first), _advantage(second)),
-        notes=(*differences.notes(first, second), *_looser(both, epsilons)),
-        reports=both,
-    )
+    return {
+        'reports': list(names),
+        'comparable': not obstacles,
+        'obstacles': obstacles,
+        'more_private': verdict,
+        'statement': _statement(verdict, stretches, both),
+        'reasons': [] if obstacles else [*filter(None, _reasons(both))],
+        'epsilon': epsilons,
+        'rho': _pair(both, lambda report: report.guarantee.rho),
+        'mu': _pair(both, lambda report: report.guarantee.mu),
+        'advantage': _pair(both, _advantage),
+        'tradeoff': [dataclasses.asdict(stretch) for stretch in stretches],
+        'selection': _pair(both, _selection),
+        'parameters': _parameters(both),
+        'assumptions': _only(both, facts.ASSUMPTION),
+        'not_covered': _only(both, facts.NOT_COVERED),
+        'notes': [*_notes(both), *_looser(both, epsilons)],
+    }
 
 
-def _obstacles(first: PrivacyReport, second: PrivacyReport) -> tuple[str, ...]:
+def _pair(both: _Both, value: Callable[[PrivacyReport], Any]) -> dict[str, Any]:
+    return {side: value(report) for side, report in zip(SIDES, both, strict=True)}
+
+
+def _obstacles(first: PrivacyReport, second: PrivacyReport) -> list[str]:
     """Why two guarantees are about different things, one sentence each."""
     one, other = first.plan, second.plan
-    found = []
+    obstacles = []
     if one.adjacency != other.adjacency:
-        found.append(
+        obstacles.append(
             f'The adjacencies differ: {one.adjacency} and {other.adjacency}. Neighbouring runs are '
             'then others, and so is what the same epsilon promises.'
         )
     if one.group_size != other.group_size:
-        found.append(
+        obstacles.append(
             f'The units of privacy differ: {checklist.unit(first)}, and {checklist.unit(second)}. '
             '`--group_size` makes a report for groups of another size.'
         )
-    for each in (one, other):
-        if each.sampling is not None and each.sampling.has_own_bound:
-            found.append(
-                f'A guarantee with sampling={each.sampling.name} is known at the deltas of its '
+    for plan in (one, other):
+        if plan.sampling is not None and plan.sampling.has_own_bound:
+            obstacles.append(
+                f'A guarantee with sampling={plan.sampling.name} is known at the deltas of its '
                 'report only, which is too little for a verdict.'
             )
             break
-    return tuple(found)
+    return obstacles
+
+
+# --- The numbers.
+
+
+def _has_guarantee(report: PrivacyReport) -> bool:
+    """Whether there is an epsilon at some delta; at those of the report there may be none."""
+    event, neighbours = report.dp_event(), report.plan.neighbours
+    return math.isfinite(events.mu_without_amplification(event, neighbours))
+
+
+def _epsilons(both: _Both, delta: float, *, is_comparable: bool) -> dict[str, Any]:
+    """Epsilons of what is released, by the best accountant; None without a guarantee."""
+    epsilons = _pair(both, lambda report: _epsilon(report, delta))
+    smaller = _smaller(*epsilons.values()) if is_comparable else None
+    return {'delta': delta, **epsilons, 'smaller': smaller}
+
+
+def _epsilon(report: PrivacyReport, delta: float) -> float | None:
+    event, neighbours = report.dp_event(), report.plan.neighbours
+    if report.selected is not None:
+        epsilon = selection_lib.epsilon(event, report.selected.selection, delta, neighbours)
+    else:
+        epsilon = part.with_slack(
+            lambda at: events.bound(event, at, 'best', neighbours=neighbours),
+            delta,
+            report.slack,
+        ).epsilon
+    return _json.finite(epsilon)
 
 
 def _advantage(report: PrivacyReport) -> float:
@@ -157,40 +164,26 @@ def _advantage(report: PrivacyReport) -> float:
 
 def _mu(report: PrivacyReport) -> float | None:
     """Gaussian DP parameter, infinite without a guarantee; None if the curve has no such form."""
-    if report.guarantee.epsilons[0] is None:
+    if not _has_guarantee(report):
         return math.inf
     is_gaussian = not report.slack and not report.plan.delta_before
     return report.guarantee.mu if is_gaussian else None
 
 
-def _stretches(first: PrivacyReport, second: PrivacyReport) -> tuple[Stretch, ...]:
-    one, other = _mu(first), _mu(second)
+def _stretches(both: _Both) -> tuple[Stretch, ...]:
+    one, other = map(_mu, both)
     if one is not None and other is not None:  # Curves of Gaussian releases do not cross.
         lower = _smaller(one, other)
     elif math.inf in (one, other):
         lower = 'second' if one == math.inf else 'first'
     else:
-        return curve_order.order(first.tradeoff_at, second.tradeoff_at)
+        return tradeoff.order(both[0].tradeoff_at, both[1].tradeoff_at)
     return () if lower == 'equal' else (Stretch(0.0, 1.0, lower),)
-
-
-def _epsilon(report: PrivacyReport, delta: float) -> float | None:
-    """Epsilon of what is released, by the best accountant; None without a guarantee."""
-    event, neighbours = report.dp_event(), report.plan.neighbours
-    if report.selected is not None:
-        found = selection_lib.epsilon(event, report.selected.selection, delta, neighbours)
-    else:
-        found = part.with_slack(
-            lambda at: events.bound(event, at, 'best', neighbours=neighbours),
-            delta,
-            report.slack,
-        ).epsilon
-    return _json.finite(found)
 
 
 def _smaller(first: float | None, second: float | None) -> str:
     """Which of two numbers is smaller, 'first', 'second' or 'equal'; None is infinite."""
-    one, other = (math.inf if each is None else each for each in (first, second))
+    one, other = (math.inf if epsilon is None else epsilon for epsilon in (first, second))
     if one == other or math.isclose(one, other, rel_tol=_TOLERANCE):
         return 'equal'
     return 'first' if one < other else 'second'
@@ -203,70 +196,33 @@ def _of_sides(sides: Sequence[str]) -> str:
     return 'crossing' if len(different) > 1 else different.pop()
 
 
-def _pair(first: Any, second: Any) -> dict[str, Any]:
-    return dict(zip(differences.SIDES, (first, second), strict=True))
+# --- The verdict in words.
 
 
-def _only(first: Sequence[str], second: Sequence[str]) -> dict[str, list[str]]:
-    return _pair(
-        [item for item in first if item not in second],
-        [item for item in second if item not in first],
-    )
-
-
-def _selection(report: PrivacyReport) -> str | None:
-    return None if report.selected is None else report.selected.selection.describe()
-
-
-def _looser(
-    both: tuple[PrivacyReport, PrivacyReport],
-    epsilons: Sequence[tuple[float, float | None, float | None]],
-) -> list[str]:
-    """Where a report states a larger epsilon than the comparison, one sentence each."""
-    found = []
-    for place, (side, report) in enumerate(zip(differences.SIDES, both, strict=True)):
-        stated = (report.selected or report.guarantee).epsilons
-        for delta, was in zip(report.deltas, stated, strict=True):
-            now = next(row[1 + place] for row in epsilons if row[0] == delta)
-            if was is not None and now is not None and was > now * (1 + _LOOSER):
-                found.append(
-                    f'The report of the {side} states epsilon {rounding.round_up(was)} at delta '
-                    f'= {delta:g}, by accountant={report.accountant}; the best accountant shows '
-                    f'{rounding.round_up(now)}, which is compared.'
-                )
-    return found
-
-
-def _statement(
-    verdict: str, stretches: Sequence[Stretch], both: tuple[PrivacyReport, PrivacyReport]
-) -> str:
-    """The verdict in words."""
+def _statement(verdict: str, stretches: Sequence[Stretch], both: _Both) -> str:
     if verdict == 'not_comparable':
         return 'The two reports cannot be compared: they promise different things.'
-    without = [
-        side
-        for side, report in zip(differences.SIDES, both, strict=True)
-        if report.guarantee.epsilons[0] is None
-    ]
+    without = [side for side, has in _pair(both, _has_guarantee).items() if not has]
     if len(without) == 2:
         return 'Neither is private: both have no guarantee.'
     if without:
         return f'The {verdict} is more private: the {without[0]} has no guarantee.'
     if any(report.selected for report in both):
-        return _of_selections(verdict)
-    return _of_curves(verdict, stretches) + _of_bounds(both)
-
-
-def _of_selections(verdict: str) -> str:
-    words = {
-        'equal': 'Both are equally private at the deltas below: they have the same epsilon.',
-        'crossing': 'Neither is more private than the other: it depends on delta, see below.',
-    }
-    default = f'The {verdict} is more private at the deltas below: it has the smaller epsilon.'
-    return (
-        f'{words.get(verdict, default)} For the best of several runs no trade-off curve is known, '
-        'so this is about these deltas only.'
+        words = {
+            'equal': 'Both are equally private at the deltas below: they have the same epsilon.',
+            'crossing': 'Neither is more private than the other: it depends on delta, see below.',
+        }
+        default = f'The {verdict} is more private at the deltas below: it has the smaller epsilon.'
+        return (
+            f'{words.get(verdict, default)} For the best of several runs no trade-off curve is '
+            'known, so this is about these deltas only.'
+        )
+    bounds = (
+        ' The curves of sampled cohorts are upper bounds, compared to 0.1 %: this is about what is '
+        'proven.'
     )
+    uses_bounds = any(report.uses_sampling for report in both)
+    return _of_curves(verdict, stretches) + (bounds if uses_bounds else '')
 
 
 def _of_curves(verdict: str, stretches: Sequence[Stretch]) -> str:
@@ -293,10 +249,174 @@ def _near_one(rate: float) -> str:
     return f'{rate:.3g}' if rate < 0.99 else f'1 - {1 - rate:.3g}'
 
 
-def _of_bounds(both: Sequence[PrivacyReport]) -> str:
-    if not any(report.uses_sampling for report in both):
+def _selection(report: PrivacyReport) -> str | None:
+    return None if report.selected is None else report.selected.selection.describe()
+
+
+# --- What differs.
+
+
+def _parameters(both: _Both) -> dict[str, dict[str, Any]]:
+    """Pairs by name, of what at least one of the reports has, and whether they differ."""
+    first, second = (report.to_dict() for report in both)
+    values = [
+        {
+            **{name: each.get(name) for name in _REPORT_KEYS},
+            'group_size': report.plan.group_size,
+            **{name: each['plan'].get(name) for name in _PLAN_PARTS},
+            'earlier_runs': len(report.plan.earlier),
+        }
+        for each, report in zip((first, second), both, strict=True)
+    ]
+    return {
+        name: {**dict(zip(SIDES, pair, strict=True)), 'differs': pair[0] != pair[1]}
+        for name in values[0]
+        if (pair := (values[0][name], values[1][name])) != (None, None)
+    }
+
+
+def _only(both: _Both, kind: str) -> dict[str, list[str]]:
+    """The sentences of a kind that only one of the reports has."""
+    first, second = (report.facts.bullets(kind) for report in both)
+    return {
+        SIDES[0]: [text for text in first if text not in second],
+        SIDES[1]: [text for text in second if text not in first],
+    }
+
+
+def _reasons(both: _Both) -> Iterator[str]:
+    """Which parameters make one run more private than the other, one sentence each, or none.
+
+    A parameter counts alone, with the others as they are; only the guarantee says what all of them
+    amount to.
+    """
+    silent = [side for side, noise in _pair(both, _noise).items() if not noise]
+    if silent:
+        yield from (f'The {side} has no noise.' for side in silent)
+        return
+    yield _more(both, 'noise multiplier', _noise, 'larger')
+    sampled = [report.uses_sampling for report in both]
+    if not any(sampled):
+        yield _more(both, 'sensitivity', lambda r: r.guarantee.sensitivity, 'smaller')
+        yield _different(both, 'A client takes part in {} (first); in {} (second).', _limits)
+        yield _of_mechanisms(both)
+        yield _quotients(both)
+    elif all(sampled):
+        yield _of_mechanisms(both)
+        kinds = _different(both, 'The samplings differ: {} (first), {} (second).', _kind)
+        yield kinds
+        if not kinds:
+            yield _more(both, 'number of rounds', lambda r: r.guarantee.rounds, 'smaller')
+            yield _more(both, 'share of clients in a round', _share, 'smaller')
+    else:
+        yield f'Only the guarantee of the {SIDES[sampled.index(True)]} is amplified by sampling.'
+    yield _more(both, 'number of earlier runs', lambda r: len(r.plan.earlier), 'smaller')
+
+
+def _more(both: _Both, name: str, value: Callable[[PrivacyReport], float], better: str) -> str:
+    """A sentence about the run with the better value; empty if the values are equal."""
+    values = zip(map(value, both), SIDES, strict=True)
+    (best, side), (other, _) = sorted(values, reverse=better == 'larger')
+    if best == other:
         return ''
+    return f'The {side} has the {better} {name}: {best:.6g} against {other:.6g}.'
+
+
+def _different(both: _Both, words: str, value: Callable[[PrivacyReport], str]) -> str:
+    """A sentence with a value of both; empty if it is the same one."""
+    first, second = map(value, both)
+    return '' if first == second else words.format(first, second)
+
+
+def _noise(report: PrivacyReport) -> float:
+    return report.plan.noise_multiplier
+
+
+def _limits(report: PrivacyReport) -> str:
+    holds = report.guarantee
     return (
-        ' The curves of sampled cohorts are upper bounds, compared to 0.1 %: this is about what is '
-        'proven.'
+        f'at most {holds.max_participations} of {holds.rounds} rounds, at least '
+        f'{holds.min_separation} apart'
     )
+
+
+def _kind(report: PrivacyReport) -> str:
+    sampling = report.plan.sampling
+    assert sampling is not None  # As the guarantee uses it.
+    return sampling.name + (f' with {sampling.turn} groups' if sampling.turn > 1 else '')
+
+
+def _share(report: PrivacyReport) -> float:
+    assert report.plan.population is not None  # As plans with sampling have it.
+    return report.plan.clients_per_round / report.plan.population
+
+
+def _of_mechanisms(both: _Both) -> str:
+    """A sentence about the mechanisms; empty if they are equal."""
+    one, other = (report.plan.mechanism for report in both)
+    if one.name == other.name and one.digest() != other.digest():
+        return f'The parameters of the mechanism, {one.name}, differ.'
+    words = 'The mechanisms differ: {} (first), {} (second).'
+    return _different(both, words, lambda report: report.plan.mechanism.name)
+
+
+def _quotients(both: _Both) -> str:
+    """Mu as sensitivity over noise multiplier; empty where it is not only that, or is the same."""
+    if both[0].guarantee.mu == both[1].guarantee.mu:
+        return ''
+    texts = []
+    for report in both:
+        holds, noise = report.guarantee, report.plan.noise_multiplier
+        if holds.mu is None or abs(holds.mu * noise / holds.sensitivity - 1) > _TOLERANCE:
+            return ''
+        texts.append(f'{holds.sensitivity:.6g} / {noise:.6g} = {holds.mu:.6g}')
+    return f'mu is sensitivity / noise multiplier: {texts[0]} (first), {texts[1]} (second).'
+
+
+def _notes(both: _Both) -> Iterator[str]:
+    """What else to know before choosing one of two runs, one sentence each; the gravest first."""
+    for side, report in zip(SIDES, both, strict=True):
+        if report.train_metrics_released:
+            yield (
+                f'The {side} released metrics of its training clients without noise: its '
+                'guarantee does not hold for its directory as a whole.'
+            )
+        if secrets := checklist.seeded_secrets(report):
+            yield (
+                f'The {side} is a simulation: its {" and ".join(secrets)} came from a known seed. '
+                'What is compared is what it would guarantee if they were secret.'
+            )
+        if report.basis == 'log':
+            yield f'The {side} broke its plan; its numbers follow from its log.'
+        if report.selected is not None:
+            yield (
+                f'The {side} is the best of several runs: epsilon is that of the selection, rho, '
+                'mu and what membership tests reach are those of a single run.'
+            )
+    sampled = [side for side, report in zip(SIDES, both, strict=True) if report.uses_sampling]
+    if len(sampled) == 1:
+        yield (
+            f'The guarantee of the {sampled[0]} relies on who took part being secret; that of the '
+            'other one does not.'
+        )
+    for side, report in zip(SIDES, both, strict=True):
+        if not report.guarantee.sensitivity_is_exact:
+            yield (
+                f'The sensitivity of the {side} is an upper bound: it may be more private than '
+                'these numbers say.'
+            )
+
+
+def _looser(both: _Both, epsilons: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Where a report states a larger epsilon than the comparison, one sentence each."""
+    computed = {row['delta']: row for row in epsilons}
+    for side, report in zip(SIDES, both, strict=True):
+        stated = (report.selected or report.guarantee).epsilons
+        for delta, was in zip(report.deltas, stated, strict=True):
+            now = computed[delta][side]
+            if was is not None and now is not None and was > now * (1 + _LOOSER):
+                yield (
+                    f'The report of the {side} states epsilon {rounding.round_up(was)} at delta '
+                    f'= {delta:g}, by accountant={report.accountant}; the best accountant shows '
+                    f'{rounding.round_up(now)}, which is compared.'
+                )

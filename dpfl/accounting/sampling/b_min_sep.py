@@ -10,7 +10,7 @@ import numpy as np
 from dpfl import mechanisms
 from dpfl.accounting.evidence import separated as separated_evidence
 from dpfl.accounting.evidence import unseen
-from dpfl.accounting.evidence.log_test import LogTest
+from dpfl.accounting.evidence.refutation import LogTest
 from dpfl.accounting.sampling import base, cyclic, poisson, separated
 from dpfl.accounting.sampling.estimates import Estimated
 from dpfl.participation import Participation, ParticipationLog

@@ -23,9 +23,9 @@ from dpfl.mechanisms import rounding
 from dpfl.participation import Participation, ParticipationLog
 
 if TYPE_CHECKING:  # Both know samplings.
-    from dpfl.accounting.evidence.log_test import LogTest, Statistic
+    from dpfl.accounting.evidence.refutation import LogTest, Statistic
     from dpfl.accounting.plan import PrivacyPlan
-    from dpfl.accounting.reports.report_values import ReportValues
+    from dpfl.accounting.reports.report import PrivacyReport
 
 # Larger numbers of clients are not integers any more as floats.
 MOST_CLIENTS = 2**53
@@ -139,7 +139,7 @@ class Sampling(_json.JsonFields, Part):
         """
 
     def norm(self, plan: 'PrivacyPlan') -> float:
-        """How far a client moves what is released, by the shift of a round's sum.
+        """Distance by which a client moves the releases, divided by the shift of a round's sum.
 
         It is 1 for independent noise, whose rounds are events of their own.
         """
@@ -231,7 +231,7 @@ class Sampling(_json.JsonFields, Part):
         """What an adjacency means with this sampling, one sentence or none."""
         return ''
 
-    def facts(self, report: 'ReportValues', facts: Facts) -> None:
+    def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
         plan = report.plan
         if meaning := self.of_adjacency(plan.adjacency):
             facts.put(DEFINITION, 'adjacency/sampling', '{text}', text=meaning)
@@ -267,7 +267,7 @@ class Sampling(_json.JsonFields, Part):
                 'the seed knows who took part.',
             )
 
-    def lost_amplification(self, report: 'ReportValues') -> str:
+    def lost_amplification(self, report: 'PrivacyReport') -> str:
         """What a log that breaks the plan costs, one sentence."""
         with_sampling = rounding.round_up(report.plan_guarantee.epsilons[0])
         without = rounding.round_up(report.guarantee.epsilons[0])

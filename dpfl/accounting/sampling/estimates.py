@@ -75,7 +75,7 @@ class Estimated(base.Sampling):
         return rounding.root_up(self.mixtures(plan).squared_norm)
 
     def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp_accounting.DpEvent:
-        """Without what the sampling adds, which no event says."""
+        """The release without amplification: no `DpEvent` describes this sampling."""
         return dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift / self.norm(plan))
 
     def estimate(self, plan: 'PrivacyPlan', delta: float) -> Estimate:

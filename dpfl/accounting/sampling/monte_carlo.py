@@ -18,14 +18,13 @@ from scipy import special
 
 from dpfl import _validate
 from dpfl.accounting import gaussian_curve
-from dpfl.accounting.sampling import separated, tilted
-from dpfl.accounting.sampling.bins import Mixtures
+from dpfl.accounting.sampling import bins, separated
+from dpfl.accounting.sampling.bins import POINTS, Mixtures, Range
 from dpfl.accounting.sampling.separated import Separated
-from dpfl.accounting.sampling.tilted import POINTS, Range
 
 # What a client releases, and the same in units of the noise.
 Mixed = Mixtures | Separated
-_Release = tilted.Release | separated.Release
+_Release = bins.Release | separated.Release
 
 # Default probability that the reported epsilon is too small.
 FAILURE = 1e-6
@@ -77,7 +76,7 @@ class Estimate:
 
 
 def samples_for(mixtures: Mixed) -> int:
-    """How many samples a plan's epsilon is estimated from: fewer with thousands of components."""
+    """Number of samples for the estimate of epsilon: fewer with thousands of components."""
     return max(1, min(MOST_SAMPLES, int(_MOST_PRODUCTS / mixtures.cost)))
 
 
@@ -118,7 +117,7 @@ def epsilon(
     if not plain or not mixtures.is_mixed or not math.isfinite(plain):
         return result
     release: _Release = (
-        tilted.Release.of(mixtures, stddev)
+        bins.Release.of(mixtures, stddev)
         if isinstance(mixtures, Mixtures)
         else separated.Release(mixtures, stddev)
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpfl import _validate, errors, mechanisms
 from dpfl.accounting.evidence import independent_rounds, unseen
-from dpfl.accounting.evidence.log_test import LogTest
+from dpfl.accounting.evidence.refutation import LogTest
 from dpfl.accounting.sampling import base, cyclic
 from dpfl.accounting.sampling.truncated import TruncatedPoissonDpEvent
 from dpfl.participation import Participation, ParticipationLog

@@ -24,7 +24,7 @@ import numpy as np
 from scipy import special
 
 from dpfl import mechanisms
-from dpfl.accounting.sampling.tilted import REACH, Range, entropy
+from dpfl.accounting.sampling.bins import REACH, Range, entropy
 
 # Added to losses, and to logarithms of weights, for the rounding of the recursion.
 _LOSS_ROUNDING = 1e-6

@@ -8,7 +8,7 @@ import dp_accounting
 import numpy as np
 
 from dpfl.accounting.evidence import independent_rounds, unseen
-from dpfl.accounting.evidence.log_test import LogTest
+from dpfl.accounting.evidence.refutation import LogTest
 from dpfl.accounting.sampling import base
 from dpfl.participation import ParticipationLog
 

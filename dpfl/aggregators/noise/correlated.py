@@ -19,12 +19,19 @@ that is repeated with another sum has independent noise (docs/reference/threat_m
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 import tree
 
 from dpfl import errors, mechanisms
 from dpfl.aggregators import flat
 from dpfl.aggregators.noise import keys, normal
+from dpfl.mechanisms import kernels
+from dpfl.mechanisms.hardened import rounding
+
+# Most past noise in a round, in standard deviations of z: float32 rounds it to 2^-12 of that.
+# Published mechanisms of 2000 rounds have at most 12. On so many random noises it is measured.
+_LARGEST_PAST, _PROBES = 4096.0, 8
 
 
 class SuppliedRow(NamedTuple):
@@ -78,6 +85,31 @@ def require_moderate_size(kernel: mechanisms.Kernel, record_specs: Any) -> None:
             'False',
             f'must be True, with a NoiseRing, for {size / 1e9:.3g} GB of past noise: a state can '
             f'hold at most {mechanisms.MOST_STATE_BYTES / 1e9:g} GB',
+        )
+
+
+def require_stable(kernel: mechanisms.Kernel, rounds: int, mechanism: str) -> None:
+    """Checks that past noise stays so small that its rounding to float32 does not matter.
+
+    An error of a buffer shifts the noise z of a round, as an update does. If `C` has the
+    coefficients 1, 2, past noise doubles in each round, and after 24 rounds its rounding is as
+    large as z. It is measured on random noise, from which no exponential growth hides.
+
+    Raises:
+      ArgumentError: if past noise grows too much within the rounds.
+    """
+    if not kernel.buffers:
+        return
+    noise = np.random.default_rng(0).standard_normal([rounds, _PROBES])
+    with np.errstate(over='ignore', invalid='ignore'):
+        rows = kernels.stream(kernel, noise) / rounding.stddevs(kernel, rounds)[:, None]
+        largest = np.abs(rows - noise).max()
+    if not largest <= _LARGEST_PAST:
+        raise errors.ArgumentError(
+            'mechanism',
+            mechanism,
+            f'has past noise of up to {largest:.3g} times that of a round, must have at most '
+            f'{_LARGEST_PAST:g}: float32 would round it by too much',
         )
 
 

@@ -168,7 +168,7 @@ class SuppliedRows(abc.ABC):
 
     @abc.abstractmethod
     def _source_of(self, state: correlated.NoiseState) -> Hashable:
-        """What determines the streams: the sizes in a state."""
+        """The sizes in a state, which determine the streams."""
 
     @abc.abstractmethod
     def _make_streams(self, source: Any) -> dict[str, Stream]:

@@ -1,1 +1,1 @@
-"""What all binaries share: parsing, one-line errors, standard streams, exit status."""
+"""The common part of all binaries: parsing, one-line errors, standard streams, exit status."""

@@ -1,4 +1,4 @@
-"""What all binaries share: flags, one-line errors, and the exit status.
+"""The common part of all binaries: flags, one-line errors, and the exit status.
 
 A bad flag, or a value that the library refuses, gives one line `error: --flag=value: what is
 allowed` on standard error and exit status 2. A failure of the machine (a file, memory) gives one
@@ -30,7 +30,7 @@ _MORE_HELP = (
     '--flagfile=FILE reads flags from a file, one on a line. --helpfull also shows the flags of '
     'libraries.'
 )
-# How flags of earlier versions began, and what is used instead.
+# Beginnings of flags of earlier versions, with their replacements.
 _GONE = {'worker': 'is gone; --ray=local, auto or host:port trains on Ray'}
 # Longest message. A value from the command line or a file may have any length.
 _MOST_CHARACTERS = 2000
@@ -71,6 +71,21 @@ def required(settings: Settings, name: str) -> Any:
     return value
 
 
+def refuse_others(purpose: str, *allowed: str) -> None:
+    """Refuses the flags of the binary that do not apply to a purpose.
+
+    Args:
+      purpose: Name of the flag that gives the purpose.
+      *allowed: Names of the other flags that apply.
+
+    Raises:
+      UsageError: If another flag is given.
+    """
+    for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0]):
+        if flag.present and flag.name not in (purpose, *allowed):
+            raise UsageError(f'--{flag.name}: cannot be combined with --{purpose}')
+
+
 def run(
     main: Callable[[], None],
     *,
@@ -101,10 +116,10 @@ def run(
         try:
             work(arguments)
         except Exception as error:
-            found = signals.within(error)
-            if found is None:
+            interruption = signals.within(error)
+            if interruption is None:
                 raise
-            _end_after(found)
+            _end_after(interruption)
 
     def work(arguments):
         try:
@@ -212,7 +227,7 @@ def _parse(arguments):
                 _show_help(sys.modules['__main__'].__doc__ or '')
             try:
                 return app.parse_flags_with_usage([arguments[0], *expanded])
-            except SystemExit:  # absl exits with 1 after what was asked for.
+            except SystemExit:  # absl exits with 1 after the help that was asked for.
                 sys.exit(0)
         adjusted = preset.adjust(arguments[1:], flagfiles.read)
         rest = flags.FLAGS([arguments[0], *adjusted.arguments])
@@ -228,7 +243,7 @@ def _asks_for_help(arguments) -> bool:
 
 
 def _show_help(text: str) -> NoReturn:
-    """Prints what the binary is for and its flags in groups; absl would sort all of them."""
+    """Prints the purpose of the binary and its flags in groups; absl would sort all of them."""
     from dpfl.cli.flags import flag_groups
 
     try:
@@ -249,7 +264,7 @@ def _explain(error: flags.Error) -> str:
             if error.flagname.startswith(beginning):
                 return f'--{error.flagname}: {instead}'
         # absl would also propose its own flags, which help does not show.
-        own = [each.name for each in flags.FLAGS.get_key_flags_for_module(sys.argv[0])]
+        own = [option.name for option in flags.FLAGS.get_key_flags_for_module(sys.argv[0])]
         near = errors.nearest(error.flagname, own)
         proposal = f'; the nearest is --{near}' if near else '; --help lists them'
         return f"Unknown command line flag '{error.flagname}'{proposal}"

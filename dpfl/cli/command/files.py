@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def check_writable(output: str | None, plot: str | None) -> None:
-    """Checks the files of --output and --plot.
+def check_writable(output: str | None, plot: str | None, data: str | None = None) -> None:
+    """Checks the files of --output, --plot and --data.
 
     Raises:
       UsageError: If a directory does not exist, or matplotlib cannot write this kind of plot.
     """
-    for name, path in (('output', output), ('plot', plot)):
+    for name, path in (('output', output), ('plot', plot), ('data', data)):
         if path is not None and not pathlib.Path(path).parent.is_dir():
             raise UsageError(f'--{name}={path}: must be in a directory that exists')
     if plot is None:

@@ -28,15 +28,15 @@ def expand(arguments: Sequence[str]) -> list[str]:
     Raises:
       flags.Error: If a file is not there or no text, or the name of a flag is far too long.
     """
-    found: list[str] = []
+    expanded: list[str] = []
     following = iter(arguments)
     for argument in following:
         name, separator, value = argument.partition('=')
         if name in _FLAGS:
-            found += read(value if separator else next(following, ''))
+            expanded += read(value if separator else next(following, ''))
         else:
-            found.append(_checked(argument))
-    return found
+            expanded.append(_checked(argument))
+    return expanded
 
 
 def read(name_or_path: str) -> list[str]:

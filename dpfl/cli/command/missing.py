@@ -1,4 +1,4 @@
-"""What to say if a package is missing that a command needs. One line."""
+"""The message about a missing package that a command needs. One line."""
 
 import importlib.util
 
@@ -6,7 +6,7 @@ from dpfl.cli import catalogue
 from dpfl.cli.command import program
 
 STATUS = 2
-# Other packages than TensorFlow Federated and what comes with it, with how to get them.
+# Names for pip of packages that commands without TensorFlow Federated need.
 _LIGHT = {
     'absl': 'absl-py',
     'cryptography': 'cryptography',
@@ -21,7 +21,7 @@ _PYARROW = ('pyarrow', 'pandas')
 
 
 def explained(error: ModuleNotFoundError, binary: str) -> str | None:
-    """Says what is missing and how to get it; None if the module is our own.
+    """Names the missing package and how to install it; None if the module is our own.
 
     Args:
       error: of the import.
@@ -31,7 +31,7 @@ def explained(error: ModuleNotFoundError, binary: str) -> str | None:
     name = (error.name or '').partition('.')[0]
     if name in ('', 'dpfl', 'experiments'):
         return None
-    # What trains needs much more than the first package that it misses.
+    # Training needs more than this one package: suggest the full installation.
     is_light = catalogue.binaries()[binary].group == 'accounting' or _has('tensorflow_federated')
     if name in _LIGHT and is_light:
         return f"{command} needs {name}, which is not installed: pip install 'dpfl[accounting]'"
@@ -44,10 +44,10 @@ def explained(error: ModuleNotFoundError, binary: str) -> str | None:
 
 
 def require(name: str) -> None:
-    """Checks that a package is there, before anything else is asked for.
+    """Checks that a package is installed, before anything else is asked for.
 
     Raises:
-      ModuleNotFoundError: if it is not.
+      ModuleNotFoundError: if it is not installed.
     """
     if not _has(name):
         raise ModuleNotFoundError(f'No module named {name!r}', name=name)

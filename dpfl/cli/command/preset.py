@@ -20,13 +20,13 @@ _REPLACED = {
     'client_update': ('client_epochs', 'client_max_batches', 'clip_each_batch'),
     **{name: tuple(other for other in _AMOUNTS if other != name) for name in _AMOUNTS},
 }
-# What a run without noise has no use for.
+# Flags that a run without noise has no use for.
 _NOISE_FLAGS = _AMOUNTS
 
 
 @dataclasses.dataclass(frozen=True)
 class Adjusted:
-    """Arguments of the command line, and what was changed in the preset.
+    """Arguments of the command line, and the changes of the preset.
 
     Attributes:
       arguments: those of the preset that still apply, then the others.
@@ -38,13 +38,15 @@ class Adjusted:
 
 
 def adjust(arguments: Sequence[str], read: Callable[[str], Iterable[str]]) -> Adjusted:
-    """Drops what the command line replaces in the preset before it.
+    """Drops the arguments of a preset that the command line replaces.
 
     Args:
       arguments: of the command line, without the name of the program.
       read: maps the value of --flagfile to the arguments in that file, and in files it names.
     """
-    last = max((i for i, each in enumerate(arguments) if _name(each) == 'flagfile'), default=None)
+    last = max(
+        (i for i, argument in enumerate(arguments) if _name(argument) == 'flagfile'), default=None
+    )
     if last is None:
         return Adjusted(tuple(arguments), ())
     if '=' not in arguments[last]:
@@ -52,12 +54,12 @@ def adjust(arguments: Sequence[str], read: Callable[[str], Iterable[str]]) -> Ad
     # Each argument up to there, and whether it is of a preset.
     first: list[tuple[str, bool]] = []
     following = iter(arguments[: last + 1])
-    for each in following:
-        if _name(each) == 'flagfile':
-            path = each.partition('=')[2] if '=' in each else next(following, '')
+    for argument in following:
+        if _name(argument) == 'flagfile':
+            path = argument.partition('=')[2] if '=' in argument else next(following, '')
             first += [(line, True) for line in read(path)]
         else:
-            first.append((each, False))
+            first.append((argument, False))
     preset = _values([line for line, is_preset in first if is_preset])
     own = _values(arguments[last + 1 :])
     dropped, messages = _replaced(preset, own)
@@ -104,12 +106,12 @@ def _name(argument: str) -> str:
 
 def _values(arguments: Sequence[str]) -> dict[str, str]:
     """Value of each flag that has one, the last if it is there twice."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for i, argument in enumerate(arguments):
         name, separator, value = argument.strip().partition('=')
         if not name.startswith('-'):
             continue
         if not separator and i + 1 < len(arguments) and not arguments[i + 1].startswith('-'):
             value = arguments[i + 1]
-        found[name.lstrip('-')] = value
-    return found
+        values[name.lstrip('-')] = value
+    return values

@@ -11,7 +11,7 @@ _NAMES = ('stdin', 'stdout', 'stderr')
 
 
 class _Messages:
-    """A text stream for messages. What cannot be written is dropped, and the work goes on."""
+    """A text stream for messages. If it cannot be written, text is dropped and the work goes on."""
 
     def __init__(self, stream):
         self._stream = stream

@@ -21,8 +21,8 @@ _classes: dict[str, type[Settings]] = {}
 
 def remember(settings: Settings, names: Sequence[str]) -> None:
     """Notes which classes declare the settings of some flags."""
-    found = _declaring(settings)
-    _classes.update({name: found[name] for name in names})
+    declaring = _declaring(settings)
+    _classes.update({name: declaring[name] for name in names})
 
 
 def grouped(names: Sequence[str]) -> dict[str, list[str]]:
@@ -31,14 +31,15 @@ def grouped(names: Sequence[str]) -> dict[str, list[str]]:
     Args:
       names: of flags.
     """
-    classes = [each for each in dict.fromkeys(_classes.values()) if each.__name__ not in _FIRST]
-    first = [each for each in dict.fromkeys(_classes.values()) if each.__name__ in _FIRST]
-    classes.sort(key=lambda each: each.__name__ in _LAST)
+    declaring = dict.fromkeys(_classes.values())
+    classes = [settings for settings in declaring if settings.__name__ not in _FIRST]
+    first = [settings for settings in declaring if settings.__name__ in _FIRST]
+    classes.sort(key=lambda settings: settings.__name__ in _LAST)
     titles = [*map(title, first), _OTHERS, *map(title, classes)]
-    groups: dict[str, list[str]] = {each: [] for each in titles}
+    groups: dict[str, list[str]] = {heading: [] for heading in titles}
     for name in names:
         groups[title(_classes[name]) if name in _classes else _OTHERS].append(name)
-    return {each: members for each, members in groups.items() if members}
+    return {heading: members for heading, members in groups.items() if members}
 
 
 def title(settings: type[Settings]) -> str:
@@ -66,15 +67,15 @@ def help_text(main_module: str) -> str:
 
 def _declaring(settings: Settings) -> dict[str, type[Settings]]:
     """The class that declares each setting, those of nested settings included."""
-    found: dict[str, type[Settings]] = {}
+    classes: dict[str, type[Settings]] = {}
     for name in type(settings).__dataclass_fields__:
         value = getattr(settings, name)
         if isinstance(value, Settings):
-            found |= _declaring(value)
+            classes |= _declaring(value)
         else:
-            kinds = [each for each in type(settings).__mro__ if name in _annotations(each)]
-            found[name] = kinds[-1]
-    return found
+            kinds = [base for base in type(settings).__mro__ if name in _annotations(base)]
+            classes[name] = kinds[-1]
+    return classes
 
 
 def _annotations(kind: type) -> dict:

@@ -1,4 +1,4 @@
-"""Settings of what binaries read, write and print; several binaries have them as flags."""
+"""Settings of the input and output of binaries; several binaries have them as flags."""
 
 import csv
 import dataclasses
@@ -96,7 +96,9 @@ class SweepConfig(Settings):
     """A quantity to vary, and its values."""
 
     vary: str | None = setting(None, 'Quantity to vary.')
-    values: tuple[str, ...] | None = setting(None, 'Values of the quantity, comma-separated.')
+    values: tuple[str, ...] | None = setting(
+        None, 'Values of the quantity, comma-separated.', needs='vary'
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ class PaceConfig(Settings):
     )
     rounds_by_day: tuple[int, ...] | None = setting(
         None,
-        'Rounds on consecutive whole calendar days of an earlier run, comma-separated, in place of '
+        'Rounds on consecutive whole days (UTC) of an earlier run, comma-separated, in place of '
         '--round_minutes, if nothing else is known. The timer then counts only whole days, one '
         'less than it has.',
     )

@@ -1,4 +1,4 @@
-"""What is known of the participation in a run: its log, or a timer and the times of rounds."""
+"""Knowledge of the participation in a run: its log, or a timer and the times of rounds."""
 
 import dataclasses
 import pathlib
@@ -76,12 +76,6 @@ class LogConfig(Settings):
                 'missing_rounds', self.missing_rounds, 'needs a log of rows; .npz has every round'
             )
 
-    def refuse(self, allowed: str) -> None:
-        """Raises ArgumentError if a setting is given, for what has its own log."""
-        for name in ('participation_log', 'round_times', 'estimated_population'):
-            if getattr(self, name) is not None:
-                raise ArgumentError(name, NOT_SHOWN, allowed)
-
     def by_timer(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
         """The schema of the plan, and a remark on where it is from.
 
@@ -110,7 +104,7 @@ class LogConfig(Settings):
         return {**values, **limits}, (_timer_remark(times, self.timer_hours, schema),)
 
     def found(self, plan: accounting.PrivacyPlan, has_cohort: bool) -> dict[str, Any]:
-        """What the report of a plan has from the log, and about uniform cohorts, by argument.
+        """Arguments of a plan's report: log, its limits, and remarks on it and on uniform cohorts.
 
         Args:
           plan: The plan.
@@ -137,8 +131,8 @@ class LogConfig(Settings):
             if not log.rounds:
                 raise ArgumentError('participation_log', path, 'must hold at least one round')
             return log, ()
-        found = imported.read_log(path, self.missing_rounds)
-        return found.log, tuple(_remarks(found, self.missing_rounds))
+        imported_log = imported.read_log(path, self.missing_rounds)
+        return imported_log.log, tuple(_remarks(imported_log, self.missing_rounds))
 
     def _uniform(self, plan: accounting.PrivacyPlan, has_cohort: bool) -> list[str]:
         if self.estimated_population is None:
@@ -192,20 +186,20 @@ def _timer_remark(times: RoundTimes, hours: float, schema: Participation) -> str
     )
 
 
-def _remarks(found: ImportedLog, missing_rounds: str) -> list[str]:
+def _remarks(log: ImportedLog, missing_rounds: str) -> list[str]:
     remarks = [
-        f'The participation log was read from {found.rows} rows of rounds {found.first_round} to '
-        f'{found.last_round}; the first of these is taken for the first round of the run. A client '
+        f'The participation log was read from {log.rows} rows of rounds {log.first_round} to '
+        f'{log.last_round}; the first of these is taken for the first round of the run. A client '
         'is what has an id of its own there.'
     ]
-    if found.missing_rounds:
+    if log.missing_rounds:
         meaning = (
             'counted as released without clients'
             if missing_rounds == 'empty'
             else 'counted as not released'
         )
-        remarks.append(f'{found.missing_rounds} of these numbers have no row: {meaning}, as given.')
-    hours = found.shortest_hours()
+        remarks.append(f'{log.missing_rounds} of these numbers have no row: {meaning}, as given.')
+    hours = log.shortest_hours()
     if hours is not None:
         remarks.append(
             'By the earliest time in each round, two rounds of one client began at least '

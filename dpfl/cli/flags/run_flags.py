@@ -17,7 +17,7 @@ from dpfl.simulation.training import recorded_settings
 from dpfl.simulation.training.mechanism import AUTO
 from dpfl.simulation.training.privacy_config import AMOUNTS
 
-# Flags about what happens to an earlier run, or instead of a run; flags.txt leaves them out.
+# Flags on the treatment of an earlier run, or in place of a run; flags.txt leaves them out.
 _FLAGS_OF_ONE_CALL = ('resume', 'overwrite', 'dry_run')
 
 
@@ -57,11 +57,11 @@ def take_recorded(config: RunDirectoryConfig, names: Collection[str]) -> None:
     if not (config.resume and config.output_dir) or config.overwrite:
         return
     try:
-        found = archive.read_journal(config.output_dir)
-        texts = None if found is None else recorded_settings.flags_of(found.state)
+        journal = archive.read_journal(config.output_dir)
+        texts = None if journal is None else recorded_settings.flags_of(journal.state)
     except ValueError as error:
         raise command_line.UsageError(f'--output_dir={config.output_dir}: {error}') from None
-    if found is None and not any(flags.FLAGS[name].present for name in names):
+    if journal is None and not any(flags.FLAGS[name].present for name in names):
         raise command_line.UsageError(
             f'--output_dir={config.output_dir}: has no run that --resume could continue'
         )
@@ -81,7 +81,7 @@ def take_recorded(config: RunDirectoryConfig, names: Collection[str]) -> None:
 
 
 def _replaced(given: Mapping[str, Any]) -> list[str]:
-    """Flags of a run that contradict what is given, and so are not taken from the run."""
+    """Flags of a run that contradict given ones, and so are not taken from the run."""
     names: list[str] = []
     if any(name in given for name in AMOUNTS):
         names += AMOUNTS
@@ -92,7 +92,7 @@ def _replaced(given: Mapping[str, Any]) -> list[str]:
 
 @contextlib.contextmanager
 def saying_what_is_saved(config: RunDirectoryConfig, name: str) -> Iterator[None]:
-    """Context in which a signal ends the run with a line on what is saved and how it continues.
+    """Context in which a signal ends the run with a line on saved rounds and how to continue.
 
     With `overwrite` these are the rounds of the new run only.
 
@@ -122,10 +122,10 @@ def saying_what_is_saved(config: RunDirectoryConfig, name: str) -> Iterator[None
 def _keys(path: pathlib.Path) -> str | None:
     """Digest of the keys of the run in a directory, which no other run has."""
     try:
-        found = archive.read_journal(path)
+        journal = archive.read_journal(path)
     except (ValueError, errors.RunError):
         return None
-    return None if found is None or found.state.planned is None else found.state.planned.keys
+    return None if journal is None or journal.state.planned is None else journal.state.planned.keys
 
 
 def how_to_watch(config: RunDirectoryConfig) -> str:
@@ -135,7 +135,7 @@ def how_to_watch(config: RunDirectoryConfig) -> str:
 
 
 def refuse_earlier_run(config: RunDirectoryConfig) -> None:
-    """Raises UsageError if a flag says what happens to an earlier run, for a dry run."""
+    """Raises UsageError if a dry run has a flag on the treatment of an earlier run."""
     for name in ('resume', 'overwrite'):
         if getattr(config, name):
             raise command_line.UsageError(f'--{name}: cannot be combined with --dry_run')

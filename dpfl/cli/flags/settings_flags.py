@@ -79,7 +79,9 @@ class SettingsFlags(Generic[_S]):
         return {name: _value(flags.FLAGS[name], self._kind(name)) for name in self._names}
 
     def _kind(self, name: str) -> _settings.Kind:
-        return next(kind for each, _, kind, _ in _setting_texts.leaves(self._base) if each == name)
+        return next(
+            kind for setting, _, kind, _ in _setting_texts.leaves(self._base) if setting == name
+        )
 
     def _define(
         self, name: str, kind: _settings.Kind, default: Any, text: str, allowed: Sequence[str]

@@ -1,1 +1,1 @@
-"""Results of the binaries: what they compute beyond one library call, write and print."""
+"""Results of the binaries: computations beyond one library call, files, and printed text."""

@@ -39,12 +39,14 @@ def of(
             )
 
 
-def text(found: aggregator_audit.AggregatorAudit) -> str:
-    """The audit as a table, with what it assumes."""
-    values = found.to_dict()
+def text(audit: aggregator_audit.AggregatorAudit) -> str:
+    """The audit as a table, with its assumptions."""
+    values = audit.to_dict()
     assumptions = values.pop('assumptions')
     values['pattern'] = ','.join(map(str, values['pattern']))
     values['exceeded'] = 'yes' if values.pop('exceeds_claim') else 'no'
     powers = values.pop('power').items()
     values['power'] = ', '.join(f'{name} {value:.3g}' for name, value in powers)
-    return '\n'.join([plain_text.table(values), '', *(f'- {each}' for each in assumptions)])
+    return '\n'.join(
+        [plain_text.table(values), '', *(f'- {assumption}' for assumption in assumptions)]
+    )

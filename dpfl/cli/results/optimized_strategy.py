@@ -16,7 +16,7 @@ def optimize(
     schema: Participation,
     output: pathlib.Path,
     *,
-    buffers: int = 4,
+    buffers: int | None = None,
     bands: int | None = None,
     loss: str | None = None,
     momentum: float = 0.0,
@@ -29,7 +29,7 @@ def optimize(
       name: Name of the mechanism, one of `registry.OPTIMIZED`.
       schema: Participation schema to optimise for.
       output: File to save the mechanism in (.npz).
-      buffers: Number of buffers of a BLT.
+      buffers: Number of buffers of a BLT; None for 4.
       bands: Number of bands of a banded mechanism; None for the min separation.
       loss: 'max' or 'rms'; None for the loss that the mechanism is published with.
       momentum: If not 0, optimise for the models of SGD with this momentum instead of prefix sums.
@@ -42,11 +42,15 @@ def optimize(
     check_output(output)
     if nesterov and not momentum:
         raise errors.ArgumentError('nesterov', nesterov, 'needs momentum')
-    started = time.monotonic()
-    workload = schedule.workload_of_sgd(schema.rounds, momentum, nesterov)
     optimizer = registry.ENTRIES[name].optimizer
     assert optimizer is not None
-    size = buffers if optimizer.size == 'buffers' else bands
+    sizes = {'buffers': buffers, 'bands': bands}
+    size = sizes.pop(optimizer.size)
+    for other, value in sizes.items():
+        if value is not None:
+            raise errors.ArgumentError(other, value, f'mechanism={name} has {optimizer.size}')
+    started = time.monotonic()
+    workload = schedule.workload_of_sgd(schema.rounds, momentum, nesterov)
     mechanism = optimizer.optimize(schema, size, loss=loss, workload=workload, progress=True)
     seconds = time.monotonic() - started
     save(mechanism, output)

@@ -10,7 +10,7 @@ from dpfl.cli.results import plan_rows, train_command
 from dpfl.cli.results.plan_request import Candidate, Request
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.participation import Participation
-from dpfl.planning import Deployment, Planner
+from dpfl.planning import Deployment, Planner, Simulation, scaled
 from dpfl.planning.feasibility import Feasibility, estimate
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import noise_matching
@@ -31,7 +31,7 @@ class Answer:
       left: Mechanisms that were left out, with the reason.
       assumptions: Assumptions behind the numbers, one item each.
       taken: Those of the first plan, which 'auto' has taken; None for plans that the request names.
-      commands: What runs the first plan: names of commands with their flags, in order; empty for
+      commands: The commands that run the first plan: names with their flags, in order; empty for
         sweeps and for several mechanisms.
       feasibility: Whether a model can learn under the noise of the first plan; None for a sweep.
     """
@@ -121,27 +121,27 @@ def _commands(
     return (*first, ('train', tuple(of_train)))
 
 
-def figure_of(request: Request, found: Answer) -> 'Figure':
-    """Draws the plans of a sweep: what they were made to find, over what is swept first."""
+def figure_of(request: Request, answer: Answer) -> 'Figure':
+    """Draws the plans of a sweep: the quantities that they were made for, over the first sweep."""
     from dpfl.reporting import plots  # matplotlib takes a second to import.
 
     sweeps = list(request.sweeps)
     lines = [*(['mechanism'] if request.contenders else []), *sweeps[1:]]
-    return plots.plans(found.rows, sweeps[0], _measures(request), lines)
+    return plots.plans(answer.rows, sweeps[0], _measures(request), lines)
 
 
 def _measures(request: Request) -> list[str]:
     if request.searches_cohort:
-        found = ['clients_per_round', 'noise_multiplier']
+        measures = ['clients_per_round', 'noise_multiplier']
     elif request.has_target:
-        found = ['noise_multiplier', 'prefix_noise']
-    elif request.sampling != 'none':
-        found = ['epsilon', 'prefix_noise']
+        measures = ['noise_multiplier', 'prefix_noise']
+    elif request.sampling != 'none' or request.run is not None:
+        measures = ['epsilon', 'prefix_noise']
     elif request.contenders:
-        found = ['rho', 'prefix_noise']
+        measures = ['rho', 'prefix_noise']
     else:
-        found = ['rho', 'min_separation']
-    return [name for name in found if name not in request.sweeps]
+        measures = ['rho', 'min_separation']
+    return [name for name in measures if name not in request.sweeps]
 
 
 def _points(sweeps: dict[str, tuple[int, ...]]) -> list[dict[str, int]]:
@@ -191,9 +191,12 @@ def _candidates(
 ) -> tuple[list[Candidate], list[dict[str, Any]]]:
     """The mechanisms, the best first, and those that were left out."""
     privacy = request.privacy
+    if request.run is not None:
+        return [Candidate(request.run.mechanism.name, _always(request.run.mechanism))], []
     if request.contenders:
         schema = deployment.participation
-        return [each for each in request.contenders if each.make(schema) is not None], []
+        contenders = request.contenders
+        return [contender for contender in contenders if contender.make(schema) is not None], []
     if privacy.mechanism != AUTO:
         # A cohort that is searched for has no schema yet, and sampling wants other mechanisms.
         has_schema = request.sampling == 'none' and not request.searches_cohort
@@ -214,27 +217,27 @@ def _candidates(
         regenerates=privacy.noise != 'hardened',
     )
     server = None if privacy.workload == PREFIX_SUMS else request.server
-    found = [
+    usable = [
         Candidate(
-            each.name,
-            _always(each.mechanism),
-            train_command.Recipe.of_candidate(each, schema, server),
-            each.verdict,
+            candidate.name,
+            _always(candidate.mechanism),
+            train_command.Recipe.of_candidate(candidate, schema, server),
+            candidate.verdict,
         )
-        for each in candidates
-        if each.mechanism
+        for candidate in candidates
+        if candidate.mechanism
     ]
     left: list[dict[str, Any]] = [
         {
-            'mechanism': each.name,
-            'buffers': each.buffers,
-            'gigabytes': each.gigabytes,
-            'verdict': each.verdict,
+            'mechanism': candidate.name,
+            'buffers': candidate.buffers,
+            'gigabytes': candidate.gigabytes,
+            'verdict': candidate.verdict,
         }
-        for each in candidates
-        if not each.mechanism
+        for candidate in candidates
+        if not candidate.mechanism
     ]
-    return found, left
+    return usable, left
 
 
 def _always(made: mechanisms.Mechanism) -> Callable[[Participation], mechanisms.Mechanism]:
@@ -243,6 +246,15 @@ def _always(made: mechanisms.Mechanism) -> Callable[[Participation], mechanisms.
 
 def _planned(request: Request, candidate: Candidate, deployment: Deployment) -> plan_rows.Planned:
     """The plan that a candidate gives for a deployment."""
+    if (run := request.run) is not None:
+        plan = scaled(
+            run,
+            deployment.clients_per_round,
+            population=deployment.population,
+            participation=deployment.participation if run.sampling is None else None,
+        )
+        small = Simulation(run.noise_multiplier, run.clients_per_round)
+        return plan_rows.Planned(deployment, plan, small)
     if request.sampling != 'none':
         return plan_rows.Planned(deployment, _sampled(request, candidate, deployment))
     planner = _planner(request, candidate, deployment.participation)
@@ -258,8 +270,10 @@ def _planned(request: Request, candidate: Candidate, deployment: Deployment) -> 
     if target is not None:
         return plan_rows.Planned(deployment, planner.with_target(deployment, target))
     if simulation is not None:
-        scaled = simulation.scaled(deployment.clients_per_round)
-        return plan_rows.Planned(deployment, planner.with_noise(deployment, scaled), simulation)
+        scaled_noise = simulation.scaled(deployment.clients_per_round)
+        return plan_rows.Planned(
+            deployment, planner.with_noise(deployment, scaled_noise), simulation
+        )
     match: noise_matching.Matched | None = None
     noise = candidate.noise_multiplier
     noise = request.privacy.noise_multiplier if noise is None else noise

@@ -1,4 +1,4 @@
-"""What `plan_privacy` is asked: a deployment, and a noise multiplier, a target or a simulation."""
+"""Request to `plan_privacy`: a deployment, and a noise multiplier, a target or a simulation."""
 
 import collections
 import dataclasses
@@ -11,6 +11,7 @@ import numpy as np
 
 from dpfl import mechanisms
 from dpfl._settings import Settings, setting
+from dpfl.accounting import PrivacyPlan
 from dpfl.cli.flags.pace_flags import PaceConfig
 from dpfl.cli.results import train_command
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
@@ -26,7 +27,7 @@ SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
 _RESTART_SETTINGS = ('restart_first', 'restart_every')
 # Those that 'auto' has no use for either, and several mechanisms do not share.
 _NOT_SHARED = (*_RESTART_SETTINGS, 'tree_released')
-# What plans with sampling do not have.
+# Settings that plans with sampling do not have.
 _WITHOUT_SAMPLING = (
     'timer_hours',
     'min_separation',
@@ -169,10 +170,12 @@ class Request:
         timer_hours by name; None for those that are not given.
       server: Optimizer of the server, whose models mechanism 'auto' is optimised for with
         workload=server.
-      timing: What is known about the times of rounds, for a timer.
+      timing: The known times of rounds, for a timer.
       sampling: Sampling that the guarantee relies on, 'none', or the name of a kind.
       groups: Groups of clients, for cyclic Poisson sampling; None for the bands of the mechanism.
       cohort_cap: Largest cohort, for truncated Poisson sampling.
+      run: Plan of a finished run, which is scaled to other cohort sizes with the same noise on the
+        mean update; None for a plan of the settings.
 
     Raises:
       ArgumentError: If values are missing or contradict each other.
@@ -186,8 +189,11 @@ class Request:
     sampling: str = 'none'
     groups: int | None = None
     cohort_cap: int | None = None
+    run: PrivacyPlan | None = None
 
     def __post_init__(self) -> None:
+        if self.planning.mechanisms == ():
+            raise _refused('mechanisms', 'must name at least one')
         self._check_sampling()
         self._check_pairs()
         if self.planning.target_rho is not None and self.privacy.target_epsilon is not None:
@@ -227,9 +233,9 @@ class Request:
         allowed = 'must have a noise multiplier, as in NAME=7'
         if common:
             allowed = 'cannot have a noise multiplier beside noise_multiplier, match or a target'
-        for each in self.contenders:
-            if common == (each.noise_multiplier is not None):
-                raise ArgumentError('mechanisms', each.name, allowed)
+        for contender in self.contenders:
+            if common == (contender.noise_multiplier is not None):
+                raise ArgumentError('mechanisms', contender.name, allowed)
         if self.privacy.mechanism != AUTO:
             raise ArgumentError(
                 'mechanism', self.privacy.mechanism, 'cannot be combined with mechanisms'
@@ -278,11 +284,11 @@ class Request:
     @property
     def _scales_other_noise(self) -> bool:
         """Whether the noise that is scaled is that of --mechanisms or --match."""
-        own = [each.noise_multiplier for each in self.contenders]
+        own = [contender.noise_multiplier for contender in self.contenders]
         return self.privacy.match is not None or (bool(own) and None not in own)
 
     def _refuse_server(self) -> None:
-        """What is given of the server's optimizer needs workload=server, to have an effect."""
+        """Refuses settings of the server's optimizer, which need workload=server for an effect."""
         for name, value in self.server.flat().items():
             if value != getattr(ServerConfig, name):
                 raise ArgumentError(name, value, 'needs workload=server')

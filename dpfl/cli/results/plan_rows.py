@@ -18,10 +18,10 @@ class Planned(NamedTuple):
     """A plan for a deployment.
 
     Attributes:
-      deployment: What the plan is for, with its cohort size.
+      deployment: The deployment that the plan is for, with its cohort size.
       plan: The plan.
       simulation: Whose noise was scaled to the cohort size; None if no noise was.
-      match: What the noise was matched to; None if it was not.
+      match: The match that gave the noise; None if there was none.
     """
 
     deployment: Deployment
@@ -33,7 +33,7 @@ class Planned(NamedTuple):
 def row(name: str, verdict: str | None, planned: Planned, *, delta: float, accountant: str) -> dict:
     """The row of one plan: deployment, participation, noise, guarantee and cost.
 
-    `noise_over_simulation` is the noise relative to what was good enough in the simulation.
+    `noise_over_simulation` is the noise relative to that of the simulation, scaled to the cohort.
     Numbers that are not finite, such as rho without noise, are None.
     """
     deployment, plan, simulation, match = planned
@@ -76,7 +76,7 @@ def row(name: str, verdict: str | None, planned: Planned, *, delta: float, accou
 def text(rows: list[dict], assumptions: list[str]) -> str:
     """The values that all plans share, a table of the others, and the assumptions."""
     first = rows[0]
-    shared = [key for key in first if all(each[key] == first[key] for each in rows)]
+    shared = [key for key in first if all(row[key] == first[key] for row in rows)]
     parts = [
         plain_text.table(
             {
@@ -89,26 +89,27 @@ def text(rows: list[dict], assumptions: list[str]) -> str:
     if len(shared) < len(first):
         differ = [key for key in first if key not in (*shared, *_NOT_IN_COLUMNS)]
         parts.append(
-            plain_text.columns([{key: _shown(key, each[key]) for key in differ} for each in rows])
+            plain_text.columns([{key: _shown(key, row[key]) for key in differ} for row in rows])
         )
     parts.append('\n'.join(['Assumptions:', *(f'- {line}' for line in assumptions)]))
     return '\n\n'.join(parts)
 
 
 def assumptions(plans: list[Planned], failure: float) -> list[str]:
-    """The conditions under which plans can be reached and guarantee what they say.
+    """The conditions under which plans can be reached and their guarantees hold.
 
     Args:
       plans: The plan of each row.
       failure: Probability with which uniform cohorts may break the limits that are stated.
     """
     deployment, plan, *_ = plans[0]
-    if not any(each.plan.noise_multiplier for each in plans):
+    if not any(planned.plan.noise_multiplier for planned in plans):
         return ['There is no noise: the run would have no privacy guarantee.']
     if plan.sampling is not None:
-        return _with_sampling(plan)
+        return [*_with_sampling(plan), *_of_simulation(plans)]
     releases = dict.fromkeys(
-        (each.mechanism.name, each.mechanism.describe_release()) for _, each, *_ in plans
+        (planned.plan.mechanism.name, planned.plan.mechanism.describe_release())
+        for planned in plans
     )
     matches = dict.fromkeys(
         f'{plan.mechanism.name}: noise multiplier {plan.noise_multiplier:.6g}. {match.sentence}'
@@ -123,32 +124,15 @@ def assumptions(plans: list[Planned], failure: float) -> list[str]:
         'use up the population sooner.',
         'min_separation b: rounds i < j of a client have j - i >= b (MinS of the papers is b - 1).',
         *_separation(deployment),
-        *dict.fromkeys(_participations(each) for each, *_ in plans),
-        *_uniform({each for each, *_ in plans}, failure),
+        *dict.fromkeys(_participations(planned.deployment) for planned in plans),
+        *_uniform({planned.deployment for planned in plans}, failure),
         'No amplification by sampling is claimed.',
         *(f'{name}: {sentence}' for name, sentence in releases),
         *matches,
         'prefix_noise: largest standard deviation of a coordinate of the noise in the sum of mean '
         'updates, if the norm of each update is at most the clip norm.',
     ]
-    scaled = dict.fromkeys(
-        f'{simulation.noise_multiplier:g} with {simulation.clients_per_round} clients'
-        for _, _, simulation, _ in plans
-        if simulation is not None
-    )
-    if scaled:
-        lines.append(
-            f'Utility stays about the same if noise multiplier and cohort size grow in proportion '
-            f'from {", from ".join(scaled)}. '
-            'This is a hypothesis (Xu et al. 2023, section 2.2). The simulation used the same '
-            'mechanism.'
-        )
-        if any(_exceeds(each) for each in plans):
-            lines.append(
-                'noise_over_simulation above 1: the target needs more noise than was good enough '
-                'in the simulation, so expect less utility (Xu et al. 2023, section 2.5, '
-                'strategy 3).'
-            )
+    lines += _of_simulation(plans)
     if plan.discretization is not None:
         lines.append(
             'The sensitivity includes the larger norm due to rounding for secure aggregation.'
@@ -171,6 +155,30 @@ def _with_sampling(plan: accounting.PrivacyPlan) -> list[str]:
     ]
 
 
+def _of_simulation(plans: list[Planned]) -> list[str]:
+    """What the noise of a simulation says about utility, if the noise of plans was scaled."""
+    scaled = dict.fromkeys(
+        f'{simulation.noise_multiplier:g} with {simulation.clients_per_round} clients'
+        for _, _, simulation, _ in plans
+        if simulation is not None
+    )
+    if not scaled:
+        return []
+    lines = [
+        f'Utility stays about the same if noise multiplier and cohort size grow in proportion '
+        f'from {", from ".join(scaled)}. '
+        'This is a hypothesis (Xu et al. 2023, section 2.2). The simulation used the same '
+        'mechanism.'
+    ]
+    if any(_exceeds(planned) for planned in plans):
+        lines.append(
+            'noise_over_simulation above 1: the target needs more noise than was good enough '
+            'in the simulation, so expect less utility (Xu et al. 2023, section 2.5, '
+            'strategy 3).'
+        )
+    return lines
+
+
 def _exceeds(planned: Planned) -> bool:
     deployment, plan, simulation, _ = planned
     if simulation is None:
@@ -179,7 +187,7 @@ def _exceeds(planned: Planned) -> bool:
 
 
 def _uniform(deployments: set[Deployment], failure: float) -> list[str]:
-    """What uniform cohorts would do to the limits, if all plans share a deployment."""
+    """Sentences on the limits under uniform cohorts, if all plans share a deployment."""
     if len(deployments) > 1:
         return []
     [deployment] = deployments

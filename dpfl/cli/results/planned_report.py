@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpfl import accounting
-from dpfl.accounting import large_delta
+from dpfl.accounting import calibration
 from dpfl.accounting.sampling import kinds
 from dpfl.cli.command import command_line
 from dpfl.cli.flags.participation_log import LogConfig
+from dpfl.errors import ArgumentError
 from dpfl.simulation.training.mechanism import MechanismConfig, build
 from dpfl.simulation.training.privacy_config import NoiseConfig, SecureAggregationConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig, participation
@@ -42,6 +43,8 @@ def of(
       UsageError: If there is no such plan, or the log cannot be used.
     """
     with command_line.refusing_bad_values():
+        if secagg.model_dimension is not None and not secagg.secagg:
+            raise ArgumentError('model_dimension', secagg.model_dimension, 'needs secagg')
         values, by_timer = source.by_timer(sampling)
         kind, cohort = values.pop('sampling'), values['clients_per_round']
         config = SamplingConfig(**values, **({} if kind == kinds.NONE else {'sampling': kind}))
@@ -64,11 +67,11 @@ def of(
             **sampled,
             discretization=secagg.discretization(clip_norm, cohort),
         )
-        found = source.found(plan, has_cohort=has_cohort)
-        found['remarks'] = (*by_timer, *found['remarks'])
+        from_log = source.found(plan, has_cohort=has_cohort)
+        from_log['remarks'] = (*by_timer, *from_log['remarks'])
         report = accounting.PrivacyReport.from_plan(
-            plan, [noise.delta], accountant=noise.accountant_of(plan), **found
+            plan, [noise.delta], accountant=noise.accountant_of(plan), **from_log
         )
-    if text := large_delta.warning(noise.delta, config.population):
+    if text := calibration.delta_warning(noise.delta, config.population):
         print(text, file=sys.stderr)
     return report

@@ -15,7 +15,7 @@ from dpfl.simulation.training import recorded_settings
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.tasks.config import DATA_VOCABULARY
 
-# Full names, as patterns. These files are computed from what the run released, so the guarantee
+# Full names, as patterns. These files are computed from the releases of the run, so the guarantee
 # covers them.
 _COPIED = (
     r'model\.npz',
@@ -38,7 +38,7 @@ def check(
     public_heldout: bool,
     simulation: bool,
 ) -> None:
-    """Checks that a copy of a run reveals only what the guarantee covers.
+    """Checks that the guarantee covers everything in a copy of a run.
 
     Args:
       run: Directory of the run.
@@ -91,6 +91,7 @@ def write(
       StorageError: If a file cannot be read or written.
     """
     record = dataclasses.replace(record, exported=True)
+    output = output.resolve()
     partial = output.with_name(output.name + '.partial')
     with _storage.naming(output):
         partial.mkdir(parents=True)
@@ -117,8 +118,8 @@ def write(
 
 def _is_whole(run: pathlib.Path, rounds: int) -> bool:
     """Whether a run has ended with all of its rounds."""
-    found = archive.read_journal(run) if archive.has_ended(run) else None
-    return found is not None and found.state.begun >= rounds
+    journal = archive.read_journal(run) if archive.has_ended(run) else None
+    return journal is not None and journal.state.begun >= rounds
 
 
 def _is_simulation(report: accounting.PrivacyReport) -> bool:

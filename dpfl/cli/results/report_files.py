@@ -1,34 +1,58 @@
-"""What `report_privacy` does with reports in files: compares, verifies, writes and signs them."""
+"""Reports in files, for `report_privacy`: compares, verifies, writes and signs them."""
 
 import json
 import pathlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from absl import flags
 
-from dpfl import _storage, accounting
-from dpfl.accounting.records import archive
+from dpfl import _files, _json, _storage, accounting, errors
+from dpfl.accounting.records import archive, signatures
+from dpfl.accounting.reports import joint, two_reports
+from dpfl.accounting.selection import Selection
 from dpfl.cli.command import command_line
-from dpfl.cli.flags import composition
-from dpfl.cli.flags.report_files_flags import ReportFilesConfig
-from dpfl.cli.results import compared_reports, signed_report
+from dpfl.cli.flags.report_flags import GuaranteeConfig, ReportFilesConfig
+from dpfl.reporting import comparison_page
 from dpfl.simulation import run_directory
 
 
+def path_of(name: str) -> pathlib.Path:
+    """The file of a report, which is given as a file or as the directory of a run."""
+    path = pathlib.Path(name)
+    return path / archive.REPORT if path.is_dir() else path
+
+
+def read(flag: str, path: pathlib.Path) -> bytes:
+    """The content of a report file.
+
+    Args:
+      flag: Name of the flag that names it.
+      path: The file.
+
+    Raises:
+      UsageError: If it cannot be read.
+    """
+    try:
+        return _files.read_bytes(path)
+    except OSError as error:
+        raise command_line.UsageError(f'--{flag}={path}: {error.strerror}') from None
+
+
 def answer(config: ReportFilesConfig, form: str) -> str | None:
-    """What --compare and --verify ask for; None without these flags.
+    """The output of --compare or --verify; None without these flags.
 
     Raises:
       UsageError: If a file or another flag cannot be used.
       DataError: If a signature is missing or not valid.
     """
     if config.compare:
-        _refuse_others('compare', 'format', 'output')
-        return compared_reports.render(config.compare, form)
+        command_line.refuse_others('compare', 'format', 'output')
+        return _compared(config.compare, form)
     if config.verify is not None and config.public_key is not None:
-        _refuse_others('verify', 'public_key', 'format', 'output')
-        return signed_report.verified(config.verify, config.public_key, form)
+        command_line.refuse_others('verify', 'public_key', 'format', 'output')
+        return verified(config.verify, config.public_key, form)
     return None
 
 
@@ -50,7 +74,7 @@ def signer(
     if config.sign is None:
         return None
     _check_signed(config, run_dir, form)
-    return signed_report.signer(config.sign)
+    return sign_with(config.sign)
 
 
 def rendered(
@@ -74,7 +98,7 @@ def rendered(
     if form == 'html':
         from dpfl.reporting import privacy_page  # matplotlib takes a second to import.
 
-        more = progress + (composition.render(together) if together else '')
+        more = progress + _section(together)
         if run_dir is None:
             return privacy_page.render(report, more)
         return run_directory.html_report(pathlib.Path(run_dir), report, more)
@@ -85,11 +109,53 @@ def rendered(
         if together:
             values['composition'] = together
         return json.dumps(values, indent=2, allow_nan=False)
-    return progress + report.render() + (composition.render(together) if together else '')
+    return progress + report.render() + _section(together)
+
+
+def with_more(
+    report: accounting.PrivacyReport, config: GuaranteeConfig
+) -> accounting.PrivacyReport:
+    """The report with the membership tests and the selection that the flags ask for.
+
+    Raises:
+      UsageError: If the guarantee of a selection is not known.
+    """
+    if config.tradeoff:
+        report = report.with_tradeoff()
+    if config.selected_from is None:
+        return report
+    with command_line.refusing_bad_values():
+        return report.selected_from(Selection.from_text(config.selected_from))
+
+
+def together(report: accounting.PrivacyReport, others: Sequence[str]) -> dict[str, Any] | None:
+    """The joint guarantee of a report and of the other ones that --compose_with names, if any.
+
+    Raises:
+      UsageError: If a file is not a report, or the reports cannot be composed.
+    """
+    if not others:
+        return None
+    reports = [report]
+    for name in others:
+        content = read('compose_with', path_of(name))
+        try:
+            reports.append(accounting.PrivacyReport.from_json(content))
+            joint.check(reports)
+        except ValueError as error:
+            raise command_line.UsageError(
+                f'--compose_with={name}: {" ".join(str(error).split())}'
+            ) from None
+    return joint.to_dict(reports)
+
+
+def _section(together: Mapping[str, Any] | None) -> str:
+    """The section of the page about the joint guarantee."""
+    return f'\n## Composition\n\n{together["statement"]}\n' if together else ''
 
 
 def _in_progress(report: accounting.PrivacyReport, running: archive.Records) -> str:
-    """What a report of a run that is in progress begins with, a paragraph."""
+    """The first paragraph of a report of a run that is in progress."""
     assert running.journal is not None  # As the run has one.
     log, planned = running.log, report.plan.participation.rounds
     rounds = running.journal.state.begun if log is None else log.rounds
@@ -104,7 +170,7 @@ def _in_progress(report: accounting.PrivacyReport, running: archive.Records) -> 
 def show(
     text: str, output: str | None, sign: Callable[[pathlib.Path, bytes], None] | None = None
 ) -> None:
-    """Prints a text, or writes it to the file of --output, and signs what was written.
+    """Prints a text, or writes it to the file of --output and signs the file.
 
     Raises:
       StorageError: If it cannot be written.
@@ -118,19 +184,13 @@ def show(
         sign(path, content)
 
 
-def _refuse_others(purpose: str, *allowed: str) -> None:
-    """Refuses the flags of the binary that do not apply to a purpose.
-
-    Args:
-      purpose: Name of the flag that says what is done.
-      *allowed: Names of the other flags that apply.
-
-    Raises:
-      UsageError: If another flag is given.
-    """
-    for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0]):
-        if flag.present and flag.name not in (purpose, *allowed):
-            raise command_line.UsageError(f'--{flag.name}: cannot be combined with --{purpose}')
+def check_apart(output: str | None, run_dir: str) -> None:
+    """Refuses a file of --output in the directory of the run, which would no longer verify."""
+    if output is None:
+        return
+    run = pathlib.Path(run_dir).resolve()
+    if run in pathlib.Path(output).resolve().parents:
+        raise command_line.UsageError(f'--output={output}: must not be within --run_dir')
 
 
 def _check_signed(config: ReportFilesConfig, run_dir: str | None, form: str) -> None:
@@ -155,3 +215,104 @@ def _check_signed(config: ReportFilesConfig, run_dir: str | None, form: str) -> 
             raise command_line.UsageError(
                 f'--{name}: needs --output with --sign: the report in --run_dir is another one'
             )
+
+
+def _compared(names: tuple[str, ...], form: str) -> str:
+    """The comparison of two reports.
+
+    Args:
+      names: the two, as files or as directories of runs.
+      form: 'text' or 'json'.
+
+    Raises:
+      UsageError: If one of them is not a report, or the form is another one.
+    """
+    if form not in ('text', 'json'):
+        raise command_line.UsageError(f'--format={form}: must be text or json with --compare')
+    contents = [read('compare', path_of(name)) for name in names]
+    first, second = map(_report, names, contents)
+    with command_line.refusing_bad_values():
+        values = two_reports.compare(first, second, (names[0], names[1]))
+    for side, content in zip(two_reports.SIDES, contents, strict=True):
+        if 'composition' in _json.loads(content):
+            values['notes'].append(
+                f'The report of the {side} also states a joint guarantee with other runs, which '
+                'is not compared.'
+            )
+    if form == 'json':
+        return json.dumps(values, indent=2, allow_nan=False)
+    return comparison_page.render(values)
+
+
+def _report(name: str, content: bytes) -> accounting.PrivacyReport:
+    try:
+        return accounting.PrivacyReport.from_json(content, with_selection=True)
+    except ValueError as error:
+        raise command_line.UsageError(f'--compare={name}: {errors.shown(error)}') from None
+
+
+def sign_with(key_file: str) -> Callable[[pathlib.Path, bytes], None]:
+    """A function that writes the signature of a report, with the bytes of its file, beside it.
+
+    The key is read now, so that nothing is computed for a key that cannot be used.
+
+    Args:
+      key_file: file of the private key.
+
+    Raises:
+      UsageError: If it holds no private Ed25519 key, or others can read it.
+    """
+    with command_line.refusing_bad_values():
+        key = signatures.private_key('sign', key_file)
+
+    def sign(report: pathlib.Path, content: bytes) -> None:
+        signature = key.sign(content)
+        path = signatures.path_of(report)
+        _storage.write_atomically(path, lambda file: file.write(signature))
+        print(
+            f'{path}: signed with the key of SHA-256 {signatures.fingerprint(key.public_key())}',
+            file=sys.stderr,
+        )
+
+    return sign
+
+
+def verified(name: str, key_file: str, form: str) -> str:
+    """Verifies the signature of a report, computes the report again, and gives the verdict.
+
+    Args:
+      name: the report, a file or the directory of a run.
+      key_file: file of the public key.
+      form: 'text' or 'json'.
+
+    Raises:
+      UsageError: If a file cannot be used, or the form is another one.
+      DataError: If there is no signature, it is not valid, or the report states something that
+        does not follow from its plan.
+    """
+    if form not in ('text', 'json'):
+        raise command_line.UsageError(f'--format={form}: must be text or json with --verify')
+    with command_line.refusing_bad_values():
+        key = signatures.public_key('public_key', key_file)
+    path = path_of(name)
+    content = read('verify', path)
+    statement, notes = signatures.signed_statement(path, content, key)
+    values = {
+        'report': str(path),
+        'signature': str(signatures.path_of(path)),
+        'is_valid': True,
+        'public_key_sha256': signatures.fingerprint(key),
+        'statement': statement,
+        'notes': notes,
+    }
+    if form == 'json':
+        return json.dumps(values, indent=2)
+    return '\n'.join(
+        [
+            f'{errors.shown(path)}: the signature is valid: the report is, byte by byte, what was '
+            f'signed with the key of SHA-256 {values["public_key_sha256"]}.',
+            f'Computed again from its plan: {statement}',
+            *notes,
+            'A signature says who stands by a report, not that the run was like that.',
+        ]
+    )

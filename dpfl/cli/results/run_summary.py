@@ -1,4 +1,4 @@
-"""What binaries print about a run they trained."""
+"""The texts that binaries print about a run they trained."""
 
 import json
 import textwrap
@@ -38,8 +38,8 @@ def _learnt(result: TrainResult) -> tuple[bool, str]:
     accuracy = last['accuracy']
     least = known.get('unigram_accuracy', known.get('uniform_accuracy', 0.0))
     compared = [
-        f'{what} {known[name]:.3g}'
-        for name, what in (
+        f'{predictor} {known[name]:.3g}'
+        for name, predictor in (
             ('uniform_accuracy', 'guessing'),
             ('unigram_accuracy', 'always the most frequent word'),
             ('bigram_accuracy', 'the most frequent word after the last one'),
@@ -54,13 +54,13 @@ def _learnt(result: TrainResult) -> tuple[bool, str]:
 
 
 def _next(result: TrainResult, has_learnt: bool) -> str:
-    """What to do with the run, or why it failed and what would help."""
+    """The next step after the run, or why it failed and advice."""
     path, plan, about = result.directory, result.report.plan, result.report.about
     if not has_learnt:
         delta, size = result.report.deltas[0], None if about is None else about.parameters
-        found = feasibility.estimate(plan, size, delta, result.report.accountant)
-        if found.feasible != 'yes':
-            return ' '.join(found.advice)
+        estimate = feasibility.estimate(plan, size, delta, result.report.accountant)
+        if estimate.feasible != 'yes':
+            return ' '.join(estimate.advice)
         return (
             'the noise is small enough to learn: change server_learning_rate (try a third, and '
             'three times), clip_norm, client_learning_rate or rounds.'
@@ -77,11 +77,11 @@ def _next(result: TrainResult, has_learnt: bool) -> str:
 
 
 def print_cost(cost: Cost, form: str) -> None:
-    """Prints what a run would cost, as 'text' or 'json'."""
+    """Prints the estimated cost of a run, as 'text' or 'json'."""
     values = cost.to_dict()
     if form == 'json':
         print(json.dumps(values))
         return
     values['not_measured'] = '; '.join(cost.not_measured) or 'nothing else'
-    how = values.pop('how')
-    print(plain_text.table(values), textwrap.fill(how, 100), sep='\n')
+    explanation = values.pop('how')
+    print(plain_text.table(values), textwrap.fill(explanation, 100), sep='\n')

@@ -78,8 +78,8 @@ class Simulation:
         population = self._population(changed)
         done = simulate(population, rounds, progress=True)
         noise_multiplier = self.noise.multiplier * population.clients_per_round / cohort
-        found = population_values.of_simulation(population, done, mechanism, noise_multiplier)
-        return found, done
+        values = population_values.of_simulation(population, done, mechanism, noise_multiplier)
+        return values, done
 
     def sweep(self, vary: str, values: Sequence[float]) -> tuple[list[dict[str, Any]], Draw]:
         """Statistics of a simulation for each value of a quantity, and their plot."""
@@ -108,20 +108,20 @@ def described(path: str, noise: Noise) -> tuple[dict[str, Any], Draw]:
     log = ParticipationLog.load(path)
     if not log.cohort_sizes.any():
         raise ArgumentError('log', path, 'must hold at least one client')
-    found = log.statistics()
-    values = population_values.of_log(log, found, noise.over(log.rounds), noise.multiplier)
+    statistics = log.statistics()
+    values = population_values.of_log(log, statistics, noise.over(log.rounds), noise.multiplier)
     return values, functools.partial(
-        _draw, 'participation', found.participations, found.separations
+        _draw, 'participation', statistics.participations, statistics.separations
     )
 
 
 def draw(done: PopulationRun) -> 'Figure':
     """The plot of one simulation."""
-    found = done.log.statistics()
+    statistics = done.log.statistics()
     return _draw(
         'participation',
-        found.participations,
-        found.separations,
+        statistics.participations,
+        statistics.separations,
         start_hours=done.start_hours,
         duration_hours=done.duration_hours,
     )

@@ -139,14 +139,14 @@ def of_plan(
 def others_of(privacy: PrivacyConfig, server: ServerConfig) -> dict[str, Any]:
     """The settings besides those of `of_plan` that are not the defaults of `train`, by name."""
     defaults = TrainConfig().flat()
-    found = {
+    others = {
         name: value
         for name, value in {**privacy.flat(), **server.flat()}.items()
         if name not in _STATED and value != defaults[name]
     }
-    if not privacy.secagg:  # Without rounding, the model itself says what its dimension is.
-        found.pop('model_dimension', None)
-    return found
+    if not privacy.secagg:  # Without rounding, the dimension is that of the model.
+        others.pop('model_dimension', None)
+    return others
 
 
 def _workload(server: ServerConfig) -> dict[str, Any]:

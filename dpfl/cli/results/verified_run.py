@@ -14,7 +14,7 @@ from dpfl.accounting.records.journal import Journal
 from dpfl.accounting.records.verification import Verification
 from dpfl.accounting.reports import report as report_lib
 from dpfl.cli.command import command_line
-from dpfl.cli.results import report_inputs
+from dpfl.cli.results import report_files
 from dpfl.simulation import run_directory
 
 _DIFFERS = 1
@@ -23,11 +23,11 @@ _DIFFERS = 1
 def verify(path: pathlib.Path) -> tuple[Verification, accounting.PrivacyReport]:
     """Checks a run against its own files and its settings.
 
-    If something differs, or could not be compared, prints what on standard error and exits with
-    status 1.
+    If something differs, or could not be compared, prints the difference on standard error and
+    exits with status 1.
 
     Returns:
-      What the verification found, and the report of the run.
+      The result of the verification, and the report of the run.
 
     Raises:
       UsageError: If `path` is not the directory of a finished run.
@@ -61,13 +61,13 @@ def verified(
     path = pathlib.Path(directory)
     earlier = None if after is None else _earlier(after)
     with _locked(path, to_read=sign is None and not forget_keys):
-        found, report = _verified(path)
+        verification, report = _verified(path)
         if report.measured is not None and report.measured.refutations:
             reason = report.measured.refutations[0]
             print(f'error: {path}: the audit refutes the guarantee ({reason})', file=sys.stderr)
             sys.exit(_DIFFERS)
-        assert found.records is not None  # As the report was computed from them.
-        journal = found.records.journal
+        assert verification.records is not None  # As the report was computed from them.
+        journal = verification.records.journal
         is_export = journal is None
         if earlier is not None:
             _require_continued(path, earlier, report, journal)
@@ -84,7 +84,7 @@ def verified(
         print(f'{path}: note: {note}', file=sys.stderr)
         _note_versions(path)
         if sign is not None:
-            sign(path / archive.REPORT, found.content)
+            sign(path / archive.REPORT, verification.content)
         if forget_keys:
             if journal is None or journal.state.ended is None:
                 raise command_line.UsageError('--forget_keys: needs a run that has ended')
@@ -95,7 +95,7 @@ def verified(
     if group_size is None:
         return report
     with command_line.refusing_bad_values():
-        return found.records.report(group_size)
+        return verification.records.report(group_size)
 
 
 def _note_versions(path: pathlib.Path) -> None:
@@ -116,9 +116,9 @@ def _earlier(name: str) -> accounting.PrivacyReport:
 
     Its words may be those of an older version: only the digests of the run are used.
     """
-    path = report_inputs.path_of(name)
+    path = report_files.path_of(name)
     try:
-        report, _ = report_lib.read(report_inputs.read('after', path), with_selection=True)
+        report, _ = report_lib.read(report_files.read('after', path), with_selection=True)
     except ValueError as error:
         raise command_line.UsageError(
             f'--after={path}: not a privacy report ({errors.shown(error)})'
@@ -214,16 +214,16 @@ def _locked(path: pathlib.Path, *, to_read: bool) -> Iterator[None]:
 
 
 def _verified(path: pathlib.Path) -> tuple[Verification, accounting.PrivacyReport]:
-    found = run_directory.verify(path)
-    for difference in found.differences:
+    verification = run_directory.verify(path)
+    for difference in verification.differences:
         print(f'error: {path}: {difference}', file=sys.stderr)
-    if found.report is None or not found.is_verified:
+    if verification.report is None or not verification.is_verified:
         sys.exit(_DIFFERS)
-    return found, found.report
+    return verification, verification.report
 
 
 def _verdict(path: pathlib.Path, is_export: bool) -> str:
-    """What was verified, in one sentence."""
+    """The verified facts, in one sentence."""
     listed = f'verified: every file that {archive.SUMS} lists is as it was, none was added'
     if is_export:
         return (

@@ -1,4 +1,4 @@
-"""What each GAN of the study is trained on: selected clients and examples, or public images.
+"""Training data of the study's GANs: selected clients and examples, or public images.
 
 [Augenstein20] selects by the results of a classifier, with two criteria: all examples of some
 clients, selected by the classifier's accuracy on the client (task T4, appendix C.3), and some
@@ -153,7 +153,7 @@ class Subpopulation:
     """The clients and examples that a generative model is trained on.
 
     Attributes:
-      name: what the clients or examples have in common.
+      name: its name, a key of `IN_WORDS`.
       clients: ids of the clients, int64 [N].
       masks: for each client a mask of its examples, bool [n]; None for all examples.
     """
@@ -231,7 +231,7 @@ def select(
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """What one GAN is trained on.
+    """The training data of one GAN.
 
     Attributes:
       state: 'bug', 'fixed' or 'as_is'.

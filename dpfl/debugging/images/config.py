@@ -1,4 +1,4 @@
-"""Configuration of the study: what it compares, and its classifier. No TensorFlow."""
+"""Configuration of the study: its comparison and its classifier. No TensorFlow."""
 
 import dataclasses
 

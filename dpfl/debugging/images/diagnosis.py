@@ -67,7 +67,11 @@ class Diagnosis:
 
     def of(self, verdict: str) -> tuple[str, ...]:
         """The faults with a verdict."""
-        return tuple(each.fault for each in self.verdicts if each.verdict == verdict)
+        return tuple(
+            fault_verdict.fault
+            for fault_verdict in self.verdicts
+            if fault_verdict.verdict == verdict
+        )
 
     @property
     def text(self) -> str:
@@ -79,13 +83,16 @@ class Diagnosis:
         ]
         if told:
             alarms = (FOUND, SUSPECTED)
-            return ' '.join(
-                [*told, *(one.reason for one in self.verdicts if one.verdict in alarms)]
+            reasons = (
+                fault_verdict.reason
+                for fault_verdict in self.verdicts
+                if fault_verdict.verdict in alarms
             )
+            return ' '.join([*told, *reasons])
         tested = ', '.join(
-            f'{in_words(each.fault)} in {100 * each.share:.2g} % of the images'
-            for each in self.verdicts
-            if each.verdict == NOT_SEEN
+            f'{in_words(fault_verdict.fault)} in {100 * fault_verdict.share:.2g} % of the images'
+            for fault_verdict in self.verdicts
+            if fault_verdict.verdict == NOT_SEEN
         )
         unknown = ', '.join(map(in_words, self.of(CANNOT_TELL)))
         parts = [f'No fault is seen. Would have been found: {tested}.'] if tested else []
@@ -94,9 +101,10 @@ class Diagnosis:
     def to_dict(self) -> dict[str, Any]:
         """The diagnosis as JSON values."""
         return {
-            'verdicts': {each.fault: dataclasses.asdict(each) for each in self.verdicts},
+            'verdicts': {verdict.fault: dataclasses.asdict(verdict) for verdict in self.verdicts},
             'contrasts': {
-                name: [each.to_dict() for each in values] for name, values in self.contrasts.items()
+                name: [difference.to_dict() for difference in values]
+                for name, values in self.contrasts.items()
             },
         }
 
@@ -111,7 +119,7 @@ def diagnose(
     accuracies: tuple[Mean, Mean] | None = None,
     effects: Effects | None = None,
 ) -> Diagnosis:
-    """Compares sets of images and names what differs.
+    """Compares sets of images, and gives a verdict on each fault.
 
     Args:
       contrasts: by name, `BADLY` or `CLIENTS`.
@@ -135,12 +143,12 @@ def diagnose(
         return diagnosis.power_of_sign(contrast, sign, shift, level, traits.ALL)
 
     verdicts = []
-    for each in SIGNATURES:
-        unseen = diagnosis.unseen(each, contrasts, effects or {}, power, data='images')
-        verdicts.append(_of_images(each, contrasts, compared, unseen))
+    for signature in SIGNATURES:
+        unseen = diagnosis.unseen(signature, contrasts, effects or {}, power, data='images')
+        verdicts.append(_of_images(signature, contrasts, compared, unseen))
     if accuracies is not None:
-        seen = [each.fault for each in verdicts if each.verdict in (FOUND, SUSPECTED)]
-        of_clients = {each.name: each for each in compared[CLIENTS]}
+        seen = [verdict.fault for verdict in verdicts if verdict.verdict in (FOUND, SUSPECTED)]
+        of_clients = {difference.name: difference for difference in compared[CLIENTS]}
         verdicts.append(_of_labels(of_clients, seen, contrasts[CLIENTS], level, accuracies))
     return Diagnosis(compared, tuple(verdicts))
 
@@ -156,21 +164,22 @@ def _of_images(
     trait = traits.ALL[sign.trait]
     judged = []
     for name, values in compared.items():
-        each = next(value for value in values if value.name == trait.name)
-        least = trait.least_from(each.second)
-        size = each.value if sign.is_higher else -each.value
+        difference = next(value for value in values if value.name == trait.name)
+        least = trait.least_from(difference.second)
+        size = difference.value if sign.is_higher else -difference.value
         if not contrasts[name].is_comparable:
             verdict = NOT_SEEN
-        elif size >= least and each.adjusted <= ALPHA:
+        elif size >= least and difference.adjusted <= ALPHA:
             verdict = FOUND
-        elif size >= least / 2 and size > 0 and each.p_value <= ALPHA:
+        elif size >= least / 2 and size > 0 and difference.p_value <= ALPHA:
             verdict = SUSPECTED
         else:
             verdict = NOT_SEEN
-        judged.append((order.index(verdict), -size, name, each))
-    rank, _, name, each = min(judged, key=lambda entry: entry[:2])
+        judged.append((order.index(verdict), -size, name, difference))
+    rank, _, name, difference = min(judged, key=lambda entry: entry[:2])
     first, second, low, high = (
-        trait.shown(value, 0) for value in (each.first, each.second, each.low, each.high)
+        trait.shown(value, 0)
+        for value in (difference.first, difference.second, difference.low, difference.high)
     )
     measured = 'share' if trait.unit == '%' else 'mean distance of two images'
     reason = (
@@ -190,7 +199,7 @@ def _of_labels(
     level: float,
     accuracies: tuple[Mean, Mean],
 ) -> FaultVerdict:
-    """The verdict about labels, from what clients and public images differ in."""
+    """The verdict about labels, from differences of clients' and public images."""
     accuracy, confidence = measured['accuracy'], measured['confidence']
     fall = -accuracy.value
     reason = (

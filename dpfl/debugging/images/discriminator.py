@@ -37,7 +37,7 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Comparisons:
-    """How well images from clients can be told from images from public data, and what that means.
+    """How well images from clients can be told from images from public data, with a control.
 
     Attributes:
       private: clients against public images.
@@ -57,8 +57,11 @@ class Comparisons:
     def to_dict(self) -> dict[str, Any]:
         """Accuracies with intervals, as JSON values."""
         return {
-            name: {'accuracy': each.accuracy.value, 'interval': list(each.accuracy.interval())}
-            for name, each in (('private', self.private), ('control', self.control))
+            name: {
+                'accuracy': comparison.accuracy.value,
+                'interval': list(comparison.accuracy.interval()),
+            }
+            for name, comparison in (('private', self.private), ('control', self.control))
         } | {'difference': self.difference.to_dict()}
 
 

@@ -1,4 +1,4 @@
-"""Findings of the study: what the images of each GAN show, its guarantees, and a conclusion."""
+"""Findings of the study: measures of each GAN's images, its guarantees, and a conclusion."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -117,7 +117,7 @@ def _guarantee(name: str, plan: accounting.PrivacyPlan, population: int, delta: 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding(Generated):
-    """What one GAN of the study shows.
+    """Measures and guarantees of one GAN of the study.
 
     Attributes:
       state: 'bug', 'fixed' or 'as_is'.
@@ -143,7 +143,9 @@ class Finding(Generated):
         values = dataclasses.asdict(self)
         del values['generated'], values['of_what']
         values['learned']['share'] = self.learned.share
-        values['traits'] = {name: differences.described(each) for name, each in self.traits.items()}
+        values['traits'] = {
+            name: differences.described(measure) for name, measure in self.traits.items()
+        }
         for guarantee in values['guarantees']:
             for name in ('epsilon', 'epsilon_half_shift'):
                 guarantee[name] = _json.finite(guarantee[name])
@@ -157,10 +159,10 @@ def find(
     guarantees: tuple[Guarantee, ...],
     public: np.ndarray,
 ) -> Finding:
-    """Measures what one GAN has learned.
+    """Measures one GAN.
 
     Args:
-      training: What it was trained on.
+      training: Its training data.
       trained: The GAN.
       model: The primary model.
       guarantees: Of its run, and of the larger run; empty for public images.
@@ -226,7 +228,7 @@ class Conclusion:
         """The conclusion as JSON values."""
         values: dict[str, Any] = {
             'conclusion': self.text,
-            'diagnoses': {state: each.to_dict() for state, each in self.diagnoses.items()},
+            'diagnoses': {state: of_state.to_dict() for state, of_state in self.diagnoses.items()},
         }
         if self.discriminators is not None:
             values['discriminator'] = self.discriminators.to_dict()
@@ -247,23 +249,23 @@ def conclude(
     effects: Effects | None = None,
     seed: int = 0,
 ) -> Conclusion:
-    """Compares what the generators of the study make.
+    """Compares the images of the study's generators.
 
     Args:
       results: All findings; in each state the subpopulation on which the model does badly last, the
         one on which it does well before it.
       injected: The faults that were put into the data.
       accuracies: Of the primary model on clients and on public images; needs generators of both.
-      effects: What faults do to public images, from `learned.effects`; without them, no fault is
-        called not seen.
+      effects: Of faults on the traits of public images, from `learned.effects`; without them, no
+        fault is called not seen.
       seed: Of the discriminators.
     """
     by_state: dict[str, list[Finding]] = {}
-    for each in results:
-        by_state.setdefault(each.state, []).append(each)
+    for finding in results:
+        by_state.setdefault(finding.state, []).append(finding)
     diagnoses, told_apart = {}, None
     for state, of_state in by_state.items():
-        named = {each.subpopulation: each for each in of_state}
+        named = {finding.subpopulation: finding for finding in of_state}
         contrasts = {diagnosis.BADLY: Contrast.of(of_state[-1], of_state[-2])}
         if clients.PUBLIC in named:
             everyone, public = (named[name] for name in (clients.EVERYONE, clients.PUBLIC))
@@ -279,14 +281,14 @@ def conclude(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Found:
-    """What the study found.
+    """Result of the study.
 
     Attributes:
-      results: What each GAN shows, in each state the subpopulation with high accuracy before the
-        one with low accuracy.
-      conclusion: What they show together.
+      results: The finding of each GAN, in each state the subpopulation with high accuracy before
+        the one with low accuracy.
+      conclusion: The conclusion from all of them.
       share: Share of the devices that have each of the injected faults.
-      selection: What was selected by accuracy, 'client' or 'example'.
+      selection: The unit that was selected by accuracy, 'client' or 'example'.
       population: Number of clients.
       limits: Thresholds of the selection by client.
       accuracies: Accuracy on each client by state; NaN for a client without examples.
@@ -318,5 +320,5 @@ class Found:
             **self.conclusion.to_dict(),
             'thresholds': dataclasses.asdict(self.limits),
             'population': self.population,
-            'results': [each.to_dict() for each in self.results],
+            'results': [finding.to_dict() for finding in self.results],
         }

@@ -1,4 +1,4 @@
-"""How much of real images a generator has learned, and what faults would do to them.
+"""How much of real images a generator has learned, and the effects of faults on real images.
 
 A generator that has learned nothing draws the same with a fault in the data and without one, so no
 verdict follows from its images. Its trivial references are images that have only the average of
@@ -17,7 +17,7 @@ from dpfl.tasks.images import faults
 
 @dataclasses.dataclass(frozen=True)
 class Learned:
-    """What a generator has learned.
+    """How much of its data a generator has learned.
 
     Attributes:
       frechet: Frechet distance of its images from real ones, in the features of a classifier.
@@ -35,7 +35,7 @@ class Learned:
 
     @property
     def reason(self) -> str:
-        """What the share follows from, in words."""
+        """The reason for the share, in words."""
         return (
             f'its Frechet distance of {self.frechet:.3g} from real images is no less than '
             f'{self.trivial:.3g}, that of images without any shape'
@@ -59,7 +59,7 @@ def measure(pixels: np.ndarray, real: np.ndarray, infer: traits.Infer) -> Learne
     def distance(images: np.ndarray) -> float:
         return traits.frechet_distance(infer(images)[1], features)
 
-    trivial = min(distance(np.ascontiguousarray(each)) for each in (one_by_one, average))
+    trivial = min(distance(np.ascontiguousarray(images)) for images in (one_by_one, average))
     return Learned(distance(traits.upright(pixels)), trivial)
 
 

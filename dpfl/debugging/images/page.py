@@ -84,17 +84,23 @@ def _introduction(found: findings.Found) -> str:
 
 def _sheets(state: str, results: Sequence[findings.Finding]) -> str:
     figures = ''.join(
-        html_parts.sheet(each.generated, _subject(each)) for each in results if each.state == state
+        html_parts.sheet(finding.generated, _subject(finding))
+        for finding in results
+        if finding.state == state
     )
     return _SHEETS.format(figures)
 
 
-def _subject(each: findings.Finding) -> str:
-    share = each.traits['inverted']
+def _subject(finding: findings.Finding) -> str:
+    share = finding.traits['inverted']
     low, high = share.interval()
-    whose = f'{each.clients:,} clients' if each.guarantees else f'dealt to {each.clients:,} clients'
+    whose = (
+        f'{finding.clients:,} clients'
+        if finding.guarantees
+        else f'dealt to {finding.clients:,} clients'
+    )
     return (
-        f'Generated, trained on {each.of_what} ({whose}): {share.value:.0%} have more ink than '
+        f'Generated, trained on {finding.of_what} ({whose}): {share.value:.0%} have more ink than '
         f'paper (95 % interval {low:.0%} to {high:.0%})'
     )
 
@@ -110,8 +116,12 @@ def _numbers(found: findings.Found) -> str:
         'minutes',
     ]
     measured = [
-        (f'{each.state}, {each.subpopulation}', each.measures, f'{each.seconds / 60:.1f}')
-        for each in found.results
+        (
+            f'{finding.state}, {finding.subpopulation}',
+            finding.measures,
+            f'{finding.seconds / 60:.1f}',
+        )
+        for finding in found.results
     ]
     rows = [
         [
@@ -154,12 +164,12 @@ def _population(found: findings.Found) -> str:
     axes.legend()
     rows = [
         [
-            f'{each.state}, {each.subpopulation}'.replace('_', ' '),
-            f'{each.clients:,}',
-            f'{each.clients / found.population:.1%}',
+            f'{finding.state}, {finding.subpopulation}'.replace('_', ' '),
+            f'{finding.clients:,}',
+            f'{finding.clients / found.population:.1%}',
         ]
-        for each in found.results
-        if each.guarantees
+        for finding in found.results
+        if finding.guarantees
     ]
     lacking = 'Without the fault, ' if found.has_fix else ''
     return (
@@ -187,7 +197,7 @@ def _privacy(results: Sequence[findings.Finding]) -> str:
     ]
     rows = [
         [
-            f'{each.state}, {each.subpopulation}: {guarantee.name}'.replace('_', ' '),
+            f'{finding.state}, {finding.subpopulation}: {guarantee.name}'.replace('_', ' '),
             f'{guarantee.clients_per_round:,}',
             f'{guarantee.population:,}',
             f'{guarantee.noise_multiplier:g}',
@@ -195,10 +205,10 @@ def _privacy(results: Sequence[findings.Finding]) -> str:
             page.epsilon(guarantee.epsilon),
             page.epsilon(guarantee.epsilon_half_shift),
         ]
-        for each in results
-        for guarantee in each.guarantees
+        for finding in results
+        for guarantee in finding.guarantees
     ]
-    accountant = next(each.guarantees[0].accountant for each in results if each.guarantees)
+    accountant = next(finding.guarantees[0].accountant for finding in results if finding.guarantees)
     return html_parts.table(names, rows) + (
         '<p>Realistic: clients per round and noise multiplier are scaled up by the same factor, so '
         'that the mean of a round has the same noise, on a larger population of which the same '
@@ -216,11 +226,16 @@ def _privacy(results: Sequence[findings.Finding]) -> str:
     )
 
 
-def _conclusion(found: findings.Conclusion) -> str:
+def _conclusion(conclusion: findings.Conclusion) -> str:
     """The conclusion and the verdict on each fault."""
-    parts = [f'<p class="{_outcome(found)}"><strong>{html.escape(found.text)}</strong></p>']
-    for state, each in found.diagnoses.items():
-        rows = [[diagnosis.in_words(one.fault), one.verdict, one.reason] for one in each.verdicts]
+    parts = [
+        f'<p class="{_outcome(conclusion)}"><strong>{html.escape(conclusion.text)}</strong></p>'
+    ]
+    for state, of_state in conclusion.diagnoses.items():
+        rows = [
+            [diagnosis.in_words(verdict.fault), verdict.verdict, verdict.reason]
+            for verdict in of_state.verdicts
+        ]
         parts.append(
             html_parts.table(
                 ['fault', f'verdict, {_STATES[state]}', 'what its trait says'], rows, kind='words'
@@ -238,22 +253,22 @@ def _conclusion(found: findings.Conclusion) -> str:
     return '\n'.join(parts)
 
 
-def _outcome(found: findings.Conclusion) -> str:
+def _outcome(conclusion: findings.Conclusion) -> str:
     """CSS class of the conclusion: green only if what it says rests on evidence."""
-    if found.fix_is_visible is not None:
-        return 'good' if found.fault_is_visible and found.fix_is_visible else 'bad'
-    (only,) = found.diagnoses.values()
+    if conclusion.fix_is_visible is not None:
+        return 'good' if conclusion.fault_is_visible and conclusion.fix_is_visible else 'bad'
+    (only,) = conclusion.diagnoses.values()
     if only.of(FOUND):
         return 'bad'
     told = only.of(NOT_SEEN) and not only.of(SUSPECTED)
     return 'good' if told else 'unsure'
 
 
-def _differences(found: findings.Conclusion) -> str:
+def _differences(conclusion: findings.Conclusion) -> str:
     """All traits of all contrasts, with intervals."""
     parts = []
-    for state, each in found.diagnoses.items():
-        for name, values in each.contrasts.items():
+    for state, of_state in conclusion.diagnoses.items():
+        for name, values in of_state.contrasts.items():
             parts.append(f'<h3>{_CONTRASTS[name].capitalize()}, {_STATES[state]}</h3>')
             parts.append(page.differences(values, traits.ALL))
     allowances = ', '.join(
@@ -270,22 +285,24 @@ def _differences(found: findings.Conclusion) -> str:
     return '\n'.join(parts)
 
 
-def _discriminators(found: discriminator.Comparisons | None) -> str:
+def _discriminators(comparisons: discriminator.Comparisons | None) -> str:
     """How well images from clients can be told from images from public data."""
-    if found is None:
+    if comparisons is None:
         return ''
-    beyond = found.difference
+    beyond = comparisons.difference
     rows = []
-    for label, each in (
-        ('from clients, against from public images', found.private),
-        ('from public images, against from other public images', found.control),
+    for label, comparison in (
+        ('from clients, against from public images', comparisons.private),
+        ('from public images, against from other public images', comparisons.control),
     ):
-        low, high = each.accuracy.interval()
+        low, high = comparison.accuracy.interval()
         interval = f'{low:.1%} to {high:.1%}'
-        rows.append([label, f'{each.accuracy.value:.1%}', interval, f'{each.accuracy.count:,}'])
+        rows.append(
+            [label, f'{comparison.accuracy.value:.1%}', interval, f'{comparison.accuracy.count:,}']
+        )
     caption = (
-        f'The {len(found.private.surest)} generated images of which it is surest that they come '
-        'from clients'
+        f'The {len(comparisons.private.surest)} generated images of which it is surest that they '
+        'come from clients'
     )
     return (
         html_parts.table(['images', 'accuracy', '95 % interval', 'images tested'], rows)
@@ -294,5 +311,5 @@ def _discriminators(found: discriminator.Comparisons | None) -> str:
         'and tested on the other. Any two generators can be told apart to some degree; the second '
         'row shows how well if their data are alike. The interval has no allowance for other '
         'trainings, of which there is one of each kind.</p>'
-        + _SHEETS.format(html_parts.sheet(found.private.surest, caption))
+        + _SHEETS.format(html_parts.sheet(comparisons.private.surest, caption))
     )

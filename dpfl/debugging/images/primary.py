@@ -19,10 +19,10 @@ from dpfl.tasks.images import classifiers
 _FOLDER = 'primary'
 
 
-def made_from(how: PrimaryConfig, base: GanConfig) -> dict[str, Any]:
+def made_from(settings: PrimaryConfig, base: GanConfig) -> dict[str, Any]:
     """What the classifier depends on: its training, and the clients whose images are public."""
     return {
-        **how.flat(),
+        **settings.flat(),
         'task': base.task.task,
         'data_path': base.task.data.data_path,
         'heldout_fraction': base.task.data.heldout_fraction,
@@ -41,7 +41,7 @@ def check_unused(directory: pathlib.Path, *, resume: bool, overwrite: bool) -> N
 
 
 def train(
-    how: PrimaryConfig,
+    settings: PrimaryConfig,
     base: GanConfig,
     public: clients.PublicImages,
     directory: pathlib.Path,
@@ -51,9 +51,9 @@ def train(
     """Trains the classifier centrally, or loads the one that an earlier study left.
 
     Args:
-      how: How it is trained.
+      settings: How it is trained.
       base: The clients, and the seed of weights and batches.
-      public: What it is trained on.
+      public: Its training data.
       directory: Directory of the study. The model is written to `primary/` in it.
       resume: Load an existing model; otherwise it is replaced.
 
@@ -61,38 +61,38 @@ def train(
       ArgumentError: If an argument is out of range, or an existing model has another configuration.
       StorageError: If files cannot be read or written.
     """
-    folder, configuration = directory / _FOLDER, made_from(how, base)
+    folder, configuration = directory / _FOLDER, made_from(settings, base)
     path = folder / 'model.npz'
     arrays = _read(path, configuration) if resume else None
     if arrays is None:
         print(f'{folder}: trains on {len(public.labels)} public images', file=sys.stderr)
         with errors.renaming(learning_rate='primary_learning_rate'):
             weights = classifiers.train_centrally(
-                classifiers.build_image_classifier(how.primary_model, base.seed),
+                classifiers.build_image_classifier(settings.primary_model, base.seed),
                 public.pixels,
                 public.labels,
-                steps=how.primary_steps,
-                learning_rate=how.primary_learning_rate,
+                steps=settings.primary_steps,
+                learning_rate=settings.primary_learning_rate,
                 seed=base.seed,
                 progress=lambda steps: _progress.bar(steps, 'classifier', unit='step'),
             )
         arrays = {str(number): weight for number, weight in enumerate(weights)}
         _write(path, arrays, configuration)
     weights = tuple(arrays[str(number)] for number in range(len(arrays)))
-    return classifiers.of_weights(how.primary_model, weights)
+    return classifiers.of_weights(settings.primary_model, weights)
 
 
 def read(
-    how: PrimaryConfig, base: GanConfig, public: clients.PublicImages
+    settings: PrimaryConfig, base: GanConfig, public: clients.PublicImages
 ) -> tuple[classifiers.Classifier, str]:
-    """A classifier of one's own, and its path with a digest of what it sees in public images.
+    """A classifier of one's own, and its path with a digest of its answers on public images.
 
     A study must not go on with another model at the same path.
 
     Raises:
       ArgumentError: If it is none, or has learned from the clients.
     """
-    path = how.primary_model
+    path = settings.primary_model
     with errors.renaming(path='primary_model'):
         classifiers.require_stranger(path, base.task, base.seed)
         model = classifiers.load(path)
@@ -110,7 +110,7 @@ def judge(
     *,
     resume: bool,
 ) -> clients.Verdicts:
-    """Finds which examples the classifier gets right, or loads what an earlier study found.
+    """The examples that the classifier gets right, computed or loaded from an earlier study.
 
     Args:
       model: The classifier.
@@ -118,7 +118,7 @@ def judge(
       data: A `SyntheticGlyphs` or an `Emnist`.
       population: Number of clients; clients 0 to `population - 1` are classified.
       directory: Directory of the study.
-      configuration: What the result depends on, JSON values by name.
+      configuration: The inputs of the result, JSON values by name.
       resume: Load an existing result.
 
     Raises:

@@ -95,15 +95,15 @@ def train(
     """Trains a GAN in a directory, or returns the one that an earlier study left there.
 
     Args:
-      training: What it is trained on.
+      training: Its training data.
       config: How it is trained, from `config_of`.
       directory: Directory of the study. The run is in a folder of it.
       heldout: Real images of held-out clients, for its metrics.
-      made_from: What the selection of the clients depends on, JSON values by name.
+      made_from: The inputs of the selection of the clients, JSON values by name.
       samples: Number of images to generate.
       resume: Continue an earlier run in the directory, or return its result if it is finished.
       overwrite: Replace an earlier run in the directory.
-      not_covered: What the guarantee does not cover, a sentence each.
+      not_covered: Limits of the guarantee, a sentence each.
 
     Raises:
       ArgumentError: If a value is not allowed, or an earlier run in the directory has other values.

@@ -32,10 +32,10 @@ class Study:
     """A study.
 
     Attributes:
-      config: What is compared.
+      config: The comparison and the classifier.
       base: How the GANs are trained, and on how many clients.
       directory: Directory of the study.
-      resume: Keep what is finished, and continue a run that was interrupted.
+      resume: Keep finished runs, and continue a run that was interrupted.
       overwrite: Replace an earlier study in the directory.
     """
 
@@ -46,7 +46,7 @@ class Study:
     overwrite: bool = False
 
     def run(self) -> findings.Found:
-        """Trains what is not trained yet, and writes sheets of generated images.
+        """Trains the GANs that are not trained yet, and writes sheets of generated images.
 
         Raises:
           ArgumentError: If a value is not allowed, or too few clients are selected.
@@ -88,9 +88,9 @@ class Study:
             self._train(training, config, model, heldout, public)
             for training, config in zip(trainings, configs, strict=True)
         ]
-        for each in results:
-            name = f'generated_{each.state}_{each.subpopulation}.png'
-            contact_sheet.write(self.directory / 'sheets' / name, each.generated[:_SHEET_IMAGES])
+        for finding in results:
+            name = f'generated_{finding.state}_{finding.subpopulation}.png'
+            contact_sheet.write(self.directory / 'sheets' / name, finding.generated[:_SHEET_IMAGES])
         shown = public.sample()
         return findings.Found(
             results=results,
@@ -105,7 +105,7 @@ class Study:
             selection=self.config.selection,
             population=population,
             limits=limits,
-            accuracies={state: each.accuracies for state, each in verdicts.items()},
+            accuracies={state: of_state.accuracies for state, of_state in verdicts.items()},
             noise_is_seeded=base.noise_seed is not None,
             public=shown,
             public_measures=findings.measure(model, shown[::2], shown[1::2]),
@@ -126,8 +126,8 @@ class Study:
             else {clients.AS_IS: task.faults}
         )
         return {
-            state: image_task.open_clients(task.task, task.data, each, seed)
-            for state, each in faults.items()
+            state: image_task.open_clients(task.task, task.data, injected, seed)
+            for state, injected in faults.items()
         }
 
     def _with_population(self, data: dict[str, Any]) -> GanConfig:
@@ -139,14 +139,14 @@ class Study:
         return self.base.with_values({'population': source.population(given, lambda: available)})
 
     def _model(self, public: clients.PublicImages) -> tuple[classifiers.Classifier, dict[str, Any]]:
-        """The classifier, trained or read, and what it depends on."""
-        base, how = self.base, self.config.primary
-        made_from = primary.made_from(how, base)
+        """The classifier, trained or read, and its inputs."""
+        base, settings = self.base, self.config.primary
+        made_from = primary.made_from(settings, base)
         primary.check_unused(self.directory, resume=self.resume, overwrite=self.overwrite)
-        if how.is_trained:
-            model = primary.train(how, base, public, self.directory, resume=self.resume)
+        if settings.is_trained:
+            model = primary.train(settings, base, public, self.directory, resume=self.resume)
             return model, made_from
-        model, name = primary.read(how, base, public)
+        model, name = primary.read(settings, base, public)
         return model, {**made_from, 'primary_model': name}
 
     def _verdicts(

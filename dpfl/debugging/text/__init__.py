@@ -1,1 +1,1 @@
-"""What language models write about text that nobody may look at: traits, and what faults do."""
+"""Language models that write about text nobody may look at: their traits, and effects of faults."""

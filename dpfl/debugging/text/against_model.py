@@ -1,4 +1,4 @@
-"""Tasks T5 and T6: what private sentences teach a model, and which of them it finds improbable.
+"""Tasks T5 and T6: learning from private sentences, and those that a model finds improbable.
 
 Both start from the sentences that the generator of all sentences writes. They are made from a
 private model, so they cost no further privacy.
@@ -50,13 +50,13 @@ class Ratios:
             'case': self.case,
             'private': dataclasses.asdict(self.private),
             'public': dataclasses.asdict(self.public),
-            'improbable': [list(each) for each in self.improbable],
+            'improbable': [list(pair) for pair in self.improbable],
         }
 
 
 @dataclasses.dataclass(frozen=True)
 class Learned:
-    """What a model learns from sentences that the private generator writes.
+    """Change of a model by learning from sentences that the private generator writes.
 
     Attributes:
       case: Name of the case.
@@ -75,7 +75,7 @@ class Learned:
     loss_gained: Mean
 
     def to_dict(self) -> dict[str, Any]:
-        """What was learned, as JSON values."""
+        """The attributes as JSON values."""
         return dataclasses.asdict(self)
 
 
@@ -92,9 +92,9 @@ def ratios(
 
     Args:
       case: Name of the case.
-      written: What the generator of all sentences wrote.
+      written: The output of the generator of all sentences.
       primary: The model to debug.
-      question: What the verdict is about.
+      question: The fault, its share, and effects of faults.
       top: Number of words that are compared at most.
       seed: Seed of the sentences that the primary model writes.
     """
@@ -155,7 +155,7 @@ def learned(
 
     Args:
       case: Name of the case.
-      written: What the generator of all sentences wrote; the models are measured on the held-out
+      written: The output of the generator of all sentences; the models are measured on the held-out
         sentences of its task.
       primary: The model to debug.
       seed: Seed of the order of the sentences.

@@ -1,4 +1,4 @@
-"""The text of the study: its clients, synthetic or real, and what each generator learns from.
+"""The text of the study: its clients, synthetic or real, and the training data of generators.
 
 TensorFlow is loaded on demand.
 """
@@ -114,7 +114,7 @@ class OpenedText:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What one model is trained on.
+    """The training data of one model.
 
     Attributes:
       model: Name of the model.

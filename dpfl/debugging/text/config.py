@@ -1,4 +1,4 @@
-"""Configuration of the study: what is inspected, with which models, and faults. No TensorFlow."""
+"""Configuration of the study: inspections, models, and faults. No TensorFlow."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class Generator:
     Attributes:
       name: its name, and that of its folder.
       kind: 'word' for sentences, 'char' for the words outside the vocabulary.
-      of_what: what it learns from, in words.
+      of_what: its training data, in words.
       selection: sentences or clients that it learns from.
       bound: setting that the selection depends on; None for all of the text.
     """
@@ -142,7 +142,7 @@ class StudyConfig(Settings):
     top: int = setting(20, 'Number of words in a ranking.', minimum=1)
 
     def check(self) -> None:
-        """Checks that the lists have no doubles, and that what is inspected has its model."""
+        """Checks that the lists have no doubles, and that inspections have the model they need."""
         for name in ('inspect', 'inject', 'inject_share'):
             values = getattr(self, name)
             if len(set(values)) < len(values):
@@ -168,21 +168,21 @@ class StudyConfig(Settings):
     @property
     def generators(self) -> tuple[Generator, ...]:
         """The generators of each case."""
-        found: list[Generator] = []
+        generators: list[Generator] = []
         if {'T1', 'T5', 'T6'} & set(self.inspect):
-            found.append(Generator(WORD, WORD, 'all sentences'))
+            generators.append(Generator(WORD, WORD, 'all sentences'))
         if 'T3' in self.inspect:
-            found.append(Generator(CHAR, CHAR, 'the words outside the vocabulary'))
-        return (*found, *(one for pair in self.pairs for one in pair))
+            generators.append(Generator(CHAR, CHAR, 'the words outside the vocabulary'))
+        return (*generators, *(generator for pair in self.pairs for generator in pair))
 
     @property
     def pairs(self) -> tuple[tuple[Generator, Generator], ...]:
         """Generators of a part of the text and of the rest, which are compared."""
-        found = []
+        pairs = []
         if 'T2' in self.inspect:
             bound = 'wrong_accuracy'
             bad, good = (self._of_sentences(relation) for relation in ('<=', '>'))
-            found.append(
+            pairs.append(
                 (
                     Generator('wrong', WORD, 'sentences that are predicted badly', bad, bound),
                     Generator('right', WORD, 'sentences that are predicted well', good, bound),
@@ -191,13 +191,13 @@ class StudyConfig(Settings):
         if 'T4' in self.inspect:
             bound = 'poor_accuracy'
             bad, good = (self._of_clients(relation) for relation in ('<=', '>'))
-            found.append(
+            pairs.append(
                 (
                     Generator('poor', WORD, 'clients for whom the model does badly', bad, bound),
                     Generator('good', WORD, 'clients for whom the model does well', good, bound),
                 )
             )
-        return tuple(found)
+        return tuple(pairs)
 
     def model(self, kind: str) -> str:
         """Name of the model of a kind, one of `KINDS`."""
@@ -209,7 +209,7 @@ class StudyConfig(Settings):
         return base.with_values({'clip_norm': norm})
 
     def made_from(self, generator: Generator, case: Case) -> dict[str, object]:
-        """What the task of a generator depends on besides the text, by name."""
+        """The inputs of a generator's task besides the text, by name."""
         values: dict[str, object] = {
             'kind': generator.kind,
             'model': self.model(generator.kind),
@@ -237,4 +237,4 @@ class StudyConfig(Settings):
 
 
 def _shown(values: Sequence[object]) -> str:
-    return ','.join(f'{each:g}' if isinstance(each, float) else str(each) for each in values)
+    return ','.join(f'{value:g}' if isinstance(value, float) else str(value) for value in values)

@@ -37,7 +37,7 @@ MOST_NOISE = 0.05
 _WORD_SPREAD = 0.4
 # Smaller differences of the shares of sentences with a word are not shown.
 _LEAST_OF_WORDS = 0.002
-# What a generator is held against if there is no reference.
+# Name of the reference of a generator that is judged alone.
 NO_REFERENCE = 'no reference'
 
 SIGNATURES = (
@@ -71,7 +71,7 @@ SIGNATURES = (
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What a verdict is about.
+    """The faults that a verdict is about.
 
     Attributes:
       effects: by how much faults raise traits of held-out text; without them, no fault is called
@@ -88,7 +88,7 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """What the comparison with a reference shows.
+    """Verdicts from the comparison with a reference.
 
     Attributes:
       verdict: 'found' if the signature of a fault is there; 'suspected' if anything differs clearly
@@ -97,7 +97,7 @@ class Diagnosis:
       faults: names of the faults whose signature is there.
       clear: names of the traits that differ clearly, of generators that have learned something.
       text: the verdict in one or two sentences.
-      differences: all that was compared, traits minus those of the reference.
+      differences: of all compared traits, minus those of the reference.
       of_faults: the verdict on each fault.
     """
 
@@ -112,7 +112,7 @@ class Diagnosis:
         """The diagnosis as JSON values."""
         return {
             **dataclasses.asdict(self),
-            'differences': [each.to_dict() for each in self.differences],
+            'differences': [difference.to_dict() for difference in self.differences],
         }
 
 
@@ -127,20 +127,23 @@ def diagnose(contrasts: Mapping[str, Contrast], question: Question | None = None
       ArgumentError: if the traits of a contrast differ.
     """
     compared = diagnosis.compare(contrasts, traits.ALL)
-    flat = tuple(each for values in compared.values() for each in values)
+    flat = tuple(difference for values in compared.values() for difference in values)
     clear = [
-        each
+        difference
         for name, values in compared.items()
         if contrasts[name].is_comparable
-        for each in values
-        if each.is_clear(ALPHA, traits.ALL[each.name].least)
+        for difference in values
+        if difference.is_clear(ALPHA, traits.ALL[difference.name].least)
     ]
     shown = {
-        each.name: f'{_meaning(each.name)}: {_shown(each.name, each.first)} against '
-        f'{_shown(each.name, each.second)}'
-        for each in clear
+        difference.name: f'{_meaning(difference.name)}: '
+        f'{_shown(difference.name, difference.first)} against '
+        f'{_shown(difference.name, difference.second)}'
+        for difference in clear
     }
-    complete = [each for each in SIGNATURES if all(sign.is_in(clear) for sign in each.signs)]
+    complete = [
+        signature for signature in SIGNATURES if all(sign.is_in(clear) for sign in signature.signs)
+    ]
     level = ALPHA / len(flat)
 
     def power(contrast: Contrast, sign: Sign, shift: float) -> float:
@@ -152,8 +155,8 @@ def diagnose(contrasts: Mapping[str, Contrast], question: Question | None = None
 def alone(contrast: Contrast, question: Question | None = None) -> Diagnosis:
     """The verdict about a character model without a reference.
 
-    Only the faults that leave what no text has are named: those whose signs all have a share that
-    is the `most`. Its lower bound must exceed that, at the level 1 - ALPHA for all together.
+    Only faults whose signs all have a largest share in real text, `most`, can be named. The lower
+    bound of each share must exceed it, at the level 1 - ALPHA for all together.
 
     Args:
       contrast: the generator, as its own reference.
@@ -164,7 +167,9 @@ def alone(contrast: Contrast, question: Question | None = None) -> Diagnosis:
     if not noise.value <= MOST_NOISE:
         reason = f'{_meaning("noise")}: {_shown("noise", noise.value)}'
         text = f'the model draws too much at random to be judged without a reference ({reason}).'
-        unknown = tuple(FaultVerdict(each.fault, CANNOT_TELL, 1, 0, reason) for each in SIGNATURES)
+        unknown = tuple(
+            FaultVerdict(signature.fault, CANNOT_TELL, 1, 0, reason) for signature in SIGNATURES
+        )
         return Diagnosis(CANNOT_TELL, (), (), text, (), unknown)
     bounded = {trait.name: trait.most for trait in traits.OF_WORDS if trait.most is not None}
     level = 1 - 2 * ALPHA / len(bounded)  # Only the lower bound of an interval counts.
@@ -174,7 +179,11 @@ def alone(contrast: Contrast, question: Question | None = None) -> Diagnosis:
         for name, most in bounded.items()
         if contrast.is_comparable and measures[name].interval(level)[0] > most
     }
-    complete = [each for each in SIGNATURES if {sign.trait for sign in each.signs} <= set(shown)]
+    complete = [
+        signature
+        for signature in SIGNATURES
+        if {sign.trait for sign in signature.signs} <= set(shown)
+    ]
 
     def power(contrast: Contrast, sign: Sign, shift: float) -> float:
         # Nothing is known of the trait without the fault, so that all of it may be the fault's.
@@ -199,42 +208,44 @@ def _diagnosis(
     """The verdict from complete signatures, and the evidence of all clear traits in words."""
     question = question or Question()
     of_faults = []
-    for each in SIGNATURES:
+    for signature in SIGNATURES:
         verdict = diagnosis.unseen(
-            each, contrasts, question.effects, power, data='text', share=question.share
+            signature, contrasts, question.effects, power, data='text', share=question.share
         )
-        if each in complete:
+        if signature in complete:
             verdict = dataclasses.replace(verdict, verdict=FOUND, reason='')
         of_faults.append(verdict)
-    signs = {sign.trait for each in complete for sign in each.signs}
+    signs = {sign.trait for signature in complete for sign in signature.signs}
     proof = '; '.join(text for name, text in shown.items() if not complete or name in signs)
     if complete:
         outcome = FOUND
-        text = '; '.join(f'{each.fault}: {each.meaning}' for each in complete) + f' ({proof}).'
+        meanings = '; '.join(f'{signature.fault}: {signature.meaning}' for signature in complete)
+        text = f'{meanings} ({proof}).'
     elif shown:
         outcome = SUSPECTED
         text = f'something differs, but not as any known fault would have it ({proof}).'
     else:
         is_seen = any(
-            each.verdict == NOT_SEEN and question.fault in (None, each.fault) for each in of_faults
+            fault_verdict.verdict == NOT_SEEN and question.fault in (None, fault_verdict.fault)
+            for fault_verdict in of_faults
         )
         outcome = NOT_SEEN if is_seen else CANNOT_TELL
         text = f'nothing is conspicuous. {_limits(of_faults)}'
-    faults = tuple(each.fault for each in complete)
+    faults = tuple(signature.fault for signature in complete)
     return Diagnosis(outcome, faults, tuple(shown), text, compared, tuple(of_faults))
 
 
 def _limits(of_faults: Sequence[FaultVerdict]) -> str:
     """Which faults would have been found, and which not, in a sentence each."""
     seen = ', '.join(
-        f'{each.fault} in {100 * each.share:.2g} % of the text'
-        for each in of_faults
-        if each.verdict == NOT_SEEN
+        f'{fault_verdict.fault} in {100 * fault_verdict.share:.2g} % of the text'
+        for fault_verdict in of_faults
+        if fault_verdict.verdict == NOT_SEEN
     )
     reasons: dict[str, list[str]] = {}
-    for each in of_faults:
-        if each.verdict == CANNOT_TELL:
-            reasons.setdefault(each.reason, []).append(each.fault)
+    for fault_verdict in of_faults:
+        if fault_verdict.verdict == CANNOT_TELL:
+            reasons.setdefault(fault_verdict.reason, []).append(fault_verdict.fault)
     parts = [f'{", ".join(names)} ({reason})' for reason, names in reasons.items()]
     told = [f'Found with a probability of {TOLD:g} or more would be: {seen}.'] if seen else []
     return ' '.join([*told, *([f'Cannot tell: {"; ".join(parts)}.'] if parts else [])])

@@ -1,8 +1,8 @@
 """Simulated faults of text, to be found without looking at data ([Augenstein20], section 5).
 
 A fault damages a share of the sentences, or of the clients. Which ones is a pure function of (seed,
-client, index of the sentence), the same for every fault. What is damaged at one share is damaged at
-every higher share, so runs at several shares differ in nothing else.
+client, index of the sentence), the same for every fault. Data that are damaged at one share are
+damaged at every higher share, so runs at several shares differ in nothing else.
 """
 
 from collections.abc import Callable, Iterator, Mapping

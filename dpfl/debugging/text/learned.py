@@ -1,8 +1,8 @@
 """How much of the text a generator has learned, by held-out sequences (NumPy).
 
-A generator that has learned nothing writes the same with a fault in the text and without one, so no
-verdict follows from what it writes. Its trivial reference is the best distribution of single
-tokens: that of the held-out tokens themselves, which no distribution without context beats.
+A generator that has learned nothing writes the same with a fault in the text and without one, so
+its output supports no verdict. Its trivial reference is the best distribution of single tokens:
+that of the held-out tokens themselves, which no distribution without context beats.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from dpfl.debugging.differences import Mean
 
 @dataclasses.dataclass(frozen=True)
 class Learned:
-    """What a generator has learned.
+    """How much of its data a generator has learned.
 
     Attributes:
       loss: cross entropy of held-out tokens under the generator, in nats per token.
@@ -33,21 +33,21 @@ class Learned:
     covered: float
 
     def to_dict(self) -> dict[str, Any]:
-        """What it has learned, as JSON values; what is not finite is None."""
+        """Attributes and share as JSON values, with None for numbers that are not finite."""
         values = {**dataclasses.asdict(self), 'share': self.share}
         return {name: _json.finite(value) for name, value in values.items()}
 
     @property
     def share(self) -> float:
-        """Share of what a perfect generator would show of a single token; 0 if nothing is learned.
+        """The effect of a fault on a token's frequency, as a share of that in a perfect generator.
 
-        It is `covered` if the generator is better than the trivial reference.
+        It is `covered` if the generator is better than the trivial reference, otherwise 0.
         """
         return self.covered if self.is_better else 0.0
 
     @property
     def reason(self) -> str:
-        """What the share follows from, in words."""
+        """The reason for the share, in words."""
         if not self.is_better:
             return (
                 f'its held-out loss of {self.loss:.2f} nats per token is not clearly below '
@@ -75,8 +75,8 @@ def measure(
     """
     is_draw = ~np.isin(np.arange(num_tokens), never)
     counts, own = (
-        np.where(is_draw, np.bincount(each.ravel(), minlength=num_tokens), 0)
-        for each in (heldout, written)
+        np.where(is_draw, np.bincount(tokens.ravel(), minlength=num_tokens), 0)
+        for tokens in (heldout, written)
     )
     if not min(counts.sum(), own.sum()):
         return Learned(float('nan'), float('nan'), False, 0.0)

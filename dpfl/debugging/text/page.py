@@ -1,4 +1,4 @@
-"""The page of the study: verdicts, what differs, what the generators write, and the privacy cost.
+"""The page of the study: verdicts, differences, sentences of the generators, and privacy cost.
 
 The page is one HTML file that loads nothing from elsewhere. No TensorFlow.
 """
@@ -26,7 +26,7 @@ td.number { text-align: right; }
 
 def render(found: 'Found') -> str:
     """The page as HTML."""
-    written = [(case, one) for case in found.cases for one in case.written.values()]
+    written = [(case, output) for case in found.cases for output in case.written.values()]
     return page.document(
         'Text debugging',
         'What generators say about text that nobody may look at',
@@ -42,7 +42,8 @@ def render(found: 'Found') -> str:
             ('How to read the verdicts', _method()),
             (
                 'Models and privacy',
-                _models([(_name(*each), each[1].model) for each in written]) + _privacy(found),
+                _models([(_name(case, output), output.model) for case, output in written])
+                + _privacy(found),
             ),
         ],
         style=_STYLE,
@@ -50,7 +51,7 @@ def render(found: 'Found') -> str:
 
 
 def _introduction(found: 'Found') -> str:
-    kinds = ', '.join(dict.fromkeys(one.of_what for one in found.cases[0].written.values()))
+    kinds = ', '.join(dict.fromkeys(output.of_what for output in found.cases[0].written.values()))
     injected = (
         ' Faults were injected on purpose, to see whether they are found.'
         if len(found.cases) > 1
@@ -66,25 +67,26 @@ def _introduction(found: 'Found') -> str:
 
 def _verdicts(found: 'Found') -> str:
     items = ''.join(
-        f'<li><strong>{html.escape(each.title)}: {_verdict(each.diagnosis.verdict)}.'
-        f'</strong> {html.escape(each.diagnosis.text[:1].upper() + each.diagnosis.text[1:])}</li>\n'
-        for each in found.compared
+        f'<li><strong>{html.escape(compared.title)}: {_verdict(compared.diagnosis.verdict)}.'
+        f'</strong> {html.escape(compared.diagnosis.text[:1].upper())}'
+        f'{html.escape(compared.diagnosis.text[1:])}</li>\n'
+        for compared in found.compared
     )
     return f'<ul>{items}</ul>' if items else '<p>Nothing was compared.</p>'
 
 
 def _differences(found: 'Found') -> str:
     parts = []
-    for each in found.compared:
-        differs = each.diagnosis.differences
-        if not differs and not each.examples:
+    for compared in found.compared:
+        differs = compared.diagnosis.differences
+        if not differs and not compared.examples:
             continue
-        parts.append(f'<h3>{html.escape(each.title)}</h3>')
+        parts.append(f'<h3>{html.escape(compared.title)}</h3>')
         if differs:
-            parts.append(_of_traits(differs, each.diagnosis.clear))
+            parts.append(_of_traits(differs, compared.diagnosis.clear))
         if any(difference.name in traits.SENTENCE_NAMES for difference in differs):
-            parts.append(_of_words(each.words))
-        parts.append(_examples(each))
+            parts.append(_of_words(compared.words))
+        parts.append(_examples(compared))
     return '\n'.join(parts)
 
 
@@ -104,13 +106,13 @@ def _examples(compared: 'Compared') -> str:
 
 def _improbable(found: 'Found') -> str:
     parts = []
-    for each in found.ratios:
-        rows = [[sentence, Cell(f'{ratio:.2f}')] for sentence, ratio in each.improbable]
+    for ratios in found.ratios:
+        rows = [[sentence, Cell(f'{ratio:.2f}')] for sentence, ratio in ratios.improbable]
         parts += [
-            f'<p>{html.escape(each.case)}: the log-likelihood ratio, private generator against '
-            f'primary model, is {_nats(each.private)} in sentences that the private generator '
-            f'writes, and {_nats(each.public)} in those that the primary model writes. It is zero '
-            'on average only if both write the same. In brackets: 95% intervals of the '
+            f'<p>{html.escape(ratios.case)}: the log-likelihood ratio, private generator against '
+            f'primary model, is {_nats(ratios.private)} in sentences that the private generator '
+            f'writes, and {_nats(ratios.public)} in those that the primary model writes. It is '
+            'zero on average only if both write the same. In brackets: 95% intervals of the '
             'samples.</p>',
             html_parts.table(['sentence', 'nats per word'], rows),
         ]
@@ -122,13 +124,13 @@ def _learned(found: 'Found') -> str:
         return ''
     rows = [
         [
-            each.case,
-            *(Cell(f'{value:.4f}') for value in each.accuracy),
-            Cell(_interval(each.accuracy_gained, '{:+.4f}')),
-            *(Cell(f'{value:.3f}') for value in each.loss),
-            Cell(_interval(each.loss_gained, '{:+.3f}')),
+            learned.case,
+            *(Cell(f'{value:.4f}') for value in learned.accuracy),
+            Cell(_interval(learned.accuracy_gained, '{:+.4f}')),
+            *(Cell(f'{value:.3f}') for value in learned.loss),
+            Cell(_interval(learned.loss_gained, '{:+.3f}')),
         ]
-        for each in found.learned
+        for learned in found.learned
     ]
     names = ['text', 'accuracy before', 'after', 'change', 'loss before (nats)', 'after', 'change']
     return (
@@ -149,16 +151,16 @@ def _interval(mean: Mean, form: str) -> str:
 
 
 def _positions(written: 'list[tuple[CaseResult, Written]]') -> str:
-    shown = [(case, one) for case, one in written if one.positions]
+    shown = [(case, output) for case, output in written if output.positions]
     if not shown:
         return ''
     lines = []
-    for number, (case, one) in enumerate(shown):
-        known = [(at, share) for at, share in enumerate(one.positions, start=1) if share.count]
+    for number, (case, output) in enumerate(shown):
+        known = [(at, share) for at, share in enumerate(output.positions, start=1) if share.count]
         intervals = [share.interval() for _, share in known]
         lines.append(
             charts.Line(
-                _name(case, one),
+                _name(case, output),
                 [at for at, _ in known],
                 [100 * share.value for _, share in known],
                 number,
@@ -168,9 +170,9 @@ def _positions(written: 'list[tuple[CaseResult, Written]]') -> str:
     title = 'Unknown words by position'
     panel = charts.Panel(title, 'position in the sentence', 'unknown words (%)', lines)
     rows = [
-        [_name(case, one), Cell(f'{one.heldout_oov_rate:.2%}')]
-        for case, one in shown
-        if one.heldout_oov_rate is not None
+        [_name(case, output), Cell(f'{output.heldout_oov_rate:.2%}')]
+        for case, output in shown
+        if output.heldout_oov_rate is not None
     ]
     drawn = html_parts.figure(
         charts.draw([panel], 1),
@@ -186,7 +188,7 @@ def _positions(written: 'list[tuple[CaseResult, Written]]') -> str:
 
 
 def _rankings(written: 'list[tuple[CaseResult, Written]]') -> str:
-    shown = [(case, one.ranking) for case, one in written if one.ranking is not None]
+    shown = [(case, output.ranking) for case, output in written if output.ranking is not None]
     if not shown:
         return ''
     rows = []
@@ -207,48 +209,52 @@ def _rankings(written: 'list[tuple[CaseResult, Written]]') -> str:
 
 
 def _phrases(written: 'list[tuple[CaseResult, Written]]') -> str:
-    shown = [(case, one) for case, one in written if one.phrases]
+    shown = [(case, output) for case, output in written if output.phrases]
     if not shown:
         return ''
     return ''.join(
-        f'<h3>{html.escape(_name(case, one))}</h3>\n<ul>'
-        + ''.join(f'<li>{html.escape(phrase)}</li>' for phrase in one.phrases)
+        f'<h3>{html.escape(_name(case, output))}</h3>\n<ul>'
+        + ''.join(f'<li>{html.escape(phrase)}</li>' for phrase in output.phrases)
         + '</ul>\n'
-        for case, one in shown
+        for case, output in shown
     )
 
 
 def _traits(written: 'list[tuple[CaseResult, Written]]') -> str:
     parts = []
     for names in (traits.SENTENCE_NAMES, traits.WORD_NAMES):
-        shown = [(case, one) for case, one in written if set(one.traits) == set(names)]
+        shown = [(case, output) for case, output in written if set(output.traits) == set(names)]
         if not shown:
             continue
         rows = [
             [
                 traits.ALL[name].meaning,
-                *(Cell(page.measured(traits.ALL[name], one.traits[name])) for _, one in shown),
+                *(
+                    Cell(page.measured(traits.ALL[name], output.traits[name]))
+                    for _, output in shown
+                ),
             ]
             for name in names
         ]
-        parts.append(html_parts.table(['trait', *(_name(*each) for each in shown)], rows))
+        generators = [_name(case, output) for case, output in shown]
+        parts.append(html_parts.table(['trait', *generators], rows))
     return '\n'.join(parts) + '<p>In brackets: 95% intervals of the samples.</p>'
 
 
-def _name(case: 'CaseResult', one: 'Written') -> str:
-    return f'{one.generator.name} ({case.case.name})'
+def _name(case: 'CaseResult', output: 'Written') -> str:
+    return f'{output.generator.name} ({case.case.name})'
 
 
-def _verdict(found: str) -> str:
+def _verdict(verdict: str) -> str:
     """A verdict in its colour."""
-    return f'<span class="{found.replace(" ", "-")}">{found}</span>'
+    return f'<span class="{verdict.replace(" ", "-")}">{verdict}</span>'
 
 
 def _of_traits(compared: Sequence[Difference], clear: Sequence[str]) -> str:
     """The differences of traits that are clear, and the others folded."""
-    ordered = sorted(compared, key=lambda each: each.adjusted)
-    marked = [each for each in ordered if each.name in clear]
-    others = [each for each in ordered if each.name not in clear]
+    ordered = sorted(compared, key=lambda difference: difference.adjusted)
+    marked = [difference for difference in ordered if difference.name in clear]
+    others = [difference for difference in ordered if difference.name not in clear]
     return (
         page.differences(marked, traits.ALL, clear)
         if marked
@@ -264,27 +270,27 @@ def _of_words(words: Sequence[Difference]) -> str:
         return '<p>No word is clearly more frequent in the one than in the other.</p>\n'
     rows = [
         [
-            each.name,
-            *(Cell(f'{value:.2%}') for value in (each.first, each.second)),
-            Cell(f'{100 * each.value:+.2f} points'),
-            Cell(f'{100 * each.low:+.2f} to {100 * each.high:+.2f}'),
+            difference.name,
+            *(Cell(f'{value:.2%}') for value in (difference.first, difference.second)),
+            Cell(f'{100 * difference.value:+.2f} points'),
+            Cell(f'{100 * difference.low:+.2f} to {100 * difference.high:+.2f}'),
         ]
-        for each in words
+        for difference in words
     ]
     names = ['word', 'sentences with it here', 'in the reference', 'difference', '95% interval']
     return html_parts.table(names, rows)
 
 
 def _method() -> str:
-    """How verdicts come about, and what they cannot show."""
+    """How verdicts come about, and their limits."""
     signatures = ''.join(
-        f'<li><strong>{each.fault}</strong>: '
+        f'<li><strong>{signature.fault}</strong>: '
         + ' and '.join(
             f'{"more" if sign.is_higher else "fewer"} {traits.ALL[sign.trait].meaning}'
-            for sign in each.signs
+            for sign in signature.signs
         )
         + '</li>'
-        for each in diagnosis.SIGNATURES
+        for signature in diagnosis.SIGNATURES
     )
     rows = [
         [
@@ -359,16 +365,17 @@ def _models(named: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def _privacy(found: 'Found') -> str:
-    """What all generators cost together."""
-    models = [one.model for case in found.cases for one in case.written.values()]
-    each = '; '.join(
+    """The privacy cost of all generators together."""
+    models = [output.model for case in found.cases for output in case.written.values()]
+    of_cases = '; '.join(
         f'{html.escape(case.case.name)}: {page.epsilon(case.together)}' for case in found.cases
     )
     simulated = page.SIMULATED if any(model['noise_is_seeded'] for model in models) else ''
     return (
         f'<p>The table has epsilon of a single generator, at delta = {models[0]["delta"]:g}. They '
         'learn from the same clients. Epsilon of all generators of a case together: '
-        f'{each}. Epsilon of all that was trained for this page: {page.epsilon(found.together)}. '
+        f'{of_cases}. Epsilon of all that was trained for this page: '
+        f'{page.epsilon(found.together)}. '
         'Verdicts, figures, rankings and sentences are made from the models and cost no further '
         'privacy. Loss and accuracy are those of held-out clients. The privacy report of each '
         f'model is in its folder.{simulated}</p>'

@@ -1,4 +1,4 @@
-"""Results of the study: what generators write, and how it differs, as JSON values."""
+"""Results of the study: output of the generators, and its differences, as JSON values."""
 
 import dataclasses
 import functools
@@ -26,11 +26,11 @@ _PHRASES = 10
 
 @dataclasses.dataclass(frozen=True)
 class Written(Generated):
-    """What a generator has written.
+    """The output of a generator.
 
     Attributes:
       generator: The generator.
-      task: What it was trained on.
+      task: Its training data.
       trained: The trained model.
       tokens: Token ids of sentences, or byte ids of words, [samples, L].
       positions: Share of unknown words at each position; empty for words.
@@ -73,8 +73,10 @@ class Written(Generated):
         """The results as JSON values, without the tokens."""
         return {
             'of_what': self.of_what,
-            'traits': {name: differences.described(each) for name, each in self.traits.items()},
-            'oov_rate_by_position': [_json.finite(each.value) for each in self.positions],
+            'traits': {
+                name: differences.described(measure) for name, measure in self.traits.items()
+            },
+            'oov_rate_by_position': [_json.finite(share.value) for share in self.positions],
             'phrases': list(self.phrases),
             'ranking': None if self.ranking is None else dataclasses.asdict(self.ranking),
             'heldout_oov_rate': self.heldout_oov_rate,
@@ -85,11 +87,11 @@ class Written(Generated):
 
 @dataclasses.dataclass(frozen=True)
 class CaseResult:
-    """What the generators of a case have written.
+    """The output of the generators of a case.
 
     Attributes:
       case: The text that they learned from.
-      written: What each wrote, by name of the generator.
+      written: The outputs by name of the generator.
     """
 
     case: Case
@@ -102,7 +104,7 @@ class CaseResult:
 
     @property
     def whole(self) -> dict[str, Written]:
-        """What the generators of the whole text have written, by kind."""
+        """The outputs of the generators of the whole text, by kind."""
         return {kind: self.written[kind] for kind in (WORD, CHAR) if kind in self.written}
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,18 +113,18 @@ class CaseResult:
             'name': self.case.name,
             'inject': self.case.fault,
             'inject_share': self.case.share,
-            'generators': {name: each.to_dict() for name, each in self.written.items()},
+            'generators': {name: output.to_dict() for name, output in self.written.items()},
             'together': self.together,
         }
 
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """What is compared, and what it shows.
+    """A comparison of generators, with its verdict.
 
     Attributes:
       case: Name of the case.
-      first, reference: What is compared with what, in words.
+      first, reference: The two sides, in words.
       diagnosis: The verdict, and the differences of traits.
       words: Words that sentences of the one have clearly more often.
       examples: Unknown words that were written, the most frequent ones that have a trait, by the
@@ -138,7 +140,7 @@ class Compared:
 
     @property
     def title(self) -> str:
-        """What is compared with what."""
+        """The two sides, and the case."""
         case = f' ({self.case})' if self.case != self.first else ''
         if self.reference == diagnosis.NO_REFERENCE:
             return f'{self.first}, by itself'
@@ -151,7 +153,7 @@ class Compared:
             'first': self.first,
             'reference': self.reference,
             **self.diagnosis.to_dict(),
-            'words': [each.to_dict() for each in self.words],
+            'words': [difference.to_dict() for difference in self.words],
             'examples': {name: list(words) for name, words in self.examples.items()},
         }
 
@@ -171,7 +173,7 @@ def write(
     Args:
       generator: The generator.
       vocabulary: Words of the word model.
-      task: What it was trained on.
+      task: Its training data.
       trained: The trained model.
       samples: Number of sentences or words to draw.
       top: Number of words in the ranking.
@@ -208,12 +210,12 @@ def epsilon_together(cases: Iterable[CaseResult]) -> float | None:
 
     None if it is infinite.
     """
-    reports = [one.trained.report for case in cases for one in case.written.values()]
+    reports = [output.trained.report for case in cases for output in case.written.values()]
     return joint.guarantee(reports).finite_epsilon
 
 
 def traits_of(kind: str, tokens: np.ndarray, words: Sequence[str]) -> Measures:
-    """Traits of what a generator of a kind writes, token ids [N, L], by name."""
+    """Traits of the token ids [N, L] that a generator of a kind wrote, by name."""
     return traits.of_sentences(tokens, words) if kind == WORD else traits.of_words(tokens)
 
 

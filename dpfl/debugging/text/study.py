@@ -1,4 +1,4 @@
-"""Runs the study: trains the generators of each case, and compares what they write."""
+"""Runs the study: trains the generators of each case, and compares their output."""
 
 import dataclasses
 import functools
@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What the study found.
+    """Result of the study.
 
     Attributes:
-      cases: What the generators of each case have written, the text as it is first.
-      compared: What was compared.
-      ratios: What the primary model finds improbable (T6), for each case; empty if not inspected.
-      learned: What it learns from private sentences (T5), for each case; empty if not inspected.
+      cases: The output of the generators of each case, the text as it is first.
+      compared: The comparisons.
+      ratios: Likelihood ratios against the primary model (T6), for each case; empty if not
+        inspected.
+      learned: Change of the primary model by private sentences (T5), for each case; empty if not
+        inspected.
       together: Epsilon of all generators of all cases together; None if infinite.
     """
 
@@ -44,9 +46,9 @@ class Found:
         """The study as JSON values."""
         return {
             'cases': [case.to_dict() for case in self.cases],
-            'compared': [each.to_dict() for each in self.compared],
-            'ratios': [each.to_dict() for each in self.ratios],
-            'learned': [each.to_dict() for each in self.learned],
+            'compared': [compared.to_dict() for compared in self.compared],
+            'ratios': [ratios.to_dict() for ratios in self.ratios],
+            'learned': [learned.to_dict() for learned in self.learned],
             'together': self.together,
         }
 
@@ -56,7 +58,7 @@ class Study:
     """A study.
 
     Attributes:
-      config: What is inspected and compared.
+      config: The inspections and comparisons.
       base: How the models are trained, except for their clip norms.
       opened: The text.
       directory: Directory of the study. Each model is a run in a folder of it.
@@ -81,7 +83,7 @@ class Study:
         primary = self._primary  # A model that cannot be read is refused before the long part.
         cases = tuple(map(self.run_case, self.config.cases))
         ratios, learned = self._against(primary, cases)
-        compared = (*self._compared(cases), *(each.compared for each in ratios))
+        compared = (*self._compared(cases), *(of_case.compared for of_case in ratios))
         return Found(cases, compared, ratios, learned, results.epsilon_together(cases))
 
     def run_case(self, case: Case) -> results.CaseResult:
@@ -114,7 +116,7 @@ class Study:
 
         Traits that held-out text does not have are left out.
         """
-        kinds = dict.fromkeys(each.kind for each in self.config.generators)
+        kinds = dict.fromkeys(generator.kind for generator in self.config.generators)
         words = self._text.vocabulary.words
 
         def values(case: Case) -> dict[str, float]:
@@ -136,10 +138,10 @@ class Study:
             for fault in faults.NAMES
         }
 
-    def judge(self, found: results.CaseResult) -> results.Compared:
+    def judge(self, case: results.CaseResult) -> results.Compared:
         """The words that a case's character model writes, without a reference."""
-        name, words = found.case.name, found.written[CHAR]
-        alone = diagnosis.alone(Contrast.of(words, words), self._question(found.case))
+        name, words = case.case.name, case.written[CHAR]
+        alone = diagnosis.alone(Contrast.of(words, words), self._question(case.case))
         examples = results.examples(words.tokens, alone.clear)
         return results.Compared(name, name, diagnosis.NO_REFERENCE, alone, examples=examples)
 
@@ -150,14 +152,14 @@ class Study:
         reference: Mapping[str, results.Written],
         names: tuple[str, str],
     ) -> results.Compared:
-        """What some generators wrote, compared with what others wrote.
+        """The output of some generators, compared with that of others.
 
         Args:
           case: The case that is judged: the verdict is about its fault and share.
-          first, reference: What was written, by kind.
-          names: What `first` and `reference` are, in words.
+          first, reference: The outputs, by kind.
+          names: `first` and `reference` in words.
         """
-        contrasts = {kind: Contrast.of(one, reference[kind]) for kind, one in first.items()}
+        contrasts = {kind: Contrast.of(output, reference[kind]) for kind, output in first.items()}
         verdict = diagnosis.diagnose(contrasts, self._question(case))
         words: tuple[Difference, ...] = ()
         if WORD in first:
@@ -187,23 +189,23 @@ class Study:
 
     def _compared(self, cases: tuple[results.CaseResult, ...]) -> Iterator[results.Compared]:
         clean = cases[0]
-        for found in cases:
-            if CHAR in found.written:
-                yield self.judge(found)
-        for found in cases[1:]:
-            if found.whole:
-                names = found.case.name, clean.case.name
-                yield self.compare(found.case, found.whole, clean.whole, names)
-        for found in cases:
+        for case in cases:
+            if CHAR in case.written:
+                yield self.judge(case)
+        for case in cases[1:]:
+            if case.whole:
+                names = case.case.name, clean.case.name
+                yield self.compare(case.case, case.whole, clean.whole, names)
+        for case in cases:
             for pair in self.config.pairs:
-                part, rest = ({each.kind: found.written[each.name]} for each in pair)
+                part, rest = ({generator.kind: case.written[generator.name]} for generator in pair)
                 names = pair[0].of_what, pair[1].of_what
-                yield self.compare(found.case, part, rest, names)
+                yield self.compare(case.case, part, rest, names)
 
     def _against(
         self, primary: 'saved_models.LanguageModel | None', cases: tuple[results.CaseResult, ...]
     ) -> tuple[tuple['against_model.Ratios', ...], tuple['against_model.Learned', ...]]:
-        """What tasks T6 and T5 find in each case, as far as they are inspected."""
+        """Results of tasks T6 and T5 in each case, if they are inspected."""
         if primary is None:
             return (), ()
         from dpfl.debugging.text import against_model
@@ -211,18 +213,18 @@ class Study:
         top, seed, inspected = self.config.top, self.base.seed, self.config.inspect
         return tuple(
             against_model.ratios(
-                found.case.name,
-                found.written[WORD],
+                case.case.name,
+                case.written[WORD],
                 primary,
-                self._question(found.case),
+                self._question(case.case),
                 top=top,
                 seed=seed,
             )
-            for found in cases
+            for case in cases
             if 'T6' in inspected
         ), tuple(
-            against_model.learned(found.case.name, found.written[WORD], primary, seed)
-            for found in cases
+            against_model.learned(case.case.name, case.written[WORD], primary, seed)
+            for case in cases
             if 'T5' in inspected
         )
 

@@ -1,7 +1,7 @@
-"""Traits of what generators of text write: sentences of a word model, words of a character model.
+"""Traits of generated text: sentences of a word model, words of a character model.
 
-A trait is a share or a mean over all that was written, not over the most frequent part of it. The
-draws are independent, so its standard error follows from them. NumPy only, no TensorFlow.
+A trait is a share or a mean over all generated text, not over its most frequent part. The draws are
+independent, so its standard error follows from them. NumPy only, no TensorFlow.
 """
 
 import dataclasses

@@ -148,7 +148,7 @@ def _reporter(
 
 @dataclasses.dataclass(frozen=True)
 class _Search:
-    """What is minimised, see `optimize_banded`; the workload is [n, n] or None."""
+    """A search, see `optimize_banded`; the workload is [n, n] or None."""
 
     loss: str
     column_norms: str

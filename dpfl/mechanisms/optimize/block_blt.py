@@ -60,7 +60,7 @@ def optimize_block_blt(
       num_buffers: d, the largest number of buffers.
       loss: 'max' or 'rms', see `Mechanism.max_loss` and `Mechanism.rms_loss`.
       workload: A, see `mechanisms.workload`; None for the prefix sums. For others the result is
-        the best of what is optimised for the prefix sums, and of the scaled BLT for A.
+        the better of the mechanism for the prefix sums and the scaled BLT for A.
       progress: whether to show the loss of each stage on standard error.
 
     Raises:

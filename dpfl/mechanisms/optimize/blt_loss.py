@@ -156,7 +156,7 @@ class Objective:
         error: ErrorFunction,
         sensitivity: ErrorFunction | None = None,
     ):
-        """Sets what the loss consists of.
+        """Sets the terms of the loss.
 
         Args:
           participation: the schema.

@@ -181,7 +181,7 @@ def _forward(total, beyond, distance, p, cell):
 
 
 class SumTable(Protocol):
-    """What is needed of a table of pair bounds, see `scaled_toeplitz.PairTable`."""
+    """Interface of a table of pair bounds, see `scaled_toeplitz.PairTable`."""
 
     length: int
     lags: np.ndarray
@@ -202,8 +202,8 @@ class Cuts:
         Args:
           table: pair bounds of the mechanism.
           participation: the schema of the table.
-          rounds: what the cells of the table stand for in the sums, see `in_rounds`; None for
-            themselves.
+          rounds: the round that each cell of the table stands for in the sums, see `in_rounds`;
+            None if cells are rounds.
         """
         self._cell_rounds = rounds
         self._table = table
@@ -303,7 +303,7 @@ class GramTable:
         self._products, self._participation = products, participation
 
     def position_weights(self, share: float) -> np.ndarray:
-        """What each participation adds at most, [count, rounds]; -inf where it cannot be.
+        """Largest contribution of each participation, [count, rounds]; -inf where it cannot be.
 
         Args:
           share: share of each pair that its earlier participation bears.

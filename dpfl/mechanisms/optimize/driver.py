@@ -1,4 +1,4 @@
-"""What all optimisers share: a problem goes in, the mechanism of least proven loss comes out.
+"""Driver of all optimisers: from a problem to the mechanism of least proven loss.
 
 An optimiser checks its own arguments, states its `Problem`, and gives `Problem.solve` a function
 that returns candidates. The candidate with the least loss is the result, where the loss holds the

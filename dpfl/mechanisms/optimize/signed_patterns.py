@@ -96,8 +96,8 @@ class Chain:
         if wanted == steps:
             return self
         if not steps:
-            each = np.repeat(np.eye(self.cells)[None], wanted, axis=0)
-            return Chain(self.start, each, each / 2)
+            stay = np.repeat(np.eye(self.cells)[None], wanted, axis=0)
+            return Chain(self.start, stay, stay / 2)
         share = min(steps / wanted, 1.0) if wanted else 1.0
         stay = np.eye(self.cells)
         step = (1 - share) * stay + share * self.step

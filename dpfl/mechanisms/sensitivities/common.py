@@ -1,4 +1,4 @@
-"""What all sensitivity computations share: their result, and splitting participations."""
+"""The result of all sensitivity computations, and how they split participations."""
 
 from typing import NamedTuple
 

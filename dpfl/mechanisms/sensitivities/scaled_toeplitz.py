@@ -194,7 +194,7 @@ class PairTable:
         return bounds
 
     def position_weights(self, share: float) -> np.ndarray:
-        """What each participation adds at most, float64 [count, cells]; -inf if it is impossible.
+        """Largest contribution of each participation, float64 [count, cells]; -inf if impossible.
 
         Args:
           share: share of each pair that its earlier participation bears.

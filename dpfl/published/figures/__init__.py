@@ -1,1 +1,1 @@
-"""Figures of the source documents that need no training: their data, and what is said of them."""
+"""Figures of the source documents that need no training: their data, and statements on them."""

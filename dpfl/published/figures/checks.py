@@ -1,4 +1,4 @@
-"""Compares the numbers of a figure with what its document says.
+"""Compares the numbers of a figure with the statements of its document.
 
 Keeps the data of figures on disk, so that a second call only draws them.
 
@@ -41,17 +41,16 @@ PUBLISHED = pathlib.Path(__file__).with_name('statements.json')
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
-    """What a document says about a figure, in numbers.
+    """A statement of a document about a figure, in numbers.
 
     Attributes:
       id: Unique name: the figure, a slash, and a word.
       place: Where the document says so.
-      says: What it says, in other words.
+      says: The statement in other words.
       published: Name -> number of the document. For words such as `better` it is a ratio of 1.
       comparison: Name -> one of `COMPARISONS`: how a number computed for the name must compare.
-      reproducible: Whether it can be compared: whether the document says what the numbers follow
-        from.
-      note: What a reader must know. If the statement is not reproducible, the reason.
+      reproducible: Whether it can be compared: whether the document has the inputs of the numbers.
+      note: A remark for readers. If the statement is not reproducible, the reason.
 
     Raises:
       ValueError: If a field has another form.
@@ -117,11 +116,11 @@ class Check:
     Attributes:
       id: Id of the statement, or of the row of the published tables.
       place: Where the document says so.
-      says: What it says.
+      says: The statement.
       published: Name -> number in the document.
       computed: Name -> number, not rounded; may have more names than `published`.
       match: Whether they agree; None if they cannot be compared, for the reason in `note`.
-      note: What a reader must know.
+      note: A remark for readers.
     """
 
     id: str
@@ -139,10 +138,10 @@ class Result:
 
     Attributes:
       figure: Its name.
-      title: What it shows.
+      title: Its title.
       png, data: Files.
       seconds: Time that it took.
-      checks: What the document says about it.
+      checks: Its numbers against those of the document.
     """
 
     figure: str
@@ -159,7 +158,7 @@ class Result:
         return False if False in matches else True if True in matches else None
 
     def to_dict(self) -> dict[str, Any]:
-        """What `--format=json` prints."""
+        """The JSON values that `--format=json` prints."""
         return {**dataclasses.asdict(self), 'match': self.match}
 
 
@@ -171,14 +170,16 @@ def of_figure(
     Args:
       name: Name of the figure.
       drawn: Its data.
-      statements: What is said of all figures, by id.
+      statements: The statements on all figures, by id.
       published: Rows of the published tables, by id.
 
     Raises:
       ValueError: If a statement of the figure has no number, or a number no statement.
     """
     missing = [
-        one.id for one in statements.values() if one.figure == name and one.id not in drawn.measured
+        statement.id
+        for statement in statements.values()
+        if statement.figure == name and statement.id not in drawn.measured
     ]
     if missing:
         raise ValueError(f'statement {missing[0]}: is not of a figure that is drawn')

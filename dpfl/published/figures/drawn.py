@@ -1,4 +1,4 @@
-"""A figure as data: what is drawn, and the numbers that are measured on it."""
+"""A figure as data: its panels, and the numbers that are measured on it."""
 
 import dataclasses
 import functools
@@ -8,7 +8,7 @@ from typing import Any
 from dpfl.published.tables import calculations, rows
 from dpfl.reporting.charts import Line, Panel
 
-# Numbers by the id of what a document says about them, and by name.
+# Numbers by the id of the statement about them, and by name.
 Measured = Mapping[str, Mapping[str, float]]
 
 
@@ -17,9 +17,9 @@ class Drawn:
     """The data of a figure.
 
     Attributes:
-      panels: what is drawn.
+      panels: its panels.
       columns: number of panels in a row.
-      measured: numbers that are compared with what the document says: id of the statement
+      measured: numbers that are compared with statements of the document: id of the statement
         (`checks.Statement`) or of the row (`dpfl.published.tables.rows.Row`) -> name -> number.
     """
 
@@ -51,7 +51,7 @@ class Recipe:
 
     Attributes:
       name: `<document>/<figure>`, such as 002/fig3.
-      title: What it shows.
+      title: Its title.
       compute: Computes its data.
       is_kept: Whether the data of an earlier call may be used; not if they are times.
     """
@@ -67,9 +67,9 @@ def selected(*beginnings: str) -> list[rows.Row]:
     return [row for row in _every() if row.id.startswith(beginnings)]
 
 
-def measured(found: Sequence[rows.Row]) -> dict[str, Mapping[str, float]]:
+def measured(printed: Sequence[rows.Row]) -> dict[str, Mapping[str, float]]:
     """The numbers of rows, computed as `dpfl reproduce_tables` does."""
-    return {row.id: calculations.compute(row).computed for row in found}
+    return {row.id: calculations.compute(row).computed for row in printed}
 
 
 @functools.cache

@@ -91,5 +91,5 @@ def _one_round(population: int, cohort: int, noise_multiplier: float) -> np.ndar
     return moments.sampled_without_replacement(event)
 
 
-def _printed(found: list[rows.Row]) -> list[float]:
-    return [row.published['eps'] for row in found if isinstance(row.published, dict)]
+def _printed(runs: list[rows.Row]) -> list[float]:
+    return [row.published['eps'] for row in runs if isinstance(row.published, dict)]

@@ -85,10 +85,12 @@ def figure8() -> Drawn:
             f'least_growth_{word}': min(
                 longer / shorter
                 for longer, shorter in zip(
-                    _line(panels[1], one, many).y, _line(panels[1], one, few).y, strict=True
+                    _line(panels[1], production, many).y,
+                    _line(panels[1], production, few).y,
+                    strict=True,
                 )
             )
-            for word, one in (('blt', blt), ('banded', banded))
+            for word, production in (('blt', blt), ('banded', banded))
         },
         '002/fig8/gap': {
             'rho_ratio': banded.rho(Participation(_BANDED_ROUNDS, 400))
@@ -119,20 +121,20 @@ def figure9() -> Drawn:
     }
     panels: list[Panel] = []
     ratios: dict[str, dict[str, float]] = {}
-    for (separation, found), letter in zip(shown.items(), 'abc', strict=True):
+    for (separation, productions), letter in zip(shown.items(), 'abc', strict=True):
         schemas = {n: Participation(n, separation) for n in _STEPS}
         by_tree = {n: tree.rho(schema) for n, schema in schemas.items()}
         lines = [Line('TreeAgg', list(by_tree), list(by_tree.values()), 0, 2)]
-        for number, one in enumerate(found, 1):
+        for number, production in enumerate(productions, 1):
             rhos = {
-                n: one.rho(schema)
+                n: production.rho(schema)
                 for n, schema in schemas.items()
-                if n <= one.design.mechanism.rounds
+                if n <= production.design.mechanism.rounds
             }
-            is_banded = one.name.startswith('BandMF')
+            is_banded = production.name.startswith('BandMF')
             color = 3 if is_banded else number
             lines.append(
-                Line(one.name, list(rhos), list(rhos.values()), color, 1 if is_banded else 0)
+                Line(production.name, list(rhos), list(rhos.values()), color, 1 if is_banded else 0)
             )
             if not is_banded:
                 name = f'most_rho_ratio_{number}' if separation == 100 else 'most_rho_ratio'
@@ -184,7 +186,7 @@ def _blt(separation: int, noise_multiplier: float, note: str = '') -> _Productio
 
 def _banded(row: str) -> _Production:
     """The BandMF of a row of table 4, for prefix sums."""
-    (inputs,) = (each.inputs for each in drawn.selected(row))
+    (inputs,) = (printed.inputs for printed in drawn.selected(row))
     design = designs.banded(_BANDED_ROUNDS, inputs['bands'])
     name = f'BandMF, {inputs["bands"]:,} bands'
     return _Production(name, design, inputs['sigma_abs'], inputs['column_norm_squared'])
@@ -192,36 +194,38 @@ def _banded(row: str) -> _Production:
 
 def _sigma(row: str) -> float:
     """Mech-sigma of a row of table 4."""
-    (found,) = drawn.selected(row)
-    return found.inputs['sigma_abs']
+    (printed,) = drawn.selected(row)
+    return printed.inputs['sigma_abs']
 
 
-def _by_goal(title: str, population: int, found: Sequence[_Production]) -> Panel:
+def _by_goal(title: str, population: int, productions: Sequence[_Production]) -> Panel:
     """Rho against the report goal, at the largest separation that the population allows."""
     lines = [
         Line(
-            _label(one, rounds),
+            _label(production, rounds),
             _GOALS,
-            [one.rho(_schema(rounds, population // goal), goal) for goal in _GOALS],
+            [production.rho(_schema(rounds, population // goal), goal) for goal in _GOALS],
             color,
             dash,
         )
-        for color, one in enumerate(found)
+        for color, production in enumerate(productions)
         for dash, rounds in enumerate(_ROUNDS)
     ]
     return _panel(title, 'report goal (clients per round)', lines)
 
 
-def _by_separation(title: str, participations: int | None, found: Sequence[_Production]) -> Panel:
+def _by_separation(
+    title: str, participations: int | None, productions: Sequence[_Production]
+) -> Panel:
     lines = [
         Line(
-            _label(one, rounds),
+            _label(production, rounds),
             _SEPARATIONS,
-            [one.rho(_schema(rounds, b, participations)) for b in _SEPARATIONS],
+            [production.rho(_schema(rounds, b, participations)) for b in _SEPARATIONS],
             color,
             dash,
         )
-        for color, one in enumerate(found)
+        for color, production in enumerate(productions)
         for dash, rounds in enumerate(_ROUNDS)
     ]
     return _panel(title, 'min separation (rounds)', lines)
@@ -236,9 +240,9 @@ def _schema(rounds: int, separation: int, participations: int | None = None) -> 
     return Participation(rounds, min(separation, rounds), participations)
 
 
-def _label(one: _Production, rounds: int) -> str:
-    return f'{one.name}, {rounds:,} rounds'
+def _label(production: _Production, rounds: int) -> str:
+    return f'{production.name}, {rounds:,} rounds'
 
 
-def _line(panel: Panel, one: _Production, rounds: int) -> Line:
-    return next(line for line in panel.lines if line.label == _label(one, rounds))
+def _line(panel: Panel, production: _Production, rounds: int) -> Line:
+    return next(line for line in panel.lines if line.label == _label(production, rounds))

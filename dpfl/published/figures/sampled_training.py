@@ -54,7 +54,7 @@ def _pair(label: str, printed: Sequence[rows.Row], rounds: np.ndarray, color: in
     """The curve of one setting, and the points that the document prints."""
     inputs = printed[0].inputs
     one_round = moments.poisson_sampled_gaussian(inputs['q'], 1 / inputs['z'])
-    curve = [moments.epsilon(each * one_round, inputs['delta']) for each in rounds.tolist()]
+    curve = [moments.epsilon(count * one_round, inputs['delta']) for count in rounds.tolist()]
     points = [row.published['eps'] for row in printed if isinstance(row.published, dict)]
     return [
         Line(label, rounds.tolist(), curve, color),

@@ -158,7 +158,7 @@ def _blts() -> dict[tuple[int, str], Design]:
 def _by_participations(kind: str) -> list[Panel]:
     """Losses for two and five participations, and relative to the BLT for exactly that."""
     words = {'rms': 'mean', 'max': 'max'}
-    blts = {f'BLT (k = {k}, {words[loss]})': one for (k, loss), one in _blts().items()}
+    blts = {f'BLT (k = {k}, {words[loss]})': design for (k, loss), design in _blts().items()}
     bands = {f'BandMF, {bands} bands': designs.banded(_ROUNDS, bands) for bands in _BANDS}
     everything = {**blts, **bands, 'TreeAgg-Full': designs.full_honaker_tree(_ROUNDS)}
     absolute, relative = [], []

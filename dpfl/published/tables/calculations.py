@@ -24,7 +24,7 @@ _CALCULATIONS: dict[str, Callable[[rows.Row], dict[str, Any]]] = {
     'optimized_blt': losses.blt,
     'blt_parameters': losses.blt_parameters,
 }
-# What is added to the note of a row, for some `Row.mechanism`.
+# Additions to the note of a row, for some `Row.mechanism`.
 _FINDINGS: dict[str, Callable[[rows.Row, dict[str, Any]], str]] = {
     'tree': releases.with_exact_rho,
     'launch': releases.which_rho,
@@ -71,7 +71,7 @@ def matches(row: rows.Row, computed: dict, published: dict) -> bool:
     )
 
 
-def _are_close(found: list[float], wanted: list[float]) -> bool:
-    return len(found) == len(wanted) and np.allclose(
-        found, wanted, rtol=0, atol=_PARAMETER_TOLERANCE
+def _are_close(computed: list[float], wanted: list[float]) -> bool:
+    return len(computed) == len(wanted) and np.allclose(
+        computed, wanted, rtol=0, atol=_PARAMETER_TOLERANCE
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from dpfl import accounting
 from dpfl._settings import Settings, setting
-from dpfl.accounting import large_delta
+from dpfl.accounting import calibration
 from dpfl.errors import NOT_SHOWN, ArgumentError, one_of, renaming
 from dpfl.planning import planner
 from dpfl.runtime import ray_cluster
@@ -140,7 +140,7 @@ class ScaleConfig(Settings):
         'Delta of the guarantee of the run of --scale; by default 0.01 / --scaled_population, as '
         'in [Augenstein20].',
         above=0,
-        maximum=large_delta.USUAL_MOST,
+        maximum=calibration.USUAL_MOST_DELTA,
         needs='scale',
     )
 
@@ -326,13 +326,6 @@ class RunConfig(Settings):
         }
 
 
-_BIASED_MEAN = (
-    'The mean of the updates is biased towards zero: it is divided by clients_per_round, as if '
-    'every client had at least example_cap examples. cohort_weight takes the expected sum of the '
-    'weights of a cohort.'
-)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig(RunConfig):
     """A run that trains a model by federated learning under a privacy plan."""
@@ -353,9 +346,7 @@ class TrainConfig(RunConfig):
 
     def remarks(self, rounds: int) -> tuple[str, ...]:
         """What the report says besides the guarantee, in sentences."""
-        found = [self.optimization.describe(rounds)]
-        if self._mean_is_biased:
-            found.append(_BIASED_MEAN)
+        sentences = [self.optimization.describe(rounds), *self.privacy.remarks()]
         if self.privacy.mechanism == AUTO:
             optimised = (
                 'the prefix sums of the noised means'
@@ -364,8 +355,8 @@ class TrainConfig(RunConfig):
                 if self.optimization.is_linear
                 else 'SGD with these learning rates and without momentum'
             )
-            found.append(f'The mechanism was chosen for the least error of {optimised}.')
-        return (*found, *self.task.selection.remarks())
+            sentences.append(f'The mechanism was chosen for the least error of {optimised}.')
+        return (*sentences, *self.task.selection.remarks())
 
     def of_own_task(self) -> 'TrainConfig':
         """The configuration of a run on a task of one's own.
@@ -382,15 +373,6 @@ class TrainConfig(RunConfig):
         """Name of the model that is trained; empty for a task of one's own."""
         names: Sequence[str] = MODELS[self.task.task]
         return self.task.model or (names[0] if names else '')
-
-    @property
-    def _mean_is_biased(self) -> bool:
-        privacy = self.privacy
-        return (
-            privacy.example_cap is not None
-            and privacy.cohort_weight is None
-            and privacy.estimator == 'fixed'
-        )
 
     def check(self) -> None:
         """Checks that the task has the model, and the clip norm a fixed value where it must."""
@@ -526,7 +508,7 @@ class GanConfig(RunConfig):
     def remarks(self, rounds: int) -> tuple[str, ...]:
         """What the report says besides the guarantee, in sentences."""
         del rounds
-        return self.task.selection.remarks()
+        return (*self.privacy.remarks(), *self.task.selection.remarks())
 
     def of_own_task(self) -> 'GanConfig':
         """The configuration of a run on a task of one's own.

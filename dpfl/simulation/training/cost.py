@@ -1,4 +1,4 @@
-"""What a run would cost on this machine, measured on a few clients: `dry_run`."""
+"""Cost of a run on this machine, measured on a few clients: `dry_run`."""
 
 import dataclasses
 import time
@@ -32,9 +32,9 @@ HOW = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a run would cost on this machine, from `dry_run`.
+    """Cost of a run on this machine, from `dry_run`.
 
-    Times and memory are estimates. What the clients' data were measured as has no noise: it is
+    Times and memory are estimates. The measurements of the clients' data have no noise: they are
     for the person who has the data.
 
     Attributes:
@@ -52,9 +52,9 @@ class Cost:
       feasible, noise_to_signal, advice: as in `feasibility.Feasibility`.
       noise_place: where the noise of past rounds is kept: 'state', 'regenerated', 'memory', 'file'.
       noise_gigabytes: its size.
-      process_gigabytes: largest resident memory of this process so far, after rounds of as many
-        shards as the run has at a time, and an evaluation: the model, its optimizer, past noise in
-        memory, and the work of the shards are in it.
+      process_gigabytes: largest resident memory of this process so far, after rounds with the
+        shards that the run trains at a time, and an evaluation: it includes the model, its
+        optimizer, past noise in memory, and the work of the shards.
       cohort_gigabytes: data of two cohorts, the one that is trained on and the next one, each read
         and then copied into shards.
       checkpoint_gigabytes: a copy of the state, while a checkpoint is written.
@@ -70,7 +70,7 @@ class Cost:
       round_seconds: of a round without its evaluation: `server_seconds` and the clients of a shard,
         times `slowdown`; or reading the data of a cohort, if that takes longer.
       hours: of all rounds and evaluations, without the start of the program and checkpoints.
-      not_measured: what else takes time in this run, a phrase each.
+      not_measured: other parts of the run that take time, a phrase each.
     """
 
     parameters: int
@@ -124,7 +124,7 @@ def dry_run(
     task: FederatedTask | None = None,
     progress: bool = True,
 ) -> Cost:
-    """What a run of `train` with the same configuration would cost on this machine.
+    """Estimates the cost on this machine of `train` with the same configuration.
 
     It trains a few clients from the initial model, and drops the results. The noise of these
     rounds has keys of its own from the operating system, whatever `noise_seed` is, so a run never
@@ -253,12 +253,13 @@ def _sample(
     clients = [batches for batches in read if batches]
     if not clients:
         raise DataError(f'none of the {count} clients that were looked at has data to train on')
-    leaves = [[np.asarray(leaf) for leaf in tf.nest.flatten(b)] for each in clients for b in each]
-    tokens = sum(np.count_nonzero(b['y']) for each in clients for b in each) if has_words else None
+    batches = [batch for client in clients for batch in client]
+    leaves = [[np.asarray(leaf) for leaf in tf.nest.flatten(batch)] for batch in batches]
+    tokens = sum(np.count_nonzero(batch['y']) for batch in batches) if has_words else None
     return _Data(
         clients=clients,
         sampled=count,
-        batches=len(leaves) / count,
+        batches=len(batches) / count,
         rows=sum(len(parts[0]) for parts in leaves) / count,
         tokens=None if tokens is None else tokens / count,
         bytes=sum(part.nbytes for parts in leaves for part in parts) / count,

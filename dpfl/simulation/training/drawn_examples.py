@@ -14,16 +14,16 @@ from dpfl.tasks.federated_task import FederatedTask
 _ALL_EXAMPLES = 2**31 - 1  # Size of a batch that no client fills.
 
 
-def of_run(task: FederatedTask, how: OptimizationConfig, seed: int) -> dict[str, Any]:
+def of_run(task: FederatedTask, optimization: OptimizationConfig, seed: int) -> dict[str, Any]:
     """The fields `client_data` and `drawn` of an experiment."""
-    is_drawn = how.client_update == 'fedsgd'
-    size = _ALL_EXAMPLES if is_drawn else how.client_batch_size
+    is_drawn = optimization.client_update == 'fedsgd'
+    size = _ALL_EXAMPLES if is_drawn else optimization.client_batch_size
     batches = task.client_batches  # Without the model: other processes may read the data.
     return {
         'client_data': lambda client: batches(
-            int(client), size, how.client_epochs, how.client_max_batches
+            int(client), size, optimization.client_epochs, optimization.client_max_batches
         ),
-        'drawn': DrawnExamples(seed, how.client_batch_size) if is_drawn else None,
+        'drawn': DrawnExamples(seed, optimization.client_batch_size) if is_drawn else None,
     }
 
 

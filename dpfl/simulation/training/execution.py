@@ -64,19 +64,19 @@ class TrainResult:
     @property
     def last(self) -> dict[str, float]:
         """The last value of each metric."""
-        found = {}
+        values = {}
         for name, column in self.metrics.items():
             known = column[~np.isnan(column)]
             if name != 'round' and known.size:
-                found[name] = float(known[-1])
-        return found
+                values[name] = float(known[-1])
+        return values
 
     def share_clipped(self) -> float | None:
         """Share of the updates that were longer than the estimate of an adaptive clip norm.
 
-        It is the mean over the last rounds, at most `_CLIP_COUNT_ROUNDS`, of what follows from the
-        noised counts that the norm is adapted with, and so costs no privacy. With a fixed clip norm
-        nothing counts the clipped updates, and the result is None.
+        It is the mean over the last rounds, at most `_CLIP_COUNT_ROUNDS`. It follows from the
+        noised counts that adapt the norm, and so costs no privacy. With a fixed clip norm nothing
+        counts the clipped updates, and the result is None.
         """
         counts = self.metrics.get('clip_count')
         if counts is None:
@@ -174,14 +174,14 @@ class Run:
         find: Callable[[np.random.Generator], Any],
         noise_seed: int | None,
     ) -> Any:
-        """What a release before training gives: the result that the journal has, or a draw.
+        """The result of a release before training, from the journal or a new draw.
 
         The draw is in the journal before it is made, and its result before anybody sees it. Its
-        noise follows from the root of the run's keys and from all that it depends on, so that a
-        draw that is made again gives the same, and one from other data has other noise.
+        noise is a function of the root of the run's keys and of all its inputs: a repeated draw
+        gives the same result, and a draw from other data has other noise.
 
         Args:
-          what: name of what is drawn.
+          what: name of the draw.
           intent: as in `journal.Drew`, without `data`.
           data: arrays from which the draw is made.
           find: makes the draw from a source of noise; the result is a JSON value.
@@ -266,8 +266,8 @@ class Run:
             directory.write_text(archive.CHOICE, page)
             name = prepared.candidates[0].name
             self.tell(f'mechanism: {name}; reasons in {path / archive.CHOICE}')
-        for what, each in directory.state.drawn.items():
-            if each.result is None:
+        for what, draw in directory.state.drawn.items():
+            if draw.result is None:
                 raise RunError(
                     f'{path}: {what} were drawn and their result is not known, which counts: '
                     'continue with the settings of the draw, which repeats it, or begin in another '
@@ -296,17 +296,17 @@ class Run:
         if self.notice:
             self.tell(self.notice)
         result = program.run_training(experiment, directory, data, saved)
-        found = _result(directory, result.report, result.rows)
+        train_result = _result(directory, result.report, result.rows)
         storage = experiment.noise_storage
         return dataclasses.replace(
-            found,
+            train_result,
             noise_storage=None if storage is None else storage.name,
             profile=result.profile,
         )
 
 
 def _refuse_draw(path: pathlib.Path, known: journal.Drew, now: journal.Drew) -> NoReturn:
-    """Refuses to draw again what was drawn under other settings, or from other data."""
+    """Refuses to repeat a draw with other settings, or from other data."""
     for name in sorted({*known.intent, *now.intent} - {'data', 'release'}):
         if known.intent.get(name) != now.intent.get(name):
             raise ArgumentError(

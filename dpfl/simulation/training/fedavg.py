@@ -62,9 +62,9 @@ def prepare(
     chosen: list[mechanisms.Candidate] = []
     plan = known or _plan(config, opened, clients, origin, before, drawn, tell, chosen.extend)
     config.optimization.rates(plan.participation.rounds)  # Raises if they do not fit the rounds.
-    found = None if known else strategy_hint(config.privacy, plan)
-    if found is not None:
-        tell(found)
+    hint = None if known else strategy_hint(config.privacy, plan)
+    if hint is not None:
+        tell(hint)
     return FedAvgRun(config, plan, opened, clients, tell, chosen, before, origin)
 
 
@@ -89,7 +89,7 @@ def _plan(
         before=releases,
     )
     if before.releases and not drawn:
-        # The size of the model may depend on a draw: what can be refused is refused before it.
+        # The size of the model may depend on a draw: refuse bad settings before making the draw.
         first = make(dimension=opened.most_parameters, on_choice=lambda candidates: None)
         config.sampling.sampler(first.participation, clients(), config.seed, first.sampling)
     plan = make(dimension=opened.num_parameters, on_choice=on_choice, workload=config.workload)
@@ -109,7 +109,7 @@ class FedAvgRun(PreparedRun):
     Attributes:
       config: the configuration.
       before: how it makes its releases before training.
-      origin: what the run takes over from another one.
+      origin: plans and state that the run takes over from another one.
     """
 
     config: TrainConfig
@@ -124,7 +124,7 @@ class FedAvgRun(PreparedRun):
         return _forked(loaded, self.origin), population
 
     def record(self, task: FederatedTask) -> archive.PlanRecord:
-        """The record, with the rule that stops the run and with what earlier runs add."""
+        """The record, with the rule that stops the run and the additions of earlier runs."""
         course, origin, record = self.config.course, self.origin, super().record(task)
         return dataclasses.replace(
             record,
@@ -162,35 +162,35 @@ class FedAvgRun(PreparedRun):
         config, plan = self.config, self.plan
         test = _test(config.evaluation.test_clients, task)  # Refused before anything is built.
         language = self.opened.language_model()
-        how, sgd = config.optimization, tff.learning.optimizers.build_sgdm
-        is_fedsgd = how.client_update == 'fedsgd'
+        optimization, sgd = config.optimization, tff.learning.optimizers.build_sgdm
+        is_fedsgd = optimization.client_update == 'fedsgd'
         storage = self.noise_storage(task)
         process = learning.build_dp_fedavg(
             task.model,
             plan,
-            client_optimizer_fn=None if is_fedsgd else sgd(how.client_learning_rate),
-            client_update=how.client_update,
-            client_learning_rate=how.client_learning_rate if is_fedsgd else 1.0,
-            client_epochs=how.client_epochs,
+            client_optimizer_fn=None if is_fedsgd else sgd(optimization.client_learning_rate),
+            client_update=optimization.client_update,
+            client_learning_rate=optimization.client_learning_rate if is_fedsgd else 1.0,
+            client_epochs=optimization.client_epochs,
             server_optimizer_fn=learning.build_server_optimizer(
-                how.server_optimizer,
-                how.rates(plan.participation.rounds),
-                momentum=how.server_momentum,
-                nesterov=how.server_nesterov,
-                beta2=how.server_beta2,
-                epsilon=how.server_epsilon,
+                optimization.server_optimizer,
+                optimization.rates(plan.participation.rounds),
+                momentum=optimization.server_momentum,
+                nesterov=optimization.server_nesterov,
+                beta2=optimization.server_beta2,
+                epsilon=optimization.server_epsilon,
             ),
             noise_seed=config.noise_seed,
             train_metrics=config.evaluation.release_train_metrics,
             clip=self.clip(),
-            clip_each_batch=how.clip_each_batch,
+            clip_each_batch=optimization.clip_each_batch,
             supplied_noise=storage.is_supplied,
             canaries=None if design is None else design.added(),
         )
         num_heldout = config.evaluation.eval_clients
         return dict(
             process=process,
-            **drawn_examples.of_run(task, how, config.seed),
+            **drawn_examples.of_run(task, optimization, config.seed),
             evaluate=learning.build_evaluation(
                 task.model,
                 task.heldout(num_heldout, EVAL_BATCH_SIZE),
@@ -242,7 +242,7 @@ def _opened(
 
 
 def _test(num_clients: int, task: FederatedTask) -> Callable[[Any], dict[str, float]] | None:
-    """What measures the final model on test clients; None if there is no test.
+    """A function that measures the final model on test clients; None if there is no test.
 
     Raises:
       ArgumentError: if the task has fewer test clients.
@@ -295,7 +295,7 @@ def uniform_loss(config: TrainConfig, language: tuple[str, Sequence[str]] | None
 
 
 def references(config: TrainConfig, task: FederatedTask) -> dict[str, float]:
-    """What a run's accuracy is compared with: known accuracies, of counting words, of guessing."""
+    """Accuracies to compare a run with: known ones, of counting words, of guessing."""
     counted = task.baselines(config.evaluation.eval_clients) if task.baselines else {}
     uniform = uniform_loss(config, None)
     guessed = {} if uniform is None else {'uniform_accuracy': math.exp(-uniform)}

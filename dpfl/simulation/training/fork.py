@@ -32,12 +32,12 @@ _TRAIN_METRICS = (
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """What a run takes over from the run whose model it begins with; nothing by default.
+    """Plans and state that a run takes over from the run whose model it begins with, if any.
 
     Attributes:
       plans: plans of that run, and of the earlier runs that it continues from itself.
       noise_is_seeded: whether the noise of one of them came from a known seed.
-      not_covered: what their guarantees do not cover, one sentence each.
+      not_covered: the limits of their guarantees, one sentence each.
       noise_key_digests: of their noise keys, from `noise_keys.earlier`, as far as they are known.
       warm_start_is_public: whether one of them began with a model that was declared public.
       seeds: of the cohorts of those whose guarantee relies on them, as far as they are known.
@@ -64,17 +64,16 @@ class Origin:
         """
         if not self.arrays:
             return None
-        found = self.arrays[: len(shapes)]
-        if [np.shape(each) for each in found] != shapes:
+        weights = self.arrays[: len(shapes)]
+        if [np.shape(weight) for weight in weights] != shapes:
             raise ArgumentError('fork_from', errors.NOT_SHOWN, 'must be a run with the same model')
-        return tuple(np.asarray(each) for each in found)
+        return tuple(np.asarray(weight) for weight in weights)
 
 
 def taken_over(config: TrainConfig, directory: 'run_directory.RunDirectory | None') -> Origin:
-    """What a run takes over from the run whose model it begins with.
+    """Plans and state that a run takes over from the run whose model it begins with.
 
-    A run that is continued has what it took over in its own directory: the other run may have gone
-    on since.
+    A run that is continued has them in its own directory: the other run may have gone on since.
 
     Args:
       config: of the run that begins.
@@ -104,31 +103,31 @@ def taken_over(config: TrainConfig, directory: 'run_directory.RunDirectory | Non
 
 
 def _of_checkpoint(path: str, config: TrainConfig) -> Origin:
-    """What a run takes over from the latest checkpoint of the run in `path`."""
+    """Plans and state of the run in `path`, from its latest checkpoint."""
     source = pathlib.Path(path)
     try:
         records = archive.Records.read(source)
         record, run = records.record, records.journal
         if run is None or records.log is None:
             raise ValueError('has no journal with the ids of clients')
-        found = checkpoint.latest(source / archive.CHECKPOINTS, lambda reason: None, run.chain)
+        latest = checkpoint.latest(source / archive.CHECKPOINTS, lambda reason: None, run.chain)
         audit = archive.read_measured(source, record)
     except (ValueError, OSError, errors.RunError) as error:
         shown = errors.shown(error)
         raise ArgumentError(
             'fork_from', path, f'must be the directory of a run ({shown})'
         ) from None
-    if found is None or not found.rounds:
+    if latest is None or not latest.rounds:
         raise ArgumentError('fork_from', path, 'must have a checkpoint after its first round')
-    log = ParticipationLog(records.log.cohort(t) for t in range(found.rounds))
+    log = ParticipationLog(records.log.cohort(t) for t in range(latest.rounds))
     _require_kept('fork_from', path, observed.observe(record.plan, log), audit)
-    origin = _of_record(record, run.state, found.head)
+    origin = _of_record(record, run.state, latest.head)
     _require_other_seeds(config, run.state, origin)
-    return dataclasses.replace(origin, arrays=tuple(found.state))
+    return dataclasses.replace(origin, arrays=tuple(latest.state))
 
 
 def _of_model(path: str, config: TrainConfig) -> Origin:
-    """What a run takes over from the finished run whose saved model is `path`."""
+    """Plans of the finished run whose saved model is `path`."""
     from dpfl.simulation import run_directory  # It reads settings, which are of this package.
 
     source = _run_of_model(path)
@@ -140,11 +139,11 @@ def _of_model(path: str, config: TrainConfig) -> Origin:
             'warm_start_is_public if it learned from public data only',
         )
     try:
-        record, found = archive.read_plan(source), run_directory.verify(source)
-        if found.report is None or not found.is_verified:
-            raise ValueError(found.differences[0])
-        measured = found.report.measured
-        _require_kept('warm_start', path, found.report.observed, measured)
+        record, verification = archive.read_plan(source), run_directory.verify(source)
+        if verification.report is None or not verification.is_verified:
+            raise ValueError(verification.differences[0])
+        measured = verification.report.measured
+        _require_kept('warm_start', path, verification.report.observed, measured)
         run = archive.read_journal(source) or Journal()
         origin = _of_record(record, run.state, run.released_head())
         _require_other_seeds(config, run.state, origin)

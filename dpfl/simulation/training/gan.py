@@ -92,11 +92,11 @@ def sample(config: GanConfig, generator: Sequence[Any], number: int) -> np.ndarr
     return learning.sample(model, generator, number, config.seed)[..., 0]
 
 
-def build_model(how: GanOptimizationConfig, seed: int) -> Any:
+def build_model(optimization: GanOptimizationConfig, seed: int) -> Any:
     """The untrained generator and discriminator, a `gan_models.GanModel`."""
     from dpfl.tasks.images import gan_models
 
-    return gan_models.build_gan_model(how.model, seed)
+    return gan_models.build_gan_model(optimization.model, seed)
 
 
 def _selected(config: GanConfig) -> FederatedTask:
@@ -123,12 +123,12 @@ def drawn_images(config: GanConfig, task: FederatedTask) -> dict[str, Any]:
     """
     from dpfl.simulation.training import drawn_examples
 
-    how = config.optimization
+    optimization = config.optimization
     batches = task.client_batches  # Other processes may read the data.
     return {
-        'client_data': lambda client: batches(int(client), how.client_batch_size, 1, None),
+        'client_data': lambda client: batches(int(client), optimization.client_batch_size, 1, None),
         'drawn': drawn_examples.DrawnExamples(
-            config.seed, how.client_batch_size, how.client_max_batches
+            config.seed, optimization.client_batch_size, optimization.client_max_batches
         ),
     }
 
@@ -158,25 +158,27 @@ class GanRun(PreparedRun):
         from dpfl.reporting import contact_sheet
         from dpfl.tasks.images import gan_models
 
-        config, how = self.config, self.config.optimization
+        config, optimization = self.config, self.config.optimization
         optimizers = tff.learning.optimizers
-        if how.generator_optimizer == 'adam':
+        if optimization.generator_optimizer == 'adam':
             # beta_1 = 0, since the discriminator keeps changing ([Gulrajani17], algorithm 1).
-            generator = optimizers.build_adam(how.generator_learning_rate, beta_1=0.0, beta_2=0.9)
+            generator = optimizers.build_adam(
+                optimization.generator_learning_rate, beta_1=0.0, beta_2=0.9
+            )
         else:
-            generator = optimizers.build_sgdm(how.generator_learning_rate)
+            generator = optimizers.build_sgdm(optimization.generator_learning_rate)
         process = learning.build_dp_fedavg_gan(
             task.model,
             self.plan,
-            client_optimizer_fn=optimizers.build_sgdm(how.client_learning_rate),
+            client_optimizer_fn=optimizers.build_sgdm(optimization.client_learning_rate),
             server_optimizer_fn=optimizers.build_sgdm(
-                how.server_learning_rate, how.server_momentum
+                optimization.server_learning_rate, optimization.server_momentum
             ),
             generator_optimizer=generator,
-            generator_steps=how.generator_steps,
-            generator_every=how.generator_every,
-            generator_batch_size=how.generator_batch_size,
-            gradient_penalty=how.gradient_penalty,
+            generator_steps=optimization.generator_steps,
+            generator_every=optimization.generator_every,
+            generator_batch_size=optimization.generator_batch_size,
+            gradient_penalty=optimization.gradient_penalty,
             seed=config.seed,
             noise_seed=config.noise_seed,
             train_metrics=config.evaluation.release_train_metrics,
@@ -187,7 +189,7 @@ class GanRun(PreparedRun):
         measure = learning.build_gan_evaluation(
             task.model,
             np.concatenate([batch['x'] for batch in heldout.as_numpy_iterator()]),
-            gradient_penalty=how.gradient_penalty,
+            gradient_penalty=optimization.gradient_penalty,
             seed=config.seed,
         )
 

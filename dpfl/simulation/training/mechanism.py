@@ -124,7 +124,8 @@ def with_restarts(
         return base
     if given is None and base.is_independent:
         return base  # Its noise starts afresh in every round.
-    return mechanisms.Restarted.every(base, *schedule)
+    with renaming(base='mechanism'):
+        return mechanisms.Restarted.every(base, *schedule)
 
 
 def _named(
@@ -178,7 +179,7 @@ class NamedMechanism:
       name: the text.
       kind: its name in the registry; empty for a strategy that was saved before.
       size: number of buffers or bands; None for a mechanism that is not optimised here.
-      loss: 'max' or 'rms', what it is optimised for; None to leave this open.
+      loss: 'max' or 'rms', the loss that its optimisation minimises; None to leave this open.
       design: the schema that it is optimised for; None to leave this open.
       is_fresh: whether it is optimised anew for every schema that it is used for.
       argument: what errors are about.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from dpfl import _validate, accounting, errors, mechanisms
 from dpfl.simulation.training.mechanism import NamedMechanism
 
-# What can be matched, and in words.
+# The quantities that can be matched, with their descriptions.
 QUANTITIES = {
     'rmse': 'the root mean square of the noise of the prefix sums',
     'prefix_noise': 'the noise of the prefix sum',
@@ -31,9 +31,9 @@ class Matched(NamedTuple):
     """The noise multiplier of a match.
 
     Attributes:
-      noise_multiplier: with which a plan reaches `value`.
+      noise_multiplier: the one with which a plan reaches `value`.
       value: the quantity of both mechanisms: in clip norms, but for rho.
-      sentence: says what was matched.
+      sentence: the match in words.
     """
 
     noise_multiplier: float
@@ -111,22 +111,22 @@ def parse(text: str) -> MatchRequest:
     Raises:
       ArgumentError: if the text is neither, or names no mechanism.
     """
-    found = _TEXT.fullmatch(text)
+    match = _TEXT.fullmatch(text)
     refused = errors.ArgumentError(_ARGUMENT, text, _FORM + ', '.join(QUANTITIES))
-    if found is None or found['quantity'] not in QUANTITIES:
+    if match is None or match['quantity'] not in QUANTITIES:
         raise refused
-    number = float(found['number'])
-    rounds = None if found['round'] is None else int(found['round'])
+    number = float(match['number'])
+    rounds = None if match['round'] is None else int(match['round'])
     if not 0 < number < math.inf:
         raise errors.ArgumentError(_ARGUMENT, text, 'must have a finite number above 0')
     mechanism = None
-    if found['mechanism'] is not None:
-        mechanism = NamedMechanism.parse(found['mechanism'], _ARGUMENT)
+    if match['mechanism'] is not None:
+        mechanism = NamedMechanism.parse(match['mechanism'], _ARGUMENT)
         if mechanism.is_fresh:
             raise errors.ArgumentError(_ARGUMENT, text, 'must name a mechanism without best_')
-    elif found['quantity'] != 'rho':
+    elif match['quantity'] != 'rho':
         raise refused
-    return MatchRequest(text, found['quantity'], mechanism, number, rounds)
+    return MatchRequest(text, match['quantity'], mechanism, number, rounds)
 
 
 def reference_value(
@@ -163,7 +163,7 @@ def noise_multiplier(
     For rho it is the least with which rho is not above the value.
 
     Args:
-      plan: over at least as many rounds; its noise multiplier does not count.
+      plan: over at least `rounds` rounds; its noise multiplier does not count.
       value: above 0.
       quantity, rounds: as in `MatchRequest`.
 
@@ -181,10 +181,11 @@ def noise_multiplier(
     if quantity != 'rho':
         return value / _error(plan.mechanism, quantity, rounds)
     stopped = dataclasses.replace(_stopped(plan, rounds), noise_multiplier=0.0)
-    found = stopped.noise_of_mu(math.sqrt(2 * value))
-    while _rho(dataclasses.replace(stopped, noise_multiplier=found)) > value:
-        found = math.nextafter(found, math.inf) * (1 + 1e-15)  # Root or quotient was rounded down.
-    return found
+    multiplier = stopped.noise_of_mu(math.sqrt(2 * value))
+    while _rho(dataclasses.replace(stopped, noise_multiplier=multiplier)) > value:
+        # The root or the quotient was rounded down.
+        multiplier = math.nextafter(multiplier, math.inf) * (1 + 1e-15)
+    return multiplier
 
 
 def _error(mechanism: mechanisms.Mechanism, quantity: str, rounds: int) -> float:
@@ -203,7 +204,7 @@ def _stopped(plan: accounting.PrivacyPlan, rounds: int) -> accounting.PrivacyPla
             'must be none to match rho, which a sampled plan has not',
         )
     for name, others in (('earlier', plan.earlier), ('before', plan.before)):
-        if others:  # No noise of this run takes away what was released before it.
+        if others:  # No noise of this run takes away the rho of earlier releases.
             raise errors.ArgumentError(
                 name, errors.NOT_SHOWN, 'cannot be combined with match=rho: it would count them'
             )

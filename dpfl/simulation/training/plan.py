@@ -38,7 +38,7 @@ def build_plan(
         for secure aggregation.
       on_choice: called with the candidates of mechanism 'auto', the chosen one first.
       earlier: plans of the runs that the run continues from.
-      before: what the run releases before its first round.
+      before: the releases of the run before its first round.
       workload: returns the workload of a number of rounds, for which mechanism 'auto' is optimised;
         see `mechanisms.workload`.
 
@@ -137,7 +137,7 @@ def within_epsilon(
     accountant: str,
     tell: Callable[[str], None],
 ) -> accounting.PrivacyPlan:
-    """The plan of as many rounds as keep epsilon at `delta` within a target.
+    """The plan with the most rounds that keeps epsilon at `delta` within a target.
 
     Args:
       plan: of all rounds.
@@ -197,7 +197,7 @@ def strategy_hint(config: PrivacyConfig, plan: accounting.PrivacyPlan) -> str | 
         return None
     if plan.sampling is not None or schema.rounds > _MOST_ROUNDS:
         return None
-    best = mechanisms.optimize_blt(schema)  # What a run without a strategy has.
+    best = mechanisms.optimize_blt(schema)  # The mechanism of a run without a strategy.
     saved = 1 - best.max_loss(schema) / own.max_loss(schema)
     if saved < _LEAST_SAVING:
         return None

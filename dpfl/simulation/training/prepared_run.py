@@ -1,4 +1,4 @@
-"""A run that is ready to train: what runs of models and of GANs have in common."""
+"""A run that is ready to train: the common part of runs of models and of GANs."""
 
 import abc
 import dataclasses
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpfl import accounting, mechanisms
-from dpfl.accounting import large_delta
+from dpfl.accounting import calibration
 from dpfl.accounting.records import archive
 from dpfl.simulation.training import prepared_task
 from dpfl.simulation.training.config import GanConfig, TrainConfig
@@ -42,7 +42,7 @@ class PreparedRun(abc.ABC):
     def load(self) -> tuple[FederatedTask, int]:
         """The task, and the number of clients to train on."""
         population = self.clients()  # Opens the data.
-        if text := large_delta.warning(self.config.privacy.delta, population):
+        if text := calibration.delta_warning(self.config.privacy.delta, population):
             self.tell(text)
         return self.opened.load(), population
 
@@ -54,7 +54,7 @@ class PreparedRun(abc.ABC):
           population: number of clients to train on.
 
         Raises:
-          ArgumentError: if the task has not what the configuration needs.
+          ArgumentError: if the task lacks data that the configuration needs.
         """
         from dpfl.auditing import canaries
         from dpfl.simulation.experiment import Experiment
@@ -78,7 +78,7 @@ class PreparedRun(abc.ABC):
         )
 
     def record(self, task: FederatedTask) -> archive.PlanRecord:
-        """What the report needs besides the log, as far as it is known before the run begins."""
+        """The inputs of the report, except the log, that are known before the run begins."""
         config, plan = self.config, self.plan
         return archive.PlanRecord(
             plan,
@@ -107,7 +107,7 @@ class PreparedRun(abc.ABC):
 
     @abc.abstractmethod
     def trained(self, task: FederatedTask, design: 'CanaryDesign | None') -> dict[str, Any]:
-        """The fields of the experiment that depend on what is trained, such as `process`.
+        """The fields of the experiment that depend on the kind of model, such as `process`.
 
         Args:
           task: the task, with its initial model.

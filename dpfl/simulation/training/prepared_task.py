@@ -47,7 +47,7 @@ def of_run(
     Args:
       config: of the run.
       draw: makes a draw and records it; None where nothing may be released.
-      kept: what a finished run has drawn, from `recorded`.
+      kept: the draws of a finished run, from `recorded`.
 
     Raises:
       ArgumentError: if settings contradict each other.
@@ -84,9 +84,9 @@ def quantile_release(
       adjacency: that of the run.
     """
     shares = {
-        name: each.quantile
-        for name, each in selection.quantiles.items()
-        if each.quantile is not None
+        name: criterion.quantile
+        for name, criterion in selection.quantiles.items()
+        if criterion.quantile is not None
     }
     if not shares:
         return None
@@ -123,9 +123,9 @@ def word_release(text: TextConfig, delta: float, adjacency: str) -> WordRelease 
         )
 
 
-def remarks(found: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the report says about what was found, in sentences."""
-    thresholds = found.get(THRESHOLDS)
+def remarks(draws: Mapping[str, Any]) -> tuple[str, ...]:
+    """The report's sentences about the draws before training."""
+    thresholds = draws.get(THRESHOLDS)
     if not thresholds:
         return ()
     known = ', '.join(f'{name.partition(":")[2]}: {at:.6g}' for name, at in thresholds.items())
@@ -133,18 +133,18 @@ def remarks(found: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def recorded(directory: pathlib.Path) -> dict[str, Any]:
-    """What a run has drawn before training, by name; empty for a directory without a journal.
+    """Results of a run's draws before training, by name; empty without a journal.
 
     Raises:
       ValueError: if the journal is damaged.
     """
-    found = archive.read_journal(directory)
-    return {} if found is None else results(found.state.drawn)
+    journal = archive.read_journal(directory)
+    return {} if journal is None else results(journal.state.drawn)
 
 
 def results(drawn: Mapping[str, Drew]) -> dict[str, Any]:
     """The results of draws, by name; without those that are not known."""
-    return {what: each.result for what, each in drawn.items() if each.result is not None}
+    return {what: draw.result for what, draw in drawn.items() if draw.result is not None}
 
 
 def counted(
@@ -156,8 +156,8 @@ def counted(
       releases: of the settings.
       drawn: the draws of the journal, by name.
     """
-    made = [ReleaseBefore.from_dict(dict(each.intent['release'])) for each in drawn.values()]
-    return (*releases, *(each for each in made if each not in releases))
+    made = [ReleaseBefore.from_dict(dict(draw.intent['release'])) for draw in drawn.values()]
+    return (*releases, *(release for release in made if release not in releases))
 
 
 def _words(config: TrainConfig) -> WordRelease | None:
@@ -204,7 +204,7 @@ def prepared(
     """The task as it is trained.
 
     Args:
-      config: what is selected, and where training starts.
+      config: the settings of the selection, and of the first weights.
       task: the task as it was opened.
       language: name of the language model and its vocabulary; None for another model.
       population: number of clients to train on.
@@ -241,7 +241,9 @@ def _selected(
         values = selection.values_of_clients(
             config, task.client_batches, scores, population, _VALUE_SEED
         )
-        candidates = {name: CANDIDATES[each.measure] for name, each in config.quantiles.items()}
+        candidates = {
+            name: CANDIDATES[criterion.measure] for name, criterion in config.quantiles.items()
+        }
         thresholds = before.find(
             THRESHOLDS,
             [np.asarray(values[name]) for name in sorted(values)],

@@ -22,7 +22,7 @@ from dpfl.tasks.text import tokenization
 _FIRST_PUBLIC = 3 * 2**62
 # Sentences that are in memory, and shuffled, at a time.
 _CHUNK = 50_000
-# One of so many sentences is held out, as long as more are wanted.
+# One sentence in 20 is held out, as long as more are wanted.
 _HELD_OUT_EVERY = 20
 _Sentences = Callable[[], Iterator[np.ndarray]]
 
@@ -87,7 +87,7 @@ class PretrainResult:
     curve: tuple[dict[str, float], ...] = ()
 
     def summary(self) -> dict[str, Any]:
-        """What was made, and how well the model does on held-out sentences, by name."""
+        """Files, sizes, and measures of the model on held-out sentences, by name."""
         tail = max(1, len(self.losses) // 10)
         return {
             'output': str(self.output),
@@ -201,7 +201,7 @@ class _Split:
     def _parts(self, most: int | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Some sentences at a time, and which of them are held out."""
         first = 0
-        limits = [each for each in (self._most, most) if each is not None]
+        limits = [limit for limit in (self._most, most) if limit is not None]
         for part in self._sentences():
             if limits:
                 part = part[: max(min(limits) - first, 0)]

@@ -5,7 +5,7 @@ from typing import Any
 
 from dpfl import _validate, accounting, mechanisms
 from dpfl._settings import Settings, setting
-from dpfl.accounting import large_delta
+from dpfl.accounting import calibration
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.mechanisms import Discretization
 from dpfl.simulation.training import noise_matching
@@ -14,6 +14,11 @@ from dpfl.simulation.training.mechanism import AUTO, MechanismConfig
 # The ways to give the amount of noise.
 AMOUNTS = ('noise_multiplier', 'target_epsilon', 'match')
 PREFIX_SUMS = 'prefix_sums'
+_BIASED_MEAN = (
+    'The mean of the updates is biased towards zero: it is divided by clients_per_round, as if '
+    'every client had at least example_cap examples. cohort_weight takes the expected sum of the '
+    'weights of a cohort.'
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,8 +38,8 @@ class NoiseConfig(Settings):
     )
     allow_large_delta: bool = setting(
         False,
-        f'Accept a --delta above {large_delta.USUAL_MOST:g}, which promises little: publishing the '
-        'data of each client with probability delta satisfies it.',
+        f'Accept a --delta above {calibration.USUAL_MOST_DELTA:g}, which promises little: '
+        'publishing the data of each client with probability delta satisfies it.',
         kept=False,
     )
     accountant: str | None = setting(
@@ -65,11 +70,11 @@ class NoiseConfig(Settings):
         super().check()
         if self.noise_multiplier is not None:
             _validate.noise_multiplier('noise_multiplier', self.noise_multiplier)
-        if self.delta > large_delta.USUAL_MOST and not self.allow_large_delta:
+        if self.delta > calibration.USUAL_MOST_DELTA and not self.allow_large_delta:
             raise ArgumentError(
                 'delta',
                 self.delta,
-                f'must be <= {large_delta.USUAL_MOST:g}; allow_large_delta accepts more',
+                f'must be <= {calibration.USUAL_MOST_DELTA:g}; allow_large_delta accepts more',
             )
 
     def accountant_of(self, plan: accounting.PrivacyPlan) -> str:
@@ -102,7 +107,7 @@ class SecureAggregationConfig(Settings):
         'Factor s by which updates are scaled before rounding, in place of --secagg_bits.',
         needs='secagg',
     )
-    model_dimension: int | None = setting(None, 'Number of parameters of the model.')
+    model_dimension: int | None = setting(None, 'Number of parameters of the model.', minimum=1)
 
     def discretization(
         self, clip_norm: float, clients_per_round: int, dimension: int | None = None
@@ -224,6 +229,11 @@ class ClippingConfig(Settings):
             estimator=estimator,
             adaptive_clip=adaptive,
         )
+
+    def remarks(self) -> tuple[str, ...]:
+        """What the report says of the mean, in sentences."""
+        is_biased = self.example_cap is not None and self.cohort_weight is None
+        return (_BIASED_MEAN,) if is_biased and self.estimator == 'fixed' else ()
 
     @classmethod
     def decode(cls, name: str, value: Any) -> Any:

@@ -34,8 +34,8 @@ def read(directory: pathlib.Path) -> TrainConfig | GanConfig | None:
     Raises:
       ValueError: if its journal holds no settings of a run.
     """
-    found = archive.read_journal(directory)
-    return None if found is None else of_state(found.state)
+    journal = archive.read_journal(directory)
+    return None if journal is None else of_state(journal.state)
 
 
 def of_state(state: State) -> TrainConfig | GanConfig | None:
@@ -79,8 +79,8 @@ def differences(state: State, record: archive.PlanRecord) -> list[str]:
     """How a run differs from its settings, a sentence each.
 
     Args:
-      state: what its journal says.
-      record: its plan, and what its report states besides.
+      state: the state of its journal.
+      record: its plan, and the other statements of its report.
     """
     try:
         config = of_state(state)
@@ -143,27 +143,27 @@ def _of_plan(
     state: State, config: TrainConfig | GanConfig, record: archive.PlanRecord
 ) -> Iterator[str]:
     """How the plan differs from the one that the settings give."""
-    found = record.plan
+    plan = record.plan
     course = getattr(config, 'course', None)
     until = None if course is None else course.stop_at_epsilon
     try:
-        made = _rebuilt(config, found, state.drawn, has_own_data=_has_own_data(state, config))
+        made = _rebuilt(config, plan, state.drawn, has_own_data=_has_own_data(state, config))
         of_noise = _of_noise(config.privacy, record, made, until)
-        if until is not None and found.participation.rounds < made.participation.rounds:
-            made = made.with_participation(made.participation.within(found.participation.rounds))
-        for where, was, now in comparison.differences(found.to_dict(), made.to_dict()):
+        if until is not None and plan.participation.rounds < made.participation.rounds:
+            made = made.with_participation(made.participation.within(plan.participation.rounds))
+        for where, was, now in comparison.differences(plan.to_dict(), made.to_dict()):
             was, now = comparison.short(was), comparison.short(now)
             yield f'{where} is {was}, by {archive.CONFIG} {now}'
         yield from of_noise
-        if not _has_mechanism(config.privacy, found):
-            yield f'its mechanism, {found.mechanism.name}, is not the one of {archive.CONFIG}'
+        if not _has_mechanism(config.privacy, plan):
+            yield f'its mechanism, {plan.mechanism.name}, is not the one of {archive.CONFIG}'
     except ValueError as error:
         yield f'cannot be the plan of {archive.CONFIG} ({errors.shown(error)})'
 
 
 def _rebuilt(
     config: TrainConfig | GanConfig,
-    found: accounting.PrivacyPlan,
+    recorded: accounting.PrivacyPlan,
     drawn: Mapping[str, Drew],
     *,
     has_own_data: bool,
@@ -172,7 +172,7 @@ def _rebuilt(
     privacy = config.privacy
     if privacy.mechanism != NONE:
         defaults = PrivacyConfig()
-        own = {'mechanism': found.mechanism, 'noise_multiplier': found.noise_multiplier}
+        own = {'mechanism': recorded.mechanism, 'noise_multiplier': recorded.noise_multiplier}
         without = ('target_epsilon', 'match', 'workload')
         privacy = privacy.with_values(
             {name: getattr(defaults, name) for name in (*PARAMETERS, *without)} | own
@@ -183,16 +183,16 @@ def _rebuilt(
         else ()
     )
     before = prepared_task.counted(before, drawn)
-    size = 1 if found.discretization is None else found.discretization.dimension
+    size = 1 if recorded.discretization is None else recorded.discretization.dimension
     is_synthetic = config.task.task in SYNTHETIC_TASKS and not has_own_data
     return plan.build_plan(
         privacy,
         config.sampling,
         population=lambda: source.population(
-            config.sampling.population, lambda: None if is_synthetic else found.population
+            config.sampling.population, lambda: None if is_synthetic else recorded.population
         ),
         dimension=lambda: size,
-        earlier=found.earlier,
+        earlier=recorded.earlier,
         before=before,
     )
 
@@ -211,12 +211,12 @@ def _of_noise(
 
     Args:
       privacy: the settings.
-      record: the plan of the run, and what its report states besides.
+      record: the plan of the run, and the other statements of its report.
       made: the plan of the settings, with all of their rounds.
       until: an epsilon that ends the run.
     """
-    found = record.plan
-    amount = found.noise_multiplier
+    plan = record.plan
+    amount = plan.noise_multiplier
     given = privacy.noise_multiplier
     if given is not None and not comparison.is_close(given, amount):
         yield f'noise_multiplier is {amount}, by {archive.CONFIG} {given}'
@@ -231,50 +231,50 @@ def _of_noise(
     ):
         if target is None:
             continue
-        epsilon = found.epsilon(record.deltas[0], record.accountant)
+        epsilon = plan.epsilon(record.deltas[0], record.accountant)
         if not least * target <= epsilon <= target * (1 + 1e-9):
             yield f'epsilon is {epsilon}, by {archive.CONFIG} {name} is {target}'
 
 
-def _has_mechanism(privacy: PrivacyConfig, found: accounting.PrivacyPlan) -> bool:
+def _has_mechanism(privacy: PrivacyConfig, recorded: accounting.PrivacyPlan) -> bool:
     """Whether a plan has the mechanism of the settings.
 
     It is made again if that takes no file and no time; otherwise kind and restarts are compared.
     """
-    asked, base = privacy.mechanism, found.mechanism
+    asked, base = privacy.mechanism, recorded.mechanism
     if asked == NONE:
-        return not found.noise_multiplier
+        return not recorded.noise_multiplier
     if isinstance(base, Restarted):
         base = base.base
     entry = registry.ENTRIES.get(asked) if isinstance(asked, str) else None
     is_simple = not isinstance(asked, str) or (entry is not None and not entry.optimizer)
     restarts = plan.ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
     if (is_simple or privacy.blt_decay) and not privacy.strategy:
-        made = mechanism_lib.build(privacy, found.mechanism.rounds, restarts)
-        return made.digest() == found.mechanism.digest()
+        made = mechanism_lib.build(privacy, recorded.mechanism.rounds, restarts)
+        return made.digest() == recorded.mechanism.digest()
     kind = asked if entry is None else entry.kind.name
     if kind == Restarted.name:  # The file has the restarts.
-        return found.mechanism.name == kind
+        return recorded.mechanism.name == kind
     made = mechanism_lib.with_restarts(base, privacy, restarts)
-    return kind in (AUTO, base.name) and made.fresh_rounds == found.mechanism.fresh_rounds
+    return kind in (AUTO, base.name) and made.fresh_rounds == recorded.mechanism.fresh_rounds
 
 
 def _of_report(
     state: State, config: TrainConfig | GanConfig, record: archive.PlanRecord
 ) -> Iterator[str]:
-    """How what the report states besides the plan differs from what the settings give."""
-    found, forked = record.plan, bool(record.plan.earlier)
+    """How the statements of the report, except the plan, differ from the settings."""
+    plan, forked = record.plan, bool(record.plan.earlier)
     expected: dict[str, Any] = {
         'deltas': (config.privacy.delta,),
-        'accountant': config.privacy.accountant_of(found),
+        'accountant': config.privacy.accountant_of(plan),
         # The noise of an earlier run may have had a seed, and its model may have been public.
         'noise_is_seeded': config.noise_seed is not None or (forked and record.noise_is_seeded),
-        'sampling_is_seeded': found.sampling is not None,
+        'sampling_is_seeded': plan.sampling is not None,
         'train_metrics_released': config.evaluation.release_train_metrics,
         'stop_at_accuracy': None,
         'warm_start_is_public': forked and record.warm_start_is_public,
         'remarks': (
-            *config.remarks(found.participation.rounds),
+            *config.remarks(plan.participation.rounds),
             *prepared_task.remarks(prepared_task.results(state.drawn)),
         ),
     }
@@ -301,7 +301,7 @@ def _of_report(
 def _of_limits(
     state: State, config: TrainConfig | GanConfig, record: archive.PlanRecord
 ) -> Iterator[str]:
-    """Whether the report states what the guarantee does not cover by the settings, and no more.
+    """How the limits that the report states differ from those of the settings.
 
     Whoever gives data of their own states more, and so does an earlier run.
     """
@@ -309,9 +309,13 @@ def _of_limits(
     if not is_own:
         limits += not_covered.of_task(config.task, _num_heldout(state))
     stated = record.also_not_covered
-    yield from (f'does not say: {each}' for each in limits if each not in stated)
+    yield from (f'does not say: {limit}' for limit in limits if limit not in stated)
     if not (is_own or record.plan.earlier):
-        yield from (f'says what no setting gives: {each}' for each in stated if each not in limits)
+        yield from (
+            f'says what no setting gives: {sentence}'
+            for sentence in stated
+            if sentence not in limits
+        )
 
 
 def _num_heldout(state: State) -> int:

@@ -31,7 +31,7 @@ def with_limits(task: FederatedTask) -> FederatedTask:
 
 
 def described(directory: 'RunDirectory', task: FederatedTask | None) -> dict[str, Any]:
-    """What the journal says about the data of a run: a description, with keyed digests."""
+    """The description of a run's data for the journal, with keyed digests."""
     has_digests = task is not None and bool(task.fingerprints or task.in_memory)
     if task is None or not (task.description or has_digests):
         return {}
@@ -90,16 +90,16 @@ def require_released(directory: 'RunDirectory', experiment: 'Experiment') -> Non
     count = not_covered.COMPARED_ROUNDS
     rounds = np.unique(np.linspace(0, run.state.begun - 1, count).round().astype(int))
     same = list(map(int, rounds)) if run.state.begun else []
-    found: list[str] = []
+    digests: list[str] = []
     for _ in learning.sharded_cohorts(
         experiment.turns(same),
         experiment.data_in_turn,
         experiment.execution.shards,
-        lambda clients: found.append(data_digest.of_digests(key, clients)),
+        lambda clients: digests.append(data_digest.of_digests(key, clients)),
         data_digest.of_client,
     ):
         pass
-    for t, digest in zip(same, found, strict=True):
+    for t, digest in zip(same, digests, strict=True):
         if digest != run.began(t).data:
             raise RunError(
                 f'{directory.path / archive.LEDGER}: round {t + 1} was released with other data of '

@@ -55,7 +55,9 @@ class GenerateConfig(Settings):
     count: int = setting(10, 'Number of texts.', minimum=1)
     length: int = setting(20, 'Limit on the tokens of each text: words, or bytes.', minimum=1)
     temperature: float = setting(
-        1.0, 'Below 1, probable tokens become more probable; 1 samples the model as it is.', above=0
+        1.0,
+        'Below 1, probable tokens become more probable; 1 samples the model as it is.',
+        minimum=1e-3,
     )
     top_k: int | None = setting(
         None, 'Draw from this many of the most probable tokens only.', minimum=1

@@ -110,7 +110,11 @@ class SamplingConfig(ParticipationConfig):
         given = {name: getattr(self, name) for name in ('groups', 'cohort_cap')}
         for name, value in given.items():
             if value is not None and name not in kinds.settings(kind):
-                having = [each for each in kinds.KINDS if name in kinds.settings(kinds.KINDS[each])]
+                having = [
+                    sampling
+                    for sampling in kinds.KINDS
+                    if name in kinds.settings(kinds.KINDS[sampling])
+                ]
                 raise ArgumentError(name, value, f'needs sampling={" or ".join(having)}')
         if kind is None:
             return {}

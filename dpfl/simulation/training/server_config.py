@@ -10,7 +10,7 @@ from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
 
 SGD = 'sgd'
-# What is left of the learning rate in the last round of a schedule.
+# Share of the learning rate in the last round of a schedule.
 _FINAL_RATE = 0.1
 # Optimizers that scale each coordinate by its past gradients.
 _ADAPTIVE = ('adam', 'yogi', 'adagrad')
@@ -140,7 +140,7 @@ class ServerConfig(ScheduleConfig):
 
         Row t gives the model after round t as a sum of the rounds' noised means. That is exact for
         SGD, with momentum and a schedule. Adam, Yogi and Adagrad divide each coordinate by a
-        function of its past gradients, so no matrix is known beforehand: what is returned is that
+        function of its past gradients, so no matrix is known beforehand: the workload is then that
         of SGD with the same schedule and without momentum.
 
         Returns:
@@ -153,7 +153,7 @@ class ServerConfig(ScheduleConfig):
         return self.workload_of_sgd(rounds, momentum, self.server_nesterov)
 
     def describe(self, rounds: int) -> str:
-        """The optimizer, and which workload says what noise the models have, in sentences."""
+        """Sentences about the optimizer and the workload that gives the noise of the models."""
         name, momentum = self.server_optimizer, self.server_momentum
         rate = self._describe_schedule(rounds)
         if not self.is_linear:

@@ -2,22 +2,22 @@
 
 Sentences and clients decide the rows and the local training by rules of thumb. Model, cohort,
 rounds, clip norm and server rate are searched by trials with the noise that the run would have.
-Both look at the private data: no guarantee covers what a proposal reveals.
+Both look at the private data: no guarantee covers a proposal.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from dpfl import Participation, accounting, mechanisms
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError, one_of
 from dpfl.planning.feasibility import Feasibility
 from dpfl.simulation.training import prepared_task
 from dpfl.simulation.training.config import TrainConfig
+from dpfl.simulation.training.suggestion_goal import Goal, Proposal, usual_delta
 from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.config import (
     DATA_VOCABULARY,
@@ -38,16 +38,6 @@ NOT_PRIVATE = (
 )
 # Models to try, the smallest first.
 MODELS = ('micro', 'tiny', 'small')
-_ROUNDS, _ROUNDS_WITHOUT_NOISE = (50, 100, 200), 150
-# Rounds in which a client takes part, on average, that are tried. More of them make the cohorts
-# larger: without correlated noise, that of the final model falls with the square root.
-_PARTICIPATIONS = (1, 2, 5, 10, 20, 50, 100)
-_LEAST_COHORT, _LARGEST_COHORT, _COHORT_WITHOUT_NOISE = 10, 1000, 50
-# Updates of clients in a run that takes minutes on two cores; more of them only where every client
-# takes part once.
-_FEW_UPDATES = 12_000
-# The noise of a trial needs no better accountant, and there are many trials.
-_ACCOUNTANT = 'analytic_gaussian'
 # Shares of the words that vocabularies cover which are tried, and of the sentences not cut.
 _COVERED, _UNCUT = (0.7, 0.85, 0.95), 0.9
 # Part of epsilon for finding the words of a private vocabulary.
@@ -82,113 +72,6 @@ class SuggestConfig(Settings):
 
 
 @dataclasses.dataclass(frozen=True)
-class Goal:
-    """What a run should guarantee.
-
-    Attributes:
-      population: number of clients to train on.
-      epsilon: of the run; None for a run without noise.
-      delta: of the run.
-      before: what the run releases before its first round.
-
-    Raises:
-      ArgumentError: if delta is not below 1 / population; a mechanism that publishes a random
-        client would keep such a guarantee.
-    """
-
-    population: int
-    epsilon: float | None
-    delta: float
-    before: tuple[accounting.ReleaseBefore, ...] = ()
-
-    def __post_init__(self):
-        if self.epsilon is not None and self.delta * self.population >= 1:
-            raise ArgumentError(
-                'delta',
-                self.delta,
-                f'must be < 1 / {self.population}, the number of clients; without it '
-                f'{usual_delta(self.population):g} is taken',
-            )
-
-    def cohort(self, rounds: int, participations: int) -> int:
-        """Clients per round, if each takes part in so many of the rounds."""
-        if self.epsilon is None:
-            return min(_COHORT_WITHOUT_NOISE, self.population)
-        wanted = round(self.population * participations / rounds)
-        return min(max(wanted, _LEAST_COHORT), _LARGEST_COHORT, self.population)
-
-    def options(self, rounds: int | None) -> dict[str, tuple[int, ...]]:
-        """Numbers of `rounds` and of `participations` to try, each with another cohort."""
-        if rounds is not None:
-            all_rounds: tuple[int, ...] = (rounds,)
-        else:
-            all_rounds = (_ROUNDS_WITHOUT_NOISE,) if self.epsilon is None else _ROUNDS
-        usual = all_rounds[len(all_rounds) // 2]
-        cohorts = {self.cohort(usual, each): each for each in reversed(_PARTICIPATIONS)}
-        least = min(cohorts)
-        kept = sorted(
-            participations
-            for size, participations in cohorts.items()
-            if size == least or size * usual <= _FEW_UPDATES
-        )
-        return {'rounds': all_rounds, 'participations': tuple(kept)}
-
-    def schema(self, rounds: int, participations: int) -> dict[str, int]:
-        """Settings of rounds and cohorts, which all clients can keep."""
-        size = self.cohort(rounds, participations)
-        separation = max(min(self.population // size, rounds), 1)
-        return {'rounds': rounds, 'clients_per_round': size, 'min_separation': separation}
-
-    def plan(self, values: Mapping[str, Any]) -> accounting.PrivacyPlan:
-        """The plan of a trial: noise of BandFHU, which needs no optimiser and is nearly the best.
-
-        Args:
-          values: `rounds`, `participations` and `clip_norm`.
-        """
-        chosen = self.schema(values['rounds'], values['participations'])
-        rounds, separation = chosen['rounds'], chosen['min_separation']
-        participation = Participation(rounds, separation)
-        fields: dict[str, Any] = dict(
-            participation=participation,
-            clip_norm=values['clip_norm'],
-            clients_per_round=chosen['clients_per_round'],
-        )
-        if self.epsilon is None:
-            mechanism: mechanisms.Mechanism = mechanisms.Identity(rounds)
-            return accounting.PrivacyPlan(mechanism=mechanism, noise_multiplier=0.0, **fields)
-        return accounting.PrivacyPlan.calibrated(
-            mechanism=mechanisms.BandedToeplitz.fichtenberger(rounds, separation),
-            epsilon=self.epsilon,
-            delta=self.delta,
-            accountant=_ACCOUNTANT,
-            before=self.before,
-            **fields,
-        )
-
-
-def usual_delta(population: int) -> float:
-    """The largest power of ten that is at most `1 / population ** 1.1`."""
-    return 10.0 ** -math.ceil(1.1 * math.log10(max(population, 10)))
-
-
-@dataclasses.dataclass(frozen=True)
-class Proposal:
-    """A setting, its proposed value, and why.
-
-    Attributes:
-      name: name of the setting.
-      value: proposed value.
-      reason: why, in a clause.
-      is_from_data: whether the value depends on the data of clients, without noise.
-    """
-
-    name: str
-    value: Any
-    reason: str
-    is_from_data: bool = True
-
-
-@dataclasses.dataclass(frozen=True)
 class Suggestion:
     """The proposal for a data set.
 
@@ -196,7 +79,7 @@ class Suggestion:
       data: facts about the data, by name; exact, and not private.
       proposals: one for each setting that is proposed.
       config: the configuration of the run.
-      feasibility: whether the run would learn, and what would help.
+      feasibility: whether the run would learn, and advice.
     """
 
     data: dict[str, Any]
@@ -211,9 +94,9 @@ def suggest(
     """Proposes the settings of a run with text of one's own.
 
     Args:
-      task: the data. Where nothing says what the vocabulary is, a run finds it privately, or counts
-        words if it has no guarantee. A trial of that draw gives the vocabulary that is looked at.
-      wishes: what is asked for.
+      task: the data. If it names no vocabulary, a run finds one privately, or counts words if it
+        has no guarantee. A trial of that draw gives the vocabulary that is looked at.
+      wishes: the guarantee and the limits of the search.
       seed: of the run.
       tell: gets sentences about the data that were found, and about each trial.
 
@@ -225,7 +108,7 @@ def suggest(
     if wishes.delta is not None and wishes.target_epsilon is None:
         raise ArgumentError('delta', wishes.delta, 'needs target_epsilon')
     fixed = _vocabulary(task.text, wishes.target_epsilon)
-    task = task.with_values({each.name: each.value for each in fixed})
+    task = task.with_values({proposal.name: proposal.value for proposal in fixed})
     opened = real_task.open_text(task, tell)
     population = opened.training.count
     delta = usual_delta(population) if wishes.delta is None else wishes.delta
@@ -240,12 +123,12 @@ def suggest(
     def tell_of_words(text: str) -> None:
         tell(text if release is None else f'a trial of the draw: {text}')
 
-    found = real_task.load(task, tell_of_words, before, opened)
-    clients = found.task.training
+    loaded = real_task.load(task, tell_of_words, before, opened)
+    clients = loaded.task.training
     looked_at = min(wishes.sample_clients, clients.count)
     statistics = TextStatistics.of(
         map(clients.sentences, range(looked_at)),
-        found.task.vocabulary,
+        loaded.task.vocabulary,
         task.text.client_max_tokens or None,
     )
     fixed += [_sentence_length(statistics), *_of_local_training(statistics)]
@@ -254,23 +137,25 @@ def suggest(
         reason = 'as asked for' if is_given else f'below 1 / {clients.count} clients ** 1.1'
         fixed.append(Proposal('delta', goal.delta, reason, is_from_data=not is_given))
     config = TrainConfig(task=task, seed=seed).with_values(
-        {each.name: each.value for each in fixed}
+        {proposal.name: proposal.value for proposal in fixed}
     )
     from dpfl.simulation.training import suggestion_search  # Loads TensorFlow.
 
     searched = suggestion_search.search(
         config,
-        found,
+        loaded,
         goal,
         models=MODELS if task.model is None else (task.model,),
-        vocabularies=vocabularies(task, statistics, found.task.vocabulary),
+        vocabularies=vocabularies(task, statistics, loaded.task.vocabulary),
         rounds=wishes.rounds,
         clients=looked_at,
         tell=tell,
     )
     proposals = [*searched.proposals, *fixed]
-    values = {each.name: each.value for each in proposals}
-    values['chosen_without_noise'] = tuple(each.name for each in proposals if each.is_from_data)
+    values = {proposal.name: proposal.value for proposal in proposals}
+    values['chosen_without_noise'] = tuple(
+        proposal.name for proposal in proposals if proposal.is_from_data
+    )
     data = _facts(statistics, clients.count, searched.baselines)
     return Suggestion(data, tuple(proposals), config.with_values(values), searched.feasibility)
 

@@ -13,7 +13,7 @@ from dpfl.planning import feasibility
 from dpfl.simulation.training import trial
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.plan import build_plan
-from dpfl.simulation.training.suggestion import Goal, Proposal
+from dpfl.simulation.training.suggestion_goal import Goal, Proposal
 from dpfl.tasks.text import real_task
 from dpfl.tasks.text.models import saved_models
 from dpfl.tasks.text.vocabulary import Vocabulary
@@ -42,7 +42,7 @@ _NOISE_DIVISORS = (2, 4, 8, 16, 32)
 
 @dataclasses.dataclass(frozen=True)
 class Climbed:
-    """What a search found.
+    """Result of `climb`.
 
     Attributes:
       best: the best value of each setting, by name.
@@ -72,9 +72,9 @@ def climb(
       order: names in the order in which they are varied; a name may occur twice.
 
     Example:
-      >>> found = climb({'x': [1, 2, 3], 'y': [1, 2]}, {'x': 1, 'y': 1},
-      ...               lambda values: values['y'] - (values['x'] - 2) ** 2, ['x', 'y'])
-      >>> found.best, found.ends
+      >>> climbed = climb({'x': [1, 2, 3], 'y': [1, 2]}, {'x': 1, 'y': 1},
+      ...                 lambda values: values['y'] - (values['x'] - 2) ** 2, ['x', 'y'])
+      >>> climbed.best, climbed.ends
       ({'x': 2, 'y': 2}, {'y': 'largest'})
     """
     known: dict[tuple, Any] = {}
@@ -111,7 +111,7 @@ def climb(
 
 @dataclasses.dataclass(frozen=True)
 class Searched:
-    """What a search found.
+    """Result of `search`.
 
     Attributes:
       proposals: settings with reasons.
@@ -135,7 +135,7 @@ def search(
     clients: int,
     tell: Callable[[str], None],
 ) -> Searched:
-    """Finds the settings that a proposal tries, and what a run with them would do.
+    """Finds settings by trials, and estimates whether a run with them would learn.
 
     Args:
       config: the settings that are decided: task, rows and local training.
@@ -180,21 +180,21 @@ def search(
         )
         return round(tried.accuracy_with_oov, 3), -tried.loss
 
-    found = climb(options, start, score, _ORDER)
-    best = found.best
+    climbed = climb(options, start, score, _ORDER)
+    best = climbed.best
     vocabulary, share = vocabularies[best['vocabulary_size']]
     baselines = bench.data(vocabulary).baselines(_HELDOUT)
-    proposals = _proposals(goal, config, found, rounds, share)
+    proposals = _proposals(goal, config, climbed, rounds, share)
     proposals += [
         Proposal(
             'client_learning_rate',
             client_rate,
             'least loss after a few rounds without noise: '
-            + ', '.join(f'{each.loss:.3g} with {rate:g}' for rate, each in free.items())
+            + ', '.join(f'{tried.loss:.3g} with {rate:g}' for rate, tried in free.items())
             + _end(client_rate, _CLIENT_RATES),
         ),
     ]
-    complete = config.with_values({each.name: each.value for each in proposals})
+    complete = config.with_values({proposal.name: proposal.value for proposal in proposals})
     dimension = bench.dimension(best)
     plan = build_plan(
         complete.privacy,
@@ -204,7 +204,7 @@ def search(
         workload=complete.workload,
         before=goal.before,
     )
-    # Other noise than that of the search, which has found what suits its own.
+    # Other noise than in the search, whose result is fitted to its own noise.
     again = bench.planned(goal, best, client_rate, seed=1)
     known = {**baselines, 'accuracy': again.accuracy}
 
@@ -223,12 +223,12 @@ def judged(
     with_less: Callable[[int], float],
     accountant: str,
 ) -> feasibility.Feasibility:
-    """The estimate for a plan, corrected by what a trial of it has shown.
+    """The estimate for a plan, corrected by the accuracy of a trial.
 
     Args:
       plan: of the run.
       dimension: parameters of the model.
-      goal: what it guarantees.
+      goal: its guarantee.
       measures: `accuracy` of the trial; accuracies of predictors that count.
       with_less: the accuracy of a trial with the noise divided by a factor.
       accountant: of epsilon.
@@ -311,14 +311,17 @@ class _Bench:
         """Trials of a model and a vocabulary."""
         key = values['model'], values['vocabulary_size']
         if key not in self._trials:
-            how, (vocabulary, _) = self._config.optimization, self._vocabularies[key[1]]
+            local, (vocabulary, _) = self._config.optimization, self._vocabularies[key[1]]
             task = self.data(vocabulary).task
             encoded: dict[int, Any] = {}
 
             def batches(client: int) -> Any:
                 if client not in encoded:
                     encoded[client] = task.client_batches(
-                        client, how.client_batch_size, how.client_epochs, how.client_max_batches
+                        client,
+                        local.client_batch_size,
+                        local.client_epochs,
+                        local.client_max_batches,
                     )
                 return encoded[client]
 
@@ -351,11 +354,10 @@ def _largest(
 ) -> dict[str, Any]:
     """The largest model and vocabulary for which the noise is small enough, or the smallest."""
     fitting = {
-        (bench.dimension(values), *each): values
-        for each in (
-            (model, size) for model in options['model'] for size in options['vocabulary_size']
-        )
-        for values in [{**start, 'model': each[0], 'vocabulary_size': each[1]}]
+        (bench.dimension(values), model, size): values
+        for model in options['model']
+        for size in options['vocabulary_size']
+        for values in [{**start, 'model': model, 'vocabulary_size': size}]
         if bench.noise_in_model(goal, values) <= feasibility.LEARNS
     }
     if fitting:
@@ -381,22 +383,22 @@ def _end(value: Any, tried: Sequence[Any]) -> str:
 def _proposals(
     goal: Goal,
     config: TrainConfig,
-    found: Climbed,
+    climbed: Climbed,
     rounds: int | None,
     share: float,
 ) -> list[Proposal]:
-    best = found.best
+    best = climbed.best
 
     def searched(name: str, shown: Callable[[Any], Any] = lambda value: value) -> str:
-        if len(found.scores[name]) == 1:
+        if len(climbed.scores[name]) == 1:
             return 'no other was tried'
         tried = (
             f'{shown(value)} has {accuracy:.3g}' if accuracy >= 0 else f'{shown(value)} is hopeless'
-            for value, (accuracy, _) in found.scores[name].items()
+            for value, (accuracy, _) in climbed.scores[name].items()
         )
         text = f'best accuracy in trials with the planned noise: {", ".join(tried)}'
-        if name in found.ends:
-            text += f'; the {found.ends[name]} that was tried, so one beyond may be better'
+        if name in climbed.ends:
+            text += f'; the {climbed.ends[name]} that was tried, so one beyond may be better'
         return text
 
     chosen = goal.schema(best['rounds'], best['participations'])

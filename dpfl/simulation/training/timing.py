@@ -10,27 +10,27 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import aggregators, learning
-from dpfl.runtime import contexts
+from dpfl import aggregators
+from dpfl.runtime import contexts, shards
 from dpfl.simulation import program
 from dpfl.simulation import state as state_lib
 
 # Clients of the rounds that are timed; both are multiplied until the longer round takes a while,
 # but has no more clients than a round of the run.
 _FEW, _MORE, _A_WHILE = 2, 6, 0.5
-# Timed rounds of each kind: at least one, and more until so many seconds have passed.
+# Largest number of timed rounds of each kind, and the seconds after which no further one begins.
 _MOST_ROUNDS, _ENOUGH_SECONDS = 5, 20.0
 _KILOBYTE = 1024  # Of `ru_maxrss` on Linux.
 
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """What was measured.
+    """Measured times and memory.
 
     Attributes:
       batch_seconds: of a batch of a client, on one shard.
       server_seconds: of a round without clients.
-      slowdown: seconds of a round on all shards divided by what the other two predict for it, at
+      slowdown: seconds of a round on all shards divided by the prediction of the other two, at
         least 1: shards that are trained at the same time can hinder each other.
       evaluation_seconds: of an evaluation.
       process_gigabytes: largest resident memory of this process so far.
@@ -48,14 +48,14 @@ class Timing:
 def measure(
     experiment: program.Experiment, clients: Sequence[Sequence[Any]], num_shards: int
 ) -> Timing:
-    """Runs rounds from the initial model, on this host, and drops what they release.
+    """Runs rounds from the initial model, on this host, and drops their releases.
 
     The first round has all shards, so the memory of the process is that of a round. Rounds of one
     shard follow, of few clients and of more: their difference is the time of the batches of the
     others, and the rest is the time of the server. Rounds of all shards are compared with these.
 
     Args:
-      experiment: what to run; its past noise is not kept in a file.
+      experiment: the run; its past noise is not kept in a file.
       clients: batches of clients, none empty, at least one client. They are used again if there are
         fewer than a round has.
       num_shards: number of shards that are trained at a time.
@@ -73,13 +73,13 @@ def measure(
         while not seconds[0] or (
             len(seconds[0]) < _MOST_ROUNDS and time.monotonic() - started < _ENOUGH_SECONDS
         ):
-            for found, kind in zip(seconds, kinds, strict=True):
-                found.append(rounds.seconds(*kind))
+            for times_of_kind, kind in zip(seconds, kinds, strict=True):
+                times_of_kind.append(rounds.seconds(*kind))
         evaluation_seconds = rounds.evaluation_seconds()
         state_gigabytes = rounds.state_gigabytes()
     of_few, of_more, of_all = map(statistics.median, seconds)
     batch, server = split((_num_batches(few), of_few), (_num_batches(more), of_more))
-    slowdown = max(1.0, of_all / (server + batch * _num_batches(more) / num_shards))
+    slowdown = max(1.0, of_all / (server + batch * _longest_shard(more, num_shards)))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KILOBYTE
     return Timing(batch, server, slowdown, evaluation_seconds, peak / 1e9, state_gigabytes)
 
@@ -117,9 +117,9 @@ class _Rounds:
         """Seconds of a round."""
         if self._done == self._rounds:
             self._state, self._done = self._process.initialize(), 0
-        shards = learning.shard(clients, num_shards)
+        cohort = shards.shard(clients, num_shards)
         started = time.monotonic()
-        self._state = self._process.next(self._with_noise(self._state), shards).state
+        self._state = self._process.next(self._with_noise(self._state), cohort).state
         self._done += 1
         return time.monotonic() - started
 
@@ -152,6 +152,12 @@ def _noise(experiment: program.Experiment) -> Iterator[Callable[[Any], Any]]:
 
 def _cycled(clients: Sequence[Sequence[Any]], count: int) -> list[Sequence[Any]]:
     return [clients[number % len(clients)] for number in range(count)]
+
+
+def _longest_shard(clients: Sequence[Sequence[Any]], num_shards: int) -> int:
+    """Batches of the shard with the most of them."""
+    divided = shards.balanced([shards.num_rows(client) for client in clients], num_shards)
+    return max(_num_batches([clients[member] for member in members]) for members in divided)
 
 
 def _num_batches(clients: Sequence[Sequence[Any]]) -> int:

@@ -25,7 +25,7 @@ _FREE_ROUNDS = 6
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What a trial showed.
+    """Result of a trial.
 
     Attributes:
       loss: mean loss on held-out batches at the end; infinite if it was not finite.

@@ -313,7 +313,7 @@ class Classifier:
     """A trained classifier.
 
     Attributes:
-      name: what it is, in words.
+      name: its description in a few words.
       infer: maps pixels float32 [n, 28, 28] to (probabilities float32 [n, 62], features [n, d]).
     """
 

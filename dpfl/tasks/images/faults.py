@@ -1,4 +1,4 @@
-"""Faults of devices: what they do to labelled images, and which devices have them.
+"""Faults of devices: their effects on labelled images, and the devices that have them.
 
 `inverted` is the bug of [Augenstein20], section 6. The others are common, too: exchanged labels,
 arrays with rows for columns, files of which the end is missing, and samples that are read with the

@@ -93,4 +93,4 @@ class ImageClients(federated_task.ClientData):
 
     def of_heldout(self, num_clients: int) -> list[federated_task.Examples]:
         """As `heldout_clients`, by name."""
-        return [named(*each) for each in self.heldout_clients(num_clients)]
+        return [named(pixels, labels) for pixels, labels in self.heldout_clients(num_clients)]

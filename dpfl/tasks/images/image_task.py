@@ -58,7 +58,7 @@ def task_of(clients: Any, model: Any = None) -> FederatedTask:
 
 
 def facts_about(clients: Any) -> dict[str, Any]:
-    """What a task says about its clients, where they are a list of writers."""
+    """The fields of a task about its clients; empty unless they are a list of writers."""
     if not hasattr(clients, 'heldout_writers'):
         return {}
     held = len(clients.heldout_writers)

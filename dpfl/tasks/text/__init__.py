@@ -1,1 +1,1 @@
-"""Text tasks: sources of sentences, vocabularies, and what is measured on text."""
+"""Text tasks: sources of sentences, vocabularies, and measures of text."""

@@ -1,4 +1,4 @@
-"""Accuracies of predictors that only count words: what a trained model has to beat.
+"""Accuracies of predictors that only count words, which a trained model has to beat.
 
 A unigram predictor always says the most frequent word, a bigram predictor the word that most often
 follows the word before. Both say words of the vocabulary only, never end of sentence or an unknown
@@ -16,8 +16,8 @@ import numpy as np
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
 
 # Two token ids are one int64.
-BITS = 32
-MASK = (1 << BITS) - 1
+_BITS = 32
+_MASK = (1 << _BITS) - 1
 # N-grams that are collected before they are counted: 32 MB.
 _COLLECTED = 1 << 22
 # Words that are counted for a run at most: more would change no line in a plot.
@@ -75,10 +75,10 @@ def pairs(tokens: np.ndarray) -> np.ndarray:
       tokens: token ids with begin of sentence first, int [sentences, L + 1].
 
     Returns:
-      `before << BITS | target`, int64 [targets].
+      `before << _BITS | target`, int64 [targets].
     """
     words = tokens.astype(np.int64)
-    return (words[:, :-1] << BITS | words[:, 1:])[words[:, 1:] != PAD_ID]
+    return (words[:, :-1] << _BITS | words[:, 1:])[words[:, 1:] != PAD_ID]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,11 +103,11 @@ class Measures:
         """The measures by name, such as `bigram_accuracy_with_oov`; empty if there are no words."""
         if not self.words:
             return {}
-        found: dict[str, float] = {}
+        accuracies: dict[str, float] = {}
         for name, hits in self.hits.items():
-            found[f'{name}_accuracy'] = hits / self.words
-            found[f'{name}_accuracy_with_oov'] = hits / (self.words + self.unknown)
-        return found
+            accuracies[f'{name}_accuracy'] = hits / self.words
+            accuracies[f'{name}_accuracy_with_oov'] = hits / (self.words + self.unknown)
+        return accuracies
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,15 +128,15 @@ class Predictors:
     @classmethod
     def of(cls, counts: Counts) -> 'Predictors | None':
         """The predictors of counted pairs; None if they have no word of the vocabulary."""
-        is_word = counts.keys & MASK >= NUM_SPECIAL_TOKENS
+        is_word = counts.keys & _MASK >= NUM_SPECIAL_TOKENS
         keys, occurrences = counts.keys[is_word], counts.counts[is_word]
         if not keys.size:
             return None
         # By token before, then by count, the most frequent first; the order of words is kept.
-        order = np.lexsort((-occurrences, keys >> BITS))
-        after, first = np.unique(keys[order] >> BITS, return_index=True)
-        best = int(np.bincount(keys & MASK, occurrences).argmax())
-        return cls(best, after, keys[order][first] & MASK)
+        order = np.lexsort((-occurrences, keys >> _BITS))
+        after, first = np.unique(keys[order] >> _BITS, return_index=True)
+        best = int(np.bincount(keys & _MASK, occurrences).argmax())
+        return cls(best, after, keys[order][first] & _MASK)
 
     def measure(self, tokens: np.ndarray) -> Measures:
         """Predicts every word of sentences.
@@ -145,9 +145,9 @@ class Predictors:
           tokens: token ids with begin of sentence first, int [sentences, L + 1].
         """
         keys = pairs(tokens)
-        targets = keys & MASK
+        targets = keys & _MASK
         is_word = targets >= NUM_SPECIAL_TOKENS
-        words, before = targets[is_word], keys[is_word] >> BITS
+        words, before = targets[is_word], keys[is_word] >> _BITS
         # A token that was never seen is followed by the most frequent word.
         followers = np.full(words.size, self.best)
         places = np.searchsorted(self.after, before)
@@ -177,7 +177,7 @@ def of_clients(clients: Sequence[np.ndarray], others: Iterable[np.ndarray]) -> d
     Returns:
       As `Measures.to_dict`; empty if nothing was predicted rightly.
     """
-    counted = Counts.of(map(pairs, limited(others, MOST_WORDS)))
+    counted = Counts.of(map(pairs, _limited(others, MOST_WORDS)))
     total = Measures()
     for half in (0, 1):
         predictors = Predictors.of(counted + Counts.of(map(pairs, clients[1 - half :: 2])))
@@ -186,7 +186,7 @@ def of_clients(clients: Sequence[np.ndarray], others: Iterable[np.ndarray]) -> d
     return total.to_dict() if any(total.hits.values()) else {}
 
 
-def limited(texts: Iterable[np.ndarray], most_words: int) -> Iterable[np.ndarray]:
+def _limited(texts: Iterable[np.ndarray], most_words: int) -> Iterable[np.ndarray]:
     """The first texts, until there are enough words of the vocabulary."""
     words = 0
     for tokens in texts:

@@ -4,7 +4,7 @@ A few rounds follow each other. In a round every client chooses words of its own
 found yet, at most `words_per_client`, and gives each of its n words the weight 1/sqrt(n), so its
 weights have norm 1. The words whose noised sum of weights exceeds a threshold are found. The
 threshold makes it improbable that a word of one client alone is found. Later rounds have less
-noise: what is frequent is found early, and does not use up the weights any more.
+noise: frequent words are found early, and then use up no weights any more.
 
 One round is the weighted Gaussian mechanism of [Gopi20]; several rounds are those of [Swanberg23].
 docs/research/before_training.md has the theorem and its proof.
@@ -81,17 +81,19 @@ class WordRelease:
         shift = 1.0 if adjacency == 'zero_out' else _REPLACED
         shares = _GROWTH ** np.arange(rounds)
         stddevs = shift / (mu * np.sqrt(shares / shares.sum())) * (1 + _ROUNDING)
-        each = delta / 2 / rounds
+        delta_of_round = delta / 2 / rounds
         return cls(
             tuple(stddevs.tolist()),
-            tuple(threshold(stddev, words_per_client, each) for stddev in stddevs.tolist()),
+            tuple(
+                threshold(stddev, words_per_client, delta_of_round) for stddev in stddevs.tolist()
+            ),
             words_per_client,
-            math.nextafter(each * rounds, 1.0),
+            math.nextafter(delta_of_round * rounds, 1.0),
             choice,
         )
 
     def before(self) -> ReleaseBefore:
-        """What all rounds together cost."""
+        """The cost of all rounds together."""
         precision = math.fsum(stddev**-2 for stddev in self.stddevs)
         noise = precision**-0.5 * (1 - _ROUNDING)
         return ReleaseBefore(NAME, noise, _REPLACED, self.delta)
@@ -103,7 +105,7 @@ class WordRelease:
           clients: the words of all clients.
           noise: must be secret and not be used for anything else.
         """
-        found: list[np.ndarray] = []
+        ids: list[np.ndarray] = []
         is_new = np.ones(len(clients.words), bool)
         for stddev, least in zip(self.stddevs, self.thresholds, strict=True):
             sums, is_used = clients.weights(is_new, self.words_per_client, self.choice)
@@ -111,9 +113,9 @@ class WordRelease:
             noised = sums[used] + stddev * noise.standard_normal(used.size)
             is_found = noised > least
             ranked = np.argsort(-noised[is_found], kind='stable')
-            found.append(used[is_found][ranked])
-            is_new[found[-1]] = False
-        return [clients.words[i] for i in np.concatenate(found)]
+            ids.append(used[is_found][ranked])
+            is_new[ids[-1]] = False
+        return [clients.words[i] for i in np.concatenate(ids)]
 
 
 def threshold(stddev: float, words: int, delta: float) -> float:
@@ -155,7 +157,7 @@ class WordCounts:
         """The words of clients, in the order of the clients.
 
         Each client's words are in an order that is random, and a function of the seed, of the
-        client's place and of its own words alone: what it contributes must not depend on others.
+        client's place and of its own words alone: its contribution must not depend on others.
 
         Args:
           clients: number of uses by word, of each client.
@@ -168,8 +170,8 @@ class WordCounts:
             order = _random.generator('private_words', seed, client).permutation(len(own))
             own = [own[i] for i in order]
             owners.append(np.full(len(own), client, np.int32))
-            ids.append(np.array([places.setdefault(each, len(places)) for each in own], np.int32))
-            counts.append(np.array([uses[each] for each in own], np.int32))
+            ids.append(np.array([places.setdefault(word, len(places)) for word in own], np.int32))
+            counts.append(np.array([uses[word] for word in own], np.int32))
         if not places:
             raise errors.ArgumentError(
                 'vocabulary_size', errors.NOT_SHOWN, 'the data have no words'

@@ -44,11 +44,11 @@ class TextData:
 
     Attributes:
       task: the clients.
-      description: what the data are, as in `FederatedTask`.
+      description: facts about the data, as in `FederatedTask`.
       fingerprints: digests of the files, as in `FederatedTask`.
-      not_covered: what the guarantee says nothing about, a sentence each.
+      not_covered: limits of the guarantee, a sentence each.
       public_text: file of the public text that the vocabulary was made of, if it was.
-      found: what was found privately before training, as in `FederatedTask`.
+      found: results of the private draws before training, as in `FederatedTask`.
     """
 
     task: word_clients.WordTask
@@ -124,7 +124,7 @@ class OpenedText:
 
     Attributes:
       training, heldout: clients; `test` also, if the data have such clients.
-      description: what the data are, as in `FederatedTask`.
+      description: facts about the data, as in `FederatedTask`.
       fingerprints: digests of the files, as in `FederatedTask`.
       words: the vocabulary, if it is public.
     """
@@ -142,7 +142,7 @@ def open_text(config: TextTaskConfig | TaskConfig, tell: Callable[[str], None]) 
 
     Args:
       config: of one of `REAL_TASKS`.
-      tell: gets a sentence about what was found.
+      tell: gets a sentence about the data.
 
     Raises:
       ArgumentError: if a setting cannot be used; for a bad file it names data_path.

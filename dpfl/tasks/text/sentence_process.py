@@ -279,7 +279,7 @@ def _split(total: int, parts: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Ceilings:
-    """Best in-vocabulary top-1 accuracies, in [0, 1], by what the predictor knows.
+    """Best in-vocabulary top-1 accuracies, in [0, 1], by the knowledge of the predictor.
 
     Attributes:
       unigram: of a predictor that knows nothing and always guesses the most frequent word.

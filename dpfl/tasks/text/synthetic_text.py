@@ -228,7 +228,7 @@ class SyntheticText:
 
     @functools.cached_property
     def _words(self) -> np.ndarray:
-        """What a token id stands for; empty for special tokens."""
+        """The word of each token id; empty for special tokens."""
         return np.array([*[''] * OOV_ID, 'UNK', *self.vocabulary], dtype=object)
 
     @functools.cached_property

@@ -1,8 +1,8 @@
-"""What the text of clients is like: how much each has written, and which words it knows.
+"""Statistics of the text of clients: how much each has written, and which words it knows.
 
 All numbers are exact counts of the clients' data, without noise: no guarantee covers them.
 
-How much of the text a vocabulary covers, measured on held-out clients.
+The share of the text that a vocabulary covers, measured on held-out clients.
 
 Training clients are not read. The numbers are exact, like the metrics of held-out clients: no
 guarantee covers them, and they are for the one who trains. They are shown and not kept.
@@ -74,7 +74,7 @@ class Coverage:
         return 1 - self.known / self.tokens if self.tokens else 0.0
 
     def sentences(self) -> list[str]:
-        """What a run says at its start; a warning if too many tokens are unknown."""
+        """The lines that a run shows at its start; a warning if too many tokens are unknown."""
         text = (
             f'vocabulary: has {1 - self.unknown_share:.1%} of the tokens of {self.clients} '
             'held-out clients (exact; for the one who trains)'

@@ -2,7 +2,7 @@
 
 How the sentences of a client become the rows that a model trains on (NumPy only).
 
-`sentences`: a row is one sentence; what does not fit is cut off, the rest of the row is padding.
+`sentences`: a row is one sentence, cut off at the end of the row or padded.
 
 `windows`: the sentences are joined, each followed by the end-of-sentence token, and cut into
 windows of equally many tokens, as in [McMahan18], section 3: 1600 tokens are 160 windows of 10,

@@ -13,7 +13,7 @@ from scipy.stats import qmc
 
 from dpfl import accounting, mechanisms
 from dpfl.accounting import gaussian_curve
-from dpfl.accounting.sampling import bins, monte_carlo, separated, tilted
+from dpfl.accounting.sampling import bins, monte_carlo, separated
 from dpfl.accounting.sampling.separated import Release, Separated
 from dpfl.simulation.sampling import RandomSampler
 from tests import sampling_oracles
@@ -181,7 +181,7 @@ def test_mixtures_of_a_mechanism():
 
 @pytest.mark.parametrize('tilts', [(1.0, 0.0), (2.5, 0.0), (1.0, 3.0), (4.0, 9.0)])
 def test_weights_keep_expectations_and_ranges(tilts):
-    release = tilted.Release.of(bins.balls_in_bins(_strategy(4), 3), 3.0)
+    release = bins.Release.of(bins.balls_in_bins(_strategy(4), 3), 3.0)
     generator = np.random.default_rng(5)
     (loss, weight), (gain, counterweight) = release.samples(generator, 100_000, tilts)
     # Both proposals give the divergences of the plain samples, within four standard errors.
@@ -200,7 +200,7 @@ def test_weights_keep_expectations_and_ranges(tilts):
 
 def test_the_range_of_payoffs_is_attained_by_equal_means():
     # One component: the inequality of Jensen is an equality, and so is the bound of the payoff.
-    release = tilted.Release.of(bins.Mixtures((np.array([[1.0]]),)), 1.0)
+    release = bins.Release.of(bins.Mixtures((np.array([[1.0]]),)), 1.0)
     losses = np.linspace(-1, 6, 100_001)
     for tilt in (1.5, 3.0):
         # A = e^loss and B = A^s exp(-s (s - 1) / 2).

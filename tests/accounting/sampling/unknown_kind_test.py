@@ -9,7 +9,7 @@ import pytest
 
 from dpfl import Participation, ParticipationLog, accounting
 from dpfl.accounting import gaussian
-from dpfl.accounting.evidence.log_test import Statistic
+from dpfl.accounting.evidence.refutation import Statistic
 from dpfl.accounting.records import verification
 from dpfl.accounting.reports import joint
 from dpfl.accounting.sampling import base, kinds

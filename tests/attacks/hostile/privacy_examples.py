@@ -6,9 +6,9 @@ import io
 import numpy as np
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
-from dpfl.accounting.adaptive_clip import AdaptiveClip
+from dpfl.accounting.clipping import AdaptiveClip
 from dpfl.accounting.records import archive
-from dpfl.accounting.reports import history, noise_keys
+from dpfl.accounting.reports import inputs, noise_keys
 
 
 def examples() -> list[mechanisms.Mechanism]:
@@ -88,7 +88,7 @@ def records() -> list[archive.PlanRecord]:
             sampling=accounting.Poisson(population=100),
         )
     )
-    steps = (history.Extension(2, 3, 5), history.Extension(5, 5, 6))
+    steps = (inputs.Extension(2, 3, 5), inputs.Extension(5, 5, 6))
     made.append(dataclasses.replace(made[1], extensions=steps, stop_at_accuracy=0.5))
     return made
 

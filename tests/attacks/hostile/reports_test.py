@@ -9,10 +9,9 @@ import re
 import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl.accounting.clipping import ClipCourse
 from dpfl.accounting.reports import report as report_lib
-from dpfl.accounting.reports.about import About
-from dpfl.accounting.reports.clip_course import ClipCourse
-from dpfl.accounting.reports.history import Extension
+from dpfl.accounting.reports.inputs import About, Extension
 from dpfl.accounting.reports.report import PrivacyReport
 from tests.accounting import plans
 from tests.attacks.hostile.refusals import refused

@@ -66,6 +66,7 @@ def _load(path, entries):
         ('row', {'decimals': {'zcdp': 1.5}}, 'decimals=1.5: must be an integer'),
         ('row', {'rounding': 'sideways'}, 'rounding=sideways: must be one of nearest'),
         ('row', {'rounding': {'eps': 'up'}}, 'rounding=None: must be one of nearest'),
+        ('row', {'rounding': 'not compared'}, 'rounding: must compare at least one number'),
         ('row', {'reproducible': 'yes'}, 'reproducible=yes: must be true or false'),
         ('row', {'reproducible': False}, 'note: must say why'),
         ('row', {'surprise': 1}, 'must have the fields assumed, decimals'),
@@ -142,6 +143,7 @@ def test_at_most_is_one_sided_and_what_is_not_finite_agrees_with_nothing():
     assert rows.agrees(10.7514, 10.79, 2, 'at most')
     assert rows.agrees(10.79, 10.79, 2, 'at most')
     assert not rows.agrees(10.7901, 10.79, 2, 'at most')
+    assert not rows.agrees(10.67, 10.79, 2, 'at most')
     assert rows.agrees(9.64, 9.33, 2, 'not compared')
     for value in (math.nan, math.inf, -math.inf):
         for convention in (*_MODES, 'at most'):

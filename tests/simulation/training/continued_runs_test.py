@@ -12,7 +12,7 @@ import pytest
 
 from dpfl import mechanisms
 from dpfl.accounting.records import archive
-from dpfl.accounting.reports import history
+from dpfl.accounting.reports import inputs
 from dpfl.accounting.sampling import monte_carlo
 from dpfl.errors import ArgumentError, RunError
 from dpfl.simulation import program, run_directory, run_journal
@@ -196,7 +196,7 @@ def test_a_second_extension(tmp_path):
     config = _PLANNED.with_values({'rounds': 16})
     found = _train(config, twice, resume=True)
     _assert_same(found, twice, config)
-    steps = (history.Extension(6, 10, 14), history.Extension(9, 14, 16))
+    steps = (inputs.Extension(6, 10, 14), inputs.Extension(9, 14, 16))
     assert archive.read_plan(twice).extensions == steps
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import types
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from dpfl.simulation import state as state_lib
 from dpfl.simulation.training import cost, dry_run, timing
 from dpfl.tasks.text.models import saved_models
 from tests import forked_binaries
+from tests.accounting import plans
 from tests.simulation.training import small_config
 
 _CONFIG = small_config.BLT.with_values({'eval_every': 3})
@@ -98,6 +100,26 @@ def test_a_line_through_two_rounds():
     # Times of nearly nothing: neither part is below 0, and nothing is lost.
     assert timing.split((4, 1.0), (12, 0.9)) == pytest.approx((0.075, 0.0))
     assert timing.split((4, 0.1), (12, 1.2)) == pytest.approx((0.1, 0.0))
+
+
+@pytest.mark.parametrize('num_shards', [1, 4, 8])
+def test_shards_that_do_not_hinder_each_other_have_no_slowdown(num_shards, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(timing.time, 'monotonic', lambda: clock[0])
+
+    def train(state, cohort):
+        longest = max(sum(len(batch['x']) > 0 for batch in shard) for shard in cohort)
+        clock[0] += 2.0 + 3.0 * longest
+        return types.SimpleNamespace(state=state)
+
+    process = types.SimpleNamespace(
+        initialize=lambda: np.zeros(1), next=train, get_model_weights=lambda state: state
+    )
+    experiment = types.SimpleNamespace(
+        process=process, evaluate=lambda weights: {}, noise_storage=None, plan=plans.independent(9)
+    )
+    found = timing.measure(experiment, [[{'x': np.ones(1)}]] * 3, num_shards)
+    assert (found.server_seconds, found.batch_seconds, found.slowdown) == (2.0, 3.0, 1.0)
 
 
 @pytest.mark.standard

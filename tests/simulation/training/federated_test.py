@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 
 from dpfl import ParticipationLog
 from dpfl.cli.command import command_line
-from dpfl.cli.flags import composition
+from dpfl.cli.results import report_files
 from dpfl.errors import ArgumentError
 from dpfl.simulation import run_directory
 from dpfl.simulation.training import train
@@ -145,9 +145,8 @@ def test_a_run_and_a_continued_copy_of_it_have_no_joint_guarantee(function_run, 
         assert found.differences == ()
         digest = found.report.noise_key_digest
         assert len(digest) == 64 and digest == first.report.noise_key_digest
-    config = composition.CompositionConfig(compose_with=(str(other / 'privacy_report.json'),))
     with pytest.raises(command_line.UsageError, match='has the noise key of report 1') as error:
-        composition.together(first.report, config)
+        report_files.together(first.report, [str(other)])
     assert '\n' not in str(error.value)
     # Another key in plan and report does not agree with the journal.
     for name in ('plan.json', 'privacy_report.json'):

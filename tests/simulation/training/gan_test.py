@@ -2,14 +2,13 @@
 
 import collections
 import dataclasses
-import json
 import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl import Participation, accounting, errors, learning, mechanisms
+from dpfl import accounting, errors, learning, mechanisms
 from dpfl.planning import planner
 from dpfl.reporting import gan_page
 from dpfl.runtime import contexts
@@ -27,7 +26,8 @@ from dpfl.simulation.training import (
 from dpfl.simulation.training.plan import build_plan
 from dpfl.tasks import federated_task
 from dpfl.tasks.images import gan_models, image_batches
-from tests import paths, runs
+from tests import runs
+from tests.accounting import plans
 from tests.simulation.training import small_config
 
 _ROUNDS = 4
@@ -263,47 +263,24 @@ def test_a_run_is_continued_with_the_same_clients_only(run):
         train(_CONFIG, path, task=other, resume=True, progress=False)
 
 
-# --- Accounting of [Augenstein20], table 3.
-
-
-def _published(name):
-    rows = json.loads(paths.PUBLISHED.read_text())
-    (found,) = (row for row in rows if row['id'] == name)
-    return found
-
-
-def _published_plan(row):
-    inputs = row['inputs']
-    return accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(inputs['rounds']),
-        participation=Participation(inputs['rounds']),
-        clip_norm=0.1,
-        noise_multiplier=inputs['z'],
-        clients_per_round=inputs['qN'],
-        adjacency='replace_one_half_shift',
-        sampling=accounting.WithoutReplacement(population=inputs['N']),
+def test_the_page_of_a_generator_has_the_guarantee_of_more_clients():
+    """[Augenstein20], table 3: the simulation, and the realistic system."""
+    plan, expected = (
+        plans.independent(
+            1000,
+            clip_norm=0.1,
+            noise_multiplier=noise_multiplier,
+            clients_per_round=clients,
+            adjacency='replace_one_half_shift',
+            sampling=accounting.WithoutReplacement(population=population),
+        )
+        for noise_multiplier, clients, population in ((0.01, 10, 425), (1.0, 1000, 250_000))
     )
-
-
-def _matches(computed, row):
-    """Whether a number is the published one, rounded as that was."""
-    return round(computed, row['decimals']['eps']) == row['published']['eps']
-
-
-def test_a_report_has_the_numbers_of_augenstein20():
-    """By the moments accountant, which is the document's; that of a run is tighter by default."""
-    simulation, realistic = _published('004-T3 sim 3a'), _published('004-T3 real 3a')
-    plan = _published_plan(simulation)
-    delta = simulation['inputs']['delta']
-    report = accounting.PrivacyReport.from_plan(plan, [delta], accountant='moments')
-    assert _matches(report.guarantee.epsilons[0], simulation)
-    larger = planner.scaled(plan, realistic['inputs']['qN'], population=realistic['inputs']['N'])
-    assert larger == _published_plan(realistic)
-    delta = realistic['inputs']['delta']
-    epsilon = larger.epsilon(delta, 'moments')
-    assert _matches(epsilon, realistic)
-    assert larger.epsilon(delta, 'rdp') <= epsilon
-    scaled = planner.ScaledUp(larger, delta, epsilon)
-    page = gan_page.render(report, scaled)
+    larger = planner.scaled(plan, 1000, population=250_000)
+    assert larger == expected
+    epsilon = larger.epsilon(4e-8, 'moments')
+    assert round(epsilon, 2) == 2.38
+    report = accounting.PrivacyReport.from_plan(plan, [2.35e-3], accountant='moments')
+    page = gan_page.render(report, planner.ScaledUp(larger, 4e-8, epsilon))
     assert 'post-processing' in page and 'Clipping alone ensures two' in page
     assert accounting.round_up(epsilon) in page

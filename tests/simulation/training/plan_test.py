@@ -9,7 +9,13 @@ import pytest
 from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.accounting.sampling import monte_carlo
 from dpfl.simulation import sampling
-from dpfl.simulation.training import PrivacyConfig, SamplingConfig, mechanism, noise_matching
+from dpfl.simulation.training import (
+    GanConfig,
+    PrivacyConfig,
+    SamplingConfig,
+    mechanism,
+    noise_matching,
+)
 from dpfl.simulation.training.mechanism import NamedMechanism
 from dpfl.simulation.training.plan import build_plan, strategy_hint
 from tests.accounting import plans
@@ -227,9 +233,10 @@ def test_the_plan_has_the_estimator_of_the_configuration():
     assert fixed.denominator == 4 and fixed.epsilon(1e-3) == plan.epsilon(1e-3)
 
 
-def test_a_mean_that_is_biased_says_so():
+@pytest.mark.parametrize('config', [_CLIPPED, GanConfig(privacy=_CLIPPED.privacy)])
+def test_a_mean_that_is_biased_says_so(config):
     def biased(**changes):
-        return [each for each in _CLIPPED.with_values(changes).remarks(2) if 'biased' in each]
+        return [each for each in config.with_values(changes).remarks(2) if 'biased' in each]
 
     assert len(biased(**_FIXED)) == 1
     assert not biased(estimator='fixed')

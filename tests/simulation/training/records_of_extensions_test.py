@@ -9,7 +9,7 @@ import pytest
 
 from dpfl import mechanisms
 from dpfl.accounting.records import archive, journal
-from dpfl.accounting.reports import history
+from dpfl.accounting.reports import inputs
 from dpfl.cli.results import verified_run
 from dpfl.errors import ArgumentError, RunError
 from dpfl.simulation import extension, program, run_directory, state
@@ -49,7 +49,7 @@ def test_no_journal_and_no_plan_has_an_extension_of_nothing(changes):
     with pytest.raises((ArgumentError, TypeError)):
         journal.Extended(**fields, **others)
     with pytest.raises(ArgumentError, match='rounds=|extensions: has another matrix, which commit'):
-        history.extensions('extensions', [fields])
+        inputs.read({'extensions': [fields]}, ())
 
 
 @pytest.mark.usefixtures('undrawn')
@@ -77,14 +77,7 @@ def test_tables_and_pages_are_written_again_to_the_same_bytes(tmp_path, monkeypa
     with stops:
         program.run_training(toy_experiment.in_numpy(client_data=rows), directory)
     if how == 'extended':
-        # Past noise of this process is nowhere.
-        restore = lambda saved, template, plan: state.restore(saved, template)  # noqa: E731
-        monkeypatch.setattr(state, 'restore_longer', restore)
-        longer = toy_experiment.in_numpy(rounds=6)
-        with directory.in_use():
-            saved = program.start(directory, pytest.fail)
-            extension.commit(longer, directory, saved.state, settings=None, files={})
-            program.run_training(longer, directory, saved=saved)
+        _extend(directory, monkeypatch)
     begun = {'finished': 4, 'stopped': 2, 'extended': 6}[how]
     assert archive.read_journal(tmp_path).state.begun == begun
     tables = run_directory.tables(tmp_path)
@@ -96,3 +89,37 @@ def test_tables_and_pages_are_written_again_to_the_same_bytes(tmp_path, monkeypa
     assert {
         name: (tmp_path / name).read_bytes() for name in run_directory.tables(tmp_path)
     } == before
+
+
+def _extend(directory, monkeypatch):
+    # Past noise of this process is nowhere.
+    restore = lambda saved, template, plan: state.restore(saved, template)  # noqa: E731
+    monkeypatch.setattr(state, 'restore_longer', restore)
+    longer = toy_experiment.in_numpy(rounds=6)
+    with directory.in_use():
+        saved = program.start(directory, pytest.fail)
+        extension.commit(longer, directory, saved.state, settings=None, files={})
+        program.run_training(longer, directory, saved=saved)
+
+
+@pytest.mark.usefixtures('undrawn')
+@pytest.mark.parametrize('t', [1, 3, 5])
+def test_epsilon_of_each_round_is_that_of_the_plan_in_force(tmp_path, monkeypatch, t):
+    directory = run_directory.RunDirectory(tmp_path, resume=True)
+    program.run_training(toy_experiment.in_numpy(), directory)
+    _extend(directory, monkeypatch)
+    assert not _about_epsilon(tmp_path)
+    events = archive.read_journal(tmp_path).events
+    forged = [
+        dataclasses.replace(each, metrics={**each.metrics, 'epsilon': 0.01})
+        if isinstance(each, journal.Released) and each.round == t
+        else each
+        for each in events
+    ]
+    (tmp_path / archive.LEDGER).write_bytes(archives.encoded(forged))
+    assert _about_epsilon(tmp_path) == [f'metrics.csv: epsilon after round {t + 1} must be']
+
+
+def _about_epsilon(path):
+    found = run_directory.verify(path).differences
+    return [each.rpartition(' ')[0] for each in found if 'epsilon after round' in each]

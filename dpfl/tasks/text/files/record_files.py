@@ -159,7 +159,7 @@ def _check_columns(names: Sequence[str], client_column: str, text_column: str) -
     """Checks that there is one column of each name."""
     for flag, name in (('client_column', client_column), ('text_column', text_column)):
         if names.count(name) != 1:
-            shown = ', '.join(errors.shown(each, _MOST_LETTERS) for each in names[:_MOST_NAMES])
+            shown = ', '.join(errors.shown(column, _MOST_LETTERS) for column in names[:_MOST_NAMES])
             more = ', ...' if len(names) > _MOST_NAMES else ''
             allowed = f'must be one of the {len(names)} columns: {shown}{more}'
             raise errors.ArgumentError(flag, name, allowed.removesuffix(': '))

@@ -5,14 +5,12 @@ The key of the names of authors: without it nobody finds the address that a name
 The key is 32 bytes from the operating system. It is kept in the cache directory, so that a run that
 is resumed, and another data set, have the same names for the same authors.
 
-The sentences of a message, without what is no prose.
-
-Removed are, line by line:
+The sentences of a message: its prose. Removed are, line by line:
 
 - trailers: a line such as `Signed-off-by: name` anywhere, a line that is only a reference, such as
   `Closes #12`, `(cherry picked from ...)` and `This reverts commit ...`, and a last paragraph, not
   the first one, in which every line is `Word: value`, as git defines trailers;
-- code: what is between two lines that begin with three backticks or tildes, and lines that are
+- code: the text between two lines that begin with three backticks or tildes, and lines that are
   indented by a tab or four spaces, unless they continue an item of a list;
 - quotes: lines that begin with `>`;
 - diffs: from a line such as `diff --git`, `@@ -1,2`, or `--- a/name` to the next blank line;
@@ -22,12 +20,12 @@ one decimal digit, and Change-Ids), and code in backticks, unless it is a single
 without the backticks. Brackets around them go too if nothing else is in them.
 
 A sentence may go on in the next line of a paragraph. A line of less than 40 characters ends it, and
-so does an item of a list. What has no letter is no sentence.
+so does an item of a list. A text without a letter is no sentence.
 
 From messages in any order to the sentences of one author after the other.
 
-Messages go to an unnamed temporary file, without what is no prose, and their positions are sorted
-by client. So memory holds some fifty bytes for each message, and the text of one author.
+The prose of messages goes to an unnamed temporary file, and their positions are sorted by client.
+So memory holds some fifty bytes for each message, and the text of one author.
 """
 
 import collections
@@ -52,7 +50,7 @@ MAX_BYTES = 1 << 18
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Message:
-    """What one author wrote at one time.
+    """A text that one author wrote at one time.
 
     Attributes:
       author: who wrote it, such as an address in lower case; no digest yet.
@@ -133,7 +131,7 @@ def _read(path: pathlib.Path) -> bytes:
     return key
 
 
-# What is removed, as it is counted: lines, parts of lines, sentences.
+# Names of the counts of removed text: lines, parts of lines, sentences.
 REMOVED = (
     'trailers',
     'code_lines',
@@ -167,7 +165,7 @@ _PAIR = re.compile(r'[A-Za-z][A-Za-z0-9-]*: ?\S|\s+\S')
 _DIFF = re.compile(
     r'diff --git |diff -|index [0-9a-f]{7,}\.\.|@@ -\d|--- (?:a/|/dev/null)|\+\+\+ (?:b/|/dev/null)'
 )
-# What a line can begin with that makes it no line of a paragraph.
+# Beginnings of lines that belong to no paragraph.
 _SPECIAL = re.compile(r'[\s>`~]|diff |index |@@ -|--- |\+\+\+ ')
 
 _LINK = re.compile(
@@ -186,7 +184,7 @@ def prose(text: str, removed: collections.Counter[str]) -> list[str]:
 
     Args:
       text: the message.
-      removed: gets the counts of what is left out, by the names in `REMOVED`.
+      removed: gets the counts of removed text, by the names in `REMOVED`.
     """
     lines = [line.rstrip() for line in text.splitlines()]
     del lines[_end_of_prose(lines, removed) :]
@@ -308,7 +306,7 @@ def _without_parts(text: str, removed: collections.Counter[str]) -> str:
 
 
 def _of_code(code: str, removed: collections.Counter[str]) -> str:
-    """What stays of code in backticks: a word."""
+    """Code in backticks, if it is a single word; otherwise nothing."""
     if _WORD.fullmatch(code):
         return code
     removed['inline_code'] += 1
@@ -316,14 +314,14 @@ def _of_code(code: str, removed: collections.Counter[str]) -> str:
 
 
 def _of_hash(digits: str, removed: collections.Counter[str]) -> str:
-    """What stays of digits that may be a hash: a number, or a word such as 'defaced'."""
+    """Hexadecimal digits, if they are a number, or a word such as 'defaced'; otherwise nothing."""
     if digits.isdecimal() or digits.isalpha():
         return digits
     removed['hashes'] += 1
     return ''
 
 
-# What is left out of the text of an author, besides what `REMOVED` names.
+# Names of the counts of prose that is left out of the text of an author.
 _LEFT_OUT = ('repeated_sentences', 'sentences_over_cap', 'words_over_cap')
 _KEPT_COUNTS = ('sentences', 'words')
 
@@ -374,11 +372,11 @@ def by_author(
 
 
 def described(counts: Mapping[str, int], of_source: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Counts as they are reported: what there was, what was removed, what stays.
+    """Counts as they are reported, in groups: of the source, removed, kept.
 
     Args:
       counts: by name; one that is missing is 0.
-      of_source: names of what the reader of the messages has counted.
+      of_source: names of the counts of the reader of the messages.
     """
     groups = {
         'history': [*of_source, 'authors'],

@@ -20,7 +20,7 @@ from dpfl import errors
 from dpfl.tasks.text.messages import author_texts
 from dpfl.tasks.text.messages.author_texts import MAX_BYTES, Message, decoded
 
-# What `messages` counts.
+# Names of the counts of `messages`.
 COUNTED = ('commits', 'merge_commits', 'not_utf8', 'cut')
 _BLOCK = 1 << 20
 _FORMAT = '%aE%n%aN%n%P%n%B'
@@ -69,13 +69,13 @@ def find(paths: str) -> list[Repository]:
       ArgumentError: if git is not installed, or a path has no repository, or one that is damaged,
         shallow or empty, or if two are the same; the argument named is `data_path`.
     """
-    found: list[Repository] = []
+    repositories: list[Repository] = []
     for path in paths.split(','):
-        each = _find(path)
-        if any(each.git_dir == other.git_dir for other in found):
+        repository = _find(path)
+        if any(repository.git_dir == other.git_dir for other in repositories):
             raise _refused(path, 'is the same repository as another one')
-        found.append(each)
-    return found
+        repositories.append(repository)
+    return repositories
 
 
 def messages(
@@ -186,7 +186,7 @@ def _find(path: str) -> Repository:
 
 
 def _line(path: str, *arguments: str) -> str:
-    """What git prints. Raises ArgumentError if it fails."""
+    """The output of a git command. Raises ArgumentError if it fails."""
     done = _run(path, *arguments)
     if done.returncode:
         if b'not a git repository' in done.stderr:
@@ -233,7 +233,7 @@ def _refused(path: str, allowed: str) -> errors.ArgumentError:
 
 
 def texts(paths: str) -> Iterator[str]:
-    """The text of each commit, without what is no prose; a sentence in each line.
+    """The prose of each commit; a sentence in each line.
 
     Args:
       paths: comma-separated directories, as for `find`.

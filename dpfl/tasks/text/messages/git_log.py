@@ -48,7 +48,7 @@ def open_clients(
     if counts is None:
         counts = kept.make(repositories, max_words)
     try:
-        training, heldout, found, digest = user_text.open_clients(
+        training, heldout, facts, digest = user_text.open_clients(
             kept.path, 'client', 'text', heldout_fraction
         )
     except errors.ArgumentError as error:
@@ -57,8 +57,11 @@ def open_clients(
         raise errors.ArgumentError('data_path', paths, error.allowed) from None
     description = {
         'format': 'git',
-        'clients': found['clients'],
-        'repositories': [{'name': each.name, 'heads': list(each.heads)} for each in repositories],
+        'clients': facts['clients'],
+        'repositories': [
+            {'name': repository.name, 'heads': list(repository.heads)}
+            for repository in repositories
+        ],
         **author_texts.described(counts, git_history.COUNTED),
     }
     return training, heldout, description, digest
@@ -80,7 +83,7 @@ class _Kept:
     def of(cls, repositories: Sequence[git_history.Repository], max_words: int) -> '_Kept':
         """The files for these heads, which may not exist."""
         key = author_texts.load_key()
-        heads = [each.heads for each in repositories]
+        heads = [repository.heads for repository in repositories]
         names = hashlib.blake2b(key=key, person=b'key').hexdigest()
         made_of = json.dumps([_VERSION, heads, max_words, names])
         name = f'git_log-{hashlib.sha256(made_of.encode()).hexdigest()}.jsonl'
@@ -95,7 +98,7 @@ class _Kept:
             counts = facts['counts']
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        is_sound = isinstance(counts, dict) and all(type(each) is int for each in counts.values())
+        is_sound = isinstance(counts, dict) and all(type(count) is int for count in counts.values())
         return counts if is_whole and is_sound else None
 
     def make(

@@ -43,8 +43,10 @@ class Architecture(abc.ABC):
         """
         _validate.integer('num_tokens', num_tokens, minimum=2)
         rng = _random.generator('model.weights', _random.check_seed('seed', seed))
-        shapes = self.weight_shapes(num_tokens).items()
-        return tuple(self.initial_weight(rng, *each).astype(np.float32) for each in shapes)
+        return tuple(
+            self.initial_weight(rng, name, shape).astype(np.float32)
+            for name, shape in self.weight_shapes(num_tokens).items()
+        )
 
     @abc.abstractmethod
     def logits(self, weights: Sequence[Any], tokens: tf.Tensor) -> tf.Tensor:

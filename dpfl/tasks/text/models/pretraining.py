@@ -78,7 +78,7 @@ def train(
 def _batches(
     chunks: Iterable[np.ndarray], batch_size: int, rng: np.random.Generator
 ) -> Iterator[np.ndarray]:
-    """Batches of shuffled chunks; what a chunk leaves over comes first in the next one."""
+    """Batches of shuffled chunks; rows left over from a chunk come first in the next one."""
     left: np.ndarray | None = None
     for chunk in chunks:
         shuffled = chunk[rng.permutation(len(chunk))]

@@ -259,7 +259,7 @@ def of_model(
 def scorer(
     architecture: architectures.Architecture,
 ) -> Callable[[Sequence[Any], np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """What models say about rows, as a function that is safe to call in any thread.
+    """Losses and right predictions of models, as a function that is safe to call in any thread.
 
     Returns:
       A function of weights, inputs and targets, the latter integers [N, L] both. It returns two
@@ -273,8 +273,10 @@ def scorer(
         def scores(weights: Any, x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             x, y = (tf.ensure_shape(part, [None, length]) for part in (x, y))
             logits = architecture.logits(weights, x)
-            each = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
-            counted = tf.where(tf.not_equal(y, PAD_ID), tf.cast(each, tf.float64), np.float64(0))
+            entropies = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+            counted = tf.where(
+                tf.not_equal(y, PAD_ID), tf.cast(entropies, tf.float64), np.float64(0)
+            )
             right, _ = metrics.hits(y, logits)
             return tf.reduce_sum(counted, axis=1), right
 

@@ -1,6 +1,7 @@
 """Tests of a run's sums: their laws and powers, planted faults, and the form that reports keep."""
 
 import dataclasses
+import itertools
 import json
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy import stats
 
 from dpfl import Participation, mechanisms
 from dpfl.accounting.measured import sums
+from dpfl.auditing import sum_tests
 from tests.accounting import plans
 
 _ROUNDS = 6
@@ -35,12 +37,12 @@ def _sums(z, plan, **values):
         largest=np.full(len(z), 10.0),
         planted=dict.fromkeys(sums.CLIP_FAULTS, 0.1),
     )
-    return sums.RoundSums(**{**defaults, **values})
+    return sum_tests.RoundSums(**{**defaults, **values})
 
 
 def _test(z=None, plan=None, **values):
     plan = plan or _plan()
-    return sums.test(_sums(_noise() if z is None else z, plan, **values), plan)
+    return sum_tests.test(_sums(_noise() if z is None else z, plan, **values), plan)
 
 
 @pytest.mark.parametrize('runs', [200, pytest.param(1000, marks=pytest.mark.standard)])
@@ -264,3 +266,86 @@ def test_other_forms_are_refused(change):
 
 def test_no_number_of_the_noise_is_kept_of_a_run_that_passes():
     assert dataclasses.asdict(_test()) == dataclasses.asdict(_test(_noise(1)))
+
+
+# --- Largest products of parts of a table, and their numbers: all alignments one by one.
+
+_SIZES = (7, 2, 6)
+_OF_EACH = [np.repeat(range(3), _SIZES) == number for number in range(3)]
+
+
+def _normal_table(rounds):
+    return np.random.default_rng(rounds).standard_normal((rounds, sum(_SIZES)))
+
+
+def _shifts(part, other):
+    """Products of [rounds, k] with [rounds, n], at each circular shift of the second one."""
+    for shift in range(other.shape[1]):
+        aligned = np.roll(other, -shift, axis=1)[:, : part.shape[1]]
+        yield float(np.sum(part * aligned) / np.linalg.norm(part))
+
+
+def _all_products(table, lags, pairs):
+    half = table.shape[1] // 2
+    first, second = table[:, :half], table[:, half : 2 * half]
+    found = {'halves': [((), value) for value in _shifts(first, second)]}
+    found['tensors'] = [
+        ((min(pair), max(pair)), value)
+        for pair in pairs
+        for value in _shifts(table[:, _OF_EACH[pair[1]]], table[:, _OF_EACH[pair[0]]])
+    ]
+    if len(table) > 1:
+        found['halves of a round'] = [
+            ((number,), value)
+            for number, row in enumerate(table)
+            for value in _shifts(row[None, :half], row[None, half : 2 * half])
+        ]
+        rounds = [
+            ((first, second), list(_shifts(table[[first]], table[[second]])))
+            for first, second in itertools.combinations(range(len(table)), 2)
+        ]
+        found['repetition'] = [(where, values[0]) for where, values in rounds]
+        found['shift'] = [
+            (where, value)
+            for where, values in rounds
+            if where[1] - where[0] in lags
+            for value in values[1:]
+        ]
+    return found
+
+
+@pytest.mark.parametrize(
+    'rounds, budget, lags, pairs',
+    [
+        (1, 2**27, (), [(0, 1), (0, 2), (2, 1)]),
+        (4, 2**27, (1, 2, 3), [(0, 1), (0, 2), (2, 1)]),
+        (5, 160, (1, 2), [(0, 1), (0, 2)]),
+        (5, 1, (1,), [(0, 1)]),
+    ],
+)
+def test_each_kind_has_its_largest_product(monkeypatch, rounds, budget, lags, pairs):
+    monkeypatch.setattr(sums, '_MOST_NUMBERS', budget)
+    monkeypatch.setattr(sums, '_LEAST_NUMBERS', 80)
+    expected = _all_products(_normal_table(rounds), lags, pairs)
+    found = sum_tests.largest_products(_normal_table(rounds), _OF_EACH)
+    assert found.keys() == expected.keys()
+    assert sums.product_counts(rounds, _SIZES) == {
+        name: len(values) for name, values in expected.items()
+    }
+    for name, values in expected.items():
+        where, value = max(values, key=lambda pair: abs(pair[1]))
+        assert found[name] == (where, pytest.approx(value, rel=1e-9)), name
+
+
+def test_a_table_that_is_not_finite_has_no_largest_product():
+    table = _normal_table(4)
+    for value, is_known in ((np.nan, False), (0.0, True)):
+        table[1] = value
+        found = sum_tests.largest_products(table, _OF_EACH)
+        assert all(np.isfinite(product) == is_known for _, product in found.values())
+
+
+def test_one_coordinate_has_no_alignments():
+    assert sums.product_counts(1, (1,)) == {}
+    assert sums.product_counts(3, (1,)) == {'repetition': 3}
+    assert sum_tests.largest_products(np.ones((1, 1)), [np.array([True])]) == {}

@@ -1,5 +1,7 @@
-"""What a run releases before its first round, such as a vocabulary that was found privately.
+"""What is composed with the rounds of a run: earlier runs, and releases before training.
 
+A run may begin with the model of earlier runs, perhaps on the same clients. Before its first round
+it may release something, such as a vocabulary that was found privately.
 All clients take part in such a release, whatever the sampling of the rounds is, so nothing
 amplifies it. It is a Gaussian release of sums over the clients, or of several sums one after the
 other, each of which may depend on those before it. It may also have a probability `delta` of
@@ -14,14 +16,59 @@ import dp_accounting
 
 from dpfl import _json, _validate, errors
 from dpfl.accounting import events
-from dpfl.accounting.facts import ASSUMPTION, COMPOSED, DEFINITION, NOT_COVERED, Facts
+from dpfl.accounting.facts import ASSUMPTION, COMPOSED, DEFINITION, NOT_COVERED, VOID, Facts
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.part import Part, Run
 from dpfl.mechanisms import rounding
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
-    from dpfl.accounting.reports.report_values import ReportValues
+    from dpfl.accounting.reports.report import PrivacyReport
+
+# What earlier runs have in common with the run, so that they can be composed.
+_SAME = ('sampling_name', 'adjacency', 'noise', 'group_size')
+
+
+@dataclasses.dataclass(frozen=True)
+class Earlier(Part):
+    """The plans of earlier runs, which are composed with the rounds."""
+
+    plans: 'tuple[PrivacyPlan, ...]'
+
+    @property
+    def words(self) -> str:
+        return 'earlier runs'
+
+    def check(self, plan: 'PrivacyPlan') -> None:
+        for earlier in self.plans:
+            if earlier.earlier:
+                raise errors.ArgumentError(
+                    'earlier', errors.NOT_SHOWN, 'must be a flat list of plans'
+                )
+            for name in _SAME:
+                value, same = getattr(plan, name), getattr(earlier, name)
+                if same != value:
+                    raise errors.ArgumentError(
+                        name.removesuffix('_name'), value, f'must be {same}, as in the earlier run'
+                    )
+
+    def run(self, plan: 'PrivacyPlan', run: Run) -> Run:
+        runs = [earlier.run for earlier in self.plans]
+        return run.then(
+            *(earlier.dp_event() for earlier in self.plans),
+            mus=tuple(earlier.total_mu for earlier in runs),
+            deltas=tuple(delta for earlier in runs for delta in earlier.deltas),
+        )
+
+    def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
+        facts.put(
+            COMPOSED,
+            'earlier',
+            ', together with the {runs} earlier run(s) it continues from,',
+            runs=len(self.plans),
+        )
+        if not all(earlier.noise_multiplier for earlier in self.plans):
+            facts.put(VOID, 'earlier', 'an earlier run that it continues from added no noise')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,12 +113,12 @@ class Before(Part):
 
     @property
     def words(self) -> str:
-        return ' and '.join(each.name for each in self.releases)
+        return ' and '.join(release.name for release in self.releases)
 
     @property
     def delta(self) -> float:
         """Probability that one of them reveals something, rounded up."""
-        return events.total_delta([each.delta for each in self.releases])
+        return events.total_delta([release.delta for release in self.releases])
 
     def check(self, plan: 'PrivacyPlan') -> None:
         # A threshold hides the words of one client.
@@ -81,31 +128,31 @@ class Before(Part):
             )
 
     def run(self, plan: 'PrivacyPlan', run: Run) -> Run:
-        mus = tuple(each.mu(plan.neighbours) for each in self.releases)
+        mus = tuple(release.mu(plan.neighbours) for release in self.releases)
         gaussian = [dp_accounting.GaussianDpEvent(1 / mu) for mu in mus]
         revealing = [events.RevealingDpEvent(self.delta)] if self.delta else []
-        deltas = tuple(each.delta for each in self.releases if each.delta)
+        deltas = tuple(release.delta for release in self.releases if release.delta)
         return run.then(*gaussian, *revealing, mus=mus, deltas=deltas)
 
-    def facts(self, report: 'ReportValues', facts: Facts) -> None:
-        for number, each in enumerate(self.releases):
+    def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
+        for number, release in enumerate(self.releases):
             facts.put(
                 ASSUMPTION,
                 f'before@{number}',
                 'Released before training, once: {name}, from sums over all clients with noise of '
                 'standard deviation {noise:.4g} times the norm of what one client adds to them '
                 '(mu = {mu}). All clients took part, so sampling does not amplify it.',
-                name=each.name,
-                noise=each.noise_multiplier,
-                mu=rounding.round_up(each.mu(report.plan.neighbours)),
+                name=release.name,
+                noise=release.noise_multiplier,
+                mu=rounding.round_up(release.mu(report.plan.neighbours)),
             )
-            if each.delta:
+            if release.delta:
                 facts.put(
                     ASSUMPTION,
                     f'before@{number}/delta',
                     'With probability at most {delta} it shows something that only one client has: '
                     'that is a part of every delta of this report.',
-                    delta=rounding.round_up(each.delta),
+                    delta=rounding.round_up(release.delta),
                 )
         facts.put(
             NOT_COVERED,
@@ -119,7 +166,9 @@ class Before(Part):
             'What it adds to the releases before training is then {how} too.',
             how='zero' if report.plan.adjacency == 'zero_out' else 'replaced',
         )
-        released = ''.join(f'{each.name} (released before training), ' for each in self.releases)
+        released = ''.join(
+            f'{release.name} (released before training), ' for release in self.releases
+        )
         facts.change(DEFINITION, 'output', before=released)
         facts.put(
             COMPOSED,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dpfl import errors
-from dpfl.accounting.reports.differences import SIDES
+from dpfl.accounting.reports.two_reports import SIDES
 from dpfl.mechanisms import rounding
 
 # Characters of a value in a table.

@@ -1,10 +1,49 @@
-"""Flags of reports as files, and of runs whose report is verified."""
+"""Flags of reports: what they state, the files that they are in, and runs that are verified."""
 
 import dataclasses
 
 from dpfl._settings import Settings, setting
+from dpfl.accounting.selection import Selection
 from dpfl.cli.flags import output_flags
-from dpfl.errors import ArgumentError
+from dpfl.errors import NOT_SHOWN, ArgumentError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GuaranteeConfig(Settings):
+    """Groups of clients, membership tests, the selection of a run, and other runs."""
+
+    group_size: int | None = setting(
+        None,
+        'Number of clients, such as those of one person, that all numbers are for. The default is '
+        'one, or that of the run in --run_dir.',
+        minimum=1,
+    )
+    tradeoff: bool = setting(
+        False,
+        'Also report what a membership test can reach: the largest true positive rate for each '
+        'false positive rate, the largest difference of both, and the least probability of error.',
+    )
+    selected_from: str | None = setting(
+        None,
+        'The run is the best of several, and only that one is released: distribution and mean of '
+        'their number, such as poisson:10 ([Papernot22]). The number is drawn from it beforehand. '
+        'Distributions are poisson, geometric, logarithmic, or the shape of a negative binomial '
+        'one, such as 0.5:10. The report adds what the best run guarantees.',
+    )
+    compose_with: tuple[str, ...] = setting(
+        (),
+        'Reports of other runs on the same clients, files privacy_report.json or directories of '
+        'runs, comma-separated. The report then also gives the guarantee of all runs together. '
+        'Each run may depend on the results of earlier ones.',
+    )
+
+    def check(self) -> None:
+        """`selected_from` names a selection; none is known for several runs together."""
+        if self.selected_from is None:
+            return
+        Selection.from_text(self.selected_from)
+        if self.compose_with:
+            raise ArgumentError('selected_from', NOT_SHOWN, 'cannot be combined with compose_with')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
