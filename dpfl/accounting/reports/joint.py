@@ -142,4 +142,4 @@ def _in_words(joint: JointGuarantee) -> str:
         return ''
     kind = f'{rounding.round_up(joint.revealed)}-approximate ' if joint.revealed else ''
     rho = '' if joint.rho is None else f'{kind}{rounding.round_up(joint.rho)}-zCDP and '
-    return f'{rho}({rounding.round_up(joint.epsilon)}, {joint.delta:g})-DP'
+    return f'{rho}({rounding.round_up(joint.epsilon)}, {rounding.shown_delta(joint.delta)})-DP'

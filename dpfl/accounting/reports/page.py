@@ -1,6 +1,7 @@
 """The readable page of a privacy report, in Markdown."""
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -89,7 +90,8 @@ def headline(report: 'PrivacyReport') -> tuple[str, str]:
     whole, observed = report.guarantee.epsilons[0], report.observed
     if whole is None:
         return 'no guarantee', ''
-    first, where = whole, f'at delta = {report.deltas[0]:g}, for {_unit(report)}'
+    delta = rounding.shown_delta(report.deltas[0])
+    first, where = whole, f'at delta = {delta}, for {_unit(report)}'
     if report.so_far is not None and report.so_far[0] is not None and observed is not None:
         first, planned = report.so_far[0], report.plan.participation.rounds
         shown = rounding.round_up(whole)
@@ -216,7 +218,7 @@ def _numbers(report: 'PrivacyReport') -> str:
         ('mu (Gaussian DP)', lambda g: round_up(g.mu)),
     ]
     rows += [
-        (f'epsilon at delta = {delta:g}', functools.partial(_epsilon, place=i))
+        (f'epsilon at delta = {rounding.shown_delta(delta)}', functools.partial(_epsilon, place=i))
         for i, delta in enumerate(report.deltas)
     ]
     table = _table(
@@ -252,9 +254,17 @@ def _tradeoff(report: 'PrivacyReport', curve: Tradeoff) -> str:
             ),
             'Largest difference of the two rates (advantage): '
             f'{min(1.0, float(rounding.round_up(curve.advantage))):.4g}. Least probability of a '
-            f'wrong answer if both runs are equally likely (Bayes risk): {curve.error:.3g}.',
+            f'wrong answer if both runs are equally likely (Bayes risk): {_least(curve.error)}.',
         ]
     )
+
+
+def _least(probability: float) -> str:
+    """A lower bound with three digits, rounded down."""
+    if not probability:
+        return '0'
+    unit = 10.0 ** (math.floor(math.log10(probability)) - 2)
+    return f'{math.floor(probability / unit * (1 + 1e-12)) * unit:.3g}'
 
 
 def _selection(report: 'PrivacyReport', selected: Selected) -> str:
