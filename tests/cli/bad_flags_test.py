@@ -45,7 +45,6 @@ _REFUSED = [
         '',
         [
             ('', '--run_dirs: must be given'),
-            ('--run_dirs=nowhere --ranking=best', 'ranking'),
             ('--run_dirs=nowhere --plot=a.b', '--plot=a.b: must end in'),
             ('--run_dirs=nowhere --data=/no/a.csv', '--data=/no/a.csv: must be in a directory'),
         ],
@@ -57,6 +56,7 @@ _REFUSED = [
             ('', '--rounds: must be given'),
             ('--secret_copies=0', '--secret_copies=0: must be an integer >= 1'),
             ('--secret_holders=1,1', '--secret_holders=(1, 1): must be different values, and at'),
+            ('--secrets=1 --secret_words=5', '--secret_words=5: must leave at most 16777216'),
         ],
     ),
     (

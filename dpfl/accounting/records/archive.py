@@ -76,7 +76,7 @@ class PlanRecord(Inputs):
 
         Args:
           log: of the run; None without one.
-          **of_run: what else is known of the run, as in `PrivacyReport`.
+          **of_run: further inputs from the run, as in `PrivacyReport`.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(Inputs)}
         return PrivacyReport.from_plan(log=log, with_tradeoff=True, **values, **of_run)

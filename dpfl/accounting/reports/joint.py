@@ -136,10 +136,10 @@ def to_dict(reports: Sequence[PrivacyReport]) -> dict[str, Any]:
     }
 
 
-def _in_words(found: JointGuarantee) -> str:
+def _in_words(joint: JointGuarantee) -> str:
     """The guarantee in words, rounded up; empty if there is none."""
-    if found.finite_epsilon is None:
+    if joint.finite_epsilon is None:
         return ''
-    kind = f'{rounding.round_up(found.revealed)}-approximate ' if found.revealed else ''
-    rho = '' if found.rho is None else f'{kind}{rounding.round_up(found.rho)}-zCDP and '
-    return f'{rho}({rounding.round_up(found.epsilon)}, {found.delta:g})-DP'
+    kind = f'{rounding.round_up(joint.revealed)}-approximate ' if joint.revealed else ''
+    rho = '' if joint.rho is None else f'{kind}{rounding.round_up(joint.rho)}-zCDP and '
+    return f'{rho}({rounding.round_up(joint.epsilon)}, {rounding.shown_delta(joint.delta)})-DP'
