@@ -11,14 +11,15 @@ Results are cached: a second call with the same flags returns at once.
 """
 
 import json
-import pathlib
+import time
 
 from absl import flags
 
-from dpfl.cli.command import command_line
+from dpfl import mechanisms
+from dpfl.cli.command import command_line, files
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.cli.results import optimized_strategy
+from dpfl.errors import ArgumentError
 from dpfl.mechanisms import registry
 from dpfl.reporting import plain_text
 from dpfl.simulation.training.mechanism import MechanismConfig
@@ -61,20 +62,38 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 def main() -> None:
     """Optimises and saves the mechanism, and prints its losses."""
     config, loss = _MECHANISM.read(), _LOSS.values()['loss']
-    name = command_line.required(config, 'mechanism')
-    output = pathlib.Path(command_line.required(_OUTPUT.read(), 'output'))
+    name = str(command_line.required(config, 'mechanism'))
+    output = command_line.required(_OUTPUT.read(), 'output')
+    files.check_writable(output, None)
     with command_line.refusing_bad_values(beta='momentum'):
-        result = optimized_strategy.optimize(
-            str(name),
-            participation(_SCHEMA.read()),
-            output,
-            buffers=_BUFFERS.value,
-            bands=config.bands,
-            loss=loss,
-            momentum=_MOMENTUM.value,
-            nesterov=_NESTEROV.value,
-            schedule=_SCHEDULE.read(),
-        )
+        schema, momentum = participation(_SCHEMA.read()), _MOMENTUM.value
+        if _NESTEROV.value and not momentum:
+            raise ArgumentError('nesterov', True, 'needs momentum')
+        optimizer = registry.ENTRIES[name].optimizer
+        assert optimizer is not None  # As the flag has these only.
+        sizes = {'buffers': _BUFFERS.value, 'bands': config.bands}
+        size = sizes.pop(optimizer.size)
+        for other, value in sizes.items():
+            if value is not None:
+                raise ArgumentError(other, value, f'mechanism={name} has {optimizer.size}')
+        started = time.monotonic()
+        workload = _SCHEDULE.read().workload_of_sgd(schema.rounds, momentum, _NESTEROV.value)
+        mechanism = optimizer.optimize(schema, size, loss=loss, workload=workload, progress=True)
+        seconds = time.monotonic() - started
+    mechanisms.save(mechanism, output)
+    result = {
+        'mechanism': name,
+        'rounds': schema.rounds,
+        'min_separation': schema.min_separation,
+        'max_participations': schema.count,
+        'buffers': mechanism.kernel().buffers,
+        'max_loss': mechanism.max_loss(schema, workload),
+        'rms_loss': mechanism.rms_loss(schema, workload),
+        'sensitivity': mechanism.sensitivity(schema),
+        'sensitivity_is_exact': mechanism.sensitivity_is_exact(schema),
+        'seconds': seconds,
+        'output': output,
+    }
     is_json = _FORMAT.read().format == 'json'
     print(json.dumps(result) if is_json else plain_text.table(result))
 

@@ -25,7 +25,7 @@ from dpfl import ParticipationLog, _setting_texts
 from dpfl.cli.command import command_line, files, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.cli.results import population_values, simulated_population
+from dpfl.cli.results import simulated_population
 from dpfl.mechanisms import registry
 from dpfl.reporting import plain_text
 from dpfl.simulation.population import DeviceConfig
@@ -116,9 +116,9 @@ def main() -> None:
     if is_json:
         print(json.dumps(values))
     elif isinstance(values, list):
-        print(plain_text.columns([population_values.short(row, str(vary)) for row in values]))
+        print(plain_text.columns([simulated_population.short(row, str(vary)) for row in values]))
     else:
-        print(population_values.text(values))
+        print(simulated_population.text(values))
         print(report, end='')
 
 

@@ -276,7 +276,7 @@ class ClipCourse:
         norms: list[tuple[int, float]] = []
         estimate = None
         for row in rows:
-            if all(row.get(each) not in (None, '') for each in (_NORM, _ESTIMATE)):
+            if all(row.get(name) not in (None, '') for name in (_NORM, _ESTIMATE)):
                 norm, estimate = float(row[_NORM]), float(row[_ESTIMATE])
                 if not norms or norms[-1][1] != norm:
                     norms.append((int(row[_ROUND]) - 1, norm))

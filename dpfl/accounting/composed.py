@@ -53,11 +53,11 @@ class Earlier(Part):
                     )
 
     def run(self, plan: 'PrivacyPlan', run: Run) -> Run:
-        runs = [each.run for each in self.plans]
+        runs = [earlier.run for earlier in self.plans]
         return run.then(
-            *(each.dp_event() for each in self.plans),
-            mus=tuple(each.total_mu for each in runs),
-            deltas=tuple(delta for each in runs for delta in each.deltas),
+            *(earlier.dp_event() for earlier in self.plans),
+            mus=tuple(earlier.total_mu for earlier in runs),
+            deltas=tuple(delta for earlier in runs for delta in earlier.deltas),
         )
 
     def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
@@ -67,7 +67,7 @@ class Earlier(Part):
             ', together with the {runs} earlier run(s) it continues from,',
             runs=len(self.plans),
         )
-        if not all(each.noise_multiplier for each in self.plans):
+        if not all(earlier.noise_multiplier for earlier in self.plans):
             facts.put(VOID, 'earlier', 'an earlier run that it continues from added no noise')
 
 
@@ -113,12 +113,12 @@ class Before(Part):
 
     @property
     def words(self) -> str:
-        return ' and '.join(each.name for each in self.releases)
+        return ' and '.join(release.name for release in self.releases)
 
     @property
     def delta(self) -> float:
         """Probability that one of them reveals something, rounded up."""
-        return events.total_delta([each.delta for each in self.releases])
+        return events.total_delta([release.delta for release in self.releases])
 
     def check(self, plan: 'PrivacyPlan') -> None:
         # A threshold hides the words of one client.
@@ -128,31 +128,31 @@ class Before(Part):
             )
 
     def run(self, plan: 'PrivacyPlan', run: Run) -> Run:
-        mus = tuple(each.mu(plan.neighbours) for each in self.releases)
+        mus = tuple(release.mu(plan.neighbours) for release in self.releases)
         gaussian = [dp_accounting.GaussianDpEvent(1 / mu) for mu in mus]
         revealing = [events.RevealingDpEvent(self.delta)] if self.delta else []
-        deltas = tuple(each.delta for each in self.releases if each.delta)
+        deltas = tuple(release.delta for release in self.releases if release.delta)
         return run.then(*gaussian, *revealing, mus=mus, deltas=deltas)
 
     def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
-        for number, each in enumerate(self.releases):
+        for number, release in enumerate(self.releases):
             facts.put(
                 ASSUMPTION,
                 f'before@{number}',
                 'Released before training, once: {name}, from sums over all clients with noise of '
                 'standard deviation {noise:.4g} times the norm of what one client adds to them '
                 '(mu = {mu}). All clients took part, so sampling does not amplify it.',
-                name=each.name,
-                noise=each.noise_multiplier,
-                mu=rounding.round_up(each.mu(report.plan.neighbours)),
+                name=release.name,
+                noise=release.noise_multiplier,
+                mu=rounding.round_up(release.mu(report.plan.neighbours)),
             )
-            if each.delta:
+            if release.delta:
                 facts.put(
                     ASSUMPTION,
                     f'before@{number}/delta',
                     'With probability at most {delta} it shows something that only one client has: '
                     'that is a part of every delta of this report.',
-                    delta=rounding.round_up(each.delta),
+                    delta=rounding.round_up(release.delta),
                 )
         facts.put(
             NOT_COVERED,
@@ -166,7 +166,9 @@ class Before(Part):
             'What it adds to the releases before training is then {how} too.',
             how='zero' if report.plan.adjacency == 'zero_out' else 'replaced',
         )
-        released = ''.join(f'{each.name} (released before training), ' for each in self.releases)
+        released = ''.join(
+            f'{release.name} (released before training), ' for release in self.releases
+        )
         facts.change(DEFINITION, 'output', before=released)
         facts.put(
             COMPOSED,

@@ -15,6 +15,7 @@ from dpfl.accounting import part
 from dpfl.accounting.facts import ASSUMPTION, NOT_COVERED, Facts
 from dpfl.accounting.part import Part, Run
 from dpfl.mechanisms.hardened import rounding
+from dpfl.mechanisms.rounding import round_up
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
@@ -110,9 +111,9 @@ class Hardened(Part):
             "Gaussian noise. One client's integers have a norm of at most the clip norm. The noise "
             'comes from key streams of AES-256. The result is converted to floats only afterwards. '
             'The sensitivity counts the rounding of correlated noise. Epsilon counts that the '
-            'discrete Gaussian is within {slack:.1g} of the Gaussian in every probability '
+            'discrete Gaussian is within {slack} of the Gaussian in every probability '
             '(docs/reference/hardened.md).',
-            slack=report.plan.slack,
+            slack=round_up(report.plan.slack, 1),
         )
         facts.put(
             NOT_COVERED,

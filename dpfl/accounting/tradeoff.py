@@ -108,34 +108,34 @@ def of_event(
     # A test that waits for what is revealed has no false positives by it.
     near = [min(rate * more / (1 - revealed), 1 - 1e-16) for rate in rates]
     if releases is None:
-        found = of_mu(events.mu_without_amplification(event, neighbours), near)
+        curve = of_mu(events.mu_without_amplification(event, neighbours), near)
     else:
         try:
-            found = _of_curves(loss_distribution.curves(releases, _COARSENESS), near)
+            curve = _of_curves(loss_distribution.curves(releases, _COARSENESS), near)
         except (OverflowError, ValueError, ZeroDivisionError, FloatingPointError):
             # The loss distribution does not fit: everybody in every sample is worse.
-            found = of_mu(events.mu_without_amplification(event, neighbours), near)
+            curve = of_mu(events.mu_without_amplification(event, neighbours), near)
     return Tradeoff(
         tuple(
             (rate, min(1.0, revealed + (1 - revealed) * true * more))
-            for rate, (_, true) in zip(rates, found.points, strict=True)
+            for rate, (_, true) in zip(rates, curve.points, strict=True)
         ),
-        min(1.0, revealed + (1 - revealed) * (found.advantage + 2 * math.expm1(slack))),
+        min(1.0, revealed + (1 - revealed) * (curve.advantage + 2 * math.expm1(slack))),
     )
 
 
-def limited(found: Tradeoff, guarantees: Sequence[tuple[float, float]]) -> Tradeoff:
+def limited(curve: Tradeoff, guarantees: Sequence[tuple[float, float]]) -> Tradeoff:
     """The curve if (epsilon, delta)-DP holds as well, in both orders of the neighbours.
 
     Args:
-      found: a curve.
+      curve: of a release.
       guarantees: pairs of epsilon, at least 0 or infinite, and delta.
     """
     known = [pair for pair in guarantees if math.isfinite(pair[0])]
     if not known:
-        return found
+        return curve
     epsilons, deltas = map(np.array, zip(*known, strict=True))
-    rates, largest = zip(*found.points, strict=True)
+    rates, largest = zip(*curve.points, strict=True)
     more = _of_curves([(epsilons, deltas)] * 2, rates)
     # Where both lines of a pair meet: t = delta + e^epsilon x and x = 1 - t.
     slopes = np.exp(np.minimum(epsilons, 700.0))
@@ -145,7 +145,7 @@ def limited(found: Tradeoff, guarantees: Sequence[tuple[float, float]]) -> Trade
             (rate, min(one, other))
             for rate, one, (_, other) in zip(rates, largest, more.points, strict=True)
         ),
-        min(found.advantage, float(advantages.min())),
+        min(curve.advantage, float(advantages.min())),
     )
 
 
@@ -247,12 +247,12 @@ def _differences(first: Curve, second: Curve, logits: np.ndarray) -> np.ndarray:
     one, other = (
         np.array([true for _, true in curve(rates.tolist()).points]) for curve in (first, second)
     )
-    # Above it, what is left of the true positive rate is rounding.
-    one, other = (np.where(each > _MOST, 1.0, each) for each in (one, other))
+    # Above it, the rest of the true positive rate is rounding.
+    one, other = (np.where(rate > _MOST, 1.0, rate) for rate in (one, other))
     with np.errstate(invalid='ignore'):
-        found = special.ndtri(one) - special.ndtri(other)
+        difference = special.ndtri(one) - special.ndtri(other)
         size = np.minimum(special.ndtri(one), special.ndtri(other)) - special.ndtri(rates)
-    return np.where((one == other) | (np.abs(found) <= _TOLERANCE * size), 0.0, found)
+    return np.where((one == other) | (np.abs(difference) <= _TOLERANCE * size), 0.0, difference)
 
 
 def _changes(differences: np.ndarray) -> list[tuple[int, int]]:

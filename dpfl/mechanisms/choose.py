@@ -12,7 +12,6 @@ from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.optimize.lower_bound import loss_lower_bound
 from dpfl.participation import Participation
 
-_BYTES = 4  # float32 in a run
 # The mechanisms considered, and the sizes of those that are optimised; None for the default size.
 _CONSIDERED: tuple[tuple[str, tuple[int | None, ...]], ...] = (
     ('gaussian', ()),
@@ -93,7 +92,7 @@ def choose(
     memory_limit: float,
     workload: np.ndarray | None = None,
     *,
-    regenerates: bool = True,
+    noise: str = 'default',
 ) -> tuple[Mechanism, list[Candidate]]:
     """Chooses the mechanism with the least max loss whose noise state fits into memory.
 
@@ -102,9 +101,9 @@ def choose(
     Args:
       participation: the schema.
       dimension: number of model coordinates.
-      memory_limit: memory for the noise state in float32, in gigabytes.
+      memory_limit: memory for the noise state, in gigabytes.
       workload: A, see `mechanisms.workload`, whose errors count; None for the prefix sums.
-      regenerates: whether a run can draw past noise again, which hardened noise cannot.
+      noise: 'default' or 'hardened', which takes twice the memory and is not drawn again.
 
     Returns:
       The mechanism, and all candidates, the chosen one first.
@@ -119,13 +118,15 @@ def choose(
     """
     _validate.integer('dimension', dimension, minimum=1)
     _validate.number('memory_limit', memory_limit, minimum=0)
+    _validate.choice('noise', noise, tuple(kernels.BYTES))
+    copy_gigabytes = dimension * kernels.BYTES[noise] / 1e9
     made: list[tuple[float, _Option, Mechanism]] = []
     left: list[Candidate] = []
     for option in _options(participation, workload):
-        gigabytes = option.buffers * dimension * _BYTES / 1e9
+        gigabytes = option.buffers * copy_gigabytes
         obstacle = option.obstacle
         if gigabytes > memory_limit:
-            if option.regenerates and regenerates:
+            if option.regenerates and noise == 'default':
                 option = dataclasses.replace(option, buffers=0)
             else:
                 obstacle = f'its state is larger than {memory_limit:g} GB'
@@ -141,7 +142,7 @@ def choose(
     ranked = [
         Candidate(
             *_named(option),
-            option.buffers * dimension * _BYTES / 1e9,
+            option.buffers * copy_gigabytes,
             _draws(mechanism.kernel(), option),
             loss,
             None if bound is None else loss / bound - 1,

@@ -25,7 +25,7 @@ from dpfl import _validate
 FEW_BYTES = 16_000_000
 MOST_STATE_BYTES = 1_500_000_000
 """Bytes of noise that a state may hold: TFF's messages end at 2 GiB, with model and optimizer."""
-_BYTES = {'default': 4, 'hardened': 8}  # Of a number of past noise: float32, float64.
+BYTES = {'default': 4, 'hardened': 8}  # Of a number of past noise: float32, float64.
 
 
 class _Table(abc.ABC):
@@ -389,8 +389,8 @@ def choose_noise_storage(
     """
     _validate.integer('dimension', dimension, minimum=1)
     _validate.number('memory_limit', memory_limit, minimum=0)
-    _validate.choice('noise', noise, tuple(_BYTES))
-    size = kernel.buffers * dimension * _BYTES[noise]
+    _validate.choice('noise', noise, tuple(BYTES))
+    size = kernel.buffers * dimension * BYTES[noise]
     gigabytes = size / 1e9
     is_hardened = noise == 'hardened'
     if not is_hardened:

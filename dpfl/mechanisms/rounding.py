@@ -58,3 +58,9 @@ def round_up(value: float | None, digits: int = 4) -> str:
     unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
     rounded = math.ceil(value / unit * (1 - 1e-12)) * unit
     return f'{rounded:.{digits}g}'
+
+
+def shown_delta(delta: float) -> str:
+    """`delta` with six digits, rounded up if it has more: a smaller one would promise more."""
+    text = f'{delta:g}'
+    return text if float(text) >= delta else round_up(delta, 6)

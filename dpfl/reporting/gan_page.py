@@ -1,6 +1,7 @@
 """The page on the meaning of a GAN's privacy report for its generator. No TensorFlow."""
 
 from dpfl import accounting
+from dpfl.mechanisms import rounding
 from dpfl.planning.planner import ScaledUp
 from dpfl.reporting import plain_text
 
@@ -81,7 +82,7 @@ def _row(name, plan, epsilon, delta):
         'clip norm': plan.clip_norm,
         'noise multiplier': plan.noise_multiplier,
         'epsilon': accounting.round_up(epsilon) if plan.noise_multiplier else 'none',
-        'delta': f'{delta:.3g}',
+        'delta': rounding.shown_delta(delta),
     }
 
 

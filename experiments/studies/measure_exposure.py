@@ -23,8 +23,6 @@ import numpy as np
 from absl import flags
 from matplotlib.figure import Figure
 
-from dpfl import _random
-from dpfl._settings import Settings, setting
 from dpfl.cli.command import command_line
 from dpfl.cli.command import files as command_files
 from dpfl.cli.flags import output_flags
@@ -38,28 +36,9 @@ if TYPE_CHECKING:
     from dpfl.tasks.text.models import saved_models
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExposureConfig(Settings):
-    """How the rank of a secret among its candidates is found."""
-
-    ranking: str = setting(
-        'exact',
-        'exact: all candidates are ranked. sampled: --samples random candidates are, which shows '
-        'no exposure above log2 of one more than their number. fitted: a skew-normal distribution '
-        'is fitted to the scores of the sample, an estimate.',
-        choices=('exact', 'sampled', 'fitted'),
-    )
-    samples: int = setting(
-        4096, 'Random candidates for each secret; not with --ranking=exact.', minimum=2
-    )
-    sample_seed: int = setting(0, 'Seed of the sample.', minimum=0)
-
-
-_EXACT = ExposureConfig()
 _RUNS = flags.DEFINE_list(
     'run_dirs', None, 'Directories of finished runs with secrets, comma-separated.'
 )
-_CONFIG = SettingsFlags(ExposureConfig)
 _PLOT = SettingsFlags(output_flags.PlotConfig)
 _DATA = SettingsFlags(output_flags.DataConfig)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
@@ -67,13 +46,13 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 def main() -> None:
     """Checks the flags, measures the runs, prints the table, and draws the figure."""
-    config, plot, data = _CONFIG.read(), _PLOT.read().plot, _DATA.read().data
+    plot, data = _PLOT.read().plot, _DATA.read().data
     if not _RUNS.value:
         raise command_line.UsageError('--run_dirs: must be given')
     command_files.check_writable(None, plot, data)
     with command_line.refusing_bad_values(run_dir=_RUNS.name):
         opened = [finished_run.open_run(directory) for directory in _RUNS.value]
-        measured = [measure(run, config) for run in opened]
+        measured = [measure(run) for run in opened]
         table = rows(list(zip(opened, measured, strict=True)))
         output_flags.write_rows(data, table)
     if plot is not None:
@@ -96,10 +75,9 @@ class Kind:
       took_part: secrets of which at least one holder took part in the run.
       participations: mean number of participations of the holders of a secret, added up.
       exposures: of each secret, in bits.
-      p_value: of the hypothesis that the model is independent of the secrets; None for
-        exposures that are fitted, for which no such value is known.
-      ceiling: the largest mean exposure that the guarantee allows (`exposure.ceiling`); None for
-        exposures that are fitted, and if the plan has no guarantee for groups of that size.
+      p_value: of the hypothesis that the model is independent of the secrets.
+      ceiling: the largest mean exposure that the guarantee allows (`exposure.ceiling`); None if
+        the plan has no guarantee for groups of that size.
     """
 
     copies: int
@@ -108,7 +86,7 @@ class Kind:
     took_part: int
     participations: float
     exposures: tuple[float, ...]
-    p_value: float | None
+    p_value: float
     ceiling: float | None
 
     @property
@@ -145,16 +123,13 @@ def to_dict(run: FinishedRun, kinds: Sequence[Kind]) -> dict[str, Any]:
 
 
 def of_model(
-    model: 'saved_models.LanguageModel',
-    secrets: Sequence[planting.Secret],
-    config: ExposureConfig = _EXACT,
+    model: 'saved_models.LanguageModel', secrets: Sequence[planting.Secret]
 ) -> list[float]:
     """Exposures of secrets under a model of words or of characters, in bits.
 
     Args:
       model: the model.
       secrets: the secrets, in token ids of the model.
-      config: how they are ranked.
 
     Raises:
       ArgumentError: if there are too many candidates to rank all of them.
@@ -164,32 +139,20 @@ def of_model(
 
     special = oov_ranking.BYTES if model.vocabulary is None else generation.WORDS
     predict = exposure.next_tokens_of(model.architecture, model.weights, special.begin)
-    return [_exposure(predict, secret, config, i) for i, secret in enumerate(secrets)]
-
-
-def _exposure(
-    predict: exposure.NextTokens, secret: planting.Secret, config: ExposureConfig, number: int
-) -> float:
-    size, length = len(secret.alphabet), len(secret.value)
-    if config.ranking == 'exact':
-        if size**length > exposure.MOST_EXACT:
-            reason = f'must be another one: there are {size**length} candidates'
-            raise ArgumentError('ranking', 'exact', reason)
+    exposures = []
+    for secret in secrets:
+        size, length = len(secret.alphabet), len(secret.value)
         every_score = exposure.all_scores(predict, secret.prefix, secret.alphabet, length)
-        return exposure.of_rank(exposure.rank(every_score, secret.value, size), size**length)
-    rng = _random.generator('secrets.sample', config.sample_seed, number)
-    values = np.concatenate([[secret.value], rng.integers(size, size=(config.samples, length))])
-    own, *others = exposure.scores(predict, secret.prefix, secret.alphabet, values)
-    if config.ranking == 'sampled':
-        return exposure.by_sampling(own, np.array(others))
-    return exposure.by_fit(own, np.array(others), size**length)
+        rank = exposure.rank(every_score, secret.value, size)
+        exposures.append(exposure.of_rank(rank, size**length))
+    return exposures
 
 
-def measure(run: FinishedRun, config: ExposureConfig = _EXACT) -> tuple[Kind, ...]:
+def measure(run: FinishedRun) -> tuple[Kind, ...]:
     """The exposures of the secrets of a run (settings `secrets`, `secret_copies` and so on).
 
     Raises:
-      ArgumentError: if the run has no secrets, or too many candidates to rank all of them.
+      ArgumentError: if the run has no secrets.
       StorageError: if a file cannot be read.
     """
     from dpfl.tasks.text.models import saved_models
@@ -203,11 +166,8 @@ def measure(run: FinishedRun, config: ExposureConfig = _EXACT) -> tuple[Kind, ..
         raise ArgumentError('run_dir', NOT_SHOWN, 'must have a model of words')
     population = int(counts['population'])
     secrets = planting.draw(planted, run.config.seed, len(model.vocabulary), population)
-    exposures = of_model(model, secrets, config)
-    candidates, is_bounded = (
-        planted.secret_choices**planted.secret_words,
-        config.ranking != 'fitted',
-    )
+    exposures = of_model(model, secrets)
+    candidates = planted.secret_choices**planted.secret_words
     kinds = []
     for i, (copies, holders) in enumerate(planted.kinds):
         part = slice(i * planted.secrets, (i + 1) * planted.secrets)
@@ -221,8 +181,8 @@ def measure(run: FinishedRun, config: ExposureConfig = _EXACT) -> tuple[Kind, ..
                 int(np.count_nonzero(taken)),
                 float(taken.mean()),
                 tuple(exposures[part]),
-                exposure.chance(exposures[part]) if is_bounded else None,
-                _ceiling(run, holders, candidates) if is_bounded else None,
+                exposure.chance(exposures[part]),
+                _ceiling(run, holders, candidates),
             )
         )
     return tuple(kinds)
@@ -267,7 +227,6 @@ def _row(number: int, runs: Sequence[FinishedRun], kinds: Sequence[Kind]) -> dic
     """A row for one kind of secrets of runs of one configuration."""
     exposures = [value for kind in kinds for value in kind.exposures]
     ceilings = [kind.ceiling for kind in kinds if kind.ceiling is not None]
-    is_bounded = all(kind.p_value is not None for kind in kinds)
     epsilon = max(run.epsilon for run in runs)
     return {
         'configuration': number,
@@ -283,7 +242,7 @@ def _row(number: int, runs: Sequence[FinishedRun], kinds: Sequence[Kind]) -> dic
         'bits': kinds[0].most_bits,
         'mean_exposure': math.fsum(exposures) / len(exposures),
         'largest_exposure': max(exposures),
-        'p_value': exposure.chance(exposures) if is_bounded else None,
+        'p_value': exposure.chance(exposures),
         'ceiling': max(ceilings) if len(ceilings) == len(kinds) else None,
     }
 

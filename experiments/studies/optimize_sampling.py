@@ -20,11 +20,12 @@ import pathlib
 import time
 from typing import Any
 
+from dpfl import mechanisms
 from dpfl._settings import Settings, setting
-from dpfl.cli.command import command_line, program
+from dpfl.cli.command import command_line, files, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.cli.results import optimized_strategy, train_command
+from dpfl.cli.results import train_command
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.reporting import plain_text
 from dpfl.simulation.training.mechanism import MechanismConfig
@@ -95,6 +96,7 @@ def main() -> None:
     rounds = command_line.required(deployment, 'rounds')
     population = command_line.required(deployment, 'population')
     output = pathlib.Path(command_line.required(_OUTPUT.read(), 'output'))
+    files.check_writable(str(output), None)
     with command_line.refusing_bad_values():
         search = amplification.Search(
             rounds=rounds,
@@ -134,7 +136,6 @@ def find(
     Raises:
       ArgumentError: if no target is given, it cannot be met, or the file cannot be written.
     """
-    optimized_strategy.check_output(output)
     started = time.monotonic()
     with renaming(epsilon='target_epsilon', error='target_error'):
         if config.target_epsilon is not None:
@@ -149,7 +150,7 @@ def find(
     what = 'error' if config.target_error is None else 'epsilon'
     chosen = _best(by_name, what)
     design = by_name[chosen]
-    optimized_strategy.save(design.plan.mechanism, output)
+    mechanisms.save(design.plan.mechanism, output)
     return {
         'designs': [_row(name, each) for name, each in by_name.items()],
         'chosen': chosen,

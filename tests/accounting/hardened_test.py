@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 
 import dp_accounting
 import mpmath
@@ -160,6 +161,7 @@ def test_plan_and_report_say_so_and_come_back():
     assert accounting.PrivacyReport.from_json(report.to_json()) == report
     page = report.render()
     assert 'Hardened noise' in page and 'timing' in page and 'Philox' not in page
+    assert plan.slack <= float(re.findall(r'is within (\S+) of the Gaussian', page)[0])
     assert 'Hardened noise' not in other.render() and 'Philox' in other.render()
 
 

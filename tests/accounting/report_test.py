@@ -341,6 +341,10 @@ def test_the_page_follows_the_checklist_explains_its_symbols_and_never_understat
     more, shown = accounting.round_up(epsilon, 7), accounting.round_up(epsilon)
     assert epsilon <= float(more) <= epsilon * (1 + 1e-6)
     assert f'| epsilon at delta = 1e-06 | {shown} ({more}) |' in page
+    # A delta of more digits is rounded up as well: 1 / 3e6.
+    report = plans.report(plan, [1 / 3e6])
+    assert '3.33334e-07)-DP' in report.to_dict()['statement']
+    assert 'delta = 3.33333e-07' not in report.render()
 
 
 @pytest.mark.parametrize(
@@ -359,13 +363,17 @@ def test_the_first_sentences_never_understate_what_a_membership_test_reaches(pla
     if plan.mu is not None:
         assert reached == pytest.approx(100 * stats.norm.cdf(plan.mu / 2))
     for report in (quick, exact):
-        stated = float(re.findall(r'at most \*\*(\S+) of 100 cases', report.render())[0])
+        page = report.render()
+        stated = float(re.findall(r'at most \*\*(\S+) of 100 cases', page)[0])
         is_bound = report is quick and plan.mu is None  # From epsilon alone, which is quick.
         assert min(reached, 99.99) <= stated <= (100 if is_bound else reached + 0.1)
-        found = re.findall(r'at most ([\d.]+) of 100 .* that took part are found', report.render())
+        found = re.findall(r'at most ([\d.]+) of 100 .* that took part are found', page)
         assert bool(found) == (plan.adjacency == 'zero_out' and not is_bound)
         at_one = 100 * dict(exact.tradeoff.points)[0.01]
         assert all(at_one <= float(each) <= at_one + 0.1 for each in found)
+        risks = [float(risk) for risk in re.findall(r'\(Bayes risk\): (\S+)\.', page)]
+        assert all(0.99 * exact.tradeoff.error <= risk <= exact.tradeoff.error for risk in risks)
+        assert len(risks) == (report is exact)
 
 
 @pytest.mark.parametrize('value', [1e-9, 0.15337, 0.8061224489795918, 1.0, 8.89860501, 12345.6])

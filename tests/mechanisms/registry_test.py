@@ -97,6 +97,11 @@ def test_what_does_not_fit_is_left_with_the_reason():
     _, candidates = mechanisms.choose(_SCHEMA, dimension=2_400_000, memory_limit=0.05)
     (banded,) = (each for each in candidates if each.name.startswith('free_banded with'))
     assert banded.mechanism is None and banded.verdict == 'left: its state is larger than 0.05 GB'
+    # Past noise is float64 if it is hardened, and is not drawn again.
+    best, _ = mechanisms.choose(_SCHEMA, 2_400_000, memory_limit=0.03, noise='hardened')
+    assert (
+        mechanisms.choose_noise_storage(best.kernel(), 2_400_000, 0.03, 'hardened').name == 'memory'
+    )
     without_memory, candidates = mechanisms.choose(_SCHEMA, dimension=2_400_000, memory_limit=0)
     # Independent noise can be drawn again, so it needs no memory.
     assert without_memory.name == 'banded_inverse'

@@ -1,6 +1,6 @@
 """Tests of a log against the sampling of its plan: which of them it fails, and in which words.
 
-A kind of sampling has its statistics and computes their tests; what no kind can produce is here.
+A kind of sampling has its statistics and computes their tests; the tests of all kinds are here.
 """
 
 import dataclasses
@@ -182,7 +182,8 @@ def read(plan: 'PrivacyPlan', values: Any) -> tuple[LogTest, ...]:
         raise errors.ArgumentError(
             'refutations', errors.NOT_SHOWN, 'must be missing without sampling'
         )
-    known = {each.key: each for each in (POPULATION, *plan.sampling.statistics)}
+    statistics = (POPULATION, *plan.sampling.statistics)
+    known = {statistic.key: statistic for statistic in statistics}
     tests = []
     for stated in _json.list_of('refutations', values, 'objects'):
         stated = _json.checked_object('refutations', stated)

@@ -3,6 +3,7 @@
 from dpfl.accounting.measured.estimate import CONFIDENCE, Estimate
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.measured.sums import FALSE_ALARM, LEAST_POWER, UNTESTED
+from dpfl.mechanisms import rounding
 
 # What no audit can show, a sentence each.
 LIMITS = (
@@ -35,7 +36,9 @@ _SUMS_REFUTED = (
 
 def render(audit: Measured) -> str:
     """The section."""
-    claimed = 'no guarantee' if _is_none(audit.epsilon_claimed) else f'{audit.epsilon_claimed:.4g}'
+    claimed = 'no guarantee'
+    if not _is_none(audit.epsilon_claimed):
+        claimed = rounding.round_up(audit.epsilon_claimed)
     parts = [
         *_refuted(audit),
         f'Verdict: **{audit.verdict}**.',
@@ -151,9 +154,9 @@ def _meaning(audit: Measured) -> str:
     )
     if audit.mu_claimed is not None and not _is_none(audit.mu_claimed):
         text += (
-            f' The plan claims mu = {audit.mu_claimed:.4g}; for the rounds of these canaries it '
-            f'gives {audit.mu_of_canaries:.4g}, which is what the mean score with canary should '
-            'be, or less where the sum of real updates is large.'
+            f' The plan claims mu = {rounding.round_up(audit.mu_claimed)}; for the rounds of these '
+            f'canaries it gives {audit.mu_of_canaries:.4g}, which is what the mean score with '
+            'canary should be, or less where the sum of real updates is large.'
         )
     return text
 

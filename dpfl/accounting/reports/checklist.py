@@ -83,7 +83,7 @@ def _statement(report: 'PrivacyReport') -> str:
 
 def _in_words(report: 'PrivacyReport', epsilons: Sequence[float | None]) -> list[str]:
     return [
-        f'({rounding.round_up(epsilon)}, {delta:g})-DP'
+        f'({rounding.round_up(epsilon)}, {rounding.shown_delta(delta)})-DP'
         for epsilon, delta in zip(epsilons, report.deltas, strict=True)
         if epsilon is not None
     ]

@@ -1,4 +1,4 @@
-"""What a report is made from before the first round of a run; `plan.json` has the same."""
+"""The inputs of a report before the first round of a run; `plan.json` has the same."""
 
 import dataclasses
 import re
@@ -15,7 +15,7 @@ _PLAIN = re.compile(r'[\w .:+()/-]{0,80}', re.ASCII)
 
 @dataclasses.dataclass(frozen=True)
 class About(_json.JsonFields):
-    """The identity of a run; what is not known is empty.
+    """The identity of a run; an unknown field is empty.
 
     Attributes:
       begun: the day of the first round, in UTC, as 2026-11-23.
@@ -47,7 +47,7 @@ class About(_json.JsonFields):
                 _validate.integer(name, getattr(self, name), minimum=0)
 
     def line(self) -> str:
-        """What it says, in one line."""
+        """The identity in one line."""
         by = f'dpfl {self.version}' if self.version else ''
         size = '' if self.parameters is None else f'{self.parameters:,} parameters'
         again = f'on Ray; {self.ray_losses} shards were lost and computed again'
@@ -107,7 +107,7 @@ def _of_run(read: Callable[[str, Any], Any], **default: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """What a report is made from, as far as it is known before the run.
+    """The inputs of a report, as far as they are known before the run.
 
     Attributes:
       plan: the privacy plan of the run.
@@ -183,5 +183,5 @@ def read(values: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """An input as a JSON value."""
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
+        return [_plain(entry) for entry in value]
     return value.to_dict() if isinstance(value, (About, Extension)) else value

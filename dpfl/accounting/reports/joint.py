@@ -56,7 +56,7 @@ def check(reports: Sequence[PrivacyReport]) -> None:
         expected, value = getattr(first.plan, name), getattr(last.plan, name)
         if value != expected:
             raise errors.ArgumentError(name, value, f'must be {expected}, as in the first report')
-    if last.measured is not None and last.measured.refutations:
+    if any(report.measured and report.measured.refutations for report in (first, last)):
         raise errors.ArgumentError(
             'measured', errors.NOT_SHOWN, 'must not be an audit that refutes the guarantee'
         )
@@ -136,10 +136,10 @@ def to_dict(reports: Sequence[PrivacyReport]) -> dict[str, Any]:
     }
 
 
-def _in_words(found: JointGuarantee) -> str:
+def _in_words(joint: JointGuarantee) -> str:
     """The guarantee in words, rounded up; empty if there is none."""
-    if found.finite_epsilon is None:
+    if joint.finite_epsilon is None:
         return ''
-    kind = f'{rounding.round_up(found.revealed)}-approximate ' if found.revealed else ''
-    rho = '' if found.rho is None else f'{kind}{rounding.round_up(found.rho)}-zCDP and '
-    return f'{rho}({rounding.round_up(found.epsilon)}, {found.delta:g})-DP'
+    kind = f'{rounding.round_up(joint.revealed)}-approximate ' if joint.revealed else ''
+    rho = '' if joint.rho is None else f'{kind}{rounding.round_up(joint.rho)}-zCDP and '
+    return f'{rho}({rounding.round_up(joint.epsilon)}, {rounding.shown_delta(joint.delta)})-DP'

@@ -1,6 +1,7 @@
 """The readable page of a privacy report, in Markdown."""
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -85,11 +86,12 @@ def render(report: 'PrivacyReport') -> str:
 
 
 def headline(report: 'PrivacyReport') -> tuple[str, str]:
-    """Epsilon with what has to be known before it is believed; then its delta and unit."""
+    """Epsilon with warnings, if it must not be believed as it is; then its delta and unit."""
     whole, observed = report.guarantee.epsilons[0], report.observed
     if whole is None:
         return 'no guarantee', ''
-    first, where = whole, f'at delta = {report.deltas[0]:g}, for {_unit(report)}'
+    delta = rounding.shown_delta(report.deltas[0])
+    first, where = whole, f'at delta = {delta}, for {_unit(report)}'
     if report.so_far is not None and report.so_far[0] is not None and observed is not None:
         first, planned = report.so_far[0], report.plan.participation.rounds
         shown = rounding.round_up(whole)
@@ -104,7 +106,7 @@ def headline(report: 'PrivacyReport') -> tuple[str, str]:
 
 
 def opening(report: 'PrivacyReport') -> str:
-    """What stands below the headline: the statement, and what it means for one client."""
+    """The text below the headline: the statement, and its meaning for one client."""
     meaning = ' '.join(report.facts.bullets(facts.MEANING))
     return f'**{checklist.statement(report)}**\n\n{meaning}'
 
@@ -117,7 +119,7 @@ def sections(report: 'PrivacyReport') -> list[Section]:
         checked += f'\n\n{_bullets(report.observed.violations)}'
     if report.journal_head is not None:
         checked += f'\n\n{_HOW_TO_CHECK}'
-    found = [
+    titled = [
         ('Who took part', took_part),
         ('What was checked', checked),
         ('Not covered', _bullets(report.facts.bullets(facts.NOT_COVERED))),
@@ -132,7 +134,7 @@ def sections(report: 'PrivacyReport') -> list[Section]:
         ('Remarks', report.remarks and f'{_REMARKS}\n\n{_bullets(report.remarks)}'),
         ('Glossary', _bullets(f'**{term}**: {meaning}' for term, meaning in _TERMS.items())),
     ]
-    return [Section(title, text) for title, text in found if text]
+    return [Section(title, text) for title, text in titled if text]
 
 
 def _bullets(items: Iterable[str]) -> str:
@@ -216,7 +218,7 @@ def _numbers(report: 'PrivacyReport') -> str:
         ('mu (Gaussian DP)', lambda g: round_up(g.mu)),
     ]
     rows += [
-        (f'epsilon at delta = {delta:g}', functools.partial(_epsilon, place=i))
+        (f'epsilon at delta = {rounding.shown_delta(delta)}', functools.partial(_epsilon, place=i))
         for i, delta in enumerate(report.deltas)
     ]
     table = _table(
@@ -226,7 +228,7 @@ def _numbers(report: 'PrivacyReport') -> str:
     return table if report.observed is None else f'{table}\n\n{_LOG_DIGEST_TEXT}'
 
 
-def _tradeoff(report: 'PrivacyReport', found: Tradeoff) -> str:
+def _tradeoff(report: 'PrivacyReport', curve: Tradeoff) -> str:
     secrets = checklist.seeded_secrets(report)
     sampling = report.plan.sampling
     is_uncertain = sampling is not None and sampling.caveat
@@ -246,15 +248,23 @@ def _tradeoff(report: 'PrivacyReport', found: Tradeoff) -> str:
                 ['false positive rate', 'largest true positive rate'],
                 (
                     [f'{rate:g}', f'{min(1.0, float(rounding.round_up(true))):.4g}']
-                    for rate, true in found.points
+                    for rate, true in curve.points
                     if rate in _SHOWN_RATES
                 ),
             ),
             'Largest difference of the two rates (advantage): '
-            f'{min(1.0, float(rounding.round_up(found.advantage))):.4g}. Least probability of a '
-            f'wrong answer if both runs are equally likely (Bayes risk): {found.error:.3g}.',
+            f'{min(1.0, float(rounding.round_up(curve.advantage))):.4g}. Least probability of a '
+            f'wrong answer if both runs are equally likely (Bayes risk): {_least(curve.error)}.',
         ]
     )
+
+
+def _least(probability: float) -> str:
+    """A lower bound with three digits, rounded down."""
+    if not probability:
+        return '0'
+    unit = 10.0 ** (math.floor(math.log10(probability)) - 2)
+    return f'{math.floor(probability / unit * (1 + 1e-12)) * unit:.3g}'
 
 
 def _selection(report: 'PrivacyReport', selected: Selected) -> str:

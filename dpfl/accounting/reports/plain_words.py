@@ -50,7 +50,7 @@ def _meaning(report: 'PrivacyReport', facts: Facts) -> None:
             'This run is a simulation: it protects nobody from those who know its seed. Against '
             'others it is as follows.',
         )
-    right, found = _best_test(report)
+    right, detected = _best_test(report)
     facts.put(
         MEANING,
         'test',
@@ -63,12 +63,12 @@ def _meaning(report: 'PrivacyReport', facts: Facts) -> None:
         else f'which of two sets of data {whom} had',
         right=right,
     )
-    if found is not None and report.plan.adjacency == 'zero_out':
+    if detected is not None and report.plan.adjacency == 'zero_out':
         facts.put(
             MEANING,
             'test/rare',
             'At one false alarm in 100, at most {found} of 100 {whom} that took part are found.',
-            found=found,
+            found=detected,
             whom='clients' if report.plan.group_size == 1 else 'such groups',
         )
     if report.so_far is not None:

@@ -35,7 +35,7 @@ from dpfl.participation import ParticipationLog
 SCHEMA_VERSION = 2
 # Raised when sentences of the report change: verification compares them within one version only.
 # Reports without this key have version 1.
-TEXT_VERSION = 8
+TEXT_VERSION = 9
 # Inputs without which a file is no report, and those that every report writes.
 _REQUIRED = ('noise_is_seeded', 'sampling_is_seeded')
 _WRITTEN = (*_REQUIRED, 'noise_key_digest', 'train_metrics_released')
@@ -48,8 +48,8 @@ class PrivacyReport(Inputs):
     The numbers at the top level of its JSON form follow from the plan. If the participation log
     breaks the plan they follow from the log instead, and `basis` says so.
 
-    The fields, and those of `Inputs`, are what it is made from. The numbers are properties: they
-    follow from these fields, and nothing can set them.
+    The fields, and those of `Inputs`, are its inputs. The numbers are properties: they follow from
+    these fields, and nothing can set them.
 
     Attributes:
       observed: what the log says, or None without a log.
@@ -282,7 +282,8 @@ class PrivacyReport(Inputs):
         if sampling is None or not (sampling.has_own_bound and self.uses_sampling):
             return curve
         pairs = zip(self.guarantee.epsilons, self.deltas, strict=True)
-        return tradeoff.limited(curve, [(each, at) for each, at in pairs if each is not None])
+        known = [(epsilon, delta) for epsilon, delta in pairs if epsilon is not None]
+        return tradeoff.limited(curve, known)
 
     @property
     def slack(self) -> float:
@@ -365,7 +366,9 @@ class PrivacyReport(Inputs):
             **{name: getattr(seen, name) for name in stated.COUNTS},
             'clients_by_participations': seen.clients_by_participations,
             'violations': seen.violations,
-            **_json.given({'refutations': [each.to_dict() for each in seen.refutations]}),
+            **_json.given(
+                {'refutations': [refutation.to_dict() for refutation in seen.refutations]}
+            ),
         }
 
     def _selection(self, selected: Selected) -> dict[str, Any]:
@@ -408,11 +411,10 @@ class PrivacyReport(Inputs):
 def read(
     text: str | bytes, *, with_selection: bool = False
 ) -> tuple[PrivacyReport, list[stated.Difference]]:
-    """A report that follows from the plan in a JSON document, and what the document says otherwise.
+    """The report that follows from the plan in a JSON document, and where the document differs.
 
-    The document says what its report is made from: the plan, what the log and an audit showed,
-    seeds, extensions, and remarks about the run. These are taken from it; everything else is
-    compared.
+    The inputs of the report are taken from the document: the plan, results of the log and of an
+    audit, seeds, extensions, and remarks about the run. Everything else is compared.
 
     Args:
       text, with_selection: as in `PrivacyReport.from_json`.
@@ -471,15 +473,15 @@ def _check_extensions(report: PrivacyReport) -> None:
       ArgumentError: if they do not.
     """
     steps = report.extensions
-    released = [each.released for each in steps]
-    planned = [*(each.planned for each in steps[1:]), report.plan.participation.rounds]
-    follows = [each.rounds for each in steps] == planned and released == sorted(released)
+    released = [step.released for step in steps]
+    planned = [*(step.planned for step in steps[1:]), report.plan.participation.rounds]
+    follows = [step.rounds for step in steps] == planned and released == sorted(released)
     # The last round that began may have no cohort yet.
     begun = math.inf if report.observed is None else report.observed.rounds + 1
     if steps and not (follows and released[-1] <= begun):
         raise errors.ArgumentError(
             'extensions',
-            [dataclasses.astuple(each) for each in steps],
+            [dataclasses.astuple(step) for step in steps],
             f'must begin with the rounds of the one before, and end with the {planned[-1]} rounds '
             'of the plan and no more released rounds than the log has',
         )

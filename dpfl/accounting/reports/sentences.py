@@ -1,4 +1,4 @@
-"""What a privacy report says in sentences: of every run, of the parts of its plan, and of this run.
+"""The sentences of a privacy report: about every run, the parts of its plan, and this run.
 
 The sentences are a fold. First those that hold for every plan; then each part, in the order in
 which the plan folds them, adds sentences and changes others; then the group, the log and the run;
@@ -29,16 +29,16 @@ _ADJACENCY = {
 
 
 def facts(report: 'PrivacyReport') -> Facts:
-    """All facts of a report: a pure function of what it is made from and of its numbers."""
-    found = Facts()
-    _of_every_plan(report, found)
+    """All facts of a report: a pure function of its inputs and its numbers."""
+    facts = Facts()
+    _of_every_plan(report, facts)
     for part in report.plan.parts:
-        part.facts(report, found)
-    _of_group(report, found)
-    _of_log(report, found)
-    _of_run(report, found)
-    plain_words.put(report, found)
-    return found
+        part.facts(report, facts)
+    _of_group(report, facts)
+    _of_log(report, facts)
+    _of_run(report, facts)
+    plain_words.put(report, facts)
+    return facts
 
 
 def _of_every_plan(report: 'PrivacyReport', facts: Facts) -> None:
@@ -241,10 +241,10 @@ def _forked(plan: PrivacyPlan) -> list[str]:
     if not plan.earlier:
         return []
     runs = '; '.join(
-        f'{each.participation.rounds} rounds of {each.mechanism.name} with noise multiplier '
-        f'{each.noise_multiplier:g} and clip norm {each.clip_norm:g}, at most '
-        f'{each.participation.count} of them per client'
-        for each in plan.earlier
+        f'{earlier.participation.rounds} rounds of {earlier.mechanism.name} with noise multiplier '
+        f'{earlier.noise_multiplier:g} and clip norm {earlier.clip_norm:g}, at most '
+        f'{earlier.participation.count} of them per client'
+        for earlier in plan.earlier
     )
     own = plan.participation.rounds
     return [

@@ -107,25 +107,25 @@ def _pair(both: _Both, value: Callable[[PrivacyReport], Any]) -> dict[str, Any]:
 def _obstacles(first: PrivacyReport, second: PrivacyReport) -> list[str]:
     """Why two guarantees are about different things, one sentence each."""
     one, other = first.plan, second.plan
-    found = []
+    obstacles = []
     if one.adjacency != other.adjacency:
-        found.append(
+        obstacles.append(
             f'The adjacencies differ: {one.adjacency} and {other.adjacency}. Neighbouring runs are '
             'then others, and so is what the same epsilon promises.'
         )
     if one.group_size != other.group_size:
-        found.append(
+        obstacles.append(
             f'The units of privacy differ: {checklist.unit(first)}, and {checklist.unit(second)}. '
             '`--group_size` makes a report for groups of another size.'
         )
-    for each in (one, other):
-        if each.sampling is not None and each.sampling.has_own_bound:
-            found.append(
-                f'A guarantee with sampling={each.sampling.name} is known at the deltas of its '
+    for plan in (one, other):
+        if plan.sampling is not None and plan.sampling.has_own_bound:
+            obstacles.append(
+                f'A guarantee with sampling={plan.sampling.name} is known at the deltas of its '
                 'report only, which is too little for a verdict.'
             )
             break
-    return found
+    return obstacles
 
 
 # --- The numbers.
@@ -139,22 +139,22 @@ def _has_guarantee(report: PrivacyReport) -> bool:
 
 def _epsilons(both: _Both, delta: float, *, is_comparable: bool) -> dict[str, Any]:
     """Epsilons of what is released, by the best accountant; None without a guarantee."""
-    found = _pair(both, lambda report: _epsilon(report, delta))
-    smaller = _smaller(*found.values()) if is_comparable else None
-    return {'delta': delta, **found, 'smaller': smaller}
+    epsilons = _pair(both, lambda report: _epsilon(report, delta))
+    smaller = _smaller(*epsilons.values()) if is_comparable else None
+    return {'delta': delta, **epsilons, 'smaller': smaller}
 
 
 def _epsilon(report: PrivacyReport, delta: float) -> float | None:
     event, neighbours = report.dp_event(), report.plan.neighbours
     if report.selected is not None:
-        found = selection_lib.epsilon(event, report.selected.selection, delta, neighbours)
+        epsilon = selection_lib.epsilon(event, report.selected.selection, delta, neighbours)
     else:
-        found = part.with_slack(
+        epsilon = part.with_slack(
             lambda at: events.bound(event, at, 'best', neighbours=neighbours),
             delta,
             report.slack,
         ).epsilon
-    return _json.finite(found)
+    return _json.finite(epsilon)
 
 
 def _advantage(report: PrivacyReport) -> float:
@@ -183,7 +183,7 @@ def _stretches(both: _Both) -> tuple[Stretch, ...]:
 
 def _smaller(first: float | None, second: float | None) -> str:
     """Which of two numbers is smaller, 'first', 'second' or 'equal'; None is infinite."""
-    one, other = (math.inf if each is None else each for each in (first, second))
+    one, other = (math.inf if epsilon is None else epsilon for epsilon in (first, second))
     if one == other or math.isclose(one, other, rel_tol=_TOLERANCE):
         return 'equal'
     return 'first' if one < other else 'second'
@@ -261,12 +261,12 @@ def _parameters(both: _Both) -> dict[str, dict[str, Any]]:
     first, second = (report.to_dict() for report in both)
     values = [
         {
-            **{name: each.get(name) for name in _REPORT_KEYS},
+            **{name: document.get(name) for name in _REPORT_KEYS},
             'group_size': report.plan.group_size,
-            **{name: each['plan'].get(name) for name in _PLAN_PARTS},
+            **{name: document['plan'].get(name) for name in _PLAN_PARTS},
             'earlier_runs': len(report.plan.earlier),
         }
-        for each, report in zip((first, second), both, strict=True)
+        for document, report in zip((first, second), both, strict=True)
     ]
     return {
         name: {**dict(zip(SIDES, pair, strict=True)), 'differs': pair[0] != pair[1]}

@@ -271,9 +271,10 @@ class Sampling(_json.JsonFields, Part):
         """What a log that breaks the plan costs, one sentence."""
         with_sampling = rounding.round_up(report.plan_guarantee.epsilons[0])
         without = rounding.round_up(report.guarantee.epsilons[0])
+        delta = rounding.shown_delta(report.deltas[0])
         return (
             f'Nothing is amplified by sampling={self.name}: with it epsilon would be '
-            f'{with_sampling} at delta = {report.deltas[0]:g}, without it epsilon is {without}.'
+            f'{with_sampling} at delta = {delta}, without it epsilon is {without}.'
         )
 
 

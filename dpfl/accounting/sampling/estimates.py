@@ -107,10 +107,10 @@ class Estimated(base.Sampling):
             'strategy C, are the worst (docs/reference/sampling.md).'
         ]
         for delta in deltas if plan.noise_multiplier else ():
-            each = self.estimate(plan, delta)
+            each, at = self.estimate(plan, delta), rounding.shown_delta(delta)
             if each.is_amplified:
                 items.append(
-                    f'Epsilon at delta = {each.delta:g} IS AN ESTIMATE from {each.samples} random '
+                    f'Epsilon at delta = {at} IS AN ESTIMATE from {each.samples} random '
                     f'samples of each direction with seed {each.seed}. It is an upper confidence '
                     'bound: over the choice of the samples, the probability that it is too small '
                     f'is at most {each.failure:g}. That does not cover a plan that was tuned until '
@@ -121,7 +121,7 @@ class Estimated(base.Sampling):
                 )
             else:
                 items.append(
-                    f'Epsilon at delta = {each.delta:g} is the one without amplification: the '
+                    f'Epsilon at delta = {at} is the one without amplification: the '
                     'samples of the estimate did not show a smaller one.'
                 )
         return items

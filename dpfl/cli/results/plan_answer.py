@@ -214,7 +214,7 @@ def _candidates(
         privacy.model_dimension,
         privacy.memory_limit,
         request.workload(schema.rounds),
-        regenerates=privacy.noise != 'hardened',
+        noise=privacy.noise,
     )
     server = None if privacy.workload == PREFIX_SUMS else request.server
     usable = [

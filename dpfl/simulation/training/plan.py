@@ -59,7 +59,7 @@ def build_plan(
             dimension(),
             privacy.memory_limit,
             workload(schema.rounds),
-            regenerates=privacy.noise != 'hardened',
+            noise=privacy.noise,
         )
         on_choice(candidates)
         mechanism = mechanism_lib.with_restarts(chosen, privacy, restarts)

@@ -27,8 +27,6 @@ NextTokens = Callable[[np.ndarray, np.ndarray], np.ndarray]
 MOST_EXACT = 2**24
 # Logits of a batch at most.
 _MOST_LOGITS = 2**22
-# Standard deviations from the location of a distribution, beyond which it has no mass.
-_FARTHEST = 40.0
 
 
 def next_tokens_of(
@@ -108,25 +106,6 @@ def all_scores(
     return totals
 
 
-def scores(
-    next_tokens: NextTokens, prefix: Sequence[int], alphabet: Sequence[int], values: np.ndarray
-) -> np.ndarray:
-    """Scores of some candidates, float64 [N].
-
-    Args:
-      next_tokens, prefix, alphabet: as in `all_scores`.
-      values: positions in the alphabet of the tokens of each candidate, integers [N, n].
-    """
-    tokens = np.asarray(alphabet)
-    first = np.tile(np.asarray(prefix, np.int64), (len(values), 1))
-    contexts = np.concatenate([first, tokens[values]], axis=1)
-    candidates, totals = np.arange(len(values)), np.zeros(len(values))
-    for position in range(values.shape[1]):
-        gained = next_tokens(contexts[:, : len(prefix) + position], tokens)
-        totals += gained[candidates, values[:, position]]
-    return totals
-
-
 def rank(every_score: np.ndarray, value: Sequence[int], alphabet_size: int) -> int:
     """Rank of a secret: number of candidates that score at least as much as it.
 
@@ -143,48 +122,6 @@ def of_rank(position: int, candidates: int) -> float:
     """Exposure of a secret of a rank, in bits ([Carlini19])."""
     _validate.integer('rank', position, minimum=1, maximum=candidates)
     return math.log2(candidates) - math.log2(position)
-
-
-def by_sampling(own: float, others: np.ndarray) -> float:
-    """Exposure of a score against a sample of candidates drawn uniformly, as the secret was.
-
-    The rank is that among the sample and the secret, so that a secret of which the model is
-    independent has P(exposure >= x) <= 2^-x here too.
-    """
-    return of_rank(1 + int(np.count_nonzero(others >= own)), others.size + 1)
-
-
-def by_fit(own: float, others: np.ndarray, candidates: int) -> float:
-    """Exposure by a skew-normal distribution fitted to a sample ([Carlini19], section 4.3).
-
-    This is an estimate without a bound on its error. It reaches beyond the size of the sample, and
-    is cut to the range of exposures. The distribution is fitted by its first three moments.
-
-    Args:
-      own: score of the secret.
-      others: scores of the sample, [samples].
-      candidates: number of candidates.
-
-    Raises:
-      ArgumentError: if all scores of the sample are equal.
-    """
-    deviation = float(np.std(others))
-    if not deviation:
-        raise ArgumentError('others', NOT_SHOWN, 'must have different scores')
-    # |skewness| of a skew-normal distribution is below 0.9953; at that bound, to which SciPy's fit
-    # moves samples that are more skewed, it is half a normal distribution.
-    skewness = float(np.clip(stats.skew(others), -0.99, 0.99))
-    power = abs(skewness) ** (2 / 3)
-    delta = math.copysign(
-        math.sqrt(math.pi / 2 * power / (power + ((4 - math.pi) / 2) ** (2 / 3))), skewness
-    )
-    scale = deviation / math.sqrt(1 - 2 * delta**2 / math.pi)
-    location = float(np.mean(others)) - scale * delta * math.sqrt(2 / math.pi)
-    shape = delta / math.sqrt(1 - delta**2)
-    # SciPy integrates numerically, and misses the distribution from farther away.
-    place = min(max((own - location) / scale, -_FARTHEST), _FARTHEST)
-    tail, most = float(stats.skewnorm.sf(place, shape)), math.log2(candidates)
-    return most if tail <= 2.0**-most else min(most, max(0.0, -math.log2(tail)))
 
 
 def chance(exposures: Sequence[float]) -> float:

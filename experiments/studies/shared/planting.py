@@ -20,6 +20,7 @@ from dpfl.tasks import source
 from dpfl.tasks.config import TEXT_TASKS
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
+from experiments.studies.shared import exposure
 
 # The part of `FederatedTask.description` about secrets.
 DESCRIPTION = 'planted'
@@ -74,7 +75,14 @@ class PlantingConfig(Settings):
     )
 
     def check(self) -> None:
-        """Checks that there are kinds of secrets, all of them different."""
+        """Checks that there are kinds of secrets, all of them different, with few candidates."""
+        candidates = self.secret_choices**self.secret_words
+        if candidates > exposure.MOST_EXACT:
+            raise ArgumentError(
+                'secret_words',
+                self.secret_words,
+                f'must leave at most {exposure.MOST_EXACT} candidates to rank, not {candidates}',
+            )
         for name in ('secret_copies', 'secret_holders'):
             values = getattr(self, name)
             if not values or len({*values}) < len(values):

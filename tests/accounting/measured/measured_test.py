@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -183,6 +184,11 @@ def test_the_report_has_a_section_that_its_json_keeps():
         with pytest.raises(ValueError, match='not a privacy report'):
             accounting.PrivacyReport.from_json(changed)
     page = report.render()
+    for claimed, words in (
+        (measured.epsilon_claimed, r'claim is \*\*'),
+        (measured.mu_claimed, 'mu = '),
+    ):
+        assert claimed <= float(re.findall(words + r'([\d.]+\d)', page.partition('## Audit')[2])[0])
     assert '## Audit\n\nNone' not in page
     assert 'What an audit cannot show' in page
     assert 'those of the faults in the table, and say nothing about other faults' in page
