@@ -392,7 +392,7 @@ _SAMPLING = (
     Fault(
         'a client on both sides of own data',
         'dpfl/tasks/own_data.py',
-        '    _check_apart(clients, heldout, names)\n',
+        '    _check_apart(clients, heldout, specs)\n',
         '',
         ('tests/tasks/held_out_test.py::test_an_own_client_on_both_sides_is_refused',),
     ),
