@@ -1,7 +1,7 @@
 """Keras 3 models as functional models, which training processes take."""
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -46,7 +46,8 @@ def from_keras(
       A functional model whose initial weights are those of `model`.
 
     Raises:
-      ArgumentError: if `model` is not a built Keras 3 model on TensorFlow; if training changes a
+      ArgumentError: if `model` is not a built Keras 3 model on TensorFlow; if `input_spec` has more
+        than x and y, such as sample weights, which nothing would use; if training changes a
         weight other than by its gradient (BatchNormalization, stateful recurrent layers): such a
         weight would leave the client without clip and noise; if layers add losses of their own; if
         the model holds a tensor that was made while it was built; if a metric starts above 0.
@@ -68,9 +69,20 @@ def from_keras(
         raise errors.ArgumentError(
             'model', keras.config.backend(), 'must have the backend tensorflow (KERAS_BACKEND)'
         )
+    is_named = isinstance(input_spec, Mapping)
+    is_pair = {*input_spec} == {'x', 'y'} if is_named else len(input_spec) == 2
+    if not is_pair:
+        raise errors.ArgumentError(
+            'input_spec', errors.NOT_SHOWN, 'must be a pair (x, y), or have the keys x and y alone'
+        )
+    for metric in metrics or ():
+        if not isinstance(metric, keras.metrics.Metric):
+            raise errors.ArgumentError('metrics', metric, 'must be instances of a Keras metric')
     network = _Network(model)
     network.check(client_work.pair(input_spec)[0])
     compute = keras.losses.get(loss)
+    if compute is None:
+        raise errors.ArgumentError('loss', loss, 'must be a loss of Keras, or a function')
 
     @tf.function
     def predict_on_batch(weights: Any, x: Any, training: bool = True) -> Any:

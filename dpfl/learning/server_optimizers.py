@@ -10,7 +10,14 @@ from numpy.typing import ArrayLike
 
 from dpfl import _validate, errors
 
-SERVER_OPTIMIZERS = ('sgd', 'adam', 'yogi', 'adagrad')
+# The options of each.
+_OPTIONS = {
+    'sgd': {'momentum', 'nesterov'},
+    'adam': {'momentum', 'beta2', 'epsilon'},
+    'yogi': {'momentum', 'beta2', 'epsilon'},
+    'adagrad': {'epsilon'},
+}
+SERVER_OPTIMIZERS = tuple(_OPTIONS)
 
 
 def build_server_optimizer(
@@ -39,7 +46,7 @@ def build_server_optimizer(
       epsilon: of all but 'sgd'; None for TFF's defaults: 1e-7, and 1e-3 for 'yogi'.
 
     Raises:
-      ArgumentError: if a value is not allowed.
+      ArgumentError: if a value is not allowed, or the optimizer has no such option.
 
     Example:
       >>> optimizer = build_server_optimizer('sgd', [1.0, 0.5], momentum=0.9)
@@ -54,8 +61,12 @@ def build_server_optimizer(
     table = _validate.vector('rates', np.atleast_1d(np.asarray(rates, dtype=np.float64)))
     if not (table > 0).all():
         raise errors.ArgumentError('rates', errors.NOT_SHOWN, 'must be above 0')
-    if nesterov and (name != 'sgd' or not momentum):
-        raise errors.ArgumentError('nesterov', nesterov, 'needs sgd with a momentum above 0')
+    given = {'momentum': momentum, 'nesterov': nesterov, 'beta2': beta2, 'epsilon': epsilon}
+    for option, value in given.items():
+        if value and option not in _OPTIONS[name]:
+            raise errors.ArgumentError(option, value, f'is not an option of {name}')
+    if nesterov and not momentum:
+        raise errors.ArgumentError('nesterov', nesterov, 'needs a momentum above 0')
     optimizer = _build(name, float(table[0]), momentum, nesterov, beta2, epsilon)
     if (table == table[0]).all():
         return optimizer

@@ -78,7 +78,7 @@ DATA_VOCABULARY, PRIVATE_VOCABULARY = 'data', 'private'
 # The draw before training that finds the words of a private vocabulary.
 WORDS = 'words'
 _OF_FILES: Mapping[str, Any] = {
-    'needs': {'task': tuple(task for task in TEXT_TASKS if task != 'git_log')},
+    'needs': {'task': ('user_text',)},
     'draws': (WORDS, THRESHOLDS),
 }
 _OF_PRIVATE_WORDS: Mapping[str, Any] = {
@@ -108,6 +108,7 @@ class DataConfig(Settings):
         'clients those are: whole clients, the same ones in every run.',
         above=0,
         below=1,
+        needs={'task': (*REAL_TASKS, 'emnist')},
         draws=(WORDS, THRESHOLDS),
     )
 
@@ -132,17 +133,20 @@ class TextConfig(Settings):
         'Words in the vocabulary; four special tokens are added. By default 9996, or the whole '
         '--vocabulary_file.',
         minimum=1,
+        **_OF_TEXT,
     )
     vocabulary_file: str | None = setting(
         None,
         'Text file with one word per line, the most frequent first. What follows a word on its '
         'line, such as a count, is ignored. A file that has none of the 32 punctuation marks of '
         'ASCII gets them at its end: in the text of clients every mark is a token of its own.',
+        **_OF_TEXT,
     )
     vocabulary_text: str | None = setting(
         None,
         'Public text; the vocabulary is made of its most frequent words. A text file, JSON Lines, '
         'a Parquet file, or directories of public repositories, whose commit messages are read.',
+        **_OF_TEXT,
     )
     vocabulary: str | None = setting(
         None,
@@ -151,6 +155,7 @@ class TextConfig(Settings):
         '--vocabulary_epsilon; the guarantee of the run counts it '
         '(docs/own_data.md).',
         choices=(DATA_VOCABULARY, PRIVATE_VOCABULARY),
+        **_OF_TEXT,
     )
     vocabulary_epsilon: float | None = setting(
         None,
@@ -212,6 +217,7 @@ class TextConfig(Settings):
         'Words that a model predicts in a row: longer sentences are cut to this many. Tokens in a '
         'window with --packing=windows. Sentences of --task=synthetic_text are not longer.',
         minimum=1,
+        **_OF_TEXT,
     )
     client_max_tokens: int = setting(
         1600,
@@ -219,6 +225,7 @@ class TextConfig(Settings):
         'ends of sentences count as words. 1600 in [McMahan18]. It depends on the data of one '
         'client only, so the guarantee is the same.',
         minimum=0,
+        **_OF_TEXT,
     )
     author_max_words: int = setting(
         3000,

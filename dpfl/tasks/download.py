@@ -118,8 +118,7 @@ def _append(url: str, partial: pathlib.Path) -> dict[str, str]:
         headers = {name.lower(): value for name, value in response.headers.items()}
         if response.status != 206:
             have = 0  # The file has changed, or the server does not support ranges.
-        length = headers.get('content-length')
-        total = None if length is None else have + int(length)
+        total = None if response.length is None else have + response.length
         _tag_path(partial).write_text(json.dumps(headers.get('etag')))
         with (
             open(partial, 'ab' if have else 'wb') as file,

@@ -33,21 +33,27 @@ def from_arrays(
       seed: of the order in which a client's examples are used in each epoch.
 
     Raises:
-      ArgumentError: if there are no clients, names or lengths of arrays do not fit, or a client is
-        on both sides.
+      ArgumentError: if there are no clients, arrays do not fit the model, or a client is on both
+        sides.
     """
-    names = tuple(model.input_spec)
+    _random.check_seed('seed', seed)
+    specs = model.input_spec
+    if not isinstance(specs, Mapping):
+        raise errors.ArgumentError(
+            'model', errors.NOT_SHOWN, 'must have an input_spec by name, with the keys x and y'
+        )
+    names = tuple(specs)
     for argument, given in (('clients', clients), ('heldout', heldout)):
         if not given:
             raise errors.ArgumentError(argument, errors.NOT_SHOWN, 'must have at least one client')
         for number, examples in enumerate(given):
-            _check(f'{argument}[{number}]', examples, names)
-    _check_apart(clients, heldout, names)
+            _check(f'{argument}[{number}]', examples, specs)
+    _check_apart(clients, heldout, specs)
 
     def client_batches(
         client: int, batch_size: int, epochs: int, max_batches: int | None
     ) -> list[Any]:
-        arrays = {name: np.asarray(clients[client][name]) for name in names}
+        arrays = _of_type(clients[client], specs)
         order = _random.generator('own_data.order', seed, client)
         batches: list[Any] = []
         for _ in range(epochs):  # Another order in each.
@@ -57,11 +63,8 @@ def from_arrays(
         return batches[:max_batches]
 
     def heldout_batches(num_clients: int, batch_size: int) -> tf.data.Dataset:
-        chosen = heldout[:num_clients]
-        pooled = {
-            name: np.concatenate([np.asarray(examples[name]) for examples in chosen])
-            for name in names
-        }
+        chosen = [_of_type(examples, specs) for examples in heldout[:num_clients]]
+        pooled = {name: np.concatenate([examples[name] for examples in chosen]) for name in names}
         return federated_task.dataset(pooled, batch_size)
 
     return FederatedTask(
@@ -88,24 +91,45 @@ def num_parameters(model: Any) -> int:
     return sum(math.prod(np.shape(weight)) for weight in model.initial_weights[0])
 
 
-def _check(name: str, examples: Examples, names: tuple[str, ...]) -> None:
-    if not isinstance(examples, Mapping) or set(examples) != set(names):
+def _of_type(examples: Examples, specs: Mapping[str, tf.TensorSpec]) -> dict[str, np.ndarray]:
+    """The arrays of a client, of the types that the model takes."""
+    return {
+        name: np.asarray(examples[name], spec.dtype.as_numpy_dtype) for name, spec in specs.items()
+    }
+
+
+def _check(name: str, examples: Examples, specs: Mapping[str, tf.TensorSpec]) -> None:
+    if not isinstance(examples, Mapping) or set(examples) != set(specs):
         raise errors.ArgumentError(
-            name, errors.NOT_SHOWN, f'must have the arrays {", ".join(names)}'
+            name, errors.NOT_SHOWN, f'must have the arrays {", ".join(specs)}'
         )
-    lengths = {len(examples[key]) for key in names}
-    if len(lengths) != 1:
+    arrays = {key: np.asarray(examples[key]) for key in specs}
+    for key, spec in specs.items():
+        array, kind = arrays[key], spec.dtype.as_numpy_dtype
+        if not (
+            array.ndim
+            and spec.shape.rank in (None, array.ndim)
+            and spec.shape[1:].is_compatible_with(array.shape[1:])
+            and np.can_cast(array.dtype, kind, 'same_kind')
+        ):
+            raise errors.ArgumentError(
+                f'{name}[{key!r}]',
+                errors.NOT_SHOWN,
+                f'must be {spec.dtype.name} of shape {spec.shape}, is {array.dtype} of shape '
+                f'{array.shape}',
+            )
+    if len({len(array) for array in arrays.values()}) != 1:
         raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must have arrays of one length')
 
 
 def _check_apart(
-    clients: Sequence[Examples], heldout: Sequence[Examples], names: tuple[str, ...]
+    clients: Sequence[Examples], heldout: Sequence[Examples], specs: Mapping[str, tf.TensorSpec]
 ) -> None:
     """Checks that no held-out client has exactly the examples of a training client."""
-    known = {_digest(examples, names): number for number, examples in enumerate(clients)}
+    known = {_digest(_of_type(client, specs)): number for number, client in enumerate(clients)}
     for number, examples in enumerate(heldout):
-        same = known.get(_digest(examples, names))
-        if same is not None and len(examples[names[0]]):
+        same = known.get(_digest(_of_type(examples, specs)))
+        if same is not None and len(next(iter(examples.values()))):
             raise errors.ArgumentError(
                 f'heldout[{number}]',
                 errors.NOT_SHOWN,
@@ -113,10 +137,9 @@ def _check_apart(
             )
 
 
-def _digest(examples: Examples, names: tuple[str, ...]) -> bytes:
+def _digest(arrays: Mapping[str, np.ndarray]) -> bytes:
     total = hashlib.sha256()
-    for name in names:
-        array = np.asarray(examples[name])
+    for array in arrays.values():
         total.update(f'{array.dtype.str} {array.shape}\n'.encode())
         # The bytes of objects, such as texts, are their addresses.
         plain = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()

@@ -224,7 +224,6 @@ _REFUSED = [
                 '--client_max_batches=2: must not be given with example_cap and client_epochs=2',
             ),
             ('--adaptive_clip', ': must be >= 130 for adaptive_clip, whose clip norm first'),
-            ('--task=emnist --model=cnn --packing=windows', 'packing=windows: needs task='),
             ('--match=rmse', '--match=rmse: must be QUANTITY:MECHANISM,NOISE_MULTIPLIER@ROUND or'),
             ('--delta=0.02', '--delta=0.02: must be <= 0.01; allow_large_delta accepts more'),
             ('--mechanism=none --strategy= --target_epsilon=1', 'mechanism=none has no noise'),
@@ -239,7 +238,6 @@ _REFUSED = [
             ('--worker_file=x', '--worker_file: is gone; --ray=local, auto or host:port'),
             ('--dry_run --resume', '--resume: cannot be combined with --dry_run'),
             ('--dry_run --overwrite', '--overwrite: cannot be combined with --dry_run'),
-            ('--task=synthetic_glyphs --model=micro', 'must be one of small, cnn, tiny for task='),
             ('--vocabulary_file=x', '--vocabulary_file: task=synthetic_text makes its own'),
         ],
     ),
@@ -270,7 +268,6 @@ _REFUSED = [
             ),
             ('', '--data_path: must be given for task=stackoverflow, or download'),
             ('--download', '--data_path: must say where to download to; there is no cache'),
-            ('--task=emnist --model=tiny --vocabulary_file=', '--data_path: must be given for'),
         ],
     ),
     (

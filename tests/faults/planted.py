@@ -24,6 +24,13 @@ class Fault:
 
 _NOISE = (
     Fault(
+        'past noise that grows beyond what float32 holds',
+        'dpfl/aggregators/noise/correlated.py',
+        'largest = np.abs(rows - noise).max()',
+        'largest = np.abs(noise).max()',
+        ('tests/aggregators/refusals_test.py',),
+    ),
+    Fault(
         'variance for standard deviation',
         'dpfl/aggregators/query.py',
         'stddev = global_state.clip_norm * self._plan.update_noise_multiplier',
@@ -385,7 +392,7 @@ _SAMPLING = (
     Fault(
         'a client on both sides of own data',
         'dpfl/tasks/own_data.py',
-        '    _check_apart(clients, heldout, names)\n',
+        '    _check_apart(clients, heldout, specs)\n',
         '',
         ('tests/tasks/held_out_test.py::test_an_own_client_on_both_sides_is_refused',),
     ),

@@ -212,6 +212,21 @@ def test_metrics_must_have_names_of_their_own(names):
         _from_keras(_dense(), metrics=metrics)
 
 
+@pytest.mark.parametrize(
+    'options, message',
+    [
+        ({'input_spec': {**_SPEC, 'sample_weight': _SPEC['y']}}, 'input_spec: .*x and y alone'),
+        ({'input_spec': (_SPEC['x'], _SPEC['y'], _SPEC['y'])}, 'input_spec: .*a pair'),
+        ({'input_spec': {'x': _SPEC['x']}}, 'input_spec: '),
+        ({'loss': None}, 'loss=None: must be a loss'),
+        ({'metrics': ['accuracy']}, 'metrics=accuracy: must be instances'),
+    ],
+)
+def test_what_training_would_not_use_is_refused(options, message):
+    with pytest.raises(errors.ArgumentError, match=f'^{message}'):
+        _from_keras(_dense(), **options)
+
+
 def test_metrics_must_start_at_zero():
     metric = keras.metrics.MeanSquaredError('mse')
     metric.update_state([1.0], [0.0])

@@ -154,6 +154,10 @@ def test_rounds_after_the_schedule_have_its_last_rate():
         (dict(name='sgd', rates=1.0, momentum=1.0), 'momentum'),
         (dict(name='sgd', rates=1.0, nesterov=True), 'nesterov'),
         (dict(name='adam', rates=1.0, momentum=0.5, nesterov=True), 'nesterov'),
+        (dict(name='sgd', rates=1.0, beta2=0.9), 'beta2'),
+        (dict(name='sgd', rates=1.0, epsilon=0.1), 'epsilon'),
+        (dict(name='adagrad', rates=1.0, momentum=0.5), 'momentum'),
+        (dict(name='adagrad', rates=1.0, beta2=0.9), 'beta2'),
     ],
 )
 def test_bad_arguments_are_named(settings, name):

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import types
 
 import numpy as np
 import pytest
@@ -186,5 +187,38 @@ def test_an_own_client_on_both_sides_is_refused():
     clients = [_arrays(i) for i in range(3)]
     with pytest.raises(ArgumentError, match=r'heldout\[1\]: must not have .* of clients\[2\]'):
         _own(clients, [_arrays(7), _arrays(2)])
+    # The same examples in another type.
+    with pytest.raises(ArgumentError, match=r'heldout\[0\]: must not have'):
+        _own(clients, [{**clients[1], 'x': clients[1]['x'].astype(np.float64)}])
     # Clients without data are alike.
     _own([*clients, _arrays(0, size=0)], [_arrays(0, size=0)])
+
+
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (
+            {'x': np.zeros((4, 28, 28), np.float32)},
+            r"clients\[1\]\['x'\]: must be float32 of shape",
+        ),
+        ({'x': np.zeros((4, 28, 27, 1), np.float32)}, r"clients\[1\]\['x'\]: must be float32"),
+        ({'y': np.zeros(4)}, r"clients\[1\]\['y'\]: must be int32 of shape .* is float64"),
+        ({'y': np.int32(1)}, r"clients\[1\]\['y'\]: must be int32"),
+        ({'y': np.zeros(3, np.int32)}, r'clients\[1\]: must have arrays of one length'),
+        ({'z': np.zeros(4)}, r'clients\[1\]: must have the arrays x, y'),
+    ],
+)
+def test_own_arrays_must_fit_the_model(changes, message):
+    with pytest.raises(ArgumentError, match=f'^{message}'):
+        _own([_arrays(0), {**_arrays(1), **changes}], [_arrays(2)])
+
+
+def test_own_arrays_get_the_types_of_the_model():
+    examples = {'x': _arrays(0)['x'].astype(np.float64), 'y': np.zeros(4, np.int64)}
+    (batch,) = _own([examples], [_arrays(2)]).client_batches(0, 4, 1, None)
+    assert (batch['x'].dtype, batch['y'].dtype) == (np.float32, np.int32)
+    model = types.SimpleNamespace(input_spec=('x', 'y'))
+    with pytest.raises(ArgumentError, match='^model: must have an input_spec by name'):
+        own_data.from_arrays(model, [], [])
+    with pytest.raises(ArgumentError, match='^seed=-1'):
+        own_data.from_arrays(model, [], [], seed=-1)

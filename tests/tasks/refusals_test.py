@@ -9,8 +9,8 @@ from dpfl.debugging.images import clients as images
 from dpfl.debugging.images import traits
 from dpfl.tasks import held_out
 from dpfl.tasks.before_training import QuantileRelease
-from dpfl.tasks.config import ImageFaultConfig, TaskConfig, TextConfig
-from dpfl.tasks.images import classifiers, emnist, faults, gan_models
+from dpfl.tasks.config import DataConfig, ImageFaultConfig, TaskConfig, TextConfig
+from dpfl.tasks.images import classifiers, emnist, faults, gan_models, image_task
 from dpfl.tasks.images.classifiers import ClassifierSizes
 from dpfl.tasks.images.gan_models import GanSizes
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
@@ -74,14 +74,29 @@ _GENERAL = [
     (lambda: _release({}), 'shares: must not be empty'),
     (lambda: _release({'x': 0.0}), 'share=0'),
     (lambda: _release({'x': 1.0}), 'share=1'),
-    (
-        lambda: _task(task='emnist', packing='windows'),
-        'packing=windows: needs task=',
+    # Settings that nothing would read.
+    *(
+        (
+            lambda task=task, name=name, value=value: _task(task=task, **{name: value}),
+            f'{name}=.*: needs task=',
+        )
+        for task, name, value in [
+            ('emnist', 'packing', 'windows'),
+            ('emnist', 'client_min_tokens', 5),
+            ('emnist', 'client_min_sentences', 2),
+            ('emnist', 'vocabulary_size', 5),
+            ('emnist', 'vocabulary_file', 'words'),
+            ('emnist', 'vocabulary_text', 'text'),
+            ('emnist', 'vocabulary', 'data'),
+            ('emnist', 'sentence_length', 5),
+            ('emnist', 'client_max_tokens', 5),
+            ('git_log', 'strict', True),
+            ('stackoverflow', 'client_column', 'author'),
+            ('stackoverflow', 'text_column', 'body'),
+            ('user_text', 'language_size', 60),
+            ('synthetic_text', 'heldout_fraction', 0.2),
+        ]
     ),
-    (lambda: _task(task='emnist', client_min_tokens=5), 'client_min_tokens=5: needs task='),
-    (lambda: _task(task='emnist', client_min_sentences=2), 'client_min_sentences=2: needs task='),
-    (lambda: _task(task='git_log', strict=True), 'strict=True: needs task='),
-    (lambda: _task(task='user_text', language_size=60), 'language_size=60: needs task=synthetic'),
     (lambda: ImageFaultConfig(inject=('inverted',) * 2), 'inject=.*must name each fault once'),
     (lambda: ImageFaultConfig(inject_share=0.1), 'inject_share=0.1: needs inject'),
     (lambda: _task(inject=('inverted',)), 'inject=inverted: needs task=synthetic_glyphs or emnist'),
@@ -137,6 +152,10 @@ _OF_TEXT = [
     ),
 ]
 _OF_IMAGES = [
+    (
+        lambda: image_task.open_clients('emnist', DataConfig(), ImageFaultConfig(), 0),
+        'data_path: must be given for task=emnist, or download',
+    ),
     (lambda: faults.Faults(names=('rotated',)), 'inject=rotated: must be one of'),
     (lambda: faults.Faults(share=1.5), 'inject_share=1.5'),
     (lambda: faults.Faults(share=math.nan), 'inject_share=nan'),

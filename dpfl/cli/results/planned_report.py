@@ -42,6 +42,7 @@ def of(
     Raises:
       UsageError: If there is no such plan, or the log cannot be used.
     """
+    noise_multiplier = command_line.required(noise, 'noise_multiplier')
     with command_line.refusing_bad_values():
         if secagg.model_dimension is not None and not secagg.secagg:
             raise ArgumentError('model_dimension', secagg.model_dimension, 'needs secagg')
@@ -59,7 +60,7 @@ def of(
         plan = accounting.PrivacyPlan(
             mechanism=made,
             clip_norm=clip_norm,
-            noise_multiplier=command_line.required(noise, 'noise_multiplier'),
+            noise_multiplier=noise_multiplier,
             clients_per_round=cohort,
             adjacency=noise.adjacency,
             group_size=group_size,

@@ -451,6 +451,8 @@ def _of_graph(path: pathlib.Path) -> Classifier:
     shapes = ([None, _SIDE, _SIDE], [None, _SIDE, _SIDE, 1])
     if not any(spec.shape.is_compatible_with(shape) for shape in shapes):
         raise refused(f'must take images of shape {tuple(shapes[0])}, takes {spec.shape}')
+    if not spec.dtype.is_floating:
+        raise refused(f'must take intensities within [0, 1], takes {spec.dtype.name}')
     tail = (1,) if spec.shape.rank == 4 else ()
 
     def answer(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

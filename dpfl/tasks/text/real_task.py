@@ -27,6 +27,7 @@ from dpfl.tasks.text import baselines, private_words, text_statistics, vocabular
 from dpfl.tasks.text.files import public_text, stackoverflow, user_text
 from dpfl.tasks.text.messages import git_log
 from dpfl.tasks.text.synthetic_task import DEFAULT_VOCABULARY_SIZE, packing_of
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 
 _COUNTED_ON_CLIENTS = 'vocabulary'
 # How data.json names it.
@@ -265,9 +266,8 @@ class RealTextTask(TaskSource):
         from dpfl.tasks.text.models import saved_models
 
         words = self._config.text.vocabulary_size or DEFAULT_VOCABULARY_SIZE
-        most = vocabulary.Vocabulary(tuple(map(str, range(words)))).num_tokens
         with renaming(num_tokens='vocabulary_size'):
-            return saved_models.WORD_MODELS[self._model].num_parameters(most)
+            return saved_models.WORD_MODELS[self._model].num_parameters(words + NUM_SPECIAL_TOKENS)
 
     def load(self) -> FederatedTask:
         """The task."""
@@ -305,8 +305,9 @@ def _found_privately(
     tell: Callable[[str], None],
 ) -> vocabulary.Vocabulary:
     """The words of the run if it continues, or else those that are found now."""
+    size = config.vocabulary_size or DEFAULT_VOCABULARY_SIZE
     if WORDS in before.kept:
-        return vocabulary.Vocabulary(tuple(before.kept[WORDS]))
+        return vocabulary.Vocabulary(tuple(before.kept[WORDS][:size]))
     assert before.words is not None  # As checked when the data were opened.
     counts = private_words.WordCounts.of(
         (
@@ -325,7 +326,6 @@ def _found_privately(
             'found no word: too few clients use the same ones. This answer is a release too: add '
             'its guarantee to those of later runs on the same clients',
         )
-    size = config.vocabulary_size or DEFAULT_VOCABULARY_SIZE
     tell(f'vocabulary: {len(words)} words found privately; the first {min(len(words), size)} count')
     return vocabulary.Vocabulary(tuple(words[:size]))
 

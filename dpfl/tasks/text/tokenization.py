@@ -34,6 +34,8 @@ _TOKEN = re.compile(
     rf'[^\s{_PUNCTUATION}{_JOINING}]+(?:[{_JOINING}][^\s{_PUNCTUATION}{_JOINING}]+)*'
     rf'|[{_PUNCTUATION}{_JOINING}]'
 )
+# Half of a character that was cut in two: such text cannot be printed or written to a file.
+_SURROGATE = re.compile(r'[\ud800-\udfff]')
 _SENTENCE_END = re.compile(r'[\r\n]+|(?<=[.!?\u2026\u061f\u0964\u3002\uff01\uff1f])\s+')
 
 
@@ -41,6 +43,7 @@ def words(text: str) -> list[str]:
     """The tokens of a text, ignoring sentence boundaries."""
     if not text.isascii():
         text = unicodedata.normalize('NFC', text).replace('\u2019', "'")
+        text = _SURROGATE.sub('\ufffd', text)
     return _TOKEN.findall(text.lower())
 
 

@@ -12,8 +12,9 @@ from dpfl import errors
 from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError
 from dpfl.simulation import run_directory
-from dpfl.simulation.training import execution, fedavg, run_data, train
+from dpfl.simulation.training import execution, fedavg, prepared_task, run_data, train
 from dpfl.simulation.training.plan import build_plan
+from dpfl.tasks import source
 from dpfl.tasks.before_training import QuantileRelease
 from dpfl.tasks.config import TextConfig
 from dpfl.tasks.text.private_words import WordRelease
@@ -52,6 +53,10 @@ def test_the_guarantee_counts_the_words(config):
     assert len(words) > 12 and set(words) <= {f'wa{chr(97 + i)}' for i in range(26)} | {'.'} | {
         f'wb{chr(97 + i)}' for i in range(4)
     }
+    # Who opens the finished run has the words of its model, not all that were found.
+    before = prepared_task.of_run(config, kept=prepared_task.recorded(run.directory))
+    opened = source.open_task(config.task, config.seed, lambda text: None, before)
+    assert list(opened.language_model()[1]) == words[:12]
     _assert_counted(run.report.plan, _WORDS)
     values = _report(run.directory)
     assert values['epsilon'] == run.report.plan.epsilon(1e-3) > 30

@@ -249,7 +249,10 @@ def test_a_fork_has_earlier_plans():
         (lambda text: text.replace('--rounds=6', '--rounds=7'), 'has --rounds=7, config.json 6'),
         (lambda text: text.replace('--rounds=6\n', ''), 'has --rounds=None, config.json 6'),
         (lambda text: text.replace('secagg=false', 'secagg'), 'has --secagg=true'),
-        (lambda text: text.replace('--strict=false', '--strict'), 'has --strict=true'),
+        (
+            lambda text: text.replace('_metrics=false', '_metrics'),
+            'has --release_train_metrics=true',
+        ),
         (lambda text: text.replace('--rounds=6', '--rounds=x'), 'rounds=x: must be a value'),
         (lambda text: text + 'word\n', 'flags.txt: line'),
         (lambda text: '\x00\n', 'flags.txt: line 1 is not a flag'),

@@ -11,6 +11,8 @@ from tests.simulation.training import small_config
 _BLT = small_config.BLT
 _AUDITED = _BLT.with_values({'audit': True, 'audit_canaries': 400})
 _NO_OPTIMIZER = TrainConfig()
+# For tasks without text.
+_NO_WORDS = {'vocabulary_size': None, 'sentence_length': 20}
 _ADAGRAD = {'server_optimizer': 'adagrad'}
 
 
@@ -41,11 +43,12 @@ _ADAGRAD = {'server_optimizer': 'adagrad'}
         *(
             (
                 _BLT,
-                {'test_clients': 5, 'task': task, 'model': None},
+                {'test_clients': 5, 'task': task, 'model': None, **_NO_WORDS},
                 'test_clients=5: must be 0 for',
             )
             for task in ('user_text', 'emnist', 'synthetic_glyphs')
         ),
+        (_BLT, {'task': 'emnist', **_NO_WORDS}, 'model=micro: must be one of small, cnn, tiny for'),
         (_NO_OPTIMIZER, {'server_beta2': 0.9}, 'server_beta2='),
         (_NO_OPTIMIZER, {**_ADAGRAD, 'server_beta2': 0.9}, 'server_beta2='),
         (_NO_OPTIMIZER, {'server_epsilon': 1e-3}, 'server_epsilon='),
@@ -85,13 +88,16 @@ _KNOWN = 'needs a vocabulary that is known before'
     [
         (False, {'delta': 2.0}, 'delta=2.0'),
         (False, {'rounds': None}, 'rounds: must be given'),
-        (False, {'task': 'custom', 'model': None}, 'task=custom: needs a task of your own'),
+        (
+            False,
+            {'task': 'custom', 'model': None, **_NO_WORDS},
+            'task=custom: needs a task of your own',
+        ),
         (False, {'ray_timeout': 0}, 'ray_timeout=0'),
         (False, {'server_warmup_rounds': 9}, 'server_warmup_rounds=9: must be <= 4'),
         (True, {'vocabulary_epsilon': None}, 'vocabulary=private: needs vocabulary_epsilon'),
         (True, {'vocabulary_delta': 3e-3}, 'vocabulary_delta=0.003: must be below'),
         (True, {'vocabulary': 'data'}, 'vocabulary_epsilon=30.0: needs vocabulary=private'),
-        (True, {'task': 'emnist', 'model': None}, _OTHER_TASK),
         (True, {'task': 'synthetic_text'}, _OTHER_TASK),
         (True, {'warm_start': 'x'}, f'warm_start=x: {_KNOWN}'),
         (True, {'fork_from': 'x'}, f'fork_from=x: {_KNOWN}'),

@@ -217,22 +217,23 @@ def test_a_judge_must_not_know_the_clients(task, origin, known, tmp_path):
 class _Own(tf.Module):
     """Mean intensity times 1, 2, 3 and so on, as logits or as probabilities."""
 
-    def __init__(self, outputs, channels, is_share):
+    def __init__(self, outputs, channels, is_share, dtype):
         super().__init__()
         shape = [None, 28, 28] + ([1] if channels else [])
         factors = tf.range(1.0, outputs + 1)
 
-        @tf.function(input_signature=[tf.TensorSpec(shape, tf.float32, name='images')])
+        @tf.function(input_signature=[tf.TensorSpec(shape, dtype, name='images')])
         def serve(images):
-            means = tf.reduce_mean(tf.reshape(images, [-1, 28 * 28]), axis=1, keepdims=True)
+            flat = tf.cast(tf.reshape(images, [-1, 28 * 28]), tf.float32)
+            means = tf.reduce_mean(flat, axis=1, keepdims=True)
             logits = means * factors
             return {'scores': tf.nn.softmax(logits) if is_share else logits}
 
         self.serve = serve
 
 
-def _save(path, outputs=62, channels=True, is_share=False):
-    model = _Own(outputs, channels, is_share)
+def _save(path, outputs=62, channels=True, is_share=False, dtype=tf.float32):
+    model = _Own(outputs, channels, is_share, dtype)
     tf.saved_model.save(model, str(path), signatures={'serving_default': model.serve})
     return path
 
@@ -260,6 +261,8 @@ def test_what_is_no_classifier_is_refused(tmp_path):
         classifiers.load(tmp_path)
     with pytest.raises(ArgumentError, match=r'must return 62 values.*\(2, 5\)'):
         classifiers.load(_save(tmp_path / 'five', outputs=5))
+    with pytest.raises(ArgumentError, match=r'within \[0, 1\], takes uint8'):
+        classifiers.load(_save(tmp_path / 'bytes', dtype=tf.uint8))
     damaged = tmp_path / 'damaged'
     damaged.mkdir()
     (damaged / 'saved_model.pb').write_bytes(b'nothing')

@@ -26,6 +26,7 @@ from dpfl.tasks.text import tokenization
             '\u201cso\u201d\u2014he said\u2026',
             ['\u201c', 'so', '\u201d', '\u2014', 'he', 'said', '\u2026'],
         ),
+        ('cut \ud83d', ['cut', '\ufffd']),
         (' \t\n', []),
         ('', []),
     ],

@@ -96,7 +96,10 @@ def messages(
     for source, repository in enumerate(repositories):
         for commit in _commits(repository):
             counts['commits'] += 1
-            address, name, parents, body = commit[:MAX_BYTES].split(b'\n', 3)
+            parts = commit[:MAX_BYTES].split(b'\n', 3)
+            if len(parts) < 4:
+                raise _refused(repository.path, f'has an author of more than {MAX_BYTES} bytes')
+            address, name, parents, body = parts
             if b' ' in parents:
                 counts['merge_commits'] += 1
                 continue

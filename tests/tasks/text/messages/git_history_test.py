@@ -93,6 +93,12 @@ def test_a_message_of_any_length_is_cut(tmp_path):
     assert found[2][2] == '' and counts['cut'] == 1
 
 
+def test_an_author_of_any_length_is_refused(tmp_path):
+    path = repositories.make(tmp_path / 'a', [Commit(f'{"a" * (MAX_BYTES + 1)}@x.org', 'One')])
+    with pytest.raises(ArgumentError, match=f'a: has an author of more than {MAX_BYTES} bytes'):
+        _read(path)
+
+
 def test_settings_and_variables_of_git_do_not_matter(tmp_path, monkeypatch):
     path = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One'), Commit('b@x.org', 'Two')])
     other = repositories.make(tmp_path / 'b', [Commit('c@x.org', 'Other')])
