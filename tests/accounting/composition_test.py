@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import math
+import types
 
 import dp_accounting
 import numpy as np
@@ -192,6 +193,14 @@ def test_without_noise_in_the_earlier_run_there_is_no_guarantee():
 
 
 # --- Several reports.
+
+
+def test_a_run_that_its_audit_refutes_is_not_composed():
+    report = plans.report(_FIRST)
+    refuted = dataclasses.replace(report, measured=types.SimpleNamespace(refutations=('noise',)))
+    for reports in ([refuted, report], [report, refuted], [report, report, refuted]):
+        with pytest.raises(ArgumentError, match='measured: must not be an audit that refutes'):
+            joint.guarantee(reports)
 
 
 def _alike(rounds=100, **changes):

@@ -78,12 +78,6 @@ def test_a_group_without_a_loss_distribution_has_the_guarantee_without_amplifica
     )
 
 
-def test_hardened_noise_counts_its_rounding_once_for_a_group():
-    one, group = (_plan(noise='hardened', group_size=k) for k in (1, 3))
-    plain = _plan(group_size=3)
-    assert plain.sensitivity < group.sensitivity <= 3 * one.sensitivity
-
-
 def test_the_course_and_the_log_of_a_group_end_at_its_guarantee():
     plan = _plan(group_size=2)
     course = running.RunningEpsilon(plan, 1e-6, 'analytic_gaussian')

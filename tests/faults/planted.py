@@ -24,6 +24,13 @@ class Fault:
 
 _NOISE = (
     Fault(
+        'past noise that grows beyond what float32 holds',
+        'dpfl/aggregators/noise/correlated.py',
+        'largest = np.abs(rows - noise).max()',
+        'largest = np.abs(noise).max()',
+        ('tests/aggregators/refusals_test.py',),
+    ),
+    Fault(
         'variance for standard deviation',
         'dpfl/aggregators/query.py',
         'stddev = global_state.clip_norm * self._plan.update_noise_multiplier',

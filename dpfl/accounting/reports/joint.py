@@ -56,7 +56,7 @@ def check(reports: Sequence[PrivacyReport]) -> None:
         expected, value = getattr(first.plan, name), getattr(last.plan, name)
         if value != expected:
             raise errors.ArgumentError(name, value, f'must be {expected}, as in the first report')
-    if last.measured is not None and last.measured.refutations:
+    if any(report.measured and report.measured.refutations for report in (first, last)):
         raise errors.ArgumentError(
             'measured', errors.NOT_SHOWN, 'must not be an audit that refutes the guarantee'
         )

@@ -284,15 +284,3 @@ def test_a_run_of_groups_that_stops_early_has_the_leading_block():
         so_far = plan.with_participation(plan.participation.within(rounds))
         alone = dataclasses.replace(so_far, mechanism=mechanism.with_rounds(rounds))
         assert so_far.dp_event() == alone.dp_event()
-
-
-@pytest.mark.parametrize('sampling', plans.SAMPLINGS)
-def test_more_noise_and_larger_populations_protect_better(sampling):
-    def epsilon(plan):
-        return plan.epsilon(_DELTA, _quick(sampling))
-
-    base = plans.sampled(sampling)
-    assert epsilon(plans.sampled(sampling, noise_multiplier=6.0)) < epsilon(base)
-    if sampling not in _BINS:
-        assert epsilon(plans.sampled(sampling, population=600)) < epsilon(base)
-    assert epsilon(base) < epsilon(base.without_sampling(base.participation))
