@@ -258,9 +258,9 @@ class Records:
             raise ValueError(f'{LEDGER}: an earlier plan: {errors.shown(error)}') from None
         plans.append(self.record.plan)
         number = 0
-        for each in self.journal.events:
-            number += each in extended
-            if isinstance(each, journal_lib.Released):
+        for event in self.journal.events:
+            number += event in extended
+            if isinstance(event, journal_lib.Released):
                 yield plans[number]
 
     def report(self, group_size: int | None = None) -> PrivacyReport:

@@ -282,7 +282,8 @@ class PrivacyReport(Inputs):
         if sampling is None or not (sampling.has_own_bound and self.uses_sampling):
             return curve
         pairs = zip(self.guarantee.epsilons, self.deltas, strict=True)
-        return tradeoff.limited(curve, [(each, at) for each, at in pairs if each is not None])
+        known = [(epsilon, delta) for epsilon, delta in pairs if epsilon is not None]
+        return tradeoff.limited(curve, known)
 
     @property
     def slack(self) -> float:

@@ -261,12 +261,12 @@ def _parameters(both: _Both) -> dict[str, dict[str, Any]]:
     first, second = (report.to_dict() for report in both)
     values = [
         {
-            **{name: each.get(name) for name in _REPORT_KEYS},
+            **{name: document.get(name) for name in _REPORT_KEYS},
             'group_size': report.plan.group_size,
-            **{name: each['plan'].get(name) for name in _PLAN_PARTS},
+            **{name: document['plan'].get(name) for name in _PLAN_PARTS},
             'earlier_runs': len(report.plan.earlier),
         }
-        for each, report in zip((first, second), both, strict=True)
+        for document, report in zip((first, second), both, strict=True)
     ]
     return {
         name: {**dict(zip(SIDES, pair, strict=True)), 'differs': pair[0] != pair[1]}
