@@ -4,4 +4,3 @@ import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT / 'dpfl' / 'published' / 'tables' / 'published.json'
-STRATEGIES = ROOT / 'dpfl' / 'strategies'

@@ -80,6 +80,7 @@ _REFUSED = [
         [
             ('', '--data_path: must be given'),
             ('--epsilons=0', '--epsilons=0'),
+            ('--task=synthetic_text --plot=/no/a.png', '--plot=/no/a.png: must be in a directory'),
         ],
     ),
     (
@@ -119,6 +120,7 @@ _REFUSED = [
                 '--primary_steps=9: needs primary_model=',
             ),
             ('--task=emnist', '--data_path: must be given'),
+            ('--output_dir={log}/run', '/run: must be writable'),
         ],
     ),
     (
@@ -154,6 +156,7 @@ _REFUSED = [
         [
             ('', '--run_dir: must be given'),
             ('--labels=x.csv --rater=tiny', '--rater=tiny: must not be given with labels'),
+            ('--run_dir=nowhere', '--run_dir=nowhere: must be'),
             ('--rater_confidence=0.2', '--rater_confidence=0.2: needs a rater'),
         ],
     ),

@@ -359,42 +359,12 @@ def test_noise_that_matches_a_tree():
 
 
 @pytest.mark.standard
-def test_the_noise_for_a_target_with_groups():
-    banded = ('--mechanism=fichtenberger_toeplitz', '--bands=342')
-    result = _planned(*_CYCLIC, *banded, '--target_epsilon=1')
-    [row] = result['plans']
-    direct = accounting.PrivacyPlan.calibrated(
-        epsilon=1.0,
-        delta=1e-6,
-        accountant='best',
-        mechanism=mechanisms.BandedToeplitz.fichtenberger(2052, 342),
-        participation=Participation(2052, 342),
-        clip_norm=1.0,
-        clients_per_round=100,
-        sampling=accounting.CyclicPoisson(population=171_000, groups=342),
-    )
-    assert row['noise_multiplier'] == pytest.approx(direct.noise_multiplier, rel=1e-6)
-    assert (row['min_separation'], row['max_participations'], row['rho']) == (342, 6, None)
-    assert row['separation_limit'] == 'cyclic_poisson' and 0.999 < row['epsilon'] <= 1
-    text = ' '.join(result['assumptions'])
-    assert 'divided into 342 groups' in text and 'No amplification' not in text
-
-
-@pytest.mark.standard
-def test_independent_noise_with_other_samplings():
-    noisy = (*_CYCLIC, '--mechanism=gaussian', '--noise_multiplier=2')
-    [cyclic], [grouped], [poisson], [fixed] = (
-        _plans(*noisy, *flags)
-        for flags in (
-            (),
-            ('--groups=9',),
-            ('--sampling=poisson',),
-            ('--sampling=without_replacement',),
-        )
-    )
-    assert cyclic['epsilon'] == poisson['epsilon'] < fixed['epsilon']
-    assert grouped['max_participations'] == 228 and poisson['max_participations'] == 2052
+def test_several_mechanisms_with_sampling():
     several = '--mechanisms=gaussian=2,stackoverflow_banded_toeplitz=5'
-    rows = _plans(*_CYCLIC, several, '--sweep_clients_per_round=50,100')
+    result = _planned(*_CYCLIC, several, '--sweep_clients_per_round=50,100')
+    rows = result['plans']
     assert [row['clients_per_round'] for row in rows] == [50, 50, 100, 100]
     assert rows[1]['epsilon'] < rows[3]['epsilon'] and rows[0]['epsilon'] < rows[2]['epsilon']
+    assert {row['separation_limit'] for row in rows} == {'cyclic_poisson'}
+    text = ' '.join(result['assumptions'])
+    assert 'divided into' in text and 'No amplification' not in text

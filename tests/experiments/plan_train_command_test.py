@@ -65,6 +65,10 @@ _CASES = [
     ),
     (f'{_SMALL} --sampling=poisson --mechanism=gaussian --target_epsilon=3', 'gaussian'),
     (
+        f'{_SMALL} --sampling=cyclic_poisson --groups=9 --mechanism=gaussian --noise_multiplier=2',
+        'gaussian',
+    ),
+    (
         f'{_SMALL} --sampling=cyclic_poisson --mechanism=fichtenberger_toeplitz --bands=20 '
         '--target_epsilon=3',
         'fichtenberger_toeplitz',

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import math
 
 import pytest
 
@@ -10,14 +9,6 @@ from tests import forked_binaries, paths
 
 _ROWS = {row['id']: row for row in json.loads(paths.PUBLISHED.read_text())}
 _run = functools.partial(forked_binaries.run, 'reproduce_tables')
-# Largest and smallest difference of computed and published numbers, in units of the last digit.
-_ROUNDED = {
-    'nearest': (-0.5, 0.5),
-    'up': (-1.0, 0.0),
-    'down': (0.0, 1.0),
-    'at most': (-math.inf, 0.0),
-    'not compared': (0.0, math.inf),
-}
 _WRONG = {
     '000-T1-de-DE': ('zcdp', 0.49),
     '000-T2-ru-RU': ('eps', 5.1),
@@ -55,21 +46,6 @@ def test_every_row_is_there_once_in_order_and_matches_where_it_can(everything):
     assert (matches.count(True), matches.count(None)) == (114, 10)
     # Those that cannot match are computed all the same.
     assert everything['000-T1-en-US*']['computed']['zcdp'] == pytest.approx(24 / 98)
-
-
-@pytest.mark.exhaustive
-def test_computed_numbers_are_the_published_ones(everything):
-    for name, row in _ROWS.items():
-        computed = everything[name]['computed']
-        assert everything[name]['published'] == row['published']
-        if not row['reproducible'] or isinstance(row['published'], str):
-            continue
-        assert computed.keys() == row['published'].keys()
-        for key, published in row['published'].items():
-            kind = row['rounding'] if isinstance(row['rounding'], str) else row['rounding'][key]
-            excess = (computed[key] - published) * 10.0 ** row['decimals'][key]
-            least, greatest = _ROUNDED[kind]
-            assert least - 1e-6 <= excess <= greatest + 1e-6, (name, key)
 
 
 @pytest.mark.exhaustive

@@ -24,6 +24,13 @@ class Fault:
 
 _NOISE = (
     Fault(
+        'past noise that grows beyond what float32 holds',
+        'dpfl/aggregators/noise/correlated.py',
+        'largest = np.abs(rows - noise).max()',
+        'largest = np.abs(noise).max()',
+        ('tests/aggregators/refusals_test.py',),
+    ),
+    Fault(
         'variance for standard deviation',
         'dpfl/aggregators/query.py',
         'stddev = global_state.clip_norm * self._plan.update_noise_multiplier',
@@ -372,7 +379,8 @@ _SAMPLING = (
         '            self.begin(self._began[t], cohort(t))\n',
         '',
         (
-            'tests/simulation/program_test.py::test_a_signal_between_journal_and_cohorts_leaves_a_true_log',
+            'tests/simulation/faults_test.py::'
+            'test_an_interrupt_between_disk_and_memory_leaves_a_true_log_and_report',
         ),
     ),
     Fault(

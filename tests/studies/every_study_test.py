@@ -275,13 +275,6 @@ def test_every_study_has_a_row():
     assert {*catalogue.studies()} - tested == {'studies.run_study', 'studies.compare_generators'}
 
 
-def test_a_run_that_is_missing_leaves_no_directory(tmp_path):
-    flags = _LABELS.format(gan=tmp_path / 'nowhere', out=tmp_path / 'labels')
-    done = forked_binaries.run('studies.label_images', *flags.split())
-    assert done.returncode == 2 and '--run_dir=' in done.stderr.splitlines()[-1], done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.exhaustive
 @pytest.mark.tff
 def test_people_label_between_two_calls(inputs, tmp_path):

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 import sys
 from collections.abc import Mapping
@@ -31,7 +32,14 @@ def made_from(settings: PrimaryConfig, base: GanConfig) -> dict[str, Any]:
 
 
 def check_unused(directory: pathlib.Path, *, resume: bool, overwrite: bool) -> None:
-    """Raises ArgumentError if there is an earlier study that is neither resumed nor replaced."""
+    """Refuses the directory of an earlier study, or one that cannot be written, before training.
+
+    Raises:
+      ArgumentError: If the study there is neither resumed nor replaced, or nothing can be written.
+    """
+    existing = next(folder for folder in (directory, *directory.parents) if folder.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise errors.ArgumentError('output_dir', directory, 'must be writable')
     if (directory / _FOLDER).exists() and not resume and not overwrite:
         raise errors.ArgumentError(
             'output_dir',

@@ -41,7 +41,9 @@ def _marks(case):
 
 
 _CASES = [
-    *(('state', name, kind) for kind in _TYPES for name in mechanism_cases.FACTORIES),
+    *(('state', name, 'nested') for name in mechanism_cases.FACTORIES),
+    ('state', 'blt', 'one tensor'),
+    ('state', 'honaker_tree', 'dozens'),
     *(
         ('ring', name, 'nested')
         for name in ('restarted_blt', 'honaker_tree', 'banded', 'banded_inverse')

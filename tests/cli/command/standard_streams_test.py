@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from dpfl import _storage
 from dpfl.cli.command import command_line
 from tests import binaries
 
@@ -157,11 +156,3 @@ def test_names_that_no_line_of_flags_can_hold_are_refused(name):
     with pytest.raises(command_line.UsageError, match='must have printable characters') as caught:
         run_flags.directory(config)
     assert '\n' not in str(caught.value) and str(caught.value).isascii()
-
-
-@pytest.mark.standard
-def test_a_run_in_progress_is_not_verified(tmp_path):
-    with _storage.locked(tmp_path):
-        done = binaries.run('report_privacy', f'--run_dir={tmp_path}')
-    assert done.returncode == 1
-    assert done.stderr == f'error: {tmp_path}: is in use by another run\n'
