@@ -148,7 +148,7 @@ _SAID = {
     # A client that waits for 2 rounds leaves 60 - 6 for 3 places.
     'b_min_sep': [
         'in none of the last 2 rounds takes part with probability 3/54, independently',
-        'any number from 1 to 2 with probability 3/60, and may take part with the',
+        'each w from 1 to 2 with probability 3/60, and otherwise may take part',
     ],
 }
 
