@@ -62,9 +62,6 @@ WORD_MODELS = (
     'micro',
     'lstm_256',
     'lstm_tiny',
-    'cifg_670_tied',
-    'small_tied',
-    'lstm_256_untied',
     'lstm_670',
     'lstm_dense_tiny',
 )
@@ -289,8 +286,7 @@ class TaskConfig(Settings):
         None,
         'Model that is trained; by default a small one for the task. cifg_670 is the model of '
         '[Xu23], lstm_256 that of [McMahan18], lstm_670 that of the StackOverflow benchmark in '
-        '[McMahan24]. tied: input and output share an embedding. docs/reference/presets.md has '
-        'their sizes; a run prints that of its model.',
+        '[McMahan24]. docs/reference/presets.md has their sizes; a run prints that of its model.',
         choices=tuple(sorted({*WORD_MODELS, *IMAGE_MODELS})),
     )
     warm_start: str | None = setting(

@@ -38,9 +38,9 @@ def from_arrays(
     """
     _random.check_seed('seed', seed)
     specs = model.input_spec
-    if not isinstance(specs, Mapping):
+    if not isinstance(specs, Mapping) or {*specs} != {'x', 'y'}:
         raise errors.ArgumentError(
-            'model', errors.NOT_SHOWN, 'must have an input_spec by name, with the keys x and y'
+            'model', errors.NOT_SHOWN, 'must have an input_spec with the keys x and y'
         )
     names = tuple(specs)
     for argument, given in (('clients', clients), ('heldout', heldout)):

@@ -132,6 +132,8 @@ _VARIANTS = {
 # The query of 'secure' is that of 'discretized'.
 _QUERIES = [name for name in _VARIANTS if name != 'secure']
 every_query = pytest.mark.parametrize('name', _QUERIES)
+# With a state of each kind.
+_QUICK_TO_STOP = ('plain', 'adaptive', 'secure weighted adaptive per layer')
 
 
 def _updates(specs, count, seed=0):
@@ -187,7 +189,13 @@ def test_a_release_is_the_formula_and_the_noise_of_the_matrix(name):
     assert np.abs(noise).min() > 0
 
 
-@every_query
+@pytest.mark.parametrize(
+    'name',
+    [
+        pytest.param(name, marks=[] if name in _QUICK_TO_STOP else pytest.mark.standard)
+        for name in _QUERIES
+    ],
+)
 def test_stopping_and_continuing_changes_no_bit(name):
     """Nor does it need the seed: the keys are in the state."""
     variant, cohorts = _VARIANTS[name], _cohorts()

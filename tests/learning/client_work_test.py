@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
-import tensorflow_privacy as tfp
 from tensorflow.core.framework import dataset_options_pb2
 
 from dpfl import aggregators, learning, mechanisms
@@ -144,31 +143,6 @@ def test_a_batch_without_rows_within_a_client_is_an_error():
     dataset = tf.data.Dataset.from_tensors(rows).rebatch(np.array([3, 0, 2], np.int64))
     with pytest.raises(tf.errors.InvalidArgumentError, match='batch without rows'):
         _work([dataset])
-
-
-@pytest.mark.standard
-def test_another_query_sees_every_client():
-    # Its state has a count of the records within the clip norm beside the sum.
-    query = tfp.QuantileAdaptiveClipSumQuery(
-        initial_l2_norm_clip=_CLIP,
-        noise_multiplier=1.0,
-        target_unclipped_quantile=0.5,
-        learning_rate=0.1,
-        clipped_count_stddev=0.0,
-        expected_num_records=10,
-    )
-    params = query.derive_sample_params(query.initial_global_state())
-    model = models.least_squares()
-    update = client_work.fedavg(model, tff.learning.optimizers.build_sgdm(_RATE))
-    work = client_work.build_shard_work(model, update, query, train_metrics=False)
-    (shard,) = learning.shard(models.COHORT, 1)
-    sample, _ = work(_weights(), params, shard)
-    expected = query.initial_sample_state(tuple(map(tf.constant, models.START)))
-    for leaves in _records('fedavg'):
-        record = tuple(tf.constant(leaf, tf.float32) for leaf in leaves)
-        expected = query.accumulate_record(params, expected, record)
-    for actual, leaf in zip(tf.nest.flatten(sample), tf.nest.flatten(expected), strict=True):
-        np.testing.assert_allclose(actual, leaf, rtol=1e-4, atol=1e-6)
 
 
 def test_metrics_only_if_asked_for():

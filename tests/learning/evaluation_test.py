@@ -66,12 +66,6 @@ def test_quantiles_of_a_language_model_are_those_of_each_client_alone(language):
     assert plain == {name: value for name, value in found.items() if '_q' not in name}
 
 
-def test_owners_are_those_of_the_sentences(language):
-    owners = _clients(language).heldout_owners(4)
-    sizes = [len(language.heldout_tokens(client)) for client in range(4)]
-    np.testing.assert_array_equal(np.bincount(owners), sizes)
-
-
 @pytest.mark.standard
 def test_large_batches_are_measured_in_parts(language, monkeypatch):
     model = saved_models.build('micro', language.num_tokens, 6, 0)

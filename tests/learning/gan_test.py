@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl import accounting, learning, mechanisms
+from dpfl import learning, mechanisms
 from dpfl.aggregators.noise import keys
 from dpfl.learning import gan, gan_work
 from dpfl.runtime import contexts
@@ -187,22 +187,3 @@ def test_weights_can_be_set_and_the_generator_keeps_its_optimizer():
     changed = process.get_model_weights(process.set_model_weights(state, doubled))
     for one, two in zip(tf.nest.flatten(changed), tf.nest.flatten(doubled), strict=True):
         np.testing.assert_array_equal(one, two)
-
-
-@pytest.mark.standard
-def test_clients_have_the_weights_of_the_plan():
-    # The clients have 8, 3, 0 and 5 images.
-    estimator = accounting.Estimator(weight=2.5, example_cap=5.0)
-    process = _process(_plan(noise_multiplier=0.0, clip_norm=1000.0, estimator=estimator))
-    cohort, reference = _cohort(0), _Reference()
-    state = process.next(process.initialize(), learning.shard(cohort, 2)).state
-    expected = [
-        leaf
-        + sum(
-            weight * (reference._trained(0, client)[i] - leaf)
-            for weight, client in zip((1, 3 / 5, 0, 1), cohort, strict=True)
-        )
-        / 2.5
-        for i, leaf in enumerate(gan_models.DISCRIMINATOR)
-    ]
-    _assert_close(_weights(process, state).discriminator, expected)

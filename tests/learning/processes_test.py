@@ -213,14 +213,6 @@ def test_it_is_a_learning_process():
     assert process.set_model_weights(state, doubled).global_model_weights.trainable[0][0] == 1.0
 
 
-@pytest.mark.standard
-def test_a_batch_without_rows_is_one_line():
-    process = _of_least_squares()
-    broken = models.client(0, [2, 0, 2])
-    with pytest.raises(contexts.ComputationError, match='batch without rows'):
-        process.next(process.initialize(), [models.dataset(broken, broken[0])])
-
-
 @pytest.mark.parametrize(
     'changes, message',
     [

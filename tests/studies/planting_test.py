@@ -135,7 +135,12 @@ def _run(changes, **secrets):
             lambda: _run({'client_max_tokens': 23}),
             'client_max_tokens=23: must be >= 24, for 4 copies',
         ),
-        (lambda: _run({'task': 'emnist', 'model': None}), 'task=emnist: must be one of'),
+        (
+            lambda: _run(
+                {'task': 'emnist', 'model': None, 'vocabulary_size': None, 'sentence_length': 20}
+            ),
+            'task=emnist: must be one of',
+        ),
         (lambda: _run({'select_examples': ('length<=5',)}), 'task: must not be given with a sel'),
         (lambda: _run({'client_max_batches': 1, 'client_batch_size': 3}), 'secret_copies='),
         (lambda: planting.draw(_PLANTING, 1, 40, 11), 'secret_holders='),

@@ -217,8 +217,9 @@ def test_own_arrays_get_the_types_of_the_model():
     examples = {'x': _arrays(0)['x'].astype(np.float64), 'y': np.zeros(4, np.int64)}
     (batch,) = _own([examples], [_arrays(2)]).client_batches(0, 4, 1, None)
     assert (batch['x'].dtype, batch['y'].dtype) == (np.float32, np.int32)
-    model = types.SimpleNamespace(input_spec=('x', 'y'))
-    with pytest.raises(ArgumentError, match='^model: must have an input_spec by name'):
-        own_data.from_arrays(model, [], [])
+    for specs in (('x', 'y'), {'x': None, 'z': None}):
+        model = types.SimpleNamespace(input_spec=specs)
+        with pytest.raises(ArgumentError, match='^model: must have an input_spec with the keys x'):
+            own_data.from_arrays(model, [], [])
     with pytest.raises(ArgumentError, match='^seed=-1'):
         own_data.from_arrays(model, [], [], seed=-1)

@@ -353,8 +353,3 @@ def test_batches_hold_what_is_selected():
     np.testing.assert_array_equal(
         np.concatenate([part['x'] for part in parts])[..., 0], _IMAGES[1:]
     )
-    assert len(batches(5, 2, 2, 3)) == 3
-    nobody = selection.client_batches(config, lambda client, *limits: [])
-    assert nobody(5, 2) == []
-    with pytest.raises(ArgumentError, match='criteria need it'):
-        selection.client_batches(_of(select_examples=('loss>1',)), lambda client, *limits: [])

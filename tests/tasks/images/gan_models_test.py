@@ -79,19 +79,6 @@ def test_generated_images_against_keras():
     np.testing.assert_allclose(model.generate(weights, inputs), layer(x), atol=1e-5)
 
 
-def test_units_cannot_become_constant():
-    """Kernels near 0 make the same images, because normalisation undoes the scale."""
-    model = gan_models.build_gan_model('tiny', 0)
-    weights = [np.array(w) for w in model.initial_generator]
-    inputs = _inputs(64, model.input_size)
-    before = np.std(model.generate(weights, inputs), axis=0).mean()
-    # Variances stay far above the floor under the root.
-    for index in (0, 2):
-        weights[index] = weights[index] * 0.5
-    after = np.std(model.generate(weights, inputs), axis=0).mean()
-    assert after == pytest.approx(before, rel=0.05) and before > 0.05
-
-
 def test_initial_weights_are_a_function_of_the_seed():
     one, same, other = (gan_models.build_gan_model('tiny', seed) for seed in (1, 1, 2))
     for a, b, c in zip(

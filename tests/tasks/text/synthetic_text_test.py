@@ -6,12 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from dpfl.tasks.text import sentence_process, tokenization
-from dpfl.tasks.text.models import saved_models
 from dpfl.tasks.text.synthetic_text import SyntheticText
-from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
+from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, OOV_ID, PAD_ID
 
 _TASK = SyntheticText(vocabulary_size=100, seed=5, sentence_length=10, num_themes=6)
 _PINNED_TOKENS = [
@@ -230,41 +228,3 @@ def test_sampled_sentences_have_the_enumerated_probabilities():
     common = expected > 10
     statistic = ((actual - expected)[common] ** 2 / expected[common]).sum()
     assert abs(statistic - common.sum()) < 6 * np.sqrt(2 * common.sum())
-
-
-_TRAINED = SyntheticText(vocabulary_size=100, seed=1, sentence_length=10, num_themes=6)
-
-
-def _model():
-    return saved_models.build('micro', _TRAINED.num_tokens, 10, seed=0)
-
-
-def _accuracy(model, weights, tokens) -> float:
-    """The metric `accuracy`, computed in NumPy."""
-    logits = model.predict_on_batch((weights, ()), tokens[:, :-1], training=False).numpy()
-    is_word = tokens[:, 1:] >= NUM_SPECIAL_TOKENS
-    return float((logits.argmax(axis=-1) == tokens[:, 1:])[is_word].mean())
-
-
-@pytest.mark.standard
-def test_central_training_passes_the_bigram_ceiling_and_nears_the_best():
-    model = _model()
-    variables = [tf.Variable(weight) for weight in model.initial_weights[0]]
-    optimizer = tf.keras.optimizers.legacy.Adam(0.02)
-
-    # A fixed signature: batches of many sizes must not be traced one by one.
-    @tf.function(input_signature=[tf.TensorSpec([None, 11], tf.int32)])
-    def step(tokens):
-        with tf.GradientTape() as tape:
-            logits = model.predict_on_batch((tuple(variables), ()), tokens[:, :-1])
-            loss = model.loss(logits, tokens[:, 1:])
-        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
-
-    heldout = np.concatenate([*map(_TRAINED.heldout_tokens, range(300))])
-    assert _accuracy(model, tuple(variables), heldout) < _TRAINED.ceilings.unigram
-    for cohort in range(300):
-        step(np.concatenate([_TRAINED.tokens(4 * cohort + client) for client in range(4)]))
-    accuracy = _accuracy(model, tuple(variables), heldout)
-    # The model does not know the client: `without_client` is what it can reach.
-    assert accuracy > _TRAINED.ceilings.bigram + 0.04
-    assert accuracy == pytest.approx(_TRAINED.ceilings.without_client, abs=0.03)

@@ -170,11 +170,21 @@ def _object(line: bytes) -> dict[str, Any]:
         raise MalformedError('record is too long')
     text = _decoded(line)
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_with_each_key_once)
+    except MalformedError:
+        raise
     except (ValueError, RecursionError):
         raise MalformedError('not JSON') from None
     if not isinstance(value, dict):
         raise MalformedError('not a JSON object')
+    return value
+
+
+def _with_each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs. Readers differ in which of two values of one key counts."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise MalformedError('a key occurs twice')
     return value
 
 

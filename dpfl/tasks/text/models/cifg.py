@@ -15,10 +15,8 @@ the layer below, a layer computes
     c_t = f * c_{t-1} + (1 - f) * g
     r_t = (o * tanh(c_t)) P
 
-and the logits are r_t E_out^T + b_out, with r_t of the last layer. If the embeddings are tied,
-E_out is the input embedding, which takes E = R and saves V R parameters. Untied, with embedding
-size E, hidden size H, projection size R, D layers and V tokens (special tokens included), the model
-has
+and the logits are r_t E_out^T + b_out, with r_t of the last layer. With embedding size E, hidden
+size H, projection size R, D layers and V tokens (special tokens included), the model has
 3 (E + R + 1) H + (D - 1) 3 (2 R + 1) H + D H R + V E + V R + V parameters.
 
 The model of [Xu23] has D = 1, H = 670, E = R = 96: 2.38M, 4.31M and 6.24M parameters at V = 10k,
@@ -38,7 +36,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dpfl import _validate, errors
+from dpfl import _validate
 from dpfl.tasks.text.models import architectures
 
 
@@ -138,27 +136,19 @@ class StackedCifg(architectures.Architecture):
       hidden_size: H, the number of cells of a layer.
       projection_size: R, the size of the recurrent projections and of the output embedding.
       num_layers: D, the number of layers.
-      tied: whether input and output share one embedding.
 
     Raises:
-      ValueError: if a size is not a positive integer, or tied embeddings have two sizes.
+      ValueError: if a size is not a positive integer.
     """
 
     embedding_size: int
     hidden_size: int
     projection_size: int
     num_layers: int = 1
-    tied: bool = False
 
     def __post_init__(self):
-        for name in ('embedding_size', 'hidden_size', 'projection_size', 'num_layers'):
-            _validate.integer(name, getattr(self, name), minimum=1)
-        if self.tied and self.embedding_size != self.projection_size:
-            raise errors.ArgumentError(
-                'projection_size',
-                self.projection_size,
-                f'must be {self.embedding_size}, the embedding_size, with tied embeddings',
-            )
+        for field in dataclasses.fields(self):
+            _validate.integer(field.name, getattr(self, field.name), minimum=1)
 
     def weight_shapes(self, num_tokens: int) -> architectures.Shapes:
         """As in the base class. Kernels hold forget gate, output gate, candidate side by side."""
@@ -172,8 +162,7 @@ class StackedCifg(architectures.Architecture):
             shapes[f'{prefix}recurrent_kernel'] = (projection, 3 * hidden)
             shapes[f'{prefix}gate_bias'] = (3 * hidden,)
             shapes[f'{prefix}projection'] = (hidden, projection)
-        if not self.tied:
-            shapes['output_embedding'] = (num_tokens, projection)
+        shapes['output_embedding'] = (num_tokens, projection)
         shapes['output_bias'] = (num_tokens,)
         return shapes
 
@@ -199,7 +188,7 @@ class StackedCifg(architectures.Architecture):
         return value * math.sqrt(6 / (shape[0] + shape[1] / gates))
 
     def logits(self, weights: Sequence[Any], tokens: tf.Tensor) -> tf.Tensor:
-        embedding, layers, output_embedding, output_bias = self._parts(weights)
+        embedding, *layers, output_embedding, output_bias = weights
         batch_size, length = tf.shape(tokens)[0], tokens.shape[1]
         # Position is the first axis, so all input products of a layer are one matrix product.
         outputs = tf.gather(embedding, tf.reshape(tf.transpose(tokens), [-1]))
@@ -215,14 +204,6 @@ class StackedCifg(architectures.Architecture):
         result = tf.nn.bias_add(product, output_bias)
         return tf.reshape(result, [batch_size, length, output_bias.shape[0]])
 
-    def _parts(self, weights: Sequence[Any]) -> tuple[Any, Sequence[Any], Any, Any]:
-        """Input embedding, weights of the layers, output embedding and output bias."""
-        if self.tied:
-            embedding, *layers, bias = weights
-            return embedding, layers, embedding, bias
-        embedding, *layers, output_embedding, bias = weights
-        return embedding, layers, output_embedding, bias
-
     def start(self, weights: Sequence[Any], batch_size: int | tf.Tensor) -> Any:
         """The state: (cells [B, H], projected outputs [B, R]) for each layer."""
         dtype = tf.convert_to_tensor(weights[0]).dtype
@@ -235,7 +216,7 @@ class StackedCifg(architectures.Architecture):
         )
 
     def step(self, weights: Sequence[Any], state: Any, tokens: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        embedding, layers, output_embedding, output_bias = self._parts(weights)
+        embedding, *layers, output_embedding, output_bias = weights
         output = tf.gather(embedding, tokens)
         new_state = []
         for (cell, recurrent), (kernel, recurrent_kernel, bias, projection) in zip(

@@ -38,9 +38,6 @@ V = 10,000. The paper states 11 parameter vectors and 1.35M. (A recurrent projec
 1.18M, an output bias 1.36M; the paper does not mention either, and the counts rule them out.)
 
 Rows are scaled in the forward pass, so their norm is 1 whatever the noise does to E.
-
-With embeddings of their own for input and output, the rows of both are scaled, and there are V E
-more parameters.
 """
 
 import abc
@@ -196,7 +193,6 @@ class TiedLstm(Lstm):
     Attributes:
       embedding_size: E, the size of the embedding that input and output share.
       hidden_size: H, the number of LSTM cells.
-      tied: whether input and output share one embedding, as in [McMahan18].
 
     Raises:
       ValueError: if a size is not a positive integer.
@@ -204,11 +200,10 @@ class TiedLstm(Lstm):
 
     embedding_size: int
     hidden_size: int
-    tied: bool = True
 
     def __post_init__(self):
-        for name in ('embedding_size', 'hidden_size'):
-            _validate.integer(name, getattr(self, name), minimum=1)
+        for field in dataclasses.fields(self):
+            _validate.integer(field.name, getattr(self, field.name), minimum=1)
 
     def weight_shapes(self, num_tokens: int) -> architectures.Shapes:
         embedding, hidden = self.embedding_size, self.hidden_size
@@ -219,8 +214,6 @@ class TiedLstm(Lstm):
             shapes[f'{gate}_bias'] = (hidden,)
         shapes['projection'] = (hidden, embedding)
         shapes['projection_bias'] = (embedding,)
-        if not self.tied:
-            shapes['output_embedding'] = (num_tokens, embedding)
         return shapes
 
     def initial_weight(
@@ -231,7 +224,7 @@ class TiedLstm(Lstm):
         Embeddings are uniform on the sphere, matrices uniform within the Glorot bound. Forget gates
         start with bias 1 (remember), all other biases with 0.
         """
-        if name.endswith('embedding'):
+        if name == 'embedding':
             value = rng.normal(size=shape)
             return value / np.linalg.norm(value, axis=1, keepdims=True)
         if name.endswith('bias'):
@@ -239,15 +232,13 @@ class TiedLstm(Lstm):
         return rng.uniform(-1, 1, shape) * math.sqrt(6 / sum(shape))
 
     def _parts(self, weights: Sequence[Any]) -> tuple[Any, Any, Any, Output]:
-        size = 2 * len(GATES)
-        gates, (projection, projection_bias) = weights[1 : 1 + size], weights[1 + size : 3 + size]
+        rows, *gates, projection, projection_bias = weights
         # Rows of norm 1; kernels side by side, biases end to end.
-        embedding = tf.math.l2_normalize(weights[0], axis=1)
-        other = embedding if self.tied else tf.math.l2_normalize(weights[-1], axis=1)
+        embedding = tf.math.l2_normalize(rows, axis=1)
         kernel, bias = tf.concat(gates[0::2], axis=1), tf.concat(gates[1::2], axis=0)
 
         def output(hidden: tf.Tensor) -> tf.Tensor:
             outputs = tf.matmul(hidden, projection) + projection_bias
-            return tf.matmul(outputs, other, transpose_b=True)
+            return tf.matmul(outputs, embedding, transpose_b=True)
 
         return embedding, kernel, bias, output

@@ -26,7 +26,7 @@ from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, PAD_ID
 
 # Next-word models: the CIFG of [Xu23] (`cifg_670`), the LSTM of [McMahan18] (`lstm_256`), that of
 # the StackOverflow benchmark in [McMahan24] (`lstm_670`), and smaller ones. That of [McMahan18] has
-# one embedding for input and output, the others have two; the opposites are for comparison.
+# one embedding for input and output, the others have two.
 WORD_MODELS: dict[str, architectures.Architecture] = {
     'cifg_670': cifg.StackedCifg(96, 670, 96),
     'small': cifg.StackedCifg(32, 128, 32),
@@ -34,9 +34,6 @@ WORD_MODELS: dict[str, architectures.Architecture] = {
     'micro': cifg.StackedCifg(8, 16, 8),
     'lstm_256': lstm.TiedLstm(embedding_size=96, hidden_size=256),
     'lstm_tiny': lstm.TiedLstm(embedding_size=16, hidden_size=32),
-    'cifg_670_tied': cifg.StackedCifg(96, 670, 96, tied=True),
-    'small_tied': cifg.StackedCifg(32, 128, 32, tied=True),
-    'lstm_256_untied': lstm.TiedLstm(embedding_size=96, hidden_size=256, tied=False),
     'lstm_670': lstm.DenseLstm(embedding_size=96, hidden_size=670, projection_size=96),
     'lstm_dense_tiny': lstm.DenseLstm(embedding_size=16, hidden_size=32, projection_size=16),
 }

@@ -76,13 +76,6 @@ def test_the_first_sentences_that_fit_are_kept():
     assert _of(found, 'b@x') == [(0, ['one two three four five'])]
 
 
-def test_names_depend_on_the_key_and_show_nothing():
-    name = author_texts.client_of(_KEY, 'somebody@example.org')
-    assert name == author_texts.client_of(_KEY, 'somebody@example.org') and len(name) == 32
-    assert name != author_texts.client_of(bytes(32), 'somebody@example.org')
-    assert name != author_texts.client_of(_KEY, 'somebody@example.com')
-
-
 def test_the_key_is_made_once_and_only_for_its_owner(cache):
     key = author_texts.load_key()
     assert len(key) == 32 and author_texts.load_key() == key

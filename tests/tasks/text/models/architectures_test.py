@@ -9,8 +9,6 @@ from dpfl.tasks.text.models import architectures, cifg, lstm, metrics, pretraini
 _CELLS = [
     cifg.StackedCifg(3, 4, 2),
     cifg.StackedCifg(3, 4, 2, num_layers=3),
-    cifg.StackedCifg(2, 4, 2, num_layers=2, tied=True),
-    lstm.TiedLstm(3, 4, tied=False),
     lstm.DenseLstm(3, 4, 2),
     lstm.TiedLstm(3, 4),
 ]
@@ -34,7 +32,6 @@ def _weights(cell):
         ('lstm_670', 10_004, 4_050_748),
         # [Xu23]: 2.4 million. Layers of 670 and 96, two embeddings and a bias.
         ('cifg_670', 10_000, 3 * 193 * 670 + 670 * 96 + 2 * 96 * 10_000 + 10_000),
-        ('cifg_670_tied', 10_000, 3 * 193 * 670 + 670 * 96 + 96 * 10_000 + 10_000),
         # [Augenstein20]: three layers of 256 and 128, and bytes.
         ('char_cifg_256', 258, 756_738),
     ],
@@ -51,10 +48,9 @@ def _unit(embedding):
     return np.array([row / np.sqrt(sum(row**2)) for row in embedding])
 
 
-def _oracle_lstm(cell, weights, tokens):
+def _oracle_lstm(weights, tokens):
     """Logits of the LSTM, one sentence, one position, one gate at a time, in float64."""
     weights = [weight.astype(np.float64) for weight in weights]
-    output = _unit(weights[0] if cell.tied else weights.pop())
     embedding, *gates, projection, projection_bias = weights
     unit = _unit(embedding)
     result = np.zeros([*tokens.shape, _NUM_TOKENS])
@@ -67,7 +63,7 @@ def _oracle_lstm(cell, weights, tokens):
             )
             state = _sigmoid(forget) * state + _sigmoid(allow) * np.tanh(candidate)
             hidden = _sigmoid(expose) * np.tanh(state)
-            result[row, position] = output @ (hidden @ projection + projection_bias)
+            result[row, position] = unit @ (hidden @ projection + projection_bias)
     return result
 
 
@@ -92,8 +88,7 @@ def _oracle_dense(weights, tokens):
 def _oracle_stacked(cell, weights, tokens):
     """Logits of the stacked CIFG: each layer is run over the sentence before the next one."""
     weights = [weight.astype(np.float64) for weight in weights]
-    embedding, *layers, output_bias = weights
-    output_embedding = embedding if cell.tied else layers.pop()
+    embedding, *layers, output_embedding, output_bias = weights
     outputs = embedding[tokens]
     hidden_size = cell.hidden_size
     for number in range(cell.num_layers):
@@ -112,7 +107,7 @@ def _oracle_stacked(cell, weights, tokens):
 
 def _oracle(cell, weights, tokens):
     if isinstance(cell, lstm.TiedLstm):
-        return _oracle_lstm(cell, weights, tokens)
+        return _oracle_lstm(weights, tokens)
     if isinstance(cell, lstm.DenseLstm):
         return _oracle_dense(weights, tokens)
     return _oracle_stacked(cell, weights, tokens)
