@@ -47,6 +47,11 @@ def report(path: pathlib.Path) -> dict[str, Any]:
     return values
 
 
+def contents(path: pathlib.Path) -> dict[pathlib.Path, bytes]:
+    """The bytes of every file of a directory."""
+    return {each: each.read_bytes() for each in path.rglob('*') if each.is_file()}
+
+
 def metrics(path: pathlib.Path) -> list[dict[str, str]]:
     """The rows of a run's metrics, without the seconds."""
     with open(path / 'metrics.csv', newline='') as file:

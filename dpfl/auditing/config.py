@@ -31,8 +31,8 @@ class AggregatorAuditConfig(Settings):
     )
     resume_after: int | None = setting(
         None,
-        'After so many rounds, write the state, and continue with an aggregator that is built anew '
-        'from it. By default a run is not interrupted.',
+        'Number of rounds after which the state is written, to continue from it with an aggregator '
+        'that is built anew. By default a run is not interrupted.',
         minimum=1,
     )
     supplied_noise: bool = setting(

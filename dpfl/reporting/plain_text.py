@@ -38,6 +38,10 @@ def columns(rows: list[dict]) -> str:
 def _in_table(name: str, value: Any, has_epsilon: bool) -> str:
     if name in _GUARANTEES and (value is None or value == math.inf):
         return _ONLY_EPSILON if has_epsilon else _NO_GUARANTEE
+    if name == 'delta' and isinstance(value, float):
+        from dpfl.mechanisms import rounding
+
+        return rounding.shown_delta(value)
     return _cell(name, value)
 
 

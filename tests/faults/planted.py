@@ -379,7 +379,8 @@ _SAMPLING = (
         '            self.begin(self._began[t], cohort(t))\n',
         '',
         (
-            'tests/simulation/program_test.py::test_a_signal_between_journal_and_cohorts_leaves_a_true_log',
+            'tests/simulation/faults_test.py::'
+            'test_an_interrupt_between_disk_and_memory_leaves_a_true_log_and_report',
         ),
     ),
     Fault(

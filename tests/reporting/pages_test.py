@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.reporting import choice_page, html_page, plain_text, privacy_page
+from tests.accounting import plans
 
 _SVG = '{http://www.w3.org/2000/svg}'
 
@@ -79,17 +80,7 @@ def test_the_page_has_every_candidate_with_its_figures_and_its_verdict(candidate
 
 
 def _report(log=None, accountant='rdp', about=None, **changes):
-    fields = dict(
-        mechanism=mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.3]),
-        participation=Participation(6, 2, 3),
-        clip_norm=0.5,
-        noise_multiplier=4.0,
-        clients_per_round=2,
-    )
-    plan = accounting.PrivacyPlan(**{**fields, **changes})
-    return accounting.PrivacyReport.from_plan(
-        plan, [1e-6], log=log, accountant=accountant, about=about
-    )
+    return plans.report(plans.plan(**changes), log=log, accountant=accountant, about=about)
 
 
 _LOG = ParticipationLog([[0, 1], [2, 3], [0, 4]])
@@ -166,6 +157,7 @@ _NONE = 'none: there is no guarantee'
             ],
         ),
         ({'rho': '-', 'b': '0.1'}, ['rho  -', 'b    0.1']),
+        ({'delta': 1 / 3e6}, ['delta  3.33334e-07']),
         ({'epsilon': None}, [f'epsilon  {_NONE}']),
         ({'epsilon': math.inf}, [f'epsilon  {_NONE}']),
         ({'rho': None, 'epsilon': None}, [f'rho      {_NONE}', f'epsilon  {_NONE}']),

@@ -95,6 +95,8 @@ import dpfl.mechanisms, dpfl.accounting, dpfl.reporting.privacy_page
 import dpfl.cli.flags.settings_flags, dpfl.cli.results.plan_answer
 import dpfl.published.tables.calculations
 import dpfl.tasks.text.synthetic_text
+from dpfl.simulation.training import TrainConfig
+TrainConfig.from_dict({})
 for name in ['dpfl', *sys.argv[1:]]:
     if os.fork() == 0:
         importlib.import_module(name)

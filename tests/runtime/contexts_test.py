@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from dpfl import errors
 from dpfl.runtime import contexts, failures
 from tests import paths
 
@@ -74,6 +75,30 @@ def test_an_assertion_with_a_message_is_this_message():
     assert str(caught.value) == 'not positive.'
     kept = 'assertion failed: [1 2 nan] [x: 3]'
     assert failures.one_line(kept) == kept
+
+
+def test_a_tensor_that_finds_no_memory_is_one_line():
+    @tff.tensorflow.computation(np.int64)
+    def too_large(size):
+        return tf.reduce_sum(tf.random.stateless_uniform([size], [1, 2]))
+
+    with contexts.local_runtime():
+        with pytest.raises(contexts.OutOfMemoryError, match='out of memory: OOM when') as caught:
+            too_large(1 << 50)
+    assert '\n' not in str(caught.value) and isinstance(caught.value, errors.RunError)
+
+
+def test_operations_that_find_no_memory_in_libraries_are_recognised():
+    what = 'message: could not create a primitive, in file transpose_op.cc:106'
+    message = (
+        "Graph execution error:\n\nDetected at node 'transpose' defined at (most recent call):\n"
+        f"Node: 'transpose'\nOperation received an exception:Status: {{status}}, {what}"
+        '\n\t [[{{{{node transpose}}}}]]'
+    )
+    error = tf.errors.AbortedError(None, None, message.format(status=1))
+    assert str(failures.of_tensorflow(error)) == f'out of memory: Status: 1, {what}'
+    error = tf.errors.AbortedError(None, None, message.format(status=2))
+    assert isinstance(failures.of_tensorflow(error), contexts.ComputationError)
 
 
 def test_context_and_signal_handlers_are_restored():

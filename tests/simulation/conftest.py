@@ -14,10 +14,14 @@ class _Blank(matplotlib.figure.Figure):
         file.write(b'no image')
 
 
+def _no_figures(*_):
+    return ()
+
+
 @pytest.fixture(scope='module', name='undrawn')
 def _undrawn():
     """Runs draw nothing: figures take most of the time of a run whose rounds take none."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(privacy_page, '_figures', lambda *_: ())
+        patched.setattr(privacy_page, '_figures', _no_figures)
         patched.setattr(metrics.plots, 'training_curves', lambda *_: _Blank())
         yield

@@ -42,15 +42,6 @@ def test_a_finished_run_is_verified(runs):
     assert 'privacy_report.html: figures that Matplotlib 3.10.9 drew are judged by' in said
 
 
-def test_values_of_its_figures_are_judged(runs):
-    page = runs / 'finished/privacy_report.html'
-    text = page.read_text()
-    assert 'epsilon: 2.41649</title>' in text
-    page.write_text(text.replace('epsilon: 2.41649</title>', 'epsilon: 1.41649</title>'))
-    done = forked_binaries.run('report_privacy', f'--run_dir={runs / "finished"}')
-    assert done.returncode == 1 and 'privacy_report.html' in done.stderr
-
-
 def test_a_run_goes_on_and_says_that_the_stack_has_changed(runs):
     path = runs / 'interrupted'
     done = forked_binaries.run('train', '--resume', f'--output_dir={path}', check=True)

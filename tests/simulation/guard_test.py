@@ -311,12 +311,6 @@ def test_a_report_that_cannot_be_made_is_refused_before_the_first_round(tmp_path
         guard.GuardedProcess(
             _Process(), _plan(), tmp_path / 'begun', deltas=[1e-5], accountant=_ACCOUNTANT
         )
-    skipped = _after(_guarded(tmp_path / 'other'), 2)[-1]
-    guarded = _guarded(tmp_path / 'run')
-    with pytest.raises(errors.RunError, match='ends before round 3'):
-        guarded.next(skipped, _DATA[0])
-    with pytest.raises(errors.RunError, match='no round was released'):
-        guarded.report()
 
 
 def test_ids_are_given_in_every_round_or_in_none(tmp_path):

@@ -8,7 +8,6 @@ import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
 from dpfl import ParticipationLog, accounting
-from dpfl.accounting.records import cohorts
 from dpfl.simulation import program, run_directory
 from tests.simulation import toy_experiment
 
@@ -74,44 +73,6 @@ def test_a_cohort_far_from_the_plan_is_mentioned_once(planned, warnings, tmp_pat
     if found:
         assert found[0].startswith('round 1: 3 clients came, 30 are planned')
         assert 'mean update is 0.1 times' in found[0]
-
-
-@pytest.mark.usefixtures('undrawn')
-def test_an_exception_in_a_round_leaves_a_true_report(tmp_path):
-    experiment = toy_experiment.in_numpy()
-    broken_client = int(experiment.sampler.cohort(2)[0])
-
-    def data(client):
-        if client == broken_client:
-            raise OSError('the disk is gone')
-        return toy_experiment.rows(client)
-
-    directory = run_directory.RunDirectory(tmp_path)
-    with pytest.raises(OSError, match='the disk is gone'):
-        program.run_training(toy_experiment.in_numpy(client_data=data), directory)
-    log = ParticipationLog.load(tmp_path / 'participation.npz')
-    # The data of the third were missing: nothing was released of it, nor about to be.
-    assert log.rounds == 2
-    report = accounting.PrivacyReport.from_json((tmp_path / 'privacy_report.json').read_text())
-    assert report.observed.rounds == 2
-    assert len((tmp_path / 'metrics.csv').read_text().splitlines()) == 3
-
-
-@pytest.mark.usefixtures('undrawn')
-def test_a_signal_between_journal_and_cohorts_leaves_a_true_log(tmp_path, monkeypatch):
-    record, signals = cohorts.record, [KeyboardInterrupt]
-
-    def interrupted(round_index, cohort):
-        if round_index == 2 and signals:
-            raise signals.pop()
-        return record(round_index, cohort)
-
-    monkeypatch.setattr(cohorts, 'record', interrupted)
-    experiment = toy_experiment.in_numpy()
-    with pytest.raises(KeyboardInterrupt):
-        program.run_training(experiment, run_directory.RunDirectory(tmp_path))
-    log = ParticipationLog.load(tmp_path / 'participation.npz')
-    assert log == ParticipationLog(map(experiment.sampler.cohort, range(3)))
 
 
 def test_a_profile_accounts_for_every_second(tmp_path):

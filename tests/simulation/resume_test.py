@@ -29,7 +29,7 @@ from dpfl.simulation import checkpoint, program, run_directory, sampling
 from dpfl.simulation import state as state_lib
 from dpfl.simulation.training import ExecutionConfig
 from tests import runs
-from tests.accounting import plans
+from tests.accounting import archives, plans
 from tests.simulation import toy_experiment
 
 pytestmark = pytest.mark.usefixtures('undrawn')
@@ -112,10 +112,6 @@ def _crash(experiment, path, t):
 def _assert_same(path, reference):
     assert runs.differences(path, reference) == []
     assert runs.metrics(path) == runs.metrics(reference)
-
-
-def _contents(path):
-    return {p: p.read_bytes() for p in path.rglob('*') if p.is_file()}
 
 
 def test_a_run_that_crashes_again_ends_as_if_it_had_not(experiment, path, reference):
@@ -206,14 +202,6 @@ def _events(path):
     return archive.read_journal(path).events
 
 
-def _write_journal(path, events):
-    chain, data = '', b''
-    for event in events:
-        line, chain = journal.line(chain, event)
-        data += line
-    (path / 'ledger.jsonl').write_bytes(data)
-
-
 def _with_the_journal_of_another_run(path):
     """Another noise key: as long, and whole."""
     other = [
@@ -222,14 +210,14 @@ def _with_the_journal_of_another_run(path):
         else event
         for event in _events(path)
     ]
-    _write_journal(path, other)
+    (path / 'ledger.jsonl').write_bytes(archives.encoded(other))
 
 
 def _cut(path, rounds, *, cohorts_too):
     """Cuts a journal back to its first rounds, at the end of a line."""
     events = _events(path)
     at = [i for i, e in enumerate(events) if isinstance(e, journal.Began) and e.round == rounds]
-    _write_journal(path, events[: at[0]])
+    (path / 'ledger.jsonl').write_bytes(archives.encoded(events[: at[0]]))
     if cohorts_too:
         found, *_ = cohorts.load(path / cohorts.NAME)
         data = b''.join(cohorts.record(t, found[t]) for t in range(rounds))
@@ -329,10 +317,10 @@ def test_what_does_not_belong_together_is_refused(experiment, path, damage, chan
         damage(path)
     if change is not None:
         experiment = dataclasses.replace(experiment, **change(experiment))
-    before = _contents(path)
+    before = runs.contents(path)
     with pytest.raises((errors.RunError, ValueError), match=message):
         _resume(experiment, path)
-    assert _contents(path) == before
+    assert runs.contents(path) == before
 
 
 def test_every_shorter_journal_of_a_finished_run_is_refused(reference, tmp_path):

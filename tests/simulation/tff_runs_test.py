@@ -23,12 +23,10 @@ def _run(experiment, path):
 
 
 @pytest.mark.standard
-def test_a_run_learns_and_is_repeated_with_the_same_bits(tmp_path):
-    experiment = toy_experiment.experiment()
-    result, weights = _run(experiment, tmp_path / 'run')
+def test_a_run_learns(tmp_path):
+    result, weights = _run(toy_experiment.experiment(), tmp_path)
     np.testing.assert_allclose(weights, toy_experiment.TARGET, atol=0.1)
     assert result.rows[-1]['loss'] < 0.05
-    np.testing.assert_array_equal(weights, _run(experiment, tmp_path / 'again')[1])
 
 
 @pytest.mark.standard

@@ -1,7 +1,6 @@
 """The readable page of a privacy report, in Markdown."""
 
 import functools
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -254,17 +253,10 @@ def _tradeoff(report: 'PrivacyReport', curve: Tradeoff) -> str:
             ),
             'Largest difference of the two rates (advantage): '
             f'{min(1.0, float(rounding.round_up(curve.advantage))):.4g}. Least probability of a '
-            f'wrong answer if both runs are equally likely (Bayes risk): {_least(curve.error)}.',
+            'wrong answer if both runs are equally likely (Bayes risk): '
+            f'{rounding.round_down(curve.error, 3)}.',
         ]
     )
-
-
-def _least(probability: float) -> str:
-    """A lower bound with three digits, rounded down."""
-    if not probability:
-        return '0'
-    unit = 10.0 ** (math.floor(math.log10(probability)) - 2)
-    return f'{math.floor(probability / unit * (1 + 1e-12)) * unit:.3g}'
 
 
 def _selection(report: 'PrivacyReport', selected: Selected) -> str:

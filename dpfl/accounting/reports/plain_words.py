@@ -97,9 +97,9 @@ def _without_log(report: 'PrivacyReport', facts: Facts) -> None:
     facts.put(
         TOOK_PART,
         'clients',
-        'Who took part is not known here. Planned are {cohort:,} clients in each of {rounds:,} '
-        'rounds, and {limits}.',
-        cohort=report.plan.clients_per_round,
+        'Who took part is not known here. The plan has {cohort} in each of {rounds:,} rounds, and '
+        '{limits}.',
+        cohort=_clients(f'{report.plan.clients_per_round:,}'),
         rounds=report.plan.participation.rounds,
         limits=_limits(report),
     )

@@ -168,7 +168,8 @@ def _of_log(report: 'PrivacyReport', facts: Facts) -> None:
         )
         if report.ended_early:
             text += (
-                " For the planned rounds that did not run, they are the plan's where it is wider."
+                ' In the planned rounds that did not run, they count everything that the plan '
+                'admits.'
             )
     facts.put(ASSUMPTION, 'limits', text)
     if report.basis == 'log' and report.plan.sampling is not None:

@@ -24,8 +24,8 @@ class BMinSep(Estimated):
     """Each client that took part in none of the last `groups` - 1 rounds may take part ([Dong26]).
 
     All of these do so with one probability, independently of each other
-    (docs/research/sampling_proofs.md). In round 0 clients are as in the middle of a long run, so
-    that all cohorts have the same expected size.
+    (docs/research/sampling_proofs.md). Waiting times start in their stationary distribution, so all
+    cohorts have the same expected size.
 
     Attributes:
       groups: b, the separation of the rounds of a client, at least the bands of the strategy.
@@ -97,9 +97,9 @@ class BMinSep(Estimated):
             f'in each of {plan.participation.rounds} rounds every client that took part in none of '
             f'the last {waiting} rounds takes part with probability '
             f'{plan.clients_per_round}/{free}, independently of all other clients and of its other '
-            'rounds. In round 0 clients are as in the middle of a long run: each waits for as many '
-            f'rounds as any number from 1 to {waiting} with probability '
-            f'{plan.clients_per_round}/{self.population}, and may take part with the rest'
+            'rounds. Waiting times start in their stationary distribution: in round 0 a client has '
+            f'yet to wait w rounds, for each w from 1 to {waiting} with probability '
+            f'{plan.clients_per_round}/{self.population}, and otherwise may take part'
         )
 
 

@@ -30,7 +30,7 @@ from dpfl.mechanisms import kernels
 from dpfl.mechanisms.hardened import rounding
 
 # Most past noise in a round, in standard deviations of z: float32 rounds it to 2^-12 of that.
-# Published mechanisms of 2000 rounds have at most 12. On so many random noises it is measured.
+# Published mechanisms of 2000 rounds have at most 12. It is measured on a few random noises.
 _LARGEST_PAST, _PROBES = 4096.0, 8
 
 

@@ -223,7 +223,7 @@ def _separation(deployment: Deployment) -> list[str]:
 def _participations(deployment: Deployment) -> str:
     most = deployment.timer_participations
     if most is None:
-        why = 'as many as rounds and separation allow'
+        why = 'the most that rounds and separation allow'
     else:
         why = (
             f'no client with the timer can be in more than {most} of {deployment.rounds} '

@@ -1,11 +1,9 @@
-"""Configurations as values: JSON, validation without TensorFlow, unique names."""
+"""Configurations as values: JSON, validation, unique names."""
 
 import collections
 import dataclasses
 import json
 import math
-import subprocess
-import sys
 
 import pytest
 
@@ -24,7 +22,6 @@ from dpfl.simulation.training import (
 )
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training.mechanism import PARAMETERS
-from tests import paths
 
 _ALL = (TrainConfig, GanConfig, PretrainConfig, GenerateConfig)
 _CONFIG = TrainConfig(
@@ -204,16 +201,3 @@ def test_values_are_replaced_wherever_they_are():
     assert changed.sampling.rounds == 5 and changed.sampling.devices.timer_hours == 3.0
     assert changed.privacy.clip_norm == 0.5 and changed.seed == 8
     assert changed.with_values(_CONFIG.flat()) == _CONFIG
-
-
-@pytest.mark.standard
-def test_configurations_need_no_tensorflow():
-    code = (
-        'import sys, json; from dpfl.simulation import training\n'
-        'training.TrainConfig.from_dict(json.loads("{}"))\n'
-        'print(sorted(m for m in sys.modules if m.split(".")[0].startswith("tensorflow")))'
-    )
-    done = subprocess.run(
-        [sys.executable, '-c', code], cwd=paths.ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == '[]'

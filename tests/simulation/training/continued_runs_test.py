@@ -79,10 +79,9 @@ def _copied_when_killed(config, path, copy, released=_RELEASED, **options):
 
 
 @functools.cache
-def _before(name):
+def _before(config):
     """Directories of a run as it was planned, finished and killed."""
-    folder = small_config.folder() / f'before {name}'
-    config = _PLANNED.with_values(_CASES[name])
+    folder = small_config.folder() / f'before {config.digest()}'
     _copied_when_killed(config, folder / 'run', folder / 'killed')
     return folder / 'run', folder / 'killed'
 
@@ -94,7 +93,7 @@ def _after(name):
 
 def _beginning(name, tmp_path):
     """A copy of the run before it gets more rounds."""
-    finished, killed = _before(name)
+    finished, killed = _before(_PLANNED.with_values(_CASES[name]))
     return shutil.copytree(killed if name.startswith('killed') else finished, tmp_path / 'run')
 
 
@@ -123,7 +122,7 @@ def _assert_same(found, path, config):
 )
 def test_a_run_that_goes_on_is_the_one_that_was_planned_so(name, tmp_path):
     path = _beginning(name, tmp_path)
-    lines = runs.released(path)
+    lines, before = runs.released(path), archive.read_plan(path).report(None).guarantee
     found = _train(_after(name), path, resume=True)
     _assert_same(found, path, _after(name))
     computed = [line for line in lines[1:] if line[-1] is not None]
@@ -131,20 +130,13 @@ def test_a_run_that_goes_on_is_the_one_that_was_planned_so(name, tmp_path):
     again = _train(_after(name), path, resume=True)
     assert again.report.to_json() == found.report.to_json()
     assert TrainConfig.from_dict(json.loads((path / 'config.json').read_text())) == _after(name)
-
-
-@pytest.mark.standard
-def test_reports_say_how_a_run_went_on(tmp_path):
-    path = _beginning('blt', tmp_path)
-    before = archive.read_plan(path).report(None).guarantee
-    after = _train(_after('blt'), path, resume=True).report.guarantee
-    assert (before.rounds, after.rounds) == (10, 14)
-    assert after.epsilons[0] > before.epsilons[0]
-    plan = json.loads((path / 'plan.json').read_text())
-    assert plan['extensions'] == [{'released': 10, 'planned': 10, 'rounds': 14}]
-    assert 'extended to 14 when 10' in (path / 'privacy_report.md').read_text()
+    after = found.report.guarantee
+    assert (before.rounds, after.rounds) == (10, 14) and after.epsilons[0] > before.epsilons[0]
+    released = _RELEASED if name.startswith('killed') else 10
+    assert archive.read_plan(path).extensions == (inputs.Extension(released, 10, 14),)
+    assert f'extended to 14 when {released}' in (path / 'privacy_report.md').read_text()
     with pytest.raises(ArgumentError, match='rounds=10: must be 14'):
-        _train(_PLANNED, path, resume=True)
+        _train(_PLANNED.with_values(_CASES[name]), path, resume=True)
 
 
 @pytest.mark.standard
@@ -166,26 +158,22 @@ def test_reports_say_how_a_run_went_on(tmp_path):
 )
 def test_nothing_else_may_change(name, tmp_path, changes, message):
     path = _beginning(name, tmp_path)
-    before = _files(path)
+    before = runs.contents(path)
     with pytest.raises(ArgumentError, match=message):
         _train(_after(name).with_values(changes), path, resume=True)
-    assert _files(path) == before
-
-
-def _files(path):
-    return {each: each.read_bytes() for each in path.rglob('*') if each.is_file()}
+    assert runs.contents(path) == before
 
 
 @pytest.mark.standard
 def test_another_matrix_is_refused(tmp_path, monkeypatch):
     path = _beginning('killed', tmp_path)
-    before = _files(path)
+    before = runs.contents(path)
     other = {'blt_scale': (0.1, 0.3)}
     with pytest.raises(ArgumentError, match='blt_scale=.*: must be .*, as when the run began'):
         _train(_PLANNED.with_values(other), path, resume=True)
     with pytest.raises(ArgumentError, match='first 10 rounds; .*strategy.npz holds it'):
         _train(_after('killed').with_values(other), path, resume=True)
-    assert {name: _files(path)[name] for name in before} == before
+    assert {name: runs.contents(path)[name] for name in before} == before
 
 
 @pytest.mark.exhaustive

@@ -12,9 +12,11 @@ from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError
 from dpfl.simulation import run_directory
 from dpfl.simulation.training import fork, train
-from dpfl.simulation.training.plan import within_epsilon
+from dpfl.simulation.training.plan import build_plan, within_epsilon
 from tests.accounting import archives
 from tests.simulation.training import small_config
+
+pytestmark = pytest.mark.usefixtures('undrawn')
 
 _FORK = {'noise_multiplier': 4.0, 'clip_norm': 0.1, 'noise_seed': 6, 'rounds': 4}
 
@@ -55,7 +57,8 @@ def _stopped(tmp_path_factory):
     """A run of 3 of 12 rounds."""
     path = tmp_path_factory.mktemp('stopped') / 'run'
     long = small_config.BLT.with_values({'rounds': 12, 'min_separation': 2})
-    plan = train(long.with_values({'rounds': 3}), path / 'short', progress=False).report.plan
+    short = long.with_values({'rounds': 3})
+    plan = build_plan(short.privacy, short.sampling, population=None, dimension=None)
     config = long.with_values({'stop_at_epsilon': plan.epsilon(1e-3) * 1.0001})
     return path, config, train(config, path / 'run', progress=False)
 
@@ -95,9 +98,7 @@ def test_an_accuracy_stops_a_run_and_leaves_its_guarantee(tmp_path, caplog):
 
 @pytest.mark.standard
 @pytest.mark.tff
-@pytest.mark.parametrize(
-    'kind, model', [('fork_from', 'run'), ('warm_start', 'run'), ('warm_start', 'run/saved_model')]
-)
+@pytest.mark.parametrize('kind, model', [('fork_from', 'run'), ('warm_start', 'run/saved_model')])
 def test_a_run_that_begins_with_the_model_of_another_counts_it(stopped, tmp_path, kind, model):
     path, _, origin = stopped
     config = small_config.BLT.with_values({**_FORK, kind: str(path / model)})
@@ -146,7 +147,7 @@ def test_a_fork_of_a_sampled_run_needs_another_seed_of_cohorts(sampling):
 
 @pytest.mark.standard
 @pytest.mark.tff
-def test_a_seed_of_cohorts_does_not_come_back_after_several_forks(tmp_path):
+def test_a_seed_does_not_come_back_after_several_forks(tmp_path):
     config = small_config.GAUSSIAN.with_values(
         {
             'sampling': 'poisson',
@@ -168,6 +169,9 @@ def test_a_seed_of_cohorts_does_not_come_back_after_several_forks(tmp_path):
     for seed in (3, 4):
         with pytest.raises(ArgumentError, match='must not be that of an earlier run: the cohorts'):
             train(again.with_values({'seed': seed}), tmp_path / 'third', progress=False)
+    with pytest.raises(ArgumentError, match='noise_key_digest'):
+        same_noise = again.with_values({'seed': 5, 'noise_seed': config.noise_seed})
+        train(same_noise, tmp_path / 'third', progress=False)
 
 
 @pytest.mark.standard
@@ -185,28 +189,16 @@ def test_a_run_goes_on_with_the_noise_that_it_was_matched_to(tmp_path):
 
 @pytest.mark.standard
 @pytest.mark.tff
-def test_a_seed_of_noise_does_not_come_back_after_several_forks(tmp_path):
-    config = small_config.BLT.with_values({'noise_seed': 7})
-    for name, changes in (
-        ('first', {}),
-        ('second', {'noise_seed': 8, 'fork_from': str(tmp_path / 'first')}),
-    ):
-        train(config.with_values(changes), tmp_path / name, progress=False)
-    again = config.with_values({'fork_from': str(tmp_path / 'second')})
-    with pytest.raises(ArgumentError, match='noise_key_digest'):
-        train(again, tmp_path / 'third', progress=False)
-
-
-@pytest.mark.standard
-@pytest.mark.tff
 def test_a_warm_start_from_a_run_without_noise_has_no_guarantee(tmp_path):
     short = small_config.GAUSSIAN.with_values({'rounds': 1, 'min_separation': 1})
     silent = short.with_values({'mechanism': 'none', 'noise_multiplier': None})
     train(silent, tmp_path / 'silent', progress=False)
     config = short.with_values({'warm_start': str(tmp_path / 'silent'), 'noise_seed': 6})
-    report = train(config, tmp_path / 'run', progress=False).report
-    assert report.to_dict()['epsilon'] is None
-    assert report.to_dict()['statement'] == (
+    plan = build_plan(config.privacy, config.sampling, population=None, dimension=None)
+    plan = dataclasses.replace(plan, earlier=fork.taken_over(config, None).plans)
+    values = accounting.PrivacyReport.from_plan(plan, [1e-3]).to_dict()
+    assert values['epsilon'] is None
+    assert values['statement'] == (
         'No differential privacy: an earlier run that it continues from added no noise.'
     )
 
@@ -220,19 +212,20 @@ def test_another_warm_start_must_be_declared_public(stopped, tmp_path):
     config = small_config.BLT.with_values(values)
     with pytest.raises(ArgumentError, match='warm_start=.*: is not the model of a run.*is_public'):
         train(config, tmp_path / 'run', progress=False)
-    for start in (model, run):
-        public = {'warm_start': str(start), 'warm_start_is_public': True}
-        out = tmp_path / f'of_{start.name}'
-        report = train(config.with_values(public), out, progress=False).report
-        values = report.to_dict()
-        assert 'provided that the model that training began with is public' in values['statement']
-        assert any('it is taken to be public' in each for each in values['not_covered'])
-        assert not report.plan.earlier
-        assert accounting.PrivacyReport.from_json(report.to_json()) == report
-        assert run_directory.verify(out).differences == ()
-        # The declaration is part of the run.
-        with pytest.raises(ArgumentError, match='warm_start'):
-            train(config.with_values({'warm_start': str(start)}), out, resume=True, progress=False)
+    public = config.with_values({'warm_start_is_public': True})
+    of_run = {'warm_start': str(run)}
+    assert fork.taken_over(config.with_values(of_run), None).plans
+    assert fork.taken_over(public.with_values(of_run), None) == fork.Origin()
+    report = train(public, tmp_path / 'run', progress=False).report
+    values = report.to_dict()
+    assert 'provided that the model that training began with is public' in values['statement']
+    assert any('it is taken to be public' in each for each in values['not_covered'])
+    assert not report.plan.earlier
+    assert accounting.PrivacyReport.from_json(report.to_json()) == report
+    assert run_directory.verify(tmp_path / 'run').differences == ()
+    # The declaration is part of the run.
+    with pytest.raises(ArgumentError, match='warm_start'):
+        train(config, tmp_path / 'run', resume=True, progress=False)
 
 
 @pytest.mark.standard

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import types
 
 import numpy as np
@@ -17,31 +16,27 @@ from tests.accounting import plans
 from tests.simulation.training import small_config
 
 _CONFIG = small_config.BLT.with_values({'eval_every': 3})
-_FLAGS = (
-    '--model=micro',
-    '--vocabulary_size=40',
-    '--sentence_length=6',
-    '--mechanism=tree',
-    '--noise_multiplier=3',
-    '--delta=1e-3',
-    '--rounds=4',
-    '--population=16',
-    '--clients_per_round=4',
-    '--min_separation=4',
-    '--dry_run',
-)
 
 
 @pytest.fixture(scope='module', name='found')
 def _found(tmp_path_factory):
     """The cost, from a call in an empty directory, which stays empty."""
-    path, before = tmp_path_factory.mktemp('empty'), os.getcwd()
-    os.chdir(path)
-    try:
-        yield dry_run(_CONFIG, progress=False)
-        assert not list(path.iterdir())
-    finally:
-        os.chdir(before)
+    path, real = tmp_path_factory.mktemp('empty'), timing.measure
+
+    def measure(experiment, *arguments):
+        # With a seed, every initial state is the same.
+        first, second = (state_lib.leaves(experiment.process.initialize()) for _ in range(2))
+        different = [not np.array_equal(*pair) for pair in zip(first, second, strict=True)]
+        assert sum(different) == 1  # The key: noise of a seeded run is not used.
+        assert not experiment.noise_is_seeded
+        return real(experiment, *arguments)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(path)
+        patched.setattr(timing, 'measure', measure)
+        found = dry_run(_CONFIG, progress=False)
+    assert not list(path.iterdir())
+    return found
 
 
 @pytest.mark.standard
@@ -124,25 +119,6 @@ def test_shards_that_do_not_hinder_each_other_have_no_slowdown(num_shards, monke
 
 @pytest.mark.standard
 @pytest.mark.tff
-def test_noise_of_a_seeded_run_is_not_used(monkeypatch):
-    seen = []
-    real = timing.measure
-
-    def measure(experiment, *arguments):
-        seen.append(experiment)
-        return real(experiment, *arguments)
-
-    monkeypatch.setattr(timing, 'measure', measure)
-    dry_run(_CONFIG, progress=False)
-    assert not seen[0].noise_is_seeded
-    # With a seed, every initial state is the same.
-    first, second = (state_lib.leaves(seen[0].process.initialize()) for _ in range(2))
-    different = [not np.array_equal(*pair) for pair in zip(first, second, strict=True)]
-    assert sum(different) == 1  # The key.
-
-
-@pytest.mark.standard
-@pytest.mark.tff
 def test_data_of_no_client_are_refused():
     with pytest.raises(DataError, match='none of the 16 clients that were looked at has data'):
         dry_run(_CONFIG.with_values({'client_min_tokens': 10**6}), progress=False)
@@ -151,8 +127,8 @@ def test_data_of_no_client_are_refused():
 @pytest.mark.standard
 @pytest.mark.tff
 def test_the_binary_prints_and_writes_nothing(tmp_path):
-    directory = f'--output_dir={tmp_path}/run'
-    values = forked_binaries.printed('train', *_FLAGS, directory)
-    assert values['mechanism'] == 'tree' and values['parameters'] > 0
-    assert 'are estimates' in forked_binaries.run('train', *_FLAGS, check=True).stdout
+    flags = ('--dry_run', f'--output_dir={tmp_path}/run', *small_config.flags(_CONFIG))
+    values = forked_binaries.printed('train', *flags)
+    assert values['mechanism'] == 'blt' and values['parameters'] > 0
+    assert 'are estimates' in forked_binaries.run('train', *flags, check=True).stdout
     assert not list(tmp_path.iterdir())

@@ -1,6 +1,7 @@
 """Runs as calls: the bits of the binary's, any number of them in a process, and resumable."""
 
 import dataclasses
+import math
 import shutil
 import threading
 
@@ -22,24 +23,6 @@ from tests.simulation import toy_experiment
 from tests.simulation.training import small_config
 
 _CONFIG = small_config.BLT
-_FLAGS = (
-    '--model=micro',
-    '--vocabulary_size=40',
-    '--sentence_length=6',
-    '--mechanism=blt',
-    '--blt_decay=0.9,0.5',
-    '--blt_scale=0.1,0.2',
-    '--noise_multiplier=3',
-    '--clip_norm=0.3',
-    '--delta=1e-3',
-    '--rounds=4',
-    '--population=16',
-    '--clients_per_round=4',
-    '--min_separation=4',
-    '--eval_every=2',
-    '--eval_clients=4',
-    '--noise_seed=5',
-)
 _SAME = ('model.npz', 'participation.npz', 'plan.json', 'config.json')
 
 
@@ -48,7 +31,7 @@ _SAME = ('model.npz', 'participation.npz', 'plan.json', 'config.json')
 def test_a_call_and_the_binary_leave_the_same_bits(tmp_path):
     path = small_config.finished().directory
     # A process of its own: a fork has the threads of another process.
-    done = binaries.run('train', *_FLAGS, f'--output_dir={tmp_path}/run')
+    done = binaries.run('train', *small_config.flags(), f'--output_dir={tmp_path}/run')
     assert done.returncode == 0, done.stderr
     for name in _SAME:
         assert (path / name).read_bytes() == (tmp_path / 'run' / name).read_bytes(), name
@@ -63,6 +46,13 @@ def test_the_result_has_what_the_directory_has(tmp_path):
     assert result.metrics['round'].tolist() == [1, 2, 3, 4]
     assert np.isnan(result.metrics['loss']).tolist() == [True, False, True, False]
     assert result.last['loss'] == result.metrics['loss'][-1]
+    quantiles = [f'accuracy_q{q}' for q in (10, 25, 50, 75, 90)]
+    for name in ('perplexity', 'accuracy_top3', 'accuracy_top5_with_oov', *quantiles):
+        assert np.isnan(result.metrics[name]).tolist() == [True, False, True, False], name
+    values = [result.last[name] for name in quantiles]
+    assert values == sorted(values)
+    assert result.last['accuracy'] <= result.last['accuracy_top3'] <= result.last['accuracy_top5']
+    assert result.last['perplexity'] == pytest.approx(math.exp(result.last['loss']), rel=1e-5)
     with np.load(path / 'model.npz') as arrays:
         for number, weight in enumerate(result.weights):
             np.testing.assert_array_equal(weight, arrays[str(number)])
@@ -78,13 +68,11 @@ def test_the_result_has_what_the_directory_has(tmp_path):
 
 @pytest.mark.standard
 @pytest.mark.tff
+@pytest.mark.usefixtures('own_run')
 def test_more_runs_in_one_process_leave_nothing_behind(tmp_path):
     first = small_config.finished()
     threads = {thread.name for thread in threading.enumerate()}
     context = tff.framework.get_context_stack().current
-    other = _CONFIG.with_values({'mechanism': 'tree', 'blt_decay': None, 'blt_scale': None})
-    tree = train(other, tmp_path / 'tree', progress=False)
-    assert tree.report.plan.mechanism.name == 'tree'
     again = train(_CONFIG, tmp_path / 'again', progress=False)
     assert runs.differences(first.directory, tmp_path / 'again') == []
     for mine, same in zip(first.weights, again.weights, strict=True):

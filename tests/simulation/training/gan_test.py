@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl import accounting, errors, learning, mechanisms
+from dpfl import accounting, errors, mechanisms
 from dpfl.planning import planner
 from dpfl.reporting import gan_page
-from dpfl.runtime import contexts
 from dpfl.simulation import metrics, run_directory
 from dpfl.simulation.training import (
     EvaluationConfig,
@@ -23,7 +22,6 @@ from dpfl.simulation.training import (
     run_model,
     train,
 )
-from dpfl.simulation.training.plan import build_plan
 from dpfl.tasks import federated_task
 from dpfl.tasks.images import gan_models, image_batches
 from tests import runs
@@ -152,26 +150,6 @@ def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(run):
     expected = (model.generate(generator, inputs) + 1) / 2
     np.testing.assert_allclose(saved(inputs=tf.constant(inputs))['pixels'], expected, atol=1e-6)
     assert gan.sample(_CONFIG, generator, 5).shape == (5, 28, 28)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
-def test_rounds_without_any_data_release_noise(tmp_path):
-    opened = gan.GanTask(_CONFIG, _clients())
-    plan = build_plan(
-        _CONFIG.privacy, _CONFIG.sampling, population=lambda: 8, dimension=opened.num_parameters
-    )
-    run = gan.GanRun(_CONFIG, plan, opened, lambda: 8, print, (), tmp_path)
-    experiment = run.experiment(*run.load())
-    with contexts.local_runtime():
-        state = experiment.process.initialize()
-        before = learning.gan_weights(experiment.process.get_model_weights(state))
-        state = experiment.process.next(state, learning.shard([[]] * 4, 2)).state
-        after = learning.gan_weights(experiment.process.get_model_weights(state))
-    assert all(
-        (new != old).any()
-        for new, old in zip(after.discriminator, before.discriminator, strict=True)
-    )
 
 
 def test_clients_draw_their_images_anew_in_every_round():

@@ -21,7 +21,8 @@ _GAUSSIAN = {'mechanism': 'gaussian', **_NO_PARAMETERS, 'min_separation': 1}
 _BANDED = {'mechanism': 'fichtenberger_toeplitz', **_NO_PARAMETERS, 'min_separation': 1}
 _KINDS = {
     'correlated noise': {},
-    'restarted noise': {**_TREE, 'restart_first': 1, 'restart_every': 2},
+    'correlated noise that is restarted': {'restart_first': 1, 'restart_every': 2},
+    'restarted tree': {**_TREE, 'restart_first': 1, 'restart_every': 2},
     'hardened noise': {'noise': 'hardened'},
     'noise in a file': {'memory_limit': 0.0},
     'adaptive clip': {
@@ -80,7 +81,7 @@ _KINDS = {
     'fork': {'noise_seed': 6, 'fork_from': '{folder}/origin', 'audit': True, 'audit_canaries': 40},
     'warm start': {'noise_seed': 6, 'warm_start': '{folder}/origin'},
 }
-_STANDARD = ('correlated noise', 'restarted noise')
+_STANDARD = ('correlated noise that is restarted',)
 # Of some kinds only; the same bits after an interruption.
 _FILES = ('audit.npz', 'test_metrics.json', 'before_training.json')
 
@@ -100,10 +101,6 @@ def _config(kind, folder):
     if {'fork_from', 'warm_start'} & set(changes):
         small_config.copied(folder / 'origin')
     return small_config.BLT.with_values(changes)
-
-
-def _contents(path):
-    return {each: each.read_bytes() for each in path.rglob('*') if each.is_file()}
 
 
 def _assert_records_agree(config, path, result):
@@ -153,7 +150,7 @@ def test_records_agree_and_an_interruption_changes_no_bit(kind, tmp_path, monkey
             (path / name).read_bytes() == (whole / name).read_bytes()
         )
 
-    before = _contents(path)
+    before = runs.contents(path)
     again = train(config, path, resume=True, progress=False)
     assert again.report == continued.report and again.last == continued.last
-    assert _contents(path) == before
+    assert runs.contents(path) == before

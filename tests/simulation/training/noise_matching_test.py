@@ -59,15 +59,6 @@ def test_rho_is_that_of_the_other_mechanism_and_never_above(rounds, fields):
     assert reached <= value and reached == pytest.approx(value, rel=1e-6)
 
 
-def test_a_mechanism_matches_itself():
-    for quantity in ('rmse', 'prefix_noise', 'rho'):
-        value = noise_matching.reference_value(_plan(), _BLT, 3.0, quantity, 24)
-        found = noise_matching.noise_multiplier(_plan(noise_multiplier=5.0), value, quantity, 24)
-        assert found == pytest.approx(3.0, rel=1e-12)
-    plan = _matched(_plan(), 0.2, 'rho', 24)
-    assert plan.rho <= 0.2 and plan.rho == pytest.approx(0.2, rel=1e-12)
-
-
 _FIRST = plans.plan(noise_multiplier=1.0)
 
 

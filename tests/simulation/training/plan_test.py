@@ -84,19 +84,20 @@ def test_auto_is_optimised_for_the_given_workload():
 
 @pytest.mark.standard
 def test_a_strategy_for_other_rounds_is_mentioned_with_what_it_costs():
-    given = _UNSPECIFIED.with_values({'strategy': 'blt_b400'}).privacy
+    accountant = 'analytic_gaussian'
+    given = _UNSPECIFIED.with_values({'strategy': 'blt_b400', 'accountant': accountant}).privacy
     plan = _optimizable(strategy='blt_b400', rounds=60)
     best = mechanisms.optimize_blt(plan.participation)
     saved = 1 - best.max_loss(plan.participation) / plan.mechanism.max_loss(plan.participation)
     text = strategy_hint(given, plan)
     assert saved > 0.05 and f'has {saved:.0%} less noise' in text
     # The proposal has the guarantee of the plan.
-    epsilon = plan.epsilon(given.delta)
+    epsilon = plan.epsilon(given.delta, accountant)
     assert f'target_epsilon={epsilon} in place of noise_multiplier' in text
-    calibrated = {'noise_multiplier': None, 'target_epsilon': epsilon}
+    calibrated = {'noise_multiplier': None, 'target_epsilon': epsilon, 'accountant': accountant}
     followed = _optimizable(rounds=60, **calibrated)
     assert followed.mechanism == best
-    assert followed.epsilon(given.delta) == pytest.approx(epsilon, rel=1e-6)
+    assert followed.epsilon(given.delta, accountant) == pytest.approx(epsilon, rel=1e-6)
     assert 'in place of' not in strategy_hint(given.with_values(calibrated), plan)
     # No hint for a strategy that was optimised for this schema, nor for parameters given singly.
     assert strategy_hint(given, _optimizable(mechanism='tree')) is None

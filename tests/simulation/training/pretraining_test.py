@@ -29,15 +29,16 @@ def _run(text, path, **changes):
     return pretrain(config, path / 'model', progress=False)
 
 
-@pytest.mark.standard
-def test_a_compressed_file_gives_the_same_model(text, tmp_path):
+def _tokens(text):
+    _, sentences = pretraining._public(_CONFIG.with_values({'public_text': str(text)}))
+    return np.concatenate(list(sentences()))
+
+
+def test_a_compressed_file_is_the_same_text(text, tmp_path):
     packed = tmp_path / 'a.jsonl.gz'
     packed.write_bytes(gzip.compress(text.read_bytes()))
-    (tmp_path / 'one').mkdir()
-    found = _run(packed, tmp_path), _run(text, tmp_path / 'one')
-    assert found[0].num_sentences == found[1].num_sentences == 228
-    assert (found[0].losses == found[1].losses).all() and len(found[0].losses) == 228 // 8
-    assert found[0].curve == found[1].curve
+    assert len(_tokens(text)) == 240
+    np.testing.assert_array_equal(_tokens(packed), _tokens(text))
 
 
 @pytest.mark.standard
@@ -55,8 +56,7 @@ def test_the_curve_is_that_of_sentences_that_are_not_trained_on(text, tmp_path, 
     result = _run(text, tmp_path, epochs=2, eval_every=20)
     assert [row['step'] for row in result.curve] == [0, 20, 40, 56]
     assert len(trained) == 10 and max(map(len, trained)) <= 50
-    _, sentences = pretraining._public(_CONFIG.with_values({'public_text': str(text)}))
-    tokens = np.concatenate(list(sentences()))
+    tokens = _tokens(text)
     is_held = np.arange(len(tokens)) % 20 == 19
     np.testing.assert_array_equal(np.concatenate(trained), np.tile(tokens[~is_held], (2, 1)))
     model = saved_models.load(str(result.output))

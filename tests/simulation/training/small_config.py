@@ -5,7 +5,10 @@ import functools
 import pathlib
 import shutil
 import tempfile
+from collections.abc import Callable
 
+from dpfl import _setting_texts
+from dpfl.reporting import privacy_page
 from dpfl.simulation.training import (
     EvaluationConfig,
     PrivacyConfig,
@@ -55,12 +58,21 @@ def folder() -> pathlib.Path:
 
 def finished(config: TrainConfig = BLT) -> TrainResult:
     """The result of a run, which is made once a process; its directory is only read."""
-    return _finished(config)
+    # Where a module draws nothing, the pages of its runs have no figures.
+    return _finished(config, privacy_page._figures)
 
 
 @functools.cache
-def _finished(config: TrainConfig) -> TrainResult:
-    return train(config, folder() / config.digest(), progress=False)
+def _finished(config: TrainConfig, figures: Callable) -> TrainResult:
+    del figures
+    return train(config, tempfile.mkdtemp(dir=folder()), progress=False)
+
+
+def flags(config: TrainConfig = BLT) -> list[str]:
+    """The flags of a configuration that are not left at their defaults."""
+    defaults = TrainConfig().flat()
+    changed = {name: value for name, value in config.flat().items() if value != defaults[name]}
+    return _setting_texts.flags(changed)
 
 
 def copied(path: pathlib.Path, config: TrainConfig = BLT) -> pathlib.Path:

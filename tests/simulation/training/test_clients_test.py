@@ -22,6 +22,8 @@ from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from tests.repository import threat_model
 from tests.simulation.training import small_config
 
+pytestmark = pytest.mark.usefixtures('undrawn')
+
 _CONFIG = small_config.GAUSSIAN.with_values(
     {
         'rounds': 2,
