@@ -89,6 +89,7 @@ def test_a_run_from_start_to_end(finished):
         'SHA256SUMS',
         'saved_model',
     }
+    assert (path / 'plots' / 'training.png').stat().st_size > 5000
     assert len(list((path / 'checkpoints').glob('*.checkpoint'))) == 4  # And the first.
     report = accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
     assert report.guarantee.epsilons == (result['epsilon'],)

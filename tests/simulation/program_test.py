@@ -11,6 +11,8 @@ from dpfl import ParticipationLog, accounting
 from dpfl.simulation import program, run_directory
 from tests.simulation import toy_experiment
 
+pytestmark = pytest.mark.usefixtures('undrawn')
+
 _ROUNDS = toy_experiment.ROUNDS
 
 
@@ -44,7 +46,6 @@ def test_metrics_have_a_row_for_each_round(run):
     assert len(events.Tensors('epsilon')) == _ROUNDS
     norms = [float(tf.make_ndarray(event.tensor_proto)) for event in events.Tensors('clip_norm')]
     assert norms == [experiment.plan.clip_norm] * _ROUNDS
-    assert (path / 'plots' / 'training.png').stat().st_size > 5000
 
 
 def test_report_and_log_agree_with_the_run(run):
@@ -63,7 +64,6 @@ def test_report_and_log_agree_with_the_run(run):
     assert result.profile is None and not (path / 'profile.json').exists()
 
 
-@pytest.mark.usefixtures('undrawn')
 @pytest.mark.parametrize('planned, warnings', [(3, 0), (30, 1)])
 def test_a_cohort_far_from_the_plan_is_mentioned_once(planned, warnings, tmp_path, caplog):
     experiment = toy_experiment.in_numpy(plan_fields={'clients_per_round': planned})
