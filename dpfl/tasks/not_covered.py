@@ -3,6 +3,8 @@
 They follow from the settings alone. A task of one's own has sentences of its own.
 """
 
+import os
+
 from dpfl.tasks.config import (
     DATA_VOCABULARY,
     IMAGE_TASKS,
@@ -10,7 +12,7 @@ from dpfl.tasks.config import (
     SYNTHETIC_TASKS,
     ImageTaskConfig,
     TaskConfig,
-    TextConfig,
+    TextTaskConfig,
 )
 from dpfl.tasks.selection_config import SelectionConfig
 
@@ -57,7 +59,7 @@ def of_task(config: TaskConfig | ImageTaskConfig, heldout: int) -> tuple[str, ..
         is_real = config.task not in SYNTHETIC_TASKS
         own, examples = of_writers(heldout) if is_real else (), 'images'
     else:
-        own = of_text(config.task, config.text) if config.task in REAL_TASKS else ()
+        own = of_text(config) if config.task in REAL_TASKS else ()
         examples = 'sentences'
     return (*own, *of_selection(config.selection, examples))
 
@@ -71,19 +73,22 @@ def of_writers(heldout: int) -> tuple[str, ...]:
     )
 
 
-def of_text(task: str, text: TextConfig) -> tuple[str, ...]:
-    """The sentences about the text of real people.
-
-    Args:
-      task: one of `REAL_TASKS`.
-      text: its settings.
-    """
-    is_counted = text.vocabulary == DATA_VOCABULARY
+def of_text(config: TaskConfig | TextTaskConfig) -> tuple[str, ...]:
+    """The sentences about the text of real people, of one of `REAL_TASKS`."""
+    text = config.text
+    # Who gives the text of the clients as public text has its words counted all the same.
+    is_own = bool(_paths(text.vocabulary_text) & _paths(config.data.data_path))
+    is_counted = text.vocabulary == DATA_VOCABULARY or is_own
     return (
         *([_COUNTED_WORDS] if is_counted else []),
         _COUNTS,
-        *(_GIT_LOG if task == 'git_log' else ()),
+        *(_GIT_LOG if config.task == 'git_log' else ()),
     )
+
+
+def _paths(given: str | None) -> set[str]:
+    """A file, or comma-separated repositories, in the shortest form."""
+    return {os.path.normpath(path) for path in (given, *given.split(','))} if given else set()
 
 
 def of_selection(selection: SelectionConfig, examples: str) -> tuple[str, ...]:

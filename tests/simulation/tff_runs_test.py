@@ -12,7 +12,7 @@ from dpfl.accounting.records import verification
 from dpfl.simulation import program, run_directory
 from tests.simulation import toy_experiment
 
-pytestmark = pytest.mark.tff
+pytestmark = [pytest.mark.tff, pytest.mark.usefixtures('undrawn')]
 
 
 def _run(experiment, path):

@@ -215,7 +215,7 @@ def load(
         clients,
         description,
         fingerprints,
-        not_covered.of_text(config.task, text),
+        not_covered.of_text(config),
         text.vocabulary_text,
         {WORDS: list(words.words)} if is_private else {},
     )

@@ -105,8 +105,9 @@ def test_clients_without_selected_text_take_part_with_an_update_of_zero(tmp_path
 @pytest.mark.standard
 @pytest.mark.tff
 def test_a_model_of_an_earlier_run_selects(tmp_path):
-    first = small_config.finished()
-    config = small_config.BLT.with_values(
+    short = small_config.BLT.with_values(_ONE_ROUND)
+    first = small_config.finished(short)
+    config = short.with_values(
         {'select_clients': ('loss>0',), 'selection_model': str(first.directory)}
     )
     train(config, tmp_path / 'run')

@@ -11,6 +11,7 @@ from dpfl import _random, accounting
 from dpfl.errors import ArgumentError
 from dpfl.planning import feasibility
 from dpfl.simulation.training import (
+    PrivacyConfig,
     SamplingConfig,
     TaskConfig,
     suggestion,
@@ -165,7 +166,9 @@ def test_words_that_nothing_gives_are_found_with_a_guarantee(settings, epsilon, 
 
 @pytest.mark.standard
 @pytest.mark.tff
-def test_a_proposal_without_words_is_that_of_a_run_that_finds_them(task, tmp_path):
+def test_a_proposal_without_words_is_that_of_a_run_that_finds_them(task, monkeypatch):
+    # Calibration by 'pld' would take most of the time.
+    monkeypatch.setattr(PrivacyConfig, 'accountant_of', lambda *_: 'analytic_gaussian')
     said = []
     private = task.with_values({'vocabulary_file': None})
     found = suggest(private, SuggestConfig(rounds=2, target_epsilon=40.0), tell=said.append)

@@ -22,7 +22,7 @@ from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from tests.repository import threat_model
 from tests.simulation.training import small_config
 
-pytestmark = pytest.mark.usefixtures('undrawn')
+pytestmark = [pytest.mark.tff, pytest.mark.standard, pytest.mark.usefixtures('undrawn')]
 
 _CONFIG = small_config.GAUSSIAN.with_values(
     {
@@ -57,8 +57,6 @@ def _by_hand(weights, rows):
     }
 
 
-@pytest.mark.standard
-@pytest.mark.tff
 def test_the_final_model_is_measured_on_clients_of_their_own(tested):
     language = SyntheticText(vocabulary_size=40, sentence_length=6, seed=0)
     rows = np.concatenate([language.test_tokens(client) for client in range(5)])
@@ -77,8 +75,6 @@ def test_the_final_model_is_measured_on_clients_of_their_own(tested):
     assert not any(np.array_equal(language.test_tokens(0), each) for each in others)
 
 
-@pytest.mark.standard
-@pytest.mark.tff
 def test_a_run_that_fails_during_its_test_is_completed(tested, tmp_path, monkeypatch):
     def failing(*arguments):
         raise RuntimeError
@@ -96,8 +92,6 @@ def test_a_run_that_fails_during_its_test_is_completed(tested, tmp_path, monkeyp
     assert archive.TEST in archive.listed(tmp_path / 'run')
 
 
-@pytest.mark.standard
-@pytest.mark.tff
 @pytest.mark.parametrize('is_public', [False, True])
 def test_a_public_copy_has_it_only_with_the_held_out_metrics(tested, tmp_path, is_public):
     record = archive.read_plan(tested.directory)
@@ -129,7 +123,6 @@ def _stackoverflow(path, splits):
     )
 
 
-@pytest.mark.standard
 def test_test_clients_of_stackoverflow_are_those_of_the_split_test(tmp_path):
     config = _stackoverflow(tmp_path, ('train', 'heldout', 'test'))
     task = source.open_task(config.task, 0, lambda text: None).load()
@@ -142,7 +135,6 @@ def test_test_clients_of_stackoverflow_are_those_of_the_split_test(tmp_path):
         list(task.test(11, 7))
 
 
-@pytest.mark.standard
 @pytest.mark.parametrize(
     'splits, number, message',
     [

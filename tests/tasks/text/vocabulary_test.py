@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dpfl.tasks import not_covered
 from dpfl.tasks.config import TaskConfig, TextConfig
 from dpfl.tasks.text import (
     synthetic_task,
@@ -68,6 +69,21 @@ def test_public_text_is_counted_and_ties_are_broken_by_the_word(tmp_path):
     path.write_text('\n')
     with pytest.raises(ValueError, match=r'vocabulary_text=.*: must have words'):
         vocabulary.count_public_text(path, 4)
+
+
+@pytest.mark.parametrize(
+    'task, data_path, vocabulary_text, is_said',
+    [
+        ('user_text', 'a/b.jsonl', 'a/./b.jsonl', True),
+        ('user_text', 'a.jsonl', 'b.jsonl', False),
+        ('git_log', 'a,b/', 'c,b', True),
+        ('git_log', 'a,b', 'c', False),
+    ],
+)
+def test_text_of_clients_that_is_called_public_is_said(task, data_path, vocabulary_text, is_said):
+    values = {'task': task, 'data_path': data_path, 'vocabulary_text': vocabulary_text}
+    said = ' '.join(not_covered.of_text(TaskConfig().with_values(values)))
+    assert ('it was counted on the text of the training clients' in said) == is_said
 
 
 def test_a_client_counts_once_for_a_word():
