@@ -67,7 +67,7 @@ class MembershipConfig(Settings):
         'the models that it did not train.',
     )
     confidence: float = setting(
-        0.95, 'Confidence of all intervals of an attack together.', above=0, below=1
+        0.95, 'Confidence of all intervals of all attacks together.', above=0, below=1
     )
     attack_seed: int = setting(
         0, 'Seed of the clients that are looked at, and of the halves.', minimum=0
@@ -201,7 +201,7 @@ def attack(run: FinishedRun, config: MembershipConfig) -> Attacked:
     evaluate = functools.partial(
         membership.evaluate,
         allowed=None if math.isinf(run.epsilon) else functools.partial(_allowed, run),
-        confidence=config.confidence,
+        confidence=1 - (1 - config.confidence) / len(scores),
         seed=config.attack_seed,
     )
     return Attacked(

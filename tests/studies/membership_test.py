@@ -175,6 +175,10 @@ def test_a_reference_model_takes_the_difficulty_of_a_text_away(overfit):
     # Compared with itself, a model reveals nothing; but members are not alike others under it.
     assert found.outcomes['reference_model'].auc == 0.5
     assert found.alike['reference_model'] < 1e-4
+    # Both attacks share the error.
+    alone = _STUDY.attack(overfit, _STUDY.MembershipConfig(others=50)).outcomes['loss']
+    for one, of_two in zip(alone.tests, found.outcomes['loss'].tests, strict=True):
+        assert one.false_positives.upper < of_two.false_positives.upper
 
 
 @pytest.mark.tff
