@@ -290,7 +290,7 @@ class _Runs:
         with directory.in_use():
             run = execution.Run(directory=directory, configuration={}, settings={})
             if not directory.state.begun:
-                _draw(run, tell)
+                draw(run, None, tell)
             process = _Observed(self._experiment.process, tell)
             experiment = dataclasses.replace(self._experiment, process=process)
             program.run_training(experiment, directory)
@@ -315,16 +315,18 @@ class _Observed:
         return self._process.next(state, data)
 
 
-def _draw(run: execution.Run, tell) -> None:
-    """Draws words and thresholds with noise from the keys of the run, as before its training.
+def draw(run: execution.Run, noise_seed: int | None, tell=lambda *arguments: None) -> None:
+    """Draws words and thresholds, as a run does before its training.
 
     Args:
       run: the run, whose directory is in use.
+      noise_seed: of the draws; None for noise from the keys of the run.
       tell: called before each draw with the name of its event, and how often that was written.
     """
     found = before_training.BeforeTraining(
         words=private_words.WordRelease.of_guarantee(3.0, 1e-3, words_per_client=2),
         quantiles=before_training.QuantileRelease.of_guarantee(3.0, 1e-3, {'words': 0.5}),
+        noise_seed=noise_seed,
         draw=run.draw,
     )
     # Each draw has an event before it and one with its result.

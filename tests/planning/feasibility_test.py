@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from dpfl import Participation, accounting
+from dpfl import Participation, accounting, mechanisms
 from dpfl.planning import feasibility
 from tests.accounting import plans
 
@@ -22,6 +22,15 @@ def test_the_noise_in_the_model_decides(dimension, feasible):
     # Independent noise: that of a round is 2 / 50 in each of the entries.
     assert found.noise_to_signal == pytest.approx(0.04 * dimension**0.5)
     assert all(sentence.endswith('.') for sentence in found.advice)
+
+
+@pytest.mark.parametrize('make', [mechanisms.BinaryTree, mechanisms.HonakerTree])
+def test_noise_of_many_rounds_is_measured(make, monkeypatch):
+    tree = make(500)
+    computed = feasibility._round_error(tree)
+    monkeypatch.setattr(feasibility, '_MOST_DENSE_ROUNDS', 499)
+    measured = feasibility._round_error(tree)
+    assert measured != computed and measured == pytest.approx(computed, rel=0.02)
 
 
 def test_what_would_do_does():

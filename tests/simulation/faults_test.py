@@ -161,10 +161,9 @@ def _contents(path):
     }
 
 
-def _played(*flags) -> list[str]:
-    """Lines that scripts/fault_test.py prints."""
+def _lines_of_script(name, *flags) -> list[str]:
     done = subprocess.run(
-        [sys.executable, 'scripts/fault_test.py', '--noruns', *flags],
+        [sys.executable, f'scripts/{name}.py', *flags],
         cwd=paths.ROOT,
         capture_output=True,
         text=True,
@@ -178,7 +177,8 @@ def _played(*flags) -> list[str]:
 
 @pytest.mark.exhaustive
 def test_faults_of_a_sample_of_system_calls():
-    lines = _played('--every=17', '--crashes=0', '--noise=unseeded')
+    flags = ('--noruns', '--every=17', '--crashes=0', '--noise=unseeded')
+    lines = _lines_of_script('fault_test', *flags)
     assert lines[-1].endswith(' 0 worse than one line')
     assert int(lines[0].split(', ')[1].split()[0]) >= 15
 
@@ -186,7 +186,16 @@ def test_faults_of_a_sample_of_system_calls():
 @pytest.mark.exhaustive
 def test_what_an_end_at_every_system_call_leaves_is_continued():
     """Each draw and each round is released once, and none is lost."""
-    line, last = _played('--every=0')
+    line, last = _lines_of_script('fault_test', '--noruns', '--every=0')
     assert last.endswith(' 0 worse than one line')
     for how in ('killed', 'torn', 'power'):
         assert int(re.search(rf'(\d+) {how}', line)[1]) >= 20, line
+
+
+@pytest.mark.tff
+@pytest.mark.exhaustive
+def test_killed_runs_end_as_if_they_had_not_been():
+    """A sample of what scripts/kill_test.py does at length."""
+    *_, last = _lines_of_script('kill_test', '--runs=3', '--rounds=20', '--seed=5')
+    assert last.startswith('3 runs, ') and last.endswith(' kills, 0 differ')
+    assert int(last.split()[2]) >= 3

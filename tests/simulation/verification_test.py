@@ -81,7 +81,7 @@ def _unnoticed_bytes(run, number, seed=0) -> list[str]:
 
 @pytest.mark.parametrize(
     'number',
-    [pytest.param(2, marks=pytest.mark.standard), pytest.param(50, marks=pytest.mark.exhaustive)],
+    [pytest.param(2, marks=pytest.mark.standard), pytest.param(200, marks=pytest.mark.exhaustive)],
 )
 def test_changed_bytes_of_each_file_are_found_or_the_file_is_on_the_list(run, number):
     assert _noticed(run) == []
