@@ -12,6 +12,7 @@ words made of letters; it is text as `--data_path` reads it.
 import dataclasses
 import json
 
+from dpfl import _parquet
 from dpfl._settings import Settings, setting
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
@@ -39,6 +40,10 @@ def main() -> None:
     sample, output = _SAMPLE.read(), _OUTPUT.read().output
     if output is None:
         raise command_line.UsageError('--output: missing; the file for the text')
+    if output.endswith(_parquet.SUFFIXES):
+        raise command_line.UsageError(
+            f'--output={output}: must not have the name of a Parquet file; it gets JSON Lines'
+        )
     with command_line.refusing_bad_values():
         population = synthetic_text.SyntheticText(
             vocabulary_size=sample.vocabulary_size, seed=_SEED.read().seed, sentence_length=10

@@ -100,6 +100,7 @@ _REFUSED = [
             ('', '--output: missing'),
             ('--output=absent/texts.jsonl', '--output=absent/texts.jsonl: must be in a directory'),
             ('--output={words}', '{words}: exists already'),
+            ('--output=texts.parquet', '--output=texts.parquet: must not have the name of a Parq'),
             ('--clients=0 --output=texts.jsonl', '--clients=0: must be an integer >= 1'),
         ],
     ),
