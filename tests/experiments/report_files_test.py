@@ -205,6 +205,7 @@ def test_the_page_is_shown_or_named(files, monkeypatch, capsys, there_is_a_brows
     assert capsys.readouterr().err == said
 
 
+@pytest.mark.standard
 def test_a_run_that_forgot_its_keys_stays_verified(files, tmp_path, capsys):
     run = shutil.copytree(files['run'], tmp_path / 'run')
     verified_run.verified(str(run), forget_keys=True)
@@ -217,6 +218,7 @@ def test_a_run_that_forgot_its_keys_stays_verified(files, tmp_path, capsys):
     assert (run / archive.CHECKPOINTS).exists()
 
 
+@pytest.mark.standard
 def test_an_earlier_report_tells_whether_a_run_went_another_way(files, tmp_path, capsys):
     rounds = [archives.LOG.cohort(t) for t in range(archives.LOG.rounds)]
     record = dataclasses.replace(archives.make_record(), also_not_covered=(archive.OWN_LOOP,))
@@ -313,6 +315,7 @@ def test_a_run_that_has_ended_is_not_shown_while_its_pages_are_written(files):
     assert done.stderr == f'error: {files["run"]}: is in use by another run\n'
 
 
+@pytest.mark.standard
 def test_an_export_is_not_signed(files, tmp_path):
     """Its plan is compared with nothing."""
     run = shutil.copytree(files['run'], tmp_path / 'run')

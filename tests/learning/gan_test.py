@@ -111,7 +111,8 @@ class _Reference:
         return tf.random.stateless_normal([number, 2], seed=key, alg='philox').numpy()
 
 
-@pytest.mark.parametrize('every', [2, pytest.param(1, marks=pytest.mark.standard)])
+@pytest.mark.standard
+@pytest.mark.parametrize('every', [2, 1])
 def test_below_the_clip_norm_rounds_are_plain_federated_steps_and_noise(every):
     """The noise on the discriminator is (C^-1 Z)_t, redrawn from the state."""
     plan = _plan(noise_multiplier=1e-3, clip_norm=100.0)

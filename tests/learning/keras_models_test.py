@@ -44,6 +44,7 @@ def _process(model, noise_multiplier):
     )
 
 
+@pytest.mark.standard
 def test_training_is_that_of_the_same_model_by_hand():
     model = _from_keras(_dense(), metrics=[keras.metrics.MeanSquaredError('mse')])
     process, clients = _process(model, 0.0), [models.client(k, [4, 3][: 2 - k]) for k in (0, 1)]

@@ -77,6 +77,7 @@ def test_an_assertion_with_a_message_is_this_message():
     assert failures.one_line(kept) == kept
 
 
+@pytest.mark.standard
 def test_a_tensor_that_finds_no_memory_is_one_line():
     @tff.tensorflow.computation(np.int64)
     def too_large(size):

@@ -8,6 +8,8 @@ from dpfl import errors
 from experiments.studies.shared import detection
 from experiments.studies.shared.detection import Cell, Cells
 
+pytestmark = pytest.mark.standard
+
 
 def _cell(epsilon, seed, fault, share, verdict, named=()):
     return Cell('epsilon', epsilon, seed, fault, share, verdict, named, (), {'length': 1.5})

@@ -15,6 +15,8 @@ from dpfl.tasks.text.models import generation, saved_models
 from experiments.studies.shared import exposure, planting
 from tests.studies import scripts_of_studies
 
+pytestmark = pytest.mark.standard
+
 _STUDY = scripts_of_studies.load('measure_exposure')
 
 _ALPHABET = (4, 2, 7)
@@ -126,7 +128,6 @@ def _model(name, num_tokens):
     ],
 )
 @pytest.mark.tff
-@pytest.mark.standard
 def test_exposures_are_those_of_brute_force(name, num_tokens, special, alphabet):
     model, prefix = _model(name, num_tokens), (10, 20, 10)
     candidates = list(itertools.product(range(len(alphabet)), repeat=2))
@@ -141,7 +142,6 @@ def test_exposures_are_those_of_brute_force(name, num_tokens, special, alphabet)
 
 
 @pytest.mark.tff
-@pytest.mark.standard
 def test_a_run_without_noise_and_clip_remembers_its_secrets(overfit):
     found = _STUDY.measure(overfit)
     control, held = found
@@ -159,7 +159,6 @@ def test_a_run_without_noise_and_clip_remembers_its_secrets(overfit):
 
 
 @pytest.mark.tff
-@pytest.mark.standard
 def test_ceilings_are_those_of_the_guarantee_for_as_many_clients(private):
     found = _STUDY.measure(private)
     assert [(kind.copies, kind.holders) for kind in found] == [
@@ -183,7 +182,6 @@ def _changed(run, **values):
 
 
 @pytest.mark.tff
-@pytest.mark.standard
 def test_runs_that_differ_in_their_seeds_are_pooled_and_others_are_not(private):
     run = private
     measured = _STUDY.measure(run)

@@ -24,6 +24,8 @@ from experiments.studies.shared.written import (
 from tests import forked_binaries
 from tests.studies import scripts_of_studies
 
+pytestmark = pytest.mark.standard
+
 _STUDY = scripts_of_studies.load('compare_generators')
 _WORDS = tuple(f'w{i}' for i in range(12))
 _CONFIG = ComparisonConfig(
@@ -77,7 +79,6 @@ def _runs(tmp_path_factory):
     }
 
 
-@pytest.mark.standard
 def test_a_model_does_not_differ_from_itself_and_its_page_says_so(runs):
     side = generators.open_side('a', [runs['plain'], runs['char']])
     found = _STUDY.compare((side, side), _CONFIG)
@@ -90,7 +91,6 @@ def test_a_model_does_not_differ_from_itself_and_its_page_says_so(runs):
     assert (one['runs'], both['runs']) == (2, 4) and one['epsilon'] < both['epsilon']
 
 
-@pytest.mark.standard
 def test_models_that_predict_no_better_than_chance_are_no_evidence(runs, tmp_path):
     directory = tmp_path / 'untrained'
     shutil.copytree(runs['plain'], directory)
@@ -161,7 +161,6 @@ def test_guarantees_of_other_adjacencies_are_not_added_up(runs):
     assert 'adjacency=replace_one: must be zero_out' in found.render()
 
 
-@pytest.mark.standard
 def test_the_binary_takes_directories_without_flags_and_refuses_in_one_line(runs, tmp_path):
     run = functools.partial(forked_binaries.run, 'studies.compare_generators')
     done = run(

@@ -6,6 +6,8 @@ import pytest
 
 from experiments.studies.shared import grid
 
+pytestmark = pytest.mark.standard
+
 _STUDY = {
     'title': 'T',
     'about': 'A',

@@ -9,6 +9,8 @@ from dpfl.errors import ArgumentError
 from dpfl.tasks.images import image_batches
 from experiments.studies.shared import labels as label_files
 
+pytestmark = pytest.mark.standard
+
 
 def test_the_sheet_shows_each_image_and_loads_nothing(tmp_path):
     pixels = np.random.default_rng(0).random((3, 28, 28), np.float32)

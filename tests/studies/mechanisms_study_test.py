@@ -11,6 +11,8 @@ from experiments.studies.shared import grid
 from tests import forked_binaries, paths
 from tests.studies import scripts_of_studies
 
+pytestmark = pytest.mark.standard
+
 run_study = scripts_of_studies.load('run_study')
 
 _PAPERS = paths.ROOT / 'docs' / 'papers'
@@ -35,7 +37,6 @@ def _check(made, schema, buffers, shown):
         assert float(value) * (1 - 2 * room) <= found <= float(value) * (1 + room)
 
 
-@pytest.mark.standard
 def test_the_table_of_the_study_has_its_losses(tmp_path):
     study = grid.load('mechanisms')
     (tmp_path / 'prepared').mkdir()
@@ -64,7 +65,6 @@ def test_the_table_of_the_study_has_its_losses(tmp_path):
     assert compared == set(shown)
 
 
-@pytest.mark.standard
 @pytest.mark.parametrize('name', _COLUMNS)
 def test_the_tables_of_scaled_columns_have_the_losses_of_their_studies(name):
     study = grid.load(name)

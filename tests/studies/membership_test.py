@@ -14,6 +14,8 @@ from dpfl.tasks.text.models import saved_models
 from experiments.studies.shared import membership
 from tests.studies import scripts_of_studies
 
+pytestmark = pytest.mark.standard
+
 _STUDY = scripts_of_studies.load('attack_membership')
 
 
@@ -123,7 +125,6 @@ def test_reference_models_find_the_client_whose_loss_is_small_for_it():
 
 
 @pytest.mark.tff
-@pytest.mark.standard
 def test_a_model_that_remembers_its_clients_tells_them_from_others(overfit):
     found = _STUDY.attack(overfit, _STUDY.MembershipConfig(others=100))
     assert (found.members, found.others, found.members_are) == (8, 100, 'took part')
@@ -135,7 +136,6 @@ def test_a_model_that_remembers_its_clients_tells_them_from_others(overfit):
 
 
 @pytest.mark.tff
-@pytest.mark.standard
 def test_a_private_model_stays_below_its_curve(private):
     found = _STUDY.attack(private, _STUDY.MembershipConfig(others=200))
     assert found.members == 16
@@ -148,7 +148,6 @@ def test_a_private_model_stays_below_its_curve(private):
 
 
 @pytest.mark.tff
-@pytest.mark.standard
 def test_losses_are_means_over_the_tokens_of_each_client(overfit):
     model = saved_models.load(overfit.directory)
     task, population = _STUDY.open_task(overfit)
@@ -168,7 +167,6 @@ def test_losses_are_means_over_the_tokens_of_each_client(overfit):
 
 
 @pytest.mark.tff
-@pytest.mark.standard
 def test_a_reference_model_takes_the_difficulty_of_a_text_away(overfit):
     config = _STUDY.MembershipConfig(others=50, reference_model=str(overfit.directory))
     found = _STUDY.attack(overfit, config)
@@ -182,7 +180,6 @@ def test_a_reference_model_takes_the_difficulty_of_a_text_away(overfit):
 
 
 @pytest.mark.tff
-@pytest.mark.standard
 def test_members_are_compared_with_reference_runs_that_they_did_not_train(overfit, private):
     # Clients 0 to 7 of 16 trained the reference run, so 8 to 15 are left.
     config = _STUDY.MembershipConfig(others=50, reference_runs=(str(overfit.directory),))
@@ -200,7 +197,6 @@ def test_members_are_compared_with_reference_runs_that_they_did_not_train(overfi
 
 
 @pytest.mark.tff
-@pytest.mark.standard
 def test_runs_of_which_everybody_was_a_part_are_no_references(overfit, private):
     config = _STUDY.MembershipConfig(others=50, reference_runs=(str(private.directory),))
     with pytest.raises(ArgumentError) as refused:
@@ -209,7 +205,6 @@ def test_runs_of_which_everybody_was_a_part_are_no_references(overfit, private):
 
 
 @pytest.mark.tff
-@pytest.mark.standard
 def test_reference_runs_on_other_data_are_refused(overfit, private):
     config = _STUDY.MembershipConfig(others=50, reference_runs=(str(private.directory),))
     other = dataclasses.replace(overfit, config=overfit.config.with_values({'seed': 6}))

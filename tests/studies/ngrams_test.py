@@ -7,6 +7,8 @@ import pytest
 
 from experiments.studies.shared import ngrams, written
 
+pytestmark = pytest.mark.standard
+
 _PAD, _BEGIN, _END = 0, 1, 2
 _ALPHABET = ngrams.Alphabet(6, _BEGIN, _END, _PAD)
 _FIRST = np.array([[3, 4, 3, 2], [5, 2, 0, 0], [3, 4, 3, 4], [2, 0, 0, 0]])

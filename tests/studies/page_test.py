@@ -10,6 +10,8 @@ from experiments.studies.shared import grid, page, results
 from experiments.studies.shared.intervals import Interval
 from tests.studies import small_study
 
+pytestmark = pytest.mark.standard
+
 
 def _study(**fields):
     values = dict(

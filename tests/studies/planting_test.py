@@ -11,6 +11,8 @@ from experiments.studies.shared import planting
 from tests import text_files
 from tests.simulation.training import small_config
 
+pytestmark = pytest.mark.standard
+
 _PLANTING = planting.PlantingConfig(
     secrets=3, secret_copies=(1, 4), secret_holders=(0, 2), secret_choices=5
 )

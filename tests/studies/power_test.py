@@ -7,6 +7,8 @@ from scipy import special, stats
 from experiments.studies.shared import power
 from experiments.studies.shared.power import Trials
 
+pytestmark = pytest.mark.standard
+
 _SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
@@ -41,7 +43,6 @@ def test_a_known_curve_is_recovered_from_many_trials():
     assert (np.diff(curve) > 0).all()
 
 
-@pytest.mark.standard
 def test_intervals_cover_the_true_share():
     """95 % intervals of 60 fits with 8 trials each; below 50 with probability < 1e-3 if exact."""
     rng = np.random.default_rng(2)

@@ -12,6 +12,8 @@ from dpfl.errors import ArgumentError
 from experiments.studies.shared import grid, intervals, page, results
 from tests.studies import small_study
 
+pytestmark = pytest.mark.standard
+
 _METRICS = """round,epsilon,seconds,loss,accuracy
 1,0.5,1.0,,
 2,0.6,1.0,3.0,0.10

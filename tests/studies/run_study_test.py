@@ -12,6 +12,8 @@ from experiments.studies.shared import grid
 from tests import binaries
 from tests.studies import scripts_of_studies, small_study
 
+pytestmark = pytest.mark.standard
+
 run_study = scripts_of_studies.load('run_study')
 
 _STUDY = {
@@ -92,7 +94,6 @@ def test_overrides_win_over_points_and_reach_preparations_that_share_them(tmp_pa
     assert len(run_study.preparations(same, tmp_path, [1, 2, 3], {})) == 1
 
 
-@pytest.mark.standard
 def test_a_job_is_done_when_it_is_recorded_and_only_with_its_flags(tmp_path):
     flags = {'mechanism': 'banded', 'rounds': '4', 'output': str(tmp_path / 'prepared/b.npz')}
     job = run_study.Job(
@@ -194,7 +195,6 @@ def _plan(config):
     )
 
 
-@pytest.mark.standard
 @pytest.mark.parametrize('name', grid.names())
 def test_a_preset_makes_plans(name, configs):
     study = grid.load(name)
@@ -205,13 +205,11 @@ def test_a_preset_makes_plans(name, configs):
         assert bool(plan.noise_multiplier) == (point.flags['mechanism'] != 'none')
 
 
-@pytest.mark.standard
 def test_clip_norms_of_later_rounds_reach_the_plan(configs):
     schedules = [_plan(config).clip_schedule for config in configs['exchange']]
     assert schedules == [(), (), (), ((24, 0.1),), ((24, 0.05),)]
 
 
-@pytest.mark.standard
 def test_the_figure_without_clipping_has_neither_clipping_nor_noise(configs):
     for config in configs['cohort_unclipped']:
         plan, how = _plan(config), config.optimization

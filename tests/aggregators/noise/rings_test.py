@@ -57,11 +57,14 @@ class _Whole(NamedTuple):
     states: list[Any]  # Before each round, and after the last one.
 
 
-def _each(noise, names=_MECHANISMS):
-    return [pytest.param((noise, name), id=f'{noise}-{name}') for name in names]
+def _each(noise, names=_MECHANISMS, marks=()):
+    return [pytest.param((noise, name), id=f'{noise}-{name}', marks=marks) for name in names]
 
 
-_DEFAULT = _each('default', ['blt', 'honaker_tree', 'banded', 'banded_inverse'])
+_DEFAULT = [
+    *_each('default', ['blt', 'banded']),
+    *_each('default', ['honaker_tree', 'banded_inverse'], pytest.mark.standard),
+]
 _HARDENED = _each('hardened')
 
 

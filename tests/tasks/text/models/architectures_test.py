@@ -224,6 +224,7 @@ def test_the_first_step_of_adam_moves_by_the_learning_rate():
         )
 
 
+@pytest.mark.standard
 def test_it_learns_and_reports_and_leaves_out_incomplete_batches():
     reports = []
     weights = _train(
