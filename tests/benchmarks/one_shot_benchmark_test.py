@@ -8,6 +8,7 @@ from dpfl.accounting import gaussian_curve
 
 
 @pytest.mark.parametrize('place', range(3))
+@pytest.mark.standard
 def test_estimates_are_about_the_published_ones(place):
     values = one_shot.published()
     row = values['rows'][place]

@@ -34,6 +34,7 @@ def _runs(tmp_path_factory):
         ('silent', 0.2, _TEXT, 'Learned: ', 'the same flags with noise'),
     ],
 )
+@pytest.mark.standard
 def test_a_run_ends_with_five_lines(runs, capsys, name, accuracy, references, learnt, what_next):
     path = runs[name]
     metrics = {} if accuracy is None else {'accuracy': np.array([np.nan, accuracy])}

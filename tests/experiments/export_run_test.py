@@ -309,6 +309,7 @@ def test_a_run_whose_numbers_rest_on_its_log_is_refused(tmp_path):
     assert 'breaks its plan: its guarantee rests on the participation log' in done.stderr
 
 
+@pytest.mark.standard
 def test_the_working_directory_takes_a_copy(tmp_path, monkeypatch):
     run, copy = tmp_path / 'run', tmp_path / 'copy'
     archives.write_run(run)

@@ -40,6 +40,7 @@ def _tree_plan(separation, noise_multiplier, clients_per_round=6500, rounds=1900
     )
 
 
+@pytest.mark.standard
 def test_a_blt_without_parameters_is_that_of_train():
     flags = ('--population=300', '--clients_per_round=10', '--rounds=60', '--noise_multiplier=3')
     result = _planned(*flags, '--mechanism=blt', '--accountant=analytic_gaussian')
@@ -295,6 +296,7 @@ def test_text_shows_what_differs_and_rounds_guarantees_up():
     assert 'population is an estimate' in one.stdout and 'no privacy' not in one.stdout
 
 
+@pytest.mark.standard
 def test_the_choice_of_the_mechanism_is_one_line_and_its_reasons_are_in_a_file(tmp_path):
     flags = ['--population=40', '--clients_per_round=10', '--rounds=8', '--mechanism=auto']
     flags += ['--model_dimension=24000', '--memory_limit=0', '--noise_multiplier=4']

@@ -262,6 +262,7 @@ def _contents(folder):
         (7, 2, b'part of a record', 2),
     ],
 )
+@pytest.mark.standard
 def test_a_run_that_trains_shows_the_report_so_far(tmp_path, events, cohort_records, rest, rounds):
     folder, log = tmp_path / 'run', archives.LOG
     folder.mkdir()

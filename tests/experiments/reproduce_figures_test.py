@@ -20,6 +20,7 @@ def _points(path, panel, line):
     return {float(row['x']): float(row['y']) for row in rows}
 
 
+@pytest.mark.standard
 def test_a_figure_is_drawn_written_and_compared(tmp_path):
     flags = ('--only=002/fig10', f'--output_dir={tmp_path / "new"}', '--format=json')
     done = _run(*flags, check=True)
@@ -46,6 +47,7 @@ def _changed(tmp_path, name, **changes):
     return f'--statements={path}'
 
 
+@pytest.mark.standard
 def test_a_wrong_statement_is_found(tmp_path):
     wrong = {'ratio_to_400': 1e-9, 'ratio_to_1000': 1}
     flag = _changed(tmp_path, '002/fig10/decay', published=wrong)

@@ -44,6 +44,7 @@ def _brute_force(path):
     return seen
 
 
+@pytest.mark.standard
 def test_what_is_printed_is_a_count_of_the_log(simulated):
     folder, values = simulated
     seen = _brute_force(folder / 'log.npz')

@@ -156,7 +156,8 @@ class _Looks:
         return runs.Trained(drawn, 1.0)
 
 
-@pytest.mark.parametrize('compare', ['public', pytest.param('fix', marks=pytest.mark.standard)])
+@pytest.mark.parametrize('compare', ['public', 'fix'])
+@pytest.mark.standard
 def test_only_images_of_held_out_writers_are_learned_from_and_shown(compare, tmp_path, monkeypatch):
     """[Augenstein20], appendix C: nobody may look at data of clients, who are all others."""
     path = small.write_sqlite(tmp_path / 'emnist.sqlite', {f'f{i:04}_00': 6 for i in range(1, 25)})

@@ -67,6 +67,7 @@ def test_ratios_are_positive_where_the_generator_writes_and_negative_where_the_o
     )
 
 
+@pytest.mark.standard
 def test_nothing_is_improbable_to_the_same_model(opened):
     model, written = opened
     found = against_model.ratios('case', written, model, _NONE, top=5, seed=2)

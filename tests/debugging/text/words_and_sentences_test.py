@@ -173,6 +173,7 @@ def test_kinds_of_words_by_hand():
     assert written_text.is_whole(tokens).tolist() == [True] * 5 + [False, True]
 
 
+@pytest.mark.standard
 def test_both_models_rate_all_words_of_both():
     architecture = saved_models.ALL['char_tiny']
     models, samples = [], []

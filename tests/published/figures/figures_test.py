@@ -27,6 +27,7 @@ def _line(panel, beginning):
     return dict(zip(line.x, line.y, strict=True))
 
 
+@pytest.mark.standard
 def test_rho_of_trees_is_that_of_all_patterns():
     for rounds, separation in ((13, 4), (16, 5), (20, 9)):
         schema = Participation(rounds, separation)

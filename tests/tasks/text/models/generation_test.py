@@ -144,6 +144,7 @@ def test_samples_come_with_their_joint_probability(cell):
     assert ended.any() and not ended.all()
 
 
+@pytest.mark.standard
 def test_samples_are_a_pure_function_of_the_seed_over_many_batches():
     cell, count = _CELLS[0], 2_500
 
@@ -178,6 +179,7 @@ def _weights_of_bytes(letters):
     return tuple(weights)
 
 
+@pytest.mark.standard
 def test_the_most_probable_words_are_found_in_their_order():
     letters, length, top = 'abc ', 3, 8
     weights = _weights_of_bytes(letters)
