@@ -15,8 +15,6 @@ import json
 import pathlib
 import random
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,7 +23,7 @@ import pytest
 from dpfl.accounting.records import journal
 from dpfl.simulation import data_digest
 from dpfl.tasks.text import vocabulary, word_clients
-from tests import paths
+from tests import forked_binaries
 
 pytestmark = [pytest.mark.tff, pytest.mark.exhaustive]
 _CODE, _GUESSES = '0041', 50
@@ -67,32 +65,25 @@ def _train(folder: pathlib.Path, code: str) -> pathlib.Path:
     """Trains on the file for a code; returns the directory of the run."""
     (folder / 'texts.jsonl').write_bytes(_contents(code))
     (folder / 'words').write_text('\n'.join(_WORDS))
-    subprocess.run(
-        [
-            sys.executable,
-            '-m',
-            'experiments.train',
-            '--task=user_text',
-            '--model=micro',
-            f'--data_path={folder}/texts.jsonl',
-            f'--vocabulary_file={folder}/words',
-            f'--sentence_length={_LENGTH}',
-            '--mechanism=gaussian',
-            '--noise_multiplier=20',
-            '--delta=1e-6',
-            '--rounds=3',
-            '--clients_per_round=4',
-            '--min_separation=3',
-            '--eval_every=3',
-            '--eval_clients=1',
-            '--shards=1',
-            '--profile',
-            f'--output_dir={folder}/run',
-        ],
-        cwd=paths.ROOT,
+    forked_binaries.run(
+        'train',
+        '--task=user_text',
+        '--model=micro',
+        f'--data_path={folder}/texts.jsonl',
+        f'--vocabulary_file={folder}/words',
+        f'--sentence_length={_LENGTH}',
+        '--mechanism=gaussian',
+        '--noise_multiplier=20',
+        '--delta=1e-6',
+        '--rounds=3',
+        '--clients_per_round=4',
+        '--min_separation=3',
+        '--eval_every=3',
+        '--eval_clients=1',
+        '--shards=1',
+        '--profile',
+        f'--output_dir={folder}/run',
         check=True,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
     )
     return folder / 'run'
 

@@ -10,8 +10,6 @@ import dataclasses
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 
@@ -20,38 +18,31 @@ import pytest
 from dpfl import ParticipationLog
 from dpfl.accounting.records import archive, cohorts, journal
 from dpfl.simulation import run_directory
-from tests import paths
+from tests import forked_binaries
 
 pytestmark = [pytest.mark.tff, pytest.mark.exhaustive]
 
 
 def _train(folder: pathlib.Path) -> pathlib.Path:
     """Trains a small model for a few rounds; returns the directory of the run."""
-    subprocess.run(
-        [
-            sys.executable,
-            '-m',
-            'experiments.train',
-            '--model=micro',
-            '--vocabulary_size=40',
-            '--sentence_length=5',
-            '--mechanism=tree',
-            '--noise_multiplier=2',
-            '--delta=1e-6',
-            '--accountant=analytic_gaussian',
-            '--rounds=3',
-            '--clients_per_round=3',
-            '--population=12',
-            '--min_separation=2',
-            '--eval_every=3',
-            '--eval_clients=2',
-            '--profile',
-            f'--output_dir={folder}/run',
-        ],
-        cwd=paths.ROOT,
+    forked_binaries.run(
+        'train',
+        '--model=micro',
+        '--vocabulary_size=40',
+        '--sentence_length=5',
+        '--mechanism=tree',
+        '--noise_multiplier=2',
+        '--delta=1e-6',
+        '--accountant=analytic_gaussian',
+        '--rounds=3',
+        '--clients_per_round=3',
+        '--population=12',
+        '--min_separation=2',
+        '--eval_every=3',
+        '--eval_clients=2',
+        '--profile',
+        f'--output_dir={folder}/run',
         check=True,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
     )
     return folder / 'run'
 
