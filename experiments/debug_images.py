@@ -35,7 +35,7 @@ from dpfl.simulation.training import (
     PrivacyConfig,
     SamplingConfig,
 )
-from dpfl.tasks.selection_config import ImageSelectionConfig
+from dpfl.tasks.selection import ImageSelectionConfig
 
 if TYPE_CHECKING:
     from dpfl.debugging.images import findings

@@ -30,8 +30,7 @@ from dpfl.simulation import program, run_directory
 from dpfl.simulation.training import execution
 from dpfl.tasks import before_training
 from dpfl.tasks.config import WORDS
-from dpfl.tasks.selection_config import THRESHOLDS
-from dpfl.tasks.text import private_words
+from dpfl.tasks.selection import THRESHOLDS
 from scripts import faults_at_writes, system_calls
 from tests.simulation import toy_experiment
 
@@ -324,7 +323,7 @@ def draw(run: execution.Run, noise_seed: int | None, tell=lambda *arguments: Non
       tell: called before each draw with the name of its event, and how often that was written.
     """
     found = before_training.BeforeTraining(
-        words=private_words.WordRelease.of_guarantee(3.0, 1e-3, words_per_client=2),
+        words=before_training.WordRelease.of_guarantee(3.0, 1e-3, words_per_client=2),
         quantiles=before_training.QuantileRelease.of_guarantee(3.0, 1e-3, {'words': 0.5}),
         noise_seed=noise_seed,
         draw=run.draw,

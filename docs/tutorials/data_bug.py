@@ -37,9 +37,9 @@ from dpfl.simulation.training import (
     train,
 )
 from dpfl.tasks import federated_task
-from dpfl.tasks.images import faults, image_batches, synthetic_glyphs
+from dpfl.tasks.images import image_clients, synthetic_glyphs
 
-bug = faults.Faults(names=('inverted',), share=0.3, seed=5)
+bug = image_clients.Faults(names=('inverted',), share=0.3, seed=5)
 fleet = synthetic_glyphs.SyntheticGlyphs(seed=3, digit_share=1.0, median_examples=40, faults=bug)
 PHONES = 600
 
@@ -87,10 +87,10 @@ plt.show()
 # %%
 def task_of(phones):
     def examples(client, most):
-        return image_batches.named(*fleet.examples(int(phones[client]), most))
+        return image_clients.named(*fleet.examples(int(phones[client]), most))
 
     # Only the figures of an evaluation see these: in this simulation, public images.
-    shown = image_batches.named(images[:200], labels[:200])
+    shown = image_clients.named(images[:200], labels[:200])
     return federated_task.FederatedTask(
         model=None,  # A GAN has its own.
         population=len(phones),

@@ -1,12 +1,17 @@
-"""Which task is trained: its data set, where the data come from, and the model. No TensorFlow."""
+"""Which task is trained: its data set, where the data come from, and the model. No TensorFlow.
+
+And what the guarantee of a run does not cover because of its task, as sentences. A task of one's
+own has sentences of its own.
+"""
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
-from dpfl.tasks.selection_config import THRESHOLDS, ImageSelectionConfig, SelectionConfig
+from dpfl.tasks.selection import THRESHOLDS, ImageSelectionConfig, SelectionConfig
 
 # In the order in which a device that has several of them applies them.
 IMAGE_FAULTS = (
@@ -72,6 +77,9 @@ VOCABULARY_SOURCES = ('vocabulary_file', 'vocabulary_text', 'vocabulary')
 # Values of `vocabulary` for words that are counted on the text of the clients: without noise, and
 # with a guarantee.
 DATA_VOCABULARY, PRIVATE_VOCABULARY = 'data', 'private'
+# How the description of a run's data names a vocabulary of words of its own clients, found without
+# noise.
+COUNTED_ON_CLIENTS = 'vocabulary_from_private_data'
 # The draw before training that finds the words of a private vocabulary.
 WORDS = 'words'
 _OF_FILES: Mapping[str, Any] = {
@@ -307,3 +315,91 @@ class TaskConfig(Settings):
             name = 'select_examples' if self.selection.select_examples else 'select_clients'
             given = getattr(self.selection, name)
             raise ArgumentError(name, given, f'must not be given for task={self.task}')
+
+
+# Released rounds whose data a run that continues reads again, from the first to the last.
+COMPARED_ROUNDS = 8
+NOT_FINGERPRINTED = (
+    'Changes of the data while the run was interrupted: the data of this task have no digest, so a '
+    f'run that continues compares those of at most {COMPARED_ROUNDS} released rounds.'
+)
+# About runs that train a generator of images.
+NOT_COVERED_OF_GENERATORS = (
+    'Losses, accuracy and critic gap: they compare with images of held-out clients, who are not '
+    'protected. The generator and all images that it makes are covered: see gan_report.md.',
+    'Who belongs to the population, and its size, where clients or examples were selected.',
+    NOT_FINGERPRINTED,
+)
+_COUNTS = (
+    'What data.json says about the data: how many clients and records there are, and what was left '
+    'out, are exact counts.'
+)
+_COUNTED_WORDS = (
+    'The vocabulary: it was counted on the text of the training clients, without noise. Whoever '
+    'sees it, or the size of the model, learns which words they use.'
+)
+_GIT_LOG = (
+    'The heads of the repositories in data.json: they name the whole history.',
+    'An author with several addresses that no .mailmap joins: each address is a client of its own, '
+    'and the guarantee is one for each.',
+    'Names of other people: what an author writes about somebody is text of that author.',
+)
+
+
+def not_covered_of_task(
+    config: TaskConfig | ImageTaskConfig, data: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """The sentences about a run; none of a task of one's own.
+
+    Args:
+      config: the task.
+      data: the description of its data that the run has recorded, of any form.
+    """
+
+    def recorded(group: str, name: str) -> Any:
+        values = data.get(group)
+        return values.get(name) if isinstance(values, dict) else None
+
+    own: tuple[str, ...] = ()
+    if isinstance(config, TaskConfig) and config.task in REAL_TASKS:
+        is_counted = recorded('vocabulary', 'from') == COUNTED_ON_CLIENTS
+        own = not_covered_of_text(config, is_counted)
+    elif config.task in IMAGE_TASKS and config.task not in SYNTHETIC_TASKS:
+        heldout = recorded('clients', 'heldout')
+        own = not_covered_of_writers(heldout if isinstance(heldout, int) else 0)
+    return (*own, *config.selection.not_covered())
+
+
+def not_covered_of_writers(heldout: int) -> tuple[str, ...]:
+    """The sentences about the images of federated EMNIST."""
+    return (
+        'What data.json says about the data: how many clients there are is an exact count.',
+        f'Held-out writers ({heldout}): they are no clients, and their images are used without '
+        'noise.',
+    )
+
+
+def not_covered_of_text(
+    config: TaskConfig | TextTaskConfig, is_counted: bool = False
+) -> tuple[str, ...]:
+    """The sentences about the text of real people, of one of `REAL_TASKS`.
+
+    Args:
+      config: the task.
+      is_counted: whether the run found that its vocabulary is made of the text of its clients. The
+        settings may say so, too: who gives this text as public text has its words counted.
+    """
+    given = config.text.vocabulary_text, config.data.data_path
+    text, data = ({os.path.normpath(path) for path in paths_of(some)} for some in given)
+    if config.text.vocabulary == DATA_VOCABULARY or text & data:
+        is_counted = True
+    return (
+        *([_COUNTED_WORDS] if is_counted else []),
+        _COUNTS,
+        *(_GIT_LOG if config.task == 'git_log' else ()),
+    )
+
+
+def paths_of(given: str | None) -> tuple[str, ...]:
+    """The paths that a setting may mean: a file, or comma-separated repositories."""
+    return (given, *given.split(',')) if given else ()

@@ -26,9 +26,9 @@ from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.reporting import plain_text
 from dpfl.reporting.charts import Line, Panel, draw
+from dpfl.tasks.before_training import WordCounts, WordRelease
 from dpfl.tasks.config import DATA_VOCABULARY, TextConfig, TextTaskConfig
 from dpfl.tasks.text import real_task
-from dpfl.tasks.text.private_words import WordCounts, WordRelease
 
 NOT_PRIVATE = (
     'Not private: the words are compared with exact counts of the words of the training clients.'

@@ -33,7 +33,7 @@ from dpfl.simulation.training import (
     SamplingConfig,
 )
 from dpfl.tasks.config import ImageFaultConfig
-from dpfl.tasks.selection_config import ImageSelectionConfig
+from dpfl.tasks.selection import ImageSelectionConfig
 from experiments.studies.shared import detection
 from experiments.studies.shared.detection import Cell, Cells
 

@@ -134,10 +134,9 @@ def of_model(
     Raises:
       ArgumentError: if there are too many candidates to rank all of them.
     """
-    from dpfl.tasks.text import oov_ranking
     from dpfl.tasks.text.models import generation
 
-    special = oov_ranking.BYTES if model.vocabulary is None else generation.WORDS
+    special = generation.BYTES if model.vocabulary is None else generation.WORDS
     predict = exposure.next_tokens_of(model.architecture, model.weights, special.begin)
     exposures = []
     for secret in secrets:

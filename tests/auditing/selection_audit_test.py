@@ -11,7 +11,7 @@ from dpfl.auditing import lower_bounds
 from dpfl.tasks import selection as selection_lib
 from dpfl.tasks import source
 from dpfl.tasks.config import TaskConfig, TextConfig
-from dpfl.tasks.selection_config import SelectionConfig
+from dpfl.tasks.selection import SelectionConfig
 from tests.accounting import plans
 
 pytestmark = pytest.mark.tff

@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 
 from dpfl import errors
-from dpfl.tasks.text import oov_ranking
 from dpfl.tasks.text.models import generation, saved_models
 from experiments.studies.shared import exposure, planting
 from tests.studies import scripts_of_studies
@@ -124,7 +123,7 @@ def _model(name, num_tokens):
     ('name', 'num_tokens', 'special', 'alphabet'),
     [
         ('micro', 24, generation.WORDS, (4, 9, 20, 7, 11)),
-        ('char_tiny', 258, oov_ranking.BYTES, tuple(b'0123456789')),
+        ('char_tiny', 258, generation.BYTES, tuple(b'0123456789')),
     ],
 )
 @pytest.mark.tff

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpfl.errors import ArgumentError
-from dpfl.tasks.images import image_batches
+from dpfl.tasks.images import image_clients
 from experiments.studies.shared import labels as label_files
 
 pytestmark = pytest.mark.standard
@@ -24,7 +24,7 @@ def test_labels_return_as_they_were(tmp_path):
     labels = np.array([0, 61, label_files.UNREADABLE, 10], np.int32)
     assert label_files.as_csv(labels).splitlines()[1:] == ['0,0', '1,z', '2,', '3,A']
     path = tmp_path / 'labels.csv'
-    classes = np.arange(len(image_batches.CLASSES), dtype=np.int32)
+    classes = np.arange(len(image_clients.CLASSES), dtype=np.int32)
     path.write_text(label_files.as_csv(classes))
     np.testing.assert_array_equal(label_files.read_labels(path, len(classes)), classes)
     # Rows in another order, with a mark of the byte order, and images that have no row.

@@ -9,9 +9,7 @@ from scipy import stats
 
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.tasks import before_training
-from dpfl.tasks.before_training import CANDIDATES, QuantileRelease
-from dpfl.tasks.text import private_words
-from dpfl.tasks.text.private_words import WordCounts, WordRelease
+from dpfl.tasks.before_training import CANDIDATES, QuantileRelease, WordCounts, WordRelease
 
 
 def _profile(p, q, epsilon):
@@ -183,7 +181,7 @@ def test_a_client_chooses_without_looking_at_others():
         return {word: int(rng.integers(1, 4)) for word in rng.choice(words, 12, replace=False)}
 
     clients = [client() for _ in range(30)]
-    for choice in private_words.CHOICES:
+    for choice in before_training.CHOICES:
         everyone = _sums(_of(*clients), most=5, choice=choice)
         for gone in (0, 11, 29):
             less = _sums(_of(*clients[:gone], {}, *clients[gone + 1 :]), most=5, choice=choice)
@@ -195,7 +193,7 @@ def test_a_client_chooses_without_looking_at_others():
 def test_frequent_words_come_first_and_ties_are_random():
     client = {f'w{i:02}': 1 for i in range(50)} | {'often': 2}
     firsts = set()
-    for choice in private_words.CHOICES:
+    for choice in before_training.CHOICES:
         counts = WordCounts.of([client] * 40, seed=1)
         found = _sums(counts, most=1, choice=choice)
         assert (found.get('often', 0) == 40) == (choice == 'frequent')
@@ -221,7 +219,7 @@ def test_rounds_by_hand():
 
 @pytest.mark.parametrize('stddev, words, delta', [(5.0, 1, 1e-6), (0.3, 4, 0.1), (20.0, 300, 1e-9)])
 def test_the_threshold_hides_words_of_one_client(stddev, words, delta):
-    found = private_words.threshold(stddev, words, delta)
+    found = before_training.threshold(stddev, words, delta)
     n = np.arange(1, words + 1)
     hidden = stats.norm.logcdf((found - 1 / np.sqrt(n)) / stddev)
     shown = -np.expm1(n * hidden)

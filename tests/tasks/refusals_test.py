@@ -8,15 +8,14 @@ import pytest
 from dpfl.debugging.images import clients as images
 from dpfl.debugging.images import traits
 from dpfl.tasks import held_out
-from dpfl.tasks.before_training import QuantileRelease
+from dpfl.tasks.before_training import QuantileRelease, WordCounts, WordRelease
 from dpfl.tasks.config import DataConfig, ImageFaultConfig, TaskConfig, TextConfig
-from dpfl.tasks.images import classifiers, emnist, faults, gan_models, image_task
+from dpfl.tasks.images import classifiers, emnist, gan_models, image_clients, image_task
 from dpfl.tasks.images.classifiers import ClassifierSizes
 from dpfl.tasks.images.gan_models import GanSizes
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
 from dpfl.tasks.text import synthetic_task, tokenization, word_clients
 from dpfl.tasks.text.models import architectures, cifg, generation, saved_models
-from dpfl.tasks.text.private_words import WordCounts, WordRelease
 from dpfl.tasks.text.synthetic_text import SyntheticText
 from dpfl.tasks.text.vocabulary import Vocabulary
 from tests.tasks.images import emnist_files
@@ -156,10 +155,10 @@ _OF_IMAGES = [
         lambda: image_task.open_clients('emnist', DataConfig(), ImageFaultConfig(), 0),
         'data_path: must be given for task=emnist, or download',
     ),
-    (lambda: faults.Faults(names=('rotated',)), 'inject=rotated: must be one of'),
-    (lambda: faults.Faults(share=1.5), 'inject_share=1.5'),
-    (lambda: faults.Faults(share=math.nan), 'inject_share=nan'),
-    (lambda: faults.Faults(seed=-1), 'seed=-1'),
+    (lambda: image_clients.Faults(names=('rotated',)), 'inject=rotated: must be one of'),
+    (lambda: image_clients.Faults(share=1.5), 'inject_share=1.5'),
+    (lambda: image_clients.Faults(share=math.nan), 'inject_share=nan'),
+    (lambda: image_clients.Faults(seed=-1), 'seed=-1'),
     (lambda: _trained(steps=0), 'steps=0'),
     (lambda: _trained(batch_size=0), 'batch_size=0'),
     (lambda: _trained(learning_rate=math.nan), 'learning_rate=nan'),

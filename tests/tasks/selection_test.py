@@ -9,8 +9,8 @@ from dpfl.errors import ArgumentError
 from dpfl.tasks import federated_task, selection
 from dpfl.tasks.config import ImageTaskConfig, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.images import image_batches
-from dpfl.tasks.selection_config import Criterion, ImageSelectionConfig, SelectionConfig
+from dpfl.tasks.images import image_clients
+from dpfl.tasks.selection import Criterion, ImageSelectionConfig, SelectionConfig
 from dpfl.tasks.text import word_clients
 from dpfl.tasks.text.models import metrics, saved_models
 from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, OOV_ID, PAD_ID
@@ -346,9 +346,14 @@ def test_selected_images(values, expected):
 
 def test_batches_hold_what_is_selected():
     config = _of(select_examples=('ink>=0.5',))
-    every = functools.partial(federated_task.batches, image_batches.named(_IMAGES, _LABELS))
-    batches = selection.client_batches(config, lambda client, *limits: every(*limits))
-    parts = batches(5, 2)
+    every = functools.partial(federated_task.batches, image_clients.named(_IMAGES, _LABELS))
+    task = FederatedTask(
+        model=None,
+        population=9,
+        client_batches=lambda client, *limits: every(*limits),
+        heldout=lambda *limits: None,
+    )
+    parts = selection.select(config, task).client_batches(5, 2, 1, None)
     assert [part['y'].tolist() for part in parts] == [[1, 1], [61]]
     np.testing.assert_array_equal(
         np.concatenate([part['x'] for part in parts])[..., 0], _IMAGES[1:]

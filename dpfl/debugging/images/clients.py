@@ -21,7 +21,7 @@ from dpfl import _validate
 from dpfl.debugging.diagnosis import Effects
 from dpfl.debugging.images import learned, traits
 from dpfl.tasks import federated_task
-from dpfl.tasks.images import image_batches
+from dpfl.tasks.images import image_clients
 
 BUG, FIXED, AS_IS = 'bug', 'fixed', 'as_is'
 EVERYONE, PUBLIC, PUBLIC_AGAIN = 'everyone', 'public', 'public_again'
@@ -263,7 +263,7 @@ class Training:
 
         def examples(position: int, limit: int | None) -> federated_task.Examples:
             pixels = self.pixels(position, limit)
-            return image_batches.named(pixels, np.zeros(len(pixels), np.int32))
+            return image_clients.named(pixels, np.zeros(len(pixels), np.int32))
 
         return federated_task.client_batches(examples, position, batch_size, epochs, max_batches)
 

@@ -12,7 +12,7 @@ import numpy as np
 from dpfl import _random
 from dpfl.debugging.diagnosis import Effects
 from dpfl.debugging.images import diagnosis, traits
-from dpfl.tasks.images import faults
+from dpfl.tasks.images import image_clients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ def effects(public: np.ndarray, one_client: np.ndarray, infer: traits.Infer) -> 
             distance = traits.mean_distance(infer(one_client)[1])
             value = distance * (1 - 1 / len(one_client))
         else:
-            damaged = faults.OF_PIXELS[signature.fault](public)
+            damaged = image_clients.OF_PIXELS[signature.fault](public)
             value = traits.measure(damaged, infer)[sign.trait].value
         rises[signature.fault] = {sign.trait: value - clean[sign.trait].value}
     return rises

@@ -14,7 +14,7 @@ from dpfl.simulation.training import gan as gan_lib
 from dpfl.simulation.training import train as train_run
 from dpfl.simulation.training.sampling_config import required
 from dpfl.tasks import federated_task
-from dpfl.tasks.images import image_batches, image_task
+from dpfl.tasks.images import image_clients, image_task
 
 _EVALUATIONS = 5
 
@@ -117,7 +117,7 @@ def train(
     facts = image_task.facts_about(training.data)
     facts['population'] = len(training.chosen)
     facts['not_covered'] = (*not_covered, *facts.get('not_covered', ()))
-    examples = image_batches.named(heldout, np.zeros(len(heldout), np.int32))
+    examples = image_clients.named(heldout, np.zeros(len(heldout), np.int32))
     task = federated_task.FederatedTask(
         model=None,
         client_batches=training.client_batches,

@@ -165,7 +165,6 @@ def task(
       eval_clients: Number of held-out clients that are read.
       seed: Determines which sentences or clients are damaged.
     """
-    from dpfl.tasks.text import oov_ranking
     from dpfl.tasks.text.models import generation
 
     _validate.choice('kind', kind, KINDS)
@@ -193,7 +192,7 @@ def task(
         words=text.vocabulary.words if kind == WORD else None,
         num_tokens=text.vocabulary.num_tokens if kind == WORD else tokenization.NUM_BYTE_TOKENS,
         length=sentence_length if kind == WORD else word_length,
-        special=generation.WORDS if kind == WORD else oov_ranking.BYTES,
+        special=generation.WORDS if kind == WORD else generation.BYTES,
         rows=lambda client: rows(training, client),
         heldout=np.concatenate([rows(heldout, client) for client in clients]),
     )

@@ -8,7 +8,7 @@ from dpfl.debugging.text import faults
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.simulation.training import TrainConfig
 from dpfl.tasks.config import WORD_MODELS, TaskConfig
-from dpfl.tasks.selection_config import SelectionConfig
+from dpfl.tasks.selection import SelectionConfig
 
 WORD, CHAR = 'word', 'char'
 KINDS = (WORD, CHAR)

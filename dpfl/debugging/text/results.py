@@ -16,7 +16,7 @@ from dpfl.debugging.text import diagnosis, learned, traits
 from dpfl.debugging.text.clients import Task
 from dpfl.debugging.text.config import CHAR, WORD, Case, Generator
 from dpfl.simulation.training import TrainResult
-from dpfl.tasks.text import oov_ranking, tokenization
+from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import generation
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID
 from dpfl.tasks.text.vocabulary import Vocabulary
@@ -48,7 +48,7 @@ class Written(Generated):
     positions: tuple[Share, ...] = ()
     phrases: tuple[str, ...] = ()
     heldout_oov_rate: float | None = None
-    ranking: oov_ranking.Ranking | None = None
+    ranking: generation.Ranking | None = None
 
     @property
     def model(self) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def write(
             phrases=tuple(tokenization.decode_sentences(tokens[:_PHRASES], words)),
             heldout_oov_rate=_oov_rate(task.heldout),
         )
-    ranking = oov_ranking.rank(
+    ranking = generation.rank_words(
         *model, samples=samples, length=task.length, top=top, seed=seed, known=vocabulary.ids
     )
     return dataclasses.replace(written, ranking=ranking)

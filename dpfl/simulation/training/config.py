@@ -16,11 +16,11 @@ from dpfl.simulation.training.mechanism import AUTO
 from dpfl.simulation.training.privacy_config import PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
 from dpfl.simulation.training.server_config import ServerConfig
-from dpfl.tasks import not_covered
 from dpfl.tasks.config import (
     CUSTOM,
     IMAGE_MODELS,
     IMAGE_TASKS,
+    NOT_COVERED_OF_GENERATORS,
     TEXT_TASKS,
     WORD_MODELS,
     ImageTaskConfig,
@@ -522,7 +522,7 @@ class GanConfig(RunConfig):
     @property
     def not_covered(self) -> tuple[str, ...]:
         """What the guarantee of a run that trains a generator does not cover, in sentences."""
-        return (*super().not_covered, *not_covered.OF_GENERATORS)
+        return (*super().not_covered, *NOT_COVERED_OF_GENERATORS)
 
     @property
     def model_name(self) -> str:

@@ -289,9 +289,9 @@ def uniform_loss(config: TrainConfig, language: tuple[str, Sequence[str]] | None
     if language is not None:
         return math.log(len(language[1]) + tokenization.NUM_SPECIAL_TOKENS)
     if config.task.task in IMAGE_TASKS:
-        from dpfl.tasks.images import image_batches
+        from dpfl.tasks.images import image_clients
 
-        return math.log(image_batches.NUM_CLASSES)
+        return math.log(image_clients.NUM_CLASSES)
     return None
 
 

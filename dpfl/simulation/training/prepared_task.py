@@ -23,6 +23,7 @@ from dpfl.tasks.before_training import (
     BeforeTraining,
     Draw,
     QuantileRelease,
+    WordRelease,
 )
 from dpfl.tasks.config import (
     PRIVATE_VOCABULARY,
@@ -32,8 +33,7 @@ from dpfl.tasks.config import (
     TextConfig,
 )
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.selection_config import THRESHOLDS, SelectionConfig
-from dpfl.tasks.text.private_words import WordRelease
+from dpfl.tasks.selection import THRESHOLDS, SelectionConfig
 
 if TYPE_CHECKING:
     from dpfl.tasks.text.models import saved_models

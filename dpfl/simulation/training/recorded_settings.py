@@ -21,8 +21,8 @@ from dpfl.simulation.training import noise_matching, plan, prepared_task
 from dpfl.simulation.training.config import GanConfig, TrainConfig
 from dpfl.simulation.training.mechanism import AUTO, NONE, PARAMETERS
 from dpfl.simulation.training.privacy_config import PrivacyConfig
-from dpfl.tasks import not_covered, source
-from dpfl.tasks.config import CUSTOM, SYNTHETIC_TASKS
+from dpfl.tasks import source
+from dpfl.tasks.config import CUSTOM, SYNTHETIC_TASKS, not_covered_of_task
 
 # Epsilon of a calibrated plan is at most its target, and below it by at most this relative amount.
 _CALIBRATION = 1e-3
@@ -307,7 +307,7 @@ def _of_limits(
     """
     is_own, limits = _has_own_data(state, config), config.not_covered
     if not is_own:
-        limits += not_covered.of_task(config.task, _num_heldout(state))
+        limits += not_covered_of_task(config.task, {} if state.built is None else state.built.data)
     stated = record.also_not_covered
     yield from (f'does not say: {limit}' for limit in limits if limit not in stated)
     if not (is_own or record.plan.earlier):
@@ -316,13 +316,6 @@ def _of_limits(
             for sentence in stated
             if sentence not in limits
         )
-
-
-def _num_heldout(state: State) -> int:
-    """The number of held-out clients that the journal of a run states; 0 without one."""
-    clients = None if state.built is None else state.built.data.get('clients')
-    heldout = clients.get('heldout') if isinstance(clients, dict) else None
-    return heldout if isinstance(heldout, int) else 0
 
 
 def _has_own_data(state: State, config: TrainConfig | GanConfig) -> bool:

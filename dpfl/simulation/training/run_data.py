@@ -9,7 +9,7 @@ import numpy as np
 
 from dpfl.accounting.records import archive
 from dpfl.errors import NOT_SHOWN, ArgumentError, RunError
-from dpfl.tasks import not_covered
+from dpfl.tasks.config import COMPARED_ROUNDS, NOT_FINGERPRINTED
 from dpfl.tasks.federated_task import FederatedTask
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def with_limits(task: FederatedTask) -> FederatedTask:
     """A task of one's own; if it has no digest of its data, the report will say so."""
     if task.fingerprints or task.in_memory:
         return task
-    limits = (*task.not_covered, not_covered.NOT_FINGERPRINTED)
+    limits = (*task.not_covered, NOT_FINGERPRINTED)
     return dataclasses.replace(task, not_covered=limits)
 
 
@@ -87,7 +87,7 @@ def require_released(directory: 'RunDirectory', experiment: 'Experiment') -> Non
     from dpfl.simulation import data_digest
 
     run, key = directory.journal, directory.data_key()
-    count = not_covered.COMPARED_ROUNDS
+    count = COMPARED_ROUNDS
     rounds = np.unique(np.linspace(0, run.state.begun - 1, count).round().astype(int))
     same = list(map(int, rounds)) if run.state.begun else []
     digests: list[str] = []

@@ -101,11 +101,11 @@ def generate(config: GenerateConfig, model_directory: str | os.PathLike[str]) ->
     Raises:
       ArgumentError: if there is no such model, or a value is not allowed.
     """
-    from dpfl.tasks.text import oov_ranking, tokenization
+    from dpfl.tasks.text import tokenization
     from dpfl.tasks.text.models import generation, saved_models
 
     model = saved_models.load(model_directory)
-    special = oov_ranking.BYTES if model.vocabulary is None else generation.WORDS
+    special = generation.BYTES if model.vocabulary is None else generation.WORDS
     drawn = generation.sample(
         model.architecture,
         model.weights,

@@ -37,7 +37,7 @@ import tensorflow_federated as tff
 
 from dpfl import _files, _json, _npz, _random, _validate, errors
 from dpfl.tasks.config import SYNTHETIC_TASKS, ImageTaskConfig
-from dpfl.tasks.images import image_batches
+from dpfl.tasks.images import image_clients
 
 # Images that are classified at a time.
 _INFERENCE_BATCH = 1_024
@@ -69,12 +69,12 @@ class ClassifierSizes:
 
     def weight_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of the weights: kernel and bias of each layer in turn."""
-        side, before = image_batches.IMAGE_SIZE, 1
+        side, before = image_clients.IMAGE_SIZE, 1
         shapes = []
         for after in self.channels:
             shapes += [(self.kernel, self.kernel, before, after), (after,)]
             side, before = (side // 2 if self.pools else -(-side // 2)), after
-        classes = image_batches.NUM_CLASSES
+        classes = image_clients.NUM_CLASSES
         shapes += [(side * side * before, self.hidden), (self.hidden,)]
         return (*shapes, (self.hidden, classes), (classes,))
 
@@ -121,7 +121,7 @@ def build_image_classifier(name: str, seed: int) -> tff.learning.models.Function
         predict_on_batch_fn=predict_on_batch,
         loss_fn=loss,
         metrics_fns=(_initialize, _update, _finalize),
-        input_spec=image_batches.element_spec(),
+        input_spec=image_clients.element_spec(),
     )
 
 
@@ -132,7 +132,7 @@ def initial_weights(sizes: ClassifierSizes, seed: int) -> tuple[np.ndarray, ...]
       ValueError: if the seed is not an integer in [0, 2**64).
     """
     rng = _random.generator('image.weights', _random.check_seed('seed', seed))
-    return image_batches.initial_weights(rng, sizes.weight_shapes())
+    return image_clients.initial_weights(rng, sizes.weight_shapes())
 
 
 def features(sizes: ClassifierSizes, weights: Sequence[Any], images: tf.Tensor) -> tf.Tensor:
@@ -175,13 +175,13 @@ def build_inference(
         )
     constants = tuple(tf.constant(weight) for weight in weights)
 
-    @tf.function(input_signature=[image_batches.element_spec()['x']])
+    @tf.function(input_signature=[image_clients.element_spec()['x']])
     def infer(images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         hidden = features(sizes, constants, images)
         return tf.nn.softmax(tf.matmul(hidden, constants[-2]) + constants[-1]), hidden
 
     def inference(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _in_parts(infer, pixels.reshape(-1, *image_batches.IMAGE_SHAPE))
+        return _in_parts(infer, pixels.reshape(-1, *image_clients.IMAGE_SHAPE))
 
     return inference
 
@@ -295,7 +295,7 @@ def train_centrally(
     state = optimizer.initialize(tuple(map(tf.TensorSpec.from_tensor, weights)))
     for _ in progress(range(steps)):
         chosen = rng.integers(len(labels), size=batch_size)
-        images = pixels[chosen].reshape(-1, *image_batches.IMAGE_SHAPE)
+        images = pixels[chosen].reshape(-1, *image_clients.IMAGE_SHAPE)
         weights, state = step(weights, state, tf.constant(images), tf.constant(labels[chosen]))
     return tuple(weight.numpy() for weight in weights)
 
@@ -305,7 +305,7 @@ CONFIGURATION = 'configuration'
 _WEIGHTS = ('model.npz', os.path.join('primary', 'model.npz'))
 _GRAPH = 'saved_model.pb'
 _SIGNATURE = 'serving_default'
-_SIDE, _CLASSES = image_batches.IMAGE_SIZE, image_batches.NUM_CLASSES
+_SIDE, _CLASSES = image_clients.IMAGE_SIZE, image_clients.NUM_CLASSES
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,11 +17,11 @@ import numpy as np
 
 from dpfl import _validate, errors
 from dpfl.tasks import held_out
-from dpfl.tasks.images import image_batches
-from dpfl.tasks.images.faults import Faults
+from dpfl.tasks.images import image_clients
+from dpfl.tasks.images.image_clients import Faults
 from dpfl.tasks.sqlite_clients import ClientFile
 
-_IMAGE = (image_batches.IMAGE_SIZE, image_batches.IMAGE_SIZE)
+_IMAGE = (image_clients.IMAGE_SIZE, image_clients.IMAGE_SIZE)
 _SPLIT = 'all_train'
 
 
@@ -68,7 +68,7 @@ class EmnistFile(ClientFile):
             raise self.refused(
                 f'cannot be read as federated EMNIST ({errors.shown(error)})'
             ) from None
-        is_label = (labels >= 0) & (labels < image_batches.NUM_CLASSES)
+        is_label = (labels >= 0) & (labels < image_clients.NUM_CLASSES)
         labels = labels.astype(np.int32)
         in_range = (pixels >= 0) & (pixels <= 1)
         if pixels.shape != (*labels.shape, *_IMAGE) or not (is_label.all() and in_range.all()):
@@ -96,7 +96,7 @@ SHA256 = 'c3aaf91b4cf4e69d53d81627ad119eccdc878ff906f68e66063ff10f67faad48'
 
 
 @dataclasses.dataclass(frozen=True)
-class Emnist(image_batches.ImageClients):
+class Emnist(image_clients.ImageClients):
     """The writers of a file: most are clients, in the order of their ids; the others are held out.
 
     Attributes:

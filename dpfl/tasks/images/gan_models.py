@@ -35,7 +35,7 @@ import numpy as np
 import tensorflow as tf
 
 from dpfl import _random, _storage, _validate, errors
-from dpfl.tasks.images import image_batches
+from dpfl.tasks.images import image_clients
 from dpfl.tasks.text.models import saved_models
 
 _KERNEL = 4
@@ -189,8 +189,8 @@ def build(sizes: GanSizes, seed: int) -> GanModel:
         .astype(np.float32)
     )
     return GanModel(
-        initial_generator=image_batches.initial_weights(rng, sizes.generator_shapes()),
-        initial_discriminator=image_batches.initial_weights(rng, sizes.discriminator_shapes()),
+        initial_generator=image_clients.initial_weights(rng, sizes.generator_shapes()),
+        initial_discriminator=image_clients.initial_weights(rng, sizes.discriminator_shapes()),
         generate=lambda weights, inputs: _generate(weights, inputs, reference, sizes.image_size),
         score=_score,
         input_size=sizes.input_size,

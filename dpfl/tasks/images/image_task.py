@@ -4,13 +4,14 @@ import functools
 from typing import Any
 
 from dpfl.errors import ArgumentError, DataError
-from dpfl.tasks import download, not_covered
+from dpfl.tasks import download
 from dpfl.tasks.config import (
     IMAGE_MODELS,
     SYNTHETIC_TASKS,
     DataConfig,
     ImageFaultConfig,
     TaskConfig,
+    not_covered_of_writers,
 )
 from dpfl.tasks.federated_task import FederatedTask, TaskSource
 
@@ -33,7 +34,7 @@ def open_clients(task: str, data: DataConfig, faults: ImageFaultConfig, seed: in
       DataError: if a download fails.
     """
     from dpfl.tasks.images import emnist, synthetic_glyphs
-    from dpfl.tasks.images.faults import Faults
+    from dpfl.tasks.images.image_clients import Faults
 
     drawn = Faults(faults.inject, faults.inject_share if faults.inject else 0.0, seed)
     if task == 'synthetic_glyphs':
@@ -65,7 +66,7 @@ def facts_about(clients: Any) -> dict[str, Any]:
     return {
         'population': clients.population,
         'description': {'clients': {'training': clients.population, 'heldout': held}},
-        'not_covered': not_covered.of_writers(held),
+        'not_covered': not_covered_of_writers(held),
     }
 
 

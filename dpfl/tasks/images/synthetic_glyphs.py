@@ -27,9 +27,8 @@ from matplotlib import ft2font
 from scipy import ndimage
 
 from dpfl import _random, _validate
-from dpfl.tasks.images import image_batches
-from dpfl.tasks.images.faults import Faults
-from dpfl.tasks.images.image_batches import CLASSES
+from dpfl.tasks.images import image_clients
+from dpfl.tasks.images.image_clients import CLASSES, Faults
 
 NUM_DIGITS = 10
 
@@ -283,7 +282,7 @@ _MAX_CLIENT = 2**64 - 1
 
 
 @dataclasses.dataclass(frozen=True)
-class SyntheticGlyphs(image_batches.ImageClients):
+class SyntheticGlyphs(image_clients.ImageClients):
     """A population of clients that write letters and digits.
 
     Attributes:

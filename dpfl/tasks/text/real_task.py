@@ -1,9 +1,11 @@
 """Tasks with real text, as their configuration describes them."""
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,9 +13,11 @@ import numpy as np
 
 from dpfl import _progress
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.tasks import download, not_covered
+from dpfl.tasks import before_training, download
 from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.config import (
+    COUNTED_ON_CLIENTS,
+    DATA_VOCABULARY,
     PRIVATE_VOCABULARY,
     VOCABULARY_SOURCES,
     WORD_MODELS,
@@ -21,18 +25,16 @@ from dpfl.tasks.config import (
     TaskConfig,
     TextConfig,
     TextTaskConfig,
+    not_covered_of_text,
+    paths_of,
 )
 from dpfl.tasks.federated_task import FederatedTask, TaskSource
-from dpfl.tasks.text import baselines, private_words, text_statistics, vocabulary, word_clients
+from dpfl.tasks.text import text_statistics, vocabulary, word_clients
 from dpfl.tasks.text.files import public_text, stackoverflow, user_text
 from dpfl.tasks.text.messages import git_log
 from dpfl.tasks.text.synthetic_task import DEFAULT_VOCABULARY_SIZE, packing_of
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 
-_COUNTED_ON_CLIENTS = 'vocabulary'
-# How data.json names it.
-_RECORDED = {_COUNTED_ON_CLIENTS: 'vocabulary_from_private_data'}
-_FOUND_PRIVATELY = 'vocabulary_found_privately'
 # Of the random order in which clients prefer words that they use equally often.
 _CHOICE_SEED = 0
 # Sentences of public text that are encoded at a time.
@@ -78,7 +80,7 @@ class TextData:
         """
         clients = list(self.task.heldout_tokens(0, num_clients))
         others = itertools.chain(self.task.heldout_tokens(num_clients), self.public_tokens())
-        return baselines.of_clients(clients, others)
+        return text_statistics.baselines(clients, others)
 
     def public_tokens(self) -> Iterator[np.ndarray]:
         """Token ids of the public text, some sentences at a time; nothing if there is none."""
@@ -207,18 +209,33 @@ def load(
     clients = word_clients.WordTask(
         opened.training, opened.heldout, words, packing_of(text), opened.test
     )
-    source = vocabulary_source(text)
-    origin = _FOUND_PRIVATELY if is_private else _RECORDED.get(source, source)
+    is_counted = text.vocabulary == DATA_VOCABULARY or bool(
+        _files(text.vocabulary_text) & _files(config.data.data_path)
+    )
+    if is_private:
+        origin = 'vocabulary_found_privately'
+    else:
+        origin = COUNTED_ON_CLIENTS if is_counted else vocabulary_source(text)
     description = {**opened.description, 'vocabulary': {'words': len(words.words), 'from': origin}}
     fingerprints['vocabulary'] = words.digest()
     return TextData(
         clients,
         description,
         fingerprints,
-        not_covered.of_text(config),
+        not_covered_of_text(config, is_counted),
         text.vocabulary_text,
         {WORDS: list(words.words)} if is_private else {},
     )
+
+
+def _files(given: str | None) -> set[tuple[int, int]]:
+    """Device and inode of the files or directories that a setting names, whatever the path."""
+    found = set()
+    for path in paths_of(given):
+        with contextlib.suppress(OSError, ValueError):
+            status = os.stat(path)
+            found.add((status.st_dev, status.st_ino))
+    return found
 
 
 class RealTextTask(TaskSource):
@@ -309,7 +326,7 @@ def _found_privately(
     if WORDS in before.kept:
         return vocabulary.Vocabulary(tuple(before.kept[WORDS][:size]))
     assert before.words is not None  # As checked when the data were opened.
-    counts = private_words.WordCounts.of(
+    counts = before_training.WordCounts.of(
         (
             collections.Counter(word for sentence in sentences for word in sentence)
             for sentences in _sentences(training)

@@ -1,20 +1,26 @@
-"""Statistics of the text of clients: how much each has written, and which words it knows.
+"""What is counted on the text of clients: vocabulary coverage, amounts of text, and baselines.
 
 All numbers are exact counts of the clients' data, without noise: no guarantee covers them.
 
-The share of the text that a vocabulary covers, measured on held-out clients.
+Coverage is the share of the text that a vocabulary has, measured on held-out clients and not on
+training clients. It is for the one who trains, shown at the start of a run and not kept.
 
-Training clients are not read. The numbers are exact, like the metrics of held-out clients: no
-guarantee covers them, and they are for the one who trains. They are shown and not kept.
+Baselines are the accuracies of predictors that only count words, which a trained model has to beat.
+A unigram predictor always says the most frequent word, a bigram predictor the word that most often
+follows the word before. Both say words of the vocabulary only, never end of sentence or an unknown
+word, which are misses for a model too. The measures are those of a model's metrics: `accuracy` is
+over the words of the vocabulary, `accuracy_with_oov` over all words, where an unknown word is a
+miss.
 """
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from dpfl import errors
+from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import WordTask
 
@@ -186,3 +192,162 @@ class TextStatistics:
         """
         enough = self.covered_beside(last) >= share
         return int(np.argmax(enough)) if enough.any() else None
+
+
+# Two token ids are one int64.
+_BITS = 32
+_MASK = (1 << _BITS) - 1
+# N-grams that are collected before they are counted: 32 MB.
+_COLLECTED = 1 << 22
+# Words that are counted for a run at most: more would change no line in a plot.
+MOST_WORDS = 300_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """How often each n-gram occurs. Text is read in parts and not kept.
+
+    Attributes:
+      keys: the n-grams that occur, int64, increasing; `pairs` or others.
+      counts: how often each occurs, int64, at least 1.
+    """
+
+    keys: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def of(cls, parts: Iterable[np.ndarray]) -> 'Counts':
+        """Counts n-grams, int64 [n-grams] in each part."""
+        total = cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        collected: list[np.ndarray] = []
+        size = 0
+        for keys in parts:
+            collected.append(keys)
+            size += keys.size
+            # Parts grow with the counts, so that each n-gram is merged few times.
+            if size >= max(_COLLECTED, total.keys.size):
+                total, size = total._with(collected), 0
+                collected.clear()
+        return total._with(collected)
+
+    def _with(self, collected: list[np.ndarray]) -> 'Counts':
+        if not collected:
+            return self
+        return self + Counts(*np.unique(np.concatenate(collected), return_counts=True))
+
+    def __add__(self, other: 'Counts') -> 'Counts':
+        """The counts of both texts together."""
+        if not self.keys.size:
+            return other
+        keys = np.concatenate([self.keys, other.keys])
+        order = np.argsort(keys, kind='stable')  # Fast: both parts are sorted.
+        keys = keys[order]
+        first = np.flatnonzero(np.diff(keys, prepend=-1))
+        counts = np.concatenate([self.counts, other.counts])[order]
+        return Counts(keys[first], np.add.reduceat(counts, first))
+
+
+def pairs(tokens: np.ndarray) -> np.ndarray:
+    """The targets of sentences, which are all tokens but padding, with the token before each.
+
+    Args:
+      tokens: token ids with begin of sentence first, int [sentences, L + 1].
+
+    Returns:
+      `before << _BITS | target`, int64 [targets].
+    """
+    words = tokens.astype(np.int64)
+    return (words[:, :-1] << _BITS | words[:, 1:])[words[:, 1:] != PAD_ID]
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictors:
+    """Both predictors, made of the same text.
+
+    Attributes:
+      best: the most frequent word, as a token id.
+      after: the tokens that words follow, int64, increasing.
+      next: the word that most often follows each of them, int64; of equally frequent words the
+        first in the vocabulary, as for `best`.
+    """
+
+    best: int
+    after: np.ndarray
+    next: np.ndarray
+
+    @classmethod
+    def of(cls, counts: Counts) -> 'Predictors | None':
+        """The predictors of counted pairs; None if they have no word of the vocabulary."""
+        is_word = counts.keys & _MASK >= NUM_SPECIAL_TOKENS
+        keys, occurrences = counts.keys[is_word], counts.counts[is_word]
+        if not keys.size:
+            return None
+        # By token before, then by count, the most frequent first; the order of words is kept.
+        order = np.lexsort((-occurrences, keys >> _BITS))
+        after, first = np.unique(keys[order] >> _BITS, return_index=True)
+        best = int(np.bincount(keys & _MASK, occurrences).argmax())
+        return cls(best, after, keys[order][first] & _MASK)
+
+    def measure(self, tokens: np.ndarray) -> collections.Counter[str]:
+        """Predicts every word of sentences.
+
+        Args:
+          tokens: token ids with begin of sentence first, int [sentences, L + 1].
+
+        Returns:
+          The right predictions `unigram` and `bigram`, and the numbers of `words` of the vocabulary
+          and of `unknown` words.
+        """
+        keys = pairs(tokens)
+        targets = keys & _MASK
+        is_word = targets >= NUM_SPECIAL_TOKENS
+        words, before = targets[is_word], keys[is_word] >> _BITS
+        # A token that was never seen is followed by the most frequent word.
+        followers = np.full(words.size, self.best)
+        places = np.searchsorted(self.after, before)
+        known = places < self.after.size
+        known[known] = self.after[places[known]] == before[known]
+        followers[known] = self.next[places[known]]
+        return collections.Counter(
+            unigram=int((words == self.best).sum()),
+            bigram=int((words == followers).sum()),
+            words=words.size,
+            unknown=int((targets == OOV_ID).sum()),
+        )
+
+
+def baselines(clients: Sequence[np.ndarray], others: Iterable[np.ndarray]) -> dict[str, float]:
+    """Accuracies of the predictors, by name, such as `bigram_accuracy_with_oov`.
+
+    The counts are those of other text and of the other half of the clients. A client is never
+    predicted from its own text: with few clients the counts would know the answers.
+
+    Args:
+      clients: sentences of each client, as in `Predictors.measure`.
+      others: more sentences of the same kind, by other people; only the first are counted.
+
+    Returns:
+      The accuracies; empty if nothing was predicted rightly.
+    """
+
+    def pairs_of_others() -> Iterator[np.ndarray]:
+        num_words = 0
+        for tokens in others:
+            yield pairs(tokens)
+            num_words += int((tokens >= NUM_SPECIAL_TOKENS).sum())
+            if num_words >= MOST_WORDS:
+                break
+
+    counted = Counts.of(pairs_of_others())
+    total: collections.Counter[str] = collections.Counter()
+    for half in (0, 1):
+        predictors = Predictors.of(counted + Counts.of(map(pairs, clients[1 - half :: 2])))
+        if predictors is not None and clients[half::2]:
+            total += predictors.measure(np.concatenate(clients[half::2]))
+    if not total['unigram'] + total['bigram']:
+        return {}
+    accuracies: dict[str, float] = {}
+    for name in ('unigram', 'bigram'):
+        accuracies[f'{name}_accuracy'] = total[name] / total['words']
+        accuracies[f'{name}_accuracy_with_oov'] = total[name] / (total['words'] + total['unknown'])
+    return accuracies

@@ -16,7 +16,7 @@ from dpfl.debugging.images import traits
 from dpfl.reporting import charts, html_parts
 from dpfl.reporting.html_parts import Cell
 from dpfl.tasks.config import ImageFaultConfig
-from dpfl.tasks.images import image_batches
+from dpfl.tasks.images import image_clients
 from experiments.studies.shared import files, written
 from experiments.studies.shared.generators import Generator
 from experiments.studies.shared.written import Allowance, Area, ComparisonConfig, Part
@@ -57,8 +57,8 @@ def measures(pixels: np.ndarray) -> dict[str, Share | Mean]:
 
 def class_mix(classes: np.ndarray) -> dict[str, Share]:
     """Share of each of the 62 classes, by its character, of class numbers [N]."""
-    counts = np.bincount(classes, minlength=len(image_batches.CLASSES)).tolist()
-    names = zip(image_batches.CLASSES, counts, strict=True)
+    counts = np.bincount(classes, minlength=len(image_clients.CLASSES)).tolist()
+    names = zip(image_clients.CLASSES, counts, strict=True)
     return {name: Share(count, len(classes)) for name, count in names}
 
 

@@ -16,15 +16,15 @@ import numpy as np
 
 from dpfl import _files, _npz, errors
 from dpfl.reporting import contact_sheet, html_page
-from dpfl.tasks.images import image_batches
+from dpfl.tasks.images import image_clients
 from experiments.studies.shared import files
 
 IMAGES, SHEET, LABELS = 'images.npz', 'label.html', 'labels.csv'
 # An image that nobody can read.
 UNREADABLE = -1
 _HEADER = ('image', 'label')
-_CLASS_OF = {name: number for number, name in enumerate(image_batches.CLASSES)}
-_SIDE = image_batches.IMAGE_SIZE
+_CLASS_OF = {name: number for number, name in enumerate(image_clients.CLASSES)}
+_SIDE = image_clients.IMAGE_SIZE
 _STYLE = """
 main { display: grid; grid-template-columns: repeat(auto-fill, minmax(5.5rem, 1fr)); gap: .6rem; }
 label { display: block; text-align: center; font-size: .8rem; }
@@ -87,7 +87,7 @@ def read_images(directory: pathlib.Path) -> np.ndarray:
 
 def as_csv(labels: np.ndarray) -> str:
     """The text of a file of labels, as the page saves it."""
-    names = ('' if each == UNREADABLE else image_batches.CLASSES[each] for each in labels.tolist())
+    names = ('' if each == UNREADABLE else image_clients.CLASSES[each] for each in labels.tolist())
     return '\n'.join([','.join(_HEADER), *(f'{i},{name}' for i, name in enumerate(names)), ''])
 
 

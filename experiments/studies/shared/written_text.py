@@ -19,7 +19,7 @@ from dpfl.reporting import charts, html_parts
 from dpfl.reporting.html_parts import Cell
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import generation
-from dpfl.tasks.text.oov_ranking import BYTES
+from dpfl.tasks.text.models.generation import BYTES
 from dpfl.tasks.text.tokenization import EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
 from experiments.studies.shared import ngrams, written
 from experiments.studies.shared.generators import Generator

@@ -5,7 +5,7 @@ import pytest
 from scipy import linalg
 
 from dpfl.debugging.images import traits
-from dpfl.tasks.images import faults
+from dpfl.tasks.images import image_clients
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
 
 _PIXELS, _ = SyntheticGlyphs(seed=1).heldout_examples(3)
@@ -52,7 +52,7 @@ def test_distances_are_of_disjoint_pairs():
 )
 def test_a_fault_shows_in_its_own_trait_only(name, trait):
     clean = traits.measure(_PIXELS, _infer)
-    damaged = traits.measure(getattr(faults, name)(_PIXELS), _infer)
+    damaged = traits.measure(getattr(image_clients, name)(_PIXELS), _infer)
     for each in ('inverted', 'blank_half', 'combed'):
         assert clean[each].value == 0
         assert damaged[each].value > 0.98 if each == trait else damaged[each].value == 0
@@ -62,7 +62,7 @@ def test_a_fault_shows_in_its_own_trait_only(name, trait):
 def test_transposed_signs_lie():
     clean = traits.measure(_PIXELS, _infer)['lying'].value
     assert clean < 0.15
-    assert traits.measure(faults.transposed(_PIXELS), _infer)['lying'].value > 0.6
+    assert traits.measure(image_clients.transposed(_PIXELS), _infer)['lying'].value > 0.6
 
 
 def test_inverted_images_are_turned_back_for_the_model():

@@ -5,7 +5,7 @@ import pytest
 
 from dpfl.debugging import differences
 from dpfl.debugging.text import diagnosis, faults, traits
-from dpfl.tasks.text import oov_ranking, tokenization
+from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import architectures, generation, saved_models
 from dpfl.tasks.text.word_clients import WordClients
 from experiments.studies.shared import written_text
@@ -185,7 +185,7 @@ def test_both_models_rate_all_words_of_both():
     found = written_text.rate(models, tuple(samples), top=2, known={'no'})
     pooled = ['ab', 'c', 'de']
     logs = [
-        generation.log_probabilities(architecture, weights, oov_ranking.BYTES, _tokens(pooled, 4))
+        generation.log_probabilities(architecture, weights, generation.BYTES, _tokens(pooled, 4))
         for _, weights in models
     ]
     ranks = [np.argsort(np.argsort(-log)) + 1 for log in logs]

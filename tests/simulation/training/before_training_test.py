@@ -15,9 +15,8 @@ from dpfl.simulation import run_directory
 from dpfl.simulation.training import execution, fedavg, prepared_task, run_data, train
 from dpfl.simulation.training.plan import build_plan
 from dpfl.tasks import source
-from dpfl.tasks.before_training import QuantileRelease
+from dpfl.tasks.before_training import QuantileRelease, WordRelease
 from dpfl.tasks.config import TextConfig
-from dpfl.tasks.text.private_words import WordRelease
 from tests import text_files
 from tests.repository import threat_model
 from tests.simulation.training import small_config

@@ -23,7 +23,7 @@ from dpfl.simulation.training import (
     train,
 )
 from dpfl.tasks import federated_task
-from dpfl.tasks.images import gan_models, image_batches
+from dpfl.tasks.images import gan_models, image_clients
 from tests import runs
 from tests.accounting import plans
 from tests.simulation.training import small_config
@@ -157,7 +157,7 @@ def test_clients_draw_their_images_anew_in_every_round():
 
     def batches(client, batch_size, epochs, max_batches):
         pixels = np.arange(100 * client, 100 * client + 20, dtype=np.float32).reshape(-1, 1, 1, 1)
-        images = image_batches.named(np.broadcast_to(pixels, (20, 28, 28, 1)), np.zeros(20))
+        images = image_clients.named(np.broadcast_to(pixels, (20, 28, 28, 1)), np.zeros(20))
         return federated_task.batches(images, batch_size, epochs, max_batches)
 
     def drawn(t, client=3, seed=1):

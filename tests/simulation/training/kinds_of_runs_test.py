@@ -7,8 +7,7 @@ import pytest
 from dpfl.accounting.sampling import monte_carlo
 from dpfl.simulation import metrics, run_directory
 from dpfl.simulation.training import TrainConfig, train
-from dpfl.tasks.before_training import QuantileRelease
-from dpfl.tasks.text.private_words import WordRelease
+from dpfl.tasks.before_training import QuantileRelease, WordRelease
 from tests import runs, text_files
 from tests.repository import threat_model
 from tests.simulation.training import small_config

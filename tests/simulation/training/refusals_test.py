@@ -4,7 +4,7 @@ import pytest
 
 from dpfl import errors
 from dpfl.simulation.training import GanConfig, TrainConfig, config, dry_run, train
-from dpfl.tasks.text.private_words import WordRelease
+from dpfl.tasks.before_training import WordRelease
 from tests import text_files
 from tests.simulation.training import small_config
 

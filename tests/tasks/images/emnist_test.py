@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 
 from dpfl.errors import DataError
 from dpfl.tasks.images import emnist
-from dpfl.tasks.images.faults import Faults
+from dpfl.tasks.images.image_clients import Faults
 from tests.tasks import sqlite_files
 from tests.tasks.images import emnist_files as small
 

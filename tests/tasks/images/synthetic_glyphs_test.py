@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dpfl.tasks.images import image_batches, synthetic_glyphs
-from dpfl.tasks.images.faults import Faults
+from dpfl.tasks.images import image_clients, synthetic_glyphs
+from dpfl.tasks.images.image_clients import Faults
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
 
 _TASK = SyntheticGlyphs(seed=3)
@@ -133,7 +133,7 @@ def _write(label, **changes):
 
 
 def test_size_width_and_weight_of_a_sign():
-    letter = image_batches.CLASSES.index('H')
+    letter = image_clients.CLASSES.index('H')
     ink = 1 - _write(letter)
     assert ink.sum(axis=1).astype(bool).sum() == pytest.approx(16, abs=2)
     wide = 1 - _write(letter, aspect=1.4)
@@ -143,7 +143,7 @@ def test_size_width_and_weight_of_a_sign():
 
 
 def test_slant_and_rotation_of_a_sign():
-    stroke = image_batches.CLASSES.index('l')
+    stroke = image_clients.CLASSES.index('l')
     columns = np.arange(28)
 
     def lean(pixels):

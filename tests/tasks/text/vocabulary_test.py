@@ -1,22 +1,25 @@
 """Where the words of a vocabulary come from, how much of text they cover, and what is refused."""
 
+import os
+
 import numpy as np
 import pytest
 
-from dpfl.tasks import not_covered
-from dpfl.tasks.config import TaskConfig, TextConfig
+from dpfl.tasks.before_training import WordCounts, WordRelease
+from dpfl.tasks.config import TaskConfig, TextConfig, not_covered_of_task, not_covered_of_text
 from dpfl.tasks.text import (
+    real_task,
     synthetic_task,
     synthetic_text,
     text_statistics,
     tokenization,
     vocabulary,
 )
-from dpfl.tasks.text.private_words import WordCounts, WordRelease
 from dpfl.tasks.text.text_statistics import Coverage
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from dpfl.tasks.text.vocabulary import Vocabulary
 from tests.studies import scripts_of_studies
+from tests.tasks.text import small_files
 
 word_recall = scripts_of_studies.load('compare_vocabularies')
 
@@ -82,8 +85,26 @@ def test_public_text_is_counted_and_ties_are_broken_by_the_word(tmp_path):
 )
 def test_text_of_clients_that_is_called_public_is_said(task, data_path, vocabulary_text, is_said):
     values = {'task': task, 'data_path': data_path, 'vocabulary_text': vocabulary_text}
-    said = ' '.join(not_covered.of_text(TaskConfig().with_values(values)))
+    said = ' '.join(not_covered_of_text(TaskConfig().with_values(values)))
     assert ('it was counted on the text of the training clients' in said) == is_said
+
+
+@pytest.mark.parametrize('link', [None, os.symlink, os.link])
+def test_text_of_clients_is_known_by_any_path(link, tmp_path, monkeypatch):
+    """A run records that its vocabulary is of its clients, and says so wherever it is read."""
+    file = small_files.write_json_lines(tmp_path / 'texts.jsonl')
+    other = file if link is None else tmp_path / 'other.jsonl'
+    if link:
+        link(file, other)
+    monkeypatch.chdir(tmp_path)
+    values = {'task': 'user_text', 'data_path': file.name, 'vocabulary_text': str(other)}
+    config = TaskConfig().with_values(values)
+    data = real_task.load(config, lambda text: None)
+    assert 'it was counted on the text of the training clients' in data.not_covered[0]
+    assert data.description['vocabulary']['from'] == 'vocabulary_from_private_data'
+    monkeypatch.chdir('/')
+    assert not_covered_of_task(config, data.description) == data.not_covered
+    assert not_covered_of_task(config, {'vocabulary': 'x'}) == data.not_covered[1:]
 
 
 def test_a_client_counts_once_for_a_word():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl.tasks.text import oov_ranking, tokenization
+from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import cifg, generation, lstm
 
 _SPECIAL = generation.SpecialTokens(pad=0, begin=1, end=2)
@@ -185,10 +185,10 @@ def test_the_most_probable_words_are_found_in_their_order():
     weights = _weights_of_bytes(letters)
     words = [''.join(word) for n in (1, 2) for word in itertools.product(letters, repeat=n)]
     tokens = tokenization.encode_words(words, length)[:, 1:]
-    scores = np.exp(generation.log_probabilities(_CELL, weights, oov_ranking.BYTES, tokens))
+    scores = np.exp(generation.log_probabilities(_CELL, weights, generation.BYTES, tokens))
     expected = sorted(zip(scores, words, strict=True), reverse=True)[:top]
 
-    ranking = oov_ranking.rank(_CELL, weights, samples=20_000, length=length, top=top, seed=1)
+    ranking = generation.rank_words(_CELL, weights, samples=20_000, length=length, top=top, seed=1)
     ranked = ranking.words
     assert [word.word for word in ranked] == [word for _, word in expected]
     np.testing.assert_allclose(
@@ -209,6 +209,6 @@ def test_the_most_probable_words_are_found_in_their_order():
 )
 def test_few_samples_may_miss_a_word(samples, length, top, is_missed):
     weights = _weights_of_bytes('a')
-    ranking = oov_ranking.rank(_CELL, weights, samples=samples, length=length, top=top, seed=1)
+    ranking = generation.rank_words(_CELL, weights, samples=samples, length=length, top=top, seed=1)
     assert ranking.missing == 1 if is_missed else ranking.missing < 1e-6
     assert len(ranking.words) < top or not is_missed

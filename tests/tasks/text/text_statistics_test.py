@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dpfl.tasks.text import baselines
-from dpfl.tasks.text.baselines import Counts, Predictors, pairs
+from dpfl.tasks.text import text_statistics
+from dpfl.tasks.text.text_statistics import Counts, Predictors, pairs
 
 _PAD, _BOS, _EOS, _OOV = range(4)
 
@@ -24,35 +24,38 @@ def test_hits_of_words_and_pairs():
     seen = np.array([[_BOS, 4, 5, 7, 4], [_BOS, 6, _OOV, 5, _EOS]])
     # By pairs: 4, 5 after 4, not 7 after 5, and 4 after the unknown 7; then not 6, but 5.
     found = counts.measure(seen)
-    assert found.hits == {'unigram': 2, 'bigram': 4}
-    assert (found.words, found.unknown) == (6, 1)
-    values = found.to_dict()
-    assert values['bigram_accuracy'] == pytest.approx(4 / 6)
-    assert values['bigram_accuracy_with_oov'] == pytest.approx(4 / 7)
+    assert found == {'unigram': 2, 'bigram': 4, 'words': 6, 'unknown': 1}
+
+
+def test_unknown_words_are_misses_where_they_count():
+    tokens = np.array([[_BOS, 4, 5, _OOV]])
+    values = text_statistics.baselines([tokens, tokens], [])
+    assert values['bigram_accuracy'] == 1 and values['unigram_accuracy'] == 1 / 2
+    assert values['bigram_accuracy_with_oov'] == pytest.approx(2 / 3)
 
 
 def test_only_the_first_words_are_counted_for_a_run(monkeypatch):
     own = [np.array([[_BOS, 4, 4, 4]])]
     others = [np.array([[_BOS, 4, 4, _OOV]]), np.array([[_BOS, 5, 5, 5]])]
-    assert baselines.of_clients(own, others)['unigram_accuracy'] == 0
-    monkeypatch.setattr(baselines, 'MOST_WORDS', 2)
-    assert baselines.of_clients(own, others)['unigram_accuracy'] == 1
+    assert text_statistics.baselines(own, others)['unigram_accuracy'] == 0
+    monkeypatch.setattr(text_statistics, 'MOST_WORDS', 2)
+    assert text_statistics.baselines(own, others)['unigram_accuracy'] == 1
 
 
 def test_a_client_is_not_predicted_from_its_own_text():
     own = [np.array([[_BOS, word, word, word]]) for word in (4, 5, 6, 7)]
-    found = baselines.of_clients(own, [])
+    found = text_statistics.baselines(own, [])
     assert found == {}  # Nobody else uses the client's word, so there is no hit.
     same = [np.array([[_BOS, 4, 4, 5]])] * 3
-    known = baselines.of_clients(same, [])
+    known = text_statistics.baselines(same, [])
     assert known['unigram_accuracy'] == known['bigram_accuracy'] == pytest.approx(2 / 3)
-    assert baselines.of_clients(same[:1], []) == {}
-    assert baselines.of_clients(same[:1], same[:1])['unigram_accuracy'] == pytest.approx(2 / 3)
-    assert baselines.of_clients([], same) == {}
+    assert text_statistics.baselines(same[:1], []) == {}
+    assert text_statistics.baselines(same[:1], same[:1])['unigram_accuracy'] == pytest.approx(2 / 3)
+    assert text_statistics.baselines([], same) == {}
 
 
 def test_counts_are_merged_in_parts(monkeypatch):
-    monkeypatch.setattr(baselines, '_COLLECTED', 10)
+    monkeypatch.setattr(text_statistics, '_COLLECTED', 10)
     keys = np.random.default_rng(1).integers(1 << 62, size=60)[np.r_[:60, :20, 5:10]]
     counts = Counts.of(np.split(keys, 17))
     expected, numbers = np.unique(keys, return_counts=True)
