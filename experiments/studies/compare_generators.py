@@ -1,4 +1,4 @@
-r"""Compares what two generators write, on one page ([Augenstein20], sections 4 to 6).
+r"""Compares what two generators write or draw, on one page ([Augenstein20], sections 4 to 6).
 
 Example:
   python -m experiments.studies.compare_generators --a=runs/study/clean/word,runs/study/clean/char \
@@ -8,11 +8,11 @@ Each side is one run or several of different kinds: a word model, a character mo
 train_gan. Both sides have the same kinds, and word models the same vocabulary. The two sides can
 also be given without flags: compare_generators runs/a runs/b --output_dir=runs/compared. The output
 directory then has
-- comparison.html: frequent words, unknown words by position, sentence lengths, n-grams, sheets of
-  images, ink and classes side by side, with intervals, and whether they differ clearly;
+- comparison.html: the traits of debug_text and debug_images of both sides with intervals, words
+  that differ, sentences or sheets of images side by side, and the guarantees;
 - comparison.json: the same numbers.
 
-No data of clients are read; for the class mix of images, held-out (public) images are.
+No data of clients are read; the classifier of images is trained on held-out (public) ones.
 """
 
 import dataclasses
@@ -22,29 +22,57 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dpfl import accounting
 from dpfl._settings import Settings, setting
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.reporting import html_page, html_parts
+from dpfl.debugging import diagnosis, page
+from dpfl.debugging.differences import Difference
+from dpfl.debugging.images import traits as image_traits
+from dpfl.debugging.text import diagnosis as text_diagnosis
+from dpfl.debugging.text import traits as text_traits
+from dpfl.reporting import html_parts
 from dpfl.reporting.html_parts import Cell
 from experiments.studies.shared import files
-from experiments.studies.shared.written import ComparisonConfig, Part, Verdict
 
 if TYPE_CHECKING:
-    from experiments.studies.shared.generators import Side
+    from experiments.studies.shared.generators import Generator, Side
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SidesConfig(Settings):
-    """The two sides."""
+class ComparisonConfig(Settings):
+    """The two sides, and how many samples of them are compared."""
 
     a: tuple[str, ...] = setting((), 'Directories of the runs of the first side, comma-separated.')
     b: tuple[str, ...] = setting((), 'Directories of the runs of the second side.')
+    samples: int = setting(
+        20_000,
+        'Number of sentences, and of words of character models, that each side writes (100000 in '
+        '[Augenstein20]).',
+        minimum=100,
+    )
+    images: int = setting(1_000, 'Number of images that each side draws.', minimum=100)
+    sentence_length: int | None = setting(
+        None, 'Words of a sentence; longer ones are cut. By default as in training.', minimum=1
+    )
+    word_length: int = setting(
+        24,
+        'Bytes of a word of a character model, including its end; longer ones are cut.',
+        minimum=2,
+    )
+    classifier_clients: int = setting(
+        300,
+        'Number of held-out clients on whose images the classifier of images is trained; these are '
+        'public.',
+        minimum=1,
+    )
+    classifier_steps: int = setting(
+        600, 'Number of batches of 64 that it is trained on.', minimum=1
+    )
+    top: int = setting(20, 'Number of words that differ, at most.', minimum=1)
+    seed: int = setting(0, 'Seed of all draws.', minimum=0, maximum=2**32)
 
 
-_SIDES = SettingsFlags(SidesConfig)
 _COMPARISON = SettingsFlags(ComparisonConfig)
 _OUTPUT = SettingsFlags(
     output_flags.RunDirectoryConfig,
@@ -52,36 +80,42 @@ _OUTPUT = SettingsFlags(
     help={'output_dir': 'Directory for the page; files of an earlier comparison are replaced.'},
 )
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
-_STYLE = (
-    html_parts.STYLE
-    + """
-.verdict { font-size: 1.15rem; padding: .7rem 1rem; border-left: .35rem solid var(--good);
-  background: var(--good-paper); }
-.verdict.untold { border-color: var(--unsure); background: none; }
-.verdict.differs { border-color: var(--bad); background: var(--bad-paper); }
-"""
-)
+_TRAITS: Mapping[str, diagnosis.Trait] = {**text_traits.ALL, **image_traits.ALL}
 _KINDS = {'word': 'word model', 'char': 'character model', 'images': 'images'}
+_PHRASES = 8
 
 
 def main() -> None:
     """Checks the flags, compares the sides, writes the page and prints the verdict."""
-    given, config = _SIDES.read(), _COMPARISON.read()
+    config = _COMPARISON.read()
     directory = pathlib.Path(command_line.required(_OUTPUT.read(), 'output_dir'))
     for name in ('a', 'b'):
-        command_line.required(given, name)
+        command_line.required(config, name)
     with command_line.refusing_bad_values():
         from experiments.studies.shared import generators
 
-        sides = generators.open_side('a', given.a), generators.open_side('b', given.b)
+        sides = generators.open_side('a', config.a), generators.open_side('b', config.b)
         comparison = compare(sides, config)
     values = json.dumps(comparison.to_dict(), allow_nan=False)
     path = directory / 'comparison.html'
     files.write(path, comparison.render())
     files.write(directory / 'comparison.json', values)
-    verdict = comparison.verdict
-    text = '\n'.join([verdict.text, *verdict.examples(), '', str(path)])
-    print(values if _FORMAT.read().format == 'json' else text)
+    print(values if _FORMAT.read().format == 'json' else f'{comparison.verdict}\n\n{path}')
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """Samples of the generators of one kind, of both sides.
+
+    Attributes:
+      traits: traits of the samples of a and of b.
+      shown: the first samples side by side, as HTML.
+      words: words whose shares of sentences differ clearly, of word models.
+    """
+
+    traits: tuple[diagnosis.Measures, diagnosis.Measures]
+    shown: str
+    words: tuple[Difference, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,50 +124,98 @@ class Comparison:
 
     Attributes:
       sides: the generators of a and b by kind.
-      config: settings of the comparison.
-      parts: comparisons of the kinds of generators, by name.
+      kinds: samples by kind of generator.
       guarantees: guarantees of the runs together, from `generators.guarantees`.
     """
 
     sides: 'tuple[Side, Side]'
-    config: ComparisonConfig
-    parts: Mapping[str, Part]
+    kinds: Mapping[str, Kind]
     guarantees: list[dict[str, Any]]
 
     @property
-    def verdict(self) -> Verdict:
+    def differences(self) -> dict[str, tuple[Difference, ...]]:
+        """Of all traits by kind, a minus b, with Holm's correction over all of them."""
+        contrasts = {name: diagnosis.Contrast(*kind.traits) for name, kind in self.kinds.items()}
+        return diagnosis.compare(contrasts, _TRAITS)
+
+    @property
+    def clear(self) -> list[Difference]:
+        """The differences that are clear and large enough to count, the surest first."""
+        found = [
+            each
+            for compared in self.differences.values()
+            for each in compared
+            if each.is_clear(text_diagnosis.ALPHA, _TRAITS[each.name].least_from(each.second))
+        ]
+        return sorted(found, key=lambda each: each.adjusted)
+
+    @property
+    def verdict(self) -> str:
         """Whether the sides differ, and in what."""
-        areas = [area for part in self.parts.values() for area in part.areas]
+        clear = [_in_words(each) for each in self.clear]
+        words = [each.name for kind in self.kinds.values() for each in kind.words]
+        if words:
+            clear.append(f'how often they write {", ".join(words)}')
+        if clear:
+            return f'Differs clearly: {"; ".join(clear)}.'
         reasons = (each.unlearned for side in self.sides for each in side.values())
-        unlearned = dict.fromkeys(reason for reason in reasons if reason is not None)
-        return Verdict(tuple(areas), self.config.alpha, tuple(unlearned))
+        if unlearned := dict.fromkeys(reason for reason in reasons if reason is not None):
+            return f'Cannot tell: {"; ".join(unlearned)}.'
+        return f'No clear difference in {sum(map(len, self.differences.values()))} traits.'
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as JSON values."""
         return {
-            'verdict': self.verdict.to_dict(),
+            'verdict': self.verdict,
+            'clear': [each.name for each in self.clear],
             'a': [generator.to_dict() for generator in self.sides[0].values()],
             'b': [generator.to_dict() for generator in self.sides[1].values()],
             'guarantees': self.guarantees,
-            'settings': self.config.to_dict(),
-            **{name: part.values for name, part in self.parts.items()},
+            'traits': {
+                name: [each.to_dict() for each in compared]
+                for name, compared in self.differences.items()
+            },
+            'words': [each.to_dict() for kind in self.kinds.values() for each in kind.words],
         }
 
     def render(self) -> str:
         """The page as HTML."""
-        verdict = self.verdict
-        sections = [
-            '<h1>What two generators write</h1>',
-            _verdict(verdict),
-            '<h2>The two sides</h2>',
-            _sides(self.sides),
-            *(part.render(verdict.of_area) for part in self.parts.values()),
-            '<h2>Privacy</h2>',
-            _privacy(self),
-            '<h2>How it is decided</h2>',
-            _method(verdict, self.config),
-        ]
-        return html_page.document('Two generators compared', '\n'.join(sections), _STYLE)
+        names = {each.name for each in self.clear}
+        told = 'bad' if self.verdict.startswith('Differs') else 'unsure'
+        return page.document(
+            'Two generators compared',
+            'What two generators write',
+            [
+                ('The two sides', _sides(self.sides)),
+                *(
+                    (
+                        f'{_KINDS[name].capitalize()}: traits of a and, as the reference, of b',
+                        page.differences(compared, _TRAITS, names)
+                        + _words(self.kinds[name].words)
+                        + self.kinds[name].shown,
+                    )
+                    for name, compared in self.differences.items()
+                ),
+                ('Privacy', _privacy(self)),
+                ('How it is decided', _METHOD),
+            ],
+            lead=f'<p class="{told}"><strong>{html.escape(self.verdict)}</strong></p>',
+        )
+
+
+_METHOD = html_parts.note(
+    'A difference is clear if its p-value, after Holm’s correction over all traits of the page, is '
+    f'at most {text_diagnosis.ALPHA:g}, and if it is large enough to count. Intervals and p-values '
+    'allow for how two trainings on equal data differ, as in debug_text and debug_images. Those '
+    'allowances were measured on other data: train one side again with another seed and compare '
+    'the two.'
+)
+
+
+def _in_words(difference: Difference) -> str:
+    trait = _TRAITS[difference.name]
+    first, second = trait.shown(difference.first), trait.shown(difference.second)
+    return f'{trait.meaning}, {first} in a and {second} in b'
 
 
 def compare(sides: 'tuple[Side, Side]', config: ComparisonConfig) -> Comparison:
@@ -142,30 +224,121 @@ def compare(sides: 'tuple[Side, Side]', config: ComparisonConfig) -> Comparison:
     Raises:
       ArgumentError: if they cannot be compared; it names `b`.
       RunError: if a file cannot be read.
-      DataError: if the data of a classifier cannot be read.
+      DataError: if the data of the classifier cannot be read.
     """
-    from experiments.studies.shared import drawn_images, generators, written_text
+    from experiments.studies.shared import generators
 
     generators.check_pair(*sides)
-    first, second = sides
-    parts: dict[str, Part] = {}
-    known: frozenset[str] = frozenset()
-    if (kind := generators.WORD) in first:
-        parts['sentences'] = written_text.compare_sentences(first[kind], second[kind], config)
-        known = frozenset(first[kind].vocabulary)
-    if (kind := generators.CHAR) in first:
-        parts['words'] = written_text.compare_words(first[kind], second[kind], known, config)
-    if (kind := generators.IMAGES) in first:
-        parts['images'] = drawn_images.compare(first[kind], second[kind], config)
-    return Comparison(sides, config, parts, generators.guarantees(sides))
+    sample = {
+        generators.WORD: _sentences,
+        generators.CHAR: _unknown_words,
+        generators.IMAGES: _images,
+    }
+    kinds = {name: sample[name]((sides[0][name], sides[1][name]), config) for name in sides[0]}
+    return Comparison(sides, kinds, generators.guarantees(sides))
 
 
-def _verdict(verdict: Verdict) -> str:
-    kind = 'verdict' if verdict.is_told else 'verdict untold'
-    kind = 'verdict differs' if verdict.differing else kind
-    examples = ''.join(f'<li>{html.escape(text)}</li>\n' for text in verdict.examples())
-    surest = f'<p>The surest difference of each:</p>\n<ul>\n{examples}</ul>\n' if examples else ''
-    return f'<p class="{kind}"><strong>{html.escape(verdict.text)}</strong></p>\n{surest}'
+def _drawn(pair: 'tuple[Generator, Generator]', special: Any, length: int, config) -> list:
+    """Token ids [samples, length] that each generator of a pair writes, with seeds of their own."""
+    from dpfl.tasks.text.models import generation
+
+    return [
+        generation.sample(
+            generator.language_model.architecture,
+            generator.weights,
+            special,
+            count=config.samples,
+            length=length,
+            seed=2 * config.seed + number,
+        ).tokens
+        for number, generator in enumerate(pair)
+    ]
+
+
+def _sentences(pair: 'tuple[Generator, Generator]', config: ComparisonConfig) -> Kind:
+    from dpfl.tasks.text import tokenization
+    from dpfl.tasks.text.models import generation
+
+    trained = max(generator.sentence_length for generator in pair)
+    length = config.sentence_length or trained or 20
+    words = pair[0].vocabulary
+    tokens = _drawn(pair, generation.WORDS, length, config)
+    phrases = [tokenization.decode_sentences(each[:_PHRASES], words) for each in tokens]
+    shown = html_parts.table(
+        ['written by a', 'written by b'], zip(*phrases, strict=True), kind='words'
+    )
+    return Kind(
+        (text_traits.of_sentences(tokens[0], words), text_traits.of_sentences(tokens[1], words)),
+        shown + html_parts.note('The first sentences that were drawn, not a choice.'),
+        text_diagnosis.words_that_differ(*tokens, words, config.top),
+    )
+
+
+def _unknown_words(pair: 'tuple[Generator, Generator]', config: ComparisonConfig) -> Kind:
+    from dpfl.tasks.text import tokenization
+    from dpfl.tasks.text.models import generation
+
+    tokens = _drawn(pair, generation.BYTES, config.word_length, config)
+    written = [tokenization.decode_words(each[:_PHRASES]) for each in tokens]
+    shown = html_parts.table(
+        ['written by a', 'written by b'], zip(*written, strict=True), kind='words'
+    )
+    return Kind((text_traits.of_words(tokens[0]), text_traits.of_words(tokens[1])), shown)
+
+
+def _images(pair: 'tuple[Generator, Generator]', config: ComparisonConfig) -> Kind:
+    infer = _classifier(pair[0], config)
+    draw = [generator.image_sampler() for generator in pair]
+    # Sheets have the same inputs; the measures have other ones, so that samples are independent.
+    first, second = (
+        each(config.images, 2 * config.seed + number) for number, each in enumerate(draw)
+    )
+    sheets = ''.join(
+        html_parts.sheet(each(html_parts.SHEET_IMAGES, 2 * config.seed), f'drawn by {name}')
+        for name, each in zip('ab', draw, strict=True)
+    )
+    note = html_parts.note('Both sheets have the same random inputs, and are not a choice.')
+    return Kind(
+        (image_traits.measure(first, infer), image_traits.measure(second, infer)),
+        f'<div class="sheets">{sheets}</div>\n{note}',
+    )
+
+
+def _classifier(generator: 'Generator', config: ComparisonConfig) -> image_traits.Infer:
+    """A classifier of images of held-out clients of the task of a generator."""
+    from dpfl.tasks.config import ImageFaultConfig
+    from dpfl.tasks.images import classifiers
+    from dpfl.tasks.images.image_task import open_clients
+
+    run = generator.gan_config
+    # Without the faults that the run may have, as public images are.
+    data = open_clients(run.task.task, run.task.data, ImageFaultConfig(), run.seed)
+    pixels, labels = data.heldout_examples(config.classifier_clients)
+    files.tell(f'Trains a classifier on {len(labels):,} public images')
+    weights = classifiers.train_centrally(
+        classifiers.build_image_classifier('small', config.seed),
+        pixels,
+        labels,
+        steps=config.classifier_steps,
+        seed=config.seed,
+    )
+    return classifiers.build_inference('small', weights)
+
+
+def _words(words: tuple[Difference, ...]) -> str:
+    if not words:
+        return ''
+    rows = [
+        [
+            Cell(each.name, 'text'),
+            f'{each.first:.2%}',
+            f'{each.second:.2%}',
+            f'{100 * each.low:+.2f} to {100 * each.high:+.2f}',
+        ]
+        for each in words
+    ]
+    names = [Cell('word that differs clearly', 'text'), 'sentences of a', 'sentences of b']
+    return html_parts.table([*names, 'difference (points)'], rows)
 
 
 def _sides(sides: 'tuple[Side, Side]') -> str:
@@ -194,14 +367,10 @@ def _sides(sides: 'tuple[Side, Side]') -> str:
     ]
     rows += [
         [Cell('accuracy (images: of the discriminator)', 'text'), *accuracies],
-        [Cell('epsilon', 'text'), *(_epsilon(value['epsilon']) for value in values)],
+        [Cell('epsilon', 'text'), *(page.epsilon(value['epsilon']) for value in values)],
     ]
     names = [Cell('', 'text'), *(f'{name}: {_KINDS[generator.kind]}' for name, generator in named)]
     return html_parts.table(names, rows)
-
-
-def _epsilon(value: float | None) -> str:
-    return 'infinite' if value is None else accounting.round_up(value)
 
 
 def _privacy(comparison: Comparison) -> str:
@@ -210,42 +379,20 @@ def _privacy(comparison: Comparison) -> str:
         [
             Cell(f'{names[row["of"]]}, for a client of all', 'text'),
             str(row['runs']),
-            'none' if row['remark'] not in ('', 'infinite') else _epsilon(row['epsilon']),
+            'none' if row['remark'] not in ('', 'infinite') else page.epsilon(row['epsilon']),
             f'{row["delta"]:.3g}',
             Cell(row['remark'] if row['remark'] != 'infinite' else '', 'text'),
         ]
         for row in comparison.guarantees
     ]
-    is_seeded = any(
-        generator.report.noise_is_seeded for side in comparison.sides for generator in side.values()
-    )
-    simulated = ' Some noise comes from a known seed: this is a simulation and protects nobody.'
+    generated = [generator for side in comparison.sides for generator in side.values()]
+    is_seeded = any(generator.report.noise_is_seeded for generator in generated)
     columns = [Cell('guarantee of', 'text'), 'runs', 'epsilon', 'delta', Cell('remark', 'text')]
     return html_parts.table(columns, rows) + html_parts.note(
         'Runs that learn from the same client add up (composition). A client that only one side '
         'learned from has the guarantee of that side. Everything on this page is made from the '
         'generators and costs nothing more, except accuracy, which is that of held-out clients.'
-        + (simulated if is_seeded else '')
-    )
-
-
-def _method(verdict: Verdict, config: ComparisonConfig) -> str:
-    allowed = (
-        'Intervals and p-values are those of the draws alone: they compare these very models. Two '
-        'models that were trained on equal data would differ as well.'
-        if not config.training_deviation
-        else 'Intervals and p-values also allow for training again on equal data: a standard '
-        f'deviation of {config.training_deviation:g} in the logarithm of the odds of a share above '
-        '5 %, more for rarer events (with the cube root of their rarity), and a third of it in the '
-        'logarithm of a mean. It is an assumption (--training_deviation).'
-    )
-    return (
-        f'<p>A difference is clear if its p-value, after Holm’s correction over its area, is at '
-        f'most {verdict.of_area:.2g}: {config.alpha:g} divided among {len(verdict.areas)} areas. '
-        'Rows with a clear difference are marked. Intervals are for one difference by itself '
-        '(shares: Newcombe; means: Welch), so a row can be unmarked although its interval excludes '
-        f'0. N-grams count if at least {config.least_count} sentences or words of both sides '
-        f'together have them.</p>\n<p>{allowed}</p>\n'
+        + (page.SIMULATED if is_seeded else '')
     )
 
 

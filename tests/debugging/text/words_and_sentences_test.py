@@ -1,4 +1,4 @@
-"""Measures of words and sentences by hand: traits, lengths, shares, and words that differ."""
+"""Traits of words and sentences by hand, and words that differ."""
 
 import numpy as np
 import pytest
@@ -6,27 +6,7 @@ import pytest
 from dpfl.debugging import differences
 from dpfl.debugging.text import diagnosis, faults, traits
 from dpfl.tasks.text import tokenization
-from dpfl.tasks.text.models import architectures, generation, saved_models
 from dpfl.tasks.text.word_clients import WordClients
-from experiments.studies.shared import written_text
-
-# Token 4 is the first word; 0 pads, 2 ends, 3 is unknown.
-_FIRST = np.array([[4, 3, 2, 0], [4, 4, 5, 2], [5, 4, 3, 4], [2, 0, 0, 0]])
-_SECOND = np.array([[5, 2, 0, 0], [5, 6, 2, 0], [5, 4, 2, 0]])
-
-
-def test_lengths_and_shares_of_words():
-    assert written_text.sentence_lengths(_FIRST).tolist() == [2, 3, 4, 0]
-    share = written_text.share_of_words(_FIRST, tokenization.OOV_ID)
-    assert share.value == pytest.approx(2 / 9) and share.count == 4
-    assert written_text.share_of_words(_SECOND, 5).value == pytest.approx(3 / 5)
-
-
-def test_frequent_words_have_the_ranks_of_both_sides():
-    # First: word 4 five times, unknown and 5 twice, of 9; second: 5 three times, 4 and 6, of 5.
-    ranked = written_text.frequent((_FIRST, _SECOND), num_words=3, top=2)
-    assert ranked == [(4, 1, 2), (3, 2, 4), (5, 3, 1)]
-
 
 # Tokens: 0 padding, 1 begin, 2 end, 3 unknown, then words.
 _WORDS = ('fix', 'the', 'bug', '.', '(')
@@ -152,51 +132,6 @@ def test_the_allowance_is_one_of_log_odds_or_relative():
     assert share.between(0.0, 0.0) > 0
     assert mean.between(9.0, 11.0) == pytest.approx(mean.spread * 10)
     assert share.between(float('nan'), 0.4) == 0
-
-
-def _tokens(words, length=6):
-    return tokenization.encode_words(words, length)[:, 1:]
-
-
-def test_kinds_of_words_by_hand():
-    tokens = _tokens(['a b', 'x1', 'Ab', 'n.', 'ä', 'toolong', 'ok'])
-    found = {name: share.hits for name, share in written_text.character_kinds(tokens).items()}
-    assert found == {
-        'white space': 1,
-        'a digit': 1,
-        'a capital letter': 1,
-        'punctuation': 1,
-        'a byte beyond ASCII': 1,
-        'no end (cut)': 1,
-    }
-    assert written_text.is_byte(tokens).sum(axis=1).tolist() == [3, 2, 2, 2, 2, 6, 2]
-    assert written_text.is_whole(tokens).tolist() == [True] * 5 + [False, True]
-
-
-@pytest.mark.standard
-def test_both_models_rate_all_words_of_both():
-    architecture = saved_models.ALL['char_tiny']
-    models, samples = [], []
-    for seed in (0, 1):
-        model = architectures.build(architecture, tokenization.NUM_BYTE_TOKENS, 4, seed)
-        weights = [np.asarray(weight) * 4 for weight in model.initial_weights[0]]
-        models.append((architecture, weights))
-        samples.append(_tokens([['ab', 'c', 'no'], ['c', 'de', 'no']][seed], 4))
-    found = written_text.rate(models, tuple(samples), top=2, known={'no'})
-    pooled = ['ab', 'c', 'de']
-    logs = [
-        generation.log_probabilities(architecture, weights, generation.BYTES, _tokens(pooled, 4))
-        for _, weights in models
-    ]
-    ranks = [np.argsort(np.argsort(-log)) + 1 for log in logs]
-    for each in found:
-        i = pooled.index(each.word)
-        assert each.first == pytest.approx(np.exp(logs[0][i]), rel=1e-4)
-        assert each.second == pytest.approx(np.exp(logs[1][i]), rel=1e-4)
-        assert (each.first_rank, each.second_rank) == (ranks[0][i], ranks[1][i])
-    assert {each.word for each in found} == {
-        pooled[i] for i in range(3) if min(ranks[0][i], ranks[1][i]) <= 2
-    }
 
 
 _THREE_WORDS = ('fix', 'the', 'bug')
