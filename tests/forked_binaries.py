@@ -43,8 +43,7 @@ _IMPORTED = (
     'dpfl.simulation.training.suggestion',
     'dpfl.tasks.images.image_task',
     'dpfl.tasks.text.models.saved_models',
-    'dpfl.tasks.text.real_task',
-    'dpfl.tasks.text.synthetic_task',
+    'dpfl.tasks.text.text_task',
 )
 # Of one command line; what hangs is ended.
 _MOST_SECONDS = 600

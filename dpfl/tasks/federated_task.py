@@ -3,12 +3,13 @@
 import abc
 import collections
 import dataclasses
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from dpfl import _validate
+from dpfl import _validate, errors
 
 # Examples of one client or several: arrays by name, an example in each row.
 Examples = Mapping[str, np.ndarray]
@@ -195,3 +196,39 @@ class TaskSource(abc.ABC):
     def language_model(self) -> tuple[str, Sequence[str]] | None:
         """Name of the model and its vocabulary; None for a task that is not about words."""
         return None
+
+
+def hold_out(ids: Iterable[Any], fraction: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Divides clients by the digests of their ids; the smallest digests are held out.
+
+    Args:
+      ids: different ids of all clients.
+      fraction: share of the clients to hold out, as in `count`.
+
+    Returns:
+      Ids of the training clients and ids of the held-out clients, both in the order of the digests.
+
+    Raises:
+      ValueError: as `count`.
+    """
+    by_digest = sorted(ids, key=lambda client_id: (_digest(client_id), str(client_id)))
+    number = num_held_out(len(by_digest), fraction)
+    return tuple(by_digest[number:]), tuple(by_digest[:number])
+
+
+def num_held_out(num_clients: int, fraction: float) -> int:
+    """Number of held-out clients: the given fraction, but at least one and not all.
+
+    Raises:
+      ValueError: if there are fewer than two clients, or the fraction is not in (0, 1).
+    """
+    _validate.number('heldout_fraction', fraction, above=0, below=1)
+    if num_clients < 2:
+        raise errors.ArgumentError(
+            'num_clients', num_clients, 'must be at least 2, one to train on and one held out'
+        )
+    return min(max(round(fraction * num_clients), 1), num_clients - 1)
+
+
+def _digest(client: Any) -> bytes:
+    return hashlib.sha256(str(client).encode('utf-8', 'surrogatepass')).digest()

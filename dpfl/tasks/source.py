@@ -29,10 +29,10 @@ def open_task(
 
         return ImageTask(config, seed)
     if config.task == 'synthetic_text':
-        from dpfl.tasks.text.synthetic_task import SyntheticTextTask
+        from dpfl.tasks.text.text_task import SyntheticTextTask
 
         return SyntheticTextTask(config, seed)
-    from dpfl.tasks.text.real_task import RealTextTask
+    from dpfl.tasks.text.text_task import RealTextTask
 
     return RealTextTask(config, seed, tell, before)
 

@@ -28,7 +28,7 @@ from dpfl.reporting import plain_text
 from dpfl.reporting.charts import Line, Panel, draw
 from dpfl.tasks.before_training import WordCounts, WordRelease
 from dpfl.tasks.config import DATA_VOCABULARY, TextConfig, TextTaskConfig
-from dpfl.tasks.text import real_task
+from dpfl.tasks.text import text_task
 
 NOT_PRIVATE = (
     'Not private: the words are compared with exact counts of the words of the training clients.'
@@ -103,7 +103,7 @@ def _clients(task: TextTaskConfig, config: RecallConfig, seed: int) -> Iterable[
     """How often each client uses each of its words."""
     if task.task == 'synthetic_text':
         return zipf_clients(config.zipf_clients, seed)
-    data = real_task.load(task, lambda text: print(text, file=sys.stderr))
+    data = text_task.load(task, lambda text: print(text, file=sys.stderr))
     training = data.task.training
     return (
         collections.Counter(word for sentence in training.sentences(client) for word in sentence)

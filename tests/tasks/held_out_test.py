@@ -9,7 +9,7 @@ import pytest
 
 from dpfl.debugging.text.clients import OpenedText
 from dpfl.errors import ArgumentError
-from dpfl.tasks import config, held_out, own_data, source
+from dpfl.tasks import config, federated_task, own_data, source
 from dpfl.tasks.images import classifiers
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from tests.tasks import sqlite_files
@@ -167,12 +167,12 @@ def test_text_of_studies_is_divided_too(task, tmp_path):
 @pytest.mark.parametrize('fraction', [0.1, 0.3, 0.9])
 def test_who_is_held_out_depends_on_the_ids_alone(fraction):
     ids = [f'f{i:04}' for i in range(40)]
-    training, held = held_out.split(ids, fraction)
+    training, held = federated_task.hold_out(ids, fraction)
     assert {*training} | {*held} == {*ids} and len(training) + len(held) == 40
-    assert len(held) == held_out.count(40, fraction) == round(40 * fraction)
-    assert held_out.split(reversed(ids), fraction) == (training, held)
+    assert len(held) == federated_task.num_held_out(40, fraction) == round(40 * fraction)
+    assert federated_task.hold_out(reversed(ids), fraction) == (training, held)
     # A smaller share is a part of a larger one, and others do not matter but for the number.
-    assert held_out.split(ids, fraction / 2)[1] == held[: round(20 * fraction)]
+    assert federated_task.hold_out(ids, fraction / 2)[1] == held[: round(20 * fraction)]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_who_is_held_out_depends_on_the_ids_alone(fraction):
     [(2, 0.9, 1), (2, 0.01, 1), (10, 0.26, 3), (10, 0.99, 9), (3_400, 0.1, 340)],
 )
 def test_number_of_the_held_out(number, fraction, held):
-    assert held_out.count(number, fraction) == held
+    assert federated_task.num_held_out(number, fraction) == held
 
 
 def test_an_own_client_on_both_sides_is_refused():

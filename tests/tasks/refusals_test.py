@@ -7,14 +7,14 @@ import pytest
 
 from dpfl.debugging.images import clients as images
 from dpfl.debugging.images import traits
-from dpfl.tasks import held_out
+from dpfl.tasks import federated_task
 from dpfl.tasks.before_training import QuantileRelease, WordCounts, WordRelease
 from dpfl.tasks.config import DataConfig, ImageFaultConfig, TaskConfig, TextConfig
 from dpfl.tasks.images import classifiers, emnist, gan_models, image_clients, image_task
 from dpfl.tasks.images.classifiers import ClassifierSizes
 from dpfl.tasks.images.gan_models import GanSizes
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
-from dpfl.tasks.text import synthetic_task, tokenization, word_clients
+from dpfl.tasks.text import text_task, tokenization, word_clients
 from dpfl.tasks.text.models import architectures, cifg, generation, saved_models
 from dpfl.tasks.text.synthetic_text import SyntheticText
 from dpfl.tasks.text.vocabulary import Vocabulary
@@ -66,10 +66,10 @@ def _release(shares):
 
 
 _GENERAL = [
-    (lambda: held_out.count(10, 0), 'heldout_fraction='),
-    (lambda: held_out.count(10, 1), 'heldout_fraction='),
-    (lambda: held_out.count(10, math.nan), 'heldout_fraction='),
-    (lambda: held_out.count(1, 0.1), 'num_clients=1: must be at least 2'),
+    (lambda: federated_task.num_held_out(10, 0), 'heldout_fraction='),
+    (lambda: federated_task.num_held_out(10, 1), 'heldout_fraction='),
+    (lambda: federated_task.num_held_out(10, math.nan), 'heldout_fraction='),
+    (lambda: federated_task.num_held_out(1, 0.1), 'num_clients=1: must be at least 2'),
     (lambda: _release({}), 'shares: must not be empty'),
     (lambda: _release({'x': 0.0}), 'share=0'),
     (lambda: _release({'x': 1.0}), 'share=1'),
@@ -105,13 +105,13 @@ _OF_TEXT = [
     (lambda: word_clients.Packing('pages', 4), 'packing=pages: must be one of sentences, windows'),
     (lambda: _clients().client_batches(4, 2), 'client=4: must be'),
     (
-        lambda: synthetic_task.SyntheticTextTask(
+        lambda: text_task.SyntheticTextTask(
             _text(vocabulary_size=61, language_size=60), seed=3
         ).load(),
         'language_size=60: must be >= 61, vocabulary_size',
     ),
     (
-        lambda: synthetic_task.SyntheticTextTask(
+        lambda: text_task.SyntheticTextTask(
             _text(vocabulary_size=3, language_size=5), seed=3
         ).load(),
         'language_size=5: must be an integer >= ',

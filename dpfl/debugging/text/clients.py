@@ -14,12 +14,11 @@ from dpfl import _validate
 from dpfl.debugging.text import faults
 from dpfl.debugging.text.config import KINDS, WORD, Case
 from dpfl.simulation.training import execution
-from dpfl.tasks import download, source
+from dpfl.tasks import data_sets, source
 from dpfl.tasks.config import TextTaskConfig
-from dpfl.tasks.text import synthetic_task, tokenization, vocabulary, word_clients
+from dpfl.tasks.text import text_task, tokenization, vocabulary, word_clients
 
 if TYPE_CHECKING:
-    from dpfl.tasks.text import real_task
     from dpfl.tasks.text.models import architectures, generation
 
 _ENDLESS = 2**62
@@ -61,10 +60,8 @@ class OpenedText:
         self._seed = seed
 
     @functools.cached_property
-    def _real(self) -> 'real_task.TextData':
-        from dpfl.tasks.text import real_task
-
-        return real_task.load(self.config, execution.teller(True))
+    def _real(self) -> text_task.TextData:
+        return text_task.load(self.config, execution.teller(True))
 
     def population(self, given: int | None) -> int:
         """Number of clients to train on.
@@ -93,9 +90,9 @@ class OpenedText:
                 task.packing.max_tokens,
                 self._real.not_covered,
             )
-        download.refuse(self.config.data, self.config.task)
+        data_sets.refuse(self.config.data, self.config.task)
         language = synthetic_text.SyntheticText(
-            vocabulary_size=synthetic_task.vocabulary_size(self.config.text),
+            vocabulary_size=text_task.vocabulary_size(self.config.text),
             sentence_length=self.config.text.sentence_length,
             seed=self._seed,
             **_SYNTHETIC,

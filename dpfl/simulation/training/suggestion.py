@@ -27,7 +27,7 @@ from dpfl.tasks.config import (
     TaskConfig,
     TextConfig,
 )
-from dpfl.tasks.text import real_task, vocabulary
+from dpfl.tasks.text import text_task, vocabulary
 from dpfl.tasks.text.text_statistics import TextStatistics
 
 NOT_PRIVATE = (
@@ -109,7 +109,7 @@ def suggest(
         raise ArgumentError('delta', wishes.delta, 'needs target_epsilon')
     fixed = _vocabulary(task.text, wishes.target_epsilon)
     task = task.with_values({proposal.name: proposal.value for proposal in fixed})
-    opened = real_task.open_text(task, tell)
+    opened = text_task.open_text(task, tell)
     population = opened.training.count
     delta = usual_delta(population) if wishes.delta is None else wishes.delta
     release = prepared_task.word_release(task.text, delta, 'zero_out')
@@ -123,7 +123,7 @@ def suggest(
     def tell_of_words(text: str) -> None:
         tell(text if release is None else f'a trial of the draw: {text}')
 
-    loaded = real_task.load(task, tell_of_words, before, opened)
+    loaded = text_task.load(task, tell_of_words, before, opened)
     clients = loaded.task.training
     looked_at = min(wishes.sample_clients, clients.count)
     statistics = TextStatistics.of(

@@ -14,7 +14,7 @@ from dpfl.simulation.training import trial
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.plan import build_plan
 from dpfl.simulation.training.suggestion_goal import Goal, Proposal
-from dpfl.tasks.text import real_task
+from dpfl.tasks.text import text_task
 from dpfl.tasks.text.models import saved_models
 from dpfl.tasks.text.vocabulary import Vocabulary
 
@@ -126,7 +126,7 @@ class Searched:
 
 def search(
     config: TrainConfig,
-    data: real_task.TextData,
+    data: text_task.TextData,
     goal: Goal,
     *,
     models: Sequence[str],
@@ -281,7 +281,7 @@ class _Bench:
     def __init__(
         self,
         config: TrainConfig,
-        data: real_task.TextData,
+        data: text_task.TextData,
         vocabularies: Mapping[int, tuple[Vocabulary, float]],
         clients: int,
     ):
@@ -291,9 +291,9 @@ class _Bench:
         self._clients = clients
         self._trials: dict[tuple[str, int], trial.Trials] = {}
 
-    def data(self, vocabulary: Vocabulary) -> real_task.TextData:
+    def data(self, vocabulary: Vocabulary) -> text_task.TextData:
         """The text under another vocabulary, in rows of the proposed length."""
-        packing = real_task.packing_of(self._config.task.text)
+        packing = text_task.packing_of(self._config.task.text)
         task = dataclasses.replace(self._data.task, vocabulary=vocabulary, packing=packing)
         return dataclasses.replace(self._data, task=task)
 

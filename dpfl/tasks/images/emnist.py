@@ -16,10 +16,10 @@ import os
 import numpy as np
 
 from dpfl import _validate, errors
-from dpfl.tasks import held_out
+from dpfl.tasks import federated_task
+from dpfl.tasks.data_sets import ClientFile
 from dpfl.tasks.images import image_clients
 from dpfl.tasks.images.image_clients import Faults
-from dpfl.tasks.sqlite_clients import ClientFile
 
 _IMAGE = (image_clients.IMAGE_SIZE, image_clients.IMAGE_SIZE)
 _SPLIT = 'all_train'
@@ -123,7 +123,7 @@ class Emnist(image_clients.ImageClients):
 
     @functools.cached_property
     def _split(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return held_out.split(self.files.writers, self.heldout_fraction)
+        return federated_task.hold_out(self.files.writers, self.heldout_fraction)
 
     @functools.cached_property
     def writers(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from dpfl.errors import ArgumentError, DataError
-from dpfl.tasks import download
+from dpfl.tasks import data_sets
 from dpfl.tasks.config import (
     IMAGE_MODELS,
     SYNTHETIC_TASKS,
@@ -38,9 +38,9 @@ def open_clients(task: str, data: DataConfig, faults: ImageFaultConfig, seed: in
 
     drawn = Faults(faults.inject, faults.inject_share if faults.inject else 0.0, seed)
     if task == 'synthetic_glyphs':
-        download.refuse(data, task)
+        data_sets.refuse(data, task)
         return synthetic_glyphs.SyntheticGlyphs(seed=seed, faults=drawn)
-    path = download.downloadable(data, task, emnist.URL, 'emnist_all.sqlite', emnist.SHA256)
+    path = data_sets.downloadable(data, task, emnist.URL, 'emnist_all.sqlite', emnist.SHA256)
     try:
         return emnist.Emnist(emnist.EmnistFile(path), data.heldout_fraction, drawn)
     except DataError as error:

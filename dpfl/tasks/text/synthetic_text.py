@@ -226,6 +226,17 @@ class SyntheticText:
         vocabulary[np.argsort(ranks, kind='stable')] = self._spelling.vocabulary(len(ranks))
         return vocabulary.tolist()
 
+    def most_frequent(self, count: int) -> tuple[str, ...]:
+        """The `count` words that a sentence has most often, by their expected numbers.
+
+        Raises:
+          ArgumentError: if the language has fewer words; it names `vocabulary_size`.
+        """
+        _validate.integer('vocabulary_size', count, minimum=1, maximum=self.vocabulary_size)
+        counts = sentence_process.word_counts(self.process)
+        known = np.argsort(-counts, kind='stable')[:count]
+        return tuple(self.vocabulary[word] for word in known)
+
     @functools.cached_property
     def _words(self) -> np.ndarray:
         """The word of each token id; empty for special tokens."""

@@ -20,7 +20,7 @@ from dpfl.simulation.training import (
     PrivacyConfig,
     SamplingConfig,
 )
-from dpfl.tasks import held_out
+from dpfl.tasks import federated_task
 from dpfl.tasks.images import classifiers
 from tests.tasks.images import emnist_files as small
 
@@ -163,7 +163,7 @@ def test_only_images_of_held_out_writers_are_learned_from_and_shown(compare, tmp
     path = small.write_sqlite(tmp_path / 'emnist.sqlite', {f'f{i:04}_00': 6 for i in range(1, 25)})
     clients, heldout = (
         set(map(small.mark, each))
-        for each in held_out.split([f'f{i:04}_00' for i in range(1, 25)], 0.25)
+        for each in federated_task.hold_out([f'f{i:04}_00' for i in range(1, 25)], 0.25)
     )
     assert len(heldout) == 6 and len(clients) == 18
     looks = _Looks(monkeypatch)

@@ -7,14 +7,7 @@ import pytest
 
 from dpfl.tasks.before_training import WordCounts, WordRelease
 from dpfl.tasks.config import TaskConfig, TextConfig, not_covered_of_task, not_covered_of_text
-from dpfl.tasks.text import (
-    real_task,
-    synthetic_task,
-    synthetic_text,
-    text_statistics,
-    tokenization,
-    vocabulary,
-)
+from dpfl.tasks.text import synthetic_text, text_statistics, text_task, tokenization, vocabulary
 from dpfl.tasks.text.text_statistics import Coverage
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from dpfl.tasks.text.vocabulary import Vocabulary
@@ -99,7 +92,7 @@ def test_text_of_clients_is_known_by_any_path(link, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     values = {'task': 'user_text', 'data_path': file.name, 'vocabulary_text': str(other)}
     config = TaskConfig().with_values(values)
-    data = real_task.load(config, lambda text: None)
+    data = text_task.load(config, lambda text: None)
     assert 'it was counted on the text of the training clients' in data.not_covered[0]
     assert data.description['vocabulary']['from'] == 'vocabulary_from_private_data'
     monkeypatch.chdir('/')
@@ -155,7 +148,7 @@ _LANGUAGE = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=8, 
 
 
 def test_the_known_words_are_the_most_frequent_ones():
-    known = synthetic_task.most_frequent(_LANGUAGE, 25)
+    known = Vocabulary(_LANGUAGE.most_frequent(25))
     tokens = np.concatenate([_LANGUAGE.tokens(client) for client in range(2000)])
     counts = np.bincount(tokens.ravel(), minlength=_LANGUAGE.num_tokens)[4:]
     by_id = [_LANGUAGE.vocabulary[word] for word in np.argsort(-counts, kind='stable')]
@@ -167,7 +160,7 @@ def test_the_known_words_are_the_most_frequent_ones():
 
 def _source(**text):
     config = TaskConfig(model='micro', text=TextConfig(sentence_length=8, **text))
-    return synthetic_task.SyntheticTextTask(config, seed=3)
+    return text_task.SyntheticTextTask(config, seed=3)
 
 
 @pytest.mark.parametrize('packing', ['sentences', 'windows'])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl.tasks.config import TaskConfig, TextConfig
-from dpfl.tasks.text import synthetic_task, synthetic_text, word_clients
+from dpfl.tasks.text import synthetic_text, text_task, word_clients
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import Packing
 
@@ -159,7 +159,7 @@ def _synthetic_task(**text):
     config = TaskConfig(
         model='micro', text=TextConfig(vocabulary_size=60, sentence_length=_LENGTH, **text)
     )
-    return synthetic_task.SyntheticTextTask(config, seed=4).load()
+    return text_task.SyntheticTextTask(config, seed=4).load()
 
 
 def _windows(rows):

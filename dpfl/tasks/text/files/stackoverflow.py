@@ -21,8 +21,8 @@ from google.protobuf import message
 
 from dpfl import errors
 from dpfl.errors import DataError
-from dpfl.tasks import held_out
-from dpfl.tasks.sqlite_clients import ClientFile
+from dpfl.tasks import federated_task
+from dpfl.tasks.data_sets import ClientFile
 from dpfl.tasks.text.word_clients import WordClients
 
 URL = 'https://storage.googleapis.com/tff-datasets-public/stackoverflow.sqlite.lzma'
@@ -83,7 +83,7 @@ def _split(
                 splits,
             )
     try:
-        trained, held = held_out.split(clients, heldout_fraction)
+        trained, held = federated_task.hold_out(clients, heldout_fraction)
     except errors.ArgumentError as error:
         if error.name != 'num_clients':
             raise

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from dpfl import _files, _progress, errors
 from dpfl.errors import DataError
-from dpfl.tasks import held_out
+from dpfl.tasks import federated_task
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.files import record_files
 from dpfl.tasks.text.files.client_texts import ClientTexts
@@ -89,7 +89,7 @@ def open_clients(
         except OSError as error:
             raise DataError(f'{path}: its copy cannot be read ({error.strerror})') from None
 
-    num_heldout = held_out.count(count, heldout_fraction)
+    num_heldout = federated_task.num_held_out(count, heldout_fraction)
     clients = WordClients(count, sentences)
     description = {
         'format': name,

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from dpfl.errors import DataError
-from dpfl.tasks import download
+from dpfl.tasks import data_sets
 
 _DATA = bytes(range(256)) * 3000
 _PACKED = lzma.compress(_DATA + hashlib.sha256(b'').digest() * 10_000, format=lzma.FORMAT_ALONE)
@@ -81,7 +81,7 @@ class _Server:
 
 def _fetch(server, path, sha256=None):
     with server.running() as url:
-        return download.fetch_lzma(url, path, sha256, pause=0.01)
+        return data_sets.fetch_lzma(url, path, sha256, pause=0.01)
 
 
 @pytest.fixture(name='path')
@@ -177,11 +177,11 @@ def test_what_the_server_refuses(status, attempts, path):
 @pytest.mark.parametrize('url', ['http://127.0.0.1:1/x', 'nonsense', 'http://[', 'file:///nowhere'])
 def test_a_url_that_leads_nowhere_is_one_line(url, path):
     with pytest.raises(DataError) as caught:
-        download.fetch_lzma(url, path, pause=0)
+        data_sets.fetch_lzma(url, path, pause=0)
     assert '\n' not in str(caught.value) and url in str(caught.value)
 
 
 def test_a_directory_that_cannot_be_made(tmp_path):
     (tmp_path / 'file').touch()
     with pytest.raises(DataError, match=r'file: (File exists|Not a directory)'):
-        download.fetch_lzma('http://127.0.0.1:1/x', tmp_path / 'file' / 'a', pause=0)
+        data_sets.fetch_lzma('http://127.0.0.1:1/x', tmp_path / 'file' / 'a', pause=0)
