@@ -35,7 +35,7 @@ from dpfl.runtime import contexts
 from dpfl.simulation import population as devices
 from dpfl.simulation import run_journal, training
 from dpfl.simulation import sampling as samplers
-from dpfl.tasks.text.files.client_texts import ClientTexts
+from dpfl.tasks.text.client_texts import ClientTexts
 
 _TOLERANCE = 0.2
 _BLT = [0.999, 0.99, 0.9, 0.5], [0.1, 0.1, 0.1, 0.1]

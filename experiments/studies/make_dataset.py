@@ -29,9 +29,8 @@ from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.reporting import plain_text
 from dpfl.tasks.config import DataConfig, TextConfig
-from dpfl.tasks.text.files import record_files
-from dpfl.tasks.text.messages import author_texts, git_history
-from dpfl.tasks.text.messages.author_texts import Message
+from dpfl.tasks.text import author_texts, git_log, record_files
+from dpfl.tasks.text.author_texts import Message
 from experiments.studies.shared import mail
 
 _ROWS_OF_A_GROUP = 50_000
@@ -54,11 +53,11 @@ class _Source:
 
 
 def _git(paths: str, client_column: str, text_column: str) -> _Source:
-    repositories = git_history.find(paths)
+    repositories = git_log.find_repositories(paths)
     return _Source(
         [each.name for each in repositories],
-        git_history.COUNTED,
-        lambda counts: git_history.messages(repositories, counts),
+        git_log.COUNTED,
+        lambda counts: git_log.read_messages(repositories, counts),
     )
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import TrainConfig, train
-from dpfl.tasks.text.messages import git_history
+from dpfl.tasks.text import git_log
 from tests import forked_binaries
 from tests.simulation.training import small_config
-from tests.tasks.text.messages import repositories
-from tests.tasks.text.messages.repositories import Commit
+from tests.tasks.text import repositories
+from tests.tasks.text.repositories import Commit
 
 
 def _config(path) -> TrainConfig:
@@ -48,7 +48,7 @@ def test_a_run_goes_on_with_the_same_clients_and_not_after_a_new_commit(tmp_path
     # The text is kept: git log does not run again.
     longer = _config(path).with_values({'rounds': 2})
     with monkeypatch.context() as patched:
-        patched.setattr(git_history, 'messages', None)
+        patched.setattr(git_log, 'read_messages', None)
         result = train(longer, run, resume=True, progress=False)
     assert result.metrics['round'].tolist() == [1, 2]
     repositories.make(path, [Commit('author1@example.org', 'Another one')])

@@ -411,10 +411,10 @@ _SAMPLING = (
     ),
     Fault(
         'order of clients depends on a set',
-        'dpfl/tasks/text/files/stackoverflow.py',
-        'return tuple(sorted(keys, key=str))',
-        'return tuple(dict.fromkeys(keys))',
-        ('tests/tasks/text/files/stackoverflow_test.py',),
+        'dpfl/tasks/text/client_texts.py',
+        'ordered = sorted(keys, key=str)',
+        'ordered = list(keys)',
+        ('tests/tasks/text/stackoverflow_test.py',),
     ),
     Fault(
         'a resumed run draws its cohorts anew',

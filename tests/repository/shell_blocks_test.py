@@ -21,7 +21,7 @@ from dpfl.simulation.training import train
 from tests import paths
 from tests.simulation.training import small_config
 from tests.tasks.images import emnist_files
-from tests.tasks.text.messages import repositories
+from tests.tasks.text import repositories
 
 _PAGES = sorted(
     page.relative_to(paths.ROOT).as_posix()

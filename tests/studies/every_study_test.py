@@ -17,7 +17,7 @@ from dpfl.simulation.training.plan import build_plan
 from experiments.studies.shared import amplification, finished_run, labels
 from tests import forked_binaries, text_files
 from tests.studies import attacked_runs, scripts_of_studies
-from tests.tasks.text.messages import repositories
+from tests.tasks.text import repositories
 
 _GAN = (
     '--model=tiny --rounds=1 --population=20 --clients_per_round=2 --client_max_batches=1 '

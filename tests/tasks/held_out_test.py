@@ -14,7 +14,7 @@ from dpfl.tasks.images import classifiers
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from tests.tasks import sqlite_files
 from tests.tasks.images import emnist_files
-from tests.tasks.text.messages import repositories
+from tests.tasks.text import repositories
 
 _PEOPLE = 12
 _EACH = 5

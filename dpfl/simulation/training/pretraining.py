@@ -274,7 +274,6 @@ def _synthetic(config: PretrainConfig) -> tuple[tuple[str, ...], _Sentences]:
 def _public(config: PretrainConfig) -> tuple[tuple[str, ...], _Sentences]:
     """Vocabulary and sentences of the file."""
     from dpfl.tasks.text import vocabulary, word_clients
-    from dpfl.tasks.text.files import public_text
 
     path = config.public_text
     assert path is not None
@@ -285,7 +284,7 @@ def _public(config: PretrainConfig) -> tuple[tuple[str, ...], _Sentences]:
             words = vocabulary.count_public_text(path, config.vocabulary_size)
 
     def sentences() -> Iterator[np.ndarray]:
-        read = public_text.sentences('public_text', path)
+        read = vocabulary.public_sentences('public_text', path)
         return _chunks(
             read, lambda some: word_clients.encode(some, words.ids, config.sentence_length)
         )

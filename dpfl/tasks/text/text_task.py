@@ -36,12 +36,12 @@ from dpfl.tasks.config import (
 )
 from dpfl.tasks.federated_task import FederatedTask, TaskSource
 from dpfl.tasks.text import (
+    client_texts,
+    git_log,
     synthetic_text,
     text_statistics,
     vocabulary,
 )
-from dpfl.tasks.text.files import public_text, stackoverflow, user_text
-from dpfl.tasks.text.messages import git_log
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import ENDLESS, Packing, WordClients, WordTask
@@ -231,8 +231,10 @@ def open_text(config: TextTaskConfig | TaskConfig, tell: Callable[[str], None]) 
     fingerprints: dict[str, str] = {}
     test = None
     if task == 'stackoverflow':
-        path = data_sets.downloadable(data, task, stackoverflow.URL, 'stackoverflow.sqlite')
-        training, heldout, tested, description = stackoverflow.open_clients(
+        path = data_sets.downloadable(
+            data, task, client_texts.STACKOVERFLOW_URL, 'stackoverflow.sqlite'
+        )
+        training, heldout, tested, description = client_texts.open_stackoverflow(
             path, data.heldout_fraction
         )
         test = tested if tested.count else None
@@ -243,7 +245,7 @@ def open_text(config: TextTaskConfig | TaskConfig, tell: Callable[[str], None]) 
         )
     else:
         path = data_sets.required(data, task)
-        training, heldout, description, fingerprints['data'] = user_text.open_clients(
+        training, heldout, description, fingerprints['data'] = client_texts.open_user_text(
             path, text.client_column, text.text_column, data.heldout_fraction, text.strict
         )
     clients = description['clients']
@@ -299,7 +301,7 @@ class TextData:
 
         def public_tokens() -> Iterator[np.ndarray]:
             if self.public_text is not None:
-                sentences = public_text.sentences('vocabulary_text', self.public_text)
+                sentences = vocabulary.public_sentences('vocabulary_text', self.public_text)
                 while some := list(itertools.islice(sentences, _SENTENCES)):
                     yield self.task.encoded(some)
 

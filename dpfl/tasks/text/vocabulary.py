@@ -1,27 +1,44 @@
-"""Vocabularies: the words that a model knows, read from a file or counted on text.
+"""Vocabularies, the words that a model knows, and public text, of which they are counted.
 
 A vocabulary is published with the model. Reading it from a file or counting it on public text costs
 no privacy. A vocabulary counted on the clients' text reveals something about them, and the
-guarantee of a run does not cover it. `private_words` finds one that the guarantee does cover.
+guarantee of a run does not cover it. `before_training` finds one that the guarantee does cover.
+
+Public text may have any size: it is read line by line, never as a whole. A file is plain text, or
+JSON Lines (`.jsonl`, `.ndjson`) with a text in each object; either may be compressed by gzip (`.gz`
+at the end of the name). Files are UTF-8, with or without a byte order mark. A Parquet file has a
+column of texts. In place of a file there may be comma-separated directories of git repositories,
+whose commit messages are the text.
 """
 
 import collections
+import contextlib
 import dataclasses
 import functools
+import gzip
 import hashlib
+import io
+import json
 import os
+import pathlib
 import string
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from dpfl import _validate, errors
-from dpfl.tasks.text import tokenization
-from dpfl.tasks.text.files import public_text
+from dpfl import _files, _json, _parquet, _validate, errors
+from dpfl.tasks.text import git_log, record_files, tokenization
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 
 # Tokens of ordinary text that a list of plain words lacks.
 MARKS = tuple(string.punctuation)
 # Most distinct words that a `_Counter` holds.
 _MOST_COUNTED = 4_000_000
+_JSON_LINES = ('.jsonl', '.ndjson')
+# Longest part of a line of plain text that is read at a time, in characters.
+_LINE = 1 << 20
+# Longest line of JSON, in characters: it cannot be read in parts.
+_RECORD = 1 << 22
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +86,7 @@ def load(path: str | os.PathLike[str], size: int | None = None) -> Vocabulary:
     if size is not None:
         _validate.integer('vocabulary_size', size, minimum=1)
     words: dict[str, int] = {}
-    for number, line in public_text.lines('vocabulary_file', path):
+    for number, line in read_lines('vocabulary_file', path):
         if not (fields := line.split(None, 1)):
             continue
         if fields[0] in words:
@@ -94,7 +111,7 @@ def count_public_text(path: str | os.PathLike[str], size: int) -> Vocabulary:
     """The most frequent words of public text.
 
     Args:
-      path: a file as in `public_text`; nothing about its contents is protected.
+      path: a file as in `public_texts`; nothing about its contents is protected.
       size: number of words, or fewer if the text has fewer.
 
     Raises:
@@ -102,7 +119,7 @@ def count_public_text(path: str | os.PathLike[str], size: int) -> Vocabulary:
     """
     _validate.integer('vocabulary_size', size, minimum=1)
     counter = _Counter()
-    for text in public_text.texts('vocabulary_text', path):
+    for text in public_texts('vocabulary_text', path):
         counter.add(tokenization.words(text))
     if not counter.counts:
         raise errors.ArgumentError('vocabulary_text', path, 'must have words')
@@ -151,3 +168,113 @@ def _most_frequent(counts: Mapping[str, int], size: int) -> Vocabulary:
     """The `size` most frequent words; ties are in alphabetical order."""
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return Vocabulary(tuple(word for word, _ in ranked[:size]))
+
+
+def read_lines(
+    name: str, path: str | os.PathLike[str], most: int = _LINE
+) -> Iterator[tuple[int, str]]:
+    """Line numbers, from 1, and lines of a file. Long lines come in parts.
+
+    Args:
+      name: the argument that errors name.
+      path: a UTF-8 file; compressed if its name ends in `.gz`.
+      most: characters of the longest part.
+
+    Raises:
+      ArgumentError: if the file cannot be read, or is not UTF-8 text.
+    """
+    number = 0
+    try:
+        with contextlib.ExitStack() as stack:
+            raw: Any = stack.enter_context(_files.open_regular(path))
+            if pathlib.Path(path).name.lower().endswith('.gz'):
+                raw = stack.enter_context(gzip.GzipFile(fileobj=raw))
+            file = stack.enter_context(io.TextIOWrapper(raw, encoding='utf-8-sig'))
+            ended = True
+            while line := file.readline(most):
+                number += ended
+                ended = line.endswith('\n')
+                yield number, line
+    except UnicodeDecodeError:
+        raise errors.ArgumentError(
+            name, path, f'must be UTF-8 text (after line {number})'
+        ) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise errors.ArgumentError(
+            name, path, f'must be a whole gzip file (after line {number})'
+        ) from None
+    except OSError as error:
+        raise errors.ArgumentError(name, path, f'cannot be read ({error.strerror})') from None
+
+
+def public_texts(
+    name: str, path: str | os.PathLike[str], text_column: str = 'text'
+) -> Iterator[str]:
+    """The texts of a file, its lines or those of its objects or rows; or of repositories.
+
+    Args:
+      name: the argument that errors name.
+      path: of the file, or comma-separated directories of repositories.
+      text_column: the key of the text in JSON objects, or its column in a Parquet file.
+
+    Raises:
+      ArgumentError: if the file cannot be read, or a line or row has no text; or if a repository
+        cannot be read.
+    """
+    stem = pathlib.Path(path).name.lower().removesuffix('.gz')
+    if os.path.isdir(os.fspath(path).split(',')[0]):
+        with errors.renaming(data_path=name):
+            yield from git_log.prose_of_commits(os.fspath(path))
+    elif stem.endswith(_parquet.SUFFIXES):
+        yield from _of_parquet(name, path, text_column)
+    elif stem.endswith(_JSON_LINES):
+        yield from _of_json_lines(name, path, text_column)
+    else:
+        yield from (line for _, line in read_lines(name, path))
+
+
+def public_sentences(
+    name: str, path: str | os.PathLike[str], text_column: str = 'text'
+) -> Iterator[list[str]]:
+    """The sentences of a file, lists of words; as `public_texts`."""
+    for text in public_texts(name, path, text_column):
+        yield from tokenization.sentences(text)
+
+
+def _of_json_lines(name: str, path: str | os.PathLike[str], text_column: str) -> Iterator[str]:
+    for number, line in read_lines(name, path, _RECORD):
+        if not line.strip():
+            continue
+        try:
+            value: Any = _json.loads(line)
+        except ValueError:
+            value = None
+        text = value.get(text_column) if isinstance(value, dict) else None
+        if not isinstance(text, str):
+            raise errors.ArgumentError(
+                name, path, f'line {number} must be a JSON object with a text {text_column!r}'
+            )
+        yield text
+
+
+def _of_parquet(name: str, path: str | os.PathLike[str], text_column: str) -> Iterator[str]:
+    try:
+        with (
+            _files.open_regular(path) as file,
+            record_files.parquet_as_json(file, text_column, text_column) as rows,
+        ):
+            for number, line in enumerate(rows, 1):
+                try:
+                    text = json.loads(line)['text']
+                except ValueError:
+                    text = None
+                if not isinstance(text, str):
+                    raise ValueError(f'row {number} must have a text {text_column!r}')
+                yield text
+    except OSError as error:
+        raise errors.ArgumentError(name, path, f'cannot be read ({error.strerror})') from None
+    except errors.ArgumentError:
+        allowed = f'must have a column {text_column!r} of text'
+        raise errors.ArgumentError(name, path, allowed) from None
+    except ValueError as error:
+        raise errors.ArgumentError(name, path, str(error)) from None

@@ -15,7 +15,7 @@ import collections
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,9 @@ from dpfl import _validate
 from dpfl.tasks import federated_task
 from dpfl.tasks.config import PACKINGS
 from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, OOV_ID, PAD_ID
-from dpfl.tasks.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from dpfl.tasks.text.vocabulary import Vocabulary
 
 
 def examples(tokens: np.ndarray) -> federated_task.Examples:
@@ -171,7 +173,7 @@ class WordTask(federated_task.ClientData):
 
     training: WordClients
     heldout: WordClients
-    vocabulary: Vocabulary
+    vocabulary: 'Vocabulary'
     packing: Packing
     test: WordClients | None = None
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dpfl import _files, errors
-from dpfl.tasks.text.messages.author_texts import MAX_BYTES, Message, decoded
+from dpfl.tasks.text.author_texts import MAX_BYTES, Message, decoded
 
 # What `messages` counts.
 COUNTED = ('messages', 'without_author', 'not_text', 'endings', 'attributions', 'not_utf8', 'cut')

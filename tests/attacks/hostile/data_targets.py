@@ -14,7 +14,7 @@ from dpfl.errors import DataError
 from dpfl.simulation import state
 from dpfl.simulation.training import run_model
 from dpfl.tasks.images import emnist
-from dpfl.tasks.text.files import stackoverflow
+from dpfl.tasks.text import client_texts
 from dpfl.tasks.text.models import saved_models
 from tests.attacks.hostile import archives, mutations
 from tests.attacks.hostile.target import Target, require
@@ -153,7 +153,7 @@ class StackOverflow(_Database):
         return _example(tokens=_bytes(f'some words of {client} and {number}'.encode()))
 
     def read(self, path):
-        training, heldout, test, description = stackoverflow.open_clients(path, 0.3)
+        training, heldout, test, description = client_texts.open_stackoverflow(path, 0.3)
         json.dumps(description)
         for part in (training, heldout, test):
             for client in range(part.count):

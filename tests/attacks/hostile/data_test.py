@@ -7,7 +7,7 @@ import pyarrow
 
 from dpfl.errors import DataError
 from dpfl.tasks.images import emnist
-from dpfl.tasks.text.files import record_files, stackoverflow, user_text
+from dpfl.tasks.text import client_texts, record_files
 from tests.attacks.hostile.refusals import refused, within_seconds
 
 
@@ -18,7 +18,7 @@ def test_a_parquet_file_that_kills_its_reader_is_one_line(tmp_path, monkeypatch)
     parquet.write_table(pyarrow.table({'client': ['a'] * 9, 'text': ['b'] * 9}), path)
     reader = 'import os, signal; os.kill(os.getpid(), signal.SIGSEGV)'
     monkeypatch.setattr(record_files, '_READER', reader)
-    message = refused(lambda: user_text.open_clients(path, 'client', 'text', 0.5))
+    message = refused(lambda: client_texts.open_user_text(path, 'client', 'text', 0.5))
     assert message.endswith('is not a complete Parquet file (the reader ended with signal 11)')
 
 
@@ -57,7 +57,7 @@ def test_views_of_an_sqlite_file_are_not_queried(tmp_path):
         for table in ('client_metadata', 'examples'):
             connection.execute(_ENDLESS.format(table))
         connection.commit()
-    assert 'not an ordinary table' in refused(lambda: stackoverflow.open_clients(path, 0.5))
+    assert 'not an ordinary table' in refused(lambda: client_texts.open_stackoverflow(path, 0.5))
     assert 'not an ordinary table' in refused(lambda: emnist.EmnistFile(path), DataError)
 
 
@@ -73,6 +73,6 @@ def test_a_client_without_a_name_is_a_client(tmp_path):
             connection.execute('INSERT INTO client_metadata VALUES (?, ?)', (client, 'train'))
             connection.execute('INSERT INTO examples VALUES (?, ?, ?)', (client, 'train', example))
         connection.commit()
-    training, heldout, _, _ = stackoverflow.open_clients(path, 0.3)
+    training, heldout, _, _ = client_texts.open_stackoverflow(path, 0.3)
     found = [list(part.sentences(i)) for part in (training, heldout) for i in range(part.count)]
     assert found == [[['a']]] * 3

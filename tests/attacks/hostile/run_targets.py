@@ -12,8 +12,7 @@ from dpfl.accounting.records import journal
 from dpfl.errors import DataError
 from dpfl.mechanisms.optimize import driver
 from dpfl.simulation import checkpoint, run_journal
-from dpfl.tasks.text import vocabulary
-from dpfl.tasks.text.files import user_text
+from dpfl.tasks.text import client_texts, vocabulary
 from tests.attacks.hostile import archives, mutations
 from tests.attacks.hostile.privacy_targets import journal_events
 from tests.attacks.hostile.target import Target, require
@@ -184,7 +183,7 @@ class Texts(Target):
         return path
 
     def read(self, path):
-        training, heldout, description, _ = user_text.open_clients(path, 'user', 'text', 0.3)
+        training, heldout, description, _ = client_texts.open_user_text(path, 'user', 'text', 0.3)
         json.dumps(description)
         return training, heldout
 

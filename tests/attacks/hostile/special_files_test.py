@@ -9,8 +9,7 @@ from dpfl.accounting.records import archive
 from dpfl.errors import DataError
 from dpfl.simulation import checkpoint, run_journal
 from dpfl.tasks.images import emnist
-from dpfl.tasks.text import vocabulary
-from dpfl.tasks.text.files import public_text, stackoverflow, user_text
+from dpfl.tasks.text import client_texts, vocabulary
 from tests.attacks.hostile.refusals import refused, within_seconds
 
 
@@ -29,10 +28,10 @@ def test_no_fifo_and_no_device_is_waited_for(tmp_path):
         for suffix in ('.jsonl', '.csv', '.parquet'):
             link = path.with_suffix(suffix)
             link.symlink_to(path)
-            refused(lambda link=link: user_text.open_clients(link, 'client', 'text', 0.5))
-            refused(lambda link=link: next(public_text.texts('public_text', link)))
+            refused(lambda link=link: client_texts.open_user_text(link, 'client', 'text', 0.5))
+            refused(lambda link=link: next(vocabulary.public_texts('public_text', link)))
         refused(lambda path=path: emnist.EmnistFile(path), DataError)
-        refused(lambda path=path: stackoverflow.open_clients(path, 0.5))
+        refused(lambda path=path: client_texts.open_stackoverflow(path, 0.5))
         with pytest.raises(OSError), within_seconds(10):
             _files.read_bytes(path)
 

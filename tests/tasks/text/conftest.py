@@ -4,7 +4,7 @@ import io
 import pytest
 
 from dpfl import _parquet
-from dpfl.tasks.text.files import record_files
+from dpfl.tasks.text import record_files
 
 
 @pytest.fixture

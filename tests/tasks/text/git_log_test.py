@@ -7,21 +7,23 @@ import subprocess
 import pytest
 
 from dpfl.errors import ArgumentError
-from dpfl.tasks.text.messages import git_history
-from dpfl.tasks.text.messages.author_texts import MAX_BYTES
-from tests.tasks.text.messages import repositories
-from tests.tasks.text.messages.repositories import Commit
+from dpfl.tasks.text import git_log
+from dpfl.tasks.text.author_texts import MAX_BYTES
+from tests.tasks.text import repositories
+from tests.tasks.text.repositories import Commit
 
 
 def _read(*paths):
     counts = collections.Counter()
-    found = list(git_history.messages(git_history.find(','.join(map(str, paths))), counts))
+    found = list(
+        git_log.read_messages(git_log.find_repositories(','.join(map(str, paths))), counts)
+    )
     return [(each.author, each.source, each.text) for each in found], counts
 
 
 def _refused(path, message):
     with pytest.raises(ArgumentError, match=message) as caught:
-        git_history.find(str(path))
+        git_log.find_repositories(str(path))
     assert caught.value.name == 'data_path' and len(str(caught.value).splitlines()) == 1
 
 
@@ -32,7 +34,7 @@ def test_commits_come_in_order_with_addresses_in_lower_case(bare, tmp_path):
     found, counts = _read(path)
     assert found == [('a@example.org', 0, 'One\n\nBody\n'), ('b@example.org', 0, 'Two')]
     assert +counts == {'commits': 2}
-    (repository,) = git_history.find(str(path))
+    (repository,) = git_log.find_repositories(str(path))
     assert repository.heads == (repositories.git(path, 'rev-parse', 'main'),)
 
 
@@ -134,7 +136,7 @@ def test_a_head_without_its_branch_stands_for_all_branches(tmp_path):
     repositories.git(path, 'symbolic-ref', 'HEAD', 'refs/heads/gone')
     repositories.git(path, 'branch', 'old', 'main~1')
     assert [text for _, _, text in _read(path)[0]] == ['One', 'Two']
-    (repository,) = git_history.find(str(path))
+    (repository,) = git_log.find_repositories(str(path))
     heads = [repositories.git(path, 'rev-parse', name) for name in ('main', 'old')]
     assert repository.heads == tuple(sorted(heads))
 
@@ -197,9 +199,9 @@ def test_a_repository_with_a_damaged_head_is_refused(loose):
 
 def test_a_history_that_breaks_off_is_refused(loose):
     _damage(loose, 'main~1')
-    found = git_history.find(str(loose))
+    found = git_log.find_repositories(str(loose))
     with pytest.raises(ArgumentError, match=r'a: has a history that git cannot read \(.*\)$'):
-        list(git_history.messages(found, collections.Counter()))
+        list(git_log.read_messages(found, collections.Counter()))
 
 
 def test_no_child_is_left_if_reading_ends_early(tmp_path, monkeypatch):
@@ -211,9 +213,9 @@ def test_no_child_is_left_if_reading_ends_early(tmp_path, monkeypatch):
         return children[-1]
 
     commits = [Commit('a@x.org', 'word ' * 50_000) for _ in range(20)]
-    found = git_history.find(str(repositories.make(tmp_path / 'a', commits)))
-    monkeypatch.setattr(git_history.subprocess, 'Popen', kept)
-    read = git_history.messages(found, collections.Counter())
+    found = git_log.find_repositories(str(repositories.make(tmp_path / 'a', commits)))
+    monkeypatch.setattr(git_log.subprocess, 'Popen', kept)
+    read = git_log.read_messages(found, collections.Counter())
     next(read)
     (child,) = children
     assert child.poll() is None  # It waits until somebody reads more.
@@ -225,7 +227,7 @@ def test_repositories_follow_each_other_and_have_names(tmp_path):
     first = repositories.make(tmp_path / 'a.git', [Commit('a@x.org', 'One')])
     second = repositories.make(tmp_path / 'b', [Commit('a@x.org', 'Two')])
     assert _read(second, first)[0] == [('a@x.org', 0, 'Two'), ('a@x.org', 1, 'One')]
-    assert [each.name for each in git_history.find(f'{first},{second}')] == ['a', 'b']
+    assert [each.name for each in git_log.find_repositories(f'{first},{second}')] == ['a', 'b']
     _refused(f'{first},{second},{tmp_path}/./a.git', 'is the same repository as another one')
 
 

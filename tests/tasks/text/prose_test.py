@@ -5,8 +5,7 @@ import collections
 import pytest
 
 from dpfl.errors import ArgumentError
-from dpfl.tasks.text import tokenization
-from dpfl.tasks.text.messages import author_texts
+from dpfl.tasks.text import author_texts, tokenization
 from experiments.studies.shared import mail
 
 _LONG = 'This line is long enough to be wrapped, so it goes'

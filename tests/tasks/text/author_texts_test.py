@@ -9,12 +9,11 @@ import pytest
 from pyarrow import parquet
 
 from dpfl.errors import ArgumentError, StorageError
-from dpfl.tasks.text.files import public_text, user_text
-from dpfl.tasks.text.messages import author_texts, git_history, git_log
-from dpfl.tasks.text.messages.author_texts import Message
+from dpfl.tasks.text import author_texts, client_texts, git_log, vocabulary
+from dpfl.tasks.text.author_texts import Message
 from tests.studies import scripts_of_studies
-from tests.tasks.text.messages import repositories
-from tests.tasks.text.messages.repositories import Commit
+from tests.tasks.text import repositories
+from tests.tasks.text.repositories import Commit
 
 dataset = scripts_of_studies.load('make_dataset')
 
@@ -137,9 +136,9 @@ def _texts(opened):
 
 def _count_reads(monkeypatch):
     reads = []
-    read = git_history.messages
+    read = git_log.read_messages
     monkeypatch.setattr(
-        git_history, 'messages', lambda *args: reads.append(args) or read(*args)
+        git_log, 'read_messages', lambda *args: reads.append(args) or read(*args)
     )  # fmt: skip
     return reads
 
@@ -224,7 +223,7 @@ def test_a_history_that_cannot_be_read_leaves_nothing(path, cache, monkeypatch):
         yield from ()
         raise ArgumentError('data_path', 'a', 'has a history that git cannot read')
 
-    monkeypatch.setattr(git_history, 'messages', fail)
+    monkeypatch.setattr(git_log, 'read_messages', fail)
     with pytest.raises(ArgumentError, match='cannot read'):
         _open(path)
     assert os.listdir(cache) == ['authors.key']
@@ -280,9 +279,11 @@ def test_repositories(tmp_path):
     assert made['kept'] == {'sentences': 4, 'words': 5}
     assert stat.S_IMODE(output.stat().st_mode) == 0o600
     # As a task, and as public text.
-    training, heldout, description, _ = user_text.open_clients(output, 'client', 'text', 0.5)
+    training, heldout, description, _ = client_texts.open_user_text(output, 'client', 'text', 0.5)
     assert training.count + heldout.count == 2 and description['records'] == 4
-    sentences = {' '.join(words) for words in public_text.sentences('vocabulary_text', output)}
+    sentences = {
+        ' '.join(words) for words in vocabulary.public_sentences('vocabulary_text', output)
+    }
     assert sentences == {'one .', 'two', 'four', 'three'}
 
 

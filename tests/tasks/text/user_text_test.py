@@ -11,10 +11,9 @@ import pytest
 from pyarrow import parquet
 
 from dpfl.errors import ArgumentError
-from dpfl.tasks.text import vocabulary
-from dpfl.tasks.text.files import public_text, record_files, user_text
-from tests.tasks.text.messages import repositories
-from tests.tasks.text.messages.repositories import Commit
+from dpfl.tasks.text import client_texts, record_files, vocabulary
+from tests.tasks.text import repositories
+from tests.tasks.text.repositories import Commit
 
 _TEXTS = {f'user {i}': [f'Text {j} of {i}. Bye!' for j in range(i % 3 + 1)] for i in range(20)}
 
@@ -32,7 +31,7 @@ def _write_json(path):
 
 
 def _open(path, fraction=0.25, **kwargs):
-    return user_text.open_clients(path, 'who', 'said', fraction, **kwargs)
+    return client_texts.open_user_text(path, 'who', 'said', fraction, **kwargs)
 
 
 def _sentences(clients):
@@ -261,17 +260,17 @@ def _paths(tmp_path):
 
 
 def test_every_form_has_the_same_sentences(paths):
-    expected = list(public_text.sentences('public_text', paths[0]))
+    expected = list(vocabulary.public_sentences('public_text', paths[0]))
     assert expected[0] == ['the', 'cat', 'sat', '.'] and len(expected) == 4
     for path in paths:
-        assert list(public_text.sentences('public_text', path)) == expected, path
+        assert list(vocabulary.public_sentences('public_text', path)) == expected, path
         assert vocabulary.count_public_text(path, 2).words == ('cat', 'sat')
 
 
 def test_a_file_is_read_as_far_as_it_is_needed(tmp_path):
     path = tmp_path / 'a.jsonl'
     path.write_text('{"text": "good. line."}\nbad\n')
-    sentences = public_text.sentences('public_text', path)
+    sentences = vocabulary.public_sentences('public_text', path)
     assert next(sentences) == ['good', '.'] and next(sentences) == ['line', '.']
     with pytest.raises(ArgumentError, match=r'line 2 must be a JSON object with a text'):
         next(sentences)
@@ -290,34 +289,38 @@ def test_a_file_is_read_as_far_as_it_is_needed(tmp_path):
 def test_bad_files_are_refused(tmp_path, name, data, message):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(ArgumentError, match=f'public_text=.*: {message}'):
-        list(public_text.sentences('public_text', tmp_path / name))
+        list(vocabulary.public_sentences('public_text', tmp_path / name))
     with pytest.raises(ArgumentError, match='public_text=.*: cannot be read'):
-        list(public_text.sentences('public_text', tmp_path / 'absent'))
+        list(vocabulary.public_sentences('public_text', tmp_path / 'absent'))
 
 
 def test_repositories_are_text(tmp_path):
     first = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One\n\nTwo. See `f(x)`')])
     second = repositories.make(tmp_path / 'b', [Commit('b@x.org', 'Three'), Commit('b@x.org', '1')])
-    found = public_text.sentences('public_text', f'{first},{second}')
+    found = vocabulary.public_sentences('public_text', f'{first},{second}')
     assert list(found) == [['one'], ['two', '.'], ['see'], ['three']]
     empty = repositories.make(tmp_path / 'c', [])
     with pytest.raises(ArgumentError, match=f'public_text={empty}: is a repository without'):
-        list(public_text.sentences('public_text', f'{first},{empty}'))
+        list(vocabulary.public_sentences('public_text', f'{first},{empty}'))
 
 
 @pytest.mark.usefixtures('parquet_in_process')
 def test_a_column_of_parquet_is_text(tmp_path):
     path = tmp_path / 'a.parquet'
     parquet.write_table(pyarrow.table({'text': ['One. Two', 'Three'], 'n': [1, 2]}), path)
-    assert list(public_text.sentences('public_text', path)) == [['one', '.'], ['two'], ['three']]
+    assert list(vocabulary.public_sentences('public_text', path)) == [
+        ['one', '.'],
+        ['two'],
+        ['three'],
+    ]
     for column, message in (
         ('said', "must have a column 'said'"),
         ('n', "must have a column 'n' of text"),
     ):
         with pytest.raises(ArgumentError, match=f'public_text=.*: {message}'):
-            list(public_text.sentences('public_text', path, column))
+            list(vocabulary.public_sentences('public_text', path, column))
     path.write_bytes(b'PAR1')
     with pytest.raises(ArgumentError, match='public_text=.*: is not a complete Parquet file'):
-        list(public_text.sentences('public_text', path))
+        list(vocabulary.public_sentences('public_text', path))
     with pytest.raises(ArgumentError, match=r'public_text=.*: cannot be read \(No such file'):
-        list(public_text.sentences('public_text', tmp_path / 'b.parquet'))
+        list(vocabulary.public_sentences('public_text', tmp_path / 'b.parquet'))

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from dpfl.tasks.text.files import record_files
+from dpfl.tasks.text import record_files
 
 _JSON, _CSV = record_files.json_lines, record_files.csv_rows
 

@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from dpfl.tasks.text.files.client_texts import ClientTexts
+from dpfl.tasks.text.client_texts import ClientTexts
 
 
 def _all(texts):

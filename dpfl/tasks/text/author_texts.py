@@ -1,9 +1,8 @@
-"""Messages of authors: their text without quotes and code, and pseudonyms of who wrote them.
+"""Messages of authors, such as those of commits: their prose, by author, under pseudonyms.
 
-The key of the names of authors: without it nobody finds the address that a name stands for.
-
-The key is 32 bytes from the operating system. It is kept in the cache directory, so that a run that
-is resumed, and another data set, have the same names for the same authors.
+A client is an author. Its name is a keyed digest: without the key nobody finds the address that a
+name stands for. The key is 32 bytes from the operating system. It is kept in the cache directory,
+so that a run that is resumed, and another data set, have the same names for the same authors.
 
 The sentences of a message: its prose. Removed are, line by line:
 
@@ -22,10 +21,8 @@ without the backticks. Brackets around them go too if nothing else is in them.
 A sentence may go on in the next line of a paragraph. A line of less than 40 characters ends it, and
 so does an item of a list. A text without a letter is no sentence.
 
-From messages in any order to the sentences of one author after the other.
-
-The prose of messages goes to an unnamed temporary file, and their positions are sorted by client.
-So memory holds some fifty bytes for each message, and the text of one author.
+Messages come in any order. Their prose goes to an unnamed temporary file, and their positions are
+sorted by client. So memory holds some fifty bytes for each message, and the text of one author.
 """
 
 import collections
@@ -42,10 +39,63 @@ from typing import NamedTuple
 
 from dpfl import _cache, _files, _progress, _storage, errors
 from dpfl.tasks.text import tokenization
-from dpfl.tasks.text.files.client_texts import ClientTexts
+from dpfl.tasks.text.client_texts import ClientTexts
 
 # Longest message in bytes that is read; the rest of a longer one is left out.
 MAX_BYTES = 1 << 18
+# File with the key of the names, and its size.
+_NAME = 'authors.key'
+_BYTES = 32
+# Names of the counts of removed text: lines, parts of lines, sentences.
+REMOVED = (
+    'trailers',
+    'code_lines',
+    'quoted_lines',
+    'diff_lines',
+    'links',
+    'addresses',
+    'hashes',
+    'inline_code',
+    'without_letters',
+)
+# A shorter line was not wrapped.
+_WRAPPED = 40
+_INDENTED = 4
+
+_BULLET = r'(?:[-*+\u2022]|\(?\d{1,3}[.)])'
+_ITEM = re.compile(rf'\s*{_BULLET}\s+(?=\S)')
+_FENCE = re.compile(r'\s*(```|~~~)')
+_TRAILER = re.compile(
+    r'\s*(?:(?:[a-z]+[- ]){1,3}by|[a-z-]+-(?:id|to|from|with)|cc)\s*:|\(cherry[- ]picked from |'
+    r'This reverts commit [0-9a-f]{7}',
+    re.IGNORECASE,
+)
+_NUMBER = r'(?:https?://[^\s,]+|[\w./-]*#\d+)'
+_REFERENCE = re.compile(
+    r'\s*(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|ref(?:erence)?s?|see(?: also)?|bug|issue|link|'
+    rf'url)(?:\s*:)?\s+{_NUMBER}(?:(?:\s*,\s*|\s+)(?:and\s+)?{_NUMBER})*\.?',
+    re.IGNORECASE,
+)
+_PAIR = re.compile(r'[A-Za-z][A-Za-z0-9-]*: ?\S|\s+\S')
+_DIFF = re.compile(
+    r'diff --git |diff -|index [0-9a-f]{7,}\.\.|@@ -\d|--- (?:a/|/dev/null)|\+\+\+ (?:b/|/dev/null)'
+)
+# Beginnings of lines that belong to no paragraph.
+_SPECIAL = re.compile(r'[\s>`~]|diff |index |@@ -|--- |\+\+\+ ')
+
+_LINK = re.compile(
+    r'(?:\b(?:https?|ftp|git|ssh|svn|file)://|\bwww\.)[^\s<>"\'\])}]*[^\s<>"\'\])}.,;:!?]'
+)
+_ADDRESS = re.compile(r'(?<![\w.+%-])[\w.+%-]+@[\w-]+(?:\.[\w-]+)+')
+_HASH = re.compile(r'(?<![\w-])(?:[0-9a-f]{7,64}|I[0-9a-f]{40})(?![\w-])')
+_CODE = re.compile(r'(?<!`)(`{1,2})([^`]+)\1')
+_WORD = re.compile(r'\w[\w.-]*')
+_EMPTY_BRACKETS = re.compile(r'(?<!\S)(?:\(\s*\)|\[\s*\]|<\s*>)')
+_LETTER = re.compile(r'[^\W\d_]')
+
+# Names of the counts of prose that is left out of the text of an author.
+_LEFT_OUT = ('repeated_sentences', 'sentences_over_cap', 'words_over_cap')
+_KEPT_COUNTS = ('sentences', 'words')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,10 +119,6 @@ def decoded(data: bytes) -> tuple[str, bool]:
         return data.decode(), False
     except UnicodeDecodeError:
         return data.decode(errors='replace'), True
-
-
-_NAME = 'authors.key'
-_BYTES = 32
 
 
 def load_key() -> bytes:
@@ -131,54 +177,6 @@ def _read(path: pathlib.Path) -> bytes:
     return key
 
 
-# Names of the counts of removed text: lines, parts of lines, sentences.
-REMOVED = (
-    'trailers',
-    'code_lines',
-    'quoted_lines',
-    'diff_lines',
-    'links',
-    'addresses',
-    'hashes',
-    'inline_code',
-    'without_letters',
-)
-# A shorter line was not wrapped.
-_WRAPPED = 40
-_INDENTED = 4
-
-_BULLET = r'(?:[-*+\u2022]|\(?\d{1,3}[.)])'
-_ITEM = re.compile(rf'\s*{_BULLET}\s+(?=\S)')
-_FENCE = re.compile(r'\s*(```|~~~)')
-_TRAILER = re.compile(
-    r'\s*(?:(?:[a-z]+[- ]){1,3}by|[a-z-]+-(?:id|to|from|with)|cc)\s*:|\(cherry[- ]picked from |'
-    r'This reverts commit [0-9a-f]{7}',
-    re.IGNORECASE,
-)
-_NUMBER = r'(?:https?://[^\s,]+|[\w./-]*#\d+)'
-_REFERENCE = re.compile(
-    r'\s*(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|ref(?:erence)?s?|see(?: also)?|bug|issue|link|'
-    rf'url)(?:\s*:)?\s+{_NUMBER}(?:(?:\s*,\s*|\s+)(?:and\s+)?{_NUMBER})*\.?',
-    re.IGNORECASE,
-)
-_PAIR = re.compile(r'[A-Za-z][A-Za-z0-9-]*: ?\S|\s+\S')
-_DIFF = re.compile(
-    r'diff --git |diff -|index [0-9a-f]{7,}\.\.|@@ -\d|--- (?:a/|/dev/null)|\+\+\+ (?:b/|/dev/null)'
-)
-# Beginnings of lines that belong to no paragraph.
-_SPECIAL = re.compile(r'[\s>`~]|diff |index |@@ -|--- |\+\+\+ ')
-
-_LINK = re.compile(
-    r'(?:\b(?:https?|ftp|git|ssh|svn|file)://|\bwww\.)[^\s<>"\'\])}]*[^\s<>"\'\])}.,;:!?]'
-)
-_ADDRESS = re.compile(r'(?<![\w.+%-])[\w.+%-]+@[\w-]+(?:\.[\w-]+)+')
-_HASH = re.compile(r'(?<![\w-])(?:[0-9a-f]{7,64}|I[0-9a-f]{40})(?![\w-])')
-_CODE = re.compile(r'(?<!`)(`{1,2})([^`]+)\1')
-_WORD = re.compile(r'\w[\w.-]*')
-_EMPTY_BRACKETS = re.compile(r'(?<!\S)(?:\(\s*\)|\[\s*\]|<\s*>)')
-_LETTER = re.compile(r'[^\W\d_]')
-
-
 def prose(text: str, removed: collections.Counter[str]) -> list[str]:
     """The sentences of a message, as they are written, with single spaces.
 
@@ -212,15 +210,11 @@ def _end_of_prose(lines: list[str], removed: collections.Counter[str]) -> int:
         first = last
         while first and lines[first - 1]:
             first -= 1
-        of_trailers = first and _is_pair(lines[first]) and all(map(_PAIR.match, lines[first:last]))
-        if not of_trailers:
+        paragraph = lines[first:last]
+        if not first or paragraph[0][0].isspace() or not all(map(_PAIR.match, paragraph)):
             return end
         removed['trailers'] += last - first
         end = first
-
-
-def _is_pair(line: str) -> bool:
-    return not line[0].isspace() and _PAIR.match(line) is not None
 
 
 def _units(lines: list[str], removed: collections.Counter[str]) -> list[str]:
@@ -254,8 +248,13 @@ def _units(lines: list[str], removed: collections.Counter[str]) -> list[str]:
                 in_diff, open_length = True, 0
                 removed['diff_lines'] += 1
                 continue
-            indent = _indentation(line)
-            if indent >= _INDENTED and not _is_of_list(line, indent, hanging):
+            blank = line[: len(line) - len(line.lstrip())]
+            indent = len(blank.expandtabs())  # A tab counts as far more than four.
+            # It may continue the item of a list, or be an item within it.
+            is_of_list = hanging >= 0 and (
+                indent == hanging or (indent <= hanging + 1 and _ITEM.match(line) is not None)
+            )
+            if indent >= _INDENTED and not is_of_list:
                 open_length = 0
                 removed['code_lines'] += 1
                 continue
@@ -277,53 +276,32 @@ def _units(lines: list[str], removed: collections.Counter[str]) -> list[str]:
     return units
 
 
-def _indentation(line: str) -> int:
-    """The column of the first character that is no space; a tab counts as far more than four."""
-    blank = line[: len(line) - len(line.lstrip())]
-    return len(blank.expandtabs())
-
-
-def _is_of_list(line: str, indent: int, hanging: int) -> bool:
-    """Whether an indented line continues an item whose text begins at `hanging`, or is in it."""
-    return hanging >= 0 and (
-        indent == hanging or (indent <= hanging + 1 and _ITEM.match(line) is not None)
-    )
-
-
 def _without_parts(text: str, removed: collections.Counter[str]) -> str:
     """A paragraph without links, addresses, hashes and code."""
+
+    def of_code(match: re.Match[str]) -> str:
+        if _WORD.fullmatch(match[2]):
+            return match[2]
+        removed['inline_code'] += 1
+        return ''
+
+    def of_hash(match: re.Match[str]) -> str:
+        if match[0].isdecimal() or match[0].isalpha():  # A number, or a word such as 'defaced'.
+            return match[0]
+        removed['hashes'] += 1
+        return ''
+
     before = text
     if '`' in text:
-        text = _CODE.sub(lambda match: _of_code(match[2], removed), text)
+        text = _CODE.sub(of_code, text)
     if '://' in text or 'www.' in text:
         text, count = _LINK.subn('', text)
         removed['links'] += count
     if '@' in text:
         text, count = _ADDRESS.subn('', text)
         removed['addresses'] += count
-    text = _HASH.sub(lambda match: _of_hash(match[0], removed), text)
-    return text if text is before or text == before else _EMPTY_BRACKETS.sub('', text)
-
-
-def _of_code(code: str, removed: collections.Counter[str]) -> str:
-    """Code in backticks, if it is a single word; otherwise nothing."""
-    if _WORD.fullmatch(code):
-        return code
-    removed['inline_code'] += 1
-    return ''
-
-
-def _of_hash(digits: str, removed: collections.Counter[str]) -> str:
-    """Hexadecimal digits, if they are a number, or a word such as 'defaced'; otherwise nothing."""
-    if digits.isdecimal() or digits.isalpha():
-        return digits
-    removed['hashes'] += 1
-    return ''
-
-
-# Names of the counts of prose that is left out of the text of an author.
-_LEFT_OUT = ('repeated_sentences', 'sentences_over_cap', 'words_over_cap')
-_KEPT_COUNTS = ('sentences', 'words')
+    text = _HASH.sub(of_hash, text)
+    return text if text == before else _EMPTY_BRACKETS.sub('', text)
 
 
 class AuthorText(NamedTuple):
@@ -368,7 +346,25 @@ def by_author(
     counts['authors'] += len(authors)
     clients = range(texts.num_clients)
     for number in _progress.bar(clients, 'authors', unit='author', delay=2, leave=False):
-        yield from _of_author(map(json.loads, texts.of_client(number)), max_words, counts)
+        known, total = set(), 0
+        for client, source, sentences in map(json.loads, texts.of_client(number)):
+            kept = []
+            for sentence in sentences:
+                words = tokenization.words(sentence)
+                if (joined := ' '.join(words)) in known:
+                    counts['repeated_sentences'] += 1
+                    continue
+                known.add(joined)
+                if max_words and total + len(words) > max_words:
+                    counts['sentences_over_cap'] += 1
+                    counts['words_over_cap'] += len(words)
+                    continue
+                total += len(words)
+                kept.append(sentence)
+            if kept:
+                counts['sentences'] += len(kept)
+                yield AuthorText(client, source, kept)
+        counts['words'] += total
 
 
 def described(counts: Mapping[str, int], of_source: Sequence[str]) -> dict[str, dict[str, int]]:
@@ -384,29 +380,3 @@ def described(counts: Mapping[str, int], of_source: Sequence[str]) -> dict[str, 
         'kept': _KEPT_COUNTS,
     }
     return {group: {name: counts.get(name, 0) for name in names} for group, names in groups.items()}
-
-
-def _of_author(
-    messages: Iterable[tuple[str, int, list[str]]], max_words: int, counts: collections.Counter[str]
-) -> Iterator[AuthorText]:
-    """The sentences of one author without repeated ones, up to a number of words."""
-    known = set()
-    total = 0
-    for client, source, sentences in messages:
-        kept = []
-        for sentence in sentences:
-            words = tokenization.words(sentence)
-            if (joined := ' '.join(words)) in known:
-                counts['repeated_sentences'] += 1
-                continue
-            known.add(joined)
-            if max_words and total + len(words) > max_words:
-                counts['sentences_over_cap'] += 1
-                counts['words_over_cap'] += len(words)
-                continue
-            total += len(words)
-            kept.append(sentence)
-        if kept:
-            counts['sentences'] += len(kept)
-            yield AuthorText(client, source, kept)
-    counts['words'] += total

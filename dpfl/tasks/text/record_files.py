@@ -25,6 +25,15 @@ MAX_BYTES = 1 << 22
 # How many columns a message names, and how many letters of each.
 _MOST_NAMES, _MOST_LETTERS = 12, 40
 
+# Rows of a Parquet file that are converted at a time, and the program that does it.
+_ROWS = 10_000
+_READER = (
+    'from dpfl import _parquet; from dpfl.tasks.text import record_files; '
+    '_parquet.in_child(record_files.write_json)'
+)
+# Line for a text that is not valid UTF-8; the line is not valid either.
+_NOT_UTF8 = b'\xff\n'
+
 
 class MalformedError(ValueError):
     """A record cannot be read. The message is the reason, and quotes nothing of the record."""
@@ -257,15 +266,6 @@ class _CsvLines:
         return _decoded(line)
 
 
-_ROWS = 10_000
-_READER = (
-    'from dpfl import _parquet; from dpfl.tasks.text.files import record_files; '
-    '_parquet.in_child(record_files.write_json)'
-)
-# Line for a text that is not valid UTF-8; the line is not valid either.
-_NOT_UTF8 = b'\xff\n'
-
-
 @contextlib.contextmanager
 def parquet_as_json(file: BinaryIO, client_column: str, text_column: str) -> Iterator[IO[bytes]]:
     """Context with one line per row, in order: a JSON object with the keys `client` and `text`.
@@ -300,9 +300,18 @@ def write_json(source: BinaryIO, lines: BinaryIO, client_column: str, text_colum
     If that fails, it ends the process, with a description for `parquet_as_json` on standard error.
     """
     import pyarrow
+    from pyarrow import parquet
 
     try:
-        _write_json(source, lines, client_column, text_column)
+        table = parquet.ParquetFile(source)
+        schema = table.schema_arrow
+        _check_columns(schema.names, client_column, text_column)
+        if not _is_text(kind := schema.field(text_column).type):
+            allowed = f'must be a column of text, not of {kind}'
+            raise errors.ArgumentError('text_column', text_column, allowed)
+        columns = [client_column, text_column]
+        for batch in table.iter_batches(batch_size=_ROWS, columns=columns):
+            lines.writelines(map(_line, *(_values(batch.column(name)) for name in columns)))
         return
     except (pyarrow.ArrowException, OSError, MemoryError) as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -314,21 +323,6 @@ def write_json(source: BinaryIO, lines: BinaryIO, client_column: str, text_colum
     except ValueError as error:
         failure = {'reason': errors.shown(error)}
     sys.exit(json.dumps(failure))
-
-
-def _write_json(source: BinaryIO, lines: BinaryIO, client_column: str, text_column: str) -> None:
-    from pyarrow import parquet
-
-    table = parquet.ParquetFile(source)
-    schema = table.schema_arrow
-    _check_columns(schema.names, client_column, text_column)
-    if not _is_text(kind := schema.field(text_column).type):
-        allowed = f'must be a column of text, not of {kind}'
-        raise errors.ArgumentError('text_column', text_column, allowed)
-    columns = [client_column, text_column]
-    for batch in table.iter_batches(batch_size=_ROWS, columns=columns):
-        values = [_values(batch.column(name)) for name in columns]
-        lines.writelines(map(_line, *values))
 
 
 def _is_text(kind: Any) -> bool:

@@ -7,7 +7,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl.errors import DataError
-from dpfl.tasks.text.files import stackoverflow
+from dpfl.tasks.text import client_texts
 from tests.tasks import sqlite_files
 
 # Sorted by key this is another order than sorted by number.
@@ -73,7 +73,7 @@ def test_the_splits_of_the_file_are_used(copy, indexed):
     path = copy(*_in_splits(), name='a #?%.sqlite')
     if indexed:
         sqlite_files.execute(path, 'CREATE INDEX i ON examples (client_id)')
-    training, heldout, test, description = stackoverflow.open_clients(path, 0.5)
+    training, heldout, test, description = client_texts.open_stackoverflow(path, 0.5)
     for clients, part in ((training, 0), (heldout, 1), (test, 2)):
         expected = [
             [f'sentence {j} of {number} : <URL> caf\u00e9'.split() for j in range(number % 4 + 1)]
@@ -85,23 +85,25 @@ def test_the_splits_of_the_file_are_used(copy, indexed):
 
 
 def test_a_file_without_splits_has_a_share_held_out(plain):
-    training, heldout, test, description = stackoverflow.open_clients(plain, 0.2)
+    training, heldout, test, description = client_texts.open_stackoverflow(plain, 0.2)
     assert (training.count, heldout.count, test.count) == (24, 6, 0)
     every = _sentences(training) + _sentences(heldout)
     assert len(every) == len({tuple(client[0]) for client in every}) == 30
     assert description['splits'] == {'default_split': 30}
-    more = stackoverflow.open_clients(plain, 0.5)[1]
+    more = client_texts.open_stackoverflow(plain, 0.5)[1]
     assert {tuple(c[0]) for c in _sentences(heldout)} < {tuple(c[0]) for c in _sentences(more)}
 
 
 def test_clients_whose_rows_are_scattered(plain, copy):
-    expected = [sorted(client) for client in _sentences(stackoverflow.open_clients(plain, 0.2)[0])]
+    expected = [
+        sorted(client) for client in _sentences(client_texts.open_stackoverflow(plain, 0.2)[0])
+    ]
     path = copy(
         'CREATE TABLE other AS SELECT * FROM examples ORDER BY substr(client_id, -3, 1)',
         'DROP TABLE examples',
         'ALTER TABLE other RENAME TO examples',
     )
-    training = stackoverflow.open_clients(path, 0.2)[0]
+    training = client_texts.open_stackoverflow(path, 0.2)[0]
     assert [sorted(client) for client in _sentences(training)] == expected
 
 
@@ -153,12 +155,12 @@ def test_damaged_and_other_files_are_one_line(kind, message, plain, tmp_path):
     path = tmp_path / 'a.sqlite'
     _damaged(kind, plain, path)
     with pytest.raises(ValueError, match=f'^data_path={path}: {message}'):
-        stackoverflow.open_clients(path, 0.2)
+        client_texts.open_stackoverflow(path, 0.2)
 
 
 def test_damage_that_shows_up_later_is_one_line_as_well(copy):
     path = copy()
-    training = stackoverflow.open_clients(path, 0.2)[0]
+    training = client_texts.open_stackoverflow(path, 0.2)[0]
     sqlite_files.execute(path, "UPDATE examples SET serialized_example_proto = x'ff00'")
     with pytest.raises(DataError, match=r'a\.sqlite: has an example that is not'):
         list(training.sentences(0))

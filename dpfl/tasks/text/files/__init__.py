@@ -1,1 +1,0 @@
-"""Readers of text in files: StackOverflow, files of users, public text."""

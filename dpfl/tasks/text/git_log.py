@@ -1,0 +1,365 @@
+"""Commit messages as text of clients: one author of any number of repositories is one client.
+
+git runs as a child process and its output is read as it comes. The result depends on nothing but
+the heads: neither on settings of git, nor on replaced commits, nor on a `.mailmap` that is not
+committed. git starts no other program and loads nothing from elsewhere.
+
+The text is read from git once and kept in the cache directory, under a digest of the heads of the
+repositories, the settings, and the key of the names of the clients. Another commit is another
+digest. Only its owner can read the file.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, Any, BinaryIO
+
+from dpfl import _files, _json, _storage, errors
+from dpfl.tasks.text import author_texts, client_texts
+from dpfl.tasks.text.author_texts import MAX_BYTES, Message, decoded
+from dpfl.tasks.text.word_clients import WordClients
+
+# Of the rules by which text is made of a history; part of the name of a kept file.
+_VERSION = 1
+# A record of the file has no more characters, or one sentence.
+_RECORD = 1 << 16
+# Names of the counts of `read_messages`.
+COUNTED = ('commits', 'merge_commits', 'not_utf8', 'cut')
+_BLOCK = 1 << 20
+_FORMAT = '%aE%n%aN%n%P%n%B'
+# Variables of the caller that lead git to another repository, or to another history of this one.
+_MISLEADING = (
+    'GIT_DIR',
+    'GIT_WORK_TREE',
+    'GIT_INDEX_FILE',
+    'GIT_COMMON_DIR',
+    'GIT_OBJECT_DIRECTORY',
+    'GIT_ALTERNATE_OBJECT_DIRECTORIES',
+    'GIT_NAMESPACE',
+    'GIT_SHALLOW_FILE',
+    'GIT_PREFIX',
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Repository:
+    """A repository with commits.
+
+    Attributes:
+      path: where it is, as given.
+      git_dir: where git keeps it.
+      heads: ids of the commits whose history is read: that of HEAD, or if HEAD has none, as in a
+        bare repository without its branch, those of all branches.
+    """
+
+    path: str
+    git_dir: str
+    heads: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The last part of the path, without `.git`."""
+        return pathlib.Path(self.path).resolve().name.removesuffix('.git')
+
+
+def find_repositories(paths: str) -> list[Repository]:
+    """The repositories at comma-separated paths.
+
+    Args:
+      paths: directories, each a clone with or without a work tree.
+
+    Raises:
+      ArgumentError: if git is not installed, or a path has no repository, or one that is damaged,
+        shallow or empty, or if two are the same; the argument named is `data_path`.
+    """
+    if shutil.which('git') is None:
+        raise errors.ArgumentError(
+            'data_path', errors.NOT_SHOWN, 'needs the program git, which is not installed'
+        )
+    repositories: list[Repository] = []
+    for path in paths.split(','):
+        try:
+            os.listdir(path)
+        except OSError as error:
+            raise _refused(path, f'cannot be read ({error.strerror})') from None
+        git_dir = _output(path, 'rev-parse', '--absolute-git-dir')
+        if _output(path, 'rev-parse', '--is-shallow-repository') == 'true':
+            raise _refused(
+                path,
+                'is a shallow clone, whose history is cut off; complete it by git fetch '
+                '--unshallow',
+            )
+        done = _run(path, 'rev-parse', '--verify', '--quiet', 'HEAD')
+        heads = done.stdout.decode().split()
+        if not heads:
+            done = _run(
+                path, 'for-each-ref', '--format=%(objectname)', 'refs/heads', 'refs/remotes'
+            )
+            heads = sorted(set(done.stdout.decode().split()))
+            if done.stderr:
+                raise _refused(path, f'cannot be read by git ({_reason(done.stderr)})')
+            if not heads:
+                raise _refused(path, 'is a repository without commits')
+        for head in heads:
+            _output(path, 'cat-file', '-e', f'{head}^{{commit}}')
+        if any(git_dir == other.git_dir for other in repositories):
+            raise _refused(path, 'is the same repository as another one')
+        repositories.append(Repository(path, git_dir, tuple(heads)))
+    return repositories
+
+
+def read_messages(
+    repositories: Sequence[Repository], counts: collections.Counter[str]
+) -> Iterator[Message]:
+    """The messages of all commits except merges, those of a repository in order of their dates.
+
+    The author is the address, in lower case, after `.mailmap`; the name where there is none.
+
+    Args:
+      repositories: from `find_repositories`.
+      counts: gets the numbers that `COUNTED` names: of commits, of merges among them, of messages
+        that are not UTF-8, and of those that are cut after 256 KiB.
+
+    Raises:
+      ArgumentError: if git cannot read a history to its end; it names `data_path`.
+    """
+    for source, repository in enumerate(repositories):
+        for commit in _commits(repository):
+            counts['commits'] += 1
+            parts = commit[:MAX_BYTES].split(b'\n', 3)
+            if len(parts) < 4:
+                raise _refused(repository.path, f'has an author of more than {MAX_BYTES} bytes')
+            address, name, parents, body = parts
+            if b' ' in parents:
+                counts['merge_commits'] += 1
+                continue
+            counts['cut'] += len(commit) > MAX_BYTES
+            text, is_damaged = decoded(body)
+            counts['not_utf8'] += is_damaged
+            author = (address.strip() or name.strip()).decode(errors='replace').lower()
+            yield Message(author, source, text)
+
+
+def prose_of_commits(paths: str) -> Iterator[str]:
+    """The prose of each commit; a sentence in each line.
+
+    Args:
+      paths: comma-separated directories, as for `find_repositories`.
+
+    Raises:
+      ArgumentError: if a repository cannot be read; it names `data_path`.
+    """
+    counts: collections.Counter[str] = collections.Counter()
+    for message in read_messages(find_repositories(paths), counts):
+        if sentences := author_texts.prose(message.text, counts):
+            yield '\n'.join(sentences)
+
+
+def _commits(repository: Repository) -> Iterator[bytes]:
+    """The commits in the form `_FORMAT`; of a long one only the beginning."""
+    command = [
+        *_git('--bare', f'--git-dir={repository.git_dir}'),
+        *('-c', f'mailmap.blob={repository.heads[0]}:.mailmap', '-c', 'mailmap.file='),
+        *('-c', 'log.showSignature=false'),
+        *('log', '--stdin', '--reverse', '-z', '--no-color', '--no-patch', '--encoding=UTF-8'),
+        f'--format={_FORMAT}',
+    ]
+    with contextlib.ExitStack() as stack:
+        heads = stack.enter_context(tempfile.TemporaryFile(prefix='dpfl-'))
+        problems = stack.enter_context(tempfile.TemporaryFile(prefix='dpfl-'))
+        heads.write('\n'.join(repository.heads).encode())
+        heads.seek(0)
+        child = subprocess.Popen(
+            command,
+            stdin=heads,
+            stdout=subprocess.PIPE,
+            stderr=problems,
+            env=_environment(repository.path),
+        )
+        assert child.stdout is not None
+        stack.callback(child.stdout.close)
+        stack.callback(child.wait)
+        stack.callback(child.kill)  # First: git may still be writing.
+        yield from _between_zeros(child.stdout)
+        if child.wait():
+            problems.seek(0)
+            reason = _reason(problems.read())
+            raise _refused(repository.path, f'has a history that git cannot read ({reason})')
+
+
+def _between_zeros(stream: IO[bytes]) -> Iterator[bytes]:
+    """The parts of a stream that zero bytes end; of a long one the beginning, and one byte more."""
+    rest = b''
+    while block := stream.read(_BLOCK):
+        first, *parts = block.split(b'\0')
+        rest += first[: MAX_BYTES + 1 - len(rest)]
+        for part in parts:
+            yield rest
+            rest = part[: MAX_BYTES + 1]
+
+
+def _output(path: str, *arguments: str) -> str:
+    """The output of a git command. Raises ArgumentError if it fails."""
+    done = _run(path, *arguments)
+    if done.returncode:
+        if b'not a git repository' in done.stderr:
+            raise _refused(path, 'is no git repository')
+        raise _refused(path, f'cannot be read by git ({_reason(done.stderr)})')
+    return os.fsdecode(done.stdout.rstrip(b'\n'))
+
+
+def _run(path: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*_git('-C', path), *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        env=_environment(path),
+    )
+
+
+def _git(*arguments: str) -> list[str]:
+    return ['git', '--no-pager', '--no-replace-objects', *arguments]
+
+
+def _environment(path: str) -> dict[str, str]:
+    """Variables under which git reads this repository only, and tells errors in English."""
+    kept = {name: value for name, value in os.environ.items() if name not in _MISLEADING}
+    return kept | {
+        'LC_ALL': 'C',
+        'GIT_ALLOW_PROTOCOL': 'none',
+        'GIT_CEILING_DIRECTORIES': str(pathlib.Path(path).resolve().parent),
+        'GIT_GRAFT_FILE': os.devnull,
+        'GIT_OPTIONAL_LOCKS': '0',
+        'GIT_TERMINAL_PROMPT': '0',
+    }
+
+
+def _reason(stderr: bytes) -> str:
+    """The first line of an error of git."""
+    lines = stderr.decode(errors='replace').strip().splitlines() or ['it does not say why']
+    return errors.shown(lines[0].removeprefix('fatal: ').removeprefix('error: '), 150)
+
+
+def _refused(path: str, allowed: str) -> errors.ArgumentError:
+    return errors.ArgumentError('data_path', path, allowed)
+
+
+def open_clients(
+    paths: str, max_words: int, heldout_fraction: float
+) -> tuple[WordClients, WordClients, dict[str, Any], str]:
+    """Opens the histories of repositories, which are read unless their text is kept.
+
+    Args:
+      paths: comma-separated directories, each a clone with or without a work tree.
+      max_words: of an author; 0 for any number.
+      heldout_fraction: share of the clients to hold out.
+
+    Returns:
+      As `client_texts.open_user_text`; the description has the heads, and counts of what was
+      removed.
+
+    Raises:
+      ArgumentError: if a repository cannot be read, or has fewer than two authors with text.
+      StorageError: if the cache cannot be written.
+    """
+    repositories = find_repositories(paths)
+    key = author_texts.load_key()
+    heads = [repository.heads for repository in repositories]
+    names = hashlib.blake2b(key=key, person=b'key').hexdigest()
+    made_of = hashlib.sha256(json.dumps([_VERSION, heads, max_words, names]).encode()).hexdigest()
+    path = author_texts.key_directory() / f'git_log-{made_of}.jsonl'
+    counts = _kept_counts(path)
+    if counts is None:
+        counts = collections.Counter()
+        read = read_messages(repositories, counts)
+        _keep(path, author_texts.by_author(read, key, max_words, counts), counts)
+    try:
+        training, heldout, facts, digest = client_texts.open_user_text(
+            path, 'client', 'text', heldout_fraction
+        )
+    except errors.ArgumentError as error:
+        if error.name != 'data_path':
+            raise
+        raise errors.ArgumentError('data_path', paths, error.allowed) from None
+    description = {
+        'format': 'git',
+        'clients': facts['clients'],
+        'repositories': [
+            {'name': repository.name, 'heads': list(repository.heads)}
+            for repository in repositories
+        ],
+        **author_texts.described(counts, COUNTED),
+    }
+    return training, heldout, description, digest
+
+
+def _kept_counts(path: pathlib.Path) -> collections.Counter[str] | None:
+    """The counts beside a kept text; None unless the text is there as it was written."""
+    try:
+        facts = _json.loads(_files.read_bytes(path.with_suffix('.json')))
+        with _files.open_regular(path) as file:
+            is_whole = os.fstat(file.fileno()).st_size == facts['size']
+        counts = facts['counts']
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    is_sound = isinstance(counts, dict) and all(type(count) is int for count in counts.values())
+    return collections.Counter(counts) if is_whole and is_sound else None
+
+
+def _keep(
+    path: pathlib.Path, texts: Iterable[author_texts.AuthorText], counts: collections.Counter[str]
+) -> None:
+    """Writes the text, which gives the counts, and then the counts."""
+    beside, size = path.with_suffix('.json'), 0
+
+    def write(file: BinaryIO) -> None:
+        nonlocal size
+        for line in _lines(texts):
+            size += file.write(line)
+
+    # Without its counts, a text that a killed process has left is not used.
+    with _storage.naming(beside):
+        beside.unlink(missing_ok=True)
+    _replace(path, write)
+    facts = json.dumps({'size': size, 'counts': counts}).encode()
+    _replace(beside, lambda file: file.write(facts))
+
+
+def _replace(path: pathlib.Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Writes a file that others may write at the same time: the last whole one stays."""
+    partial = path.with_name(f'.unfinished-{os.getpid()}-{path.name}')
+    with _storage.naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    _storage.write_atomically(partial, write, _storage.PRIVATE)
+    with _storage.naming(path):
+        os.replace(partial, path)
+
+
+def _lines(texts: Iterable[author_texts.AuthorText]) -> Iterator[bytes]:
+    """JSON Lines: many sentences of one client in each, separated by line breaks."""
+    client, size = '', 0
+    sentences: list[str] = []
+    for text in texts:
+        for sentence in text.sentences:
+            if sentences and (text.client != client or size + len(sentence) > _RECORD):
+                yield _line(client, sentences)
+                sentences, size = [], 0
+            client = text.client
+            sentences.append(sentence)
+            size += len(sentence)
+    if sentences:
+        yield _line(client, sentences)
+
+
+def _line(client: str, sentences: list[str]) -> bytes:
+    values = {'client': client, 'text': '\n'.join(sentences)}
+    return json.dumps(values, ensure_ascii=False).encode() + b'\n'

@@ -1,1 +1,0 @@
-"""Messages that people wrote, such as those of commits, as text of one client per author."""
