@@ -29,7 +29,7 @@ import tensorflow_federated as tff
 
 from dpfl import Participation, ParticipationLog, accounting, aggregators, mechanisms
 from dpfl.accounting.records import journal
-from dpfl.mechanisms.optimize import banded_descent
+from dpfl.mechanisms.optimize import banded
 from dpfl.mechanisms.sensitivities import pattern_sensitivity, tree_sensitivity
 from dpfl.runtime import contexts
 from dpfl.simulation import population as devices
@@ -307,11 +307,11 @@ def _checkpoint(rounds: int) -> float:
 
 def _optimized(rounds: int) -> float:
     """Bytes of the search for 32 bands, in its first steps."""
-    steps, banded_descent._MAX_ITERATIONS = banded_descent._MAX_ITERATIONS, 2
+    steps, banded._MAX_ITERATIONS = banded._MAX_ITERATIONS, 2
     try:
         return _peak(lambda: mechanisms.optimize_banded(Participation(rounds, 32), 32))
     finally:
-        banded_descent._MAX_ITERATIONS = steps
+        banded._MAX_ITERATIONS = steps
 
 
 def _blt(rounds: int) -> mechanisms.Blt:

@@ -13,7 +13,6 @@ from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.choose import Candidate, choose
 from dpfl.mechanisms.column_scaled import ColumnScaled
 from dpfl.mechanisms.discretization import Discretization
-from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
 from dpfl.mechanisms.identity import Identity
 from dpfl.mechanisms.kernels import (
     MOST_STATE_BYTES,
@@ -32,10 +31,10 @@ from dpfl.mechanisms.optimize.block_blt import optimize_block_blt
 from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.optimize.lower_bound import loss_lower_bound
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
+from dpfl.mechanisms.registry import from_dict, load, save
 from dpfl.mechanisms.restarts import Restarted
-from dpfl.mechanisms.sensitivities.common import Sensitivity
-from dpfl.mechanisms.serialization import from_dict, load, save
-from dpfl.mechanisms.tree import BinaryTree, HonakerTree
+from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
+from dpfl.mechanisms.tree import BinaryTree, FullHonakerTree, HonakerTree
 
 __all__ = [
     'Banded',

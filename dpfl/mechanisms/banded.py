@@ -12,7 +12,7 @@ from scipy import linalg
 from dpfl import _validate, errors
 from dpfl.mechanisms import base, kernels, rounding
 from dpfl.mechanisms.sensitivities import matrix_sensitivity
-from dpfl.mechanisms.sensitivities.common import Sensitivity
+from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
 from dpfl.participation import Participation
 
 # Rows of C^-1 that are solved for at once: enough for matrix products to dominate.

@@ -9,8 +9,7 @@ from scipy import signal
 from dpfl import _validate, errors
 from dpfl.mechanisms import base, kernels, rounding, toeplitz
 from dpfl.mechanisms import workload as workloads
-from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
-from dpfl.mechanisms.sensitivities.common import Sensitivity
+from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
 from dpfl.participation import Participation
 
 
@@ -143,4 +142,4 @@ class BandedInverse(base.Mechanism):
         return np.cumsum(taps)
 
     def _sensitivity(self, participation: Participation) -> Sensitivity:
-        return toeplitz_sensitivity.sensitivity(self.coefficients(), participation)
+        return toeplitz.sensitivity(self.coefficients(), participation)

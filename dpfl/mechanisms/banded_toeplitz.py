@@ -7,8 +7,7 @@ import numpy as np
 
 from dpfl import _validate, errors
 from dpfl.mechanisms import base, kernels, rounding, toeplitz
-from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
-from dpfl.mechanisms.sensitivities.common import Sensitivity
+from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
 from dpfl.participation import Participation
 
 
@@ -104,12 +103,12 @@ class BandedToeplitz(base.Mechanism):
         In the first case the columns of a pattern do not overlap, whatever the signs, so the
         squared sensitivity is a sum of squared column norms. Column norms do not increase from
         left to right, because the last columns are cut off, so the pattern 0, b, 2b, .. has the
-        largest sum. In other cases it is the proven bound of `toeplitz_sensitivity.sensitivity`.
+        largest sum. In other cases it is the proven bound of `toeplitz.sensitivity`.
         """
         separation = participation.min_separation
         column = self.toeplitz_column(participation.rounds)
         if self.bands > separation:
-            return toeplitz_sensitivity.sensitivity(column, participation)
+            return toeplitz.sensitivity(column, participation)
         squared_norms = np.cumsum(column**2)[::-1]
         squared = squared_norms[::separation][: participation.count].sum()
         return Sensitivity(float(squared), is_exact=True)

@@ -9,8 +9,8 @@ import numpy as np
 from dpfl import _validate, errors
 from dpfl.mechanisms import base, kernels, rounding
 from dpfl.mechanisms.blt import Blt
-from dpfl.mechanisms.sensitivities import gram_envelope, matrix_sensitivity, scaled_toeplitz
-from dpfl.mechanisms.sensitivities.common import Sensitivity
+from dpfl.mechanisms.sensitivities import matrix_sensitivity, scaled_toeplitz
+from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
 from dpfl.participation import Participation
 
 _MOST_BUFFERS = 1024
@@ -36,7 +36,8 @@ class BlockBlt(base.Mechanism):
 
     The sensitivity is that of the whole matrix for one schema. It is exact for non-negative
     parameters with which no entry rises along a column or a diagonal, and wherever else the
-    pattern 0, b, 2b, .. attains the bound of `gram_envelope`; otherwise a proven upper bound.
+    pattern 0, b, 2b, .. attains the bound of `matrix_sensitivity.by_envelope`; otherwise it is a
+    proven upper bound.
 
     Attributes:
       rounds: number of rounds, at least 1.
@@ -153,14 +154,14 @@ class BlockBlt(base.Mechanism):
           column_scale: positive, [rounds].
           participation: a schema with the rounds of the mechanism.
         """
-        few = participation.count <= gram_envelope.MOST_COUNT
+        few = participation.count <= matrix_sensitivity.MOST_COUNT
         if self.rounds > _MOST_PAIRED_ROUNDS or not few:
             return self._majorant(column_scale, participation)
         if self.rounds > _MOST_GRAM_ROUNDS:
-            return gram_envelope.sensitivity(self._gram_columns(column_scale), participation)
+            return matrix_sensitivity.by_envelope(self._gram_columns(column_scale), participation)
         gram = self.gram(column_scale)
         upper = (gram[: j + 1, j] for j in range(self.rounds))
-        by_envelope = gram_envelope.sensitivity(upper, participation)
+        by_envelope = matrix_sensitivity.by_envelope(upper, participation)
         if by_envelope.is_exact:
             return by_envelope
         by_pairs = matrix_sensitivity.upper_bound(gram, participation)

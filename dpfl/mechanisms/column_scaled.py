@@ -11,7 +11,7 @@ from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.block_blt import BlockBlt, prefix_squared_error
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.sensitivities import matrix_sensitivity, scaled_toeplitz
-from dpfl.mechanisms.sensitivities.common import Sensitivity
+from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
 from dpfl.participation import Participation
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpfl.mechanisms import base, kernels
-from dpfl.mechanisms.sensitivities.common import Sensitivity
+from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
 from dpfl.participation import Participation
 
 

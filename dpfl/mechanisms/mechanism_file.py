@@ -1,6 +1,6 @@
 """Files of mechanisms: `.npz` archives of plain arrays, read without pickle, and where they are.
 
-This file knows archives and dictionaries only; `serialization` makes mechanisms of them.
+This file knows archives and dictionaries only; `registry` makes mechanisms of them.
 """
 
 import os

@@ -1,13 +1,14 @@
 """The registry: every mechanism of the library, how it is made, and how it is optimised.
 
 Binaries, files and tests ask this table. A new mechanism is one file with its class and one
-`Entry` here. No TensorFlow is imported.
+`Entry` here. Dictionaries and files become mechanisms here, too. No TensorFlow is imported.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
-from typing import Any
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -16,21 +17,23 @@ from dpfl.mechanisms import (
     banded,
     banded_inverse,
     banded_toeplitz,
+    base,
     block_blt,
     blt,
     column_scaled,
     identity,
+    mechanism_file,
     restarts,
     tree,
 )
 from dpfl.mechanisms.base import Mechanism
-from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
 from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.block_blt import optimize_block_blt
 from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
+from dpfl.mechanisms.tree import FullHonakerTree
 from dpfl.participation import Participation
 
 # The parameter that stands for all parameters: a mechanism that was saved before.
@@ -256,3 +259,74 @@ TYPES: dict[str, type[Mechanism]] = {entry.kind.name: entry.kind for entry in EN
 OPTIMIZED: tuple[str, ...] = tuple(name for name, entry in ENTRIES.items() if entry.optimizer)
 # Names in the files of designs that were removed.
 REMOVED = ('lagged_blt', 'continued', 'switched_blt')
+
+
+# Limit of mechanisms nested in each other, as the base in a restarted one.
+_MOST_DEPTH = 8
+
+
+def from_dict(values: Mapping[str, Any]) -> base.Mechanism:
+    """Makes the mechanism whose `to_dict` gave these values.
+
+    Raises:
+      ArgumentError: if the values are not a dictionary, the name is unknown, or a parameter is
+        missing, unknown or out of range.
+
+    Example:
+      >>> from_dict(Identity(4).to_dict())
+      Identity(rounds=4)
+    """
+    return _from_dict(values, 0)
+
+
+def _from_dict(values: Any, depth: int) -> base.Mechanism:
+    if not isinstance(values, dict) or depth > _MOST_DEPTH:
+        raise errors.ArgumentError('mechanism', values, 'must be the values of a mechanism')
+    parameters = dict(values)
+    name = parameters.pop('mechanism', None)
+    if isinstance(name, str) and name in REMOVED:
+        raise errors.ArgumentError(
+            'mechanism', errors.NOT_SHOWN, errors.removed(f'is a {name} mechanism')
+        )
+    name = _validate.choice('mechanism', name, tuple(TYPES))
+    if 'base' in parameters:
+        parameters['base'] = _from_dict(parameters['base'], depth + 1)
+    try:
+        return TYPES[name](**parameters)
+    except TypeError:
+        given = errors.shown(', '.join(sorted(map(str, parameters))) or 'none')
+        raise errors.ArgumentError(
+            'mechanism', name, f'does not take the parameters {given}'
+        ) from None
+
+
+def save(mechanism: base.Mechanism, file: str | os.PathLike | BinaryIO) -> None:
+    """Writes a mechanism as `.npz`, one array per parameter.
+
+    Args:
+      mechanism: any mechanism of this package.
+      file: path, used as it is, or open binary file.
+
+    Example:
+      >>> save(BinaryTree(8), 'tree.npz')
+      >>> load('tree.npz').rounds
+      8
+    """
+    mechanism_file.write(mechanism.to_dict(), file)
+
+
+def load(path: str | os.PathLike) -> base.Mechanism:
+    """Reads a mechanism that `save` wrote, or a strategy that is installed with the package.
+
+    Args:
+      path: of a file; or a name in dpfl/strategies, such as 'blt_b400', if there is no such file.
+
+    Raises:
+      ArgumentError: if there is neither a file nor a strategy of that name; it lists the names.
+      ValueError: if the file cannot be read or does not hold a valid mechanism.
+
+    Example:
+      >>> load('blt_b400').with_rounds(1280).rounds  # A strategy of [McMahan24].
+      1280
+    """
+    return from_dict(mechanism_file.read(mechanism_file.located(path)))

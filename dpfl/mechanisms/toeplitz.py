@@ -1,9 +1,14 @@
-"""Lower-triangular Toeplitz matrices and the error of such strategies."""
+"""Lower-triangular Toeplitz matrices: the error and the sensitivity of such strategies."""
 
+import functools
 import math
 
 import numpy as np
 from scipy import fft, signal
+
+from dpfl.mechanisms.sensitivities import matrix_sensitivity
+from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
+from dpfl.participation import Participation
 
 # Coefficients of a denominator from which on Fourier transforms are faster than the recursion.
 _MANY_COEFFICIENTS = 1024
@@ -99,3 +104,134 @@ def workload_squared_error(prefix_coefficients: np.ndarray, workload: np.ndarray
     differences = np.diff(workload, prepend=0.0)
     convolve = np.convolve if workload.size <= 512 else signal.fftconvolve
     return np.cumsum(convolve(differences, prefix_coefficients)[: workload.size] ** 2)
+
+
+# Blocks of participations in the bound of `sensitivity`: each costs one FFT.
+_MAX_BLOCKS = 128
+# Largest n^2 k for which all pairs of columns are looked at: about a second.
+_MOST_PAIRS = 1e8
+# Relative difference between the bound and an admitted pattern, for each participation, that is
+# attributed to the rounding of the FFTs.
+_ROUNDING = 3e-14
+
+
+def is_monotone(coefficients: np.ndarray) -> bool:
+    """Whether the coefficients are non-negative and non-increasing."""
+    return bool(coefficients[-1] >= 0 and (np.diff(coefficients) <= 0).all())
+
+
+def sensitivity(
+    coefficients: np.ndarray, participation: Participation, *, known_monotone: bool = False
+) -> Sensitivity:
+    """Sensitivity of any lower-triangular Toeplitz matrix over the rounds of the schema.
+
+    For non-negative, non-increasing coefficients the worst pattern is 0, b, 2b, ...
+    ([McMahan24], theorem 3.1), and the value is exact. For others it is the smaller of two bounds,
+    either of which may be exact too: `matrix_sensitivity.upper_bound`, if there are not too many
+    rounds and participations, and the following bound.
+
+    Let c be the absolute coefficients, n the rounds, b the separation, k the participations that
+    a client can reach, and for columns i and i + d of the matrix
+
+        h(i, d) = sum_{l < n - i - d} c_l c_{l+d},
+
+    which is at least the absolute value of their inner product and does not increase with i. Take
+    any admitted pattern p_0 < p_1 < .. and updates of norm at most 1. Since p_s >= s b and
+    p_{s+m} - p_s >= m b, the squared norm of `C u` is at most
+
+        sum_s h(p_s, 0) + 2 sum_{s, m >= 1} h(p_s, p_{s+m} - p_s)
+          <=  sum_{s<k} h(s b, 0) + 2 sum_{s<k} sum_{m=1..k-1-s} max_{d >= m b} h(s b, d).
+
+    That is the bound. The pattern 0, b, 2b, .. is admitted. It attains the bound, which is then
+    exact, if each maximum is at d = m b and no coefficient is negative. Two such cases are
+    non-negative, non-increasing coefficients ([McMahan24], theorem 3.1), because h then does not
+    increase with d either, and coefficients with a ripple that does not show in their correlation
+    at lags of b and more. Let c' be the smallest non-increasing sequence that is nowhere below c.
+    Its h is nowhere smaller, so the bound is never above the theorem's value for c'.
+
+    More than 128 participations are grouped in blocks, using s b of the first participation of a
+    block for the whole block. That is slightly larger, so still a bound.
+
+    The other bound is smaller where signs differ or lags with large h are less than b apart. It is
+    never above the bound for any matrix in [Choquette23], algorithm 4, for C or for its
+    absolute values: that one adds up, over the rounds of a pattern, the heaviest admitted pattern
+    of each row of |C^T C|. For the p-th round of a pattern, its own entry with at most p - 1
+    earlier and k - p later partners is one of the patterns that are compared there.
+
+    Args:
+      coefficients: first column of C, [at least participation.rounds].
+      participation: the schema.
+      known_monotone: whether the coefficients are known to be non-negative and non-increasing
+        from their construction, even if rounding has disturbed that.
+
+    Returns:
+      The bound; exact if the pattern 0, b, 2b, .. attains it up to rounding.
+    """
+    coefficients = coefficients[: participation.rounds]
+    separation, count = participation.min_separation, participation.count
+    released = pattern_sum(coefficients, separation, count)
+    attained = float(released @ released)
+    if known_monotone or is_monotone(coefficients):
+        return Sensitivity(attained, is_exact=True)
+    magnitudes = np.abs(coefficients)
+    bound = 0.0
+    for first, end in participation_blocks(count, _MAX_BLOCKS):
+        correlation = autocorrelation(magnitudes[: magnitudes.size - first * separation])
+        largest = np.maximum.accumulate(correlation[::-1])[::-1][separation::separation]
+        bound += (end - first) * correlation[0]
+        bound += pair_weights(first, end, count, largest.size) @ largest
+    exact = bound <= attained * (1 + _ROUNDING * count)
+    by_blocks = Sensitivity(max(float(bound), attained), is_exact=bool(exact))
+    if exact or participation.rounds**2 * count > _MOST_PAIRS:
+        return by_blocks
+    column = np.asarray(coefficients, np.float64).tobytes()
+    return min(by_blocks, _by_pairs(column, participation), key=lambda one: one.squared)
+
+
+@functools.lru_cache(maxsize=64)
+def _by_pairs(coefficients: bytes, participation: Participation) -> Sensitivity:
+    """The bound from all pairs of columns; optimisers ask for the same one several times."""
+    return matrix_sensitivity.upper_bound(gram(np.frombuffer(coefficients)), participation)
+
+
+def gram(coefficients: np.ndarray) -> np.ndarray:
+    """C^T C for the matrix with this first column [n], in O(n^2)."""
+    reverse = coefficients[::-1]
+    products = np.outer(reverse, reverse)
+    for i in range(reverse.size - 2, -1, -1):  # Entry (i, j) has one term more than its successor.
+        products[i, :-1] += products[i + 1, 1:]
+    return products
+
+
+def pattern_sum(values: np.ndarray, separation: int, count: int) -> np.ndarray:
+    """`sum_{s < count} values[t - s separation]`, [n]: `C u` for the pattern 0, b, 2b, .."""
+    n = values.size
+    table = np.zeros((-(-n // separation), separation))
+    table.flat[:n] = values
+    sums = np.cumsum(table, axis=0)
+    sums[count:] -= sums[:-count].copy()
+    return sums.ravel()[:n]
+
+
+def autocorrelation(values: np.ndarray) -> np.ndarray:
+    """`sum_l values[l] values[l + d]` for d = 0 .. n - 1, [n]."""
+    n = values.size
+    spectrum = fft.rfft(values, fft.next_fast_len(2 * n, real=True))
+    return fft.irfft(np.abs(spectrum) ** 2, fft.next_fast_len(2 * n, real=True))[:n]
+
+
+def participation_blocks(count: int, limit: int) -> list[tuple[int, int]]:
+    """Splits the participations 0 .. count - 1 into at most `limit` blocks [first, end).
+
+    Blocks become shorter towards the last participation. Participations differ by how many rounds
+    are left, and the ratio of those is about the same within every block.
+    """
+    left = np.arange(count) + 1 if count <= limit else np.geomspace(1, count, limit)
+    firsts = np.unique(count - np.floor(left).astype(np.int64))
+    ends = np.append(firsts[1:], count)
+    return list(zip(firsts.tolist(), ends.tolist(), strict=True))
+
+
+def pair_weights(first: int, end: int, count: int, lags: int) -> np.ndarray:
+    """Twice the number of pairs (s, s + m), first <= s < end, s + m < count, for m = 1 .. lags."""
+    return 2.0 * np.clip(count - first - np.arange(1, lags + 1), 0, end - first)

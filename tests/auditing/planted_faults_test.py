@@ -14,7 +14,7 @@ from dpfl.aggregators import clipping
 from dpfl.aggregators.noise import correlated, keys
 from dpfl.auditing import aggregator_audit, aggregator_runs
 from dpfl.auditing.config import AggregatorAuditConfig
-from dpfl.mechanisms.sensitivities.common import Sensitivity
+from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
 from tests import paths, redrawn
 from tests.accounting import plans
 

@@ -159,7 +159,7 @@ _SENSITIVITY = (
     ),
     Fault(
         'signs ignored where entries of a schema are negative',
-        'dpfl/mechanisms/sensitivities/toeplitz_sensitivity.py',
+        'dpfl/mechanisms/toeplitz.py',
         'magnitudes = np.abs(coefficients)',
         'magnitudes = coefficients',
         ('tests/mechanisms/fuzz_test.py',),
@@ -216,7 +216,7 @@ _SENSITIVITY = (
     Fault(
         'block-diagonal restarts as one block',
         'dpfl/mechanisms/restarts.py',
-        'return restarted_toeplitz.sensitivity(coefficients, self.lengths, participation)',
+        'return _of_toeplitz_blocks(coefficients, self.lengths, participation)',
         'whole = self.base.with_rounds(self.rounds)\n'
         '            return whole.sensitivity_bound(participation)',
         ('tests/mechanisms/restarts_test.py', 'tests/mechanisms/conformance_test.py'),

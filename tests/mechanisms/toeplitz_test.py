@@ -8,7 +8,7 @@ from scipy import fft, signal
 
 from dpfl import Participation, mechanisms
 from dpfl.mechanisms import toeplitz, workload
-from dpfl.mechanisms.sensitivities import matrix_sensitivity, toeplitz_sensitivity
+from dpfl.mechanisms.sensitivities import matrix_sensitivity
 from tests import oracles
 from tests.mechanisms import random_members
 
@@ -17,21 +17,21 @@ _RIPPLE = mechanisms.BandedInverse(12, (1, -0.5, -0.4))
 
 
 def test_precondition_of_the_theorem_is_checked():
-    assert toeplitz_sensitivity.is_monotone(np.array([1.0, 1.0, 0.5, 0.0]))
-    assert not toeplitz_sensitivity.is_monotone(np.array([1.0, 0.4, 0.5]))
-    assert not toeplitz_sensitivity.is_monotone(np.array([1.0, 0.5, -0.1]))
+    assert toeplitz.is_monotone(np.array([1.0, 1.0, 0.5, 0.0]))
+    assert not toeplitz.is_monotone(np.array([1.0, 0.4, 0.5]))
+    assert not toeplitz.is_monotone(np.array([1.0, 0.5, -0.1]))
     rising = np.array([1.0, 0.5, np.nextafter(0.5, 1)])
-    assert not toeplitz_sensitivity.is_monotone(rising)
+    assert not toeplitz.is_monotone(rising)
     # Rounding does not undo what is known.
     schema = Participation(3, 2)
-    assert toeplitz_sensitivity.sensitivity(rising, schema, known_monotone=True).is_exact
+    assert toeplitz.sensitivity(rising, schema, known_monotone=True).is_exact
 
 
 def test_the_theorem_would_be_wrong_without_its_precondition():
     # Rounds 0 and b are not the worst pattern for increasing coefficients.
     coefficients = np.array([1.0, 0.0, 0.0, 1.0])
     schema = Participation(4, min_separation=1, max_participations=2)
-    bound = toeplitz_sensitivity.sensitivity(coefficients, schema)
+    bound = toeplitz.sensitivity(coefficients, schema)
     truth = oracles.squared_sensitivity(toeplitz.matrix(coefficients), schema)
     evenly_spaced = toeplitz.matrix(coefficients)[:, [0, 1]].sum(axis=1)
     assert evenly_spaced @ evenly_spaced < truth <= bound.squared
@@ -70,7 +70,7 @@ def _by_the_largest_of_rows(matrix, schema):
 def _by_a_majorant(coefficients, schema):
     """[McMahan24], theorem 3.1, for the least non-increasing sequence above all magnitudes."""
     majorant = np.maximum.accumulate(np.abs(coefficients)[::-1])[::-1]
-    released = toeplitz_sensitivity.pattern_sum(majorant, schema.min_separation, schema.count)
+    released = toeplitz.pattern_sum(majorant, schema.min_separation, schema.count)
     return released @ released
 
 
@@ -82,7 +82,7 @@ def test_the_bound_is_never_above_others(cases):
         rounds = int(rng.integers(2, 40))
         coefficients = random_members.banded_inverse(rng, rounds).coefficients()
         schema = Participation(rounds, int(rng.integers(1, 9)), int(rng.integers(1, rounds)))
-        bound = toeplitz_sensitivity.sensitivity(coefficients, schema).squared
+        bound = toeplitz.sensitivity(coefficients, schema).squared
         others = [
             _by_the_largest_of_rows(toeplitz.matrix(coefficients), schema),
             _by_the_largest_of_rows(toeplitz.matrix(np.abs(coefficients)), schema),
@@ -96,7 +96,7 @@ def test_the_bound_is_never_above_others(cases):
 def test_a_ripple_that_the_separation_does_not_see_costs_nothing():
     schema = Participation(12, 4, 3)
     coefficients = _RIPPLE.coefficients()
-    assert not toeplitz_sensitivity.is_monotone(coefficients)
+    assert not toeplitz.is_monotone(coefficients)
     bound = _RIPPLE.sensitivity_bound(schema)
     assert bound.is_exact
     truth = oracles.squared_sensitivity(_RIPPLE.strategy_matrix(), schema)
@@ -115,15 +115,15 @@ def test_the_last_columns_are_shorter():
 
 def test_many_participations_are_not_added_one_by_one():
     ones = np.ones(100_000)
-    bound = toeplitz_sensitivity.sensitivity(ones, Participation(ones.size))
+    bound = toeplitz.sensitivity(ones, Participation(ones.size))
     assert bound.squared == pytest.approx((np.arange(1.0, ones.size + 1) ** 2).sum())
 
 
 def test_more_participations_than_blocks_are_bounded_closely():
     schema = Participation(200_000, 100)
     mechanism = mechanisms.BandedInverse(200_000, [1, -0.5, -0.45, -0.01])
-    assert not toeplitz_sensitivity.is_monotone(mechanism.coefficients())
-    released = toeplitz_sensitivity.pattern_sum(mechanism.coefficients(), 100, 2000)
+    assert not toeplitz.is_monotone(mechanism.coefficients())
+    released = toeplitz.pattern_sum(mechanism.coefficients(), 100, 2000)
     attained = math.sqrt(released @ released)
     assert attained <= mechanism.sensitivity(schema) <= attained * (1 + 1e-5)
 
@@ -135,11 +135,11 @@ def test_sums_over_patterns_and_products_of_columns(rounds):
     for separation in (1, 2, 3, 8):
         for count in range(1, rounds + 3):
             expected = matrix[:, ::separation][:, :count].sum(axis=1)
-            found = toeplitz_sensitivity.pattern_sum(coefficients, separation, count)
+            found = toeplitz.pattern_sum(coefficients, separation, count)
             np.testing.assert_allclose(found, expected, atol=1e-13)
     gram = matrix.T @ matrix
-    np.testing.assert_allclose(toeplitz_sensitivity.gram(coefficients), gram, atol=1e-13)
-    correlation = toeplitz_sensitivity.autocorrelation(coefficients)
+    np.testing.assert_allclose(toeplitz.gram(coefficients), gram, atol=1e-13)
+    correlation = toeplitz.autocorrelation(coefficients)
     np.testing.assert_allclose(correlation, gram[0], atol=1e-13)
 
 

@@ -29,8 +29,69 @@ import math
 import numpy as np
 
 from dpfl import _validate, errors
-from dpfl.mechanisms.hardened import exponential
 from dpfl.mechanisms.hardened.keystream import Keystream
+
+# Bound of the relative error of `negative_exp`.
+ERROR = 2.0**-36
+# Largest argument of `negative_exp`.
+MOST_EXPONENT = 128.0
+
+_HALVINGS = 10
+_TERMS = 11
+
+
+def negative_exp(x: np.ndarray) -> np.ndarray:
+    """exp(-x) for float64 x within [0, LARGEST], with a relative error of at most `ERROR`.
+
+    Only IEEE 754 additions and multiplications are used, so the bound does not depend on a math
+    library. Proof: let y = x / 2^10 <= 1/8 (exact). The Taylor polynomial of degree 10 of exp(-y)
+    is off by less than y^11 / 11! < 2^-58. Horner's rule adds at most 22 roundings of numbers of
+    at most 1 + 1/8. So the relative error is less than 2^-47, for a value of at least 7/8. Squaring
+    ten times multiplies it by 2^10 and adds less than 2^10 roundings: in all less than 2^-36.
+    """
+    y = np.asarray(x, np.float64) * -(2.0**-_HALVINGS)
+    value = np.full_like(y, 1.0)
+    for i in range(_TERMS - 1, 0, -1):
+        value *= y * (1.0 / i)
+        value += 1.0
+    for _ in range(_HALVINGS):
+        value *= value
+    return value
+
+
+def negative_exp_bounds(x: fractions.Fraction, bits: int) -> tuple[int, int]:
+    """Integers `lower <= 2^bits exp(-x) <= upper` that differ by at most 2.
+
+    It computes in integers only, in units of 2^-(bits + guard). Let y = x / 2^r <= 1/2. The terms
+    of the Taylor series of exp(-y) decrease and alternate in sign, so the truncation error is less
+    than the first omitted term. Each term is off by less than 2. Each squaring doubles the error
+    and adds at most 2.
+
+    Args:
+      x: exponent, at least 0.
+      bits: precision, at least 1.
+    """
+    if x > bits + 2:  # exp(-x) < 2^-bits.
+        return 0, 1
+    halvings = max(0, math.ceil(x).bit_length() + 1)
+    guard = halvings + 2 * bits.bit_length() + 44
+    one = 1 << (bits + guard)
+    # The floor makes y too small by less than one unit, so exp(-y) too large by less than one.
+    y = (x.numerator << (bits + guard)) // (x.denominator << halvings)
+    total, term, count = one, one, 0
+    while term:
+        count += 1
+        term = (term * y >> (bits + guard)) // count
+        total += -term if count % 2 else term
+    # Each term has two floors of its own, and at most a quarter of the error of the term before.
+    # The omitted terms are less than 2, and the rounding of y changes exp(-y) by less than 1.
+    error = 2 * count + 3
+    for _ in range(halvings):
+        # (a + e)^2 = a^2 + 2 a e + e^2 with a <= 1 and e < 2^-40, and one more for the floor.
+        total = total * total >> (bits + guard)
+        error = 2 * error + 2
+    return max((total - error) >> guard, 0), -(-(total + error) >> guard)
+
 
 TABLE_BITS = 12
 # Range of standard deviations for which two words have enough bits for the uniform variable.
@@ -79,7 +140,7 @@ class DiscreteGaussian:
 
     def _envelope(self, first: np.ndarray) -> tuple[int, np.ndarray]:
         """S, and the weights of strips, tail and rejection, which add up to 2^64, [table]."""
-        upper = exponential.negative_exp(self._exponent(first)) * (1 + 2 * exponential.ERROR)
+        upper = negative_exp(self._exponent(first)) * (1 + 2 * ERROR)
         # A strip of the tail has 2^(tail bits) integers, and the first strip is half the tail.
         upper[-1] *= 2.0 ** (self._tail_bits - self._low_bits + 1)
         # Leaves room for rounding up each weight, and for the roundings of this sum.
@@ -90,8 +151,8 @@ class DiscreteGaussian:
         return scale, np.array(weights, np.uint64)
 
     def _exponent(self, k: np.ndarray) -> np.ndarray:
-        """k^2 / (2 sigma^2), at most `exponential.LARGEST`; relative error at most 3 * 2^-53."""
-        return np.minimum(k * k / (2 * self.stddev * self.stddev), exponential.LARGEST)
+        """k^2 / (2 sigma^2), at most `MOST_EXPONENT`; relative error at most 3 * 2^-53."""
+        return np.minimum(k * k / (2 * self.stddev * self.stddev), MOST_EXPONENT)
 
     def _surely_accepted(self, last: np.ndarray) -> np.ndarray:
         """First bits of U below which a whole strip is accepted, uint64 [table]; 0 for none.
@@ -99,11 +160,11 @@ class DiscreteGaussian:
         It is 0 where the exponent is cut off, because the acceptance would be too large.
         """
         exponent = self._exponent(last)
-        ratio = exponential.negative_exp(exponent) * (
+        ratio = negative_exp(exponent) * (
             float(self._scale) / self._weights[: last.size].astype(np.float64)
         )
         quick = np.zeros(self._weights.size, np.uint64)
-        is_right = exponent < exponential.LARGEST
+        is_right = exponent < MOST_EXPONENT
         bound = np.floor(ratio * (1 - _MARGIN) * 2.0**self._accept_bits)
         quick[: last.size] = np.where(is_right, bound, 0.0).astype(np.uint64)
         return quick
@@ -147,12 +208,12 @@ class DiscreteGaussian:
         k, strip, uniform = values[indices], strip[indices], uniform[indices]
         exponent = self._exponent(k.astype(np.float64))
         weight = self._weights[strip].astype(np.float64)
-        ratio = exponential.negative_exp(exponent) * (float(self._scale) / weight)
+        ratio = negative_exp(exponent) * (float(self._scale) / weight)
         below = uniform.astype(np.float64) * 2.0**-self._accept_bits
         above = (uniform.astype(np.float64) + 1) * 2.0**-self._accept_bits
         accepted = above <= ratio * (1 - _MARGIN)
         refused = below >= ratio * (1 + _MARGIN)
-        unclear = ~accepted & ~refused | (exponent >= exponential.LARGEST)
+        unclear = ~accepted & ~refused | (exponent >= MOST_EXPONENT)
         unclear |= strip >= self._strips
         for i in np.flatnonzero(unclear):
             if strip[i] > self._strips:  # The entry for the rest of 2^64.
@@ -194,7 +255,7 @@ class DiscreteGaussian:
         exponent = k * k / self._doubled_variance
         bits = self._accept_bits
         while True:
-            lower, upper = exponential.negative_exp_bounds(exponent, 2 * bits)
+            lower, upper = negative_exp_bounds(exponent, 2 * bits)
             # U is within [uniform, uniform + 1] / 2^bits.
             if (uniform + 1) * weight << bits <= scale * lower:
                 return True

@@ -9,12 +9,8 @@ from dpfl import _validate
 from dpfl.mechanisms import toeplitz
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.banded_inverse import BandedInverse
-from dpfl.mechanisms.optimize import driver, toeplitz_error
-from dpfl.mechanisms.sensitivities.toeplitz_sensitivity import (
-    autocorrelation,
-    pair_weights,
-    participation_blocks,
-)
+from dpfl.mechanisms.optimize import driver, toeplitz_loss
+from dpfl.mechanisms.toeplitz import autocorrelation, pair_weights, participation_blocks
 from dpfl.participation import Participation
 
 _VERSION = 2
@@ -44,9 +40,9 @@ def optimize_banded_inverse(
     """Finds the banded inverse mechanism with the least loss for its proven sensitivity.
 
     First it minimises the loss for the pattern 0, b, 2b, .. alone (L-BFGS, analytic gradients).
-    If `toeplitz_sensitivity` proves that this pattern is the worst, that is the result; this is
+    If `toeplitz.sensitivity` proves that this pattern is the worst, that is the result; this is
     usual with clearly fewer bands than the separation. Otherwise it minimises the loss for the
-    bound that `toeplitz_sensitivity.sensitivity` states in full, with smooth maxima that become
+    bound that `toeplitz.sensitivity` states in full, with smooth maxima that become
     sharper in each stage; candidates are compared by the smaller of both bounds. The result is
     never worse than BISR of the same width.
 
@@ -118,7 +114,7 @@ def error_forms(
         # Row t of B holds the coefficients 0 .. t, so the last row has the largest norm.
         shifted = np.concatenate([np.zeros(bands - 1), a])
         windows = np.lib.stride_tricks.sliding_window_view(shifted, bands)[:, ::-1]
-        weights = toeplitz_error.row_shares(rounds, loss)
+        weights = toeplitz_loss.row_shares(rounds, loss)
         return (windows.T @ (weights[:, None] * windows))[None]
     forms = np.zeros((rounds if loss == 'max' else 1, bands, bands))
     for t, row in enumerate(a):
@@ -135,7 +131,7 @@ def error_forms(
 def smooth_sensitivity(
     coefficients: np.ndarray, participation: Participation, temperature: float
 ) -> tuple[float, np.ndarray]:
-    """The bound of `toeplitz_sensitivity.sensitivity` with smooth maxima, and its gradient, [n].
+    """The bound of `toeplitz.sensitivity` with smooth maxima, and its gradient, [n].
 
     With the temperature t, the maximum of h over d >= m b is replaced by t log sum exp(h / t), and
     |c| by sqrt(c^2 + s^2) with s = t / 10. Neither is smaller than what it replaces.
@@ -194,7 +190,7 @@ class Objective:
         if self.smooth:
             squared, slope = smooth_sensitivity(coefficients, self.participation, temperature)
         else:
-            squared, slope = toeplitz_error.pattern_sensitivity(coefficients, self.participation)
+            squared, slope = toeplitz_loss.pattern_sensitivity(coefficients, self.participation)
         # dc = -(c * c * d taps), where * is convolution. Its adjoint is two filters backwards.
         once = signal.lfilter([1.0], taps, slope[::-1])
         adjoint = signal.lfilter([1.0], taps, once)[::-1][: taps.size]

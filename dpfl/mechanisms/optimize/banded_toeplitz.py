@@ -13,7 +13,7 @@ from scipy import fft
 from dpfl import _validate
 from dpfl.mechanisms import toeplitz
 from dpfl.mechanisms.banded_toeplitz import BandedToeplitz
-from dpfl.mechanisms.optimize import driver, toeplitz_error
+from dpfl.mechanisms.optimize import driver, toeplitz_loss
 from dpfl.participation import Participation
 
 _VERSION = 1
@@ -99,10 +99,10 @@ def _minimize_loss(problem: driver.Problem, start: np.ndarray, minimize: '_Minim
 
     if workload is None or workload.ndim == 1:
         first = np.ones(rounds) if workload is None else workload
-        shares = toeplitz_error.row_shares(rounds, problem.loss)
+        shares = toeplitz_loss.row_shares(rounds, problem.loss)
         return best(start, SeriesError(first, lambda b: shares * b))
     if problem.loss == 'rms':
-        form = toeplitz_error.mean_form(workload)
+        form = toeplitz_loss.mean_form(workload)
         return best(start, SeriesError(np.ones(rounds), lambda b: form @ b))
     return driver.over_rows(
         start,
@@ -169,7 +169,7 @@ class Objective:
             return np.inf, error_gradient
         column = np.zeros(schema.rounds)
         column[: coefficients.size] = coefficients
-        squared, slope = toeplitz_error.pattern_sensitivity(column, schema)
+        squared, slope = toeplitz_loss.pattern_sensitivity(column, schema)
         gradient = error_gradient + slope[: coefficients.size] / squared
         return 0.5 * (log_error + np.log(squared)), 0.5 * gradient
 

@@ -7,15 +7,74 @@ With the Gram matrix `G = C^T C`
 
 for entries of any sign ([McMahan24], section 3.1). This file bounds the right-hand side over all
 patterns that a schema admits, by dynamic programming over the rounds.
+
+Where the Gram matrix falls with the rounds, as that of a BLT does, there is a closed form. Let `G =
+C^T C`, and for s, m >= 0
+
+    H(s, m) = max |G_ij|  over  i >= s b,  j >= i + m b.
+
+Take any admitted pattern p_0 < p_1 < .. of at most k rounds. Since p_s >= s b and
+p_{s+m} - p_s >= m b, and for updates of norm at most 1,
+
+    ||C u||^2  <=  sum_{i,j} |G_ij|  <=  sum_{s<k} H(s, 0) + 2 sum_{s<k} sum_{m=1..k-1-s} H(s, m).
+
+That is the bound, for entries of any sign. The pattern 0, b, 2b, .. is admitted, and attains it if
+H(s, m) = G_{sb, sb+mb} for all s and m. This is the case for non-negative matrices whose entries
+fall down each column and along each diagonal, C[t+1, j] <= C[t, j] and C[t+1, j+1] <= C[t, j]:
+then
+
+    G_{i+1,j+1} = sum_t C[t+1, i+1] C[t+1, j+1]  <=  sum_t C[t, i] C[t, j] = G_ij,
+    G_{i,j+1}   = sum_t C[t+1, i] C[t+1, j+1]    <=  sum_t C[t, i] C[t, j] = G_ij.
+
+Toeplitz matrices with non-negative, non-increasing coefficients are the case of [McMahan24],
+theorem 3.1. For others the bound is exact wherever the pattern attains it, which is tested.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from dpfl import errors
-from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.participation import Participation
+
+
+class Sensitivity(NamedTuple):
+    """The squared sensitivity: largest squared norm of `C u` over the patterns, for clip norm 1.
+
+    Attributes:
+      squared: never below the truth.
+      is_exact: False if `squared` is a proven upper bound that may not be attained.
+
+    Example:
+      >>> Sensitivity(squared=4.0, is_exact=True).squared
+      4.0
+    """
+
+    squared: float
+    is_exact: bool
+
+
+def best_split(left: np.ndarray, right: np.ndarray, capacity: int) -> np.ndarray:
+    """Max-plus convolution: the best way to share participations between two parts.
+
+    Args:
+      left: value of the first part by its number of participations, from 0 on, [l].
+      right: value of the second part, likewise, [r].
+      capacity: most participations of both parts together.
+
+    Returns:
+      Entry j is the largest left[i] + right[j - i], [min(l + r - 2, capacity) + 1].
+    """
+    size = min(left.size + right.size - 2, capacity) + 1
+    best = np.full(size, -np.inf) if left.dtype.kind == 'f' else np.zeros(size, left.dtype)
+    if right.size < left.size:
+        left, right = right, left
+    for i, value in enumerate(left[:size]):
+        part = value + right[: size - i]
+        best[i : i + part.size] = np.maximum(best[i : i + part.size], part)
+    return best
+
 
 # Rows of the Gram matrix whose partners are searched at once: limits the memory.
 _ROWS_AT_ONCE = 256
@@ -195,3 +254,40 @@ def heaviest_by_position(weights: np.ndarray, separation: int) -> tuple[float, n
         pattern.append(int(ending[p, :stop].argmax()))
         stop = pattern[-1] - separation + 1
     return float(ending.max()), np.array(pattern[::-1])
+
+
+# Most participations: the table of H has the square of it.
+MOST_COUNT = 1024
+
+
+def by_envelope(columns: Iterator[np.ndarray], participation: Participation) -> Sensitivity:
+    """The bound of this file.
+
+    Args:
+      columns: the upper part of the columns of the Gram matrix in order: the j-th has the entries
+        G[0, j] .. G[j, j].
+      participation: the schema; its count is at most `MOST_COUNT`.
+
+    Returns:
+      The bound; exact if the pattern 0, b, 2b, .. attains it up to rounding.
+    """
+    separation, count = participation.min_separation, participation.count
+    largest = np.zeros((count, count))  # [s, m], over i // b = s and (j - i) // b = m.
+    evenly = np.zeros((count, count))
+    for j, column in zip(range(participation.rounds), columns, strict=False):
+        magnitudes = np.abs(column)
+        # Only the diagonal and lags of b and more belong to patterns.
+        i = np.append(np.arange(max(j - separation + 1, 0)), j)
+        bins = np.minimum(i // separation, count - 1), np.minimum((j - i) // separation, count - 1)
+        np.maximum.at(largest, bins, magnitudes[i])
+        if j % separation == 0 and j // separation < count:
+            place = j // separation
+            evenly[: place + 1, place] = column[::separation]
+    for axis in (0, 1):
+        largest = np.flip(np.maximum.accumulate(np.flip(largest, axis), axis), axis)
+    # This leaves H(s, 0) a maximum of squared column norms: |G_ij| is at most the larger of two.
+    counted = np.add.outer(np.arange(count), np.arange(count)) < count
+    bound = 2 * largest[counted].sum() - largest[:, 0].sum()
+    attained = 2 * evenly.sum() - np.trace(evenly)
+    exact = attained >= bound * (1 - _ROUNDING)
+    return Sensitivity(float(max(bound, attained)), is_exact=bool(exact))

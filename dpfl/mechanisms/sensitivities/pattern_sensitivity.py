@@ -13,11 +13,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from dpfl import _validate
-from dpfl.mechanisms import blt_inverse, kernels
+from dpfl.mechanisms import blt, kernels
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.restarts import Restarted
-from dpfl.mechanisms.sensitivities.common import Sensitivity
+from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
 from dpfl.mechanisms.sensitivities.tree_sensitivity import Forest
 from dpfl.participation import ParticipationLog
 from dpfl.participation.client_rounds import ClientRounds
@@ -139,23 +139,23 @@ def _parts(listings: ClientRounds) -> Iterator[ClientRounds]:
         start = end
 
 
-def _add_states(sums: np.ndarray, blt: Blt, listings: ClientRounds) -> None:
+def _add_states(sums: np.ndarray, mechanism: Blt, listings: ClientRounds) -> None:
     """For C >= 0: one participation after the other, of all clients at once.
 
     The earlier participations i of a client add s_k = sum_i theta_k^(t-i-1) to buffer k in round t.
     The inner product of column t with the columns of all of them is `sum_k v_k(t) s_k`, with
     `v_k(t) = omega_k sum_{m < n-t} c_m theta_k^m`: the outputs of buffer k from round t on.
     """
-    column = blt.coefficients()
+    column = mechanism.coefficients()
     squared_norms = np.cumsum(column**2)[::-1]
-    powers = blt_inverse.powers(1 - blt.decay, blt.rounds)
-    products = blt.scale[:, None] * np.cumsum(column * powers, axis=1)[:, ::-1]
+    powers = blt.powers(1 - mechanism.decay, mechanism.rounds)
+    products = mechanism.scale[:, None] * np.cumsum(column * powers, axis=1)[:, ::-1]
     order = np.argsort(-listings.counts, kind='stable')
     for first in range(0, order.size, _CLIENTS):
         part = order[first : first + _CLIENTS]
         starts, counts = listings.offsets[part], listings.counts[part]
         totals = np.zeros(part.size)
-        state, last = np.zeros((blt.decay.size, part.size)), np.full(part.size, -1)
+        state, last = np.zeros((mechanism.decay.size, part.size)), np.full(part.size, -1)
         repeats = np.zeros(part.size)  # Listings of the client in its round, so far.
         for place in range(counts[0]):
             size = np.searchsorted(-counts, -place)  # Clients with more listings come first.
@@ -165,7 +165,8 @@ def _add_states(sums: np.ndarray, blt: Blt, listings: ClientRounds) -> None:
             state = np.where(
                 again,
                 state,
-                (blt.decay[:, None] * state + repeats) * powers[:, np.maximum(now - last - 1, 0)],
+                (mechanism.decay[:, None] * state + repeats)
+                * powers[:, np.maximum(now - last - 1, 0)],
             )
             repeats = np.where(again, repeats + 1, 1.0)
             pairs = (products[:, now] * state).sum(axis=0)

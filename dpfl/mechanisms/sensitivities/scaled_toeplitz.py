@@ -29,8 +29,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import fft
 
-from dpfl.mechanisms.sensitivities import matrix_sensitivity, toeplitz_sensitivity
-from dpfl.mechanisms.sensitivities.common import Sensitivity
+from dpfl.mechanisms import toeplitz
+from dpfl.mechanisms.sensitivities import matrix_sensitivity
+from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
 from dpfl.participation import Participation
 
 # Limits of (number of cells)^2 times participations, and of cells: about a second.
@@ -73,7 +74,7 @@ def sensitivity(
     if k == 1:
         squared_norms = scale**2 * np.cumsum(coefficients**2)[::-1]
         return Sensitivity(float(squared_norms.max()), is_exact=True)
-    monotone = known_monotone or toeplitz_sensitivity.is_monotone(coefficients)
+    monotone = known_monotone or toeplitz.is_monotone(coefficients)
     regular = matrix_sensitivity.evenly_spaced(participation)
     attained = squared_norm(coefficients, scale, regular)
     if monotone and (b == 1 and k == n or (np.diff(scale) <= 0).all()):
@@ -113,7 +114,7 @@ def _by_majorant(coefficients, scale, participation, monotone) -> float:
     if monotone:
         regular = matrix_sensitivity.evenly_spaced(participation)
         return squared_norm(coefficients, majorant, regular)
-    unscaled = toeplitz_sensitivity.sensitivity(coefficients, participation)
+    unscaled = toeplitz.sensitivity(coefficients, participation)
     return float(majorant[0]) ** 2 * unscaled.squared
 
 

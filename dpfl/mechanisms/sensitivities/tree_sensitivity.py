@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from dpfl.mechanisms.sensitivities.common import Sensitivity, best_split
+from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity, best_split
 from dpfl.participation import Participation
 
 _NEVER = np.int32(2**30)

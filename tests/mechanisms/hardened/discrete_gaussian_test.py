@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpfl.mechanisms.hardened import exponential, keystream
+from dpfl.mechanisms.hardened import discrete_gaussian, keystream
 from dpfl.mechanisms.hardened.discrete_gaussian import TABLE_BITS, DiscreteGaussian
 
 _KEY = keystream.seeded_key(1)
@@ -127,7 +127,7 @@ def test_comparisons_in_float64_agree_with_integers(name):
     strip = k >> sampler._low_bits
     weight = sampler._weights[strip].astype(np.float64)
     x = sampler._exponent(k.astype(np.float64))
-    ratio = exponential.negative_exp(x) * float(sampler._scale) / weight
+    ratio = discrete_gaussian.negative_exp(x) * float(sampler._scale) / weight
     uniform = (
         np.minimum(ratio * (1 + rng.choice([-1, 1], 3000) * 2.0 ** rng.uniform(-36, -10, 3000)), 1)
         * 2.0**sampler._accept_bits

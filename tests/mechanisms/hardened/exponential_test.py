@@ -7,7 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpfl.mechanisms.hardened import exponential
+from dpfl.mechanisms.hardened import discrete_gaussian
 
 
 @pytest.fixture(autouse=True)
@@ -23,15 +23,18 @@ def _exact(x: fractions.Fraction):
 def test_in_float64_it_keeps_its_bound():
     rng = np.random.default_rng(0)
     x = np.concatenate(
-        [[0.0, 2.0**-40, 1.0, exponential.LARGEST], rng.uniform(0, exponential.LARGEST, 1000)]
+        [
+            [0.0, 2.0**-40, 1.0, discrete_gaussian.MOST_EXPONENT],
+            rng.uniform(0, discrete_gaussian.MOST_EXPONENT, 1000),
+        ]
     )
-    found = exponential.negative_exp(x)
+    found = discrete_gaussian.negative_exp(x)
     errors = [
         abs(mpmath.mpf(value) / _exact(fractions.Fraction(at)) - 1)
         for value, at in zip(found.tolist(), x.tolist(), strict=True)
     ]
-    assert max(errors) <= exponential.ERROR
-    assert max(errors) > exponential.ERROR / 2**12  # Not a bound of anything else.
+    assert max(errors) <= discrete_gaussian.ERROR
+    assert max(errors) > discrete_gaussian.ERROR / 2**12  # Not a bound of anything else.
 
 
 _ARGUMENTS = [
@@ -52,6 +55,6 @@ def test_in_integers_it_is_enclosed():
         x = fractions.Fraction(int(rng.integers(0, 2**62)), int(rng.integers(2**52, 2**62)))
         cases.append((x, int(rng.integers(1, 300))))
     for x, bits in cases:
-        lower, upper = exponential.negative_exp_bounds(x, bits)
+        lower, upper = discrete_gaussian.negative_exp_bounds(x, bits)
         assert 0 <= lower < upper <= lower + 2
         assert lower <= _exact(x) * 2**bits <= upper

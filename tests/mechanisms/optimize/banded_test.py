@@ -6,9 +6,8 @@ from scipy import optimize
 
 from dpfl import Participation, mechanisms
 from dpfl.mechanisms import banded as mechanisms_banded
-from dpfl.mechanisms.optimize import banded, banded_descent
-from dpfl.mechanisms.optimize.banded import optimize_banded
-from dpfl.mechanisms.optimize.banded_descent import Norms
+from dpfl.mechanisms.optimize import banded
+from dpfl.mechanisms.optimize.banded import Norms, optimize_banded
 
 
 def _squared_error(mechanism, workload=None):
@@ -133,7 +132,7 @@ def test_the_largest_tables_end_near_the_optimum(family, monkeypatch):
 
 @pytest.mark.parametrize('bands', [4, 48])
 def test_memory_grows_with_rounds_and_bands(bands, monkeypatch):
-    monkeypatch.setattr(banded_descent, '_MAX_ITERATIONS', 2)
+    monkeypatch.setattr(banded, '_MAX_ITERATIONS', 2)
     peaks = []
     for rounds in (500, 2000):
         tracemalloc.start()

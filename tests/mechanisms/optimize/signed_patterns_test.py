@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation
-from dpfl.mechanisms.optimize.signed_patterns import Chain
+from dpfl.mechanisms.optimize.lower_bound import Chain
 from tests import oracles
 
 
