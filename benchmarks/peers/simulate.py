@@ -17,7 +17,8 @@ from dpfl import Participation, accounting, aggregators, learning, mechanisms
 from dpfl.runtime import contexts
 from dpfl.runtime import shards as runtime_shards
 from dpfl.simulation import data_digest
-from dpfl.tasks.text.models import architectures, cifg
+from dpfl.tasks.text.models import architectures
+from dpfl.tasks.text.models.recurrent import StackedCifg
 
 _RATE, _CLIP_NORM, _MAX_ROUNDS = rounds.LEARNING_RATE, rounds.CLIP_NORM, 100_000
 _optimizers = tff.learning.optimizers
@@ -27,7 +28,7 @@ class Work:
     """A projected CIFG, and the data of a cohort."""
 
     def __init__(self, job: rounds.Job):
-        self.sizes = cifg.StackedCifg(*job.sizes)
+        self.sizes = StackedCifg(*job.sizes)
         self.vocabulary, self.length = job.vocabulary, job.length
         self.clients, self.batches, self.batch_size = job.clients, job.batches, job.batch_size
         self.model = architectures.build(self.sizes, job.vocabulary, job.length, seed=0)

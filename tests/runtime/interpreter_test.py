@@ -13,7 +13,7 @@ import tree
 
 from dpfl.runtime import compilation, graphs, interpreter
 from dpfl.runtime.failures import ComputationError
-from dpfl.tasks.text.models import cifg
+from dpfl.tasks.text.models import recurrent
 from tests.runtime import tff_context
 
 CLIENTS_FLOAT = tff.FederatedType(np.float32, tff.CLIENTS)
@@ -150,7 +150,7 @@ _LENGTH = 3
 def gradient_of_a_recurrence(inputs):
     @tf.function  # As the functions of a model are.
     def outputs(inputs):
-        return cifg.recurrence(inputs, tf.ones([3, 12]), tf.ones([4, 3]))
+        return recurrent.recurrence(inputs, tf.ones([3, 12]), tf.ones([4, 3]))
 
     with tf.GradientTape() as tape:
         tape.watch(inputs)

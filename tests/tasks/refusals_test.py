@@ -15,12 +15,12 @@ from dpfl.tasks.images.classifiers import ClassifierSizes
 from dpfl.tasks.images.gan_models import GanSizes
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
 from dpfl.tasks.text import text_task, tokenization, word_clients
-from dpfl.tasks.text.models import architectures, cifg, generation, saved_models
+from dpfl.tasks.text.models import architectures, generation, recurrent, saved_models
 from dpfl.tasks.text.synthetic_text import SyntheticText
 from dpfl.tasks.text.vocabulary import Vocabulary
 from tests.tasks.images import emnist_files
 
-_CELL = cifg.StackedCifg(3, 4, 2, num_layers=2)
+_CELL = recurrent.StackedCifg(3, 4, 2, num_layers=2)
 _WEIGHTS = _CELL.initial_weights(5, seed=0)
 _WORDS = tuple(f'w{i}' for i in range(46))
 

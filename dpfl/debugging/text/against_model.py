@@ -14,7 +14,7 @@ from dpfl.debugging.differences import Mean
 from dpfl.debugging.text import diagnosis, results, traits
 from dpfl.debugging.text.config import WORD
 from dpfl.tasks.text import tokenization
-from dpfl.tasks.text.models import generation, pretraining, saved_models
+from dpfl.tasks.text.models import architectures, generation, saved_models
 from dpfl.tasks.text.tokenization import BOS_ID, NUM_SPECIAL_TOKENS, PAD_ID
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def learned(
     """
     begin = np.full((len(written.tokens), 1), BOS_ID, np.int32)
     rows = np.concatenate([begin, written.tokens.astype(np.int32)], axis=1)
-    weights = pretraining.train(
+    weights = architectures.pretrain(
         primary.architecture,
         primary.weights,
         lambda: [rows],

@@ -119,7 +119,7 @@ def pretrain(
       ArgumentError: if a value is not allowed, or the text cannot be used.
       StorageError: if the model cannot be written.
     """
-    from dpfl.tasks.text.models import pretraining, saved_models
+    from dpfl.tasks.text.models import architectures, saved_models
 
     output = pathlib.Path(output)
     words, sentences = _synthetic(config) if config.public_text is None else _public(config)
@@ -152,7 +152,7 @@ def pretrain(
             if step % config.eval_every == 0:
                 measure(step, weights)
 
-        trained = pretraining.train(
+        trained = architectures.pretrain(
             architecture,
             initial,
             split.chunks,

@@ -6,7 +6,7 @@ Sentences are generated with NumPy.
 
 Token ids: 0 pad, 1 begin of sentence, 2 end of sentence, 3 word outside the vocabulary, then the
 words. `vocabulary_size` counts the words only; models have `num_tokens = vocabulary_size + 4`
-tokens, the V of the size formula in `models.cifg`. So vocabulary_size=9996 is the "10K
+tokens, the V of the size formula in `models.recurrent`. So vocabulary_size=9996 is the "10K
 vocabulary" of [Xu23].
 
 Pronounceable words from a Markov chain of letters (NumPy only).

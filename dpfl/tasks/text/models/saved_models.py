@@ -21,31 +21,38 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _files, _json, _validate, errors
-from dpfl.tasks.text.models import architectures, cifg, lstm, metrics
+from dpfl.tasks.text.models import architectures, metrics, recurrent
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, PAD_ID
 
 # Next-word models: the CIFG of [Xu23] (`cifg_670`), the LSTM of [McMahan18] (`lstm_256`), that of
 # the StackOverflow benchmark in [McMahan24] (`lstm_670`), and smaller ones. That of [McMahan18] has
 # one embedding for input and output, the others have two.
 WORD_MODELS: dict[str, architectures.Architecture] = {
-    'cifg_670': cifg.StackedCifg(96, 670, 96),
-    'small': cifg.StackedCifg(32, 128, 32),
-    'tiny': cifg.StackedCifg(16, 32, 16),
-    'micro': cifg.StackedCifg(8, 16, 8),
-    'lstm_256': lstm.TiedLstm(embedding_size=96, hidden_size=256),
-    'lstm_tiny': lstm.TiedLstm(embedding_size=16, hidden_size=32),
-    'lstm_670': lstm.DenseLstm(embedding_size=96, hidden_size=670, projection_size=96),
-    'lstm_dense_tiny': lstm.DenseLstm(embedding_size=16, hidden_size=32, projection_size=16),
+    'cifg_670': recurrent.StackedCifg(96, 670, 96),
+    'small': recurrent.StackedCifg(32, 128, 32),
+    'tiny': recurrent.StackedCifg(16, 32, 16),
+    'micro': recurrent.StackedCifg(8, 16, 8),
+    'lstm_256': recurrent.TiedLstm(embedding_size=96, hidden_size=256),
+    'lstm_tiny': recurrent.TiedLstm(embedding_size=16, hidden_size=32),
+    'lstm_670': recurrent.DenseLstm(embedding_size=96, hidden_size=670, projection_size=96),
+    'lstm_dense_tiny': recurrent.DenseLstm(embedding_size=16, hidden_size=32, projection_size=16),
 }
 
 # Character models: the one of [Augenstein20], appendix B.2 (`char_cifg_256`), and smaller ones.
 CHAR_MODELS: dict[str, architectures.Architecture] = {
-    'char_cifg_256': cifg.StackedCifg(128, 256, 128, num_layers=3),
-    'char_small': cifg.StackedCifg(32, 128, 32, num_layers=2),
-    'char_tiny': cifg.StackedCifg(16, 64, 24),
+    'char_cifg_256': recurrent.StackedCifg(128, 256, 128, num_layers=3),
+    'char_small': recurrent.StackedCifg(32, 128, 32, num_layers=2),
+    'char_tiny': recurrent.StackedCifg(16, 64, 24),
 }
 
 ALL = {**WORD_MODELS, **CHAR_MODELS}
+
+_DESCRIPTION = pathlib.PurePath('assets.extra', 'model.json')
+_GRAPH = 'saved_model.pb'
+# Folder of the model in the directory of a run.
+IN_RUN = 'saved_model'
+# Logits that are computed at a time, at most.
+_MOST_LOGITS = 2**22
 
 
 def build(
@@ -59,12 +66,6 @@ def build(
     return architectures.build(
         ALL[_validate.choice('name', name, ALL)], num_tokens, sequence_length, seed
     )
-
-
-_DESCRIPTION = pathlib.PurePath('assets.extra', 'model.json')
-_GRAPH = 'saved_model.pb'
-# Folder of the model in the directory of a run.
-IN_RUN = 'saved_model'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,15 +85,6 @@ class LanguageModel:
     weights: tuple[np.ndarray, ...]
     vocabulary: tuple[str, ...] | None = None
 
-    def digest(self) -> str:
-        """SHA-256 of the architecture's name, the words and the weights, in hexadecimal."""
-        total = hashlib.sha256(json.dumps([self.name, self.vocabulary]).encode())
-        for weight in self.weights:
-            array = np.ascontiguousarray(weight)
-            total.update(json.dumps([array.dtype.str, array.shape]).encode())
-            total.update(array.tobytes())
-        return total.hexdigest()
-
     def __post_init__(self):
         num_tokens = architectures.check_weights(self.architecture, self.weights)
         words = self.vocabulary
@@ -109,6 +101,15 @@ class LanguageModel:
                 f'must have {num_tokens - NUM_SPECIAL_TOKENS} words, has {len(words)}',
             )
 
+    def digest(self) -> str:
+        """SHA-256 of the architecture's name, the words and the weights, in hexadecimal."""
+        total = hashlib.sha256(json.dumps([self.name, self.vocabulary]).encode())
+        for weight in self.weights:
+            array = np.ascontiguousarray(weight)
+            total.update(json.dumps([array.dtype.str, array.shape]).encode())
+            total.update(array.tobytes())
+        return total.hexdigest()
+
     @property
     def architecture(self) -> architectures.Architecture:
         """The architecture of the model."""
@@ -121,10 +122,29 @@ def save(model: LanguageModel, path: str | os.PathLike[str]) -> None:
     Raises:
       OSError: if the folder cannot be written.
     """
-    module = _module(model.architecture, model.weights)
+    architecture, num_tokens = model.architecture, int(model.weights[0].shape[0])
+    module = tf.Module()
+    module.parameters = [
+        tf.Variable(weight, name=name)
+        for name, weight in zip(architecture.weight_shapes(num_tokens), model.weights, strict=True)
+    ]
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32, name='tokens')])
+    def predict(tokens: tf.Tensor) -> dict[str, tf.Tensor]:
+        parameters = tuple(module.parameters)
+        state = architecture.start(parameters, tf.shape(tokens)[0])
+        length = tf.shape(tokens)[1]
+        logits = tf.TensorArray(tf.float32, length)
+        for position in tf.range(length):
+            state, row = architecture.step(parameters, state, tokens[:, position])
+            logits = logits.write(position, row)
+        result = tf.transpose(logits.stack(), [1, 0, 2])
+        return {'logits': tf.ensure_shape(result, [None, None, num_tokens])}
+
+    module.predict = predict
     description = {
         'model': model.name,
-        'num_tokens': int(model.weights[0].shape[0]),
+        'num_tokens': num_tokens,
         'vocabulary': model.vocabulary,
     }
 
@@ -133,7 +153,7 @@ def save(model: LanguageModel, path: str | os.PathLike[str]) -> None:
         file.parent.mkdir(exist_ok=True)
         file.write_text(json.dumps(description, ensure_ascii=False), encoding='utf-8')
 
-    write(module, path, {'serving_default': module.predict}, describe)
+    write(module, path, {'serving_default': predict}, describe)
 
 
 def write(
@@ -211,38 +231,9 @@ def load(path: str | os.PathLike[str]) -> LanguageModel:
         ) from None
 
 
-def _module(architecture: architectures.Architecture, weights: Sequence[Any]) -> tf.Module:
-    """A module with the weights as variables and the function `predict`."""
-    module = tf.Module()
-    num_tokens = weights[0].shape[0]
-    names = architecture.weight_shapes(num_tokens)
-    module.parameters = [
-        tf.Variable(weight, name=name) for name, weight in zip(names, weights, strict=True)
-    ]
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32, name='tokens')])
-    def predict(tokens: tf.Tensor) -> dict[str, tf.Tensor]:
-        parameters = tuple(module.parameters)
-        state = architecture.start(parameters, tf.shape(tokens)[0])
-        length = tf.shape(tokens)[1]
-        logits = tf.TensorArray(tf.float32, length)
-        for position in tf.range(length):
-            state, row = architecture.step(parameters, state, tokens[:, position])
-            logits = logits.write(position, row)
-        result = tf.transpose(logits.stack(), [1, 0, 2])
-        return {'logits': tf.ensure_shape(result, [None, None, num_tokens])}
-
-    module.predict = predict
-    return module
-
-
 def _remove(path: pathlib.Path) -> None:
     if path.exists():
         shutil.rmtree(path)
-
-
-# Logits that are computed at a time, at most.
-_MOST_LOGITS = 2**22
 
 
 def of_model(

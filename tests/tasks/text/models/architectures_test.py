@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl.tasks.text.models import architectures, cifg, lstm, metrics, pretraining, saved_models
+from dpfl.tasks.text.models import architectures, metrics, saved_models
+from dpfl.tasks.text.models.recurrent import DenseLstm, StackedCifg, TiedLstm
 
 _CELLS = [
-    cifg.StackedCifg(3, 4, 2),
-    cifg.StackedCifg(3, 4, 2, num_layers=3),
-    lstm.DenseLstm(3, 4, 2),
-    lstm.TiedLstm(3, 4),
+    StackedCifg(3, 4, 2),
+    StackedCifg(3, 4, 2, num_layers=3),
+    DenseLstm(3, 4, 2),
+    TiedLstm(3, 4),
 ]
 _NUM_TOKENS = 7
 _DIRECTIONS = 3  # Along which a gradient is compared, for each weight.
@@ -106,9 +107,9 @@ def _oracle_stacked(cell, weights, tokens):
 
 
 def _oracle(cell, weights, tokens):
-    if isinstance(cell, lstm.TiedLstm):
+    if isinstance(cell, TiedLstm):
         return _oracle_lstm(weights, tokens)
-    if isinstance(cell, lstm.DenseLstm):
+    if isinstance(cell, DenseLstm):
         return _oracle_dense(weights, tokens)
     return _oracle_stacked(cell, weights, tokens)
 
@@ -143,7 +144,7 @@ def _oracle_loss(cell, weights):
 def test_gradients_equal_finite_differences(cell):
     # This found that TensorFlow's BlockLSTMV2 has a wrong gradient. Our own recurrence takes
     # float64, and so is checked closely; the fused operation has no such kernel.
-    is_fused = isinstance(cell, (lstm.TiedLstm, lstm.DenseLstm))
+    is_fused = isinstance(cell, (TiedLstm, DenseLstm))
     dtype, tolerance = (tf.float32, 4e-6) if is_fused else (tf.float64, 1e-8)
     weights = [weight.astype(np.float64) for weight in _weights(cell)]
     tensors = [tf.constant(weight, dtype) for weight in weights]
@@ -207,7 +208,9 @@ _SENTENCES = np.tile(np.array([[1, 5, 7, 4, 8, 2, 0]], np.int32), (20, 1))
 
 def _train(**changes):
     arguments = dict(epochs=1, batch_size=20, learning_rate=0.01, seed=0)
-    return pretraining.train(_MICRO, _INITIAL, lambda: [_SENTENCES], **{**arguments, **changes})
+    return architectures.pretrain(
+        _MICRO, _INITIAL, lambda: [_SENTENCES], **{**arguments, **changes}
+    )
 
 
 @pytest.mark.standard

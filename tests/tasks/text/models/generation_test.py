@@ -7,14 +7,14 @@ import pytest
 import tensorflow as tf
 
 from dpfl.tasks.text import tokenization
-from dpfl.tasks.text.models import cifg, generation, lstm
+from dpfl.tasks.text.models import generation, recurrent
 
 _SPECIAL = generation.SpecialTokens(pad=0, begin=1, end=2)
 _NUM_TOKENS, _LENGTH = 5, 3
 _CELLS = [
-    cifg.StackedCifg(3, 4, 2, num_layers=2),
-    lstm.TiedLstm(3, 4),
-    lstm.DenseLstm(3, 4, 2),
+    recurrent.StackedCifg(3, 4, 2, num_layers=2),
+    recurrent.TiedLstm(3, 4),
+    recurrent.DenseLstm(3, 4, 2),
 ]
 
 
@@ -165,7 +165,7 @@ def test_samples_are_a_pure_function_of_the_seed_over_many_batches():
     np.testing.assert_allclose(without.log_probabilities, expected, rtol=1e-4)
 
 
-_CELL = cifg.StackedCifg(4, 8, 4, num_layers=2)
+_CELL = recurrent.StackedCifg(4, 8, 4, num_layers=2)
 
 
 def _weights_of_bytes(letters):
