@@ -1,4 +1,4 @@
-"""The random process behind the synthetic sentences, as tables of numbers (NumPy only).
+"""The random process behind the synthetic sentences, as tables of numbers, and the best accuracies.
 
 A sentence is drawn as follows.
 
@@ -24,9 +24,7 @@ possible to compute the ceilings below exactly.
 Word w of the process (0 <= w < vocabulary_size) is token w + NUM_SPECIAL_TOKENS: first the
 openers, then class after class, each from its most to its least frequent word by the Zipf law.
 
-Exact accuracies that predictors of the synthetic text can reach (NumPy and SciPy only).
-
-All values are in-vocabulary top-1 accuracies in the limit of many clients: the expected number of
+The ceilings are in-vocabulary top-1 accuracies in the limit of many clients: the expected number of
 correctly predicted vocabulary words, divided by the expected number of vocabulary words. They are
 computed, not sampled, by a forward recursion over the positions of a sentence on the joint
 distribution of (theme, token).
@@ -42,7 +40,7 @@ from dpfl import _random, _validate
 from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TextProcess:
     """Parameters of the process described at the top of this module.
 
@@ -68,20 +66,20 @@ class TextProcess:
       ValueError: if a parameter is outside its range; the message names it.
     """
 
-    vocabulary_size: int
-    sentence_length: int
-    seed: int
-    num_themes: int
-    num_class_pairs: int
-    function_share: float
-    zipf_exponent: float
-    theme_concentration: float
-    succession: float
-    agreement: float
-    following: float
-    oov_rate: float
-    min_words: int
-    end_rate: float
+    vocabulary_size: int = 9_996
+    sentence_length: int = 20
+    seed: int = 0
+    num_themes: int = 10
+    num_class_pairs: int = 2
+    function_share: float = 0.1
+    zipf_exponent: float = 1.0
+    theme_concentration: float = 2.0
+    succession: float = 0.85
+    agreement: float = 0.5
+    following: float = 0.2
+    oov_rate: float = 0.065
+    min_words: int = 4
+    end_rate: float = 0.1
 
     def __post_init__(self):
         _random.check_seed('seed', self.seed)
@@ -299,7 +297,7 @@ class Ceilings:
 
 def compute(process: TextProcess) -> Ceilings:
     """The exact ceilings of a process. Takes time O(L K C V)."""
-    visits, words = _expected_visits(process)
+    visits, words = expected_visits(process)
     in_vocabulary = words[:-1].sum()
     all_themes = np.arange(process.num_themes)
     # The first word is the opener of a theme. The best guess is the opener of the most common
@@ -317,11 +315,6 @@ def compute(process: TextProcess) -> Ceilings:
         without_client=float((common_opener + from_state) / in_vocabulary),
         best=float((own_opener + from_state) / in_vocabulary),
     )
-
-
-def word_counts(process: TextProcess) -> np.ndarray:
-    """Expected number of occurrences of each word of the language in a sentence, float64 [V]."""
-    return _expected_visits(process)[1][:-1]
 
 
 def expected_largest_share(concentrations: np.ndarray) -> float:
@@ -342,7 +335,7 @@ def expected_largest_share(concentrations: np.ndarray) -> float:
     return float(np.trapezoid(above * values, grid) / total)
 
 
-def _expected_visits(process: TextProcess) -> tuple[np.ndarray, np.ndarray]:
+def expected_visits(process: TextProcess) -> tuple[np.ndarray, np.ndarray]:
     """Expected counts per sentence.
 
     Returns:

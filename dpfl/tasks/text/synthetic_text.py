@@ -2,18 +2,15 @@
 
 Every client is a pure function of (seed, client index); nothing is stored. `sentence_process`
 defines the random process, and computes the accuracies that can be reached.
-Sentences are generated with NumPy.
 
 Token ids: 0 pad, 1 begin of sentence, 2 end of sentence, 3 word outside the vocabulary, then the
 words. `vocabulary_size` counts the words only; models have `num_tokens = vocabulary_size + 4`
 tokens, the V of the size formula in `models.recurrent`. So vocabulary_size=9996 is the "10K
 vocabulary" of [Xu23].
 
-Pronounceable words from a Markov chain of letters (NumPy only).
-
-Vowels and consonants mostly alternate, which makes the words pronounceable. The transition matrix
-is drawn once per seed, so every seed spells a language of its own. The same chain spells the
-vocabulary (distinct words, short ones first) and the words outside it.
+Words are pronounceable: vowels and consonants mostly alternate in a Markov chain of letters. The
+transition matrix is drawn once per seed, so every seed spells a language of its own. The same chain
+spells the vocabulary (distinct words, short ones first) and the words outside it.
 """
 
 import dataclasses
@@ -103,61 +100,35 @@ _LEXICON = 'text.lexicon'
 _MAX_CLIENT = 2**64 - 1
 
 
-@dataclasses.dataclass(frozen=True)
-class SyntheticText:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SyntheticText(sentence_process.TextProcess):
     """A population of clients that write sentences of a synthetic language.
 
     Attributes:
-      vocabulary_size: number of words in the vocabulary, without the four special tokens.
-      seed: integer in [0, 2**64): decides the language and every client.
-      sentence_length: L, the number of positions a model predicts; longer sentences are cut.
       median_sentences: median number of sentences of a client; the distribution is log-normal.
       sentences_spread: standard deviation of the logarithm of the number of sentences.
       min_sentences: least number of sentences of a client.
       max_sentences: largest number of sentences of a client.
       lexicon_size: number of distinct words outside the vocabulary that a client uses.
-      num_themes, num_class_pairs, function_share, zipf_exponent, theme_concentration: as in
-        `sentence_process.TextProcess`.
-      succession, agreement, following, oov_rate, min_words, end_rate: as there.
 
     Raises:
       ValueError: if a parameter is outside its range; the message names it.
     """
 
-    vocabulary_size: int = 9_996
-    seed: int = 0
-    sentence_length: int = 20
     median_sentences: float = 30.0
     sentences_spread: float = 0.6
     min_sentences: int = 4
     max_sentences: int = 256
     lexicon_size: int = 12
-    num_themes: int = 10
-    num_class_pairs: int = 2
-    function_share: float = 0.1
-    zipf_exponent: float = 1.0
-    theme_concentration: float = 2.0
-    succession: float = 0.85
-    agreement: float = 0.5
-    following: float = 0.2
-    oov_rate: float = 0.065
-    min_words: int = 4
-    end_rate: float = 0.1
 
     def __post_init__(self):
+        super().__post_init__()
         least = _validate.integer('min_sentences', self.min_sentences, minimum=1)
         most = _validate.integer('max_sentences', self.max_sentences, minimum=least)
         median = self.median_sentences
         _validate.number('median_sentences', median, minimum=least, maximum=most)
         _validate.number('sentences_spread', self.sentences_spread, minimum=0, maximum=10)
         _validate.integer('lexicon_size', self.lexicon_size, minimum=1)
-        _ = self.process  # Checks the other parameters.
-
-    @functools.cached_property
-    def process(self) -> sentence_process.TextProcess:
-        """The random process of the sentences."""
-        names = [field.name for field in dataclasses.fields(sentence_process.TextProcess)]
-        return sentence_process.TextProcess(**{name: getattr(self, name) for name in names})
 
     @property
     def num_tokens(self) -> int:
@@ -167,9 +138,7 @@ class SyntheticText:
     @functools.cached_property
     def ceilings(self) -> sentence_process.Ceilings:
         """Best values of the metric `accuracy` of `models.metrics`: exact, not estimated."""
-        return sentence_process.compute(self.process)
-
-    # Clients.
+        return sentence_process.compute(self)
 
     def tokens(self, client: int) -> np.ndarray:
         """The sentences of a client as token ids.
@@ -184,15 +153,15 @@ class SyntheticText:
         Raises:
           ValueError: if the index is outside its range.
         """
-        return self._tokens(_TRAIN, client)
+        return self.sample(*self._client(_TRAIN, client))
 
     def heldout_tokens(self, client: int) -> np.ndarray:
         """The sentences of a held-out client, as those of `tokens`; it is no client of training."""
-        return self._tokens(_HELDOUT, client)
+        return self.sample(*self._client(_HELDOUT, client))
 
     def test_tokens(self, client: int) -> np.ndarray:
         """The sentences of a test client, as those of `tokens`; it is no client of training."""
-        return self._tokens(_TEST, client)
+        return self.sample(*self._client(_TEST, client))
 
     def sentences(self, tokens: np.ndarray) -> list[list[str]]:
         """Lists of words of sentences as token ids; every word outside the vocabulary is `UNK`."""
@@ -209,9 +178,12 @@ class SyntheticText:
         tokens = self.tokens(client)
         outside = tokens == OOV_ID
         rng = _random.generator(_LEXICON, self.seed, client)
-        lexicon = self._lexicon(rng)
+        lexicon: list[str] = []
+        while len(lexicon) < self.lexicon_size:
+            drawn = self._spelling.sample(rng, self.lexicon_size)
+            lexicon += [word for word in drawn if word not in self._vocabulary_set]
         # The product of two uniform draws favours small indices: clients have favourite words.
-        chosen = rng.random((2, outside.sum())).prod(axis=0) * len(lexicon)
+        chosen = rng.random((2, outside.sum())).prod(axis=0) * self.lexicon_size
         words = self._words[tokens]
         words[outside] = [lexicon[index] for index in chosen.astype(np.int64)]
         return [' '.join(filter(None, row)) for row in words]
@@ -219,7 +191,7 @@ class SyntheticText:
     @functools.cached_property
     def vocabulary(self) -> list[str]:
         """The words by token id, from id 4 on. All differ; frequent words tend to be short."""
-        starts = np.concatenate([[0], self.process.class_starts])
+        starts = np.concatenate([[0], self.class_starts])
         ranks = np.concatenate([np.arange(size) for size in np.diff(starts)])
         vocabulary = np.empty(self.vocabulary_size, dtype=object)
         # Short spellings come first, and go to the most frequent words of each class.
@@ -233,8 +205,8 @@ class SyntheticText:
           ArgumentError: if the language has fewer words; it names `vocabulary_size`.
         """
         _validate.integer('vocabulary_size', count, minimum=1, maximum=self.vocabulary_size)
-        counts = sentence_process.word_counts(self.process)
-        known = np.argsort(-counts, kind='stable')[:count]
+        _, words = sentence_process.expected_visits(self)
+        known = np.argsort(-words[:-1], kind='stable')[:count]
         return tuple(self.vocabulary[word] for word in known)
 
     @functools.cached_property
@@ -254,7 +226,7 @@ class SyntheticText:
         """A client's generator (after these draws), theme mixture and number of sentences."""
         _validate.integer('client', client, minimum=0, maximum=_MAX_CLIENT)
         rng = _random.generator(domain, self.seed, client)
-        prior = self.process.theme_prior
+        prior = self.theme_prior
         only_theme = rng.choice(len(prior), p=prior)
         weights = rng.standard_gamma(self.theme_concentration * prior)
         if not weights.any():  # Tiny parameters underflow; in the limit there is a single theme.
@@ -262,14 +234,3 @@ class SyntheticText:
         number = self.median_sentences * np.exp(rng.normal(0, self.sentences_spread))
         number = int(np.clip(round(number), self.min_sentences, self.max_sentences))
         return rng, weights / weights.sum(), number
-
-    def _tokens(self, domain: str, client: int) -> np.ndarray:
-        rng, mixture, count = self._client(domain, client)
-        return self.process.sample(rng, mixture, count)
-
-    def _lexicon(self, rng: np.random.Generator) -> list[str]:
-        lexicon: list[str] = []
-        while len(lexicon) < self.lexicon_size:
-            drawn = self._spelling.sample(rng, self.lexicon_size)
-            lexicon += [word for word in drawn if word not in self._vocabulary_set]
-        return lexicon[: self.lexicon_size]

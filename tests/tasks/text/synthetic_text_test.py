@@ -59,7 +59,7 @@ def test_a_client_writes_by_its_own_themes():
     openers = task.tokens(client)[:, 1] - 4
     shares = np.bincount(openers, minlength=6) / len(openers)
     np.testing.assert_allclose(shares, task._client('text.train', client)[1], atol=0.15)
-    assert shares[-1] > task.process.theme_prior[-1] + 0.3
+    assert shares[-1] > task.theme_prior[-1] + 0.3
 
 
 def test_text_spells_the_tokens():
