@@ -14,7 +14,7 @@ from dpfl import errors, mechanisms
 from dpfl.accounting import part
 from dpfl.accounting.facts import ASSUMPTION, NOT_COVERED, Facts
 from dpfl.accounting.part import Part, Run
-from dpfl.mechanisms.hardened import rounding
+from dpfl.mechanisms.hardened import stream
 from dpfl.mechanisms.rounding import round_up
 
 if TYPE_CHECKING:
@@ -72,22 +72,22 @@ class Hardened(Part):
         added = _shift(plan.mechanism, plan.participation.rounds)
         if not added:
             return sensitivity
-        total = sensitivity * (1 + rounding.COEFFICIENTS)
+        total = sensitivity * (1 + stream.COEFFICIENTS)
         if not plan.noise_multiplier:
             return total
         total += plan.noise_multiplier * added
-        return total if total <= rounding.LARGEST_MU * plan.noise_multiplier else math.inf
+        return total if total <= stream.LARGEST_MU * plan.noise_multiplier else math.inf
 
     def run(self, plan: 'PrivacyPlan', run: Run) -> Run:
         """The run with its slack; nothing bounds one beyond what `sensitivity` has a proof for."""
         is_correlated = _shift(plan.mechanism, plan.participation.rounds) > 0
-        if is_correlated and run.reach > rounding.LARGEST_MU:
+        if is_correlated and run.reach > stream.LARGEST_MU:
             run = dataclasses.replace(run, reach=math.inf, mu=run.mu and math.inf)
         return dataclasses.replace(run, slack=slack(plan, run.reach))
 
     def target(self, plan: 'PrivacyPlan', epsilon: float, delta: float) -> tuple[float, float]:
         """Epsilon and delta of the Gaussian mechanism, with the slack of the largest shift."""
-        most = slack(plan, rounding.LARGEST_MU)
+        most = slack(plan, stream.LARGEST_MU)
         if not epsilon > 2 * most:
             raise errors.ArgumentError(
                 'epsilon', epsilon, f'must be above {2 * most:.3g} with noise=hardened'
@@ -100,7 +100,7 @@ class Hardened(Part):
             raise errors.ArgumentError(
                 'mu', f'{mu:g}', f'must be above {2 * added:.3g} with noise=hardened'
             )
-        sensitivity = plan.sensitivity * (1 + rounding.COEFFICIENTS)
+        sensitivity = plan.sensitivity * (1 + stream.COEFFICIENTS)
         return sensitivity / (mu - added) * (1 + 1e-12)
 
     def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
@@ -135,15 +135,15 @@ def slack(plan: 'PrivacyPlan', reach: float) -> float:
         return math.inf
     rounds = plan.participation.rounds
     least = STDDEV * _least_stddev(plan.mechanism, rounds)
-    reached = rounding.TAIL**2 + (rounding.TAIL + reach) ** 2
+    reached = stream.TAIL**2 + (stream.TAIL + reach) ** 2
     return MOST_COORDINATES * rounds * reached / (24 * least**2) * (1 + 1e-6)
 
 
 @functools.lru_cache
 def _shift(mechanism: mechanisms.Mechanism, rounds: int) -> float:
-    return rounding.shift(mechanism.kernel(), rounds, MOST_COORDINATES, STDDEV)
+    return stream.shift(mechanism.kernel(), rounds, MOST_COORDINATES, STDDEV)
 
 
 @functools.lru_cache
 def _least_stddev(mechanism: mechanisms.Mechanism, rounds: int) -> float:
-    return float(rounding.stddevs(mechanism.kernel(), rounds).min())
+    return float(stream.stddevs(mechanism.kernel(), rounds).min())

@@ -4,16 +4,13 @@ NumPy and SciPy only.
 """
 
 from dpfl.mechanisms import registry, workload
-from dpfl.mechanisms.banded import Banded
-from dpfl.mechanisms.banded_inverse import BandedInverse
-from dpfl.mechanisms.banded_toeplitz import BandedToeplitz
-from dpfl.mechanisms.base import Mechanism
+from dpfl.mechanisms.banded import Banded, BandedInverse, BandedToeplitz
+from dpfl.mechanisms.base import Identity, Mechanism
 from dpfl.mechanisms.block_blt import BlockBlt
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.choose import Candidate, choose
 from dpfl.mechanisms.column_scaled import ColumnScaled
 from dpfl.mechanisms.discretization import Discretization
-from dpfl.mechanisms.identity import Identity
 from dpfl.mechanisms.kernels import (
     MOST_STATE_BYTES,
     BandedProduct,

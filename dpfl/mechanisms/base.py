@@ -1,4 +1,4 @@
-"""Base class of all mechanisms."""
+"""Base class of all mechanisms, and the simplest one: independent noise in every round."""
 
 import abc
 import dataclasses
@@ -310,3 +310,47 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return list(value)
     return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity(Mechanism):
+    """Independent noise (DP-FedAvg and DP-SGD without amplification by sampling).
+
+    Attributes:
+      rounds: number of rounds, at least 1.
+
+    Example:
+      >>> Identity(100).sensitivity(Participation(100, min_separation=25))  # Root of four rounds.
+      2.0
+    """
+
+    name: ClassVar[str] = 'gaussian'
+    is_independent: ClassVar[bool] = True
+    starts_afresh: ClassVar[bool] = True
+    rounds: int
+
+    @property
+    def fresh_rounds(self) -> tuple[int, ...]:
+        return tuple(range(1, self.rounds))
+
+    @property
+    def strategy_bands(self) -> int:
+        return 1
+
+    def strategy_matrix(self) -> np.ndarray:
+        return np.eye(self.rounds)
+
+    def kernel(self) -> kernels.StateSpace:
+        return kernels.StateSpace(np.ones((1, 1, 1)))
+
+    def column_norms(self) -> np.ndarray:
+        return np.ones(self.rounds)
+
+    def is_counted(self) -> bool:
+        return True
+
+    def _prefix_squared_error(self) -> np.ndarray:
+        return np.arange(1.0, self.rounds + 1)
+
+    def _sensitivity(self, participation: Participation) -> Sensitivity:
+        return Sensitivity(float(participation.count), is_exact=True)

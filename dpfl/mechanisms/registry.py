@@ -15,13 +15,10 @@ import numpy as np
 from dpfl import _validate, errors
 from dpfl.mechanisms import (
     banded,
-    banded_inverse,
-    banded_toeplitz,
     base,
     block_blt,
     blt,
     column_scaled,
-    identity,
     mechanism_file,
     restarts,
     tree,
@@ -181,7 +178,7 @@ _FROM_FILE = ((STRATEGY,),)
 ENTRIES: dict[str, Entry] = {
     entry.name: entry
     for entry in (
-        Entry('gaussian', identity.Identity, identity.Identity),
+        Entry('gaussian', base.Identity, base.Identity),
         Entry('tree', tree.BinaryTree, tree.BinaryTree, optional=('released',)),
         Entry('honaker_tree', tree.HonakerTree, tree.HonakerTree, optional=('released',)),
         Entry('full_honaker_tree', FullHonakerTree, FullHonakerTree),
@@ -206,26 +203,26 @@ ENTRIES: dict[str, Entry] = {
         ),
         Entry(
             'banded_toeplitz',
-            banded_toeplitz.BandedToeplitz,
+            banded.BandedToeplitz,
             ways=_FROM_FILE,
             optimizer=Optimizer(optimize_banded_toeplitz, 'bands', ('rms', 'max')),
         ),
         Entry(
             'fichtenberger_toeplitz',
-            banded_toeplitz.BandedToeplitz,
-            banded_toeplitz.BandedToeplitz.fichtenberger,
+            banded.BandedToeplitz,
+            banded.BandedToeplitz.fichtenberger,
             optional=('bands',),
         ),
         Entry(
             'banded_inverse',
-            banded_inverse.BandedInverse,
+            banded.BandedInverse,
             ways=_FROM_FILE,
             optimizer=Optimizer(optimize_banded_inverse, 'bands', ('max', 'rms')),
         ),
         Entry(
             'square_root_banded_inverse',
-            banded_inverse.BandedInverse,
-            banded_inverse.BandedInverse.square_root,
+            banded.BandedInverse,
+            banded.BandedInverse.square_root,
             ways=(('bands',),),
         ),
         Entry(

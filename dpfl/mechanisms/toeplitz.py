@@ -213,6 +213,21 @@ def pattern_sum(values: np.ndarray, separation: int, count: int) -> np.ndarray:
     return sums.ravel()[:n]
 
 
+def pattern_gradient(
+    coefficients: np.ndarray, participation: Participation
+) -> tuple[float, np.ndarray]:
+    """Squared norm of `C u` for the pattern 0, b, 2b, .., and its gradient, [n].
+
+    Args:
+      coefficients: of a Toeplitz C, [n].
+      participation: the schema, with the separation b.
+    """
+    separation, count = participation.min_separation, participation.count
+    released = pattern_sum(coefficients, separation, count)
+    back = pattern_sum(released[::-1], separation, count)[::-1]
+    return released @ released, 2 * back
+
+
 def autocorrelation(values: np.ndarray) -> np.ndarray:
     """`sum_l values[l] values[l + d]` for d = 0 .. n - 1, [n]."""
     n = values.size

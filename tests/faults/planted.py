@@ -307,7 +307,7 @@ _ACCOUNTING = (
     Fault(
         'a guarantee beyond what the proof of hardened noise covers',
         'dpfl/accounting/hardened.py',
-        'if is_correlated and run.reach > rounding.LARGEST_MU:',
+        'if is_correlated and run.reach > stream.LARGEST_MU:',
         'if False:',
         ('tests/accounting/hardened_test.py::test_a_report_has_no_guarantee_beyond_the_proof',),
     ),

@@ -27,7 +27,7 @@ from dpfl import errors, mechanisms
 from dpfl.aggregators import flat
 from dpfl.aggregators.noise import keys, normal
 from dpfl.mechanisms import kernels
-from dpfl.mechanisms.hardened import rounding
+from dpfl.mechanisms.hardened import stream
 
 # Most past noise in a round, in standard deviations of z: float32 rounds it to 2^-12 of that.
 # Published mechanisms of 2000 rounds have at most 12. It is measured on a few random noises.
@@ -102,7 +102,7 @@ def require_stable(kernel: mechanisms.Kernel, rounds: int, mechanism: str) -> No
         return
     noise = np.random.default_rng(0).standard_normal([rounds, _PROBES])
     with np.errstate(over='ignore', invalid='ignore'):
-        rows = kernels.stream(kernel, noise) / rounding.stddevs(kernel, rounds)[:, None]
+        rows = kernels.stream(kernel, noise) / stream.stddevs(kernel, rounds)[:, None]
         largest = np.abs(rows - noise).max()
     if not largest <= _LARGEST_PAST:
         raise errors.ArgumentError(

@@ -18,12 +18,12 @@ from dpfl import _validate, accounting, errors
 from dpfl.accounting import hardened
 from dpfl.aggregators import clipping, estimators, flat, plan_digest, query
 from dpfl.aggregators.noise import correlated, keys
-from dpfl.mechanisms.hardened import discrete_gaussian, keystream, rounding
+from dpfl.mechanisms.hardened import discrete_gaussian, stream
 
 # Bound on the norm of an update's integers, as a share of the norm that the plan counts. The
 # difference is far above the rounding of a norm in float64, whatever the number of coordinates.
 _NORM_MARGIN = 1 - 2.0**-20
-_KEY_WORDS = keystream.KEY_BYTES // 8
+_KEY_WORDS = discrete_gaussian.KEY_BYTES // 8
 
 
 class IntegerRow(NamedTuple):
@@ -75,7 +75,7 @@ class HardenedQuery(tfp.SumAggregationDPQuery):
         self._key = None
         if seed is not None:
             _validate.integer('seed', seed, minimum=0)
-            self._key = np.frombuffer(keystream.seeded_key(seed), '<i8').astype(np.int64)
+            self._key = np.frombuffer(discrete_gaussian.seeded_key(seed), '<i8').astype(np.int64)
 
     def initial_global_state(self) -> query.QueryState:
         """State before the first round; without a seed each call draws a new key."""
@@ -173,7 +173,7 @@ def _require_guarantee(plan) -> None:
             'noise_multiplier', plan.noise_multiplier, 'must be > 0 with noise=hardened'
         )
     kernel, rounds = plan.mechanism_of_run.kernel(), plan.participation.rounds
-    stddevs = hardened.STDDEV * rounding.stddevs(kernel, rounds)
+    stddevs = hardened.STDDEV * stream.stddevs(kernel, rounds)
     if not discrete_gaussian.LEAST <= stddevs.min() <= stddevs.max() <= discrete_gaussian.LARGEST:
         raise errors.ArgumentError(
             'noise',

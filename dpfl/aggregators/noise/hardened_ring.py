@@ -25,11 +25,11 @@ from dpfl.accounting import hardened
 from dpfl.accounting.records import journal
 from dpfl.aggregators.noise import correlated, hardened_query, supplied_rows
 from dpfl.mechanisms import kernels
-from dpfl.mechanisms.hardened import discrete_gaussian, keystream, stream
+from dpfl.mechanisms.hardened import discrete_gaussian, stream
 
 # Coordinates per block. Each block has its own keystream, so another number gives other bits.
 _BLOCK = 2**15
-_KEY_WORDS = keystream.KEY_BYTES // 8
+_KEY_WORDS = discrete_gaussian.KEY_BYTES // 8
 
 _sampler = functools.lru_cache(64)(discrete_gaussian.DiscreteGaussian)
 
@@ -89,7 +89,7 @@ class HardenedRing(supplied_rows.SuppliedRows):
         before = state.drawn[t - 1] if t else state.key
         row = journal.digest([self._kernel.table[self._kernel.row(t)]])
         label = f'noise of round {t} after {_bytes(before).hex()}, row {row}, context {context}'
-        key = keystream.derive(_bytes(state.key), label)
+        key = discrete_gaussian.derive_key(_bytes(state.key), label)
         return np.frombuffer(key, '<i8').astype(np.int64)
 
 
@@ -149,7 +149,7 @@ class _Stream(supplied_rows.BlockStream):
 
         def work(blocks):
             for block in blocks.tolist():
-                z = sampler.draw(keystream.Keystream(key, block), _BLOCK)
+                z = sampler.draw(discrete_gaussian.Keystream(key, block), _BLOCK)
                 out[block] = step.apply(z, self._past[block])
 
         parts = np.array_split(np.arange(self._blocks), self._threads)

@@ -1,4 +1,6 @@
-"""Exact sampler of discrete Gaussian variables, for many at once.
+"""Exact sampler of discrete Gaussian variables, and the keystream that it draws from.
+
+Words come from AES-256 in counter mode (NIST SP 800-38A, section 6.5).
 
 N_Z(0, sigma^2) gives an integer k the probability rho(k) / sum_i rho(i), with
 rho(k) = exp(-k^2 / (2 sigma^2)) ([Canonne20], definition 1). This is a rejection sampler. Every
@@ -24,12 +26,58 @@ about one in 2^30, are compared in integers of growing length.
 """
 
 import fractions
+import hashlib
+import hmac
 import math
+from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from dpfl import _validate, errors
-from dpfl.mechanisms.hardened.keystream import Keystream
+
+KEY_BYTES = 32
+_ZEROS = np.zeros(1 << 19, np.uint8)
+_ROOM = 15  # Extra output bytes that `cryptography` requires: one AES block minus one.
+
+
+def derive_key(key: bytes, label: str) -> bytes:
+    """Key derived from `key` for a purpose: HMAC-SHA256 of the label, [32] bytes."""
+    return hmac.new(key, label.encode(), hashlib.sha256).digest()
+
+
+def seeded_key(seed: int) -> bytes:
+    """Root key of a simulation, derived from its seed by SHA-256, [32] bytes."""
+    return hashlib.sha256(f'dpfl hardened noise seed {seed}'.encode()).digest()
+
+
+class Keystream:
+    """Pseudorandom words of one block of coordinates.
+
+    Without the key they cannot be told from random bits. The first counter is `block * 2^64`, so
+    the streams of different blocks do not overlap, and each can be made without the others. A
+    stream is consumed from its beginning. The same requests in the same order give the same words.
+
+    Args:
+      key: key of one round, [32] bytes.
+      block: index of the block, at least 0 and below 2^64.
+    """
+
+    def __init__(self, key: bytes, block: int):
+        counter = block.to_bytes(8, 'big') + bytes(8)
+        self._encryptor = Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor()
+
+    def words(self, size: int) -> np.ndarray:
+        """The next words, uint64 [size], each uniform and independent of all others."""
+        # Encrypting zeros with AES-CTR gives its keystream.
+        out = np.empty(8 * size + _ROOM, np.uint8)
+        for begin in range(0, 8 * size, _ZEROS.size):
+            length = min(8 * size - begin, _ZEROS.size)
+            text: Any = _ZEROS[:length]
+            room: Any = out[begin : begin + length + _ROOM]
+            self._encryptor.update_into(text, room)
+        return out[: 8 * size].view('<u8')
+
 
 # Bound of the relative error of `negative_exp`.
 ERROR = 2.0**-36
@@ -41,7 +89,7 @@ _TERMS = 11
 
 
 def negative_exp(x: np.ndarray) -> np.ndarray:
-    """exp(-x) for float64 x within [0, LARGEST], with a relative error of at most `ERROR`.
+    """exp(-x) for float64 x within [0, `LARGEST_EXPONENT`]; relative error at most `EXP_ERROR`.
 
     Only IEEE 754 additions and multiplications are used, so the bound does not depend on a math
     library. Proof: let y = x / 2^10 <= 1/8 (exact). The Taylor polynomial of degree 10 of exp(-y)

@@ -15,15 +15,22 @@ The buffers of each kernel follow from w, because C can be streamed with as many
   is row t of C w; the buffers are the last v.
 
 Each number is computed by a fixed sequence of IEEE 754 operations, so recomputing a round gives
-the same bits. `rounding` bounds the distance of p_t from the exact linear function.
+the same bits.
+
+The rounding of predictions adds to the sensitivity. Compare neighbouring runs with the same
+release. Each coordinate of z_t differs between them by an integer that is within `1 + 2 E_t` of the
+difference in the exact mechanism: one unit for two roundings to integers, and E_t for the error of
+each computed prediction. docs/reference/hardened.md has the proof. `prediction_errors` computes E_t
+from the operations of `step` in their order.
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpfl.mechanisms import kernels
+from dpfl.mechanisms import kernels, rounding
 
 # Number of products in one sum. The error bound grows with it, and with the number of such sums.
 CHUNK = 16
@@ -158,3 +165,144 @@ def _combined(coefficients: Iterable[tuple[int, float]], buffers: np.ndarray) ->
 def _rounded(predicted: np.ndarray) -> np.ndarray:
     """Rounded to the nearest integers, ties to even, int64."""
     return np.rint(predicted).astype(np.int64)
+
+
+# In standard deviations. A linear function of the noise z exceeds 40 of its own standard deviations
+# with a probability of at most 2 exp(-800), and in a neighbouring run it differs by at most
+# `LARGEST_MU`. A quarter more covers fractions of roundings, and products of errors.
+TAIL = 40.0
+LARGEST_MU = 24.0
+_MAGNITUDE = 80.0
+# Largest standard deviation of what is streamed, in units of sigma. Beyond it integers would not
+# be exact in float64.
+_LARGEST_STDDEV = 64.0
+# Bound of the relative errors of the coefficients of kernels and the entries of C.
+COEFFICIENTS = 2.0**-30
+
+
+def shift(kernel: kernels.Kernel, rounds: int, dimension: int, stddev: float) -> float:
+    """Norm of the shift that rounding adds between neighbouring runs, in standard deviations.
+
+    Args:
+      kernel: how to stream the noise.
+      rounds: number of rounds, n.
+      dimension: number of coordinates, d.
+      stddev: sigma, the standard deviation of the integers.
+
+    Returns:
+      `sqrt(d sum_t (1 + 2 E_t)^2 C_tt^2) / sigma`, over the rounds with a prediction; infinity if
+      the noise grows beyond the integers that float64 holds.
+    """
+    errors = prediction_errors(kernel, rounds, stddev)
+    predicted = ~np.isnan(errors)
+    scaled = (1 + 2 * errors[predicted]) / stddevs(kernel, rounds)[predicted]
+    return math.sqrt(dimension * float((scaled**2).sum())) / stddev * (1 + COEFFICIENTS)
+
+
+def stddevs(kernel: kernels.Kernel, rounds: int) -> np.ndarray:
+    """Standard deviation of z_t in units of sigma, `1 / C_tt`, float64 [rounds]."""
+    is_map = isinstance(kernel, kernels.StateSpace)
+    first = kernel.table[:, 0, 0] if is_map else kernel.table[:, 0]
+    values = 1 / first if isinstance(kernel, kernels.BandedSolve) else first
+    return np.broadcast_to(values[:rounds], rounds) if values.size == 1 else values[:rounds]
+
+
+def prediction_errors(kernel: kernels.Kernel, rounds: int, stddev: float) -> np.ndarray:
+    """E_t of each round, float64 [rounds]; NaN for rounds without a prediction."""
+    with np.errstate(over='ignore', invalid='ignore'):
+        errors, largest = _ERRORS[type(kernel)](kernel, rounds)
+        errors = errors * (_MAGNITUDE * rounding.UNIT * stddev)
+    if not largest <= _LARGEST_STDDEV:
+        errors = np.where(np.isnan(errors), errors, np.inf)
+    return errors
+
+
+def _state_space_errors(kernel: kernels.StateSpace, rounds: int) -> tuple[np.ndarray, float]:
+    """Errors of predictions, and the largest standard deviation, both for unit noise.
+
+    The error of a buffer is at most the sum of the earlier errors with absolute coefficients, plus
+    `terms + 2` roundings of at most the sum of absolute values; but copies are exact.
+    """
+    size = kernel.buffers
+    covariance, error = np.zeros((size, size)), np.zeros(size)
+    errors, largest = np.full(rounds, np.nan), 1.0
+    maps = None
+    for t in range(rounds):
+        if maps is None or kernel.table.shape[0] > 1:
+            full = kernel.maps[kernel.row(t)]
+            maps = full, *map(np.abs, (full[0, 1:], *closed_loop(full)))
+            counts = np.count_nonzero(maps[2], axis=1)
+            # Unit vectors.
+            is_copy = (counts == 1) & (closed_loop(full)[0].max(axis=1, initial=0) == 1)
+            terms = np.where(is_copy & (maps[3] == 0), 0.0, counts + 3.0)
+        full, recall, from_buffers, from_w = maps
+        joint = full[:, :1] * full[:, 0] + full[:, 1:] @ covariance @ full[:, 1:].T
+        before = np.sqrt(np.diag(covariance))
+        if recall.any():
+            count = np.count_nonzero(recall)
+            errors[t] = recall @ error + (count + 1) * (recall @ before)
+        error = from_buffers @ error + terms * (
+            from_buffers @ before + from_w * math.sqrt(joint[0, 0])
+        )
+        covariance = joint[1:, 1:]
+        largest = np.fmax(largest, math.sqrt(joint.diagonal().max()))
+    return errors, largest
+
+
+def _banded_solve_errors(kernel: kernels.BandedSolve, rounds: int) -> tuple[np.ndarray, float]:
+    """Errors for buffers that are exact integers: the prediction is a sum of products."""
+    noise = np.sqrt(_squared_rows(kernel, rounds))
+    errors = np.full(rounds, np.nan)
+    for t in range(1, rounds if kernel.buffers else 0):
+        row = kernel.table[kernel.row(t)]
+        reach = min(kernel.buffers, t)
+        sizes = np.abs(row[1 : reach + 1] / row[0])
+        if sizes.any():
+            errors[t] = _roundings(reach) * float(sizes @ noise[t - reach : t][::-1])
+    return errors, noise.max()
+
+
+def _banded_product_errors(kernel: kernels.BandedProduct, rounds: int) -> tuple[np.ndarray, float]:
+    """Errors for buffers v that are those of the exact C w, plus C times each round's rounding."""
+    taps = np.abs(np.broadcast_to(kernel.taps, (rounds, kernel.taps.shape[1])))
+    reach = np.minimum(np.arange(rounds), kernel.buffers)
+    within = np.arange(1, taps.shape[1]) <= reach[:, None]
+    past = np.where(within, taps[:, 1:], 0.0)
+    sums = past.sum(axis=1)
+    local = _roundings(reach) * sums
+    gain = _absolute_rows(kernels.BandedSolve(kernel.taps), rounds)
+    # In units of w: the prediction, the difference and the quotient.
+    error = np.maximum.accumulate(gain) * np.max(local + 3 * taps[:, 0])
+    errors = np.where(sums > 0, sums * error + local, np.nan)
+    largest = math.sqrt(float((past**2).sum(axis=1).max() + (taps[:, 0] ** 2).max()))
+    return errors, max(largest, 1.0)
+
+
+def _roundings(terms):
+    """Most roundings of one product in `stream.Ring`, including that of its coefficient."""
+    return CHUNK + np.ceil(terms / CHUNK) + 3
+
+
+def _squared_rows(kernel: kernels.Kernel, rounds: int) -> np.ndarray:
+    """Squared norms of the rows of C^-1, float64 [rounds]."""
+    if kernel.table.shape[0] == 1:
+        return np.cumsum(_first_column(kernel, rounds) ** 2)
+    return (kernels.stream(kernel, np.eye(rounds)) ** 2).sum(axis=1)
+
+
+def _absolute_rows(kernel: kernels.Kernel, rounds: int) -> np.ndarray:
+    """Sums of absolute values of the rows of the matrix that a kernel streams, [rounds]."""
+    if kernel.table.shape[0] == 1:
+        return np.cumsum(np.abs(_first_column(kernel, rounds)))
+    return np.abs(kernels.stream(kernel, np.eye(rounds))).sum(axis=1)
+
+
+def _first_column(kernel: kernels.Kernel, rounds: int) -> np.ndarray:
+    return kernels.stream(kernel, np.eye(rounds, 1))[:, 0]
+
+
+_ERRORS: dict[type, Callable[[Any, int], tuple[np.ndarray, float]]] = {
+    kernels.StateSpace: _state_space_errors,
+    kernels.BandedSolve: _banded_solve_errors,
+    kernels.BandedProduct: _banded_product_errors,
+}

@@ -8,8 +8,8 @@ from scipy import fft, optimize, signal
 from dpfl import _validate
 from dpfl.mechanisms import toeplitz
 from dpfl.mechanisms import workload as workloads
-from dpfl.mechanisms.banded_inverse import BandedInverse
-from dpfl.mechanisms.optimize import driver, toeplitz_loss
+from dpfl.mechanisms.banded import BandedInverse
+from dpfl.mechanisms.optimize import driver
 from dpfl.mechanisms.toeplitz import autocorrelation, pair_weights, participation_blocks
 from dpfl.participation import Participation
 
@@ -114,7 +114,7 @@ def error_forms(
         # Row t of B holds the coefficients 0 .. t, so the last row has the largest norm.
         shifted = np.concatenate([np.zeros(bands - 1), a])
         windows = np.lib.stride_tricks.sliding_window_view(shifted, bands)[:, ::-1]
-        weights = toeplitz_loss.row_shares(rounds, loss)
+        weights = driver.row_shares(rounds, loss)
         return (windows.T @ (weights[:, None] * windows))[None]
     forms = np.zeros((rounds if loss == 'max' else 1, bands, bands))
     for t, row in enumerate(a):
@@ -190,7 +190,7 @@ class Objective:
         if self.smooth:
             squared, slope = smooth_sensitivity(coefficients, self.participation, temperature)
         else:
-            squared, slope = toeplitz_loss.pattern_sensitivity(coefficients, self.participation)
+            squared, slope = toeplitz.pattern_gradient(coefficients, self.participation)
         # dc = -(c * c * d taps), where * is convolution. Its adjoint is two filters backwards.
         once = signal.lfilter([1.0], taps, slope[::-1])
         adjoint = signal.lfilter([1.0], taps, once)[::-1][: taps.size]

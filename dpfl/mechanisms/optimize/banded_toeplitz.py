@@ -5,15 +5,16 @@ not depend on the scale of C. The gradient of the error is a filter that runs ba
 b = a / c as power series (a the workload, c the coefficients of C), `db = -(b / c) dc`.
 """
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable
 
 import numpy as np
 from scipy import fft
 
 from dpfl import _validate
 from dpfl.mechanisms import toeplitz
-from dpfl.mechanisms.banded_toeplitz import BandedToeplitz
-from dpfl.mechanisms.optimize import driver, toeplitz_loss
+from dpfl.mechanisms.banded import BandedToeplitz
+from dpfl.mechanisms.optimize import driver
 from dpfl.participation import Participation
 
 _VERSION = 1
@@ -69,7 +70,13 @@ def _search(problem: driver.Problem, bands: int) -> BandedToeplitz:
     rounds, separation = problem.participation.rounds, problem.participation.min_separation
 
     def minimized(start: BandedToeplitz, minimize: '_Minimize') -> BandedToeplitz:
-        coefficients = _minimize_loss(problem, start.coefficients, minimize)
+        coefficients = driver.over_workload(
+            problem,
+            start.coefficients,
+            SeriesError,
+            lambda point, error: minimize(Objective(problem.participation, error), point),
+            functools.partial(BandedToeplitz, rounds),
+        )
         optimum = BandedToeplitz(rounds, np.trim_zeros(coefficients, 'b'))
         return problem.shown(f'{optimum.bands} bands', optimum)
 
@@ -87,29 +94,6 @@ def _search(problem: driver.Problem, bands: int) -> BandedToeplitz:
         mechanism
         for mechanism, loss in zip(candidates, losses, strict=True)
         if loss <= nearly_least
-    )
-
-
-def _minimize_loss(problem: driver.Problem, start: np.ndarray, minimize: '_Minimize') -> np.ndarray:
-    """Coefficients of least loss."""
-    rounds, workload = problem.participation.rounds, problem.workload
-
-    def best(coefficients, error):
-        return minimize(Objective(problem.participation, error), coefficients)
-
-    if workload is None or workload.ndim == 1:
-        first = np.ones(rounds) if workload is None else workload
-        shares = toeplitz_loss.row_shares(rounds, problem.loss)
-        return best(start, SeriesError(first, lambda b: shares * b))
-    if problem.loss == 'rms':
-        form = toeplitz_loss.mean_form(workload)
-        return best(start, SeriesError(np.ones(rounds), lambda b: form @ b))
-    return driver.over_rows(
-        start,
-        lambda coefficients: BandedToeplitz(rounds, coefficients).squared_error(workload),
-        lambda coefficients, rows, sharpness: best(
-            coefficients, RowsError(workload, rows, sharpness)
-        ),
     )
 
 
@@ -134,23 +118,6 @@ class SeriesError:
         return np.log(squared), -2 * correlation / squared
 
 
-class RowsError:
-    """Largest error of a few rows of a workload [n, n], as a smooth maximum (p-norm)."""
-
-    def __init__(self, workload: np.ndarray, rows: Sequence[int], sharpness: float):
-        # Row t of A C^-1, read backwards from column t, is the same series with a = A[t, t :: -1].
-        self._errors = [SeriesError(workload[row, ::-1], lambda b: b) for row in rows]
-        self._sharpness = sharpness
-
-    def __call__(self, coefficients: np.ndarray) -> tuple[float, np.ndarray]:
-        """Log of the squared error, and its gradient [bands]."""
-        values, gradients = zip(*(error(coefficients) for error in self._errors), strict=True)
-        if not np.isfinite(values).all():
-            return np.inf, np.zeros_like(coefficients)
-        value, shares = driver.smooth_maximum(np.array(values), self._sharpness)
-        return value, shares @ np.array(gradients)
-
-
 class Objective:
     """Log of the loss for the sensitivity of the pattern 0, b, 2b, .., and its gradient."""
 
@@ -169,7 +136,7 @@ class Objective:
             return np.inf, error_gradient
         column = np.zeros(schema.rounds)
         column[: coefficients.size] = coefficients
-        squared, slope = toeplitz_loss.pattern_sensitivity(column, schema)
+        squared, slope = toeplitz.pattern_gradient(column, schema)
         gradient = error_gradient + slope[: coefficients.size] / squared
         return 0.5 * (log_error + np.log(squared)), 0.5 * gradient
 

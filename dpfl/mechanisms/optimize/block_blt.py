@@ -32,7 +32,7 @@ from dpfl import _validate
 from dpfl.mechanisms.block_blt import BlockBlt
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.column_scaled import ColumnScaled
-from dpfl.mechanisms.optimize import cutting_planes, driver, toeplitz_loss
+from dpfl.mechanisms.optimize import blt_loss, cutting_planes, driver
 from dpfl.mechanisms.optimize.cutting_planes import PairSum
 from dpfl.mechanisms.optimize.scaled_blt import from_entry, optimize_scaled_blt
 from dpfl.participation import Participation
@@ -226,7 +226,7 @@ class Columns:
     def _behind(self, segments: np.ndarray, left: np.ndarray) -> '_Behind':
         """O(t), if `left` rounds of a segment are left from t on, with its derivatives."""
         left = left[:, None, None]
-        sums, slopes = toeplitz_loss.geometric_sum(left, self._rates[segments])
+        sums, slopes = blt_loss.geometric_sum(left, self._rates[segments])
         both = self._log_decay[:, :, None] + self._log_decay[:, None]
         powers = np.exp(left * both[segments])
         outer, last = self._outer[segments], self._last[segments]

@@ -14,7 +14,7 @@ import numpy as np
 
 from dpfl import _validate
 from dpfl.mechanisms import blt
-from dpfl.mechanisms.optimize import driver, toeplitz_loss
+from dpfl.mechanisms.optimize import blt_loss, driver
 from dpfl.participation import Participation
 
 _VERSION = 1
@@ -82,41 +82,29 @@ def optimize_blt(
 
     def optimum() -> blt.Blt:
         search = Search(participation.rounds, num_buffers, problem.report)
-        error = toeplitz_loss.PrefixError(participation.rounds, loss)
+        error = blt_loss.PrefixError(participation.rounds, loss)
         grids = grid_starts(participation, 2 * num_buffers)[: 1 + starts]
-        prefix = search.run_from(toeplitz_loss.Objective(participation, error), grids)
-        return of_log_rates(participation.rounds, _for_workload(search, problem, prefix))
+        log_rates = search.run_from(blt_loss.Objective(participation, error), grids)
+        if problem.workload is not None:
+            log_rates = driver.over_workload(
+                problem,
+                log_rates,
+                blt_loss.series_error,
+                lambda start, error: search.run_from(
+                    blt_loss.Objective(participation, error), [start]
+                ),
+                functools.partial(of_log_rates, participation.rounds),
+            )
+        return of_log_rates(participation.rounds, log_rates)
 
     return problem.solve(
         blt.Blt, lambda: [optimum()], version=_VERSION, num_buffers=num_buffers, starts=starts
     )
 
 
-def _for_workload(search: 'Search', problem: driver.Problem, prefix: np.ndarray) -> np.ndarray:
-    """Log rates of the optimum, starting from those for the prefix sums."""
-    workload = problem.workload
-
-    def run(error: toeplitz_loss.ErrorFunction, start: np.ndarray) -> np.ndarray:
-        return search.run_from(toeplitz_loss.Objective(problem.participation, error), [start])
-
-    if workload is None:
-        return prefix
-    if workload.ndim == 1:
-        return run(toeplitz_loss.BltToeplitzError(workload, problem.loss), prefix)
-    if problem.loss == 'rms':
-        return run(toeplitz_loss.BltMeanError(workload), prefix)
-    return driver.over_rows(
-        prefix,
-        lambda log_rates: of_log_rates(len(workload), log_rates).squared_error(workload),
-        lambda log_rates, rows, sharpness: run(
-            toeplitz_loss.BltRowsError(workload, rows, sharpness), log_rates
-        ),
-    )
-
-
 def of_log_rates(rounds: int, log_rates: np.ndarray) -> blt.Blt:
     """The BLT with these rates, see `blt_loss`."""
-    rates, scale = toeplitz_loss.parameters(log_rates)
+    rates, scale = blt_loss.parameters(log_rates)
     # Monotone by construction (interlaced, c_1 <= c_0), and here also after rounding.
     scale *= min(1.0, (1 - 1e-14) / scale.sum())
     return blt.Blt(rounds, 1 - rates, scale)
@@ -163,7 +151,7 @@ class Search:
         self._report = report
 
     def run_from(
-        self, objective: toeplitz_loss.ObjectiveFunction, log_rates: Sequence[np.ndarray]
+        self, objective: blt_loss.ObjectiveFunction, log_rates: Sequence[np.ndarray]
     ) -> np.ndarray:
         """Log rates of least loss, from the first start and the best of the others."""
         first, *others = (
@@ -183,7 +171,7 @@ class Search:
 
     def _minimize(self, objective, log_rates, stages=_FINE, last_is_free=False) -> _Point:
         """Local minimum, in stages of a penalty and a tolerance each."""
-        coordinates = toeplitz_loss.coordinates_of(log_rates, last_is_free)
+        coordinates = blt_loss.coordinates_of(log_rates, last_is_free)
         bounds = [_BOUNDS] * coordinates.size
         if last_is_free:
             bounds[-1] = _LOGIT_BOUNDS
@@ -196,7 +184,7 @@ class Search:
                 pairs=20,
                 bounds=bounds,
             )
-        return _Point(value, toeplitz_loss.log_rates_of(coordinates, last_is_free))
+        return _Point(value, blt_loss.log_rates_of(coordinates, last_is_free))
 
     def _improve(self, objective, point: _Point) -> _Point:
         """Removes buffers without effect, and adds pairs of rates while that lowers the loss."""
@@ -267,4 +255,4 @@ class Search:
 
 
 def _value(objective, log_rates) -> _Point:
-    return _Point(objective(toeplitz_loss.coordinates_of(log_rates))[0], log_rates)
+    return _Point(objective(blt_loss.coordinates_of(log_rates))[0], log_rates)

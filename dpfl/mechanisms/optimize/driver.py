@@ -4,10 +4,12 @@ An optimiser checks its own arguments, states its `Problem`, and gives `Problem.
 that returns candidates. The candidate with the least loss is the result, where the loss holds the
 proven sensitivity, whatever the search has minimised. Results are cached on disk, as archives with
 a seal (`dpfl._cache`).
-Searches use L-BFGS (`descend`), and for the largest of many errors `over_rows` or `smooth_maximum`.
+Searches use L-BFGS (`descend`), smooth maxima of many errors (`smooth_maximum`), and for Toeplitz
+strategies `over_workload`.
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -225,27 +227,79 @@ def smooth_log_maximum(values: np.ndarray, sharpness: float) -> tuple[float, np.
     return value, shares / values
 
 
-def over_rows(
-    start: np.ndarray,
-    squared_errors: Callable[[np.ndarray], np.ndarray],
-    minimize: Callable[[np.ndarray, Sequence[int], float], np.ndarray],
-) -> np.ndarray:
-    """Minimises the largest error of many rows, of which only few matter.
+def row_shares(rounds: int, loss: str) -> np.ndarray:
+    """Weights of `b_i^2` in the squared error under a Toeplitz workload, [rounds].
 
-    The row with the largest error is added to those whose smooth maximum is minimised, until it is
-    already among them.
+    For max loss, the last row has the largest error. For rms loss it is the mean over rows.
+    """
+    return np.ones(rounds) if loss == 'max' else np.arange(rounds, 0, -1) / rounds
+
+
+def over_workload(
+    problem: Problem,
+    start: np.ndarray,
+    error: Callable[[np.ndarray, Callable[[np.ndarray], np.ndarray]], Callable[..., Any]],
+    minimize: Callable[[np.ndarray, Callable[..., Any]], np.ndarray],
+    mechanism: Callable[[np.ndarray], Mechanism],
+) -> np.ndarray:
+    """Minimises the loss of Toeplitz strategies under any workload.
+
+    With `b = a / c` as power series, c the coefficients of C, the squared error under a Toeplitz
+    workload with coefficients a is a quadratic form of b. So is that of one row of a workload
+    [n, n], where a is the row read backwards from its last column. The mean over all of its rows is
+    a quadratic form for a = (1, 1, ..), see `_mean_form`. Of many rows only few matter for the
+    largest error: the row with the largest error is added to those whose smooth maximum is
+    minimised, until it is already among them.
 
     Args:
+      problem: the problem; its workload counts.
       start: where to begin.
-      squared_errors: of all rows at a point.
-      minimize: the minimum from a point on, for some rows and a sharpness.
+      error: makes the log of `b @ weigh(b)` and its gradients, as a function of the parameters of a
+        strategy, from a and `weigh`, a symmetric linear map of the last axis of b.
+      minimize: the minimum from a point on, for such a function.
+      mechanism: of a point.
     """
+    rounds, workload = problem.participation.rounds, problem.workload
+    if workload is None or workload.ndim == 1:
+        first, shares = (
+            np.ones(rounds) if workload is None else workload,
+            row_shares(rounds, problem.loss),
+        )
+        return minimize(start, error(first, lambda b: shares * b))
+    if problem.loss == 'rms':
+        form = _mean_form(workload)
+        return minimize(start, error(np.ones(rounds), lambda b: (form @ b.T).T))
     point, rows = start, list[int]()
     while True:
-        squared = squared_errors(point)
+        squared = mechanism(point).squared_error(workload)
         worst = int(squared.argmax())
         if rows and squared[worst] <= squared[rows].max() * (1 + _ROW_TOLERANCE):
             return point
         rows.append(worst)
+        errors_of_rows = [error(workload[row, ::-1], lambda b: b) for row in rows]
         for sharpness in _SHARPNESS if len(rows) > 1 else _SHARPNESS[-1:]:
-            point = minimize(point, rows, sharpness)
+            point = minimize(point, functools.partial(_largest, errors_of_rows, sharpness))
+
+
+def _largest(functions: Sequence[Callable[..., Any]], sharpness: float, *point: np.ndarray) -> Any:
+    """Smooth maximum of the logs that functions give, and its gradients; infinity if one is."""
+    values, *slopes = zip(*(function(*point) for function in functions), strict=True)
+    if not np.isfinite(values).all():
+        return np.inf, *(np.zeros_like(slope[0]) for slope in slopes)
+    value, shares = smooth_maximum(np.array(values), sharpness)
+    return value, *(shares @ np.array(slope) for slope in slopes)
+
+
+def _mean_form(workload: np.ndarray) -> np.ndarray:
+    """Mean squared error of a workload [n, n] as a quadratic form [n, n].
+
+    The workload is `A = A' P` with the prefix sums P, so that `A C^-1 = A' T` with the Toeplitz
+    matrix `T = P C^-1`. With its coefficients b, `||A' T||_F^2 / n = sum_{s, t} b_s b_t M[s, t]`,
+    where `M[s, t] = sum_m (A'^T A')[m + s, m + t] / n`.
+    """
+    n = len(workload)
+    differences = workload - np.pad(workload[:, 1:], [(0, 0), (0, 1)])
+    form = differences.T @ differences / n
+    for row in reversed(range(n - 1)):
+        form[row, :-1] += form[row + 1, 1:]
+    return form

@@ -6,7 +6,7 @@ the proven bound of `sensitivities.scaled_toeplitz`, by the search of `cutting_p
 
 The loss of `C = L diag(s)` and its gradient are in closed form. The rounds are grouped in cells of
 the same length (the last one may be shorter). The scale is constant in a cell, or in several. As in
-`toeplitz_loss`, the coefficients of L and of the prefix sums of L^-1 are sums of exponentials with
+`blt_loss`, the coefficients of L and of the prefix sums of L^-1 are sums of exponentials with
 positive weights, so that time and precision do not depend on the number of rounds.
 """
 
@@ -22,7 +22,7 @@ from dpfl import _validate
 from dpfl.mechanisms.block_blt import BlockBlt
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.column_scaled import ColumnScaled
-from dpfl.mechanisms.optimize import cutting_planes, driver, toeplitz_loss
+from dpfl.mechanisms.optimize import blt_loss, cutting_planes, driver
 from dpfl.mechanisms.optimize.blt import of_log_rates, optimize_blt
 from dpfl.mechanisms.optimize.cutting_planes import PairSum
 from dpfl.mechanisms.sensitivities import scaled_toeplitz
@@ -60,14 +60,14 @@ class PrefixErrors:
         self.log_scale = np.zeros(self._blocks[-1] + 1)
         self.by_log_scale: np.ndarray = np.zeros_like(self.log_scale)
 
-    def __call__(self, rates: np.ndarray, weights: np.ndarray) -> toeplitz_loss.ValueAndSlopes:
+    def __call__(self, rates: np.ndarray, weights: np.ndarray) -> blt_loss.ValueAndSlopes:
         """Log of the squared error for `b_i = sum_j weights_j (1 - rates_j)^i` and `log_scale`.
 
         Sets `by_log_scale`, the gradient with respect to `log_scale`.
         """
         inverse = np.exp(-self.log_scale)[self._blocks]
         w = rates[:, None] + rates - rates[:, None] * rates
-        gram, gram_slope = toeplitz_loss.geometric_sum(self._ends[:, None, None], w)
+        gram, gram_slope = blt_loss.geometric_sum(self._ends[:, None, None], w)
         # Covariances of X with Y at the end of each cell, and at its start.
         after = gram @ weights
         before = np.vstack([np.zeros_like(rates), after[:-1]])
@@ -156,13 +156,13 @@ class PairSums:
         self.log_scale = np.zeros(-(-rounds // block_length))
         self.by_log_scale: np.ndarray = np.zeros_like(self.log_scale)
 
-    def __call__(self, rates: np.ndarray, weights: np.ndarray) -> toeplitz_loss.ValueAndSlopes:
+    def __call__(self, rates: np.ndarray, weights: np.ndarray) -> blt_loss.ValueAndSlopes:
         """Log of the squared sensitivity for `c_i = sum_j weights_j theta_j^(i-1)`.
 
         Sets `by_log_scale` and `values`.
         """
         w = rates[:, None] + rates - rates[:, None] * rates
-        gram, gram_slope = toeplitz_loss.geometric_sum(self._terms, w)
+        gram, gram_slope = blt_loss.geometric_sum(self._terms, w)
         # c_0 c_d, and the other terms.
         powers = _powers(rates, self._lags)
         products = gram @ weights  # [rows, d]
@@ -320,7 +320,7 @@ def _coordinates(mechanism: Blt) -> np.ndarray:
     """Coordinates of a BLT, or of one nearby whose inverse has no negative decay."""
     rates = np.sort(np.concatenate([1 - mechanism.decay, 1 - mechanism.inverse_parameters()[0]]))
     rates = rates[rates > 1e-15]
-    return toeplitz_loss.coordinates_of(np.log(rates) + min(0.0, np.log(_MOST_RATE / rates[-1])))
+    return blt_loss.coordinates_of(np.log(rates) + min(0.0, np.log(_MOST_RATE / rates[-1])))
 
 
 # Coordinates, see `blt_loss.Objective`, and the logs of the scales of the columns.
@@ -353,13 +353,13 @@ class _Stage(cutting_planes.Search[_Point]):
     def error(self, point: _Point) -> float:
         coordinates, self._errors.log_scale = point
         self._errors.sharpness = self.sharpness
-        objective = toeplitz_loss.Objective(self.participation, self._errors, _no_sensitivity)
+        objective = blt_loss.Objective(self.participation, self._errors, _no_sensitivity)
         return objective(coordinates)[0]
 
     def values(self, point: _Point) -> np.ndarray:
         coordinates, log_scale = point
         sums = self._pair_sums(log_scale)
-        sums(*toeplitz_loss.parameters(toeplitz_loss.log_rates_of(coordinates)))
+        sums(*blt_loss.parameters(blt_loss.log_rates_of(coordinates)))
         return sums.values
 
     def _pair_sums(self, log_scale) -> PairSums:
@@ -380,14 +380,14 @@ class _Stage(cutting_planes.Search[_Point]):
         return cutting_planes.Cuts(table, self.participation)
 
     def _base(self, coordinates) -> Blt:
-        return of_log_rates(self._rounds, toeplitz_loss.log_rates_of(coordinates))
+        return of_log_rates(self._rounds, blt_loss.log_rates_of(coordinates))
 
     def descend(self, point: _Point) -> _Point:
         coordinates, log_scale = point
         size = coordinates.size
         sums = self._pair_sums(log_scale)
         sums.sharpness = self._errors.sharpness = self.sharpness
-        objective = toeplitz_loss.Objective(self.participation, self._errors, sums)
+        objective = blt_loss.Objective(self.participation, self._errors, sums)
 
         def value_and_gradient(x):
             sums.log_scale = self._errors.log_scale = x[size:]

@@ -13,7 +13,7 @@ from dpfl import aggregators, mechanisms
 from dpfl.accounting import hardened
 from dpfl.aggregators.noise import hardened_ring
 from dpfl.mechanisms import kernels
-from dpfl.mechanisms.hardened import discrete_gaussian, keystream, stream
+from dpfl.mechanisms.hardened import discrete_gaussian, stream
 from tests import mechanism_cases, oracles, redrawn
 from tests.aggregators import rounds
 
@@ -107,7 +107,7 @@ def _check_replay(plan, rows, end):
         step = stream.step(kernel, t)
         sampler = discrete_gaussian.DiscreteGaussian(hardened.STDDEV * step.stddev)
         round_key = keys[t].astype('<i8').tobytes()
-        z = [sampler.draw(keystream.Keystream(round_key, b), block) for b in (0, 1)]
+        z = [sampler.draw(discrete_gaussian.Keystream(round_key, b), block) for b in (0, 1)]
         w = np.concatenate([step.apply(z[b], buffers[b]) for b in (0, 1)])[:size]
         z_rows.append(np.concatenate(z)[:size] * matrix[t, t])
         w_rows.append(w)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpfl.mechanisms.hardened import discrete_gaussian, keystream
+from dpfl.mechanisms.hardened import discrete_gaussian
 from dpfl.mechanisms.hardened.discrete_gaussian import TABLE_BITS, DiscreteGaussian
 
-_KEY = keystream.seeded_key(1)
+_KEY = discrete_gaussian.seeded_key(1)
 # From a table of single integers to strips of 2^34; strips that leave something to the tail.
 _SAMPLERS = {
     'tiny': DiscreteGaussian(0.3),
@@ -134,7 +134,12 @@ def test_comparisons_in_float64_agree_with_integers(name):
     )
     uniform = np.minimum(uniform, 2.0**sampler._accept_bits - 2**11).astype(np.uint64)
     found = sampler._compare(
-        k, np.arange(3000), strip, uniform, np.zeros(3000, np.int64), keystream.Keystream(_KEY, 0)
+        k,
+        np.arange(3000),
+        strip,
+        uniform,
+        np.zeros(3000, np.int64),
+        discrete_gaussian.Keystream(_KEY, 0),
     )
     certain = 0
     for i in range(3000):
@@ -176,7 +181,7 @@ def test_probabilities_of_small_deviations(stddev, strips):
     with mpmath.workdps(30):
         total = sum(_rho(sampler, k) for k in support)
         expected = np.array([float(_rho(sampler, k) / total) for k in support]) * size
-    drawn = sampler.draw(keystream.Keystream(_KEY, 1), size)
+    drawn = sampler.draw(discrete_gaussian.Keystream(_KEY, 1), size)
     counts = np.bincount(drawn + reach, minlength=len(support))
     assert counts.sum() == size
     often = expected >= 5
@@ -204,7 +209,7 @@ def test_probabilities_of_small_deviations(stddev, strips):
 )
 def test_moments_and_distribution_of_wide_ones(name):
     sampler, size = _SAMPLERS[name], 60_000 if 'tail' in name else 300_000
-    drawn = sampler.draw(keystream.Keystream(_KEY, 2), size)
+    drawn = sampler.draw(discrete_gaussian.Keystream(_KEY, 2), size)
     unit = drawn / sampler.stddev
     for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96), (6, 15, 10170)):
         deviation = ((unit**power).mean() - moment) / np.sqrt(variance / size)
@@ -224,12 +229,12 @@ def test_zero_does_not_count_twice():
     assert sampler._threshold[0] > 0
     for minus, expected in ((0, 0), (1, 1)):
         words = np.array([choice, place * np.uint64(minus)], np.uint64)
-        values, rejected = sampler._propose(words, keystream.Keystream(_KEY, 0))
+        values, rejected = sampler._propose(words, discrete_gaussian.Keystream(_KEY, 0))
         assert values[0] == 0
         assert rejected.size == expected
 
 
 def test_the_known_answer_stays():
     """The first variables of key and block 0: another version must give the same bits."""
-    drawn = _SAMPLERS['production'].draw(keystream.Keystream(bytes(32), 0), 4)
+    drawn = _SAMPLERS['production'].draw(discrete_gaussian.Keystream(bytes(32), 0), 4)
     assert drawn.tolist() == [-585143199694, 570488606215, -952576991346, -599398916817]

@@ -3,7 +3,7 @@
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from dpfl.mechanisms.hardened import keystream
+from dpfl.mechanisms.hardened import discrete_gaussian
 
 _KEY = bytes(range(32))
 
@@ -25,7 +25,7 @@ def test_the_cipher_gives_the_published_vectors():
 
 def test_words_are_encrypted_counters():
     """FIPS 197, SP 800-38A: word pairs are the encryption of block number and counter."""
-    words = keystream.Keystream(_KEY, 5).words(6)
+    words = discrete_gaussian.Keystream(_KEY, 5).words(6)
     blocks = Cipher(algorithms.AES(_KEY), modes.ECB()).encryptor()
     expected = b''.join(
         blocks.update((5 << 64 | counter).to_bytes(16, 'big')) for counter in range(3)
@@ -35,8 +35,8 @@ def test_words_are_encrypted_counters():
 
 
 def test_a_stream_goes_on_where_the_last_request_ended():
-    whole = keystream.Keystream(_KEY, 3).words(200_003)
-    parts = keystream.Keystream(_KEY, 3)
+    whole = discrete_gaussian.Keystream(_KEY, 3).words(200_003)
+    parts = discrete_gaussian.Keystream(_KEY, 3)
     sizes = (1, 7, 131_072, 0, 2)
     np.testing.assert_array_equal(
         np.concatenate([parts.words(size) for size in sizes]), whole[: sum(sizes)]
@@ -45,8 +45,12 @@ def test_a_stream_goes_on_where_the_last_request_ended():
 
 def test_blocks_and_keys_have_streams_of_their_own():
     streams = [
-        keystream.Keystream(key, block).words(64).tobytes()
-        for key in (_KEY, keystream.derive(_KEY, 'round 0'), keystream.seeded_key(0))
+        discrete_gaussian.Keystream(key, block).words(64).tobytes()
+        for key in (
+            _KEY,
+            discrete_gaussian.derive_key(_KEY, 'round 0'),
+            discrete_gaussian.seeded_key(0),
+        )
         for block in range(3)
     ]
     assert len(set(streams)) == 9
@@ -54,6 +58,6 @@ def test_blocks_and_keys_have_streams_of_their_own():
 
 def test_derived_keys_are_hmacs():
     """RFC 4231, test case 2."""
-    assert keystream.derive(b'Jefe', 'what do ya want for nothing?').hex() == (
+    assert discrete_gaussian.derive_key(b'Jefe', 'what do ya want for nothing?').hex() == (
         '5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843'
     )

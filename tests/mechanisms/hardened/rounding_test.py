@@ -7,7 +7,7 @@ import pytest
 
 from dpfl import Participation, mechanisms
 from dpfl.mechanisms import kernels
-from dpfl.mechanisms.hardened import rounding, stream
+from dpfl.mechanisms.hardened import stream
 from tests import mechanism_cases, oracles
 
 _ROUNDS, _SIGMA, _NORM = 4, 2.0**9, 33
@@ -65,9 +65,9 @@ def test_no_shift_exceeds_the_bound_and_some_come_close(name):
 
 def _check_shift(mechanism, dimension, is_rounded):
     participation = Participation(_ROUNDS, 2)
-    added = rounding.shift(mechanism.kernel(), _ROUNDS, dimension, _SIGMA)
+    added = stream.shift(mechanism.kernel(), _ROUNDS, dimension, _SIGMA)
     largest, exact = _largest_shift(mechanism, participation, dimension)
-    assert largest <= exact * (1 + rounding.COEFFICIENTS) + added
+    assert largest <= exact * (1 + stream.COEFFICIENTS) + added
     assert largest > 0.9 * (exact + added)
     # What is counted without rounding is never less than C times the updates.
     counted = mechanism.sensitivity(participation) * _NORM / _SIGMA
@@ -77,16 +77,16 @@ def _check_shift(mechanism, dimension, is_rounded):
 
 
 def test_rounds_without_a_prediction_are_not_rounded():
-    assert rounding.shift(mechanisms.Identity(9).kernel(), 9, 2**28, 1.0) == 0
+    assert stream.shift(mechanisms.Identity(9).kernel(), 9, 2**28, 1.0) == 0
     restarted = mechanisms.Restarted(mechanisms.Blt(4, [0.5], [0.3]), [4], 8).kernel()
-    errors = rounding.prediction_errors(restarted, 8, 1.0)
+    errors = stream.prediction_errors(restarted, 8, 1.0)
     np.testing.assert_array_equal(np.isnan(errors), np.arange(8) % 4 == 0)
 
 
 def test_growing_noise_has_no_bound():
     """C^-1 of this one grows by 4 with each round: its integers leave float64."""
     growing = mechanisms.BandedToeplitz(40, [1.0, 4.0])
-    assert rounding.shift(growing.kernel(), 40, 10, 2.0**40) == np.inf
-    assert rounding.shift(growing.with_rounds(3).kernel(), 3, 10, 2.0**40) < 1e-3
+    assert stream.shift(growing.kernel(), 40, 10, 2.0**40) == np.inf
+    assert stream.shift(growing.with_rounds(3).kernel(), 3, 10, 2.0**40) < 1e-3
     fast = kernels.StateSpace(np.array([[[1.0, -3.0], [1.0, -3.0]]]))
-    assert rounding.shift(fast, 2000, 10, 2.0**40) == np.inf
+    assert stream.shift(fast, 2000, 10, 2.0**40) == np.inf

@@ -7,7 +7,7 @@ import pytest
 
 from dpfl import mechanisms
 from dpfl.mechanisms import kernels
-from dpfl.mechanisms.hardened import discrete_gaussian, keystream, rounding, stream
+from dpfl.mechanisms.hardened import discrete_gaussian, stream
 from tests import mechanism_cases
 
 _ROUNDS = 12
@@ -19,7 +19,7 @@ def _drawn(kernel, rounds, size, sigma=_SIGMA, seed=0):
     return np.array(
         [
             discrete_gaussian.DiscreteGaussian(sigma * stream.step(kernel, t).stddev).draw(
-                keystream.Keystream(keystream.seeded_key(seed), t), size
+                discrete_gaussian.Keystream(discrete_gaussian.seeded_key(seed), t), size
             )
             for t in range(rounds)
         ]
@@ -72,7 +72,7 @@ def test_exact_replay_in_python_integers(kernel):
     """The noise w is z plus the rounded prediction, and no prediction is further off than E."""
     z = _drawn(kernel, _ROUNDS, 3)
     w = _streamed(kernel, z)
-    errors = np.nan_to_num(rounding.prediction_errors(kernel, _ROUNDS, _SIGMA))
+    errors = np.nan_to_num(stream.prediction_errors(kernel, _ROUNDS, _SIGMA))
     equal = 0
     for column in range(3):
         exact = _predictions(kernel, w[:, column].tolist())
@@ -90,7 +90,7 @@ def test_the_coefficients_are_those_of_the_matrix(rounds):
     for name, make in mechanism_cases.FACTORIES.items():
         mechanism = make(rounds)
         kernel = mechanism.kernel()
-        if np.isinf(rounding.shift(kernel, rounds, 1, _SIGMA)):
+        if np.isinf(stream.shift(kernel, rounds, 1, _SIGMA)):
             continue  # Refused: its noise grows.
         matrix, streamed = mechanism.strategy_matrix(), np.zeros((rounds, rounds))
         buffers = np.zeros((kernel.buffers, rounds))
@@ -103,8 +103,8 @@ def test_the_coefficients_are_those_of_the_matrix(rounds):
             step.apply(wanted - added, buffers)
             streamed[t] = (wanted - added) / 2.0**40 / step.stddev
         error = np.linalg.norm(streamed - matrix, 2) / np.linalg.norm(matrix, 2)
-        assert error <= rounding.COEFFICIENTS, name
-        np.testing.assert_allclose(rounding.stddevs(kernel, rounds), 1 / np.diag(matrix))
+        assert error <= stream.COEFFICIENTS, name
+        np.testing.assert_allclose(stream.stddevs(kernel, rounds), 1 / np.diag(matrix))
         checked += 1
     assert checked >= len(mechanism_cases.FACTORIES) - 3
 
@@ -114,7 +114,7 @@ def test_predictions_over_many_rounds_keep_their_bound():
     rounds = 150
     kernel = mechanisms.Blt(rounds, [0.999, 0.9, 0.5], [0.03, 0.1, 0.2]).kernel()
     w = _streamed(kernel, _drawn(kernel, rounds, 2))
-    bound = rounding.prediction_errors(kernel, rounds, _SIGMA)
+    bound = stream.prediction_errors(kernel, rounds, _SIGMA)
     largest = 0.0
     for column in range(2):
         exact = _predictions(kernel, w[:, column].tolist())
