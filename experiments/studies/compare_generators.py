@@ -322,7 +322,7 @@ def _classifier(generator: 'Generator', config: ComparisonConfig) -> image_trait
         steps=config.classifier_steps,
         seed=config.seed,
     )
-    return classifiers.build_inference('small', weights)
+    return classifiers.of_weights('small', weights).infer
 
 
 def _words(words: tuple[Difference, ...]) -> str:

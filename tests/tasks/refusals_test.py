@@ -166,7 +166,7 @@ _OF_IMAGES = [
     (lambda: _trained(labels=np.zeros(0, np.int32)), 'number of examples=0'),
     (lambda: ClassifierSizes(kernel=3, channels=(2, 0), hidden=2), 'channels=0'),
     (lambda: classifiers.build_image_classifier('huge', 0), 'name=huge'),
-    (lambda: classifiers.build_inference('small', _WEIGHTS), 'weights: must be those of small'),
+    (lambda: classifiers.of_weights('small', _WEIGHTS), 'weights: must be those of small'),
     (lambda: gan_models.build_gan_model('large', 0), 'name=large: must be one of dcgan, '),
     (lambda: gan_models.build_gan_model('tiny', -1), 'seed=-1: must be an integer'),
     (lambda: GanSizes(0, 1, (1, 1, 1), (1, 1), 1), 'input_size=0: must be'),

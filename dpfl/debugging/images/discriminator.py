@@ -91,7 +91,7 @@ def compare(first: np.ndarray, second: np.ndarray, *, seed: int, steps: int = _S
         learning_rate=_LEARNING_RATE,
         seed=seed,
     )
-    infer = classifiers.build_inference(_MODEL, weights)
+    infer = classifiers.of_weights(_MODEL, weights).infer
     scores = [infer(part)[0][:, 1] - infer(part)[0][:, 0] for part in tested]
     right = np.concatenate([scores[0] > 0, scores[1] <= 0])
     return Comparison(Share.of(right), tested[0][np.argsort(-scores[0])[:_SUREST]])

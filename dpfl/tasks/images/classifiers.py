@@ -1,4 +1,4 @@
-"""Classifiers of small grey-scale images, as `tff.learning.models.FunctionalModel`.
+"""Classifiers of small grey-scale images: models, central training, and files of trained ones.
 
 The layers are convolutions, each of which halves height and width, and two dense layers:
 
@@ -11,15 +11,12 @@ The layers are convolutions, each of which halves height and width, and two dens
 uses for images of this size: two 5 x 5 convolutions with 32 and 64 channels, 2 x 2 max pooling, and
 512 hidden units. These are 1.69M weights for 62 classes.
 
-Central training of a classifier on images that need no protection.
-
 The primary model of [Augenstein20], section 6, is trained before it is deployed to the devices. If
-its data are public there is no privacy loss to account for. To train a classifier on clients' data
-use `learning.build_dp_fedavg`.
+its data are public, central training has no privacy loss to account for. To train a classifier on
+clients' data use `learning.build_dp_fedavg`.
 
-Reads classifiers of images: weights of the project's own models, or a SavedModel of any other.
-
-A SavedModel is a graph that TensorFlow runs: load one only from those whom you trust with that.
+A trained classifier is read from weights of the project's own models, or from a SavedModel of any
+other, which is a graph that TensorFlow runs: load one only from those whom you trust with that.
 """
 
 import collections
@@ -41,6 +38,12 @@ from dpfl.tasks.images import image_clients
 
 # Images that are classified at a time.
 _INFERENCE_BATCH = 1_024
+# Entry of the file of a study's classifier that says how it was trained, as JSON.
+CONFIGURATION = 'configuration'
+_WEIGHTS = ('model.npz', os.path.join('primary', 'model.npz'))
+_GRAPH = 'saved_model.pb'
+_SIGNATURE = 'serving_default'
+_SIDE = image_clients.IMAGE_SIZE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,56 +154,6 @@ def logits(sizes: ClassifierSizes, weights: Sequence[Any], images: tf.Tensor) ->
     return tf.matmul(features(sizes, weights, images), weights[-2]) + weights[-1]
 
 
-def build_inference(
-    name: str, weights: Sequence[np.ndarray]
-) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """A trained classifier as a function of NumPy arrays.
-
-    Args:
-      name: a key of `PRESETS`.
-      weights: weights of the model.
-
-    Returns:
-      A function that maps pixels float32 [n, 28, 28] to (probabilities float32 [n, 62], features
-      float32 [n, hidden]).
-
-    Raises:
-      ValueError: if the shapes of the weights are not those of the named model.
-    """
-    sizes = PRESETS[_validate.choice('name', name, PRESETS)]
-    shapes = tuple(np.shape(weight) for weight in weights)
-    if shapes != sizes.weight_shapes():
-        raise errors.ArgumentError(
-            'weights', errors.NOT_SHOWN, f'must be those of {name}, but have shapes {shapes}'
-        )
-    constants = tuple(tf.constant(weight) for weight in weights)
-
-    @tf.function(input_signature=[image_clients.element_spec()['x']])
-    def infer(images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        hidden = features(sizes, constants, images)
-        return tf.nn.softmax(tf.matmul(hidden, constants[-2]) + constants[-1]), hidden
-
-    def inference(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _in_parts(infer, pixels.reshape(-1, *image_clients.IMAGE_SHAPE))
-
-    return inference
-
-
-def _in_parts(
-    infer: Callable[[np.ndarray], tuple[Any, Any]], images: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities and features of any number of images, from a function of one batch."""
-    # At least one image: the convolutions of oneDNN fail on an empty batch.
-    given = images if len(images) else np.zeros([1, *images.shape[1:]], np.float32)
-    starts = range(0, len(given), _INFERENCE_BATCH)
-    parts = [infer(given[first : first + _INFERENCE_BATCH]) for first in starts]
-    probabilities, hidden = (
-        np.concatenate([np.asarray(part) for part in column])[: len(images)]
-        for column in zip(*parts, strict=True)
-    )
-    return probabilities, hidden
-
-
 def _cross_entropy(output: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=label, logits=output)
 
@@ -300,14 +253,6 @@ def train_centrally(
     return tuple(weight.numpy() for weight in weights)
 
 
-# Entry of the file of a study's classifier that says how it was trained, as JSON.
-CONFIGURATION = 'configuration'
-_WEIGHTS = ('model.npz', os.path.join('primary', 'model.npz'))
-_GRAPH = 'saved_model.pb'
-_SIGNATURE = 'serving_default'
-_SIDE, _CLASSES = image_clients.IMAGE_SIZE, image_clients.NUM_CLASSES
-
-
 @dataclasses.dataclass(frozen=True)
 class Classifier:
     """A trained classifier.
@@ -329,13 +274,29 @@ class Classifier:
         return self.infer(pixels)[1]
 
 
-def of_weights(name: str, weights: tuple[np.ndarray, ...]) -> Classifier:
+def of_weights(name: str, weights: Sequence[np.ndarray]) -> Classifier:
     """A classifier of `PRESETS` with trained weights.
 
     Raises:
-      ValueError: if the weights are not of that model.
+      ValueError: if the shapes of the weights are not those of the named model.
     """
-    return Classifier(f'a model {name}', build_inference(name, weights))
+    sizes = PRESETS[_validate.choice('name', name, PRESETS)]
+    shapes = tuple(np.shape(weight) for weight in weights)
+    if shapes != sizes.weight_shapes():
+        raise errors.ArgumentError(
+            'weights', errors.NOT_SHOWN, f'must be those of {name}, but have shapes {shapes}'
+        )
+    constants = tuple(tf.constant(weight) for weight in weights)
+
+    @tf.function(input_signature=[image_clients.element_spec()['x']])
+    def infer(images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        hidden = features(sizes, constants, images)
+        return tf.nn.softmax(tf.matmul(hidden, constants[-2]) + constants[-1]), hidden
+
+    def inference(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return _in_parts(infer, pixels.reshape(-1, *image_clients.IMAGE_SHAPE))
+
+    return Classifier(f'a model {name}', inference)
 
 
 def load(path: str | os.PathLike[str]) -> Classifier:
@@ -431,8 +392,6 @@ def _of_file(path: Any, file: pathlib.Path) -> Classifier:
 
 
 def _of_graph(path: pathlib.Path) -> Classifier:
-    import tensorflow as tf
-
     def refused(reason: str) -> errors.ArgumentError:
         return errors.ArgumentError('path', path, reason)
 
@@ -465,9 +424,26 @@ def _of_graph(path: pathlib.Path) -> Classifier:
         return _in_parts(answer, pixels.reshape(-1, _SIDE, _SIDE, *tail))
 
     shape = infer(np.ones([2, _SIDE, _SIDE], np.float32))[0].shape
-    if shape != (2, _CLASSES):
-        raise refused(f'must return {_CLASSES} values for an image, returns shape {shape}')
+    if shape != (2, image_clients.NUM_CLASSES):
+        raise refused(
+            f'must return {image_clients.NUM_CLASSES} values for an image, returns shape {shape}'
+        )
     return Classifier('a SavedModel', infer)
+
+
+def _in_parts(
+    infer: Callable[[np.ndarray], tuple[Any, Any]], images: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities and features of any number of images, from a function of one batch."""
+    # At least one image: the convolutions of oneDNN fail on an empty batch.
+    given = images if len(images) else np.zeros([1, *images.shape[1:]], np.float32)
+    starts = range(0, len(given), _INFERENCE_BATCH)
+    parts = [infer(given[first : first + _INFERENCE_BATCH]) for first in starts]
+    probabilities, hidden = (
+        np.concatenate([np.asarray(part) for part in column])[: len(images)]
+        for column in zip(*parts, strict=True)
+    )
+    return probabilities, hidden
 
 
 def _normalised(values: np.ndarray) -> np.ndarray:

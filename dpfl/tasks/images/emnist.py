@@ -3,10 +3,9 @@
 There are 62 classes. Images are 28 x 28, paper is 1 and ink is 0. A share of the writers is held
 out: none of them is a client, and only their images are looked at, evaluated on, or public.
 
-Federated EMNIST is read from the SQLite file that TFF 0.87 publishes, from its split `all_train`.
-
-The test split has further images of the same writers. It is never read: whatever is measured
-without noise has to be measured on images of writers who are no clients.
+The data are read from the SQLite file that TFF 0.87 publishes, from its split `all_train`. The test
+split has further images of the same writers. It is never read: whatever is measured without noise
+has to be measured on images of writers who are no clients.
 """
 
 import dataclasses
@@ -21,6 +20,9 @@ from dpfl.tasks.data_sets import ClientFile
 from dpfl.tasks.images import image_clients
 from dpfl.tasks.images.image_clients import Faults
 
+URL = 'https://storage.googleapis.com/tff-datasets-public/emnist_all.sqlite.lzma'
+# SHA-256 of the compressed file of 170,507,172 bytes. The unpacked file has 4.7 GB.
+SHA256 = 'c3aaf91b4cf4e69d53d81627ad119eccdc878ff906f68e66063ff10f67faad48'
 _IMAGE = (image_clients.IMAGE_SIZE, image_clients.IMAGE_SIZE)
 _SPLIT = 'all_train'
 
@@ -62,37 +64,24 @@ class EmnistFile(ClientFile):
             raise self.refused(
                 f'has {len(rows)} examples of a writer where its index has {errors.shown(expected)}'
             )
+        import tensorflow as tf
+
+        spec = {
+            'pixels': tf.io.FixedLenFeature(_IMAGE, tf.float32),
+            'label': tf.io.FixedLenFeature([], tf.int64),
+        }
         try:
-            pixels, labels = _parse(rows)
-        except (ValueError, TypeError) as error:
-            raise self.refused(
-                f'cannot be read as federated EMNIST ({errors.shown(error)})'
-            ) from None
+            parsed = tf.io.parse_example(rows, spec)
+        except (tf.errors.OpError, ValueError, TypeError) as error:
+            reason = errors.shown(getattr(error, 'message', error))
+            raise self.refused(f'cannot be read as federated EMNIST ({reason})') from None
+        pixels, labels = parsed['pixels'].numpy(), parsed['label'].numpy()
         is_label = (labels >= 0) & (labels < image_clients.NUM_CLASSES)
         labels = labels.astype(np.int32)
         in_range = (pixels >= 0) & (pixels <= 1)
         if pixels.shape != (*labels.shape, *_IMAGE) or not (is_label.all() and in_range.all()):
             raise self.refused('has examples that are not images 28 x 28 in 62 classes')
         return pixels, labels
-
-
-def _parse(serialized: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    import tensorflow as tf
-
-    spec = {
-        'pixels': tf.io.FixedLenFeature(_IMAGE, tf.float32),
-        'label': tf.io.FixedLenFeature([], tf.int64),
-    }
-    try:
-        parsed = tf.io.parse_example(serialized, spec)
-    except tf.errors.OpError as error:
-        raise ValueError(error.message) from None
-    return parsed['pixels'].numpy(), parsed['label'].numpy()
-
-
-URL = 'https://storage.googleapis.com/tff-datasets-public/emnist_all.sqlite.lzma'
-# SHA-256 of the compressed file of 170,507,172 bytes. The unpacked file has 4.7 GB.
-SHA256 = 'c3aaf91b4cf4e69d53d81627ad119eccdc878ff906f68e66063ff10f67faad48'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,17 +1,15 @@
 """An endless population of synthetic clients that write letters and digits; no download needed.
 
-Every client is a pure function of (seed, client index); nothing is stored. `Hand` defines
-how a client writes. As in federated EMNIST, images are 28 x 28 with paper 1 and ink 0, the 62
-classes have the same order, and about half of the examples are digits. Devices may have `faults`.
+Every client is a pure function of (seed, client index); nothing is stored. As in federated EMNIST,
+images are 28 x 28 with paper 1 and ink 0, the 62 classes have the same order, and about half of the
+examples are digits. Devices may have faults.
 
-Letters and digits of the fonts shipped with matplotlib, as distance fields.
+Letters and digits are those of the fonts shipped with matplotlib, as distance fields. A distance
+field gives the distance of each position to the outline of the glyph. It can be sampled at any
+position and scale, and adding a constant makes strokes wider or narrower. So each glyph is rendered
+only once, for all writers.
 
-A distance field gives the distance of each position to the outline of the glyph. It can be sampled
-at any position and scale, and adding a constant makes strokes wider or narrower. So each glyph is
-rendered only once, for all writers.
-
-A writer's hand: letterforms, slant, weight, size, and how much they vary from sign to sign.
-
+A writer's hand has letterforms, slant, weight and size, and how much they vary from sign to sign.
 Many images of a writer are made at a time. The positions of the pixels in the glyph are one matrix
 product: the parameters of the signs times fixed features of the pixels (1, u, v and slow waves,
 which bend the strokes). The distance field at these positions gives the amount of ink.
@@ -28,9 +26,9 @@ from scipy import ndimage
 
 from dpfl import _random, _validate
 from dpfl.tasks.images import image_clients
-from dpfl.tasks.images.image_clients import CLASSES, Faults
+from dpfl.tasks.images.image_clients import CLASSES, IMAGE_SIZE, Faults
 
-NUM_DIGITS = 10
+_NUM_DIGITS = 10
 
 # Fonts with all classes and different letterforms. Weight and slant are those of the hand.
 FONTS = (
@@ -98,8 +96,6 @@ def _distance_field(inside: np.ndarray, unit: int) -> np.ndarray:
     fine = signed.reshape(FIELD_SIZE, _OVERSAMPLING, FIELD_SIZE, _OVERSAMPLING)
     return fine.mean(axis=(1, 3)).astype(np.float32)
 
-
-IMAGE_SIZE = 28
 
 # Height of a capital letter in an average hand, in pixels.
 _CAPITAL_HEIGHT = 17.5
@@ -317,9 +313,9 @@ class SyntheticGlyphs(image_clients.ImageClients):
     @functools.cached_property
     def _cumulative_shares(self) -> np.ndarray:
         """Cumulative shares of the classes, float64 [62]."""
-        num_letters = len(CLASSES) - NUM_DIGITS
+        num_letters = len(CLASSES) - _NUM_DIGITS
         shares = np.full(len(CLASSES), (1 - self.digit_share) / num_letters)
-        shares[:NUM_DIGITS] = self.digit_share / NUM_DIGITS
+        shares[:_NUM_DIGITS] = self.digit_share / _NUM_DIGITS
         return np.cumsum(shares) / shares.sum()
 
     def examples(self, client: int, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -110,7 +110,7 @@ def test_inference_goes_through_all_images_in_batches(monkeypatch):
     monkeypatch.setattr(classifiers, '_INFERENCE_BATCH', 3)
     sizes = classifiers.PRESETS['tiny']
     weights = classifiers.initial_weights(sizes, 0)
-    infer = classifiers.build_inference('tiny', weights)
+    infer = classifiers.of_weights('tiny', weights).infer
     images = _batch(8)['x']
     probabilities, features = infer(images[..., 0])
     expected = tf.nn.softmax(classifiers.logits(sizes, weights, images))
@@ -131,7 +131,7 @@ def test_central_training_learns_digits():
     same = classifiers.train_centrally(model, pixels, labels, steps=3, learning_rate=0.01)
     for one, other in zip(again, same, strict=True):
         np.testing.assert_array_equal(one, other)
-    infer = classifiers.build_inference('tiny', weights)
+    infer = classifiers.of_weights('tiny', weights).infer
     others, their_labels = (
         np.concatenate(parts)
         for parts in zip(*(_EASY.examples(client) for client in range(20)), strict=True)
@@ -157,7 +157,7 @@ def _write(path, **more):
 @pytest.mark.parametrize('name', ['model.npz', 'primary/model.npz'])
 def test_weights_of_a_run_and_of_a_study(tmp_path, name):
     _write(tmp_path / name, configuration=np.array('{}'))
-    expected = classifiers.build_inference('tiny', _weights())(_IMAGES)
+    expected = classifiers.of_weights('tiny', _weights()).infer(_IMAGES)
     for path in (tmp_path, tmp_path / name):
         model = classifiers.load(path)
         assert model.name == 'a model tiny'
