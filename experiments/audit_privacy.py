@@ -20,7 +20,7 @@ import json
 import pathlib
 
 from dpfl import errors
-from dpfl.accounting.measured import section
+from dpfl.accounting.measured.measured import audit_section
 from dpfl.auditing.config import AggregatorAuditConfig
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
@@ -94,7 +94,7 @@ def _show_run(directory: str) -> None:
     if _FORMAT.read().format == 'json':
         print(json.dumps(measured.to_dict(), indent=2, allow_nan=False))
     else:
-        print(f'# Audit of {directory}\n\n{section.render(measured)}')
+        print(f'# Audit of {directory}\n\n{audit_section(measured)}')
     if measured.refutations:
         raise errors.RunError('; '.join(measured.refutations))
 

@@ -6,9 +6,8 @@ sensitivity comes from the mechanism; `dp_accounting` converts it to epsilon whe
 """
 
 from dpfl.accounting.calibration import mu_from_epsilon
-from dpfl.accounting.clipping import AdaptiveClip
+from dpfl.accounting.clipping import AdaptiveClip, Estimator
 from dpfl.accounting.composed import ReleaseBefore
-from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.events import epsilon_of_event
 from dpfl.accounting.gaussian import ACCOUNTANTS, epsilon_from_mu, epsilon_from_rho, mu_from_rho
 from dpfl.accounting.hardened import NOISES

@@ -16,9 +16,17 @@ import dp_accounting
 
 from dpfl import _json, _validate, errors
 from dpfl.accounting import events
-from dpfl.accounting.facts import ASSUMPTION, COMPOSED, DEFINITION, NOT_COVERED, VOID, Facts
 from dpfl.accounting.losses.dominating_pairs import Neighbours
-from dpfl.accounting.part import Part, Run
+from dpfl.accounting.part import (
+    ASSUMPTION,
+    COMPOSED,
+    DEFINITION,
+    NOT_COVERED,
+    VOID,
+    Facts,
+    Part,
+    Run,
+)
 from dpfl.mechanisms import rounding
 
 if TYPE_CHECKING:

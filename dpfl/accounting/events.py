@@ -20,7 +20,7 @@ from dpfl.accounting import gaussian, moments
 from dpfl.accounting.gaussian import Bound
 from dpfl.accounting.losses import dominating_pairs, loss_distribution
 from dpfl.accounting.losses.dominating_pairs import DominatingPair, Neighbours
-from dpfl.accounting.losses.losses_on_grid import Release
+from dpfl.accounting.losses.loss_distribution import Release
 from dpfl.accounting.sampling import truncated
 from dpfl.accounting.sampling.truncated import TruncatedPoissonDpEvent
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from dpfl import errors, mechanisms
 from dpfl.accounting import part
-from dpfl.accounting.facts import ASSUMPTION, NOT_COVERED, Facts
-from dpfl.accounting.part import Part, Run
+from dpfl.accounting.part import ASSUMPTION, NOT_COVERED, Facts, Part, Run
 from dpfl.mechanisms.hardened import stream
 from dpfl.mechanisms.rounding import round_up
 

@@ -17,9 +17,8 @@ import numpy as np
 
 from dpfl import _json, _validate, errors, mechanisms
 from dpfl.accounting import calibration, events, gaussian, hardened
-from dpfl.accounting.clipping import AdaptiveClip, ClipSchedule, IntegerUpdates
+from dpfl.accounting.clipping import AdaptiveClip, ClipSchedule, Estimator, IntegerUpdates
 from dpfl.accounting.composed import Before, Earlier, ReleaseBefore
-from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.hardened import Hardened
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.part import Part, Run

@@ -9,9 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
-from dpfl.accounting.measured import section
 from dpfl.accounting.measured.estimate import Estimate
-from dpfl.accounting.measured.measured import Measured, Scores
+from dpfl.accounting.measured.measured import Measured, Scores, audit_section, shown_number
 from dpfl.reporting import html_page
 
 # As in `charts`: told apart with any colour vision.
@@ -27,7 +26,7 @@ def render(scores: Scores, measured: Measured) -> str:
       scores: of all canaries.
       measured: the estimates that follow from them.
     """
-    text = markdown.markdown('# Audit\n\n' + section.render(measured), extensions=['tables'])
+    text = markdown.markdown('# Audit\n\n' + audit_section(measured), extensions=['tables'])
     scale = math.sqrt(scores.dimension)
     parts = [
         (
@@ -64,7 +63,7 @@ def _histogram(
 ) -> Figure:
     drawn = Figure(figsize=(7, 3.6), layout='constrained')
     axes = drawn.add_subplot(
-        title=f'{title}: epsilon about {section.number(estimate.epsilon)}',
+        title=f'{title}: epsilon about {shown_number(estimate.epsilon)}',
         xlabel='score: cosine in standard deviations of a random direction',
         ylabel='probability density, 1 / score',
     )

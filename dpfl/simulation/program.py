@@ -15,7 +15,7 @@ import tree
 from dpfl import _storage, accounting, aggregators, errors, learning
 from dpfl.accounting import running
 from dpfl.accounting.measured.measured import AUDIT, Measured
-from dpfl.accounting.records import archive, comparison, journal, sums
+from dpfl.accounting.records import archive, comparison, journal
 from dpfl.accounting.reports import noise_keys
 from dpfl.runtime import contexts, memory
 from dpfl.simulation import checkpoint, data_digest, extension, metrics, run_directory
@@ -214,7 +214,7 @@ class _Run:
             scores = experiment.audit.scores(self._initial(), weights, state, plan)
             measured = Measured.of(scores, plan, experiment.delta, experiment.accountant)
             self._directory.write_audit(scores)
-            event = journal.Audited(scores=sums.sha256(self._directory.path / AUDIT))
+            event = journal.Audited(scores=archive.sha256(self._directory.path / AUDIT))
             if self._journal.state.audited != event:
                 self._journal.append(event)
         for refutation in measured.refutations:

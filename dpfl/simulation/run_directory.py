@@ -26,7 +26,7 @@ import numpy as np
 from dpfl import __version__, _files, _npz, _storage, accounting, errors, mechanisms
 from dpfl.accounting import PrivacyReport, running
 from dpfl.accounting.measured.measured import AUDIT, Scores
-from dpfl.accounting.records import archive, cohorts, comparison, sums
+from dpfl.accounting.records import archive, cohorts, comparison
 from dpfl.accounting.records import journal as journal_lib
 from dpfl.accounting.records import verification as verification_lib
 from dpfl.accounting.records.journal import State
@@ -110,9 +110,9 @@ def _is_private(name: str) -> bool:
 
 def results(path: pathlib.Path) -> dict[str, str]:
     """Digests of the results in the directory of a run but the audit's, by name."""
-    files, _ = sums.walk(path, archive.CHECKPOINTS)
+    files, _ = archive.walk(path, archive.CHECKPOINTS)
     return {
-        name: sums.sha256(file)
+        name: archive.sha256(file)
         for name, file in files.items()
         if name != AUDIT and any(run_file.kind == RESULT for run_file in _of_table(name))
     }

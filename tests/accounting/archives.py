@@ -10,7 +10,7 @@ import numpy as np
 
 from dpfl import ParticipationLog, _npz, _setting_texts, accounting, mechanisms
 from dpfl.accounting import running
-from dpfl.accounting.records import archive, cohorts, journal, sums, verification
+from dpfl.accounting.records import archive, cohorts, journal, verification
 from dpfl.accounting.reports import noise_keys
 from dpfl.simulation import run_directory
 from dpfl.simulation.training import PrivacyConfig, SamplingConfig, TrainConfig, plan
@@ -204,7 +204,7 @@ def write_run(
     made += rounds(log, metrics)
     directory.mkdir(exist_ok=True)
     (directory / archive.MODEL).write_bytes(_MODEL)
-    made.append(ended({archive.MODEL: sums.sha256(directory / archive.MODEL)}))
+    made.append(ended({archive.MODEL: archive.sha256(directory / archive.MODEL)}))
     _write_records(directory, record, log, encoded(made))
     with_everything_computed_anew(directory, make_pages=run_directory.pages_of)
     return directory

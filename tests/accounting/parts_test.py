@@ -7,7 +7,7 @@ import dp_accounting
 import pytest
 
 from dpfl import accounting, errors
-from dpfl.accounting import facts, hardened, part
+from dpfl.accounting import hardened, part
 from dpfl.accounting import plan as plan_lib
 from dpfl.accounting.reports import joint
 from dpfl.accounting.sampling import kinds
@@ -140,8 +140,8 @@ def test_a_part_that_adds_to_the_sensitivity_of_a_run_is_refused_by_samplings(mo
 
 
 def test_facts_are_put_changed_and_dropped_by_key():
-    assert doctest.testmod(facts).failed == 0
-    found = facts.Facts()
+    assert doctest.testmod(part).failed == 0
+    found = part.Facts()
     found.put('assumption', 'own', 'Last.')
     found.put('assumption', 'noise@1', 'Second.')
     found.put('assumption', 'noise@0', 'First.')

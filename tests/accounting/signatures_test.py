@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa, x25519
 
 from dpfl import errors
-from dpfl.accounting.records import archive, signatures, sums, verification
+from dpfl.accounting.records import archive, signatures, verification
 from tests.accounting import archives
 
 # RFC 8032, section 7.1, test 2: private key, public key, message, signature.
@@ -85,7 +85,7 @@ def test_openssl_makes_the_keys_and_verifies_the_signature(tmp_path):
     report.write_bytes(content.upper())
     assert openssl(*command).returncode != 0
     openssl('pkey', '-in', 'public.pem', '-pubin', '-outform', 'DER', '-out', 'public.der')
-    assert signatures.fingerprint(key) == sums.sha256(tmp_path / 'public.der')
+    assert signatures.fingerprint(key) == archive.sha256(tmp_path / 'public.der')
 
 
 _CONTENT = b'{"epsilon": 1.5}\n'

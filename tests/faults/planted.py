@@ -263,14 +263,14 @@ _ACCOUNTING = (
     ),
     Fault(
         'a report may leave out that its counts refute the sampling',
-        'dpfl/accounting/records/stated.py',
+        'dpfl/accounting/records/comparison.py',
         'not (seen.refutations or is_possible)',
         'False',
         ('tests/attacks/hostile/reports_test.py',),
     ),
     Fault(
         'violations of an earlier version read as none',
-        'dpfl/accounting/records/stated.py',
+        'dpfl/accounting/records/comparison.py',
         "    refuse_more_texts('observed.violations', values['violations'], seen.violations)\n",
         '',
         ('tests/attacks/hostile/reports_test.py',),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special, stats
 
-from dpfl.accounting.evidence import earlier_cohorts, laws, overlaps, refutation
+from dpfl.accounting.evidence import earlier_cohorts, laws, refutation
 from dpfl.accounting.evidence.refutation import LogTest, Statistic
 from dpfl.participation import ParticipationLog
 
@@ -274,15 +274,15 @@ def _overlaps(rule: Rule, log: ParticipationLog) -> list[LogTest]:
     lag = rule.groups
     if lag >= log.rounds:
         return []
-    value = overlaps.shared(log, lag, lag)
-    sizes = overlaps.pairs(log, lag, lambda t: _group_size(rule, t))
+    value = laws.shared(log, lag, lag)
+    sizes = laws.pairs(log, lag, lambda t: _group_size(rule, t))
     clients = np.array([_group_size(rule, t) for t in range(log.rounds)])
     return [
         _OVERLAP.test(
-            laws.two_sided(overlaps.tails(value, sizes)),
+            laws.two_sided(laws.tails(value, sizes)),
             lag,
             value,
-            overlaps.mean(sizes),
+            laws.mean(sizes),
         ),
         earlier_cohorts.test(log, earlier_cohorts.Draws(clients, first=lag, step=lag)),
     ]
@@ -294,6 +294,6 @@ def _seen(log: ParticipationLog, tails: tuple[float, float], mean: float) -> Log
 
 def _seen_given_sizes(rule: Rule, log: ParticipationLog) -> LogTest:
     population, sizes = rule.population, log.cohort_sizes
-    tails = overlaps.seen_tails(log.by_client().clients.size, population, sizes)
+    tails = laws.seen_tails(log.by_client().clients.size, population, sizes)
     mean = population * (1 - float(np.prod(1 - sizes / population)))
     return _seen(log, tails, mean)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from scipy import optimize
 
-from dpfl.accounting.evidence import independent_rounds, laws, overlaps, refutation, separated
+from dpfl.accounting.evidence import independent_rounds, laws, refutation, separated
 from dpfl.accounting.evidence.independent_rounds import Rule
 from dpfl.accounting.sampling import separated as separated_lib
 
@@ -117,7 +117,7 @@ def fixed_sizes(rule: Rule, rounds: int) -> list[str]:
         return [_of_client(of_client)]
     pairs = {(population, size, size): rounds - 1}
     value = laws.first_at_most(
-        _LEVEL / 2, lambda k: overlaps.tails(k, pairs)[1], (rounds - 1) * size + 1
+        _LEVEL / 2, lambda k: laws.tails(k, pairs)[1], (rounds - 1) * size + 1
     )
     part = min(1.0, (rounds - 1) * size / value * size / population)
     return [

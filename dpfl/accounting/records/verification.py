@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dpfl import _files, _json, _npz, errors
 from dpfl.accounting.measured.measured import AUDIT
-from dpfl.accounting.records import archive, cohorts, comparison, sums
+from dpfl.accounting.records import archive, cohorts, comparison
 from dpfl.accounting.records import journal as journal_lib
 from dpfl.accounting.records.archive import LEDGER, PAGE, PLAN, REPORT, STRATEGY, SUMS
 from dpfl.accounting.records.journal import Began, Journal, State
@@ -71,7 +71,7 @@ def verify(directory: str | os.PathLike[str], pages: Pages = archive.pages) -> V
         raise errors.ArgumentError(
             'run_dir', directory, f'must hold a finished run ({missing[0]} is missing)'
         )
-    files, others = sums.walk(directory, archive.CHECKPOINTS)
+    files, others = archive.walk(directory, archive.CHECKPOINTS)
     differences = [f'{errors.shown(name)}: {what}' for name, what in others.items()]
     folders = [name for name in needed if (directory / name).is_dir()]
     differences += [f'{name}: is not a file' for name in folders]
@@ -130,7 +130,7 @@ def _changed_files(
 ) -> list[str]:
     """How the files differ from `SHA256SUMS`, a sentence each; `report` was read already."""
     try:
-        expected = sums.parse(_files.read_bytes(directory / SUMS).decode(errors='replace'))
+        expected = archive.parse(_files.read_bytes(directory / SUMS).decode(errors='replace'))
     except (OSError, ValueError) as error:
         return [f'{SUMS}: {error}']
     differences = [f'{SUMS}: {name} is not listed' for name in needed[1:] if name not in expected]
@@ -144,7 +144,7 @@ def _changed_files(
             differences.append(f'{errors.shown(name)}: is missing, {SUMS} lists it')
             continue
         is_report = name == REPORT
-        now = hashlib.sha256(report).hexdigest() if is_report else sums.sha256(files[name])
+        now = hashlib.sha256(report).hexdigest() if is_report else archive.sha256(files[name])
         if now != digest:
             differences.append(
                 f'{errors.shown(name)}: its SHA-256 is not the one in {SUMS}: it was changed'
@@ -174,7 +174,7 @@ def _changed_results(
     for name, digest in results.items():
         if name not in files:
             differences.append(f'{errors.shown(name)}: is missing, {LEDGER} has its digest')
-        elif sums.sha256(files[name]) != digest:
+        elif archive.sha256(files[name]) != digest:
             differences.append(
                 f'{errors.shown(name)}: its SHA-256 is not the one in {LEDGER}: it was changed'
             )

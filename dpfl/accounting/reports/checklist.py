@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpfl import _json
-from dpfl.accounting import facts
+from dpfl.accounting import part
 from dpfl.accounting.selection import Selected
 from dpfl.mechanisms import rounding
 
@@ -48,7 +48,7 @@ def statement(report: 'PrivacyReport') -> str:
 
 def _statement(report: 'PrivacyReport') -> str:
     holds = report.guarantee
-    if void := report.facts.bullets(facts.VOID):
+    if void := report.facts.bullets(part.VOID):
         return f'No differential privacy: {void[0]}.'
     revealed = report.plan.delta_before
     kind = f'{rounding.round_up(revealed)}-approximate ' if revealed else ''
@@ -65,7 +65,7 @@ def _statement(report: 'PrivacyReport') -> str:
     run = 'The run' if report.observed is not None else 'A run of this plan'
     if secrets:
         run = f'Simulation: with secret {" and ".join(secrets)} this run'
-    run += ''.join(report.facts.bullets(facts.COMPOSED))
+    run += ''.join(report.facts.bullets(part.COMPOSED))
     ended = early_end(report)
     run = f'{run.removesuffix(",")}, which ended {ended},' if ended else run
     verb = 'would satisfy' if secrets else 'satisfies'

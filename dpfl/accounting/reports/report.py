@@ -14,14 +14,13 @@ from typing import Any
 import dp_accounting
 
 from dpfl import _json, _validate, errors, mechanisms
-from dpfl.accounting import facts, gaussian, running, tradeoff
+from dpfl.accounting import gaussian, part, running, tradeoff
 from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.clipping import ClipCourse
-from dpfl.accounting.facts import Facts
 from dpfl.accounting.measured.measured import Measured
-from dpfl.accounting.part import Run
+from dpfl.accounting.part import Facts, Run
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.accounting.records import stated
+from dpfl.accounting.records import comparison
 from dpfl.accounting.reports import checklist, inputs, noise_keys, page, sentences
 from dpfl.accounting.reports import observed as observed_lib
 from dpfl.accounting.reports.inputs import Inputs
@@ -335,8 +334,8 @@ class PrivacyReport(Inputs):
             'observed': self._observed(),
             'mechanism_parameters': self.plan.mechanism.to_dict(),
             'mechanism_digest': self.plan.mechanism.digest(),
-            'assumptions': self.facts.bullets(facts.ASSUMPTION),
-            'not_covered': self.facts.bullets(facts.NOT_COVERED),
+            'assumptions': self.facts.bullets(part.ASSUMPTION),
+            'not_covered': self.facts.bullets(part.NOT_COVERED),
             **_json.given(self._given()),
         }
 
@@ -363,7 +362,7 @@ class PrivacyReport(Inputs):
             'guarantee': dataclasses.asdict(self.observed_guarantee),
             'patterns': dataclasses.asdict(self.pattern_guarantee),
             **({'max_per_round': seen.max_per_round} if seen.max_per_round > 1 else {}),
-            **{name: getattr(seen, name) for name in stated.COUNTS},
+            **{name: getattr(seen, name) for name in comparison.COUNTS},
             'clients_by_participations': seen.clients_by_participations,
             'violations': seen.violations,
             **_json.given(
@@ -410,7 +409,7 @@ class PrivacyReport(Inputs):
 
 def read(
     text: str | bytes, *, with_selection: bool = False
-) -> tuple[PrivacyReport, list[stated.Difference]]:
+) -> tuple[PrivacyReport, list[comparison.Difference]]:
     """The report that follows from the plan in a JSON document, and where the document differs.
 
     The inputs of the report are taken from the document: the plan, results of the log and of an
@@ -430,7 +429,7 @@ def read(
                 raise errors.ArgumentError(name, errors.NOT_SHOWN, allowed)
         values.pop('composition', None)
         report = _from_values(values)
-        return report, stated.differences(values, report.to_dict())
+        return report, comparison.report_differences(values, report.to_dict())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(errors.shown(error)) from None
 
@@ -447,7 +446,7 @@ def _from_values(values: dict[str, Any]) -> PrivacyReport:
     report = PrivacyReport(
         plan=plan,
         deltas=inputs.deltas(values['deltas']),
-        observed=stated.observed(values['observed'], plan),
+        observed=comparison.observed(values['observed'], plan),
         accountant=accountant,
         clip_course=(
             ClipCourse.from_dict(values['clip_course']) if 'clip_course' in values else None
@@ -462,7 +461,7 @@ def _from_values(values: dict[str, Any]) -> PrivacyReport:
         selection=Selection.from_dict(values['selection']) if 'selection' in values else None,
         **inputs.read(values, _REQUIRED),
     )
-    stated.refuse_more_texts('history', values.get('history', ()), report.history)
+    comparison.refuse_more_texts('history', values.get('history', ()), report.history)
     return report
 
 

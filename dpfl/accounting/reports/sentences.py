@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpfl.accounting import calibration
-from dpfl.accounting.facts import ASSUMPTION, DEFINITION, NOT_COVERED, VOID, Facts
+from dpfl.accounting.part import ASSUMPTION, DEFINITION, NOT_COVERED, VOID, Facts
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.accounting.reports import plain_words
+from dpfl.accounting.reports import page
 from dpfl.accounting.reports.inputs import Extension
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def facts(report: 'PrivacyReport') -> Facts:
     _of_group(report, facts)
     _of_log(report, facts)
     _of_run(report, facts)
-    plain_words.put(report, facts)
+    page.put(report, facts)
     return facts
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dpfl import _json
-from dpfl.accounting import events, facts, part, tradeoff
+from dpfl.accounting import events, part, tradeoff
 from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.plan import FOLD
 from dpfl.accounting.reports import checklist
@@ -94,8 +94,8 @@ def compare(
         'tradeoff': [dataclasses.asdict(stretch) for stretch in stretches],
         'selection': _pair(both, _selection),
         'parameters': _parameters(both),
-        'assumptions': _only(both, facts.ASSUMPTION),
-        'not_covered': _only(both, facts.NOT_COVERED),
+        'assumptions': _only(both, part.ASSUMPTION),
+        'not_covered': _only(both, part.NOT_COVERED),
         'notes': [*_notes(both), *_looser(both, epsilons)],
     }
 

@@ -11,7 +11,7 @@ from dpfl import mechanisms
 from dpfl.accounting.evidence import separated as separated_evidence
 from dpfl.accounting.evidence import unseen
 from dpfl.accounting.evidence.refutation import LogTest
-from dpfl.accounting.sampling import base, cyclic, poisson, separated
+from dpfl.accounting.sampling import base, poisson, separated
 from dpfl.accounting.sampling.estimates import Estimated
 from dpfl.participation import Participation, ParticipationLog
 
@@ -38,7 +38,7 @@ class BMinSep(Estimated):
     def defaults(
         cls, mechanism: mechanisms.Mechanism, population: int, clients_per_round: int
     ) -> dict[str, Any]:
-        return {'groups': cyclic.bands(mechanism, cls.name)}
+        return {'groups': poisson.bands(mechanism, cls.name)}
 
     def _check(self, plan: 'PrivacyPlan') -> None:
         poisson.check_groups(self, plan, self.groups)

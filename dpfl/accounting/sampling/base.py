@@ -16,9 +16,8 @@ import numpy as np
 from dpfl import _json, _validate, errors, mechanisms
 from dpfl.accounting import events
 from dpfl.accounting.evidence import independent_rounds, refutation, unseen
-from dpfl.accounting.facts import ASSUMPTION, DEFINITION, NOT_COVERED, Facts
 from dpfl.accounting.gaussian import Bound
-from dpfl.accounting.part import Part, Run
+from dpfl.accounting.part import ASSUMPTION, DEFINITION, NOT_COVERED, Facts, Part, Run
 from dpfl.mechanisms import rounding
 from dpfl.participation import Participation, ParticipationLog
 

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import special
 
 from dpfl import _validate
-from dpfl.accounting import gaussian_curve
+from dpfl.accounting import gaussian
 from dpfl.accounting.sampling import bins, separated
 from dpfl.accounting.sampling.bins import POINTS, Mixtures, Range
 from dpfl.accounting.sampling.separated import Separated
@@ -112,7 +112,7 @@ def epsilon(
     _validate.integer('seed', seed, minimum=0)
     count = _validate.integer('samples', samples, minimum=1)
     mu = math.sqrt(mixtures.squared_norm) / stddev * (1 + _ROUNDING)
-    plain = gaussian_curve.epsilon(mu, delta) if mu else 0.0
+    plain = gaussian.exact_epsilon(mu, delta) if mu else 0.0
     result = Estimate(plain, delta, failure, count, seed, plain, (1.0, 0.0))
     if not plain or not mixtures.is_mixed or not math.isfinite(plain):
         return result

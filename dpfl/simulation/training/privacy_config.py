@@ -163,7 +163,7 @@ class ClippingConfig(Settings):
         'Estimator of the mean update. fixed: divide by --cohort_weight. clipped: divide by the '
         'total weight of the actual cohort, at least --cohort_weight, with twice the noise '
         '([McMahan18], lemma 1).',
-        choices=accounting.estimator.KINDS,
+        choices=accounting.clipping.ESTIMATORS,
     )
     cohort_weight: float | None = setting(
         None,

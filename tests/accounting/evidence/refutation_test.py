@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, ParticipationLog
-from dpfl.accounting.evidence import refutation, slot_pairs
+from dpfl.accounting.evidence import bins, refutation
 from tests import sampling_oracles
 from tests.accounting.evidence import dishonest_logs
 from tests.accounting.evidence.dishonest_logs import CASES
@@ -361,19 +361,19 @@ def test_one_client_as_often_as_it_may_is_seen_after_many_rounds():
 @pytest.mark.parametrize('clients, options', [(2, 1), (9, 3), (40, 4)])
 def test_pairs_at_all_distances_by_their_definition(monkeypatch, clients, options):
     slots = np.random.default_rng(clients).integers(options, size=clients, dtype=np.int32)
-    same = slot_pairs._same_at_all(slots, options)
+    same = bins._same_at_all(slots, options)
     for distance in range(1, clients):
         assert same[distance] == (slots[distance:] == slots[:-distance]).sum()
     # A large population is tested at few distances, with those of whole passes among them.
     repeating = np.arange(clients, dtype=np.int32) % options
-    monkeypatch.setattr(slot_pairs, '_BUDGET', clients)
-    at_few = slot_pairs.any_distance(repeating, options, options)
+    monkeypatch.setattr(bins, '_BUDGET', clients)
+    at_few = bins.any_distance(repeating, options, options)
     assert clients < 40 or at_few.p_value < 1e-9
 
 
 def test_bets_on_many_epochs_compare_few(monkeypatch):
-    monkeypatch.setattr(slot_pairs, '_COMPARISONS', 1)
-    bets = slot_pairs.EarlierEpochs(100, 30, 10)
+    monkeypatch.setattr(bins, '_COMPARISONS', 1)
+    bets = bins.EarlierEpochs(100, 30, 10)
     drawn = np.random.default_rng(1).integers(10, size=(4, 100), dtype=np.int32)
     for epoch in range(30):
         bets.add(drawn[epoch % 4], 10)

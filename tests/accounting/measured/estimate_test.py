@@ -7,9 +7,8 @@ import pytest
 from scipy import special, stats
 
 from dpfl import errors
-from dpfl.accounting import gaussian_curve
+from dpfl.accounting import gaussian
 from dpfl.accounting.measured import estimate as estimate_lib
-from dpfl.accounting.measured import gaussian_pair
 
 _DIMENSION = 10**6
 _DELTA = 1e-6
@@ -34,11 +33,11 @@ def test_the_estimate_of_a_known_gaussian_mechanism(sigma, epsilon):
     assert found.epsilon == pytest.approx(epsilon, rel=0.01)
     assert found.epsilon_fitted == pytest.approx(found.epsilon, rel=1e-6)
     margin = 1.959964 / math.sqrt(1000)
-    ends = [gaussian_curve.epsilon(1 / sigma + each, _DELTA) for each in (-margin, margin)]
+    ends = [gaussian.exact_epsilon(1 / sigma + each, _DELTA) for each in (-margin, margin)]
     assert (found.epsilon_low, found.epsilon_high) == pytest.approx(ends, rel=1e-5)
     assert found.epsilon_low < epsilon < found.epsilon_high
     assert found.mu_lower < 1 / sigma < found.mu_lower + 0.2
-    assert found.epsilon_lower == pytest.approx(gaussian_curve.epsilon(found.mu_lower, _DELTA))
+    assert found.epsilon_lower == pytest.approx(gaussian.exact_epsilon(found.mu_lower, _DELTA))
 
 
 def test_canaries_that_change_nothing_show_nothing():
@@ -52,7 +51,7 @@ def test_canaries_that_change_nothing_show_nothing():
 def test_another_spread_is_used_if_it_is_significant():
     found = _estimate(_quantiles(1000, 1.0, 1.5))
     assert not found.has_null_spread
-    assert found.epsilon == found.epsilon_fitted > gaussian_curve.epsilon(1.0, _DELTA)
+    assert found.epsilon == found.epsilon_fitted > gaussian.exact_epsilon(1.0, _DELTA)
     assert found.epsilon_low < found.epsilon < found.epsilon_high
 
 
@@ -77,7 +76,7 @@ def test_lower_bounds_by_hand():
     slack = math.sqrt(math.log(20) / 200)
     mu, epsilon = estimate_lib.lower_bounds(cosines, 3, 1e-3, is_gaussian=True)
     assert mu == pytest.approx(special.ndtri(0.6 - slack) - special.ndtri(0.05))
-    assert epsilon == pytest.approx(gaussian_curve.epsilon(mu, 1e-3), rel=1e-9)
+    assert epsilon == pytest.approx(gaussian.exact_epsilon(mu, 1e-3), rel=1e-9)
     none, epsilon = estimate_lib.lower_bounds(cosines, 3, 1e-3, is_gaussian=False)
     assert none is None
     assert epsilon == pytest.approx(math.log((0.6 - slack - 1e-3) / 0.05))
@@ -106,10 +105,10 @@ def test_bad_cosines_are_refused(observed, name):
 @pytest.mark.parametrize('mu', [0.1, 0.2370, 1.0, 5.0])
 @pytest.mark.parametrize('delta', [1e-10, 1e-3])
 def test_equal_spreads_give_the_curve_of_a_gaussian_mechanism(mu, delta):
-    expected = gaussian_curve.epsilon(mu, delta)
-    assert gaussian_pair.epsilon(mu, 1.0, delta) == pytest.approx(expected, rel=1e-8)
+    expected = gaussian.exact_epsilon(mu, delta)
+    assert estimate_lib.epsilon(mu, 1.0, delta) == pytest.approx(expected, rel=1e-8)
     # Next to equal spreads the quadratic has a root that is far away.
-    assert gaussian_pair.epsilon(mu, 1 + 1e-12, delta) == pytest.approx(expected, rel=1e-6)
+    assert estimate_lib.epsilon(mu, 1 + 1e-12, delta) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -124,25 +123,25 @@ def test_delta_is_that_of_the_definition(epsilon, mean, deviation):
         np.maximum(one - math.exp(epsilon) * other, 0).sum() * step
         for one, other in ((p, q), (q, p))
     ]
-    assert gaussian_pair.delta(epsilon, mean, deviation) == pytest.approx(max(both), abs=1e-8)
+    assert estimate_lib.delta(epsilon, mean, deviation) == pytest.approx(max(both), abs=1e-8)
 
 
 def test_both_orders_count_and_mirror_images_are_alike():
-    delta = gaussian_pair.delta(0.7, 1.3, 0.6)
+    delta = estimate_lib.delta(0.7, 1.3, 0.6)
     # The same pair in the units of the other one.
-    assert gaussian_pair.delta(0.7, -1.3 / 0.6, 1 / 0.6) == pytest.approx(delta, rel=1e-9)
-    assert gaussian_pair.delta(0.7, -1.3, 0.6) == pytest.approx(delta, rel=1e-12)
+    assert estimate_lib.delta(0.7, -1.3 / 0.6, 1 / 0.6) == pytest.approx(delta, rel=1e-9)
+    assert estimate_lib.delta(0.7, -1.3, 0.6) == pytest.approx(delta, rel=1e-12)
 
 
 def test_equal_distributions_are_private_and_points_are_not():
-    assert gaussian_pair.epsilon(0.0, 1.0, 1e-9) == 0.0
-    assert gaussian_pair.epsilon(1e-9, 1.0, 1e-6) == 0.0
-    assert gaussian_pair.epsilon(1.0, 0.0, 1e-6) == math.inf
-    assert gaussian_pair.epsilon(1e6, 1.0, 1e-6) == math.inf
-    assert gaussian_pair.epsilon(2.0, 1e-8, 1e-3) == math.inf
-    assert gaussian_pair.epsilon(20.0, 2e-15, 1e-3) == math.inf
-    epsilon = gaussian_pair.epsilon(0.8, 1.3, 1e-5)
-    assert gaussian_pair.delta(epsilon, 0.8, 1.3) == pytest.approx(1e-5, rel=1e-6)
+    assert estimate_lib.epsilon(0.0, 1.0, 1e-9) == 0.0
+    assert estimate_lib.epsilon(1e-9, 1.0, 1e-6) == 0.0
+    assert estimate_lib.epsilon(1.0, 0.0, 1e-6) == math.inf
+    assert estimate_lib.epsilon(1e6, 1.0, 1e-6) == math.inf
+    assert estimate_lib.epsilon(2.0, 1e-8, 1e-3) == math.inf
+    assert estimate_lib.epsilon(20.0, 2e-15, 1e-3) == math.inf
+    epsilon = estimate_lib.epsilon(0.8, 1.3, 1e-5)
+    assert estimate_lib.delta(epsilon, 0.8, 1.3) == pytest.approx(1e-5, rel=1e-6)
 
 
 @pytest.mark.parametrize('deviation', [0.1, 0.01, 1e-3])
@@ -152,6 +151,6 @@ def test_outside_of_a_narrow_distribution_the_other_one_gives_itself_away(deviat
     mean, delta = 2.0, 1e-3
     y = np.linspace(-9, 9, 300_001)
     loss = math.log(deviation) + ((y - mean) / deviation) ** 2 / 2 - y**2 / 2
-    found = gaussian_pair.epsilon(mean, deviation, delta)
+    found = estimate_lib.epsilon(mean, deviation, delta)
     gain = -np.expm1(np.minimum(found - loss, 0))
     assert (stats.norm.pdf(y) * gain).sum() * (y[1] - y[0]) == pytest.approx(delta, rel=1e-2)
