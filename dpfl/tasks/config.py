@@ -6,12 +6,16 @@ own has sentences of its own.
 
 import dataclasses
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
 from dpfl.tasks.selection import THRESHOLDS, ImageSelectionConfig, SelectionConfig
+
+if TYPE_CHECKING:
+    from dpfl.tasks.before_training import BeforeTraining
+    from dpfl.tasks.federated_task import TaskSource
 
 # In the order in which a device that has several of them applies them.
 IMAGE_FAULTS = (
@@ -315,6 +319,29 @@ class TaskConfig(Settings):
             name = 'select_examples' if self.selection.select_examples else 'select_clients'
             given = getattr(self.selection, name)
             raise ArgumentError(name, given, f'must not be given for task={self.task}')
+
+    def open(
+        self,
+        seed: int,
+        tell: Callable[[str], None],
+        before: 'BeforeTraining | None' = None,
+    ) -> 'TaskSource':
+        """The source of the task, which opens its data when they are needed.
+
+        Args:
+          seed: of synthetic data and of the initial model.
+          tell: gets sentences about the data that were found.
+          before: how a private vocabulary is found; None where nothing may be released.
+        """
+        if self.task in IMAGE_TASKS:
+            from dpfl.tasks.images.image_task import ImageTask
+
+            return ImageTask(self, seed)
+        from dpfl.tasks.text import text_task
+
+        if self.task == 'synthetic_text':
+            return text_task.SyntheticTextTask(self, seed)
+        return text_task.RealTextTask(self, seed, tell, before)
 
 
 # Released rounds whose data a run that continues reads again, from the first to the last.

@@ -174,12 +174,20 @@ class FederatedTask:
     language_model: tuple[str, Sequence[str]] | None = None
 
 
+# Clients of a run on synthetic data, if its configuration gives no number.
+_DEFAULT_POPULATION = 10_000
+
+
 class TaskSource(abc.ABC):
     """A task that is opened as far as a question needs it, and only once."""
 
     def num_clients(self) -> int | None:
         """Number of clients to train on; None for an endless population. Draws nothing."""
         return None
+
+    def population(self, given: int | None) -> int:
+        """The number of clients to train on, of which the configuration may give another."""
+        return population(given, self.num_clients())
 
     @abc.abstractmethod
     def num_parameters(self) -> int:
@@ -232,3 +240,24 @@ def num_held_out(num_clients: int, fraction: float) -> int:
 
 def _digest(client: Any) -> bytes:
     return hashlib.sha256(str(client).encode('utf-8', 'surrogatepass')).digest()
+
+
+def population(given: int | None, available: int | None) -> int:
+    """The number of clients to train on.
+
+    Args:
+      given: the number in the configuration; None for all clients of the data.
+      available: the number in the data; None for an endless population.
+
+    Raises:
+      ArgumentError: if the data have fewer.
+    """
+    if available is None:
+        return _DEFAULT_POPULATION if given is None else given
+    if given is not None and given > available:
+        raise errors.ArgumentError(
+            'population',
+            given,
+            f'must be <= {available}, the clients to train on that the data have',
+        )
+    return available if given is None else given

@@ -37,7 +37,6 @@ from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.errors import ArgumentError
 from dpfl.reporting import plain_text
 from dpfl.simulation.training import execution
-from dpfl.tasks import source
 from dpfl.tasks.config import TEXT_TASKS
 from dpfl.tasks.federated_task import FederatedTask
 from experiments.studies.shared import finished_run, membership
@@ -221,8 +220,8 @@ def open_task(run: FinishedRun) -> tuple[FederatedTask, int]:
 
     config = run.config
     before = prepared_task.of_run(config, kept=prepared_task.recorded(run.directory))
-    opened = source.open_task(run.task, config.seed, execution.teller(False), before)
-    return opened.load(), source.population(config.sampling.population, opened.num_clients)
+    opened = run.task.open(config.seed, execution.teller(False), before)
+    return opened.load(), opened.population(config.sampling.population)
 
 
 def _alike(inside: np.ndarray, outside: np.ndarray) -> float:

@@ -30,7 +30,6 @@ from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.reporting import plain_text
 from dpfl.simulation.training import EvaluationConfig, TaskConfig, execution
 from dpfl.tasks import config as tasks
-from dpfl.tasks import source
 from dpfl.tasks.config import ImageFaultConfig
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, PAD_ID
 
@@ -72,7 +71,7 @@ def main() -> None:
         raise command_line.UsageError('--models: must be given')
     seed = _SEED.read().seed
     with command_line.refusing_bad_values():
-        opened = source.open_task(_TASK.read(), seed, execution.teller(True))
+        opened = _TASK.read().open(seed, execution.teller(True))
         language = opened.language_model()
     assert language is not None  # --task allows tasks of words only.
     words = tuple(language[1])

@@ -9,7 +9,6 @@ import tensorflow_federated as tff
 from dpfl import learning
 from dpfl.auditing import lower_bounds
 from dpfl.tasks import selection as selection_lib
-from dpfl.tasks import source
 from dpfl.tasks.config import TaskConfig, TextConfig
 from dpfl.tasks.selection import SelectionConfig
 from tests.accounting import plans
@@ -32,7 +31,7 @@ _PLAN = _plan(0.5, 1 + len(_OTHERS))
 @functools.cache
 def _task():
     config = TaskConfig(model='micro', text=TextConfig(vocabulary_size=40, sentence_length=6))
-    return source.open_task(config, 0, lambda text: None).load()
+    return config.open(0, lambda text: None).load()
 
 
 @functools.cache

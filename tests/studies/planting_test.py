@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from dpfl.simulation.training import TextConfig
-from dpfl.tasks import source
 from dpfl.tasks.config import TaskConfig
 from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, PAD_ID
 from experiments.studies.shared import planting
@@ -37,7 +36,7 @@ def _user_text(folder, **changes):
 
 
 def _loaded(config, population):
-    opened = source.open_task(config, 1, lambda text: None)
+    opened = config.open(1, lambda text: None)
     words = opened.language_model()[1]
     task = opened.load()
     return task, planting.plant(_PLANTING, task, 1, words, population), words

@@ -9,7 +9,7 @@ import pytest
 
 from dpfl.debugging.text.clients import OpenedText
 from dpfl.errors import ArgumentError
-from dpfl.tasks import config, federated_task, own_data, source
+from dpfl.tasks import config, federated_task, own_data
 from dpfl.tasks.images import classifiers
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from tests.tasks import sqlite_files
@@ -65,7 +65,7 @@ def _opened(task, path, data_path):
     model = 'tiny' if task in config.IMAGE_TASKS else 'micro'
     data = config.DataConfig(data_path=data_path)
     given = config.TaskConfig(task=task, model=model, data=data, text=text)
-    return source.open_task(given, 3, lambda text: None).load()
+    return given.open(3, lambda text: None).load()
 
 
 def _own(clients, heldout):

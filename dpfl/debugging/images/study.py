@@ -14,7 +14,7 @@ from dpfl.debugging.images.config import StudyConfig
 from dpfl.reporting import contact_sheet
 from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training.sampling_config import required
-from dpfl.tasks import source
+from dpfl.tasks import federated_task
 from dpfl.tasks.config import ImageFaultConfig
 from dpfl.tasks.images import classifiers, image_task
 
@@ -136,7 +136,8 @@ class Study:
         given = self.base.sampling.population
         if available is None and given is None:
             given = _SYNTHETIC_CLIENTS
-        return self.base.with_values({'population': source.population(given, lambda: available)})
+        population = federated_task.population(given, available)
+        return self.base.with_values({'population': population})
 
     def _model(self, public: clients.PublicImages) -> tuple[classifiers.Classifier, dict[str, Any]]:
         """The classifier, trained or read, and its inputs."""

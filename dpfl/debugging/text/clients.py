@@ -14,7 +14,7 @@ from dpfl import _validate
 from dpfl.debugging.text import faults
 from dpfl.debugging.text.config import KINDS, WORD, Case
 from dpfl.simulation.training import execution
-from dpfl.tasks import data_sets, source
+from dpfl.tasks import data_sets, federated_task
 from dpfl.tasks.config import TextTaskConfig
 from dpfl.tasks.text import text_task, tokenization, vocabulary, word_clients
 
@@ -73,9 +73,8 @@ class OpenedText:
           ArgumentError: If the data have fewer clients.
         """
         is_synthetic = self.config.task == 'synthetic_text'
-        return source.population(
-            given, lambda: None if is_synthetic else self._real.task.training.count
-        )
+        available = None if is_synthetic else self._real.task.training.count
+        return federated_task.population(given, available)
 
     def text(self) -> Text:
         """Clients as they are, and the vocabulary of the word model."""

@@ -21,7 +21,6 @@ from dpfl.simulation.training.plan import (
     within_epsilon,
 )
 from dpfl.simulation.training.prepared_run import EVAL_BATCH_SIZE, PreparedRun
-from dpfl.tasks import source
 from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.config import CUSTOM, IMAGE_TASKS
 from dpfl.tasks.federated_task import FederatedTask, TaskSource
@@ -55,7 +54,7 @@ def prepare(
     if task is None:
         before = prepared_task.of_run(config, None if run is None else run.draw)
     opened = _opened(config, task, tell, before)
-    clients = functools.partial(source.population, config.sampling.population, opened.num_clients)
+    clients = functools.partial(opened.population, config.sampling.population)
     known = None if run is None else run.known_plan()
     origin = fork.taken_over(config, None if run is None else run.directory)
     drawn = {} if run is None else run.directory.state.drawn
@@ -239,7 +238,7 @@ def _opened(
         return _OwnTask(run_data.with_limits(task))
     if config.task.task == CUSTOM:
         raise ArgumentError('task', CUSTOM, 'needs a task of your own, as an argument of train')
-    return source.open_task(config.task, config.seed, tell, before)
+    return config.task.open(config.seed, tell, before)
 
 
 def _test(num_clients: int, task: FederatedTask) -> Callable[[Any], dict[str, float]] | None:

@@ -14,7 +14,6 @@ from dpfl.simulation.training import execution, run_model
 from dpfl.simulation.training.config import GanConfig, GanOptimizationConfig
 from dpfl.simulation.training.plan import build_plan
 from dpfl.simulation.training.prepared_run import EVAL_BATCH_SIZE, PreparedRun
-from dpfl.tasks import source
 from dpfl.tasks.config import SYNTHETIC_TASKS
 from dpfl.tasks.federated_task import FederatedTask, TaskSource
 from dpfl.tasks.images import image_task
@@ -45,7 +44,7 @@ def prepare(
       RunError: if the run cannot be continued.
     """
     opened = GanTask(config, task)
-    clients = functools.partial(source.population, config.sampling.population, opened.num_clients)
+    clients = functools.partial(opened.population, config.sampling.population)
     plan = run.known_plan() or build_plan(
         config.privacy, config.sampling, population=clients, dimension=opened.num_parameters
     )

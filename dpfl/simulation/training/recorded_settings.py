@@ -21,7 +21,7 @@ from dpfl.simulation.training import noise_matching, plan, prepared_task
 from dpfl.simulation.training.config import GanConfig, TrainConfig
 from dpfl.simulation.training.mechanism import AUTO, NONE, PARAMETERS
 from dpfl.simulation.training.privacy_config import PrivacyConfig
-from dpfl.tasks import source
+from dpfl.tasks import federated_task
 from dpfl.tasks.config import CUSTOM, SYNTHETIC_TASKS, not_covered_of_task
 
 # Epsilon of a calibrated plan is at most its target, and below it by at most this relative amount.
@@ -188,8 +188,8 @@ def _rebuilt(
     return plan.build_plan(
         privacy,
         config.sampling,
-        population=lambda: source.population(
-            config.sampling.population, lambda: None if is_synthetic else recorded.population
+        population=lambda: federated_task.population(
+            config.sampling.population, None if is_synthetic else recorded.population
         ),
         dimension=lambda: size,
         earlier=recorded.earlier,

@@ -16,7 +16,6 @@ from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
 from dpfl.simulation import training
 from dpfl.simulation.training import TrainConfig, TrainResult, execution
-from dpfl.tasks import source
 from dpfl.tasks.config import TEXT_TASKS
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
@@ -271,8 +270,8 @@ def train(
     if not planted.secrets:
         return training.train(config, directory, progress=progress, **options)
     planted.check_run(config)
-    opened = source.open_task(config.task, config.seed, execution.teller(progress))
-    population = source.population(config.sampling.population, opened.num_clients)
+    opened = config.task.open(config.seed, execution.teller(progress))
+    population = opened.population(config.sampling.population)
     language = opened.language_model()
     assert language is not None  # It is a task of text.
     task = plant(planted, opened.load(), config.seed, language[1], population)

@@ -14,7 +14,6 @@ from dpfl.errors import ArgumentError
 from dpfl.simulation import run_directory
 from dpfl.simulation.training import execution, fedavg, prepared_task, run_data, train
 from dpfl.simulation.training.plan import build_plan
-from dpfl.tasks import source
 from dpfl.tasks.before_training import QuantileRelease, WordRelease
 from dpfl.tasks.config import TextConfig
 from tests import text_files
@@ -56,7 +55,7 @@ def test_the_guarantee_counts_the_words(config):
     }
     # Who opens the finished run has the words of its model, not all that were found.
     before = prepared_task.of_run(config, kept=prepared_task.recorded(run.directory))
-    opened = source.open_task(config.task, config.seed, lambda text: None, before)
+    opened = config.task.open(config.seed, lambda text: None, before)
     assert list(opened.language_model()[1]) == words[:12]
     _assert_counted(run.report.plan, _WORDS)
     values = _report(run.directory)

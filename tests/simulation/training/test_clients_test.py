@@ -14,7 +14,6 @@ from dpfl.accounting.records import archive
 from dpfl.cli.results import public_copy
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import TaskConfig, TextConfig, train
-from dpfl.tasks import source
 from dpfl.tasks.config import DataConfig
 from dpfl.tasks.text.models import saved_models
 from dpfl.tasks.text.synthetic_text import SyntheticText
@@ -125,7 +124,7 @@ def _stackoverflow(path, splits):
 
 def test_test_clients_of_stackoverflow_are_those_of_the_split_test(tmp_path):
     config = _stackoverflow(tmp_path, ('train', 'heldout', 'test'))
-    task = source.open_task(config.task, 0, lambda text: None).load()
+    task = config.task.open(0, lambda text: None).load()
     assert task.num_test_clients == 10
     # Row: begin of sentence, `test` (id 6), `word` (id 7), the number of the client or oov, end.
     rows = np.concatenate([batch['x'] for batch in task.test(10, 7)])
