@@ -35,6 +35,7 @@ from dpfl.mechanisms.column_scaled import ColumnScaled
 from dpfl.mechanisms.optimize import blt_loss, cutting_planes, driver
 from dpfl.mechanisms.optimize.cutting_planes import PairSum
 from dpfl.mechanisms.optimize.scaled_blt import from_entry, optimize_scaled_blt
+from dpfl.mechanisms.sensitivities.scaled_toeplitz import PairTable
 from dpfl.participation import Participation
 
 
@@ -425,7 +426,7 @@ class _Search(cutting_planes.Search[np.ndarray]):
     def cuts(self, point: np.ndarray) -> cutting_planes.Cuts:
         products = Columns(self._layout, self._rounds, self._blocks(point)).products
         symmetric = products + np.triu(products, 1).T
-        table = cutting_planes.GramTable(symmetric, self._schema)
+        table = PairTable(self._schema, 1, np.diag(products), symmetric)
         return cutting_planes.Cuts(table, self._schema, self._rounds)
 
     def descend(self, point: np.ndarray) -> np.ndarray:

@@ -10,11 +10,12 @@ of one mechanism, a pattern through each cell.
 import abc
 import dataclasses
 import math
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from dpfl.mechanisms.sensitivities import matrix_sensitivity
+from dpfl.mechanisms.sensitivities.scaled_toeplitz import PairTable
 from dpfl.participation import Participation
 
 _P = TypeVar('_P')  # A point of a search.
@@ -156,46 +157,23 @@ def through_each(weights: np.ndarray, distance: int) -> dict[tuple[int, ...], fl
     for cell in range(cells):
         p = int(total[:, cell].argmax())
         if total[p, cell] > 0:
-            earlier = _back(until, distance, p, cell)
-            later = _forward(following_total, beyond, distance, p, cell)
-            heaviest[(*earlier, cell, *later)] = float(total[p, cell])
+            weight, pattern = float(total[p, cell]), [cell]
+            for earlier in range(p - 1, -1, -1):
+                stop = pattern[0] - distance + 1
+                pattern.insert(0, int(until[earlier, :stop].argmax()))
+            while p + 1 < count and beyond[p, pattern[-1]] > 0:
+                p += 1
+                first = pattern[-1] + distance
+                pattern.append(first + int(following_total[p, first:].argmax()))
+            heaviest[tuple(pattern)] = weight
     return heaviest
-
-
-def _back(until, distance, p, cell):
-    pattern: list[int] = []
-    for earlier in range(p - 1, -1, -1):
-        cell = int(until[earlier, : cell - distance + 1].argmax())
-        pattern.insert(0, cell)
-    return pattern
-
-
-def _forward(total, beyond, distance, p, cell):
-    pattern: list[int] = []
-    while p + 1 < total.shape[0] and beyond[p, cell] > 0:
-        p += 1
-        first = cell + distance
-        cell = first + int(total[p, first:].argmax())
-        pattern.append(cell)
-    return pattern
-
-
-class SumTable(Protocol):
-    """Interface of a table of pair bounds, see `scaled_toeplitz.PairTable`."""
-
-    length: int
-    lags: np.ndarray
-
-    def position_weights(self, share: float) -> np.ndarray: ...
-
-    def partner_weights(self, r: int) -> np.ndarray: ...
 
 
 class Cuts:
     """The largest sums through each cell for one mechanism."""
 
     def __init__(
-        self, table: SumTable, participation: Participation, rounds: np.ndarray | None = None
+        self, table: PairTable, participation: Participation, rounds: np.ndarray | None = None
     ):
         """Finds them.
 
@@ -258,67 +236,11 @@ class Cuts:
         if key not in self._known:
             last = self._rows[mirrored][0].shape[0] - 1
             place = last - cell if mirrored else cell
-            partners = self._heaviest([row[place] for row in self._rows[mirrored][:count]])
+            weights = np.array([row[place] for row in self._rows[mirrored][:count]])
+            total, pattern = matrix_sensitivity.heaviest_by_position(weights, self._distance)
+            partners = list(enumerate(pattern.tolist()))[::-1] if total > 0 else []
             self._known[key] = [(r, last - other if mirrored else other) for r, other in partners]
         return self._known[key]
-
-    def _heaviest(self, rows: list[np.ndarray]) -> list[tuple[int, int]]:
-        """Heaviest sequence of cells, at most one for each row of weights."""
-        cells = rows[0].size
-        ending = [rows[0]]
-        for row in rows[1:]:
-            longer = np.full(cells, -np.inf)
-            best = np.maximum.accumulate(ending[-1])[: cells - self._distance]
-            longer[self._distance :] = row[self._distance :] + best
-            ending.append(longer)
-        largest = [values.max() for values in ending]
-        last = int(np.argmax(largest))
-        if largest[last] <= 0:
-            return []
-        sequence, stop = [], cells
-        for r in range(last, -1, -1):
-            sequence.append((r, int(ending[r][:stop].argmax())))
-            stop = sequence[-1][1] - self._distance + 1
-        return sequence
-
-
-class GramTable:
-    """The products of columns as a table of pair bounds, see `scaled_toeplitz.PairTable`.
-
-    Attributes:
-      length: rounds of a cell, 1.
-      lags: lag of each distance of two cells, int64 [rounds].
-    """
-
-    length = 1
-
-    def __init__(self, products: np.ndarray, participation: Participation):
-        """Sets the products.
-
-        Args:
-          products: G, symmetric and not negative, [participation.rounds, participation.rounds].
-          participation: the schema.
-        """
-        self.lags = np.arange(len(products))
-        self._products, self._participation = products, participation
-
-    def position_weights(self, share: float) -> np.ndarray:
-        """Largest contribution of each participation, [count, rounds]; -inf where it cannot be.
-
-        Args:
-          share: share of each pair that its earlier participation bears.
-        """
-        before, after = matrix_sensitivity.partners(self._products, self._participation)
-        weights = np.diag(self._products) + 2 * share * after[::-1] + 2 * (1 - share) * before
-        earliest = np.arange(len(weights)) * self._participation.min_separation
-        weights[np.arange(weights.shape[1]) < earliest[:, None]] = -np.inf
-        return weights
-
-    def partner_weights(self, r: int) -> np.ndarray:
-        """Products of each round with its partner number r + 1; -inf where there is no such."""
-        place = self.lags
-        near = place - place[:, None] < (r + 1) * self._participation.min_separation
-        return np.where(near, -np.inf, self._products)
 
 
 def in_rounds(one: PairSum, rounds: np.ndarray) -> PairSum:

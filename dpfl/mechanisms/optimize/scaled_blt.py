@@ -370,7 +370,7 @@ class _Stage(cutting_planes.Search[_Point]):
     def cuts(self, point: _Point) -> cutting_planes.Cuts:
         coordinates, log_scale = point
         scale = np.exp(log_scale)[np.arange(self._rounds) // self._length]
-        table = scaled_toeplitz.PairTable(
+        table = scaled_toeplitz.PairTable.of_toeplitz(
             self._base(coordinates).coefficients(),
             scale,
             self._length,

@@ -84,7 +84,7 @@ def sensitivity(
     for length in _cell_lengths(math.gcd(block_length, b), n, k):
         if attained >= squared * (1 - _ROUNDING):
             break
-        table = PairTable(magnitudes, scale, length, participation, monotone)
+        table = PairTable.of_toeplitz(magnitudes, scale, length, participation, monotone)
         patterns = [
             table.rounds(np.arange(first, n, b)[:k] // length) for first in range(0, b, length)
         ]
@@ -134,7 +134,7 @@ def _cell_lengths(largest: int, rounds: int, count: int) -> list[int]:
 
 
 class PairTable:
-    """The pair bounds of all cells, and the largest sums of them over sequences of cells.
+    """Bounds of the pairs of all cells, and their largest sums over sequences of cells.
 
     Attributes:
       length: rounds of a cell, q.
@@ -144,13 +144,40 @@ class PairTable:
 
     def __init__(
         self,
+        participation: Participation,
+        length: int,
+        squared_norms: np.ndarray,
+        pairs: np.ndarray,
+        nearest: list[list[tuple[int, np.ndarray]]] | None = None,
+    ):
+        """Sets the pair bounds.
+
+        Args:
+          participation: the schema.
+          length: rounds of a cell.
+          squared_norms: largest squared norm of a column of each cell, [cells].
+          pairs: bounds of the pairs of cells, of which those above the diagonal count.
+          nearest: for the r-th partner, distances of cells at which smaller bounds hold, and these.
+        """
+        self.length = length
+        self._rounds = participation.rounds
+        self._separation, self._count = participation.min_separation, participation.count
+        self.lags = np.maximum((np.arange(squared_norms.size) - 1) * length + 1, 0)
+        self.firsts = np.arange(1, self._count) * self._separation // length
+        self._squared_norms, self._pairs = squared_norms, pairs
+        self._nearest = nearest or [[] for _ in self.firsts]
+        self._both_partners: tuple[np.ndarray, np.ndarray] | None = None
+
+    @classmethod
+    def of_toeplitz(
+        cls,
         magnitudes: np.ndarray,
         scale: np.ndarray,
         length: int,
         participation: Participation,
         monotone: bool,
-    ):
-        """Computes all pair bounds.
+    ) -> 'PairTable':
+        """The table of a Toeplitz matrix with scaled columns.
 
         Args:
           magnitudes: c, [participation.rounds].
@@ -159,30 +186,25 @@ class PairTable:
           participation: the schema.
           monotone: whether c does not increase.
         """
-        self.length = length
-        self._rounds = participation.rounds
-        self._separation, self._count = participation.min_separation, participation.count
-        starts = np.arange(0, self._rounds, length)
+        starts = np.arange(0, participation.rounds, length)
         cells = starts.size
         scale = np.maximum.reduceat(scale, starts)
-        self.lags = np.maximum((np.arange(cells) - 1) * length + 1, 0)
-        orders = np.arange(1, self._count) * self._separation
-        self.firsts = orders // length
-        table = _correlations(magnitudes, starts, np.append(self.lags, orders), monotone)
+        lags = np.maximum((np.arange(cells) - 1) * length + 1, 0)
+        orders = np.arange(1, participation.count) * participation.min_separation
+        table = _correlations(magnitudes, starts, np.append(lags, orders), monotone)
         cell = np.arange(cells)
         distance = np.abs(np.subtract.outer(cell, cell))
         products = np.outer(scale, scale)
-        # Of the later cell of each pair.
-        self._pairs = np.triu(products * table[distance, cell[None]], 1)
-        self._squared_norms = scale**2 * table[0]
-        self._both_partners: tuple[np.ndarray, np.ndarray] | None = None
-        # For the r-th partner at its least distances, where r b is the larger of the two lags.
-        self._nearest = [
-            [(m, np.diag(products, m) * table[cells + r, m:]) for m in (first, first + rest)]
-            for r, (first, rest) in enumerate(
-                zip(self.firsts.tolist(), (orders % length > 0).astype(int).tolist(), strict=True)
+        # For the r-th partner at its least distances, r b is the larger of the two lags.
+        nearest = []
+        for r, order in enumerate(orders.tolist()):
+            first, last = order // length, -(-order // length)
+            nearest.append(
+                [(m, np.diag(products, m) * table[cells + r, m:]) for m in (first, last)]
             )
-        ]
+        # The row of a pair bound is that of the later cell.
+        pairs = products * table[distance, cell[None]]
+        return cls(participation, length, scale**2 * table[0], pairs, nearest)
 
     def bounds(self) -> list[Bound]:
         """A bound for each of several ways to share pairs between their participations."""
@@ -243,9 +265,9 @@ class PairTable:
 
         A new array; -inf where there is no such partner.
         """
-        weights = self._pairs.copy()
-        cell = np.arange(weights.shape[0])
-        weights[np.subtract.outer(cell, cell) > -self.firsts[r]] = -np.inf
+        cell = np.arange(self._squared_norms.size)
+        is_partner = cell - cell[:, None] >= self.firsts[r]
+        weights = np.where(is_partner, self._pairs, -np.inf)
         for distance, values in self._nearest[r]:
             if values.size:
                 weights[cell[: values.size], cell[: values.size] + distance] = values
