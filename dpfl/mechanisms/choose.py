@@ -57,33 +57,12 @@ class Candidate:
     size: int | None
     buffers: int
     gigabytes: float
-    draws: int | None
-    loss: float | None
-    above_bound: float | None
-    loss_if_closer: float | None
-    verdict: str
+    draws: int | None = None
+    loss: float | None = None
+    above_bound: float | None = None
+    loss_if_closer: float | None = None
+    verdict: str = ''
     mechanism: Mechanism | None = dataclasses.field(default=None, compare=False)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Option:
-    """A mechanism that could be made.
-
-    Attributes:
-      name, kind, size: as in `Candidate`.
-      buffers: size of its noise state, in copies of the model.
-      regenerates: whether its state can be drawn again in each round, and then takes no memory.
-      make: makes it.
-      obstacle: why it is not made; empty if it can be.
-    """
-
-    name: str
-    kind: str
-    size: int | None
-    buffers: int
-    make: Callable[[], Mechanism]
-    regenerates: bool = False
-    obstacle: str = ''
 
 
 def choose(
@@ -120,92 +99,70 @@ def choose(
     _validate.number('memory_limit', memory_limit, minimum=0)
     _validate.choice('noise', noise, tuple(kernels.BYTES))
     copy_gigabytes = dimension * kernels.BYTES[noise] / 1e9
-    made: list[tuple[float, _Option, Mechanism]] = []
+    made: list[tuple[float, Candidate, Mechanism]] = []
     left: list[Candidate] = []
-    for option in _options(participation, workload):
-        gigabytes = option.buffers * copy_gigabytes
-        obstacle = option.obstacle
-        if gigabytes > memory_limit:
-            if option.regenerates and noise == 'default':
-                option = dataclasses.replace(option, buffers=0)
+    for candidate, make in _options(participation, workload):
+        buffers, verdict = candidate.buffers, candidate.verdict
+        if buffers * copy_gigabytes > memory_limit:
+            # The noise of a banded inverse can be drawn again in each round, and takes no memory.
+            if candidate.kind == 'banded_inverse' and noise == 'default':
+                buffers = 0
             else:
-                obstacle = f'its state is larger than {memory_limit:g} GB'
-        if obstacle:
-            verdict = f'left: {obstacle}'
-            left.append(Candidate(*_named(option), gigabytes, None, None, None, None, verdict))
+                verdict = f'left: its state is larger than {memory_limit:g} GB'
+        candidate = dataclasses.replace(
+            candidate, buffers=buffers, gigabytes=buffers * copy_gigabytes, verdict=verdict
+        )
+        if verdict:
+            left.append(candidate)
         else:
-            mechanism = option.make()
-            made.append((mechanism.max_loss(participation, workload), option, mechanism))
+            mechanism = make()
+            made.append((mechanism.max_loss(participation, workload), candidate, mechanism))
     made.sort(key=lambda entry: (entry[0], entry[1].buffers))
     least, _, best = made[0]
-    bound, closer = _bound(participation, workload), _closer(participation)
-    ranked = [
-        Candidate(
-            *_named(option),
-            option.buffers * copy_gigabytes,
-            _draws(mechanism.kernel(), option),
-            loss,
-            None if bound is None else loss / bound - 1,
-            mechanism.max_loss(closer, workload),
-            'taken: the least loss' if place == 0 else f'left: {loss / least - 1:.1%} more loss',
-            mechanism,
+    bound = None
+    if participation.rounds <= _MOST_BOUNDED_ROUNDS:
+        bound = loss_lower_bound(participation, loss='max', workload=workload)
+    closer = Participation(
+        participation.rounds, max(1, participation.min_separation // 2), 2 * participation.count
+    )
+    ranked: list[Candidate] = []
+    for loss, candidate, mechanism in made:
+        kernel = mechanism.kernel()
+        verdict = f'left: {loss / least - 1:.1%} more loss' if ranked else 'taken: the least loss'
+        ranked.append(
+            dataclasses.replace(
+                candidate,
+                draws=1 if kernel.is_regenerable and candidate.buffers else kernel.draws,
+                loss=loss,
+                above_bound=None if bound is None else loss / bound - 1,
+                loss_if_closer=mechanism.max_loss(closer, workload),
+                verdict=verdict,
+                mechanism=mechanism,
+            )
         )
-        for place, (loss, option, mechanism) in enumerate(made)
-    ]
     return best, ranked + left
 
 
-def _named(option: _Option) -> tuple[str, str, int | None, int]:
-    return option.name, option.kind, option.size, option.buffers
-
-
-def _bound(participation: Participation, workload: np.ndarray | None) -> float | None:
-    """A lower bound of the max loss; None if it would take long."""
-    if participation.rounds > _MOST_BOUNDED_ROUNDS:
-        return None
-    return loss_lower_bound(participation, loss='max', workload=workload)
-
-
-def _closer(participation: Participation) -> Participation:
-    """The schema of clients who come back after half of the separation, twice as often."""
-    separation = max(1, participation.min_separation // 2)
-    return Participation(participation.rounds, separation, 2 * participation.count)
-
-
-def _draws(kernel: kernels.Kernel, option: _Option) -> int:
-    """Rows of independent noise that are drawn in each round."""
-    return 1 if kernel.is_regenerable and option.buffers else kernel.draws
-
-
-def _options(participation: Participation, workload: np.ndarray | None) -> Iterator[_Option]:
+def _options(
+    participation: Participation, workload: np.ndarray | None
+) -> Iterator[tuple[Candidate, Callable[[], Mechanism]]]:
+    """Mechanisms that could be made, and how; those that take too long have a verdict already."""
     rounds = participation.rounds
     for name, sizes in _CONSIDERED:
         entry = registry.ENTRIES[name]
-        if entry.optimizer is None:
-            make = functools.partial(entry.construct, rounds)
-            yield _Option(name, name, None, make().num_buffers(), make)
+        optimizer = entry.optimizer
+        if optimizer is None:
+            construct = functools.partial(entry.construct, rounds)
+            yield Candidate(name, name, None, construct().num_buffers(), 0.0), construct
             continue
+        limit, verdict = optimizer.quick_rounds, ''
+        if limit is not None and rounds > limit:
+            verdict = f'left: takes minutes to optimise beyond {limit} rounds'
         for given in sizes:
-            size = entry.optimizer.default_size(participation) if given is None else given
-            if given is None or entry.optimizer.size != 'bands' or size < rounds:
-                yield _optimized(name, entry.optimizer, participation, size, workload)
-
-
-def _optimized(
-    name: str,
-    optimizer: registry.Optimizer,
-    participation: Participation,
-    size: int,
-    workload: np.ndarray | None,
-) -> _Option:
-    limit = optimizer.quick_rounds
-    is_slow = limit is not None and participation.rounds > limit
-    return _Option(
-        f'{name} with {size} {optimizer.size}',
-        name,
-        size,
-        optimizer.num_buffers(size),
-        functools.partial(optimizer.optimize, participation, size, loss='max', workload=workload),
-        name == 'banded_inverse',
-        f'takes minutes to optimise beyond {limit} rounds' if is_slow else '',
-    )
+            size = optimizer.default_size(participation) if given is None else given
+            if given is None or optimizer.size != 'bands' or size < rounds:
+                shown, buffers = f'{name} with {size} {optimizer.size}', optimizer.num_buffers(size)
+                optimize = functools.partial(
+                    optimizer.optimize, participation, size, loss='max', workload=workload
+                )
+                yield Candidate(shown, name, size, buffers, 0.0, verdict=verdict), optimize

@@ -213,30 +213,17 @@ def stream(kernel: Kernel, noise: np.ndarray) -> np.ndarray:
     outputs = np.empty_like(noise)
     for t, z in enumerate(noise):
         row = kernel.table[kernel.row(t)]
-        outputs[t], buffers = _STEPS[type(kernel)](row, z, buffers)
+        if isinstance(kernel, StateSpace):
+            both = np.tensordot(row, np.concatenate([z[None], buffers]), axes=1)
+            outputs[t], buffers = both[0], both[1:]
+            continue
+        past = np.tensordot(row[1:], buffers, axes=1)
+        if isinstance(kernel, BandedSolve):
+            outputs[t] = kept = (z - past) / row[0]
+        else:
+            outputs[t], kept = row[0] * z + past, z
+        buffers = np.concatenate([kept[None], buffers])[:-1]
     return outputs
-
-
-def _state_space_step(linear_map, z, buffers):
-    both = np.tensordot(linear_map, np.concatenate([z[None], buffers]), axes=1)
-    return both[0], both[1:]
-
-
-def _banded_solve_step(bands, z, buffers):
-    y = (z - np.tensordot(bands[1:], buffers, axes=1)) / bands[0]
-    return y, np.concatenate([y[None], buffers])[:-1]
-
-
-def _banded_product_step(taps, z, buffers):
-    y = taps[0] * z + np.tensordot(taps[1:], buffers, axes=1)
-    return y, np.concatenate([z[None], buffers])[:-1]
-
-
-_STEPS = {
-    StateSpace: _state_space_step,
-    BandedSolve: _banded_solve_step,
-    BandedProduct: _banded_product_step,
-}
 
 
 class _Maps(NamedTuple):

@@ -148,13 +148,6 @@ class Entry:
             of its range.
         """
         given = {name: value for name, value in given.items() if value is not None}
-        self._check(given)
-        if STRATEGY in given:
-            return given[STRATEGY].with_rounds(rounds)
-        assert self.make is not None
-        return self.make(rounds, **given)
-
-    def _check(self, given: dict[str, Any]) -> None:
         unknown = [name for name in given if name not in self.parameters]
         if unknown:
             raise errors.ArgumentError(
@@ -164,13 +157,17 @@ class Entry:
             )
         if not self.accepts(given):
             raise errors.ArgumentError('mechanism', self.name, f'needs {self.needs()}')
-        strategy = given.get(STRATEGY)
-        if strategy is not None and type(strategy) is not self.kind:
+        if STRATEGY not in given:
+            assert self.make is not None
+            return self.make(rounds, **given)
+        strategy = given[STRATEGY]
+        if type(strategy) is not self.kind:
             raise errors.ArgumentError(
                 STRATEGY,
                 getattr(strategy, 'name', strategy),
                 f'must be a {self.kind.name} mechanism',
             )
+        return strategy.with_rounds(rounds)
 
 
 _FROM_FILE = ((STRATEGY,),)

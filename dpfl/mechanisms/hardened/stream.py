@@ -251,7 +251,7 @@ def _state_space_errors(kernel: kernels.StateSpace, rounds: int) -> tuple[np.nda
 
 def _banded_solve_errors(kernel: kernels.BandedSolve, rounds: int) -> tuple[np.ndarray, float]:
     """Errors for buffers that are exact integers: the prediction is a sum of products."""
-    noise = np.sqrt(_squared_rows(kernel, rounds))
+    noise = np.sqrt(_row_sums(kernel, rounds, np.square))
     errors = np.full(rounds, np.nan)
     for t in range(1, rounds if kernel.buffers else 0):
         row = kernel.table[kernel.row(t)]
@@ -270,7 +270,7 @@ def _banded_product_errors(kernel: kernels.BandedProduct, rounds: int) -> tuple[
     past = np.where(within, taps[:, 1:], 0.0)
     sums = past.sum(axis=1)
     local = _roundings(reach) * sums
-    gain = _absolute_rows(kernels.BandedSolve(kernel.taps), rounds)
+    gain = _row_sums(kernels.BandedSolve(kernel.taps), rounds, np.abs)
     # In units of w: the prediction, the difference and the quotient.
     error = np.maximum.accumulate(gain) * np.max(local + 3 * taps[:, 0])
     errors = np.where(sums > 0, sums * error + local, np.nan)
@@ -283,22 +283,13 @@ def _roundings(terms):
     return CHUNK + np.ceil(terms / CHUNK) + 3
 
 
-def _squared_rows(kernel: kernels.Kernel, rounds: int) -> np.ndarray:
-    """Squared norms of the rows of C^-1, float64 [rounds]."""
+def _row_sums(
+    kernel: kernels.Kernel, rounds: int, measure: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Sums over the rows of the matrix that a kernel streams, of a measure of entries, [rounds]."""
     if kernel.table.shape[0] == 1:
-        return np.cumsum(_first_column(kernel, rounds) ** 2)
-    return (kernels.stream(kernel, np.eye(rounds)) ** 2).sum(axis=1)
-
-
-def _absolute_rows(kernel: kernels.Kernel, rounds: int) -> np.ndarray:
-    """Sums of absolute values of the rows of the matrix that a kernel streams, [rounds]."""
-    if kernel.table.shape[0] == 1:
-        return np.cumsum(np.abs(_first_column(kernel, rounds)))
-    return np.abs(kernels.stream(kernel, np.eye(rounds))).sum(axis=1)
-
-
-def _first_column(kernel: kernels.Kernel, rounds: int) -> np.ndarray:
-    return kernels.stream(kernel, np.eye(rounds, 1))[:, 0]
+        return np.cumsum(measure(kernels.stream(kernel, np.eye(rounds, 1))[:, 0]))
+    return measure(kernels.stream(kernel, np.eye(rounds))).sum(axis=1)
 
 
 _ERRORS: dict[type, Callable[[Any, int], tuple[np.ndarray, float]]] = {

@@ -74,45 +74,38 @@ class Norms:
     Attributes:
       starts: first rounds of the windows, int64 [m]. A window may end after the last round.
       ends: rounds after their last ones, at most n, int64 [m].
-      has_common: whether z is a weight.
       count: k, the largest number of participations.
       rounds: n.
     """
 
     starts: np.ndarray
     ends: np.ndarray
-    has_common: bool
     count: int
     rounds: int
 
     @classmethod
-    def of(cls, participation: Participation, starts: np.ndarray, has_common: bool) -> 'Norms':
-        """With windows of `min_separation` rounds."""
-        n = participation.rounds
-        ends = np.minimum(starts + participation.min_separation, n)
-        return cls(starts, ends, has_common, participation.count, n)
-
-    @classmethod
     def equal(cls, participation: Participation) -> 'Norms':
         """One norm for all columns."""
-        return cls.of(participation, np.zeros(0, np.int64), True)
+        none = np.zeros(0, np.int64)
+        return cls(none, none, participation.count, participation.rounds)
 
     @classmethod
     def free(cls, participation: Participation) -> 'Norms':
-        """All norms."""
-        windows = max(participation.rounds - participation.min_separation, 0) + 1
-        return cls.of(participation, np.arange(windows), True)
+        """All norms, by windows of `min_separation` rounds."""
+        n, separation = participation.rounds, participation.min_separation
+        starts = np.arange(max(n - separation, 0) + 1)
+        return cls(starts, np.minimum(starts + separation, n), participation.count, n)
 
     @property
     def costs(self) -> np.ndarray:
-        """Share of each weight in the squared sensitivity, float64 [m or m + 1]."""
-        return np.append(np.ones(self.starts.size), [float(self.count)] * self.has_common)
+        """Share of each weight in the squared sensitivity, float64 [m + 1]."""
+        return np.append(np.ones(self.starts.size), float(self.count))
 
     def start(self, participation: Participation) -> np.ndarray:
         """Weights of about equal norms: windows side by side, or z if there are too many."""
-        weights = np.zeros(self.costs.size)
-        blocks = _blocks(participation)
-        if self.starts.size and (blocks.size <= participation.count or not self.has_common):
+        weights = np.zeros(self.starts.size + 1)
+        blocks = np.arange(0, participation.rounds, participation.min_separation)
+        if self.starts.size and blocks.size <= participation.count:
             weights[np.searchsorted(self.starts, np.minimum(blocks, self.starts[-1]))] = 1.0
         else:
             weights[-1] = 1.0
@@ -139,19 +132,14 @@ class Norms:
         windows = weights[: self.starts.size]
         changes = np.bincount(self.starts, windows, self.rounds + 1)
         changes -= np.bincount(self.ends, windows, self.rounds + 1)
-        common = weights[-1] if self.has_common else 0.0
         # A sum of differences may fall below zero by rounding.
-        return np.maximum(np.cumsum(changes)[:-1], 0.0) + common
+        return np.maximum(np.cumsum(changes)[:-1], 0.0) + weights[-1]
 
     def gradient(self, by_squared: np.ndarray) -> np.ndarray:
         """Derivatives with respect to the weights, from those with respect to d."""
         sums = np.append(0.0, np.cumsum(by_squared))
         windows = sums[self.ends] - sums[self.starts]
-        return np.append(windows, [sums[-1]] * self.has_common)
-
-
-def _blocks(participation: Participation) -> np.ndarray:
-    return np.arange(0, participation.rounds, participation.min_separation)
+        return np.append(windows, sums[-1])
 
 
 class Descent:

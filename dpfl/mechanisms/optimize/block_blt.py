@@ -82,7 +82,8 @@ class PrefixErrors:
     """
 
     def __init__(self, layout: Layout, loss: str):
-        self._layout, self._mean = layout, loss == 'rms'
+        self._layout, self._loss = layout, loss
+        self._mean = np.full(layout.rounds, 1 / layout.rounds)
         self._segment = layout.of_rounds(layout.segments)
         self._cell = layout.of_rounds(layout.cells)
         self.sharpness = 1.0
@@ -108,7 +109,7 @@ class PrefixErrors:
             before[t] = covariance
             covariance = one @ covariance @ one.T + fresh[t]
             squared[t] = covariance[0, 0]
-        value, shares = self._reduce(squared)
+        value, shares = driver.log_error(squared, self._loss, self.sharpness, self._mean)
 
         adjoints = np.empty_like(maps)
         adjoint = np.zeros((1 + d, 1 + d))
@@ -132,12 +133,6 @@ class PrefixErrors:
 
     def _over_segments(self, values):
         return np.add.reduceat(values, self._layout.segments)
-
-    def _reduce(self, squared):
-        """Log of the smooth maximum or mean, and its gradient with respect to the errors."""
-        if self._mean:
-            return np.log(squared.mean()), np.full(squared.size, 1 / squared.sum())
-        return driver.smooth_log_maximum(squared, self.sharpness)
 
 
 class Columns:
@@ -167,7 +162,7 @@ class Columns:
         self._until = np.clip(before + 1, 0, self._lengths)
         rate, scale, gain, column_scale = blocks
         self._log_decay = np.log1p(-rate)
-        self._rates = rate[:, :, None] + rate[:, None] - rate[:, :, None] * rate[:, None]
+        self._rates = blt_loss.pair_rates(rate)
         self._outer = (gain**2)[:, None, None] * scale[:, :, None] * scale[:, None]
         self._last = np.zeros_like(self._outer)  # O behind each segment.
         for g in range(len(gain) - 2, -1, -1):

@@ -80,19 +80,21 @@ def optimize_blt(
     _validate.integer('starts', starts, minimum=1, maximum=_MAX_STARTS)
     problem = driver.Problem('optimize_blt', participation, loss, workload, progress)
 
+    def objective(error: blt_loss.ErrorFunction) -> blt_loss.ObjectiveFunction:
+        sensitivity = functools.partial(blt_loss.log_sensitivity, participation=participation)
+        return functools.partial(blt_loss.log_loss, error, sensitivity)
+
     def optimum() -> blt.Blt:
         search = Search(participation.rounds, num_buffers, problem.report)
-        error = blt_loss.PrefixError(participation.rounds, loss)
+        error = blt_loss.prefix_error(participation.rounds, loss)
         grids = grid_starts(participation, 2 * num_buffers)[: 1 + starts]
-        log_rates = search.run_from(blt_loss.Objective(participation, error), grids)
+        log_rates = search.run_from(objective(error), grids)
         if problem.workload is not None:
             log_rates = driver.over_workload(
                 problem,
                 log_rates,
                 blt_loss.series_error,
-                lambda start, error: search.run_from(
-                    blt_loss.Objective(participation, error), [start]
-                ),
+                lambda start, error: search.run_from(objective(error), [start]),
                 functools.partial(of_log_rates, participation.rounds),
             )
         return of_log_rates(participation.rounds, log_rates)
@@ -142,7 +144,7 @@ class _Point(NamedTuple):
 class Search:
     """Search for the at most `2 num_buffers` rates where an objective is least.
 
-    An objective is a function as `blt_loss.Objective`.
+    An objective is a function as `blt_loss.log_loss`.
     """
 
     def __init__(self, rounds: int, num_buffers: int, report: Callable[[str, float], None]):

@@ -24,8 +24,14 @@ _LEAST_LOG = -700.0
 ValueAndSlopes = tuple[float, np.ndarray, np.ndarray]
 # Log of the squared error or sensitivity as a function of rates and weights, [d] each.
 ErrorFunction = Callable[[np.ndarray, np.ndarray], ValueAndSlopes]
-# Value and gradient as a function of coordinates, barrier and last_is_free, see `Objective`.
+# Value and gradient as a function of coordinates, barrier and last_is_free, see `log_loss`.
 ObjectiveFunction = Callable[[np.ndarray, float, bool], tuple[float, np.ndarray]]
+
+
+def pair_rates(rates: np.ndarray) -> np.ndarray:
+    """`1 - t_j t_l` of pairs of decays t = 1 - rate without cancellation, [..., d, d]."""
+    first, second = rates[..., None], rates[..., None, :]
+    return first + second - first * second
 
 
 def geometric_sum(terms: int | np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -69,22 +75,19 @@ def ramp_sum(terms: int, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return value, derivative
 
 
-class PrefixError:
-    """Squared error of the prefix sums: the largest for max loss, the mean over rounds for rms."""
+def prefix_error(rounds: int, loss: str) -> ErrorFunction:
+    """Squared error of the prefix sums: the largest for max loss, the mean over rounds for rms.
 
-    def __init__(self, rounds: int, loss: str):
-        self._rounds, self._mean = rounds, loss == 'rms'
+    The function takes rates and weights of `b_i = sum_j weights_j (1 - rates_j)^i`.
+    """
+    is_mean = loss == 'rms'
 
-    def __call__(self, rates: np.ndarray, weights: np.ndarray) -> ValueAndSlopes:
-        """Log of the squared error for `b_i = sum_j weights_j (1 - rates_j)^i`.
-
-        Returns:
-          The value and its gradients with respect to log weights and rates.
-        """
-        w = rates[:, None] + rates - rates[:, None] * rates
-        gram, slope = (ramp_sum if self._mean else geometric_sum)(self._rounds, w)
+    def error(rates: np.ndarray, weights: np.ndarray) -> ValueAndSlopes:
+        gram, slope = (ramp_sum if is_mean else geometric_sum)(rounds, pair_rates(rates))
         value, by_weight, by_rate = quadratic(gram, slope * (1 - rates), weights)
-        return value - (math.log(self._rounds) if self._mean else 0.0), by_weight, by_rate
+        return value - (math.log(rounds) if is_mean else 0.0), by_weight, by_rate
+
+    return error
 
 
 def quadratic(gram: np.ndarray, slope: np.ndarray, weights: np.ndarray) -> ValueAndSlopes:
@@ -131,13 +134,14 @@ def series_error(first: np.ndarray, weigh: Callable[[np.ndarray], np.ndarray]) -
     return error
 
 
-def squared_sensitivity(
+def log_sensitivity(
     rates: np.ndarray, weights: np.ndarray, participation: Participation
 ) -> ValueAndSlopes:
-    """Squared sensitivity for `c_i = sum_j weights_j theta_j^(i-1)` ([McMahan24], theorem 3.1).
+    """Log of the squared sensitivity for `c_i = sum_j weights_j (1 - rates_j)^(i-1)`.
 
-    After each participation, C applied to the worst pattern is again a sum of exponentials, whose
-    weights are multiplied by a geometric sum.
+    The worst pattern is 0, b, 2b, .. ([McMahan24], theorem 3.1). After each participation, C
+    applied to the worst pattern is again a sum of exponentials, whose weights are multiplied by a
+    geometric sum.
 
     Returns:
       The value and its gradients with respect to log weights and rates.
@@ -152,9 +156,8 @@ def squared_sensitivity(
     first = np.ones(k)
     first[1:] += parts[:-1] @ at_return
 
-    w = rates[:, None] + rates - rates[:, None] * rates
     terms = np.array([b - 1, participation.rounds - (k - 1) * b - 1]).reshape(2, 1, 1)
-    (between, after), (between_slope, after_slope) = geometric_sum(terms, w)
+    (between, after), (between_slope, after_slope) = geometric_sum(terms, pair_rates(rates))
     earlier, last = parts[:-1].T @ parts[:-1], parts[-1]
     value = first @ first + (earlier * between).sum() + last @ after @ last
 
@@ -165,83 +168,62 @@ def squared_sensitivity(
     d_log_decay += 2 * (first[1:] @ parts[:-1]) * at_return * (b - 1)
     d_w = earlier * between_slope + np.outer(last, last) * after_slope
     d_rates = 2 * d_w @ (1 - rates) - d_log_decay / (1 - rates)
-    return value, (d_parts * parts).sum(axis=0), d_rates
+    return math.log(value), (d_parts * parts).sum(axis=0) / value, d_rates / value
 
 
-class Objective:
-    """Log of the squared loss as a function of unconstrained coordinates.
+def log_loss(
+    error: ErrorFunction,
+    sensitivity: ErrorFunction,
+    coordinates: np.ndarray,
+    barrier: float = 0.0,
+    last_is_free: bool = False,
+) -> tuple[float, np.ndarray]:
+    """Log of the squared loss as a function of unconstrained coordinates, and its gradient.
 
     The coordinates are the logs of the gaps between the logs of successive rates. The last gap is
     the one below a rate of 1 (inverse decay 0). A free last rate may exceed 1. Its coordinate is
     then the logit of its place between the rate before and the largest rate with c_1 <= c_0. Every
     point is an interlaced BLT with non-negative, non-increasing coefficients.
+
+    Args:
+      error: of the rates and weights of C^-1.
+      sensitivity: log of its square, of the rates and weights of C.
+      coordinates: [free rates].
+      barrier: strength of the penalties of [McMahan24], algorithm 4.
+      last_is_free: whether the last rate may exceed 1.
     """
+    log_rates = log_rates_of(coordinates, last_is_free)
+    rates = np.concatenate([[0.0], np.exp(log_rates)])
+    inverse = is_inverse(log_rates.size)
+    signs = np.where(inverse[:, None] == inverse, -1.0, 1.0)
+    np.fill_diagonal(signs, 0.0)
+    differences = _differences(log_rates, rates)
+    log_weights = (signs * np.log(np.abs(differences))).sum(axis=1)
+    # The rate of zero contributes no factor to the weights of the other kind.
+    other = inverse != inverse[0]
+    log_weights[other] -= log_rates[other[1:]]
+    weights = np.exp(log_weights)
 
-    def __init__(
-        self,
-        participation: Participation,
-        error: ErrorFunction,
-        sensitivity: ErrorFunction | None = None,
-    ):
-        """Sets the terms of the loss.
+    d_weights, d_rates = np.zeros_like(rates), np.zeros_like(rates)
+    value, d_weights[inverse], d_rates[inverse] = error(rates[inverse], weights[inverse])
+    squared, d_weights[~inverse], d_rates[~inverse] = sensitivity(
+        rates[~inverse], weights[~inverse]
+    )
+    value += squared
+    if barrier:
+        free = ~inverse & (rates > 0)
+        value -= barrier * (np.log(rates[free]) + np.log1p(-rates[free]) + log_weights[free]).sum()
+        d_rates[free] += barrier * (1 / (1 - rates[free]) - 1 / rates[free])
+        d_weights[free] -= barrier
+        slack = 1 - weights[~inverse].sum()
+        value -= barrier * math.log(slack)
+        d_weights[~inverse] += barrier * weights[~inverse] / slack
 
-        Args:
-          participation: the schema.
-          error: of the rates and weights of C^-1.
-          sensitivity: log of its square, of the rates and weights of C; None for that of C itself.
-        """
-        self.participation = participation
-        self._error = error
-        self._sensitivity = sensitivity or self._toeplitz_sensitivity
-
-    def __call__(
-        self, coordinates: np.ndarray, barrier: float = 0.0, last_is_free: bool = False
-    ) -> tuple[float, np.ndarray]:
-        """Value and gradient at the coordinates.
-
-        Args:
-          coordinates: see the class, [free rates].
-          barrier: strength of the penalties of [McMahan24], algorithm 4.
-          last_is_free: whether the last rate may exceed 1.
-        """
-        log_rates = log_rates_of(coordinates, last_is_free)
-        rates = np.concatenate([[0.0], np.exp(log_rates)])
-        inverse = is_inverse(log_rates.size)
-        signs = np.where(inverse[:, None] == inverse, -1.0, 1.0)
-        np.fill_diagonal(signs, 0.0)
-        differences = _differences(log_rates, rates)
-        log_weights = (signs * np.log(np.abs(differences))).sum(axis=1)
-        # The rate of zero contributes no factor to the weights of the other kind.
-        other = inverse != inverse[0]
-        log_weights[other] -= log_rates[other[1:]]
-        weights = np.exp(log_weights)
-
-        d_weights, d_rates = np.zeros_like(rates), np.zeros_like(rates)
-        value, d_weights[inverse], d_rates[inverse] = self._error(rates[inverse], weights[inverse])
-        squared, d_weights[~inverse], d_rates[~inverse] = self._sensitivity(
-            rates[~inverse], weights[~inverse]
-        )
-        value += squared
-        if barrier:
-            free = ~inverse & (rates > 0)
-            value -= (
-                barrier * (np.log(rates[free]) + np.log1p(-rates[free]) + log_weights[free]).sum()
-            )
-            d_rates[free] += barrier * (1 / (1 - rates[free]) - 1 / rates[free])
-            d_weights[free] -= barrier
-            slack = 1 - weights[~inverse].sum()
-            value -= barrier * math.log(slack)
-            d_weights[~inverse] += barrier * weights[~inverse] / slack
-
-        ratios = signs / differences
-        d_rates += ratios.sum(axis=1) * d_weights + ratios @ d_weights
-        d_log_rates = d_rates[1:] * rates[1:]
-        d_log_rates[other[1:]] -= d_weights[1:][other[1:]]
-        return value, _gradient(coordinates, log_rates, d_log_rates, last_is_free)
-
-    def _toeplitz_sensitivity(self, rates, weights):
-        squared, by_weight, by_rate = squared_sensitivity(rates, weights, self.participation)
-        return math.log(squared), by_weight / squared, by_rate / squared
+    ratios = signs / differences
+    d_rates += ratios.sum(axis=1) * d_weights + ratios @ d_weights
+    d_log_rates = d_rates[1:] * rates[1:]
+    d_log_rates[other[1:]] -= d_weights[1:][other[1:]]
+    return value, _gradient(coordinates, log_rates, d_log_rates, last_is_free)
 
 
 def parameters(log_rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

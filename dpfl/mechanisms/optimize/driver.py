@@ -227,6 +227,23 @@ def smooth_log_maximum(values: np.ndarray, sharpness: float) -> tuple[float, np.
     return value, shares / values
 
 
+def log_error(
+    squared: np.ndarray, loss: str, sharpness: float, shares: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Log of the squared error of a loss, and its gradient with respect to `squared`.
+
+    Args:
+      squared: of rounds, or of the ends of groups of rounds, [any].
+      loss: 'max' for their smooth maximum, 'rms' for their mean.
+      sharpness: of the smooth maximum.
+      shares: of each in the mean, with sum 1, [any].
+    """
+    if loss == 'max':
+        return smooth_log_maximum(squared, sharpness)
+    mean = shares @ squared
+    return math.log(mean), shares / mean
+
+
 def row_shares(rounds: int, loss: str) -> np.ndarray:
     """Weights of `b_i^2` in the squared error under a Toeplitz workload, [rounds].
 

@@ -11,7 +11,6 @@ positive weights, so that time and precision do not depend on the number of roun
 """
 
 import dataclasses
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -35,6 +34,20 @@ def _powers(rates, exponents):
         return np.exp(np.multiply.outer(exponents, np.log1p(-rates)))
 
 
+def _through_gram(d_product, gram, slope, rates, weights):
+    """Gradients with respect to weights and rates from those with respect to `gram @ weights`.
+
+    Args:
+      d_product: gradients, [any, d].
+      gram: geometric sums of the products of decays, [any, d, d].
+      slope: their derivatives, see `blt_loss.geometric_sum`, [any, d, d].
+      rates: [d].
+      weights: [d].
+    """
+    d_w = np.einsum('ai,aij->ij', d_product, slope) * weights
+    return np.einsum('ai,aij->j', d_product, gram), (d_w + d_w.T) @ (1 - rates)
+
+
 class PrefixErrors:
     """Squared errors of the prefix sums at the ends of cells; a smooth maximum, or the mean.
 
@@ -54,7 +67,7 @@ class PrefixErrors:
         """
         self._ends = np.minimum(np.arange(length, rounds + length, length), rounds)
         self._lengths = np.diff(self._ends, prepend=0)
-        self._length, self._mean = length, loss == 'rms'
+        self._length, self._loss = length, loss
         self._blocks = np.arange(self._ends.size) // cells_per_block
         self.sharpness = 1.0
         self.log_scale = np.zeros(self._blocks[-1] + 1)
@@ -66,8 +79,9 @@ class PrefixErrors:
         Sets `by_log_scale`, the gradient with respect to `log_scale`.
         """
         inverse = np.exp(-self.log_scale)[self._blocks]
-        w = rates[:, None] + rates - rates[:, None] * rates
-        gram, gram_slope = blt_loss.geometric_sum(self._ends[:, None, None], w)
+        gram, gram_slope = blt_loss.geometric_sum(
+            self._ends[:, None, None], blt_loss.pair_rates(rates)
+        )
         # Covariances of X with Y at the end of each cell, and at its start.
         after = gram @ weights
         before = np.vstack([np.zeros_like(rates), after[:-1]])
@@ -83,7 +97,9 @@ class PrefixErrors:
         drift = (decay - 1) * weights
         cross = (drift * carried).sum(axis=1)
         squared = np.cumsum(inverse * (inverse * own + 2 * cross))
-        value, shares = self._reduce(squared)
+        value, shares = driver.log_error(
+            squared, self._loss, self.sharpness, self._lengths / self._ends[-1]
+        )
 
         # Backwards.
         d_squared = np.cumsum(shares[::-1])[::-1]
@@ -105,21 +121,12 @@ class PrefixErrors:
         d_decay -= before * (d_fresh + 2 * shared)
         d_weights += d_own @ (after + before - 2 * decay * before)
         d_after[:-1] += d_before[1:]
-        d_weights += np.einsum('ai,aij->j', d_after, gram)
-        d_w = np.einsum('ai,aij->ij', d_after, gram_slope) * weights
-        d_rates = (d_w + d_w.T) @ (1 - rates)
+        by_weight, d_rates = _through_gram(d_after, gram, gram_slope, rates, weights)
+        d_weights += by_weight
         d_rates -= (d_decay * self._lengths[:, None] * decay).sum(axis=0) / (1 - rates)
         d_rates -= d_step * self._length * step / (1 - rates)
         self.by_log_scale = -np.bincount(self._blocks, d_inverse * inverse)
         return value, d_weights * weights, d_rates
-
-    def _reduce(self, squared):
-        """Log of the smooth maximum or mean, and its gradient with respect to the errors."""
-        if self._mean:
-            share = self._lengths / self._ends[-1]
-            mean = share @ squared
-            return math.log(mean), share / mean
-        return driver.smooth_log_maximum(squared, self.sharpness)
 
 
 class PairSums:
@@ -161,8 +168,7 @@ class PairSums:
 
         Sets `by_log_scale` and `values`.
         """
-        w = rates[:, None] + rates - rates[:, None] * rates
-        gram, gram_slope = blt_loss.geometric_sum(self._terms, w)
+        gram, gram_slope = blt_loss.geometric_sum(self._terms, blt_loss.pair_rates(rates))
         # c_0 c_d, and the other terms.
         powers = _powers(rates, self._lags)
         products = gram @ weights  # [rows, d]
@@ -185,9 +191,8 @@ class PairSums:
         d_weights = ((d_table @ products) * powers).sum(axis=0)
         d_weights += d_first @ (powers / (1 - rates))
         d_products = d_table.T @ (powers * weights)  # [rows, d]
-        d_weights += np.einsum('ai,aij->j', d_products, gram)
-        d_w = np.einsum('ai,aij->ij', d_products, gram_slope) * weights
-        d_rates = (d_w + d_w.T) @ (1 - rates)
+        by_weight, d_rates = _through_gram(d_products, gram, gram_slope, rates, weights)
+        d_weights += by_weight
         d_rates -= (d_powers * self._lags[:, None] * powers).sum(axis=0) / (1 - rates)
         d_rates += (d_first @ powers) * weights / (1 - rates) ** 2
         return value, d_weights * weights, d_rates
@@ -201,7 +206,7 @@ _MOST_SHORT_BLOCKS = 256
 _MOST_IN_LONG_BLOCKS = 32
 # Rounds whose errors are looked at, about.
 _ROWS = 1000
-# Bounds of the coordinates, see `blt_loss.Objective`, and of the logs of the scales.
+# Bounds of the coordinates, see `blt_loss.log_loss`, and of the logs of the scales.
 _BOUNDS = (np.log(1e-6), np.log(14.0))
 _SCALE_BOUNDS = (-5.0, 5.0)
 # Largest rate of C^-1 at the start.
@@ -323,7 +328,7 @@ def _coordinates(mechanism: Blt) -> np.ndarray:
     return blt_loss.coordinates_of(np.log(rates) + min(0.0, np.log(_MOST_RATE / rates[-1])))
 
 
-# Coordinates, see `blt_loss.Objective`, and the logs of the scales of the columns.
+# Coordinates, see `blt_loss.log_loss`, and the logs of the scales of the columns.
 _Point = tuple[np.ndarray, np.ndarray]
 
 
@@ -353,8 +358,7 @@ class _Stage(cutting_planes.Search[_Point]):
     def error(self, point: _Point) -> float:
         coordinates, self._errors.log_scale = point
         self._errors.sharpness = self.sharpness
-        objective = blt_loss.Objective(self.participation, self._errors, _no_sensitivity)
-        return objective(coordinates)[0]
+        return blt_loss.log_loss(self._errors, _no_sensitivity, coordinates)[0]
 
     def values(self, point: _Point) -> np.ndarray:
         coordinates, log_scale = point
@@ -387,11 +391,10 @@ class _Stage(cutting_planes.Search[_Point]):
         size = coordinates.size
         sums = self._pair_sums(log_scale)
         sums.sharpness = self._errors.sharpness = self.sharpness
-        objective = blt_loss.Objective(self.participation, self._errors, sums)
 
         def value_and_gradient(x):
             sums.log_scale = self._errors.log_scale = x[size:]
-            value, gradient = objective(x[:size])
+            value, gradient = blt_loss.log_loss(self._errors, sums, x[:size])
             return value, np.append(gradient, sums.by_log_scale + self._errors.by_log_scale)
 
         _, x = driver.descend(

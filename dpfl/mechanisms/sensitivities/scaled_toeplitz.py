@@ -24,7 +24,6 @@ docs/research/mechanisms.md has the proof, and cases in which the result is exac
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from scipy import fft
@@ -40,13 +39,6 @@ MOST_CELLS = 1024
 _ROUNDING = 1e-12
 # Shares of a pair that its earlier participation bears.
 _SHARES = (1.0, 0.5, 0.0)
-
-
-class Bound(NamedTuple):
-    """A proven bound of the squared sensitivity, and the cells of the pattern that attains it."""
-
-    squared: float
-    cells: np.ndarray
 
 
 def sensitivity(
@@ -88,9 +80,11 @@ def sensitivity(
         patterns = [
             table.rounds(np.arange(first, n, b)[:k] // length) for first in range(0, b, length)
         ]
-        for bound in table.bounds():
-            squared = min(squared, bound.squared)
-            patterns.append(table.rounds(bound.cells))
+        for share in _SHARES:
+            weights = table.position_weights(share)
+            total, cells = matrix_sensitivity.heaviest_by_position(weights, b // length)
+            squared = min(squared, total)
+            patterns.append(table.rounds(cells))
         attained = max(attained, *(squared_norm(coefficients, scale, one) for one in patterns))
     exact = attained >= squared * (1 - _ROUNDING)
     return Sensitivity(max(squared, attained), is_exact=bool(exact))
@@ -205,16 +199,6 @@ class PairTable:
         # The row of a pair bound is that of the later cell.
         pairs = products * table[distance, cell[None]]
         return cls(participation, length, scale**2 * table[0], pairs, nearest)
-
-    def bounds(self) -> list[Bound]:
-        """A bound for each of several ways to share pairs between their participations."""
-        separation = self._separation // self.length
-        bounds = []
-        for share in _SHARES:
-            weights = self.position_weights(share)
-            squared, pattern = matrix_sensitivity.heaviest_by_position(weights, separation)
-            bounds.append(Bound(squared, pattern))
-        return bounds
 
     def position_weights(self, share: float) -> np.ndarray:
         """Largest contribution of each participation, float64 [count, cells]; -inf if impossible.
