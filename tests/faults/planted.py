@@ -414,7 +414,7 @@ _SAMPLING = (
         'dpfl/tasks/text/client_texts.py',
         'ordered = sorted(keys, key=str)',
         'ordered = list(keys)',
-        ('tests/tasks/text/stackoverflow_test.py',),
+        ('tests/tasks/text/client_texts_test.py',),
     ),
     Fault(
         'a resumed run draws its cohorts anew',

@@ -81,7 +81,7 @@ def _sqlite(path, *statements, of=small.SIZES):
     sqlite_files.execute(small.write_sqlite(path, of), *statements)
 
 
-# The reader of the file has a table of its own in `stackoverflow_test.py`.
+# The reader of the file has a table of its own in `client_texts_test.py`.
 @pytest.mark.parametrize(
     'make, message',
     [

@@ -1,4 +1,4 @@
-"""From messages to authors, to clients of repositories, and to data sets."""
+"""Messages of authors: rules of prose, mail, authors and keys, and data sets made of them."""
 
 import collections
 import json
@@ -9,8 +9,9 @@ import pytest
 from pyarrow import parquet
 
 from dpfl.errors import ArgumentError, StorageError
-from dpfl.tasks.text import author_texts, client_texts, git_log, vocabulary
+from dpfl.tasks.text import author_texts, client_texts, tokenization, vocabulary
 from dpfl.tasks.text.author_texts import Message
+from experiments.studies.shared import mail
 from tests.studies import scripts_of_studies
 from tests.tasks.text import repositories
 from tests.tasks.text.repositories import Commit
@@ -108,146 +109,6 @@ def test_keys_that_cannot_be_used_are_named(cache, monkeypatch):
         author_texts.load_key()
 
 
-_COMMITS = [
-    Commit('A@x.org', 'Fix it\n\nIt was wrong. See https://x.org\n\nSigned-off-by: A <a@x.org>\n'),
-    Commit('b@x.org', 'Add `f(x)` here'),
-    Commit('a@X.org', 'Fix it'),
-    Commit('c@x.org', 'Say\n\n    code\n'),
-    Commit('d@x.org', '12'),
-]
-
-
-@pytest.fixture(name='path')
-def _path(tmp_path):
-    return repositories.make(tmp_path / 'a', _COMMITS)
-
-
-def _open(path, max_words=0, fraction=0.3):
-    return git_log.open_clients(str(path), max_words, fraction)
-
-
-def _texts(opened):
-    return {
-        tuple(' '.join(sentence) for sentence in clients.sentences(client))
-        for clients in opened[:2]
-        for client in range(clients.count)
-    }
-
-
-def _count_reads(monkeypatch):
-    reads = []
-    read = git_log.read_messages
-    monkeypatch.setattr(
-        git_log, 'read_messages', lambda *args: reads.append(args) or read(*args)
-    )  # fmt: skip
-    return reads
-
-
-def test_an_author_is_a_client(path):
-    opened = _open(path)
-    expected = {('fix it', 'it was wrong .', 'see'), ('add here',), ('say',)}
-    assert _texts(opened) == expected
-    training, heldout, description, digest = opened
-    assert (training.count, heldout.count) == (2, 1) and len(digest) == 64
-    removed = description['removed']
-    assert description == {
-        'format': 'git',
-        'clients': {'training': 2, 'heldout': 1},
-        'repositories': [{'name': 'a', 'heads': [repositories.git(path, 'rev-parse', 'main')]}],
-        'history': {'commits': 5, 'merge_commits': 0, 'not_utf8': 0, 'cut': 0, 'authors': 4},
-        'removed': removed,
-        'kept': {'sentences': 5, 'words': 10},
-    }
-    counts = dict(trailers=1, code_lines=1, links=1, inline_code=1, without_letters=1)
-    assert {name: n for name, n in removed.items() if n} == {**counts, 'repeated_sentences': 1}
-
-
-def test_what_is_kept_is_read_without_git_log_and_a_commit_changes_that(path, monkeypatch):
-    first = _open(path)
-    reads = _count_reads(monkeypatch)
-    second = _open(path)
-    assert not reads and second[2:] == first[2:] and _texts(second) == _texts(first)
-    repositories.make(path, [Commit('b@x.org', 'Another one')])
-    third = _open(path)
-    assert len(reads) == 1 and third[2]['history']['commits'] == 6 and third[3] != first[3]
-    assert ('add here', 'another one') in _texts(third)
-    # So does another setting, or another key.
-    _open(path, 3)
-    assert len(reads) == 2
-    _open(path, 3, 0.5)
-    assert len(reads) == 2
-
-
-def test_clients_are_the_same_as_long_as_the_key_is(path, tmp_path, cache):
-    def order(opened):
-        return [list(opened[0].sentences(client)) for client in range(opened[0].count)]
-
-    first = order(_open(path))
-    for file in cache.glob('git_log-*'):
-        file.unlink()
-    assert order(_open(path)) == first
-    digest = _open(path)[3]
-    (cache / 'authors.key').unlink()
-    assert _open(path)[3] != digest
-
-
-def test_kept_files_are_private_and_name_nobody(path, cache):
-    _open(path)
-    names = sorted(name.partition('-')[0] for name in os.listdir(cache))
-    assert names == ['authors.key', 'git_log', 'git_log']
-    for file in cache.iterdir():
-        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
-        assert b'x.org' not in file.read_bytes()
-
-
-@pytest.mark.parametrize('damage', ['cut', 'no counts', 'bad counts', 'no text'])
-def test_damaged_files_are_made_again(damage, path, cache, monkeypatch):
-    first = _open(path)
-    texts = _texts(first)
-    (text,), (facts,) = cache.glob('git_log-*.jsonl'), cache.glob('git_log-*.json')
-    if damage == 'cut':
-        os.truncate(text, 10)
-    elif damage == 'no counts':
-        facts.unlink()
-    elif damage == 'bad counts':
-        facts.write_text(json.dumps({'size': text.stat().st_size, 'counts': {'links': 'x'}}))
-    else:
-        text.unlink()
-    reads = _count_reads(monkeypatch)
-    again = _open(path)
-    assert len(reads) == 1 and again[2:] == first[2:] and _texts(again) == texts
-
-
-def test_a_history_that_cannot_be_read_leaves_nothing(path, cache, monkeypatch):
-    def fail(repositories, counts):
-        yield from ()
-        raise ArgumentError('data_path', 'a', 'has a history that git cannot read')
-
-    monkeypatch.setattr(git_log, 'read_messages', fail)
-    with pytest.raises(ArgumentError, match='cannot read'):
-        _open(path)
-    assert os.listdir(cache) == ['authors.key']
-
-
-def test_too_few_authors_are_refused_by_the_name_of_the_repository(tmp_path):
-    path = repositories.make(tmp_path / 'one', [Commit('a@x.org', 'One')])
-    with pytest.raises(ArgumentError, match=f'^data_path={path}: must have texts of at least 2'):
-        _open(path)
-    path = repositories.make(tmp_path / 'none', [Commit('a@x.org', '1')])
-    with pytest.raises(ArgumentError, match=f'^data_path={path}: must have texts .* has 0'):
-        _open(path)
-    with pytest.raises(ArgumentError, match='^heldout_fraction=1'):
-        _open(repositories.make(tmp_path / 'two', _COMMITS), fraction=1)
-
-
-def test_many_sentences_are_in_records_that_readers_take(tmp_path, monkeypatch):
-    monkeypatch.setattr(git_log, '_RECORD', 50)
-    sentences = [f'sentence number {chr(97 + i)}' for i in range(20)]
-    commits = [Commit('a@x.org', '\n\n'.join(sentences)), Commit('b@x.org', 'Two')]
-    opened = _open(repositories.make(tmp_path / 'b', commits))
-    assert _texts(opened) == {tuple(sentences), ('two',)}
-
-
 def _client(author):
     return author_texts.client_of(author_texts.load_key(), author)
 
@@ -329,3 +190,243 @@ def test_what_cannot_be_read_leaves_an_older_file(tmp_path):
             dataset.make('jsonl', str(path), output, max_words=0)
     assert output.read_text() == 'older'
     assert not (tmp_path / 'out.parquet.partial').exists()
+
+
+_LONG = 'This line is long enough to be wrapped, so it goes'
+
+
+def _read(text):
+    removed = collections.Counter()
+    found = author_texts.prose(text, removed)
+    assert set(removed) <= set(author_texts.REMOVED)
+    return found, {name: count for name, count in removed.items() if count}
+
+
+_CASES = {
+    'subject': ('Fix the parser', ['Fix the parser'], {}),
+    'sentences': ('One. Two!  Three', ['One.', 'Two!', 'Three'], {}),
+    'wrapped': (f'{_LONG}\non here. Next.', [f'{_LONG} on here.', 'Next.'], {}),
+    'short lines': ('First thing\nSecond thing', ['First thing', 'Second thing'], {}),
+    'paragraphs': (f'{_LONG}\n\nNew one', [_LONG, 'New one'], {}),
+    'line ends': ('One\r\n\r\nTwo\r\n', ['One', 'Two'], {}),
+    'signed off': (
+        'Fix\n\nText\nSigned-off-by: A B <a@example.org>\nReviewed-By: C\nCc: D\n',
+        ['Fix', 'Text'],
+        {'trailers': 3},
+    ),
+    'trailers in the subject only': ('Signed-off-by: A', [], {'trailers': 1}),
+    'with spaces': ('Fix\n\nSubmitted by: A\nText', ['Fix', 'Text'], {'trailers': 1}),
+    'ids': (
+        'Fix\n\nText\nChange-Id: I0123\ngit-svn-id: https://example.org/1 a',
+        ['Fix', 'Text'],
+        {'trailers': 2},
+    ),
+    'last paragraph of pairs': (
+        'Fix\n\nText here\n\nBug: 12\nTest: ran it\n  and more\n',
+        ['Fix', 'Text here'],
+        {'trailers': 3},
+    ),
+    'pairs that are not last': (
+        'Fix\n\nNote: careful\n\nText',
+        ['Fix', 'Note: careful', 'Text'],
+        {},
+    ),
+    'subject like a pair': ('parser: fix it', ['parser: fix it'], {}),
+    'picked': (
+        'Fix\n\n(cherry picked from commit 0123abc)\nThis reverts commit 0123abc4567.',
+        ['Fix'],
+        {'trailers': 2},
+    ),
+    'references': (
+        'Fix\n\nText\nCloses #12\nFixes: a/b#3, #4\nSee also https://example.org/x',
+        ['Fix', 'Text'],
+        {'trailers': 3},
+    ),
+    'a reference in a sentence stays': ('Fixes #12 for good', ['Fixes #12 for good'], {}),
+    'fence': ('Do\n\n```sh\nrun it\n\n```\nDone', ['Do', 'Done'], {'code_lines': 4}),
+    'fence with tildes': ('Do\n~~~\nrun ```\n~~~\nDone', ['Do', 'Done'], {'code_lines': 3}),
+    'open fence': ('Do\n```\nrun it', ['Do'], {'code_lines': 2}),
+    'indented': ('Do:\n\n    run it\n\tand this\n\nDone', ['Do:', 'Done'], {'code_lines': 2}),
+    'a little indented': ('Do\n\n  this', ['Do', 'this'], {}),
+    'list': ('Do\n\n- one\n* two\n 3. three', ['Do', 'one', 'two', 'three'], {}),
+    'wrapped item': (f'-   {_LONG}\n    on', [f'{_LONG} on'], {}),
+    'nested item': ('- one\n  - two\n    - three', ['one', 'two', 'three'], {}),
+    'code after a list': ('- one\n\nText\n\n    code', ['one', 'Text'], {'code_lines': 1}),
+    'quoted': ('I say\n> you said\nI do', ['I say', 'I do'], {'quoted_lines': 1}),
+    'diff': (
+        'Do\n\ndiff --git a/x b/x\nindex 0123456..789abcd\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n'
+        '-a\n+b\n\nDone',
+        ['Do', 'Done'],
+        {'diff_lines': 7},
+    ),
+    'hunk': ('Do\n@@ -1,2 +1,2 @@ f\n-a', ['Do'], {'diff_lines': 2}),
+    'link': ('See https://example.org/a?b=c. Or www.example.org', ['See .', 'Or'], {'links': 2}),
+    'link in brackets': ('It (https://example.org/a) is', ['It is'], {'links': 1}),
+    'address': ('Ask A <a.b@example.org> now', ['Ask A now'], {'addresses': 1}),
+    'no address': ('Ask @somebody', ['Ask @somebody'], {}),
+    'hash': (
+        'Since 0123abc and [deadbee1] it fails',
+        ['Since and it fails'],
+        {'hashes': 2},
+    ),
+    'no hash': ('A defaced 1234567 and 12ab', ['A defaced 1234567 and 12ab'], {}),
+    'change id': ('As I' + '0a' * 20 + ' says', ['As says'], {'hashes': 1}),
+    'code': ('Call `f(x)` or ``g``', ['Call or g'], {'inline_code': 1}),
+    'name in code': ('Call `a_b.c-d`', ['Call a_b.c-d'], {}),
+    'brackets of a call stay': ('f() at 0123abc', ['f() at'], {'hashes': 1}),
+    'no letters': ('1.2.3\n\n====\n\nText 1', ['Text 1'], {'without_letters': 2}),
+    'other letters': ('Поправка. 修正', ['Поправка.', '修正'], {}),
+    'empty': ('', [], {}),
+    'blank': (' \n\n\t\n', [], {}),
+}
+
+
+@pytest.mark.parametrize(('text', 'expected', 'removed'), _CASES.values(), ids=_CASES)
+def test_a_rule(text, expected, removed):
+    kept, _ = found = _read(text)
+    assert found == (expected, removed)
+    # The text of a client is its sentences in lines, and the reader splits it again.
+    assert list(tokenization.sentences('\n'.join(kept))) == [tokenization.words(s) for s in kept]
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        '- ' * 9**5,
+        '(' * 9**5,
+        '`' * 9**5,
+        '``a`' * 9**5,
+        '0' * 9**5,
+        'a' * 9**5 + '@',
+        'a@' * 9**5,
+        'see' + ' ' * 9**5 + 'x',
+        'see ' + 'https://a,' * 9**5 + ' !',
+        'fixes #1' + ' and' * 9**5,
+        'a-' * 9**5,
+        'http://.' * 9**5,
+        '> \n' * 9**5,
+        'Key: value\n\n' * 9**5,
+    ],
+    ids=lambda text: text[:12],
+)
+def test_strange_text_takes_no_more_time_than_other_text(text):
+    """No rule takes longer than in proportion to the length; a quadratic one would take minutes."""
+    author_texts.prose(text, collections.Counter())
+
+
+_BOX = b"""\
+From a Thu Jan  1 00:00:00 1970
+From: Some Body <A@Example.org>
+Subject: none
+
+First line.
+
+On Monday, B <b@example.org> wrote:
+> What?
+Answer.
+-- \nSome Body
+
+From b Thu Jan  1 00:00:00 1970
+From: b at example.org (B C)
+Content-Type: text/plain; charset=iso-8859-1
+Content-Transfer-Encoding: quoted-printable
+
+caf=E9
+
+From c Thu Jan  1 00:00:00 1970
+Subject: nobody
+
+Text
+
+From d Thu Jan  1 00:00:00 1970
+From: d@example.org
+Content-Type: multipart/mixed; boundary=x
+
+--x
+Content-Type: text/html
+
+<b>Bold</b>
+--x
+Content-Type: text/plain
+Content-Disposition: attachment
+
+Attached
+--x
+Content-Type: text/plain; charset=unknown-8bit
+
+Caf\xe9 plain
+--x--
+
+From e Thu Jan  1 00:00:00 1970
+From: e@example.org
+Content-Type: text/html
+
+<b>Bold</b>
+"""
+
+
+def _read_mail(*paths):
+    counts = collections.Counter()
+    return [*mail.messages([*map(str, paths)], counts)], counts
+
+
+def test_a_mailbox(tmp_path):
+    (tmp_path / 'box').write_bytes(_BOX)
+    found, counts = _read_mail(tmp_path / 'box', tmp_path / 'box')
+    assert [(each.author, each.source, each.text.split()) for each in found[:3]] == [
+        ('a@example.org', 0, ['First', 'line.', '>', 'What?', 'Answer.']),
+        ('b@example.org', 0, ['caf\xe9']),
+        ('d@example.org', 0, ['Caf\ufffd', 'plain']),
+    ]
+    assert [each.source for each in found] == [0, 0, 0, 1, 1, 1]
+    assert +counts == {
+        'messages': 10,
+        'without_author': 2,
+        'not_text': 2,
+        'endings': 2,
+        'attributions': 2,
+        'not_utf8': 2,
+    }
+    assert (tmp_path / 'box').read_bytes() == _BOX  # It was only read.
+
+
+@pytest.mark.parametrize(
+    'ending', ['-- ', '--', '---', '-----Original Message-----', 'diff --git a/x b/x', 'Index: x']
+)
+def test_what_follows_an_ending_is_left_out(ending):
+    counts = collections.Counter()
+    text = mail.without_quotes(f'Text -- here\r\n{ending}\r\nNot this\n', counts)
+    assert text == 'Text -- here\n' and counts['endings'] == 1
+
+
+@pytest.mark.parametrize(
+    'line', ['On 1 May, A B <a@x>\nwrote:', 'A B writes:', 'Am Montag, A <a@x> wrote:']
+)
+def test_attributions_are_left_out(line):
+    counts = collections.Counter()
+    assert mail.without_quotes(f'Hi\n\n{line}\nYes', counts) == 'Hi\n\n\nYes'
+    assert counts['attributions'] == 1
+
+
+@pytest.mark.parametrize(
+    'content, message',
+    [
+        (None, r'cannot be read \(No such file'),
+        (b'', 'must be in mbox format'),
+        (b'Hello', 'must be in mbox format'),
+    ],
+)
+def test_other_files_are_refused(content, message, tmp_path):
+    if content is not None:
+        (tmp_path / 'box').write_bytes(content)
+    with pytest.raises(ArgumentError, match=f'^data_path={tmp_path}/box: {message}'):
+        _read_mail(tmp_path / 'box')
+
+
+@pytest.mark.parametrize(
+    'header', [b'From: =?x?=', b'From:', b'From: \xff@\xfe', b'Content-Type: ;']
+)
+def test_strange_headers_do_no_harm(header, tmp_path):
+    (tmp_path / 'box').write_bytes(b'From x\n' + header + b'\n\nText\n')
+    found, counts = _read_mail(tmp_path / 'box')
+    assert len(found) + counts['without_author'] == 1

@@ -1,11 +1,23 @@
-"""Texts by client: their order, memory, and what no text may change."""
+"""Text of clients in files of users and of TFF: order, splits, memory, and what is refused."""
 
+import collections
+import csv
+import hashlib
+import json
 import random
+import tempfile
 import tracemalloc
 
+import pyarrow
 import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+from pyarrow import parquet
 
+from dpfl.errors import DataError
+from dpfl.tasks.text import client_texts, record_files
 from dpfl.tasks.text.client_texts import ClientTexts
+from tests.tasks import sqlite_files
 
 
 def _all(texts):
@@ -53,3 +65,384 @@ def test_a_text_takes_few_bytes_of_memory():
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] - peaks[0] < 64 * 6_000  # Lists grow in steps.
+
+
+_TEXTS = {f'user {i}': [f'Text {j} of {i}. Bye!' for j in range(i % 3 + 1)] for i in range(20)}
+
+
+def _write_json(path):
+    path.write_text(
+        ''.join(
+            json.dumps({'who': client, 'said': text}) + '\n'
+            for j in range(3)
+            for client, texts in _TEXTS.items()
+            for text in texts[j : j + 1]
+        )
+    )
+    return path
+
+
+def _open(path, fraction=0.25, **kwargs):
+    return client_texts.open_user_text(path, 'who', 'said', fraction, **kwargs)
+
+
+def _sentences(clients):
+    return [list(clients.sentences(client)) for client in range(clients.count)]
+
+
+_EXPECTED = {
+    tuple(w for j in range(i % 3 + 1) for w in ('text', str(j), 'of', str(i), '.', 'bye', '!'))
+    for i in range(20)
+}
+
+
+def _joined(sentences):
+    return tuple(word for sentence in sentences for word in sentence)
+
+
+def test_clients_are_split_and_each_is_there_once(tmp_path):
+    path = _write_json(tmp_path / 'a.jsonl')
+    training, heldout, description, _ = _open(path)
+    assert (training.count, heldout.count) == (15, 5)
+    every = [*map(_joined, _sentences(training)), *map(_joined, _sentences(heldout))]
+    assert len(every) == 20 and set(every) == _EXPECTED
+    assert description['clients'] == {'training': 15, 'heldout': 5}
+    assert description['records'] == sum(map(len, _TEXTS.values()))
+    assert description['left_out'] == {'empty': 0} and 'first_malformed' not in description
+    assert not any(client in json.dumps(description) for client in _TEXTS)
+    # A pure function: as often as it is asked for.
+    assert _sentences(training) == _sentences(training) == _sentences(_open(path)[0])
+    # A larger share holds out the same clients and more.
+    more = _open(path, 0.5)[1]
+    assert {*map(_joined, _sentences(heldout))} < {*map(_joined, _sentences(more))}
+
+
+def _write_parquet(path, rows, **types):
+    columns = {
+        name: pyarrow.array([row[i] for row in rows], types.get(name))
+        for i, name in enumerate(('who', 'said'))
+    }
+    parquet.write_table(pyarrow.table(columns | {'other': [0] * len(rows)}), path, row_group_size=7)
+    return path
+
+
+def _write_csv(path, rows):
+    with open(path, 'w', newline='') as file:
+        csv.writer(file).writerows([('who', 'said'), *rows])
+    return path
+
+
+@pytest.mark.parametrize(
+    'kind, types',
+    [
+        ('csv', {}),
+        ('parquet', {}),
+        ('parquet', {'said': pyarrow.large_string()}),
+        ('parquet', {'who': pyarrow.dictionary(pyarrow.int32(), pyarrow.string())}),
+    ],
+    ids=str,
+)
+def test_csv_and_parquet_give_the_same_clients(kind, types, tmp_path, request):
+    if types:  # Without them the reader is a child process, as it is for users.
+        request.getfixturevalue('parquet_in_process')
+    rows = [(client, text) for client, texts in _TEXTS.items() for text in texts]
+    expected = _open(_write_json(tmp_path / 'a.jsonl'))
+    path = tmp_path / f'a.{kind}'
+    found = _open(_write_csv(path, rows) if kind == 'csv' else _write_parquet(path, rows, **types))
+    assert [*map(_sentences, found[:2])] == [*map(_sentences, expected[:2])]
+    assert found[2]['format'] == kind and found[2]['records'] == len(rows)
+    assert found[3] == hashlib.sha256(path.read_bytes()).hexdigest()
+    # A size and a digest without a key are tests of guesses at the texts.
+    assert not {'bytes', 'sha256'} & set(found[2]) and found[3] not in json.dumps(found[2])
+
+
+@pytest.mark.usefixtures('parquet_in_process')
+def test_rows_of_parquet_that_are_malformed_are_counted(tmp_path):
+    rows = [(7, b'one.'), (7, None), (8, b'caf\xe9'), (None, b'three.'), (9, b'four.'), (9, b' ')]
+    binary = pyarrow.array([text for _, text in rows], pyarrow.binary())
+    # As a file may have it: bytes that are said to be text, and are not UTF-8.
+    said = pyarrow.StringArray.from_buffers(len(rows), *binary.buffers()[1:], binary.buffers()[0])
+    path = tmp_path / 'a.parquet'
+    parquet.write_table(pyarrow.table({'who': [who for who, _ in rows], 'said': said}), path)
+    training, heldout, description, _ = _open(path)
+    assert training.count + heldout.count == 2 == description['records']
+    assert description['left_out'] == {'empty': 1, 'no text': 1, 'not UTF-8': 1, 'no client id': 1}
+    assert description['first_malformed'] == 'line 2: no text'
+    parquet.write_table(pyarrow.table({'who': rows and ['a'] * 6, 'said': binary}), path)
+    with pytest.raises(
+        ValueError, match='^text_column=said: must be a column of text, not of binary'
+    ):
+        _open(path)
+
+
+@pytest.mark.usefixtures('parquet_in_process')
+@pytest.mark.parametrize(
+    'ids, keys',
+    [
+        (['007', '7', ''], ['007', '7']),
+        ([7, 8, None], ['7', '8']),
+        ([7.0, 7.5, float('nan')], ['7', '7.5']),
+        ([2**53, 2**53 + 1], [str(2**53), str(2**53 + 1)]),
+        ([True, False], []),
+        ([b'7', b'8'], []),
+    ],
+)
+def test_ids_of_parquet_are_those_of_json_lines(ids, keys, tmp_path):
+    path = tmp_path / 'a.parquet'
+    parquet.write_table(pyarrow.table({'who': ids, 'said': ['text'] * len(ids)}), path)
+    with open(path, 'rb') as file:
+        records = list(record_files.parquet_rows(file, 'who', 'said'))
+    good = [each.client for each in records if isinstance(each, record_files.Record)]
+    assert good == keys and [each.line for each in records] == [*range(1, len(ids) + 1)]
+
+
+@pytest.mark.usefixtures('parquet_in_process')
+def test_a_parquet_file_that_is_cut_or_damaged_is_refused(tmp_path):
+    rows = [(str(i), f'Text {i}.') for i in range(500)]
+    path = _write_parquet(tmp_path / 'a.parquet', rows)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    with pytest.raises(ValueError, match='^data_path=.*: is not a complete Parquet file'):
+        _open(path)
+    path.write_bytes(b'PAR1' + bytes(2000) + whole[2004:])
+    with pytest.raises(ValueError, match='^data_path=.*: is not a complete Parquet file'):
+        _open(path)
+
+
+def test_json_lines_without_a_column_say_which_there_are(tmp_path):
+    path = tmp_path / 'a.jsonl'
+    lines = [json.dumps({'who': str(i), 'words': 'secret'}) for i in range(9)]
+    path.write_text('\n'.join(lines))
+    with pytest.raises(ValueError, match='^text_column=said: must be one of the 2 columns: who, w'):
+        _open(path)
+    many = {f'column {i}\n': 'secret' for i in range(20)}
+    path.write_text(json.dumps(many))
+    with pytest.raises(
+        ValueError, match=r'of the 20 columns: column 0, .*column 11, \.\.\.$'
+    ) as error:
+        _open(path)
+    assert 'secret' not in str(error.value) and '\n' not in str(error.value)
+
+
+def test_malformed_lines_are_left_out_unless_strict(tmp_path):
+    path = _write_json(tmp_path / 'a.jsonl')
+    with open(path, 'a') as file:
+        file.write('nonsense\n')
+    lines = sum(map(len, _TEXTS.values()))
+    description = _open(path)[2]
+    assert description['left_out'] == {'empty': 0, 'not JSON': 1}
+    assert description['first_malformed'] == f'line {lines + 1}: not JSON'
+    with pytest.raises(ValueError, match=f'data_path=.*: line {lines + 1} is malformed: not JSON'):
+        _open(path, strict=True)
+
+
+@pytest.mark.parametrize(
+    'name, content, message',
+    [
+        ('a.jsonl', None, r'cannot be read \(No such file'),
+        ('a.txt', b'', r'must be a file whose name ends in one of \.jsonl, '),
+        ('a.jsonl', b'', r'must have texts of at least 2 clients, has 0'),
+        ('a.jsonl', b'{"who": 1, "said": "x"}\n', r'has 1$'),
+        (
+            'a.jsonl',
+            b'[\n]\n',
+            r'has 0 \(2 malformed records; the first is in line 1: not J',
+        ),
+        ('a.csv', b'\xff', r'must begin with a header of column names'),
+    ],
+)
+def test_files_that_are_refused(name, content, message, tmp_path):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match=f'^data_path={path}: .*{message}'):
+        _open(path)
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    path = _write_json(tmp_path / 'a.jsonl')
+
+    def changing(file, *columns):
+        yield from record_files.json_lines(file, *columns)
+        with open(path, 'a') as other:
+            other.write('\n')
+
+    monkeypatch.setitem(record_files.FORMATS, '.jsonl', ('jsonl', changing))
+    with pytest.raises(ValueError, match=f'^data_path={path}: has changed while it was read$'):
+        _open(path)
+
+
+def test_a_file_that_changes_later_changes_no_text(tmp_path):
+    path = _write_json(tmp_path / 'a.jsonl')
+    training, *_ = _open(path)
+    before = _sentences(training)
+    path.write_text('nonsense')
+    assert _sentences(training) == before
+
+
+def test_a_full_disk_for_the_copy_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, 'TemporaryFile', lambda prefix: open('/dev/full', 'wb'))
+    message = r'cannot be copied to the directory for temporary files, TMPDIR \(No space left'
+    with pytest.raises(ValueError, match=message):
+        _open(_write_json(tmp_path / 'a.jsonl'))
+
+
+def test_nothing_of_a_file_is_kept_on_disk(tmp_path, monkeypatch):
+    for name in ('DPFL_CACHE_DIR', 'TMPDIR'):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setattr(tempfile, 'tempdir', None)
+    clients = _open(_write_json(tmp_path / 'a.jsonl'))
+    assert _sentences(clients[0]) and not [*tmp_path.glob('*/*')]
+
+
+# Sorted by key this is another order than sorted by number.
+_CLIENTS = [f"user {i}'s" for i in range(30)]
+
+
+def _dataset(client):
+    number = _CLIENTS.index(client)
+    count = number % 4 + 1
+    return tf.data.Dataset.from_tensor_slices(
+        collections.OrderedDict(
+            creation_date=['2010-01-08'] * count,
+            score=tf.constant([3] * count, tf.int64),
+            tokens=[f'sentence {j} of {number} : <URL> caf\u00e9 ' for j in range(count)],
+        )
+    )
+
+
+@pytest.fixture(scope='module', name='plain')
+def _plain(tmp_path_factory):
+    """A file that TFF has written."""
+    path = tmp_path_factory.mktemp('plain') / 'a.sqlite'
+    tff.simulation.datasets.save_to_sql_client_data(_CLIENTS, _dataset, str(path))
+    return path
+
+
+@pytest.fixture(name='copy')
+def _copy(plain, tmp_path):
+    """Copies the file, and changes the copy by SQL statements."""
+
+    def copy(*statements, name='a.sqlite'):
+        path = tmp_path / name
+        path.write_bytes(plain.read_bytes())
+        sqlite_files.execute(path, *statements)
+        return path
+
+    return copy
+
+
+def _in_splits():
+    """Statements that make splits; a training client and a held-out one are in `test`, too."""
+    number = 'CAST(substr(client_id, 6) AS INTEGER)'
+    for table, more in (
+        ('client_metadata', 'num_examples'),
+        ('examples', 'serialized_example_proto'),
+    ):
+        yield (
+            f"UPDATE {table} SET split_name = CASE {number} % 3 WHEN 0 THEN 'train' "
+            "WHEN 1 THEN 'heldout' ELSE 'test' END"
+        )
+        yield (
+            f'INSERT INTO {table} (client_id, split_name, {more}) '
+            f"SELECT client_id, 'test', {more} FROM {table} WHERE {number} IN (3, 4)"
+        )
+
+
+@pytest.mark.parametrize('indexed', [False, True])
+def test_the_splits_of_the_file_are_used(copy, indexed):
+    path = copy(*_in_splits(), name='a #?%.sqlite')
+    if indexed:
+        sqlite_files.execute(path, 'CREATE INDEX i ON examples (client_id)')
+    training, heldout, test, description = client_texts.open_stackoverflow(path, 0.5)
+    for clients, part in ((training, 0), (heldout, 1), (test, 2)):
+        expected = [
+            [f'sentence {j} of {number} : <URL> caf\u00e9'.split() for j in range(number % 4 + 1)]
+            for number in sorted(range(part, 30, 3), key=lambda n: _CLIENTS[n])
+        ]
+        assert _sentences(clients) == expected
+    assert description['clients'] == {'training': 10, 'heldout': 10}
+    assert description['splits'] == {'train': 10, 'heldout': 10, 'test': 12}
+
+
+def test_a_file_without_splits_has_a_share_held_out(plain):
+    training, heldout, test, description = client_texts.open_stackoverflow(plain, 0.2)
+    assert (training.count, heldout.count, test.count) == (24, 6, 0)
+    every = _sentences(training) + _sentences(heldout)
+    assert len(every) == len({tuple(client[0]) for client in every}) == 30
+    assert description['splits'] == {'default_split': 30}
+    more = client_texts.open_stackoverflow(plain, 0.5)[1]
+    assert {tuple(c[0]) for c in _sentences(heldout)} < {tuple(c[0]) for c in _sentences(more)}
+
+
+def test_clients_whose_rows_are_scattered(plain, copy):
+    expected = [
+        sorted(client) for client in _sentences(client_texts.open_stackoverflow(plain, 0.2)[0])
+    ]
+    path = copy(
+        'CREATE TABLE other AS SELECT * FROM examples ORDER BY substr(client_id, -3, 1)',
+        'DROP TABLE examples',
+        'ALTER TABLE other RENAME TO examples',
+    )
+    training = client_texts.open_stackoverflow(path, 0.2)[0]
+    assert [sorted(client) for client in _sentences(training)] == expected
+
+
+def _damaged(kind: str, plain, path):
+    whole = plain.read_bytes()
+    if kind == 'missing':
+        return
+    path.write_bytes(
+        {
+            'empty': b'',
+            'text': b'no database at all' * 100,
+            'cut': whole[: len(whole) // 2],
+            'header only': whole[:100],
+            'zeros': whole[:4096] + bytes(len(whole) - 4096),
+        }.get(kind, whole)
+    )
+    statements = {
+        'no examples': 'DROP TABLE examples',
+        'no metadata': 'DROP TABLE client_metadata',
+        'no column': 'ALTER TABLE examples RENAME COLUMN serialized_example_proto TO other',
+        'no rows': 'DELETE FROM examples',
+        'one client': "DELETE FROM client_metadata WHERE client_id != 'user 3''s'",
+        'no proto': "UPDATE examples SET serialized_example_proto = x'ff00'",
+        'no tokens': "UPDATE examples SET serialized_example_proto = x''",
+    }
+    if kind in statements:
+        sqlite_files.execute(path, statements[kind])
+
+
+@pytest.mark.parametrize(
+    'kind, message',
+    [
+        ('missing', r'cannot be read \(No such file or directory\)'),
+        ('empty', 'must be an SQLite file'),
+        ('text', 'must be an SQLite file'),
+        ('cut', r'is truncated, it has \d+ of \d+ bytes'),
+        ('header only', r'is truncated, it has 100 of \d+ bytes'),
+        ('zeros', 'is damaged or not an SQLite file'),
+        ('no examples', 'has no table examples'),
+        ('no metadata', 'has no table client_metadata'),
+        ('no column', 'table examples has no column serialized_example_proto'),
+        ('no rows', 'has no examples'),
+        ('one client', 'has 1 clients to train on, must have at least 2'),
+        ('no proto', 'has an example that is not a tf.train.Example'),
+        ('no tokens', 'has an example without the feature tokens'),
+    ],
+)
+def test_damaged_and_other_files_are_one_line(kind, message, plain, tmp_path):
+    path = tmp_path / 'a.sqlite'
+    _damaged(kind, plain, path)
+    with pytest.raises(ValueError, match=f'^data_path={path}: {message}'):
+        client_texts.open_stackoverflow(path, 0.2)
+
+
+def test_damage_that_shows_up_later_is_one_line_as_well(copy):
+    path = copy()
+    training = client_texts.open_stackoverflow(path, 0.2)[0]
+    sqlite_files.execute(path, "UPDATE examples SET serialized_example_proto = x'ff00'")
+    with pytest.raises(DataError, match=r'a\.sqlite: has an example that is not'):
+        list(training.sentences(0))

@@ -1,10 +1,11 @@
-"""Predictors that count, compared with counting by hand."""
+"""Coverage of vocabularies and predictors that count, compared with counting by hand."""
 
 import numpy as np
 import pytest
 
 from dpfl.tasks.text import text_statistics
-from dpfl.tasks.text.text_statistics import Counts, Predictors, pairs
+from dpfl.tasks.text.text_statistics import Counts, Coverage, Predictors, pairs
+from dpfl.tasks.text.vocabulary import Vocabulary
 
 _PAD, _BOS, _EOS, _OOV = range(4)
 
@@ -66,3 +67,33 @@ def test_counts_are_merged_in_parts(monkeypatch):
 def test_the_largest_token_id_fits():
     most = np.iinfo(np.int32).max
     assert pairs(np.array([[most, most, _PAD]])).tolist() == [most << 32 | most]
+
+
+_KNOWN = Vocabulary(('the', 'cat'))
+
+
+def test_tokens_are_counted_by_hand():
+    clients = [[['the', 'cat', ','], ['the', 'dog']], [[','], []]]
+    found = Coverage.of(clients, _KNOWN)
+    assert (found.clients, found.tokens, found.known) == (2, 6, 3)
+    assert found.unknown_share == 0.5
+    assert found.frequent == ()  # No word of fewer than five clients is shown.
+    assert Coverage.of([], _KNOWN).unknown_share == 0
+
+
+def test_words_of_few_clients_are_not_shown_however_frequent():
+    secret = ['hunter2'] * 100
+    clients = [[[',', '!']]] * text_statistics.LEAST_CLIENTS + [[[','], secret]] * (
+        text_statistics.LEAST_CLIENTS - 1
+    )
+    found = Coverage.of(clients, _KNOWN)
+    assert found.frequent == (',', '!')
+    assert 'hunter2' not in ' '.join(found.sentences())
+
+
+@pytest.mark.parametrize('unknown, lines', [(0, 1), (10, 1), (11, 2)])
+def test_more_than_a_tenth_is_a_warning(unknown, lines):
+    found = Coverage(7, 100, 100 - unknown).sentences()
+    assert len(found) == lines
+    assert found[0].startswith(f'vocabulary: has {100 - unknown}.0% of the tokens of 7 held-out')
+    assert lines == 1 or found[1].startswith('warning: 11% of the tokens are unknown')

@@ -1,18 +1,23 @@
-"""Where the words of a vocabulary come from, how much of text they cover, and what is refused."""
+"""Where the words of a vocabulary come from, public text in all its forms, and what is refused."""
 
+import gzip
+import json
 import os
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
+from dpfl.errors import ArgumentError
 from dpfl.tasks.before_training import WordCounts, WordRelease
 from dpfl.tasks.config import TaskConfig, TextConfig, not_covered_of_task, not_covered_of_text
-from dpfl.tasks.text import synthetic_text, text_statistics, text_task, tokenization, vocabulary
-from dpfl.tasks.text.text_statistics import Coverage
+from dpfl.tasks.text import synthetic_text, text_task, tokenization, vocabulary
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from dpfl.tasks.text.vocabulary import Vocabulary
 from tests.studies import scripts_of_studies
-from tests.tasks.text import small_files
+from tests.tasks.text import repositories, small_files
+from tests.tasks.text.repositories import Commit
 
 word_recall = scripts_of_studies.load('compare_vocabularies')
 
@@ -114,36 +119,6 @@ def test_counting_forgets_rare_words_only(monkeypatch, tmp_path):
     assert vocabulary.count_public_text(path, 2).words == ('common', 'frequent')
 
 
-_KNOWN = Vocabulary(('the', 'cat'))
-
-
-def test_tokens_are_counted_by_hand():
-    clients = [[['the', 'cat', ','], ['the', 'dog']], [[','], []]]
-    found = Coverage.of(clients, _KNOWN)
-    assert (found.clients, found.tokens, found.known) == (2, 6, 3)
-    assert found.unknown_share == 0.5
-    assert found.frequent == ()  # No word of fewer than five clients is shown.
-    assert Coverage.of([], _KNOWN).unknown_share == 0
-
-
-def test_words_of_few_clients_are_not_shown_however_frequent():
-    secret = ['hunter2'] * 100
-    clients = [[[',', '!']]] * text_statistics.LEAST_CLIENTS + [[[','], secret]] * (
-        text_statistics.LEAST_CLIENTS - 1
-    )
-    found = Coverage.of(clients, _KNOWN)
-    assert found.frequent == (',', '!')
-    assert 'hunter2' not in ' '.join(found.sentences())
-
-
-@pytest.mark.parametrize('unknown, lines', [(0, 1), (10, 1), (11, 2)])
-def test_more_than_a_tenth_is_a_warning(unknown, lines):
-    found = Coverage(7, 100, 100 - unknown).sentences()
-    assert len(found) == lines
-    assert found[0].startswith(f'vocabulary: has {100 - unknown}.0% of the tokens of 7 held-out')
-    assert lines == 1 or found[1].startswith('warning: 11% of the tokens are unknown')
-
-
 _LANGUAGE = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=8, seed=3)
 
 
@@ -197,3 +172,85 @@ def test_shares_by_hand(monkeypatch):
         {'epsilon': 2, 'words': 3, 'recall_2': 1, 'coverage_2': 0.4, 'recall_3': 2 / 3}
         | {'coverage_3': 0.8}
     )
+
+
+_PUBLIC = ['The cat sat. It sat!', 'A café \u2019s cat', 'b' * 10]
+
+
+@pytest.fixture(name='paths')
+def _paths(tmp_path):
+    plain = '\ufeff' + ''.join(f'{text}\n' for text in _PUBLIC)
+    lines = ''.join(json.dumps({'text': text, 'other': 1}) + '\n\n' for text in _PUBLIC)
+    found = []
+    for name, text in (('a.txt', plain), ('a.jsonl', lines), ('A.NDJSON', lines)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / f'{name}.gz').write_bytes(gzip.compress(text.encode()))
+        found += [tmp_path / name, tmp_path / f'{name}.gz']
+    return found
+
+
+def test_every_form_has_the_same_sentences(paths):
+    expected = list(vocabulary.public_sentences('public_text', paths[0]))
+    assert expected[0] == ['the', 'cat', 'sat', '.'] and len(expected) == 4
+    for path in paths:
+        assert list(vocabulary.public_sentences('public_text', path)) == expected, path
+        assert vocabulary.count_public_text(path, 2).words == ('cat', 'sat')
+
+
+def test_a_file_is_read_as_far_as_it_is_needed(tmp_path):
+    path = tmp_path / 'a.jsonl'
+    path.write_text('{"text": "good. line."}\nbad\n')
+    sentences = vocabulary.public_sentences('public_text', path)
+    assert next(sentences) == ['good', '.'] and next(sentences) == ['line', '.']
+    with pytest.raises(ArgumentError, match=r'line 2 must be a JSON object with a text'):
+        next(sentences)
+
+
+@pytest.mark.parametrize(
+    'name, data, message',
+    [
+        ('a.jsonl', b'{"texts": "a"}\n', "line 1 must be a JSON object with a text 'text'"),
+        ('a.jsonl', b'[1]\n', 'line 1 must be a JSON object'),
+        ('a.txt', b'good\n\xff\n', 'must be UTF-8 text'),
+        ('a.txt.gz', b'not compressed', 'must be a whole gzip file'),
+        ('a.txt.gz', gzip.compress(b'a line\n' * 9000, mtime=0)[:-20], 'must be a whole gzip file'),
+    ],
+)
+def test_bad_files_are_refused(tmp_path, name, data, message):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ArgumentError, match=f'public_text=.*: {message}'):
+        list(vocabulary.public_sentences('public_text', tmp_path / name))
+    with pytest.raises(ArgumentError, match='public_text=.*: cannot be read'):
+        list(vocabulary.public_sentences('public_text', tmp_path / 'absent'))
+
+
+def test_repositories_are_text(tmp_path):
+    first = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One\n\nTwo. See `f(x)`')])
+    second = repositories.make(tmp_path / 'b', [Commit('b@x.org', 'Three'), Commit('b@x.org', '1')])
+    found = vocabulary.public_sentences('public_text', f'{first},{second}')
+    assert list(found) == [['one'], ['two', '.'], ['see'], ['three']]
+    empty = repositories.make(tmp_path / 'c', [])
+    with pytest.raises(ArgumentError, match=f'public_text={empty}: is a repository without'):
+        list(vocabulary.public_sentences('public_text', f'{first},{empty}'))
+
+
+@pytest.mark.usefixtures('parquet_in_process')
+def test_a_column_of_parquet_is_text(tmp_path):
+    path = tmp_path / 'a.parquet'
+    parquet.write_table(pyarrow.table({'text': ['One. Two', 'Three'], 'n': [1, 2]}), path)
+    assert list(vocabulary.public_sentences('public_text', path)) == [
+        ['one', '.'],
+        ['two'],
+        ['three'],
+    ]
+    for column, message in (
+        ('said', "must have a column 'said'"),
+        ('n', "must have a column 'n' of text"),
+    ):
+        with pytest.raises(ArgumentError, match=f'public_text=.*: {message}'):
+            list(vocabulary.public_sentences('public_text', path, column))
+    path.write_bytes(b'PAR1')
+    with pytest.raises(ArgumentError, match='public_text=.*: is not a complete Parquet file'):
+        list(vocabulary.public_sentences('public_text', path))
+    with pytest.raises(ArgumentError, match=r'public_text=.*: cannot be read \(No such file'):
+        list(vocabulary.public_sentences('public_text', tmp_path / 'b.parquet'))
