@@ -104,7 +104,7 @@ def _clients(task: TextTaskConfig, config: RecallConfig, seed: int) -> Iterable[
     if task.task == 'synthetic_text':
         return zipf_clients(config.zipf_clients, seed)
     data = text_task.load(task, lambda text: print(text, file=sys.stderr))
-    training = data.task.training
+    training = data.training
     return (
         collections.Counter(word for sentence in training.sentences(client) for word in sentence)
         for client in range(training.count)

@@ -60,7 +60,7 @@ class OpenedText:
         self._seed = seed
 
     @functools.cached_property
-    def _real(self) -> text_task.TextData:
+    def _real(self) -> text_task.RealText:
         return text_task.load(self.config, execution.teller(True))
 
     def population(self, given: int | None) -> int:
@@ -73,7 +73,7 @@ class OpenedText:
           ArgumentError: If the data have fewer clients.
         """
         is_synthetic = self.config.task == 'synthetic_text'
-        available = None if is_synthetic else self._real.task.training.count
+        available = None if is_synthetic else self._real.training.count
         return federated_task.population(given, available)
 
     def text(self) -> Text:
@@ -81,13 +81,13 @@ class OpenedText:
         from dpfl.tasks.text import synthetic_text
 
         if self.config.task != 'synthetic_text':
-            task = self._real.task
+            task = self._real
             return Text(
                 task.training,
                 task.heldout,
                 task.vocabulary,
                 task.packing.max_tokens,
-                self._real.not_covered,
+                task.not_covered,
             )
         data_sets.refuse(self.config.data, self.config.task)
         language = synthetic_text.SyntheticText(

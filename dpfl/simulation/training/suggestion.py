@@ -124,11 +124,11 @@ def suggest(
         tell(text if release is None else f'a trial of the draw: {text}')
 
     loaded = text_task.load(task, tell_of_words, before, opened)
-    clients = loaded.task.training
+    clients = loaded.training
     looked_at = min(wishes.sample_clients, clients.count)
     statistics = TextStatistics.of(
         map(clients.sentences, range(looked_at)),
-        loaded.task.vocabulary,
+        loaded.vocabulary,
         task.text.client_max_tokens or None,
     )
     fixed += [_sentence_length(statistics), *_of_local_training(statistics)]
@@ -146,7 +146,7 @@ def suggest(
         loaded,
         goal,
         models=MODELS if task.model is None else (task.model,),
-        vocabularies=vocabularies(task, statistics, loaded.task.vocabulary),
+        vocabularies=vocabularies(task, statistics, loaded.vocabulary),
         rounds=wishes.rounds,
         clients=looked_at,
         tell=tell,

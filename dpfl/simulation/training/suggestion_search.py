@@ -126,7 +126,7 @@ class Searched:
 
 def search(
     config: TrainConfig,
-    data: text_task.TextData,
+    data: text_task.RealText,
     goal: Goal,
     *,
     models: Sequence[str],
@@ -281,7 +281,7 @@ class _Bench:
     def __init__(
         self,
         config: TrainConfig,
-        data: text_task.TextData,
+        data: text_task.RealText,
         vocabularies: Mapping[int, tuple[Vocabulary, float]],
         clients: int,
     ):
@@ -291,11 +291,10 @@ class _Bench:
         self._clients = clients
         self._trials: dict[tuple[str, int], trial.Trials] = {}
 
-    def data(self, vocabulary: Vocabulary) -> text_task.TextData:
+    def data(self, vocabulary: Vocabulary) -> text_task.RealText:
         """The text under another vocabulary, in rows of the proposed length."""
         packing = text_task.packing_of(self._config.task.text)
-        task = dataclasses.replace(self._data.task, vocabulary=vocabulary, packing=packing)
-        return dataclasses.replace(self._data, task=task)
+        return dataclasses.replace(self._data, vocabulary=vocabulary, packing=packing)
 
     def dimension(self, values: Mapping[str, Any]) -> int:
         """Number of parameters."""
@@ -312,7 +311,7 @@ class _Bench:
         key = values['model'], values['vocabulary_size']
         if key not in self._trials:
             local, (vocabulary, _) = self._config.optimization, self._vocabularies[key[1]]
-            task = self.data(vocabulary).task
+            task = self.data(vocabulary)
             encoded: dict[int, Any] = {}
 
             def batches(client: int) -> Any:

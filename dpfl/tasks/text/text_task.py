@@ -126,13 +126,6 @@ class SyntheticTextTask(_TextTask):
         def clients(tokens: Callable[[int], np.ndarray]) -> WordClients:
             return WordClients(ENDLESS, lambda client: language.sentences(tokens(client)))
 
-        task = WordTask(
-            clients(language.tokens),
-            clients(language.heldout_tokens),
-            words,
-            packing_of(text),
-            clients(language.test_tokens),
-        )
         ceilings = {}
         if text.language_size is None:  # They are those of a model that knows every word.
             ceilings = {
@@ -140,7 +133,15 @@ class SyntheticTextTask(_TextTask):
                 'bigram_accuracy': language.ceilings.bigram,
                 'best_accuracy': language.ceilings.best,
             }
-        return task.with_model(model, reference_accuracies=ceilings)
+        task = WordTask(
+            clients(language.tokens),
+            clients(language.heldout_tokens),
+            words,
+            packing_of(text),
+            clients(language.test_tokens),
+            ceilings,
+        )
+        return task.with_model(model)
 
     @functools.cached_property
     def _vocabulary(self) -> Vocabulary:
@@ -261,12 +262,11 @@ def open_text(config: TextTaskConfig | TaskConfig, tell: Callable[[str], None]) 
     return OpenedText(training, heldout, test, description, fingerprints, words)
 
 
-@dataclasses.dataclass(frozen=True)
-class TextData:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RealText(WordTask):
     """Real text of clients under a vocabulary, without a model.
 
     Attributes:
-      task: the clients.
       description: facts about the data, as in `FederatedTask`.
       fingerprints: digests of the files, as in `FederatedTask`.
       not_covered: limits of the guarantee, a sentence each.
@@ -274,23 +274,22 @@ class TextData:
       found: results of the private draws before training, as in `FederatedTask`.
     """
 
-    task: WordTask
     description: Mapping[str, Any]
     fingerprints: Mapping[str, str]
     not_covered: tuple[str, ...]
-    public_text: str | None = None
-    found: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    public_text: str | None
+    found: Mapping[str, Any]
 
-    def with_model(self, model: Any) -> FederatedTask:
-        """The task as training takes it."""
-        return self.task.with_model(
-            model,
-            baselines=self.baselines,
-            description=self.description,
-            fingerprints=self.fingerprints,
-            not_covered=self.not_covered,
-            found=self.found,
-        )
+    def facts(self) -> dict[str, Any]:
+        """As in the base class."""
+        return {
+            **super().facts(),
+            'baselines': self.baselines,
+            'description': self.description,
+            'fingerprints': self.fingerprints,
+            'not_covered': self.not_covered,
+            'found': self.found,
+        }
 
     def baselines(self, num_clients: int) -> dict[str, float]:
         """Accuracies of predictors that count, on the first held-out clients, by name.
@@ -303,10 +302,10 @@ class TextData:
             if self.public_text is not None:
                 sentences = vocabulary.public_sentences('vocabulary_text', self.public_text)
                 while some := list(itertools.islice(sentences, _SENTENCES)):
-                    yield self.task.encoded(some)
+                    yield self.encoded(some)
 
-        clients = list(self.task.heldout_tokens(0, num_clients))
-        others = itertools.chain(self.task.heldout_tokens(num_clients), public_tokens())
+        clients = list(self.heldout_tokens(0, num_clients))
+        others = itertools.chain(self.heldout_tokens(num_clients), public_tokens())
         return text_statistics.baselines(clients, others)
 
 
@@ -315,7 +314,7 @@ def load(
     tell: Callable[[str], None],
     before: BeforeTraining | None = None,
     opened: OpenedText | None = None,
-) -> TextData:
+) -> RealText:
     """Opens real text, and finds its vocabulary.
 
     Args:
@@ -336,14 +335,13 @@ def load(
             'run as vocabulary_file',
         )
     opened = opened or open_text(config, tell)
-    words, fingerprints = opened.words, dict(opened.fingerprints)
+    words = opened.words
     if is_private:
         assert before is not None
         words = _found_privately(opened.training, text, before, tell)
     if words is None:
         sentences = _sentences(opened.training)
         words = vocabulary.count_clients(sentences, text.vocabulary_size or DEFAULT_VOCABULARY_SIZE)
-    clients = WordTask(opened.training, opened.heldout, words, packing_of(text), opened.test)
     is_counted = text.vocabulary == DATA_VOCABULARY or bool(
         _files(text.vocabulary_text) & _files(config.data.data_path)
     )
@@ -351,15 +349,20 @@ def load(
         origin = 'vocabulary_found_privately'
     else:
         origin = COUNTED_ON_CLIENTS if is_counted else vocabulary_source(text)
-    description = {**opened.description, 'vocabulary': {'words': len(words.words), 'from': origin}}
-    fingerprints['vocabulary'] = words.digest()
-    return TextData(
-        clients,
-        description,
-        fingerprints,
-        not_covered_of_text(config, is_counted),
-        text.vocabulary_text,
-        {WORDS: list(words.words)} if is_private else {},
+    return RealText(
+        training=opened.training,
+        heldout=opened.heldout,
+        vocabulary=words,
+        packing=packing_of(text),
+        test=opened.test,
+        description={
+            **opened.description,
+            'vocabulary': {'words': len(words.words), 'from': origin},
+        },
+        fingerprints={**opened.fingerprints, 'vocabulary': words.digest()},
+        not_covered=not_covered_of_text(config, is_counted),
+        public_text=text.vocabulary_text,
+        found={WORDS: list(words.words)} if is_private else {},
     )
 
 
@@ -433,13 +436,13 @@ class RealTextTask(_TextTask):
         return open_text(self._config, self._tell)
 
     @functools.cached_property
-    def data(self) -> TextData:
+    def data(self) -> RealText:
         """The text with its vocabulary, which is found once."""
         return load(self._config, self._tell, self._before, self.opened)
 
     @property
     def _vocabulary(self) -> Vocabulary:
-        return self.data.task.vocabulary
+        return self.data.vocabulary
 
     def num_clients(self) -> int:
         """Number of clients to train on. Draws nothing."""
@@ -458,8 +461,7 @@ class RealTextTask(_TextTask):
 
     def load(self) -> FederatedTask:
         """The task."""
-        task = self.data.task
-        model = self._built(task.vocabulary)
-        for sentence in text_statistics.of_heldout(task).sentences():
+        model = self._built(self.data.vocabulary)
+        for sentence in text_statistics.of_heldout(self.data).sentences():
             self._tell(sentence)
         return self.data.with_model(model)

@@ -169,6 +169,7 @@ class WordTask(federated_task.ClientData):
       vocabulary: words with token ids of their own.
       packing: how sentences become rows. Its filters apply to training clients only.
       test: clients for a test of the final model, disjoint from the others; None if there are none.
+      reference_accuracies: as in `FederatedTask`.
     """
 
     training: WordClients
@@ -176,21 +177,21 @@ class WordTask(federated_task.ClientData):
     vocabulary: 'Vocabulary'
     packing: Packing
     test: WordClients | None = None
+    reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
-    def with_model(self, model: Any, **more: Any) -> federated_task.FederatedTask:
-        """The task as training takes it.
+    def facts(self) -> dict[str, Any]:
+        """The fields of a `FederatedTask` that say something about the data."""
+        return {'reference_accuracies': self.reference_accuracies}
 
-        Args:
-          model: of the token ids of the vocabulary.
-          more: other fields of the task.
-        """
+    def with_model(self, model: Any) -> federated_task.FederatedTask:
+        """The task as training takes it, with a model of the token ids of the vocabulary."""
         from dpfl.tasks.text.models import metrics
 
         def with_sentences(
             sentences: Mapping[int, Sequence[list[str]]],
         ) -> federated_task.FederatedTask:
             training = self.training.with_first(sentences)
-            return dataclasses.replace(self, training=training).with_model(model, **more)
+            return dataclasses.replace(self, training=training).with_model(model)
 
         population, tested = (
             None if clients is None or clients.count == ENDLESS else clients.count
@@ -206,7 +207,7 @@ class WordTask(federated_task.ClientData):
             num_test_clients=tested,
             test=None if self.test is None else self.test_batches,
             with_sentences=with_sentences,
-            **more,
+            **self.facts(),
         )
 
     def of_client(self, client: int, limit: int | None = None) -> federated_task.Examples:
