@@ -316,7 +316,9 @@ class BandedToeplitz(base.Mechanism):
           bands: b, at least 1; `rounds` if None.
         """
         _validate.integer('rounds', rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
-        bands = rounds if bands is None else _validate.integer('bands', bands, minimum=1)
+        if bands is None:
+            bands = rounds
+        _validate.integer('bands', bands, minimum=1, maximum=_validate.MOST_ROUNDS)
         return cls(rounds, toeplitz.square_root_coefficients(bands))
 
     @property
@@ -436,7 +438,7 @@ class BandedInverse(base.Mechanism):
           bands: p, at least 1.
           power: within [0, 1]; 0 gives independent noise.
         """
-        _validate.integer('bands', bands, minimum=1)
+        _validate.integer('bands', bands, minimum=1, maximum=_validate.MOST_ROUNDS)
         _validate.number('power', power, minimum=0, maximum=1)
         orders = np.arange(1, bands)
         return cls(rounds, np.cumprod(np.concatenate([[1.0], (orders - 1 - power) / orders])))

@@ -97,7 +97,8 @@ class Restarted(Mechanism):
         """
         _validate.integer('first', first, minimum=0)
         _validate.integer('every', every, minimum=1)
-        rounds = base.rounds if rounds is None else _validate.integer('rounds', rounds, minimum=1)
+        rounds = base.rounds if rounds is None else rounds
+        _validate.integer('rounds', rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         return cls(base, tuple(range(first + 1, rounds, every)), rounds)
 
     @property

@@ -16,7 +16,7 @@ def momentum(rounds: int, beta: float) -> np.ndarray:
 
     Row t gives the model after round t as a sum of the updates.
     """
-    _validate.integer('rounds', rounds, minimum=1)
+    _validate.integer('rounds', rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
     _validate.number('beta', beta, minimum=0, below=1)
     return np.cumsum(beta ** np.arange(rounds))
 

@@ -37,6 +37,7 @@ _MADE = {
     'every': (mechanisms.Restarted.every, dict(base=_TREE, first=1, every=4)),
     'optimize_banded': (mechanisms.optimize_banded, dict(participation=_SCHEMA, bands=3)),
     'optimize_blt': (mechanisms.optimize_blt, dict(participation=_SCHEMA, num_buffers=2)),
+    'momentum': (workload.momentum, dict(rounds=4, beta=0.5)),
     'workload': (workload.matrix, dict(workload=None, rounds=4)),
     'lower_bound': (mechanisms.loss_lower_bound, dict(participation=_SCHEMA)),
     'heaviest_pattern': (
@@ -78,6 +79,7 @@ _REFUSED = [
     ('banded_inverse', 'inverse_coefficients', [[1.0]], 'must be a list of finite numbers'),
     ('banded_inverse', 'inverse_coefficients', [1, -5], 'rounds=1000, must stay below 1e150'),
     ('power', 'bands', 0, 'bands=0: must be an integer >= 1'),
+    ('power', 'bands', 10**13, 'bands=10000000000000: must be an integer >= 1 and <= 4194304'),
     ('power', 'power', 1.5, 'power=1.5: must be a finite number >= 0 and <= 1'),
     ('blt', 'scale', [0.1, 0.2], r'decay=\[0.5\]: must have as many entries as scale \(2\)'),
     ('blt', 'decay', [], r'decay=\[\]: must have as many entries as scale \(1\), at most 1024'),
@@ -127,6 +129,8 @@ _REFUSED = [
     ('every', 'every', 0, 'every=0: must be an integer >= 1'),
     ('every', 'every', _NAN, 'every=nan: must be an integer'),
     ('every', 'rounds', 0, 'rounds=0: must be an integer >= 1'),
+    ('every', 'rounds', 10**13, 'rounds=10000000000000: must be an integer >= 1 and <= 4194304'),
+    ('momentum', 'rounds', 10**13, 'rounds=10000000000000: must be .* <= 4194304'),
     ('optimize_banded', 'bands', 6, 'bands=6: must be an integer >= 1 and <= 5'),
     ('optimize_banded', 'column_norms', 'any', 'column_norms=any: must be one of equal, free'),
     ('optimize_banded', 'workload', np.tril(np.ones((10, 10)), -1), r'workload: has 0 at \[0, 0\]'),
@@ -209,6 +213,11 @@ def test_complex_parameters_of_no_real_matrix_are_refused(decay, scale, message)
         ('blt', {'strategy': mechanisms.Identity(3)}, 'strategy=gaussian: must be a blt mechanism'),
         ('square_root_banded_inverse', {}, 'mechanism=square_root_banded_inverse: needs bands'),
         ('fichtenberger_toeplitz', {'bands': 0}, 'bands=0: must be an integer >= 1'),
+        (
+            'fichtenberger_toeplitz',
+            {'bands': 10**13},
+            'bands=10000000000000: must be .* <= 4194304',
+        ),
     ],
 )
 def test_other_parameters_of_a_name_are_refused(name, given, message):

@@ -107,7 +107,7 @@ def error_forms(
 
     Returns:
       float64 [m, p, p]: the squared error is the largest of the m forms. m is 1, except for 'max'
-      and a workload matrix, where each row may have the largest error.
+      and a workload matrix, where each row may have the largest error. Rows of zeros have none.
     """
     a = np.ones(rounds) if workload is None else workloads.cut(workload, rounds)
     if a.ndim == 1:
@@ -125,7 +125,7 @@ def error_forms(
             forms[t] = windows.T @ windows
         else:
             forms[0] += windows.T @ windows / rounds
-    return forms
+    return forms[forms.any(axis=(1, 2))]
 
 
 def smooth_sensitivity(

@@ -137,6 +137,16 @@ def test_prefix_sums_given_as_a_workload_are_no_other_problem(name):
         assert given.rms_loss(_SMALL) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize('name', ['banded_toeplitz', 'banded_inverse', 'blt'])
+def test_the_first_rounds_of_a_schedule_may_have_learning_rate_0(name):
+    optimizer, size = registry.ENTRIES[name].optimizer, _size(name, _SMALL)
+    rates = np.append([0.0, 0.0], np.linspace(0.1, 1, 10))
+    workload = mechanisms.workload.learning_rate_schedule(rates)
+    found = optimizer.optimize(_SMALL, size, loss='max', workload=workload)
+    of_sums = _optimized(name, _SMALL, size, 'max')
+    assert found.max_loss(_SMALL, workload) < of_sums.max_loss(_SMALL, workload)
+
+
 @every_optimizer
 @pytest.mark.standard
 def test_results_are_kept_and_read_back_and_the_search_is_deterministic(
