@@ -1,9 +1,9 @@
 """Lower bounds of delta for sampled Gaussian releases. No accountant may go below them.
 
-Each privacy loss is rounded down to a grid, which can only make the releases look more private
-(the opposite of `dpfl.accounting.loss_distribution`), and the masses come from normal tails in
-logarithms. They are composed by a Fourier transform of the tilted masses, which keeps the digits
-of the smallest deltas.
+Each privacy loss is rounded down to a grid, which can only make the releases look more private (the
+opposite of `dpfl.accounting.losses.loss_distribution`), and the masses come from normal tails in
+logarithms. They are composed by a Fourier transform of the tilted masses, which keeps the digits of
+the smallest deltas.
 """
 
 import math
