@@ -314,7 +314,14 @@ class TaskConfig(Settings):
     selection: SelectionConfig = SelectionConfig()
 
     def check(self) -> None:
-        """Checks that only text is selected."""
+        """Checks that only sentences of text are selected."""
+        if self.selection.is_given and self.text.packing != 'sentences':
+            raise ArgumentError(
+                'packing',
+                self.text.packing,
+                'must be sentences: the criteria of select_examples and select_clients are about '
+                'sentences',
+            )
         if self.selection.is_given and self.task not in TEXT_TASKS:
             name = 'select_examples' if self.selection.select_examples else 'select_clients'
             given = getattr(self.selection, name)

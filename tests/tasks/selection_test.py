@@ -80,6 +80,12 @@ def _of_images(**values):
             'select_clients',
             'must not be given for task=emnist',
         ),
+        (
+            lambda **values: TaskConfig().with_values({'packing': 'windows', **values}),
+            {'select_clients': ('sentences>=5',)},
+            'packing',
+            'are about sentences',
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused(make, values, name, message):

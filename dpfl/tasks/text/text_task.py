@@ -216,19 +216,24 @@ class OpenedText:
     words: Vocabulary | None
 
 
-def open_text(config: TextTaskConfig | TaskConfig, tell: Callable[[str], None]) -> OpenedText:
+def open_text(
+    config: TextTaskConfig | TaskConfig,
+    tell: Callable[[str], None],
+    words: Vocabulary | None = None,
+) -> OpenedText:
     """Opens real text, and draws nothing from it.
 
     Args:
       config: of one of `REAL_TASKS`.
       tell: gets a sentence about the data.
+      words: the `public_vocabulary`, if it was read already.
 
     Raises:
       ArgumentError: if a setting cannot be used; for a bad file it names data_path.
       DataError: if a download fails.
     """
     task, data, text = config.task, config.data, config.text
-    words = public_vocabulary(text)  # A bad one is refused before the data are read.
+    words = words or public_vocabulary(text)  # A bad one is refused before the data are read.
     fingerprints: dict[str, str] = {}
     test = None
     if task == 'stackoverflow':
@@ -431,9 +436,14 @@ class RealTextTask(_TextTask):
         self._tell = tell
 
     @functools.cached_property
+    def _public(self) -> Vocabulary | None:
+        """The public vocabulary; its text may be large, and is read once."""
+        return public_vocabulary(self._config.text)
+
+    @functools.cached_property
     def opened(self) -> OpenedText:
         """The text, which is opened once."""
-        return open_text(self._config, self._tell)
+        return open_text(self._config, self._tell, self._public)
 
     @functools.cached_property
     def data(self) -> RealText:
@@ -450,7 +460,7 @@ class RealTextTask(_TextTask):
 
     def num_parameters(self) -> int:
         """Number of parameters; reads the data only if the vocabulary is made of them."""
-        words = public_vocabulary(self._config.text) or self._vocabulary
+        words = self._public or self._vocabulary
         return self._size(len(words.words))
 
     def most_parameters(self) -> int:

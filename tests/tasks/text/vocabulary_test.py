@@ -105,6 +105,19 @@ def test_text_of_clients_is_known_by_any_path(link, tmp_path, monkeypatch):
     assert not_covered_of_task(config, {'vocabulary': 'x'}) == data.not_covered[1:]
 
 
+def test_public_text_is_read_once_for_a_run(tmp_path, monkeypatch):
+    reads = []
+    count = vocabulary.count_public_text
+    monkeypatch.setattr(
+        vocabulary, 'count_public_text', lambda *args: reads.append(args) or count(*args)
+    )
+    file = small_files.write_json_lines(tmp_path / 'texts.jsonl')
+    values = {'task': 'user_text', 'data_path': str(file), 'vocabulary_text': str(file)}
+    opened = TaskConfig().with_values(values).open(0, lambda text: None)
+    opened.num_parameters(), opened.num_clients(), opened.most_parameters(), opened.language_model()
+    assert len(reads) == 1
+
+
 def test_a_client_counts_once_for_a_word():
     loud, others = [['spam', 'spam'], ['spam']], [['ham'], ['eggs', 'ham']]
     assert vocabulary.count_clients([loud, others, others], 2).words == ('eggs', 'ham')
