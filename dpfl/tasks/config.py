@@ -389,17 +389,11 @@ def not_covered_of_task(
       config: the task.
       data: the description of its data that the run has recorded, of any form.
     """
-
-    def recorded(group: str, name: str) -> Any:
-        values = data.get(group)
-        return values.get(name) if isinstance(values, dict) else None
-
     own: tuple[str, ...] = ()
     if isinstance(config, TaskConfig) and config.task in REAL_TASKS:
-        is_counted = recorded('vocabulary', 'from') == COUNTED_ON_CLIENTS
-        own = not_covered_of_text(config, is_counted)
+        own = not_covered_of_text(config, data)
     elif config.task in IMAGE_TASKS and config.task not in SYNTHETIC_TASKS:
-        heldout = recorded('clients', 'heldout')
+        heldout = _recorded(data, 'clients', 'heldout')
         own = not_covered_of_writers(heldout if isinstance(heldout, int) else 0)
     return (*own, *config.selection.not_covered())
 
@@ -414,24 +408,37 @@ def not_covered_of_writers(heldout: int) -> tuple[str, ...]:
 
 
 def not_covered_of_text(
-    config: TaskConfig | TextTaskConfig, is_counted: bool = False
+    config: TaskConfig | TextTaskConfig, data: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """The sentences about the text of real people, of one of `REAL_TASKS`.
-
-    Args:
-      config: the task.
-      is_counted: whether the run found that its vocabulary is made of the text of its clients. The
-        settings may say so, too: who gives this text as public text has its words counted.
-    """
-    given = config.text.vocabulary_text, config.data.data_path
-    text, data = ({os.path.normpath(path) for path in paths_of(some)} for some in given)
-    if config.text.vocabulary == DATA_VOCABULARY or text & data:
-        is_counted = True
+    """The sentences about the text of real people, of one of `REAL_TASKS`; as the above."""
     return (
-        *([_COUNTED_WORDS] if is_counted else []),
+        *([_COUNTED_WORDS] if has_words_of_clients(config, data) else []),
         _COUNTS,
         *(_GIT_LOG if config.task == 'git_log' else ()),
     )
+
+
+def has_words_of_clients(config: TaskConfig | TextTaskConfig, data: Mapping[str, Any]) -> bool:
+    """Whether words of the clients are in the vocabulary of a run, counted without noise.
+
+    The settings say so, or the run has found that its public text is the text of its clients.
+
+    Args:
+      config: the task.
+      data: the description of its data that the run has recorded, of any form.
+    """
+    given = config.text.vocabulary_text, config.data.data_path
+    public, private = ({os.path.normpath(path) for path in paths_of(some)} for some in given)
+    return (
+        config.text.vocabulary == DATA_VOCABULARY
+        or bool(public & private)
+        or _recorded(data, 'vocabulary', 'from') == COUNTED_ON_CLIENTS
+    )
+
+
+def _recorded(data: Mapping[str, Any], group: str, name: str) -> Any:
+    values = data.get(group)
+    return values.get(name) if isinstance(values, dict) else None
 
 
 def paths_of(given: str | None) -> tuple[str, ...]:

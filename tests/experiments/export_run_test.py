@@ -120,21 +120,26 @@ def test_the_copy_of_a_small_run_has_these_files_and_no_others(tmp_path):
 
 def test_what_must_not_be_copied_is_refused(tmp_path):
     own_loop = archives.write(tmp_path / 'own_loop')
-    counted = archives.CONFIG.with_values(
-        {'task': 'user_text', 'data_path': 'x', 'vocabulary': 'data', 'population': None}
-    )
-    record = archives.make_record()
-    run = tmp_path / 'counted'
-    shutil.copytree(own_loop, run)
-    planned = dataclasses.replace(archives.PLANNED, settings=counted.to_dict())
-    events = [planned, *archive.read_journal(own_loop).events[1:]]
-    (run / archive.LEDGER).write_bytes(archives.encoded(events))
-    for path, message in (
-        (own_loop, 'must have settings in its journal, which say what the model was made from'),
-        (run, 'has a vocabulary that was counted on the clients'),
+    report = archives.make_record().report(archives.LOG)
+    words = {'vocabulary': {'words': 9, 'from': 'vocabulary_from_private_data'}}
+    cases = [(own_loop, 'must have settings in its journal, which say what the model was made')]
+    for number, (vocabulary, data) in enumerate(
+        [({'vocabulary': 'data'}, {}), ({'vocabulary_text': './x'}, {}), ({}, words)]
     ):
+        values = {'task': 'user_text', 'data_path': 'x', 'population': None, **vocabulary}
+        settings = archives.CONFIG.with_values(values).to_dict()
+        planned, built, *others = archive.read_journal(own_loop).events
+        events = [
+            dataclasses.replace(planned, settings=settings),
+            dataclasses.replace(built, data=data),
+            *others,
+        ]
+        run = tmp_path / str(number)
+        shutil.copytree(own_loop, run)
+        (run / archive.LEDGER).write_bytes(archives.encoded(events))
+        cases.append((run, 'has a vocabulary that was counted on the clients'))
+    for path, message in cases:
         with pytest.raises(command_line.UsageError, match=message):
-            report = record.report(archives.LOG)
             public_copy.check(path, report, public_heldout=False, simulation=True)
 
 

@@ -6,6 +6,8 @@ import io
 import pathlib
 import re
 import shutil
+from collections.abc import Mapping
+from typing import Any
 
 from dpfl import _storage, accounting
 from dpfl.accounting.records import archive
@@ -13,7 +15,7 @@ from dpfl.cli.command import command_line
 from dpfl.simulation import run_directory
 from dpfl.simulation.training import recorded_settings
 from dpfl.simulation.training.config import TrainConfig
-from dpfl.tasks.config import DATA_VOCABULARY
+from dpfl.tasks.config import has_words_of_clients
 
 # Full names, as patterns. These files are computed from the releases of the run, so the guarantee
 # covers them.
@@ -65,7 +67,7 @@ def check(
         reason = 'must be finished'
     elif config is None:
         reason = 'must have settings in its journal, which say what the model was made from'
-    elif isinstance(config, TrainConfig) and config.task.text.vocabulary == DATA_VOCABULARY:
+    elif isinstance(config, TrainConfig) and has_words_of_clients(config.task, _data(run)):
         reason = "has a vocabulary that was counted on the clients' text, without noise"
     elif _is_simulation(report) and not simulation:
         reason = 'is a simulation: its noise or cohorts came from a seed; --simulation exports it'
@@ -114,6 +116,12 @@ def write(
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return sorted([archive.SUMS, *archive.listed(output)])
+
+
+def _data(run: pathlib.Path) -> Mapping[str, Any]:
+    """What the journal of a run says about its data."""
+    journal = archive.read_journal(run)
+    return {} if journal is None or journal.state.built is None else journal.state.built.data
 
 
 def _is_whole(run: pathlib.Path, rounds: int) -> bool:

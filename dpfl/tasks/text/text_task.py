@@ -23,7 +23,6 @@ from dpfl.tasks import before_training, data_sets
 from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.config import (
     COUNTED_ON_CLIENTS,
-    DATA_VOCABULARY,
     PRIVATE_VOCABULARY,
     VOCABULARY_SOURCES,
     WORD_MODELS,
@@ -347,25 +346,22 @@ def load(
     if words is None:
         sentences = _sentences(opened.training)
         words = vocabulary.count_clients(sentences, text.vocabulary_size or DEFAULT_VOCABULARY_SIZE)
-    is_counted = text.vocabulary == DATA_VOCABULARY or bool(
-        _files(text.vocabulary_text) & _files(config.data.data_path)
-    )
     if is_private:
         origin = 'vocabulary_found_privately'
+    elif text.vocabulary or _files(text.vocabulary_text) & _files(config.data.data_path):
+        origin = COUNTED_ON_CLIENTS
     else:
-        origin = COUNTED_ON_CLIENTS if is_counted else vocabulary_source(text)
+        origin = vocabulary_source(text)
+    description = {**opened.description, 'vocabulary': {'words': len(words.words), 'from': origin}}
     return RealText(
         training=opened.training,
         heldout=opened.heldout,
         vocabulary=words,
         packing=packing_of(text),
         test=opened.test,
-        description={
-            **opened.description,
-            'vocabulary': {'words': len(words.words), 'from': origin},
-        },
+        description=description,
         fingerprints={**opened.fingerprints, 'vocabulary': words.digest()},
-        not_covered=not_covered_of_text(config, is_counted),
+        not_covered=not_covered_of_text(config, description),
         public_text=text.vocabulary_text,
         found={WORDS: list(words.words)} if is_private else {},
     )

@@ -83,7 +83,7 @@ def test_public_text_is_counted_and_ties_are_broken_by_the_word(tmp_path):
 )
 def test_text_of_clients_that_is_called_public_is_said(task, data_path, vocabulary_text, is_said):
     values = {'task': task, 'data_path': data_path, 'vocabulary_text': vocabulary_text}
-    said = ' '.join(not_covered_of_text(TaskConfig().with_values(values)))
+    said = ' '.join(not_covered_of_text(TaskConfig().with_values(values), {}))
     assert ('it was counted on the text of the training clients' in said) == is_said
 
 
