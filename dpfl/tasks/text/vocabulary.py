@@ -86,8 +86,10 @@ def load(path: str | os.PathLike[str], size: int | None = None) -> Vocabulary:
     if size is not None:
         _validate.integer('vocabulary_size', size, minimum=1)
     words: dict[str, int] = {}
+    last = 0
     for number, line in read_lines('vocabulary_file', path):
-        if not (fields := line.split(None, 1)):
+        is_rest, last = number == last, number  # Of a long line, the first part has the word.
+        if is_rest or not (fields := line.split(None, 1)):
             continue
         if fields[0] in words:
             raise errors.ArgumentError(

@@ -30,6 +30,8 @@ def test_a_file_of_words_or_of_words_and_counts(tmp_path):
     assert words.ids == {'the': 4, 'of': 5, '<URL>': 6}
     assert words.num_tokens == 3 + NUM_SPECIAL_TOKENS
     assert vocabulary.load(path, 2).words == ('the', 'of')
+    path.write_text('the 1' + ' and' * 500_000 + '\nof\n')  # Read in parts.
+    assert vocabulary.load(path).words == ('the', 'of')
     assert vocabulary.load(path, 2).digest() != words.digest()
 
 

@@ -221,6 +221,8 @@ def load(path: str | os.PathLike[str]) -> LanguageModel:
             variables.get_tensor(f'parameters/{number}/.ATTRIBUTES/VARIABLE_VALUE')
             for number in range(len(shapes))
         )
+        if any(weight.dtype != np.float32 for weight in weights):
+            raise errors.ArgumentError('weights', errors.NOT_SHOWN, 'must be float32')
         return LanguageModel(name, weights, None if words is None else tuple(words))
     except (OSError, ValueError, LookupError, TypeError, tf.errors.OpError) as error:
         reason = errors.shown(error)

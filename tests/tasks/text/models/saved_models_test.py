@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,13 +106,21 @@ def test_what_is_no_such_model_is_one_line(tmp_path):
     assert '\n' not in str(error.value)
 
 
-@pytest.mark.parametrize('spoil', ['fifo', 'words'])
+@pytest.mark.parametrize('spoil', ['fifo', 'words', 'float64'])
 def test_a_folder_of_somebody_else_is_one_line(spoil, tmp_path):
     path = tmp_path / 'model'
     saved_models.save(_model('micro'), path)
     if spoil == 'fifo':
         (path / 'variables' / 'variables.index').unlink()
         os.mkfifo(path / 'variables' / 'variables.index')
+    elif spoil == 'float64':
+        model = _model('lstm_tiny')
+        weights = tuple(weight.astype(np.float64) for weight in model.weights)
+        checkpoint = tf.train.Checkpoint(parameters=[tf.Variable(weight) for weight in weights])
+        shutil.rmtree(path / 'variables')
+        checkpoint.write(str(path / 'variables' / 'variables'))
+        description = {'model': 'lstm_tiny', 'num_tokens': 50, 'vocabulary': list(_WORDS)}
+        (path / 'assets.extra' / 'model.json').write_text(json.dumps(description))
     else:
         file = path / 'assets.extra' / 'model.json'
         values = json.loads(file.read_text())
