@@ -37,9 +37,9 @@ from scipy import stats
 from dpfl import Participation, _setting_texts, accounting, aggregators, mechanisms
 from dpfl.accounting.measured.sums import SumTests
 from dpfl.aggregators import clipping, exact_sum, query
-from dpfl.aggregators.noise import correlated, keys, normal
+from dpfl.aggregators.noise import correlated, draws
 from dpfl.auditing import aggregator_audit, canaries, one_shot, sum_tests
-from dpfl.auditing.config import AggregatorAuditConfig
+from dpfl.auditing.canaries import AggregatorAuditConfig
 from dpfl.simulation.training import TrainConfig, train
 
 _SCHEMA = Participation(64, 16)
@@ -208,17 +208,17 @@ def _on_the_first_tensor() -> Any:
 
 def _on_half_of_the_coordinates() -> Any:
     """Every second coordinate has no noise, the others have twice the variance."""
-    draw = normal.normal
+    draw = draws.normal
     return mock.patch.object(
-        normal, 'normal', lambda key, size: draw(key, size) * (np.arange(size) % 2 * 2**0.5)
+        draws, 'normal', lambda key, size: draw(key, size) * (np.arange(size) % 2 * 2**0.5)
     )
 
 
 def _same_key() -> Any:
     """The rounds of a pair, 0 and 1, 2 and 3, .., have the same key."""
-    of_round = keys.of_round
+    of_round = draws.of_round
     return mock.patch.object(
-        keys, 'of_round', lambda root, t, context: of_round(root, t // 2, np.zeros(1))
+        draws, 'of_round', lambda root, t, context: of_round(root, t // 2, np.zeros(1))
     )
 
 

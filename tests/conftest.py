@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from dpfl.runtime import default_context
+from dpfl.runtime import tff_import
 from tests.repository import tensor_comparison
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
@@ -40,7 +40,7 @@ def pytest_collection_finish():
 
 
 def pytest_sessionfinish():
-    default_context.drop()
+    tff_import.drop_default_context()
 
 
 @pytest.fixture(autouse=True)

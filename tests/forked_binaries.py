@@ -28,7 +28,7 @@ _IMPORTED = (
     'tensorflow_federated',
     'matplotlib.pyplot',
     'scipy.optimize',
-    'dpfl.auditing.config',
+    'dpfl.auditing.canaries',
     'dpfl.cli.command.files',
     'dpfl.cli.flags.run_flags',
     'dpfl.cli.flags.settings_flags',
@@ -137,7 +137,7 @@ def _status_of(module: str) -> int:
 def _draw_once() -> None:
     """Draws a figure: each fork would find fonts and read glyphs again."""
     charts = importlib.import_module('dpfl.reporting.charts')
-    html_page = importlib.import_module('dpfl.reporting.html_page')
+    html_page = importlib.import_module('dpfl.reporting.html_parts')
     line = charts.Line('a line', [1.0, 10.0], [1.0, 10.0], color=0)
     panel = charts.Panel('a title', 'x', 'y', [line], x_log=True, y_log=True)
     html_page.svg(charts.draw([panel], columns=1))

@@ -7,8 +7,7 @@ import tensorflow as tf
 import tree
 
 from dpfl.aggregators import flat
-from dpfl.aggregators.noise import correlated
-from dpfl.aggregators.noise import keys as noise_keys
+from dpfl.aggregators.noise import correlated, draws
 
 
 def keys(state: Any, stream: int = 0) -> np.ndarray:
@@ -54,7 +53,5 @@ def vectors(state: Any, specs: Any, stream: int = 0) -> np.ndarray:
 
 def ignore_context(monkeypatch: Any) -> None:
     """Makes the noise a function of root key and round alone: other sums then have the same."""
-    of_round = noise_keys.of_round
-    monkeypatch.setattr(
-        noise_keys, 'of_round', lambda root, t, context: of_round(root, t, np.zeros(1))
-    )
+    of_round = draws.of_round
+    monkeypatch.setattr(draws, 'of_round', lambda root, t, context: of_round(root, t, np.zeros(1)))

@@ -10,7 +10,7 @@ import tensorflow_privacy as tfp
 
 from dpfl import accounting
 from dpfl.aggregators import clipping, estimators, query
-from dpfl.aggregators.noise import correlated, keys
+from dpfl.aggregators.noise import correlated, draws
 
 _COUNT = tf.TensorSpec([], tf.float64)
 
@@ -84,7 +84,7 @@ class AdaptiveClipQuery(query.WrappedQuery):
         self._kernel = plan.mechanism.with_rounds(rounds).kernel()
         # Whether a round is the last one before the noise restarts, bool [rounds].
         self._is_last = np.isin(np.arange(rounds) + 1, plan.fresh_rounds)
-        self._root_key = keys.root_key_source(seed, 'clipped count')
+        self._root_key = draws.root_key_source(seed, 'clipped count')
 
     def initial_global_state(self) -> AdaptiveState:
         inner = self._inner.initial_global_state()

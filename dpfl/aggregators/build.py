@@ -1,7 +1,9 @@
 """Builds the query and the TFF aggregator of a privacy plan: the order of composition."""
 
-from typing import Any
+import collections
+from typing import Any, NamedTuple
 
+import dp_accounting
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
@@ -9,17 +11,14 @@ from dpfl import _validate, accounting, errors
 from dpfl.aggregators import (
     adaptive_clip,
     audited_query,
-    canary_query,
     clipping,
+    discretized,
     estimators,
     exact_sum,
     precision,
-    process,
     query,
-    value_types,
 )
-from dpfl.aggregators.integers import discretized, secure
-from dpfl.aggregators.noise import hardened_query
+from dpfl.aggregators.noise import correlated, hardened_query
 
 
 def build_query(
@@ -29,7 +28,7 @@ def build_query(
     record_specs: Any = None,
     clip: clipping.Clip = clipping.clip_flat,
     supplied_noise: bool = False,
-    canaries: canary_query.Canaries | None = None,
+    canaries: audited_query.Canaries | None = None,
 ) -> tfp.DPQuery:
     """The mean of a round under a privacy plan, as a `tfp.DPQuery`.
 
@@ -110,7 +109,7 @@ def build_query(
         total = discretized.DiscretizedQuery(total, plan, record_specs, seed, more)
     if canaries is not None:
         # Inside of the counts for adaptive clipping, which are those of real clients.
-        total = added = canary_query.CanaryQuery(total, canaries, record_specs)
+        total = added = audited_query.CanaryQuery(total, canaries, record_specs)
     if plan.adaptive_clip is not None:
         total = adaptive_clip.AdaptiveClipQuery(total, plan, seed)
     mean = tfp.NormalizedQuery(total, denominator=plan.denominator)
@@ -256,8 +255,8 @@ class _PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
           TypeError: if `value_type` is of something else than tensors, or has tensors of another
             type or of unknown shape.
         """
-        value_types.check(value_type)
-        if value_types.is_empty(value_type):
+        check(value_type)
+        if is_empty(value_type):
             return tff.aggregators.SumFactory().create(value_type)
         specs = tff.types.type_to_tf_tensor_specs(value_type)
         private_mean = build_query(
@@ -267,7 +266,7 @@ class _PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             clip=self._clip,
             supplied_noise=self._supplied_noise,
         )
-        return process.aggregation_process(private_mean, self._sum, value_type)
+        return aggregation_process(private_mean, self._sum, value_type)
 
 
 # TFF's message about a factory of the wrong kind has only the name of its class.
@@ -283,7 +282,7 @@ def _sum_of_records(
     plan: accounting.PrivacyPlan, secure_sum: bool, given: Any
 ) -> tff.aggregators.UnweightedAggregationFactory:
     if given is None:
-        return secure.SecureSumFactory(plan) if secure_sum else tff.aggregators.SumFactory()
+        return discretized.SecureSumFactory(plan) if secure_sum else tff.aggregators.SumFactory()
     if not isinstance(given, tff.aggregators.UnweightedAggregationFactory):
         raise TypeError(
             'record_aggregation_factory: must be a tff.aggregators.UnweightedAggregationFactory, '
@@ -306,8 +305,8 @@ class _WeightedMeanFactory(tff.aggregators.WeightedAggregationFactory):
         Raises:
           TypeError: as that of `build_aggregator`.
         """
-        value_types.check(value_type)
-        if value_types.is_empty(value_type):
+        check(value_type)
+        if is_empty(value_type):
             return _without_weights(tff.aggregators.SumFactory().create(value_type), weight_type)
         records = self._inner.create(
             tff.to_type(estimators.WeightedRecord(value_type, weight_type))
@@ -338,3 +337,109 @@ def _without_weights(
         return sums.next(state, value)
 
     return tff.templates.AggregationProcess(sums.initialize, next_sum)
+
+
+def is_empty(value_type: tff.Type) -> bool:
+    """Whether values of a type, a structure of tensors, have no tensor."""
+    return isinstance(value_type, tff.StructType) and all(map(is_empty, value_type.children()))
+
+
+def check(value_type: tff.Type) -> None:
+    """Checks that a type is that of tensors of known shapes.
+
+    Raises:
+      TypeError: if it is a type of something else, such as sequences, federated values or
+        functions, or has a tensor of unknown shape. The message is one line.
+    """
+    if not tff.types.is_structure_of_tensors(value_type):
+        raise TypeError(f'value_type={value_type}: must be a tensor or a structure of tensors')
+    if tff.types.contains(value_type, _has_unknown_shape):
+        raise TypeError(
+            f'value_type={value_type}: must have tensors of known shapes, since noise is drawn for '
+            'every coordinate'
+        )
+
+
+def _has_unknown_shape(part: tff.Type) -> bool:
+    return isinstance(part, tff.TensorType) and not tff.types.is_shape_fully_defined(part.shape)
+
+
+class AggregatorState(NamedTuple):
+    """State between two rounds: that of the query and that of the sum.
+
+    TFF's `extract_dp_event_from_state` reads the properties. A round has no event, only the whole
+    run has one: `plan.dp_event()`.
+    """
+
+    query_state: Any
+    sum_state: Any
+
+    @property
+    def is_init_state(self) -> bool:
+        return False
+
+    @property
+    def dp_event(self) -> Any:
+        return dp_accounting.UnsupportedDpEvent().to_named_tuple()
+
+
+def aggregation_process(
+    query: tfp.SumAggregationDPQuery,
+    sum_factory: tff.aggregators.UnweightedAggregationFactory,
+    value_type: tff.Type,
+) -> tff.templates.AggregationProcess:
+    """A TFF process that runs the query round by round.
+
+    TFF's own `DifferentiallyPrivateFactory` draws a round's noise in `initialize` too, to get the
+    privacy event of a round. Here only whole runs have events.
+
+    Args:
+      query: what clients and server compute.
+      sum_factory: sums what clients send.
+      value_type: type of a client's value.
+
+    Raises:
+      TypeError: if the query does not take values of this type.
+    """
+    initial_state = tff.tensorflow.computation(
+        lambda: correlated.without_buffers(query.initial_global_state())
+    )
+    state_type = initial_state.type_signature.result
+    sample_params = tff.tensorflow.computation(query.derive_sample_params, state_type)
+    client_work = tff.tensorflow.computation(
+        query.preprocess_record, sample_params.type_signature.result, value_type
+    )
+    sums = sum_factory.create(client_work.type_signature.result)
+
+    @tff.tensorflow.computation(sums.next.type_signature.result.result.member, state_type)
+    def server_work(total, state):
+        result, state, _ = query.get_noised_result(total, state)
+        return result, state, query.derive_metrics(state)
+
+    @tff.federated_computation
+    def initialize():
+        return tff.federated_zip(
+            AggregatorState(tff.federated_eval(initial_state, tff.SERVER), sums.initialize())
+        )
+
+    @tff.federated_computation(
+        initialize.type_signature.result, tff.FederatedType(value_type, tff.CLIENTS)
+    )
+    def next_round(state, value):
+        params = tff.federated_broadcast(tff.federated_map(sample_params, state.query_state))
+        # At the clients.
+        samples = tff.federated_map(client_work, (params, value))
+        total = sums.next(state.sum_state, samples)
+        # At the server.
+        result, query_state, metrics = tff.federated_map(
+            server_work, (total.result, state.query_state)
+        )
+        return tff.templates.MeasuredProcessOutput(
+            tff.federated_zip(AggregatorState(query_state, total.state)),
+            result,
+            tff.federated_zip(
+                collections.OrderedDict(dp_query_metrics=metrics, dp=total.measurements)
+            ),
+        )
+
+    return tff.templates.AggregationProcess(initialize, next_round)

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from dpfl import accounting, errors, mechanisms
-from dpfl.aggregators import adaptive_clip, plan_digest, query
+from dpfl.aggregators import adaptive_clip, query
 from dpfl.aggregators.noise import correlated
 
 
@@ -35,13 +35,13 @@ def extended_state(state: Any, before: accounting.PrivacyPlan, plan: accounting.
       >>> state = build_query(plan).initial_global_state()
       >>> state = extended_state(state, plan, longer)  # Goes on with `build_query(longer)`.
     """
-    digests = [plan_digest.of(before, None), plan_digest.of(plan, None)]
+    digests = [query.plan_digest(before, None), query.plan_digest(plan, None)]
     parts = query.parts(state, query.QueryState)
     if not parts:
         raise errors.ArgumentError('state', errors.NOT_SHOWN, 'must be that of a private query')
-    for name in plan_digest.differences(parts[0].plan, digests[0]):
+    for name in query.plan_differences(parts[0].plan, digests[0]):
         raise errors.ArgumentError('before', errors.NOT_SHOWN, f'has another {name} than the state')
-    for name in plan_digest.differences(*digests):
+    for name in query.plan_differences(*digests):
         if name != 'mechanism':
             raise errors.ArgumentError(
                 name, getattr(plan, name), f'must be {getattr(before, name)}, as in the plan before'
@@ -71,7 +71,7 @@ def with_plan(state: Any, plan: accounting.PrivacyPlan) -> Any:
         return query.with_clip_norm(part, part.estimate)
 
     def stamped(part: query.QueryState) -> query.QueryState:
-        digest = plan_digest.of(plan, None)
+        digest = query.plan_digest(plan, None)
         digest[-1] = part.plan[-1]  # How updates are clipped stays as it is.
         return part._replace(plan=digest)
 

@@ -1,17 +1,106 @@
-"""The query of a privacy plan: what clients and server compute in one round."""
+"""The query of a privacy plan: what clients and server compute in one round.
+
+A state goes on only under the plan that it was made with. Strategy, noise and denominator are
+constants of the code, not parts of a state. So the state of each query has a digest of everything
+that noise and result depend on, one number for each item. A round compares them with those of its
+own plan. What only accounting reads, such as the population or the size of groups, is in no digest.
+"""
 
 import collections
+import hashlib
+import json
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import dp_accounting
+import numpy as np
 import tensorflow as tf
 import tensorflow_privacy as tfp
 import tree
 
 from dpfl import _validate, accounting
-from dpfl.aggregators import clipping, flat, plan_digest
-from dpfl.aggregators.noise import correlated, keys
+from dpfl.aggregators import clipping, flat
+from dpfl.aggregators.noise import correlated, draws
+
+_ITEMS = (
+    'mechanism',
+    'noise_multiplier',
+    'noise',
+    'clip_norm',
+    'discretization',
+    'estimator',
+    'clients_per_round',
+    'clip',
+)
+_ADVICE = 'a state goes on only under the plan that it was made with'
+
+
+def plan_digest(plan: accounting.PrivacyPlan, clip: Any) -> np.ndarray:
+    """The digests of the items of a plan, int64 [items].
+
+    Args:
+      plan: the plan.
+      clip: how updates are clipped.
+    """
+    fields = plan.to_dict()
+    rounds = plan.participation.rounds
+    # In the order of `_ITEMS`.
+    items = (
+        [rounds, plan.mechanism.with_rounds(rounds).digest()],
+        fields['noise_multiplier'],
+        [fields['noise'], None],  # As in states of earlier versions, whose digests had two.
+        [fields[name] for name in ('clip_norm', 'clip_schedule', 'adaptive_clip')],
+        fields['discretization'],
+        fields['estimator'],
+        fields['clients_per_round'],
+        getattr(clip, '__name__', repr(clip)),
+    )
+    texts = [json.dumps(item, sort_keys=True) for item in items]
+    digests = [hashlib.sha256(text.encode()).digest()[:8] for text in texts]
+    return np.frombuffer(b''.join(digests), '<i8').astype(np.int64)
+
+
+def plan_differences(one: Any, other: Any) -> list[str]:
+    """Names of the items in which two digests of plans differ, but not of how updates are clipped.
+
+    How updates are clipped is an argument of the query, not part of a plan.
+    """
+    differs = np.asarray(one) != np.asarray(other)
+    return [name for name, is_other in zip(_ITEMS[:-1], differs[:-1], strict=True) if is_other]
+
+
+def require_plan(digest: Any, plan: accounting.PrivacyPlan, own: np.ndarray) -> list[tf.Operation]:
+    """Checks that the digest in a state is that of the query; a graph waits for the operations.
+
+    Args:
+      digest: of the plan in the state, int64 [items].
+      plan: plan of the query.
+      own: its digest.
+
+    Raises:
+      tf.errors.InvalidArgumentError: (when executed) if not; the message names the items.
+    """
+    shown = dict.fromkeys(_ITEMS, '') | {
+        'mechanism': f' (here {plan.mechanism.name} for {plan.participation.rounds} rounds)',
+        'noise_multiplier': f' (here {plan.noise_multiplier:g})',
+        'clip_norm': f' or its rule (here {plan.clip_norm:g})',
+        'clients_per_round': f' (here {plan.clients_per_round})',
+    }
+    names = tf.constant([f'{name}{text}' for name, text in shown.items()])
+    differs = tf.not_equal(digest, own)
+    message = tf.strings.join(
+        [
+            'state: was made under a plan with another ',
+            tf.strings.reduce_join(tf.boolean_mask(names, differs), separator=', '),
+            f'; {_ADVICE}',
+        ]
+    )
+    if tf.executing_eagerly():
+        if tf.reduce_any(differs):
+            raise tf.errors.InvalidArgumentError(None, None, message.numpy().decode())
+        return []
+    return [tf.debugging.Assert(~tf.reduce_any(differs), [message])]
+
 
 _P = TypeVar('_P')
 
@@ -88,11 +177,11 @@ class CorrelatedNoiseQuery(tfp.SumAggregationDPQuery):
         self._plan = plan
         self._record_specs = record_specs
         self._clip = clip
-        self._digest = plan_digest.of(plan, clip)
+        self._digest = plan_digest(plan, clip)
         rounds = plan.participation.rounds
         self._kernel = plan.mechanism.with_rounds(rounds).kernel()
         correlated.require_stable(self._kernel, rounds, plan.mechanism.name)
-        self._root_key = keys.root_key_source(seed)
+        self._root_key = draws.root_key_source(seed)
         self._is_supplied = supplied_noise
         if record_specs is not None and not supplied_noise:
             correlated.require_moderate_size(self._kernel, record_specs)
@@ -140,9 +229,7 @@ class CorrelatedNoiseQuery(tfp.SumAggregationDPQuery):
           tf.errors.InvalidArgumentError: if the state was made under another plan, or all rounds
             are done.
         """
-        with tf.control_dependencies(
-            plan_digest.require(global_state.plan, self._plan, self._digest)
-        ):
+        with tf.control_dependencies(require_plan(global_state.plan, self._plan, self._digest)):
             sample_state = tf.nest.map_structure(tf.identity, sample_state)
         specs = self._record_specs
         if specs is None:

@@ -28,8 +28,8 @@ from scipy import special
 from dpfl import _json, _random, accounting, errors
 from dpfl.accounting import gaussian
 from dpfl.accounting.measured import sums
-from dpfl.auditing import aggregator_runs, attackers, lower_bounds, one_run, worst_pattern
-from dpfl.auditing.config import AggregatorAuditConfig
+from dpfl.auditing import aggregator_runs, lower_bounds, one_run
+from dpfl.auditing.canaries import AggregatorAuditConfig
 
 # Coordinates of one run.
 COORDINATES = 4096
@@ -166,14 +166,14 @@ def audit(
     """
     _check(plan)
     matrix = plan.mechanism.with_rounds(plan.participation.rounds).strategy_matrix()
-    worst = worst_pattern.worst_pattern(matrix, plan.participation)
+    worst = aggregator_runs.worst_pattern(matrix, plan.participation)
     for_plan, for_learner = _sequences(plan, config, worst, on_round)
     multiplier = plan.update_noise_multiplier
     # How far the client moves a round, in clip norms, without the increase by rounding.
     shift = plan.group_size * (2.0 if plan.adjacency == 'replace_one' else 1.0)
     reachable = shift * float(np.linalg.norm(matrix @ worst)) / multiplier
-    planned = attackers.likelihood_ratio(for_plan, matrix, worst, multiplier)
-    known, others = attackers.learned(
+    planned = aggregator_runs.likelihood_ratio(for_plan, matrix, worst, multiplier)
+    known, others = aggregator_runs.learned(
         for_learner.first_half(), for_learner.second_half(), matrix, multiplier
     )
     # Each attacker has half of the error.
@@ -280,7 +280,7 @@ def _sequences(
     config: AggregatorAuditConfig,
     worst: np.ndarray,
     on_round: Callable[[], object],
-) -> tuple[attackers.Sequences, attackers.Sequences]:
+) -> tuple[aggregator_runs.Sequences, aggregator_runs.Sequences]:
     """The released sequences of the trials for either attacker."""
     count, most = runs(plan, config), coordinates(plan)
     size = most if plan.discretization is not None else math.ceil(config.trials / count)
@@ -307,7 +307,7 @@ def _sequences(
         for parts, kind in zip(by_kind, kinds, strict=True):
             parts.append(released[:, kind])
     stacked = [np.hstack(parts) for parts in by_kind]
-    return attackers.Sequences(*stacked[:2]), attackers.Sequences(*stacked[2:])
+    return aggregator_runs.Sequences(*stacked[:2]), aggregator_runs.Sequences(*stacked[2:])
 
 
 def _without_repetition(pattern: np.ndarray) -> np.ndarray:

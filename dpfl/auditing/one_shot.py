@@ -27,7 +27,7 @@ import tree
 from dpfl import accounting, errors
 from dpfl.accounting.measured import sums
 from dpfl.accounting.measured.measured import Scores
-from dpfl.aggregators import audited_query, canary_query
+from dpfl.aggregators import audited_query
 from dpfl.auditing import sum_tests
 from dpfl.auditing.canaries import CanaryDesign
 from dpfl.auditing.sum_tests import RoundSums
@@ -61,7 +61,7 @@ class OneShotAudit:
         Raises:
           ArgumentError: if the state is not that of a run with canaries.
         """
-        released = np.asarray(_part(state, canary_query.CanaryState).released)
+        released = np.asarray(_part(state, audited_query.CanaryState).released)
         change = _flat(self.trained(before)) - _flat(self.trained(after))
         releases, final_model = cosines(self.design, released, change)
         return Scores(
@@ -106,12 +106,12 @@ def planted_clip_errors(design: CanaryDesign, sizes: list[int], clients: int) ->
     at_a_time = max(1, _BLOCK // sum(sizes))
     for begin in range(0, len(cohort), at_a_time):
         numbers = cohort[begin : begin + at_a_time]
-        directions = canary_query.directions(design.seed, numbers, sum(sizes))
+        directions = audited_query.directions(design.seed, numbers, sum(sizes))
         lengths = np.sqrt(np.add.reduceat(np.square(directions), begins, axis=1))
         added += directions.sum(axis=0)
         alone += (directions / np.repeat(lengths, sizes, axis=1)).sum(axis=0)
     per_client = 1 / (clients + len(cohort))
-    changes = ((canary_query.LENGTH - 1) * added, 9 * added, alone - added)
+    changes = ((audited_query.LENGTH - 1) * added, 9 * added, alone - added)
     return {
         name: float(np.linalg.norm(change)) * per_client
         for name, change in zip(sums.CLIP_FAULTS, changes, strict=True)
@@ -166,7 +166,7 @@ def _each_block(design: CanaryDesign, size: int, use: Callable[[slice, np.ndarra
     at_a_time = max(1, _BLOCK // size)
     for begin in range(0, len(design.group), at_a_time):
         numbers = slice(begin, min(begin + at_a_time, len(design.group)))
-        use(numbers, canary_query.directions(design.seed, np.r_[numbers], size))
+        use(numbers, audited_query.directions(design.seed, np.r_[numbers], size))
 
 
 def _part(state: Any, kind: type) -> Any:

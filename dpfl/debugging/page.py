@@ -12,7 +12,7 @@ from typing import Any
 from dpfl import _storage, accounting
 from dpfl.debugging.diagnosis import Trait
 from dpfl.debugging.differences import Difference, Mean, Share
-from dpfl.reporting import html_page, html_parts
+from dpfl.reporting import html_parts
 from dpfl.reporting.html_parts import Cell
 
 _STYLE = (
@@ -41,7 +41,7 @@ def document(
     for heading, content in sections:
         if content:
             parts += [f'<h2>{heading}</h2>', content]
-    return html_page.document(name, '\n'.join(filter(None, parts)), _STYLE + style)
+    return html_parts.document(name, '\n'.join(filter(None, parts)), _STYLE + style)
 
 
 def differences(

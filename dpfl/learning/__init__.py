@@ -1,8 +1,7 @@
 """Private training processes, sharding of their cohorts, and evaluation."""
 
-from dpfl.learning.evaluation import build_evaluation, evaluate_once
+from dpfl.learning.evaluation import build_evaluation, build_gan_evaluation, evaluate_once, sample
 from dpfl.learning.gan import build_dp_fedavg_gan, gan_weights
-from dpfl.learning.gan_evaluation import build_gan_evaluation, sample
 from dpfl.learning.keras_models import from_keras
 from dpfl.learning.processes import build_dp_fedavg
 from dpfl.learning.server_optimizers import build_server_optimizer

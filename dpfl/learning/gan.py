@@ -4,18 +4,251 @@ The discriminator is trained like any model, by `build_dp_fedavg`. Then the serv
 generator against the discriminator that this released. So the code follows the privacy argument:
 clients' data enters a round only through the noised mean, and all that the server computes from
 it, the generator and its images included, has the same guarantee (post-processing).
+
+Both losses are those of [Gulrajani17] ([Augenstein20], appendix C.2). With D the score of the
+discriminator, G the generator, u random inputs and x a point between a real and a generated image,
+
+    discriminator: mean D(G(u)) - mean D(real) + coefficient * mean (|grad_x D(x)| - 1)^2
+    generator:     -mean D(G(u))
+
+For a learning process the discriminator is the model and has the trainable weights. All else that a
+client needs in a round is in the non-trainable weights, a `Setting`.
+
+Random inputs are pure functions of (seed, round, data of the batch) at clients, which makes them
+independent of how a cohort is sharded, and of (seed, round, step) at the server. They need not be
+secret: the noise of the privacy plan does not come from them.
 """
 
 import collections
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _validate, accounting, aggregators
-from dpfl.aggregators import canary_query, clipping
-from dpfl.learning import gan_work, processes
+from dpfl.aggregators import audited_query, clipping
+from dpfl.aggregators.noise import draws
+from dpfl.learning import processes
 from dpfl.tasks.images import gan_models
+
+_CLIENTS, _SERVER = 0, 1
+_INPUTS, _PLACES = 0, 1
+# The norm of a gradient that is exactly zero has no derivative.
+_SQUARED_NORM_FLOOR = 1e-10
+
+
+class Setting(NamedTuple):
+    """Non-trainable weights: inputs of clients and server in a round, besides the discriminator.
+
+    Attributes:
+      generator: weights of the generator.
+      key: root key of the random inputs, int64 [2].
+      round: rounds done, int64 scalar.
+    """
+
+    generator: tuple
+    key: Any
+    round: Any
+
+    @classmethod
+    def of(cls, non_trainable: Any) -> 'Setting':
+        """The setting in the non-trainable weights of a model, as `weights` makes them."""
+        *generator, key, round_index = non_trainable
+        return cls(tuple(generator), key, round_index)
+
+    @property
+    def weights(self) -> tuple:
+        """The setting as a flat tuple: the form of a model's weights."""
+        return (*self.generator, self.key, self.round)
+
+
+class Scores(NamedTuple):
+    """Scores of a batch by the discriminator, each float32 [batch].
+
+    Attributes:
+      real: scores of the real images.
+      generated: scores of as many generated images.
+      penalty: (|grad_x D(x)| - 1)^2 at a point between each pair of them.
+    """
+
+    real: Any
+    generated: Any
+    penalty: Any
+
+
+def initial_setting(model: gan_models.GanModel, seed: int) -> Setting:
+    """The setting of the first round, as NumPy arrays.
+
+    Raises:
+      ValueError: if the seed is not an integer >= 0.
+    """
+    key = draws.seeded_root_key(seed, 'generator inputs')
+    return Setting(tuple(model.initial_generator), key, np.int64(0))
+
+
+def client_scores(
+    model: gan_models.GanModel, discriminator: Any, setting: Setting, images: tf.Tensor
+) -> Scores:
+    """Scores of a client's batch and of as many generated images, from inputs for this batch."""
+    round_key = draws.derive(draws.derive(setting.key, setting.round), _CLIENTS)
+    key = draws.derive_from_content(round_key, tf.reshape(images, [-1]))
+    return scores(model, discriminator, setting.generator, images, key)
+
+
+def scores(
+    model: gan_models.GanModel, discriminator: Any, generator: Any, images: tf.Tensor, key: Any
+) -> Scores:
+    """Scores of images, float32 [batch, *image_shape], and as many generated ones.
+
+    Args:
+      model: generator and discriminator.
+      discriminator: its weights.
+      generator: its weights.
+      images: real images.
+      key: of the generator's inputs and of the places of the gradient penalty, int64 [2].
+    """
+    batch = tf.shape(images)[0]
+    fakes = generated(model, generator, key, batch)
+    places = tf.random.stateless_uniform(
+        [batch, *([1] * len(model.image_shape))], seed=draws.derive(key, _PLACES), alg='philox'
+    )
+    between = images + places * (fakes - images)
+    with tf.GradientTape() as tape:
+        tape.watch(between)
+        # Scores of different images are independent: the gradient of the sum holds each one's.
+        total = tf.reduce_sum(model.score(discriminator, between))
+    gradient = tf.reshape(tape.gradient(total, between), [batch, -1])
+    norm = tf.sqrt(tf.reduce_sum(tf.square(gradient), axis=1) + _SQUARED_NORM_FLOOR)
+    return Scores(
+        real=model.score(discriminator, images),
+        generated=model.score(discriminator, fakes),
+        penalty=tf.square(norm - 1),
+    )
+
+
+def generated(model: gan_models.GanModel, generator: Any, key: Any, batch: Any) -> tf.Tensor:
+    """The generated images that `scores` compares the real ones with."""
+    inputs = random_inputs(draws.derive(key, _INPUTS), batch, model.input_size)
+    return model.generate(generator, inputs)
+
+
+def random_inputs(key: Any, batch: Any, input_size: int) -> tf.Tensor:
+    """Standard normal inputs of the generator, float32 [batch, input_size]."""
+    return tf.random.stateless_normal([batch, input_size], seed=key, alg='philox')
+
+
+def discriminator_loss(values: Scores, gradient_penalty: float) -> tf.Tensor:
+    """Loss of the discriminator, scalar."""
+    return (
+        tf.reduce_mean(values.generated)
+        - tf.reduce_mean(values.real)
+        + gradient_penalty * tf.reduce_mean(values.penalty)
+    )
+
+
+def discriminator_model(
+    model: gan_models.GanModel, gradient_penalty: float, seed: int
+) -> tff.learning.models.FunctionalModel:
+    """The discriminator as a model whose predictions are `Scores`; labels are ignored.
+
+    Its trainable weights are the discriminator's, the others a `Setting`. Its metrics are
+    `discriminator_loss` and `critic_gap` (mean score of real minus mean score of generated images).
+
+    Args:
+      model: generator and discriminator with their initial weights.
+      gradient_penalty: coefficient of the penalty, at least 0.
+      seed: of the random inputs.
+    """
+
+    @tf.function
+    def predict(weights, x, training):
+        del training  # There is no dropout or batch normalisation.
+        discriminator, others = weights
+        images = gan_models.images_of(x)
+        return client_scores(model, discriminator, Setting.of(others), images)
+
+    def loss(output, label, sample_weight=None):
+        del label, sample_weight
+        return discriminator_loss(output, gradient_penalty)
+
+    @tf.function
+    def initialize():
+        return collections.OrderedDict(
+            examples=tf.zeros([]), loss=tf.zeros([]), critic_gap=tf.zeros([])
+        )
+
+    @tf.function
+    def update(state, labels, batch_output, sample_weight=None):
+        del labels, sample_weight
+        values = batch_output.predictions
+        examples = tf.cast(tf.shape(values.real)[0], tf.float32)
+        return collections.OrderedDict(
+            examples=state['examples'] + examples,
+            loss=state['loss'] + examples * discriminator_loss(values, gradient_penalty),
+            critic_gap=state['critic_gap'] + tf.reduce_sum(values.real - values.generated),
+        )
+
+    @tf.function
+    def finalize(state):
+        return collections.OrderedDict(
+            discriminator_loss=tf.math.divide_no_nan(state['loss'], state['examples']),
+            critic_gap=tf.math.divide_no_nan(state['critic_gap'], state['examples']),
+        )
+
+    return tff.learning.models.FunctionalModel(
+        initial_weights=(model.initial_discriminator, initial_setting(model, seed).weights),
+        predict_on_batch_fn=predict,
+        loss_fn=loss,
+        metrics_fns=(initialize, update, finalize),
+        input_spec=model.input_spec,
+    )
+
+
+def trained_generator(
+    model: gan_models.GanModel,
+    optimizer: tff.learning.optimizers.Optimizer,
+    discriminator: Any,
+    setting: Setting,
+    optimizer_state: Any,
+    *,
+    steps: Any,
+    batch_size: int,
+) -> tuple[Setting, Any, tf.Tensor]:
+    """The generator's part of a round (GenUpdate in [Augenstein20], algorithm 1); uses no data.
+
+    Args:
+      model: generator and discriminator.
+      optimizer: of the generator.
+      discriminator: its weights after this round's noised update.
+      setting: of this round.
+      optimizer_state: of the generator's optimizer.
+      steps: number of steps, an integer scalar; may be 0.
+      batch_size: images per step.
+
+    Returns:
+      The setting of the next round, the state of the optimizer, and the mean loss over the steps (0
+      without steps).
+    """
+    round_key = draws.derive(draws.derive(setting.key, setting.round), _SERVER)
+
+    def step(index, generator, state, total):
+        inputs = random_inputs(draws.derive(round_key, index), batch_size, model.input_size)
+        with tf.GradientTape() as tape:
+            tape.watch(generator)
+            loss = -tf.reduce_mean(model.score(discriminator, model.generate(generator, inputs)))
+        state, generator = optimizer.next(state, generator, tape.gradient(loss, generator))
+        return index + 1, generator, state, total + loss
+
+    count = tf.convert_to_tensor(steps)
+    _, generator, optimizer_state, total = tf.while_loop(
+        lambda index, *_: index < count,
+        step,
+        (tf.zeros([], count.dtype), setting.generator, optimizer_state, tf.zeros([])),
+    )
+    loss = tf.math.divide_no_nan(total, tf.cast(count, tf.float32))
+    return setting._replace(generator=generator, round=setting.round + 1), optimizer_state, loss
+
 
 _Weights = tff.learning.models.ModelWeights
 
@@ -42,7 +275,7 @@ def build_dp_fedavg_gan(
     noise_seed: int | None = None,
     train_metrics: bool = False,
     clip: clipping.Clip = aggregators.clip_flat,
-    canaries: canary_query.Canaries | None = None,
+    canaries: audited_query.Canaries | None = None,
 ) -> tff.learning.templates.LearningProcess:
     """DP-FedAvg-GAN ([Augenstein20], algorithm 1) under any privacy plan.
 
@@ -94,7 +327,7 @@ def build_dp_fedavg_gan(
     _validate.integer('generator_batch_size', generator_batch_size, minimum=1)
     _validate.number('gradient_penalty', gradient_penalty, minimum=0)
     inner = processes.build_dp_fedavg(
-        gan_work.discriminator_model(model, gradient_penalty, seed),
+        discriminator_model(model, gradient_penalty, seed),
         plan,
         client_optimizer_fn=client_optimizer_fn,
         server_optimizer_fn=server_optimizer_fn,
@@ -106,9 +339,9 @@ def build_dp_fedavg_gan(
 
     @tf.function
     def train_generator(weights, optimizer_state):
-        setting = gan_work.Setting.of(weights.non_trainable)
+        setting = Setting.of(weights.non_trainable)
         is_due = tf.equal((setting.round + 1) % generator_every, 0)
-        return gan_work.train_generator(
+        return trained_generator(
             model,
             generator_optimizer,
             tuple(weights.trainable),
@@ -232,14 +465,14 @@ def _learning_process(initialize, next_round, state_type):
     @tff.tensorflow.computation(state_type)
     def get_model_weights(state):
         weights = state.global_model_weights
-        setting = gan_work.Setting.of(weights.non_trainable)
+        setting = Setting.of(weights.non_trainable)
         return _Weights(setting.generator, (*weights.trainable, setting.round))
 
     @tff.tensorflow.computation(state_type, get_model_weights.type_signature.result)
     def set_model_weights(state, weights):
         given = gan_weights(weights)
-        before = gan_work.Setting.of(state.global_model_weights.non_trainable)
-        setting = gan_work.Setting(given.generator, before.key, given.round)
+        before = Setting.of(state.global_model_weights.non_trainable)
+        setting = Setting(given.generator, before.key, given.round)
         return state._replace(global_model_weights=_Weights(given.discriminator, setting.weights))
 
     return tff.learning.templates.LearningProcess(

@@ -16,7 +16,7 @@ import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
 from dpfl import _validate, accounting, aggregators, errors
-from dpfl.aggregators import adaptive_clip, canary_query, clipping
+from dpfl.aggregators import adaptive_clip, audited_query, clipping
 from dpfl.learning import client_work
 
 CLIENT_UPDATES = ('fedavg', 'fedsgd')
@@ -38,7 +38,7 @@ def build_dp_fedavg(
     clip: clipping.Clip = aggregators.clip_flat,
     clip_each_batch: bool = False,
     supplied_noise: bool = False,
-    canaries: canary_query.Canaries | None = None,
+    canaries: audited_query.Canaries | None = None,
 ) -> tff.learning.templates.LearningProcess:
     """Federated averaging with correlated noise ([McMahan24], algorithm 1).
 

@@ -1,8 +1,7 @@
 """Participation of clients: the schema that is planned, and the log of what happened."""
 
-from dpfl.participation.client_rounds import ClientRounds, LogStatistics
 from dpfl.participation.imported import ImportedLog, read_log, read_round_times
-from dpfl.participation.log import ParticipationLog, cohorts
+from dpfl.participation.log import ClientRounds, LogStatistics, ParticipationLog, cohorts
 from dpfl.participation.round_times import RoundTimes
 from dpfl.participation.schema import Participation
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from dpfl import _files, _parquet, _validate, errors
-from dpfl.participation import csv_fields, parquet_csv
-from dpfl.participation.csv_fields import Fields
+from dpfl.participation.columns import Fields, opened, read
 from dpfl.participation.log import ParticipationLog
 from dpfl.participation.round_times import RoundTimes
 
@@ -165,11 +164,11 @@ def _parts(
 ) -> Iterator[dict[str, Fields]]:
     if str(path).endswith(_parquet.SUFFIXES):
         names = tuple(name for known in columns.values() for name in known)
-        with parquet_csv.opened(path, names) as file:
-            yield from csv_fields.read(file, columns, optional)
+        with opened(path, names) as file:
+            yield from read(file, columns, optional)
     else:
         with _files.open_regular(path) as file:
-            yield from csv_fields.read(file, columns, optional)
+            yield from read(file, columns, optional)
 
 
 def _log_columns(

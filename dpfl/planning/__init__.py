@@ -6,8 +6,7 @@ other cohorts, and `dpfl.planning.feasibility` judges whether a model can learn 
 room builds on `dpfl.participation`, `dpfl.mechanisms` and `dpfl.accounting`.
 """
 
-from dpfl.planning.deployment import Deployment
-from dpfl.planning.paces import DailyCounts, DailyPattern, Pace
+from dpfl.planning.deployment import DailyCounts, DailyPattern, Deployment, Pace
 from dpfl.planning.planner import Planner, Simulation, Target, scaled
 from dpfl.planning.uniform_cohorts import UniformCohorts
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from dpfl.accounting.measured.estimate import Estimate
 from dpfl.accounting.measured.measured import Measured, Scores, audit_section, shown_number
-from dpfl.reporting import html_page
+from dpfl.reporting import html_parts
 
 # As in `charts`: told apart with any colour vision.
 _WITHOUT, _WITH, _CLAIM = '#0072B2', '#D55E00', '#000000'
@@ -51,11 +51,11 @@ def render(scores: Scores, measured: Measured) -> str:
         ),
     ]
     figures = ''.join(
-        f'<figure>{html_page.svg(_histogram(title, scores.took_part, values, estimate, mu))}'
+        f'<figure>{html_parts.svg(_histogram(title, scores.took_part, values, estimate, mu))}'
         f'<figcaption>{html.escape(caption)}</figcaption></figure>\n'
         for title, values, estimate, mu, caption in parts
     )
-    return html_page.document('Audit', f'{text}\n<h2>Scores</h2>\n{figures}')
+    return html_parts.document('Audit', f'{text}\n<h2>Scores</h2>\n{figures}')
 
 
 def _histogram(

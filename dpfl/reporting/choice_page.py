@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from dpfl import mechanisms
 from dpfl.participation import Participation
-from dpfl.reporting import html_page
+from dpfl.reporting import html_parts
 
 _TAKEN, _LEFT, _CLOSER, _BOUND = '#D55E00', '#0072B2', '#666666', '#009E73'
 _HEADS = (
@@ -37,7 +37,7 @@ def render(candidates: Sequence[mechanisms.Candidate], participation: Participat
         f'{participation.rounds:,} rounds; a client takes part at most {participation.count:,} '
         f'times, at least {participation.min_separation:,} rounds apart.'
     )
-    figure = html_page.svg(draw(candidates))
+    figure = html_parts.svg(draw(candidates))
     body = [
         '<h1>Choice of the mechanism</h1>',
         f'<p>{html.escape(schema)} Taken: <strong>{html.escape(candidates[0].name)}</strong>.</p>',
@@ -45,7 +45,7 @@ def render(candidates: Sequence[mechanisms.Candidate], participation: Participat
         _table(candidates),
         f'<p>{html.escape(_READING)}</p>',
     ]
-    return html_page.document('Choice of the mechanism', '\n'.join(body))
+    return html_parts.document('Choice of the mechanism', '\n'.join(body))
 
 
 def draw(candidates: Sequence[mechanisms.Candidate]) -> Figure:

@@ -1,17 +1,125 @@
-"""Pieces that pages share: tables, figures with captions, sheets of images, folded parts, notes.
+"""HTML pages and their pieces: tables, figures with captions, sheets of images, notes.
 
 Texts are plain and are escaped here, unless they are said to be HTML. Nothing is loaded from
-elsewhere.
+elsewhere. Figures are embedded.
 """
 
 import base64
 import html
+import io
+import pathlib
 from collections.abc import Iterable, Sequence
 
+import matplotlib
 import numpy as np
+from matplotlib import image
 from matplotlib.figure import Figure
 
-from dpfl.reporting import contact_sheet, html_page
+from dpfl import _storage
+from dpfl.reporting import charts
+
+# Pages are light or dark, as the reader's system is. Pictures of data keep their colours.
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1a1a1a; --paper: #ffffff; --line: #d0d0d0;
+  --muted: #444444; --marked: #fde9c8; --good: #2d5f2d; --good-paper: #eef4ee; --bad: #9a2a00;
+  --bad-paper: #fbeee8; --unsure: #7a5a00; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --ink: #e6e6e6; --paper: #17191d; --line: #44484f; --muted: #b5b9c0; --marked: #4d3b14;
+    --good: #8fd08f; --good-paper: #1d2b1f; --bad: #ff9d73; --bad-paper: #3a211a;
+    --unsure: #e3bf5a; }
+  figure > svg { filter: invert(.93) hue-rotate(180deg); }
+}
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
+  color: var(--ink); background: var(--paper); }
+h1, h2 { line-height: 1.2; }
+h2 { margin-top: 2.2rem; border-bottom: 1px solid var(--line); }
+table { border-collapse: collapse; }
+th, td { padding: .2rem .8rem; border-bottom: 1px solid var(--line); text-align: right; }
+th:first-child, td:first-child { text-align: left; }
+code, li { overflow-wrap: anywhere; }
+figure { margin: 1.5rem 0; }
+img, svg { max-width: 100%; height: auto; }
+@media (max-width: 40rem) {
+  body { padding: 0 .6rem; }
+  table { display: block; overflow-x: auto; font-size: .85rem; }
+  th, td { padding: .2rem .3rem; }
+}
+"""
+
+
+def document(title: str, body: str, style: str = '') -> str:
+    """A complete HTML document.
+
+    Args:
+      title: title of the page, as plain text.
+      body: HTML of the body.
+      style: additional CSS rules, which override the common ones.
+    """
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<title>{html.escape(title)}</title>\n<style>{_STYLE}{style.lstrip()}</style>\n</head>\n'
+        f'<body>\n{body}\n</body>\n</html>\n'
+    )
+
+
+def svg(drawn: Figure) -> str:
+    """A figure as an SVG element; equal figures give equal text.
+
+    A pointer on a point of a line, or on a bar, shows its values: browsers show titles of elements,
+    without scripts.
+    """
+    text = io.StringIO()
+    with matplotlib.rc_context({'svg.hashsalt': 'dpfl'}):
+        drawn.savefig(text, format='svg', metadata={'Date': None})
+    element = text.getvalue().partition('?>')[2].partition('>')[2].strip()
+    return element.removesuffix('</svg>') + charts.titles(drawn) + '</svg>'
+
+
+_GAP = 2  # Width of the gaps, in pixels of the images.
+_GAP_PIXEL = 0.5  # Grey.
+
+
+def tiled(pixels: np.ndarray, columns: int, scale: int = 2) -> np.ndarray:
+    """Arranges images in rows, with grey gaps.
+
+    Args:
+      pixels: float [n, height, width] in [0, 1] with n > 0; 0 is black.
+      columns: images per row; the rest of the last row is grey.
+      scale: factor by which the picture is enlarged along each axis.
+
+    Returns:
+      The picture, uint8 [height, width].
+    """
+    number, height, width = pixels.shape
+    rows = -(-number // columns)
+    sheet = np.full((rows, height + _GAP, columns, width + _GAP), _GAP_PIXEL)
+    for index, picture in enumerate(pixels):
+        row, column = divmod(index, columns)
+        sheet[row, :height, column, :width] = picture
+    sheet = sheet.reshape(rows * (height + _GAP), columns * (width + _GAP))[:-_GAP, :-_GAP]
+    levels = np.round(255 * np.clip(sheet, 0, 1)).astype(np.uint8)
+    return levels.repeat(scale, axis=0).repeat(scale, axis=1)
+
+
+def png(pixels: np.ndarray, columns: int, scale: int = 2) -> bytes:
+    """The picture of `tiled` as a PNG file."""
+    file = io.BytesIO()
+    image.imsave(file, tiled(pixels, columns, scale), format='png', cmap='gray', vmin=0, vmax=255)
+    return file.getvalue()
+
+
+def write(path: pathlib.Path, pixels: np.ndarray, columns: int = 12) -> None:
+    """Writes the picture of `tiled` as a PNG file; makes the directory if need be.
+
+    Raises:
+      StorageError: if that fails.
+    """
+    with _storage.naming(path):
+        path.parent.mkdir(exist_ok=True)
+    picture = png(pixels, columns)
+    _storage.write_atomically(path, lambda file: file.write(picture))
+
 
 # Rules of the pieces, for `html_page.document`.
 STYLE = """
@@ -76,7 +184,7 @@ def _cell(tag: str, text: str) -> str:
 
 def figure(drawn: Figure, caption: str) -> str:
     """A figure with its caption."""
-    return _figure(html_page.svg(drawn), html.escape(caption))
+    return _figure(svg(drawn), html.escape(caption))
 
 
 def sheet(pixels: np.ndarray, caption: str) -> str:
@@ -86,7 +194,7 @@ def sheet(pixels: np.ndarray, caption: str) -> str:
       pixels: values within [0, 1], float32 [n, 28, 28]; the first `SHEET_IMAGES` are shown.
       caption: a description; also the text for those who do not see the images.
     """
-    picture = contact_sheet.png(pixels[:SHEET_IMAGES], _SHEET_COLUMNS, scale=1)
+    picture = png(pixels[:SHEET_IMAGES], _SHEET_COLUMNS, scale=1)
     data, text = base64.b64encode(picture).decode(), html.escape(caption)
     return _figure(f'<img alt="{text}" src="data:image/png;base64,{data}">', text)
 

@@ -12,7 +12,7 @@ from matplotlib import figure, ticker
 from dpfl import accounting
 from dpfl.accounting import tradeoff
 from dpfl.accounting.reports import page
-from dpfl.reporting import html_page, html_parts
+from dpfl.reporting import html_parts
 
 _POINTS = 40  # Points of a curve.
 _SPACE = 1.1  # Height of a vertical axis, relative to the curves in it.
@@ -106,7 +106,7 @@ def render(
         heading = f'<h2>{html.escape(title)}</h2>\n'
         figures = f'<div class="figures">{drawn[title]}</div>' if title in drawn else ''
         parts.append(_section(_KINDS.get(title, 'more'), heading + _html(text) + figures))
-    return html_page.document('Privacy report', f'<main>\n{"".join(parts)}</main>', _STYLE)
+    return html_parts.document('Privacy report', f'<main>\n{"".join(parts)}</main>', _STYLE)
 
 
 def _section(kind: str, content: str) -> str:

@@ -26,7 +26,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _validate
-from dpfl.runtime import default_context, interpreter, memory, shards, signals, split_round
+from dpfl.runtime import interpreter, memory, shards, signals, split_round, tff_import
 from dpfl.runtime.failures import ComputationError, OutOfMemoryError, RayError
 
 __all__ = [
@@ -94,7 +94,7 @@ def local_runtime(
 @functools.cache
 def _prepare_exit() -> None:
     """Lets TFF's default context end before the interpreter does, where it still can."""
-    atexit.register(default_context.drop)
+    atexit.register(tff_import.drop_default_context)
 
 
 def _prepare_process() -> None:
@@ -255,7 +255,7 @@ def ray_runtime(
 
         thread.call(connection.enter_context, ray_cluster.connected(address))
         signals.reinstall()  # Ray's own for SIGTERM would write a stack trace first.
-        from dpfl.runtime import ray_cohorts, ray_rounds  # They import Ray.
+        from dpfl.runtime import ray_rounds
 
         rounds = thread.call(ray_rounds.Rounds, timeout, thread.abandoned)
         contexts = tff.framework.get_context_stack()
@@ -263,7 +263,7 @@ def ray_runtime(
         stack.enter_context(contexts.install(context))
 
         def sharded_cohorts(*arguments: Any) -> Any:
-            return _Called(thread, ray_cohorts.Cohorts(rounds, *arguments))
+            return _Called(thread, ray_rounds.Cohorts(rounds, *arguments))
 
         yield Runtime(rounds.losses, sharded_cohorts)
 

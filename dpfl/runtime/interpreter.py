@@ -18,7 +18,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import errors
-from dpfl.runtime import compilation, expressions, failures, graphs, values
+from dpfl.runtime import compilation, expressions, failures, graphs
 from dpfl.runtime.failures import ComputationError
 
 Struct = tff.structure.Struct
@@ -68,8 +68,8 @@ class Interpreter:
         if computation.type_signature.parameter is not None:
             with watch.measuring('moving in'):
                 parameter = computation.type_signature.parameter
-                arguments = Struct.unnamed(values.from_python(argument, parameter))
-        sizes = {len(leaf) for leaf in values.flatten(arguments) if isinstance(leaf, list)}
+                arguments = Struct.unnamed(expressions.from_python(argument, parameter))
+        sizes = {len(leaf) for leaf in expressions.flatten(arguments) if isinstance(leaf, list)}
         if len(sizes) > 1:
             raise errors.ArgumentError(
                 'clients',
@@ -94,7 +94,7 @@ class Interpreter:
             if not self._is_closed:
                 raise
             raise ComputationError(_ENDED) from None
-        return values.to_python(result, computation.type_signature.result)
+        return expressions.to_python(result, computation.type_signature.result)
 
     def close(self) -> None:
         """Ends computations in progress with errors, and releases the compiled ones."""

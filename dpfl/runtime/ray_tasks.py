@@ -141,7 +141,7 @@ def _update_of(
       RunError: if a client has other data than they were when the cohort was described.
     """
     from dpfl import errors
-    from dpfl.runtime import shards, values
+    from dpfl.runtime import expressions, shards
 
     client_data, describe = _opened(reader)
     clients = []
@@ -150,7 +150,7 @@ def _update_of(
         if describe(clients[-1]) != description:
             raise errors.RunError('the data of a client changed while its round was prepared')
     shard_type = _program(work)[1].type_signature.parameter[1].member
-    data = values.from_python(shards.dataset(clients, template), shard_type)
+    data = expressions.from_python(shards.dataset(clients, template), shard_type)
     return _update(work, num_parts, message, data)
 
 

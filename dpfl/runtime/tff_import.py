@@ -3,12 +3,13 @@
 Both are pure Python, and work beside the current TensorFlow once the modules of the table below are
 replaced. `import dpfl` imports this module, which puts `FINDER` on `sys.meta_path`. It acts when
 one of the two packages is imported; nothing is imported before that.
+
+`drop_default_context` ends the worker process of TFF's default context, if TFF is in use.
 """
 
+import gc
 import sys
 from typing import Any
-
-from dpfl.runtime import default_context
 
 # Packages that `Finder` serves, with their versions.
 VERSIONS = {'tensorflow_federated': '0.87.0', 'tensorflow_privacy': '0.9.0'}
@@ -58,7 +59,7 @@ class Finder:
                 _use_keras_2()
                 execute(module)
                 if name == 'tensorflow_federated':
-                    default_context.imported()
+                    imported()
 
         loader.exec_module = checked
 
@@ -121,3 +122,41 @@ def _on_demand(source: str) -> Any:
 
 FINDER = Finder()
 sys.meta_path.insert(0, FINDER)
+
+
+_is_refused = False
+
+
+def refuse_default_context() -> None:
+    """Refuses computations outside of a runtime in this process, a program of dpfl.
+
+    No worker process is then started, which could be left behind or wait at the end.
+    """
+    global _is_refused
+    _is_refused = True
+    drop_default_context()
+
+
+def imported() -> None:
+    """Called when TFF has just been imported."""
+    if _is_refused:
+        drop_default_context()
+
+
+def drop_default_context() -> None:
+    """Replaces TFF's default context by one that refuses computations.
+
+    TFF ends the worker process of a context in a finalizer. If that runs while the interpreter
+    shuts down, modules are gone already: it prints a traceback and leaves the process behind. Call
+    this before.
+    """
+    if 'tensorflow_federated' not in sys.modules:
+        return
+    import tensorflow_federated as tff
+
+    class NoContext(tff.framework.SyncContext):
+        def invoke(self, comp: Any, arg: Any) -> Any:
+            raise RuntimeError('computations run within dpfl.runtime.contexts.local_runtime')
+
+    tff.framework.get_context_stack().set_default_context(NoContext())
+    gc.collect()

@@ -9,8 +9,7 @@ import tree
 
 from dpfl import accounting, errors
 from dpfl.accounting.records import journal
-from dpfl.aggregators import extension, plan_digest, query
-from dpfl.aggregators.integers import discretized
+from dpfl.aggregators import discretized, extension, query
 from dpfl.aggregators.noise import correlated
 from dpfl.simulation import checkpoint
 
@@ -202,9 +201,9 @@ def require_plan(state: Any, plan: accounting.PrivacyPlan) -> None:
       ArgumentError: if the state has no noise of a privacy plan, or that of another one.
     """
     _noise(state)
-    own = plan_digest.of(plan, None)
+    own = query.plan_digest(plan, None)
     for part in query.parts(state, query.QueryState):
-        for name in plan_digest.differences(part.plan, own):
+        for name in query.plan_differences(part.plan, own):
             raise errors.ArgumentError(
                 'plan', errors.NOT_SHOWN, f'has another {name} than the aggregator of the process'
             )

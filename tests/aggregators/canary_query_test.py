@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators import audited_query, canary_query
+from dpfl.aggregators import audited_query
 from dpfl.mechanisms import Discretization
 from tests import redrawn
 from tests.aggregators import rounds
@@ -13,7 +13,7 @@ from tests.aggregators import rounds
 _ROUNDS, _CLIENTS, _NORM = 4, 3, 0.5
 _SPECS = (tf.TensorSpec([3, 4]), tf.TensorSpec([5]))
 _SIZE = 17
-_CANARIES = canary_query.Canaries(
+_CANARIES = audited_query.Canaries(
     seed=9,
     cohorts=tuple(np.array(each, np.int64) for each in ([0, 2], [], [0, 4, 6], [2])),
     weights=np.array([[1.0, 0.5, 0.25, 0.0], [0.0, 0.0, 1.0, -1.0]]),
@@ -80,7 +80,7 @@ def test_sums_grow_by_the_canaries_of_the_round_and_by_nothing_else(name, monkey
     # Noise, clip norms, and the counts of an adaptive clip norm are those of a run without them.
     assert np.array_equal(norms, same_norms)
     assert metrics == same_metrics
-    directions = canary_query.directions(9, np.arange(7), _SIZE)
+    directions = audited_query.directions(9, np.arange(7), _SIZE)
     added = np.array([directions[cohort].sum(axis=0) for cohort in _CANARIES.cohorts])
     expected = added * norms[:, None] / plan.denominator
     assert np.allclose(with_them - without, expected, atol=2e-4 if name == 'secagg' else 2e-5)

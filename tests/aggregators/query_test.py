@@ -9,7 +9,7 @@ from scipy import stats
 
 from dpfl import aggregators, mechanisms
 from dpfl.aggregators import clipping
-from dpfl.aggregators.noise import keys
+from dpfl.aggregators.noise import draws
 from tests import redrawn
 from tests.aggregators import rounds
 
@@ -69,25 +69,25 @@ def _flipped(root, word: int, bit: int):
 
 
 def test_keys_of_other_roots_rounds_and_contexts_differ():
-    root = keys.seeded_root_key(42)
+    root = draws.seeded_root_key(42)
     # Rounds 0 to 4096 occupy bits 0 to 12 of the second word: roots that differ there have the same
     # keys in another order.
     flips = ((0, 0), (0, 63), (1, 13), (1, 63))
     roots = [root, *(_flipped(root, *flip) for flip in flips)]
     contexts = [tf.constant(values) for values in ([], [0.0], [1.0], [1.0, 0.0])]
     of_roots = tf.function(
-        lambda t: tf.stack([keys.of_round(key, t, each) for key in roots for each in contexts])
+        lambda t: tf.stack([draws.of_round(key, t, each) for key in roots for each in contexts])
     )
     drawn = np.stack([of_roots(tf.constant(t)) for t in [*range(100), *range(4060, 4097)]])
     assert len(np.unique(drawn.reshape(-1, 2), axis=0)) == 137 * 5 * 4
     # Every bit of the root counts.
     every = [_flipped(root, word, bit) for word in (0, 1) for bit in range(64)]
-    of_root = tf.function(lambda key: keys.of_round(key, 7, tf.constant([1.0])))
+    of_root = tf.function(lambda key: draws.of_round(key, 7, tf.constant([1.0])))
     assert len({tuple(of_root(tf.constant(key)).numpy()) for key in (root, *every)}) == 129
     # And every bit of every tensor, and which tensor has it.
     values = np.zeros(6, np.int64)
     flips = [_flipped(values, word, bit) for word in range(6) for bit in range(0, 64, 7)]
-    of_context = tf.function(lambda one, other: keys.of_round(root, 7, (one, other)))
+    of_context = tf.function(lambda one, other: draws.of_round(root, 7, (one, other)))
     flipped = [(tf.constant(flip[:2]), tf.constant(flip[2:])) for flip in (values, *flips)]
     assert len({tuple(of_context(*each).numpy()) for each in flipped}) == 61
 
@@ -104,7 +104,7 @@ def test_keys_of_other_roots_rounds_and_contexts_differ():
 def test_keys_stay_those_of_earlier_versions(round_index, context, key):
     # A run that began with an earlier version continues with the same noise.
     context = tf.constant(context, tf.float64)
-    drawn = keys.of_round(keys.seeded_root_key(42), round_index, (context, context[:1]))
+    drawn = draws.of_round(draws.seeded_root_key(42), round_index, (context, context[:1]))
     assert tuple(drawn.numpy()) == key
 
 
@@ -116,21 +116,21 @@ def test_coordinates_of_both_types_have_noise_of_their_own():
 
 def test_the_streams_of_a_run_have_unrelated_keys():
     streams = ('noise', 'clipped count', 'rotation')
-    roots = {tuple(keys.seeded_root_key(seed, name)) for seed in range(300) for name in streams}
+    roots = {tuple(draws.seeded_root_key(seed, name)) for seed in range(300) for name in streams}
     assert len(roots) == 900
-    source = keys.root_key_source(None, 'noise')
+    source = draws.root_key_source(None, 'noise')
     assert len({tuple(source().numpy()) for _ in range(20)}) == 20
-    source = keys.root_key_source(7, 'rotation')
+    source = draws.root_key_source(7, 'rotation')
     assert {tuple(source().numpy()) for _ in range(3)} == {
-        tuple(keys.seeded_root_key(7, 'rotation'))
+        tuple(draws.seeded_root_key(7, 'rotation'))
     }
 
 
 def test_keys_from_content_are_those_of_its_bits():
-    key = keys.seeded_root_key(1)
+    key = draws.seeded_root_key(1)
     vectors = [[1.0, 2.0], [1.0, 2.0], [2.0, 1.0], [1.0, np.nextafter(2.0, 3.0)]]
     drawn = [
-        tuple(keys.derive_from_content(key, tf.constant(v, tf.float64)).numpy()) for v in vectors
+        tuple(draws.derive_from_content(key, tf.constant(v, tf.float64)).numpy()) for v in vectors
     ]
     assert drawn[0] == drawn[1]
     assert len(set(drawn)) == 3
@@ -141,7 +141,7 @@ def test_streams_of_neighbouring_seeds_do_not_overlap():
     streams = [
         np.concatenate(
             [
-                redrawn.of_key(keys.of_round(keys.seeded_root_key(seed), t, tf.zeros([1])), specs)
+                redrawn.of_key(draws.of_round(draws.seeded_root_key(seed), t, tf.zeros([1])), specs)
                 for t in range(5)
             ]
         )
@@ -152,11 +152,11 @@ def test_streams_of_neighbouring_seeds_do_not_overlap():
 
 def test_keys_come_from_the_operating_system_at_every_execution():
     # TensorFlow's own generators are those of the process: a seed, or a fork, repeats them.
-    in_graph = tf.function(keys.fresh_root_key)
+    in_graph = tf.function(draws.fresh_root_key)
     drawn = []
     for _ in range(8):
         tf.random.set_seed(1)
-        drawn += [tuple(keys.fresh_root_key().numpy()), tuple(in_graph().numpy())]
+        drawn += [tuple(draws.fresh_root_key().numpy()), tuple(in_graph().numpy())]
     assert len(set(drawn)) == 16
     bits = np.unpackbits(np.array(drawn).view(np.uint8))
     # 2,048 bits, nearly fair coins: 5 standard deviations, one failure in 10^6 runs.

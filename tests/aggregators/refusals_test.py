@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import accounting, aggregators, mechanisms
-from dpfl.aggregators import canary_query, clipping
+from dpfl.aggregators import audited_query, clipping
 from dpfl.aggregators.noise import hardened_query
 from dpfl.mechanisms.discretization import Discretization
 from tests.aggregators import rounds
@@ -15,7 +15,7 @@ _SPEC = tf.TensorSpec([5])
 _INDEPENDENT = mechanisms.Identity(4)
 _DISCRETE = Discretization(scale=20.0, dimension=5, clip_norm=0.5)
 _WEIGHTED = accounting.Estimator(example_cap=3.0)
-_CANARIES = canary_query.Canaries(seed=9, cohorts=(np.array([0]),) * 4, weights=np.ones([1, 4]))
+_CANARIES = audited_query.Canaries(seed=9, cohorts=(np.array([0]),) * 4, weights=np.ones([1, 4]))
 
 
 class _Careless(aggregators.PerLayer):

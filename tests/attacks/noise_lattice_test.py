@@ -16,9 +16,9 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators.noise import normal
+from dpfl.aggregators.noise import draws
 
-_SIZE = 2 * normal.BLOCK
+_SIZE = 2 * draws.BLOCK
 _ROUNDS = 8
 _MU = 0.001
 _STEPS = (2.0**-23, 2.0**-24, 2.0**-32)
@@ -61,7 +61,7 @@ def _count_right(release, trials: int, rng) -> int:
 
 def _misfit(noise: np.ndarray) -> float:
     """Mean distance of pairs from multiples of a step, in steps: the least over all choices."""
-    halves = noise.reshape(-1, 2, normal.BLOCK // 2)
+    halves = noise.reshape(-1, 2, draws.BLOCK // 2)
     pairings = ((noise[0::2], noise[1::2]), (halves[:, 0].ravel(), halves[:, 1].ravel()))
     misfits = []
     for first, second in pairings:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms
-from dpfl.auditing import aggregator_audit, attackers, lower_bounds
-from dpfl.auditing.config import AggregatorAuditConfig
-from dpfl.auditing.worst_pattern import worst_pattern
+from dpfl.auditing import aggregator_audit, aggregator_runs, lower_bounds
+from dpfl.auditing.aggregator_runs import worst_pattern
+from dpfl.auditing.canaries import AggregatorAuditConfig
 from tests import mechanism_cases, oracles
 from tests.accounting import plans
 
@@ -101,8 +101,8 @@ def test_runs_have_keys_of_their_own():
 def test_the_likelihood_ratio_by_hand():
     """C = [[1, 0], [1, 1]], u = (1, 0): the projection of (y_0, y_0 + y_1) / z on (1, 1)."""
     matrix, pattern = np.array([[1.0, 0], [1, 1]]), np.array([1.0, 0])
-    sequences = attackers.Sequences(np.array([[3.0], [1.0]]), np.array([[0.0], [-2.0]]))
-    present, absent = attackers.likelihood_ratio(sequences, matrix, pattern, 2.0)
+    sequences = aggregator_runs.Sequences(np.array([[3.0], [1.0]]), np.array([[0.0], [-2.0]]))
+    present, absent = aggregator_runs.likelihood_ratio(sequences, matrix, pattern, 2.0)
     assert present == pytest.approx((3 + 4) / math.sqrt(2) / 2)
     assert absent == pytest.approx(-2 / math.sqrt(2) / 2)
 
@@ -112,8 +112,8 @@ def test_the_learner_finds_noise_that_cancels():
     noise = rng.normal(size=400)
     absent = np.array([noise, noise])
     present = np.array([noise[::-1] + 0.1, noise[::-1]])
-    known = attackers.Sequences(present, absent)
-    statistics, _ = attackers.learned(known, known, np.eye(2), 1.0)
+    known = aggregator_runs.Sequences(present, absent)
+    statistics, _ = aggregator_runs.learned(known, known, np.eye(2), 1.0)
     assert statistics.present.min() > statistics.absent.max()
 
 

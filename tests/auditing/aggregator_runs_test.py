@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators.noise import keys
+from dpfl.aggregators.noise import draws
 from dpfl.auditing import aggregator_runs
 from tests import redrawn
 from tests.accounting import plans
@@ -31,8 +31,8 @@ def _keys_without_context(monkeypatch):
 
 def _expected(plan, signs, seed):
     spec = tf.TensorSpec([_SIZE], tf.float32)
-    root = keys.seeded_root_key(seed)
-    drawn = [keys.of_round(root, t, ()) for t in range(_ROUNDS)]
+    root = draws.seeded_root_key(seed)
+    drawn = [draws.of_round(root, t, ()) for t in range(_ROUNDS)]
     z = np.array([redrawn.of_key(key, spec) for key in drawn])
     noise = np.linalg.solve(plan.mechanism.strategy_matrix(), z)
     return np.outer(_PATTERN, signs) + plan.update_noise_multiplier * noise

@@ -9,7 +9,7 @@ import pytest
 from dpfl import Participation, mechanisms
 from dpfl.accounting.measured import sums
 from dpfl.accounting.measured.measured import Measured, Scores
-from dpfl.aggregators import audited_query, canary_query
+from dpfl.aggregators import audited_query
 from dpfl.auditing import canaries, one_shot
 from tests.accounting import plans
 
@@ -28,7 +28,7 @@ def _plan(noise_multiplier=1.0, mechanism=None):
 
 
 def _directions(design):
-    return canary_query.directions(design.seed, np.arange(len(design.group)), _SIZE)
+    return audited_query.directions(design.seed, np.arange(len(design.group)), _SIZE)
 
 
 def _released(plan, design, seed=0, with_canaries=True):
@@ -55,9 +55,9 @@ def test_directions_have_length_one_and_no_common_direction():
     assert np.linalg.norm(found, axis=1) == pytest.approx(np.ones(40))
     products = found @ found.T - np.eye(40)
     assert np.abs(products).max() < 6 / np.sqrt(_SIZE)
-    again = canary_query.directions(3, np.array([7]), _SIZE)
+    again = audited_query.directions(3, np.array([7]), _SIZE)
     assert np.array_equal(found[7:8], again)
-    assert not np.array_equal(found[7:8], canary_query.directions(4, np.array([7]), _SIZE))
+    assert not np.array_equal(found[7:8], audited_query.directions(4, np.array([7]), _SIZE))
 
 
 def test_cosines_are_those_of_the_definition():
@@ -140,7 +140,7 @@ def _audited_state(plan, design, sizes):
         plan.mechanism.strategy_matrix(),
         plan.noise_multiplier * np.random.default_rng(4).standard_normal((_ROUNDS, _SIZE)),
     )
-    inner = canary_query.CanaryState((), np.int64(_ROUNDS), _released(plan, design))
+    inner = audited_query.CanaryState((), np.int64(_ROUNDS), _released(plan, design))
     zeros = np.zeros(_ROUNDS)
     assert sum(sizes) == _SIZE
     return audited_query.AuditedState(inner, np.int64(_ROUNDS), residuals, zeros, zeros)

@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from dpfl import Participation, mechanisms
 from dpfl.aggregators import clipping
-from dpfl.aggregators.noise import correlated, keys
+from dpfl.aggregators.noise import correlated, draws
 from dpfl.auditing import aggregator_audit, aggregator_runs
-from dpfl.auditing.config import AggregatorAuditConfig
+from dpfl.auditing.canaries import AggregatorAuditConfig
 from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
 from tests import paths, redrawn
 from tests.accounting import plans
@@ -47,7 +47,7 @@ def _audit(plan, seed=0, **how):
 
 def _noise_of_the_beginning_after_a_resume(monkeypatch):
     """The counter of the noise stream is lost, so it starts again with the same key."""
-    restored, of_round = aggregator_runs._restored, keys.of_round
+    restored, of_round = aggregator_runs._restored, draws.of_round
     lost = []
 
     def restore(saved, structure):
@@ -59,7 +59,7 @@ def _noise_of_the_beginning_after_a_resume(monkeypatch):
         return of_round(root, round_index - 4 if lost else round_index, np.zeros(1))
 
     monkeypatch.setattr(aggregator_runs, '_restored', restore)
-    monkeypatch.setattr(keys, 'of_round', drawn)
+    monkeypatch.setattr(draws, 'of_round', drawn)
     return _audit(_plan(), resume_after=4)
 
 
@@ -118,9 +118,9 @@ def _repeated(noise, number):
 
 
 def _a_key_again_after_a_restart(monkeypatch):
-    of_round = keys.of_round
+    of_round = draws.of_round
     monkeypatch.setattr(
-        keys, 'of_round', lambda root, t, context: of_round(root, t % 4, np.zeros(1))
+        draws, 'of_round', lambda root, t, context: of_round(root, t % 4, np.zeros(1))
     )
     return _audit(_plan(_restarted()))
 
@@ -134,7 +134,7 @@ def _noise_not_scaled_with_the_clip_norm(monkeypatch):
 
 def _more_participations_than_planned(monkeypatch):
     monkeypatch.setattr(
-        aggregator_audit.worst_pattern, 'worst_pattern', lambda *_: np.tile([1.0, 0.0], 4)
+        aggregator_audit.aggregator_runs, 'worst_pattern', lambda *_: np.tile([1.0, 0.0], 4)
     )
     return _audit(_plan())
 

@@ -15,7 +15,7 @@ from dpfl.auditing import (
     one_run,
     one_shot,
 )
-from dpfl.auditing.config import AggregatorAuditConfig
+from dpfl.auditing.canaries import AggregatorAuditConfig
 from dpfl.auditing.lower_bounds import Counts
 from tests.accounting import plans
 

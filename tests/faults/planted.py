@@ -55,7 +55,7 @@ _NOISE = (
     ),
     Fault(
         'noise key without the round',
-        'dpfl/aggregators/noise/keys.py',
+        'dpfl/aggregators/noise/draws.py',
         'return derive_from_content(derive(root, round_index), tf.concat(digests, 0))',
         'return derive_from_content(root, tf.concat(digests, 0))',
         ('tests/aggregators/query_test.py',),
@@ -63,22 +63,22 @@ _NOISE = (
     Fault(
         "noise key without the variable's type",
         'dpfl/aggregators/noise/correlated.py',
-        'return normal.normal(keys.derive(round_key, flat.DTYPES.index(dtype)), size)',
-        'return normal.normal(round_key, size)',
+        'return draws.normal(draws.derive(round_key, flat.DTYPES.index(dtype)), size)',
+        'return draws.normal(round_key, size)',
         ('tests/aggregators/query_test.py',),
     ),
     Fault(
         "the round's key does not depend on the sum",
         'dpfl/aggregators/noise/correlated.py',
-        'return keys.of_round(state.key, round_index, (before, row, context))',
-        'return keys.of_round(state.key, round_index, (before, row))',
+        'return draws.of_round(state.key, round_index, (before, row, context))',
+        'return draws.of_round(state.key, round_index, (before, row))',
         ('tests/aggregators/noise/repeated_rounds_test.py',),
     ),
     Fault(
         "the round's key does not depend on the rounds before",
         'dpfl/aggregators/noise/correlated.py',
-        'return keys.of_round(state.key, round_index, (before, row, context))',
-        'return keys.of_round(state.key, round_index, (row, context))',
+        'return draws.of_round(state.key, round_index, (before, row, context))',
+        'return draws.of_round(state.key, round_index, (row, context))',
         ('tests/aggregators/noise/repeated_rounds_test.py',),
     ),
     Fault(
@@ -90,14 +90,14 @@ _NOISE = (
     ),
     Fault(
         'a state goes on under another plan',
-        'dpfl/aggregators/plan_digest.py',
+        'dpfl/aggregators/query.py',
         'differs = tf.not_equal(digest, own)',
         'differs = tf.not_equal(own, own)',
         ('tests/aggregators/plan_digest_test.py',),
     ),
     Fault(
         'the same noise key for two runs',
-        'dpfl/aggregators/noise/keys.py',
+        'dpfl/aggregators/noise/draws.py',
         '        return fresh_root_key\n',
         '        key = fresh_root_key()\n        return lambda: key\n',
         ('tests/aggregators/query_test.py', 'tests/aggregators/adaptive_clip_test.py'),
@@ -135,9 +135,9 @@ _NOISE = (
     ),
     Fault(
         'noise of a ring for another mechanism',
-        'dpfl/aggregators/noise/supplied_rows.py',
-        "if 'mechanism' in plan_digest.differences(parts[0].plan, self._plan_digest):",
-        "if 'mechanism' in plan_digest.differences(parts[0].plan, parts[0].plan):",
+        'dpfl/aggregators/noise/noise_ring.py',
+        "if 'mechanism' in query.plan_differences(parts[0].plan, self._plan_digest):",
+        "if 'mechanism' in query.plan_differences(parts[0].plan, parts[0].plan):",
         ('tests/aggregators/noise/rings_test.py',),
     ),
 )
@@ -285,7 +285,7 @@ _ACCOUNTING = (
     ),
     Fault(
         'rounding of scale and noise to float32 left out',
-        'dpfl/aggregators/integers/discretized.py',
+        'dpfl/aggregators/discretized.py',
         'margin = _MARGIN + _FLOAT32_MARGIN',
         'margin = _MARGIN',
         ('tests/aggregators/integers/discretized_test.py',),
@@ -496,7 +496,7 @@ _CLIPPING_AND_AGGREGATION = (
     ),
     Fault(
         'modular sum of too large a cohort wraps silently',
-        'dpfl/aggregators/integers/discretized.py',
+        'dpfl/aggregators/discretized.py',
         '            self._largest_cohort,\n            message=',
         '            2 * self._largest_cohort,\n            message=',
         (

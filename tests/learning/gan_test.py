@@ -6,8 +6,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import learning, mechanisms
-from dpfl.aggregators.noise import keys
-from dpfl.learning import gan, gan_work
+from dpfl.aggregators.noise import draws
+from dpfl.learning import gan
 from dpfl.runtime import contexts
 from tests import redrawn
 from tests.aggregators import rounds
@@ -71,7 +71,7 @@ class _Reference:
     """The algorithm in NumPy, without clipping; inputs are drawn again from the seed."""
 
     def __init__(self):
-        self._root = keys.seeded_root_key(_SEED, 'generator inputs')
+        self._root = draws.seeded_root_key(_SEED, 'generator inputs')
         self.generator, self.discriminator = gan_models.GENERATOR, gan_models.DISCRIMINATOR
 
     def round(self, t, cohort, noise, generator_steps):
@@ -92,8 +92,8 @@ class _Reference:
         weights = self.discriminator
         for batch in client:
             images = tf.reshape(2 * batch['x'] - 1, [-1])
-            key = keys.derive_from_content(self._key([t, 0]), images)
-            inputs = self._normal(keys.derive(key, 0), len(batch['x']))
+            key = draws.derive_from_content(self._key([t, 0]), images)
+            inputs = self._normal(draws.derive(key, 0), len(batch['x']))
             generated = inputs @ self.generator[0] + self.generator[1]
             weights = gan_models.discriminator_step(weights, generated, batch['x'], _RATE, _PENALTY)
         return weights
@@ -104,7 +104,7 @@ class _Reference:
     def _key(self, path):
         key = self._root
         for index in path:
-            key = keys.derive(key, index)
+            key = draws.derive(key, index)
         return key
 
     def _normal(self, key, number):
@@ -144,7 +144,7 @@ def test_the_discriminator_is_trained_by_dp_fedavg():
     """Without generator steps it is exactly the process whose guarantee it has."""
     plan = _plan(clip_norm=0.05)
     ours = _process(plan, generator_steps=0)
-    model = gan_work.discriminator_model(gan_models.linear_gan(), _PENALTY, _SEED)
+    model = gan.discriminator_model(gan_models.linear_gan(), _PENALTY, _SEED)
     plain = learning.build_dp_fedavg(
         model,
         plan,

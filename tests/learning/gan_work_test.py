@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl.aggregators.noise import keys
-from dpfl.learning import client_work, gan_work
+from dpfl.aggregators.noise import draws
+from dpfl.learning import client_work, gan
 from dpfl.tasks.images import gan_models as presets
 from tests.learning import gan_models
 
@@ -19,7 +19,7 @@ _SGD = tff.learning.optimizers.build_sgdm(_RATE)
 
 @functools.cache
 def _model():
-    return gan_work.discriminator_model(gan_models.linear_gan(), _PENALTY, _SEED)
+    return gan.discriminator_model(gan_models.linear_gan(), _PENALTY, _SEED)
 
 
 def _client_record(batches, t=0):
@@ -37,12 +37,12 @@ def _client_record(batches, t=0):
 
 def test_other_rounds_and_other_data_meet_other_images():
     model = gan_models.linear_gan()
-    setting = gan_work.initial_setting(model, _SEED)
+    setting = gan.initial_setting(model, _SEED)
     one, two = (tf.constant(batch['x']) for batch in gan_models.client(1, [3, 3]))
 
     def generated(images, t=0):
         later = setting._replace(round=np.int64(t))
-        return gan_work.client_scores(model, model.initial_discriminator, later, images).generated
+        return gan.client_scores(model, model.initial_discriminator, later, images).generated
 
     np.testing.assert_array_equal(generated(one), generated(one))
     for other in (generated(two), generated(one, 1)):
@@ -52,7 +52,7 @@ def test_other_rounds_and_other_data_meet_other_images():
 def test_metrics_are_those_of_all_examples():
     model = _model()
     values = [
-        gan_work.Scores(*(tf.constant(part, tf.float32) for part in parts))
+        gan.Scores(*(tf.constant(part, tf.float32) for part in parts))
         for parts in ([[1, 2], [3, 5], [0.5, 0]], [[4], [1], [1]])
     ]
     state = model.initialize_metrics_state()
@@ -82,19 +82,17 @@ def test_convolutional_scores_against_keras():
     pixels = rng.uniform(size=(3, 28, 28, 1)).astype(np.float32)
     pixels[0] = 0.5
     critic = _keras_critic(discriminator)
-    key = keys.seeded_root_key(0, 'test')
+    key = draws.seeded_root_key(0, 'test')
     with tf.GradientTape() as tape:
         tensors = tuple(map(tf.constant, discriminator))
         tape.watch(tensors)
-        values = gan_work.scores(
-            model, tensors, model.initial_generator, presets.images_of(pixels), key
-        )
-        loss = gan_work.discriminator_loss(values, _PENALTY)
+        values = gan.scores(model, tensors, model.initial_generator, presets.images_of(pixels), key)
+        loss = gan.discriminator_loss(values, _PENALTY)
     gradients = tape.gradient(loss, tensors)
 
     images = 2 * tf.constant(pixels) - 1
-    fakes = gan_work.generated(model, model.initial_generator, key, 3)
-    places = tf.random.stateless_uniform([3, 1, 1, 1], seed=keys.derive(key, 1), alg='philox')
+    fakes = gan.generated(model, model.initial_generator, key, 3)
+    places = tf.random.stateless_uniform([3, 1, 1, 1], seed=draws.derive(key, 1), alg='philox')
     with tf.GradientTape() as tape:
         between = tf.Variable(places * fakes + (1 - places) * images)
         with tf.GradientTape() as inner:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, errors
-from dpfl.participation import csv_fields, read_log, read_round_times
+from dpfl.participation import columns, read_log, read_round_times
 
 _needs_pyarrow = pytest.mark.skipif(
     importlib.util.find_spec('pyarrow') is None, reason='pyarrow is not installed'
@@ -50,7 +50,7 @@ def _patterns(log):
     [(64, {}), (1000, {'quoting': csv.QUOTE_ALL}), (1 << 22, {'lineterminator': '\n'})],
 )
 def test_a_log_is_a_count_of_its_rows(tmp_path, monkeypatch, part, options):
-    monkeypatch.setattr(csv_fields, '_PART', part)
+    monkeypatch.setattr(columns, '_PART', part)
     rows = _rows(400)
     found = read_log(_write(tmp_path / 'log.csv', rows, **options))
     seen = _by_client(rows)
@@ -93,13 +93,11 @@ def test_ids_that_differ_in_one_letter_are_different_clients(tmp_path):
 
 def test_keys_do_not_depend_on_the_part_but_on_the_secret():
     text = b''.join(b'%x,%d\n' % (i * 104729, i) for i in range(50))
-    columns = {'client': ['client']}
-    [whole] = csv_fields.read(io.BytesIO(b'client,round\n' + text), columns)
+    arrays = {'client': ['client']}
+    [whole] = columns.read(io.BytesIO(b'client,round\n' + text), arrays)
     keys = whole['client'].keys(5)
     assert np.unique(keys).size == 50 and not np.isin(whole['client'].keys(6), keys).any()
-    [later] = csv_fields.read(
-        io.BytesIO(b'client,round\n' + text[text.index(b'\n') + 1 :]), columns
-    )
+    [later] = columns.read(io.BytesIO(b'client,round\n' + text[text.index(b'\n') + 1 :]), arrays)
     assert (later['client'].keys(5) == keys[1:]).all()
 
 
@@ -155,7 +153,7 @@ def test_headers_that_leave_a_column_open_are_refused(tmp_path, header, message)
 
 
 def test_the_row_of_an_error_in_a_later_part(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_fields, '_PART', 100)
+    monkeypatch.setattr(columns, '_PART', 100)
     rows = [(f'id{i}', i, 60 * i) for i in range(500)]
     for column, bad in ((1, 'x'), (2, 'y'), (2, '1e400'), (0, '')):
         wrong = [list(row) for row in rows]
@@ -232,7 +230,7 @@ def test_dates_are_those_of_the_calendar(tmp_path):
     seconds = [f'{t // 10**6}.{t % 10**6:06}789' for t in micros[micros >= 0]]
     path = _write(tmp_path / 'times.csv', enumerate(seconds), header=('round', 'time'))
     assert (read_round_times(path).starts == micros[micros >= 0]).all()
-    # In any order of rows and columns, and without seconds.
+    # In any order of rows and arrays, and without seconds.
     path.write_text('start,round\n2023-05-31T22:15:00.25Z,6\n2023-05-31 22:15,5\n')
     first = np.datetime64('2023-05-31T22:15', 'us').astype(int)
     assert read_round_times(path).starts.tolist() == [first, first + 250_000]

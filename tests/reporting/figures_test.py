@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from dpfl.reporting import charts, contact_sheet, plots
+from dpfl.reporting import charts, html_parts, plots
 from dpfl.reporting.charts import Line, Panel
 
 _LINE = Line('one', [1, 2], [3.0, 4.0], 0)
@@ -95,12 +95,12 @@ def test_participation_shows_both_histograms_and_the_rounds():
 def test_what_draws_is_imported_before_memory_may_be_short():
     code = (
         'import sys\n'
-        'from dpfl.reporting import html_page, plots, privacy_page\n'
+        'from dpfl.reporting import html_parts, plots, privacy_page\n'
         'before = {name for name in sys.modules if name.startswith("matplotlib")}\n'
         'import io\n'
         'figure = plots.training_curves([{"round": 1, "loss": 2.0}, {"round": 2, "loss": 1.0}])\n'
         'figure.savefig(io.BytesIO(), format="png")\n'
-        'html_page.svg(figure)\n'
+        'html_parts.svg(figure)\n'
         'print({name for name in sys.modules if name.startswith("matplotlib")} - before)\n'
     )
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
@@ -129,20 +129,20 @@ def test_plans_have_a_line_for_each_mechanism_and_value():
 
 def test_images_stand_in_rows_with_grey_gaps():
     pixels = np.stack([np.full((3, 2), value) for value in (0.0, 0.25, 1.0)])
-    sheet = contact_sheet.tiled(pixels, columns=2, scale=1)
+    sheet = html_parts.tiled(pixels, columns=2, scale=1)
     assert sheet.shape == (3 + 2 + 3, 2 + 2 + 2) and sheet.dtype == np.uint8
     assert (sheet[:3, :2] == 0).all() and (sheet[:3, 4:] == 64).all()
     assert (sheet[5:, :2] == 255).all()
     assert set(sheet[3:5].ravel()) | set(sheet[:, 2:4].ravel()) == {128}
     assert (sheet[5:, 4:] == 128).all()  # Left over.
-    twice = contact_sheet.tiled(pixels, columns=2, scale=2)
+    twice = html_parts.tiled(pixels, columns=2, scale=2)
     np.testing.assert_array_equal(twice[::2, ::2], sheet)
     np.testing.assert_array_equal(twice[1::2, 1::2], sheet)
 
 
 def test_the_file_is_a_png_of_the_sheet():
     pixels = np.random.default_rng(0).uniform(size=(5, 4, 4))
-    read = image.imread(io.BytesIO(contact_sheet.png(pixels, 3)), format='png')
-    expected = contact_sheet.tiled(pixels, 3) / 255
+    read = image.imread(io.BytesIO(html_parts.png(pixels, 3)), format='png')
+    expected = html_parts.tiled(pixels, 3) / 255
     np.testing.assert_allclose(read[..., 0], expected, atol=1 / 255)
-    assert contact_sheet.png(pixels, 3) == contact_sheet.png(pixels, 3)
+    assert html_parts.png(pixels, 3) == html_parts.png(pixels, 3)

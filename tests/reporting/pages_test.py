@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
-from dpfl.reporting import choice_page, html_page, plain_text, privacy_page
+from dpfl.reporting import choice_page, html_parts, plain_text, privacy_page
 from tests.accounting import plans
 
 _SVG = '{http://www.w3.org/2000/svg}'
@@ -27,7 +27,7 @@ def _figure() -> Figure:
 
 def test_points_and_bars_have_their_values_where_they_are_drawn():
     figure = _figure()
-    root = ElementTree.fromstring(html_page.svg(figure))
+    root = ElementTree.fromstring(html_parts.svg(figure))
     circles = list(root.iter(f'{_SVG}circle'))
     texts = [each.find(f'{_SVG}title').text for each in circles]
     assert texts == [
@@ -47,11 +47,11 @@ def test_points_and_bars_have_their_values_where_they_are_drawn():
 def test_long_lines_have_few_titles():
     figure = Figure()
     figure.subplots().plot(np.arange(5_000.0))
-    assert 100 < html_page.svg(figure).count('<title>') <= 200
+    assert 100 < html_parts.svg(figure).count('<title>') <= 200
 
 
 def test_a_page_is_light_or_dark_and_loads_nothing():
-    page = html_page.document('a < b', '<p>text</p>', '.own { color: var(--good); }')
+    page = html_parts.document('a < b', '<p>text</p>', '.own { color: var(--good); }')
     assert '<title>a &lt; b</title>' in page and 'prefers-color-scheme: dark' in page
     assert 'http' not in page and '.own' in page
     known = set(re.findall(r'(--[a-z-]+):', page))

@@ -25,7 +25,7 @@ from scipy import special
 from dpfl.accounting.evidence import laws
 from dpfl.accounting.evidence.refutation import LogTest, Statistic
 from dpfl.participation import ParticipationLog
-from dpfl.participation.client_rounds import ClientRounds
+from dpfl.participation.log import ClientRounds
 
 OVERLAPS = Statistic(
     'overlaps',

@@ -25,7 +25,7 @@ import tree
 
 from dpfl import errors, mechanisms
 from dpfl.aggregators import flat
-from dpfl.aggregators.noise import keys, normal
+from dpfl.aggregators.noise import draws
 from dpfl.mechanisms import kernels
 from dpfl.mechanisms.hardened import stream
 
@@ -226,7 +226,7 @@ def without_buffers(state: Any) -> Any:
 
 
 def _drawn(round_key, dtype, size):
-    return normal.normal(keys.derive(round_key, flat.DTYPES.index(dtype)), size)
+    return draws.normal(draws.derive(round_key, flat.DTYPES.index(dtype)), size)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -282,10 +282,10 @@ def key_of_round(state: NoiseState, round_index: Any, row: Any, context: Any) ->
       state: before the round.
       round_index: the round, integer scalar.
       row: the row of the kernel's table.
-      context: as in `keys.of_round`.
+      context: as in `draws.of_round`.
     """
     before = tf.concat([state.key[None], state.drawn], 0)[round_index]
-    return keys.of_round(state.key, round_index, (before, row, context))
+    return draws.of_round(state.key, round_index, (before, row, context))
 
 
 def buffers_after(

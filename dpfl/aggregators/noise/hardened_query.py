@@ -16,8 +16,8 @@ import tensorflow_privacy as tfp
 
 from dpfl import _validate, accounting, errors
 from dpfl.accounting import hardened
-from dpfl.aggregators import clipping, estimators, flat, plan_digest, query
-from dpfl.aggregators.noise import correlated, keys
+from dpfl.aggregators import clipping, estimators, flat, query
+from dpfl.aggregators.noise import correlated, draws
 from dpfl.mechanisms.hardened import discrete_gaussian, stream
 
 # Bound on the norm of an update's integers, as a share of the norm that the plan counts. The
@@ -61,7 +61,7 @@ class HardenedQuery(tfp.SumAggregationDPQuery):
         """
         _require_guarantee(plan)
         self._plan, self._clip = plan, clip
-        self._digest = plan_digest.of(plan, clip)
+        self._digest = query.plan_digest(plan, clip)
         self._specs = estimators.update_of(record_specs)
         self._size = sum(flat.sizes(self._specs).values())
         if self._size > hardened.MOST_COORDINATES:
@@ -79,7 +79,7 @@ class HardenedQuery(tfp.SumAggregationDPQuery):
 
     def initial_global_state(self) -> query.QueryState:
         """State before the first round; without a seed each call draws a new key."""
-        key = keys.fresh_root_key(_KEY_WORDS) if self._key is None else tf.constant(self._key)
+        key = draws.fresh_root_key(_KEY_WORDS) if self._key is None else tf.constant(self._key)
         return query.QueryState(
             tf.cast(self._plan.clip_norm, tf.float32),
             correlated.NoiseState(
@@ -125,7 +125,7 @@ class HardenedQuery(tfp.SumAggregationDPQuery):
     def get_noised_result(self, sample_state: Any, global_state: Any) -> query.NoisedResult:
         """The noised sum in the structure of the specs, the state of the next round, the event."""
         state = global_state.noise
-        checks = plan_digest.require(global_state.plan, self._plan, self._digest)
+        checks = query.require_plan(global_state.plan, self._plan, self._digest)
         checks += [
             correlated.require_planned(state.round, self._plan.participation.rounds),
             correlated.require_supplied(state.past, state.round, 'HardenedRing'),

@@ -23,7 +23,7 @@ import numpy as np
 from dpfl import _progress, accounting, errors
 from dpfl.accounting import hardened
 from dpfl.accounting.records import journal
-from dpfl.aggregators.noise import correlated, hardened_query, supplied_rows
+from dpfl.aggregators.noise import correlated, hardened_query, noise_ring
 from dpfl.mechanisms import kernels
 from dpfl.mechanisms.hardened import discrete_gaussian, stream
 
@@ -34,7 +34,7 @@ _KEY_WORDS = discrete_gaussian.KEY_BYTES // 8
 _sampler = functools.lru_cache(64)(discrete_gaussian.DiscreteGaussian)
 
 
-class HardenedRing(supplied_rows.SuppliedRows):
+class HardenedRing(noise_ring.SuppliedRows):
     """Keeps past noise outside of TFF, and computes the rows in threads.
 
     A context manager; leaving it ends the threads and frees the memory. Whoever reads that memory,
@@ -82,7 +82,7 @@ class HardenedRing(supplied_rows.SuppliedRows):
     def _source_of(self, state: correlated.NoiseState) -> int:
         return int(state.past.size)
 
-    def _make_streams(self, source: int) -> dict[str, supplied_rows.Stream]:
+    def _make_streams(self, source: int) -> dict[str, noise_ring.Stream]:
         return {'values': _Stream(self._kernel, self._fresh_rounds, source, self._directory)}
 
     def _key_of_round(self, state: correlated.NoiseState, t: int, context: str) -> np.ndarray:
@@ -97,7 +97,7 @@ def _bytes(key: np.ndarray) -> bytes:
     return np.asarray(key, np.int64).astype('<i8').tobytes()
 
 
-class _Stream(supplied_rows.BlockStream):
+class _Stream(noise_ring.BlockStream):
     """Noise rows of a run."""
 
     def __init__(
@@ -153,5 +153,5 @@ class _Stream(supplied_rows.BlockStream):
                 out[block] = step.apply(z, self._past[block])
 
         parts = np.array_split(np.arange(self._blocks), self._threads)
-        supplied_rows.run_all(self._workers, work, parts)
+        noise_ring.run_all(self._workers, work, parts)
         return out.reshape(-1)[: self._size]

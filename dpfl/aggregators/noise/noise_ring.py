@@ -16,30 +16,283 @@ with aggregators.NoiseRing(plan) as ring:
 
 A row depends only on the keys in the state and on what the caller says of the round. So any other
 ring supplies a saved state with the same bits, after it has recomputed the rounds before.
+
+`SuppliedRows` is the base class of `NoiseRing` and `HardenedRing`, which define the content of a
+row and how to compute it. A ring draws the noise of a round before the sum of the round exists. So
+the key of the round cannot depend on the sum, as it does for noise that is drawn by the query. It
+depends on the context instead, which determines the sum: the caller names the inputs of the round.
 """
 
+import abc
 import bisect
+import concurrent.futures
 import functools
 import os
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import tensorflow as tf
+import tree
 
-from dpfl import _progress
-from dpfl.aggregators import flat
-from dpfl.aggregators.noise import correlated, normal, supplied_rows
-from dpfl.aggregators.noise import keys as noise_keys
+from dpfl import _progress, accounting, errors
+from dpfl.accounting.records import journal
+from dpfl.aggregators import flat, query
+from dpfl.aggregators.noise import correlated, draws
 from dpfl.mechanisms import kernels
+
+
+def run_all(
+    threads: concurrent.futures.Executor, work: Callable[[Any], None], parts: Iterable[Any]
+) -> None:
+    """Calls `work` for all parts, in threads; returns or raises when none of them works any more.
+
+    The caller begins anew with the same arrays after an error, so no thread may still write them.
+
+    Raises:
+      Exception: the first error, in the order of the parts; parts that have not begun are dropped.
+    """
+    futures = [threads.submit(work, part) for part in parts]
+    try:
+        for future in futures:
+            future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+        concurrent.futures.wait(futures)
+
+
+class Stream(Protocol):
+    """Noise rows of a run, in any order; those in order are the fastest."""
+
+    def row(self, keys: np.ndarray, show_progress: bool) -> np.ndarray:
+        """Row of the last of the rounds with these keys, int64 [rounds, words]; [size]."""
+
+    def close(self) -> None:
+        """Ends its threads and frees its memory."""
+
+
+class BlockStream:
+    """Past noise in blocks of coordinates, [blocks, buffers, block], and threads that work on it.
+
+    Args:
+      kernel: how to stream the noise.
+      fresh_rounds: 0, and the rounds in which the noise starts afresh.
+      size: number of coordinates.
+      block: coordinates of a block.
+      dtype: of the past noise.
+      words: of a key.
+      directory: where to keep past noise in a file; None for memory.
+    """
+
+    def __init__(
+        self,
+        kernel: kernels.Kernel,
+        fresh_rounds: Sequence[int],
+        size: int,
+        *,
+        block: int,
+        dtype: Any,
+        words: int,
+        directory: str | os.PathLike | None,
+    ):
+        self._kernel, self._fresh_rounds, self._size = kernel, fresh_rounds, size
+        self._blocks = -(-size // block)
+        # Keys of the rounds that the past covers; None while it changes.
+        self._done: np.ndarray | None = np.zeros([0, words], np.int64)
+        self._past = _zeros((self._blocks, kernel.buffers, block), dtype, directory)
+        self._threads = min(os.cpu_count() or 1, max(self._blocks, 1))
+        self._workers = concurrent.futures.ThreadPoolExecutor(self._threads, 'noise blocks')
+
+    def close(self) -> None:
+        """Ends the threads and frees the memory."""
+        self._workers.shutdown(wait=True)
+        del self._past
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any, directory: str | os.PathLike | None) -> np.ndarray:
+    """An array of zeros in memory or in a file.
+
+    The file has no name, and disappears when the process ends, in whatever way.
+
+    Args:
+      shape, dtype: of the array.
+      directory: where to make the file; None for memory.
+
+    Raises:
+      OSError: if there is no space for the file.
+    """
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if directory is None or not size:
+        return np.zeros(shape, dtype)
+    with tempfile.TemporaryFile(dir=os.fspath(directory)) as file:
+        # Allocates all space now: a full disk would otherwise kill the process in a later round.
+        os.posix_fallocate(file.fileno(), 0, size)
+        return np.memmap(file, dtype, 'r+', shape=shape)
+
+
+class SuppliedRows(abc.ABC):
+    """Supplies states with noise rows.
+
+    A context manager; leaving it ends the threads and frees the memory.
+
+    Args:
+      plan: says how many rounds there are, and how to stream the noise.
+      directory: where to keep past noise in a file; None for memory.
+      show_progress: shows a bar on standard error when many rounds are recomputed.
+    """
+
+    _row_type: ClassVar[type]  # Type of the part of a state that holds the row.
+    _noises: ClassVar[str]  # What messages call several states of such noise.
+
+    def __init__(
+        self,
+        plan: accounting.PrivacyPlan,
+        directory: str | os.PathLike | None = None,
+        *,
+        show_progress: bool = True,
+    ):
+        self._rounds = plan.participation.rounds
+        self._plan_digest = query.plan_digest(plan, None)
+        mechanism = plan.mechanism.with_rounds(self._rounds)
+        self._kernel, self._fresh_rounds = mechanism.kernel(), (0, *mechanism.fresh_rounds)
+        self._directory = directory
+        self._show_progress = show_progress
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._streams: dict[str, Stream] = {}
+        self._source: Hashable = None  # Sizes of the rows.
+        self._latest: tuple[bytes, dict[str, np.ndarray]] = b'', {}  # Keys and rows.
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def close(self) -> None:
+        """Frees everything.
+
+        Does nothing in a forked process: the threads belong to its parent.
+        """
+        if self._process == os.getpid():
+            self._close_streams()
+
+    @abc.abstractmethod
+    def _after_fork(self) -> None:
+        """Called in a forked process, which has none of the threads: starts anew or raises."""
+
+    @abc.abstractmethod
+    def _source_of(self, state: correlated.NoiseState) -> Hashable:
+        """The sizes in a state, which determine the streams."""
+
+    @abc.abstractmethod
+    def _make_streams(self, source: Any) -> dict[str, Stream]:
+        """A stream for each field of `_row_type` that holds noise."""
+
+    @abc.abstractmethod
+    def _key_of_round(self, state: correlated.NoiseState, t: int, context: str) -> np.ndarray:
+        """Key of the noise of round `t`, int64 [words]; `context` is a digest in hexadecimal."""
+
+    def supply(self, state: Any, context: Any) -> Any:
+        """The state with the noise of its round.
+
+        The noise is a function of the key in the state, of the contexts of the rounds before, and
+        of this context. So a round that is repeated with another context has independent noise. A
+        round that is repeated with the same context, but gives another sum, has the same noise, and
+        the difference of the two releases has none.
+
+        For a round that does not follow the last one, such as the first round of a resumed run,
+        the earlier rounds that it depends on are computed too: those since the noise last started
+        afresh, and of these, if `C^-1` is banded, no more than its bands.
+
+        Args:
+          state: of a TFF process or query whose noise is supplied, or any structure around it.
+          context: a structure of arrays, numbers, texts or bytes that determines the sum of the
+            round, together with the rounds before: the data of the cohort or a digest of them.
+
+        Raises:
+          RuntimeError: if this process was forked after the ring was made and the ring cannot
+            start anew.
+          ValueError: if the state does not hold exactly one noise of this kind, or was made under a
+            plan with another mechanism; or if the context holds anything else.
+          OSError: if there is no space for the file.
+        """
+        if self._process != os.getpid():
+            self._after_fork()
+        parts = [part for part in query.parts(state, query.QueryState) if self._supplies(part)]
+        if len(parts) != 1:
+            raise errors.ArgumentError(
+                'state', errors.NOT_SHOWN, f'holds {len(parts)} {self._noises}, must hold one'
+            )
+        if 'mechanism' in query.plan_differences(parts[0].plan, self._plan_digest):
+            raise errors.ArgumentError(
+                'state',
+                errors.NOT_SHOWN,
+                'was made under a plan with another mechanism than that of the ring',
+            )
+        noise = self._with_row(parts[0].noise, _digest(context))
+        return query.replaced(
+            state,
+            query.QueryState,
+            lambda part: part._replace(noise=noise) if self._supplies(part) else part,
+        )
+
+    def _supplies(self, part: query.QueryState) -> bool:
+        return isinstance(part.noise.past, self._row_type)
+
+    def _with_row(self, state: correlated.NoiseState, context: str) -> correlated.NoiseState:
+        t = int(state.round)
+        if t >= self._rounds:
+            return state  # The computation says what is wrong.
+        drawn = np.array(state.drawn, np.int64)
+        drawn[t] = self._key_of_round(state._replace(drawn=drawn), t, context)
+        row = self._row(self._source_of(state), drawn[: t + 1])
+        return state._replace(drawn=drawn, past=state.past._replace(round=np.int64(t), **row))
+
+    def _row(self, source: Hashable, keys: np.ndarray) -> dict[str, np.ndarray]:
+        """The row of the last of some rounds, by field of `_row_type`."""
+        if self._source != source:
+            self._close_streams()
+            self._streams, self._source = self._make_streams(source), source
+        if self._latest[0] != keys.tobytes():
+            self._latest = b'', {}
+            rows = {
+                field: stream.row(keys, self._show_progress)
+                for field, stream in self._streams.items()
+            }
+            self._latest = keys.tobytes(), rows
+        return self._latest[1]
+
+    def _close_streams(self) -> None:
+        for stream in self._streams.values():
+            stream.close()
+        # Making others can fail for lack of space.
+        self._streams, self._source, self._latest = {}, None, (b'', {})
+
+
+def _digest(context: Any) -> str:
+    leaves = list(map(np.asarray, tree.flatten(context)))
+    if any(leaf.dtype == object for leaf in leaves):
+        raise errors.ArgumentError(
+            'context',
+            errors.NOT_SHOWN,
+            'must be arrays, numbers, texts or bytes that determine the sum of the round',
+        )
+    return journal.digest(leaves)
+
 
 # Coordinates per block. The past of a block with 342 bands takes 2.8 MB, and stays in cache while
 # rounds are recomputed.
-_BLOCK = normal.BLOCK
+_BLOCK = draws.BLOCK
 # Blocks and rounds whose noise is drawn at once when rounds are recomputed.
 _DRAWN = (16, 64)
 
 
-class NoiseRing(supplied_rows.SuppliedRows):
+class NoiseRing(SuppliedRows):
     """Keeps past noise outside of TFF, and computes the rows in threads.
 
     A context manager; leaving it ends the threads and frees the memory. Whoever reads that memory,
@@ -72,7 +325,7 @@ class NoiseRing(supplied_rows.SuppliedRows):
     def _source_of(self, state: correlated.NoiseState) -> tuple:
         return tuple(np.asarray(state.past.sizes))
 
-    def _make_streams(self, source: tuple) -> dict[str, supplied_rows.Stream]:
+    def _make_streams(self, source: tuple) -> dict[str, Stream]:
         return {
             dtype.name: _Stream(self._kernel, self._fresh_rounds, dtype, int(size), self._directory)
             for dtype, size in zip(flat.DTYPES, source, strict=True)
@@ -101,7 +354,7 @@ class NoiseRing(supplied_rows.SuppliedRows):
         )
 
 
-class _Stream(supplied_rows.BlockStream):
+class _Stream(BlockStream):
     """Noise rows of the coordinates of one type."""
 
     def __init__(
@@ -150,7 +403,7 @@ class _Stream(supplied_rows.BlockStream):
             for block in blocks:
                 step.apply(z[block], self._past[block], out[block])
 
-        supplied_rows.run_all(self._workers, work, parts)
+        run_all(self._workers, work, parts)
 
     @functools.cached_property
     def _drawn(self) -> Callable[[np.ndarray], tf.Tensor]:
@@ -197,7 +450,7 @@ class _Stream(supplied_rows.BlockStream):
                 work(begin)
                 bar.update()
 
-            supplied_rows.run_all(self._workers, work_and_show, parts)
+            run_all(self._workers, work_and_show, parts)
 
     def _first_needed(self, t: int) -> int:
         """The first round that the past before round `t` depends on."""
@@ -214,7 +467,7 @@ class _Stream(supplied_rows.BlockStream):
 def _positions(round_keys, part: int):
     """`normal.position` of rounds with these keys: [rounds, 1] and [rounds, 2]."""
     return tf.map_fn(
-        lambda key: normal.position(noise_keys.derive(key, part)),
+        lambda key: draws.position(draws.derive(key, part)),
         round_keys,
         fn_output_signature=(tf.uint64, tf.uint64),
     )
@@ -223,14 +476,14 @@ def _positions(round_keys, part: int):
 @tf.function(reduce_retracing=True)
 def _drawn(key, part: int, size: int):
     """Normal variables of the round with this key, [size]."""
-    return normal.normal(noise_keys.derive(key, part), size)
+    return draws.normal(draws.derive(key, part), size)
 
 
 @tf.function(reduce_retracing=True)
 def _draw(starts, first):
     """Normal variables of some rounds from number `first` on, [rounds, _DRAWN[0] * _BLOCK]."""
     return tf.map_fn(
-        lambda start: normal.normal_from(start, _DRAWN[0] * _BLOCK, first),
+        lambda start: draws.normal_from(start, _DRAWN[0] * _BLOCK, first),
         starts,
         fn_output_signature=tf.float64,
         parallel_iterations=1,

@@ -20,7 +20,7 @@ from absl import app, flags, logging
 from dpfl import errors
 from dpfl._settings import Settings
 from dpfl.cli.command import flagfiles, missing, preset, standard_streams
-from dpfl.runtime import default_context, signals
+from dpfl.runtime import signals, tff_import
 
 _REFUSED = 1
 _BAD_USAGE = 2
@@ -162,7 +162,7 @@ def run(
             _fail(_what_failed(error), _BAD_USAGE if is_bad_name else _REFUSED)
 
     signals.begin_program()
-    default_context.refuse()
+    tff_import.refuse_default_context()
     standard_streams.prepare()
     app.call_after_init = _leave_out
     sys.excepthook, sys.unraisablehook = _uncaught, _unraisable

@@ -11,7 +11,7 @@ from dpfl.debugging.differences import Mean
 from dpfl.debugging.images import clients, findings, primary, runs
 from dpfl.debugging.images import config as config_lib
 from dpfl.debugging.images.config import StudyConfig
-from dpfl.reporting import contact_sheet
+from dpfl.reporting import html_parts
 from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training.sampling_config import required
 from dpfl.tasks import federated_task
@@ -90,7 +90,7 @@ class Study:
         ]
         for finding in results:
             name = f'generated_{finding.state}_{finding.subpopulation}.png'
-            contact_sheet.write(self.directory / 'sheets' / name, finding.generated[:_SHEET_IMAGES])
+            html_parts.write(self.directory / 'sheets' / name, finding.generated[:_SHEET_IMAGES])
         shown = public.sample()
         return findings.Found(
             results=results,

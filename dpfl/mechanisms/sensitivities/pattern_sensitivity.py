@@ -20,7 +20,7 @@ from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
 from dpfl.mechanisms.sensitivities.tree_sensitivity import Forest
 from dpfl.participation import ParticipationLog
-from dpfl.participation.client_rounds import ClientRounds
+from dpfl.participation.log import ClientRounds
 
 # Most entries of the Gram matrix, and of other arrays, in memory at once.
 _GRAM_ENTRIES = 2**25

@@ -154,7 +154,7 @@ class GanRun(PreparedRun):
 
         from dpfl import learning
         from dpfl.auditing import one_shot
-        from dpfl.reporting import contact_sheet
+        from dpfl.reporting import html_parts
         from dpfl.tasks.images import gan_models
 
         config, optimization = self.config, self.config.optimization
@@ -196,7 +196,7 @@ class GanRun(PreparedRun):
             named = learning.gan_weights(weights)
             path = self.sheets / f'generated_{int(named.round):06d}.png'
             images = learning.sample(task.model, named.generator, _SHEET_IMAGES, config.seed)
-            contact_sheet.write(path, images[..., 0])
+            html_parts.write(path, images[..., 0])
             return measure(weights)
 
         def save_generator(path: pathlib.Path) -> None:

@@ -19,7 +19,7 @@ from dpfl import _files, _json, _storage
 from dpfl._settings import Settings, setting
 from dpfl.debugging.differences import Mean, Share
 from dpfl.errors import ArgumentError, StorageError, shown
-from dpfl.reporting import charts, html_page, html_parts, plain_text
+from dpfl.reporting import charts, html_parts, plain_text
 from experiments.studies.shared import files, power
 
 FOUND, SUSPECTED = 'found', 'suspected'
@@ -351,7 +351,7 @@ def render(
                 ],
             ),
         ]
-    return html_page.document('Power of detection', '\n'.join(parts), html_parts.STYLE)
+    return html_parts.document('Power of detection', '\n'.join(parts), html_parts.STYLE)
 
 
 def draw(results: Sequence[FaultPower], axis: str, wanted: float) -> Figure:

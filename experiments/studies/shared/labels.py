@@ -15,7 +15,7 @@ import pathlib
 import numpy as np
 
 from dpfl import _files, _npz, errors
-from dpfl.reporting import contact_sheet, html_page
+from dpfl.reporting import html_parts
 from dpfl.tasks.images import image_clients
 from experiments.studies.shared import files
 
@@ -140,7 +140,7 @@ def read_labels(path: str | os.PathLike[str], count: int) -> np.ndarray:
 def _sheet(pixels: np.ndarray, origin: str) -> str:
     cells = []
     for number, each in enumerate(pixels):
-        data = base64.b64encode(contact_sheet.png(each[None], 1, scale=2)).decode()
+        data = base64.b64encode(html_parts.png(each[None], 1, scale=2)).decode()
         cells.append(
             f'<label>{number}'
             f'<img alt="generated image {number}" src="data:image/png;base64,{data}">'
@@ -156,4 +156,4 @@ def _sheet(pixels: np.ndarray, origin: str) -> str:
         f'<span id="done">0 of {len(pixels)}</span></p>\n'
         f'<main>\n{chr(10).join(cells)}\n</main>\n<script>{_SCRIPT}</script>'
     )
-    return html_page.document(title, body, _STYLE)
+    return html_parts.document(title, body, _STYLE)

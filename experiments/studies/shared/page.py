@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dpfl import accounting
-from dpfl.reporting import charts, html_page
+from dpfl.reporting import charts, html_parts
 from experiments.studies.shared import grid
 from experiments.studies.shared.intervals import CONFIDENCE, Interval, interval
 from experiments.studies.shared.results import (
@@ -59,8 +59,8 @@ def files(results: Results, text: str) -> dict[str, bytes]:
     body = markdown.markdown(text, extensions=['tables'])
     for heading, each in figures.items():
         title = f'<h2>{heading}</h2>'
-        body = body.replace(title, f'{title}\n<figure>{html_page.svg(each)}</figure>', 1)
-    found[HTML] = html_page.document(results.study.title, body, _STYLE).encode()
+        body = body.replace(title, f'{title}\n<figure>{html_parts.svg(each)}</figure>', 1)
+    found[HTML] = html_parts.document(results.study.title, body, _STYLE).encode()
     return found
 
 

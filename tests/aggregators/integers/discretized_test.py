@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from dpfl import aggregators
-from dpfl.aggregators.integers import discretized, rotation
-from dpfl.aggregators.noise import keys
+from dpfl.aggregators import discretized
+from dpfl.aggregators.noise import draws
 from dpfl.mechanisms.discretization import Discretization
 from tests.aggregators import rounds
 
@@ -91,10 +91,10 @@ def test_rounding_is_unbiased():
     # 4 standard errors for each of 16 coordinates: 1 seed in 1,000 fails; this one is fixed.
     settings = Discretization(4.0, 16, 1.0)
     vector = tf.constant(_updates(1, 16, 4.0 * 0.9)[0], tf.float32)
-    trials, root = 8000, keys.seeded_root_key(2)
+    trials, root = 8000, draws.seeded_root_key(2)
     rounded = tf.function(
         lambda: tf.map_fn(
-            lambda t: discretized.round_conditionally(vector, keys.derive(root, t), settings),
+            lambda t: discretized.round_conditionally(vector, draws.derive(root, t), settings),
             tf.range(trials),
             fn_output_signature=tf.float32,
         )
@@ -132,7 +132,7 @@ def test_when_no_rounding_is_accepted_the_norm_does_not_grow():
         inflated_norm = 1e-3
 
     vector = tf.constant([0.9, -1.8, 2.7, 0.2])
-    rounded = discretized.round_conditionally(vector, keys.seeded_root_key(0), Tight(1.0, 4, 9.0))
+    rounded = discretized.round_conditionally(vector, draws.seeded_root_key(0), Tight(1.0, 4, 9.0))
     np.testing.assert_array_equal(rounded, [0, -1, 2, 0])
 
 
@@ -146,7 +146,7 @@ def test_rejected_roundings_are_drawn_again():
         float(
             tf.reduce_sum(
                 discretized.round_conditionally(
-                    vector, keys.derive(keys.seeded_root_key(0), t), Tight(1.0, 64, 4.0)
+                    vector, draws.derive(draws.seeded_root_key(0), t), Tight(1.0, 64, 4.0)
                 )
             )
         )
@@ -170,7 +170,7 @@ def test_the_modulus_holds_the_most_extreme_cohort(settings, sign):
     query = _query(plan)
     state = query.initial_global_state()
     params = query.derive_sample_params(state)
-    diagonal = rotation.signs(params.sign_key, 2).numpy()
+    diagonal = discretized.signs(params.sign_key, 2).numpy()
     update = sign * diagonal * 10.0
     # All clients send the same, so they round alike.
     one = _sample(query, state, [update])
@@ -194,9 +194,9 @@ def test_sums_are_those_of_integers():
     sent = [query.preprocess_record(params, tf.constant(u, tf.float32)) for u in updates]
     total = sum(np.array(each.update, object) for each in sent)
     result, _, _ = query.get_noised_result(_sample(query, state, updates), state)
-    sign = rotation.signs(params.sign_key, _SIZE)
+    sign = discretized.signs(params.sign_key, _SIZE)
     unshifted = (total - 7 * plan.discretization.linf_bound).astype(np.float64)
-    matrix_back = rotation.rotate_back(tf.constant(unshifted), tf.cast(sign, tf.float64)).numpy()
+    matrix_back = discretized.rotate_back(tf.constant(unshifted), tf.cast(sign, tf.float64)).numpy()
     expected = matrix_back / plan.discretization.scale / 7
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-7)
 
@@ -246,10 +246,10 @@ def test_clients_round_by_numbers_of_their_own():
 def test_keys_that_clients_see_are_none_of_the_noise():
     query = _query(_plan())
     params = query.derive_sample_params(query.initial_global_state())
-    rotation_root = keys.seeded_root_key(3, 'rotation')
-    round_key = keys.derive(rotation_root, 0)
-    np.testing.assert_array_equal(params.sign_key, keys.derive(round_key, 0))
-    assert (rotation_root != keys.seeded_root_key(3)).any()
+    rotation_root = draws.seeded_root_key(3, 'rotation')
+    round_key = draws.derive(rotation_root, 0)
+    np.testing.assert_array_equal(params.sign_key, draws.derive(round_key, 0))
+    assert (rotation_root != draws.seeded_root_key(3)).any()
 
 
 def test_clipped_coordinates_keep_the_direction():

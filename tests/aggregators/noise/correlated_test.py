@@ -5,14 +5,14 @@ import pytest
 import tensorflow as tf
 
 from dpfl import mechanisms
-from dpfl.aggregators.noise import correlated, keys
+from dpfl.aggregators.noise import correlated, draws
 from tests import mechanism_cases, oracles, redrawn
 
 _ROUNDS = 64
 _SPECS = [tf.TensorSpec([2, 3], tf.float64), tf.TensorSpec([], tf.float32)]
 
 
-_KEY = keys.seeded_root_key(3)
+_KEY = draws.seeded_root_key(3)
 
 
 _drawn = tf.function(lambda key: redrawn.of_key(key, _SPECS))

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from dpfl.aggregators.noise import supplied_rows
+from dpfl.aggregators.noise import noise_ring
 
 
 def test_no_part_is_worked_on_any_more_when_another_one_has_failed():
@@ -22,5 +22,5 @@ def test_no_part_is_worked_on_any_more_when_another_one_has_failed():
 
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         with pytest.raises(MemoryError, match='in a block'):
-            supplied_rows.run_all(threads, work, range(2))
+            noise_ring.run_all(threads, work, range(2))
         assert still_working == [1]

@@ -12,7 +12,7 @@ from dpfl.debugging.images import discriminator, runs, study
 from dpfl.debugging.images import page as image_page
 from dpfl.debugging.images.config import PrimaryConfig, StudyConfig
 from dpfl.errors import ArgumentError
-from dpfl.reporting import contact_sheet, html_parts
+from dpfl.reporting import html_parts
 from dpfl.simulation.training import (
     EvaluationConfig,
     GanConfig,
@@ -129,7 +129,7 @@ class _Looks:
 
     def __init__(self, monkeypatch):
         self.learned, self.shown, self.trained, self.heldout = set(), set(), {}, set()
-        for module, name in ((html_parts, 'sheet'), (contact_sheet, 'write')):
+        for module, name in ((html_parts, 'sheet'), (html_parts, 'write')):
             monkeypatch.setattr(module, name, self._showing(getattr(module, name)))
         monkeypatch.setattr(classifiers, 'train_centrally', self._classifier)
         monkeypatch.setattr(runs, 'train', self._generator)

@@ -11,7 +11,7 @@ from dpfl.accounting.measured.measured import AUDIT, Scores
 from dpfl.accounting.records import archive
 from dpfl.accounting.reports import joint
 from dpfl.accounting.sampling import monte_carlo
-from dpfl.aggregators.noise import keys
+from dpfl.aggregators.noise import draws
 from dpfl.cli.results import public_copy
 from dpfl.errors import ArgumentError
 from dpfl.simulation import run_directory
@@ -101,9 +101,9 @@ def test_a_run_that_passes_says_which_faults_it_would_have_shown(run):
 
 
 def test_a_run_with_a_fault_is_refuted_aloud(tmp_path, monkeypatch):
-    of_round = keys.of_round
+    of_round = draws.of_round
     monkeypatch.setattr(
-        keys, 'of_round', lambda root, t, context: of_round(root, t // 2, np.zeros(1))
+        draws, 'of_round', lambda root, t, context: of_round(root, t // 2, np.zeros(1))
     )
     result = train(_AUDITED, tmp_path / 'run', progress=False)
     found = result.report.measured

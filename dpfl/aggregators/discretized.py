@@ -4,20 +4,85 @@ A client clips, scales, rotates, clips each coordinate, rounds at random, and sh
 gets the sum of integers, undoes shift, rotation and scale, and adds noise.
 `dpfl.mechanisms.discretization`, and so the privacy plan, knows by how much rounding inflates the
 norm of an update and which modulus the sums need.
+
+A randomised Hadamard transform spreads a vector's norm evenly over its coordinates ([Xu23], section
+2.4; [Kairouz21-discrete], lemma 29). The transform is `H D x / sqrt(d)`, with random
+signs on the diagonal of D and the Hadamard matrix H of order d, a power of two. It is orthogonal.
+
+TFF's secure aggregation computes the sums, if it is asked to.
 """
 
 import collections
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
+import tensorflow_federated as tff
 import tensorflow_privacy as tfp
+from scipy import linalg
 
 from dpfl import accounting, errors
-from dpfl.aggregators import estimators, flat, query
-from dpfl.aggregators.integers import rotation
-from dpfl.aggregators.noise import correlated, keys
+from dpfl.aggregators import adaptive_clip, estimators, flat, query
+from dpfl.aggregators.noise import correlated, draws
 from dpfl.mechanisms.discretization import Discretization
+
+# Each matrix product covers 2^5 coordinates. Fewer would mean more passes over the vector, more
+# would mean more operations.
+_BITS_PER_PASS = 5
+
+
+def hadamard(vector: tf.Tensor) -> tf.Tensor:
+    """The product `H vector / sqrt(d)` with the Hadamard matrix, which is its own inverse.
+
+    Args:
+      vector: float tensor [d] of static shape, d a power of two.
+
+    Returns:
+      A tensor of the shape and type of `vector`, in O(d log d) operations and with at most two
+      vectors in memory.
+    """
+    size = vector.shape[0]
+    bits = size.bit_length() - 1
+    # H is the Kronecker product of small Hadamard matrices. Each pass applies one to the last axis
+    # and makes it the first. After all passes every axis is back in its place.
+    rotated = vector
+    for done in range(0, bits, _BITS_PER_PASS):
+        order = 2 ** min(_BITS_PER_PASS, bits - done)
+        small = linalg.hadamard(order).astype(vector.dtype.as_numpy_dtype) / math.sqrt(order)
+        rows = tf.reshape(rotated, [size // order, order])
+        rotated = tf.matmul(small.astype(vector.dtype.as_numpy_dtype), rows, transpose_b=True)
+    return tf.reshape(rotated, [size])
+
+
+def signs(key: Any, size: int) -> tf.Tensor:
+    """Independent uniform signs -1 or 1, float32 [size], a function of the key."""
+    words = -(-size // 32)
+    bits = draws.uniform_bits(key, words)
+    unpacked = tf.bitwise.right_shift(bits[:, None], np.arange(32, dtype=np.int32))
+    positive = tf.reshape(tf.bitwise.bitwise_and(unpacked, 1), [-1])[:size]
+    return 2.0 * tf.cast(positive, tf.float32) - 1.0
+
+
+def rotate(vector: tf.Tensor, sign: tf.Tensor, padded_size: int) -> tf.Tensor:
+    """`H D x / sqrt(d)` of a vector that is padded with zeros to d coordinates.
+
+    Args:
+      vector: float32 [size].
+      sign: diagonal of D for the coordinates of the vector, float32 [size].
+      padded_size: d, a power of two, at least the size.
+
+    Returns:
+      float32 [padded_size].
+    """
+    padding = [[0, padded_size - vector.shape[0]]]
+    return hadamard(tf.pad(vector * sign, padding))
+
+
+def rotate_back(rotated: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
+    """The inverse of `rotate`, [size] in the type of `rotated`."""
+    return hadamard(rotated)[: sign.shape[0]] * tf.cast(sign, rotated.dtype)
+
 
 # Attempts at random rounding before the update is rounded towards zero. With the alpha of
 # production an attempt fails with probability at most exp(-1/2), and all fail with 2e-14.
@@ -106,7 +171,7 @@ class DiscretizedQuery(query.WrappedQuery):
         self._specs = _checked_specs(self._settings, record_specs)
         _check_rounding(self._settings, self._largest_cohort)
         self._dtype = integer_type(self._settings, self._largest_cohort)
-        self._root_key = keys.root_key_source(seed, 'rotation')
+        self._root_key = draws.root_key_source(seed, 'rotation')
 
     def initial_global_state(self) -> DiscretizedState:
         return DiscretizedState(
@@ -114,12 +179,12 @@ class DiscretizedQuery(query.WrappedQuery):
         )
 
     def derive_sample_params(self, global_state: Any) -> DiscretizedParams:
-        round_key = keys.derive(global_state.key, global_state.round)
+        round_key = draws.derive(global_state.key, global_state.round)
         return DiscretizedParams(
             inner=self._inner.derive_sample_params(global_state.inner),
             scale=self._scale(global_state),
-            sign_key=keys.derive(round_key, 0),
-            rounding_key=keys.derive(round_key, 1),
+            sign_key=draws.derive(round_key, 0),
+            rounding_key=draws.derive(round_key, 1),
         )
 
     def _scale(self, global_state):
@@ -136,9 +201,9 @@ class DiscretizedQuery(query.WrappedQuery):
     def preprocess_record(self, params: Any, record: Any) -> DiscretizedSample:
         clipped = self._inner.preprocess_record(params.inner, record)
         vector = flat.vector(clipped, tf.float32) * params.scale
-        sign = rotation.signs(params.sign_key, self._settings.dimension)
-        rotated = rotation.rotate(vector, sign, self._settings.padded_dimension)
-        key = keys.derive_from_content(params.rounding_key, vector)
+        sign = signs(params.sign_key, self._settings.dimension)
+        rotated = rotate(vector, sign, self._settings.padded_dimension)
+        key = draws.derive_from_content(params.rounding_key, vector)
         rounded = round_conditionally(clip_linf(rotated, self._settings), key, self._settings)
         bound = self._settings.linf_bound
         # The float32 of a large bound may be above it.
@@ -155,10 +220,10 @@ class DiscretizedQuery(query.WrappedQuery):
             clients = tf.cast(tf.identity(sample_state.clients), self._dtype)
         total = sample_state.update - clients * self._settings.linf_bound
         sign_key = self.derive_sample_params(global_state).sign_key
-        sign = rotation.signs(sign_key, self._settings.dimension)
+        sign = signs(sign_key, self._settings.dimension)
         # In float64 until noise is added: rounding is far below `_MARGIN` of a client's norm.
         scaled = tf.cast(total, tf.float64) / tf.cast(self._scale(global_state), tf.float64)
-        vector = rotation.rotate_back(scaled, sign)
+        vector = rotate_back(scaled, sign)
         result, inner, event = self._inner.get_noised_result(
             flat.structured(vector, self._specs), global_state.inner
         )
@@ -228,7 +293,7 @@ def round_conditionally(vector: tf.Tensor, key: Any, settings: Discretization) -
     fraction = vector - floor
 
     def attempt(index, rounded, accepted):
-        up = keys.uniform(keys.derive(key, index), vector.shape[0]) < fraction
+        up = draws.uniform(draws.derive(key, index), vector.shape[0]) < fraction
         candidate = floor + tf.cast(up, tf.float32)
         accepted = tf.reduce_sum(tf.square(tf.cast(candidate, tf.float64))) <= limit
         return index + 1, tf.where(accepted, candidate, rounded), accepted
@@ -272,3 +337,63 @@ def _checked_specs(settings: Discretization, record_specs):
             f'must be {size}, the number of coordinates of an update',
         )
     return specs
+
+
+class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
+    """Sums integers by secure operators of TFF only: the server sees no client's values.
+
+    Updates are summed modulo the modulus of the plan's discretization, and counts of updates within
+    the clip norm modulo one that is large enough for them. The number of clients, by which too
+    large cohorts are refused, is summed without a modulus. TFF 0.87 executes these operators in
+    `tff.backends.test` only, without cryptography; other platforms bring their own.
+    """
+
+    def __init__(self, plan: accounting.PrivacyPlan):
+        """Args: plan: has a discretization."""
+        settings, clients = settings_of(plan), plan.clients_per_round
+        self._update_modulus = settings.modulus(clients)
+        self._update_type = integer_type(settings, clients).as_numpy_dtype
+        # Counts within -clients .. clients.
+        self._within_modulus = 2 * clients + 1
+
+    def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
+        """Aggregation process for the samples of the plan's query."""
+        is_adaptive = value_type.python_container is adaptive_clip.AdaptiveSample
+
+        @tff.federated_computation
+        def initialize():
+            return tff.federated_value((), tff.SERVER)
+
+        @tff.federated_computation(
+            initialize.type_signature.result, tff.FederatedType(value_type, tff.CLIENTS)
+        )
+        def next_sum(state, value):
+            if is_adaptive:
+                total = adaptive_clip.AdaptiveSample(
+                    self._sum_of_updates(value.sum), self._sum_within(value.within)
+                )
+            else:
+                total = self._sum_of_updates(value)
+            return tff.templates.MeasuredProcessOutput(
+                state, tff.federated_zip(total), tff.federated_value((), tff.SERVER)
+            )
+
+        return tff.templates.AggregationProcess(initialize, next_sum)
+
+    def _sum_of_updates(self, sample):
+        return DiscretizedSample(
+            update=tff.backends.mapreduce.federated_secure_modular_sum(
+                sample.update, self._update_type(self._update_modulus)
+            ),
+            clients=tff.federated_secure_sum_bitwidth(sample.clients, bitwidth=1),
+        )
+
+    def _sum_within(self, within):
+        modulus = self._within_modulus
+        total = tff.backends.mapreduce.federated_secure_modular_sum(within, modulus)
+
+        @tff.tensorflow.computation(tf.int32)
+        def centred(value):
+            return tf.where(value > modulus // 2, value - modulus, value)
+
+        return tff.federated_map(centred, total)

@@ -1,17 +1,95 @@
-"""Reads columns of a large CSV file in parts, without a Python loop over its rows.
+"""Columns of large CSV and Parquet files, read in parts without a Python loop over their rows.
 
 The first row names the columns. Fields are separated by commas and may be quoted as a whole; a
 field with a comma, a quote or a line break inside is refused. Errors name the row, counted from 1
 after the header, and the column, but never quote a field: it may be the id of a person.
+
+Numbers of seconds and dates become microseconds. NumPy 1.25 can end the process when it fails to
+convert a text to a date, so nothing here does that. A child process writes the columns of a Parquet
+file as CSV.
 """
 
+import contextlib
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
-from dpfl.participation import date_fields
+from dpfl import _files, _parquet
+
+_SECOND = 1_000_000
+_DAY = 86_400 * _SECOND
+# The year 2242: a larger number is not in seconds, most likely in milliseconds.
+_MOST_SECONDS = 2**33
+_FINEST = 6  # Digits of a microsecond.
+# Letters of YYYY-MM-DDTHH:MM that are not digits; T may be a space.
+_MARKS = {4: b'-', 7: b'-', 10: b'T ', 13: b':'}
+_MINUTES_END = 16
+
+
+def seconds(letters: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers such as 1685571300.25, at most 2^33.
+
+    Args:
+      letters: of each field, uint8 [rows, letters]; letters behind the end do not count.
+      lengths: of the fields, int64 [rows].
+
+    Returns:
+      Microseconds, int64 [rows], and which fields are right, bool [rows].
+    """
+    rows, width = letters.shape
+    inside = np.arange(width) < lengths[:, None]
+    is_digit = (letters >= ord('0')) & (letters <= ord('9'))
+    is_dot = (letters == ord('.')) & inside
+    dots = np.where(is_dot.any(axis=1), is_dot.argmax(axis=1), lengths)
+    is_right = (is_digit | is_dot | ~inside).all(axis=1) & (is_dot.sum(axis=1) <= 1)
+    is_right &= (dots > 0) & (dots <= _MOST_DIGITS)
+    values = np.zeros(rows, np.int64)
+    digits = letters.astype(np.int64) - ord('0')
+    for place in range(min(width, _MOST_DIGITS)):
+        values = np.where(place < dots, 10 * values + digits[:, place], values)
+    is_right &= values <= _MOST_SECONDS
+    for behind in range(1, _FINEST + 1):
+        places = np.minimum(dots + behind, width - 1)
+        digit = np.where(dots + behind < lengths, digits[np.arange(rows), places], 0)
+        values = 10 * values + digit
+    return values, is_right
+
+
+def dates(letters: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Dates such as 2023-05-31T22:15:00.25Z, in UTC; seconds and Z may be missing.
+
+    Arguments and result are as in `seconds`; the microseconds are those since 1970.
+    """
+    rows = letters.shape[0]
+    lengths = lengths - (letters[np.arange(rows), lengths - 1] == ord('Z'))
+    is_right = lengths >= _MINUTES_END
+    for place, marks in _MARKS.items():
+        is_right &= np.isin(letters[:, place], list(marks))
+    digits = letters[:, :_MINUTES_END].astype(np.int64) - ord('0')
+    for place in set(range(_MINUTES_END)) - set(_MARKS):
+        is_right &= (digits[:, place] >= 0) & (digits[:, place] <= 9)
+
+    def number(first: int, count: int) -> np.ndarray:
+        return digits[:, first : first + count] @ 10 ** np.arange(count)[::-1]
+
+    months = np.where(is_right, 12 * (number(0, 4) - 1970) + number(5, 2) - 1, 0)
+    days = months.astype('M8[M]').astype('M8[D]') + np.where(is_right, number(8, 2) - 1, 0)
+    is_right &= (number(5, 2) >= 1) & (number(5, 2) <= 12) & (number(8, 2) >= 1)
+    is_right &= days.astype('M8[M]').astype(np.int64) == months
+    is_right &= (number(11, 2) < 24) & (number(14, 2) < 60)
+    has_seconds = lengths > _MINUTES_END
+    within, is_number = seconds(
+        letters[:, _MINUTES_END + 1 :], np.maximum(lengths - _MINUTES_END - 1, 0)
+    )
+    is_right &= ~has_seconds | (
+        is_number & (letters[:, _MINUTES_END] == ord(':')) & (within < 61 * _SECOND)
+    )
+    values = days.astype(np.int64) * _DAY + (number(11, 2) * 60 + number(14, 2)) * 60 * _SECOND
+    return values + np.where(has_seconds, within, 0), is_right
+
 
 # Bytes that are read at a time. A row must be shorter.
 _PART = 1 << 22
@@ -103,7 +181,7 @@ class Fields:
             words[rows, place] = self._words(rows, 8 * place)
         letters = words.view(np.uint8).reshape(lengths.size, 8 * _TIME_WORDS)
         is_date = lengths.size > 0 and letters[0, 4] == ord('-')
-        values, is_right = (date_fields.dates if is_date else date_fields.seconds)(letters, lengths)
+        values, is_right = (dates if is_date else seconds)(letters, lengths)
         self._check(is_right, _TIME)
         return values
 
@@ -219,3 +297,66 @@ def _mixed(bits: np.ndarray) -> np.ndarray:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
     return bits ^ (bits >> np.uint64(31))
+
+
+_ROWS = 1 << 16
+_CHILD = (
+    'from dpfl import _parquet; from dpfl.participation import columns; '
+    '_parquet.in_child(columns.write)'
+)
+
+
+@contextlib.contextmanager
+def opened(path: str | os.PathLike[str], columns: tuple[str, ...]) -> Iterator[IO[bytes]]:
+    """Context with the rows of a Parquet file as CSV with a header, to be read once to the end.
+
+    Args:
+      path: of the file.
+      columns: names of the columns to read, as far as the file has them, in any case of letters.
+
+    Raises:
+      ValueError: if pyarrow is not installed, or the file is no complete Parquet file; at the end
+        of the context at the latest.
+      OSError: if the file cannot be opened.
+    """
+    with _files.open_regular(path) as source:
+        try:
+            with _parquet.rows(source, _CHILD, *columns) as rows:
+                yield rows
+        except _parquet.FailedError as error:
+            raise ValueError(f'{error}, or has columns of other types') from None
+
+
+def write(source: BinaryIO, rows: BinaryIO, *columns: str) -> None:
+    """Writes a Parquet file as CSV, in the child process."""
+    from pyarrow import csv, parquet
+
+    table = parquet.ParquetFile(source)
+    names = [name for name in table.schema_arrow.names if name.lower() in columns]
+    options = csv.WriteOptions(include_header=False)
+    rows.write(','.join(names).encode() + b'\n')
+    for batch in table.iter_batches(batch_size=_ROWS, columns=names):
+        csv.write_csv(_plain(batch), rows, options)
+
+
+def _plain(batch: Any) -> Any:
+    """The rows with texts and numbers only; times become dates with times of the day in UTC."""
+    import pyarrow
+
+    columns = []
+    for column in batch.columns:
+        if pyarrow.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if pyarrow.types.is_timestamp(column.type):
+            # A time with a zone is stored in UTC.
+            column = column.cast(pyarrow.timestamp('us'), safe=False).cast(pyarrow.string())
+        elif pyarrow.types.is_binary(column.type) or pyarrow.types.is_large_binary(column.type):
+            column = pyarrow.array(
+                [None if value is None else value.hex() for value in column.to_pylist()]
+            )
+        elif pyarrow.types.is_floating(column.type):
+            column = pyarrow.array(
+                [None if value is None else repr(value) for value in column.to_pylist()]
+            )
+        columns.append(column)
+    return pyarrow.RecordBatch.from_arrays(columns, batch.schema.names)
