@@ -28,7 +28,7 @@ from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import verified_run
 from dpfl.simulation.training.mechanism import NAMES
 from dpfl.simulation.training.privacy_config import PrivacyConfig
-from dpfl.simulation.training.sampling_config import ParticipationConfig
+from dpfl.simulation.training.round_config import ParticipationConfig
 
 _SCHEMA = SettingsFlags(ParticipationConfig)
 _PRIVACY = SettingsFlags(

@@ -32,14 +32,14 @@ from typing import Any
 from absl import flags
 
 from dpfl import Participation, accounting, mechanisms
-from dpfl.cli.command import command_line, files
+from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.errors import ArgumentError
 from dpfl.reporting import plain_text
 from dpfl.simulation.training.mechanism import NamedMechanism
 from dpfl.simulation.training.privacy_config import NoiseConfig
-from dpfl.simulation.training.sampling_config import ParticipationConfig, participation
+from dpfl.simulation.training.round_config import ParticipationConfig, participation
 
 _SCHEMA = SettingsFlags(ParticipationConfig)
 _MECHANISMS = flags.DEFINE_list(
@@ -79,7 +79,7 @@ _PUBLISHED_LOSS = ('banded',)
 def main() -> None:
     """Prints the table and draws the plot."""
     path = _PLOT.read().plot
-    files.check_writable(None, path, _DATA.read().data)
+    command_line.check_writable(None, path, _DATA.read().data)
     if not (names := _MECHANISMS.value):
         raise command_line.UsageError('--mechanisms: must be given')
     if _RELATIVE_TO.value and _RELATIVE_TO.value not in names:
@@ -99,7 +99,7 @@ def main() -> None:
         from dpfl.reporting import plots  # matplotlib takes a second to import.
 
         figure = plots.losses(rows, vary, loss, _RELATIVE_TO.value, _title(base, vary))
-        files.save_plot(figure, path)
+        command_line.save_plot(figure, path)
     print(json.dumps(rows) if _FORMAT.read().format == 'json' else plain_text.columns(rows))
 
 

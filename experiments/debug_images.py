@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpfl import accounting
 from dpfl.cli.command import command_line
-from dpfl.cli.flags import output_flags, run_flags
+from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.debugging.images.config import StudyConfig
 from dpfl.reporting import plain_text
@@ -83,7 +83,7 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 def main() -> None:
     """Checks the flags, trains what is missing, and writes the page."""
     where, config, base = _DIRECTORY.read(), _STUDY.read(), _CONFIG.read()
-    output_dir = run_flags.directory(where)
+    output_dir = output_flags.directory(where)
     with command_line.refusing_bad_values(directory='output_dir'):
         from dpfl.debugging import page
         from dpfl.debugging.images import page as image_page

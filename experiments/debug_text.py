@@ -22,7 +22,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from dpfl.cli.command import command_line
-from dpfl.cli.flags import output_flags, run_flags
+from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.debugging.text.clients import OpenedText
 from dpfl.debugging.text.config import KINDS, NOT_OF_TASK, NOT_OF_TRAINING, StudyConfig
@@ -48,7 +48,7 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 def main() -> None:
     """Checks the flags, trains what is missing, and writes the page."""
     where, study, base = _DIRECTORY.read(), _STUDY.read(), _CONFIG.read()
-    output_dir = run_flags.directory(where)
+    output_dir = output_flags.directory(where)
     opened = OpenedText(_TASK.read(), base.seed)
     with command_line.refusing_bad_values(directory='output_dir'):
         for kind in KINDS:  # Checks both before the long part begins.

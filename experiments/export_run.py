@@ -22,7 +22,7 @@ from dpfl.accounting.reports import checklist
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.cli.results import public_copy, verified_run
+from dpfl.cli.results import verified_run
 
 _RUN = SettingsFlags(output_flags.RunDirConfig)
 _COPY = SettingsFlags(
@@ -62,7 +62,7 @@ def main() -> None:
         raise command_line.UsageError('--public: must be given; the copy is made to be public')
     _check_output(run, output)
     _, report = verified_run.verify(run)
-    public_copy.check(
+    verified_run.check_copy(
         run,
         report,
         public_heldout=_PUBLIC_HELDOUT.value,
@@ -73,7 +73,7 @@ def main() -> None:
     record = dataclasses.replace(
         record, exported=True, also_not_covered=(*record.also_not_covered, *added)
     )
-    names = public_copy.write(run, output, record, public_heldout=_PUBLIC_HELDOUT.value)
+    names = verified_run.write_copy(run, output, record, public_heldout=_PUBLIC_HELDOUT.value)
     statement = checklist.statement(record.report(None))
     if _FORMAT.read().format == 'json':
         print(json.dumps({'output_dir': str(output), 'statement': statement, 'files': names}))

@@ -16,15 +16,14 @@ import time
 from absl import flags
 
 from dpfl import mechanisms
-from dpfl.cli.command import command_line, files
+from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.errors import ArgumentError
 from dpfl.mechanisms import registry
 from dpfl.reporting import plain_text
 from dpfl.simulation.training.mechanism import MechanismConfig
-from dpfl.simulation.training.sampling_config import ParticipationConfig, participation
-from dpfl.simulation.training.server_config import ScheduleConfig
+from dpfl.simulation.training.round_config import ParticipationConfig, ScheduleConfig, participation
 
 _SCHEMA = SettingsFlags(ParticipationConfig)
 _MECHANISM = SettingsFlags(
@@ -64,7 +63,7 @@ def main() -> None:
     config, loss = _MECHANISM.read(), _LOSS.values()['loss']
     name = str(command_line.required(config, 'mechanism'))
     output = command_line.required(_OUTPUT.read(), 'output')
-    files.check_writable(output, None)
+    command_line.check_writable(output, None)
     with command_line.refusing_bad_values(beta='momentum'):
         schema, momentum = participation(_SCHEMA.read()), _MOMENTUM.value
         if _NESTEROV.value and not momentum:

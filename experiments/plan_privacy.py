@@ -64,9 +64,9 @@ from absl import flags
 from dpfl.accounting import calibration
 from dpfl.accounting.records import archive
 from dpfl.accounting.sampling import kinds
-from dpfl.cli.command import command_line, files, program
+from dpfl.cli.command import command_line, program
 from dpfl.cli.flags import output_flags
-from dpfl.cli.flags.pace_flags import PaceConfig
+from dpfl.cli.flags.participation_log import PaceConfig
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import plan_rows
 from dpfl.cli.results.plan_answer import answer, figure_of
@@ -74,8 +74,7 @@ from dpfl.cli.results.plan_request import PlanningConfig, Request
 from dpfl.simulation.population import TimerConfig
 from dpfl.simulation.training.mechanism import AUTO, NAMES
 from dpfl.simulation.training.privacy_config import ClippingConfig, PrivacyConfig
-from dpfl.simulation.training.sampling_config import SamplingConfig
-from dpfl.simulation.training.server_config import ServerConfig
+from dpfl.simulation.training.round_config import SamplingConfig, ServerConfig
 
 _SCHEMA = SettingsFlags(
     SamplingConfig,
@@ -166,7 +165,7 @@ _OF_RUN = (
 def main() -> None:
     """Prints the plan, or the plans of a sweep, and draws the plot."""
     path = _PLOT.read().plot
-    files.check_writable(None, path, _DATA.read().data)
+    command_line.check_writable(None, path, _DATA.read().data)
     with command_line.refusing_bad_values():
         request = _request()
         if path and not request.sweeps:
@@ -176,7 +175,7 @@ def main() -> None:
     if text := calibration.delta_warning(request.privacy.delta, request.schema['population']):
         print(text, file=sys.stderr)
     if path:
-        files.save_plot(figure_of(request, found), path)
+        command_line.save_plot(figure_of(request, found), path)
     commands = [
         program.command(name, *(['--output_dir=runs/planned'] if name == 'train' else []), *given)
         for name, given in found.commands

@@ -32,7 +32,7 @@ from absl import flags
 from dpfl import accounting
 from dpfl.accounting.sampling import kinds
 from dpfl.cli.command import command_line
-from dpfl.cli.flags import output_flags, participation_log, report_flags
+from dpfl.cli.flags import output_flags, participation_log
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import planned_report, report_files, verified_run
 from dpfl.simulation.training.mechanism import NAMES, MechanismConfig
@@ -41,7 +41,7 @@ from dpfl.simulation.training.privacy_config import (
     NoiseConfig,
     SecureAggregationConfig,
 )
-from dpfl.simulation.training.sampling_config import SamplingConfig
+from dpfl.simulation.training.round_config import SamplingConfig
 
 _MECHANISM = SettingsFlags(MechanismConfig, choices={'mechanism': NAMES})
 _NOISE = SettingsFlags(NoiseConfig)
@@ -77,15 +77,15 @@ _SAMPLING = SettingsFlags(
     },
 )
 _LOG = SettingsFlags(participation_log.LogConfig)
-_GUARANTEE = SettingsFlags(report_flags.GuaranteeConfig)
+_GUARANTEE = SettingsFlags(output_flags.GuaranteeConfig)
 _RUN = SettingsFlags(
-    report_flags.VerifiedRunConfig,
+    output_flags.VerifiedRunConfig,
     help={
         'run_dir': 'Directory of a finished run to verify, or of one that trains now, to show the '
         'report so far. It cannot be combined with flags of a plan.'
     },
 )
-_FILES = SettingsFlags(report_flags.ReportFilesConfig)
+_FILES = SettingsFlags(output_flags.ReportFilesConfig)
 _FORMAT = SettingsFlags(
     output_flags.FormatConfig,
     choices={'format': (*output_flags.FORMATS, 'html')},

@@ -23,7 +23,7 @@ from dpfl import _progress
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.published.figures import catalogue, checks
+from dpfl.published.figures import checks
 from dpfl.published.figures.drawn import Recipe
 from dpfl.published.tables import rows
 from dpfl.reporting import charts
@@ -70,9 +70,9 @@ def main() -> None:
 
 def _selected() -> list[Recipe]:
     only = _SELECTION.read().only
-    found = [recipe for recipe in catalogue.RECIPES if recipe.name.startswith(only)]
+    found = [recipe for recipe in checks.RECIPES if recipe.name.startswith(only)]
     if not found:
-        names = ', '.join(recipe.name for recipe in catalogue.RECIPES)
+        names = ', '.join(recipe.name for recipe in checks.RECIPES)
         raise command_line.UsageError(f'--only={only}: must be the beginning of one of {names}')
     return found
 

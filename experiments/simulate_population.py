@@ -22,7 +22,7 @@ from typing import Any
 from absl import flags
 
 from dpfl import ParticipationLog, _setting_texts
-from dpfl.cli.command import command_line, files, program
+from dpfl.cli.command import command_line, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import simulated_population
@@ -31,7 +31,7 @@ from dpfl.reporting import plain_text
 from dpfl.simulation.population import DeviceConfig
 from dpfl.simulation.training.mechanism import MechanismConfig
 from dpfl.simulation.training.privacy_config import NoiseConfig
-from dpfl.simulation.training.sampling_config import SamplingConfig
+from dpfl.simulation.training.round_config import SamplingConfig
 
 _SAMPLING = SettingsFlags(
     SamplingConfig,
@@ -83,7 +83,7 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 def main() -> None:
     """Simulates, or reads a log; prints the statistics and draws them."""
     output, plot = _OUTPUT.read().output, _PLOT.read().plot
-    files.check_writable(output, plot)
+    command_line.check_writable(output, plot)
     vary, is_json = _SWEEP.read().vary, _FORMAT.read().format == 'json'
     values: Any
     report = ''
@@ -112,7 +112,7 @@ def main() -> None:
                 _save(done.log, output)
                 report = _report_command(values, output)
     if plot is not None:
-        files.save_plot(draw(), plot)
+        command_line.save_plot(draw(), plot)
     if is_json:
         print(json.dumps(values))
     elif isinstance(values, list):

@@ -20,7 +20,7 @@ import sys
 from typing import Any
 
 from dpfl import _setting_texts
-from dpfl.cli.command import command_line, files, program
+from dpfl.cli.command import command_line, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.reporting import plain_text
@@ -47,7 +47,7 @@ _TITLES = {True: 'Found on the private data:', False: 'Not from the data:'}
 def main() -> None:
     """Checks the flags, looks at the data, and prints the proposal."""
     task, wishes, output = _TASK.read(), _WISHES.read(), _OUTPUT.read().output
-    files.check_writable(output, None)
+    command_line.check_writable(output, None)
     with command_line.refusing_bad_values():
         found = suggest(task, wishes, _SEED.read().seed, lambda text: print(text, file=sys.stderr))
     flags = flags_of(found.config)

@@ -12,10 +12,10 @@ nothing is written, and what the run would cost is printed.
 import sys
 
 from dpfl.accounting.records import archive
-from dpfl.cli.command import command_line, missing
-from dpfl.cli.flags import output_flags, run_flags
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.cli.results import run_summary
+from dpfl.cli.results import train_command
 from dpfl.simulation.training import TrainConfig, dry_run, mechanism, train
 from dpfl.tasks import config as tasks
 
@@ -33,31 +33,31 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 def main() -> None:
     """Checks the flags, trains, and prints the result; or only what that would cost."""
-    missing.require('tensorflow_federated')
+    command_line.require_package('tensorflow_federated')
     where = _DIRECTORY.read()
-    run_flags.take_recorded(where, _CONFIG.names)
+    output_flags.take_recorded(where, _CONFIG.names)
     config = _CONFIG.read()
     if _DRY_RUN.read().dry_run:
-        run_flags.refuse_earlier_run(where)
+        output_flags.refuse_earlier_run(where)
         with command_line.refusing_bad_values():
             cost = dry_run(config)
-        run_summary.print_cost(cost, _FORMAT.read().format)
+        train_command.print_cost(cost, _FORMAT.read().format)
         return
     with (
         command_line.refusing_bad_values(directory='output_dir'),
-        run_flags.saying_what_is_saved(where, 'train'),
+        output_flags.saying_what_is_saved(where, 'train'),
     ):
         result = train(
             config,
-            run_flags.directory(where),
+            output_flags.directory(where),
             resume=where.resume,
             overwrite=where.overwrite,
-            files={archive.FLAGS: run_flags.flags_text()},
-            notice=run_flags.how_to_watch(where),
+            files={archive.FLAGS: output_flags.flags_text()},
+            notice=output_flags.how_to_watch(where),
         )
     if result.profile is not None:
         print(result.profile.render(), file=sys.stderr, end='')
-    run_summary.print_result(result, _FORMAT.read().format)
+    train_command.print_result(result, _FORMAT.read().format)
 
 
 if __name__ == '__main__':

@@ -14,9 +14,9 @@ import sys
 
 from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
-from dpfl.cli.flags import output_flags, run_flags
+from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.cli.results import run_summary
+from dpfl.cli.results import train_command
 from dpfl.simulation.training import GanConfig, mechanism, train
 from dpfl.simulation.training.config import ScaleConfig
 
@@ -33,19 +33,19 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 def main() -> None:
     """Checks the flags, trains, and prints the result."""
     where = _DIRECTORY.read()
-    run_flags.take_recorded(where, (*_CONFIG.names, *_SCALE.names))
+    output_flags.take_recorded(where, (*_CONFIG.names, *_SCALE.names))
     config, scale = _CONFIG.read(), _SCALE.read()
     with (
         command_line.refusing_bad_values(directory='output_dir'),
-        run_flags.saying_what_is_saved(where, 'train_gan'),
+        output_flags.saying_what_is_saved(where, 'train_gan'),
     ):
         result = train(
             config,
-            run_flags.directory(where),
+            output_flags.directory(where),
             resume=where.resume,
             overwrite=where.overwrite,
-            files={archive.FLAGS: run_flags.flags_text()},
-            notice=run_flags.how_to_watch(where),
+            files={archive.FLAGS: output_flags.flags_text()},
+            notice=output_flags.how_to_watch(where),
             check=lambda plan, method: scale.scaled_up(plan, method),
         )
         scaled = scale.scaled_up(result.report.plan, result.report.accountant)
@@ -54,7 +54,7 @@ def main() -> None:
     more = (
         {} if scaled is None else {'scaled_epsilon': scaled.epsilon, 'scaled_delta': scaled.delta}
     )
-    run_summary.print_result(result, _FORMAT.read().format, **more)
+    train_command.print_result(result, _FORMAT.read().format, **more)
 
 
 if __name__ == '__main__':

@@ -21,7 +21,7 @@ import numpy as np
 
 from dpfl import _random
 from dpfl._settings import Settings, setting
-from dpfl.cli.command import command_line, files
+from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.reporting import plain_text
@@ -86,7 +86,7 @@ def main() -> None:
     """Checks the flags, finds words, and prints the table."""
     task, config, seed = _TASK.read(), _RECALL.read(), _SEED.read().seed
     plot = _PLOT.read().plot
-    files.check_writable(None, plot)
+    command_line.check_writable(None, plot)
     with command_line.refusing_bad_values():
         counts = WordCounts.of(_clients(task, config, seed), seed)
         rows = measure(counts, config, seed)

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from dpfl._settings import setting
 from dpfl.cli.command import command_line
-from dpfl.cli.flags import output_flags, run_flags
+from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.debugging.text.clients import OpenedText
 from dpfl.debugging.text.config import NOT_OF_TASK, NOT_OF_TRAINING, Case, StudyConfig
@@ -70,7 +70,7 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 def main() -> None:
     """Checks the flags, makes what is missing, writes the page and prints the table."""
     config, study, base, task = _POWER.read(), _STUDY.read(), _CONFIG.read(), _TASK.read()
-    directory = run_flags.directory(_DIRECTORY.read())
+    directory = output_flags.directory(_DIRECTORY.read())
     with command_line.refusing_bad_values(directory='output_dir'):
         if not study.inject:
             raise ArgumentError('inject', '', 'must name at least one fault')

@@ -20,7 +20,7 @@ import numpy as np
 
 from dpfl._settings import setting
 from dpfl.cli.command import command_line
-from dpfl.cli.flags import output_flags, run_flags
+from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.debugging.diagnosis import Contrast, Generated
 from dpfl.debugging.images.config import PrimaryConfig, StudyConfig
@@ -90,7 +90,7 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 def main() -> None:
     """Checks the flags, makes what is missing, writes the page and prints the table."""
     config, base, primary = _GRID.read(), _CONFIG.read(), _PRIMARY.read()
-    directory = run_flags.directory(_DIRECTORY.read())
+    directory = output_flags.directory(_DIRECTORY.read())
     with command_line.refusing_bad_values(directory='output_dir'):
         if not base.task.faults.inject:
             raise ArgumentError('inject', '', 'must name at least one fault')
@@ -167,7 +167,7 @@ class _Seed:
     def diagnosed(self, cell: Cell, faults: ImageFaultConfig) -> Cell:
         """A cell with its diagnosis, of a GAN of all clients, some of whom have a fault."""
         from dpfl.debugging.images import clients, diagnosis
-        from dpfl.simulation.training.sampling_config import required
+        from dpfl.simulation.training.round_config import required
 
         population = np.arange(required(self._base.sampling, 'population'))
         everyone = clients.Subpopulation(clients.EVERYONE, population)

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 from absl import flags
 
 from dpfl import _files, _storage, errors
-from dpfl.cli.command import command_line, files
+from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.reporting import plain_text
@@ -138,7 +138,7 @@ def main() -> None:
     for name in ('client_column', 'text_column'):
         if kind != 'jsonl' and getattr(text, name) != getattr(TextConfig(), name):
             raise command_line.UsageError(f'--{name}={getattr(text, name)}: needs --from=jsonl')
-    files.check_writable(output, None)
+    command_line.check_writable(output, None)
     with command_line.refusing_bad_values():
         made = make(
             kind,

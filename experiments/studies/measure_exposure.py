@@ -24,7 +24,6 @@ from absl import flags
 from matplotlib.figure import Figure
 
 from dpfl.cli.command import command_line
-from dpfl.cli.command import files as command_files
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.errors import NOT_SHOWN, ArgumentError
@@ -49,7 +48,7 @@ def main() -> None:
     plot, data = _PLOT.read().plot, _DATA.read().data
     if not _RUNS.value:
         raise command_line.UsageError('--run_dirs: must be given')
-    command_files.check_writable(None, plot, data)
+    command_line.check_writable(None, plot, data)
     with command_line.refusing_bad_values(run_dir=_RUNS.name):
         opened = [finished_run.open_run(directory) for directory in _RUNS.value]
         measured = [measure(run) for run in opened]

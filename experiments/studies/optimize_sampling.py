@@ -22,7 +22,7 @@ from typing import Any
 
 from dpfl import mechanisms
 from dpfl._settings import Settings, setting
-from dpfl.cli.command import command_line, files, program
+from dpfl.cli.command import command_line, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import train_command
@@ -30,7 +30,7 @@ from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.reporting import plain_text
 from dpfl.simulation.training.mechanism import MechanismConfig
 from dpfl.simulation.training.privacy_config import NoiseConfig
-from dpfl.simulation.training.sampling_config import SamplingConfig
+from dpfl.simulation.training.round_config import SamplingConfig
 from experiments.studies.shared import amplification
 
 # What is at most this times as large counts as nearly the same.
@@ -96,7 +96,7 @@ def main() -> None:
     rounds = command_line.required(deployment, 'rounds')
     population = command_line.required(deployment, 'population')
     output = pathlib.Path(command_line.required(_OUTPUT.read(), 'output'))
-    files.check_writable(str(output), None)
+    command_line.check_writable(str(output), None)
     with command_line.refusing_bad_values():
         search = amplification.Search(
             rounds=rounds,

@@ -9,10 +9,10 @@ The run is one of dpfl train with the same flags, on a task of its own. data.jso
 planted.
 """
 
-from dpfl.cli.command import command_line, missing
-from dpfl.cli.flags import output_flags, run_flags
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.cli.results import run_summary
+from dpfl.cli.results import train_command
 from dpfl.simulation.training import TrainConfig, mechanism
 from dpfl.tasks import config as tasks
 from experiments.studies.shared import planting
@@ -28,17 +28,17 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 def main() -> None:
     """Checks the flags, trains, and prints the result."""
-    missing.require('tensorflow_federated')
+    command_line.require_package('tensorflow_federated')
     where, config, planted = _DIRECTORY.read(), _CONFIG.read(), _SECRETS.read()
     with command_line.refusing_bad_values(directory='output_dir'):
         result = planting.train(
             config,
             planted,
-            run_flags.directory(where),
+            output_flags.directory(where),
             resume=where.resume,
             overwrite=where.overwrite,
         )
-    run_summary.print_result(result, _FORMAT.read().format)
+    train_command.print_result(result, _FORMAT.read().format)
 
 
 if __name__ == '__main__':

@@ -3,7 +3,7 @@
 from absl import flags
 
 from dpfl.cli import catalogue
-from dpfl.cli.flags import flag_groups
+from dpfl.cli.flags import settings_flags
 
 PAGE = 'reference/commands.md'
 _HEADER = """# Commands
@@ -35,8 +35,8 @@ def page() -> str:
 def _section(binary: catalogue.Binary) -> str:
     before = set(flags.FLAGS)
     about = binary.define()['__doc__'].strip()
-    text = flag_groups.help_text(binary.name).strip()
+    text = settings_flags.help_text(binary.name).strip()
     for name in set(flags.FLAGS) - before:
         delattr(flags.FLAGS, name)
-    flag_groups._classes.clear()
+    settings_flags._classes.clear()
     return f'## {binary.name}\n\n```text\n{about}\n\n{text}\n```'

@@ -6,7 +6,7 @@ import types
 import pytest
 
 from dpfl.cli.command import program
-from dpfl.cli.flags import run_flags
+from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.output_flags import RunDirectoryConfig
 from dpfl.runtime import signals
 from dpfl.simulation import checkpoint
@@ -22,7 +22,7 @@ def test_a_run_that_a_signal_ends_names_the_command_that_continues_it(
     monkeypatch.setattr(checkpoint, 'latest', lambda *arguments: saved)
     path = tmp_path / 'a run'
     config = RunDirectoryConfig(output_dir=str(path))
-    with pytest.raises(type(error)) as end, run_flags.saying_what_is_saved(config, name):
+    with pytest.raises(type(error)) as end, output_flags.saying_what_is_saved(config, name):
         raise error
     command = program.command(name, f'--output_dir={path}', '--resume')
     assert f"{name} '--output_dir=" in command
@@ -32,6 +32,6 @@ def test_a_run_that_a_signal_ends_names_the_command_that_continues_it(
 @pytest.mark.parametrize('error', [KeyboardInterrupt(), signals.Terminated(signal.SIGTERM)])
 def test_a_run_that_has_saved_nothing_names_no_command(tmp_path, error):
     config = RunDirectoryConfig(output_dir=str(tmp_path))
-    with pytest.raises(type(error)) as end, run_flags.saying_what_is_saved(config, 'train'):
+    with pytest.raises(type(error)) as end, output_flags.saying_what_is_saved(config, 'train'):
         raise error
     assert end.value is error

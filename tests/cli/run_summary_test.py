@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl.accounting.records import archive
-from dpfl.cli.results import run_summary
+from dpfl.cli.results import train_command
 from dpfl.simulation import run_directory
 from dpfl.simulation.training import TrainResult
 from tests.accounting import archives
@@ -39,7 +39,7 @@ def test_a_run_ends_with_five_lines(runs, capsys, name, accuracy, references, le
     path = runs[name]
     metrics = {} if accuracy is None else {'accuracy': np.array([np.nan, accuracy])}
     report = archive.Records.read(path).report()
-    run_summary.print_result(TrainResult(path, report, metrics, (), references), 'text')
+    train_command.print_result(TrainResult(path, report, metrics, (), references), 'text')
     first, guarantee, page, verify, last = capsys.readouterr().out.splitlines()
     assert first.startswith(learnt)
     assert guarantee == f'Guarantee: {report.to_dict()["statement"]}'

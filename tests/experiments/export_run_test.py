@@ -16,7 +16,7 @@ import pytest
 from dpfl import ParticipationLog, accounting
 from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
-from dpfl.cli.results import public_copy
+from dpfl.cli.results import verified_run
 from dpfl.simulation import program, run_directory
 from tests import forked_binaries
 from tests.accounting import archives
@@ -112,7 +112,7 @@ def test_the_copy_of_a_small_run_has_these_files_and_no_others(tmp_path):
     (run / 'plots' / 'private' / 'generated_1.png').touch()
     (run / archive.SUMS).write_text(archive.digests(run))
     assert {'plots/training.png', archive.LOG, archive.LEDGER} <= {*archive.listed(run)}
-    public_copy.write(run, copy, archive.read_plan(run), public_heldout=False)
+    verified_run.write_copy(run, copy, archive.read_plan(run), public_heldout=False)
     assert _names(copy) == {name for name in _EXPORTED if not name.startswith('saved_model/')}
     pages = [(each / run_directory.HTML_REPORT).read_text() for each in (run, copy)]
     assert ['on held-out clients' in page for page in pages] == [True, False]
@@ -140,7 +140,7 @@ def test_what_must_not_be_copied_is_refused(tmp_path):
         cases.append((run, 'has a vocabulary that was counted on the clients'))
     for path, message in cases:
         with pytest.raises(command_line.UsageError, match=message):
-            public_copy.check(path, report, public_heldout=False, simulation=True)
+            verified_run.check_copy(path, report, public_heldout=False, simulation=True)
 
 
 def test_a_run_that_goes_on_is_not_copied(tmp_path):
@@ -155,7 +155,7 @@ def test_a_run_that_goes_on_is_not_copied(tmp_path):
             program.run_training(dataclasses.replace(experiment, client_data=interrupt), directory)
     report = archive.read_plan(tmp_path).report(ParticipationLog([[0, 1, 2]]))
     with pytest.raises(command_line.UsageError, match='must be finished'):
-        public_copy.check(tmp_path, report, public_heldout=False, simulation=True)
+        verified_run.check_copy(tmp_path, report, public_heldout=False, simulation=True)
 
 
 def _bytes(path: pathlib.Path) -> dict[str, bytes]:
@@ -321,5 +321,5 @@ def test_the_working_directory_takes_a_copy(tmp_path, monkeypatch):
     copy.mkdir()
     monkeypatch.chdir(copy)
     record = archive.read_plan(run)
-    names = public_copy.write(run, pathlib.Path('.'), record, public_heldout=False)
+    names = verified_run.write_copy(run, pathlib.Path('.'), record, public_heldout=False)
     assert sorted(names) == sorted([archive.SUMS, *archive.listed(copy)])

@@ -6,7 +6,7 @@ import functools
 import pytest
 
 from dpfl import Participation, mechanisms
-from dpfl.simulation.training.server_config import ScheduleConfig
+from dpfl.simulation.training.round_config import ScheduleConfig
 from tests import forked_binaries
 
 # Two processes may use other numbers of threads.

@@ -602,7 +602,7 @@ _RUNS = (
     ),
     Fault(
         'exported run with plots of private metrics',
-        'dpfl/cli/results/public_copy.py',
+        'dpfl/cli/results/verified_run.py',
         r"r'plots/generated_\d+\.png'",
         r"r'plots/.+\.png'",
         (

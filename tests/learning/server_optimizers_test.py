@@ -9,7 +9,7 @@ import tensorflow as tf
 from dpfl import _settings, errors, learning, mechanisms
 from dpfl.learning import server_optimizers
 from dpfl.simulation import state as states
-from dpfl.simulation.training.server_config import ServerConfig
+from dpfl.simulation.training.round_config import ServerConfig
 
 pytestmark = pytest.mark.tff
 

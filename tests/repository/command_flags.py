@@ -17,7 +17,7 @@ from absl import flags
 
 from dpfl import _settings
 from dpfl.cli import catalogue
-from dpfl.cli.flags import flag_groups
+from dpfl.cli.flags import settings_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from tests import paths
 
@@ -73,14 +73,14 @@ def read() -> list[Command]:
         fields = _fields(names.values())
         each = tuple(
             _flag(own[name], fields.get(name), group)
-            for group, members in flag_groups.grouped(list(own)).items()
+            for group, members in settings_flags.grouped(list(own)).items()
             for name in members
         )
         about = (names['__doc__'] or '').strip()
         found.append(Command(binary.name, binary.group, about, each))
         for name in set(flags.FLAGS) - before:
             delattr(flags.FLAGS, name)
-        flag_groups._classes.clear()
+        settings_flags._classes.clear()
     return found
 
 

@@ -8,7 +8,7 @@ import importlib
 
 from absl import flags
 
-from dpfl.cli.flags import flag_groups
+from dpfl.cli.flags import settings_flags
 
 
 @functools.cache
@@ -17,5 +17,5 @@ def load(name):
     module = importlib.import_module(f'experiments.studies.{name}')
     for flag in list(flags.FLAGS.flags_by_module_dict().get(module.__name__, [])):
         delattr(flags.FLAGS, flag.name)
-    flag_groups._classes.clear()
+    settings_flags._classes.clear()
     return module

@@ -4,23 +4,31 @@ A bad flag, or a value that the library refuses, gives one line `error: --flag=v
 allowed` on standard error and exit status 2. A failure of the machine (a file, memory) gives one
 line and exit status 1, Ctrl-C one line and 130, SIGTERM one line and 143. Anything else is a bug
 and shows its traceback.
+
+Files that a binary writes are checked before its long work begins. A missing package is one line,
+too.
 """
 
 import contextlib
 import errno
+import importlib.util
 import os
 import pathlib
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from absl import app, flags, logging
 
 from dpfl import errors
 from dpfl._settings import Settings
-from dpfl.cli.command import flagfiles, missing, preset, standard_streams
+from dpfl.cli import catalogue
+from dpfl.cli.command import flagfiles, program, standard_streams
 from dpfl.runtime import signals, tff_import
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _REFUSED = 1
 _BAD_USAGE = 2
@@ -141,10 +149,10 @@ def run(
         except (errors.RunError, errors.DataError) as error:
             _fail(str(error), _REFUSED)
         except ModuleNotFoundError as error:
-            message = missing.explained(error, pathlib.Path(sys.argv[0]).stem)
+            message = missing_package(error, pathlib.Path(sys.argv[0]).stem)
             if message is None:
                 raise
-            _fail(message, missing.STATUS)
+            _fail(message, STATUS)
         except (KeyboardInterrupt, signals.Terminated) as error:
             _end_after(error)
         except MemoryError as error:
@@ -229,7 +237,7 @@ def _parse(arguments):
                 return app.parse_flags_with_usage([arguments[0], *expanded])
             except SystemExit:  # absl exits with 1 after the help that was asked for.
                 sys.exit(0)
-        adjusted = preset.adjust(arguments[1:], flagfiles.read)
+        adjusted = flagfiles.adjust(arguments[1:], flagfiles.read)
         rest = flags.FLAGS([arguments[0], *adjusted.arguments])
         for message in adjusted.messages:
             print(message, file=sys.stderr)
@@ -244,10 +252,10 @@ def _asks_for_help(arguments) -> bool:
 
 def _show_help(text: str) -> NoReturn:
     """Prints the purpose of the binary and its flags in groups; absl would sort all of them."""
-    from dpfl.cli.flags import flag_groups
+    from dpfl.cli.flags import settings_flags
 
     try:
-        print(f'{text}\nflags:\n{flag_groups.help_text(sys.argv[0])}\n\n{_MORE_HELP}')
+        print(f'{text}\nflags:\n{settings_flags.help_text(sys.argv[0])}\n\n{_MORE_HELP}')
         standard_streams.flush_results()
     except BrokenPipeError:  # The reader, such as head, has seen enough.
         standard_streams.drop_results()
@@ -286,3 +294,88 @@ def _tell(message: str) -> None:
     """Writes the closing line of the program."""
     print(f'error: {errors.shown(message, _MOST_CHARACTERS)}', file=sys.stderr, flush=True)
     signals.told()
+
+
+STATUS = 2
+# Names for pip of packages that commands without TensorFlow Federated need.
+_LIGHT = {
+    'absl': 'absl-py',
+    'cryptography': 'cryptography',
+    'dp_accounting': 'dp-accounting',
+    'markdown': 'markdown',
+    'matplotlib': 'matplotlib',
+    'numpy': 'numpy',
+    'scipy': 'scipy',
+    'tqdm': 'tqdm',
+}
+_PYARROW = ('pyarrow', 'pandas')
+
+
+def missing_package(error: ModuleNotFoundError, binary: str) -> str | None:
+    """Names the missing package and how to install it; None if the module is our own.
+
+    Args:
+      error: of the import.
+      binary: name of the command.
+    """
+    command = f'dpfl {binary}'
+    name = (error.name or '').partition('.')[0]
+    if name in ('', 'dpfl', 'experiments'):
+        return None
+    # Training needs more than this one package: suggest the full installation.
+    is_light = catalogue.binaries()[binary].group == 'accounting' or _has('tensorflow_federated')
+    if name in _LIGHT and is_light:
+        return f"{command} needs {name}, which is not installed: pip install 'dpfl[accounting]'"
+    if name in _PYARROW:
+        return f'{command} needs {name}, which is not installed: pip install {name}'
+    return (
+        f'{command} needs TensorFlow Federated, which is not installed here (no module {name}); on '
+        f'Linux with Python 3.11, 3.12 or 3.13 this brings it: {program.shown("install_tff")}'
+    )
+
+
+def require_package(name: str) -> None:
+    """Checks that a package is installed, before anything else is asked for.
+
+    Raises:
+      ModuleNotFoundError: if it is not installed.
+    """
+    if not _has(name):
+        raise ModuleNotFoundError(f'No module named {name!r}', name=name)
+
+
+def _has(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def check_writable(output: str | None, plot: str | None, data: str | None = None) -> None:
+    """Checks the files of --output, --plot and --data.
+
+    Raises:
+      UsageError: If a directory does not exist, or matplotlib cannot write this kind of plot.
+    """
+    for name, path in (('output', output), ('plot', plot), ('data', data)):
+        if path is not None and not pathlib.Path(path).parent.is_dir():
+            raise UsageError(f'--{name}={path}: must be in a directory that exists')
+    if plot is None:
+        return
+    from matplotlib.figure import Figure  # Takes a second to import.
+
+    kinds = Figure().canvas.get_supported_filetypes()
+    if pathlib.Path(plot).suffix[1:] not in kinds:
+        raise UsageError(f'--plot={plot}: must end in one of {", ".join(sorted(kinds))}')
+
+
+def save_plot(figure: 'Figure', path: str) -> None:
+    """Writes the figure to the file of --plot.
+
+    Raises:
+      UsageError: If the file cannot be written.
+    """
+    try:
+        figure.savefig(path, dpi=120)
+    except (OSError, ValueError) as error:
+        raise UsageError(f'--plot={path}: {error}') from None

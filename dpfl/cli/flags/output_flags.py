@@ -1,15 +1,27 @@
-"""Settings of the input and output of binaries; several binaries have them as flags."""
+"""Flags of the input and output of binaries: files, reports, directories of runs. No TensorFlow."""
 
+import contextlib
 import csv
 import dataclasses
 import io
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from absl import flags
+
+from dpfl import errors
 from dpfl._settings import Settings, setting
-from dpfl.errors import ArgumentError
+from dpfl.accounting.records import archive
+from dpfl.accounting.selection import Selection
+from dpfl.cli.command import command_line, program
+from dpfl.errors import NOT_SHOWN, ArgumentError
+from dpfl.runtime import signals
+from dpfl.simulation import checkpoint
+from dpfl.simulation.training import recorded_settings
+from dpfl.simulation.training.mechanism import AUTO
+from dpfl.simulation.training.privacy_config import AMOUNTS
 
 FORMATS = ('text', 'json')
 _FORMS = ('.csv', '.json')
@@ -150,3 +162,240 @@ def write_rows(path: str | None, rows: Sequence[Mapping[str, Any]]) -> None:
         pathlib.Path(path).write_text(text.getvalue(), newline='')
     except OSError as error:
         raise ArgumentError('data', path, str(error.strerror)) from None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GuaranteeConfig(Settings):
+    """Groups of clients, membership tests, the selection of a run, and other runs."""
+
+    group_size: int | None = setting(
+        None,
+        'Number of clients, such as those of one person, that all numbers are for. The default is '
+        'one, or that of the run in --run_dir.',
+        minimum=1,
+    )
+    tradeoff: bool = setting(
+        False,
+        'Also report what a membership test can reach: the largest true positive rate for each '
+        'false positive rate, the largest difference of both, and the least probability of error.',
+    )
+    selected_from: str | None = setting(
+        None,
+        'The run is the best of several, and only that one is released: distribution and mean of '
+        'their number, such as poisson:10 ([Papernot22]). The number is drawn from it beforehand. '
+        'Distributions are poisson, geometric, logarithmic, or the shape of a negative binomial '
+        'one, such as 0.5:10. The report adds what the best run guarantees.',
+    )
+    compose_with: tuple[str, ...] = setting(
+        (),
+        'Reports of other runs on the same clients, files privacy_report.json or directories of '
+        'runs, comma-separated. The report then also gives the guarantee of all runs together. '
+        'Each run may depend on the results of earlier ones.',
+    )
+
+    def check(self) -> None:
+        """`selected_from` names a selection; none is known for several runs together."""
+        if self.selected_from is None:
+            return
+        Selection.from_text(self.selected_from)
+        if self.compose_with:
+            raise ArgumentError('selected_from', NOT_SHOWN, 'cannot be combined with compose_with')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportFilesConfig(Settings):
+    """Reports in files. The flags of a plan do not apply to a comparison or a verification."""
+
+    compare: tuple[str, ...] = setting(
+        (),
+        'Two reports to compare, files privacy_report.json or directories of runs: '
+        '`--compare first second` or `--compare=first,second`. Says which run is more private, '
+        'and why.',
+    )
+    sign: str | None = setting(
+        None,
+        'File of an Ed25519 private key (PEM). Signs the report of --run_dir, once it is verified, '
+        'or else that of --output. The signature is in a file beside it, whose name ends in .sig.',
+    )
+    verify: str | None = setting(
+        None,
+        'Report whose signature to verify, a file or the directory of a run; it is also computed '
+        'again, and refused if it states anything that does not follow. Needs --public_key.',
+        needs='public_key',
+    )
+    public_key: str | None = setting(
+        None,
+        'File of the Ed25519 public key (PEM) of whoever signed the report; for --verify.',
+        needs='verify',
+    )
+    output: str | None = setting(
+        None, 'File to write the report to, instead of printing it; in the format of --format.'
+    )
+
+    def check(self) -> None:
+        """A comparison has two reports."""
+        if len(self.compare) not in (0, 2):
+            raise ArgumentError('compare', ','.join(self.compare), 'must be two reports')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VerifiedRunConfig(RunDirConfig):
+    """A finished run to verify, and what is done with its directory."""
+
+    after: str | None = setting(
+        None,
+        'With --run_dir: an earlier report of the same run, a file or a directory. Also checks '
+        'that the journal of the run continues the one of that report. If the run was rolled back '
+        'and went another way, or is a copy that did, it does not.',
+        needs='run_dir',
+    )
+    write_pages: bool = setting(
+        False,
+        'With --run_dir: first write all tables and pages of the run again, as they follow from '
+        'its journal.',
+        needs='run_dir',
+    )
+    forget_keys: bool = setting(
+        False,
+        'With --run_dir: delete keys and checkpoints of the run, if it has ended and is verified. '
+        'It stays verified, and can no longer be continued.',
+        needs='run_dir',
+    )
+    open: bool = setting(
+        False,
+        'With --run_dir: show the page of the report in a browser, if the run is verified.',
+        needs='run_dir',
+    )
+
+
+# Flags on the treatment of an earlier run, or in place of a run; flags.txt leaves them out.
+_FLAGS_OF_ONE_CALL = ('resume', 'overwrite', 'dry_run')
+
+
+def directory(config: RunDirectoryConfig) -> pathlib.Path:
+    """The directory of --output_dir.
+
+    Raises:
+      UsageError: If it is not given, if the flags contradict each other, or if its name cannot be
+        written as a line of flags.txt.
+    """
+    if config.resume and config.overwrite:
+        raise command_line.UsageError('--resume: cannot be combined with --overwrite')
+    name = config.output_dir
+    if not name:
+        raise command_line.UsageError('--output_dir: must be given')
+    if not name.isprintable() or name != name.strip():
+        raise command_line.UsageError(
+            f'--output_dir={name!a}: must have printable characters only, and no space at either '
+            'end'
+        )
+    return pathlib.Path(name)
+
+
+def take_recorded(config: RunDirectoryConfig, names: Collection[str]) -> None:
+    """Gives flags that are not on the command line the values with which a run began.
+
+    So `--resume` needs the directory alone, and whatever is to change.
+
+    Args:
+      config: of the run; nothing is done without `resume`.
+      names: of the flags that may take a value.
+
+    Raises:
+      UsageError: If the journal of the run cannot be read, or if there is no run and no flag that
+        says what to train.
+    """
+    if not (config.resume and config.output_dir) or config.overwrite:
+        return
+    try:
+        journal = archive.read_journal(config.output_dir)
+        texts = None if journal is None else recorded_settings.flags_of(journal.state)
+    except ValueError as error:
+        raise command_line.UsageError(f'--output_dir={config.output_dir}: {error}') from None
+    if journal is None and not any(flags.FLAGS[name].present for name in names):
+        raise command_line.UsageError(
+            f'--output_dir={config.output_dir}: has no run that --resume could continue'
+        )
+    given = {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].present}
+    replaced = _replaced(given)
+    for name, text in (texts or {}).items():
+        plain = name.removeprefix('no') if name not in flags.FLAGS else name
+        if plain in names and plain not in (*given, *replaced):
+            if flags.FLAGS[plain].boolean and not text:
+                text = 'true' if plain == name else 'false'
+            try:
+                flags.FLAGS[plain].parse(text)
+            except flags.Error as error:
+                raise command_line.UsageError(
+                    f'--output_dir={config.output_dir}: {error}'
+                ) from None
+
+
+def _replaced(given: Mapping[str, Any]) -> list[str]:
+    """Flags of a run that contradict given ones, and so are not taken from the run."""
+    names: list[str] = []
+    if any(name in given for name in AMOUNTS):
+        names += AMOUNTS
+    if given.get('mechanism', AUTO) != AUTO:
+        names.append('workload')
+    return names
+
+
+@contextlib.contextmanager
+def saying_what_is_saved(config: RunDirectoryConfig, name: str) -> Iterator[None]:
+    """Context in which a signal ends the run with a line on saved rounds and how to continue.
+
+    With `overwrite` these are the rounds of the new run only.
+
+    Args:
+      config: of the run.
+      name: of the command that trains it.
+    """
+    earlier = _keys(pathlib.Path(config.output_dir or '')) if config.overwrite else None
+    try:
+        yield
+    except (KeyboardInterrupt, signals.Terminated) as error:
+        path = pathlib.Path(config.output_dir or '')
+        try:
+            saved = checkpoint.latest(path / archive.CHECKPOINTS, lambda reason: None)
+        except errors.RunError:
+            saved = None
+        if saved is None or (config.overwrite and _keys(path) == earlier):
+            raise
+        rounds = 'round is' if saved.rounds == 1 else 'rounds are'
+        command = program.command(name, f'--output_dir={path}', '--resume')
+        what = f'{saved.rounds} {rounds} saved in {path}; this continues: {command}'
+        if isinstance(error, signals.Terminated):
+            raise signals.Terminated(error.number, what) from None
+        raise KeyboardInterrupt(what) from None
+
+
+def _keys(path: pathlib.Path) -> str | None:
+    """Digest of the keys of the run in a directory, which no other run has."""
+    try:
+        journal = archive.read_journal(path)
+    except (ValueError, errors.RunError):
+        return None
+    return None if journal is None or journal.state.planned is None else journal.state.planned.keys
+
+
+def how_to_watch(config: RunDirectoryConfig) -> str:
+    """A line that names the command which shows a run while it trains."""
+    command = program.command('report', f'--run_dir={config.output_dir}')
+    return f'the report so far, while it trains: {command}'
+
+
+def refuse_earlier_run(config: RunDirectoryConfig) -> None:
+    """Raises UsageError if a dry run has a flag on the treatment of an earlier run."""
+    for name in ('resume', 'overwrite'):
+        if getattr(config, name):
+            raise command_line.UsageError(f'--{name}: cannot be combined with --dry_run')
+
+
+def flags_text() -> str:
+    """The flags as a file for --flagfile, without those about an earlier run."""
+    lines = command_line.flags_text().splitlines(keepends=True)
+    once = [
+        f'{flags.FLAGS[name].serialize()}\n' for name in _FLAGS_OF_ONE_CALL if name in flags.FLAGS
+    ]
+    return ''.join(line for line in lines if line not in once)

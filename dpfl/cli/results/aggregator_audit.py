@@ -7,7 +7,7 @@ from dpfl.cli.command import command_line
 from dpfl.reporting import plain_text
 from dpfl.simulation.training import plan as plans
 from dpfl.simulation.training.privacy_config import PrivacyConfig
-from dpfl.simulation.training.sampling_config import ParticipationConfig, SamplingConfig
+from dpfl.simulation.training.round_config import ParticipationConfig, SamplingConfig
 
 # Coordinates of a run with rounding: fewer, because every update is rotated.
 _ROTATED_COORDINATES = 1024

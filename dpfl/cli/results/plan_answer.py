@@ -16,7 +16,7 @@ from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training.mechanism import AUTO
 from dpfl.simulation.training.privacy_config import PREFIX_SUMS
-from dpfl.simulation.training.sampling_config import SamplingConfig
+from dpfl.simulation.training.round_config import SamplingConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

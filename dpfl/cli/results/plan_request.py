@@ -12,7 +12,7 @@ import numpy as np
 from dpfl import mechanisms
 from dpfl._settings import Settings, setting
 from dpfl.accounting import PrivacyPlan
-from dpfl.cli.flags.pace_flags import PaceConfig
+from dpfl.cli.flags.participation_log import PaceConfig
 from dpfl.cli.results import train_command
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.participation import Participation
@@ -20,7 +20,7 @@ from dpfl.planning import Pace, Simulation, Target
 from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training.mechanism import AUTO, NamedMechanism
 from dpfl.simulation.training.privacy_config import PREFIX_SUMS, PrivacyConfig
-from dpfl.simulation.training.server_config import ServerConfig
+from dpfl.simulation.training.round_config import ServerConfig
 
 SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
 # Settings of one mechanism; 'auto' chooses them itself.

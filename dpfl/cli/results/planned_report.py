@@ -12,7 +12,7 @@ from dpfl.cli.flags.participation_log import LogConfig
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training.mechanism import MechanismConfig, build
 from dpfl.simulation.training.privacy_config import NoiseConfig, SecureAggregationConfig
-from dpfl.simulation.training.sampling_config import SamplingConfig, participation
+from dpfl.simulation.training.round_config import SamplingConfig, participation
 
 
 def of(

@@ -13,7 +13,7 @@ from dpfl.accounting.records import archive, signatures
 from dpfl.accounting.reports import joint, two_reports
 from dpfl.accounting.selection import Selection
 from dpfl.cli.command import command_line
-from dpfl.cli.flags.report_flags import GuaranteeConfig, ReportFilesConfig
+from dpfl.cli.flags.output_flags import GuaranteeConfig, ReportFilesConfig
 from dpfl.reporting import comparison_page
 from dpfl.simulation import run_directory
 

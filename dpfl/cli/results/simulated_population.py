@@ -16,7 +16,7 @@ from dpfl.participation import LogStatistics
 from dpfl.reporting import plain_text
 from dpfl.simulation.population import DeviceConfig, Population, PopulationRun, simulate
 from dpfl.simulation.training.mechanism import load_strategy
-from dpfl.simulation.training.sampling_config import SamplingConfig, required
+from dpfl.simulation.training.round_config import SamplingConfig, required
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ from dpfl.debugging.images import clients
 from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training import gan as gan_lib
 from dpfl.simulation.training import train as train_run
-from dpfl.simulation.training.sampling_config import required
+from dpfl.simulation.training.round_config import required
 from dpfl.tasks import federated_task
 from dpfl.tasks.images import image_clients, image_task
 

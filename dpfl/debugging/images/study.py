@@ -13,7 +13,7 @@ from dpfl.debugging.images import config as config_lib
 from dpfl.debugging.images.config import StudyConfig
 from dpfl.reporting import html_parts
 from dpfl.simulation.training import GanConfig
-from dpfl.simulation.training.sampling_config import required
+from dpfl.simulation.training.round_config import required
 from dpfl.tasks import federated_task
 from dpfl.tasks.config import ImageFaultConfig
 from dpfl.tasks.images import classifiers, image_task

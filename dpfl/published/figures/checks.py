@@ -1,11 +1,9 @@
-"""Compares the numbers of a figure with the statements of its document.
+"""All figures by name, and their numbers beside the statements of their documents.
 
-Keeps the data of figures on disk, so that a second call only draws them.
-
-An entry is used by exactly the code that computed it: its key has a digest of all files of `dpfl`
-and the versions of the libraries for numbers. Only computed numbers are kept, never whether they
-match. The directory is that of the optimisers' results (`dpfl._cache`); without
-one, nothing is kept.
+The data of figures are kept on disk, so that a second call only draws them. An entry is used by
+exactly the code that computed it: its key has a digest of all files of `dpfl` and the versions of
+the libraries for numbers. Only computed numbers are kept, never whether they match. The directory
+is that of the optimisers' results (`dpfl._cache`); without one, nothing is kept.
 """
 
 import dataclasses
@@ -20,6 +18,7 @@ from typing import Any
 
 import dpfl
 from dpfl import _cache, _validate, errors
+from dpfl.published.figures import extensions, gboard, production, sampled_training, separations
 from dpfl.published.figures.drawn import Drawn, Recipe
 from dpfl.published.tables import calculations, rows
 from dpfl.reporting import plain_text
@@ -287,3 +286,25 @@ def _sources() -> str:
             content = hashlib.sha256(path.read_bytes()).hexdigest()
             digest.update(f'{path.relative_to(_SOURCES)} {content}\n'.encode())
     return digest.hexdigest()
+
+
+RECIPES = (
+    Recipe(
+        '000/fig4', 'rho of tree aggregation against report goal and separation', gboard.figure4
+    ),
+    Recipe('001/table1', 'epsilon against rounds', sampled_training.table1),
+    Recipe('001/table2', 'epsilon against rounds at delta 1e-9', sampled_training.table2),
+    Recipe('002/fig1', 'time to optimise BandMF and BLT', extensions.figure1, is_kept=False),
+    Recipe('002/fig2', 'RMS loss against separation, 2 and 5 participations', separations.figure2),
+    Recipe('002/fig3', 'RMS loss against separation, 3 participations', separations.figure3),
+    Recipe('002/fig4', 'RMS loss against separation, n / b participations', separations.figure4),
+    Recipe('002/fig5', 'RMS loss against rounds executed', extensions.figure5),
+    Recipe('002/fig6', 'RMS loss of BLT, BandToep, BandFHU', separations.figure6),
+    Recipe('002/fig8', 'rho against report goal and separation', production.figure8),
+    Recipe('002/fig9', 'rho against rounds', production.figure9),
+    Recipe('002/fig10', 'coefficients of the production BLTs', production.figure10),
+    Recipe('002/fig12', 'max loss against separation', separations.figure12),
+    Recipe('004/table3', 'epsilon against the size of a subpopulation', sampled_training.table3),
+    Recipe('004/table5', 'epsilon of the language models against rounds', sampled_training.table5),
+    Recipe('004/table13', 'epsilon, selection by example', sampled_training.table13),
+)

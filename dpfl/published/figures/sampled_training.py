@@ -1,9 +1,10 @@
-"""Tables 1 and 2 of [McMahan18] as curves: epsilon of sampled training against rounds."""
+"""Epsilon of training on samples as curves: tables of [McMahan18] and [Augenstein20]."""
 
 import itertools
 import math
 from collections.abc import Sequence
 
+import dp_accounting
 import numpy as np
 
 from dpfl.accounting import moments
@@ -75,3 +76,88 @@ def _setting(row: rows.Row) -> tuple[float, float, float]:
 
 def _power(value: float) -> str:
     return f'10^{round(math.log10(value))}'
+
+
+_POPULATIONS = tuple(np.geomspace(100_000, 2_000_000, 40).round().astype(int).tolist())
+_SMALL_POPULATIONS = tuple(np.geomspace(300, 3400, 12).round().astype(int).tolist())
+_ROUNDS = tuple(np.unique(np.geomspace(1, 3000, 40).round().astype(int)).tolist())
+_READINGS = (
+    ('z, as published', 1.0),
+    ('z / 2: replacing a client moves the sum by up to 2 clip norms', 2.0),
+)
+
+
+def table3() -> Drawn:
+    """Epsilon against the size of the subpopulation, for the GANs that users are selected for."""
+    return _by_population('004-T3')
+
+
+def table13() -> Drawn:
+    """The same for selection by example."""
+    return _by_population('004-T13')
+
+
+def table5() -> Drawn:
+    """Epsilon against rounds for the language models of section 5."""
+    runs = drawn.selected('004-S5')
+    lines = []
+    for color, row in enumerate(runs):
+        inputs = row.inputs
+        for dash, (name, factor) in enumerate(_READINGS):
+            one_round = _one_round(inputs['N'], inputs['qN'], inputs['z'] / factor)
+            epsilons = [moments.epsilon(t * one_round, inputs['delta']) for t in _ROUNDS]
+            lines.append(Line(f'N = {inputs["N"]:,}, {name}', _ROUNDS, epsilons, color, dash))
+    lines.append(
+        Line(
+            _PRINTED,
+            [row.inputs['rounds'] for row in runs],
+            _printed(runs),
+            len(runs),
+            None,
+        )
+    )
+    title = f'{runs[0].inputs["qN"]:,} clients per round, delta = {runs[0].inputs["delta"]:g}'
+    panel = Panel(title, 'rounds', 'epsilon', lines, x_log=True, y_log=True)
+    return Drawn([panel], 1, drawn.measured(runs))
+
+
+def _by_population(beginning: str) -> Drawn:
+    runs = drawn.selected(f'{beginning} ')
+    panels = [
+        _panel('realistic', [row for row in runs if ' real ' in row.id], _POPULATIONS),
+        _panel('simulation', [row for row in runs if ' sim ' in row.id], _SMALL_POPULATIONS),
+    ]
+    return Drawn(panels, 2, drawn.measured(runs))
+
+
+def _panel(name: str, runs: list[rows.Row], populations: tuple[int, ...]) -> Panel:
+    inputs = runs[0].inputs
+    lines = []
+    for dash, (reading, factor) in enumerate(_READINGS):
+        epsilons = []
+        for population in populations:
+            one_round = _one_round(population, inputs['qN'], inputs['z'] / factor)
+            delta = inputs['delta_times_N'] / population
+            epsilons.append(moments.epsilon(inputs['rounds'] * one_round, delta))
+        lines.append(Line(reading, populations, epsilons, dash, dash))
+    lines.append(
+        Line(_PRINTED, [row.inputs['N'] for row in runs], _printed(runs), len(_READINGS), None)
+    )
+    title = (
+        f'{name}: {inputs["qN"]:,} clients per round, z = {inputs["z"]:g}, '
+        f'delta = {inputs["delta_times_N"]:g} / N'
+    )
+    return Panel(
+        title, 'N: clients that meet the criteria', 'epsilon', lines, x_log=True, y_log=True
+    )
+
+
+def _one_round(population: int, cohort: int, noise_multiplier: float) -> np.ndarray:
+    """Log moments of one round."""
+    noise = dp_accounting.GaussianDpEvent(noise_multiplier)
+    event = dp_accounting.SampledWithoutReplacementDpEvent(population, cohort, noise)
+    return moments.sampled_without_replacement(event)
+
+
+def _printed(runs: list[rows.Row]) -> list[float]:
+    return [row.published['eps'] for row in runs if isinstance(row.published, dict)]

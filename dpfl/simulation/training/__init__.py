@@ -19,8 +19,8 @@ from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.federated import train
 from dpfl.simulation.training.pretraining import PretrainConfig, PretrainResult, pretrain
 from dpfl.simulation.training.privacy_config import PrivacyConfig
+from dpfl.simulation.training.round_config import SamplingConfig
 from dpfl.simulation.training.run_model import GenerateConfig, generate
-from dpfl.simulation.training.sampling_config import SamplingConfig
 from dpfl.tasks.config import DataConfig, ImageTaskConfig, TaskConfig, TextConfig
 
 __all__ = [

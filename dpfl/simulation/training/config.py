@@ -14,8 +14,7 @@ from dpfl.planning import planner
 from dpfl.runtime import ray_cluster
 from dpfl.simulation.training.mechanism import AUTO
 from dpfl.simulation.training.privacy_config import PREFIX_SUMS, PrivacyConfig
-from dpfl.simulation.training.sampling_config import SamplingConfig
-from dpfl.simulation.training.server_config import ServerConfig
+from dpfl.simulation.training.round_config import SamplingConfig, ServerConfig
 from dpfl.tasks.config import (
     CUSTOM,
     IMAGE_MODELS,

@@ -11,7 +11,7 @@ from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training.mechanism import AUTO, NONE
 from dpfl.simulation.training.privacy_config import AMOUNTS, PrivacyConfig
-from dpfl.simulation.training.sampling_config import SamplingConfig, participation, required
+from dpfl.simulation.training.round_config import SamplingConfig, participation, required
 
 # (first, every): the restarts of adaptive clipping in [Xu23], algorithm 1.
 ADAPTIVE_RESTARTS = (128, 1024)

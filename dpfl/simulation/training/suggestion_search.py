@@ -13,7 +13,7 @@ from dpfl.planning import feasibility
 from dpfl.simulation.training import trial
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.plan import build_plan
-from dpfl.simulation.training.suggestion_goal import Goal, Proposal
+from dpfl.simulation.training.suggestion import Goal, Proposal
 from dpfl.tasks.text import text_task
 from dpfl.tasks.text.models import saved_models
 from dpfl.tasks.text.vocabulary import Vocabulary

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpfl.cli.command import preset
+from dpfl.cli.command import flagfiles
 from tests import forked_binaries
 
 _FILES = {
@@ -21,7 +21,7 @@ _A = _FILES['a']
 
 
 def _adjusted(*arguments):
-    return preset.adjust(arguments, _FILES.__getitem__)
+    return flagfiles.adjust(arguments, _FILES.__getitem__)
 
 
 @pytest.mark.parametrize(

@@ -150,9 +150,9 @@ def test_a_bug_still_shows_its_traceback():
     'name', ['two\nlines', ' at its end ', 'a\0b', b'\xff'.decode(errors='surrogateescape')]
 )
 def test_names_that_no_line_of_flags_can_hold_are_refused(name):
-    from dpfl.cli.flags import output_flags, run_flags
+    from dpfl.cli.flags import output_flags
 
     config = output_flags.RunDirectoryConfig(output_dir=name)
     with pytest.raises(command_line.UsageError, match='must have printable characters') as caught:
-        run_flags.directory(config)
+        output_flags.directory(config)
     assert '\n' not in str(caught.value) and str(caught.value).isascii()

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dpfl.published.figures import catalogue, checks
+from dpfl.published.figures import checks
 from dpfl.published.figures.drawn import Drawn, Recipe
 from dpfl.published.tables import rows
 from dpfl.reporting.charts import Line, Panel
@@ -24,9 +24,9 @@ def _statement(published=None, comparison=None, **changes):
 
 
 def test_every_statement_is_of_a_figure():
-    names = {recipe.name for recipe in catalogue.RECIPES}
+    names = {recipe.name for recipe in checks.RECIPES}
     assert {statement.figure for statement in _SAID.values()} <= names
-    assert len(names) == len(catalogue.RECIPES)
+    assert len(names) == len(checks.RECIPES)
     assert all(each.place and each.says.endswith('.') for each in _SAID.values())
 
 

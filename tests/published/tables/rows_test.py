@@ -11,7 +11,7 @@ import pytest
 
 from dpfl import accounting
 from dpfl.published.figures import checks
-from dpfl.published.tables import losses, rows
+from dpfl.published.tables import calculations, rows
 from tests import paths
 
 _ROWS = rows.load(paths.PUBLISHED)
@@ -151,7 +151,7 @@ def test_at_most_is_one_sided_and_what_is_not_finite_agrees_with_nothing():
 
 
 def _as_published(row: rows.Row) -> rows.Result:
-    values = losses.parameters(row) if isinstance(row.published, str) else row.published
+    values = calculations.parameters(row) if isinstance(row.published, str) else row.published
     return rows.Result(row, values, values, True if row.reproducible else None, row.note)
 
 

@@ -6,7 +6,7 @@ import pytest
 from dpfl import mechanisms
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import PrivacyConfig, TrainConfig
-from dpfl.simulation.training.server_config import ScheduleConfig, ServerConfig
+from dpfl.simulation.training.round_config import ScheduleConfig, ServerConfig
 from tests.simulation.training import small_config
 
 

@@ -15,12 +15,11 @@ from dpfl.simulation.training import (
     SamplingConfig,
     TaskConfig,
     suggestion,
-    suggestion_goal,
     suggestion_search,
     train,
     trial,
 )
-from dpfl.simulation.training.sampling_config import participation
+from dpfl.simulation.training.round_config import participation
 from dpfl.simulation.training.suggestion import SuggestConfig, suggest
 from dpfl.tasks.config import TextConfig
 from dpfl.tasks.text import text_task
@@ -47,7 +46,7 @@ def test_statistics_are_those_of_the_words():
 @pytest.mark.parametrize('population', [12, 500, 40_000])
 @pytest.mark.parametrize('epsilon', [None, 8.0])
 def test_proposed_schemas_can_be_kept(population, epsilon):
-    goal = suggestion_goal.Goal(population, epsilon, suggestion_goal.usual_delta(population))
+    goal = suggestion.Goal(population, epsilon, suggestion.usual_delta(population))
     assert goal.delta < 1 / population
     options = goal.options(None)
     for rounds, participations in itertools.product(*options.values()):
@@ -77,7 +76,7 @@ def test_proposed_schemas_can_be_kept(population, epsilon):
 
 def test_a_delta_of_one_client_is_refused():
     with pytest.raises(ArgumentError, match=r'delta=0.003: must be < 1 / 360.* 0.001 is taken'):
-        suggestion_goal.Goal(360, 4.0, 0.003)
+        suggestion.Goal(360, 4.0, 0.003)
 
 
 def test_a_search_climbs_and_says_where_it_ends():
@@ -95,9 +94,7 @@ def test_a_search_climbs_and_says_where_it_ends():
     assert len(tried) == len(set(tried)) < 9
 
 
-_PLAN = suggestion_goal.Goal(360, 4.0, 1e-3).plan(
-    {'rounds': 50, 'participations': 5, 'clip_norm': 1.0}
-)
+_PLAN = suggestion.Goal(360, 4.0, 1e-3).plan({'rounds': 50, 'participations': 5, 'clip_norm': 1.0})
 
 
 @pytest.mark.parametrize(
@@ -111,7 +108,7 @@ _PLAN = suggestion_goal.Goal(360, 4.0, 1e-3).plan(
     ],
 )
 def test_the_verdict_is_that_of_the_trial(accuracy, learns_at, dimension, feasible, words):
-    goal = suggestion_goal.Goal(360, 4.0, 1e-3)
+    goal = suggestion.Goal(360, 4.0, 1e-3)
     measures = {'accuracy': accuracy, 'unigram_accuracy': 0.14, 'bigram_accuracy': 0.6}
     found = suggestion_search.judged(
         _PLAN,

@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 
 from dpfl import learning
 from dpfl.accounting.records import archive
-from dpfl.cli.results import public_copy
+from dpfl.cli.results import verified_run
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import TaskConfig, TextConfig, train
 from dpfl.tasks.config import DataConfig
@@ -95,7 +95,9 @@ def test_a_run_that_fails_during_its_test_is_completed(tested, tmp_path, monkeyp
 def test_a_public_copy_has_it_only_with_the_held_out_metrics(tested, tmp_path, is_public):
     record = archive.read_plan(tested.directory)
     record = dataclasses.replace(record, exported=True)
-    names = public_copy.write(tested.directory, tmp_path / 'copy', record, public_heldout=is_public)
+    names = verified_run.write_copy(
+        tested.directory, tmp_path / 'copy', record, public_heldout=is_public
+    )
     assert (archive.TEST in names) == is_public == (tmp_path / 'copy' / archive.TEST).exists()
 
 
