@@ -176,7 +176,7 @@ _SENSITIVITY = (
         'dpfl/mechanisms/base.py',
         'squared = rounding.sum_up(bound.squared, terms) * (1 + error) ** 2',
         'squared = rounding.sum_up(bound.squared, terms)',
-        ('tests/mechanisms/cancellation_test.py',),
+        ('tests/mechanisms/rounding_test.py',),
     ),
     Fault(
         'separation one round too long in the sensitivity',

@@ -1,9 +1,10 @@
-"""How mechanisms are made by their names, and which of several is chosen."""
+"""Mechanisms by name, from files and dictionaries of others, and which of several is chosen."""
 
+import numpy as np
 import pytest
 
-from dpfl import Participation, errors, mechanisms
-from dpfl.mechanisms import registry
+from dpfl import Participation, errors, mechanisms, strategies
+from dpfl.mechanisms import mechanism_file, registry
 from tests import mechanism_cases
 
 _VALUES = {
@@ -124,3 +125,127 @@ def test_bad_arguments_are_named(dimension, limit, message):
     ):
         with pytest.raises(errors.ArgumentError, match=message):
             take(first, dimension, limit)
+
+
+@pytest.mark.parametrize(
+    'name, rounds, decay, scale',
+    [
+        (
+            'blt_b100',
+            2000,
+            [0.989739971007307, 0.7352001759538236, 0.16776199983448145, 0.1677619998016191],
+            [0.20502892852480875, 0.23357939425278557, 0.03479503245420878, 0.03479509876050538],
+        ),
+        (
+            'blt_b400',
+            4000,
+            [0.9999999999921251, 0.9944453083640997, 0.8985923474607591, 0.4912001418098778],
+            [0.0070314825502323835, 0.10613806907600574, 0.1898159060327625, 0.1966594748073734],
+        ),
+        (
+            'blt_b1000',
+            4000,
+            [0.9999999999983397, 0.9973412136664378, 0.9584629472313878, 0.6581796870749317],
+            [0.008657392263671862, 0.05890891298180163, 0.14548176930698697, 0.2770117005326523],
+        ),
+    ],
+)
+def test_production_strategies_are_those_of_mcmahan24_appendix_a(name, rounds, decay, scale):
+    assert strategies.load(name) == mechanisms.Blt(rounds, decay, scale)
+
+
+def test_a_file_that_exists_wins_over_a_packaged_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert mechanisms.load('blt_b400') == strategies.load('blt_b400')
+    (tmp_path / 'blt_b100').mkdir()
+    assert mechanisms.load('blt_b100').rounds > 0
+    own = mechanisms.BinaryTree(4)
+    mechanisms.save(own, 'blt_b400')
+    assert mechanisms.load('blt_b400') == own
+
+
+def test_an_unknown_name_lists_the_known_ones(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(errors.ArgumentError, match='must be a file or one of blt_b100, ') as error:
+        mechanisms.load('blt_b4')
+    assert str(error.value).startswith('path=blt_b4: ') and '\n' not in str(error.value)
+    for path in ('blt_b4.npz', './blt_b4', tmp_path):
+        with pytest.raises(ValueError, match='cannot be read as a mechanism'):
+            mechanisms.load(path)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    text, array, archive = (tmp_path / name for name in ('a.txt', 'b.npy', 'c.npz'))
+    text.write_text('no strategy')
+    np.save(array, np.ones(3))
+    np.savez(archive, weights=np.ones(3))
+    for path in (text, array):
+        with pytest.raises(ValueError, match='cannot be read as a mechanism'):
+            mechanisms.load(path)
+    with pytest.raises(ValueError, match='has schema version None: must be 1'):
+        mechanisms.load(archive)
+
+
+_TREE = {'mechanism': 'tree', 'rounds': 4}
+
+
+def _nested(depth):
+    values = _TREE
+    for _ in range(depth):
+        values = {'mechanism': 'restarted', 'base': values, 'starts': [], 'rounds': 4}
+    return values
+
+
+@pytest.mark.parametrize(
+    'values, message',
+    [
+        (3, 'mechanism=3: must be the values of a mechanism'),
+        ([], r'mechanism=\[\]: must be the values of a mechanism'),
+        (_nested(5000), r'mechanism=.*: must be the values of a mechanism'),
+        ({**_nested(1), 'base': 3}, 'mechanism=3: must be the values of a mechanism'),
+        ({**_nested(1), 'starts': [1.5]}, 'starts=1.5: must be an integer'),
+        ({**_TREE, 'mechanism': 'magic'}, 'mechanism=magic: must be one of gaussian, tree, '),
+        (
+            {**_TREE, 'mechanism': np.array(['tree', 'tree'])},
+            r'mechanism=\[.tree. .tree.\]: must be',
+        ),
+        ({**_TREE, 'bands': 3}, 'mechanism=tree: does not take the parameters bands'),
+    ],
+    ids=['number', 'list', 'deep', 'base', 'starts', 'name', 'names', 'parameters'],
+)
+def test_dictionaries_of_other_things_are_refused_in_one_line(values, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        mechanisms.from_dict(values)
+    assert '\n' not in str(raised.value)
+
+
+def test_numbers_of_numpy_and_the_sign_of_zero_change_no_digest():
+    for one, other in (
+        (mechanisms.BinaryTree(4), mechanisms.BinaryTree(np.int64(4))),
+        (
+            mechanisms.ColumnScaled(mechanisms.Identity(4), [1.0], 4, 2),
+            mechanisms.ColumnScaled(mechanisms.Identity(4), [1.0], np.int32(4), np.int32(2)),
+        ),
+        (mechanisms.Blt(4, [0.5], [0.0]), mechanisms.Blt(4, [0.5], [-0.0])),
+        (mechanisms.Banded([[1.0, 0.0]] * 2), mechanisms.Banded([[1.0, 0.0], [1.0, -0.0]])),
+    ):
+        assert one == other and one.digest() == other.digest()
+
+
+@pytest.mark.parametrize('names', [('base', 'base/mechanism'), ('base/mechanism', 'base')])
+def test_a_number_where_a_dictionary_is_expected_is_refused(tmp_path, names):
+    path = tmp_path / 'strategy.npz'
+    arrays = {'base': np.array(3), 'base/mechanism': np.array('tree')}
+    given = {name: arrays[name] for name in names}
+    np.savez(path, schema_version=1, mechanism='restarted', rounds=4, starts=[1], **given)
+    with pytest.raises(ValueError, match='must not have two values') as raised:
+        mechanisms.load(path)
+    assert '\n' not in str(raised.value)
+
+
+def test_fractional_starts_in_a_file_are_refused(tmp_path):
+    mechanism = mechanisms.Restarted(mechanisms.BinaryTree(4), (2,), 4)
+    values = {**mechanism_file.flat(mechanism.to_dict()), 'starts': [1.7]}
+    np.savez(tmp_path / 'strategy.npz', schema_version=1, **values)
+    with pytest.raises(ValueError, match='starts=1.7: must be an integer'):
+        mechanisms.load(tmp_path / 'strategy.npz')

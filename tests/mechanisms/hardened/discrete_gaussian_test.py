@@ -1,12 +1,129 @@
-"""The sampler against integers of any length, its parts one by one, and against theory."""
+"""The sampler against integers of any length, its parts one by one, and against theory.
+
+Its keystreams against the published vectors of the cipher; error bounds of exp(-x) against 100
+digits.
+"""
+
+import fractions
+import itertools
 
 import mpmath
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
 from dpfl.mechanisms.hardened import discrete_gaussian
 from dpfl.mechanisms.hardened.discrete_gaussian import TABLE_BITS, DiscreteGaussian
+
+
+@pytest.fixture(autouse=True)
+def _digits():
+    with mpmath.workdps(400):
+        yield
+
+
+def _exact(x: fractions.Fraction):
+    return mpmath.exp(-mpmath.mpf(x.numerator) / x.denominator)
+
+
+def test_in_float64_it_keeps_its_bound():
+    rng = np.random.default_rng(0)
+    x = np.concatenate(
+        [
+            [0.0, 2.0**-40, 1.0, discrete_gaussian.MOST_EXPONENT],
+            rng.uniform(0, discrete_gaussian.MOST_EXPONENT, 1000),
+        ]
+    )
+    found = discrete_gaussian.negative_exp(x)
+    errors = [
+        abs(mpmath.mpf(value) / _exact(fractions.Fraction(at)) - 1)
+        for value, at in zip(found.tolist(), x.tolist(), strict=True)
+    ]
+    assert max(errors) <= discrete_gaussian.ERROR
+    assert max(errors) > discrete_gaussian.ERROR / 2**12  # Not a bound of anything else.
+
+
+_ARGUMENTS = [
+    fractions.Fraction(0),
+    fractions.Fraction(1, 10**30),
+    fractions.Fraction(1, 3),
+    fractions.Fraction(355, 113),
+    fractions.Fraction(2**80 + 1, 2**75),
+    fractions.Fraction(499),
+    fractions.Fraction(10**6),
+]
+
+
+def test_in_integers_it_is_enclosed():
+    rng = np.random.default_rng(1)
+    cases = list(itertools.product(_ARGUMENTS, [1, 8, 62, 126, 700]))
+    for _ in range(200):
+        x = fractions.Fraction(int(rng.integers(0, 2**62)), int(rng.integers(2**52, 2**62)))
+        cases.append((x, int(rng.integers(1, 300))))
+    for x, bits in cases:
+        lower, upper = discrete_gaussian.negative_exp_bounds(x, bits)
+        assert 0 <= lower < upper <= lower + 2
+        assert lower <= _exact(x) * 2**bits <= upper
+
+
+_ROOT_KEY = bytes(range(32))
+
+
+def test_the_cipher_gives_the_published_vectors():
+    """NIST SP 800-38A, F.5.5: CTR-AES256.Encrypt."""
+    key = bytes.fromhex('603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4')
+    counter = bytes.fromhex('f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff')
+    plain = bytes.fromhex(
+        '6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51'
+        '30c81c46a35ce411e5fbc1191a0a52eff69f2445df4f9b17ad2b417be66c3710'
+    )
+    expected = bytes.fromhex(
+        '601ec313775789a5b7a7f504bbf3d228f443e3ca4d62b59aca84e990cacaf5c5'
+        '2b0930daa23de94ce87017ba2d84988ddfc9c58db67aada613c2dd08457941a6'
+    )
+    assert Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor().update(plain) == expected
+
+
+def test_words_are_encrypted_counters():
+    """FIPS 197, SP 800-38A: word pairs are the encryption of block number and counter."""
+    words = discrete_gaussian.Keystream(_ROOT_KEY, 5).words(6)
+    blocks = Cipher(algorithms.AES(_ROOT_KEY), modes.ECB()).encryptor()
+    expected = b''.join(
+        blocks.update((5 << 64 | counter).to_bytes(16, 'big')) for counter in range(3)
+    )
+    assert words.tobytes() == expected
+    assert words.dtype == np.uint64
+
+
+def test_a_stream_goes_on_where_the_last_request_ended():
+    whole = discrete_gaussian.Keystream(_ROOT_KEY, 3).words(200_003)
+    parts = discrete_gaussian.Keystream(_ROOT_KEY, 3)
+    sizes = (1, 7, 131_072, 0, 2)
+    np.testing.assert_array_equal(
+        np.concatenate([parts.words(size) for size in sizes]), whole[: sum(sizes)]
+    )
+
+
+def test_blocks_and_keys_have_streams_of_their_own():
+    streams = [
+        discrete_gaussian.Keystream(key, block).words(64).tobytes()
+        for key in (
+            _ROOT_KEY,
+            discrete_gaussian.derive_key(_ROOT_KEY, 'round 0'),
+            discrete_gaussian.seeded_key(0),
+        )
+        for block in range(3)
+    ]
+    assert len(set(streams)) == 9
+
+
+def test_derived_keys_are_hmacs():
+    """RFC 4231, test case 2."""
+    assert discrete_gaussian.derive_key(b'Jefe', 'what do ya want for nothing?').hex() == (
+        '5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843'
+    )
+
 
 _KEY = discrete_gaussian.seeded_key(1)
 # From a table of single integers to strips of 2^34; strips that leave something to the tail.
@@ -37,12 +154,6 @@ class _Words:
 
 def _rho(sampler, k: int):
     return mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * mpmath.mpf(sampler.stddev) ** 2))
-
-
-@pytest.fixture(autouse=True)
-def _digits():
-    with mpmath.workdps(300):
-        yield
 
 
 @pytest.fixture(name='sampler', params=_SAMPLERS.values(), ids=_SAMPLERS)
