@@ -24,6 +24,8 @@ _TOLERANCE = 1e-14  # Least decrease of the log loss in an iteration.
 _OVERFLOW = 1e30
 # Relative difference of losses up to which fewer bands are preferred.
 _TIE = 1e-9
+# From an objective and a start to the coefficients of least loss.
+_Minimize = Callable[[driver.Objective, np.ndarray], np.ndarray]
 
 
 def optimize_banded_toeplitz(
@@ -69,12 +71,14 @@ def optimize_banded_toeplitz(
 def _search(problem: driver.Problem, bands: int) -> BandedToeplitz:
     rounds, separation = problem.participation.rounds, problem.participation.min_separation
 
-    def minimized(start: BandedToeplitz, minimize: '_Minimize') -> BandedToeplitz:
+    def minimized(start: BandedToeplitz, minimize: _Minimize) -> BandedToeplitz:
         coefficients = driver.over_workload(
             problem,
             start.coefficients,
             SeriesError,
-            lambda point, error: minimize(Objective(problem.participation, error), point),
+            lambda point, error: minimize(
+                functools.partial(log_loss, problem.participation, error), point
+            ),
             functools.partial(BandedToeplitz, rounds),
         )
         optimum = BandedToeplitz(rounds, np.trim_zeros(coefficients, 'b'))
@@ -118,34 +122,24 @@ class SeriesError:
         return np.log(squared), -2 * correlation / squared
 
 
-class Objective:
-    """Log of the loss for the sensitivity of the pattern 0, b, 2b, .., and its gradient."""
+def log_loss(
+    participation: Participation, error: driver.Objective, coefficients: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Log of the loss for the sensitivity of the pattern 0, b, 2b, .., and its gradient, [bands].
 
-    def __init__(
-        self,
-        participation: Participation,
-        error: Callable[[np.ndarray], tuple[float, np.ndarray]],
-    ):
-        self._participation, self._error = participation, error
-
-    def __call__(self, coefficients: np.ndarray) -> tuple[float, np.ndarray]:
-        """Value and gradient, [bands]. They do not depend on the scale of the coefficients."""
-        schema = self._participation
-        log_error, error_gradient = self._error(coefficients)
-        if not np.isfinite(log_error):
-            return np.inf, error_gradient
-        column = np.zeros(schema.rounds)
-        column[: coefficients.size] = coefficients
-        squared, slope = toeplitz.pattern_gradient(column, schema)
-        gradient = error_gradient + slope[: coefficients.size] / squared
-        return 0.5 * (log_error + np.log(squared)), 0.5 * gradient
+    They do not depend on the scale of the coefficients.
+    """
+    log_error, error_gradient = error(coefficients)
+    if not np.isfinite(log_error):
+        return np.inf, error_gradient
+    column = np.zeros(participation.rounds)
+    column[: coefficients.size] = coefficients
+    squared, slope = toeplitz.pattern_gradient(column, participation)
+    gradient = error_gradient + slope[: coefficients.size] / squared
+    return 0.5 * (log_error + np.log(squared)), 0.5 * gradient
 
 
-# From an objective and a start to the coefficients of least loss.
-_Minimize = Callable[[Objective, np.ndarray], np.ndarray]
-
-
-def _minimize_free(objective: Objective, start: np.ndarray) -> np.ndarray:
+def _minimize_free(objective: driver.Objective, start: np.ndarray) -> np.ndarray:
     """Local minimum over coefficients of any sign, c_0 = 1."""
     if start.size == 1:
         return start
@@ -159,7 +153,7 @@ def _minimize_free(objective: Objective, start: np.ndarray) -> np.ndarray:
     return np.append(1.0, free)
 
 
-def _minimize_monotone(objective: Objective, start: np.ndarray) -> np.ndarray:
+def _minimize_monotone(objective: driver.Objective, start: np.ndarray) -> np.ndarray:
     """Local minimum over non-negative coefficients that do not increase, c_0 = 1."""
 
     def decreases(steps):

@@ -83,7 +83,6 @@ class PrefixErrors:
 
     def __init__(self, layout: Layout, loss: str):
         self._layout, self._loss = layout, loss
-        self._mean = np.full(layout.rounds, 1 / layout.rounds)
         self._segment = layout.of_rounds(layout.segments)
         self._cell = layout.of_rounds(layout.cells)
         self.sharpness = 1.0
@@ -109,7 +108,7 @@ class PrefixErrors:
             before[t] = covariance
             covariance = one @ covariance @ one.T + fresh[t]
             squared[t] = covariance[0, 0]
-        value, shares = driver.log_error(squared, self._loss, self.sharpness, self._mean)
+        value, shares = driver.log_error(squared, self._loss, self.sharpness)
 
         adjoints = np.empty_like(maps)
         adjoint = np.zeros((1 + d, 1 + d))
@@ -166,9 +165,9 @@ class Columns:
         self._outer = (gain**2)[:, None, None] * scale[:, :, None] * scale[:, None]
         self._last = np.zeros_like(self._outer)  # O behind each segment.
         for g in range(len(gain) - 2, -1, -1):
-            self._last[g] = self._behind(np.array([g + 1]), self._lengths[g + 1 : g + 2]).total[0]
+            self._last[g] = self._behind(np.array([g + 1]), self._lengths[g + 1 : g + 2])[0][0]
         power = (gain**2)[segment, None]
-        self._sums = self._behind(segment, self._left).total.sum(axis=2)
+        self._sums = self._behind(segment, self._left)[0].sum(axis=2)
         self._shared = power * scale[segment] + (1 - rate[segment]) * self._sums
         exponents = (self._before @ self._log_decay)[None] - (self._until @ self._log_decay)[
             :, None
@@ -202,9 +201,9 @@ class Columns:
         every = np.arange(len(gain))
         is_of = (segment == every[:, None]).astype(np.float64)  # [segments, m]
         slopes = _Slopes(*(np.zeros_like(self._outer) for _ in _Slopes._fields))
-        slopes.add(is_of, self._behind(segment, self._left), by_sum[:, :, None])
+        slopes.add(is_of, self._behind(segment, self._left)[1], by_sum[:, :, None])
         for g in every[1:]:
-            one = self._behind(np.array([g]), self._lengths[g : g + 1])
+            _, one = self._behind(np.array([g]), self._lengths[g : g + 1])
             slopes.add((every == g)[:, None], one, slopes.last[g - 1 : g])
         outer = slopes.outer + slopes.outer.swapaxes(1, 2)
         rates = slopes.rates + slopes.rates.swapaxes(1, 2)
@@ -219,45 +218,34 @@ class Columns:
             np.bincount(self._cell, parts.sum(axis=0) + parts.sum(axis=1), column_scale.size),
         )
 
-    def _behind(self, segments: np.ndarray, left: np.ndarray) -> '_Behind':
-        """O(t), if `left` rounds of a segment are left from t on, with its derivatives."""
+    def _behind(self, segments: np.ndarray, left: np.ndarray) -> tuple[np.ndarray, '_Slopes']:
+        """O(t), if `left` rounds of a segment are left from t on, and its derivatives."""
         left = left[:, None, None]
-        sums, slopes = blt_loss.geometric_sum(left, self._rates[segments])
+        sums, by_rates = blt_loss.geometric_sum(left, self._rates[segments])
         both = self._log_decay[:, :, None] + self._log_decay[:, None]
         powers = np.exp(left * both[segments])
         outer, last = self._outer[segments], self._last[segments]
-        return _Behind(
-            outer * sums + powers * last, sums, outer * slopes, powers, powers * last * left
-        )
-
-
-class _Behind(NamedTuple):
-    """O, and its derivatives with respect to its inputs, each [any, d, d]."""
-
-    total: np.ndarray
-    outer: np.ndarray
-    rates: np.ndarray
-    last: np.ndarray
-    exponent: np.ndarray
+        slopes = _Slopes(sums, outer * by_rates, powers, powers * last * left)
+        return outer * sums + powers * last, slopes
 
 
 class _Slopes(NamedTuple):
-    """Gradients with respect to the inputs of O, [segments, d, d]."""
+    """Derivatives with respect to the inputs of O, [any, d, d] or [segments, d, d]."""
 
     outer: np.ndarray
     rates: np.ndarray
     last: np.ndarray
     exponent: np.ndarray
 
-    def add(self, is_of: np.ndarray, behind: _Behind, by_total: np.ndarray) -> None:
+    def add(self, is_of: np.ndarray, of_each: '_Slopes', by_total: np.ndarray) -> None:
         """Adds the contributions of some O, by the chain rule.
 
         Args:
           is_of: 1 where an O belongs to a segment, else 0, [segments, any].
-          behind: the O.
-          by_total: their gradients.
+          of_each: derivatives of each O.
+          by_total: gradients with respect to each O.
         """
-        for slope, derivative in zip(self, behind[1:], strict=True):
+        for slope, derivative in zip(self, of_each, strict=True):
             slope += np.einsum('ga,aij->gij', is_of, by_total * derivative)
 
 

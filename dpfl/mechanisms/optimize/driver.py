@@ -228,7 +228,7 @@ def smooth_log_maximum(values: np.ndarray, sharpness: float) -> tuple[float, np.
 
 
 def log_error(
-    squared: np.ndarray, loss: str, sharpness: float, shares: np.ndarray
+    squared: np.ndarray, loss: str, sharpness: float, shares: np.ndarray | None = None
 ) -> tuple[float, np.ndarray]:
     """Log of the squared error of a loss, and its gradient with respect to `squared`.
 
@@ -236,10 +236,12 @@ def log_error(
       squared: of rounds, or of the ends of groups of rounds, [any].
       loss: 'max' for their smooth maximum, 'rms' for their mean.
       sharpness: of the smooth maximum.
-      shares: of each in the mean, with sum 1, [any].
+      shares: of each in the mean, with sum 1, [any]; None for equal ones.
     """
     if loss == 'max':
         return smooth_log_maximum(squared, sharpness)
+    if shares is None:
+        return math.log(squared.mean()), np.full(squared.size, 1 / squared.sum())
     mean = shares @ squared
     return math.log(mean), shares / mean
 
