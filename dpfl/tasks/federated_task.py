@@ -219,7 +219,12 @@ def hold_out(ids: Iterable[Any], fraction: float) -> tuple[tuple[Any, ...], tupl
     Raises:
       ValueError: as `count`.
     """
-    by_digest = sorted(ids, key=lambda client_id: (_digest(client_id), str(client_id)))
+
+    def key(client: Any) -> tuple[bytes, str]:
+        name = str(client)
+        return hashlib.sha256(name.encode('utf-8', 'surrogatepass')).digest(), name
+
+    by_digest = sorted(ids, key=key)
     number = num_held_out(len(by_digest), fraction)
     return tuple(by_digest[number:]), tuple(by_digest[:number])
 
@@ -236,10 +241,6 @@ def num_held_out(num_clients: int, fraction: float) -> int:
             'num_clients', num_clients, 'must be at least 2, one to train on and one held out'
         )
     return min(max(round(fraction * num_clients), 1), num_clients - 1)
-
-
-def _digest(client: Any) -> bytes:
-    return hashlib.sha256(str(client).encode('utf-8', 'surrogatepass')).digest()
 
 
 def population(given: int | None, available: int | None) -> int:

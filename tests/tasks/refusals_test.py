@@ -171,7 +171,6 @@ _OF_IMAGES = [
     (lambda: gan_models.build_gan_model('tiny', -1), 'seed=-1: must be an integer'),
     (lambda: GanSizes(0, 1, (1, 1, 1), (1, 1), 1), 'input_size=0: must be'),
     (lambda: GanSizes(1, 1, (1, 0, 1), (1, 1), 1), 'generator_channels=0: must be'),
-    (lambda: GanSizes(1, 1, (1, 1, 1), (1, 1), 1, 30), 'image_size=30: must be a mult'),
     (lambda: SyntheticGlyphs(seed=-1), 'seed='),
     (lambda: SyntheticGlyphs(median_examples=0), 'median_examples='),
     (lambda: SyntheticGlyphs(min_examples=0), 'min_examples='),

@@ -416,7 +416,11 @@ def _of_graph(path: pathlib.Path) -> Classifier:
 
     def answer(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         outputs = signature(**{given: tf.constant(images, spec.dtype)})
-        probabilities = _normalised(outputs[output].numpy())
+        values = np.asarray(outputs[output].numpy(), np.float64)
+        is_share = values.min() >= 0 and np.allclose(values.sum(axis=-1), 1, atol=1e-3)
+        if not is_share:  # Logits.
+            values = np.exp(values - values.max(axis=-1, keepdims=True))
+        probabilities = (values / values.sum(axis=-1, keepdims=True)).astype(np.float32)
         features = outputs['features'].numpy() if 'features' in outputs else probabilities
         return probabilities, features
 
@@ -444,12 +448,3 @@ def _in_parts(
         for column in zip(*parts, strict=True)
     )
     return probabilities, hidden
-
-
-def _normalised(values: np.ndarray) -> np.ndarray:
-    """Probabilities, from probabilities or from logits."""
-    values = np.asarray(values, np.float64)
-    is_share = values.min() >= 0 and np.allclose(values.sum(axis=-1), 1, atol=1e-3)
-    if not is_share:
-        values = np.exp(values - values.max(axis=-1, keepdims=True))
-    return (values / values.sum(axis=-1, keepdims=True)).astype(np.float32)

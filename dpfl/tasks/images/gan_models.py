@@ -27,6 +27,7 @@ Clients have pixels in [0, 1]; the networks use images in [-1, 1].
 
 import collections
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,11 +35,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dpfl import _random, _storage, _validate, errors
+from dpfl import _random, _storage, _validate
 from dpfl.tasks.images import image_clients
 from dpfl.tasks.text.models import saved_models
 
+# The folder of the generator in the directory of a run.
+IN_RUN = 'generator'
 _KERNEL = 4
+# Height and width of the smallest layer of an image.
+_SIDE = image_clients.IMAGE_SIZE // 4
 _LEAK = 0.01
 _VARIANCE_FLOOR = 1e-3
 # Number of fixed inputs for the statistics of the generator's normalisation.
@@ -86,10 +91,9 @@ class GanSizes:
       generator_channels: g1, g2, g3.
       discriminator_channels: d1, d2.
       discriminator_hidden: number of units of the layer before the score.
-      image_size: height and width of the images, a multiple of 4.
 
     Raises:
-      ValueError: if a size is not a positive integer, or `image_size` is not a multiple of 4.
+      ValueError: if a size is not a positive integer.
     """
 
     input_size: int
@@ -97,28 +101,20 @@ class GanSizes:
     generator_channels: tuple[int, int, int]
     discriminator_channels: tuple[int, int]
     discriminator_hidden: int
-    image_size: int = 28
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
             for value in np.ravel(getattr(self, field.name)).tolist():
                 _validate.integer(field.name, value, minimum=1)
-        if self.image_size % 4:
-            raise errors.ArgumentError('image_size', self.image_size, 'must be a multiple of 4')
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """Height, width and number of channels (1) of an image."""
-        return self.image_size, self.image_size, 1
 
     def generator_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of the generator's weights: kernel and bias of each layer in turn."""
-        side, (first, second, third) = self.image_size // 4, self.generator_channels
+        first, second, third = self.generator_channels
         return (
             (self.input_size, self.generator_hidden),
             (self.generator_hidden,),
-            (self.generator_hidden, side * side * first),
-            (side * side * first,),
+            (self.generator_hidden, _SIDE * _SIDE * first),
+            (_SIDE * _SIDE * first,),
             (_KERNEL, _KERNEL, second, first),
             (second,),
             (_KERNEL, _KERNEL, third, second),
@@ -129,13 +125,13 @@ class GanSizes:
 
     def discriminator_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of the discriminator's weights: kernel and bias of each layer in turn."""
-        side, (first, second) = self.image_size // 4, self.discriminator_channels
+        first, second = self.discriminator_channels
         return (
             (_KERNEL, _KERNEL, 1, first),
             (first,),
             (_KERNEL, _KERNEL, first, second),
             (second,),
-            (side * side * second, self.discriminator_hidden),
+            (_SIDE * _SIDE * second, self.discriminator_hidden),
             (self.discriminator_hidden,),
             (self.discriminator_hidden, 1),
             (1,),
@@ -163,6 +159,9 @@ def pixels_of(images: Any) -> Any:
 def build_gan_model(name: str, seed: int) -> GanModel:
     """Builds the generator and the discriminator of a named size.
 
+    Initial kernels are uniform within the Glorot bound, initial biases are 0. These weights and the
+    fixed inputs of the generator's normalisation are pure functions of the arguments.
+
     Args:
       name: a key of `PRESETS`.
       seed: integer in [0, 2**64); decides the initial weights.
@@ -170,18 +169,7 @@ def build_gan_model(name: str, seed: int) -> GanModel:
     Raises:
       ValueError: if an argument is outside its range; the message names it.
     """
-    return build(PRESETS[_validate.choice('name', name, PRESETS)], seed)
-
-
-def build(sizes: GanSizes, seed: int) -> GanModel:
-    """Builds a generator and a discriminator of any sizes.
-
-    Initial kernels are uniform within the Glorot bound, initial biases are 0. These weights and the
-    fixed inputs of the generator's normalisation are pure functions of the arguments.
-
-    Raises:
-      ValueError: if the seed is not an integer in [0, 2**64).
-    """
+    sizes = PRESETS[_validate.choice('name', name, PRESETS)]
     rng = _random.generator('gan.weights', _random.check_seed('seed', seed))
     reference = (
         _random.generator('gan.reference', seed)
@@ -191,16 +179,16 @@ def build(sizes: GanSizes, seed: int) -> GanModel:
     return GanModel(
         initial_generator=image_clients.initial_weights(rng, sizes.generator_shapes()),
         initial_discriminator=image_clients.initial_weights(rng, sizes.discriminator_shapes()),
-        generate=lambda weights, inputs: _generate(weights, inputs, reference, sizes.image_size),
+        generate=functools.partial(_generate, reference=reference),
         score=_score,
         input_size=sizes.input_size,
-        image_shape=sizes.image_shape,
+        image_shape=image_clients.IMAGE_SHAPE,
     )
 
 
-def _generate(weights: Any, inputs: Any, reference: np.ndarray, image_size: int) -> tf.Tensor:
+def _generate(weights: Any, inputs: Any, reference: np.ndarray) -> tf.Tensor:
     w1, b1, w2, b2, w3, b3, w4, b4, w5, b5 = weights
-    side, fixed = image_size // 4, len(reference)
+    side, fixed = _SIDE, len(reference)
     x = tf.concat([reference, inputs], axis=0)
     batch = tf.shape(x)[0]
     for kernel, bias in ((w1, b1), (w2, b2)):
@@ -222,7 +210,10 @@ def _score(weights: Any, images: Any) -> tf.Tensor:
     for kernel, bias in ((w1, b1), (w2, b2)):
         x = tf.nn.leaky_relu(tf.nn.conv2d(x, kernel, strides=2, padding='SAME') + bias, _LEAK)
     x = tf.reshape(x, [tf.shape(images)[0], w3.shape[0]])
-    x = tf.nn.leaky_relu(_normalized(tf.matmul(x, w3)) + b3, _LEAK)
+    x = tf.matmul(x, w3)  # Each example is normalised over its entries.
+    mean = tf.reduce_mean(x, [1], keepdims=True)
+    variance = tf.reduce_mean(tf.square(x - mean), [1], keepdims=True)
+    x = tf.nn.leaky_relu((x - mean) * tf.math.rsqrt(variance + _VARIANCE_FLOOR) + b3, _LEAK)
     return tf.squeeze(tf.matmul(x, w4), axis=1) + b4[0]
 
 
@@ -230,18 +221,6 @@ def _normalized_over(x: Any, count: int) -> tf.Tensor:
     """Each unit or channel with mean 0 and variance 1 over the first `count` examples."""
     mean, variance = tf.nn.moments(x[:count], list(range(len(x.shape) - 1)))
     return (x - mean) * tf.math.rsqrt(variance + _VARIANCE_FLOOR)
-
-
-def _normalized(x: Any) -> tf.Tensor:
-    """Each example with mean 0 and variance 1 over its entries."""
-    axes = list(range(1, len(x.shape)))
-    mean = tf.reduce_mean(x, axes, keepdims=True)
-    variance = tf.reduce_mean(tf.square(x - mean), axes, keepdims=True)
-    return (x - mean) * tf.math.rsqrt(variance + _VARIANCE_FLOOR)
-
-
-# The folder of the generator in the directory of a run.
-IN_RUN = 'generator'
 
 
 def save(model: GanModel, weights: Sequence[np.ndarray], path: pathlib.Path) -> None:

@@ -344,7 +344,9 @@ class DenseLstm(Lstm):
         if name == 'embedding':
             return rng.uniform(-_EMBEDDING_BOUND, _EMBEDDING_BOUND, shape)
         if name == 'recurrent_kernel':
-            return _orthonormal_rows(rng, shape)
+            # Its rows, not more than its columns, are a uniformly drawn orthonormal set.
+            q, r = np.linalg.qr(rng.normal(size=shape[::-1]))
+            return (q * np.sign(np.diag(r))).T
         if not name.endswith('bias'):
             return rng.uniform(-1, 1, shape) * math.sqrt(6 / sum(shape))
         value = np.zeros(shape)
@@ -362,12 +364,6 @@ class DenseLstm(Lstm):
             return tf.nn.bias_add(tf.matmul(outputs, output_kernel), output_bias)
 
         return embedding, tf.concat([input_kernel, recurrent_kernel], axis=0), bias, output
-
-
-def _orthonormal_rows(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """A matrix whose rows, not more than its columns, are a uniformly drawn orthonormal set."""
-    q, r = np.linalg.qr(rng.normal(size=shape[::-1]))
-    return (q * np.sign(np.diag(r))).T
 
 
 @dataclasses.dataclass(frozen=True)
