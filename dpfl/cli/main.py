@@ -8,7 +8,7 @@ from typing import NoReturn
 import dpfl
 from dpfl import errors
 from dpfl.cli import catalogue
-from dpfl.cli.command import command_line
+from dpfl.cli.command import missing
 from dpfl.runtime import signals
 
 # Other names of commands.
@@ -56,7 +56,7 @@ def _run(binary: catalogue.Binary) -> None:
     try:
         binary.run()
     except ModuleNotFoundError as error:
-        message = command_line.missing_package(error, binary.name)
+        message = missing.explained(error, binary.name)
         if message is None:
             raise
         _refuse(message)

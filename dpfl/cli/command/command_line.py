@@ -5,13 +5,11 @@ allowed` on standard error and exit status 2. A failure of the machine (a file, 
 line and exit status 1, Ctrl-C one line and 130, SIGTERM one line and 143. Anything else is a bug
 and shows its traceback.
 
-Files that a binary writes are checked before its long work begins. A missing package is one line,
-too.
+Files that a binary writes are checked before its long work begins.
 """
 
 import contextlib
 import errno
-import importlib.util
 import os
 import pathlib
 import signal
@@ -23,8 +21,7 @@ from absl import app, flags, logging
 
 from dpfl import errors
 from dpfl._settings import Settings
-from dpfl.cli import catalogue
-from dpfl.cli.command import flagfiles, program, standard_streams
+from dpfl.cli.command import flagfiles, missing, standard_streams
 from dpfl.runtime import signals, tff_import
 
 if TYPE_CHECKING:
@@ -149,10 +146,10 @@ def run(
         except (errors.RunError, errors.DataError) as error:
             _fail(str(error), _REFUSED)
         except ModuleNotFoundError as error:
-            message = missing_package(error, pathlib.Path(sys.argv[0]).stem)
+            message = missing.explained(error, pathlib.Path(sys.argv[0]).stem)
             if message is None:
                 raise
-            _fail(message, STATUS)
+            _fail(message, missing.STATUS)
         except (KeyboardInterrupt, signals.Terminated) as error:
             _end_after(error)
         except MemoryError as error:
@@ -294,61 +291,6 @@ def _tell(message: str) -> None:
     """Writes the closing line of the program."""
     print(f'error: {errors.shown(message, _MOST_CHARACTERS)}', file=sys.stderr, flush=True)
     signals.told()
-
-
-STATUS = 2
-# Names for pip of packages that commands without TensorFlow Federated need.
-_LIGHT = {
-    'absl': 'absl-py',
-    'cryptography': 'cryptography',
-    'dp_accounting': 'dp-accounting',
-    'markdown': 'markdown',
-    'matplotlib': 'matplotlib',
-    'numpy': 'numpy',
-    'scipy': 'scipy',
-    'tqdm': 'tqdm',
-}
-_PYARROW = ('pyarrow', 'pandas')
-
-
-def missing_package(error: ModuleNotFoundError, binary: str) -> str | None:
-    """Names the missing package and how to install it; None if the module is our own.
-
-    Args:
-      error: of the import.
-      binary: name of the command.
-    """
-    command = f'dpfl {binary}'
-    name = (error.name or '').partition('.')[0]
-    if name in ('', 'dpfl', 'experiments'):
-        return None
-    # Training needs more than this one package: suggest the full installation.
-    is_light = catalogue.binaries()[binary].group == 'accounting' or _has('tensorflow_federated')
-    if name in _LIGHT and is_light:
-        return f"{command} needs {name}, which is not installed: pip install 'dpfl[accounting]'"
-    if name in _PYARROW:
-        return f'{command} needs {name}, which is not installed: pip install {name}'
-    return (
-        f'{command} needs TensorFlow Federated, which is not installed here (no module {name}); on '
-        f'Linux with Python 3.11, 3.12 or 3.13 this brings it: {program.shown("install_tff")}'
-    )
-
-
-def require_package(name: str) -> None:
-    """Checks that a package is installed, before anything else is asked for.
-
-    Raises:
-      ModuleNotFoundError: if it is not installed.
-    """
-    if not _has(name):
-        raise ModuleNotFoundError(f'No module named {name!r}', name=name)
-
-
-def _has(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def check_writable(output: str | None, plot: str | None, data: str | None = None) -> None:

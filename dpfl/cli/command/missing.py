@@ -1,0 +1,60 @@
+"""The message about a missing package that a command needs. One line."""
+
+import importlib.util
+
+from dpfl.cli import catalogue
+from dpfl.cli.command import program
+
+STATUS = 2
+# Names for pip of packages that commands without TensorFlow Federated need.
+_LIGHT = {
+    'absl': 'absl-py',
+    'cryptography': 'cryptography',
+    'dp_accounting': 'dp-accounting',
+    'markdown': 'markdown',
+    'matplotlib': 'matplotlib',
+    'numpy': 'numpy',
+    'scipy': 'scipy',
+    'tqdm': 'tqdm',
+}
+_PYARROW = ('pyarrow', 'pandas')
+
+
+def explained(error: ModuleNotFoundError, binary: str) -> str | None:
+    """Names the missing package and how to install it; None if the module is our own.
+
+    Args:
+      error: of the import.
+      binary: name of the command.
+    """
+    command = f'dpfl {binary}'
+    name = (error.name or '').partition('.')[0]
+    if name in ('', 'dpfl', 'experiments'):
+        return None
+    # Training needs more than this one package: suggest the full installation.
+    is_light = catalogue.binaries()[binary].group == 'accounting' or _has('tensorflow_federated')
+    if name in _LIGHT and is_light:
+        return f"{command} needs {name}, which is not installed: pip install 'dpfl[accounting]'"
+    if name in _PYARROW:
+        return f'{command} needs {name}, which is not installed: pip install {name}'
+    return (
+        f'{command} needs TensorFlow Federated, which is not installed here (no module {name}); on '
+        f'Linux with Python 3.11, 3.12 or 3.13 this brings it: {program.shown("install_tff")}'
+    )
+
+
+def require(name: str) -> None:
+    """Checks that a package is installed, before anything else is asked for.
+
+    Raises:
+      ModuleNotFoundError: if it is not installed.
+    """
+    if not _has(name):
+        raise ModuleNotFoundError(f'No module named {name!r}', name=name)
+
+
+def _has(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
