@@ -68,15 +68,12 @@ class Restarted(Mechanism):
                 'longest segment',
             )
         if isinstance(self.base, Restarted):
-            object.__setattr__(self, 'starts', self._merged_starts(self.base))
+            # The restarts of this schedule, and those of the base within each segment.
+            merged = set(self.starts)
+            for first, length in zip((0, *self.starts), self.lengths, strict=True):
+                merged.update(first + start for start in self.base.starts if start < length)
+            object.__setattr__(self, 'starts', tuple(sorted(merged)))
             object.__setattr__(self, 'base', self.base.base)
-
-    def _merged_starts(self, base: 'Restarted') -> tuple[int, ...]:
-        """The restarts of this schedule, and those of the base within each segment."""
-        merged = set(self.starts)
-        for first, length in zip((0, *self.starts), self.lengths, strict=True):
-            merged.update(first + start for start in base.starts if start < length)
-        return tuple(sorted(merged))
 
     @classmethod
     def every(
@@ -179,6 +176,8 @@ class Restarted(Mechanism):
 
         Exact cases: independent noise; trees by their nodes, as far as that is affordable; plain
         trees by their prefix sums; bands within the separation; monotone Toeplitz matrices.
+        Otherwise it is the smaller of two bounds, uncoupled and coupled; the latter needs the Gram
+        matrix.
         """
         if self.base.is_independent:
             return self.base.with_rounds(self.rounds).sensitivity_bound(participation)
@@ -191,10 +190,6 @@ class Restarted(Mechanism):
         coefficients = self.base.toeplitz_column(max(self.lengths))
         if coefficients is not None and toeplitz.is_monotone(coefficients):
             return _of_toeplitz_blocks(coefficients, self.lengths, participation)
-        return self._bound(participation)
-
-    def _bound(self, participation: Participation) -> Sensitivity:
-        """The smaller of two bounds, uncoupled and coupled; the latter needs the Gram matrix."""
         uncoupled = self._uncoupled(participation)
         if uncoupled.is_exact or self.rounds > _MOST_COUPLED_ROUNDS:
             return uncoupled

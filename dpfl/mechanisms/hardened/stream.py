@@ -117,7 +117,14 @@ def step(kernel: kernels.Kernel, round_index: int) -> Step:
     """
     row = kernel.table[kernel.row(round_index)]
     if isinstance(kernel, kernels.StateSpace):
-        return _state_map(row)
+        from_buffers, from_w = closed_loop(row)
+        identity = np.eye(from_w.size)
+        updates = tuple(
+            (i, float(from_w[i]), _nonzero(from_buffers[i]))
+            for i in range(from_w.size)
+            if from_w[i] or (from_buffers[i] != identity[i]).any()
+        )
+        return StateMap(float(row[0, 0]), _nonzero(row[0, 1:]), updates)
     is_solve = isinstance(kernel, kernels.BandedSolve)
     stddev = 1 / row[0] if is_solve else row[0]
     coefficients = -row / row[0] if is_solve else row
@@ -136,17 +143,6 @@ def closed_loop(linear_map: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     from_w = linear_map[1:, 0] / linear_map[0, 0]
     return linear_map[1:, 1:] - np.outer(from_w, linear_map[0, 1:]), from_w
-
-
-def _state_map(linear_map: np.ndarray) -> StateMap:
-    from_buffers, from_w = closed_loop(linear_map)
-    identity = np.eye(from_w.size)
-    updates = tuple(
-        (i, float(from_w[i]), _nonzero(from_buffers[i]))
-        for i in range(from_w.size)
-        if from_w[i] or (from_buffers[i] != identity[i]).any()
-    )
-    return StateMap(float(linear_map[0, 0]), _nonzero(linear_map[0, 1:]), updates)
 
 
 def _nonzero(row: np.ndarray) -> tuple[tuple[int, float], ...]:

@@ -221,7 +221,7 @@ class Descent:
         evaluation = self._error(_scaled(rows, factors), self._weigh)
         if evaluation is None:
             return None
-        value, gradient, _ = evaluation
+        value, gradient = evaluation
         by_factor = banded.column_sums(gradient * rows)
         by_norms = -by_factor * factors / (2 * norms)
         by_rows = _scaled(gradient, factors) + 2 * _scaled(rows, by_norms)
@@ -364,7 +364,8 @@ def optimize_banded(
                 # In these cases free norms gain little, and with many weights their search ends
                 # before the last digits.
                 is_hard = loss == 'max' and n * bands > _LARGE
-                if is_hard or not _fills_blocks(participation):
+                fills_blocks = participation.count * participation.min_separation >= n
+                if is_hard or not fills_blocks:
                     equal = dataclasses.replace(search, column_norms='equal')
                     yield banded.Banded(equal.solve(participation, bands))
 
@@ -387,11 +388,6 @@ def _checked(workload: np.ndarray | None, n: int) -> np.ndarray | None:
         )
     is_prefix = all((row[: t + 1] == 1).all() for t, row in enumerate(matrix))
     return None if is_prefix else matrix
-
-
-def _fills_blocks(participation: Participation) -> bool:
-    """Whether the schema admits a round in every block of `min_separation` rounds."""
-    return participation.count * participation.min_separation >= participation.rounds
 
 
 def _reporter(

@@ -68,10 +68,8 @@ class BlockError:
         for i in range(min(bands, self._n)):
             self._inverse[:, i:, i] = inverse[: self._n - i].T
 
-    def __call__(
-        self, strategy: np.ndarray, weigh: Weigh
-    ) -> tuple[float, np.ndarray, np.ndarray] | None:
-        """Value of `weigh(e)`, its gradient in the table of C, and e; None if e overflows."""
+    def __call__(self, strategy: np.ndarray, weigh: Weigh) -> tuple[float, np.ndarray] | None:
+        """Value of `weigh(e)` and its gradient in the table of C; None if e overflows."""
         n, size = self._n, self._size
         table = np.zeros((self._count * size, self._width))
         table[n:, 0] = 1.0  # Rounds after the last one stand alone.
@@ -89,7 +87,7 @@ class BlockError:
         if not np.abs(errors).max() < _OVERFLOW:
             return None
         value, shares = weigh(errors)
-        return value, self._gradient(solver, step, products, shares), errors
+        return value, self._gradient(solver, step, products, shares)
 
     def _gradient(self, solver, step, products, shares):
         size = self._size
@@ -132,9 +130,7 @@ class DenseError:
         self._matrix = rows[inside], (rows - lags)[inside]
         self._shape = n, bands
 
-    def __call__(
-        self, strategy: np.ndarray, weigh: Weigh
-    ) -> tuple[float, np.ndarray, np.ndarray] | None:
+    def __call__(self, strategy: np.ndarray, weigh: Weigh) -> tuple[float, np.ndarray] | None:
         """As `BlockError.__call__`."""
         matrix = np.zeros(self._workload.shape)
         matrix[self._matrix] = strategy[self._table]
@@ -149,4 +145,4 @@ class DenseError:
         change = -2 * linalg.solve_triangular(matrix, weighted, lower=True).T
         gradient = np.zeros(self._shape)
         gradient[self._table] = change[self._matrix]
-        return value, gradient, errors
+        return value, gradient

@@ -468,7 +468,7 @@ class Problem:
         steps = np.full((self.size.participations - 1, cells, cells), -np.inf)
         steps[:, rows, columns] = step.reshape(len(steps), rows.size)
         shares = np.zeros_like(steps)
-        shares[:, rows, columns] = _logistic(share).reshape(len(steps), rows.size)
+        shares[:, rows, columns] = (1 / (1 + np.exp(-share))).reshape(len(steps), rows.size)
         if self.loss == 'max':
             weights = _softmax(weights)
         else:
@@ -570,7 +570,3 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 
 def _through_softmax(shares: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     return shares * (gradient - (shares * gradient).sum(axis=-1, keepdims=True))
-
-
-def _logistic(logits: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-logits))

@@ -269,23 +269,19 @@ def sensitivity(participation: Participation, forest: Forest) -> Sensitivity:
     of participations up to ceil(w / b). If the pattern 0, b, 2b, ... attains it, it is exact.
     """
     with _LOCK:
-        return _sensitivity(participation, forest)
-
-
-def _sensitivity(participation: Participation, forest: Forest) -> Sensitivity:
-    separation, count = participation.min_separation, participation.count
-    covers = participation.rounds == sum(2**level for level in forest.levels)
-    most = participation.max_participations if covers else count
-    patterns = _patterns(separation, most, forest.right_children)
-    bound = int(patterns.uncoupled.over(forest.levels)[: count + 1].max())
-    # Without a separation, neighbouring subtrees do not constrain each other.
-    free = separation == 1 and covers
-    if free or patterns.evenly_spaced.over(forest.levels) == bound:
-        return Sensitivity(float(bound), is_exact=True)
-    subtrees = _subtrees(separation, forest.right_children)
-    if subtrees.up_to(max(forest.levels), count) is None:
-        return Sensitivity(float(bound), is_exact=False)
-    counts, values, last = patterns.coupled.over(forest.levels)
-    # A completed tree has more leaves than there are rounds.
-    possible = (counts <= count) & (last < participation.rounds)
-    return Sensitivity(float(values[possible].max()), is_exact=True)
+        separation, count = participation.min_separation, participation.count
+        covers = participation.rounds == sum(2**level for level in forest.levels)
+        most = participation.max_participations if covers else count
+        patterns = _patterns(separation, most, forest.right_children)
+        bound = int(patterns.uncoupled.over(forest.levels)[: count + 1].max())
+        # Without a separation, neighbouring subtrees do not constrain each other.
+        free = separation == 1 and covers
+        if free or patterns.evenly_spaced.over(forest.levels) == bound:
+            return Sensitivity(float(bound), is_exact=True)
+        subtrees = _subtrees(separation, forest.right_children)
+        if subtrees.up_to(max(forest.levels), count) is None:
+            return Sensitivity(float(bound), is_exact=False)
+        counts, values, last = patterns.coupled.over(forest.levels)
+        # A completed tree has more leaves than there are rounds.
+        possible = (counts <= count) & (last < participation.rounds)
+        return Sensitivity(float(values[possible].max()), is_exact=True)
