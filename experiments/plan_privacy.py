@@ -61,7 +61,7 @@ import sys
 
 from absl import flags
 
-from dpfl.accounting import calibration
+from dpfl.accounting import gaussian
 from dpfl.accounting.records import archive
 from dpfl.accounting.sampling import kinds
 from dpfl.cli.command import command_line, program
@@ -172,7 +172,7 @@ def main() -> None:
             raise command_line.UsageError(f'--plot={path}: needs a sweep')
         found = answer(request)
         output_flags.write_rows(_DATA.read().data, [*found.rows, *found.left])
-    if text := calibration.delta_warning(request.privacy.delta, request.schema['population']):
+    if text := gaussian.delta_warning(request.privacy.delta, request.schema['population']):
         print(text, file=sys.stderr)
     if path:
         command_line.save_plot(figure_of(request, found), path)

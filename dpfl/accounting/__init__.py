@@ -5,11 +5,16 @@ parts (`Part`), such as a `Sampling`, `AdaptiveClip`, `Estimator` or releases be
 sensitivity comes from the mechanism; `dp_accounting` converts it to epsilon where it can.
 """
 
-from dpfl.accounting.calibration import mu_from_epsilon
 from dpfl.accounting.clipping import AdaptiveClip, Estimator
 from dpfl.accounting.composed import ReleaseBefore
 from dpfl.accounting.events import epsilon_of_event
-from dpfl.accounting.gaussian import ACCOUNTANTS, epsilon_from_mu, epsilon_from_rho, mu_from_rho
+from dpfl.accounting.gaussian import (
+    ACCOUNTANTS,
+    epsilon_from_mu,
+    epsilon_from_rho,
+    mu_from_epsilon,
+    mu_from_rho,
+)
 from dpfl.accounting.hardened import NOISES
 from dpfl.accounting.part import Part
 from dpfl.accounting.plan import ADJACENCIES, PrivacyPlan
@@ -18,8 +23,12 @@ from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.accounting.sampling.b_min_sep import BMinSep
 from dpfl.accounting.sampling.balls_in_bins import BallsInBins, RandomAllocation
 from dpfl.accounting.sampling.base import Sampling
-from dpfl.accounting.sampling.poisson import CyclicPoisson, Poisson, TruncatedPoisson
-from dpfl.accounting.sampling.without_replacement import WithoutReplacement
+from dpfl.accounting.sampling.independent_cohorts import (
+    CyclicPoisson,
+    Poisson,
+    TruncatedPoisson,
+    WithoutReplacement,
+)
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.mechanisms.rounding import round_up
 

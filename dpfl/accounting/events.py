@@ -16,13 +16,15 @@ import numpy as np
 from dp_accounting import rdp
 
 from dpfl import _validate, errors
-from dpfl.accounting import gaussian, moments
+from dpfl.accounting import gaussian
 from dpfl.accounting.gaussian import Bound
 from dpfl.accounting.losses import dominating_pairs, loss_distribution
-from dpfl.accounting.losses.dominating_pairs import DominatingPair, Neighbours
+from dpfl.accounting.losses.dominating_pairs import (
+    DominatingPair,
+    Neighbours,
+    TruncatedPoissonDpEvent,
+)
 from dpfl.accounting.losses.loss_distribution import Release
-from dpfl.accounting.sampling import truncated
-from dpfl.accounting.sampling.truncated import TruncatedPoissonDpEvent
 
 _RELATION = dp_accounting.NeighboringRelation
 # Absolute rounding errors of a divergence of order a, and of its moment, which is a - 1 times as
@@ -232,7 +234,7 @@ def _release(event: dp_accounting.DpEvent, neighbours: Neighbours) -> Release:
     if isinstance(event, TruncatedPoissonDpEvent):
         full, _ = event.full()
         # A cap that is reached with a probability below the smallest float changes no delta.
-        return event if full > truncated.LEAST else (event.sampling_probability, noise)
+        return event if full > dominating_pairs.LEAST else (event.sampling_probability, noise)
     if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
         return dominating_pairs.fixed_size(
             event.source_dataset_size, event.sample_size, noise, neighbours
@@ -284,10 +286,10 @@ def _divergences_together(parts: _Parts) -> np.ndarray:
 
 
 def _by_moments(parts: _Parts, delta: float, _: float) -> float:
-    log_moments = moments.gaussian(math.sqrt(parts.mu_squared))
+    log_moments = gaussian.moments_of_gaussian(math.sqrt(parts.mu_squared))
     for event, count in parts.sampled:
         log_moments = log_moments + count * _log_moments(_for_moments(event, parts.neighbours))
-    return moments.epsilon(log_moments, delta)
+    return gaussian.epsilon_from_moments(log_moments, delta)
 
 
 def _for_moments(event: dp_accounting.DpEvent, neighbours: Neighbours) -> dp_accounting.DpEvent:
@@ -345,7 +347,7 @@ def _divergences(event: dp_accounting.DpEvent) -> np.ndarray:
     if isinstance(event, TruncatedPoissonDpEvent):
         whole = dp_accounting.PoissonSampledDpEvent(event.sampling_probability, event.event)
         orders = np.array(rdp.RdpAccountant()._orders)
-        return truncated.divergences(np.array(_divergences(whole)), event, orders)
+        return dominating_pairs.truncated_divergences(np.array(_divergences(whole)), event, orders)
     is_fixed_size = isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent)
     relation = _RELATION.REPLACE_ONE if is_fixed_size else _RELATION.ADD_OR_REMOVE_ONE
     # dp_accounting publishes the divergences only after its own conversion.
@@ -368,8 +370,8 @@ def _with_rounding(divergences: np.ndarray, parts: _Parts) -> np.ndarray:
 def _log_moments(event: dp_accounting.DpEvent) -> np.ndarray:
     if isinstance(event, dp_accounting.PoissonSampledDpEvent):
         mu = 1 / event.event.noise_multiplier
-        return moments.poisson_sampled_gaussian(event.sampling_probability, mu)
-    return moments.sampled_without_replacement(event)
+        return gaussian.moments_of_poisson_sample(event.sampling_probability, mu)
+    return gaussian.moments_of_fixed_sample(event)
 
 
 def total_delta(deltas: Sequence[float]) -> float:

@@ -1,4 +1,4 @@
-"""From rho or mu to epsilon for one Gaussian release.
+"""One Gaussian release: its epsilon from rho or mu, its moments, and the noise for a target.
 
 A whole run of a mechanism is one Gaussian release of `C x`. Its guarantee depends only on
 `mu = sensitivity / noise_multiplier`, and `rho = mu^2 / 2` (zCDP; [Bun16], proposition 1.6).
@@ -15,6 +15,10 @@ normal distribution and its Mills ratio `R(t) = Phi(-t) / phi(t)`, this is
 
 R is the Laplace transform of `exp(-u^2/2)` for u > 0, so every even derivative of `Q = -R'` is
 positive, and a Gauss-Lobatto rule never gives less than the integral.
+
+The moments accountant has integer moments and the classic conversion to epsilon, as in [McMahan18],
+appendix A, and [Augenstein20], table 3, after [Abadi16]. Renyi DP with the conversion of
+dp_accounting is tighter; this one recomputes published numbers.
 """
 
 import functools
@@ -22,13 +26,13 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import dp_accounting
 import numpy as np
 from dp_accounting import rdp
 from dp_accounting.pld import pld_pmf, privacy_loss_distribution, privacy_loss_mechanism
 from scipy import optimize, special
 
-from dpfl import _validate
-from dpfl.accounting import moments
+from dpfl import _validate, errors
 
 ACCOUNTANTS = ('pld', 'rdp', 'analytic_gaussian', 'moments', 'best')
 """'best' is the smallest epsilon of all others; which one gives it depends on the numbers."""
@@ -135,14 +139,10 @@ def _by_rdp(mu: float, delta: float) -> float:
     return float(rdp.compute_epsilon(orders, orders * mu**2 / 2, delta)[0])
 
 
-def _by_moments(mu: float, delta: float) -> float:
-    return moments.epsilon(moments.gaussian(mu), delta)
-
-
 _CONVERSIONS: dict[str, Callable[[float, float], float]] = {
     'pld': _by_pld,
     'rdp': _by_rdp,
-    'moments': _by_moments,
+    'moments': lambda mu, delta: epsilon_from_moments(moments_of_gaussian(mu), delta),
 }
 
 
@@ -235,3 +235,168 @@ def _least_complement(mu: float, t: float) -> float:
 def _mills(t: float) -> float:
     """R(t), for t >= -1."""
     return math.sqrt(math.pi / 2) * float(special.erfcx(t / math.sqrt(2)))
+
+
+# Largest moment that [McMahan18] uses; larger ones would give a smaller epsilon at high noise.
+MAX_MOMENT = 32
+# Absolute rounding error of one logarithm near 0, as for a rare sample under much noise.
+_MOMENT_ROUNDING = 1e-13
+_MOMENTS = np.arange(1, MAX_MOMENT + 1)
+
+
+def moments_of_gaussian(mu: float) -> np.ndarray:
+    """Log moments of a Gaussian release, `lambda (lambda + 1) mu^2 / 2`, float64 [MAX_MOMENT].
+
+    The moment of order lambda is `E[exp(lambda loss)]` of the privacy loss.
+    """
+    return _MOMENTS * (_MOMENTS + 1) * mu**2 / 2
+
+
+def moments_of_poisson_sample(sampling_probability: float, mu: float) -> np.ndarray:
+    """Log moments of one Gaussian release on a Poisson sample, float64 [MAX_MOMENT].
+
+    The likelihood ratio of the mixture `(1 - q) N(0, 1) + q N(mu, 1)` to `N(0, 1)` is a sum of two
+    terms: the binomial theorem gives its moments. The other direction is never larger ([Mironov19],
+    section 3).
+
+    Args:
+      sampling_probability: q, within (0, 1].
+      mu: shift of the sum divided by the standard deviation of the noise.
+    """
+    if sampling_probability == 1:
+        return moments_of_gaussian(mu)
+    q = sampling_probability
+    log_moments = np.empty(MAX_MOMENT)
+    for moment in _MOMENTS:
+        order = moment + 1
+        j = np.arange(order + 1)
+        log_binomial = (
+            special.gammaln(order + 1) - special.gammaln(j + 1) - special.gammaln(order - j + 1)
+        )
+        terms = log_binomial + j * math.log(q) + (order - j) * math.log1p(-q)
+        log_moments[moment - 1] = special.logsumexp(terms + j * (j - 1) * mu**2 / 2)
+    return np.maximum(log_moments, 0.0) + _MOMENT_ROUNDING
+
+
+def moments_of_fixed_sample(event: dp_accounting.SampledWithoutReplacementDpEvent) -> np.ndarray:
+    """Log moments of one Gaussian release on a sample of fixed size, float64 [MAX_MOMENT].
+
+    An upper bound: [Wang19], theorem 27, as dp_accounting implements it.
+    """
+    accountant = rdp.RdpAccountant(
+        orders=_MOMENTS + 1,
+        neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE,
+    ).compose(event)
+    # dp_accounting publishes the divergences only after its own conversion.
+    return _MOMENTS * (np.maximum(accountant._rdp, 0.0) + _MOMENT_ROUNDING)
+
+
+def epsilon_from_moments(log_moments: np.ndarray, delta: float) -> float:
+    """`min over lambda of (log moment(lambda) + log(1 / delta)) / lambda` ([McMahan18])."""
+    return float(max(0.0, np.min((log_moments - math.log(delta)) / _MOMENTS)))
+
+
+# With so much noise, epsilon is only what the method itself adds; more noise does not lower it.
+_NEGLIGIBLE_MU = 1e-9
+# Publishing all data of a random hundredth of the clients is (0, 0.01)-DP.
+USUAL_MOST_DELTA = 0.01
+# A delta of 1 / population that is written with three digits gives no warning.
+_ROUNDED = 1.01
+
+
+def mu_from_epsilon(epsilon: float, delta: float, method: str = 'pld') -> float:
+    """Largest `mu = sensitivity / noise_multiplier` whose epsilon at `delta` is at most `epsilon`.
+
+    Args:
+      epsilon: target, above 0.
+      delta: strictly between 0 and 1.
+      method: as in `gaussian.epsilon_from_mu`; the result meets the target by this method.
+
+    Raises:
+      ValueError: if an argument is out of its range, or no noise meets the target by that method.
+    """
+    _validate.number('epsilon', epsilon, above=0)
+    _refuse_unreachable(epsilon, epsilon_from_mu(_NEGLIGIBLE_MU, delta, method), delta, method)
+
+    def log_ratio(log_mu: float) -> float:
+        reached = epsilon_from_mu(math.exp(log_mu), delta, method)
+        return math.log(max(reached, 1e-300) / epsilon)
+
+    if method == 'analytic_gaussian':
+        upper, step = math.log(math.sqrt(2 * epsilon) + 1), 1.0
+        while log_ratio(upper) < 0:
+            upper += step
+    else:  # No method reports less than the exact value: its root bounds theirs.
+        upper, step = math.log(mu_from_epsilon(epsilon, delta, 'analytic_gaussian')) + 1e-9, 1e-6
+    lower = upper - step
+    while log_ratio(lower) > 0:
+        step *= 8
+        lower = upper - step
+    log_mu = lower
+    if log_ratio(upper) > 0:
+        log_mu = optimize.brentq(log_ratio, lower, upper, xtol=1e-12)
+    step = 1e-12
+    while log_ratio(log_mu) > 0:
+        log_mu -= step
+        step *= 2
+    return math.exp(log_mu)
+
+
+def least_noise_multiplier(
+    epsilon_of: Callable[[float], float], epsilon: float, start: float, delta: float, method: str
+) -> float:
+    """Least noise multiplier with `epsilon_of(noise multiplier) <= epsilon`, to 1e-8 relative.
+
+    Args:
+      epsilon_of: epsilon by noise multiplier; it does not increase, except by rounding.
+      epsilon: target, above 0.
+      start: noise multiplier where the search begins, above 0.
+      delta, method: named in the error.
+
+    Raises:
+      ValueError: if the target is not above 0, or no noise meets it.
+    """
+    _validate.number('epsilon', epsilon, above=0)
+
+    @functools.cache  # An evaluation may take a second.
+    def excess(log_noise: float) -> float:
+        return math.log(max(epsilon_of(math.exp(log_noise)), 1e-300) / epsilon)
+
+    upper = math.log(start)
+    while excess(upper) > 0:
+        upper += 1.0
+        if upper > math.log(start / _NEGLIGIBLE_MU):
+            _refuse_unreachable(epsilon, epsilon_of(math.exp(upper)), delta, method)
+    lower = upper - 1.0
+    while excess(lower) <= 0:
+        lower, upper = lower - 1.0, lower
+    log_noise, step = optimize.brentq(excess, lower, upper, xtol=1e-9), 1e-9
+    while excess(log_noise) > 0:
+        log_noise += step
+        step *= 2
+    return math.exp(log_noise)
+
+
+def _refuse_unreachable(epsilon: float, floor: float, delta: float, method: str) -> None:
+    if floor > epsilon:
+        raise errors.ArgumentError(
+            'epsilon',
+            epsilon,
+            f'must be at least {floor:.4g}, the least that accountant={method} '
+            f'can show at delta={delta:g}',
+        )
+
+
+def delta_warning(delta: float, population: int | None) -> str:
+    """What a delta above 1 / population permits, as a sentence; empty for a smaller delta.
+
+    Args:
+      delta: of a guarantee.
+      population: number of clients; None if it is not known.
+    """
+    if population is None or delta * population <= _ROUNDED:
+        return ''
+    return (
+        f'delta={delta:g} is above 1 / population ({population} clients): publishing the data of '
+        f'{delta * population:.3g} clients on average would satisfy it.'
+    )

@@ -16,7 +16,7 @@ import dp_accounting
 import numpy as np
 
 from dpfl import _json, _validate, errors, mechanisms
-from dpfl.accounting import calibration, events, gaussian, hardened
+from dpfl.accounting import events, gaussian, hardened
 from dpfl.accounting.clipping import AdaptiveClip, ClipSchedule, Estimator, IntegerUpdates
 from dpfl.accounting.composed import Before, Earlier, ReleaseBefore
 from dpfl.accounting.hardened import Hardened
@@ -436,7 +436,7 @@ class PrivacyPlan:
             own = plan.sampling.noise_for(plan, epsilon, delta) if plan.has_own_bound else None
             if own is not None:
                 return plan._with_noise(own)
-            searched = calibration.least_noise_multiplier(
+            searched = gaussian.least_noise_multiplier(
                 lambda noise: plan._with_noise(noise).epsilon(delta, accountant),
                 epsilon,
                 plan.sensitivity,
@@ -477,7 +477,7 @@ class PrivacyPlan:
                 f'must be above {whole.delta:g}, which releases before training take of it',
             )
         taken = sum(mu**2 for mu in whole.other_mus if mu is not None)
-        squared = calibration.mu_from_epsilon(epsilon, left, accountant) ** 2 - taken
+        squared = gaussian.mu_from_epsilon(epsilon, left, accountant) ** 2 - taken
         if squared <= 0:
             least = math.inf
             if math.isfinite(taken):

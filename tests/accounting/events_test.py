@@ -8,7 +8,7 @@ import pytest
 from scipy import integrate, stats
 
 from dpfl import accounting
-from dpfl.accounting import events, moments
+from dpfl.accounting import events, gaussian
 
 _GAUSSIAN = dp_accounting.GaussianDpEvent
 
@@ -28,13 +28,13 @@ def test_moments_of_a_poisson_sample_by_integration(q, mu, moment):
         return mixture * (mixture / base) ** moment
 
     integral, _ = integrate.quad(integrand, -12, 25, epsabs=0, epsrel=1e-12, limit=400)
-    log_moment = moments.poisson_sampled_gaussian(q, mu)[moment - 1]
+    log_moment = gaussian.moments_of_poisson_sample(q, mu)[moment - 1]
     assert math.exp(log_moment) == pytest.approx(integral, rel=1e-9)
 
 
 def test_moments_of_a_rare_sample_keep_their_digits():
     q, mu = 1e-6, 1.0
-    computed = moments.poisson_sampled_gaussian(q, mu)
+    computed = gaussian.moments_of_poisson_sample(q, mu)
     with mpmath.workdps(60):
         for moment in (1, 5, 32):
             order = moment + 1
@@ -118,7 +118,7 @@ def test_samples_without_replacement_against_a_pair_of_neighbours(order):
         event = dp_accounting.SampledWithoutReplacementDpEvent(
             population, cohort, _GAUSSIAN(noise_multiplier)
         )
-        return moments.sampled_without_replacement(event)[order - 2] / (order - 1)
+        return gaussian.moments_of_fixed_sample(event)[order - 2] / (order - 1)
 
     # Counting two clip norms it is a bound also for zeroing out; counting one it is none.
     assert divergence <= bound(sigma / 2)

@@ -12,7 +12,7 @@ from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.accounting import clipping, events, running, tradeoff
 from dpfl.accounting.losses import dominating_pairs
 from dpfl.accounting.losses.dominating_pairs import Neighbours
-from dpfl.accounting.sampling import bins, monte_carlo, truncated
+from dpfl.accounting.sampling import bins, monte_carlo
 from dpfl.accounting.selection import Selection
 from tests.accounting import plans
 
@@ -20,7 +20,7 @@ _AdaptiveClip = accounting.AdaptiveClip
 _GAUSSIAN = dp_accounting.GaussianDpEvent(1.0)
 _POISSON = dp_accounting.PoissonSampledDpEvent(0.1, _GAUSSIAN)
 _FIXED_SIZE = dp_accounting.SampledWithoutReplacementDpEvent(10, 2, _GAUSSIAN)
-_CAPPED = truncated.TruncatedPoissonDpEvent(9, 0.1, 3, _GAUSSIAN)
+_CAPPED = dominating_pairs.TruncatedPoissonDpEvent(9, 0.1, 3, _GAUSSIAN)
 _BOTH = dp_accounting.ComposedDpEvent
 _LONG_TREE = mechanisms.BinaryTree(2000)
 _adaptive = functools.partial(

@@ -330,7 +330,7 @@ _ACCOUNTING = (
 _SAMPLING = (
     Fault(
         'client drawn twice in a cohort',
-        'dpfl/accounting/sampling/without_replacement.py',
+        'dpfl/accounting/sampling/independent_cohorts.py',
         'generator.choice(self.population, clients_per_round, replace=False)',
         'generator.choice(self.population, clients_per_round)',
         ('tests/simulation/sampling_test.py',),

@@ -22,9 +22,11 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy import fft, optimize, signal
 
 from dpfl.accounting.losses import dominating_pairs
-from dpfl.accounting.losses.dominating_pairs import DominatingPair, Mixtures
-from dpfl.accounting.sampling import truncated
-from dpfl.accounting.sampling.truncated import TruncatedPoissonDpEvent
+from dpfl.accounting.losses.dominating_pairs import (
+    DominatingPair,
+    Mixtures,
+    TruncatedPoissonDpEvent,
+)
 
 # A sample of each client by itself with one probability, under noise: `(probability, noise)`.
 Sample = tuple[float, float]
@@ -100,7 +102,7 @@ def _of_truncated(
     full, placed = event.full()
     noise = event.event.noise_multiplier
     sampled = both_orders((event.sampling_probability, noise), step, log_tail)
-    displacing = truncated.full_losses(placed, noise, step, log_tail)
+    displacing = dominating_pairs.full_losses(placed, noise, step, log_tail)
     remove, add = (
         _mixture(one, _from_pmf(other.to_dense_pmf()), full)
         for one, other in zip(sampled, displacing, strict=True)
@@ -399,7 +401,7 @@ def _spread(release: Release, log_tail: float) -> float:
         noise = release.event.noise_multiplier
         return max(
             _spread((release.sampling_probability, noise), log_tail),
-            2 * truncated.spread(placed, noise, log_tail),
+            2 * dominating_pairs.spread_of_full(placed, noise, log_tail),
         )
     probability, noise_multiplier = release
     mu = 1 / noise_multiplier

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dpfl.accounting import calibration
+from dpfl.accounting import gaussian
 from dpfl.accounting.part import ASSUMPTION, DEFINITION, NOT_COVERED, VOID, Facts
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports import page
@@ -229,7 +229,7 @@ def _of_run(report: 'PrivacyReport', facts: Facts) -> None:
     for number, text in enumerate(report.also_not_covered):
         facts.put(NOT_COVERED, f'of_run@{number}', '{text}', text=text)
     for number, delta in enumerate(report.deltas):
-        if warning := calibration.delta_warning(delta, report.plan.population):
+        if warning := gaussian.delta_warning(delta, report.plan.population):
             facts.put(NOT_COVERED, f'large_delta@{number}', '{text}', text=warning)
 
 

@@ -11,7 +11,7 @@ from dpfl import mechanisms
 from dpfl.accounting.evidence import separated as separated_evidence
 from dpfl.accounting.evidence import unseen
 from dpfl.accounting.evidence.refutation import LogTest
-from dpfl.accounting.sampling import base, poisson, separated
+from dpfl.accounting.sampling import base, independent_cohorts, separated
 from dpfl.accounting.sampling.estimates import Estimated
 from dpfl.participation import Participation, ParticipationLog
 
@@ -38,10 +38,10 @@ class BMinSep(Estimated):
     def defaults(
         cls, mechanism: mechanisms.Mechanism, population: int, clients_per_round: int
     ) -> dict[str, Any]:
-        return {'groups': poisson.bands(mechanism, cls.name)}
+        return {'groups': independent_cohorts.bands(mechanism, cls.name)}
 
     def _check(self, plan: 'PrivacyPlan') -> None:
-        poisson.check_groups(self, plan, self.groups)
+        independent_cohorts.check_groups(self, plan, self.groups)
         super()._check(plan)
 
     def schema(self, rounds: int) -> Participation:

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpfl import _json, _validate, errors, mechanisms
 from dpfl.accounting import events
-from dpfl.accounting.evidence import independent_rounds, refutation, unseen
+from dpfl.accounting.evidence import refutation, unseen
 from dpfl.accounting.gaussian import Bound
 from dpfl.accounting.part import ASSUMPTION, DEFINITION, NOT_COVERED, Facts, Part, Run
 from dpfl.mechanisms import rounding
@@ -275,41 +275,6 @@ class Sampling(_json.JsonFields, Part):
             f'Nothing is amplified by sampling={self.name}: with it epsilon would be '
             f'{with_sampling} at delta = {delta}, without it epsilon is {without}.'
         )
-
-
-class IndependentRounds(Sampling):
-    """Rounds that draw their cohorts independently of each other, for independent noise."""
-
-    statistics = independent_rounds.STATISTICS
-
-    def covers_hardened(self, plan: 'PrivacyPlan') -> bool:
-        return plan.mechanism.is_independent
-
-    def _check(self, plan: 'PrivacyPlan') -> None:
-        if not plan.mechanism.is_independent:
-            raise errors.ArgumentError(
-                'sampling',
-                self.name,
-                'must be none, or cyclic_poisson, with correlated noise (mechanism '
-                f'{plan.mechanism.name})',
-            )
-
-    def schema(self, rounds: int) -> Participation:
-        return Participation(rounds)
-
-    def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp_accounting.DpEvent:
-        release = dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift)
-        one_round = self._round(plan, release)
-        return dp_accounting.SelfComposedDpEvent(one_round, plan.participation.rounds)
-
-    @abc.abstractmethod
-    def _round(
-        self, plan: 'PrivacyPlan', release: dp_accounting.GaussianDpEvent
-    ) -> dp_accounting.DpEvent:
-        """A round, whose sum is released with noise."""
-
-    def _rule(self, plan: 'PrivacyPlan') -> independent_rounds.Rule:
-        return independent_rounds.Rule(self.population, plan.clients_per_round)
 
 
 def generator_of(seed: int, round_index: int) -> np.random.Generator:

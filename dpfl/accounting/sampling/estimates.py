@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import dp_accounting
 
 from dpfl import _cache, _progress, errors
-from dpfl.accounting import calibration
+from dpfl.accounting import gaussian
 from dpfl.accounting.gaussian import Bound
 from dpfl.accounting.sampling import base, monte_carlo
 from dpfl.accounting.sampling.bins import Mixtures
@@ -145,7 +145,7 @@ def noise_multiplier(mixed: Mixed, shift: float, epsilon: float, delta: float) -
     Raises:
       ValueError: if an argument is out of its range.
     """
-    mu = calibration.mu_from_epsilon(epsilon, delta, 'analytic_gaussian')
+    mu = gaussian.mu_from_epsilon(epsilon, delta, 'analytic_gaussian')
     certain = math.sqrt(mixed.squared_norm) / mu * (1 + _ROUNDING)
     samples = monte_carlo.samples_for(mixed)
     few = max(samples // _SHARE, min(samples, _FEW))

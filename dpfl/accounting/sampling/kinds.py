@@ -8,8 +8,12 @@ from dpfl import errors
 from dpfl.accounting.sampling.b_min_sep import BMinSep
 from dpfl.accounting.sampling.balls_in_bins import BallsInBins, RandomAllocation
 from dpfl.accounting.sampling.base import Sampling
-from dpfl.accounting.sampling.poisson import CyclicPoisson, Poisson, TruncatedPoisson
-from dpfl.accounting.sampling.without_replacement import WithoutReplacement
+from dpfl.accounting.sampling.independent_cohorts import (
+    CyclicPoisson,
+    Poisson,
+    TruncatedPoisson,
+    WithoutReplacement,
+)
 
 NONE = 'none'
 # A new kind enters here.

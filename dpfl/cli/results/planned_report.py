@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpfl import accounting
-from dpfl.accounting import calibration
+from dpfl.accounting import gaussian
 from dpfl.accounting.sampling import kinds
 from dpfl.cli.command import command_line
 from dpfl.cli.flags.participation_log import LogConfig
@@ -73,6 +73,6 @@ def of(
         report = accounting.PrivacyReport.from_plan(
             plan, [noise.delta], accountant=noise.accountant_of(plan), **from_log
         )
-    if text := calibration.delta_warning(noise.delta, config.population):
+    if text := gaussian.delta_warning(noise.delta, config.population):
         print(text, file=sys.stderr)
     return report

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import dp_accounting
 import numpy as np
 
-from dpfl.accounting import moments
+from dpfl.accounting import gaussian
 from dpfl.published.figures import drawn
 from dpfl.published.figures.drawn import Drawn
 from dpfl.published.tables import rows
@@ -54,8 +54,11 @@ def table2() -> Drawn:
 def _pair(label: str, printed: Sequence[rows.Row], rounds: np.ndarray, color: int) -> list[Line]:
     """The curve of one setting, and the points that the document prints."""
     inputs = printed[0].inputs
-    one_round = moments.poisson_sampled_gaussian(inputs['q'], 1 / inputs['z'])
-    curve = [moments.epsilon(count * one_round, inputs['delta']) for count in rounds.tolist()]
+    one_round = gaussian.moments_of_poisson_sample(inputs['q'], 1 / inputs['z'])
+    curve = [
+        gaussian.epsilon_from_moments(count * one_round, inputs['delta'])
+        for count in rounds.tolist()
+    ]
     points = [row.published['eps'] for row in printed if isinstance(row.published, dict)]
     return [
         Line(label, rounds.tolist(), curve, color),
@@ -105,7 +108,9 @@ def table5() -> Drawn:
         inputs = row.inputs
         for dash, (name, factor) in enumerate(_READINGS):
             one_round = _one_round(inputs['N'], inputs['qN'], inputs['z'] / factor)
-            epsilons = [moments.epsilon(t * one_round, inputs['delta']) for t in _ROUNDS]
+            epsilons = [
+                gaussian.epsilon_from_moments(t * one_round, inputs['delta']) for t in _ROUNDS
+            ]
             lines.append(Line(f'N = {inputs["N"]:,}, {name}', _ROUNDS, epsilons, color, dash))
     lines.append(
         Line(
@@ -138,7 +143,7 @@ def _panel(name: str, runs: list[rows.Row], populations: tuple[int, ...]) -> Pan
         for population in populations:
             one_round = _one_round(population, inputs['qN'], inputs['z'] / factor)
             delta = inputs['delta_times_N'] / population
-            epsilons.append(moments.epsilon(inputs['rounds'] * one_round, delta))
+            epsilons.append(gaussian.epsilon_from_moments(inputs['rounds'] * one_round, delta))
         lines.append(Line(reading, populations, epsilons, dash, dash))
     lines.append(
         Line(_PRINTED, [row.inputs['N'] for row in runs], _printed(runs), len(_READINGS), None)
@@ -156,7 +161,7 @@ def _one_round(population: int, cohort: int, noise_multiplier: float) -> np.ndar
     """Log moments of one round."""
     noise = dp_accounting.GaussianDpEvent(noise_multiplier)
     event = dp_accounting.SampledWithoutReplacementDpEvent(population, cohort, noise)
-    return moments.sampled_without_replacement(event)
+    return gaussian.moments_of_fixed_sample(event)
 
 
 def _printed(runs: list[rows.Row]) -> list[float]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dpfl import accounting
 from dpfl._settings import Settings, setting
-from dpfl.accounting import calibration
+from dpfl.accounting import gaussian
 from dpfl.errors import NOT_SHOWN, ArgumentError, one_of, renaming
 from dpfl.planning import planner
 from dpfl.runtime import ray_cluster
@@ -139,7 +139,7 @@ class ScaleConfig(Settings):
         'Delta of the guarantee of the run of --scale; by default 0.01 / --scaled_population, as '
         'in [Augenstein20].',
         above=0,
-        maximum=calibration.USUAL_MOST_DELTA,
+        maximum=gaussian.USUAL_MOST_DELTA,
         needs='scale',
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpfl import accounting, mechanisms
-from dpfl.accounting import calibration
+from dpfl.accounting import gaussian
 from dpfl.accounting.records import archive
 from dpfl.simulation.training import prepared_task
 from dpfl.simulation.training.config import GanConfig, TrainConfig
@@ -42,7 +42,7 @@ class PreparedRun(abc.ABC):
     def load(self) -> tuple[FederatedTask, int]:
         """The task, and the number of clients to train on."""
         population = self.clients()  # Opens the data.
-        if text := calibration.delta_warning(self.config.privacy.delta, population):
+        if text := gaussian.delta_warning(self.config.privacy.delta, population):
             self.tell(text)
         return self.opened.load(), population
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from dpfl import _validate, accounting, mechanisms
 from dpfl._settings import Settings, setting
-from dpfl.accounting import calibration
+from dpfl.accounting import gaussian
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.mechanisms import Discretization
 from dpfl.simulation.training import noise_matching
@@ -38,7 +38,7 @@ class NoiseConfig(Settings):
     )
     allow_large_delta: bool = setting(
         False,
-        f'Accept a --delta above {calibration.USUAL_MOST_DELTA:g}, which promises little: '
+        f'Accept a --delta above {gaussian.USUAL_MOST_DELTA:g}, which promises little: '
         'publishing the data of each client with probability delta satisfies it.',
         kept=False,
     )
@@ -70,11 +70,11 @@ class NoiseConfig(Settings):
         super().check()
         if self.noise_multiplier is not None:
             _validate.noise_multiplier('noise_multiplier', self.noise_multiplier)
-        if self.delta > calibration.USUAL_MOST_DELTA and not self.allow_large_delta:
+        if self.delta > gaussian.USUAL_MOST_DELTA and not self.allow_large_delta:
             raise ArgumentError(
                 'delta',
                 self.delta,
-                f'must be <= {calibration.USUAL_MOST_DELTA:g}; allow_large_delta accepts more',
+                f'must be <= {gaussian.USUAL_MOST_DELTA:g}; allow_large_delta accepts more',
             )
 
     def accountant_of(self, plan: accounting.PrivacyPlan) -> str:

@@ -18,7 +18,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy import optimize
 
 from dpfl import _progress, _validate, accounting, errors, mechanisms
-from dpfl.accounting.sampling import poisson
+from dpfl.accounting.sampling import independent_cohorts
 from dpfl.mechanisms import registry
 from dpfl.participation import Participation
 
@@ -186,7 +186,7 @@ class Search:
 
         With little noise it is that without amplification, which is larger.
         """
-        turns = poisson.worst_groups(strategy, groups)[0]
+        turns = independent_cohorts.worst_groups(strategy, groups)[0]
         if noise_multiplier < _LEAST_NOISE * max(norm for norm, _ in turns):
             squared_norm = sum(count * norm**2 for norm, count in turns)
             return accounting.epsilon_from_mu(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, errors, mechanisms, planning
-from dpfl.accounting.sampling import poisson
+from dpfl.accounting.sampling import independent_cohorts
 from tests import mechanism_cases, sampling_oracles
 from tests.accounting import plans
 
@@ -121,7 +121,7 @@ def test_the_worst_of_groups_that_do_not_dominate_each_other():
     # Group 0 has one heavy turn, group 1 three lighter ones.
     norms = np.array([2.0, 1.2, 0.3, 1.2, 0.3, 1.2])
     mechanism = _banded(6, 2, norms)
-    worst = poisson.worst_groups(mechanism, 2)
+    worst = independent_cohorts.worst_groups(mechanism, 2)
     assert [[count for _, count in turns] for turns in worst] in ([[1, 2], [3]], [[3], [1, 2]])
     plan = _plan(mechanism, 2)
     alone = [
@@ -142,7 +142,7 @@ def test_the_worst_of_groups_that_do_not_dominate_each_other():
     assert plan.epsilon(_DELTA, 'rdp') == pytest.approx(max(alone), rel=1e-6)
     assert plan.sensitivity == pytest.approx(2.0, rel=1e-12) and plan.sensitivity >= 2.0
     # For composition one event stands for both groups.
-    assert poisson.every_group(mechanism, 2) == tuple(
+    assert independent_cohorts.every_group(mechanism, 2) == tuple(
         (pytest.approx(norm), count) for norm, count in ((2.0, 1), (1.2, 2))
     )
     assert accounting.epsilon_of_event(plan.dp_event(), _DELTA, 'rdp') > max(alone)
@@ -158,7 +158,7 @@ def _dominates(turns, norms):
 def test_many_different_norms_are_rounded_up_by_little(rounds, groups):
     norms = np.random.default_rng(rounds).uniform(0.9, 1.1, rounds)
     mechanism = _banded(rounds, 2, norms)
-    worst = poisson.worst_groups(mechanism, groups)
+    worst = independent_cohorts.worst_groups(mechanism, groups)
     assert len(worst) <= 8 and len({norm for turns in worst for norm, _ in turns}) <= 16
     for group in range(min(groups, rounds)):
         own = np.sort(norms[group::groups])[::-1]
@@ -171,7 +171,7 @@ def test_bands_of_every_mechanism_are_those_of_its_matrix():
     for make in mechanism_cases.FACTORIES.values():
         mechanism = make(11)
         try:
-            bands = poisson.bands(mechanism, 'cyclic_poisson')
+            bands = independent_cohorts.bands(mechanism, 'cyclic_poisson')
         except errors.ArgumentError as error:
             assert mechanism.forest() is not None or 'tree' in mechanism.name, error
             continue
@@ -191,7 +191,7 @@ def test_a_plan_for_a_larger_population_keeps_its_groups():
 
 @pytest.mark.parametrize('rounds, groups', [(7, 3), (6, 3), (2, 5), (50, 1)])
 def test_turns_of_groups(rounds, groups):
-    (turns,) = poisson.worst_groups(mechanisms.Identity(rounds), groups)
+    (turns,) = independent_cohorts.worst_groups(mechanisms.Identity(rounds), groups)
     assert turns == ((1.0, -(-rounds // groups)),)
     plan = _plan(mechanisms.Identity(rounds), groups)
     event = dp_accounting.PoissonSampledDpEvent(0.2, dp_accounting.GaussianDpEvent(2.0))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
-from dpfl.accounting import calibration, gaussian, tradeoff
+from dpfl.accounting import gaussian, tradeoff
 from dpfl.accounting.reports import two_reports
 from dpfl.accounting.sampling import estimates, monte_carlo
 from tests import sampling_oracles
@@ -103,7 +103,7 @@ def test_the_noise_for_a_target_is_searched_with_other_samples(monkeypatch, targ
     assert 0.9 * target < plan.epsilon(_DELTA, 'best') <= target
     assert seeds.count(monte_carlo.SEED) == 1 and seeds[-1] == monte_carlo.SEED
     assert set(seeds[:-1]) == {monte_carlo.SEED + 1} and len(seeds) < 25
-    certain = plan.sensitivity / calibration.mu_from_epsilon(target, _DELTA, 'analytic_gaussian')
+    certain = plan.sensitivity / gaussian.mu_from_epsilon(target, _DELTA, 'analytic_gaussian')
     assert plan.noise_multiplier < 0.9 * certain
     # The exact epsilon, by an estimate of many samples, is below the target.
     mixed = plan.sampling.mixtures(plan)

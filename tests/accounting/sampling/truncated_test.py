@@ -11,7 +11,7 @@ from scipy import special, stats
 
 from dpfl import accounting
 from dpfl.accounting import events, tradeoff
-from dpfl.accounting.sampling import truncated
+from dpfl.accounting.losses import dominating_pairs
 from tests.accounting import plans
 
 _GAUSSIAN = dp_accounting.GaussianDpEvent
@@ -67,7 +67,7 @@ def _curves_of(rounds, population, noise_multiplier):
 
 
 def _event(population, probability, cap, noise_multiplier, rounds=1):
-    one = truncated.TruncatedPoissonDpEvent(
+    one = dominating_pairs.TruncatedPoissonDpEvent(
         population, probability, cap, _GAUSSIAN(noise_multiplier)
     )
     return dp_accounting.SelfComposedDpEvent(one, rounds)
@@ -105,7 +105,7 @@ def test_probabilities_of_a_full_sample(population, probability, cap):
         if sum(others) >= cap:
             full += weight
             placed += weight * probability * cap / (sum(others) + 1)
-    found = truncated.full_sample(population, probability, cap)
+    found = dominating_pairs.full_sample(population, probability, cap)
     assert found[0] == pytest.approx(full, rel=1e-8) and found[0] >= full
     assert not full or placed / full <= found[1] <= placed / full * (1 + 1e-8)
 
@@ -122,7 +122,7 @@ def test_probabilities_of_a_full_sample(population, probability, cap):
     ],
 )
 def test_probabilities_that_no_float_holds_are_not_rounded_down(population, probability, cap):
-    full, placed = truncated.full_sample(population, probability, cap)
+    full, placed = dominating_pairs.full_sample(population, probability, cap)
     ranks = np.arange(cap, population)
     logs = stats.binom.logpmf(ranks, population - 1, probability)
     log_full = special.logsumexp(logs)

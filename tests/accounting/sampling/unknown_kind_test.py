@@ -12,7 +12,7 @@ from dpfl.accounting import gaussian
 from dpfl.accounting.evidence.refutation import Statistic
 from dpfl.accounting.records import verification
 from dpfl.accounting.reports import joint
-from dpfl.accounting.sampling import base, kinds
+from dpfl.accounting.sampling import independent_cohorts, kinds
 from dpfl.simulation.training import train
 from tests.accounting import plans
 from tests.simulation.training import small_config
@@ -22,7 +22,7 @@ _TWICE = Statistic('twice', 'once', 'A client took part {} times.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Shuffled(base.IndependentRounds):
+class _Shuffled(independent_cohorts.IndependentRounds):
     """A random order of the clients, which take part once: a pass over the population."""
 
     name: ClassVar[str] = 'shuffled'

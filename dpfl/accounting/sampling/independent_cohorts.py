@@ -1,4 +1,7 @@
-"""Poisson sampling: each client takes part by a draw of its own; also in turns, and with a cap.
+"""Cohorts that are drawn independently of each other: Poisson samples, and sets of one size.
+
+Poisson samples, of which each client is a part by a draw of its own, also come with a cap, and in
+turns.
 
 In turns it is cyclic Poisson sampling with correlated noise ([Choquette23], theorem 4 and algorithm
 3). Clients are divided into b groups, once and without looking at their data. Round t draws its
@@ -8,6 +11,7 @@ Poisson sampled Gaussian release of its own, whose sensitivity is the norm of it
 run is the composition of the turns of one group. docs/research/sampling_proofs.md has the proof.
 """
 
+import abc
 import dataclasses
 import functools
 import math
@@ -21,8 +25,8 @@ import numpy as np
 from dpfl import _validate, errors, mechanisms
 from dpfl.accounting.evidence import independent_rounds, unseen
 from dpfl.accounting.evidence.refutation import LogTest
+from dpfl.accounting.losses.dominating_pairs import TruncatedPoissonDpEvent
 from dpfl.accounting.sampling import base
-from dpfl.accounting.sampling.truncated import TruncatedPoissonDpEvent
 from dpfl.participation import Participation, ParticipationLog
 
 if TYPE_CHECKING:
@@ -145,8 +149,112 @@ def _counted(norms: np.ndarray) -> Turns:
     return tuple(sorted(counts.items(), reverse=True))
 
 
+class IndependentRounds(base.Sampling):
+    """Rounds that draw their cohorts independently of each other, for independent noise."""
+
+    statistics = independent_rounds.STATISTICS
+
+    def covers_hardened(self, plan: 'PrivacyPlan') -> bool:
+        return plan.mechanism.is_independent
+
+    def _check(self, plan: 'PrivacyPlan') -> None:
+        if not plan.mechanism.is_independent:
+            raise errors.ArgumentError(
+                'sampling',
+                self.name,
+                'must be none, or cyclic_poisson, with correlated noise (mechanism '
+                f'{plan.mechanism.name})',
+            )
+
+    def schema(self, rounds: int) -> Participation:
+        return Participation(rounds)
+
+    def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp_accounting.DpEvent:
+        release = dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift)
+        one_round = self._round(plan, release)
+        return dp_accounting.SelfComposedDpEvent(one_round, plan.participation.rounds)
+
+    @abc.abstractmethod
+    def _round(
+        self, plan: 'PrivacyPlan', release: dp_accounting.GaussianDpEvent
+    ) -> dp_accounting.DpEvent:
+        """A round, whose sum is released with noise."""
+
+    def _rule(self, plan: 'PrivacyPlan') -> independent_rounds.Rule:
+        return independent_rounds.Rule(self.population, plan.clients_per_round)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Poisson(base.IndependentRounds):
+class WithoutReplacement(IndependentRounds):
+    """A uniformly random set of `clients_per_round` clients in every round ([Augenstein20]).
+
+    Population and cohorts of neighbouring runs have the same sizes. A cohort without a client holds
+    another client in its place, which moves the sum by two clip norms, also if neighbours only zero
+    the client out; see docs/research/sampling_proofs.md.
+    """
+
+    name: ClassVar[str] = 'without_replacement'
+    adjacencies: ClassVar[tuple[str, ...]] = ('zero_out', 'replace_one', 'replace_one_half_shift')
+    covers_groups: ClassVar[bool] = True
+    has_one_size: ClassVar[bool] = True
+
+    def cohorts(self, clients_per_round: int, seed: int) -> Callable[[int], np.ndarray]:
+        def cohort(round_index: int) -> np.ndarray:
+            generator = base.generator_of(seed, round_index)
+            return generator.choice(self.population, clients_per_round, replace=False)
+
+        return cohort
+
+    def is_attained(self) -> bool:
+        return False
+
+    def shift(self, plan: 'PrivacyPlan', shift: float) -> float:
+        return shift * 2.0 if plan.adjacency == 'zero_out' else shift
+
+    def _round(
+        self, plan: 'PrivacyPlan', release: dp_accounting.GaussianDpEvent
+    ) -> dp_accounting.DpEvent:
+        return dp_accounting.SampledWithoutReplacementDpEvent(
+            self.population, plan.clients_per_round, release
+        )
+
+    def log_tests(self, plan: 'PrivacyPlan', log: ParticipationLog) -> list[LogTest]:
+        return independent_rounds.without_replacement(self._rule(plan), log)
+
+    def refuses_sizes(self, plan: 'PrivacyPlan', smallest: int, largest: int) -> bool:
+        return {smallest, largest} != {plan.clients_per_round}
+
+    def unseen(self, plan: 'PrivacyPlan', rounds: int) -> list[str]:
+        return unseen.fixed_sizes(self._rule(plan), rounds)
+
+    def title(self) -> str:
+        return 'sampling without replacement'
+
+    def describe(self, plan: 'PrivacyPlan') -> str:
+        return (
+            f'the cohort of each of {plan.participation.rounds} rounds is a uniformly random set '
+            f'of {plan.clients_per_round} of {self.population} clients, drawn independently of '
+            'other rounds'
+        )
+
+    def accounted(self, plan: 'PrivacyPlan', deltas: Sequence[float]) -> list[str]:
+        text = (
+            'A round with a sample without replacement is accounted for by a pair of distributions '
+            'that dominates it (after Zhu, Dong and Wang 2022), or by theorem 27 of Wang, Balle '
+            'and Kasiviswanathan 2018. Population and cohorts of neighbouring runs have the same '
+            'sizes: a cohort without the client holds another one in its place, so '
+        )
+        if plan.adjacency == 'replace_one_half_shift':
+            return [
+                text + 'the sum of a round may move by two clip norms, but ONE IS COUNTED: the '
+                'guarantee holds only if any two updates are at most one clip norm apart, which '
+                'clipping does not ensure.'
+            ]
+        return [text + 'the sum of a round moves by up to two clip norms, as counted here.']
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Poisson(IndependentRounds):
     """Each client takes part with probability `clients_per_round / population` ([McMahan18]).
 
     It does so independently of the others. Zeroing a client out is then the same as removing it.
