@@ -12,7 +12,7 @@ from dpfl.mechanisms.sensitivities import matrix_sensitivity, tree_sensitivity
 from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
 from dpfl.participation import Participation
 
-NODES_RELEASED = (
+_NODES_RELEASED = (
     'The noise on every node of the binary tree is counted as released, as in the published '
     'accounting; the prefix sums reveal less.'
 )
@@ -45,7 +45,7 @@ class _Tree(base.Mechanism):
         return None
 
     def describe_release(self) -> str:
-        return NODES_RELEASED if self.released == 'nodes' else super().describe_release()
+        return _NODES_RELEASED if self.released == 'nodes' else super().describe_release()
 
     def is_counted(self) -> bool:
         return self.forest() is not None
@@ -246,7 +246,7 @@ class FullHonakerTree(base.Mechanism):
         return self.released_matrix()[:, :rounds]
 
     def describe_release(self) -> str:
-        return NODES_RELEASED
+        return _NODES_RELEASED
 
     def strategy_matrix(self) -> np.ndarray:
         nodes = self.released_matrix()

@@ -33,7 +33,7 @@ import numpy as np
 from dpfl.mechanisms import kernels, rounding
 
 # Number of products in one sum. The error bound grows with it, and with the number of such sums.
-CHUNK = 16
+_CHUNK = 16
 
 
 class StateMap(NamedTuple):
@@ -86,8 +86,8 @@ class Ring(NamedTuple):
     def apply(self, z: np.ndarray, buffers: np.ndarray) -> np.ndarray:
         """w_t, int64 [size], from z_t, int64 [size]; changes the buffers, [d, size]."""
         predicted: np.ndarray | None = None
-        for begin in range(0, self.weights.size, CHUNK):
-            rows = slice(begin, min(begin + CHUNK, self.weights.size))
+        for begin in range(0, self.weights.size, _CHUNK):
+            rows = slice(begin, min(begin + _CHUNK, self.weights.size))
             # einsum adds the rows in one thread. BLAS may split a sum.
             part = np.einsum('j,jk->k', self.weights[rows], buffers[rows])
             predicted = part if predicted is None else np.add(predicted, part, out=predicted)
@@ -117,7 +117,7 @@ def step(kernel: kernels.Kernel, round_index: int) -> Step:
     """
     row = kernel.table[kernel.row(round_index)]
     if isinstance(kernel, kernels.StateSpace):
-        from_buffers, from_w = closed_loop(row)
+        from_buffers, from_w = _closed_loop(row)
         identity = np.eye(from_w.size)
         updates = tuple(
             (i, float(from_w[i]), _nonzero(from_buffers[i]))
@@ -132,7 +132,7 @@ def step(kernel: kernels.Kernel, round_index: int) -> Step:
     return Ring(float(stddev), coefficients[lags], slot, is_solve)
 
 
-def closed_loop(linear_map: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _closed_loop(linear_map: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Update of the buffers for a map of a `StateSpace`: coefficients of buffers and of w.
 
     Args:
@@ -226,10 +226,10 @@ def _state_space_errors(kernel: kernels.StateSpace, rounds: int) -> tuple[np.nda
     for t in range(rounds):
         if maps is None or kernel.table.shape[0] > 1:
             full = kernel.maps[kernel.row(t)]
-            maps = full, *map(np.abs, (full[0, 1:], *closed_loop(full)))
+            maps = full, *map(np.abs, (full[0, 1:], *_closed_loop(full)))
             counts = np.count_nonzero(maps[2], axis=1)
             # Unit vectors.
-            is_copy = (counts == 1) & (closed_loop(full)[0].max(axis=1, initial=0) == 1)
+            is_copy = (counts == 1) & (_closed_loop(full)[0].max(axis=1, initial=0) == 1)
             terms = np.where(is_copy & (maps[3] == 0), 0.0, counts + 3.0)
         full, recall, from_buffers, from_w = maps
         joint = full[:, :1] * full[:, 0] + full[:, 1:] @ covariance @ full[:, 1:].T
@@ -276,7 +276,7 @@ def _banded_product_errors(kernel: kernels.BandedProduct, rounds: int) -> tuple[
 
 def _roundings(terms):
     """Most roundings of one product in `stream.Ring`, including that of its coefficient."""
-    return CHUNK + np.ceil(terms / CHUNK) + 3
+    return _CHUNK + np.ceil(terms / _CHUNK) + 3
 
 
 def _row_sums(

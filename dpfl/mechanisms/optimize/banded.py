@@ -244,7 +244,7 @@ class Descent:
         return value, powers / errors / powers.sum()
 
 
-def refined_rows(rows: np.ndarray, n: int, bands: int) -> np.ndarray:
+def _refined_rows(rows: np.ndarray, n: int, bands: int) -> np.ndarray:
     """Diagonals of a strategy, interpolated from one for half the rounds and half the bands.
 
     Strategies of different size are close to one function of (round / n, lag / b), once each
@@ -271,7 +271,7 @@ def refined_rows(rows: np.ndarray, n: int, bands: int) -> np.ndarray:
     return values * toeplitz.square_root_coefficients(bands)
 
 
-def unit_rows(strategy: np.ndarray) -> np.ndarray:
+def _unit_rows(strategy: np.ndarray) -> np.ndarray:
     """Diagonals of a strategy whose columns are scaled so that its diagonal is one."""
     return _scaled(strategy, 1 / strategy[:, 0])
 
@@ -454,7 +454,7 @@ class _Search:
             schema = participation
             if self.column_norms == 'equal':  # The participations do not matter.
                 schema = dataclasses.replace(participation, max_participations=None)
-            rows = unit_rows(self.toeplitz(schema, bands).diagonals)
+            rows = _unit_rows(self.toeplitz(schema, bands).diagonals)
             point, powers = Point(rows, norms.start(participation)), _POWERS
         for power in powers[self.loss]:
             descent = Descent(error, norms, power, self.report)
@@ -472,6 +472,6 @@ class _Search:
         entries = half.rounds * half_bands
         tolerance = self._tolerance(entries) if entries > _HUGE else _COARSE_TOLERANCE
         _, point = self._optimum(half, half_bands, tolerance)
-        rows = unit_rows(refined_rows(point.rows, participation.rounds, bands))
+        rows = _unit_rows(_refined_rows(point.rows, participation.rounds, bands))
         coarse = _NORMS[self.column_norms](half)
         return Point(rows, norms.refined(coarse, point.weights, participation))

@@ -73,7 +73,7 @@ def optimize_banded_inverse(
 
 def _search(problem: driver.Problem, bands: int) -> list[BandedInverse]:
     participation = problem.participation
-    forms = error_forms(participation.rounds, bands, problem.loss, problem.workload)
+    forms = _error_forms(participation.rounds, bands, problem.loss, problem.workload)
     square_root = BandedInverse.square_root(participation.rounds, bands)
     candidates = [problem.shown('square root', square_root)]
     if bands == 1:
@@ -94,7 +94,7 @@ def _search(problem: driver.Problem, bands: int) -> list[BandedInverse]:
     return candidates
 
 
-def error_forms(
+def _error_forms(
     rounds: int, bands: int, loss: str, workload: np.ndarray | None = None
 ) -> np.ndarray:
     """Squared errors as quadratic forms of the first column of `C^-1`.
@@ -128,7 +128,7 @@ def error_forms(
     return forms[forms.any(axis=(1, 2))]
 
 
-def smooth_sensitivity(
+def _smooth_sensitivity(
     coefficients: np.ndarray, participation: Participation, temperature: float
 ) -> tuple[float, np.ndarray]:
     """The bound of `toeplitz.sensitivity` with smooth maxima, and its gradient, [n].
@@ -172,8 +172,8 @@ class Objective:
 
     Attributes:
       participation: the schema.
-      forms: squared errors, see `error_forms`.
-      smooth: whether to use `smooth_sensitivity` instead of `toeplitz_error.pattern_sensitivity`.
+      forms: squared errors, see `_error_forms`.
+      smooth: whether to use `_smooth_sensitivity` instead of `toeplitz_error.pattern_sensitivity`.
     """
 
     participation: Participation
@@ -188,7 +188,7 @@ class Objective:
             if not np.abs(coefficients).max() < 1e30:
                 return _OVERFLOW, np.zeros_like(free)
         if self.smooth:
-            squared, slope = smooth_sensitivity(coefficients, self.participation, temperature)
+            squared, slope = _smooth_sensitivity(coefficients, self.participation, temperature)
         else:
             squared, slope = toeplitz.pattern_gradient(coefficients, self.participation)
         # dc = -(c * c * d taps), where * is convolution. Its adjoint is two filters backwards.

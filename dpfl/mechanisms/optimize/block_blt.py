@@ -322,7 +322,7 @@ def _is_searched(participation: Participation) -> bool:
     return 1 < n <= _MOST_ROUNDS and separations <= _MOST_SEPARATIONS and steps <= _MOST_STEPS
 
 
-def layout_of(participation: Participation) -> tuple[Layout, np.ndarray, Participation]:
+def _layout_of(participation: Participation) -> tuple[Layout, np.ndarray, Participation]:
     """Which rounds share parameters, and the rounds whose participations are looked at.
 
     Those are the first rounds of all cells, and the last rounds before other decays. Every
@@ -370,7 +370,7 @@ class _Search(cutting_planes.Search[np.ndarray]):
         report: Callable[[str, float], None],
     ):
         self._buffers, self._report = num_buffers, report
-        self._layout, self._rounds, self._schema = layout_of(participation)
+        self._layout, self._rounds, self._schema = _layout_of(participation)
         self._errors = PrefixErrors(self._layout, loss)
         regular = cutting_planes.regular(self._schema, 1)
         super().__init__(

@@ -87,7 +87,7 @@ def optimize_blt(
     def optimum() -> blt.Blt:
         search = Search(participation.rounds, num_buffers, problem.report)
         error = blt_loss.prefix_error(participation.rounds, loss)
-        grids = grid_starts(participation, 2 * num_buffers)[: 1 + starts]
+        grids = _grid_starts(participation, 2 * num_buffers)[: 1 + starts]
         log_rates = search.run_from(objective(error), grids)
         if problem.workload is not None:
             log_rates = driver.over_workload(
@@ -112,7 +112,7 @@ def of_log_rates(rounds: int, log_rates: np.ndarray) -> blt.Blt:
     return blt.Blt(rounds, 1 - rates, scale)
 
 
-def grid_starts(participation: Participation, most_rates: int) -> list[np.ndarray]:
+def _grid_starts(participation: Participation, most_rates: int) -> list[np.ndarray]:
     """Log rates to start from: a single pair, and then `_MAX_STARTS` grids of most_rates rates."""
     n, b = participation.rounds, participation.min_separation
     between = 1 / np.sqrt(n * b)

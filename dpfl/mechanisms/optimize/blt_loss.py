@@ -57,7 +57,7 @@ def geometric_sum(terms: int | np.ndarray, w: np.ndarray) -> tuple[np.ndarray, n
     return value, np.where(zero, -0.5 * terms * (terms - 1), (terms * last - value) / nonzero)
 
 
-def ramp_sum(terms: int, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _ramp_sum(terms: int, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """`sum_{i < terms} (terms - i) t^i` and its derivative with respect to w, where t = 1 - w."""
     geometric, slope = geometric_sum(terms, w)
     zero = w == 0
@@ -83,7 +83,7 @@ def prefix_error(rounds: int, loss: str) -> ErrorFunction:
     is_mean = loss == 'rms'
 
     def error(rates: np.ndarray, weights: np.ndarray) -> ValueAndSlopes:
-        gram, slope = (ramp_sum if is_mean else geometric_sum)(rounds, pair_rates(rates))
+        gram, slope = (_ramp_sum if is_mean else geometric_sum)(rounds, pair_rates(rates))
         value, by_weight, by_rate = quadratic(gram, slope * (1 - rates), weights)
         return value - (math.log(rounds) if is_mean else 0.0), by_weight, by_rate
 
@@ -194,7 +194,7 @@ def log_loss(
     """
     log_rates = log_rates_of(coordinates, last_is_free)
     rates = np.concatenate([[0.0], np.exp(log_rates)])
-    inverse = is_inverse(log_rates.size)
+    inverse = _is_inverse(log_rates.size)
     signs = np.where(inverse[:, None] == inverse, -1.0, 1.0)
     np.fill_diagonal(signs, 0.0)
     differences = _differences(log_rates, rates)
@@ -229,7 +229,7 @@ def log_loss(
 def parameters(log_rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rates of C, increasing, and their scales omega ([McMahan24], algorithm 5)."""
     rates = np.concatenate([[0.0], np.exp(log_rates)])
-    inverse = is_inverse(log_rates.size)
+    inverse = _is_inverse(log_rates.size)
     differences = np.abs(_differences(log_rates, rates))
     factors = np.where(inverse[:, None] == inverse, 1 / differences, differences)
     np.fill_diagonal(factors, 1.0)
@@ -261,7 +261,7 @@ def coordinates_of(log_rates: np.ndarray, last_is_free: bool = False) -> np.ndar
 
 def _room(rates: np.ndarray) -> float:
     """Largest distance of a free last rate from the rate before: c_1, the sum of scales, is < 1."""
-    signs = np.where(is_inverse(rates.size + 1)[1:-1], -1.0, 1.0)
+    signs = np.where(_is_inverse(rates.size + 1)[1:-1], -1.0, 1.0)
     return 1 + signs[:-1] @ rates[:-1]
 
 
@@ -273,14 +273,14 @@ def _gradient(coordinates, log_rates, d_log_rates, last_is_free):
     rates = np.exp(log_rates)
     share = special.expit(coordinates[-1])
     d_last = d_log_rates[-1] / rates[-1]
-    by_rate = np.where(is_inverse(rates.size)[1:-1], -share, share)
+    by_rate = np.where(_is_inverse(rates.size)[1:-1], -share, share)
     by_rate[-1] = 1.0
     d_log_rates = d_log_rates[:-1] + d_last * by_rate * rates[:-1]
     at_last = d_last * share * (1 - share) * _room(rates[:-1])
     return np.append(-gaps[:-1] * np.cumsum(d_log_rates), at_last)
 
 
-def is_inverse(free_rates: int) -> np.ndarray:
+def _is_inverse(free_rates: int) -> np.ndarray:
     """Which rates, with the rate of zero first, belong to C^-1: every other one, and the last."""
     return (free_rates - np.arange(free_rates + 1)) % 2 == 0
 

@@ -133,7 +133,7 @@ def regular(participation: Participation, length: int) -> list[PairSum]:
     return sums
 
 
-def through_each(weights: np.ndarray, distance: int) -> dict[tuple[int, ...], float]:
+def _through_each(weights: np.ndarray, distance: int) -> dict[tuple[int, ...], float]:
     """Heaviest pattern with a participation in each cell, and its weight.
 
     Args:
@@ -191,7 +191,7 @@ class Cuts:
         rows = [table.partner_weights(r) for r in range(self._count - 1)]
         self._rows = {False: rows, True: [row[::-1, ::-1].T for row in rows]}
         self._known: dict[tuple[int, int, bool], list[tuple[int, int]]] = {}
-        self._patterns = through_each(table.position_weights(_SHARE), self._distance)
+        self._patterns = _through_each(table.position_weights(_SHARE), self._distance)
 
     @property
     def largest(self) -> float:

@@ -264,7 +264,7 @@ def loss_lower_bound(
     size = _size(participation)
     chain, weights = search(size, loss, a)
     chain = chain.with_participations(size.participations)
-    return nuclear_norm(chain, interpolated(weights, size.rounds), size, a)
+    return _nuclear_norm(chain, interpolated(weights, size.rounds), size, a)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -339,7 +339,7 @@ def _size(participation: Participation) -> Size:
     return size
 
 
-def nuclear_norm(
+def _nuclear_norm(
     chain: Chain,
     weights: np.ndarray,
     size: Size,
@@ -386,7 +386,7 @@ def search(size: Size, loss: str, workload: np.ndarray | None) -> tuple[Chain, n
       workload: A, [rounds, rounds]; None for the prefix sums.
     """
     problems = levels(size)
-    chain, weights = first_chain(problems[0]), np.ones(1)
+    chain, weights = _first_chain(problems[0]), np.ones(1)
     for level in problems:
         matrix = _sampled(workload, level.rounds)
         chain = chain.resized(level.participations, level.offsets)
@@ -415,7 +415,7 @@ def _sampled(workload: np.ndarray | None, rounds: int) -> np.ndarray:
     return workload[np.ix_(index, index)]
 
 
-def first_chain(size: Size) -> Chain:
+def _first_chain(size: Size) -> Chain:
     """A chain that mostly stays in its cell."""
     cells = size.offsets
     step = np.triu(np.ones((cells, cells))) + np.diag(np.full(cells, 6.0))

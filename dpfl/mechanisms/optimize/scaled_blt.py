@@ -292,7 +292,7 @@ def search(start: Blt, participation: Participation, loss: str) -> Iterator[Colu
     coordinates = _coordinates(start)
     log_scale = np.zeros(1)
     rounds = known_length = participation.rounds
-    for length in block_lengths(participation):
+    for length in _block_lengths(participation):
         starts = np.arange(0, rounds, length) // known_length
         log_scale = log_scale[np.minimum(starts, log_scale.size - 1)]
         stage = _Stage(participation, length, loss)
@@ -301,7 +301,7 @@ def search(start: Blt, participation: Participation, loss: str) -> Iterator[Colu
         known_length = length
 
 
-def block_lengths(participation: Participation) -> list[int]:
+def _block_lengths(participation: Participation) -> list[int]:
     """Rounds of a block in each stage of the search, from coarse to fine.
 
     A block length that divides the separation is preferred, since the bound is then tighter. Blocks

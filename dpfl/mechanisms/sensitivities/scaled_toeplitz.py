@@ -35,7 +35,7 @@ from dpfl.participation import Participation
 
 # Limits of (number of cells)^2 times participations, and of cells: about a second.
 _MOST_STEPS = 4e7
-MOST_CELLS = 1024
+_MOST_CELLS = 1024
 _ROUNDING = 1e-12
 # Shares of a pair that its earlier participation bears.
 _SHARES = (1.0, 0.5, 0.0)
@@ -114,7 +114,7 @@ def _by_majorant(coefficients, scale, participation, monotone) -> float:
 
 def _cell_lengths(largest: int, rounds: int, count: int) -> list[int]:
     """Lengths of cells to try, from coarse to fine, as far as the steps allow."""
-    cells = min(MOST_CELLS, math.sqrt(_MOST_STEPS / count))
+    cells = min(_MOST_CELLS, math.sqrt(_MOST_STEPS / count))
     least = max(1, math.ceil(rounds / cells))
     if largest < least:
         return [least]
