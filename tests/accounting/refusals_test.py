@@ -12,7 +12,7 @@ from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.accounting import clipping, events, running, tradeoff
 from dpfl.accounting.losses import dominating_pairs
 from dpfl.accounting.losses.dominating_pairs import Neighbours
-from dpfl.accounting.sampling import bins, monte_carlo
+from dpfl.accounting.sampling import balls_in_bins, monte_carlo
 from dpfl.accounting.selection import Selection
 from tests.accounting import plans
 
@@ -46,7 +46,7 @@ _from_mu = accounting.epsilon_from_mu
 _update = clipping.update_noise_multiplier
 _monte_carlo = functools.partial(
     monte_carlo.epsilon,
-    bins.balls_in_bins(np.eye(2), 2),
+    balls_in_bins.of_bins(np.eye(2), 2),
     **dict(stddev=1.0, delta=1e-5, samples=10),
 )
 _poisson_pair = functools.partial(dominating_pairs.poisson, 0.1, 1.0)

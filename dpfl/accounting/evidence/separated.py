@@ -24,7 +24,6 @@ from scipy import special, stats
 
 from dpfl.accounting.evidence import earlier_cohorts, laws
 from dpfl.accounting.evidence.refutation import LogTest, Statistic
-from dpfl.accounting.sampling import separated
 from dpfl.participation import ParticipationLog
 
 _SEPARATION = Statistic(
@@ -88,11 +87,22 @@ _POWERS = np.array([0.25, 0.5, 2.0, 4.0, 16.0, 64.0])
 _NEGLIGIBLE = 1e-40
 
 
+def probability(population: int, clients_per_round: int, separation: int) -> float:
+    """p, with which cohorts have the expected size: a client takes part in 1 of b - 1 + 1/p rounds.
+
+    Args:
+      population: number of clients, at least `clients_per_round * separation`.
+      clients_per_round: expected size of a cohort.
+      separation: b.
+    """
+    return clients_per_round / (population - (separation - 1) * clients_per_round)
+
+
 def b_min_sep(
     log: ParticipationLog, population: int, clients_per_round: int, apart: int
 ) -> list[LogTest]:
     """Tests of 'b_min_sep'."""
-    p = separated.probability(population, clients_per_round, apart)
+    p = probability(population, clients_per_round, apart)
     counts = _Counts.of(log, apart)
     if counts.early:
         return [_SEPARATION.test(0.0, apart, counts.early)]

@@ -7,7 +7,6 @@ from scipy import optimize
 
 from dpfl.accounting.evidence import independent_rounds, laws, refutation, separated
 from dpfl.accounting.evidence.independent_rounds import Rule
-from dpfl.accounting.sampling import separated as separated_lib
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
@@ -46,7 +45,7 @@ def separated_cohorts(
     population: int, clients_per_round: int, apart: int, rounds: int
 ) -> list[str]:
     """What tests of 'b_min_sep' do not see."""
-    rate = separated_lib.probability(population, clients_per_round, apart)
+    rate = separated.probability(population, clients_per_round, apart)
     of_one = separated.rounds_of_one(rate, rounds, apart)
     most = laws.first_at_most(_LEVEL, lambda k: laws.union(population, of_one.upper(k)), rounds + 1)
     power = separated.rounds_of_one(min(1.0, 2 * rate), rounds, apart).upper(most)

@@ -1,31 +1,41 @@
 """Epsilon of mixtures of Gaussians by Monte Carlo, as an upper bound with a stated confidence.
 
+`Estimated` is what kinds of sampling with such an epsilon have in common. Long estimates are kept
+on disk.
+
 The divergences of both directions are means of weighted payoffs whose largest value is known
-(`tilted`). The Chernoff bound for bounded variables ([Hoeffding63], theorem 1) turns the mean of
+(`Range`). The Chernoff bound for bounded variables ([Hoeffding63], theorem 1) turns the mean of
 the samples into an upper bound of the divergence. It falls with epsilon, so the epsilon at which it
 meets delta is too small only if the bound fails at one fixed epsilon, the true one: nothing is lost
 by trying many.
 """
 
+import abc
 import concurrent.futures
 import dataclasses
+import functools
+import json
 import math
 import os
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
+import dp_accounting
 import numpy as np
 from scipy import special
 
-from dpfl import _validate
+from dpfl import _cache, _progress, _validate, errors
 from dpfl.accounting import gaussian
-from dpfl.accounting.sampling import bins, separated
-from dpfl.accounting.sampling.bins import POINTS, Mixtures, Range
-from dpfl.accounting.sampling.separated import Separated
+from dpfl.accounting.sampling import base
+from dpfl.mechanisms import rounding
 
-# What a client releases, and the same in units of the noise.
-Mixed = Mixtures | Separated
-_Release = bins.Release | separated.Release
+if TYPE_CHECKING:
+    from dpfl.accounting.plan import PrivacyPlan
 
+# Points of the grid to which losses are rounded up.
+POINTS = 2**16
+# Added to losses, and to logarithms of weights, for the rounding of exponentials.
+LOSS_ROUNDING = 1e-8
 # Default probability that the reported epsilon is too small.
 FAILURE = 1e-6
 SEED = 0
@@ -44,6 +54,105 @@ _PILOT_TILTS = ((1.0, 0.0), (1.5, 1.0), (2.0, 2.0), (3.0, 4.0), (5.0, 8.0), (9.0
 _ROUNDING = 1e-9
 # Values of epsilon are searched until they are as close as this, relatively.
 _PRECISION = 1e-9
+
+
+class Range(NamedTuple):
+    """How large the weighted payoff of a sample can be.
+
+    A weight is at most `exp(most - order * loss)`. Times `1 - exp(epsilon - loss)`, that is largest
+    at `loss = epsilon + log(1 + 1 / order)`.
+
+    Attributes:
+      order, most: of the weight.
+      at_best: logarithm of the payoff there, minus `order` times that logarithm.
+      end: of the grid; larger losses count as infinite.
+      loss_rounding: what is added to losses, and to logarithms of weights, for their rounding.
+    """
+
+    order: float
+    most: float
+    at_best: float
+    end: float
+    loss_rounding: float = LOSS_ROUNDING
+
+    def log_largest(self, epsilon: float) -> float:
+        """Logarithm of the largest weighted payoff, if losses were rounded up to the grid."""
+        # Rounding a loss up by less than this is like lowering epsilon by it.
+        rounding = self.end / POINTS + 2 * self.loss_rounding
+        within = self.at_best - self.order * (epsilon - rounding)
+        return self.most + max(within, -self.order * self.end) + 2 * self.loss_rounding
+
+
+def entropy(order: float, above: float) -> float:
+    """`above log(above) - order log(order)` for `above = order + 1`."""
+    return float(special.xlogy(above, above) - special.xlogy(order, order))
+
+
+def end_of_losses(largest: float) -> float:
+    """End of a grid of losses: where the Gaussian without sampling has no mass left.
+
+    Args:
+      largest: squared norm of the farthest mean in units of the noise.
+    """
+    return largest / 2 + 14.0 * math.sqrt(largest)
+
+
+class Release(Protocol):
+    """Mixtures in units of the noise, and the grid of their losses.
+
+    Attributes:
+      rounding: added to losses, and to logarithms of weights.
+      width: entries of memory that a sample takes.
+      end: of the grid of losses.
+    """
+
+    @property
+    def rounding(self) -> float: ...
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def end(self) -> float: ...
+
+    def removed_range(self, tilt: float) -> Range:
+        """Of payoffs of samples from the proposal for P."""
+
+    def added_range(self, tilt: float) -> Range:
+        """Of payoffs of samples from the proposal for Q."""
+
+    def samples(
+        self, generator: np.random.Generator, count: int, tilts: tuple[float, float]
+    ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        """Losses and logarithms of weights, [count] each, of a removed and of an added client."""
+
+
+class Mixed(Protocol):
+    """What a client releases, in clip norms.
+
+    Attributes:
+      squared_norm: the largest of a mean.
+      cost: of one sample, in units of one component of a mixture.
+      is_mixed: whether there are several means.
+      key: JSON values that tell it from all others of its kind.
+    """
+
+    @property
+    def squared_norm(self) -> float: ...
+
+    @property
+    def cost(self) -> int: ...
+
+    @property
+    def is_mixed(self) -> bool: ...
+
+    @property
+    def key(self) -> list: ...
+
+    def __hash__(self) -> int: ...
+
+    def release(self, stddev: float) -> Release:
+        """The same in units of the noise."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,11 +225,7 @@ def epsilon(
     result = Estimate(plain, delta, failure, count, seed, plain, (1.0, 0.0))
     if not plain or not mixtures.is_mixed or not math.isfinite(plain):
         return result
-    release: _Release = (
-        bins.Release.of(mixtures, stddev)
-        if isinstance(mixtures, Mixtures)
-        else separated.Release(mixtures, stddev)
-    )
+    release = mixtures.release(stddev)
     try:
         tilts = _best_tilts(release, delta, count, seed, failure)
         removed, added = _sums(release, tilts, count, (_MAIN, seed), on_progress)
@@ -140,7 +245,7 @@ _Sums = np.ndarray
 
 
 def _sums(
-    release: _Release,
+    release: Release,
     tilts: tuple[float, float],
     count: int,
     stream: tuple[int, ...],
@@ -230,7 +335,7 @@ def upper_bound(mean: float, largest: float, count: int, failure: float) -> floa
 
 
 def _best_tilts(
-    release: _Release, delta: float, count: int, seed: int, failure: float
+    release: Release, delta: float, count: int, seed: int, failure: float
 ) -> tuple[float, float]:
     """Tilts with the smallest ranges of payoffs at the epsilon to expect, by samples of their own.
 
@@ -251,3 +356,203 @@ def _best_tilts(
         most = [payoff.log_largest(min(epsilon, release.end)) for payoff in ranges]
         best.append(float(tilts[int(np.argmin(most))]))
     return best[0], best[1]
+
+
+# Part of every key: raised when the estimate of the same plan changes.
+_VERSION = 1
+# Products of samples and components above which a progress bar is shown, and the result kept.
+_LONG_SEARCH_COST = 2e8
+# The first part of a search for noise takes one in `_SHARE` of the samples, but at least `_FEW`. It
+# ends within the share `_COARSE` of the noise.
+_SHARE, _FEW, _COARSE = 64, 20_000, 0.03
+# Of the second part: most estimates, how near to the target is enough, and the largest change of
+# the logarithm of epsilon for one of noise.
+_STEPS, _CLOSE, _STEEPEST = 4, 0.99, 8.0
+# So small that the bound of the search almost certainly is above that of the guarantee.
+_FAILURE_OF_SEARCH = 1e-24
+# Noise is rounded up by this share.
+_NOISE_ROUNDING = 1e-8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Estimated(base.Sampling):
+    """Sampling that releases mixtures of Gaussians, whose epsilon is an estimate.
+
+    Attributes:
+      groups: b, of the kind.
+    """
+
+    has_own_bound: ClassVar[bool] = True
+    caveat: ClassVar[str] = (
+        'Epsilon is an estimate by Monte Carlo, an upper bound but for a failure probability of '
+        f'{FAILURE:g} over the choice of its samples (docs/reference/sampling.md).'
+    )
+
+    groups: int
+
+    @abc.abstractmethod
+    def mixtures(self, plan: 'PrivacyPlan') -> Mixed:
+        """What the rounds of a plan release about one client, in clip norms."""
+
+    def _check(self, plan: 'PrivacyPlan') -> None:
+        for part in plan.other_parts(self):
+            if part.changes_run:
+                raise errors.ArgumentError(
+                    'sampling',
+                    self.name,
+                    'has a guarantee that is estimated, which cannot be composed with '
+                    f'{part.words}',
+                )
+
+    def is_attained(self) -> bool:
+        return False
+
+    def norm(self, plan: 'PrivacyPlan') -> float:
+        """The norm of all rounds of a client."""
+        return rounding.root_up(self.mixtures(plan).squared_norm)
+
+    def event(self, plan: 'PrivacyPlan', noise_multiplier: float) -> dp_accounting.DpEvent:
+        """The release without amplification: no `DpEvent` describes this sampling."""
+        return dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift / self.norm(plan))
+
+    def estimate(self, plan: 'PrivacyPlan', delta: float) -> Estimate:
+        """Epsilon of a plan with noise, without regard to earlier runs.
+
+        It is the same in every call: samples and seed are constants of this version. Long ones are
+        kept in the directory of `dpfl._cache`.
+        """
+        return _estimate(self.mixtures(plan), plan.noise_multiplier / plan.shift, delta)
+
+    def bound(self, plan: 'PrivacyPlan', delta: float) -> gaussian.Bound:
+        """`estimate` as a bound, and how it was found."""
+        estimate = self.estimate(plan, delta)
+        accountant = 'monte_carlo' if estimate.is_amplified else 'analytic_gaussian'
+        return gaussian.Bound(estimate.epsilon, accountant)
+
+    def noise_for(self, plan: 'PrivacyPlan', epsilon: float, delta: float) -> float:
+        return noise_multiplier(self.mixtures(plan), plan.shift, epsilon, delta)
+
+    @property
+    def turn(self) -> int:
+        return self.groups
+
+    def accounted(self, plan: 'PrivacyPlan', deltas: Sequence[float]) -> list[str]:
+        """What is estimated, and with which confidence."""
+        items = [
+            'A client releases a mixture of Gaussians, one of each set of rounds in which it may '
+            'take part. Updates that point in one direction, through the absolute values of the '
+            'strategy C, are the worst (docs/reference/sampling.md).'
+        ]
+        for delta in deltas if plan.noise_multiplier else ():
+            each, at = self.estimate(plan, delta), rounding.shown_delta(delta)
+            if each.is_amplified:
+                items.append(
+                    f'Epsilon at delta = {at} IS AN ESTIMATE from {each.samples} random '
+                    f'samples of each direction with seed {each.seed}. It is an upper confidence '
+                    'bound: over the choice of the samples, the probability that it is too small '
+                    f'is at most {each.failure:g}. That does not cover a plan that was tuned until '
+                    'its estimate was small, since the seed is public and always the same; it '
+                    'covers the noise for a target epsilon, which is searched with samples of '
+                    'another seed. Without the sampling of clients, epsilon is certainly at most '
+                    f'{rounding.round_up(each.unamplified)}.'
+                )
+            else:
+                items.append(
+                    f'Epsilon at delta = {at} is the one without amplification: the '
+                    'samples of the estimate did not show a smaller one.'
+                )
+        return items
+
+
+def noise_multiplier(mixed: Mixed, shift: float, epsilon: float, delta: float) -> float:
+    """About the least noise multiplier whose estimate meets a target.
+
+    The search uses samples of another seed than `Estimated.estimate`, whose estimate of the result
+    is the only one that the guarantee relies on. So its failure probability is that of a given
+    noise multiplier. If that estimate misses the target, which margins of the search make
+    improbable, the result is the noise that certainly suffices without amplification. A search
+    costs about as much as five estimates; all of them are kept on disk.
+
+    Args:
+      mixed: what a plan releases.
+      shift: of the plan.
+      epsilon: target, above 0.
+      delta: strictly between 0 and 1.
+
+    Raises:
+      ValueError: if an argument is out of its range.
+    """
+    mu = gaussian.mu_from_epsilon(epsilon, delta, 'analytic_gaussian')
+    certain = math.sqrt(mixed.squared_norm) / mu * (1 + _NOISE_ROUNDING)
+    samples = samples_for(mixed)
+    few = max(samples // _SHARE, min(samples, _FEW))
+
+    def searched(stddev: float, count: int, failure: float) -> float:
+        return _estimate(mixed, stddev, delta, count, SEED + 1, failure).epsilon
+
+    # Few samples show less, so that they find more noise than is necessary.
+    low, high = certain / 2, certain
+    while searched(low, few, FAILURE) <= epsilon:
+        low, high = low / 2, low
+    while high > low * (1 + _COARSE):
+        middle = math.sqrt(low * high)
+        shown = searched(middle, few, FAILURE)
+        low, high = (low, middle) if shown <= epsilon else (middle, high)
+    # From there down by all samples, along a line through the last two estimates.
+    smallest, stddev, before = high, high, None
+    for _ in range(_STEPS):
+        reached = searched(stddev, samples, _FAILURE_OF_SEARCH)
+        if reached <= epsilon:
+            smallest = min(smallest, stddev)
+        if not 0 < reached < math.inf or _CLOSE * epsilon <= reached <= epsilon:
+            break
+        point = math.log(stddev), math.log(reached)
+        slope = -1.0
+        if before is not None and point[0] != before[0]:
+            slope = (point[1] - before[1]) / (point[0] - before[0])
+        # Epsilon falls with noise; a slope is not trusted beyond what is usual.
+        slope = min(max(slope, -_STEEPEST), -1 / _STEEPEST)
+        aim = math.log(epsilon * (1 + _CLOSE) / 2)
+        stddev = min(math.exp(point[0] + (aim - point[1]) / slope), certain)
+        before = point
+    multiplier = smallest * shift
+    is_met = _estimate(mixed, multiplier / shift, delta).epsilon <= epsilon
+    return multiplier if is_met else certain * shift
+
+
+@functools.lru_cache(64)
+def _estimate(
+    mixed: Mixed,
+    stddev: float,
+    delta: float,
+    samples: int | None = None,
+    seed: int = SEED,
+    failure: float = FAILURE,
+) -> Estimate:
+    samples = samples or samples_for(mixed)
+    is_long = samples * mixed.cost > _LONG_SEARCH_COST
+
+    def compute() -> Estimate:
+        with _progress.bar(
+            desc='epsilon', total=samples, unit='sample', leave=False, disable=not is_long
+        ) as bar:
+            return epsilon(
+                mixed,
+                stddev,
+                delta,
+                samples=samples,
+                seed=seed,
+                failure=failure,
+                on_progress=lambda share: bar.update(round(share * samples) - bar.n),
+            )
+
+    if not is_long:
+        return compute()
+    key = json.dumps([_VERSION, mixed.key, stddev, delta, samples, seed, failure])
+    return _cache.cached_json(
+        'estimate', key, compute, from_values=_from_values, to_values=dataclasses.asdict
+    )
+
+
+def _from_values(values: dict) -> Estimate:
+    return Estimate(**{**values, 'tilts': tuple(values['tilts'])})

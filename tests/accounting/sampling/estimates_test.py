@@ -10,7 +10,7 @@ import pytest
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting import gaussian, tradeoff
 from dpfl.accounting.reports import two_reports
-from dpfl.accounting.sampling import estimates, monte_carlo
+from dpfl.accounting.sampling import monte_carlo
 from tests import sampling_oracles
 from tests.accounting import plans
 
@@ -62,22 +62,22 @@ def test_composition_with_other_runs_counts_no_amplification():
 
 def test_estimates_are_kept_on_disk(tmp_path, monkeypatch):
     monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path))
-    monkeypatch.setattr(estimates, '_LONG_SEARCH_COST', 0)
+    monkeypatch.setattr(monte_carlo, '_LONG_SEARCH_COST', 0)
     plan = _plan(noise_multiplier=5.0)
     first = plan.sampling.estimate(plan, _DELTA)
     (path,) = tmp_path.iterdir()
-    estimates._estimate.cache_clear()
+    monte_carlo._estimate.cache_clear()
     monkeypatch.setattr(monte_carlo, 'epsilon', None)
     assert plan.sampling.estimate(plan, _DELTA) == first
     monkeypatch.undo()
     # A file that was changed is not believed.
     monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path))
-    monkeypatch.setattr(estimates, '_LONG_SEARCH_COST', 0)
+    monkeypatch.setattr(monte_carlo, '_LONG_SEARCH_COST', 0)
     monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 20_000)
     seal, text = path.read_text().split('\n')
     values = json.loads(text) | {'epsilon': 0.001}
     path.write_text(f'{seal}\n{json.dumps(values)}')
-    estimates._estimate.cache_clear()
+    monte_carlo._estimate.cache_clear()
     assert plan.sampling.estimate(plan, _DELTA) == first
 
 
@@ -97,7 +97,7 @@ def test_the_noise_for_a_target_is_searched_with_other_samples(monkeypatch, targ
         return epsilon(*args, **options)
 
     monkeypatch.setattr(monte_carlo, 'epsilon', seen)
-    estimates._estimate.cache_clear()
+    monte_carlo._estimate.cache_clear()
     plan = _calibrated(target)
     # The guarantee relies on one estimate, so that it fails no more often than that of given noise.
     assert 0.9 * target < plan.epsilon(_DELTA, 'best') <= target
@@ -112,13 +112,13 @@ def test_the_noise_for_a_target_is_searched_with_other_samples(monkeypatch, targ
 
 
 def test_a_target_that_the_samples_do_not_show_is_met_without_amplification(monkeypatch):
-    compute = estimates._estimate
+    compute = monte_carlo._estimate
 
     def of_other_samples(mixed, stddev, delta, *search):
         found = compute(mixed, stddev, delta, *search)
         return found if search else dataclasses.replace(found, epsilon=found.unamplified)
 
-    monkeypatch.setattr(estimates, '_estimate', of_other_samples)
+    monkeypatch.setattr(monte_carlo, '_estimate', of_other_samples)
     plan = _calibrated(2.0)
     mu = plan.sensitivity / plan.noise_multiplier
     assert 1.999 < gaussian.epsilon_from_mu(mu, _DELTA, 'analytic_gaussian') <= 2

@@ -13,8 +13,9 @@ from scipy.stats import qmc
 
 from dpfl import accounting, mechanisms
 from dpfl.accounting import gaussian
-from dpfl.accounting.sampling import bins, monte_carlo, separated
-from dpfl.accounting.sampling.separated import Release, Separated
+from dpfl.accounting.evidence import separated
+from dpfl.accounting.sampling import balls_in_bins, monte_carlo
+from dpfl.accounting.sampling.b_min_sep import Release, Separated
 from dpfl.simulation.sampling import RandomSampler
 from tests import sampling_oracles
 from tests.accounting import plans
@@ -68,13 +69,13 @@ def _estimate(mixtures, stddev, delta, samples=_SAMPLES, **options):
 
 def _bins(rounds, groups):
     matrix = _strategy(rounds)
-    return bins.balls_in_bins(matrix, groups), matrix, _patterns(rounds, groups)
+    return balls_in_bins.of_bins(matrix, groups), matrix, _patterns(rounds, groups)
 
 
 def _slots(rounds, groups, below=0.0):
     """Random allocation; noise is correlated between epochs by an entry below the diagonal."""
     matrix = np.eye(rounds) + np.diag(np.full(rounds - 1, below), -1)
-    return bins.allocation(matrix, groups), matrix, _allocations(rounds, groups)
+    return balls_in_bins.of_epochs(matrix, groups), matrix, _allocations(rounds, groups)
 
 
 def _waits(rounds, separation, bands, probability):
@@ -134,16 +135,16 @@ def test_one_epoch_of_independent_noise_agrees_with_convolutions():
 
         bounds.append(sampling_oracles.epsilon_of(curve, delta))
     low, high = bounds
-    found = _estimate(bins.allocation(np.eye(terms), terms), stddev, delta, 400_000)
+    found = _estimate(balls_in_bins.of_epochs(np.eye(terms), terms), stddev, delta, 400_000)
     assert low < high < 1.02 * low
     assert low <= found.epsilon <= 1.05 * high
-    assert found == _estimate(bins.balls_in_bins(np.eye(terms), terms), stddev, delta, 400_000)
+    assert found == _estimate(balls_in_bins.of_bins(np.eye(terms), terms), stddev, delta, 400_000)
 
 
 def test_one_bin_is_the_mechanism_without_amplification():
     matrix = _strategy(5)
     mu = np.linalg.norm(matrix.sum(axis=1)) / 3
-    for mixtures in (bins.balls_in_bins(matrix, 1), bins.allocation(matrix, 1)):
+    for mixtures in (balls_in_bins.of_bins(matrix, 1), balls_in_bins.of_epochs(matrix, 1)):
         found = _estimate(mixtures, 3.0, 1e-5)
         assert found.epsilon == found.unamplified and not found.is_amplified
         assert found.epsilon == pytest.approx(gaussian.exact_epsilon(mu, 1e-5), rel=1e-6)
@@ -151,12 +152,12 @@ def test_one_bin_is_the_mechanism_without_amplification():
 
 def test_the_worst_means_have_the_absolute_values_of_the_strategy():
     matrix = np.array([[1.0, 0, 0], [-0.5, 1, 0], [0.25, -0.5, 1]])
-    (gram,) = bins.balls_in_bins(np.abs(matrix), 2).grams
+    (gram,) = balls_in_bins.of_bins(np.abs(matrix), 2).grams
     first, second = np.array([1.0, 0.5, 1.25]), np.array([0.0, 1.0, 0.5])
     expected = [[first @ first, first @ second], [first @ second, second @ second]]
     np.testing.assert_allclose(gram, expected, rtol=1e-9)
     assert (gram >= expected).all()
-    found = _estimate(bins.Mixtures((gram,)), 2.0, 1e-4).epsilon
+    found = _estimate(balls_in_bins.Mixtures((gram,)), 2.0, 1e-4).epsilon
     for x, y, z in itertools.product((-1.0, 1.0), repeat=3):
         updates = np.array([[x, 0, z], [0, y, 0]])
         if (updates[0] @ matrix.T) @ (updates[1] @ matrix.T) >= 0:  # As the oracle needs.
@@ -166,7 +167,7 @@ def test_the_worst_means_have_the_absolute_values_of_the_strategy():
 def test_mixtures_of_a_mechanism():
     toeplitz = mechanisms.BandedToeplitz(6, [1.0, 0.5])
     matrix = toeplitz.strategy_matrix()
-    found = bins.allocation(np.abs(matrix), 4)
+    found = balls_in_bins.of_epochs(np.abs(matrix), 4)
     sizes = [gram.shape for gram in found.grams]
     assert sizes == [(4, 4), (4, 4), (1, 1)]  # The last one is what epochs have in common.
     assert found.grams[2] == pytest.approx(2 * 0.5)
@@ -176,12 +177,12 @@ def test_mixtures_of_a_mechanism():
         ((matrix @ updates) ** 2).sum() for _, updates in _allocations(6, 4)
     )
     restarted = mechanisms.Restarted(mechanisms.BandedToeplitz(4, [1.0, 0.5]), (4,), 6)
-    assert len(bins.allocation(restarted.strategy_matrix(), 4).grams) == 2
+    assert len(balls_in_bins.of_epochs(restarted.strategy_matrix(), 4).grams) == 2
 
 
 @pytest.mark.parametrize('tilts', [(1.0, 0.0), (2.5, 0.0), (1.0, 3.0), (4.0, 9.0)])
 def test_weights_keep_expectations_and_ranges(tilts):
-    release = bins.Release.of(bins.balls_in_bins(_strategy(4), 3), 3.0)
+    release = balls_in_bins.of_bins(_strategy(4), 3).release(3.0)
     generator = np.random.default_rng(5)
     (loss, weight), (gain, counterweight) = release.samples(generator, 100_000, tilts)
     # Both proposals give the divergences of the plain samples, within four standard errors.
@@ -200,7 +201,7 @@ def test_weights_keep_expectations_and_ranges(tilts):
 
 def test_the_range_of_payoffs_is_attained_by_equal_means():
     # One component: the inequality of Jensen is an equality, and so is the bound of the payoff.
-    release = bins.Release.of(bins.Mixtures((np.array([[1.0]]),)), 1.0)
+    release = balls_in_bins.Mixtures((np.array([[1.0]]),)).release(1.0)
     losses = np.linspace(-1, 6, 100_001)
     for tilt in (1.5, 3.0):
         # A = e^loss and B = A^s exp(-s (s - 1) / 2).
@@ -231,7 +232,7 @@ def test_estimates_fail_less_often_than_they_say():
     matrix = np.eye(2)
     exact = _exact(matrix, _patterns(2, 2), 1.0, 1e-2)
     found = [
-        _estimate(bins.balls_in_bins(matrix, 2), 1.0, 1e-2, 2000, seed=seed, failure=0.3).epsilon
+        _estimate(balls_in_bins.of_bins(matrix, 2), 1.0, 1e-2, 2000, seed=seed, failure=0.3).epsilon
         for seed in range(20)
     ]
     assert sum(each < exact for each in found) <= 0.3 * 20
@@ -239,7 +240,9 @@ def test_estimates_fail_less_often_than_they_say():
 
 
 def test_results_are_the_same_again_and_depend_on_the_seed():
-    estimate = functools.partial(_estimate, bins.balls_in_bins(_strategy(4), 4), 3.0, 1e-4, 20_000)
+    estimate = functools.partial(
+        _estimate, balls_in_bins.of_bins(_strategy(4), 4), 3.0, 1e-4, 20_000
+    )
     shares = []
     first = estimate(on_progress=shares.append)
     assert first == estimate() and shares[-1] == 1
@@ -252,10 +255,10 @@ def test_results_are_the_same_again_and_depend_on_the_seed():
 
 
 def test_too_few_samples_fall_back_to_the_bound_without_amplification():
-    found = _estimate(bins.balls_in_bins(np.eye(3), 3), 0.3, 1e-9, samples=3)
+    found = _estimate(balls_in_bins.of_bins(np.eye(3), 3), 0.3, 1e-9, samples=3)
     assert found.epsilon == found.unamplified and not found.is_amplified
     assert found.unamplified == pytest.approx(gaussian.exact_epsilon(1 / 0.3, 1e-9), rel=1e-6)
-    silent = _estimate(bins.balls_in_bins(np.eye(3), 3), 1e9, 1e-6)
+    silent = _estimate(balls_in_bins.of_bins(np.eye(3), 3), 1e9, 1e-6)
     assert 0 <= silent.epsilon < 1e-6
 
 
@@ -341,7 +344,7 @@ def test_special_cases_agree_with_other_samplings():
     assert exact <= found.epsilon <= 1.1 * exact
     # A client that always takes part as soon as it may is in a bin.
     matrix = _strategy(9, 3)
-    mixtures = bins.balls_in_bins(matrix, 3)
+    mixtures = balls_in_bins.of_bins(matrix, 3)
     binned = monte_carlo.epsilon(mixtures, 3.0, 1e-4, samples=100_000)
     found = monte_carlo.epsilon(Separated(matrix, 3, 1.0), 3.0, 1e-4, samples=100_000)
     assert found.epsilon == pytest.approx(binned.epsilon, rel=0.02)
