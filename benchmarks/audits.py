@@ -38,7 +38,7 @@ from dpfl import Participation, _setting_texts, accounting, aggregators, mechani
 from dpfl.accounting.measured.sums import SumTests
 from dpfl.aggregators import clipping, exact_sum, query
 from dpfl.aggregators.noise import correlated, draws
-from dpfl.auditing import aggregator_audit, canaries, one_shot, sum_tests
+from dpfl.auditing import aggregator_audit, canaries, one_shot
 from dpfl.auditing.canaries import AggregatorAuditConfig
 from dpfl.simulation.training import TrainConfig, train
 
@@ -337,7 +337,7 @@ def tested_sums(
         state = build(seed).initial_global_state()
         for _ in range(plan.participation.rounds):
             state = step(state)
-        yield sum_tests.test(audit.round_sums(weights, state, plan), plan)
+        yield one_shot.check_sums(audit.round_sums(weights, state, plan), plan)
 
 
 if __name__ == '__main__':

@@ -18,7 +18,7 @@ import pathlib
 from absl import flags
 
 from dpfl.accounting.records import archive
-from dpfl.accounting.reports import checklist
+from dpfl.accounting.reports import page
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
@@ -74,7 +74,7 @@ def main() -> None:
         record, exported=True, also_not_covered=(*record.also_not_covered, *added)
     )
     names = verified_run.write_copy(run, output, record, public_heldout=_PUBLIC_HELDOUT.value)
-    statement = checklist.statement(record.report(None))
+    statement = page.statement(record.report(None))
     if _FORMAT.read().format == 'json':
         print(json.dumps({'output_dir': str(output), 'statement': statement, 'files': names}))
     else:

@@ -3,7 +3,7 @@
 `AuditedQuery` is the outermost query. It sees the record of each client and the result of each
 round. It computes the sum of the clipped records itself, in three lines, from the plan alone.
 `SumTap` is the innermost one around the noise, and shows the sum that the run's own queries made.
-`auditing.sum_tests` tests both: the run's sum against that of the plan, and the result
+`auditing.one_shot` tests both: the run's sum against that of the plan, and the result
 against the run's sum. So a fault anywhere in between shows: in clipping, rounding, units, noise,
 keys, kernel or division.
 

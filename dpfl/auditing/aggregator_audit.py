@@ -12,8 +12,8 @@ clients of its own, and half of the error, so the larger bound has the confidenc
 - One learns from half of its trials (`attackers.learned`). Its client takes part in the same rounds
   with other signs: two rounds with the same noise and the same update would cancel each other.
 
-Both rely on independent trials. A third bound does not: that of `one_run` for the first attacker's
-clients, whose presence is decided by fair coins.
+Both rely on independent trials. A third bound does not: `lower_bounds.mu_of_guesses` for the
+clients of the first attacker, whose presence is decided by fair coins.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from scipy import special
 from dpfl import _json, _random, accounting, errors
 from dpfl.accounting import gaussian
 from dpfl.accounting.measured import sums
-from dpfl.auditing import aggregator_runs, lower_bounds, one_run
+from dpfl.auditing import aggregator_runs, lower_bounds
 from dpfl.auditing.canaries import AggregatorAuditConfig
 
 # Coordinates of one run.
@@ -262,7 +262,9 @@ def _one_run(present: np.ndarray, absent: np.ndarray, confidence: float) -> floa
     scores = np.concatenate([present, absent])
     is_present = np.arange(scores.size) < present.size
     count = max(1, scores.size // _CANARIES_FOR_A_GUESS)
-    return one_run.mu(scores.size, *one_run.guesses(scores, is_present, count), confidence)
+    return lower_bounds.mu_of_guesses(
+        scores.size, *lower_bounds.guessed(scores, is_present, count), confidence
+    )
 
 
 def coordinates(plan: accounting.PrivacyPlan) -> int:

@@ -28,7 +28,7 @@ import tree
 
 from dpfl import _validate, accounting, errors
 from dpfl.accounting.records import archive, journal
-from dpfl.accounting.reports import inputs, noise_keys
+from dpfl.accounting.reports import inputs
 from dpfl.simulation import data_digest, run_directory
 from dpfl.simulation import state as state_lib
 
@@ -221,7 +221,7 @@ class GuardedProcess:
                     'client_ids', errors.NOT_SHOWN, 'must be given in every round, or in none'
                 )
             return
-        key = noise_keys.digest(state_lib.noise_digest(state))
+        key = inputs.noise_key_digest(state_lib.noise_digest(state))
         values = {**self._record.to_dict(), 'noise_key_digest': key}
         if recorded.built is not None:
             # The process ended before its round; this may be another key.

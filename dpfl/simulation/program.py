@@ -16,7 +16,7 @@ from dpfl import _storage, accounting, aggregators, errors, learning
 from dpfl.accounting import running
 from dpfl.accounting.measured.measured import AUDIT, Measured
 from dpfl.accounting.records import archive, comparison, journal
-from dpfl.accounting.reports import noise_keys
+from dpfl.accounting.reports import inputs
 from dpfl.runtime import contexts, memory
 from dpfl.simulation import checkpoint, data_digest, extension, metrics, run_directory
 from dpfl.simulation import profile as profile_lib
@@ -329,8 +329,8 @@ class _Run:
     def _build(self, state: Any) -> None:
         """Records plan and strategy of a run that begins, and the inputs of its pages."""
         experiment, directory = self._experiment, self._directory
-        digest = noise_keys.digest(state_lib.noise_digest(state))
-        noise_keys.check(digest, experiment.record.earlier_noise_key_digests)
+        digest = inputs.noise_key_digest(state_lib.noise_digest(state))
+        inputs.check_noise(digest, experiment.record.earlier_noise_key_digests)
         about = experiment.record.about
         planned = self._journal.state.planned
         assert planned is not None

@@ -11,7 +11,7 @@ import numpy as np
 from dpfl import ParticipationLog, _npz, _setting_texts, accounting, mechanisms
 from dpfl.accounting import running
 from dpfl.accounting.records import archive, cohorts, journal, verification
-from dpfl.accounting.reports import noise_keys
+from dpfl.accounting.reports import inputs
 from dpfl.simulation import run_directory
 from dpfl.simulation.training import PrivacyConfig, SamplingConfig, TrainConfig, plan
 from tests.accounting import plans
@@ -26,7 +26,7 @@ def make_record(**changes):
 
 
 # As of the first round of `rounds`.
-NOISE_KEY = noise_keys.digest('0' * 64)
+NOISE_KEY = inputs.noise_key_digest('0' * 64)
 LOG = ParticipationLog([[0, 1], [2, 3], [4, 5], [0, 2], [1, 3], [4, 6]])
 _WEIGHTS = {'0': np.array([0.5, 2.0], np.float32)}
 _MODEL = _npz.to_bytes(_WEIGHTS)

@@ -14,7 +14,7 @@ from scipy import stats
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.accounting import events, gaussian, part, tradeoff
 from dpfl.accounting.losses.dominating_pairs import Neighbours
-from dpfl.accounting.reports import checklist, joint
+from dpfl.accounting.reports import page, two_reports
 from dpfl.accounting.selection import Selection
 from dpfl.errors import ArgumentError
 from tests.accounting import plans
@@ -200,7 +200,7 @@ def test_a_run_that_its_audit_refutes_is_not_composed():
     refuted = dataclasses.replace(report, measured=types.SimpleNamespace(refutations=('noise',)))
     for reports in ([refuted, report], [report, refuted], [report, report, refuted]):
         with pytest.raises(ArgumentError, match='measured: must not be an audit that refutes'):
-            joint.guarantee(reports)
+            two_reports.guarantee(reports)
 
 
 def _alike(rounds=100, **changes):
@@ -223,7 +223,7 @@ def _alike(rounds=100, **changes):
     ],
 )
 def test_two_runs_are_one_run_of_twice_the_rounds(changes, epsilon):
-    found = joint.guarantee([plans.report(_alike(**changes))] * 2)
+    found = two_reports.guarantee([plans.report(_alike(**changes))] * 2)
     whole = _alike(200, **changes).epsilon(_DELTA, 'best')
     assert found.epsilon == pytest.approx(whole, rel=1e-6)
     if epsilon is not None:
@@ -243,10 +243,10 @@ def test_seeded_runs_with_one_log_are_not_composed():
     )
     assert one.basis == other.basis == 'plan'
     with pytest.raises(ArgumentError, match='sampling_is_seeded'):
-        joint.guarantee([one, one])
-    joint.guarantee([one, other])
-    assert 'drawn independently' in checklist.statement_together([one, other], '(1, 1e-6)-DP')
-    joint.guarantee([dataclasses.replace(one, sampling_is_seeded=False)] * 2)
+        two_reports.guarantee([one, one])
+    two_reports.guarantee([one, other])
+    assert 'drawn independently' in page.statement_together([one, other], '(1, 1e-6)-DP')
+    two_reports.guarantee([dataclasses.replace(one, sampling_is_seeded=False)] * 2)
 
 
 def test_seeded_cohorts_of_runs_with_other_noise_are_not_composed():
@@ -261,7 +261,7 @@ def test_seeded_cohorts_of_runs_with_other_noise_are_not_composed():
     )
     assert one.basis == other.basis == 'plan' and one.observed != other.observed
     with pytest.raises(ArgumentError, match='sampling_is_seeded'):
-        joint.guarantee([one, other])
+        two_reports.guarantee([one, other])
 
 
 @pytest.mark.parametrize(
@@ -279,10 +279,10 @@ def test_seeded_cohorts_of_runs_with_other_noise_are_not_composed():
 )
 def test_one_report_has_its_own_guarantee_and_two_have_more(plan):
     report = plans.report(plan)
-    alone = joint.guarantee([report])
+    alone = two_reports.guarantee([report])
     assert alone.finite_epsilon == report.guarantee.epsilons[0]
     assert (alone.rho, alone.delta) == (report.guarantee.rho, _DELTA)
-    assert joint.guarantee([report] * 2).epsilon > alone.epsilon or math.isinf(alone.epsilon)
+    assert two_reports.guarantee([report] * 2).epsilon > alone.epsilon or math.isinf(alone.epsilon)
 
 
 def test_slack_of_hardened_noise_adds_up():
@@ -304,7 +304,7 @@ def test_slack_of_hardened_noise_adds_up():
     expected = part.with_slack(
         lambda at: gaussian.bound(mu, at, 'analytic_gaussian'), _DELTA, sum(slacks)
     )
-    found = joint.guarantee(reports)
+    found = two_reports.guarantee(reports)
     assert found.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
     assert found.epsilon > accounting.epsilon_from_mu(mu, _DELTA, 'analytic_gaussian')
 
@@ -312,7 +312,7 @@ def test_slack_of_hardened_noise_adds_up():
 def test_releases_before_training_and_earlier_runs_count_once_for_each_report():
     first = _alike(before=(_WORDS,), noise_multiplier=30.0)
     second = _alike(50, earlier=(_alike(20, noise_multiplier=25.0),), noise_multiplier=40.0)
-    found = joint.guarantee([plans.report(first), plans.report(second)])
+    found = two_reports.guarantee([plans.report(first), plans.report(second)])
     mu = math.hypot(math.sqrt(100) / 30, 1 / 6, math.sqrt(50) / 40, math.sqrt(20) / 25)
     expected = accounting.epsilon_from_mu(mu, _DELTA - _WORDS.delta, 'analytic_gaussian')
     assert found.epsilon == pytest.approx(expected, rel=1e-6)
@@ -322,13 +322,13 @@ def test_releases_before_training_and_earlier_runs_count_once_for_each_report():
 def test_an_accountant_that_does_not_support_the_composition_is_replaced_by_the_best():
     plain = plans.report(_alike(4), accountant='analytic_gaussian')
     sampled = plans.report(_alike(4, **_POISSON))
-    both = joint.guarantee([plain, sampled]).epsilon
-    assert both == pytest.approx(joint.guarantee([sampled, plain]).epsilon)
+    both = two_reports.guarantee([plain, sampled]).epsilon
+    assert both == pytest.approx(two_reports.guarantee([sampled, plain]).epsilon)
 
 
 @pytest.mark.parametrize('name, value', [('adjacency', 'replace_one'), ('group_size', 2)])
 def test_reports_about_other_neighbours_are_not_composed(name, value):
     report, other = plans.report(_alike()), plans.report(_alike(**{name: value}))
     with pytest.raises(ArgumentError, match='as in the first report') as caught:
-        joint.guarantee([report, report, other])
+        two_reports.guarantee([report, report, other])
     assert caught.value.name == name

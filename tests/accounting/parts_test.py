@@ -9,7 +9,7 @@ import pytest
 from dpfl import accounting, errors
 from dpfl.accounting import hardened, part
 from dpfl.accounting import plan as plan_lib
-from dpfl.accounting.reports import joint
+from dpfl.accounting.reports import two_reports
 from dpfl.accounting.sampling import kinds
 from tests.accounting import plans
 
@@ -114,7 +114,7 @@ def test_a_part_that_is_not_known_is_composed_and_refused_by_proofs_that_do_not_
     with pytest.raises(errors.ArgumentError, match='cannot be composed with a survey'):
         plans.sampled('balls_in_bins')
     # Composed with another run, it counts once.
-    both = joint.guarantee([report, plans.report(plans.plan())])
+    both = two_reports.guarantee([report, plans.report(plans.plan())])
     assert both.rho > report.guarantee.rho
     # The noise for a target leaves room for it.
     target = dict(epsilon=3.0, delta=1e-6, accountant='analytic_gaussian')

@@ -12,7 +12,7 @@ from scipy import stats
 
 from dpfl import Participation, ParticipationLog, accounting, errors, mechanisms
 from dpfl.accounting import running
-from dpfl.accounting.reports import noise_keys, observed
+from dpfl.accounting.reports import inputs, observed
 from dpfl.accounting.reports.report import SCHEMA_VERSION
 from dpfl.accounting.sampling import kinds
 from dpfl.mechanisms import rounding
@@ -412,7 +412,7 @@ def test_runs_with_the_same_noise_are_not_composed(own, earlier, index):
         for key, keys in zip(own, earlier, strict=True)
     ]
     assert all(_read(each) == each for each in reports)
-    found = noise_keys.obstacle(reports)
+    found = inputs.shared_noise(reports)
     assert (None if found is None else found[0]) == index
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from dpfl.auditing import lower_bounds, one_run
+from dpfl.auditing import lower_bounds
 from dpfl.auditing.lower_bounds import Counts
 
 _ALL_MU = (0.0, 0.3, 1.0, 2.5)
@@ -130,7 +130,7 @@ def test_gaussian_noise_is_not_exceeded(truth):
     size, confidence = 60, 0.9
     right = stats.binom.pmf(np.arange(size + 1), size, special.ndtr(truth / 2))
     above = _probability_of_guesses_above(
-        truth, lambda v: one_run.mu(size, size, v, confidence), right
+        truth, lambda v: lower_bounds.mu_of_guesses(size, size, v, confidence), right
     )
     assert above <= 0.1
 
@@ -141,7 +141,7 @@ def test_with_few_guesses_two_thirds_of_gaussian_noise_are_reached():
     is_present = rng.random(size) < 0.5
     scores = rng.normal(size=size) + truth * is_present
     found = [
-        one_run.mu(size, *one_run.guesses(scores, is_present, count), 0.95)
+        lower_bounds.mu_of_guesses(size, *lower_bounds.guessed(scores, is_present, count), 0.95)
         for count in (200, 1000, 2000)
     ]
     assert max(found) < truth
@@ -150,13 +150,13 @@ def test_with_few_guesses_two_thirds_of_gaussian_noise_are_reached():
 
 @pytest.mark.parametrize('guesses, right', [(50, 0), (100, 50)])
 def test_all_wrong_or_no_better_than_coins_shows_nothing(guesses, right):
-    assert one_run.mu(100, guesses, right, 0.95) == 0
+    assert lower_bounds.mu_of_guesses(100, guesses, right, 0.95) == 0
 
 
 def test_guesses_are_for_the_extremes():
     scores = np.array([0.0, 5.0, 1.0, 4.0, 2.0, 3.0])
     is_present = np.array([False, True, True, False, True, False])
     # Lowest: 0 absent (right), 1 present (wrong). Highest: 5 present (right), 4 absent (wrong).
-    assert one_run.guesses(scores, is_present, 2) == (2, 2)
-    assert one_run.guesses(scores, is_present, 4) == (4, 2)
-    assert one_run.guesses(scores, is_present, 3) == (3, 2)
+    assert lower_bounds.guessed(scores, is_present, 2) == (2, 2)
+    assert lower_bounds.guessed(scores, is_present, 4) == (4, 2)
+    assert lower_bounds.guessed(scores, is_present, 3) == (3, 2)

@@ -7,14 +7,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, errors, mechanisms
-from dpfl.auditing import (
-    aggregator_audit,
-    aggregator_runs,
-    canaries,
-    lower_bounds,
-    one_run,
-    one_shot,
-)
+from dpfl.auditing import aggregator_audit, aggregator_runs, canaries, lower_bounds, one_shot
 from dpfl.auditing.canaries import AggregatorAuditConfig
 from dpfl.auditing.lower_bounds import Counts
 from tests.accounting import plans
@@ -55,10 +48,10 @@ _INDEPENDENT = dict(mechanism=mechanisms.Identity(6), participation=Participatio
         (lambda: lower_bounds.mu(Counts(0, 0, 0, 5), 0.9), 'trials'),
         (lambda: lower_bounds.epsilon(Counts(0, 5, 0, 5), 1.0, 0.9), 'delta'),
         (lambda: lower_bounds.mu_of_normal_statistics(np.ones(1), np.ones(1), 0.9), 'trials'),
-        (lambda: one_run.mu(10, 11, 3, 0.9), 'guesses'),
-        (lambda: one_run.mu(10, 5, 6, 0.9), 'right'),
-        (lambda: one_run.mu(10, 5, 3, 1.0), 'confidence'),
-        (lambda: one_run.guesses(np.zeros(3), np.zeros(3, bool), 4), 'guesses'),
+        (lambda: lower_bounds.mu_of_guesses(10, 11, 3, 0.9), 'guesses'),
+        (lambda: lower_bounds.mu_of_guesses(10, 5, 6, 0.9), 'right'),
+        (lambda: lower_bounds.mu_of_guesses(10, 5, 3, 1.0), 'confidence'),
+        (lambda: lower_bounds.guessed(np.zeros(3), np.zeros(3, bool), 4), 'guesses'),
         (lambda: _audit(noise_multiplier=0.0), 'noise_multiplier'),
         (lambda: _audit(**_INDEPENDENT, sampling='poisson', population=10**6), 'sampling'),
         (lambda: _audit(earlier=(_plan(),)), 'earlier'),

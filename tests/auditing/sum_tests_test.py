@@ -10,7 +10,7 @@ from scipy import stats
 
 from dpfl import Participation, mechanisms
 from dpfl.accounting.measured import sums
-from dpfl.auditing import sum_tests
+from dpfl.auditing import one_shot
 from tests.accounting import plans
 
 _ROUNDS = 6
@@ -37,12 +37,12 @@ def _sums(z, plan, **values):
         largest=np.full(len(z), 10.0),
         planted=dict.fromkeys(sums.CLIP_FAULTS, 0.1),
     )
-    return sum_tests.RoundSums(**{**defaults, **values})
+    return one_shot.RoundSums(**{**defaults, **values})
 
 
 def _test(z=None, plan=None, **values):
     plan = plan or _plan()
-    return sum_tests.test(_sums(_noise() if z is None else z, plan, **values), plan)
+    return one_shot.check_sums(_sums(_noise() if z is None else z, plan, **values), plan)
 
 
 @pytest.mark.parametrize('runs', [200, pytest.param(1000, marks=pytest.mark.standard)])
@@ -327,7 +327,7 @@ def test_each_kind_has_its_largest_product(monkeypatch, rounds, budget, lags, pa
     monkeypatch.setattr(sums, '_MOST_NUMBERS', budget)
     monkeypatch.setattr(sums, '_LEAST_NUMBERS', 80)
     expected = _all_products(_normal_table(rounds), lags, pairs)
-    found = sum_tests.largest_products(_normal_table(rounds), _OF_EACH)
+    found = one_shot.largest_products(_normal_table(rounds), _OF_EACH)
     assert found.keys() == expected.keys()
     assert sums.product_counts(rounds, _SIZES) == {
         name: len(values) for name, values in expected.items()
@@ -341,11 +341,11 @@ def test_a_table_that_is_not_finite_has_no_largest_product():
     table = _normal_table(4)
     for value, is_known in ((np.nan, False), (0.0, True)):
         table[1] = value
-        found = sum_tests.largest_products(table, _OF_EACH)
+        found = one_shot.largest_products(table, _OF_EACH)
         assert all(np.isfinite(product) == is_known for _, product in found.values())
 
 
 def test_one_coordinate_has_no_alignments():
     assert sums.product_counts(1, (1,)) == {}
     assert sums.product_counts(3, (1,)) == {'repetition': 3}
-    assert sum_tests.largest_products(np.ones((1, 1)), [np.array([True])]) == {}
+    assert one_shot.largest_products(np.ones((1, 1)), [np.array([True])]) == {}

@@ -1,7 +1,7 @@
 """What tests of the sums of an audited run showed, and which faults they would have shown.
 
 In a simulation the sums are known, so that noise is, too. Two things are tested
-(`dpfl.auditing.sum_tests`). The sum of a round before the noise has to be the sum of the updates,
+(`dpfl.auditing.one_shot`). The sum of a round before the noise has to be the sum of the updates,
 each clipped to the planned norm. This test has no chance in it. And the residual, release minus
 sum, has to be the planned noise: multiplied by the strategy C and divided by the planned deviation
 it is a table of independent standard normal variables, [rounds, coordinates]. Its tests have exact
@@ -227,7 +227,7 @@ def levels(rounds: int, sizes: Sequence[int]) -> dict[str, float]:
 
 
 def product_counts(rounds: int, sizes: Sequence[int]) -> dict[str, int]:
-    """Numbers of products of each kind; `dpfl.auditing.sum_tests` says what they are.
+    """Numbers of products of each kind; `dpfl.auditing.one_shot` says what they are.
 
     Args:
       rounds: of the table.

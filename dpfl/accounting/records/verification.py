@@ -18,7 +18,7 @@ from dpfl.accounting.records import archive, cohorts, comparison
 from dpfl.accounting.records import journal as journal_lib
 from dpfl.accounting.records.archive import LEDGER, PAGE, PLAN, REPORT, STRATEGY, SUMS
 from dpfl.accounting.records.journal import Began, Journal, State
-from dpfl.accounting.reports import noise_keys
+from dpfl.accounting.reports import inputs
 from dpfl.accounting.reports.report import TEXT_VERSION, PrivacyReport
 from dpfl.participation import ParticipationLog
 
@@ -203,7 +203,7 @@ def _changed_record(journal: Journal, record: archive.PlanRecord) -> Iterator[st
     if record.extensions != tuple(extended.step for extended in journal.state.extended):
         yield f'{LEDGER}: its plan has other extensions than its events'
     first = next(iter(journal.of_kind(Began)), None)
-    if first is not None and record.noise_key_digest != noise_keys.digest(first.noise):
+    if first is not None and record.noise_key_digest != inputs.noise_key_digest(first.noise):
         yield f'{LEDGER}: its plan has another noise_key_digest than its first round'
 
 

@@ -1,13 +1,109 @@
-"""The inputs of a report before the first round of a run; `plan.json` has the same."""
+"""The inputs of a report before the first round of a run; `plan.json` has the same.
+
+One of them is the digest of the noise keys: runs that used the same noise cannot be composed.
+"""
 
 import dataclasses
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpfl import _json, _validate, errors
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.accounting.reports import noise_keys
+
+if TYPE_CHECKING:
+    from dpfl.accounting.reports.report import PrivacyReport
+
+_DOMAIN = b'dpfl noise key\n'
+_LEDGER = b'dpfl ledger of an earlier run\n'
+
+
+def noise_key_digest(noise: str) -> str:
+    """Digest of the noise keys of a run, in hexadecimal.
+
+    Args:
+      noise: `journal.Began.noise` of its first round, a digest of the keys before any noise
+        was drawn. All noise of the run follows from these keys.
+    """
+    return hashlib.sha256(_DOMAIN + noise.encode()).hexdigest()
+
+
+def checked_key(name: str, value: Any) -> str | None:
+    """Returns `value`; raises ArgumentError unless it is None or such a digest."""
+    if value is None or (isinstance(value, str) and re.fullmatch('[0-9a-f]{64}', value)):
+        return value
+    raise errors.ArgumentError(name, value, 'must be null or 64 hexadecimal digits')
+
+
+def checked_keys(name: str, values: Any) -> tuple[str, ...]:
+    """Returns `values` as a tuple; raises ArgumentError unless all are from `earlier_keys`."""
+    if not isinstance(values, (list, tuple)) or not all(
+        isinstance(run, str) and re.fullmatch('[0-9a-f]{64}(:[0-9a-f]{64})?', run) for run in values
+    ):
+        raise errors.ArgumentError(name, values, 'must be a list of digests')
+    return tuple(values)
+
+
+def earlier_keys(key: str, chain: str | None) -> str:
+    """What a report has of an earlier run: the digest of its keys, and one of its ledger.
+
+    Args:
+      key: from `noise_key_digest`.
+      chain: digest at the end of the last line of its ledger that counts; None if unknown.
+    """
+    if chain is None:
+        return key
+    return f'{key}:{hashlib.sha256(_LEDGER + chain.encode()).hexdigest()}'
+
+
+def check_noise(own: str | None, others: Sequence[str]) -> None:
+    """Checks that a run has other noise than the earlier runs from which it continues.
+
+    Args:
+      own: digest of the run; None if it is not known.
+      others: of the earlier runs, from `earlier_keys`.
+
+    Raises:
+      ArgumentError: if two of these runs share noise.
+    """
+    known: dict[str, str] = {own: ''} if own else {}
+    for run in others:
+        key, _, ledger = run.partition(':')
+        if key in known and not (ledger and ledger == known[key]):
+            raise errors.ArgumentError(
+                'noise_key_digest',
+                key,
+                'must differ between a run and the earlier runs that it continues from: with the '
+                'same noise there is no joint guarantee (was one noise_seed given twice?)',
+            )
+        known[key] = ledger
+
+
+def shared_noise(reports: 'Sequence[PrivacyReport]') -> tuple[int, str] | None:
+    """Why reports cannot be composed: two of the runs, or earlier runs of them, share noise.
+
+    An earlier run that two reports have in common, with the same ledger, is no obstacle.
+
+    Returns:
+      The index of the later one of the two reports, and the reason in words; None if the keys that
+      are known allow it. Reports without a run, and of older versions, have no key.
+    """
+    owners: dict[str, tuple[int, str]] = {}
+    for number, report in enumerate(reports):
+        for run in (report.noise_key_digest or '', *report.earlier_noise_key_digests):
+            key, _, ledger = run.partition(':')
+            if not key:
+                continue
+            owner, known = owners.setdefault(key, (number, ledger))
+            if owner != number and not (ledger and ledger == known):
+                return number, (
+                    f'has the noise key of report {owner + 1} (its digest begins with {key[:8]}), '
+                    'as a run and a copy of it that was continued have: together they show where '
+                    'their sums differ, which no noise covers, and there is no joint guarantee'
+                )
+    return None
+
 
 # It becomes part of a page, and files may come from anybody.
 _PLAIN = re.compile(r'[\w .:+()/-]{0,80}', re.ASCII)
@@ -120,10 +216,10 @@ class Inputs:
       train_metrics_released: whether metrics of the training clients were released without noise.
       remarks: what the report says besides the guarantee, one item each: how the models are made
         from what was released. The guarantee does not depend on it.
-      noise_key_digest: of the keys from which all noise of the run follows, see `noise_keys`; None
-        without a run. Runs with the same one cannot be composed.
+      noise_key_digest: of the keys from which all noise of the run follows, see the function
+        `noise_key_digest`; None without a run. Runs with the same one cannot be composed.
       earlier_noise_key_digests: of the runs in `plan.earlier`, as far as they are known; see
-        `noise_keys.earlier`.
+        `earlier_keys`.
       warm_start_is_public: whether the run, or an earlier one of `plan.earlier`, began with a model
         that was declared to be public.
       about: which run it is; None if that is not known.
@@ -140,8 +236,8 @@ class Inputs:
     also_not_covered: tuple[str, ...] = _of_run(texts, default=())
     train_metrics_released: bool = _of_run(_validate.truth, default=False)
     remarks: tuple[str, ...] = _of_run(texts, default=())
-    noise_key_digest: str | None = _of_run(noise_keys.checked, default=None)
-    earlier_noise_key_digests: tuple[str, ...] = _of_run(noise_keys.checked_list, default=())
+    noise_key_digest: str | None = _of_run(checked_key, default=None)
+    earlier_noise_key_digests: tuple[str, ...] = _of_run(checked_keys, default=())
     warm_start_is_public: bool = _of_run(_validate.truth, default=False)
     about: About | None = _of_run(lambda name, value: About.from_dict(value), default=None)
     extensions: tuple[Extension, ...] = _of_run(_extensions, default=())

@@ -1,13 +1,12 @@
-"""The readable page of a privacy report, in Markdown, and the sentences that it begins with."""
+"""The page of a privacy report in Markdown, and its statement: what is guaranteed to whom."""
 
 import functools
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from dpfl import _json
 from dpfl.accounting import part
 from dpfl.accounting.clipping import ClipCourse
-from dpfl.accounting.evidence import refutation
 from dpfl.accounting.measured.measured import Measured, audit_section
 from dpfl.accounting.part import (
     ASSUMPTION,
@@ -16,180 +15,14 @@ from dpfl.accounting.part import (
     MEANING,
     NOT_COVERED,
     TOOK_PART,
-    Facts,
 )
-from dpfl.accounting.reports import checklist
 from dpfl.accounting.reports.observed import Guarantee
 from dpfl.accounting.selection import Selected
 from dpfl.accounting.tradeoff import Tradeoff
 from dpfl.mechanisms import rounding
 
 if TYPE_CHECKING:
-    from dpfl.accounting.reports.observed import Observed
     from dpfl.accounting.reports.report import PrivacyReport
-
-# False positive rate of the test that the first sentences describe.
-_FALSE_ALARMS = 0.01
-# Longer lists of how often clients took part are cut.
-_MOST_COUNTS = 12
-
-
-def put(report: 'PrivacyReport', facts: Facts) -> None:
-    """Puts the facts of the kinds MEANING, TOOK_PART and CHECKED.
-
-    Args:
-      report: what the facts are about.
-      facts: those of the plan and of the run.
-    """
-    _meaning(report, facts)
-    if report.observed is None:
-        _without_log(report, facts)
-    else:
-        _with_log(report, report.observed, facts)
-
-
-def _meaning(report: 'PrivacyReport', facts: Facts) -> None:
-    whom = 'one client' if report.plan.group_size == 1 else f'{report.plan.group_size} clients'
-    if facts.bullets(part.VOID) or report.guarantee.epsilons[0] is None:
-        facts.put(
-            MEANING,
-            'test',
-            'The models may tell anybody whether {whom} took part, and what the data were.',
-            whom=whom,
-        )
-        return
-    if report.measured is not None and report.measured.refutations:
-        facts.put(MEANING, 'audit', '**Do not rely on what follows: the audit refutes it.**')
-    if report.noise_is_seeded or report.sampling_is_seeded and report.uses_sampling:
-        facts.put(
-            MEANING,
-            'simulation',
-            'This run is a simulation: it protects nobody from those who know its seed. Against '
-            'others it is as follows.',
-        )
-    right, detected = _best_test(report)
-    facts.put(
-        MEANING,
-        'test',
-        'Somebody who sees every model of the run, knows everything about everybody else{secret}, '
-        'and guesses {question}, is right in at most **{right} of 100 cases**. A coin is right in '
-        '50.',
-        secret=', but not who took part' if report.uses_sampling else '',
-        question=f'whether the data of {whom} were used'
-        if report.plan.adjacency == 'zero_out'
-        else f'which of two sets of data {whom} had',
-        right=right,
-    )
-    if detected is not None and report.plan.adjacency == 'zero_out':
-        facts.put(
-            MEANING,
-            'test/rare',
-            'At one false alarm in 100, at most {found} of 100 {whom} that took part are found.',
-            found=detected,
-            whom='clients' if report.plan.group_size == 1 else 'such groups',
-        )
-    if report.so_far is not None:
-        facts.put(MEANING, 'test/planned', 'This is for all planned rounds.')
-
-
-def _best_test(report: 'PrivacyReport') -> tuple[str, str | None]:
-    """How often the best membership tests are right, in 100 cases, rounded up.
-
-    The first has equal numbers of both cases; the second, None if it is not known, has a false
-    alarm in one of 100. A curve that the report does not have is computed only where that is quick.
-    """
-    if report.has_tradeoff or not report.uses_sampling:
-        curve = report.tradeoff_at([_FALSE_ALARMS])
-        return _of_100((1 + curve.advantage) / 2), _of_100(curve.points[0][1])
-    epsilon, delta = report.guarantee.epsilons[0], report.deltas[0]
-    assert epsilon is not None
-    return _of_100((1 + math.tanh(epsilon / 2) + delta) / 2), None
-
-
-def _of_100(share: float) -> str:
-    return f'{min(100.0, math.ceil(1000 * share) / 10):g}'
-
-
-def _without_log(report: 'PrivacyReport', facts: Facts) -> None:
-    facts.put(
-        TOOK_PART,
-        'clients',
-        'Who took part is not known here. The plan has {cohort} in each of {rounds:,} rounds, and '
-        '{limits}.',
-        cohort=_clients(f'{report.plan.clients_per_round:,}'),
-        rounds=report.plan.participation.rounds,
-        limits=_limits(report),
-    )
-    facts.put(CHECKED, 'log', 'Nothing: this report is of a plan, which was compared with no log.')
-
-
-def _with_log(report: 'PrivacyReport', seen: 'Observed', facts: Facts) -> None:
-    planned = report.plan.participation.rounds
-    counts = seen.clients_by_participations
-    times = [f'{clients:,} {_times(count)}' for count, clients in counts[:_MOST_COUNTS]]
-    if len(counts) == 1:
-        times = [f'each {_times(counts[0][0])}']
-    sizes = sorted({seen.smallest_cohort, seen.largest_cohort})
-    facts.put(
-        TOOK_PART,
-        'clients',
-        '{clients} took part ({times}), in {rounds:,}{planned} rounds of {sizes}.',
-        clients=_clients(f'{seen.clients:,}'),
-        times=', '.join([*times, *(['...'] if len(counts) > _MOST_COUNTS else [])]),
-        rounds=seen.rounds,
-        planned='' if seen.rounds == planned else f' of {planned:,} planned',
-        sizes=_clients(' to '.join(f'{size:,}' for size in sizes)),
-    )
-    facts.put(
-        TOOK_PART,
-        'source',
-        'This is known from the participation log{journal}.',
-        journal=''
-        if report.journal_head is None
-        else ', whose cohorts the run wrote down one by one before it computed their rounds',
-    )
-    if seen.violations:
-        facts.put(
-            CHECKED,
-            'log',
-            'The participation log **breaks the plan**; the statement above is for what happened.',
-        )
-        return
-    facts.put(
-        CHECKED,
-        'log',
-        'The participation log keeps the plan: it has at most {planned:,} rounds, no client twice '
-        'in a round, and {limits}.',
-        planned=planned,
-        limits=_limits(report),
-    )
-    if report.uses_sampling:
-        facts.put(
-            CHECKED,
-            'log/sampling',
-            'Exact tests find no difference between its cohorts and the planned sampling; they '
-            'would find one in a run as planned with probability at most {false_alarm:g}.',
-            false_alarm=refutation.FALSE_ALARM,
-        )
-
-
-def _limits(report: 'PrivacyReport') -> str:
-    planned = report.plan.participation
-    if planned.count == 1:
-        return 'no client in more than one round'
-    apart = f' or sooner than {planned.min_separation:,} rounds after its last one'
-    return f'no client in more than {planned.count:,} rounds' + (
-        apart if planned.min_separation > 1 else ''
-    )
-
-
-def _clients(count: str) -> str:
-    return f'{count} client' if count == '1' else f'{count} clients'
-
-
-def _times(count: int) -> str:
-    return {1: 'once', 2: 'twice'}.get(count, f'in {count} rounds')
-
 
 # Digits of epsilon in brackets, for comparisons with published numbers; also rounded up.
 _DIGITS = 7
@@ -235,6 +68,137 @@ _TERMS = {
 }
 
 
+def unit(report: 'PrivacyReport') -> str:
+    """Whom the guarantee protects."""
+    size = report.plan.group_size
+    return 'each client' if size == 1 else f'every group of {size} clients'
+
+
+def accountant(report: 'PrivacyReport') -> str:
+    """How epsilon was computed."""
+    used = dict.fromkeys(report.guarantee.accountants or (report.accountant,))
+    how = ' and '.join(_ACCOUNTANT[name] for name in used)
+    if report.accountant == 'best':
+        return f'{how}; the smallest epsilon of all accountants that support the plan'
+    if report.accountant not in used or len(used) > 1:
+        return f'{how}; accountant={report.accountant} gives no value for these numbers'
+    return how
+
+
+def statement(report: 'PrivacyReport') -> str:
+    """The formal statement, in one sentence; before it a second one if an audit refutes it."""
+    if report.measured is None or not report.measured.refutations:
+        return _statement(report)
+    reasons = '; '.join(report.measured.refutations)
+    return f'The audit of the run refutes what follows ({reasons}). {_statement(report)}'
+
+
+def _statement(report: 'PrivacyReport') -> str:
+    holds = report.guarantee
+    if void := report.facts.bullets(part.VOID):
+        return f'No differential privacy: {void[0]}.'
+    revealed = report.plan.delta_before
+    kind = f'{rounding.round_up(revealed)}-approximate ' if revealed else ''
+    parts = [] if holds.rho is None else [f'{kind}{rounding.round_up(holds.rho)}-zCDP']
+    parts += _in_words(report, holds.epsilons)
+    without = [
+        f'{delta:g}'
+        for epsilon, delta in zip(holds.epsilons, report.deltas, strict=True)
+        if epsilon is None
+    ]
+    if not parts:
+        return f'No differential privacy: there is no epsilon at delta = {", ".join(without)}.'
+    secrets = seeded_secrets(report)
+    run = 'The run' if report.observed is not None else 'A run of this plan'
+    if secrets:
+        run = f'Simulation: with secret {" and ".join(secrets)} this run'
+    run += ''.join(report.facts.bullets(part.COMPOSED))
+    ended = early_end(report)
+    run = f'{run.removesuffix(",")}, which ended {ended},' if ended else run
+    verb = 'would satisfy' if secrets else 'satisfies'
+    whom = f'for {unit(report)}{_exception([report])}'
+    no_epsilon = f' There is no epsilon at delta = {", ".join(without)}.' if without else ''
+    if report.so_far is None or None in report.so_far:
+        return f'{run} {verb} {" and ".join(parts)} {whom}.{no_epsilon}'
+    so_far = ' and '.join(_in_words(report, report.so_far))
+    return (
+        f'{run} {verb} {so_far} {whom}, if what ended it did not depend on the data. In any case '
+        f'it {verb} {" and ".join(parts)}, the guarantee of all '
+        f'{report.plan.participation.rounds} planned rounds.{no_epsilon}'
+    )
+
+
+def _in_words(report: 'PrivacyReport', epsilons: Sequence[float | None]) -> list[str]:
+    return [
+        f'({rounding.round_up(epsilon)}, {rounding.shown_delta(delta)})-DP'
+        for epsilon, delta in zip(epsilons, report.deltas, strict=True)
+        if epsilon is not None
+    ]
+
+
+def statement_together(reports: 'Sequence[PrivacyReport]', guarantee: str) -> str:
+    """What several runs on the same clients satisfy together, in one sentence.
+
+    Args:
+      reports: one of each run.
+      guarantee: in words; empty if there is none.
+    """
+    subject = f'This run and {len(reports) - 1} other(s) on the same clients together'
+    if not guarantee:
+        return f'{subject}: no differential privacy.'
+    secrets = sorted({secret for report in reports for secret in seeded_secrets(report)})
+    if secrets:
+        subject = (
+            f'Simulation: with secret {" and ".join(reversed(secrets))} this run and '
+            f'{len(reports) - 1} other(s) on the same clients would together satisfy'
+        )
+    else:
+        subject += ' satisfy'
+    sampled = sum(report.uses_sampling for report in reports) > 1
+    how = ', if the cohorts of each run were drawn independently' if sampled else ''
+    return f'{subject} {guarantee} for {unit(reports[0])}{_exception(reports)}{how}.'
+
+
+def statement_selected(report: 'PrivacyReport', selected: Selected) -> str:
+    """What the best of several such runs satisfies, in one sentence."""
+    subject = (
+        f'The best of a random number of such runs, drawn from a {selected.selection.describe()}, '
+        'of which only that one is released,'
+    )
+    parts = _in_words(report, [_json.finite(epsilon) for epsilon in selected.epsilons])
+    if not parts:
+        return f'{subject} has no differential privacy.'
+    secrets = seeded_secrets(report)
+    verb = f'would with secret {" and ".join(secrets)} satisfy' if secrets else 'satisfies'
+    return f'{subject} {verb} {" and ".join(parts)} for {unit(report)}{_exception([report])}.'
+
+
+def seeded_secrets(report: 'PrivacyReport') -> list[str]:
+    """Which secrets of the guarantee come from a known seed: with any, the run is a simulation."""
+    return [
+        *(['noise'] if report.noise_is_seeded else []),
+        *(['cohorts'] if report.sampling_is_seeded and report.uses_sampling else []),
+    ]
+
+
+def early_end(report: 'PrivacyReport') -> str:
+    """After how many of the planned rounds the log ends, in words; empty if it has all of them."""
+    if report.observed is None or not report.ended_early:
+        return ''
+    return f'after {report.observed.rounds} of {report.plan.participation.rounds} planned rounds'
+
+
+def _exception(reports: 'Sequence[PrivacyReport]') -> str:
+    text = ''
+    if any(report.warm_start_is_public for report in reports):
+        text = ', provided that the model that training began with is public, as was declared'
+    if any(report.train_metrics_released for report in reports):
+        text += (
+            ', except for the metrics of the training clients, which were released without noise'
+        )
+    return text
+
+
 class Section(NamedTuple):
     """A part of the page.
 
@@ -271,7 +235,7 @@ def headline(report: 'PrivacyReport') -> tuple[str, str]:
         where = f'after {observed.rounds} rounds, {shown} after all {planned}, {where}'
     warnings = [
         *(['refuted by its audit'] if report.measured and report.measured.refutations else []),
-        *(['a simulation'] if checklist.seeded_secrets(report) else []),
+        *(['a simulation'] if seeded_secrets(report) else []),
         *(['the log breaks the plan'] if report.basis == 'log' else []),
     ]
     value = f'epsilon = {rounding.round_up(first)}'
@@ -281,7 +245,7 @@ def headline(report: 'PrivacyReport') -> tuple[str, str]:
 def opening(report: 'PrivacyReport') -> str:
     """The text below the headline: the statement, and its meaning for one client."""
     meaning = ' '.join(report.facts.bullets(MEANING))
-    return f'**{checklist.statement(report)}**\n\n{meaning}'
+    return f'**{statement(report)}**\n\n{meaning}'
 
 
 def sections(report: 'PrivacyReport') -> list[Section]:
@@ -336,9 +300,9 @@ def _checklist(report: 'PrivacyReport') -> str:
             f'    - *Unit of privacy*: {_unit(report)}.',
             f'    - *Adjacency*: {adjacency}',
             '3. **Accounting**',
-            f'    - *Type*: {kind}; epsilon by {checklist.accountant(report)}.',
+            f'    - *Type*: {kind}; epsilon by {accountant(report)}.',
             f'    - *Participation*: {_participation(report)}',
-            f'    - *Formal statement*: {checklist.statement(report)}',
+            f'    - *Formal statement*: {statement(report)}',
             '    - *Verifiability*: `dpfl report` recomputes these numbers from the parameters '
             f'above. {_rounds(report)}',
         ]
@@ -353,7 +317,7 @@ def _unit(report: 'PrivacyReport') -> str:
 
 
 def _rounds(report: 'PrivacyReport') -> str:
-    ended = checklist.early_end(report)
+    ended = early_end(report)
     if ended:
         return f'The run ended {ended}.'
     if report.observed is None:
@@ -402,7 +366,7 @@ def _numbers(report: 'PrivacyReport') -> str:
 
 
 def _tradeoff(report: 'PrivacyReport', curve: Tradeoff) -> str:
-    secrets = checklist.seeded_secrets(report)
+    secrets = seeded_secrets(report)
     sampling = report.plan.sampling
     is_uncertain = sampling is not None and sampling.caveat
     confidence = ', with the confidence of epsilon' if is_uncertain else ''
@@ -435,7 +399,7 @@ def _tradeoff(report: 'PrivacyReport', curve: Tradeoff) -> str:
 
 def _selection(report: 'PrivacyReport', selected: Selected) -> str:
     return (
-        f'**{checklist.statement_selected(report, selected)}** By Renyi DP (Papernot and Steinke '
+        f'**{statement_selected(report, selected)}** By Renyi DP (Papernot and Steinke '
         '2022). This counts that many runs with fresh noise each, whose settings were chosen '
         'without looking at the data or at other runs, and whose number was drawn in advance. The '
         'score that chose the best may be exact; it must not be released, and nothing of the other '
@@ -487,3 +451,13 @@ def _clip_norms(course: ClipCourse) -> list[str]:
         'computed from noised sums alone. `metrics.csv` has them for every round.',
         _table(['from round (counted from 0)', 'clip norm'], rows),
     ]
+
+
+_ACCOUNTANT = {
+    'pld': 'privacy loss distribution (dp_accounting), pessimistic by the width of its grid',
+    'rdp': 'Renyi DP (dp_accounting), converted to epsilon, an upper bound',
+    'analytic_gaussian': 'exact curve of the Gaussian mechanism (Balle and Wang 2018, theorem 8)',
+    'monte_carlo': 'Monte Carlo estimate, an upper confidence bound',
+    'moments': 'integer moments up to 32 with the classic conversion (McMahan et al. 2018), an '
+    'upper bound and the loosest of the accountants',
+}

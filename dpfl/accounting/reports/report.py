@@ -21,7 +21,7 @@ from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.part import Facts, Run
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import comparison
-from dpfl.accounting.reports import checklist, inputs, noise_keys, page, sentences
+from dpfl.accounting.reports import inputs, page, sentences
 from dpfl.accounting.reports import observed as observed_lib
 from dpfl.accounting.reports.inputs import Inputs
 from dpfl.accounting.reports.observed import Guarantee, Observed
@@ -73,7 +73,7 @@ class PrivacyReport(Inputs):
     journal_head: str | None = None
 
     def __post_init__(self) -> None:
-        noise_keys.check(self.noise_key_digest, self.earlier_noise_key_digests)
+        inputs.check_noise(self.noise_key_digest, self.earlier_noise_key_digests)
         _check_extensions(self)
         if self.selection is None:
             return
@@ -308,7 +308,7 @@ class PrivacyReport(Inputs):
         return {
             'schema_version': SCHEMA_VERSION,
             'text_version': TEXT_VERSION,
-            'statement': checklist.statement(self),
+            'statement': page.statement(self),
             'mechanism': self.plan.mechanism.name,
             'rounds': holds.rounds,
             'min_separation': holds.min_separation,
@@ -372,7 +372,7 @@ class PrivacyReport(Inputs):
 
     def _selection(self, selected: Selected) -> dict[str, Any]:
         return {
-            'statement': checklist.statement_selected(self, selected),
+            'statement': page.statement_selected(self, selected),
             **selected.to_dict(self.deltas),
         }
 
@@ -457,7 +457,7 @@ def _from_values(values: dict[str, Any]) -> PrivacyReport:
             if 'measured' in values
             else None
         ),
-        journal_head=noise_keys.checked('journal_head', values.get('journal_head')),
+        journal_head=inputs.checked_key('journal_head', values.get('journal_head')),
         selection=Selection.from_dict(values['selection']) if 'selection' in values else None,
         **inputs.read(values, _REQUIRED),
     )

@@ -10,7 +10,7 @@ from absl import flags
 
 from dpfl import _files, _json, _storage, accounting, errors
 from dpfl.accounting.records import archive, signatures
-from dpfl.accounting.reports import joint, two_reports
+from dpfl.accounting.reports import two_reports
 from dpfl.accounting.selection import Selection
 from dpfl.cli.command import command_line
 from dpfl.cli.flags.output_flags import GuaranteeConfig, ReportFilesConfig
@@ -141,12 +141,12 @@ def together(report: accounting.PrivacyReport, others: Sequence[str]) -> dict[st
         content = read('compose_with', path_of(name))
         try:
             reports.append(accounting.PrivacyReport.from_json(content))
-            joint.check(reports)
+            two_reports.check(reports)
         except ValueError as error:
             raise command_line.UsageError(
                 f'--compose_with={name}: {" ".join(str(error).split())}'
             ) from None
-    return joint.to_dict(reports)
+    return two_reports.to_dict(reports)
 
 
 def _section(together: Mapping[str, Any] | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpfl import _json
-from dpfl.accounting.reports import joint
+from dpfl.accounting.reports import two_reports
 from dpfl.debugging import differences
 from dpfl.debugging.diagnosis import Generated, Measures
 from dpfl.debugging.differences import Difference, Share
@@ -211,7 +211,7 @@ def epsilon_together(cases: Iterable[CaseResult]) -> float | None:
     None if it is infinite.
     """
     reports = [output.trained.report for case in cases for output in case.written.values()]
-    return joint.guarantee(reports).finite_epsilon
+    return two_reports.guarantee(reports).finite_epsilon
 
 
 def traits_of(kind: str, tokens: np.ndarray, words: Sequence[str]) -> Measures:

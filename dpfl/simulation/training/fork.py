@@ -10,7 +10,7 @@ from dpfl import _validate, accounting, errors
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.records import archive
 from dpfl.accounting.records.journal import Journal, State
-from dpfl.accounting.reports import noise_keys, observed
+from dpfl.accounting.reports import inputs, observed
 from dpfl.errors import ArgumentError
 from dpfl.participation import ParticipationLog
 from dpfl.simulation import checkpoint
@@ -38,7 +38,7 @@ class Origin:
       plans: plans of that run, and of the earlier runs that it continues from itself.
       noise_is_seeded: whether the noise of one of them came from a known seed.
       not_covered: the limits of their guarantees, one sentence each.
-      noise_key_digests: of their noise keys, from `noise_keys.earlier`, as far as they are known.
+      noise_key_digests: of their noise keys, from `inputs.earlier_keys`, as far as they are known.
       warm_start_is_public: whether one of them began with a model that was declared public.
       seeds: of the cohorts of those whose guarantee relies on them, as far as they are known.
       arrays: the state at the checkpoint, which begins with the trainable weights of the model;
@@ -208,7 +208,7 @@ def _of_record(record: archive.PlanRecord, state: State, chain: str | None) -> O
     plan, noise_key = record.plan, record.noise_key_digest
     seed = None if plan.sampling is None else state.configuration.get('seed')
     metrics = (_TRAIN_METRICS,) if record.train_metrics_released else ()
-    own = () if noise_key is None else (noise_keys.earlier(noise_key, chain),)
+    own = () if noise_key is None else (inputs.earlier_keys(noise_key, chain),)
     return Origin(
         (*plan.earlier, dataclasses.replace(plan, earlier=())),
         record.noise_is_seeded,

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpfl import accounting
 from dpfl.accounting.records import archive
-from dpfl.accounting.reports import joint
+from dpfl.accounting.reports import two_reports
 from dpfl.errors import ArgumentError, shown
 from dpfl.simulation.training import GanConfig, execution, run_model
 from dpfl.tasks.images import gan_models
@@ -188,7 +188,7 @@ def guarantees(sides: tuple[Side, Side]) -> list[dict[str, Any]]:
     for name, chosen in (('a', sides[:1]), ('b', sides[1:]), ('both', sides)):
         reports = [generator.report for side in chosen for generator in side.values()]
         try:
-            epsilon = joint.guarantee(reports).finite_epsilon
+            epsilon = two_reports.guarantee(reports).finite_epsilon
             remark = '' if epsilon is not None else 'infinite'
         except ArgumentError as error:
             epsilon, remark = None, f'the runs cannot be composed: {error}'

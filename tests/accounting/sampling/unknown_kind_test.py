@@ -11,7 +11,7 @@ from dpfl import Participation, ParticipationLog, accounting
 from dpfl.accounting import gaussian
 from dpfl.accounting.evidence.refutation import Statistic
 from dpfl.accounting.records import verification
-from dpfl.accounting.reports import joint
+from dpfl.accounting.reports import two_reports
 from dpfl.accounting.sampling import independent_cohorts, kinds
 from dpfl.simulation.training import train
 from tests.accounting import plans
@@ -85,7 +85,9 @@ def test_it_plans_and_reports_and_reads():
     assert 'the 40 clients were put into a random order.' in text and 'a random order, 10' in text
     assert accounting.PrivacyReport.from_json(report.to_json()) == report
     # No event says its bound, so a composition has the event alone.
-    both = joint.guarantee([report, report.__class__.from_plan(plans.independent(1), [_DELTA])])
+    both = two_reports.guarantee(
+        [report, report.__class__.from_plan(plans.independent(1), [_DELTA])]
+    )
     assert both.epsilon > accounting.epsilon_from_mu(0.5**0.5, _DELTA, 'analytic_gaussian') > once
     # A log that it cannot have made loses it, and is accounted for as it is.
     twice = plans.report(plan, [_DELTA], [draw(0), draw(0)])

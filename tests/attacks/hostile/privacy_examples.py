@@ -8,7 +8,7 @@ import numpy as np
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.accounting.clipping import AdaptiveClip
 from dpfl.accounting.records import archive
-from dpfl.accounting.reports import inputs, noise_keys
+from dpfl.accounting.reports import inputs
 
 
 def examples() -> list[mechanisms.Mechanism]:
@@ -64,7 +64,7 @@ def records() -> list[archive.PlanRecord]:
         )
         accountant = 'rdp' if plan.sampling is not None else 'analytic_gaussian'
         # The noise of the first round in the journals of `privacy_targets`.
-        key = noise_keys.digest('0' * 64)
+        key = inputs.noise_key_digest('0' * 64)
         return archive.PlanRecord(plan, (1e-6, 1e-9), accountant, False, noise_key_digest=key)
 
     made = [record(mechanism) for mechanism in examples()]

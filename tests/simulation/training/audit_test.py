@@ -9,7 +9,7 @@ import pytest
 from dpfl import accounting
 from dpfl.accounting.measured.measured import AUDIT, Scores
 from dpfl.accounting.records import archive
-from dpfl.accounting.reports import joint
+from dpfl.accounting.reports import two_reports
 from dpfl.accounting.sampling import monte_carlo
 from dpfl.aggregators.noise import draws
 from dpfl.cli.results import verified_run
@@ -125,7 +125,7 @@ def test_a_run_with_a_fault_is_refuted_aloud(tmp_path, monkeypatch):
     done = forked_binaries.run('export_run', f'--run_dir={run}', f'--output_dir={copy}', '--public')
     assert done.returncode == 2 and 'has a guarantee that its audit refutes' in done.stderr
     with pytest.raises(ArgumentError, match='audit'):
-        joint.guarantee([result.report] * 2)
+        two_reports.guarantee([result.report] * 2)
     with pytest.raises(ArgumentError, match='fork_from=.*audit refutes'):
         train(_AUDITED.with_values({'fork_from': run, 'noise_seed': 1}), copy, progress=False)
 
