@@ -68,8 +68,7 @@ from dpfl.cli.command import command_line, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.participation_log import PaceConfig
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.cli.results import plan_rows
-from dpfl.cli.results.plan_answer import answer, figure_of
+from dpfl.cli.results import plan_answer
 from dpfl.cli.results.plan_request import PlanningConfig, Request
 from dpfl.simulation.population import TimerConfig
 from dpfl.simulation.training.mechanism import AUTO, NAMES
@@ -170,12 +169,12 @@ def main() -> None:
         request = _request()
         if path and not request.sweeps:
             raise command_line.UsageError(f'--plot={path}: needs a sweep')
-        found = answer(request)
+        found = plan_answer.answer(request)
         output_flags.write_rows(_DATA.read().data, [*found.rows, *found.left])
     if text := gaussian.delta_warning(request.privacy.delta, request.schema['population']):
         print(text, file=sys.stderr)
     if path:
-        command_line.save_plot(figure_of(request, found), path)
+        command_line.save_plot(plan_answer.figure_of(request, found), path)
     commands = [
         program.command(name, *(['--output_dir=runs/planned'] if name == 'train' else []), *given)
         for name, given in found.commands
@@ -184,13 +183,13 @@ def main() -> None:
         print(json.dumps({**found.to_dict(), 'commands': commands}, indent=2, allow_nan=False))
         return
     if found.taken is None:
-        print(plan_rows.text(found.rows, found.assumptions))
+        print(plan_answer.text(found.rows, found.assumptions))
     else:
         row, data = dict(found.rows[0]), _DATA.read().data
         reasons = f'reasons in {data}' if data else '--data=FILE writes the reasons'
         why = row.pop('verdict').removeprefix('taken: ')
         print(f'took {row.pop("mechanism")}, {why}; {reasons}\n')
-        print(plan_rows.text([row], found.taken))
+        print(plan_answer.text([row], found.taken))
     if found.feasibility is not None:
         print(f'\n{found.feasibility}\n')
     if commands:

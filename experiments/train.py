@@ -12,7 +12,7 @@ nothing is written, and what the run would cost is printed.
 import sys
 
 from dpfl.accounting.records import archive
-from dpfl.cli.command import command_line, missing
+from dpfl.cli.command import command_line, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import train_command
@@ -33,7 +33,7 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 def main() -> None:
     """Checks the flags, trains, and prints the result; or only what that would cost."""
-    missing.require('tensorflow_federated')
+    program.require('tensorflow_federated')
     where = _DIRECTORY.read()
     output_flags.take_recorded(where, _CONFIG.names)
     config = _CONFIG.read()

@@ -8,7 +8,7 @@ from typing import NoReturn
 import dpfl
 from dpfl import errors
 from dpfl.cli import catalogue
-from dpfl.cli.command import missing
+from dpfl.cli.command import program
 from dpfl.runtime import signals
 
 # Other names of commands.
@@ -56,7 +56,7 @@ def _run(binary: catalogue.Binary) -> None:
     try:
         binary.run()
     except ModuleNotFoundError as error:
-        message = missing.explained(error, binary.name)
+        message = program.explain_missing(error, binary.name)
         if message is None:
             raise
         _refuse(message)

@@ -9,7 +9,7 @@ The run is one of dpfl train with the same flags, on a task of its own. data.jso
 planted.
 """
 
-from dpfl.cli.command import command_line, missing
+from dpfl.cli.command import command_line, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import train_command
@@ -28,7 +28,7 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 def main() -> None:
     """Checks the flags, trains, and prints the result."""
-    missing.require('tensorflow_federated')
+    program.require('tensorflow_federated')
     where, config, planted = _DIRECTORY.read(), _CONFIG.read(), _SECRETS.read()
     with command_line.refusing_bad_values(directory='output_dir'):
         result = planting.train(

@@ -3,7 +3,7 @@
 A bad flag, or a value that the library refuses, gives one line `error: --flag=value: what is
 allowed` on standard error and exit status 2. A failure of the machine (a file, memory) gives one
 line and exit status 1, Ctrl-C one line and 130, SIGTERM one line and 143. Anything else is a bug
-and shows its traceback.
+and shows its traceback. Standard streams may be closed, broken or on a full disk.
 
 Files that a binary writes are checked before its long work begins.
 """
@@ -21,7 +21,7 @@ from absl import app, flags, logging
 
 from dpfl import errors
 from dpfl._settings import Settings
-from dpfl.cli.command import flagfiles, missing, standard_streams
+from dpfl.cli.command import flagfiles, program
 from dpfl.runtime import signals, tff_import
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ _GONE = {'worker': 'is gone; --ray=local, auto or host:port trains on Ray'}
 _MOST_CHARACTERS = 2000
 # Python's message if there is no memory for the stack of a thread, or there are too many threads.
 _NO_THREAD = "can't start new thread"
+_STREAMS = ('stdin', 'stdout', 'stderr')
 
 
 class UsageError(Exception):
@@ -140,16 +141,16 @@ def run(
             elif len(arguments) > 1:
                 raise UsageError(f'{arguments[1]}: is not a flag')
             main()
-            standard_streams.flush_results()
+            _flush_results()
         except UsageError as error:
             _fail(str(error), _BAD_USAGE)
         except (errors.RunError, errors.DataError) as error:
             _fail(str(error), _REFUSED)
         except ModuleNotFoundError as error:
-            message = missing.explained(error, pathlib.Path(sys.argv[0]).stem)
+            message = program.explain_missing(error, pathlib.Path(sys.argv[0]).stem)
             if message is None:
                 raise
-            _fail(message, missing.STATUS)
+            _fail(message, _BAD_USAGE)
         except (KeyboardInterrupt, signals.Terminated) as error:
             _end_after(error)
         except MemoryError as error:
@@ -159,16 +160,16 @@ def run(
                 raise
             _fail(f'out of memory: {error}', _REFUSED)
         except BrokenPipeError:  # The reader of standard output has gone.
-            standard_streams.drop_results()
+            _drop_results()
             sys.exit(_REFUSED)
         except OSError as error:
-            standard_streams.drop_results()
+            _drop_results()
             is_bad_name = error.errno == errno.ENAMETOOLONG
             _fail(_what_failed(error), _BAD_USAGE if is_bad_name else _REFUSED)
 
     signals.begin_program()
     tff_import.refuse_default_context()
-    standard_streams.prepare()
+    _prepare_streams()
     app.call_after_init = _leave_out
     sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
     app.run(guarded, flags_parser=_parse)
@@ -182,7 +183,7 @@ def _end_after(error: BaseException) -> NoReturn:
     what = 'interrupted' if number == signal.SIGINT else 'terminated'
     _tell(f'{what}: {error}'.removesuffix(': '))
     with contextlib.suppress(OSError):
-        standard_streams.flush_results()
+        _flush_results()
     os._exit(128 + number)  # Python would wait for a thread that is still compiling.
 
 
@@ -234,9 +235,9 @@ def _parse(arguments):
                 return app.parse_flags_with_usage([arguments[0], *expanded])
             except SystemExit:  # absl exits with 1 after the help that was asked for.
                 sys.exit(0)
-        adjusted = flagfiles.adjust(arguments[1:], flagfiles.read)
-        rest = flags.FLAGS([arguments[0], *adjusted.arguments])
-        for message in adjusted.messages:
+        adjusted, messages = flagfiles.adjust(arguments[1:])
+        rest = flags.FLAGS([arguments[0], *adjusted])
+        for message in messages:
             print(message, file=sys.stderr)
         return rest
     except flags.Error as error:
@@ -253,9 +254,9 @@ def _show_help(text: str) -> NoReturn:
 
     try:
         print(f'{text}\nflags:\n{settings_flags.help_text(sys.argv[0])}\n\n{_MORE_HELP}')
-        standard_streams.flush_results()
+        _flush_results()
     except BrokenPipeError:  # The reader, such as head, has seen enough.
-        standard_streams.drop_results()
+        _drop_results()
     sys.exit(0)
 
 
@@ -321,3 +322,83 @@ def save_plot(figure: 'Figure', path: str) -> None:
         figure.savefig(path, dpi=120)
     except (OSError, ValueError) as error:
         raise UsageError(f'--plot={path}: {error}') from None
+
+
+class _Messages:
+    """A text stream for messages. If it cannot be written, text is dropped and the work goes on."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+
+class _Results(_Messages):
+    """A text stream for results. An error is raised and names the stream."""
+
+    def write(self, text: str) -> int:
+        with _naming_stdout():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with _naming_stdout():
+            self._stream.flush()
+
+
+def _prepare_streams() -> None:
+    """Prepares the standard streams of this process. Call it once.
+
+    A closed stream is replaced by the null device. Otherwise the next file that is opened would
+    take its place, and the output of a library would end up in that file. Messages on standard
+    error never end the work, even if their reader is gone, for example a closed terminal.
+    """
+    for descriptor, name in enumerate(_STREAMS):
+        _open_stream(descriptor, name)
+    results: Any = _Results(sys.stdout)
+    messages: Any = _Messages(sys.stderr)
+    sys.stdout, sys.stderr = results, messages
+    # Not `setStream`, which writes to the previous stream.
+    logging.get_absl_handler().python_handler.stream = sys.stderr
+
+
+def _flush_results() -> None:
+    """Flushes standard output; raises OSError if that fails."""
+    sys.stdout.flush()
+
+
+def _drop_results() -> None:
+    """Discards standard output from now on, so that the interpreter can flush it when it ends."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def _open_stream(descriptor: int, name: str) -> None:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        null = os.open(os.devnull, os.O_RDWR)
+        if null != descriptor:
+            os.dup2(null, descriptor)
+            os.close(null)
+    if getattr(sys, name) is None:
+        mode = 'r' if name == 'stdin' else 'w'
+        setattr(sys, name, open(descriptor, mode, closefd=False))
+
+
+@contextlib.contextmanager
+def _naming_stdout():
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, 'standard output') from error

@@ -8,11 +8,10 @@ the preset then have no meaning: the parameters of another mechanism, or a secon
 They are dropped, and a message says so.
 """
 
-import dataclasses
 import difflib
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from absl import flags
 
@@ -25,6 +24,20 @@ _MOST_FILES = 100
 _FLAGS = ('--flagfile', '-flagfile')
 # A flag whose value may be a file beside the flag file.
 _STRATEGY = '--strategy'
+_MECHANISM_FLAGS = ('strategy', 'blt_decay', 'blt_scale', 'bands')
+_TREE_FLAGS = ('tree_released',)
+_AMOUNTS = ('noise_multiplier', 'target_epsilon', 'match')
+# Flags of a preset that are dropped, by the flag that is given instead.
+_REPLACED = {
+    'mechanism': (*_MECHANISM_FLAGS, *_TREE_FLAGS),
+    'strategy': ('blt_decay', 'blt_scale'),
+    'blt_decay': ('strategy',),
+    'blt_scale': ('strategy',),
+    'client_update': ('client_epochs', 'client_max_batches', 'clip_each_batch'),
+    **{name: tuple(other for other in _AMOUNTS if other != name) for name in _AMOUNTS},
+}
+# Flags that a run without noise has no use for.
+_NOISE_FLAGS = _AMOUNTS
 
 
 def expand(arguments: Sequence[str]) -> list[str]:
@@ -106,47 +119,24 @@ def _checked(argument: str) -> str:
     return argument
 
 
-_MECHANISM_FLAGS = ('strategy', 'blt_decay', 'blt_scale', 'bands')
-_TREE_FLAGS = ('tree_released',)
-_AMOUNTS = ('noise_multiplier', 'target_epsilon', 'match')
-# Flags of a preset that are dropped, by the flag that is given instead.
-_REPLACED = {
-    'mechanism': (*_MECHANISM_FLAGS, *_TREE_FLAGS),
-    'strategy': ('blt_decay', 'blt_scale'),
-    'blt_decay': ('strategy',),
-    'blt_scale': ('strategy',),
-    'client_update': ('client_epochs', 'client_max_batches', 'clip_each_batch'),
-    **{name: tuple(other for other in _AMOUNTS if other != name) for name in _AMOUNTS},
-}
-# Flags that a run without noise has no use for.
-_NOISE_FLAGS = _AMOUNTS
-
-
-@dataclasses.dataclass(frozen=True)
-class Adjusted:
-    """Arguments of the command line, and the changes of the preset.
-
-    Attributes:
-      arguments: those of the preset that still apply, then the others.
-      messages: a line for each flag of the preset that was changed or dropped.
-    """
-
-    arguments: tuple[str, ...]
-    messages: tuple[str, ...]
-
-
-def adjust(arguments: Sequence[str], read: Callable[[str], Iterable[str]]) -> Adjusted:
-    """Drops the arguments of a preset that the command line replaces.
+def adjust(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Replaces flag files by their lines, without those that the rest of the command line replaces.
 
     Args:
       arguments: of the command line, without the name of the program.
-      read: maps the value of --flagfile to the arguments in that file, and in files it names.
+
+    Returns:
+      The arguments, those of the preset first, and a message for each flag of the preset that was
+      changed or dropped.
+
+    Raises:
+      flags.Error: As in `expand`.
     """
     last = max(
         (i for i, argument in enumerate(arguments) if _name(argument) == 'flagfile'), default=None
     )
     if last is None:
-        return Adjusted(tuple(arguments), ())
+        return list(arguments), []
     if '=' not in arguments[last]:
         last += 1  # The path is an argument of its own.
     # Each argument up to there, and whether it is of a preset.
@@ -171,7 +161,7 @@ def adjust(arguments: Sequence[str], read: Callable[[str], Iterable[str]]) -> Ad
                 f'--min_separation={separation} of the preset: {rounds} here, since --rounds='
                 f'{rounds} is given'
             )
-    return Adjusted((*kept, *arguments[last + 1 :]), tuple(messages))
+    return [*kept, *arguments[last + 1 :]], messages
 
 
 def _replaced(preset: dict[str, str], own: dict[str, str]) -> tuple[set[str], list[str]]:

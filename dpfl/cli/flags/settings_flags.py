@@ -26,12 +26,6 @@ _LAST = ('RunConfig', 'ExecutionConfig', 'FormatConfig')
 _classes: dict[str, type[Settings]] = {}
 
 
-def remember(settings: Settings, names: Sequence[str]) -> None:
-    """Notes which classes declare the settings of some flags."""
-    declaring = _declaring(settings)
-    _classes.update({name: declaring[name] for name in names})
-
-
 def grouped(names: Sequence[str]) -> dict[str, list[str]]:
     """Names of flags by the title of their group, in the order in which help shows them.
 
@@ -42,14 +36,14 @@ def grouped(names: Sequence[str]) -> dict[str, list[str]]:
     classes = [settings for settings in declaring if settings.__name__ not in _FIRST]
     first = [settings for settings in declaring if settings.__name__ in _FIRST]
     classes.sort(key=lambda settings: settings.__name__ in _LAST)
-    titles = [*map(title, first), _OTHERS, *map(title, classes)]
+    titles = [*map(_title, first), _OTHERS, *map(_title, classes)]
     groups: dict[str, list[str]] = {heading: [] for heading in titles}
     for name in names:
-        groups[title(_classes[name]) if name in _classes else _OTHERS].append(name)
+        groups[_title(_classes[name]) if name in _classes else _OTHERS].append(name)
     return {heading: members for heading, members in groups.items() if members}
 
 
-def title(settings: type[Settings]) -> str:
+def _title(settings: type[Settings]) -> str:
     """The first sentence about a class of settings, without its full stop."""
     text = inspect.cleandoc(settings.__doc__ or '')
     return ' '.join(text.partition('\n\n')[0].split()).partition('. ')[0].rstrip('.')
@@ -80,13 +74,12 @@ def _declaring(settings: Settings) -> dict[str, type[Settings]]:
         if isinstance(value, Settings):
             classes |= _declaring(value)
         else:
-            kinds = [base for base in type(settings).__mro__ if name in _annotations(base)]
-            classes[name] = kinds[-1]
+            classes[name] = [
+                kind
+                for kind in type(settings).__mro__
+                if name in vars(kind).get('__annotations__', {})
+            ][-1]
     return classes
-
-
-def _annotations(kind: type) -> dict:
-    return kind.__dict__.get('__annotations__', {})
 
 
 _S = TypeVar('_S', bound=Settings)
@@ -128,7 +121,8 @@ class SettingsFlags(Generic[_S]):
             allowed = (choices or {}).get(name, _settings.choices_of(field))
             self._define(name, kind, (defaults or {}).get(name, value), text, allowed)
             self._names.append(name)
-        remember(self._base, self._names)
+        declaring = _declaring(self._base)
+        _classes.update({name: declaring[name] for name in self._names})
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,17 +1,19 @@
-"""Finds the plans that answer a request."""
+"""Finds the plans that answer a request: rows of numbers, with the assumptions behind them."""
 
 import dataclasses
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dpfl import _progress, accounting, mechanisms
-from dpfl.cli.results import plan_rows, train_command
+from dpfl import _json, _progress, accounting, mechanisms
+from dpfl.cli.results import train_command
 from dpfl.cli.results.plan_request import Candidate, Request
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.participation import Participation
-from dpfl.planning import Deployment, Planner, Simulation, scaled
+from dpfl.planning import Deployment, Planner, Simulation, UniformCohorts, scaled
 from dpfl.planning.feasibility import Feasibility, estimate
+from dpfl.planning.planner import prefix_noise
+from dpfl.reporting import plain_text
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training.mechanism import AUTO
@@ -20,6 +22,10 @@ from dpfl.simulation.training.round_config import SamplingConfig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_ROUNDED_UP = ('rho', 'mu', 'epsilon')
+# For programs only: in a table for people they would repeat other columns.
+_NOT_IN_COLUMNS = ('mu', 'population_separation', 'timer_separation')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +55,22 @@ class Answer:
         return {'plans': self.rows, **judged, 'left': self.left, 'assumptions': self.assumptions}
 
 
+class Planned(NamedTuple):
+    """A plan for a deployment.
+
+    Attributes:
+      deployment: The deployment that the plan is for, with its cohort size.
+      plan: The plan.
+      simulation: Whose noise was scaled to the cohort size; None if no noise was.
+      match: The match that gave the noise; None if there was none.
+    """
+
+    deployment: Deployment
+    plan: accounting.PrivacyPlan
+    simulation: Simulation | None = None
+    match: noise_matching.Matched | None = None
+
+
 def answer(request: Request) -> Answer:
     """Finds the plans for a request; shows a progress bar for a sweep.
 
@@ -60,8 +82,10 @@ def answer(request: Request) -> Answer:
     plans = []
     commands: tuple[tuple[str, tuple[str, ...]], ...] = ()
     left: list[dict[str, Any]] = []
-    for point in _progress.bar(_points(sweeps), unit='plan', delay=1.0, disable=not sweeps):
-        deployment = _deployment(request, point)
+    names = list(reversed(sweeps))  # The first quantity changes fastest.
+    points = list(itertools.product(*(sweeps[name] for name in names)))
+    for point in _progress.bar(points, unit='plan', delay=1.0, disable=not sweeps):
+        deployment = _deployment(request, dict(zip(names, point, strict=True)))
         candidates, left = _candidates(request, deployment)
         if sweeps and not request.contenders:  # The given mechanism, or the best.
             candidates, left = candidates[:1], []
@@ -71,7 +95,7 @@ def answer(request: Request) -> Answer:
             if not (sweeps or rows or candidate.recipe is None):
                 commands = _commands(request, candidate.recipe, planned)
             rows.append(
-                plan_rows.row(
+                _row(
                     candidate.name,
                     candidate.verdict,
                     planned,
@@ -80,8 +104,8 @@ def answer(request: Request) -> Answer:
                 )
             )
     if not rows:
-        names = ','.join(request.planning.mechanisms or ())
-        raise ArgumentError('mechanisms', names, 'are all made for fewer rounds')
+        given = ','.join(request.planning.mechanisms or ())
+        raise ArgumentError('mechanisms', given, 'are all made for fewer rounds')
     failure = request.planning.failure_probability
     judged = None
     if not sweeps:
@@ -95,15 +119,15 @@ def answer(request: Request) -> Answer:
     return Answer(
         rows,
         left,
-        plan_rows.assumptions(plans, failure),
-        plan_rows.assumptions(plans[:1], failure) if is_chosen else None,
+        _assumptions(plans, failure),
+        _assumptions(plans[:1], failure) if is_chosen else None,
         commands,
         judged,
     )
 
 
 def _commands(
-    request: Request, recipe: train_command.Recipe, planned: plan_rows.Planned
+    request: Request, recipe: train_command.Recipe, planned: Planned
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The commands that run a plan, with the guarantee that its row states."""
     # A cohort that was searched for has the noise of a simulation, which may exceed the target's.
@@ -125,12 +149,6 @@ def figure_of(request: Request, answer: Answer) -> 'Figure':
     """Draws the plans of a sweep: the quantities that they were made for, over the first sweep."""
     from dpfl.reporting import plots  # matplotlib takes a second to import.
 
-    sweeps = list(request.sweeps)
-    lines = [*(['mechanism'] if request.contenders else []), *sweeps[1:]]
-    return plots.plans(answer.rows, sweeps[0], _measures(request), lines)
-
-
-def _measures(request: Request) -> list[str]:
     if request.searches_cohort:
         measures = ['clients_per_round', 'noise_multiplier']
     elif request.has_target:
@@ -141,16 +159,10 @@ def _measures(request: Request) -> list[str]:
         measures = ['rho', 'prefix_noise']
     else:
         measures = ['rho', 'min_separation']
-    return [name for name in measures if name not in request.sweeps]
-
-
-def _points(sweeps: dict[str, tuple[int, ...]]) -> list[dict[str, int]]:
-    """All combinations of the values. The first quantity changes fastest."""
-    names = list(reversed(sweeps))
-    return [
-        dict(zip(names, values, strict=True))
-        for values in itertools.product(*(sweeps[name] for name in names))
-    ]
+    sweeps = list(request.sweeps)
+    lines = [*(['mechanism'] if request.contenders else []), *sweeps[1:]]
+    drawn = [name for name in measures if name not in sweeps]
+    return plots.plans(answer.rows, sweeps[0], drawn, lines)
 
 
 def _deployment(request: Request, point: dict[str, int]) -> Deployment:
@@ -244,7 +256,7 @@ def _always(made: mechanisms.Mechanism) -> Callable[[Participation], mechanisms.
     return lambda schema: made
 
 
-def _planned(request: Request, candidate: Candidate, deployment: Deployment) -> plan_rows.Planned:
+def _planned(request: Request, candidate: Candidate, deployment: Deployment) -> Planned:
     """The plan that a candidate gives for a deployment."""
     if (run := request.run) is not None:
         plan = scaled(
@@ -254,26 +266,20 @@ def _planned(request: Request, candidate: Candidate, deployment: Deployment) -> 
             participation=deployment.participation if run.sampling is None else None,
         )
         small = Simulation(run.noise_multiplier, run.clients_per_round)
-        return plan_rows.Planned(deployment, plan, small)
+        return Planned(deployment, plan, small)
     if request.sampling != 'none':
-        return plan_rows.Planned(deployment, _sampled(request, candidate, deployment))
+        return Planned(deployment, _sampled(request, candidate, deployment))
     planner = _planner(request, candidate, deployment.participation)
-    most, target, simulation = (
-        request.planning.max_clients_per_round,
-        request.target,
-        request.simulation,
-    )
-    if most is not None:
+    target, simulation = request.target, request.simulation
+    if (most := request.planning.max_clients_per_round) is not None:
         assert target is not None and simulation is not None  # Both are given with `most`.
         searched = planner.with_simulation(deployment, target, simulation, most)
-        return plan_rows.Planned(*searched, simulation)
+        return Planned(*searched, simulation)
     if target is not None:
-        return plan_rows.Planned(deployment, planner.with_target(deployment, target))
+        return Planned(deployment, planner.with_target(deployment, target))
     if simulation is not None:
         scaled_noise = simulation.scaled(deployment.clients_per_round)
-        return plan_rows.Planned(
-            deployment, planner.with_noise(deployment, scaled_noise), simulation
-        )
+        return Planned(deployment, planner.with_noise(deployment, scaled_noise), simulation)
     match: noise_matching.Matched | None = None
     noise = candidate.noise_multiplier
     noise = request.privacy.noise_multiplier if noise is None else noise
@@ -283,7 +289,7 @@ def _planned(request: Request, candidate: Candidate, deployment: Deployment) -> 
     scaling = request.scaling(noise)
     if scaling is not None:
         match, noise = None, scaling.scaled(deployment.clients_per_round)
-    return plan_rows.Planned(deployment, planner.with_noise(deployment, noise), scaling, match)
+    return Planned(deployment, planner.with_noise(deployment, noise), scaling, match)
 
 
 def _sampled(
@@ -360,3 +366,216 @@ def _planner(request: Request, candidate: Candidate, schema: Participation) -> P
         adjacency=privacy.adjacency,
         discretize=lambda cohort: privacy.discretization(privacy.clip_norm, cohort),
     )
+
+
+def _row(
+    name: str, verdict: str | None, planned: Planned, *, delta: float, accountant: str
+) -> dict:
+    """The row of one plan: deployment, participation, noise, guarantee and cost.
+
+    `noise_over_simulation` is the noise relative to that of the simulation, scaled to the cohort.
+    Numbers that are not finite, such as rho without noise, are None.
+    """
+    deployment, plan, simulation, match = planned
+    scaled = simulation and simulation.scaled(deployment.clients_per_round)
+    values = {
+        'mechanism': name,
+        'population': deployment.population,
+        'availability': deployment.availability,
+        'clients_per_round': deployment.clients_per_round,
+        'rounds': deployment.rounds,
+        'population_separation': deployment.population_separation,
+        'timer_separation': deployment.timer_separation,
+        'min_separation': plan.participation.min_separation,
+        'separation_limit': (
+            deployment.separation_limit if plan.sampling is None else plan.sampling.name
+        ),
+        'max_participations': plan.participation.count,
+        'noise_multiplier': plan.noise_multiplier,
+        'noise_over_simulation': scaled and plan.noise_multiplier / scaled,
+        'sensitivity': plan.sensitivity,
+        'sensitivity_is_exact': plan.sensitivity_is_exact,
+        'rho': plan.rho,
+        'mu': plan.mu,
+        'delta': delta,
+        'epsilon': plan.epsilon(delta, accountant),
+        'accountant': accountant,
+        'adjacency': plan.adjacency,
+        'matched_value': match and match.value,
+        'prefix_noise': prefix_noise(plan),
+        'buffers': plan.mechanism.kernel().buffers,
+        'verdict': verdict,
+    }
+    if plan.discretization is not None:
+        cohort = deployment.clients_per_round
+        values['inflated_norm'] = plan.discretization.inflated_norm
+        values['bits_per_parameter'] = plan.discretization.bits_per_parameter(cohort)
+    return {key: _json.finite(value) for key, value in values.items()}
+
+
+def text(rows: list[dict], assumptions: list[str]) -> str:
+    """The values that all plans share, a table of the others, and the assumptions."""
+    first = rows[0]
+    shared = [key for key in first if all(row[key] == first[key] for row in rows)]
+    parts = [
+        plain_text.table(
+            {
+                key: _shown(key, first[key])
+                for key in shared
+                if first[key] is not None or key in _ROUNDED_UP
+            }
+        )
+    ]
+    if len(shared) < len(first):
+        differ = [key for key in first if key not in (*shared, *_NOT_IN_COLUMNS)]
+        parts.append(
+            plain_text.columns([{key: _shown(key, row[key]) for key in differ} for row in rows])
+        )
+    parts.append('\n'.join(['Assumptions:', *(f'- {line}' for line in assumptions)]))
+    return '\n\n'.join(parts)
+
+
+def _assumptions(plans: list[Planned], failure: float) -> list[str]:
+    """The conditions under which plans can be reached and their guarantees hold.
+
+    Args:
+      plans: The plan of each row.
+      failure: Probability with which uniform cohorts may break the limits that are stated.
+    """
+    deployment, plan, *_ = plans[0]
+    if not any(planned.plan.noise_multiplier for planned in plans):
+        return ['There is no noise: the run would have no privacy guarantee.']
+    if plan.sampling is not None:
+        return [*_with_sampling(plan), *_of_simulation(plans)]
+    releases = dict.fromkeys(
+        (planned.plan.mechanism.name, planned.plan.mechanism.describe_release())
+        for planned in plans
+    )
+    matches = dict.fromkeys(
+        f'{plan.mechanism.name}: noise multiplier {plan.noise_multiplier:.6g}. {match.sentence}'
+        for _, plan, _, match in plans
+        if match is not None
+    )
+    lines = [
+        f'The population is an estimate, and {deployment.availability:.0%} of it reports at some '
+        'time. These numbers determine the separation that can be reached. The guarantee depends '
+        'on the separation that clients really keep; it must be enforced, and the log shows it.',
+        'Cohorts are exactly as large as planned. Larger cohorts, for example from over-selection, '
+        'use up the population sooner.',
+        'min_separation b: rounds i < j of a client have j - i >= b (MinS of the papers is b - 1).',
+        *_separation(deployment),
+        *dict.fromkeys(_participations(planned.deployment) for planned in plans),
+        *_uniform({planned.deployment for planned in plans}, failure),
+        'No amplification by sampling is claimed.',
+        *(f'{name}: {sentence}' for name, sentence in releases),
+        *matches,
+        'prefix_noise: largest standard deviation of a coordinate of the noise in the sum of mean '
+        'updates, if the norm of each update is at most the clip norm.',
+    ]
+    lines += _of_simulation(plans)
+    if plan.discretization is not None:
+        lines.append(
+            'The sensitivity includes the larger norm due to rounding for secure aggregation.'
+        )
+    return lines
+
+
+def _with_sampling(plan: accounting.PrivacyPlan) -> list[str]:
+    silent = dataclasses.replace(plan, noise_multiplier=0.0)  # Which needs no long accounting.
+    report = accounting.PrivacyReport.from_plan(silent, [0.5], accountant='best')
+    sampling = [line for line in report.to_dict()['assumptions'] if line.startswith('Sampling: ')]
+    return [
+        *sampling,
+        *([plan.sampling.caveat] if plan.sampling is not None and plan.sampling.caveat else []),
+        'Who takes part is secret, and so are the random numbers that choose the cohorts.',
+        'The guarantee relies on amplification by sampling. Devices that choose by themselves when '
+        'they are available do not keep such a sampling.',
+        'prefix_noise: largest standard deviation of a coordinate of the noise in the sum of mean '
+        'updates, if the norm of each update is at most the clip norm.',
+    ]
+
+
+def _of_simulation(plans: list[Planned]) -> list[str]:
+    """What the noise of a simulation says about utility, if the noise of plans was scaled."""
+    scaled = dict.fromkeys(
+        f'{simulation.noise_multiplier:g} with {simulation.clients_per_round} clients'
+        for _, _, simulation, _ in plans
+        if simulation is not None
+    )
+    if not scaled:
+        return []
+    lines = [
+        f'Utility stays about the same if noise multiplier and cohort size grow in proportion '
+        f'from {", from ".join(scaled)}. '
+        'This is a hypothesis (Xu et al. 2023, section 2.2). The simulation used the same '
+        'mechanism.'
+    ]
+    if any(
+        simulation is not None
+        and plan.noise_multiplier > simulation.scaled(deployment.clients_per_round) * (1 + 1e-9)
+        for deployment, plan, simulation, _ in plans
+    ):
+        lines.append(
+            'noise_over_simulation above 1: the target needs more noise than was good enough '
+            'in the simulation, so expect less utility (Xu et al. 2023, section 2.5, '
+            'strategy 3).'
+        )
+    return lines
+
+
+def _uniform(deployments: set[Deployment], failure: float) -> list[str]:
+    """Sentences on the limits under uniform cohorts, if all plans share a deployment."""
+    if len(deployments) > 1:
+        return []
+    [deployment] = deployments
+    schema = deployment.participation
+    return UniformCohorts(
+        population=deployment.reporting_clients,
+        clients_per_round=deployment.clients_per_round,
+        rounds=deployment.rounds,
+    ).sentences(schema.min_separation, schema.count, failure)
+
+
+def _separation(deployment: Deployment) -> list[str]:
+    if deployment.pace is not None:
+        return [
+            f'A timer of {deployment.timer_hours:g} hours covers {deployment.timer_separation} '
+            f'rounds: {deployment.pace.describe()}. If the population allows less, rounds wait for '
+            'clients.'
+        ]
+    if deployment.timer_hours is not None:
+        return [
+            f'Rounds take {deployment.round_minutes:g} minutes at most, so a timer of '
+            f'{deployment.timer_hours:g} hours covers {deployment.timer_separation} of them. If '
+            'the population allows less, rounds wait for clients.'
+        ]
+    if deployment.min_separation is None:
+        return [
+            'The separation is the largest that the population allows. Few runs come near it: a '
+            'suitable timer has to be found (Xu et al. 2023, section 2.5, strategy 4).'
+        ]
+    return ['The separation is enforced in rounds.']
+
+
+def _participations(deployment: Deployment) -> str:
+    most = deployment.timer_participations
+    if most is None:
+        why = 'the most that rounds and separation allow'
+    else:
+        why = (
+            f'no client with the timer can be in more than {most} of {deployment.rounds} '
+            'consecutive rounds of those times'
+        )
+    return (
+        f'Each client takes part in at most max_participations rounds: {why}, unless a lower limit '
+        'is given.'
+    )
+
+
+def _shown(key: str, value) -> str:
+    """Text of a cell. Guarantees are rounded up."""
+    if key in _ROUNDED_UP:
+        return accounting.round_up(value)
+    if value is None:
+        return '-'
+    return f'{value:.4g}' if isinstance(value, float) else str(value)

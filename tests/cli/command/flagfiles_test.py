@@ -1,4 +1,4 @@
-"""Flag files by path and by name, and what is named in them."""
+"""Flag files by path and by name, and what the command line replaces in a preset."""
 
 import math
 import re
@@ -10,8 +10,23 @@ from dpfl import _setting_texts, presets
 from dpfl.cli.command import flagfiles
 from dpfl.simulation.training import TrainConfig
 from dpfl.simulation.training.plan import build_plan
+from tests import forked_binaries
 
 _BLT = flagfiles.read(str(presets.FOLDER / 'synthetic_text.blt.flags'))
+
+_FILES = {
+    'a': [
+        '--mechanism=blt',
+        '--strategy=blt_b100',
+        '--rounds=30',
+        '--min_separation=30',
+        '--target_epsilon=1',
+        '--client_max_batches=2',
+        '--audit',
+    ],
+    'b': ['--mechanism=tree', '--tree_released=prefix_sums', '--noise_multiplier=2'],
+}
+_A = _FILES['a']
 
 
 @pytest.mark.parametrize(
@@ -110,3 +125,69 @@ def test_a_preset_for_training_makes_a_plan(name):
     config = _setting_texts.with_texts(TrainConfig(), texts)
     plan = build_plan(config.privacy, config.sampling, population=None, dimension=None)
     assert math.isinf(plan.rho) == (config.privacy.mechanism == 'none')
+
+
+@pytest.fixture
+def adjusted(monkeypatch):
+    """The arguments and messages that `adjust` makes of a command line with the files above."""
+    monkeypatch.setattr(flagfiles, 'read', _FILES.__getitem__)
+    return lambda *arguments: flagfiles.adjust(arguments)
+
+
+@pytest.mark.parametrize(
+    'own, dropped',
+    [
+        ([], []),
+        (['--clip_norm=2'], []),
+        (['--mechanism=tree'], ['--strategy=blt_b100']),
+        (['--mechanism', 'tree'], ['--strategy=blt_b100']),
+        (['--mechanism=blt'], []),
+        (['--mechanism=blt', '--blt_decay=0.9', '--blt_scale=0.1'], ['--strategy=blt_b100']),
+        (['--mechanism=tree', '--strategy=x'], []),
+        (['--mechanism=none'], ['--strategy=blt_b100', '--target_epsilon=1']),
+        (['--noise_multiplier=2'], ['--target_epsilon=1']),
+        (['--target_epsilon=2'], []),
+        (['--client_update=fedsgd'], ['--client_max_batches=2']),
+        (['--client_update=fedavg'], []),
+    ],
+)
+def test_what_no_longer_applies_is_dropped_and_said(own, dropped, adjusted):
+    arguments, messages = adjusted('--flagfile=a', *own)
+    assert arguments == [line for line in _A if line not in dropped] + own
+    assert [
+        message.partition(' of the preset: dropped, since --')[0] for message in messages
+    ] == dropped
+
+
+def test_a_separation_beyond_the_last_round_is_the_number_of_rounds(adjusted):
+    assert adjusted('--flagfile=a', '--rounds=20') == (
+        [*_A, '--min_separation=20', '--rounds=20'],
+        ['--min_separation=30 of the preset: 20 here, since --rounds=20 is given'],
+    )
+    for own in (['--rounds=30'], ['--rounds=20', '--min_separation=25'], ['--rounds=x']):
+        assert adjusted('--flagfile=a', *own)[1] == []
+
+
+def test_only_presets_change(adjusted):
+    assert adjusted('--strategy', 'x', '--mechanism=tree')[1] == []
+    files = ('--flagfile', 'a', '--flagfile=b')
+    assert adjusted('--strategy', 'x', *files, '--mechanism=none')[0] == [
+        *('--strategy', 'x', '--mechanism=blt', '--rounds=30', '--min_separation=30'),
+        *('--client_max_batches=2', '--audit', '--mechanism=tree', '--mechanism=none'),
+    ]
+    # A flag after the preset wins; the words of a flag without `=` stay together.
+    assert adjusted('--flagfile=a', '--rounds', '9')[0][-2:] == ['--rounds', '9']
+
+
+def test_a_binary_says_what_it_drops(tmp_path):
+    path = tmp_path / 'preset.flags'
+    path.write_text(
+        '--mechanism=tree\n--tree_released=prefix_sums\n--rounds=8\n--noise_multiplier=2\n'
+    )
+    done = forked_binaries.run(
+        'report_privacy', f'--flagfile={path}', '--mechanism=gaussian', '--delta=1e-6'
+    )
+    assert done.returncode == 0
+    assert done.stderr == (
+        '--tree_released=prefix_sums of the preset: dropped, since --mechanism=gaussian is given\n'
+    )
