@@ -36,7 +36,7 @@ def checked_key(name: str, value: Any) -> str | None:
     raise errors.ArgumentError(name, value, 'must be null or 64 hexadecimal digits')
 
 
-def checked_keys(name: str, values: Any) -> tuple[str, ...]:
+def _checked_keys(name: str, values: Any) -> tuple[str, ...]:
     """Returns `values` as a tuple; raises ArgumentError unless all are from `earlier_keys`."""
     if not isinstance(values, (list, tuple)) or not all(
         isinstance(run, str) and re.fullmatch('[0-9a-f]{64}(:[0-9a-f]{64})?', run) for run in values
@@ -237,7 +237,7 @@ class Inputs:
     train_metrics_released: bool = _of_run(_validate.truth, default=False)
     remarks: tuple[str, ...] = _of_run(texts, default=())
     noise_key_digest: str | None = _of_run(checked_key, default=None)
-    earlier_noise_key_digests: tuple[str, ...] = _of_run(checked_keys, default=())
+    earlier_noise_key_digests: tuple[str, ...] = _of_run(_checked_keys, default=())
     warm_start_is_public: bool = _of_run(_validate.truth, default=False)
     about: About | None = _of_run(lambda name, value: About.from_dict(value), default=None)
     extensions: tuple[Extension, ...] = _of_run(_extensions, default=())

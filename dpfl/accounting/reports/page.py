@@ -5,16 +5,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from dpfl import _json
-from dpfl.accounting import part
 from dpfl.accounting.clipping import ClipCourse
 from dpfl.accounting.measured.measured import Measured, audit_section
 from dpfl.accounting.part import (
     ASSUMPTION,
     CHECKED,
+    COMPOSED,
     DEFINITION,
     MEANING,
     NOT_COVERED,
     TOOK_PART,
+    VOID,
 )
 from dpfl.accounting.reports.observed import Guarantee
 from dpfl.accounting.selection import Selected
@@ -74,7 +75,7 @@ def unit(report: 'PrivacyReport') -> str:
     return 'each client' if size == 1 else f'every group of {size} clients'
 
 
-def accountant(report: 'PrivacyReport') -> str:
+def _accountant(report: 'PrivacyReport') -> str:
     """How epsilon was computed."""
     used = dict.fromkeys(report.guarantee.accountants or (report.accountant,))
     how = ' and '.join(_ACCOUNTANT[name] for name in used)
@@ -95,7 +96,7 @@ def statement(report: 'PrivacyReport') -> str:
 
 def _statement(report: 'PrivacyReport') -> str:
     holds = report.guarantee
-    if void := report.facts.bullets(part.VOID):
+    if void := report.facts.bullets(VOID):
         return f'No differential privacy: {void[0]}.'
     revealed = report.plan.delta_before
     kind = f'{rounding.round_up(revealed)}-approximate ' if revealed else ''
@@ -112,8 +113,8 @@ def _statement(report: 'PrivacyReport') -> str:
     run = 'The run' if report.observed is not None else 'A run of this plan'
     if secrets:
         run = f'Simulation: with secret {" and ".join(secrets)} this run'
-    run += ''.join(report.facts.bullets(part.COMPOSED))
-    ended = early_end(report)
+    run += ''.join(report.facts.bullets(COMPOSED))
+    ended = _early_end(report)
     run = f'{run.removesuffix(",")}, which ended {ended},' if ended else run
     verb = 'would satisfy' if secrets else 'satisfies'
     whom = f'for {unit(report)}{_exception([report])}'
@@ -181,7 +182,7 @@ def seeded_secrets(report: 'PrivacyReport') -> list[str]:
     ]
 
 
-def early_end(report: 'PrivacyReport') -> str:
+def _early_end(report: 'PrivacyReport') -> str:
     """After how many of the planned rounds the log ends, in words; empty if it has all of them."""
     if report.observed is None or not report.ended_early:
         return ''
@@ -300,7 +301,7 @@ def _checklist(report: 'PrivacyReport') -> str:
             f'    - *Unit of privacy*: {_unit(report)}.',
             f'    - *Adjacency*: {adjacency}',
             '3. **Accounting**',
-            f'    - *Type*: {kind}; epsilon by {accountant(report)}.',
+            f'    - *Type*: {kind}; epsilon by {_accountant(report)}.',
             f'    - *Participation*: {_participation(report)}',
             f'    - *Formal statement*: {statement(report)}',
             '    - *Verifiability*: `dpfl report` recomputes these numbers from the parameters '
@@ -317,7 +318,7 @@ def _unit(report: 'PrivacyReport') -> str:
 
 
 def _rounds(report: 'PrivacyReport') -> str:
-    ended = early_end(report)
+    ended = _early_end(report)
     if ended:
         return f'The run ended {ended}.'
     if report.observed is None:
