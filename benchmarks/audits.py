@@ -39,7 +39,7 @@ from dpfl.accounting.measured.sums import SumTests
 from dpfl.aggregators import clipping, exact_sum, query
 from dpfl.aggregators.noise import correlated, draws
 from dpfl.auditing import aggregator_audit, canaries, one_shot
-from dpfl.auditing.canaries import AggregatorAuditConfig
+from dpfl.auditing.config import AggregatorAuditConfig
 from dpfl.simulation.training import TrainConfig, train
 
 _SCHEMA = Participation(64, 16)

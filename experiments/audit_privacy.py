@@ -21,7 +21,7 @@ import pathlib
 
 from dpfl import errors
 from dpfl.accounting.measured.measured import audit_section
-from dpfl.auditing.canaries import AggregatorAuditConfig
+from dpfl.auditing.config import AggregatorAuditConfig
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags

@@ -28,7 +28,7 @@ _IMPORTED = (
     'tensorflow_federated',
     'matplotlib.pyplot',
     'scipy.optimize',
-    'dpfl.auditing.canaries',
+    'dpfl.auditing.config',
     'dpfl.cli.command.command_line',
     'dpfl.cli.flags.output_flags',
     'dpfl.cli.flags.settings_flags',

@@ -27,7 +27,7 @@ import numpy as np
 
 from dpfl import Participation, accounting, mechanisms
 from dpfl.auditing import aggregator_audit
-from dpfl.auditing.canaries import AggregatorAuditConfig
+from dpfl.auditing.config import AggregatorAuditConfig
 
 participation = Participation(rounds=16, min_separation=8)
 plan = accounting.PrivacyPlan(

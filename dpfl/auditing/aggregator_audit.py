@@ -29,7 +29,7 @@ from dpfl import _json, _random, accounting, errors
 from dpfl.accounting import gaussian
 from dpfl.accounting.measured import sums
 from dpfl.auditing import aggregator_runs, lower_bounds
-from dpfl.auditing.canaries import AggregatorAuditConfig
+from dpfl.auditing.config import AggregatorAuditConfig
 
 # Coordinates of one run.
 COORDINATES = 4096

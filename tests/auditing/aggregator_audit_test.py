@@ -8,7 +8,7 @@ import pytest
 from dpfl import Participation, mechanisms
 from dpfl.auditing import aggregator_audit, aggregator_runs, lower_bounds
 from dpfl.auditing.aggregator_runs import worst_pattern
-from dpfl.auditing.canaries import AggregatorAuditConfig
+from dpfl.auditing.config import AggregatorAuditConfig
 from tests import mechanism_cases, oracles
 from tests.accounting import plans
 

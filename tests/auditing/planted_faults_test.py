@@ -13,7 +13,7 @@ from dpfl import Participation, mechanisms
 from dpfl.aggregators import clipping
 from dpfl.aggregators.noise import correlated, draws
 from dpfl.auditing import aggregator_audit, aggregator_runs
-from dpfl.auditing.canaries import AggregatorAuditConfig
+from dpfl.auditing.config import AggregatorAuditConfig
 from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
 from tests import paths, redrawn
 from tests.accounting import plans

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.auditing import aggregator_audit, aggregator_runs, canaries, lower_bounds, one_shot
-from dpfl.auditing.canaries import AggregatorAuditConfig
+from dpfl.auditing.config import AggregatorAuditConfig
 from dpfl.auditing.lower_bounds import Counts
 from tests.accounting import plans
 

@@ -1,8 +1,11 @@
 """The command that audits a mechanism: its values as JSON, and every feature."""
 
+import subprocess
+import sys
+
 import pytest
 
-from tests import forked_binaries
+from tests import forked_binaries, paths
 
 pytestmark = [pytest.mark.tff, pytest.mark.standard]
 
@@ -41,3 +44,12 @@ def test_features_are_audited(flags):
     flags = (*flags.split(), '--format=text')
     text = forked_binaries.run('audit_privacy', *_AUDITED, *flags, check=True).stdout
     assert 'mu_lower' in text and 'exceeded' in text
+
+
+def test_flags_are_checked_before_tensorflow_is_loaded():
+    code = (
+        'import sys; from dpfl.cli import catalogue\n'
+        'catalogue.binaries()["audit_privacy"].define()\n'
+        'sys.exit("tensorflow" in sys.modules)'
+    )
+    assert subprocess.run([sys.executable, '-c', code], cwd=paths.ROOT, check=False).returncode == 0

@@ -2,7 +2,7 @@
 
 from dpfl import _progress
 from dpfl.auditing import aggregator_audit
-from dpfl.auditing.canaries import AggregatorAuditConfig
+from dpfl.auditing.config import AggregatorAuditConfig
 from dpfl.cli.command import command_line
 from dpfl.reporting import plain_text
 from dpfl.simulation.training import plan as plans
