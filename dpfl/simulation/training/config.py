@@ -312,10 +312,6 @@ class RunConfig(Settings):
         """What the guarantee does not cover because of how settings were chosen, in sentences."""
         return choice_not_covered(self.chosen_without_noise)
 
-    def _refuse_of_own_task(self, name: str, is_given: bool) -> None:
-        if is_given:
-            raise ArgumentError('task', NOT_SHOWN, f'must not be given with a {name}')
-
     def fixed(self) -> dict[str, Any]:
         """The settings that must stay the same when a run is resumed, by name, as JSON values."""
         return {
@@ -323,6 +319,15 @@ class RunConfig(Settings):
             for field, value in self.table()
             if field.metadata['kept']
         }
+
+
+def _refuse_settings_of_tasks(task: Settings) -> None:
+    """Refuses settings of data and model, which a task of one's own would ignore."""
+    defaults = type(task)().flat()
+    for name, value in task.flat().items():
+        if name != 'task' and value != defaults[name]:
+            allowed = 'must not be given with a task of your own, which has data and a model'
+            raise ArgumentError(name, value, allowed)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -361,10 +366,9 @@ class TrainConfig(RunConfig):
         """The configuration of a run on a task of one's own.
 
         Raises:
-          ArgumentError: if a selection or a first model is given, which would be ignored.
+          ArgumentError: if a setting of data or model is given, which would be ignored.
         """
-        self._refuse_of_own_task('selection', self.task.selection.is_given)
-        self._refuse_of_own_task('warm_start', self.task.warm_start is not None)
+        _refuse_settings_of_tasks(self.task)
         return dataclasses.replace(self, task=TaskConfig(task=CUSTOM))
 
     @property
@@ -513,9 +517,9 @@ class GanConfig(RunConfig):
         """The configuration of a run on a task of one's own.
 
         Raises:
-          ArgumentError: if a selection is given, which would be ignored.
+          ArgumentError: if a setting of data is given, which would be ignored.
         """
-        self._refuse_of_own_task('selection', self.task.selection.is_given)
+        _refuse_settings_of_tasks(self.task)
         return self
 
     @property

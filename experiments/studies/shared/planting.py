@@ -16,7 +16,7 @@ from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
 from dpfl.simulation import training
 from dpfl.simulation.training import TrainConfig, TrainResult, execution
-from dpfl.tasks.config import TEXT_TASKS
+from dpfl.tasks.config import CUSTOM, TEXT_TASKS, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from experiments.studies.shared import exposure
@@ -108,6 +108,9 @@ class PlantingConfig(Settings):
         task, text, how = config.task.task, config.task.text, config.optimization
         if task not in TEXT_TASKS:
             raise ArgumentError('task', task, f'must be one of {", ".join(TEXT_TASKS)}')
+        if config.task.selection.is_given or config.task.warm_start is not None:
+            reason = 'must not be given with a selection or a first model, if secrets are planted'
+            raise ArgumentError('task', task, reason)
         length, copies = PREFIX_WORDS + self.secret_words, max(self.secret_copies)
         if text.packing == 'sentences' and length > text.sentence_length:
             raise ArgumentError(
@@ -280,4 +283,5 @@ def train(
         language_model=language,
         made_from={**config.task.flat(), **{_RECORDED + k: v for k, v in planted.flat().items()}},
     )
+    config = dataclasses.replace(config, task=TaskConfig(task=CUSTOM))
     return training.train(config, directory, task=task, progress=progress, **options)

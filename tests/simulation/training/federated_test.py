@@ -17,6 +17,7 @@ from dpfl.errors import ArgumentError
 from dpfl.simulation import run_directory
 from dpfl.simulation.training import train
 from dpfl.tasks import own_data
+from dpfl.tasks.config import TaskConfig
 from tests import binaries, forked_binaries, runs
 from tests.accounting import archives
 from tests.simulation import toy_experiment
@@ -81,7 +82,10 @@ def test_more_runs_in_one_process_leave_nothing_behind(tmp_path):
     assert tff.framework.get_context_stack().current is context
 
 
-_OWN = _CONFIG.with_values({'clients_per_round': 3, 'population': None, 'min_separation': 2})
+_OWN = dataclasses.replace(
+    _CONFIG.with_values({'clients_per_round': 3, 'population': None, 'min_separation': 2}),
+    task=TaskConfig(),
+)
 
 
 @pytest.fixture(scope='module', name='own_run')

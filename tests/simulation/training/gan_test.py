@@ -23,6 +23,7 @@ from dpfl.simulation.training import (
     train,
 )
 from dpfl.tasks import federated_task
+from dpfl.tasks.config import TaskConfig
 from dpfl.tasks.images import gan_models, image_clients
 from tests import runs
 from tests.accounting import plans
@@ -219,16 +220,21 @@ def test_clients_of_a_configuration_send_what_is_selected():
     assert batches['ink>2'].population is None and batches['ink>2'].not_covered == ()
 
 
-def test_a_selection_that_would_be_ignored_is_refused(tmp_path):
+def test_settings_that_a_task_of_ones_own_would_ignore_are_refused(tmp_path):
     config = _SELECTED.with_values({'select_examples': ('label<10',)})
-    with pytest.raises(errors.ArgumentError, match='must not be given with a selection'):
+    with pytest.raises(errors.ArgumentError, match='select_examples.*with a task of your own'):
         train(config, tmp_path / 'run', task=_clients())
-    for changes, name in (
-        ({'warm_start': 'model'}, 'warm_start'),
-        ({'select_examples': ('length<=5',)}, 'selection'),
+    model = dataclasses.replace(small_config.BLT, task=TaskConfig())
+    for changes in (
+        {'warm_start': 'model'},
+        {'select_examples': ('length<=5',)},
+        {'model': 'tiny'},
+        {'vocabulary_size': 12},
+        {'data_path': 'x'},
     ):
-        with pytest.raises(errors.ArgumentError, match=f'must not be given with a {name}'):
-            train(small_config.BLT.with_values(changes), tmp_path / 'run', task=_clients())
+        (name,) = changes
+        with pytest.raises(errors.ArgumentError, match=f'{name}.*with a task of your own'):
+            train(model.with_values(changes), tmp_path / 'run', task=_clients())
     assert not (tmp_path / 'run').exists()
 
 
