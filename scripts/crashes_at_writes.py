@@ -67,16 +67,7 @@ def play(folder: pathlib.Path, every: int, rounds: int = 3) -> list[Outcome]:
       rounds: number of rounds of the run.
     """
     observer = _Observer(folder, every)
-
-    def work(ask):
-        os.dup2(os.open(folder / 'stderr', os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
-        faults_at_writes.be_fast()
-        _Runs(folder, rounds, ask).play()
-        return 0
-
-    status = system_calls.Child(work, observer.decide, observer.answer).wait()
-    if status:
-        raise RuntimeError(f'status {status}: {(folder / "stderr").read_text()[-2000:]}')
+    faults_at_writes.in_child(folder, lambda ask: _Runs(folder, rounds, ask).play(), observer)
     return observer.outcomes
 
 

@@ -1,5 +1,9 @@
-"""Faults that a training run may meet. Each is a function from a `Stage` to outcomes."""
+"""Faults that a run of the training binary may meet, and what becomes of the run.
 
+Each fault is a function from a `Stage` to outcomes.
+"""
+
+import dataclasses
 import functools
 import os
 import pathlib
@@ -9,12 +13,162 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 
-from scripts.faults_of_runs import FLAGS, Outcome, Run, Stage, rounds_of, saved_rounds
+from scripts import faults_at_writes
 from tests import binaries
+
+_FLAGS = (
+    '--flagfile=configs/quickstart.flags',
+    '--population=60',
+    '--clients_per_round=2',
+    '--client_max_batches=1',
+    '--eval_clients=2',
+    '--eval_every=30',
+    '--checkpoint_every=3',
+    '--rounds=20',
+    '--min_separation=20',
+    '--noise_seed=1',
+)
+_SECONDS = 900.0
+# Parts of the usual lines on standard error: where noise is kept, and the progress bar.
+_USUAL = ('noise: ', 'round/s', '?round/s', 's/round')
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What became of a run with a fault.
+
+    Attributes:
+      fault: name of the fault.
+      happened: what was done to the run, and when.
+      status: exit status, negative for a signal.
+      lines: lines on standard error, without the usual ones.
+      resumed: what `--resume` did with the run.
+      worse: what is worse than one line of error and no loss; '' if nothing is.
+    """
+
+    fault: str
+    happened: str
+    status: int
+    lines: list[str]
+    resumed: str = ''
+    worse: str = ''
+
+
+class _Run:
+    """A process of the training binary that writes to a directory."""
+
+    def __init__(self, path: pathlib.Path, *flags, env=None, streams=None, preexec=None):
+        self.path = path
+        handle, name = tempfile.mkstemp('.stderr')
+        self._log = pathlib.Path(name)
+        with open(handle, 'wb') as errors:
+            self.process = subprocess.Popen(
+                binaries.command('train', *_FLAGS, f'--output_dir={path}', *flags),
+                cwd=binaries.ROOT,
+                preexec_fn=preexec,
+                env={**os.environ, **(env or {})},
+                **{
+                    'stdin': subprocess.DEVNULL,
+                    'stdout': subprocess.DEVNULL,
+                    'stderr': errors,
+                    **(streams or {}),
+                },
+            )
+
+    def wait_for_rounds(self, rounds: int) -> None:
+        """Waits until the ledger has at least `rounds` rounds, or the process ends."""
+        deadline = time.monotonic() + _SECONDS
+        while _rounds_of(self.path) < rounds and self.process.poll() is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f'{self.path}: waited {_SECONDS} seconds')
+            time.sleep(0.005)
+
+    def end(self) -> tuple[int, list[str]]:
+        """Waits for the end; returns the exit status and the unusual lines on standard error."""
+        try:
+            status = self.process.wait(_SECONDS)
+        finally:
+            self.process.kill()
+        text = self._log.read_text(errors='replace').replace('\r', '\n')
+        lines = [line for line in text.splitlines() if line.strip()]
+        return status, [line for line in lines if not any(usual in line for usual in _USUAL)]
+
+
+def _rounds_of(path: pathlib.Path) -> int:
+    """Number of rounds that a run has begun."""
+    ledger = path / 'ledger.jsonl'
+    return ledger.read_bytes().count(b'"event": "began"') if ledger.exists() else 0
+
+
+class Stage:
+    """Where faults are played: a folder for runs, and an undisturbed run as the reference."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder = folder
+        self.reference = folder / 'reference'
+        status, lines = _Run(self.reference).end()
+        if status:
+            raise RuntimeError(f'status {status}: {lines}')
+        self._count = 0
+
+    def path(self) -> pathlib.Path:
+        """The path of a new run directory."""
+        self._count += 1
+        return self.folder / f'run{self._count}'
+
+    def judge(
+        self,
+        run: _Run,
+        fault: str,
+        happened: str,
+        *,
+        statuses,
+        most_lines: int = 1,
+        path: pathlib.Path | None = None,
+        saved: int = -1,
+        env=None,
+    ) -> Outcome:
+        """Waits for a run, resumes it, compares it with the reference, and returns the outcome.
+
+        Args:
+          run: the run with the fault.
+          fault: name of the fault.
+          happened: what was done, and when.
+          statuses: the exit statuses that are right.
+          most_lines: limit on the unusual lines on standard error.
+          path: where the run is now, if it was moved.
+          saved: rounds of the newest checkpoint at the time of the fault.
+          env: environment variables of the resumed run.
+        """
+        status, lines = run.end()
+        outcome = Outcome(fault, happened, status, lines)
+        path = path or run.path
+        if status not in statuses:
+            outcome.worse = f'the status is none of {list(statuses)}'
+        elif len(lines) > most_lines or any('Traceback' in line for line in lines):
+            outcome.worse = f'more than {most_lines} lines'
+        elif faults_at_writes.saved_rounds(path) < saved:
+            outcome.worse = f'the checkpoint of round {saved} is lost'
+        since = faults_at_writes.saved_rounds(path)
+        status, lines = _Run(path, '--resume', env=env).end()
+        if status:
+            outcome.resumed = f'resumed with status {status}: {lines[-1:]}'
+            outcome.worse = outcome.worse or 'cannot be resumed'
+            return outcome
+        differing = faults_at_writes.differences(path, self.reference)
+        outcome.resumed = f'resumed from {since} rounds: ' + (
+            f'differs in {", ".join(differing)}' if differing else 'the same bits'
+        )
+        if differing:
+            outcome.worse = outcome.worse or 'other bits'
+        shutil.rmtree(path)
+        return outcome
+
 
 # The round in which faults happen: in the middle of the run, after a checkpoint.
 _ROUND = 5
@@ -28,14 +182,14 @@ def _closed(descriptors, stage):
         for descriptor in descriptors:
             os.close(descriptor)
 
-    run = Run(stage.path(), preexec=close)
+    run = _Run(stage.path(), preexec=close)
     yield stage.judge(run, f'closed {descriptors}', 'from the start', statuses=[0])
 
 
 def _broken_pipe(stream, status, stage):
     """The reader of a standard stream closes it at once."""
     reader, writer = os.pipe()
-    run = Run(stage.path(), streams={stream: writer})
+    run = _Run(stage.path(), streams={stream: writer})
     os.close(writer)
     os.close(reader)
     yield stage.judge(run, f'{stream} is a broken pipe', 'from the start', statuses=[status])
@@ -44,15 +198,15 @@ def _broken_pipe(stream, status, stage):
 def _full(stream, status, stage):
     """A standard stream is a file on a full disk."""
     with open('/dev/full', 'wb') as full:
-        run = Run(stage.path(), streams={stream: full})
+        run = _Run(stage.path(), streams={stream: full})
     yield stage.judge(run, f'{stream} on a full disk', 'from the start', statuses=[status])
 
 
 def _signals(numbers, status, stage):
     """The run receives signals, one after the other."""
-    run = Run(stage.path())
+    run = _Run(stage.path())
     run.wait_for_rounds(_ROUND)
-    saved = saved_rounds(run.path)
+    saved = faults_at_writes.saved_rounds(run.path)
     for number in numbers:
         run.process.send_signal(number)
         time.sleep(0.05)
@@ -60,7 +214,7 @@ def _signals(numbers, status, stage):
     yield stage.judge(
         run,
         names,
-        f'in round {rounds_of(run.path)}',
+        f'in round {_rounds_of(run.path)}',
         statuses=[status],
         saved=saved,
     )
@@ -79,7 +233,7 @@ def _closed_terminal(ignoring_hangup, status, stage):
         if ignoring_hangup:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    run = Run(
+    run = _Run(
         stage.path(),
         preexec=take_terminal,
         streams=dict.fromkeys(['stdin', 'stdout', 'stderr'], terminal),
@@ -89,7 +243,7 @@ def _closed_terminal(ignoring_hangup, status, stage):
     drain.start()
     run.wait_for_rounds(_ROUND)
     run.done = True
-    saved = saved_rounds(run.path)
+    saved = faults_at_writes.saved_rounds(run.path)
     drain.join()
     os.close(main)
     name = 'closed terminal' + ', nohup' * ignoring_hangup
@@ -109,11 +263,11 @@ def _read_until(main, run):
 
 def _away(how, stage):
     """The directory of the run is removed, renamed or replaced, or its ledger is removed."""
-    run = Run(stage.path())
+    run = _Run(stage.path())
     run.wait_for_rounds(_ROUND)
     run.process.send_signal(signal.SIGSTOP)
     path, renamed = run.path, run.path.with_name(f'{run.path.name}_renamed')
-    saved = saved_rounds(path)
+    saved = faults_at_writes.saved_rounds(path)
     kept = shutil.copytree(path, path.with_name(f'{path.name}_kept'))
     if how == 'removed':
         shutil.rmtree(path)
@@ -127,8 +281,8 @@ def _away(how, stage):
             shutil.copytree(renamed, path)
     run.process.send_signal(signal.SIGCONT)
     run.process.wait(300)
-    left = rounds_of(path) if path.exists() else 0
-    if left and how != 'replaced by a copy' or left > rounds_of(kept):
+    left = _rounds_of(path) if path.exists() else 0
+    if left and how != 'replaced by a copy' or left > _rounds_of(kept):
         yield Outcome(how, 'went on elsewhere', 0, [], worse=f'{left} rounds in a new ledger')
     if how in ('renamed', 'replaced by an empty one', 'replaced by a copy'):
         resumed = renamed
@@ -147,10 +301,10 @@ def _away(how, stage):
 
 def _beside(stage):
     """Other processes try to use the directory of the run."""
-    run = Run(stage.path())
+    run = _Run(stage.path())
     run.wait_for_rounds(1)
     path = run.path
-    train = functools.partial(binaries.run, 'train', *FLAGS, f'--output_dir={path}')
+    train = functools.partial(binaries.run, 'train', *_FLAGS, f'--output_dir={path}')
     for name, call, status in (
         ('train beside train', train, 2),
         ('train --resume beside train', functools.partial(train, '--resume'), 1),
@@ -184,9 +338,9 @@ def _beside(stage):
 
 def _memory(megabytes, stage):
     """From some round on, the address space of the run may only grow by so many megabytes."""
-    run = Run(stage.path())
+    run = _Run(stage.path())
     run.wait_for_rounds(_ROUND)
-    saved = saved_rounds(run.path)
+    saved = faults_at_writes.saved_rounds(run.path)
     with open(f'/proc/{run.process.pid}/statm') as file:
         now = int(file.read().split()[0]) * resource.getpagesize()
     limit = now + megabytes * 2**20
@@ -214,7 +368,7 @@ def _clock(stage):
     folder = stage.folder / 'clock'
     folder.mkdir()
     (folder / 'sitecustomize.py').write_text(_CLOCK)
-    run = Run(stage.path(), env={'PYTHONPATH': str(folder)})
+    run = _Run(stage.path(), env={'PYTHONPATH': str(folder)})
     run.wait_for_rounds(_ROUND)
     run.process.send_signal(signal.SIGTERM)
     run.process.wait(300)
@@ -231,7 +385,7 @@ def _clock(stage):
 
 def _environment(name, env, stage):
     """The run has other environment variables."""
-    run = Run(stage.path(), env=env)
+    run = _Run(stage.path(), env=env)
     # Matplotlib warns that it cannot write its cache.
     yield stage.judge(run, name, 'from the start', statuses=[0], most_lines=2, env=env)
 
@@ -239,7 +393,7 @@ def _environment(name, env, stage):
 def _name(name, status, stage):
     """The directory of the run has an odd name."""
     path = stage.folder / name
-    run = Run(path)
+    run = _Run(path)
     what = f'--output_dir={name!a}'
     what = what if len(what) < 60 else f'{what[:50]}... ({len(str(path))} characters)'
     if status:
@@ -253,7 +407,7 @@ def _name(name, status, stage):
 def _small_disk(size, stage):
     """The directory is on a small file system that gets full, or on a read-only one."""
     path = stage.path()
-    command = ' '.join([*binaries.command('train', *FLAGS), '--output_dir=/mnt/run'])
+    command = ' '.join([*binaries.command('train', *_FLAGS), '--output_dir=/mnt/run'])
     is_read_only = size == 'read-only'
     prepare = 'mkdir /mnt/run; mount -o remount,ro /mnt || exit 99\n' if is_read_only else ''
     script = (
@@ -273,7 +427,7 @@ def _small_disk(size, stage):
     if 'copied' not in done.stdout:
         yield Outcome(name, 'not played: cannot mount', 0, [], done.stderr.strip()[-100:])
         return
-    ended = Run.__new__(Run)
+    ended = _Run.__new__(_Run)
     ended.path, ended._log = path, pathlib.Path(f'{path}.errors')
     ended.process = subprocess.Popen(
         ['sh', '-c', f'exit {pathlib.Path(f"{path}.status").read_text()}']
@@ -283,7 +437,7 @@ def _small_disk(size, stage):
 
 _part = functools.partial
 _ODD = 'name with spaces, \u00fcml\u00e4ut \u6d4b\u8bd5 \'"$x'
-FAULTS = {
+_FAULTS = {
     'stdin closed': _part(_closed, [0]),
     'stdout closed': _part(_closed, [1]),
     'stderr closed': _part(_closed, [2]),
@@ -338,7 +492,7 @@ FAULTS = {
 
 def play(folder: pathlib.Path, only: Sequence[str] = ('',)) -> Iterator[Outcome]:
     """Plays the faults whose names contain one of the words, one after the other."""
-    chosen = [fault for name, fault in FAULTS.items() if any(word in name for word in only)]
+    chosen = [fault for name, fault in _FAULTS.items() if any(word in name for word in only)]
     if chosen:
         stage = Stage(folder)
         for fault in chosen:

@@ -15,6 +15,7 @@ import pathlib
 import re
 import shutil
 import sys
+from collections.abc import Callable
 
 from matplotlib import figure
 
@@ -98,6 +99,12 @@ def differences(path: pathlib.Path, reference: pathlib.Path) -> list[str]:
     return differing + ['metrics.csv'] * (runs.metrics(path) != runs.metrics(reference))
 
 
+def saved_rounds(path: pathlib.Path) -> int:
+    """Number of rounds in the newest checkpoint; -1 if there is none."""
+    names = (path / 'checkpoints').glob('*.checkpoint')
+    return max((int(name.stem) for name in names), default=-1)
+
+
 def play(
     folder: pathlib.Path, noise_seed: int | None, every: int, faults=FAULTS, rounds: int = 3
 ) -> tuple[int, list[Outcome]]:
@@ -115,17 +122,33 @@ def play(
       The number of places, and the outcomes.
     """
     judge = _Judge(folder)
+    in_child(folder, lambda ask: _Runs(folder, noise_seed, rounds, ask).play(every, faults), judge)
+    return judge.num_places, judge.outcomes
+
+
+def in_child(
+    folder: pathlib.Path, play: Callable[[Callable[[bytes], bytes]], None], parent
+) -> None:
+    """Plays runs in a child process, and waits for its end.
+
+    Args:
+      folder: gets what the child writes to standard error.
+      play: called in the child with `ask`, which sends bytes to the parent and returns its answer.
+      parent: its methods `decide` and `answer` are those of `system_calls.Child`.
+
+    Raises:
+      RuntimeError: if the child ends with an error.
+    """
 
     def work(ask):
         os.dup2(os.open(folder / 'stderr', os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
         be_fast()
-        _Runs(folder, noise_seed, rounds, ask).play(every, faults)
+        play(ask)
         return 0
 
-    status = system_calls.Child(work, judge.decide, judge.answer).wait()
+    status = system_calls.Child(work, parent.decide, parent.answer).wait()
     if status:
         raise RuntimeError(f'status {status}: {(folder / "stderr").read_text()[-2000:]}')
-    return judge.num_places, judge.outcomes
 
 
 def be_fast() -> None:
@@ -234,7 +257,7 @@ class _Runs:
             worse = 'more than a line' if '\n' in said else ''
         except BaseException as error:
             said = worse = f'{type(error).__name__}: {error}'
-        before = _saved(path)
+        before = saved_rounds(path)
         has_failed = self._ask(json.dumps({'end': True}).encode()) == b'1'
         if not has_failed and not worse:
             worse = 'the call did not come'
@@ -280,12 +303,6 @@ class _Runs:
         while page := json.loads(self._ask(json.dumps({'page': len(places)}).encode())):
             places += page
         return places
-
-
-def _saved(path: pathlib.Path) -> int:
-    """Number of rounds in the newest checkpoint; 0 if there is none."""
-    names = (path / 'checkpoints').glob('*.checkpoint')
-    return max((int(name.stem) for name in names), default=0)
 
 
 if __name__ == '__main__':

@@ -21,7 +21,7 @@ added later; finished cells are kept.
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from dpfl._settings import setting
 from dpfl.cli.command import command_line
@@ -33,7 +33,7 @@ from dpfl.errors import ArgumentError
 from dpfl.simulation.training import PrivacyConfig, TrainConfig, mechanism
 from dpfl.tasks.config import TextTaskConfig
 from experiments.studies.shared import detection
-from experiments.studies.shared.detection import Cell, Cells
+from experiments.studies.shared.detection import Cell
 
 # Added to the seed of the reference.
 _OTHER = 1_000_000
@@ -58,7 +58,7 @@ _CONFIG = SettingsFlags(
     skip=(*NOT_OF_TRAINING, 'seed', 'noise_seed', 'noise_multiplier', 'target_epsilon'),
     choices={'mechanism': mechanism.NAMES},
 )
-_POWER = SettingsFlags(GridConfig)
+_GRID = SettingsFlags(GridConfig)
 _DIRECTORY = SettingsFlags(
     output_flags.RunDirectoryConfig,
     only=('output_dir',),
@@ -69,54 +69,33 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 def main() -> None:
     """Checks the flags, makes what is missing, writes the page and prints the table."""
-    config, study, base, task = _POWER.read(), _STUDY.read(), _CONFIG.read(), _TASK.read()
+    grid, study, base, task = _GRID.read(), _STUDY.read(), _CONFIG.read(), _TASK.read()
     directory = output_flags.directory(_DIRECTORY.read())
     with command_line.refusing_bad_values(directory='output_dir'):
         if not study.inject:
             raise ArgumentError('inject', '', 'must name at least one fault')
-        cells = list(make(directory, config, study, base, task))
-    print(detection.report(directory, cells, config.power, _FORMAT.read().format))
+        settings = {
+            **task.flat(),
+            **study.with_values({'inject': (), 'inject_share': ()}).flat(),
+            **base.with_values({'target_epsilon': grid.epsilons[0], 'seed': 0}).flat(),
+        }
+        for name in ('inject', 'inject_share', 'target_epsilon', 'seed', 'noise_seed'):
+            settings.pop(name)
 
-
-def make(
-    directory: pathlib.Path,
-    config: GridConfig,
-    study: StudyConfig,
-    base: TrainConfig,
-    task: TextTaskConfig,
-) -> Iterator[Cell]:
-    """All cells, the clean ones of a seed first; makes those that are missing.
-
-    Args:
-      directory: directory of the study of power.
-      config: the grid.
-      study: the generators, and the faults with their shares.
-      base: how the generators are trained; its epsilon and seed are those of each cell.
-      task: the text.
-
-    Raises:
-      ArgumentError: if a value is not allowed, or the directory has cells of other settings.
-      RunError: if a file cannot be read or written, or a run cannot be continued.
-    """
-    settings = {
-        **task.flat(),
-        **study.with_values({'inject': (), 'inject_share': ()}).flat(),
-        **base.with_values({'target_epsilon': config.epsilons[0], 'seed': 0}).flat(),
-    }
-    for name in ('inject', 'inject_share', 'target_epsilon', 'seed', 'noise_seed'):
-        settings.pop(name)
-    kept = Cells(directory, settings)
-    for seed in config.seeds:
-        for epsilon in config.epsilons:
+        def begin(seed: int, epsilon: float) -> Callable[[Cell], Cell]:
             trained = base.with_values({'target_epsilon': epsilon, 'seed': seed})
             folder = directory / f'epsilon_{epsilon:g}' / f'seed_{seed}'
-            yield from _of_seed(kept, study, trained, OpenedText(task, seed), folder)
+            return _diagnosed(study, trained, OpenedText(task, seed), folder)
+
+        faults = [(case.fault, case.share) for case in study.cases]
+        cells = list(detection.cells(directory, grid, settings, 'epsilon', faults, begin))
+    print(detection.report(directory, cells, grid.power, _FORMAT.read().format))
 
 
-def _of_seed(
-    kept: Cells, study: StudyConfig, base: TrainConfig, opened: OpenedText, folder: pathlib.Path
-) -> Iterator[Cell]:
-    """The cells of one seed at one epsilon."""
+def _diagnosed(
+    study: StudyConfig, base: TrainConfig, opened: OpenedText, folder: pathlib.Path
+) -> Callable[[Cell], Cell]:
+    """Fills in the diagnosis of a cell of one seed at one epsilon, those of `base`."""
     from dpfl.debugging.text.config import CHAR
     from dpfl.debugging.text.study import Study
 
@@ -126,32 +105,26 @@ def _of_seed(
         base=base.with_values({'seed': base.seed + _OTHER}),
         directory=folder / 'reference',
     )
-    epsilon = float(base.privacy.target_epsilon or 0)
-    reference = None
-    for case in study.cases:
-        cell = Cell('epsilon', epsilon, base.seed, case.fault, case.share)
-        finished = kept.read(cell.name)
-        if finished is None:
-            if reference is None:
-                reference = other.run_case(Case())
-            result = own.run_case(case)
-            names = case.name, 'another training'
-            compared = own.compare(case, result.whole, reference.whole, names).diagnosis
-            alone: tuple[str, ...] = ()
-            if CHAR in result.written:
-                alone = own.judge(result).diagnosis.faults
-            traits = {
-                name: each for one in result.whole.values() for name, each in one.traits.items()
-            }
-            finished = dataclasses.replace(
-                cell,
-                verdict=compared.verdict,
-                named=compared.faults,
-                named_alone=alone,
-                traits=detection.values_of(traits),
-            )
-            kept.write(finished)
-        yield finished
+    reference = other.run_case(Case())
+
+    def diagnosed(cell: Cell) -> Cell:
+        case = Case(cell.fault, cell.share)
+        result = own.run_case(case)
+        names = case.name, 'another training'
+        compared = own.compare(case, result.whole, reference.whole, names).diagnosis
+        alone: tuple[str, ...] = ()
+        if CHAR in result.written:
+            alone = own.judge(result).diagnosis.faults
+        traits = {name: each for one in result.whole.values() for name, each in one.traits.items()}
+        return dataclasses.replace(
+            cell,
+            verdict=compared.verdict,
+            named=compared.faults,
+            named_alone=alone,
+            traits=detection.values_of(traits),
+        )
+
+    return diagnosed
 
 
 if __name__ == '__main__':

@@ -12,8 +12,9 @@ detection_power; the same command continues where it was interrupted.
 """
 
 import dataclasses
+import itertools
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,7 @@ from dpfl.simulation.training import (
 from dpfl.tasks.config import ImageFaultConfig
 from dpfl.tasks.selection import ImageSelectionConfig
 from experiments.studies.shared import detection
-from experiments.studies.shared.detection import Cell, Cells
+from experiments.studies.shared.detection import Cell
 
 if TYPE_CHECKING:
     from dpfl.debugging.images import clients
@@ -89,60 +90,25 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 def main() -> None:
     """Checks the flags, makes what is missing, writes the page and prints the table."""
-    config, base, primary = _GRID.read(), _CONFIG.read(), _PRIMARY.read()
-    directory = output_flags.directory(_DIRECTORY.read())
+    grid, base, primary = _GRID.read(), _CONFIG.read(), _PRIMARY.read()
+    samples, directory = _STUDY.read().samples, output_flags.directory(_DIRECTORY.read())
+    injected = base.task.faults.inject
     with command_line.refusing_bad_values(directory='output_dir'):
-        if not base.task.faults.inject:
+        if not injected:
             raise ArgumentError('inject', '', 'must name at least one fault')
         if not primary.is_trained:
             raise ArgumentError('primary_model', primary.primary_model, 'must be trained here')
-        cells = list(make(directory, config, base, primary, _STUDY.read().samples))
-    print(detection.report(directory, cells, config.power, _FORMAT.read().format))
+        settings = {**primary.flat(), **base.flat(), 'samples': samples}
+        for name in ('inject', 'inject_share', 'noise_multiplier', 'seed', 'noise_seed'):
+            settings.pop(name)
 
+        def begin(seed: int, noise: float) -> Callable[[Cell], Cell]:
+            own = base.with_values({'seed': seed, 'noise_multiplier': noise})
+            return _Seed(own, primary, samples, directory / f'seed_{seed}').diagnosed
 
-def make(
-    directory: pathlib.Path,
-    config: GridConfig,
-    base: GanConfig,
-    primary: PrimaryConfig,
-    samples: int,
-) -> Iterator[Cell]:
-    """All cells, the clean ones of a seed first; makes those that are missing.
-
-    Args:
-      directory: directory of the study.
-      config: the grid.
-      base: how the GANs are trained; faults, noise and seed are those of each cell.
-      primary: the classifier of public images.
-      samples: number of images that each generator draws.
-
-    Raises:
-      ArgumentError: if a value is not allowed, or the directory has cells of other settings.
-      RunError: if a file cannot be read or written, or a run cannot be continued.
-    """
-    settings = {**primary.flat(), **base.flat(), 'samples': samples}
-    for name in ('inject', 'inject_share', 'noise_multiplier', 'seed', 'noise_seed'):
-        settings.pop(name)
-    kept = Cells(directory, settings)
-    faults = [ImageFaultConfig()] + [
-        ImageFaultConfig(inject=(fault,), inject_share=share)
-        for fault in base.task.faults.inject
-        for share in config.inject_shares
-    ]
-    for seed in config.seeds:
-        for noise in config.noise_multipliers:
-            trained = None
-            for each in faults:
-                fault, share = (each.inject[0], each.inject_share) if each.inject else (None, 0.0)
-                cell = Cell('noise_multiplier', noise, seed, fault, share)
-                finished = kept.read(cell.name)
-                if finished is None:
-                    if trained is None:
-                        own = base.with_values({'seed': seed, 'noise_multiplier': noise})
-                        trained = _Seed(own, primary, samples, directory / f'seed_{seed}')
-                    finished = trained.diagnosed(cell, each)
-                    kept.write(finished)
-                yield finished
+        faults = [(None, 0.0), *itertools.product(injected, grid.inject_shares)]
+        cells = list(detection.cells(directory, grid, settings, 'noise_multiplier', faults, begin))
+    print(detection.report(directory, cells, grid.power, _FORMAT.read().format))
 
 
 class _Seed:
@@ -164,11 +130,14 @@ class _Seed:
         training = clients.Training(clients.AS_IS, public, public.halves()[0])
         self._reference = self._drawn(training, 'reference')
 
-    def diagnosed(self, cell: Cell, faults: ImageFaultConfig) -> Cell:
+    def diagnosed(self, cell: Cell) -> Cell:
         """A cell with its diagnosis, of a GAN of all clients, some of whom have a fault."""
         from dpfl.debugging.images import clients, diagnosis
         from dpfl.simulation.training.round_config import required
 
+        faults = ImageFaultConfig()
+        if cell.fault:
+            faults = ImageFaultConfig(inject=(cell.fault,), inject_share=cell.share)
         population = np.arange(required(self._base.sampling, 'population'))
         everyone = clients.Subpopulation(clients.EVERYONE, population)
         training = clients.Training(clients.AS_IS, self._clients(faults), everyone)

@@ -1,4 +1,4 @@
-"""Detection power: the cells of a study in files, the fitted power of each fault, and its page.
+"""A study of detection power: its cells in files, the fitted power of each fault, and its page.
 
 A cell is one diagnosis: of one fault at one share, seed and level of privacy. Clean cells, without
 a fault, tell how often an alarm is false.
@@ -9,7 +9,7 @@ import io
 import json
 import math
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -144,6 +144,42 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
 
 def _write(path: pathlib.Path, values: Mapping[str, Any]) -> None:
     files.write(path, json.dumps(values, indent=1) + '\n')
+
+
+def cells(
+    directory: pathlib.Path,
+    grid: GridConfig,
+    settings: Mapping[str, Any],
+    axis: str,
+    faults: Sequence[tuple[str | None, float]],
+    begin: Callable[[int, float], Callable[[Cell], Cell]],
+) -> Iterator[Cell]:
+    """All cells of a study, those of a seed at one level together; makes those that are missing.
+
+    Args:
+      directory: directory of the study.
+      grid: seeds and levels of the cells.
+      settings: as in `Cells`.
+      axis: name of the level; `grid` has the levels in the setting with this name and an s.
+      faults: names of faults with their shares, clean data first: (None, 0).
+      begin: called with seed and level where a cell is missing; returns what fills in the
+        diagnosis of each.
+
+    Raises:
+      ArgumentError, StorageError: as `Cells`.
+    """
+    kept = Cells(directory, settings)
+    for seed in grid.seeds:
+        for level in grid.flat()[f'{axis}s']:
+            diagnosed = None
+            for fault, share in faults:
+                cell = Cell(axis, level, seed, fault, share)
+                finished = kept.read(cell.name)
+                if finished is None:
+                    diagnosed = diagnosed or begin(seed, level)
+                    finished = diagnosed(cell)
+                    kept.write(finished)
+                yield finished
 
 
 @dataclasses.dataclass(frozen=True)
