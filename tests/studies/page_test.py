@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.studies.shared import grid, page, results
-from experiments.studies.shared.intervals import Interval
+from experiments.studies.shared.results import Interval
 from tests.studies import small_study
 
 pytestmark = pytest.mark.standard

@@ -9,7 +9,9 @@ import time
 import pytest
 
 from dpfl import errors
-from experiments.studies.shared import pool
+from tests.studies import scripts_of_studies
+
+run_study = scripts_of_studies.load('run_study')
 
 pytestmark = pytest.mark.standard
 
@@ -33,7 +35,7 @@ def wait(path):
 
 
 def test_jobs_run_in_other_processes_with_a_log_each(tmp_path):
-    found = pool.run(number, {f'runs/{i}': (i,) for i in range(4)}, 2, tmp_path)
+    found = run_study.in_processes(number, {f'runs/{i}': (i,) for i in range(4)}, 2, tmp_path)
     assert [value for value, _ in found.values()] == [0, 1, 2, 3]
     processes = {process for _, process in found.values()}
     assert len(processes) <= 2 and os.getpid() not in processes
@@ -42,9 +44,9 @@ def test_jobs_run_in_other_processes_with_a_log_each(tmp_path):
 
 def test_a_failure_is_named_with_its_reason(tmp_path):
     with pytest.raises(errors.RunError, match=r'^b: clip_norm=0: must be > 0 \(see .*b.log\)'):
-        pool.run(fail, {'b': ()}, 2, tmp_path)
+        run_study.in_processes(fail, {'b': ()}, 2, tmp_path)
     with pytest.raises(errors.RunError, match='a process ended before its job did'):
-        pool.run(crash, {'b': ()}, 2, tmp_path)
+        run_study.in_processes(crash, {'b': ()}, 2, tmp_path)
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
@@ -59,7 +61,7 @@ def test_what_ends_the_study_ends_its_jobs(tmp_path, number):
     threading.Thread(target=interrupt).start()
     started = time.monotonic()
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        pool.run(wait, {path.name: (path,) for path in paths}, 2, tmp_path / 'logs')
+        run_study.in_processes(wait, {path.name: (path,) for path in paths}, 2, tmp_path / 'logs')
     assert time.monotonic() - started < 20
     for path in paths:
         with pytest.raises(ProcessLookupError):

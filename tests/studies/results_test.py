@@ -9,7 +9,7 @@ from scipy import stats
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError
-from experiments.studies.shared import grid, intervals, page, results
+from experiments.studies.shared import grid, page, results
 from tests.studies import small_study
 
 pytestmark = pytest.mark.standard
@@ -106,18 +106,18 @@ def _claim(measure='accuracy', by=0.0):
 
 def test_interval_is_that_of_students_t():
     values = [0.31, 0.35, 0.33, 0.30, 0.36]
-    found = intervals.interval(values)
+    found = results.interval(values)
     low, high = stats.t.interval(0.95, 4, loc=np.mean(values), scale=stats.sem(values))
     np.testing.assert_allclose([found.low, found.high], [low, high], rtol=1e-12)
     assert found.mean == pytest.approx(0.33) and found.count == 5
 
 
 def test_a_single_value_has_no_interval():
-    found = intervals.interval([2.0])
+    found = results.interval([2.0])
     assert found.mean == 2 and found.half_width is None
     assert found.low == -math.inf and found.high == math.inf
     with pytest.raises(ValueError, match='values=0'):
-        intervals.interval([])
+        results.interval([])
 
 
 def test_pairs_settle_what_means_do_not():
@@ -125,7 +125,7 @@ def test_pairs_settle_what_means_do_not():
     other = [0.1, 0.2, 0.3, 0.4, 0.5]
     steps = [0.01, 0.011, 0.009, 0.01, 0.01]
     one = [value + step for value, step in zip(other, steps, strict=True)]
-    assert intervals.interval(one).low < intervals.interval(other).mean
+    assert results.interval(one).low < results.interval(other).mean
     found = results.check(_claim(), {'one': _runs(one), 'other': _runs(other)})
     assert found.verdict == 'holds'
     assert found.difference.mean == pytest.approx(0.01)

@@ -13,13 +13,15 @@ from matplotlib.figure import Figure
 from dpfl import accounting
 from dpfl.reporting import charts, html_parts
 from experiments.studies.shared import grid
-from experiments.studies.shared.intervals import CONFIDENCE, Interval, interval
 from experiments.studies.shared.results import (
+    CONFIDENCE,
     SMOOTHED,
     TO_THRESHOLD,
+    Interval,
     Orders,
     Prediction,
     Results,
+    interval,
 )
 
 HTML = 'study.html'

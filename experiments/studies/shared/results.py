@@ -1,5 +1,7 @@
 """What the runs of a study show: measures, claims, rankings and predictions.
 
+Means of independent values have confidence intervals.
+
 Measures of a run:
 - `accuracy`, `accuracy_with_oov`, `loss`: mean of the last `smooth` evaluations on held-out
   clients. `accuracy_with_oov` is AccuracyTop1 of [McMahan18], appendix B.
@@ -21,10 +23,63 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from dpfl import Participation, accounting, errors, mechanisms
+from dpfl import Participation, _validate, accounting, errors, mechanisms
 from dpfl.accounting.records import archive
 from experiments.studies.shared import grid
-from experiments.studies.shared.intervals import CONFIDENCE, Interval, interval
+
+CONFIDENCE = 0.95
+# A relative half-width below this is rounding: all values are the same.
+_ROUNDING = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """A mean with its confidence interval, by Student's t.
+
+    Attributes:
+      mean: mean of the values.
+      half_width: the interval is the mean plus or minus this; None for a single value.
+      count: number of values.
+      is_lower_bound: whether some values, and so the mean, are lower bounds.
+    """
+
+    mean: float
+    half_width: float | None
+    count: int
+    is_lower_bound: bool = False
+
+    @property
+    def low(self) -> float:
+        """Lower end of the interval; minus infinity for a single value."""
+        return -math.inf if self.half_width is None else self.mean - self.half_width
+
+    @property
+    def high(self) -> float:
+        """Upper end of the interval; infinity for a single value."""
+        return math.inf if self.half_width is None else self.mean + self.half_width
+
+    def __str__(self) -> str:
+        """Mean and half-width, the half-width with two digits."""
+        text = f'{self.mean:.4g}'
+        if self.half_width and self.half_width > _ROUNDING * abs(self.mean):
+            digits = max(0, 1 - math.floor(math.log10(self.half_width)))
+            text = f'{self.mean:.{digits}f} ± {self.half_width:.{digits}f}'
+        return f'>= {text}' if self.is_lower_bound else text
+
+
+def interval(values: Sequence[float], is_lower_bound: bool = False) -> Interval:
+    """The mean of independent values with its confidence interval.
+
+    Raises:
+      ValueError: if there are no values.
+    """
+    count = _validate.integer('values', len(values), minimum=1)
+    half_width = None
+    if count > 1:
+        quantile = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)
+        half_width = float(quantile * np.std(values, ddof=1) / math.sqrt(count))
+    return Interval(float(np.mean(values)), half_width, count, is_lower_bound)
+
 
 SMALLER_IS_BETTER = ('loss', 'rounds_to_threshold', 'epsilon', 'rho', 'max_loss', 'rms_loss')
 SMOOTHED = ('accuracy', 'accuracy_with_oov', 'loss')

@@ -11,7 +11,6 @@ from pyarrow import parquet
 from dpfl.errors import ArgumentError, StorageError
 from dpfl.tasks.text import author_texts, client_texts, tokenization, vocabulary
 from dpfl.tasks.text.author_texts import Message
-from experiments.studies.shared import mail
 from tests.studies import scripts_of_studies
 from tests.tasks.text import repositories
 from tests.tasks.text.repositories import Commit
@@ -367,7 +366,7 @@ Content-Type: text/html
 
 def _read_mail(*paths):
     counts = collections.Counter()
-    return [*mail.messages([*map(str, paths)], counts)], counts
+    return [*dataset.mailbox_messages([*map(str, paths)], counts)], counts
 
 
 def test_a_mailbox(tmp_path):
@@ -395,7 +394,7 @@ def test_a_mailbox(tmp_path):
 )
 def test_what_follows_an_ending_is_left_out(ending):
     counts = collections.Counter()
-    text = mail.without_quotes(f'Text -- here\r\n{ending}\r\nNot this\n', counts)
+    text = dataset.without_quotes(f'Text -- here\r\n{ending}\r\nNot this\n', counts)
     assert text == 'Text -- here\n' and counts['endings'] == 1
 
 
@@ -404,7 +403,7 @@ def test_what_follows_an_ending_is_left_out(ending):
 )
 def test_attributions_are_left_out(line):
     counts = collections.Counter()
-    assert mail.without_quotes(f'Hi\n\n{line}\nYes', counts) == 'Hi\n\n\nYes'
+    assert dataset.without_quotes(f'Hi\n\n{line}\nYes', counts) == 'Hi\n\n\nYes'
     assert counts['attributions'] == 1
 
 
