@@ -88,7 +88,9 @@ def main() -> None:
             return _diagnosed(study, trained, OpenedText(task, seed), folder)
 
         faults = [(case.fault, case.share) for case in study.cases]
-        cells = list(detection.cells(directory, grid, settings, 'epsilon', faults, begin))
+        cells = detection.cells(
+            directory, settings, grid.seeds, 'epsilon', grid.epsilons, faults, begin
+        )
     print(detection.report(directory, cells, grid.power, _FORMAT.read().format))
 
 

@@ -107,7 +107,15 @@ def main() -> None:
             return _Seed(own, primary, samples, directory / f'seed_{seed}').diagnosed
 
         faults = [(None, 0.0), *itertools.product(injected, grid.inject_shares)]
-        cells = list(detection.cells(directory, grid, settings, 'noise_multiplier', faults, begin))
+        cells = detection.cells(
+            directory,
+            settings,
+            grid.seeds,
+            'noise_multiplier',
+            grid.noise_multipliers,
+            faults,
+            begin,
+        )
     print(detection.report(directory, cells, grid.power, _FORMAT.read().format))
 
 

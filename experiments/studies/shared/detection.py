@@ -9,7 +9,7 @@ import io
 import json
 import math
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -148,19 +148,19 @@ def _write(path: pathlib.Path, values: Mapping[str, Any]) -> None:
 
 def cells(
     directory: pathlib.Path,
-    grid: GridConfig,
     settings: Mapping[str, Any],
+    seeds: Sequence[int],
     axis: str,
+    levels: Sequence[float],
     faults: Sequence[tuple[str | None, float]],
     begin: Callable[[int, float], Callable[[Cell], Cell]],
-) -> Iterator[Cell]:
+) -> list[Cell]:
     """All cells of a study, those of a seed at one level together; makes those that are missing.
 
     Args:
-      directory: directory of the study.
-      grid: seeds and levels of the cells.
-      settings: as in `Cells`.
-      axis: name of the level; `grid` has the levels in the setting with this name and an s.
+      directory, settings: as in `Cells`.
+      seeds: of the cells.
+      axis, levels: name and values of the level of privacy.
       faults: names of faults with their shares, clean data first: (None, 0).
       begin: called with seed and level where a cell is missing; returns what fills in the
         diagnosis of each.
@@ -168,9 +168,9 @@ def cells(
     Raises:
       ArgumentError, StorageError: as `Cells`.
     """
-    kept = Cells(directory, settings)
-    for seed in grid.seeds:
-        for level in grid.flat()[f'{axis}s']:
+    kept, found = Cells(directory, settings), []
+    for seed in seeds:
+        for level in levels:
             diagnosed = None
             for fault, share in faults:
                 cell = Cell(axis, level, seed, fault, share)
@@ -179,7 +179,8 @@ def cells(
                     diagnosed = diagnosed or begin(seed, level)
                     finished = diagnosed(cell)
                     kept.write(finished)
-                yield finished
+                found.append(finished)
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,7 +290,7 @@ def _percent(share: float) -> str:
     return f'{float(f"{100 * share:.2g}"):g} %'
 
 
-def report(directory: pathlib.Path, cells: Iterable[Cell], wanted: float, form: str) -> str:
+def report(directory: pathlib.Path, cells: Sequence[Cell], wanted: float, form: str) -> str:
     """Writes page, numbers and figures of a study; returns what its command prints.
 
     Args:
@@ -301,7 +302,6 @@ def report(directory: pathlib.Path, cells: Iterable[Cell], wanted: float, form: 
     Raises:
       StorageError: if a file cannot be written.
     """
-    cells = tuple(cells)
     results = measure(cells, wanted)
     values = json.dumps(
         {
