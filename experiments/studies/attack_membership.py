@@ -197,7 +197,7 @@ def attack(run: FinishedRun, config: MembershipConfig) -> Attacked:
         of_in = membership.against_references(own_in, np.array(others_in), took_part)
         of_out = membership.against_references(own_out, np.array(others_out), nobody)
         scores['reference_runs'] = of_in[~np.isnan(of_in)], of_out
-    evaluate = functools.partial(
+    evaluated = functools.partial(
         membership.evaluate,
         allowed=None if math.isinf(run.epsilon) else functools.partial(_allowed, run),
         confidence=1 - (1 - config.confidence) / len(scores),
@@ -210,7 +210,7 @@ def attack(run: FinishedRun, config: MembershipConfig) -> Attacked:
         epsilon=run.epsilon,
         delta=run.delta,
         alike=alike,
-        outcomes={name: evaluate(*pair) for name, pair in scores.items()},
+        outcomes={name: evaluated(*pair) for name, pair in scores.items()},
     )
 
 

@@ -11,30 +11,43 @@ probable, and 1.44 bits on average if the model is independent of the secret. Th
 p-value of that hypothesis, and the largest mean exposure that the guarantee of the run allows. Runs
 that differ in their seeds only are pooled. --plot draws the exposures of several runs by their
 guarantees.
+
+The random words are n tokens drawn uniformly from an alphabet of K tokens after a known prefix, so
+there are K^n candidates. Candidates that score as much as the secret count as better, so no
+exposure is overstated. If the model is independent of the secret, P(exposure >= x) <= 2^-x. If the
+secret is the data of one client of a run with the guarantee (epsilon, delta), P(exposure >= x) is
+at most e^epsilon 2^-x + delta, since the run without that client is independent of the secret.
 """
 
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from absl import flags
 from matplotlib.figure import Figure
+from scipy import stats
 
+from dpfl import _validate
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.reporting import charts, plain_text
-from experiments.studies.shared import exposure, finished_run, planting
+from experiments.studies.shared import finished_run, planting
 from experiments.studies.shared.finished_run import FinishedRun
+from experiments.studies.shared.planting import MOST_CANDIDATES
 
 if TYPE_CHECKING:
-    from dpfl.tasks.text.models import saved_models
+    from dpfl.tasks.text.models import architectures, saved_models
 
-
+# Maps contexts, integers [N, L], and token ids, integers [K], to the log-probabilities of each of
+# these tokens after each context, float64 [N, K]. Contexts begin after the begin token.
+NextTokens = Callable[[np.ndarray, np.ndarray], np.ndarray]
+# Logits of a batch at most.
+_MOST_LOGITS = 2**22
 _RUNS = flags.DEFINE_list(
     'run_dirs', None, 'Directories of finished runs with secrets, comma-separated.'
 )
@@ -75,7 +88,7 @@ class Kind:
       participations: mean number of participations of the holders of a secret, added up.
       exposures: of each secret, in bits.
       p_value: of the hypothesis that the model is independent of the secrets.
-      ceiling: the largest mean exposure that the guarantee allows (`exposure.ceiling`); None if
+      ceiling: the largest mean exposure that the guarantee allows (`ceiling`); None if
         the plan has no guarantee for groups of that size.
     """
 
@@ -136,13 +149,13 @@ def of_model(
     from dpfl.tasks.text.models import generation
 
     special = generation.BYTES if model.vocabulary is None else generation.WORDS
-    predict = exposure.next_tokens_of(model.architecture, model.weights, special.begin)
+    predict = next_tokens_of(model.architecture, model.weights, special.begin)
     exposures = []
     for secret in secrets:
         size, length = len(secret.alphabet), len(secret.value)
-        every_score = exposure.all_scores(predict, secret.prefix, secret.alphabet, length)
-        rank = exposure.rank(every_score, secret.value, size)
-        exposures.append(exposure.of_rank(rank, size**length))
+        every_score = all_scores(predict, secret.prefix, secret.alphabet, length)
+        position = rank(every_score, secret.value, size)
+        exposures.append(of_rank(position, size**length))
     return exposures
 
 
@@ -179,7 +192,7 @@ def measure(run: FinishedRun) -> tuple[Kind, ...]:
                 int(np.count_nonzero(taken)),
                 float(taken.mean()),
                 tuple(exposures[part]),
-                exposure.chance(exposures[part]),
+                chance(exposures[part]),
                 _ceiling(run, holders, candidates),
             )
         )
@@ -189,9 +202,9 @@ def measure(run: FinishedRun) -> tuple[Kind, ...]:
 def _ceiling(run: FinishedRun, holders: int, candidates: int) -> float | None:
     """The largest mean exposure of a secret of a group of clients; None if nothing bounds it."""
     if not holders:
-        return exposure.ceiling(0.0, 0.0, candidates)
+        return ceiling(0.0, 0.0, candidates)
     epsilon = run.epsilon_of_group(holders)
-    return None if epsilon is None else exposure.ceiling(epsilon, run.delta, candidates)
+    return None if epsilon is None else ceiling(epsilon, run.delta, candidates)
 
 
 def rows(measured: Sequence[tuple[FinishedRun, Sequence[Kind]]]) -> list[dict[str, Any]]:
@@ -240,7 +253,7 @@ def _row(number: int, runs: Sequence[FinishedRun], kinds: Sequence[Kind]) -> dic
         'bits': kinds[0].most_bits,
         'mean_exposure': math.fsum(exposures) / len(exposures),
         'largest_exposure': max(exposures),
-        'p_value': exposure.chance(exposures),
+        'p_value': chance(exposures),
         'ceiling': max(ceilings) if len(ceilings) == len(kinds) else None,
     }
 
@@ -269,6 +282,138 @@ def draw(table: Sequence[dict[str, Any]]) -> Figure:
 def _guarantee(row: dict[str, Any]) -> str:
     noise = 'no noise' if row['epsilon'] is None else f'epsilon {row["epsilon"]:g}'
     return f'{noise}\nclip {row["clip_norm"]:g}'
+
+
+def next_tokens_of(
+    architecture: 'architectures.Architecture', weights: Sequence[np.ndarray], begin: int
+) -> NextTokens:
+    """The log-probabilities of tokens as the next ones under a language model.
+
+    Args:
+      architecture: architecture of the model.
+      weights: weights of the model.
+      begin: id of the begin token, which comes before every context.
+
+    Raises:
+      ValueError: if the weights do not fit the architecture.
+    """
+    import tensorflow as tf
+
+    from dpfl.tasks.text.models import architectures
+
+    num_tokens = architectures.check_weights(architecture, weights)
+    rows = max(1, _MOST_LOGITS // num_tokens)
+
+    parameters = tuple(tf.convert_to_tensor(weight) for weight in weights)
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)]
+    )
+    def last(contexts: Any, tokens: Any) -> Any:
+        count = tf.shape(contexts)[0]
+        state = architecture.start(parameters, count)
+        state, logits = architecture.step(parameters, state, tf.fill([count], begin))
+        for position in tf.range(tf.shape(contexts)[1]):
+            state, logits = architecture.step(parameters, state, contexts[:, position])
+            logits = tf.ensure_shape(logits, [None, num_tokens])
+        return tf.gather(tf.nn.log_softmax(tf.cast(logits, tf.float64)), tokens, axis=1)
+
+    def log_probabilities(contexts: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        chosen = tf.constant(tokens, tf.int32)
+        parts = [
+            last(tf.constant(contexts[i : i + rows], tf.int32), chosen).numpy()
+            for i in range(0, len(contexts), rows)
+        ]
+        return np.concatenate(parts) if parts else np.zeros((0, len(tokens)))
+
+    return log_probabilities
+
+
+def all_scores(
+    next_tokens: NextTokens, prefix: Sequence[int], alphabet: Sequence[int], length: int
+) -> np.ndarray:
+    """Scores of all candidates: their log-probabilities after the prefix, float64 [K^n].
+
+    The model reads each context once: (K^n - 1) / (K - 1) contexts for K^n candidates. Candidate
+    (i, j, ...), by positions in the alphabet, is at i K^(n-1) + j K^(n-2) + ...
+
+    Args:
+      next_tokens: the model.
+      prefix: token ids of the prefix.
+      alphabet: token ids of the K tokens.
+      length: n, the number of random tokens.
+
+    Raises:
+      ArgumentError: if there are more than `MOST_CANDIDATES` candidates.
+    """
+    tokens = np.asarray(alphabet)
+    if len(tokens) ** length > MOST_CANDIDATES:
+        allowed = f'must leave at most {MOST_CANDIDATES} candidates to rank all of them'
+        raise ArgumentError('length', length, allowed)
+    contexts = np.asarray(prefix, np.int64).reshape(1, -1)
+    totals = np.zeros(1)
+    for position in range(length):
+        totals = (totals[:, None] + next_tokens(contexts, tokens)).ravel()
+        if position + 1 < length:
+            longer = np.repeat(contexts, len(tokens), axis=0)
+            added = np.tile(tokens, len(contexts))
+            contexts = np.concatenate([longer, added[:, None]], axis=1)
+    return totals
+
+
+def rank(every_score: np.ndarray, value: Sequence[int], alphabet_size: int) -> int:
+    """Rank of a secret: number of candidates that score at least as much as it.
+
+    Args:
+      every_score: scores of all candidates, as from `all_scores`.
+      value: positions of the secret's tokens in the alphabet.
+      alphabet_size: K.
+    """
+    place = np.ravel_multi_index(tuple(value), (alphabet_size,) * len(value))
+    return int(np.count_nonzero(every_score >= every_score[place]))
+
+
+def of_rank(position: int, candidates: int) -> float:
+    """Exposure of a secret of a rank, in bits ([Carlini19])."""
+    _validate.integer('rank', position, minimum=1, maximum=candidates)
+    return math.log2(candidates) - math.log2(position)
+
+
+def chance(exposures: Sequence[float]) -> float:
+    """P-value of the hypothesis that the model is independent of secrets, against their sum.
+
+    The sum of independent exposures, each with P(exposure >= x) <= 2^-x, is at most that of as many
+    exponential variables of mean 1 / ln 2, which has a gamma distribution: Fisher's method. It is
+    an upper bound because of the finite number of candidates and of equal scores.
+
+    Raises:
+      ArgumentError: if there are none.
+    """
+    if not len(exposures):
+        raise ArgumentError('exposures', NOT_SHOWN, 'must be at least one')
+    return float(stats.gamma.sf(math.log(2) * math.fsum(exposures), len(exposures)))
+
+
+def ceiling(epsilon: float, delta: float, candidates: int) -> float:
+    """The largest mean exposure that a guarantee allows for a secret of one client, in bits.
+
+    It is the integral over x from 0 to log2 of the number of candidates of the bound on
+    P(exposure >= x), min(1, e^epsilon 2^-x + delta). With epsilon 0 it is at most 1 / ln 2, the
+    mean by chance.
+
+    Args:
+      epsilon, delta: guarantee against adding or removing one client; infinity for none.
+      candidates: number of candidates.
+    """
+    most = math.log2(candidates)
+    if math.isinf(epsilon) or delta >= 1:
+        return most
+    # Up to here the bound is 1.
+    certain = epsilon / math.log(2) - math.log2(1 - delta)
+    if certain >= most:
+        return most
+    below = math.exp(epsilon) * (2.0**-certain - 2.0**-most) / math.log(2)
+    return certain + below + delta * (most - certain)
 
 
 if __name__ == '__main__':

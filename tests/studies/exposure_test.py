@@ -11,7 +11,7 @@ from scipy import stats
 
 from dpfl import errors
 from dpfl.tasks.text.models import generation, saved_models
-from experiments.studies.shared import exposure, planting
+from experiments.studies.shared import planting
 from tests.studies import scripts_of_studies
 
 pytestmark = pytest.mark.standard
@@ -36,15 +36,15 @@ def _bigram(contexts, tokens):
 
 def test_rank_under_a_unigram_table_is_in_closed_form():
     # The candidates score (v + 1)(w + 1), by v + 1 = 5, 3, 8: 25, 15, 40, 9, 24 and 64.
-    found = exposure.all_scores(_unigram, (1, 5), _ALPHABET, 2)
+    found = _STUDY.all_scores(_unigram, (1, 5), _ALPHABET, 2)
     assert found.shape == (9,)
     products = [first * second for first in (5, 3, 8) for second in (5, 3, 8)]
     np.testing.assert_allclose(found, np.log(np.array(products) / 36**2))
     # In decreasing order: 64, 40, 40, 25, 24, 24, 15, 15, 9. The later of equal ones counts.
     ranks = {(2, 2): 1, (0, 2): 3, (2, 0): 3, (0, 0): 4, (1, 2): 6, (0, 1): 8, (1, 1): 9}
-    assert {value: exposure.rank(found, value, 3) for value in ranks} == ranks
-    assert exposure.of_rank(1, 9) == math.log2(9)
-    assert exposure.of_rank(9, 9) == 0
+    assert {value: _STUDY.rank(found, value, 3) for value in ranks} == ranks
+    assert _STUDY.of_rank(1, 9) == math.log2(9)
+    assert _STUDY.of_rank(9, 9) == 0
 
 
 @pytest.mark.parametrize('prefix, length', [((), 1), ((6,), 4), ((1, 3), 2)])
@@ -56,21 +56,21 @@ def test_all_scores_are_those_of_each_candidate_by_itself(prefix, length):
             total += _bigram(np.array([context], int), [token])[0, 0]
             context.append(token)
         expected.append(total)
-    found = exposure.all_scores(_bigram, prefix, _ALPHABET, length)
+    found = _STUDY.all_scores(_bigram, prefix, _ALPHABET, length)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     values = itertools.product(range(3), repeat=length)
-    ranks = [exposure.rank(found, value, 3) for value in values]
+    ranks = [_STUDY.rank(found, value, 3) for value in values]
     assert ranks == [sum(other >= each for other in found) for each in found]
 
 
 def test_exposures_by_chance_have_the_claimed_distribution():
     # Over all secrets of a space whose scores all differ: P(exposure >= x) <= 2^-x, with equality
     # where 2^-x is a multiple of 1 / |R|.
-    found = exposure.all_scores(_bigram, (1,), range(8), 2)
+    found = _STUDY.all_scores(_bigram, (1,), range(8), 2)
     assert np.unique(found).size == 64
     all_of_them = np.array(
         [
-            exposure.of_rank(exposure.rank(found, value, 8), 64)
+            _STUDY.of_rank(_STUDY.rank(found, value, 8), 64)
             for value in itertools.product(range(8), repeat=2)
         ]
     )
@@ -83,23 +83,28 @@ def test_exposures_by_chance_have_the_claimed_distribution():
 def test_chance_is_an_upper_bound_of_the_exact_p_value():
     # All pairs of ranks in a space of 16: the p-value exceeds no level more often than it may.
     one = 4 - np.log2(np.arange(1, 17))
-    values = np.array([exposure.chance((first, second)) for first in one for second in one])
+    values = np.array([_STUDY.chance((first, second)) for first in one for second in one])
     for level in np.linspace(0.01, 1, 50):
         assert np.mean(values <= level) <= level + 1e-12
-    assert exposure.chance([0.0]) == 1
-    assert exposure.chance([3.0]) == pytest.approx(2**-3)
+    assert _STUDY.chance([0.0]) == 1
+    assert _STUDY.chance([3.0]) == pytest.approx(2**-3)
     # A sum of n exponential variables, by its Poisson process: P(S >= x) = P(N(x) < n).
-    assert exposure.chance([5, 2, 7]) == pytest.approx(stats.poisson.cdf(2, 14 * math.log(2)))
+    assert _STUDY.chance([5, 2, 7]) == pytest.approx(stats.poisson.cdf(2, 14 * math.log(2)))
 
 
 @pytest.mark.parametrize(
-    ('epsilon', 'delta', 'bits'), [(0, 0, 10), (1, 1e-3, 12), (8, 0.1, 12), (math.inf, 0.0, 20)]
+    ('epsilon', 'delta', 'bits'),
+    [(0, 0, 10), (1, 1e-3, 12), (8, 0.1, 12), (100, 1e-5, 12), (math.inf, 0.0, 20)],
 )
 def test_ceiling_is_the_integral_of_the_bound(epsilon, delta, bits):
     x = np.linspace(0, bits, 200_001)
     bound = np.minimum(1, math.exp(epsilon) * 2**-x + delta)
     expected = np.trapezoid(bound, x)
-    assert exposure.ceiling(epsilon, delta, 2**bits) == pytest.approx(expected, rel=1e-6)
+    assert _STUDY.ceiling(epsilon, delta, 2**bits) == pytest.approx(expected, rel=1e-6)
+
+
+def test_ceiling_of_any_finite_epsilon_is_finite():
+    assert _STUDY.ceiling(5000.0, 1e-5, 2**12) == 12
 
 
 def test_ceiling_holds_for_randomised_response():
@@ -108,7 +113,7 @@ def test_ceiling_holds_for_randomised_response():
     size, epsilon = 64, 1.5
     kept = math.exp(epsilon) / (math.exp(epsilon) + size - 1)
     others = np.mean(6 - np.log2(np.arange(2, size + 1)))
-    assert kept * 6 + (1 - kept) * others <= exposure.ceiling(epsilon, 0.0, size)
+    assert kept * 6 + (1 - kept) * others <= _STUDY.ceiling(epsilon, 0.0, size)
 
 
 def _model(name, num_tokens):
@@ -148,7 +153,7 @@ def test_a_run_without_noise_and_clip_remembers_its_secrets(overfit):
     assert (control.took_part, held.took_part) == (0, 2)
     assert (control.participations, held.participations) == (0, 2 * 25)
     assert held.exposures == (8.0, 8.0)
-    assert held.p_value == exposure.chance([8, 8]) < 2e-4
+    assert held.p_value == _STUDY.chance([8, 8]) < 2e-4
     assert control.p_value > 0.01
     assert held.candidates == 256
     assert held.ceiling == held.most_bits == 8
@@ -164,11 +169,11 @@ def test_ceilings_are_those_of_the_guarantee_for_as_many_clients(private):
         (1, 0), (1, 1), (1, 2), (3, 0), (3, 1), (3, 2)
     ]  # fmt: skip
     none, one, two = (kind.ceiling for kind in found[:3])
-    assert none == exposure.ceiling(0, 0, 256)
-    assert one == exposure.ceiling(private.epsilon, private.delta, 256)
+    assert none == _STUDY.ceiling(0, 0, 256)
+    assert one == _STUDY.ceiling(private.epsilon, private.delta, 256)
     # A group of two clients has twice mu, so half the noise multiplier.
     assert private.epsilon_of_group(2) > private.epsilon * 1.5
-    assert two == exposure.ceiling(private.epsilon_of_group(2), private.delta, 256)
+    assert two == _STUDY.ceiling(private.epsilon_of_group(2), private.delta, 256)
     assert none < one < two < 8
     assert private.report.plan.mu == pytest.approx(1 / 3)
     for kind in found:
@@ -191,7 +196,7 @@ def test_runs_that_differ_in_their_seeds_are_pooled_and_others_are_not(private):
         assert (one['runs'], two['runs']) == (1, 2)
         assert two['secrets'] == 2 * one['secrets'] == 4
         assert two['mean_exposure'] == pytest.approx(one['mean_exposure'])
-        assert two['p_value'] == exposure.chance(kind.exposures * 2)
+        assert two['p_value'] == _STUDY.chance(kind.exposures * 2)
     other = _changed(run, client_learning_rate=0.1)
     table = _STUDY.rows([(run, measured), (other, measured)])
     assert [row['configuration'] for row in table] == [0] * 6 + [1] * 6

@@ -19,7 +19,6 @@ from dpfl.simulation.training import TrainConfig, TrainResult, execution
 from dpfl.tasks.config import CUSTOM, TEXT_TASKS, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
-from experiments.studies.shared import exposure
 
 # The part of `FederatedTask.description` about secrets.
 DESCRIPTION = 'planted'
@@ -28,6 +27,8 @@ _RECORDED = 'planting.'
 # Words with which a secret begins, which an attacker knows.
 PREFIX_WORDS = 3
 # Random words of all secrets of a run at most: they are drawn and kept in memory.
+# Candidates for a secret that are ranked one by one; more scores may not fit into memory.
+MOST_CANDIDATES = 2**24
 _MOST_SECRETS = 100_000
 
 
@@ -76,11 +77,11 @@ class PlantingConfig(Settings):
     def check(self) -> None:
         """Checks that there are kinds of secrets, all of them different, with few candidates."""
         candidates = self.secret_choices**self.secret_words
-        if candidates > exposure.MOST_EXACT:
+        if candidates > MOST_CANDIDATES:
             raise ArgumentError(
                 'secret_words',
                 self.secret_words,
-                f'must leave at most {exposure.MOST_EXACT} candidates to rank, not {candidates}',
+                f'must leave at most {MOST_CANDIDATES} candidates to rank, not {candidates}',
             )
         for name in ('secret_copies', 'secret_holders'):
             values = getattr(self, name)
