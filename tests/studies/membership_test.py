@@ -11,7 +11,6 @@ from scipy import special, stats
 
 from dpfl.errors import ArgumentError
 from dpfl.tasks.text.models import saved_models
-from experiments.studies.shared import membership
 from tests.studies import scripts_of_studies
 
 pytestmark = pytest.mark.standard
@@ -30,9 +29,7 @@ def test_auc_is_the_share_of_ordered_pairs():
         members, others = rng.normal(1, 1, 7), rng.normal(0, 1, 5)
         if ties:
             members, others = members.round(), others.round()
-        assert membership.evaluate(members, others).auc == pytest.approx(
-            _brute_auc(members, others)
-        )
+        assert _STUDY.evaluate(members, others).auc == pytest.approx(_brute_auc(members, others))
 
 
 def test_without_information_the_mean_auc_over_all_memberships_is_one_half():
@@ -40,16 +37,16 @@ def test_without_information_the_mean_auc_over_all_memberships_is_one_half():
     found = []
     for chosen in itertools.combinations(range(6), 3):
         inside = np.isin(np.arange(6), chosen)
-        found.append(membership.evaluate(scores[inside], scores[~inside]).auc)
+        found.append(_STUDY.evaluate(scores[inside], scores[~inside]).auc)
     assert np.mean(found) == pytest.approx(0.5, abs=1e-12)
     # And the p-value is exact: that of the largest AUC is one of all 20 memberships.
-    best = membership.evaluate(np.array([2.5, 0.9, 4.0]), np.array([0.3, -1.0, 0.7]))
+    best = _STUDY.evaluate(np.array([2.5, 0.9, 4.0]), np.array([0.3, -1.0, 0.7]))
     assert best.auc == 1
     assert best.p_value == pytest.approx(1 / 20)
 
 
 def test_rates_have_exact_intervals():
-    rate = membership.Rate.of(3, 20, 0.9)
+    rate = _STUDY.Rate.of(3, 20, 0.9)
     assert rate.value == 0.15
     # By definition: 5 % of the binomial distributions at the ends are as extreme.
     assert stats.binom.sf(2, 20, rate.lower) == pytest.approx(0.05)
@@ -59,7 +56,7 @@ def test_rates_have_exact_intervals():
 @pytest.mark.parametrize('rate', [0.0, 0.001, 0.1, 0.25, 0.5, 1.0])
 def test_thresholds_keep_the_false_positive_rate_and_are_the_least_that_do(rate):
     for others in (np.arange(20.0), np.repeat([1.0, 2.0, 5.0, 5.5], 5)):
-        least = membership.threshold(others, rate)
+        least = _STUDY.threshold(others, rate)
         assert np.mean(others >= least) <= rate
         smaller = others[others < least]
         if smaller.size:
@@ -73,7 +70,7 @@ def test_the_best_threshold_has_the_largest_advantage():
     def advantage(least):
         return np.mean(members >= least) - np.mean(others >= least)
 
-    found = membership.best_threshold(members, others)
+    found = _STUDY.best_threshold(members, others)
     assert advantage(found) == max(advantage(each) for each in [*members, *others])
 
 
@@ -84,7 +81,7 @@ def _gaussian(mu, count, seed):
 
 @pytest.mark.parametrize('mu', [0.0, 0.5, 2.0])
 def test_scores_with_exactly_the_allowed_curve_do_not_exceed_it(mu):
-    outcome = membership.evaluate(
+    outcome = _STUDY.evaluate(
         *_gaussian(mu, 4000, 0), allowed=lambda fpr: stats.norm.cdf(stats.norm.ppf(fpr) + mu)
     )
     assert not any(test.exceeds for test in outcome.tests)
@@ -96,7 +93,7 @@ def test_scores_with_exactly_the_allowed_curve_do_not_exceed_it(mu):
 
 
 def test_scores_beyond_the_allowed_curve_exceed_it():
-    outcome = membership.evaluate(
+    outcome = _STUDY.evaluate(
         *_gaussian(2.0, 4000, 0), allowed=lambda fpr: stats.norm.cdf(stats.norm.ppf(fpr) + 1)
     )
     assert [test.exceeds for test in outcome.tests[1:]] == [True] * 3
@@ -107,7 +104,7 @@ def test_thresholds_do_not_see_the_clients_they_are_measured_on():
     # Scores of chance: were thresholds chosen on all clients, the best of them would have an
     # advantage above 0 in every one of these runs.
     advantages = [
-        membership.evaluate(*_gaussian(0, 30, seed), seed=seed).tests[-1].advantage.value
+        _STUDY.evaluate(*_gaussian(0, 30, seed), seed=seed).tests[-1].advantage.value
         for seed in range(40)
     ]
     assert min(advantages) < 0
@@ -118,7 +115,7 @@ def test_reference_models_find_the_client_whose_loss_is_small_for_it():
     # Client 2 has a small loss anyway; client 0 has one under the attacked model alone.
     reference = np.array([[3.0, 3.1, 1.0], [3.2, 2.9, 1.1], [0.1, 3.0, 0.9]])
     took_part = np.array([[False] * 3, [False] * 3, [True, False, False]])
-    scores = membership.against_references(np.array([1.0, 3.0, 1.0]), reference, took_part)
+    scores = _STUDY.against_references(np.array([1.0, 3.0, 1.0]), reference, took_part)
     centred = np.array([0.1, 0.1, 0.1, -0.1, 0.0, 0.0, 0.1, -0.1])
     deviation = math.sqrt((centred**2).sum() / 5)
     np.testing.assert_allclose(scores, [2.1 / deviation, 0, 0], atol=1e-12)
