@@ -22,6 +22,7 @@ from typing import Any
 
 from dpfl import mechanisms
 from dpfl._settings import Settings, setting
+from dpfl.accounting.gaussian import USUAL_MOST_DELTA
 from dpfl.cli.command import command_line, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
@@ -195,6 +196,7 @@ def train_flags(
         delta=search.delta,
         accountant='pld',
         target_epsilon=target_epsilon,
+        others={'allow_large_delta': True} if search.delta > USUAL_MOST_DELTA else None,
     )
 
 

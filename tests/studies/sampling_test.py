@@ -5,8 +5,10 @@ import itertools
 
 import pytest
 
-from dpfl import Participation, accounting, mechanisms
+from dpfl import Participation, _setting_texts, accounting, mechanisms
+from dpfl.simulation.training import TrainConfig
 from experiments.studies.shared import amplification
+from tests.studies import scripts_of_studies
 
 _SMALL = amplification.Search(rounds=4, population=60, clients_per_round=6, delta=1e-5)
 _EPSILON = 2.0
@@ -20,7 +22,6 @@ def _found():
     return _SMALL.least_error(_EPSILON)
 
 
-@pytest.mark.standard
 def test_the_best_is_that_of_all_bands_and_groups(found):
     every = {}
     for bands in range(1, 5):
@@ -70,7 +71,6 @@ def test_least_epsilon_is_the_inverse_of_least_error(found):
     assert back.best.epsilon <= min(back.independent.epsilon, back.separated.epsilon) * (1 + 1e-3)
 
 
-@pytest.mark.standard
 @pytest.mark.parametrize('loss', ['rms', 'max'])
 def test_bandmf_and_the_largest_error(loss):
     toeplitz = dataclasses.replace(_SMALL, loss=loss).for_error(3.0, 4)
@@ -95,7 +95,6 @@ def test_the_search_finds_the_bottom_of_a_valley_with_steps():
         assert value(found) <= value(best) * (1 + 0.01)
 
 
-@pytest.mark.standard
 def test_a_larger_budget_takes_more_bands():
     search = dataclasses.replace(_SMALL, rounds=8, population=1600)
     errors = {
@@ -135,3 +134,11 @@ def test_independent_noise_is_the_best_where_it_has_the_least_error():
     search = amplification.Search(rounds=6, population=600, clients_per_round=6, delta=1e-6)
     designs = search.least_error(0.02)
     assert designs.best.error <= designs.independent.error
+
+
+def test_the_command_of_a_large_delta_accepts_it():
+    search = dataclasses.replace(_SMALL, delta=0.1)
+    study = scripts_of_studies.load('optimize_sampling')
+    lines = study.train_flags(search.for_error(1.0, 1), search, 'd.npz', None)
+    texts = dict(line.removeprefix('--').split('=', 1) for line in lines)
+    assert _setting_texts.with_texts(TrainConfig(), texts).privacy.delta == 0.1
