@@ -6,7 +6,7 @@ own has sentences of its own.
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpfl._settings import Settings, setting
@@ -394,13 +394,21 @@ def not_covered_of_task(
         own = not_covered_of_text(config, data)
     elif config.task in IMAGE_TASKS and config.task not in SYNTHETIC_TASKS:
         heldout = _recorded(data, 'clients', 'heldout')
-        own = not_covered_of_writers(heldout if isinstance(heldout, int) else 0)
+        number = heldout if isinstance(heldout, int) else 0
+        own = not_covered_of_writers(number, config.faults.inject)
     return (*own, *config.selection.not_covered())
 
 
-def not_covered_of_writers(heldout: int) -> tuple[str, ...]:
-    """The sentences about the images of federated EMNIST."""
+NOT_COVERED_OF_DUPLICATES = (
+    'The client whose data other devices were given on purpose (the fault duplicated_client): the '
+    'guarantee is for one device, and the data of that client are on several.'
+)
+
+
+def not_covered_of_writers(heldout: int, faults: Collection[str]) -> tuple[str, ...]:
+    """The sentences about the images of federated EMNIST, and about faults that devices get."""
     return (
+        *([NOT_COVERED_OF_DUPLICATES] if 'duplicated_client' in faults else []),
         'What data.json says about the data: how many clients there are is an exact count.',
         f'Held-out writers ({heldout}): they are no clients, and their images are used without '
         'noise.',

@@ -16,6 +16,7 @@ from dpfl.debugging.text import clients, diagnosis, faults, results
 from dpfl.debugging.text.config import CHAR, WORD, Case, Generator, StudyConfig
 from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task, run_model, train
 from dpfl.tasks import federated_task, selection
+from dpfl.tasks.config import NOT_COVERED_OF_DUPLICATES, REAL_TASKS
 
 if TYPE_CHECKING:
     from dpfl.debugging.text import against_model
@@ -264,12 +265,17 @@ class Study:
             return word_clients.examples(task.rows(client))
 
         heldout = word_clients.examples(task.heldout)
+        is_real = self.opened.config.task in REAL_TASKS
+        is_duplicated = is_real and case.fault == 'duplicated_client'
         federated = federated_task.FederatedTask(
             model=architectures.build(task.architecture, task.num_tokens, task.length, config.seed),
             population=self.opened.population(self.base.sampling.population),
             client_batches=functools.partial(federated_task.client_batches, examples),
             heldout=lambda clients, batch_size: federated_task.dataset(heldout, batch_size),
-            not_covered=self._text.not_covered,
+            not_covered=(
+                *self._text.not_covered,
+                *([NOT_COVERED_OF_DUPLICATES] if is_duplicated else []),
+            ),
             made_from=made_from,
         )
         federated = selection.select(generator.selection, federated, scores)

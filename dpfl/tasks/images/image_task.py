@@ -66,7 +66,7 @@ def facts_about(clients: Any) -> dict[str, Any]:
     return {
         'population': clients.population,
         'description': {'clients': {'training': clients.population, 'heldout': held}},
-        'not_covered': not_covered_of_writers(held),
+        'not_covered': not_covered_of_writers(held, clients.faults.names),
     }
 
 

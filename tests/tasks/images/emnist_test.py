@@ -10,7 +10,13 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl.errors import DataError
-from dpfl.tasks.images import emnist
+from dpfl.tasks.config import (
+    NOT_COVERED_OF_DUPLICATES,
+    ImageFaultConfig,
+    TaskConfig,
+    not_covered_of_task,
+)
+from dpfl.tasks.images import emnist, image_task
 from dpfl.tasks.images.image_clients import Faults
 from tests.tasks import sqlite_files
 from tests.tasks.images import emnist_files as small
@@ -56,6 +62,15 @@ def test_batches_and_faults(path):
     pixels = np.concatenate([batch['x'] for batch in buggy.client_batches(1, 16)])[..., 0]
     np.testing.assert_array_equal(pixels, 1 - clean.examples(1)[0])
     _check(_opened(path, 'duplicated_client').examples(1), clean.examples(0))
+
+
+def test_a_report_says_that_other_devices_have_the_data_of_a_client(path):
+    for faults, counted in ((('inverted',), 0), (('inverted', 'duplicated_client'), 1)):
+        sentences = image_task.facts_about(_opened(path, *faults))['not_covered']
+        assert sentences.count(NOT_COVERED_OF_DUPLICATES) == counted
+        config = TaskConfig(task='emnist', faults=ImageFaultConfig(inject=faults))
+        # A finished run is compared with what its settings say.
+        assert not_covered_of_task(config, {'clients': {'heldout': 1}}) == sentences
 
 
 def test_a_file_that_tff_writes_is_read(tmp_path):
