@@ -34,8 +34,16 @@ _FLAGS = (
     '--noise_seed=1',
 )
 _SECONDS = 900.0
-# Parts of the usual lines on standard error: where noise is kept, and the progress bar.
-_USUAL = ('noise: ', 'round/s', '?round/s', 's/round')
+# Parts of the usual lines on standard error: the model, its plan and its noise, and the progress.
+_USUAL = (
+    'model micro: ',
+    'feasible: ',
+    'noise of past rounds: ',
+    'noise: ',
+    'the report so far, ',
+    ' rounds (',
+    ': training diverged. ',
+)
 
 
 @dataclasses.dataclass

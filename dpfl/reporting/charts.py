@@ -172,7 +172,7 @@ def draw(panels: Sequence[Panel], columns: int) -> Figure:
         unused.remove()
     figure.legend(
         list(entries.values()),
-        list(entries),
+        [name.replace('$', r'\$') for name in entries],  # No name is a formula.
         loc='outside lower center',
         ncols=max(1, int(_LETTERS * columns / (8 + max(map(len, entries))))),
         fontsize=8,
@@ -216,9 +216,9 @@ def _draw_panel(axes: Axes, panel: Panel) -> list[tuple[str, Any]]:
             low, high = np.array(line.ends).T
             axes.fill_between(line.x, low, high, color=style['color'], alpha=0.15, linewidth=0)
         entries.append((line.legend or line.label, drawn))
-    axes.set_title(panel.title, fontsize=10)
-    axes.set_xlabel(panel.x_label)
-    axes.set_ylabel(panel.y_label)
+    axes.set_title(panel.title, fontsize=10, parse_math=False)
+    axes.set_xlabel(panel.x_label, parse_math=False)
+    axes.set_ylabel(panel.y_label, parse_math=False)
     if panel.x_log:
         _logarithmic(axes, 'x')
     if panel.y_log:
@@ -226,7 +226,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> list[tuple[str, Any]]:
     if panel.y_range is not None:
         axes.set_ylim(*panel.y_range)
     if panel.x_ticks is not None:
-        axes.set_xticks(list(panel.x_ticks), list(panel.x_ticks.values()))
+        axes.set_xticks(list(panel.x_ticks), list(panel.x_ticks.values()), parse_math=False)
         axes.minorticks_off()
     axes.grid(alpha=0.3)
     return entries

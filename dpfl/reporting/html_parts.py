@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 import matplotlib
 import numpy as np
 from matplotlib import image
+from matplotlib.backends import backend_svg  # noqa: F401 - loaded now, since later memory may be short
 from matplotlib.figure import Figure
 
 from dpfl import _storage

@@ -41,7 +41,8 @@ def training_curves(
     # Fixed margins: to find the least ones takes as long as to draw the figure.
     figure = Figure(figsize=(11, 7))
     figure.subplots_adjust(left=0.08, right=0.98, bottom=0.08, top=0.9, wspace=0.2, hspace=0.16)
-    figure.suptitle(f'{run}: after {rows[-1]["round"]:.0f} rounds' if run and rows else run)
+    title = f'{run}: after {rows[-1]["round"]:.0f} rounds' if run and rows else run
+    figure.suptitle(title, parse_math=False)  # A name may have dollar signs.
     panels = figure.subplots(2, 2, sharex=True).ravel()
     accuracy, loss, epsilon, norm = panels
     _draw_accuracy(accuracy, rows, reference_accuracies or {})

@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -144,9 +145,12 @@ class Metrics:
         )
         with _storage.naming(path):
             path.parent.mkdir(exist_ok=True)
-        _storage.write_atomically(
-            path, lambda file: figure.savefig(file, format='png', dpi=120), _storage.PRIVATE
-        )
+        with warnings.catch_warnings():
+            # A character of the run's name that the font does not have is drawn as a box.
+            warnings.filterwarnings('ignore', 'Glyph .* missing from font')
+            _storage.write_atomically(
+                path, lambda file: figure.savefig(file, format='png', dpi=120), _storage.PRIVATE
+            )
 
 
 @contextlib.contextmanager

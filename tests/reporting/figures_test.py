@@ -146,3 +146,12 @@ def test_the_file_is_a_png_of_the_sheet():
     expected = html_parts.tiled(pixels, 3) / 255
     np.testing.assert_allclose(read[..., 0], expected, atol=1 / 255)
     assert html_parts.png(pixels, 3) == html_parts.png(pixels, 3)
+
+
+def test_names_with_dollar_signs_are_no_formulas():
+    name = 'costs $\\frac$'
+    rows = [{'round': 1, 'accuracy': 0.1, 'loss': 2.0, 'epsilon': 1.0}]
+    line = charts.Line(name, [1.0, 2.0], [1.0, 2.0], 0)
+    panel = charts.Panel(name, name, name, [line], x_ticks={1.0: name})
+    for figure in (plots.training_curves(rows, run=name), charts.draw([panel], 1)):
+        figure.savefig(io.BytesIO(), format='png')

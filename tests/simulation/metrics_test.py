@@ -87,6 +87,15 @@ def test_metrics_that_cannot_be_written_are_named(tmp_path, name):
     assert '\n' not in str(caught.value)
 
 
+def test_a_name_that_the_font_cannot_show_gives_no_warning(tmp_path, recwarn):
+    path = tmp_path / '\u6d4b\u8bd5'
+    path.mkdir()
+    directory = run_directory.RunDirectory(path)
+    with metrics.Metrics(directory, 9) as recorded:
+        recorded.release(1, {'loss': 1.0})
+    assert not [each for each in recwarn if 'Glyph' in str(each.message)]
+
+
 def test_a_run_that_fails_shows_its_error_and_not_that_of_its_plot(tmp_path, monkeypatch):
     def fail(*args):
         raise ImportError('failed to map segment from shared object')
