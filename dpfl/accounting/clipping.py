@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 # Columns of metrics.csv.
 _ROUND, _NORM, _ESTIMATE = 'round', 'clip_norm', 'clip_norm_estimate'
+ESTIMATORS = ('fixed', 'clipped')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,9 +286,6 @@ class ClipCourse:
     def from_csv(cls, text: str) -> 'ClipCourse | None':
         """The course in the text of `metrics.csv`, as `from_rows`."""
         return cls.from_rows(csv.DictReader(io.StringIO(text)))
-
-
-ESTIMATORS = ('fixed', 'clipped')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -44,6 +44,41 @@ _PLD_POINTS = 2**19
 _PLD_MOST_MU = 1e4
 # A smaller mu counts as this one: the square of its inverse has to fit, too.
 _PLD_LEAST_MU = 1e-100
+# Bound on the relative error of R: scipy's erfcx errs by less than 1e-15, as
+# tests/accounting/oracle_test.py checks.
+_MILLS_ERROR = 4e-15
+# Bound on the error of a density's logarithm, for each unit of its size and of what is added.
+_LOG_ERROR = 1e-15
+# Below this mu the rule computes the integral; above it the difference is used. The relative error
+# of the rule is upwards and less than 7e-10 mu^8 Q^(8)/Q <= 2.7e-7 mu^8.
+_SMALL_MU = 0.1
+# Weights and nodes of the Gauss-Lobatto rule with five nodes on [0, 1].
+_HALF = math.sqrt(3 / 7) / 2
+_RULE = (
+    (1 / 20, 0.0),
+    (49 / 180, 0.5 - _HALF),
+    (16 / 45, 0.5),
+    (49 / 180, 0.5 + _HALF),
+    (1 / 20, 1.0),
+)
+# For every float delta below 1, t is above this.
+_LEAST_T = -9.0
+# For smaller t, delta is above 1/2, and 1 - delta is computed because it keeps more digits.
+_COMPLEMENT_T = -1.0
+# A smaller mu is counted as this one: its product with t may be too small for a float.
+_LEAST_MU = 1e-290
+_LOG_DENSITY = math.log(2 * math.pi) / 2
+# Largest moment that [McMahan18] uses; larger ones would give a smaller epsilon at high noise.
+MAX_MOMENT = 32
+# Absolute rounding error of one logarithm near 0, as for a rare sample under much noise.
+_MOMENT_ROUNDING = 1e-13
+_MOMENTS = np.arange(1, MAX_MOMENT + 1)
+# With so much noise, epsilon is only what the method itself adds; more noise does not lower it.
+_NEGLIGIBLE_MU = 1e-9
+# Publishing all data of a random hundredth of the clients is (0, 0.01)-DP.
+USUAL_MOST_DELTA = 0.01
+# A delta of 1 / population that is written with three digits gives no warning.
+_ROUNDED = 1.01
 
 
 class Bound(NamedTuple):
@@ -146,32 +181,6 @@ _CONVERSIONS: dict[str, Callable[[float, float], float]] = {
 }
 
 
-# Bound on the relative error of R: scipy's erfcx errs by less than 1e-15, as
-# tests/accounting/oracle_test.py checks.
-_MILLS_ERROR = 4e-15
-# Bound on the error of a density's logarithm, for each unit of its size and of what is added.
-_LOG_ERROR = 1e-15
-# Below this mu the rule computes the integral; above it the difference is used. The relative error
-# of the rule is upwards and less than 7e-10 mu^8 Q^(8)/Q <= 2.7e-7 mu^8.
-_SMALL_MU = 0.1
-# Weights and nodes of the Gauss-Lobatto rule with five nodes on [0, 1].
-_HALF = math.sqrt(3 / 7) / 2
-_RULE = (
-    (1 / 20, 0.0),
-    (49 / 180, 0.5 - _HALF),
-    (16 / 45, 0.5),
-    (49 / 180, 0.5 + _HALF),
-    (1 / 20, 1.0),
-)
-# For every float delta below 1, t is above this.
-_LEAST_T = -9.0
-# For smaller t, delta is above 1/2, and 1 - delta is computed because it keeps more digits.
-_COMPLEMENT_T = -1.0
-# A smaller mu is counted as this one: its product with t may be too small for a float.
-_LEAST_MU = 1e-290
-_LOG_DENSITY = math.log(2 * math.pi) / 2
-
-
 def exact_epsilon(mu: float, delta: float) -> float:
     """Least epsilon of the curve at `delta`, rounded up: never below the truth.
 
@@ -237,13 +246,6 @@ def _mills(t: float) -> float:
     return math.sqrt(math.pi / 2) * float(special.erfcx(t / math.sqrt(2)))
 
 
-# Largest moment that [McMahan18] uses; larger ones would give a smaller epsilon at high noise.
-MAX_MOMENT = 32
-# Absolute rounding error of one logarithm near 0, as for a rare sample under much noise.
-_MOMENT_ROUNDING = 1e-13
-_MOMENTS = np.arange(1, MAX_MOMENT + 1)
-
-
 def moments_of_gaussian(mu: float) -> np.ndarray:
     """Log moments of a Gaussian release, `lambda (lambda + 1) mu^2 / 2`, float64 [MAX_MOMENT].
 
@@ -294,14 +296,6 @@ def moments_of_fixed_sample(event: dp_accounting.SampledWithoutReplacementDpEven
 def epsilon_from_moments(log_moments: np.ndarray, delta: float) -> float:
     """`min over lambda of (log moment(lambda) + log(1 / delta)) / lambda` ([McMahan18])."""
     return float(max(0.0, np.min((log_moments - math.log(delta)) / _MOMENTS)))
-
-
-# With so much noise, epsilon is only what the method itself adds; more noise does not lower it.
-_NEGLIGIBLE_MU = 1e-9
-# Publishing all data of a random hundredth of the clients is (0, 0.01)-DP.
-USUAL_MOST_DELTA = 0.01
-# A delta of 1 / population that is written with three digits gives no warning.
-_ROUNDED = 1.01
 
 
 def mu_from_epsilon(epsilon: float, delta: float, method: str = 'pld') -> float:

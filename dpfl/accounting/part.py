@@ -44,6 +44,12 @@ _TOPICS = (
     'earlier_data', 'clients', 'attacks', 'other_runs', 'copies', 'public_model', 'of_run',
     'large_delta', 'amplification', 'log',
 )  # fmt: skip
+# Below this delta the tails of the discrete Gaussian are no longer negligible.
+_LEAST_DELTA = 1e-280
+# Share of a delta that the tails, which are below 1e-320, take at most.
+_TAILS = 2.0**-40
+# Relative rounding error of a root of a sum of squares.
+_ROUNDING = 1e-14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,14 +139,6 @@ class Facts:
 
 def _rank(topic: str) -> int:
     return _TOPICS.index(topic) if topic in _TOPICS else len(_TOPICS)
-
-
-# Below this delta the tails of the discrete Gaussian are no longer negligible.
-_LEAST_DELTA = 1e-280
-# Share of a delta that the tails, which are below 1e-320, take at most.
-_TAILS = 2.0**-40
-# Relative rounding error of a root of a sum of squares.
-_ROUNDING = 1e-14
 
 
 @dataclasses.dataclass(frozen=True)

@@ -50,6 +50,8 @@ FOLD: dict[str, Callable[[Any], Part | None]] = {
     'before': lambda value: Before(value) if value else None,
     'noise': lambda value: Hardened() if value == 'hardened' else None,
 }
+_MECHANISM = 'must be a mechanism, such as BinaryTree(rounds)'
+_SAMPLING = 'must be a sampling, such as Poisson(population=1000)'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -537,8 +539,6 @@ class _Form(NamedTuple):
         )
 
 
-_MECHANISM = 'must be a mechanism, such as BinaryTree(rounds)'
-_SAMPLING = 'must be a sampling, such as Poisson(population=1000)'
 _clients = functools.partial(_validate.integer, minimum=1, maximum=MOST_CLIENTS)
 # The fields of a plan; one without a form is a JSON value, and never left out.
 _FORMS = {

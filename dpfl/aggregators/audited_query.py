@@ -34,6 +34,10 @@ from dpfl.aggregators.noise import draws
 _STREAM = 'canaries'
 # Length of a canary's update before clipping, in clip norms: a run that does not clip shows it.
 LENGTH = 100.0
+# Numbers that are kept, at most about: 4 MB of the state.
+_MOST_NUMBERS = 2**20
+# Coordinates of a tensor that are kept at least, if the tensor has them and there are not too many.
+_LEAST_OF_TENSOR = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,12 +176,6 @@ class CanaryQuery(query.WrappedQuery):
         )
         self.count = tf.cast(end - begin, tf.float64)
         return total
-
-
-# Numbers that are kept, at most about: 4 MB of the state.
-_MOST_NUMBERS = 2**20
-# Coordinates of a tensor that are kept at least, if the tensor has them and there are not too many.
-_LEAST_OF_TENSOR = 64
 
 
 class SumTap(query.WrappedQuery):

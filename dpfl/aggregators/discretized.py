@@ -30,6 +30,14 @@ from dpfl.mechanisms.discretization import Discretization
 # Each matrix product covers 2^5 coordinates. Fewer would mean more passes over the vector, more
 # would mean more operations.
 _BITS_PER_PASS = 5
+# Attempts at random rounding before the update is rounded towards zero. With the alpha of
+# production an attempt fails with probability at most exp(-1/2), and all fail with 2e-14.
+_MOST_ATTEMPTS = 64
+# Share of a squared norm that covers the server's rounding before the noise, see `_check_rounding`.
+_MARGIN = 1e-7
+# Share for the scale and for the standard deviation of the noise, each after two roundings to
+# float32, of which each can change their product by 2^-24.
+_FLOAT32_MARGIN = 8 * 2.0**-24
 
 
 def hadamard(vector: tf.Tensor) -> tf.Tensor:
@@ -82,16 +90,6 @@ def rotate(vector: tf.Tensor, sign: tf.Tensor, padded_size: int) -> tf.Tensor:
 def rotate_back(rotated: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
     """The inverse of `rotate`, [size] in the type of `rotated`."""
     return hadamard(rotated)[: sign.shape[0]] * tf.cast(sign, rotated.dtype)
-
-
-# Attempts at random rounding before the update is rounded towards zero. With the alpha of
-# production an attempt fails with probability at most exp(-1/2), and all fail with 2e-14.
-_MOST_ATTEMPTS = 64
-# Share of a squared norm that covers the server's rounding before the noise, see `_check_rounding`.
-_MARGIN = 1e-7
-# Share for the scale and for the standard deviation of the noise, each after two roundings to
-# float32, of which each can change their product by 2^-24.
-_FLOAT32_MARGIN = 8 * 2.0**-24
 
 
 class DiscretizedState(NamedTuple):

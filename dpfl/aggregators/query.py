@@ -33,6 +33,9 @@ _ITEMS = (
     'clip',
 )
 _ADVICE = 'a state goes on only under the plan that it was made with'
+_P = TypeVar('_P')
+# The name that `tfp.TreeResidualSumQuery` gives to the clip norm.
+CLIP_METRIC = 'tree_agg_dpftrl_clip'
 
 
 def plan_digest(plan: accounting.PrivacyPlan, clip: Any) -> np.ndarray:
@@ -101,11 +104,6 @@ def require_plan(digest: Any, plan: accounting.PrivacyPlan, own: np.ndarray) -> 
         return []
     return [tf.debugging.Assert(~tf.reduce_any(differs), [message])]
 
-
-_P = TypeVar('_P')
-
-# The name that `tfp.TreeResidualSumQuery` gives to the clip norm.
-CLIP_METRIC = 'tree_agg_dpftrl_clip'
 
 # What `get_noised_result` returns: result, state of the next round, event of this round.
 NoisedResult = tuple[Any, Any, dp_accounting.DpEvent]

@@ -40,6 +40,14 @@ from dpfl.participation import Participation
 LENGTH = 100.0
 # The first tensors have this share of the coordinates each, the last one the others.
 _SHARES = (0.25, 0.25)
+# Patterns to start from: fewer if a step takes long. A few steps from each are enough.
+_STARTS = (4, 64)
+_ENTRIES = 2**23
+_MOST_STEPS = 50
+_ROUNDING = 1e-12
+# Variance that is added to every direction, as a share of the planned one. It is far above the
+# rounding of releases to float32, and far below all noise.
+_RIDGE = 1e-9
 
 
 def tensor_sizes(size: int) -> list[int]:
@@ -194,13 +202,6 @@ def _restored(saved: bytes, structure: Any) -> Any:
     return tf.nest.pack_sequence_as(structure, leaves)
 
 
-# Patterns to start from: fewer if a step takes long. A few steps from each are enough.
-_STARTS = (4, 64)
-_ENTRIES = 2**23
-_MOST_STEPS = 50
-_ROUNDING = 1e-12
-
-
 def worst_pattern(matrix: np.ndarray, participation: Participation) -> np.ndarray:
     """An admitted pattern with signs, for which the norm of `C u` is as large as was found.
 
@@ -278,11 +279,6 @@ def _best_for_slope(slope: np.ndarray, participation: Participation) -> np.ndarr
     u = np.zeros(slope.size)
     u[pattern] = np.where(slope[pattern] < 0, -1.0, 1.0)
     return u
-
-
-# Variance that is added to every direction, as a share of the planned one. It is far above the
-# rounding of releases to float32, and far below all noise.
-_RIDGE = 1e-9
 
 
 class Sequences(NamedTuple):

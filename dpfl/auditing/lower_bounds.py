@@ -41,6 +41,9 @@ _ROUNDING = 1e-9
 # Most thresholds that are tried.
 _MOST_THRESHOLDS = 512
 _PLANNED = np.linspace(-6.0, 6.0, 1201)
+# Largest guarantee that is searched, and the accuracy of the search.
+_MOST = 100.0
+_STEPS = 50
 
 
 class Counts(NamedTuple):
@@ -227,11 +230,6 @@ def _smallest_noncentrality(t: float, freedom: int, error: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if excess(middle) < 0 else (low, middle)
     return low
-
-
-# Largest guarantee that is searched, and the accuracy of the search.
-_MOST = 100.0
-_STEPS = 50
 
 
 def mu_of_guesses(canaries: int, guesses: int, right: int, confidence: float) -> float:

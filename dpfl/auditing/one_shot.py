@@ -65,6 +65,16 @@ from dpfl.auditing.canaries import CanaryDesign
 
 # Directions that are made at a time take about this much memory, in float64 numbers.
 _BLOCK = 1 << 22
+_FLOAT32_STEP = 2.0**-23
+# Clipping stops below the clip norm by 1e-5 of it, and rounds to float32 and to units of a sum.
+_CLIP_TOLERANCE = 2e-5
+# Rounding to integers is bounded unless its own clip, coordinate by coordinate, changes an update.
+_LEAST_CLIP_PROBABILITY = 1e-12
+# Roundings of a residual to float32, in half steps of the largest release, are at most four: the
+# sum, its quotient, the release, the residual.
+_ROUNDINGS = 4
+# Rows of the products of rounds that are computed at a time.
+_ROWS = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,21 +253,6 @@ def _flat(weights: Any) -> np.ndarray:
 def _quotient(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.divide(values, lengths, out=np.zeros_like(values), where=lengths > 0)
 
-
-_FLOAT32_STEP = 2.0**-23
-
-# Clipping stops below the clip norm by 1e-5 of it, and rounds to float32 and to units of a sum.
-_CLIP_TOLERANCE = 2e-5
-
-# Rounding to integers is bounded unless its own clip, coordinate by coordinate, changes an update.
-_LEAST_CLIP_PROBABILITY = 1e-12
-
-# Roundings of a residual to float32, in half steps of the largest release, are at most four: the
-# sum, its quotient, the release, the residual.
-_ROUNDINGS = 4
-
-# Rows of the products of rounds that are computed at a time.
-_ROWS = 256
 
 # Where the largest product of a kind is, and the product.
 Largest = tuple[tuple[int, ...], float]

@@ -26,6 +26,8 @@ from dpfl.participation import Participation
 # Bisections of the logarithm, from 1e-290 of an interval to all of it, that find a root to its last
 # bit.
 _HALVINGS = 72
+# Every buffer takes memory for each round. Published mechanisms have at most 10.
+_MOST_BUFFERS = 1024
 
 
 class Inverse(NamedTuple):
@@ -120,10 +122,6 @@ def _power(rates, exponents):
     small = np.where(rates < 0.5, rates, 0.0)
     with np.errstate(over='ignore'):
         return np.where(rates < 0.5, np.exp(exponents * np.log1p(-small)), (1 - rates) ** exponents)
-
-
-# Every buffer takes memory for each round. Published mechanisms have at most 10.
-_MOST_BUFFERS = 1024
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -35,6 +35,11 @@ from dpfl.participation import Participation
 
 # The parameter that stands for all parameters: a mechanism that was saved before.
 STRATEGY = 'strategy'
+_FROM_FILE = ((STRATEGY,),)
+# Names in the files of designs that were removed.
+REMOVED = ('lagged_blt', 'continued', 'switched_blt')
+# Limit of mechanisms nested in each other, as the base in a restarted one.
+_MOST_DEPTH = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,8 +175,6 @@ class Entry:
         return strategy.with_rounds(rounds)
 
 
-_FROM_FILE = ((STRATEGY,),)
-
 ENTRIES: dict[str, Entry] = {
     entry.name: entry
     for entry in (
@@ -251,12 +254,6 @@ ENTRIES: dict[str, Entry] = {
 TYPES: dict[str, type[Mechanism]] = {entry.kind.name: entry.kind for entry in ENTRIES.values()}
 # Names of the mechanisms with an optimiser.
 OPTIMIZED: tuple[str, ...] = tuple(name for name, entry in ENTRIES.items() if entry.optimizer)
-# Names in the files of designs that were removed.
-REMOVED = ('lagged_blt', 'continued', 'switched_blt')
-
-
-# Limit of mechanisms nested in each other, as the base in a restarted one.
-_MOST_DEPTH = 8
 
 
 def from_dict(values: Mapping[str, Any]) -> base.Mechanism:

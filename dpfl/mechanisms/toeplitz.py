@@ -14,6 +14,13 @@ from dpfl.participation import Participation
 _MANY_COEFFICIENTS = 1024
 # Coefficients of an inverse series with which Newton's method starts.
 _NEWTON_START = 64
+# Blocks of participations in the bound of `sensitivity`: each costs one FFT.
+_MAX_BLOCKS = 128
+# Largest n^2 k for which all pairs of columns are looked at: about a second.
+_MOST_PAIRS = 1e8
+# Relative difference between the bound and an admitted pattern, for each participation, that is
+# attributed to the rounding of the FFTs.
+_ROUNDING = 3e-14
 
 
 def matrix(coefficients: np.ndarray) -> np.ndarray:
@@ -104,15 +111,6 @@ def workload_squared_error(prefix_coefficients: np.ndarray, workload: np.ndarray
     differences = np.diff(workload, prepend=0.0)
     convolve = np.convolve if workload.size <= 512 else signal.fftconvolve
     return np.cumsum(convolve(differences, prefix_coefficients)[: workload.size] ** 2)
-
-
-# Blocks of participations in the bound of `sensitivity`: each costs one FFT.
-_MAX_BLOCKS = 128
-# Largest n^2 k for which all pairs of columns are looked at: about a second.
-_MOST_PAIRS = 1e8
-# Relative difference between the bound and an admitted pattern, for each participation, that is
-# attributed to the rounding of the FFTs.
-_ROUNDING = 3e-14
 
 
 def is_monotone(coefficients: np.ndarray) -> bool:

@@ -27,6 +27,23 @@ _FINEST = 6  # Digits of a microsecond.
 # Letters of YYYY-MM-DDTHH:MM that are not digits; T may be a space.
 _MARKS = {4: b'-', 7: b'-', 10: b'T ', 13: b':'}
 _MINUTES_END = 16
+# Bytes that are read at a time. A row must be shorter.
+_PART = 1 << 22
+_NEWLINE, _RETURN, _COMMA, _QUOTE, _SPACE = b'\n\r," '
+# Fields are read as words of 8 bytes, also the last one of a part.
+_PADDING = b'\0' * 8
+# Bits of the first i bytes of a word, little-endian.
+_FIRST_BYTES = np.array([(1 << 8 * i) - 1 for i in range(9)], np.uint64)
+_MOST_DIGITS = 18
+_TIME_WORDS = 4
+_TIME = (
+    'must be seconds, or a date and a time in UTC such as 2023-05-31T22:15:00, as the first one is'
+)
+_ROWS = 1 << 16
+_CHILD = (
+    'from dpfl import _parquet; from dpfl.participation import columns; '
+    '_parquet.in_child(columns.write)'
+)
 
 
 def seconds(letters: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -89,20 +106,6 @@ def dates(letters: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndar
     )
     values = days.astype(np.int64) * _DAY + (number(11, 2) * 60 + number(14, 2)) * 60 * _SECOND
     return values + np.where(has_seconds, within, 0), is_right
-
-
-# Bytes that are read at a time. A row must be shorter.
-_PART = 1 << 22
-_NEWLINE, _RETURN, _COMMA, _QUOTE, _SPACE = b'\n\r," '
-# Fields are read as words of 8 bytes, also the last one of a part.
-_PADDING = b'\0' * 8
-# Bits of the first i bytes of a word, little-endian.
-_FIRST_BYTES = np.array([(1 << 8 * i) - 1 for i in range(9)], np.uint64)
-_MOST_DIGITS = 18
-_TIME_WORDS = 4
-_TIME = (
-    'must be seconds, or a date and a time in UTC such as 2023-05-31T22:15:00, as the first one is'
-)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -297,13 +300,6 @@ def _mixed(bits: np.ndarray) -> np.ndarray:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
     return bits ^ (bits >> np.uint64(31))
-
-
-_ROWS = 1 << 16
-_CHILD = (
-    'from dpfl import _parquet; from dpfl.participation import columns; '
-    '_parquet.in_child(columns.write)'
-)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ from dpfl.participation import Participation, RoundTimes
 _HOURS = 24
 _MINUTES = 1440
 _MOST_HOURS = 1e6
+_MINUTES_PER_HOUR = 60
+_MOST_CLIENTS = 10**15
 
 
 class Pace(Protocol):
@@ -144,10 +146,6 @@ class DailyCounts:
             'the days the rounds are: one day less than it is long. The planned days have no fewer '
             'rounds. The times of the rounds (round_times) may show more'
         )
-
-
-_MINUTES_PER_HOUR = 60
-_MOST_CLIENTS = 10**15
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,14 @@ _POINTS = 72
 _RADIUS = 5
 # Points of a line with values, at most, evenly spread; each takes some 100 bytes.
 _MOST = 200
+# Colours that people with any colour vision can tell apart (Okabe and Ito), and dashes besides.
+COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#000000', '#E69F00', '#56B4E9', '#777777')
+_DASHES: tuple[Any, ...] = ('-', '--', ':', '-.', (0, (5, 1, 1, 1, 1, 1)))
+# Shapes of the points of values with intervals.
+_MARKERS = 'os^vD*xP'
+_PANEL_SIZE = (5.2, 3.9)
+# Letters of the legend that fit below one panel.
+_LETTERS = 80
 
 
 def titles(drawn: Figure) -> str:
@@ -89,16 +97,6 @@ def _bars(axes: Axes) -> Iterator[tuple[float, float, float, float, str]]:
             top,
             f'{names[0]}: {x:.4g} to {x + width:.4g}\n{names[1]}: {y:.4g} to {y + height:.4g}',
         )
-
-
-# Colours that people with any colour vision can tell apart (Okabe and Ito), and dashes besides.
-COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#000000', '#E69F00', '#56B4E9', '#777777')
-_DASHES: tuple[Any, ...] = ('-', '--', ':', '-.', (0, (5, 1, 1, 1, 1, 1)))
-# Shapes of the points of values with intervals.
-_MARKERS = 'os^vD*xP'
-_PANEL_SIZE = (5.2, 3.9)
-# Letters of the legend that fit below one panel.
-_LETTERS = 80
 
 
 @dataclasses.dataclass(frozen=True)

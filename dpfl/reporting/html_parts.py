@@ -46,6 +46,24 @@ img, svg { max-width: 100%; height: auto; }
   th, td { padding: .2rem .3rem; }
 }
 """
+_GAP = 2  # Width of the gaps, in pixels of the images.
+_GAP_PIXEL = 0.5  # Grey.
+# Rules of the pieces, for `html_page.document`.
+STYLE = """
+body { max-width: 70rem; }
+.scroll { overflow-x: auto; }
+th, td { vertical-align: top; }
+td { font-variant-numeric: tabular-nums; }
+td.number { white-space: nowrap; }
+td.text, th.text, table.words td, table.words th { text-align: left; }
+tr.clear td, td.clear { background: var(--marked); }
+.sheets { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 1.5rem; }
+.sheets figure { margin: 0; }
+img { image-rendering: pixelated; width: 100%; }
+summary { cursor: pointer; }
+.note, figcaption { color: var(--muted); font-size: .92rem; }
+"""
+SHEET_IMAGES, _SHEET_COLUMNS = 72, 12
 
 
 def document(title: str, body: str, style: str = '') -> str:
@@ -75,10 +93,6 @@ def svg(drawn: Figure) -> str:
         drawn.savefig(text, format='svg', metadata={'Date': None})
     element = text.getvalue().partition('?>')[2].partition('>')[2].strip()
     return element.removesuffix('</svg>') + charts.titles(drawn) + '</svg>'
-
-
-_GAP = 2  # Width of the gaps, in pixels of the images.
-_GAP_PIXEL = 0.5  # Grey.
 
 
 def tiled(pixels: np.ndarray, columns: int, scale: int = 2) -> np.ndarray:
@@ -120,24 +134,6 @@ def write(path: pathlib.Path, pixels: np.ndarray, columns: int = 12) -> None:
         path.parent.mkdir(exist_ok=True)
     picture = png(pixels, columns)
     _storage.write_atomically(path, lambda file: file.write(picture))
-
-
-# Rules of the pieces, for `html_page.document`.
-STYLE = """
-body { max-width: 70rem; }
-.scroll { overflow-x: auto; }
-th, td { vertical-align: top; }
-td { font-variant-numeric: tabular-nums; }
-td.number { white-space: nowrap; }
-td.text, th.text, table.words td, table.words th { text-align: left; }
-tr.clear td, td.clear { background: var(--marked); }
-.sheets { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 1.5rem; }
-.sheets figure { margin: 0; }
-img { image-rendering: pixelated; width: 100%; }
-summary { cursor: pointer; }
-.note, figcaption { color: var(--muted); font-size: .92rem; }
-"""
-SHEET_IMAGES, _SHEET_COLUMNS = 72, 12
 
 
 class Cell(str):

@@ -71,6 +71,9 @@ _FAILED = f'Ray: {_MOST_FAILURES} times in one round, for one shard: {{}}'
 Put = Callable[[Any], Any]
 # Submits the task of an index, and returns the reference to its result, or a list of references.
 Submit = Callable[[int], Any]
+# Largest pickled reader of data that every process unpickles. With a larger one, this process reads
+# the data and sends it.
+_MOST_READER_BYTES = 64 << 20
 
 
 class TaskError(RayError):
@@ -365,10 +368,6 @@ def _final(error: Exception, loss: str) -> Exception:
 
 
 _log = logging.getLogger(__name__)
-
-# Largest pickled reader of data that every process unpickles. With a larger one, this process reads
-# the data and sends it.
-_MOST_READER_BYTES = 64 << 20
 
 
 class Shards(Sequence):

@@ -19,6 +19,10 @@ from dpfl.accounting.records import archive
 from dpfl.reporting import plots
 from dpfl.simulation.run_directory import RunDirectory
 
+# Factors above which a loss is far above that of a uniform guess, and that of its start.
+_UNIFORM_LOSS_FACTOR = 1.2
+_START_LOSS_FACTOR = 1.5
+
 
 class Metrics:
     """Records the metrics of a run: `metrics.csv`, TensorBoard, a progress bar and a plot.
@@ -163,11 +167,6 @@ def _naming(path: pathlib.Path) -> Iterator[None]:
             message = ' '.join(error.message.split())
             # In these messages the reason follows the path.
             raise errors.StorageError(f'{path}: {message.partition("; ")[2] or message}') from error
-
-
-# Factors above which a loss is far above that of a uniform guess, and that of its start.
-_UNIFORM_LOSS_FACTOR = 1.2
-_START_LOSS_FACTOR = 1.5
 
 
 def divergence(

@@ -41,6 +41,11 @@ AUDIT_PAGE = 'audit.html'
 GAN_REPORT = 'gan_report.md'
 PROFILE = 'profile.json'
 RECORD, RESULT, TABLE, OTHER = 'record', 'result', 'table', 'other'
+_KEYS = 'keys'
+_KEY_BYTES = 32
+# The strategy of a run that is about to go on with more rounds, until the journal says so.
+_NEXT_STRATEGY = 'strategy.npz'
+_TRAINING_PREFIX = 'train_'
 
 
 class RunFile(NamedTuple):
@@ -221,10 +226,6 @@ def pages_of(directory: pathlib.Path, report: accounting.PrivacyReport) -> dict[
 
 
 _log = logging.getLogger(__name__)
-_KEYS = 'keys'
-_KEY_BYTES = 32
-# The strategy of a run that is about to go on with more rounds, until the journal says so.
-_NEXT_STRATEGY = 'strategy.npz'
 
 
 class RunDirectory:
@@ -510,9 +511,6 @@ def _remove(path: pathlib.Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
-
-
-_TRAINING_PREFIX = 'train_'
 
 
 def verify(directory: str | os.PathLike[str]) -> Verification:

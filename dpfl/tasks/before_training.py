@@ -35,6 +35,17 @@ _GROWTH = 3.0
 # How far the weights of two clients may be apart: both have norm 1 and no negative entries.
 _REPLACED = math.nextafter(math.sqrt(2), 2)
 _ROUNDING = 1e-12
+# Steps of a search, so the number of candidates is 2 to their power.
+STEPS = 10
+_COUNT = 2**STEPS
+# Candidates by measure. Values beyond the ends count as the ends.
+CANDIDATES: Mapping[str, np.ndarray] = {
+    'accuracy': np.linspace(0.0, 1.0, _COUNT),
+    'oov_rate': np.linspace(0.0, 1.0, _COUNT),
+    'length': np.arange(_COUNT) / 8,
+    'loss': np.arange(_COUNT) / 50,
+    'sentences': np.round(np.geomspace(1, 1e6, _COUNT)),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,19 +219,6 @@ class WordCounts:
         count = len(self.words)
         sums = np.bincount(ids, weights, minlength=count)
         return sums, np.bincount(ids, minlength=count) > 0
-
-
-# Steps of a search, so the number of candidates is 2 to their power.
-STEPS = 10
-_COUNT = 2**STEPS
-# Candidates by measure. Values beyond the ends count as the ends.
-CANDIDATES: Mapping[str, np.ndarray] = {
-    'accuracy': np.linspace(0.0, 1.0, _COUNT),
-    'oov_rate': np.linspace(0.0, 1.0, _COUNT),
-    'length': np.arange(_COUNT) / 8,
-    'loss': np.arange(_COUNT) / 50,
-    'sentences': np.round(np.geomspace(1, 1e6, _COUNT)),
-}
 
 
 @dataclasses.dataclass(frozen=True)

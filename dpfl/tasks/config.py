@@ -34,36 +34,6 @@ IMAGE_TASKS = ('synthetic_glyphs', 'emnist')
 SYNTHETIC_TASKS = ('synthetic_text', 'synthetic_glyphs')
 # A task of the caller's own, which `training.train` gets as an object.
 CUSTOM = 'custom'
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ImageFaultConfig(Settings):
-    """Faults of some devices, to see whether they are found."""
-
-    inject: tuple[str, ...] = setting(
-        (),
-        'Faults that some devices of a task of images get, comma-separated. inverted: black for '
-        'white. swapped_labels: classes 2k and 2k + 1 have the label of each other. transposed: '
-        'rows for columns. truncated: the lower half is blank. encoding: samples of 16 bits are '
-        'read as bytes. duplicated_client: the device has the examples of client 0. Held-out '
-        'clients have none.',
-        choices=IMAGE_FAULTS,
-        needs={'task': IMAGE_TASKS},
-    )
-    inject_share: float = setting(
-        0.5,
-        'Share of the devices that have a fault of --inject; each fault is drawn by itself.',
-        minimum=0,
-        maximum=1,
-        needs='inject',
-    )
-
-    def check(self) -> None:
-        """Checks that each fault is named once."""
-        if len(set(self.inject)) < len(self.inject):
-            raise ArgumentError('inject', ','.join(self.inject), 'must name each fault once')
-
-
 WORD_MODELS = (
     'small',
     'cifg_670',
@@ -95,6 +65,65 @@ _OF_PRIVATE_WORDS: Mapping[str, Any] = {
     'draws': (WORDS,),
 }
 _OF_TEXT: Mapping[str, Any] = {'needs': {'task': TEXT_TASKS}}
+# Released rounds whose data a run that continues reads again, from the first to the last.
+COMPARED_ROUNDS = 8
+NOT_FINGERPRINTED = (
+    'Changes of the data while the run was interrupted: the data of this task have no digest, so a '
+    f'run that continues compares those of at most {COMPARED_ROUNDS} released rounds.'
+)
+# About runs that train a generator of images.
+NOT_COVERED_OF_GENERATORS = (
+    'Losses, accuracy and critic gap: they compare with images of held-out clients, who are not '
+    'protected. The generator and all images that it makes are covered: see gan_report.md.',
+    'Who belongs to the population, and its size, where clients or examples were selected.',
+    NOT_FINGERPRINTED,
+)
+_COUNTS = (
+    'What data.json says about the data: how many clients and records there are, and what was left '
+    'out, are exact counts.'
+)
+_COUNTED_WORDS = (
+    'The vocabulary: it was counted on the text of the training clients, without noise. Whoever '
+    'sees it, or the size of the model, learns which words they use.'
+)
+_GIT_LOG = (
+    'The heads of the repositories in data.json: they name the whole history.',
+    'An author with several addresses that no .mailmap joins: each address is a client of its own, '
+    'and the guarantee is one for each.',
+    'Names of other people: what an author writes about somebody is text of that author.',
+)
+NOT_COVERED_OF_DUPLICATES = (
+    'The client whose data other devices were given on purpose (the fault duplicated_client): the '
+    'guarantee is for one device, and the data of that client are on several.'
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageFaultConfig(Settings):
+    """Faults of some devices, to see whether they are found."""
+
+    inject: tuple[str, ...] = setting(
+        (),
+        'Faults that some devices of a task of images get, comma-separated. inverted: black for '
+        'white. swapped_labels: classes 2k and 2k + 1 have the label of each other. transposed: '
+        'rows for columns. truncated: the lower half is blank. encoding: samples of 16 bits are '
+        'read as bytes. duplicated_client: the device has the examples of client 0. Held-out '
+        'clients have none.',
+        choices=IMAGE_FAULTS,
+        needs={'task': IMAGE_TASKS},
+    )
+    inject_share: float = setting(
+        0.5,
+        'Share of the devices that have a fault of --inject; each fault is drawn by itself.',
+        minimum=0,
+        maximum=1,
+        needs='inject',
+    )
+
+    def check(self) -> None:
+        """Checks that each fault is named once."""
+        if len(set(self.inject)) < len(self.inject):
+            raise ArgumentError('inject', ','.join(self.inject), 'must name each fault once')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -351,35 +380,6 @@ class TaskConfig(Settings):
         return text_task.RealTextTask(self, seed, tell, before)
 
 
-# Released rounds whose data a run that continues reads again, from the first to the last.
-COMPARED_ROUNDS = 8
-NOT_FINGERPRINTED = (
-    'Changes of the data while the run was interrupted: the data of this task have no digest, so a '
-    f'run that continues compares those of at most {COMPARED_ROUNDS} released rounds.'
-)
-# About runs that train a generator of images.
-NOT_COVERED_OF_GENERATORS = (
-    'Losses, accuracy and critic gap: they compare with images of held-out clients, who are not '
-    'protected. The generator and all images that it makes are covered: see gan_report.md.',
-    'Who belongs to the population, and its size, where clients or examples were selected.',
-    NOT_FINGERPRINTED,
-)
-_COUNTS = (
-    'What data.json says about the data: how many clients and records there are, and what was left '
-    'out, are exact counts.'
-)
-_COUNTED_WORDS = (
-    'The vocabulary: it was counted on the text of the training clients, without noise. Whoever '
-    'sees it, or the size of the model, learns which words they use.'
-)
-_GIT_LOG = (
-    'The heads of the repositories in data.json: they name the whole history.',
-    'An author with several addresses that no .mailmap joins: each address is a client of its own, '
-    'and the guarantee is one for each.',
-    'Names of other people: what an author writes about somebody is text of that author.',
-)
-
-
 def not_covered_of_task(
     config: TaskConfig | ImageTaskConfig, data: Mapping[str, Any]
 ) -> tuple[str, ...]:
@@ -397,12 +397,6 @@ def not_covered_of_task(
         number = heldout if isinstance(heldout, int) else 0
         own = not_covered_of_writers(number, config.faults.inject)
     return (*own, *config.selection.not_covered())
-
-
-NOT_COVERED_OF_DUPLICATES = (
-    'The client whose data other devices were given on purpose (the fault duplicated_client): the '
-    'guarantee is for one device, and the data of that client are on several.'
-)
 
 
 def not_covered_of_writers(heldout: int, faults: Collection[str]) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from dpfl import _validate, errors
 
 # Examples of one client or several: arrays by name, an example in each row.
 Examples = Mapping[str, np.ndarray]
+# Clients of a run on synthetic data, if its configuration gives no number.
+_DEFAULT_POPULATION = 10_000
 
 
 def batches(
@@ -172,10 +174,6 @@ class FederatedTask:
     made_from: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     found: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     language_model: tuple[str, Sequence[str]] | None = None
-
-
-# Clients of a run on synthetic data, if its configuration gives no number.
-_DEFAULT_POPULATION = 10_000
 
 
 class TaskSource(abc.ABC):

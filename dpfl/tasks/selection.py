@@ -40,6 +40,11 @@ _QUANTILES = (
     'sentence of each client). It was estimated privately before training, and the guarantee '
     'counts that.'
 )
+# Of one image, and of all images of a client together.
+IMAGE_MEASURES = ('label', 'predicted', 'accuracy', 'confidence', 'loss', 'ink')
+IMAGE_CLIENT_MEASURES = ('accuracy', 'confidence', 'loss', 'ink', 'examples')
+# Examples of a client that are read at a time.
+_ROWS = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,11 +253,6 @@ class SelectionConfig(Settings):
         return ArgumentError(setting_name, ','.join(getattr(self, setting_name)), reason)
 
 
-# Of one image, and of all images of a client together.
-IMAGE_MEASURES = ('label', 'predicted', 'accuracy', 'confidence', 'loss', 'ink')
-IMAGE_CLIENT_MEASURES = ('accuracy', 'confidence', 'loss', 'ink', 'examples')
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageSelectionConfig(SelectionConfig):
     """Clients and images to train on, chosen by what each device can compute for itself."""
@@ -291,8 +291,6 @@ class ImageSelectionConfig(SelectionConfig):
     )
 
 
-# Examples of a client that are read at a time.
-_ROWS = 256
 # Maps (client, batch size, epochs, limit on batches) to batches, as in `FederatedTask`.
 ClientBatches = Callable[[int, int, int, int | None], Sequence[Any]]
 # Maps inputs and targets, int32 [N, L] both, to the sum of the cross entropies of the targets that

@@ -58,6 +58,62 @@ _WINDOW, _LEAST_WINDOW, _COMPARISONS = 64, 4, 5 * 10**8
 
 # Bets multiply the odds of an earlier slot by 1 + scale / (standard deviation of their number).
 _SCALES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
+_MEAN = 'the planned sampling has {:.6g} on average.'
+_SAME_BIN = Statistic(
+    'same_bin',
+    'clients of a bin',
+    'Rounds {} and {} have different clients; they are the same bin.',
+)
+_SAME_EPOCH = Statistic(
+    'same_epoch',
+    'rounds of an epoch',
+    'Client {} took part in rounds {} and {}, of the same epoch of {} rounds.',
+)
+_WHOLE_PASS = Statistic(
+    'whole_pass',
+    'clients of a pass',
+    '{} clients took part in the {} rounds from {} on; '
+    'each of the {} clients does in the planned sampling.',
+)
+_LAST_PASS = Statistic(
+    'last_pass',
+    'clients of the last pass',
+    '{} clients took part in the last {} rounds; ' + _MEAN,
+)
+_LARGEST = Statistic('largest', 'largest cohort', 'The largest cohort has {} clients; ' + _MEAN)
+_SMALLEST = Statistic('smallest', 'smallest cohort', 'The smallest cohort has {} clients; ' + _MEAN)
+_EQUAL_SIZES = Statistic(
+    'equal_sizes',
+    'cohorts of too equal sizes',
+    'All {} cohorts have {} to {} clients; ' + _MEAN,
+)
+_NEIGHBOURS = Statistic('neighbours', 'bins of clients 1 apart', SHARED)
+_NEXT_EPOCH = Statistic('next_epoch', 'slots of a client in successive epochs', SHARED)
+_NEIGHBOUR_SLOTS = Statistic('neighbour_slots', 'slots of clients by distance', SHARED)
+_SLOT_DISTANCES = dataclasses.replace(ANY_DISTANCE, key='by_distance', name=_NEIGHBOUR_SLOTS.name)
+_KEPT_SLOT = Statistic(
+    'kept_slot',
+    'client most often in the same slot',
+    'A client kept its slot for the next epoch {} of {} times; '
+    'the planned sampling has {:.4g} on average.',
+)
+STATISTICS = (
+    refutation.TURNS,
+    _SAME_BIN,
+    _SAME_EPOCH,
+    _WHOLE_PASS,
+    _LAST_PASS,
+    _LARGEST,
+    _SMALLEST,
+    _EQUAL_SIZES,
+    _NEIGHBOURS,
+    ANY_DISTANCE,
+    _NEXT_EPOCH,
+    EARLIER_EPOCHS,
+    _NEIGHBOUR_SLOTS,
+    _SLOT_DISTANCES,
+    _KEPT_SLOT,
+)
 
 
 @dataclasses.dataclass
@@ -191,64 +247,6 @@ def _gains(pairs: Pairs, chance: float) -> np.ndarray:
     tilts = np.log1p(np.array(_SCALES) / deviation)
     tilts = np.concatenate([tilts, -tilts])
     return tilts * pairs.same - pairs.pairs * np.log1p(chance * np.expm1(tilts))
-
-
-_MEAN = 'the planned sampling has {:.6g} on average.'
-_SAME_BIN = Statistic(
-    'same_bin',
-    'clients of a bin',
-    'Rounds {} and {} have different clients; they are the same bin.',
-)
-_SAME_EPOCH = Statistic(
-    'same_epoch',
-    'rounds of an epoch',
-    'Client {} took part in rounds {} and {}, of the same epoch of {} rounds.',
-)
-_WHOLE_PASS = Statistic(
-    'whole_pass',
-    'clients of a pass',
-    '{} clients took part in the {} rounds from {} on; '
-    'each of the {} clients does in the planned sampling.',
-)
-_LAST_PASS = Statistic(
-    'last_pass',
-    'clients of the last pass',
-    '{} clients took part in the last {} rounds; ' + _MEAN,
-)
-_LARGEST = Statistic('largest', 'largest cohort', 'The largest cohort has {} clients; ' + _MEAN)
-_SMALLEST = Statistic('smallest', 'smallest cohort', 'The smallest cohort has {} clients; ' + _MEAN)
-_EQUAL_SIZES = Statistic(
-    'equal_sizes',
-    'cohorts of too equal sizes',
-    'All {} cohorts have {} to {} clients; ' + _MEAN,
-)
-_NEIGHBOURS = Statistic('neighbours', 'bins of clients 1 apart', SHARED)
-_NEXT_EPOCH = Statistic('next_epoch', 'slots of a client in successive epochs', SHARED)
-_NEIGHBOUR_SLOTS = Statistic('neighbour_slots', 'slots of clients by distance', SHARED)
-_SLOT_DISTANCES = dataclasses.replace(ANY_DISTANCE, key='by_distance', name=_NEIGHBOUR_SLOTS.name)
-_KEPT_SLOT = Statistic(
-    'kept_slot',
-    'client most often in the same slot',
-    'A client kept its slot for the next epoch {} of {} times; '
-    'the planned sampling has {:.4g} on average.',
-)
-STATISTICS = (
-    refutation.TURNS,
-    _SAME_BIN,
-    _SAME_EPOCH,
-    _WHOLE_PASS,
-    _LAST_PASS,
-    _LARGEST,
-    _SMALLEST,
-    _EQUAL_SIZES,
-    _NEIGHBOURS,
-    ANY_DISTANCE,
-    _NEXT_EPOCH,
-    EARLIER_EPOCHS,
-    _NEIGHBOUR_SLOTS,
-    _SLOT_DISTANCES,
-    _KEPT_SLOT,
-)
 
 
 def balls_in_bins(log: ParticipationLog, population: int, groups: int) -> list[LogTest]:

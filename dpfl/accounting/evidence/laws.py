@@ -25,6 +25,11 @@ _NEGLIGIBLE_CELL = 1e-26
 
 # Largest width of a law that `tails_of_total` computes by convolution.
 _MOST_CELLS = 2**19
+# Most pairs of different cohort sizes whose laws of overlap are convolved, and their most cells.
+_MOST_LAWS = 5000
+_MOST_CELLS_OF_OVERLAPS = 4 * 10**6
+# Most probabilities of one client more or less that the Markov chain of seen clients computes.
+_MOST_STEPS = 2 * 10**7
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -301,13 +306,6 @@ def trimmed(law: Law, error: float = 0.0) -> Law:
     dropped = float(law.cells[:first].sum() + law.cells[last:].sum())
     return Law(law.start + first, law.cells[first:last], law.lost + dropped)
 
-
-# Most pairs of different cohort sizes whose laws of overlap are convolved, and their most cells.
-_MOST_LAWS = 5000
-_MOST_CELLS_OF_OVERLAPS = 4 * 10**6
-
-# Most probabilities of one client more or less that the Markov chain of seen clients computes.
-_MOST_STEPS = 2 * 10**7
 
 # Counts of two cohort sizes and of the clients they are drawn from: {(clients, one, other): pairs}.
 Pairs = dict[tuple[int, int, int], int]

@@ -45,6 +45,32 @@ _MASS_ERROR = 1e-12
 _SHARE_ERROR = 4e-9
 # With more points than this the release does not fit.
 _MOST_POINTS_OF_ROUND = 2**20
+# Step of the grid, unless one release then has too few points, or one or all have too many.
+_STEP = 1e-4
+_LEAST_POINTS = 2**12
+_MOST_POINTS = 2**16
+_MOST_POINTS_OF_EPSILON = 2e5
+# The tails are cut at a power of e that is a multiple of this, so that few grids serve a whole run.
+_TAIL_UNIT = 10.0
+# With a larger step the result is useless.
+_WIDEST_STEP = 0.1
+_MOST_LENGTH = 2**23
+# Logarithm of the largest mass of the noise that is cut off; exp(-700) still is a float.
+_LOG_TAIL, _LEAST_LOG_TAIL = -50.0, -700.0
+# The window of losses leaves out at most this tilted mass on either side, by Chernoff bounds with
+# tilts that are steeper or flatter by these factors.
+_OUTSIDE = 1e-13
+_STEEPER = (1.03, 1.1, 1.2, 1.4, 1.7, 2.0, 3.0, 5.0)
+_FLATTER = (0.97, 0.9, 0.8, 0.6, 0.3, 0.0, -1.0)
+# Rounding error of all logarithms, sums and the grid itself, relative to delta.
+_ROUNDING = 1e-9
+# For such a delta several tilts are tried; each gives an upper bound.
+_LARGE_DELTA = 1e-2
+_FLATTER_TILTS = (1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256)
+# Whose tilts give the parts of a whole curve.
+_DELTAS_OF_CURVE = (0.3, 1e-2, 1e-4, 1e-6, 1e-9)
+# Exponents of the moments that bound the losses of pairs, for a first idea of epsilon.
+_EXPONENTS = np.geomspace(1e-3, 1e4, 60)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,35 +284,6 @@ def _points(
         raise OverflowError('the loss is not exact enough for the grid')
     return first, np.concatenate([[low], np.maximum.accumulate(points), [high]])
 
-
-# Step of the grid, unless one release then has too few points, or one or all have too many.
-_STEP = 1e-4
-_LEAST_POINTS = 2**12
-_MOST_POINTS = 2**16
-_MOST_POINTS_OF_EPSILON = 2e5
-# The tails are cut at a power of e that is a multiple of this, so that few grids serve a whole run.
-_TAIL_UNIT = 10.0
-# With a larger step the result is useless.
-_WIDEST_STEP = 0.1
-_MOST_LENGTH = 2**23
-# Logarithm of the largest mass of the noise that is cut off; exp(-700) still is a float.
-_LOG_TAIL, _LEAST_LOG_TAIL = -50.0, -700.0
-# The window of losses leaves out at most this tilted mass on either side, by Chernoff bounds with
-# tilts that are steeper or flatter by these factors.
-_OUTSIDE = 1e-13
-_STEEPER = (1.03, 1.1, 1.2, 1.4, 1.7, 2.0, 3.0, 5.0)
-_FLATTER = (0.97, 0.9, 0.8, 0.6, 0.3, 0.0, -1.0)
-# Rounding error of all logarithms, sums and the grid itself, relative to delta.
-_ROUNDING = 1e-9
-
-
-# For such a delta several tilts are tried; each gives an upper bound.
-_LARGE_DELTA = 1e-2
-_FLATTER_TILTS = (1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256)
-# Whose tilts give the parts of a whole curve.
-_DELTAS_OF_CURVE = (0.3, 1e-2, 1e-4, 1e-6, 1e-9)
-# Exponents of the moments that bound the losses of pairs, for a first idea of epsilon.
-_EXPONENTS = np.geomspace(1e-3, 1e4, 60)
 
 # Kinds of releases, and how often each happens.
 Releases = Sequence[tuple[Release, int]]

@@ -26,6 +26,13 @@ from dpfl.accounting import gaussian
 
 _MOST_EPSILON = 1e8
 _LEAST_DEVIATION = 1e-9
+CONFIDENCE = 0.95
+# The spread of the scores is taken to be that of the null unless a test at this level denies it.
+_LEVEL = 0.01
+# Probabilities below this one are rounded up to it, which lowers a lower bound.
+_LEAST_RATE = 1e-300
+# Draws of all scores that a power is estimated from, and numbers that are drawn at most for it.
+_DRAWS, _MOST_DRAWN = 200, 10**7
 
 
 def delta(epsilon: float, mean: float, deviation: float) -> float:
@@ -123,15 +130,6 @@ def _difference(first: float, second: float) -> float:
     if second >= first:
         return 0.0
     return math.exp(first) * -math.expm1(second - first)
-
-
-CONFIDENCE = 0.95
-# The spread of the scores is taken to be that of the null unless a test at this level denies it.
-_LEVEL = 0.01
-# Probabilities below this one are rounded up to it, which lowers a lower bound.
-_LEAST_RATE = 1e-300
-# Draws of all scores that a power is estimated from, and numbers that are drawn at most for it.
-_DRAWS, _MOST_DRAWN = 200, 10**7
 
 
 @dataclasses.dataclass(frozen=True)

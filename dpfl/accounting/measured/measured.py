@@ -22,6 +22,34 @@ METHOD = 'one_shot_canaries'
 _MOST_CANARIES = 10**7
 # The sizes of audits are small; nothing in the file is worth more memory.
 _MOST_BYTES = 1 << 28
+_KINDS = {'took_part': 'b', 'rounds': 'i', 'releases': 'f', 'final_model': 'f'}
+# What no audit can show, a sentence each.
+LIMITS = (
+    'It proves no guarantee: another attack, or one that knows more, may find more. Only the '
+    'accounting bounds every attack.',
+    'It tests the sums that the aggregator computed and returned. It would not notice a training '
+    'loop that counts a client twice, or uses updates beside the aggregator.',
+    'It measures canaries, random directions of the length of the clip norm. Updates of real '
+    'clients have other directions and may be shorter.',
+    'Of the noise it tests mean, variance and distribution, and correlations between the halves of '
+    'all coordinates, two tensors and two rounds, of which one may be shifted in a circle. It '
+    'would not notice correlations at other places, such as those of neighbouring coordinates; a '
+    'shift of noise of which only a part of the coordinates is tested; or a distribution that '
+    'differs from the normal one by less than chance does.',
+    'The noise of the counts of an adaptive clip norm is not tested.',
+    'It sees noise as real numbers. It would not notice a predictable generator, a noise key that '
+    'leaked, or information in the last digits of floating-point numbers.',
+    'It is one run. Intervals and bounds count the randomness of the canaries, whose scores are '
+    'independent as long as the updates of clients do not depend on the directions of canaries: '
+    'they do, a little, through the models of later rounds.',
+)
+_CLAIM_EXCEEDED = (
+    '**A lower bound is above the claim. Either the claim or the run is wrong (or this is one of '
+    'the {share:.0%} of audits whose bounds fail): do not rely on the guarantee.**'
+)
+_SUMS_REFUTED = (
+    '**The sums of this run are not those of its plan: {failures}. Do not rely on the guarantee.**'
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,9 +119,6 @@ class Scores:
             )
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(f'{path}: not the audit of a run ({errors.shown(error)})') from None
-
-
-_KINDS = {'took_part': 'b', 'rounds': 'i', 'releases': 'f', 'final_model': 'f'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -340,35 +365,6 @@ def _estimate(name: str, values: Any) -> Estimate:
         else:
             fields[field.name] = _validate.number(where, value)
     return Estimate(**fields)
-
-
-# What no audit can show, a sentence each.
-LIMITS = (
-    'It proves no guarantee: another attack, or one that knows more, may find more. Only the '
-    'accounting bounds every attack.',
-    'It tests the sums that the aggregator computed and returned. It would not notice a training '
-    'loop that counts a client twice, or uses updates beside the aggregator.',
-    'It measures canaries, random directions of the length of the clip norm. Updates of real '
-    'clients have other directions and may be shorter.',
-    'Of the noise it tests mean, variance and distribution, and correlations between the halves of '
-    'all coordinates, two tensors and two rounds, of which one may be shifted in a circle. It '
-    'would not notice correlations at other places, such as those of neighbouring coordinates; a '
-    'shift of noise of which only a part of the coordinates is tested; or a distribution that '
-    'differs from the normal one by less than chance does.',
-    'The noise of the counts of an adaptive clip norm is not tested.',
-    'It sees noise as real numbers. It would not notice a predictable generator, a noise key that '
-    'leaked, or information in the last digits of floating-point numbers.',
-    'It is one run. Intervals and bounds count the randomness of the canaries, whose scores are '
-    'independent as long as the updates of clients do not depend on the directions of canaries: '
-    'they do, a little, through the models of later rounds.',
-)
-_CLAIM_EXCEEDED = (
-    '**A lower bound is above the claim. Either the claim or the run is wrong (or this is one of '
-    'the {share:.0%} of audits whose bounds fail): do not rely on the guarantee.**'
-)
-_SUMS_REFUTED = (
-    '**The sums of this run are not those of its plan: {failures}. Do not rely on the guarantee.**'
-)
 
 
 def audit_section(audit: Measured) -> str:

@@ -61,6 +61,9 @@ _REQUIRED = (
     'also_not_covered',
     'train_metrics_released',
 )
+SIGNATURE = f'privacy_report.json{signatures.SUFFIX}'
+_ESCAPES = {'\\': '\\\\', '\n': '\\n', '\r': '\\r'}
+_UNESCAPED = {'\\\\': '\\', '\\n': '\n', '\\r': '\r'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -438,11 +441,6 @@ def has_ended(directory: str | os.PathLike[str]) -> bool:
         return MODEL in listed(directory)
     is_over = journal.state.ended is not None
     return is_over and (pathlib.Path(directory) / SUMS).exists()
-
-
-SIGNATURE = f'privacy_report.json{signatures.SUFFIX}'
-_ESCAPES = {'\\': '\\\\', '\n': '\\n', '\r': '\\r'}
-_UNESCAPED = {'\\\\': '\\', '\\n': '\n', '\\r': '\r'}
 
 
 def walk(directory: pathlib.Path, without: str) -> tuple[dict[str, pathlib.Path], dict[str, str]]:

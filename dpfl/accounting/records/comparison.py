@@ -54,6 +54,25 @@ _DRAWN = re.compile(
     r'<(?:g|path|use|clipPath|rect|circle)(?:\s+(?:(?:clip-path|d|id|style|transform)="[^"<>]*"'
     r'|(?:x|y|cx|cy|r|width|height)="[\d.e-]+"|xlink:href="#[^"<>]*"))*\s*/?>'
 )
+_LIMITS = ('rounds', 'min_separation', 'max_participations')
+# Numbers of clients that are observed.
+COUNTS = ('clients', 'smallest_cohort', 'largest_cohort')
+# Upper bounds: a larger one promises less.
+_BOUNDS = frozenset(
+    {'epsilon', 'epsilons', 'epsilons_so_far', 'epsilon_claimed', 'tpr', 'advantage'}
+)
+# 'best' is a choice among the others.
+_ACCOUNTANTS = {*gaussian.ACCOUNTANTS, 'monte_carlo'} - {'best'}
+# Keys of sentences, and their version.
+_WORDS = (
+    'text_version',
+    'statement',
+    'assumptions',
+    'not_covered',
+    'history',
+    'observed.violations',
+    'selection.statement',
+)
 
 
 def differences(stated: Any, computed: Any, where: str = '') -> list[tuple[str, Any, Any]]:
@@ -200,27 +219,6 @@ def _first_line(stated: str, computed: str) -> str:
             says, would_say = short_pair(line, now[i])
             return f'says {says}, computed {would_say}'
     return 'ends with other lines'
-
-
-_LIMITS = ('rounds', 'min_separation', 'max_participations')
-# Numbers of clients that are observed.
-COUNTS = ('clients', 'smallest_cohort', 'largest_cohort')
-# Upper bounds: a larger one promises less.
-_BOUNDS = frozenset(
-    {'epsilon', 'epsilons', 'epsilons_so_far', 'epsilon_claimed', 'tpr', 'advantage'}
-)
-# 'best' is a choice among the others.
-_ACCOUNTANTS = {*gaussian.ACCOUNTANTS, 'monte_carlo'} - {'best'}
-# Keys of sentences, and their version.
-_WORDS = (
-    'text_version',
-    'statement',
-    'assumptions',
-    'not_covered',
-    'history',
-    'observed.violations',
-    'selection.statement',
-)
 
 
 def refuse_more_texts(name: str, stated: Any, computed: Sequence[str]) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _DOMAIN = b'dpfl noise key\n'
 _LEDGER = b'dpfl ledger of an earlier run\n'
+# It becomes part of a page, and files may come from anybody.
+_PLAIN = re.compile(r'[\w .:+()/-]{0,80}', re.ASCII)
 
 
 def noise_key_digest(noise: str) -> str:
@@ -103,10 +105,6 @@ def shared_noise(reports: 'Sequence[PrivacyReport]') -> tuple[int, str] | None:
                     'their sums differ, which no noise covers, and there is no joint guarantee'
                 )
     return None
-
-
-# It becomes part of a page, and files may come from anybody.
-_PLAIN = re.compile(r'[\w .:+()/-]{0,80}', re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True)

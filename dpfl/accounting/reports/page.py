@@ -67,6 +67,14 @@ _TERMS = {
     'observed limits, observed clients': 'the same limits as all clients of the log kept them, and '
     'exactly the rounds in which they took part.',
 }
+_ACCOUNTANT = {
+    'pld': 'privacy loss distribution (dp_accounting), pessimistic by the width of its grid',
+    'rdp': 'Renyi DP (dp_accounting), converted to epsilon, an upper bound',
+    'analytic_gaussian': 'exact curve of the Gaussian mechanism (Balle and Wang 2018, theorem 8)',
+    'monte_carlo': 'Monte Carlo estimate, an upper confidence bound',
+    'moments': 'integer moments up to 32 with the classic conversion (McMahan et al. 2018), an '
+    'upper bound and the loosest of the accountants',
+}
 
 
 def unit(report: 'PrivacyReport') -> str:
@@ -452,13 +460,3 @@ def _clip_norms(course: ClipCourse) -> list[str]:
         'computed from noised sums alone. `metrics.csv` has them for every round.',
         _table(['from round (counted from 0)', 'clip norm'], rows),
     ]
-
-
-_ACCOUNTANT = {
-    'pld': 'privacy loss distribution (dp_accounting), pessimistic by the width of its grid',
-    'rdp': 'Renyi DP (dp_accounting), converted to epsilon, an upper bound',
-    'analytic_gaussian': 'exact curve of the Gaussian mechanism (Balle and Wang 2018, theorem 8)',
-    'monte_carlo': 'Monte Carlo estimate, an upper confidence bound',
-    'moments': 'integer moments up to 32 with the classic conversion (McMahan et al. 2018), an '
-    'upper bound and the loosest of the accountants',
-}

@@ -53,6 +53,11 @@ _REPORT_KEYS = (
 _PLAN_PARTS = [name for name in FOLD if name not in ('sampling', 'earlier')]
 
 _Both = tuple[PrivacyReport, PrivacyReport]
+# Reports with other values of these fields of the plan are about other neighbouring runs.
+_NEIGHBOURS = ('adjacency', 'group_size')
+# What two logs with the same cohorts have in common, whatever the plans of their runs.
+_COUNTS = ('rounds', 'clients', 'smallest_cohort', 'largest_cohort', 'clients_by_participations')
+_FLAGS = ('noise_is_seeded', 'sampling_is_seeded', 'train_metrics_released')
 
 
 def compare(
@@ -423,13 +428,6 @@ def _looser(both: _Both, epsilons: Sequence[dict[str, Any]]) -> Iterator[str]:
                     f'= {delta:g}, by accountant={report.accountant}; the best accountant shows '
                     f'{rounding.round_up(now)}, which is compared.'
                 )
-
-
-# Reports with other values of these fields of the plan are about other neighbouring runs.
-_NEIGHBOURS = ('adjacency', 'group_size')
-# What two logs with the same cohorts have in common, whatever the plans of their runs.
-_COUNTS = ('rounds', 'clients', 'smallest_cohort', 'largest_cohort', 'clients_by_participations')
-_FLAGS = ('noise_is_seeded', 'sampling_is_seeded', 'train_metrics_released')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 _ROUNDING = 1e-9
 # Relative allowance for sums of products of up to a few thousand entries.
 _OF_SUMS = 1e-11
+# Relative error of the columns of C that the rounding of estimates covers.
+_MOST_COLUMN_ERROR = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -211,10 +213,6 @@ def _log_mean_exp(values: np.ndarray) -> np.ndarray:
     largest = values.max(axis=1)
     np.exp(np.subtract(values, largest[:, None], out=values), out=values)
     return np.log(values.mean(axis=1)) + largest
-
-
-# Relative error of the columns of C that the rounding of estimates covers.
-_MOST_COLUMN_ERROR = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -54,6 +54,20 @@ _PILOT_TILTS = ((1.0, 0.0), (1.5, 1.0), (2.0, 2.0), (3.0, 4.0), (5.0, 8.0), (9.0
 _ROUNDING = 1e-9
 # Values of epsilon are searched until they are as close as this, relatively.
 _PRECISION = 1e-9
+# Part of every key: raised when the estimate of the same plan changes.
+_VERSION = 1
+# Products of samples and components above which a progress bar is shown, and the result kept.
+_LONG_SEARCH_COST = 2e8
+# The first part of a search for noise takes one in `_SHARE` of the samples, but at least `_FEW`. It
+# ends within the share `_COARSE` of the noise.
+_SHARE, _FEW, _COARSE = 64, 20_000, 0.03
+# Of the second part: most estimates, how near to the target is enough, and the largest change of
+# the logarithm of epsilon for one of noise.
+_STEPS, _CLOSE, _STEEPEST = 4, 0.99, 8.0
+# So small that the bound of the search almost certainly is above that of the guarantee.
+_FAILURE_OF_SEARCH = 1e-24
+# Noise is rounded up by this share.
+_NOISE_ROUNDING = 1e-8
 
 
 class Range(NamedTuple):
@@ -356,22 +370,6 @@ def _best_tilts(
         most = [payoff.log_largest(min(epsilon, release.end)) for payoff in ranges]
         best.append(float(tilts[int(np.argmin(most))]))
     return best[0], best[1]
-
-
-# Part of every key: raised when the estimate of the same plan changes.
-_VERSION = 1
-# Products of samples and components above which a progress bar is shown, and the result kept.
-_LONG_SEARCH_COST = 2e8
-# The first part of a search for noise takes one in `_SHARE` of the samples, but at least `_FEW`. It
-# ends within the share `_COARSE` of the noise.
-_SHARE, _FEW, _COARSE = 64, 20_000, 0.03
-# Of the second part: most estimates, how near to the target is enough, and the largest change of
-# the logarithm of epsilon for one of noise.
-_STEPS, _CLOSE, _STEEPEST = 4, 0.99, 8.0
-# So small that the bound of the search almost certainly is above that of the guarantee.
-_FAILURE_OF_SEARCH = 1e-24
-# Noise is rounded up by this share.
-_NOISE_ROUNDING = 1e-8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

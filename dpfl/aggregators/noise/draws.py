@@ -38,6 +38,19 @@ _ALGORITHM = 'philox'
 _RANDOM_SOURCE = '/dev/urandom'
 # Lines of random bytes to read for a key: 256 bytes each on average; at most 32 bytes are needed.
 _LINES = 32
+_PHILOX = 1  # Its number in TensorFlow's raw operations.
+# Variables per block: first the first variables of all its pairs, then the second ones.
+BLOCK = 2048
+_PAIRS = BLOCK // 2
+# Blocks per chunk, such that a chunk fits into the cache of a core; chunks in parallel. Neither
+# affects the bits.
+_CHUNK, _AT_A_TIME = 16, 4
+# From this number of chunks on, 4 million variables, a second copy of all variables takes more time
+# than it saves.
+_MANY_CHUNKS = 128
+# Counter at which the words of angles start, beyond those of any number of radii.
+_ANGLES = 2**63
+_BELOW_ONE = 1 - 2.0**-53
 
 
 def root_key_source(seed: int | None, stream: str = 'noise') -> Callable[[], tf.Tensor]:
@@ -126,21 +139,6 @@ def derive_from_content(key: Any, vector: tf.Tensor) -> tf.Tensor:
     """
     fingerprint = tf.raw_ops.Fingerprint(data=vector[None], method='farmhash64')
     return derive(key, tf.bitcast(fingerprint[0], tf.int64))
-
-
-_PHILOX = 1  # Its number in TensorFlow's raw operations.
-# Variables per block: first the first variables of all its pairs, then the second ones.
-BLOCK = 2048
-_PAIRS = BLOCK // 2
-# Blocks per chunk, such that a chunk fits into the cache of a core; chunks in parallel. Neither
-# affects the bits.
-_CHUNK, _AT_A_TIME = 16, 4
-# From this number of chunks on, 4 million variables, a second copy of all variables takes more time
-# than it saves.
-_MANY_CHUNKS = 128
-# Counter at which the words of angles start, beyond those of any number of radii.
-_ANGLES = 2**63
-_BELOW_ONE = 1 - 2.0**-53
 
 
 def _polynomial() -> tuple[float, ...]:

@@ -42,6 +42,12 @@ from dpfl.aggregators import flat, query
 from dpfl.aggregators.noise import correlated, draws
 from dpfl.mechanisms import kernels
 
+# Coordinates per block. The past of a block with 342 bands takes 2.8 MB, and stays in cache while
+# rounds are recomputed.
+_BLOCK = draws.BLOCK
+# Blocks and rounds whose noise is drawn at once when rounds are recomputed.
+_DRAWN = (16, 64)
+
 
 def run_all(
     threads: concurrent.futures.Executor, work: Callable[[Any], None], parts: Iterable[Any]
@@ -283,13 +289,6 @@ def _digest(context: Any) -> str:
             'must be arrays, numbers, texts or bytes that determine the sum of the round',
         )
     return journal.digest(leaves)
-
-
-# Coordinates per block. The past of a block with 342 bands takes 2.8 MB, and stays in cache while
-# rounds are recomputed.
-_BLOCK = draws.BLOCK
-# Blocks and rounds whose noise is drawn at once when rounds are recomputed.
-_DRAWN = (16, 64)
 
 
 class NoiseRing(SuppliedRows):

@@ -25,6 +25,8 @@ from dpfl.simulation.training.privacy_config import AMOUNTS
 
 FORMATS = ('text', 'json')
 _FORMS = ('.csv', '.json')
+# Flags on the treatment of an earlier run, or in place of a run; flags.txt leaves them out.
+_FLAGS_OF_ONE_CALL = ('resume', 'overwrite', 'dry_run')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -266,10 +268,6 @@ class VerifiedRunConfig(RunDirConfig):
         'With --run_dir: show the page of the report in a browser, if the run is verified.',
         needs='run_dir',
     )
-
-
-# Flags on the treatment of an earlier run, or in place of a run; flags.txt leaves them out.
-_FLAGS_OF_ONE_CALL = ('resume', 'overwrite', 'dry_run')
 
 
 def directory(config: RunDirectoryConfig) -> pathlib.Path:

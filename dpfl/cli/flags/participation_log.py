@@ -12,6 +12,14 @@ from dpfl.participation import ImportedLog, Participation, RoundTimes, imported,
 from dpfl.planning import DailyCounts, DailyPattern, Pace, UniformCohorts
 from dpfl.simulation.training.round_config import ParticipationConfig
 
+# The limits that uniform cohorts would break with this probability are stated.
+_FAILURE = 1e-6
+_OWN = '.npz'
+NOT_COVERED = (
+    'Rounds and participations that the file of the participation log lacks: it is taken for the '
+    'log of all that the run released.',
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PaceConfig(Settings):
@@ -93,15 +101,6 @@ def _rates(texts: tuple[str, ...]) -> tuple[float, ...]:
     if len(rates) != 24:
         raise ArgumentError(name, shown, f'must be 24 numbers, has {len(texts)} entries')
     return rates
-
-
-# The limits that uniform cohorts would break with this probability are stated.
-_FAILURE = 1e-6
-_OWN = '.npz'
-NOT_COVERED = (
-    'Rounds and participations that the file of the participation log lacks: it is taken for the '
-    'log of all that the run released.',
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

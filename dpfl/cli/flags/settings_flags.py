@@ -24,6 +24,7 @@ _FIRST = ('RunDirectoryConfig', 'DryRunConfig')
 _LAST = ('RunConfig', 'ExecutionConfig', 'FormatConfig')
 # The class that declares each flag.
 _classes: dict[str, type[Settings]] = {}
+_S = TypeVar('_S', bound=Settings)
 
 
 def grouped(names: Sequence[str]) -> dict[str, list[str]]:
@@ -80,9 +81,6 @@ def _declaring(settings: Settings) -> dict[str, type[Settings]]:
                 if name in vars(kind).get('__annotations__', {})
             ][-1]
     return classes
-
-
-_S = TypeVar('_S', bound=Settings)
 
 
 class SettingsFlags(Generic[_S]):

@@ -20,6 +20,21 @@ from dpfl.simulation.training.mechanism import MechanismConfig
 from dpfl.simulation.training.privacy_config import PrivacyConfig
 from dpfl.simulation.training.round_config import SGD, ScheduleConfig, ServerConfig
 
+STRATEGY = 'planned.npz'
+# The loss that `mechanisms.choose` minimises.
+_LOSS = 'max'
+# Settings that `of_plan` states itself: the rest of a configuration goes on as it is.
+_STATED = (
+    *MechanismConfig().flat(),
+    'noise_multiplier',
+    'target_epsilon',
+    'match',
+    'workload',
+    'delta',
+    'accountant',
+    'adjacency',
+)
+
 
 def print_result(result: TrainResult, form: str, **more: Any) -> None:
     """Prints the end of a run: five lines as 'text', all its last values as 'json'."""
@@ -94,22 +109,6 @@ def print_cost(cost: Cost, form: str) -> None:
     values['not_measured'] = '; '.join(cost.not_measured) or 'nothing else'
     explanation = values.pop('how')
     print(plain_text.table(values), textwrap.fill(explanation, 100), sep='\n')
-
-
-STRATEGY = 'planned.npz'
-# The loss that `mechanisms.choose` minimises.
-_LOSS = 'max'
-# Settings that `of_plan` states itself: the rest of a configuration goes on as it is.
-_STATED = (
-    *MechanismConfig().flat(),
-    'noise_multiplier',
-    'target_epsilon',
-    'match',
-    'workload',
-    'delta',
-    'accountant',
-    'adjacency',
-)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,6 +26,20 @@ from dpfl.simulation.training.config import TrainConfig
 from dpfl.tasks.config import has_words_of_clients
 
 _DIFFERS = 1
+# Full names, as patterns. These files are computed from the releases of the run, so the guarantee
+# covers them.
+_COPIED = (
+    r'model\.npz',
+    r'audit\.(npz|html)',
+    r'before_training\.json',
+    r'plots/generated_\d+\.png',
+    r'(saved_model|generator)/(saved_model\.pb|fingerprint\.pb|variables/variables\.'
+    r'(index|data-\d+-of-\d+)|assets\.extra/model\.json)',
+)
+# Metrics that follow from the plan, and those that are private releases.
+_COVERED = ('round', 'epsilon', 'clip_norm', 'clip_norm_estimate', 'clip_count', 'clip_restart')
+# Metrics that are never copied: durations, and those of training clients.
+_NEVER = ('seconds', 'train_')
 
 
 def verify(path: pathlib.Path) -> tuple[Verification, accounting.PrivacyReport]:
@@ -242,22 +256,6 @@ def _verdict(path: pathlib.Path, is_export: bool) -> str:
         f'{listed}, journal, cohorts, settings and plan agree, and every table and page follows '
         'from them'
     )
-
-
-# Full names, as patterns. These files are computed from the releases of the run, so the guarantee
-# covers them.
-_COPIED = (
-    r'model\.npz',
-    r'audit\.(npz|html)',
-    r'before_training\.json',
-    r'plots/generated_\d+\.png',
-    r'(saved_model|generator)/(saved_model\.pb|fingerprint\.pb|variables/variables\.'
-    r'(index|data-\d+-of-\d+)|assets\.extra/model\.json)',
-)
-# Metrics that follow from the plan, and those that are private releases.
-_COVERED = ('round', 'epsilon', 'clip_norm', 'clip_norm_estimate', 'clip_count', 'clip_restart')
-# Metrics that are never copied: durations, and those of training clients.
-_NEVER = ('seconds', 'train_')
 
 
 def check_copy(

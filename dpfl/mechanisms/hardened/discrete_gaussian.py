@@ -39,6 +39,17 @@ from dpfl import _validate, errors
 KEY_BYTES = 32
 _ZEROS = np.zeros(1 << 19, np.uint8)
 _ROOM = 15  # Extra output bytes that `cryptography` requires: one AES block minus one.
+# Bound of the relative error of `negative_exp`.
+ERROR = 2.0**-36
+# Largest argument of `negative_exp`.
+MOST_EXPONENT = 128.0
+_HALVINGS = 10
+_TERMS = 11
+TABLE_BITS = 12
+# Range of standard deviations for which two words have enough bits for the uniform variable.
+LEAST, LARGEST = 2.0**-10, 2.0**50
+# Bound of the relative error of an acceptance in float64: of exp, and of a few roundings.
+_MARGIN = 2.0**-34
 
 
 def derive_key(key: bytes, label: str) -> bytes:
@@ -77,15 +88,6 @@ class Keystream:
             room: Any = out[begin : begin + length + _ROOM]
             self._encryptor.update_into(text, room)
         return out[: 8 * size].view('<u8')
-
-
-# Bound of the relative error of `negative_exp`.
-ERROR = 2.0**-36
-# Largest argument of `negative_exp`.
-MOST_EXPONENT = 128.0
-
-_HALVINGS = 10
-_TERMS = 11
 
 
 def negative_exp(x: np.ndarray) -> np.ndarray:
@@ -139,13 +141,6 @@ def negative_exp_bounds(x: fractions.Fraction, bits: int) -> tuple[int, int]:
         total = total * total >> (bits + guard)
         error = 2 * error + 2
     return max((total - error) >> guard, 0), -(-(total + error) >> guard)
-
-
-TABLE_BITS = 12
-# Range of standard deviations for which two words have enough bits for the uniform variable.
-LEAST, LARGEST = 2.0**-10, 2.0**50
-# Bound of the relative error of an acceptance in float64: of exp, and of a few roundings.
-_MARGIN = 2.0**-34
 
 
 class DiscreteGaussian:

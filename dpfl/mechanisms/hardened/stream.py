@@ -34,6 +34,17 @@ from dpfl.mechanisms import kernels, rounding
 
 # Number of products in one sum. The error bound grows with it, and with the number of such sums.
 _CHUNK = 16
+# In standard deviations. A linear function of the noise z exceeds 40 of its own standard deviations
+# with a probability of at most 2 exp(-800), and in a neighbouring run it differs by at most
+# `LARGEST_MU`. A quarter more covers fractions of roundings, and products of errors.
+TAIL = 40.0
+LARGEST_MU = 24.0
+_MAGNITUDE = 80.0
+# Largest standard deviation of what is streamed, in units of sigma. Beyond it integers would not
+# be exact in float64.
+_LARGEST_STDDEV = 64.0
+# Bound of the relative errors of the coefficients of kernels and the entries of C.
+COEFFICIENTS = 2.0**-30
 
 
 class StateMap(NamedTuple):
@@ -161,19 +172,6 @@ def _combined(coefficients: Iterable[tuple[int, float]], buffers: np.ndarray) ->
 def _rounded(predicted: np.ndarray) -> np.ndarray:
     """Rounded to the nearest integers, ties to even, int64."""
     return np.rint(predicted).astype(np.int64)
-
-
-# In standard deviations. A linear function of the noise z exceeds 40 of its own standard deviations
-# with a probability of at most 2 exp(-800), and in a neighbouring run it differs by at most
-# `LARGEST_MU`. A quarter more covers fractions of roundings, and products of errors.
-TAIL = 40.0
-LARGEST_MU = 24.0
-_MAGNITUDE = 80.0
-# Largest standard deviation of what is streamed, in units of sigma. Beyond it integers would not
-# be exact in float64.
-_LARGEST_STDDEV = 64.0
-# Bound of the relative errors of the coefficients of kernels and the entries of C.
-COEFFICIENTS = 2.0**-30
 
 
 def shift(kernel: kernels.Kernel, rounds: int, dimension: int, stddev: float) -> float:

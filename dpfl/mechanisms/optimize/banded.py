@@ -53,6 +53,25 @@ _WEIGHT_UNIT = 0.3
 _PENALTY = 10.0
 _MAX_ITERATIONS = 5000
 _PAIRS = 10
+_VERSION = 4
+# A search ends when a step lowers the squared loss by less than this share. That is about a
+# hundredth of what is left.
+_TOLERANCE = {'rms': 1e-10, 'max': 1e-7}
+# For tables of more entries, where every step takes longer, and for coarser problems.
+_LARGE = 50_000
+_LARGE_TOLERANCE = {'rms': 1e-9, 'max': 1e-5}
+_LARGE_FREE_TOLERANCE = {'rms': 1e-6, 'max': 3e-6}  # With many weights, steps are small.
+# For tables of even more entries, where a step takes seconds.
+_HUGE = 1_000_000
+_HUGE_TOLERANCE = {'rms': 1e-6, 'max': 1e-5}
+_COARSE_TOLERANCE = 1e-6
+# Fewest bands for which solving a coarser problem first pays.
+_COARSE_BANDS = 48
+# Exponents of power means. The last mean is at least n^(-1/5000) of the largest of n errors, and
+# comes much closer because most errors are then equal.
+_POWERS = {'rms': (1,), 'max': (12, 50, 200, 1000, 5000)}
+# From the optimum of a coarser problem.
+_LATER_POWERS = {'rms': (1,), 'max': (200, 1000, 5000)}
 
 
 class Point(NamedTuple):
@@ -288,25 +307,6 @@ def _squared_norms(table):
     return banded.column_sums(table**2)
 
 
-_VERSION = 4
-# A search ends when a step lowers the squared loss by less than this share. That is about a
-# hundredth of what is left.
-_TOLERANCE = {'rms': 1e-10, 'max': 1e-7}
-# For tables of more entries, where every step takes longer, and for coarser problems.
-_LARGE = 50_000
-_LARGE_TOLERANCE = {'rms': 1e-9, 'max': 1e-5}
-_LARGE_FREE_TOLERANCE = {'rms': 1e-6, 'max': 3e-6}  # With many weights, steps are small.
-# For tables of even more entries, where a step takes seconds.
-_HUGE = 1_000_000
-_HUGE_TOLERANCE = {'rms': 1e-6, 'max': 1e-5}
-_COARSE_TOLERANCE = 1e-6
-# Fewest bands for which solving a coarser problem first pays.
-_COARSE_BANDS = 48
-# Exponents of power means. The last mean is at least n^(-1/5000) of the largest of n errors, and
-# comes much closer because most errors are then equal.
-_POWERS = {'rms': (1,), 'max': (12, 50, 200, 1000, 5000)}
-# From the optimum of a coarser problem.
-_LATER_POWERS = {'rms': (1,), 'max': (200, 1000, 5000)}
 _NORMS = {'equal': Norms.equal, 'free': Norms.free}
 
 

@@ -38,6 +38,21 @@ from dpfl.mechanisms.optimize.scaled_blt import from_entry, optimize_scaled_blt
 from dpfl.mechanisms.sensitivities.scaled_toeplitz import PairTable
 from dpfl.participation import Participation
 
+_VERSION = 2
+# Most rounds, and most rounds^2 times participations: the sensitivity takes all pairs of rounds.
+_MOST_ROUNDS = 4096
+_MOST_STEPS = 1e9
+# Most cells with a scale of their own, unless there are more separations, and the most of those.
+_MOST_CELLS = 128
+_MOST_SEPARATIONS = 256
+# Number of blocks of rounds with the same decays and scales, about.
+_BLOCKS = 12
+# Bounds of the logs of rates, scales of buffers over rates, gains and scales of columns.
+_BOUNDS = ((math.log(1e-6), math.log(0.99)), (-14.0, 5.0), (-3.0, 3.0), (-5.0, 5.0))
+# A buffer counts if its scale over its rate is at least this much.
+_LEAST_EFFECT = 0.01
+_MAX_ITERATIONS = 60
+
 
 class Blocks(NamedTuple):
     """Parameters, or the gradient with respect to their logs.
@@ -247,22 +262,6 @@ class _Slopes(NamedTuple):
         """
         for slope, derivative in zip(self, of_each, strict=True):
             slope += np.einsum('ga,aij->gij', is_of, by_total * derivative)
-
-
-_VERSION = 2
-# Most rounds, and most rounds^2 times participations: the sensitivity takes all pairs of rounds.
-_MOST_ROUNDS = 4096
-_MOST_STEPS = 1e9
-# Most cells with a scale of their own, unless there are more separations, and the most of those.
-_MOST_CELLS = 128
-_MOST_SEPARATIONS = 256
-# Number of blocks of rounds with the same decays and scales, about.
-_BLOCKS = 12
-# Bounds of the logs of rates, scales of buffers over rates, gains and scales of columns.
-_BOUNDS = ((math.log(1e-6), math.log(0.99)), (-14.0, 5.0), (-3.0, 3.0), (-5.0, 5.0))
-# A buffer counts if its scale over its rate is at least this much.
-_LEAST_EFFECT = 0.01
-_MAX_ITERATIONS = 60
 
 
 def optimize_block_blt(

@@ -56,6 +56,25 @@ _TOLERANCE = 1e-9
 _SPREAD = 0.05
 # With more participations than this, the blocks of a column of M are added at once.
 _DENSE_PARTICIPATIONS = 64
+_EPSILON = np.finfo(np.float64).eps
+# Most entries of M that are added up, over all pairs of participations.
+_MOST_ADDITIONS = 4e10
+# Limits of the finest problem: rounds, participations times cells, cells, and participations where
+# there are many cells.
+_MOST_ROUNDS = 400
+_MOST_STATES = 600
+_MOST_CELLS = 128
+_MANY_PARTICIPATIONS = 32
+_COARSENING = 0.85
+_SMALLEST_CELLS = 8
+# Iterations of L-BFGS: this number divided by that of rounds, within limits.
+_ITERATIONS = 40_000
+_FEWEST, _MOST = 100, 400
+# Share of the largest eigenvalue below which eigenvalues count as that share in gradients.
+_LEAST_EIGENVALUE = 1e-13
+_LEAST_PROBABILITY = 1e-5
+# Logits are kept within these limits, so that no step of L-BFGS leaves nothing but zeros.
+_LARGEST_LOGIT = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,27 +224,6 @@ class Chain:
                 result[others, own] += block
                 result[own, others] += block.T
         return result
-
-
-_EPSILON = np.finfo(np.float64).eps
-# Most entries of M that are added up, over all pairs of participations.
-_MOST_ADDITIONS = 4e10
-# Limits of the finest problem: rounds, participations times cells, cells, and participations where
-# there are many cells.
-_MOST_ROUNDS = 400
-_MOST_STATES = 600
-_MOST_CELLS = 128
-_MANY_PARTICIPATIONS = 32
-_COARSENING = 0.85
-_SMALLEST_CELLS = 8
-# Iterations of L-BFGS: this number divided by that of rounds, within limits.
-_ITERATIONS = 40_000
-_FEWEST, _MOST = 100, 400
-# Share of the largest eigenvalue below which eigenvalues count as that share in gradients.
-_LEAST_EIGENVALUE = 1e-13
-_LEAST_PROBABILITY = 1e-5
-# Logits are kept within these limits, so that no step of L-BFGS leaves nothing but zeros.
-_LARGEST_LOGIT = 30.0
 
 
 def loss_lower_bound(

@@ -27,6 +27,22 @@ from dpfl.mechanisms.optimize.cutting_planes import PairSum
 from dpfl.mechanisms.sensitivities import scaled_toeplitz
 from dpfl.participation import Participation
 
+_VERSION = 1
+# Most scales, if they are for parts of a separation, and for whole ones.
+_MOST_BLOCKS = 128
+_MOST_SHORT_BLOCKS = 256
+# Most participations with blocks longer than a separation.
+_MOST_IN_LONG_BLOCKS = 32
+# Rounds whose errors are looked at, about.
+_ROWS = 1000
+# Bounds of the coordinates, see `blt_loss.log_loss`, and of the logs of the scales.
+_BOUNDS = (np.log(1e-6), np.log(14.0))
+_SCALE_BOUNDS = (-5.0, 5.0)
+# Largest rate of C^-1 at the start.
+_MOST_RATE = 0.97
+_MAX_ITERATIONS = 100
+_MOST_SUMS = 30_000  # No limit but that of their pairs.
+
 
 def _powers(rates, exponents):
     """`(1 - rate)^exponent`, [exponents, rates]."""
@@ -196,23 +212,6 @@ class PairSums:
         d_rates -= (d_powers * self._lags[:, None] * powers).sum(axis=0) / (1 - rates)
         d_rates += (d_first @ powers) * weights / (1 - rates) ** 2
         return value, d_weights * weights, d_rates
-
-
-_VERSION = 1
-# Most scales, if they are for parts of a separation, and for whole ones.
-_MOST_BLOCKS = 128
-_MOST_SHORT_BLOCKS = 256
-# Most participations with blocks longer than a separation.
-_MOST_IN_LONG_BLOCKS = 32
-# Rounds whose errors are looked at, about.
-_ROWS = 1000
-# Bounds of the coordinates, see `blt_loss.log_loss`, and of the logs of the scales.
-_BOUNDS = (np.log(1e-6), np.log(14.0))
-_SCALE_BOUNDS = (-5.0, 5.0)
-# Largest rate of C^-1 at the start.
-_MOST_RATE = 0.97
-_MAX_ITERATIONS = 100
-_MOST_SUMS = 30_000  # No limit but that of their pairs.
 
 
 def optimize_scaled_blt(

@@ -38,6 +38,12 @@ import numpy as np
 from dpfl import errors
 from dpfl.participation import Participation
 
+# Rows of the Gram matrix whose partners are searched at once: limits the memory.
+_ROWS_AT_ONCE = 256
+_ROUNDING = 1e-12
+# Most participations: the table of H has the square of it.
+MOST_COUNT = 1024
+
 
 class Sensitivity(NamedTuple):
     """The squared sensitivity: largest squared norm of `C u` over the patterns, for clip norm 1.
@@ -74,11 +80,6 @@ def best_split(left: np.ndarray, right: np.ndarray, capacity: int) -> np.ndarray
         part = value + right[: size - i]
         best[i : i + part.size] = np.maximum(best[i : i + part.size], part)
     return best
-
-
-# Rows of the Gram matrix whose partners are searched at once: limits the memory.
-_ROWS_AT_ONCE = 256
-_ROUNDING = 1e-12
 
 
 def heaviest_pattern(weights: np.ndarray, participation: Participation) -> float:
@@ -254,10 +255,6 @@ def heaviest_by_position(weights: np.ndarray, separation: int) -> tuple[float, n
         pattern.append(int(ending[p, :stop].argmax()))
         stop = pattern[-1] - separation + 1
     return float(ending.max()), np.array(pattern[::-1])
-
-
-# Most participations: the table of H has the square of it.
-MOST_COUNT = 1024
 
 
 def by_envelope(columns: Iterator[np.ndarray], participation: Participation) -> Sensitivity:

@@ -27,6 +27,15 @@ from dpfl.tasks.config import (
 )
 
 DEFAULT_CANARIES = 1000
+# The tasks that can have clients for a test of the final model.
+TESTED_TASKS = ('synthetic_text', 'stackoverflow', CUSTOM)
+# The models of each task, default first.
+MODELS = {
+    **dict.fromkeys(TEXT_TASKS, WORD_MODELS),
+    **dict.fromkeys(IMAGE_TASKS, IMAGE_MODELS),
+    CUSTOM: (),
+}
+GAN_MODELS = ('small', 'dcgan', 'tiny')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -417,19 +426,6 @@ class TrainConfig(RunConfig):
                 self.task.model,
                 one_of(self.task.model, allowed, f' for task={self.task.task}'),
             )
-
-
-# The tasks that can have clients for a test of the final model.
-TESTED_TASKS = ('synthetic_text', 'stackoverflow', CUSTOM)
-# The models of each task, default first.
-MODELS = {
-    **dict.fromkeys(TEXT_TASKS, WORD_MODELS),
-    **dict.fromkeys(IMAGE_TASKS, IMAGE_MODELS),
-    CUSTOM: (),
-}
-
-
-GAN_MODELS = ('small', 'dcgan', 'tiny')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,10 @@ from dpfl.simulation.training.round_config import SamplingConfig, participation,
 
 # (first, every): the restarts of adaptive clipping in [Xu23], algorithm 1.
 ADAPTIVE_RESTARTS = (128, 1024)
+# Smallest saving of noise for which a line is printed.
+_LEAST_SAVING = 0.05
+# Optimising for more rounds is not done in passing.
+_MOST_ROUNDS = 10_000
 
 
 def build_plan(
@@ -177,12 +181,6 @@ def within_epsilon(
         f'one more round has {epsilon(high):.6g}'
     )
     return of(low)
-
-
-# Smallest saving of noise for which a line is printed.
-_LEAST_SAVING = 0.05
-# Optimising for more rounds is not done in passing.
-_MOST_ROUNDS = 10_000
 
 
 def strategy_hint(config: PrivacyConfig, plan: accounting.PrivacyPlan) -> str | None:

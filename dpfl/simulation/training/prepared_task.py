@@ -37,6 +37,8 @@ from dpfl.tasks.selection import THRESHOLDS, SelectionConfig
 
 if TYPE_CHECKING:
     from dpfl.tasks.text.models import saved_models
+# Of the random sentence that counts for a client.
+_VALUE_SEED = 0
 
 
 def of_run(
@@ -188,10 +190,6 @@ def _words(config: TrainConfig) -> WordRelease | None:
 
 def _adjacency(config: TrainConfig) -> str:
     return 'zero_out' if config.privacy.adjacency == 'zero_out' else 'replace_one'
-
-
-# Of the random sentence that counts for a client.
-_VALUE_SEED = 0
 
 
 def prepared(

@@ -19,6 +19,8 @@ _BIASED_MEAN = (
     'every client had at least example_cap examples. cohort_weight takes the expected sum of the '
     'weights of a cohort.'
 )
+# Of a sum for secure aggregation: the most that fit into 32-bit integers.
+_BITS = 31
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,10 +82,6 @@ class NoiseConfig(Settings):
     def accountant_of(self, plan: accounting.PrivacyPlan) -> str:
         """The accountant of a plan; the default is pld, and best if it relies on sampling."""
         return self.accountant or ('pld' if plan.sampling is None else 'best')
-
-
-# Of a sum for secure aggregation: the most that fit into 32-bit integers.
-_BITS = 31
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

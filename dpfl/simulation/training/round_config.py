@@ -16,6 +16,11 @@ from dpfl.simulation.population import Population, TimerConfig
 
 # Those on which no guarantee relies.
 _OTHERS = ('min_separation', 'timer', 'uniform')
+SGD = 'sgd'
+# Share of the learning rate in the last round of a schedule.
+_FINAL_RATE = 0.1
+# Optimizers that scale each coordinate by its past gradients.
+_ADAPTIVE = ('adam', 'yogi', 'adagrad')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -226,13 +231,6 @@ def participation(config: ParticipationConfig) -> Participation:
             f'min_separation={schema.min_separation} allow',
         )
     return schema
-
-
-SGD = 'sgd'
-# Share of the learning rate in the last round of a schedule.
-_FINAL_RATE = 0.1
-# Optimizers that scale each coordinate by its past gradients.
-_ADAPTIVE = ('adam', 'yogi', 'adagrad')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

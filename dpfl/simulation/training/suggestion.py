@@ -40,6 +40,20 @@ _LEAST_COHORT, _LARGEST_COHORT, _COHORT_WITHOUT_NOISE = 10, 1000, 50
 _FEW_UPDATES = 12_000
 # The noise of a trial needs no better accountant, and there are many trials.
 _ACCOUNTANT = 'analytic_gaussian'
+NOT_PRIVATE = (
+    'Not private: the proposal was made by looking at the text of the clients, without noise. The '
+    'guarantee of a run does not cover how its settings were chosen, and --chosen_without_noise '
+    'makes its report say so. Choose them on other data, or on clients that do not take part, '
+    'where that matters.'
+)
+# Models to try, the smallest first.
+MODELS = ('micro', 'tiny', 'small')
+# Shares of the words that vocabularies cover which are tried, and of the sentences not cut.
+_COVERED, _UNCUT = (0.7, 0.85, 0.95), 0.9
+# Part of epsilon for finding the words of a private vocabulary.
+_VOCABULARY_SHARE = 0.25
+# Local steps per client to aim for, the most, and how large a batch may become.
+_STEPS, _MOST_STEPS, _LARGEST_BATCH = 2, 3, 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,22 +164,6 @@ class Proposal:
     value: Any
     reason: str
     is_from_data: bool = True
-
-
-NOT_PRIVATE = (
-    'Not private: the proposal was made by looking at the text of the clients, without noise. The '
-    'guarantee of a run does not cover how its settings were chosen, and --chosen_without_noise '
-    'makes its report say so. Choose them on other data, or on clients that do not take part, '
-    'where that matters.'
-)
-# Models to try, the smallest first.
-MODELS = ('micro', 'tiny', 'small')
-# Shares of the words that vocabularies cover which are tried, and of the sentences not cut.
-_COVERED, _UNCUT = (0.7, 0.85, 0.95), 0.9
-# Part of epsilon for finding the words of a private vocabulary.
-_VOCABULARY_SHARE = 0.25
-# Local steps per client to aim for, the most, and how large a batch may become.
-_STEPS, _MOST_STEPS, _LARGEST_BATCH = 2, 3, 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

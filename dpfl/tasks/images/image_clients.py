@@ -23,6 +23,11 @@ IMAGE_SHAPE = (IMAGE_SIZE, IMAGE_SIZE, 1)
 # The 62 classes in the order of federated EMNIST: digits, capital letters, small letters.
 CLASSES = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 NUM_CLASSES = len(CLASSES)
+# Domains of `_random.generator`. With that of `inverted` older runs have the devices they had.
+_DOMAINS = {name: f'fault.{name[:9]}' for name in IMAGE_FAULTS} | {'inverted': 'image.inversion'}
+# The client whose examples devices with `duplicated_client` have.
+DUPLICATED = 0
+_PAPER = 1.0
 
 
 def element_spec() -> Any:
@@ -102,13 +107,6 @@ class ImageClients(federated_task.ClientData):
     def of_heldout(self, num_clients: int) -> list[federated_task.Examples]:
         """As `heldout_clients`, by name."""
         return [named(pixels, labels) for pixels, labels in self.heldout_clients(num_clients)]
-
-
-# Domains of `_random.generator`. With that of `inverted` older runs have the devices they had.
-_DOMAINS = {name: f'fault.{name[:9]}' for name in IMAGE_FAULTS} | {'inverted': 'image.inversion'}
-# The client whose examples devices with `duplicated_client` have.
-DUPLICATED = 0
-_PAPER = 1.0
 
 
 def inverted(pixels: np.ndarray) -> np.ndarray:

@@ -49,6 +49,36 @@ EXTENT = 2.0
 # Samples along each side of a field, and pixels of the rendered glyph per sample.
 FIELD_SIZE = 64
 _OVERSAMPLING = 2
+# Height of a capital letter in an average hand, in pixels.
+_CAPITAL_HEIGHT = 17.5
+# Spread between writers: standard deviations, in the logarithm if the name says so.
+_SLANT, _MEAN_SLANT = 0.18, 0.06
+_ROTATION = 0.07
+_LOG_SIZE = 0.1
+_LOG_ASPECT = 0.12
+_WEIGHT, _MEAN_WEIGHT = 0.35, 0.25
+_BEND = 0.03
+_LOG_MESSINESS, _MESSIEST = 0.4, 1.7  # At most 1.7 deviations: more would be illegible.
+# Share of the classes for which a writer uses another font than the usual one.
+_OWN_FORMS = 0.3
+_MAX_NOISE = 0.1
+# Spread between the signs of a writer with messiness 1.
+_JITTER = {
+    'slant': 0.06,
+    'rotation': 0.05,
+    'size': 0.045,
+    'aspect': 0.06,
+    'weight': 0.13,
+    'right': 0.7,
+    'down': 0.7,
+}
+_JITTER_BEND = 0.017
+# Signs that are made at a time, so few that intermediate results fit into the processor's cache.
+_BLOCK = 32
+# Domains of `_random.generator`. The integer before the client separates held-out clients.
+_HAND, _LABELS, _SIGNS, _PIXELS = 'glyphs.hand', 'glyphs.labels', 'glyphs.signs', 'glyphs.pixels'
+_TRAIN, _HELDOUT = 0, 1
+_MAX_CLIENT = 2**64 - 1
 
 
 @functools.cache
@@ -97,32 +127,6 @@ def _distance_field(inside: np.ndarray, unit: int) -> np.ndarray:
     return fine.mean(axis=(1, 3)).astype(np.float32)
 
 
-# Height of a capital letter in an average hand, in pixels.
-_CAPITAL_HEIGHT = 17.5
-# Spread between writers: standard deviations, in the logarithm if the name says so.
-_SLANT, _MEAN_SLANT = 0.18, 0.06
-_ROTATION = 0.07
-_LOG_SIZE = 0.1
-_LOG_ASPECT = 0.12
-_WEIGHT, _MEAN_WEIGHT = 0.35, 0.25
-_BEND = 0.03
-_LOG_MESSINESS, _MESSIEST = 0.4, 1.7  # At most 1.7 deviations: more would be illegible.
-# Share of the classes for which a writer uses another font than the usual one.
-_OWN_FORMS = 0.3
-_MAX_NOISE = 0.1
-# Spread between the signs of a writer with messiness 1.
-_JITTER = {
-    'slant': 0.06,
-    'rotation': 0.05,
-    'size': 0.045,
-    'aspect': 0.06,
-    'weight': 0.13,
-    'right': 0.7,
-    'down': 0.7,
-}
-_JITTER_BEND = 0.017
-
-
 def _features() -> np.ndarray:
     """Features of the pixels, float32 [F, 784]: 1, image coordinates u and v, and waves."""
     axis = (np.arange(IMAGE_SIZE) + 0.5) / IMAGE_SIZE * 2 - 1
@@ -140,8 +144,6 @@ def _features() -> np.ndarray:
 
 _FEATURES = _features()
 _NUM_WAVES = len(_FEATURES) - 3
-# Signs that are made at a time, so few that intermediate results fit into the processor's cache.
-_BLOCK = 32
 # Number of standard normal draws for a sign.
 DRAWS_PER_SIGN = len(_JITTER) + 2 * _NUM_WAVES
 
@@ -269,12 +271,6 @@ def _sample(fonts: np.ndarray, labels: np.ndarray, positions: np.ndarray) -> np.
     upper += x * (flat.take(index, mode='clip') - upper)
     lower += x * (flat.take(index + size, mode='clip') - lower)
     return upper + y * (lower - upper)
-
-
-# Domains of `_random.generator`. The integer before the client separates held-out clients.
-_HAND, _LABELS, _SIGNS, _PIXELS = 'glyphs.hand', 'glyphs.labels', 'glyphs.signs', 'glyphs.pixels'
-_TRAIN, _HELDOUT = 0, 1
-_MAX_CLIENT = 2**64 - 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,6 +30,13 @@ _MAX_LENGTH = 10
 _KIND_CHANGE = 0.85  # Probability that a vowel follows a consonant, or a consonant a vowel.
 _VOWEL_FIRST = 0.3  # Probability that a word begins with a vowel.
 _END_RATE = 0.22  # Probability that a word of at least _MIN_LENGTH letters ends after a letter.
+# Domains of `_random.generator`. Held-out clients and test clients have one of their own, so no
+# training client has the same random stream.
+_TRAIN = 'text.train'
+_HELDOUT = 'text.heldout'
+_TEST = 'text.test'
+_LEXICON = 'text.lexicon'
+_MAX_CLIENT = 2**64 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,15 +96,6 @@ class Spelling:
         while len(words) < size:
             words.update(dict.fromkeys(self.sample(rng, 2 * size)))
         return sorted(list(words)[:size], key=len)
-
-
-# Domains of `_random.generator`. Held-out clients and test clients have one of their own, so no
-# training client has the same random stream.
-_TRAIN = 'text.train'
-_HELDOUT = 'text.heldout'
-_TEST = 'text.test'
-_LEXICON = 'text.lexicon'
-_MAX_CLIENT = 2**64 - 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

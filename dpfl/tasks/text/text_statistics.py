@@ -38,6 +38,13 @@ _WARNING = (
     'vocabulary_file with the words and marks of such text, vocabulary_text with public text of '
     'the kind, or vocabulary=private'
 )
+# Two token ids are one int64.
+_BITS = 32
+_MASK = (1 << _BITS) - 1
+# N-grams that are collected before they are counted: 32 MB.
+_COLLECTED = 1 << 22
+# Words that are counted for a run at most: more would change no line in a plot.
+MOST_WORDS = 300_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,15 +199,6 @@ class TextStatistics:
         """
         enough = self.covered_beside(last) >= share
         return int(np.argmax(enough)) if enough.any() else None
-
-
-# Two token ids are one int64.
-_BITS = 32
-_MASK = (1 << _BITS) - 1
-# N-grams that are collected before they are counted: 32 MB.
-_COLLECTED = 1 << 22
-# Words that are counted for a run at most: more would change no line in a plot.
-MOST_WORDS = 300_000
 
 
 @dataclasses.dataclass(frozen=True)

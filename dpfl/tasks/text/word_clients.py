@@ -26,6 +26,10 @@ from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, OOV_ID, PAD_ID
 
 if TYPE_CHECKING:
     from dpfl.tasks.text.vocabulary import Vocabulary
+# Test clients that are read at a time: a test can be on very many.
+_TEST_CLIENTS = 100
+# Number of clients of a synthetic population.
+ENDLESS = 2**64
 
 
 def examples(tokens: np.ndarray) -> federated_task.Examples:
@@ -121,12 +125,6 @@ def windows(tokens: np.ndarray, length: int) -> np.ndarray:
     padded[1 : len(tokens) + 1] = tokens
     starts = np.arange(count)[:, None] * length
     return padded[starts + np.arange(length + 1)]
-
-
-# Test clients that are read at a time: a test can be on very many.
-_TEST_CLIENTS = 100
-# Number of clients of a synthetic population.
-ENDLESS = 2**64
 
 
 @dataclasses.dataclass(frozen=True)
