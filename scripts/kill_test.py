@@ -176,11 +176,14 @@ class _Child:
 
     def finish(self) -> None:
         """Waits until the process has ended."""
-        ends = []
-        _wait_for(
-            lambda: ends.append(os.waitpid(self._pid, os.WNOHANG)) or ends[-1][0], _SECONDS_TO_END
-        )
-        if ends[-1][1]:
+        deadline = time.monotonic() + _SECONDS_TO_END
+        ended = status = 0
+        while not ended:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f'waited {_SECONDS_TO_END} seconds')
+            time.sleep(0.01)
+            ended, status = os.waitpid(self._pid, os.WNOHANG)
+        if status:
             raise self._failed()
 
     def _failed(self) -> RuntimeError:
@@ -201,14 +204,6 @@ def _train(path: pathlib.Path, noise_seed: int | None, say_ready) -> None:
         if not directory.state.begun:
             crashes_at_writes.draw(run, noise_seed)
         program.run_training(experiment, directory)
-
-
-def _wait_for(condition, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f'waited {seconds} seconds')
-        time.sleep(0.01)
 
 
 if __name__ == '__main__':

@@ -37,7 +37,7 @@ from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.runtime import signals
 from dpfl.simulation.training import TrainConfig
-from experiments.studies.shared import grid, page, planting, results
+from experiments.studies.shared import files, grid, page, planting, results
 
 _STUDY = flags.DEFINE_string('study', None, 'Name of a study, or a JSON file.')
 _DIRECTORY = SettingsFlags(
@@ -130,7 +130,7 @@ class Job:
             status = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
             if status:
                 raise errors.RunError(f'{self.binary} ended with status {status}')
-        _write(self._record, json.dumps([self.binary, *self.lines], indent=1).encode())
+        files.write(self._record, json.dumps([self.binary, *self.lines], indent=1))
 
 
 def settings(flags: Mapping[str, str]) -> tuple[TrainConfig, planting.PlantingConfig]:
@@ -300,15 +300,10 @@ def main() -> None:
             }
             found = results.Results(study, measured, seeds)
             text = page.text(found, _command())
-        files = page.files(found, text)
-        for file, content in files.items():
-            _write(directory / file, content)
+        for file, content in page.files(found, text).items():
+            files.write(directory / file, content)
     values = f'{text}\nPage: {directory / page.HTML}\n'
     print(json.dumps(found.values()) if _FORMAT.read().format == 'json' else values, end='')
-
-
-def _write(path: pathlib.Path, data: bytes) -> None:
-    _storage.write_atomically(path, lambda file: file.write(data))
 
 
 def _command() -> str:
