@@ -18,7 +18,7 @@ from typing import Any
 
 import dpfl
 from dpfl import _cache, _validate, errors
-from dpfl.published.figures import extensions, gboard, production, sampled_training, separations
+from dpfl.published.figures import production, sampled_training, separations
 from dpfl.published.figures.drawn import Drawn, Recipe
 from dpfl.published.tables import calculations, rows
 from dpfl.reporting import plain_text
@@ -290,15 +290,17 @@ def _sources() -> str:
 
 RECIPES = (
     Recipe(
-        '000/fig4', 'rho of tree aggregation against report goal and separation', gboard.figure4
+        '000/fig4',
+        'rho of tree aggregation against report goal and separation',
+        production.tree_figure4,
     ),
     Recipe('001/table1', 'epsilon against rounds', sampled_training.table1),
     Recipe('001/table2', 'epsilon against rounds at delta 1e-9', sampled_training.table2),
-    Recipe('002/fig1', 'time to optimise BandMF and BLT', extensions.figure1, is_kept=False),
+    Recipe('002/fig1', 'time to optimise BandMF and BLT', separations.figure1, is_kept=False),
     Recipe('002/fig2', 'RMS loss against separation, 2 and 5 participations', separations.figure2),
     Recipe('002/fig3', 'RMS loss against separation, 3 participations', separations.figure3),
     Recipe('002/fig4', 'RMS loss against separation, n / b participations', separations.figure4),
-    Recipe('002/fig5', 'RMS loss against rounds executed', extensions.figure5),
+    Recipe('002/fig5', 'RMS loss against rounds executed', separations.figure5),
     Recipe('002/fig6', 'RMS loss of BLT, BandToep, BandFHU', separations.figure6),
     Recipe('002/fig8', 'rho against report goal and separation', production.figure8),
     Recipe('002/fig9', 'rho against rounds', production.figure9),

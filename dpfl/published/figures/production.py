@@ -1,19 +1,20 @@
-"""Figures 8, 9 and 10 of [McMahan24]: the production mechanisms, and their rho elsewhere.
+"""Rho of production mechanisms elsewhere: figures 8 to 10 of [McMahan24], figure 4 of [Xu23].
 
-The BLTs are those of appendix A. The BandMF matrices are not published. In their place there are
-matrices for prefix sums of the same rounds and bands, with a squared column norm that
-gives the printed rho (1000 bands) or is assumed, since no document has it (400 bands).
+The BLTs of [McMahan24] are those of appendix A. The BandMF matrices are not published. In their
+place there are matrices for prefix sums of the same rounds and bands, with a squared column norm
+that gives the printed rho (1000 bands) or is assumed, since no document has it (400 bands).
+The figure of [Xu23] is rho of tree aggregation against report goal and min separation.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from dpfl import Participation, mechanisms, strategies
-from dpfl.published.figures import designs, drawn
-from dpfl.published.figures.designs import Design
-from dpfl.published.figures.drawn import Drawn
+from dpfl.published.figures import drawn
+from dpfl.published.figures.drawn import Design, Drawn
 from dpfl.reporting.charts import Line, Panel
 
 _REPORT_GOAL = 6500
@@ -26,6 +27,11 @@ _STEPS = tuple(sorted({*range(100, 4001, 100), *range(401, 4000, 400), *range(10
 _COEFFICIENTS = 2000
 # Coefficients that are shown; those for b = 100 soon are much smaller.
 _SHOWN = (1e-10, 1.0)
+# Figure 4 of [Xu23]: the noise that was good enough with this report goal (section 3).
+_TREE_NOISE_MULTIPLIER = 7.0
+_TREE_ROUNDS = (1000, 2000, 3000)
+_TREE_GOALS = tuple(np.geomspace(500, 20000, 33).round().astype(int).tolist())
+_TREE_SEPARATIONS = tuple(np.geomspace(50, 1500, 33).round().astype(int).tolist())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +178,64 @@ def figure10() -> Drawn:
     return Drawn(panels, 2, measured)
 
 
+def tree_figure4() -> Drawn:
+    """Rho of tree aggregation; panels (a) and (b) scale the noise with the report goal."""
+    panels = []
+    measured: dict[str, Mapping[str, float]] = {}
+    for name, population in _POPULATIONS.items():
+        lines = [
+            Line(
+                f'{rounds:,} rounds',
+                _TREE_GOALS,
+                [_rho(rounds, population // goal, goal) for goal in _TREE_GOALS],
+                color,
+            )
+            for color, rounds in enumerate(_TREE_ROUNDS)
+        ]
+        panels.append(
+            _panel(
+                f'({name}) population {population:,}, min separation = population / report goal',
+                'report goal (clients per round)',
+                lines,
+            )
+        )
+        ratio = max(line.y[-1] / line.y[0] for line in lines)
+        measured[f'000/fig4/{name}-report-goal'] = {'rho_ratio': ratio}
+    lines = [
+        Line(
+            f'{rounds:,} rounds',
+            [b for b in _TREE_SEPARATIONS if b < rounds],
+            [_rho(rounds, b, _REPORT_GOAL) for b in _TREE_SEPARATIONS if b < rounds],
+            color,
+        )
+        for color, rounds in enumerate(_TREE_ROUNDS)
+    ]
+    panels.append(
+        _panel(
+            f'(c) report goal {_REPORT_GOAL:,}, worst-case max participations',
+            'min separation (rounds)',
+            lines,
+        )
+    )
+    measured['000/fig4/separation'] = {'rho_ratio': max(line.y[-1] / line.y[0] for line in lines)}
+    measured['000/fig4/small-population'] = {
+        'rho': _rho(3000, 1_000_000 // _REPORT_GOAL, _REPORT_GOAL)
+    }
+    models = drawn.selected('000-T1', '000-text-MinS-bounds')
+    measured |= drawn.measured(models)
+    trained = [row for row in models if row.table.startswith('Table 1')]
+    lines.append(
+        Line(
+            'models of table 1 as printed, each with its own rounds',
+            [row.inputs['MinS'] + 1 for row in trained],
+            [row.published['zcdp'] for row in trained if isinstance(row.published, dict)],
+            len(_TREE_ROUNDS),
+            None,
+        )
+    )
+    return Drawn(panels, 3, measured)
+
+
 def _appendix(separation: int, rounds: int) -> mechanisms.Blt:
     """The BLT of appendix A that is made for this separation."""
     mechanism = strategies.load(f'blt_b{separation}')
@@ -187,7 +251,7 @@ def _blt(separation: int, noise_multiplier: float, note: str = '') -> _Productio
 def _banded(row: str) -> _Production:
     """The BandMF of a row of table 4, for prefix sums."""
     (inputs,) = (printed.inputs for printed in drawn.selected(row))
-    design = designs.banded(_BANDED_ROUNDS, inputs['bands'])
+    design = drawn.banded(_BANDED_ROUNDS, inputs['bands'])
     name = f'BandMF, {inputs["bands"]:,} bands'
     return _Production(name, design, inputs['sigma_abs'], inputs['column_norm_squared'])
 
@@ -246,3 +310,13 @@ def _label(production: _Production, rounds: int) -> str:
 
 def _line(panel: Panel, production: _Production, rounds: int) -> Line:
     return next(line for line in panel.lines if line.label == _label(production, rounds))
+
+
+def _rho(rounds: int, separation: int, goal: int) -> float:
+    squared = _squared_sensitivity(_schema(rounds, separation))
+    return squared / (2 * (_TREE_NOISE_MULTIPLIER * goal / _REPORT_GOAL) ** 2)
+
+
+@functools.cache
+def _squared_sensitivity(schema: Participation) -> float:
+    return mechanisms.BinaryTree(schema.rounds).sensitivity_bound(schema).squared

@@ -1,17 +1,19 @@
-"""Figures of [McMahan24] that use mechanisms at other separations than they were made for.
+"""Figures 1 to 6 and 12 of [McMahan24]: mechanisms at other separations and numbers of rounds.
 
-Figures 2, 3, 4, 6 and 12. Rounds and participations are those of the captions; the document does
-not say for which separations it has points, nor how many buffers a BLT has.
+Rounds and participations are those of the captions. The document does not say for which separations
+figures 2, 3, 4, 6 and 12 have points, nor how many buffers a BLT has. Figure 5 executes fewer and
+more rounds than mechanisms were made for, and figure 1 is the time of the optimisers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from dpfl import Participation, mechanisms
-from dpfl.published.figures import designs
-from dpfl.published.figures.designs import Design
-from dpfl.published.figures.drawn import Drawn
+from dpfl.published.figures.drawn import Design, Drawn, banded, blt, full_honaker_tree
 from dpfl.reporting.charts import Line, Panel
 
 _ROUNDS = 2000
@@ -23,6 +25,11 @@ _LOSS_NAMES = {'rms': 'RMS loss', 'max': 'max loss'}
 _SEPARATION = 'min separation b (rounds)'
 # Separations at which the right panel of figure 2 still admits five participations.
 _MOST_OF_FIVE = 499
+# Rounds executed that figure 5 has points for.
+_STEPS = tuple(sorted({*range(25, _ROUNDS + 1, 25), *range(401, _ROUNDS, _MADE_FOR)}))
+# Figure 1. BandMF takes minutes for many more rounds.
+_BANDED_ROUNDS = (500, 1000, 2000)
+_BLT_ROUNDS = (500, 1000, 2000, 5000, 20_000, 100_000)
 _Choose = Callable[[int], Participation]
 
 
@@ -30,14 +37,14 @@ def figure2() -> Drawn:
     """RMS loss of BLT, BandMF and TreeAgg-Full for two and five participations."""
     drawn = _by_participations('rms')
     pair = (2, 'rms')
-    separations, ratio = _ratio(_blts()[pair], designs.banded(_ROUNDS, 400), 2, 'rms')
+    separations, ratio = _ratio(_blts()[pair], banded(_ROUNDS, 400), 2, 'rms')
     better = {'below': separations[separations < 390], 'above': separations[separations > 700]}
     measured = {
         f'002/fig2/{side}': {'loss_ratio': max(ratio[int(b)] for b in wanted)}
         for side, wanted in better.items()
     }
     measured['002/fig2/buffers'] = {
-        f'separation_{buffers}': _crossing(designs.blt(_ROUNDS, _MADE_FOR, 2, buffers, 'rms'))
+        f'separation_{buffers}': _crossing(blt(_ROUNDS, _MADE_FOR, 2, buffers, 'rms'))
         for buffers in (2, 4)
     }
     measured['002/fig2/tree'] = {'loss_ratio': _against_tree('rms')}
@@ -121,10 +128,10 @@ def figure6() -> Drawn:
     schema = Participation(_ROUNDS, _MADE_FOR, 5)
     own = f'BLT, {_BUFFERS} buffers'
     everything = {
-        own: designs.blt(_ROUNDS, _MADE_FOR, 5, _BUFFERS, 'rms'),
+        own: blt(_ROUNDS, _MADE_FOR, 5, _BUFFERS, 'rms'),
         'BandToep, 400 bands': Design(mechanisms.optimize_banded_toeplitz(schema, _MADE_FOR)),
         'BandFHU, 400 bands': Design(mechanisms.BandedToeplitz.fichtenberger(_ROUNDS, _MADE_FOR)),
-        'BandMF, 400 bands': designs.banded(_ROUNDS, _MADE_FOR),
+        'BandMF, 400 bands': banded(_ROUNDS, _MADE_FOR),
     }
     separations = sorted({*np.geomspace(50, 499, 31).round().astype(int).tolist(), 390, 399, 400})
 
@@ -146,10 +153,88 @@ def figure6() -> Drawn:
     return Drawn([panel], 1, measured)
 
 
+def figure1() -> Drawn:
+    """Seconds to optimise BandMF and BLTs on this machine, without kept results."""
+
+    def banded(rounds: int) -> None:
+        mechanisms.optimize_banded(Participation(rounds, _MADE_FOR), _MADE_FOR)
+
+    def blt(loss: str) -> Callable[[int], None]:
+        def optimise(rounds: int) -> None:
+            mechanisms.optimize_blt(Participation(rounds, _MADE_FOR), _BUFFERS, loss)
+
+        return optimise
+
+    with _nothing_kept():
+        blt('max')(_BLT_ROUNDS[0])  # Imports and first calls take time of their own.
+        lines = [
+            Line('BandMF, 400 bands', _BANDED_ROUNDS, _seconds(banded, _BANDED_ROUNDS), 0, 1),
+            Line('BLT, 4 buffers, max loss', _BLT_ROUNDS, _seconds(blt('max'), _BLT_ROUNDS), 1),
+            Line('BLT, 4 buffers, RMS loss', _BLT_ROUNDS, _seconds(blt('rms'), _BLT_ROUNDS), 2),
+        ]
+    panel = Panel(
+        'time to optimise on this machine, min separation 400',
+        'rounds n',
+        'seconds (wall clock)',
+        lines,
+        x_log=True,
+        y_log=True,
+    )
+    at = {line.label: dict(zip(line.x, line.y, strict=True)) for line in lines}
+    many, few = (
+        max(line[n] for name, line in at.items() if name.startswith('BLT'))
+        / at['BandMF, 400 bands'][n]
+        for n in (_BANDED_ROUNDS[-1], _BANDED_ROUNDS[0])
+    )
+    measured = {
+        '002/fig1/many-rounds': {'time_ratio': many},
+        '002/fig1/few-rounds': {'time_ratio': few},
+        '002/fig1/large': {'rounds_in_the_time_of_bandmf': _most_rounds(lines)},
+    }
+    return Drawn([panel], 1, measured)
+
+
+def figure5() -> Drawn:
+    """RMS loss over fewer and more rounds than mechanisms were made for."""
+    made: dict[str, Design] = {}
+    for rounds in (800, _ROUNDS):
+        made[f'BandMF, n = {rounds:,}'] = banded(rounds, _MADE_FOR)
+        for buffers in (2, 5):
+            made[f'BLT, n = {rounds:,}, {buffers} buffers'] = _extended_blt(rounds, buffers)
+    at = {
+        name: {
+            n: design.loss(Participation(n, _MADE_FOR), 'rms')
+            for n in _STEPS
+            if n <= design.mechanism.rounds
+        }
+        for name, design in made.items()
+    }
+    own = f'BLT, n = {_ROUNDS:,}, 5 buffers'
+    pair = _extended_blt(_ROUNDS, 2)
+    single = _extended_blt(_ROUNDS, 1)
+    ratios = [single.loss(Participation(n, _MADE_FOR), 'rms') / at[own][n] for n in _STEPS]
+    measured = {
+        '002/fig5/two-buffers': {
+            f'loss_ratio_{rounds}': max(
+                at[f'BLT, n = {rounds:,}, 2 buffers'][n] / at[f'BLT, n = {rounds:,}, 5 buffers'][n]
+                for n in _STEPS
+            )
+            for rounds in (800, _ROUNDS)
+        },
+        '002/fig5/one-buffer': {'least_loss_ratio': min(ratios)},
+        '002/fig5/memory': {'ratio': _MADE_FOR / pair.mechanism.num_buffers()},
+    }
+    panels = [
+        _panel(_relative(at, own), 'relative', f'RMS loss / {own}', 'rounds executed'),
+        _panel(at, 'absolute', 'RMS loss', 'rounds executed'),
+    ]
+    return Drawn(panels, 2, measured)
+
+
 def _blts() -> dict[tuple[int, str], Design]:
     """The BLTs of figures 2 and 12, by participations and loss."""
     return {
-        (k, loss): designs.blt(_ROUNDS, _MADE_FOR, k, _BUFFERS, loss)
+        (k, loss): blt(_ROUNDS, _MADE_FOR, k, _BUFFERS, loss)
         for k in (2, 5)
         for loss in ('rms', 'max')
     }
@@ -159,8 +244,8 @@ def _by_participations(kind: str) -> list[Panel]:
     """Losses for two and five participations, and relative to the BLT for exactly that."""
     words = {'rms': 'mean', 'max': 'max'}
     blts = {f'BLT (k = {k}, {words[loss]})': design for (k, loss), design in _blts().items()}
-    bands = {f'BandMF, {bands} bands': designs.banded(_ROUNDS, bands) for bands in _BANDS}
-    everything = {**blts, **bands, 'TreeAgg-Full': designs.full_honaker_tree(_ROUNDS)}
+    bands = {f'BandMF, {bands} bands': banded(_ROUNDS, bands) for bands in _BANDS}
+    everything = {**blts, **bands, 'TreeAgg-Full': full_honaker_tree(_ROUNDS)}
     absolute, relative = [], []
     for k in (2, 5):
         separations = _separations(k)
@@ -189,9 +274,9 @@ def _separations(participations: int) -> list[int]:
 
 def _bands_and_blts(participations: Callable[[int], int]) -> dict[str, Design]:
     """BandMF and, for each number of bands, the BLT for that separation."""
-    everything = {f'BandMF, {bands} bands': designs.banded(_ROUNDS, bands) for bands in _BANDS}
+    everything = {f'BandMF, {bands} bands': banded(_ROUNDS, bands) for bands in _BANDS}
     for bands in _BANDS:
-        everything[f'BLT, b = {bands}'] = designs.blt(
+        everything[f'BLT, b = {bands}'] = blt(
             _ROUNDS, bands, participations(bands), _BUFFERS, 'rms'
         )
     return everything
@@ -215,14 +300,19 @@ def _relative_and_absolute(at: Mapping[str, Mapping[int, float]], own: str) -> l
 
 
 def _panel(
-    at: Mapping[str, Mapping[int, float]], title: str, y_label: str, *, x_log: bool = False
+    at: Mapping[str, Mapping[int, float]],
+    title: str,
+    y_label: str,
+    x_label: str = _SEPARATION,
+    *,
+    x_log: bool = False,
 ) -> Panel:
     """A panel of losses. BLTs are solid, BandMF is dashed, others are dotted."""
     lines = []
     for color, (name, line) in enumerate(at.items()):
         dash = 0 if name.startswith('BLT') else 1 if name.startswith('BandMF') else 2
         lines.append(Line(name, list(line), list(line.values()), color, dash))
-    return Panel(title, _SEPARATION, y_label, lines, x_log=x_log)
+    return Panel(title, x_label, y_label, lines, x_log=x_log)
 
 
 def _ratio(
@@ -238,7 +328,7 @@ def _ratio(
 
 def _crossing(design: Design) -> float:
     """Least separation above 400 from which on a BLT beats BandMF with 400 bands (k = 2)."""
-    other = designs.banded(_ROUNDS, _MADE_FOR)
+    other = banded(_ROUNDS, _MADE_FOR)
     separations = range(410, 1000, 5)
     worse = [
         b
@@ -251,7 +341,7 @@ def _crossing(design: Design) -> float:
 
 def _against_tree(kind: str) -> float:
     """Largest loss of a BLT over that of TreeAgg-Full, over all separations of the figure."""
-    tree = designs.full_honaker_tree(_ROUNDS)
+    tree = full_honaker_tree(_ROUNDS)
     return max(
         design.loss(schema, kind) / tree.loss(schema, kind)
         for (k, _), design in _blts().items()
@@ -263,3 +353,44 @@ def _columns_of(schema: Participation, participations: int) -> float:
     """Number of rounds in which a client with `participations` can take part."""
     slack = schema.rounds - 1 - (participations - 1) * schema.min_separation
     return float(participations * (slack + 1))
+
+
+def _extended_blt(rounds: int, buffers: int) -> Design:
+    """The BLT that is made for `rounds`, extended to all rounds."""
+    made = blt(rounds, _MADE_FOR, None, buffers, 'rms').mechanism
+    return Design(made.with_rounds(_ROUNDS))
+
+
+def _seconds(optimise: Callable[[int], None], rounds: Sequence[int]) -> list[float]:
+    seconds = []
+    for number in rounds:
+        start = time.perf_counter()
+        optimise(number)
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def _most_rounds(lines: Sequence[Line]) -> float:
+    """The most rounds for which both BLTs are found sooner than the largest BandMF."""
+    banded, *blts = lines
+    quick = [
+        n
+        for n, *times in zip(blts[0].x, *(line.y for line in blts), strict=True)
+        if max(times) < banded.y[-1]
+    ]
+    return float(max(quick, default=0))
+
+
+@contextlib.contextmanager
+def _nothing_kept() -> Iterator[None]:
+    """Context without the cache of the optimisers' results."""
+    name = 'DPFL_CACHE_DIR'
+    before = os.environ.get(name)
+    os.environ[name] = ''
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

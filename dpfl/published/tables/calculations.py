@@ -1,13 +1,226 @@
-"""Recomputes a row of published numbers and compares the result."""
+"""Recomputes a row of published numbers and compares the result.
+
+Rho and epsilon of production runs, of single Gaussian releases and of training on random samples,
+losses of mechanisms, and parameters of BLTs. The numbers are those of [Xu23], [McMahan24] and
+[Xu23-accounting]; for random samples those of [McMahan18] and [Augenstein20].
+"""
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import dp_accounting
 import numpy as np
 
-from dpfl import Participation, errors, mechanisms, strategies
-from dpfl.published.tables import releases, rows
+from dpfl import Participation, accounting, errors, mechanisms, strategies
+from dpfl.published.tables import rows
+
+
+class _EpsilonMethod(NamedTuple):
+    """How epsilon of a release is computed: the accountant, and whether from the printed rho."""
+
+    accountant: str
+    of_printed_rho: bool
+
+
+# By the words of `Row.method`.
+_EPSILON_METHODS = {
+    f'{accountant} of the {which}': _EpsilonMethod(accountant, of_printed_rho)
+    for accountant in accounting.ACCOUNTANTS
+    for which, of_printed_rho in (
+        ('zcdp as printed', True),
+        ('computed zcdp', False),
+        ('zcdp 1 / (2 alpha^2), sigma being alpha times the sensitivity', False),
+    )
+}
+
+
+def tree(row: rows.Row) -> dict[str, float]:
+    """Tree aggregation that releases all nodes ([Xu23], [McMahan24], [Xu23-accounting])."""
+    mechanism = mechanisms.BinaryTree(row.inputs['rounds'])
+    plan = _plan(row, mechanism, row.inputs['noise_multiplier'])
+    return _release(row, plan.rho)
+
+
+def production_blt(row: rows.Row) -> dict[str, float]:
+    """A production BLT of [McMahan24], appendix A, over the rounds that were run."""
+    mechanism = strategies.load(f'blt_b{row.inputs["blt_appA"]}')
+    mechanism = mechanism.with_rounds(row.inputs['rounds'])
+    return _release(row, _plan(row, mechanism, row.inputs['sigma_abs']).rho)
+
+
+def production_banded(row: rows.Row) -> dict[str, float]:
+    """A production run with BandMF ([McMahan24], table 4)."""
+    return _release(row, _banded_rho(row.inputs))
+
+
+def tree_and_banded(row: rows.Row) -> dict[str, float]:
+    """The same production run with both mechanisms ([McMahan24], section 2.3)."""
+    by_tree = _plan(
+        row, mechanisms.BinaryTree(row.inputs['rounds']), row.inputs['noise_multiplier']
+    )
+    assert by_tree.rho is not None
+    return {'zcdp_treeagg': by_tree.rho, 'zcdp_bandmf': _banded_rho(row.inputs)}
+
+
+def gaussian(row: rows.Row) -> dict[str, float]:
+    """One Gaussian release, given by rho or by its noise multiplier alpha."""
+    inputs = row.inputs
+    return _release(row, inputs['rho'] if 'rho' in inputs else 1 / (2 * inputs['alpha'] ** 2))
+
+
+def largest_separations(row: rows.Row) -> dict[str, float]:
+    """Largest separation of a population: its size over the report goal ([Xu23], section 2.2)."""
+    report_goal = row.inputs['report_goal']
+    return {
+        name: float(population // report_goal)
+        for name, population in row.inputs['populations'].items()
+    }
+
+
+def with_exact_rho(row: rows.Row, computed: dict) -> str:
+    """Sentence with epsilon of the computed rho, if the published epsilon is of the printed rho."""
+    if 'eps' not in row.method or not _epsilon_method(row).of_printed_rho:
+        return ''
+    epsilon = _epsilon(computed['zcdp'], row.inputs['delta'], 'pld')
+    return f'Of the computed zcdp epsilon would be {epsilon:.4f}.'
+
+
+def which_rho(row: rows.Row, computed: dict) -> str:
+    """Sentence with the values of rho that print as the published rho and the published epsilon."""
+    del computed
+    parts = []
+    for convention, words in (('nearest', 'to the nearest'), ('up', 'up')):
+        interval = exact_rho(row, convention)
+        where = f'any rho from {interval[0]:.5f} to {interval[1]:.5f}' if interval else 'no rho'
+        parts.append(f'{where} prints as both numbers, rounded {words}')
+    return f'{parts[0].capitalize()}; {parts[1]}.'
+
+
+def exact_rho(row: rows.Row, convention: str) -> tuple[float, float] | None:
+    """The least and the greatest rho that print as published and whose epsilon does so too.
+
+    Epsilon is that of an exact Gaussian release. PLD agrees with it in all printed digits.
+
+    Args:
+      row: A row with the published `zcdp` and `eps`, and the input `delta`.
+      convention: How both numbers are rounded, 'nearest' or 'up'.
+
+    Returns:
+      The two values; None if there is no such rho.
+    """
+    below, above = {'nearest': (0.5, 0.5), 'up': (1.0, 0.0)}[convention]
+    assert isinstance(row.published, dict)
+    ranges = {}
+    for name in ('zcdp', 'eps'):
+        unit = 10.0 ** -row.decimals[name]
+        ranges[name] = (row.published[name] - below * unit, row.published[name] + above * unit)
+    by_epsilon = (
+        accounting.mu_from_epsilon(end, row.inputs['delta'], 'analytic_gaussian') ** 2 / 2
+        for end in ranges['eps']
+    )
+    (low, high), (low_rho, high_rho) = by_epsilon, ranges['zcdp']
+    low, high = max(low, low_rho), min(high, high_rho)
+    return (low, high) if low < high else None
+
+
+def _run_schema(inputs: dict) -> Participation:
+    rounds = inputs['rounds'] if 'rounds' in inputs else inputs['n']
+    return Participation.from_rounds_between(rounds, inputs['MinS'], inputs['MaxP'])
+
+
+def _plan(
+    row: rows.Row, mechanism: mechanisms.Mechanism, noise_multiplier: float
+) -> accounting.PrivacyPlan:
+    # Neither the clip norm nor the cohort size is part of the guarantee.
+    return accounting.PrivacyPlan(
+        mechanism=mechanism,
+        participation=_run_schema(row.inputs),
+        clip_norm=1.0,
+        noise_multiplier=noise_multiplier,
+        clients_per_round=1,
+    )
+
+
+def _banded_rho(inputs: dict) -> float:
+    """Rho of BandMF. The columns of the published matrices have equal norms, but not norm 1."""
+    schema = _run_schema(inputs)
+    if schema.min_separation >= inputs['bands']:
+        # No two columns of a pattern overlap, so their norms determine the sensitivity.
+        squared = float(schema.count)
+    else:
+        squared = _banded_strategy(inputs['n'], inputs['bands']).sensitivity_bound(schema).squared
+    return inputs['column_norm_squared'] * squared / (2 * inputs['sigma_abs'] ** 2)
+
+
+@functools.cache
+def _banded_strategy(rounds: int, bands: int) -> mechanisms.Banded:
+    return mechanisms.optimize_banded(Participation(rounds, bands), bands)
+
+
+def _epsilon_method(row: rows.Row) -> _EpsilonMethod:
+    words = row.method['eps']
+    if words not in _EPSILON_METHODS:
+        raise errors.ArgumentError('method', words, 'must be a known method for epsilon of a rho')
+    return _EPSILON_METHODS[words]
+
+
+# Many runs have the same rho.
+_epsilon = functools.cache(accounting.epsilon_from_rho)
+
+
+def _release(row: rows.Row, rho: float | None) -> dict[str, float]:
+    """Rho and epsilon, as far as they are published in the row."""
+    assert rho is not None  # All these plans have noise.
+    computed = {'zcdp': rho}
+    if 'eps' in row.published:
+        method = _epsilon_method(row)
+        if method.of_printed_rho and 'zcdp' in row.published:
+            rho = rows.printed(rho, row.decimals['zcdp'], 'nearest')
+        computed['eps'] = _epsilon(rho, row.inputs['delta'], method.accountant)
+    return {name: computed[name] for name in row.published}
+
+
+# Training on random samples of the clients, by the moments accountant.
+
+
+def poisson(row: rows.Row) -> dict[str, float]:
+    """Each client takes part in each round with probability q ([McMahan18])."""
+    inputs = row.inputs
+    noise = dp_accounting.GaussianDpEvent(inputs['z'])
+    return {
+        'eps': _epsilon_of_training(dp_accounting.PoissonSampledDpEvent(inputs['q'], noise), row)
+    }
+
+
+def without_replacement(row: rows.Row) -> dict[str, float]:
+    """Each round draws a cohort of qN of the N clients ([Augenstein20]); noise of z clip norms."""
+    inputs = row.inputs
+    sample = _sample(row, inputs['z'])
+    return {
+        'eps': _epsilon_of_training(sample, row),
+        'delta': inputs['delta_times_N'] / inputs['N'],
+    }
+
+
+def with_half_the_noise(row: rows.Row, computed: dict) -> str:
+    """Sentence with epsilon for the full effect of replacing a client: two clip norms."""
+    del computed
+    epsilon = _epsilon_of_training(_sample(row, row.inputs['z'] / 2), row)
+    return (
+        'Replacing a client moves the sum by up to twice the clip norm: with z / 2 epsilon would '
+        f'be {epsilon:.4g}.'
+    )
+
+
+def _sample(row: rows.Row, z: float) -> dp_accounting.DpEvent:
+    noise = dp_accounting.GaussianDpEvent(z)
+    return dp_accounting.SampledWithoutReplacementDpEvent(row.inputs['N'], row.inputs['qN'], noise)
+
+
+def _epsilon_of_training(one_round: dp_accounting.DpEvent, row: rows.Row) -> float:
+    event = dp_accounting.SelfComposedDpEvent(one_round, row.inputs['rounds'])
+    return accounting.epsilon_of_event(event, row.inputs['delta'], 'moments')
 
 
 def full_honaker_tree(row: rows.Row) -> dict[str, float]:
@@ -79,15 +292,15 @@ def _best_blt(rounds: int, separation: int, participations: int, buffers: int) -
 
 # The calculation for each `Row.mechanism`.
 _CALCULATIONS: dict[str, Callable[[rows.Row], dict[str, Any]]] = {
-    'tree': releases.tree,
-    'blt': releases.blt,
-    'banded': releases.banded,
-    'tree_and_banded': releases.tree_and_banded,
-    'gaussian': releases.gaussian,
-    'launch': releases.gaussian,
-    'largest_separations': releases.largest_separations,
-    'poisson_sampled_gaussian': releases.poisson,
-    'gaussian_without_replacement': releases.without_replacement,
+    'tree': tree,
+    'blt': production_blt,
+    'banded': production_banded,
+    'tree_and_banded': tree_and_banded,
+    'gaussian': gaussian,
+    'launch': gaussian,
+    'largest_separations': largest_separations,
+    'poisson_sampled_gaussian': poisson,
+    'gaussian_without_replacement': without_replacement,
     'full_honaker_tree': full_honaker_tree,
     'optimized_banded': banded,
     'optimized_blt': blt,
@@ -95,9 +308,9 @@ _CALCULATIONS: dict[str, Callable[[rows.Row], dict[str, Any]]] = {
 }
 # Additions to the note of a row, for some `Row.mechanism`.
 _FINDINGS: dict[str, Callable[[rows.Row, dict[str, Any]], str]] = {
-    'tree': releases.with_exact_rho,
-    'launch': releases.which_rho,
-    'gaussian_without_replacement': releases.with_half_the_noise,
+    'tree': with_exact_rho,
+    'launch': which_rho,
+    'gaussian_without_replacement': with_half_the_noise,
     'blt_parameters': at_published_parameters,
 }
 # Parameters are printed with all digits. But the minimum of the loss is flat, and the published
@@ -133,14 +346,12 @@ def compute(row: rows.Row) -> rows.Result:
 def matches(row: rows.Row, computed: dict, published: dict) -> bool:
     """Whether computed numbers agree with published ones in the digits that are printed."""
     if row.mechanism == 'blt_parameters':
-        return all(_are_close(computed[name], wanted) for name, wanted in published.items())
+        return all(
+            len(computed[name]) == len(wanted)
+            and np.allclose(computed[name], wanted, rtol=0, atol=_PARAMETER_TOLERANCE)
+            for name, wanted in published.items()
+        )
     return all(
         rows.agrees(computed[name], wanted, row.decimals[name], row.convention(name))
         for name, wanted in published.items()
-    )
-
-
-def _are_close(computed: list[float], wanted: list[float]) -> bool:
-    return len(computed) == len(wanted) and np.allclose(
-        computed, wanted, rtol=0, atol=_PARAMETER_TOLERANCE
     )

@@ -9,14 +9,8 @@ from dp_accounting import rdp
 
 from dpfl import Participation, strategies
 from dpfl.mechanisms import tree
-from dpfl.published.figures import (
-    designs,
-    gboard,
-    production,
-    sampled_training,
-    separations,
-)
-from dpfl.published.figures.drawn import selected
+from dpfl.published.figures import production, sampled_training, separations
+from dpfl.published.figures.drawn import Design, banded, blt, selected
 from tests import oracles
 from tests.accounting import plans
 
@@ -31,13 +25,13 @@ def test_rho_of_trees_is_that_of_all_patterns():
     for rounds, separation in ((13, 4), (16, 5), (20, 9)):
         schema = Participation(rounds, separation)
         squared = oracles.squared_sensitivity(tree.node_matrix(rounds, False), schema)
-        assert gboard._rho(rounds, separation, 6500) == pytest.approx(squared / (2 * 7**2))
-        assert gboard._rho(rounds, separation, 650) == pytest.approx(squared / (2 * 0.7**2))
+        assert production._rho(rounds, separation, 6500) == pytest.approx(squared / (2 * 7**2))
+        assert production._rho(rounds, separation, 650) == pytest.approx(squared / (2 * 0.7**2))
 
 
 @pytest.mark.standard
 def test_one_participation_costs_as_many_nodes_as_a_round_is_in():
-    xu = gboard.figure4()
+    xu = production.tree_figure4()
     # Among 1000 rounds the subtree of 512 rounds is the largest: 10 nodes above each of its rounds.
     by_goal = _line(xu.panels[1], '1,000 rounds')
     assert by_goal[500] == pytest.approx(10 / (2 * (7 * 500 / 6500) ** 2))
@@ -82,14 +76,14 @@ def test_every_printed_epsilon_of_the_tables_is_drawn_once():
 
 
 def test_losses_of_fewer_rounds_are_those_of_the_definition():
-    for mechanism in (designs.banded(12, 3).mechanism, designs.blt(12, 3, 3, 2, 'rms').mechanism):
+    for mechanism in (banded(12, 3).mechanism, blt(12, 3, 3, 2, 'rms').mechanism):
         for rounds in (1, 5, 12):
             schema = Participation(rounds, 3)
             matrix = mechanism.strategy_matrix()[:rounds, :rounds]
             errors = np.linalg.norm(np.tril(np.ones(matrix.shape)) @ np.linalg.inv(matrix), axis=1)
             sensitivity = np.sqrt(oracles.squared_sensitivity(matrix, schema))
             for kind, error in (('max', errors.max()), ('rms', np.sqrt((errors**2).mean()))):
-                loss = designs.Design(mechanism).loss(schema, kind)
+                loss = Design(mechanism).loss(schema, kind)
                 assert loss == pytest.approx(error * sensitivity)
 
 

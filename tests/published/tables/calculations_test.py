@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
-from dpfl.published.tables import calculations, releases, rows
+from dpfl.published.tables import calculations, rows
 from tests import paths
 
 _PATH = paths.PUBLISHED
@@ -63,7 +63,7 @@ def test_bands_that_overlap_cost_more_than_their_norms_and_less_than_one_block()
     row = _ROWS['002-T4-es-ES-BandMF']
     inputs = dict(n=200, rounds=150, bands=40, MinS=29, MaxP=4)
     small = dataclasses.replace(row, inputs={**row.inputs, **inputs})
-    rho = releases.banded(small)['zcdp']
+    rho = calculations.production_banded(small)['zcdp']
     apart = 0.2 / (2 * 1.411**2) * 4
     assert apart < rho < apart * 4
     strategy = mechanisms.optimize_banded(Participation(200, 40), 40).strategy_matrix()[:150, :150]
@@ -82,7 +82,7 @@ def test_bands_that_overlap_cost_more_than_their_norms_and_less_than_one_block()
 )
 def test_exact_rho_prints_as_both_numbers_and_no_other_does(convention, round_to):
     for row in (row for row in _ROWS.values() if row.mechanism == 'launch'):
-        low, high = releases.exact_rho(row, convention)
+        low, high = calculations.exact_rho(row, convention)
         width = high - low
         for rho, inside in (
             (low + 0.01 * width, True),
@@ -100,7 +100,7 @@ def test_exact_rho_prints_as_both_numbers_and_no_other_does(convention, round_to
 
 def test_no_exact_rho():
     row = dataclasses.replace(_ROWS['002-launch-id-ID_OTF'], published={'zcdp': 0.099, 'eps': 2.84})
-    assert releases.exact_rho(row, 'nearest') is None
+    assert calculations.exact_rho(row, 'nearest') is None
     assert 'no rho prints as both numbers, rounded up' in calculations.compute(row).note
 
 
