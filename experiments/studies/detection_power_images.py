@@ -167,22 +167,22 @@ class _Seed:
         return open_clients(task.task, task.data, faults, self._base.seed)
 
     def _drawn(self, training: 'clients.Training', name: str) -> Generated:
-        from dpfl.debugging.images import clients, learned, runs, traits
+        from dpfl.debugging.images import clients, diagnosis, study, traits
 
-        pixels = runs.train(
+        pixels, _ = study.train_gan(
             training,
-            runs.config_of(self._base, training),
+            study.config_of(self._base, training),
             self._folder / name,
             heldout=self._heldout,
             made_from=self._primary.flat(),
             samples=self._samples,
             resume=True,
             overwrite=False,
-        ).pixels
+        )
         return Generated(
             clients.IN_WORDS[training.chosen.name],
             traits.measure(pixels, self._infer),
-            learned.measure(pixels, self._public.sample(), self._infer),
+            diagnosis.measure_learned(pixels, self._public.sample(), self._infer),
         )
 
 

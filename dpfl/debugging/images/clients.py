@@ -19,7 +19,7 @@ import numpy as np
 
 from dpfl import _validate
 from dpfl.debugging.diagnosis import Effects
-from dpfl.debugging.images import learned, traits
+from dpfl.debugging.images import diagnosis, traits
 from dpfl.tasks import federated_task
 from dpfl.tasks.images import image_clients
 
@@ -290,8 +290,8 @@ class PublicImages:
         return self.pixels[:: len(self.pixels) // _REFERENCE + 1]
 
     def effects(self, infer: traits.Infer) -> Effects:
-        """By how much faults raise traits of public images, as `learned.effects`."""
-        return learned.effects(self.sample(), self.pixels[:_OF_A_CLIENT], infer)
+        """By how much faults raise traits of public images, as `diagnosis.effects`."""
+        return diagnosis.effects(self.sample(), self.pixels[:_OF_A_CLIENT], infer)
 
     def halves(self) -> tuple[Subpopulation, Subpopulation]:
         """Every other client, and the others."""

@@ -1,4 +1,12 @@
-"""Findings of the study: measures of each GAN's images, its guarantees, and a conclusion."""
+"""Findings of the study: measures of each GAN's images, its guarantees, and a conclusion.
+
+How private data differ from public is task T6 of [Augenstein20], table 1, with a second
+discriminator, which tells images of one generator from those of another, in place of densities.
+A generator of clients' images is private, so that a classifier of its images is, too. It is trained
+to tell images generated from clients from images generated from public data, and measured on
+further ones. As any two generators differ, a second pair, both trained on public data, gives the
+accuracy to expect where nothing differs.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -9,10 +17,93 @@ import numpy as np
 from dpfl import _json, accounting
 from dpfl.debugging import differences
 from dpfl.debugging.diagnosis import FOUND, NOT_SEEN, SUSPECTED, Contrast, Effects, Generated
-from dpfl.debugging.differences import Mean
-from dpfl.debugging.images import clients, diagnosis, discriminator, learned, runs, traits
+from dpfl.debugging.differences import Difference, Mean, Share
+from dpfl.debugging.images import clients, diagnosis, traits
 from dpfl.planning import planner
 from dpfl.tasks.images import classifiers
+
+_MODEL, _BATCH, _LEARNING_RATE = 'tiny', 64, 2e-3
+_STEPS = 300
+_SUREST = 24
+
+
+@dataclasses.dataclass(frozen=True)
+class ToldApart:
+    """How well two sets of images can be told apart.
+
+    Attributes:
+      accuracy: share of the further images of both sets that are assigned rightly.
+      surest: images of the first set that look least like the second, surest first, float32
+        [k, 28, 28].
+    """
+
+    accuracy: Share
+    surest: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Discriminators:
+    """How well images from clients can be told from images from public data, with a control.
+
+    Attributes:
+      private: clients against public images.
+      control: public images against those of another generator of public images.
+    """
+
+    private: ToldApart
+    control: ToldApart
+
+    @property
+    def difference(self) -> Difference:
+        """By how much clients' images are easier to tell from public ones than public ones are."""
+        return differences.compare(
+            'accuracy of the discriminator', self.private.accuracy, self.control.accuracy
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Accuracies with intervals, as JSON values."""
+        return {
+            name: {
+                'accuracy': comparison.accuracy.value,
+                'interval': list(comparison.accuracy.interval()),
+            }
+            for name, comparison in (('private', self.private), ('control', self.control))
+        } | {'difference': self.difference.to_dict()}
+
+
+def tell_apart(
+    first: np.ndarray, second: np.ndarray, *, seed: int, steps: int = _STEPS
+) -> ToldApart:
+    """Trains a discriminator on half of the images, and measures it on the other half.
+
+    Args:
+      first, second: images, float32 [n, 28, 28]; the first half of each is trained on.
+      seed: of weights and batches.
+      steps: number of batches.
+
+    Raises:
+      ValueError: if a set has fewer than two images.
+    """
+    halves = [
+        (pixels[: len(pixels) // 2], pixels[len(pixels) // 2 :]) for pixels in (first, second)
+    ]
+    trained, tested = zip(*halves, strict=True)
+    model = classifiers.build_image_classifier(_MODEL, seed)
+    # Two of the classes are used: 1 for the first set, 0 for the second.
+    weights = classifiers.train_centrally(
+        model,
+        np.concatenate(trained),
+        np.repeat(np.array([1, 0], np.int32), [len(part) for part in trained]),
+        steps=steps,
+        batch_size=_BATCH,
+        learning_rate=_LEARNING_RATE,
+        seed=seed,
+    )
+    infer = classifiers.of_weights(_MODEL, weights).infer
+    scores = [infer(part)[0][:, 1] - infer(part)[0][:, 0] for part in tested]
+    right = np.concatenate([scores[0] > 0, scores[1] <= 0])
+    return ToldApart(Share.of(right), tested[0][np.argsort(-scores[0])[:_SUREST]])
+
 
 _HALF_SHIFT = 'replace_one_half_shift'
 
@@ -132,7 +223,7 @@ class Finding(Generated):
     state: str
     subpopulation: str
     clients: int
-    learned: learned.Learned
+    learned: diagnosis.Learned
     generated: np.ndarray
     measures: Appearance
     guarantees: tuple[Guarantee, ...]
@@ -154,7 +245,8 @@ class Finding(Generated):
 
 def find(
     training: clients.Training,
-    trained: runs.Trained,
+    pixels: np.ndarray,
+    seconds: float,
     model: classifiers.Classifier,
     guarantees: tuple[Guarantee, ...],
     public: np.ndarray,
@@ -163,7 +255,8 @@ def find(
 
     Args:
       training: Its training data.
-      trained: The GAN.
+      pixels: Images that it generated, float32 [n, 28, 28], values within [0, 1].
+      seconds: Duration of its rounds.
       model: The primary model.
       guarantees: Of its run, and of the larger run; empty for public images.
       public: Images of held-out clients to compare with, float32 [m, 28, 28].
@@ -173,12 +266,12 @@ def find(
         state=training.state,
         subpopulation=training.chosen.name,
         clients=len(training.chosen),
-        generated=trained.pixels,
-        traits=traits.measure(trained.pixels, model.infer),
-        learned=learned.measure(trained.pixels, public, model.infer),
-        measures=measure(model, trained.pixels, public),
+        generated=pixels,
+        traits=traits.measure(pixels, model.infer),
+        learned=diagnosis.measure_learned(pixels, public, model.infer),
+        measures=measure(model, pixels, public),
         guarantees=guarantees,
-        seconds=trained.seconds,
+        seconds=seconds,
     )
 
 
@@ -194,7 +287,7 @@ class Conclusion:
 
     diagnoses: Mapping[str, diagnosis.Diagnosis]
     injected: tuple[str, ...] = ()
-    discriminators: discriminator.Comparisons | None = None
+    discriminators: Discriminators | None = None
 
     @property
     def fault_is_visible(self) -> bool:
@@ -256,7 +349,7 @@ def conclude(
         one on which it does well before it.
       injected: The faults that were put into the data.
       accuracies: Of the primary model on clients and on public images; needs generators of both.
-      effects: Of faults on the traits of public images, from `learned.effects`; without them, no
+      effects: Of faults on the traits of public images, from `diagnosis.effects`; without them, no
         fault is called not seen.
       seed: Of the discriminators.
     """
@@ -271,9 +364,9 @@ def conclude(
             everyone, public = (named[name] for name in (clients.EVERYONE, clients.PUBLIC))
             contrasts[diagnosis.CLIENTS] = Contrast.of(everyone, public)
             again = named[clients.PUBLIC_AGAIN].generated
-            told_apart = discriminator.Comparisons(
-                discriminator.compare(everyone.generated, public.generated, seed=seed),
-                discriminator.compare(again, public.generated, seed=seed),
+            told_apart = Discriminators(
+                tell_apart(everyone.generated, public.generated, seed=seed),
+                tell_apart(again, public.generated, seed=seed),
             )
         diagnoses[state] = diagnosis.diagnose(contrasts, accuracies, effects)
     return Conclusion(diagnoses, injected, told_apart)

@@ -11,7 +11,7 @@ from matplotlib import figure
 
 from dpfl.debugging import page
 from dpfl.debugging.diagnosis import FOUND, NOT_SEEN, SUSPECTED, TOLD
-from dpfl.debugging.images import clients, diagnosis, discriminator, findings, traits
+from dpfl.debugging.images import clients, diagnosis, findings, traits
 from dpfl.reporting import html_parts
 
 _SHEETS = '<div class="sheets">{}</div>'
@@ -285,7 +285,7 @@ def _differences(conclusion: findings.Conclusion) -> str:
     return '\n'.join(parts)
 
 
-def _discriminators(comparisons: discriminator.Comparisons | None) -> str:
+def _discriminators(comparisons: findings.Discriminators | None) -> str:
     """How well images from clients can be told from images from public data."""
     if comparisons is None:
         return ''

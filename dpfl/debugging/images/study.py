@@ -1,23 +1,31 @@
-"""Runs the study: trains the classifier and the GANs, and writes the results."""
+"""Runs the study: trains the classifier and the GANs, and writes the results.
+
+Each GAN is trained under a privacy plan of its own, as a separate run, which can be resumed.
+"""
 
 import dataclasses
 import pathlib
+import sys
 from typing import Any
 
 import numpy as np
 
-from dpfl import errors
+from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.debugging.differences import Mean
-from dpfl.debugging.images import clients, findings, primary, runs
+from dpfl.debugging.images import clients, findings, primary
 from dpfl.debugging.images import config as config_lib
 from dpfl.debugging.images.config import StudyConfig
 from dpfl.reporting import html_parts
 from dpfl.simulation.training import GanConfig
+from dpfl.simulation.training import gan as gan_lib
+from dpfl.simulation.training import train as train_run
 from dpfl.simulation.training.round_config import required
 from dpfl.tasks import federated_task
 from dpfl.tasks.config import ImageFaultConfig
-from dpfl.tasks.images import classifiers, image_task
+from dpfl.tasks.images import classifiers, image_clients, image_task
 
+# Number of evaluations of a GAN during its training.
+_EVALUATIONS = 5
 _SHEET_IMAGES = 72
 # Default number of synthetic clients: that of [Augenstein20].
 _SYNTHETIC_CLIENTS = 3_400
@@ -25,6 +33,108 @@ _SELECTED = (
     'Which clients were selected, and how many: they were selected by the accuracy of a classifier '
     'on their images, compared with thresholds that were computed on them, without noise.',
 )
+
+
+def plan_of_gan(training: clients.Training, config: GanConfig) -> accounting.PrivacyPlan:
+    """The privacy plan of a GAN: random cohorts of fixed size and independent noise.
+
+    Source: [Augenstein20], algorithm 1.
+
+    Raises:
+      ArgumentError: If a value is out of range, or fewer clients were selected than a cohort has.
+    """
+    cohort = config.sampling.clients_per_round
+    if len(training.chosen) < cohort:
+        raise errors.ArgumentError(
+            'clients_per_round',
+            cohort,
+            f'must be at most {len(training.chosen)}, the clients of {training.name}; otherwise '
+            'nothing can be trained there',
+        )
+    rounds = required(config.sampling, 'rounds')
+    return accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(rounds),
+        participation=Participation(rounds=rounds),
+        clip_norm=config.privacy.clip_norm,
+        noise_multiplier=required(config.privacy, 'noise_multiplier'),
+        clients_per_round=cohort,
+        sampling=accounting.WithoutReplacement(population=len(training.chosen)),
+        adjacency=config.privacy.adjacency,
+    )
+
+
+def config_of(base: GanConfig, training: clients.Training) -> GanConfig:
+    """Configuration of a GAN: random cohorts of fixed size ([Augenstein20], algorithm 1).
+
+    Raises:
+      ArgumentError: If fewer clients were selected than a cohort has, or there is no such plan.
+    """
+    made = plan_of_gan(training, base)
+    return base.with_values(
+        {
+            'population': made.population,
+            'sampling': made.sampling_name,
+            # As in [Augenstein20], table 13; few clients give a large one.
+            'delta': 1 / len(training.chosen),
+            'allow_large_delta': True,
+            'accountant': made.accountants[0],
+            'eval_every': -(-made.participation.rounds // _EVALUATIONS),
+        }
+    )
+
+
+def train_gan(
+    training: clients.Training,
+    config: GanConfig,
+    directory: pathlib.Path,
+    *,
+    heldout: np.ndarray,
+    made_from: dict[str, Any],
+    samples: int,
+    resume: bool,
+    overwrite: bool,
+    not_covered: tuple[str, ...] = (),
+) -> tuple[np.ndarray, float]:
+    """Trains a GAN in a directory, or returns the one that an earlier study left there.
+
+    Args:
+      training: Its training data.
+      config: How it is trained, from `config_of`.
+      directory: Directory of the study. The run is in a folder of it.
+      heldout: Real images of held-out clients, for its metrics.
+      made_from: The inputs of the selection of the clients, JSON values by name.
+      samples: Number of images to generate.
+      resume: Continue an earlier run in the directory, or return its result if it is finished.
+      overwrite: Replace an earlier run in the directory.
+      not_covered: Limits of the guarantee, a sentence each.
+
+    Returns:
+      Images that its generator makes, float32 [n, 28, 28], values within [0, 1], and the duration
+      of its rounds in seconds.
+
+    Raises:
+      ArgumentError: If a value is not allowed, or an earlier run in the directory has other values.
+      RunError: If a file cannot be read or written, or a run cannot be continued.
+    """
+    path = directory / training.name
+    print(
+        f'{path}: {config.sampling.rounds} rounds, {config.sampling.population} clients',
+        file=sys.stderr,
+    )
+    facts = image_task.facts_about(training.data)
+    facts['population'] = len(training.chosen)
+    facts['not_covered'] = (*not_covered, *facts.get('not_covered', ()))
+    examples = image_clients.named(heldout, np.zeros(len(heldout), np.int32))
+    task = federated_task.FederatedTask(
+        model=None,
+        client_batches=training.client_batches,
+        heldout=lambda clients, batch_size: federated_task.dataset(examples, batch_size),
+        made_from={**made_from, 'trained_on': training.name},
+        **facts,
+    )
+    result = train_run(config, path, task=task, resume=resume, overwrite=overwrite)
+    pixels = gan_lib.sample(config, result.weights, samples)
+    return pixels, float(result.metrics['seconds'].sum())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +193,7 @@ class Study:
             right = model.probabilities(public.pixels).argmax(axis=1) == public.labels
             accuracies = (Mean.of(known[~np.isnan(known)]), Mean.of(right))
         # Checks all configurations before the long part begins.
-        configs = [runs.config_of(base, training) for training in trainings]
+        configs = [config_of(base, training) for training in trainings]
         results = [
             self._train(training, config, model, heldout, public)
             for training, config in zip(trainings, configs, strict=True)
@@ -180,13 +290,13 @@ class Study:
         if not is_public:
             with errors.renaming(population='realistic_population', clients_per_round='scale'):
                 guarantees = findings.guarantees(
-                    runs.plan(training, self.base),
+                    plan_of_gan(training, self.base),
                     self.config.scale,
                     self.config.realistic_population,
                     required(self.base.sampling, 'population'),
                 )
         is_selected = not is_public and training.chosen.name != clients.EVERYONE
-        trained = runs.train(
+        pixels, seconds = train_gan(
             training,
             config,
             self.directory,
@@ -201,4 +311,4 @@ class Study:
             overwrite=self.overwrite,
             not_covered=_SELECTED if is_selected else (),
         )
-        return findings.find(training, trained, model, guarantees, public.sample())
+        return findings.find(training, pixels, seconds, model, guarantees, public.sample())

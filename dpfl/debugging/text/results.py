@@ -12,7 +12,7 @@ from dpfl.accounting.reports import two_reports
 from dpfl.debugging import differences
 from dpfl.debugging.diagnosis import Generated, Measures
 from dpfl.debugging.differences import Difference, Share
-from dpfl.debugging.text import diagnosis, learned, traits
+from dpfl.debugging.text import diagnosis, traits
 from dpfl.debugging.text.clients import Task
 from dpfl.debugging.text.config import CHAR, WORD, Case, Generator
 from dpfl.simulation.training import TrainResult
@@ -40,7 +40,7 @@ class Written(Generated):
       ranking: The most probable words; None for sentences.
     """
 
-    learned: learned.Learned
+    learned: diagnosis.Learned
     generator: Generator
     task: Task
     trained: TrainResult
@@ -183,7 +183,7 @@ def write(
     words, heldout = vocabulary.words, task.heldout[:, 1:]
     drawn = generation.sample(*model, task.special, count=samples, length=task.length, seed=seed)
     tokens = drawn.tokens
-    has_learned = learned.measure(
+    has_learned = diagnosis.measure_learned(
         tokens,
         heldout,
         generation.log_probabilities(*model, task.special, heldout),

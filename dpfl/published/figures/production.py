@@ -187,7 +187,7 @@ def tree_figure4() -> Drawn:
             Line(
                 f'{rounds:,} rounds',
                 _TREE_GOALS,
-                [_rho(rounds, population // goal, goal) for goal in _TREE_GOALS],
+                [_tree_rho(rounds, population // goal, goal) for goal in _TREE_GOALS],
                 color,
             )
             for color, rounds in enumerate(_TREE_ROUNDS)
@@ -205,7 +205,7 @@ def tree_figure4() -> Drawn:
         Line(
             f'{rounds:,} rounds',
             [b for b in _TREE_SEPARATIONS if b < rounds],
-            [_rho(rounds, b, _REPORT_GOAL) for b in _TREE_SEPARATIONS if b < rounds],
+            [_tree_rho(rounds, b, _REPORT_GOAL) for b in _TREE_SEPARATIONS if b < rounds],
             color,
         )
         for color, rounds in enumerate(_TREE_ROUNDS)
@@ -219,7 +219,7 @@ def tree_figure4() -> Drawn:
     )
     measured['000/fig4/separation'] = {'rho_ratio': max(line.y[-1] / line.y[0] for line in lines)}
     measured['000/fig4/small-population'] = {
-        'rho': _rho(3000, 1_000_000 // _REPORT_GOAL, _REPORT_GOAL)
+        'rho': _tree_rho(3000, 1_000_000 // _REPORT_GOAL, _REPORT_GOAL)
     }
     models = drawn.selected('000-T1', '000-text-MinS-bounds')
     measured |= drawn.measured(models)
@@ -312,7 +312,7 @@ def _line(panel: Panel, production: _Production, rounds: int) -> Line:
     return next(line for line in panel.lines if line.label == _label(production, rounds))
 
 
-def _rho(rounds: int, separation: int, goal: int) -> float:
+def _tree_rho(rounds: int, separation: int, goal: int) -> float:
     squared = _squared_sensitivity(_schema(rounds, separation))
     return squared / (2 * (_TREE_NOISE_MULTIPLIER * goal / _REPORT_GOAL) ** 2)
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dpfl.debugging.images import clients, runs
+from dpfl.debugging.images import clients, study
 from dpfl.debugging.images.clients import Subpopulation, Thresholds, Verdicts
 from dpfl.simulation.training import GanConfig, PrivacyConfig, SamplingConfig
 
@@ -157,9 +157,9 @@ def test_too_few_clients_give_one_line():
         privacy=PrivacyConfig(mechanism='gaussian', noise_multiplier=1.0),
         sampling=SamplingConfig(rounds=5, clients_per_round=2),
     )
-    assert runs.plan(_training(), config).population == 2
+    assert study.plan_of_gan(_training(), config).population == 2
     larger = config.with_values({'clients_per_round': 3})
     for ids in ((7, 3), ()):
         with pytest.raises(ValueError, match='^clients_per_round=3: must be at most') as caught:
-            runs.plan(_training(ids=ids), larger)
+            study.plan_of_gan(_training(ids=ids), larger)
         assert 'nothing can be trained' in str(caught.value) and '\n' not in str(caught.value)

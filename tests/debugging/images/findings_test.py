@@ -1,4 +1,7 @@
-"""Numbers and page of the image study; tables 3 and 13 of [Augenstein20] from its own plans."""
+"""Numbers and page of the image study; tables 3 and 13 of [Augenstein20] from its own plans.
+
+The second discriminator tells sizes of squares apart, and equal ones not.
+"""
 
 import html
 import json
@@ -8,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpfl.debugging.differences import Mean, Share
-from dpfl.debugging.images import clients, discriminator, findings, learned, page, runs, traits
+from dpfl.debugging.images import clients, diagnosis, findings, page, study, traits
 from dpfl.debugging.images.clients import Subpopulation, Thresholds
 from dpfl.published.tables import rows as published_rows
 from tests import paths, presets
@@ -49,7 +52,7 @@ def _finding(state, name, share, frechet=5.0):
         clients=40,
         generated=generated,
         traits=traits.measure(generated, _Classifier().infer),
-        learned=learned.Learned(frechet, 100.0),
+        learned=diagnosis.Learned(frechet, 100.0),
         measures=findings.measure(_Classifier(), generated, _PUBLIC),
         guarantees=() if 'public' in name else (_guarantee(np.inf), _guarantee()),
         seconds=90.0,
@@ -138,8 +141,8 @@ def _as_is(bad):
 
 
 def test_a_study_without_a_fix(monkeypatch):
-    told = discriminator.Comparison(Share(3, 10), _images([0.5]))
-    monkeypatch.setattr(discriminator, 'compare', lambda *_, **__: told)
+    told = findings.ToldApart(Share(3, 10), _images([0.5]))
+    monkeypatch.setattr(findings, 'tell_apart', lambda *_, **__: told)
     results, accuracies = _as_is(0.9), (Mean(0.9, 0.01, 50), Mean(0.9, 0.01, 50))
     found = findings.conclude(results, accuracies=accuracies)
     assert found.fault_is_visible and found.fix_is_visible is None
@@ -169,7 +172,7 @@ def _published():
 def test_guarantees_are_those_of_tables_3_and_13(simulation, realistic):
     config, base = presets.study('emnist.004.debug', adjacency='zero_out')
     chosen = Subpopulation('any', np.arange(simulation.inputs['N']))
-    plan = runs.plan(clients.Training('bug', None, chosen), base)
+    plan = study.plan_of_gan(clients.Training('bug', None, chosen), base)
     here, larger = findings.guarantees(plan, config.scale, config.realistic_population, 3_400)
     for actual, row in ((here, simulation), (larger, realistic)):
         assert actual.clients_per_round == row.inputs['qN']
@@ -217,3 +220,29 @@ def test_findings_have_values_of_json():
     low, high = values['traits']['inverted']['interval']
     assert low < values['traits']['inverted']['value'] < high
     assert 'generated' not in values
+
+
+def _squares(number, rng, size):
+    pixels = np.ones([number, 28, 28], np.float32)
+    for image, (row, column) in zip(pixels, rng.integers(2, 14, [number, 2]), strict=True):
+        image[row : row + size, column : column + size] = 0
+    return pixels
+
+
+@pytest.mark.standard
+def test_squares_of_two_sizes_are_told_apart_and_equal_ones_are_not():
+    rng = np.random.default_rng(0)
+    first, second = _squares(120, rng, 10), _squares(120, rng, 5)
+    # A tenth of the clients' images are like public ones.
+    first[::10] = _squares(12, rng, 5)
+    found = findings.tell_apart(first, second, seed=0, steps=200)
+    assert found.accuracy.count == 120 and found.accuracy.value > 0.85
+    assert found.surest.shape == (24, 28, 28)
+    assert ((1 - found.surest).sum(axis=(1, 2)) > 50).all()  # All of the larger size.
+    control = findings.tell_apart(_squares(120, rng, 5), second, seed=0, steps=200)
+    low, high = control.accuracy.interval(1 - 1e-6)
+    assert low < 0.5 < high
+    beyond = findings.Discriminators(found, control).difference
+    assert beyond.low > 0 and beyond.value == pytest.approx(
+        found.accuracy.value - control.accuracy.value
+    )

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from dpfl.debugging import page
+from dpfl.debugging.differences import Share
 from dpfl.debugging.images import clients as clients_lib
-from dpfl.debugging.images import discriminator, runs, study
+from dpfl.debugging.images import findings, study
 from dpfl.debugging.images import page as image_page
 from dpfl.debugging.images.config import PrimaryConfig, StudyConfig
 from dpfl.errors import ArgumentError
@@ -34,8 +35,8 @@ _BASE = GanConfig(
 
 @pytest.fixture(autouse=True)
 def _short_trainings(monkeypatch):
-    short = functools.partial(discriminator.compare, steps=2)
-    monkeypatch.setattr(discriminator, 'compare', short)
+    short = functools.partial(findings.tell_apart, steps=2)
+    monkeypatch.setattr(findings, 'tell_apart', short)
 
 
 def _study(directory, seed=1, resume=False, **values):
@@ -60,9 +61,9 @@ def test_ones_own_model_on_data_as_they_are(tmp_path, monkeypatch):
         """The images that a perfect generator would make."""
         trained[training.name] = not_covered
         pixels = np.concatenate([training.pixels(i, 10) for i in range(2)])
-        return runs.Trained(np.concatenate([pixels] * 2)[:samples], 1.0)
+        return np.concatenate([pixels] * 2)[:samples], 1.0
 
-    monkeypatch.setattr(runs, 'train', train)
+    monkeypatch.setattr(study, 'train_gan', train)
     found = _study(tmp_path).run()
     results = found.results
     names = ['public', 'public_again', 'everyone', 'high_accuracy', 'low_accuracy']
@@ -91,9 +92,9 @@ def test_generators_that_have_learned_nothing_show_no_absence_of_a_fault(tmp_pat
     noise = np.random.default_rng(3).random((40, 28, 28)).astype(np.float32) ** 0.3
 
     def train(training, config, directory, **others):
-        return runs.Trained(noise, 1.0)
+        return noise, 1.0
 
-    monkeypatch.setattr(runs, 'train', train)
+    monkeypatch.setattr(study, 'train_gan', train)
     found = _study(tmp_path).run()
     text = image_page.render(found)
     verdicts = found.to_dict()['diagnoses']['as_is']['verdicts']
@@ -132,9 +133,9 @@ class _Looks:
         for module, name in ((html_parts, 'sheet'), (html_parts, 'write')):
             monkeypatch.setattr(module, name, self._showing(getattr(module, name)))
         monkeypatch.setattr(classifiers, 'train_centrally', self._classifier)
-        monkeypatch.setattr(runs, 'train', self._generator)
-        told = discriminator.Comparison(discriminator.Share.of([True]), np.ones([2, 28, 28]))
-        monkeypatch.setattr(discriminator, 'compare', lambda *_, **__: told)
+        monkeypatch.setattr(study, 'train_gan', self._generator)
+        told = findings.ToldApart(Share.of([True]), np.ones([2, 28, 28]))
+        monkeypatch.setattr(findings, 'tell_apart', lambda *_, **__: told)
 
     def _showing(self, shown):
         def show(*arguments, **others):
@@ -153,7 +154,7 @@ class _Looks:
         self.trained[training.name] = _marks(np.concatenate(seen))
         drawn = np.random.default_rng(0).random((samples, 28, 28)).astype(np.float32)
         drawn[:, 0, 0] = _GENERATED
-        return runs.Trained(drawn, 1.0)
+        return drawn, 1.0
 
 
 @pytest.mark.parametrize('compare', ['public', 'fix'])

@@ -7,7 +7,7 @@ import pytest
 
 from dpfl.debugging.text import against_model, clients, diagnosis, traits
 from dpfl.debugging.text.config import Case
-from dpfl.debugging.text.learned import Learned
+from dpfl.debugging.text.diagnosis import Learned
 from dpfl.tasks.text.models import generation, saved_models
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import WordClients
