@@ -255,7 +255,7 @@ def ray_runtime(
 
         thread.call(connection.enter_context, ray_cluster.connected(address))
         signals.reinstall()  # Ray's own for SIGTERM would write a stack trace first.
-        from dpfl.runtime import ray_rounds
+        from dpfl.runtime import ray_rounds  # Imports Ray.
 
         rounds = thread.call(ray_rounds.Rounds, timeout, thread.abandoned)
         contexts = tff.framework.get_context_stack()

@@ -40,6 +40,7 @@ from dpfl.participation import Participation
 
 # Rows of the Gram matrix whose partners are searched at once: limits the memory.
 _ROWS_AT_ONCE = 256
+# Relative difference that is attributed to rounding.
 _ROUNDING = 1e-12
 # Most participations: the table of H has the square of it.
 MOST_COUNT = 1024
