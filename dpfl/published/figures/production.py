@@ -28,7 +28,6 @@ _COEFFICIENTS = 2000
 # Coefficients that are shown; those for b = 100 soon are much smaller.
 _SHOWN = (1e-10, 1.0)
 # Figure 4 of [Xu23]: the noise that was good enough with this report goal (section 3).
-# Good enough with that report goal ([Xu23], section 3), and scaled from there.
 _TREE_NOISE_MULTIPLIER = 7.0
 _TREE_ROUNDS = (1000, 2000, 3000)
 _TREE_GOALS = tuple(np.geomspace(500, 20000, 33).round().astype(int).tolist())
