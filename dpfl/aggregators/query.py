@@ -144,7 +144,7 @@ class QueryState(NamedTuple):
     Attributes:
       clip_norm: in use, float32 scalar.
       noise: state of the noise.
-      plan: digest of the plan, from `plan_digest.of`.
+      plan: digest of the plan, from `plan_digest`.
     """
 
     clip_norm: Any

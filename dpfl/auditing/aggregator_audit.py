@@ -7,10 +7,11 @@ training loop it cannot see.
 Two attackers see all releases and know everything but whether the client took part. Each has
 clients of its own, and half of the error, so the larger bound has the confidence:
 
-- One relies on the plan (`attackers.likelihood_ratio`). Its client has the pattern that moves the
-  releases most, and three quarters of the trials.
-- One learns from half of its trials (`attackers.learned`). Its client takes part in the same rounds
-  with other signs: two rounds with the same noise and the same update would cancel each other.
+- One relies on the plan (`aggregator_runs.likelihood_ratio`). Its client has the pattern that moves
+  the releases most, and three quarters of the trials.
+- One learns from half of its trials (`aggregator_runs.learned`). Its client takes part in the same
+  rounds with other signs: two rounds with the same noise and the same update would cancel each
+  other.
 
 Both rely on independent trials. A third bound does not: `lower_bounds.mu_of_guesses` for the
 clients of the first attacker, whose presence is decided by fair coins.

@@ -301,7 +301,7 @@ def build_dp_fedavg_gan(
 
     Returns:
       A process that takes shards of batches that match `model.input_spec`. The model in its state
-      is the discriminator; its non-trainable weights are a `gan_work.Setting`. `get_model_weights`
+      is the discriminator; its non-trainable weights are a `Setting`. `get_model_weights`
       returns the generator, the result of a run, as the trainable weights, and the discriminator
       and the number of rounds as the others; `gan_weights` names them.
 

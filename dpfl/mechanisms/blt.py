@@ -136,7 +136,7 @@ class Blt(base.Mechanism):
     scales, which add r^(i - 1) times a wave of frequency phi to the coefficients. Two entries
     next to each other are then a pair, with the same real parts and opposite imaginary parts, and
     two real buffers hold the real and the imaginary part of the first one's state. The coefficients
-    need not be monotone, so the sensitivity is the proven bound of `toeplitz_sensitivity`.
+    need not be monotone, so the sensitivity is the proven bound of `toeplitz.sensitivity`.
 
     Attributes:
       rounds: number of rounds, at least 1.

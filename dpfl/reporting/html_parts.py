@@ -48,7 +48,7 @@ img, svg { max-width: 100%; height: auto; }
 """
 _GAP = 2  # Width of the gaps, in pixels of the images.
 _GAP_PIXEL = 0.5  # Grey.
-# Rules of the pieces, for `html_page.document`.
+# Rules of the pieces, for `document`.
 STYLE = """
 body { max-width: 70rem; }
 .scroll { overflow-x: auto; }

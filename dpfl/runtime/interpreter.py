@@ -2,7 +2,7 @@
 
 TFF compiles a computation to a program of few instructions: TensorFlow graphs, and what to do with
 their results at the server and at clients. This is an interpreter of such programs: `expressions`
-evaluates them, `graphs` executes the TensorFlow graphs, `values` converts arguments and results.
+evaluates them and converts arguments and results, `graphs` executes the TensorFlow graphs.
 """
 
 import collections

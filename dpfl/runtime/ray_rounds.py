@@ -121,7 +121,7 @@ class Rounds:
         Args:
           split: the round.
           message: what its `begin` has computed.
-          shards: their data, such as a `tf.data.Dataset` each, or the `ray_cohorts.Shards` of a
+          shards: their data, such as a `tf.data.Dataset` each, or the `Shards` of a
             cohort.
 
         Raises:

@@ -111,7 +111,7 @@ def _update(work: Kept, num_parts: int, message: Any, shard: Any) -> Any:
       work: bytes of the computation `work` of a `split_round.SplitRound`.
       num_parts: into how many parts the update is cut.
       message: what its `begin` has computed.
-      shard: its data, as `values.from_python` gives them.
+      shard: its data, as `expressions.from_python` gives them.
 
     Returns:
       The update; with parts None, which says that all is well, and the parts.

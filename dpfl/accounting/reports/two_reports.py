@@ -2,7 +2,7 @@
 
 Guarantees are compared only for the same adjacency and the same unit of privacy. Everything is
 computed from the plans in the reports (from the log where it breaks the plan), by one method.
-`joint` composes runs on the same clients.
+`guarantee` composes runs on the same clients.
 """
 
 import dataclasses

@@ -464,7 +464,7 @@ class _Stream(BlockStream):
 
 @tf.function(reduce_retracing=True)
 def _positions(round_keys, part: int):
-    """`normal.position` of rounds with these keys: [rounds, 1] and [rounds, 2]."""
+    """`draws.position` of rounds with these keys: [rounds, 1] and [rounds, 2]."""
     return tf.map_fn(
         lambda key: draws.position(draws.derive(key, part)),
         round_keys,

@@ -173,7 +173,7 @@ class Objective:
     Attributes:
       participation: the schema.
       forms: squared errors, see `_error_forms`.
-      smooth: whether to use `_smooth_sensitivity` instead of `toeplitz_error.pattern_sensitivity`.
+      smooth: whether to use `_smooth_sensitivity` instead of `toeplitz.pattern_gradient`.
     """
 
     participation: Participation

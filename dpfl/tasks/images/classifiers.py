@@ -129,7 +129,7 @@ def build_image_classifier(name: str, seed: int) -> tff.learning.models.Function
 
 
 def initial_weights(sizes: ClassifierSizes, seed: int) -> tuple[np.ndarray, ...]:
-    """Initial weights, float32: those of `image_batches`. A pure function of the arguments.
+    """Initial weights of a classifier, float32. A pure function of the arguments.
 
     Raises:
       ValueError: if the seed is not an integer in [0, 2**64).

@@ -143,7 +143,7 @@ class _Database(Target):
 
 
 class StackOverflow(_Database):
-    """`stackoverflow.open_clients`, and all sentences."""
+    """`client_texts.open_stackoverflow`, and all sentences."""
 
     name = 'stackoverflow'
     refusals = (ValueError, DataError)

@@ -148,7 +148,7 @@ class Vocabulary(Target):
 
 
 class Texts(Target):
-    """`user_text.open_clients` of JSON Lines, CSV and Parquet, and all sentences of the clients."""
+    """`client_texts.open_user_text` of all formats, and all sentences of the clients."""
 
     name = 'texts'
     refusals = (ValueError, DataError)
