@@ -330,10 +330,10 @@ class RunConfig(Settings):
         }
 
 
-def _refuse_settings_of_tasks(task: Settings) -> None:
+def _refuse_beside_own_task(settings: Settings) -> None:
     """Refuses settings of data and model, which a task of one's own would ignore."""
-    defaults = type(task)().flat()
-    for name, value in task.flat().items():
+    defaults = type(settings)().flat()
+    for name, value in settings.flat().items():
         if name != 'task' and value != defaults[name]:
             allowed = 'must not be given with a task of your own, which has data and a model'
             raise ArgumentError(name, value, allowed)
@@ -377,7 +377,7 @@ class TrainConfig(RunConfig):
         Raises:
           ArgumentError: if a setting of data or model is given, which would be ignored.
         """
-        _refuse_settings_of_tasks(self.task)
+        _refuse_beside_own_task(self.task)
         return dataclasses.replace(self, task=TaskConfig(task=CUSTOM))
 
     @property
@@ -513,9 +513,9 @@ class GanConfig(RunConfig):
         """The configuration of a run on a task of one's own.
 
         Raises:
-          ArgumentError: if a setting of data is given, which would be ignored.
+          ArgumentError: if a selection is given, which would be ignored.
         """
-        _refuse_settings_of_tasks(self.task)
+        _refuse_beside_own_task(self.task.selection)
         return self
 
     @property
