@@ -48,7 +48,8 @@ def main() -> None:
     """Checks the flags, looks at the data, and prints the proposal."""
     task, wishes, output = _TASK.read(), _WISHES.read(), _OUTPUT.read().output
     command_line.check_writable(output, None)
-    program.require('tensorflow_federated')  # Before the data are read, which may take long.
+    import tensorflow  # noqa: F401 - missing, it is named before the data are read
+
     with command_line.refusing_bad_values():
         found = suggest(task, wishes, _SEED.read().seed, lambda text: print(text, file=sys.stderr))
     flags = flags_of(found.config)
