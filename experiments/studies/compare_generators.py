@@ -270,7 +270,7 @@ def _sentences(pair: 'tuple[Generator, Generator]', config: ComparisonConfig) ->
     return Kind(
         (text_traits.of_sentences(tokens[0], words), text_traits.of_sentences(tokens[1], words)),
         shown + html_parts.note('The first sentences that were drawn, not a choice.'),
-        text_diagnosis.words_that_differ(*tokens, words, config.top),
+        text_diagnosis.words_that_differ(tokens[0], tokens[1], words, config.top),
     )
 
 
