@@ -12,7 +12,7 @@ from typing import Any
 import tqdm
 
 # Seconds between two lines of a log, and between two changes of a notebook's line.
-LOG_SECONDS = 10.0
+_LOG_SECONDS = 10.0
 _NOTEBOOK_SECONDS = 0.5
 _TERMINAL_SECONDS = 0.1
 
@@ -52,7 +52,7 @@ def bar(
     elif getattr(sys.stderr, 'isatty', bool)():
         kind, seconds = Bar, _TERMINAL_SECONDS
     else:
-        kind, seconds = _LogLines, LOG_SECONDS
+        kind, seconds = _LogLines, _LOG_SECONDS
     return kind(
         iterable,
         desc,

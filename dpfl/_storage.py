@@ -61,7 +61,7 @@ def write_atomically(
             with contextlib.suppress(OSError):
                 partial.unlink()  # On a full disk its space is needed.
             raise
-        sync_directory(path.parent)
+        _sync_directory(path.parent)
 
 
 def append(
@@ -100,7 +100,7 @@ def append(
                     file.truncate(size)
                 raise
         if is_new:
-            sync_directory(path.parent)
+            _sync_directory(path.parent)
 
 
 def sync(path: pathlib.Path) -> None:
@@ -117,7 +117,7 @@ def sync(path: pathlib.Path) -> None:
             os.close(descriptor)
 
 
-def sync_directory(path: pathlib.Path) -> None:
+def _sync_directory(path: pathlib.Path) -> None:
     """Writes the names in a directory to the disk, such as those of new and renamed files."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -69,10 +69,10 @@ _COMPLEMENT_T = -1.0
 _LEAST_MU = 1e-290
 _LOG_DENSITY = math.log(2 * math.pi) / 2
 # Largest moment that [McMahan18] uses; larger ones would give a smaller epsilon at high noise.
-MAX_MOMENT = 32
+_MAX_MOMENT = 32
 # Absolute rounding error of one logarithm near 0, as for a rare sample under much noise.
 _MOMENT_ROUNDING = 1e-13
-_MOMENTS = np.arange(1, MAX_MOMENT + 1)
+_MOMENTS = np.arange(1, _MAX_MOMENT + 1)
 # With so much noise, epsilon is only what the method itself adds; more noise does not lower it.
 _NEGLIGIBLE_MU = 1e-9
 # Publishing all data of a random hundredth of the clients is (0, 0.01)-DP.
@@ -268,7 +268,7 @@ def moments_of_poisson_sample(sampling_probability: float, mu: float) -> np.ndar
     if sampling_probability == 1:
         return moments_of_gaussian(mu)
     q = sampling_probability
-    log_moments = np.empty(MAX_MOMENT)
+    log_moments = np.empty(_MAX_MOMENT)
     for moment in _MOMENTS:
         order = moment + 1
         j = np.arange(order + 1)

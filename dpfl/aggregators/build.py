@@ -255,8 +255,8 @@ class _PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
           TypeError: if `value_type` is of something else than tensors, or has tensors of another
             type or of unknown shape.
         """
-        check(value_type)
-        if is_empty(value_type):
+        _check_value_type(value_type)
+        if _has_no_tensor(value_type):
             return tff.aggregators.SumFactory().create(value_type)
         specs = tff.types.type_to_tf_tensor_specs(value_type)
         private_mean = build_query(
@@ -266,7 +266,7 @@ class _PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             clip=self._clip,
             supplied_noise=self._supplied_noise,
         )
-        return aggregation_process(private_mean, self._sum, value_type)
+        return _aggregation_process(private_mean, self._sum, value_type)
 
 
 # TFF's message about a factory of the wrong kind has only the name of its class.
@@ -305,8 +305,8 @@ class _WeightedMeanFactory(tff.aggregators.WeightedAggregationFactory):
         Raises:
           TypeError: as that of `build_aggregator`.
         """
-        check(value_type)
-        if is_empty(value_type):
+        _check_value_type(value_type)
+        if _has_no_tensor(value_type):
             return _without_weights(tff.aggregators.SumFactory().create(value_type), weight_type)
         records = self._inner.create(
             tff.to_type(estimators.WeightedRecord(value_type, weight_type))
@@ -339,12 +339,12 @@ def _without_weights(
     return tff.templates.AggregationProcess(sums.initialize, next_sum)
 
 
-def is_empty(value_type: tff.Type) -> bool:
+def _has_no_tensor(value_type: tff.Type) -> bool:
     """Whether values of a type, a structure of tensors, have no tensor."""
-    return isinstance(value_type, tff.StructType) and all(map(is_empty, value_type.children()))
+    return isinstance(value_type, tff.StructType) and all(map(_has_no_tensor, value_type.children()))
 
 
-def check(value_type: tff.Type) -> None:
+def _check_value_type(value_type: tff.Type) -> None:
     """Checks that a type is that of tensors of known shapes.
 
     Raises:
@@ -383,7 +383,7 @@ class AggregatorState(NamedTuple):
         return dp_accounting.UnsupportedDpEvent().to_named_tuple()
 
 
-def aggregation_process(
+def _aggregation_process(
     query: tfp.SumAggregationDPQuery,
     sum_factory: tff.aggregators.UnweightedAggregationFactory,
     value_type: tff.Type,

@@ -262,7 +262,7 @@ def check_sums(found: RoundSums, plan: accounting.PrivacyPlan) -> SumTests:
     """Tests the sums of a run under a plan."""
     rounds = len(found.clip_errors)
     tensors, tested = np.unique(found.tensors, return_counts=True)
-    allowed = clip_tolerance(plan)
+    allowed = _clip_tolerance(plan)
     failures = []
     worst = int(np.argmax(np.nan_to_num(found.clip_errors, nan=np.inf)))
     if not found.clip_errors[worst] <= allowed:
@@ -282,7 +282,7 @@ def check_sums(found: RoundSums, plan: accounting.PrivacyPlan) -> SumTests:
     )
 
 
-def clip_tolerance(plan: accounting.PrivacyPlan) -> float:
+def _clip_tolerance(plan: accounting.PrivacyPlan) -> float:
     """Largest clip error of a run that is as planned, in clip norms per client."""
     settings = plan.discretization
     if settings is None:

@@ -23,7 +23,7 @@ from scipy import special, stats
 from dpfl import _json, _validate, errors
 
 # Level of all intervals of differences, each by itself.
-LEVEL = 0.95
+_LEVEL = 0.95
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Share:
         """The share; not a number without draws."""
         return self.hits / self.count if self.count else float('nan')
 
-    def interval(self, level: float = LEVEL) -> tuple[float, float]:
+    def interval(self, level: float = _LEVEL) -> tuple[float, float]:
         """Wilson's interval, (0, 1) without draws."""
-        low, high = wilson(self.hits, self.count, level)
+        low, high = _wilson(self.hits, self.count, level)
         return float(low), float(high)
 
 
@@ -102,7 +102,7 @@ class Mean:
         residuals = (above - value * below) * (above.size / total)
         return cls(value, float(residuals.std(ddof=1) / np.sqrt(above.size)), above.size)
 
-    def interval(self, level: float = LEVEL) -> tuple[float, float]:
+    def interval(self, level: float = _LEVEL) -> tuple[float, float]:
         """Student's interval; infinite below two draws."""
         if self.count < 2:
             return -np.inf, np.inf
@@ -260,7 +260,7 @@ def holm(p_values: Any) -> np.ndarray:
     return adjusted
 
 
-def wilson(hits: Any, counts: Any, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
+def _wilson(hits: Any, counts: Any, level: float = _LEVEL) -> tuple[np.ndarray, np.ndarray]:
     """Wilson's intervals of shares, elementwise; (0, 1) where a count is 0.
 
     Args:
@@ -299,10 +299,10 @@ def newcombe(
     Returns:
       Lower and upper bounds, float64; (-1, 1) where a sample has no draws.
     """
-    low, high = wilson(hits, counts)
-    other_low, other_high = wilson(other_hits, other_counts)
+    low, high = _wilson(hits, counts)
+    other_low, other_high = _wilson(other_hits, other_counts)
     share, other = _over(hits, counts), _over(other_hits, other_counts)
-    allowance = (_normal(LEVEL) * np.asarray(between, float)) ** 2
+    allowance = (_normal(_LEVEL) * np.asarray(between, float)) ** 2
     below = np.sqrt((share - low) ** 2 + (other_high - other) ** 2 + allowance)
     above = np.sqrt((high - share) ** 2 + (other - other_low) ** 2 + allowance)
     known = np.minimum(counts, other_counts) > 0
@@ -351,7 +351,7 @@ def _welch(first: Mean, second: Mean, between: float) -> tuple[float, float, flo
     doubt = float((variances**2 / freedom).sum())
     degrees = total**2 / doubt if doubt > 0 else np.inf
     deviation = float(np.sqrt(total))
-    reach = float(stats.t.ppf((1 + LEVEL) / 2, degrees)) * deviation
+    reach = float(stats.t.ppf((1 + _LEVEL) / 2, degrees)) * deviation
     p_value = float(2 * stats.t.sf(abs(difference) / deviation, degrees))
     return difference - reach, difference + reach, p_value
 

@@ -14,7 +14,7 @@ from dpfl.learning import client_work, gan
 from dpfl.tasks.images import gan_models
 
 # Percent of the clients whose accuracy a quantile is not below.
-QUANTILES = (10, 25, 50, 75, 90)
+_QUANTILES = (10, 25, 50, 75, 90)
 # Bytes of predictions that are computed at a time: with a large vocabulary the logits of a batch
 # and the metrics' copies of them would need more memory than all of training.
 _PREDICTIONS = 1 << 24
@@ -178,8 +178,8 @@ def accuracy_quantiles(
     if not present.any():
         return {}
     accuracies = hit[present] / all_targets[present]
-    values = np.quantile(accuracies, np.array(QUANTILES) / 100)
-    return {f'accuracy_q{q}': float(v) for q, v in zip(QUANTILES, values, strict=True)}
+    values = np.quantile(accuracies, np.array(_QUANTILES) / 100)
+    return {f'accuracy_q{q}': float(v) for q, v in zip(_QUANTILES, values, strict=True)}
 
 
 def _structure(weights: Any) -> tuple[tuple, tuple]:

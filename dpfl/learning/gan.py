@@ -205,7 +205,7 @@ def discriminator_model(
     )
 
 
-def trained_generator(
+def _trained_generator(
     model: gan_models.GanModel,
     optimizer: tff.learning.optimizers.Optimizer,
     discriminator: Any,
@@ -341,7 +341,7 @@ def build_dp_fedavg_gan(
     def train_generator(weights, optimizer_state):
         setting = Setting.of(weights.non_trainable)
         is_due = tf.equal((setting.round + 1) % generator_every, 0)
-        return trained_generator(
+        return _trained_generator(
             model,
             generator_optimizer,
             tuple(weights.trainable),

@@ -19,7 +19,7 @@ from dpfl import _validate, accounting, aggregators, errors
 from dpfl.aggregators import adaptive_clip, audited_query, clipping
 from dpfl.learning import client_work
 
-CLIENT_UPDATES = ('fedavg', 'fedsgd')
+_CLIENT_UPDATES = ('fedavg', 'fedsgd')
 
 _State = tff.learning.templates.LearningAlgorithmState
 
@@ -97,7 +97,7 @@ def build_dp_fedavg(
       >>> len(process.get_model_weights(state).trainable)
       2
     """
-    _validate.choice('client_update', client_update, CLIENT_UPDATES)
+    _validate.choice('client_update', client_update, _CLIENT_UPDATES)
     if not isinstance(model, tff.learning.models.FunctionalModel):
         raise errors.ArgumentError(
             'model',

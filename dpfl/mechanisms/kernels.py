@@ -22,7 +22,7 @@ from dpfl import _validate
 # TFF copies everything a round takes and returns, and its native runtime sends it to another
 # process. Above this size, supplying one finished row per round is faster than keeping the
 # buffers in the state.
-FEW_BYTES = 16_000_000
+_FEW_BYTES = 16_000_000
 MOST_STATE_BYTES = 1_500_000_000
 """Bytes of noise that a state may hold: TFF's messages end at 2 GiB, with model and optimizer."""
 BYTES = {'default': 4, 'hardened': 8}  # Of a number of past noise: float32, float64.
@@ -352,7 +352,7 @@ def choose_noise_storage(
 
     The choice depends on the bytes of the kernel's buffers:
 
-    - No buffers, or at most `FEW_BYTES` and within the limit: in the state. Buffers that
+    - No buffers, or at most `_FEW_BYTES` and within the limit: in the state. Buffers that
       can be regenerated are regenerated instead.
     - Within the limit: in memory.
     - Above the limit: buffers that can be regenerated are, at the cost of drawing all of them in
@@ -383,7 +383,7 @@ def choose_noise_storage(
     if not is_hardened:
         if size == 0:
             return NoiseStorage('state', 0.0, 'none is needed')
-        if size <= min(FEW_BYTES, memory_limit * 1e9):
+        if size <= min(_FEW_BYTES, memory_limit * 1e9):
             if kernel.is_regenerable:
                 return NoiseStorage('regenerated', 0.0, 'drawn again from its keys in each round')
             return NoiseStorage('state', gigabytes, 'in memory, with the model')

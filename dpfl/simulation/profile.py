@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 # The stages in the order of a round, with the descriptions that are shown.
-STAGES = {
+_STAGES = {
     'data': 'waiting for the shards of the cohort',
     'ledger': 'recording the release before it is made',
     'moving in': 'converting the arguments of computations: state and data',
@@ -94,7 +94,7 @@ class Profile:
     def to_json(self) -> str:
         """The periods in seconds as JSON; `stages` describes the stages."""
         periods = [dataclasses.asdict(period) for period in self.periods]
-        return json.dumps({'stages': STAGES, 'periods': periods}) + '\n'
+        return json.dumps({'stages': _STAGES, 'periods': periods}) + '\n'
 
     def render(self) -> str:
         """A table with a line per stage: medians over all rounds except the first."""
@@ -102,13 +102,13 @@ class Profile:
         if not rounds:
             return 'no rounds\n'
         usual = rounds[1:] or rounds
-        names = [stage for stage in STAGES if any(stage in period.stages for period in rounds)]
+        names = [stage for stage in _STAGES if any(stage in period.stages for period in rounds)]
         total = sum(period.seconds for period in usual)
         rows = [
             (
                 name,
                 *_figures([period.stages.get(name, 0.0) for period in usual], total),
-                STAGES[name],
+                _STAGES[name],
             )
             for name in names
         ]

@@ -37,7 +37,7 @@ from dpfl.simulation.training import recorded_settings
 from dpfl.simulation.training.config import GanConfig, ScaleConfig
 
 HTML_REPORT = 'privacy_report.html'
-AUDIT_PAGE = 'audit.html'
+_AUDIT_PAGE = 'audit.html'
 GAN_REPORT = 'gan_report.md'
 PROFILE = 'profile.json'
 RECORD, RESULT, TABLE, OTHER = 'record', 'result', 'table', 'other'
@@ -86,7 +86,7 @@ FILES = (
     RunFile(archive.MODEL, RESULT, is_of_end=True),
     RunFile(archive.TEST, TABLE, is_private=True, is_of_end=True),
     RunFile(AUDIT, RESULT, is_of_end=True),
-    RunFile(AUDIT_PAGE, TABLE, is_of_end=True),
+    RunFile(_AUDIT_PAGE, TABLE, is_of_end=True),
     RunFile(GAN_REPORT, TABLE, is_of_end=True),
     RunFile(archive.BEFORE, TABLE),
     RunFile(archive.DATA, TABLE, is_private=True),
@@ -215,7 +215,7 @@ def pages_of(directory: pathlib.Path, report: accounting.PrivacyReport) -> dict[
     pages[HTML_REPORT] = html_report(directory, report)
     if report.measured is not None:
         scores = Scores.load(directory / AUDIT)
-        pages[AUDIT_PAGE] = audit_page.render(scores, report.measured)
+        pages[_AUDIT_PAGE] = audit_page.render(scores, report.measured)
     journal = archive.read_journal(directory)
     if journal is not None and isinstance(recorded_settings.of_state(journal.state), GanConfig):
         texts = recorded_settings.flags_of(journal.state) or {}

@@ -24,10 +24,10 @@ from dpfl.tasks.text.tokenization import EOS_ID, OOV_ID, PAD_ID
 # The draw before training that finds the quantiles of criteria.
 THRESHOLDS = 'thresholds'
 # Measures that criteria of text compare: of one sentence, or of all sentences of a client together.
-MEASURES = ('length', 'oov_rate', 'loss', 'accuracy')
-CLIENT_MEASURES = (*MEASURES, 'sentences')
+_MEASURES = ('length', 'oov_rate', 'loss', 'accuracy')
+_CLIENT_MEASURES = (*_MEASURES, 'sentences')
 # These need a model.
-OF_MODEL = frozenset({'loss', 'accuracy'})
+_OF_MODEL = frozenset({'loss', 'accuracy'})
 _RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     '<=': operator.le,
     '>=': operator.ge,
@@ -41,8 +41,8 @@ _QUANTILES = (
     'counts that.'
 )
 # Of one image, and of all images of a client together.
-IMAGE_MEASURES = ('label', 'predicted', 'accuracy', 'confidence', 'loss', 'ink')
-IMAGE_CLIENT_MEASURES = ('accuracy', 'confidence', 'loss', 'ink', 'examples')
+_IMAGE_MEASURES = ('label', 'predicted', 'accuracy', 'confidence', 'loss', 'ink')
+_IMAGE_CLIENT_MEASURES = ('accuracy', 'confidence', 'loss', 'ink', 'examples')
 # Examples of a client that are read at a time.
 _ROWS = 256
 
@@ -103,9 +103,9 @@ class SelectionConfig(Settings):
     """
 
     # The measures of the data, those of them that need a model, and the word for examples.
-    measures: ClassVar[tuple[str, ...]] = MEASURES
-    client_measures: ClassVar[tuple[str, ...]] = CLIENT_MEASURES
-    of_model: ClassVar[frozenset[str]] = OF_MODEL
+    measures: ClassVar[tuple[str, ...]] = _MEASURES
+    client_measures: ClassVar[tuple[str, ...]] = _CLIENT_MEASURES
+    of_model: ClassVar[frozenset[str]] = _OF_MODEL
     examples: ClassVar[str] = 'sentences'
     # Whether runs on such data can estimate quantiles.
     has_quantiles: ClassVar[bool] = True
@@ -257,8 +257,8 @@ class SelectionConfig(Settings):
 class ImageSelectionConfig(SelectionConfig):
     """Clients and images to train on, chosen by what each device can compute for itself."""
 
-    measures: ClassVar[tuple[str, ...]] = IMAGE_MEASURES
-    client_measures: ClassVar[tuple[str, ...]] = IMAGE_CLIENT_MEASURES
+    measures: ClassVar[tuple[str, ...]] = _IMAGE_MEASURES
+    client_measures: ClassVar[tuple[str, ...]] = _IMAGE_CLIENT_MEASURES
     of_model: ClassVar[frozenset[str]] = frozenset({'predicted', 'accuracy', 'confidence', 'loss'})
     examples: ClassVar[str] = 'images'
     has_quantiles: ClassVar[bool] = False

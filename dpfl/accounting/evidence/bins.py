@@ -37,13 +37,13 @@ from dpfl.accounting.evidence import laws, refutation
 from dpfl.accounting.evidence.refutation import LogTest, Statistic
 from dpfl.participation import ParticipationLog
 
-SHARED = '{} of {} pairs share a slot; the planned sampling has {:.6g} on average.'
-ANY_DISTANCE = Statistic(
+_SHARED = '{} of {} pairs share a slot; the planned sampling has {:.6g} on average.'
+_ANY_DISTANCE = Statistic(
     'any_distance',
     'slots of clients at any distance',
     '{} of {} pairs of clients {} apart share a slot; the planned sampling has {:.6g} on average.',
 )
-EARLIER_EPOCHS = Statistic(
+_EARLIER_EPOCHS = Statistic(
     'earlier_epochs',
     'slots of earlier epochs',
     '{} of {} choices were the slot that the client, or the one before it, had in one of '
@@ -87,10 +87,10 @@ _EQUAL_SIZES = Statistic(
     'cohorts of too equal sizes',
     'All {} cohorts have {} to {} clients; ' + _MEAN,
 )
-_NEIGHBOURS = Statistic('neighbours', 'bins of clients 1 apart', SHARED)
-_NEXT_EPOCH = Statistic('next_epoch', 'slots of a client in successive epochs', SHARED)
-_NEIGHBOUR_SLOTS = Statistic('neighbour_slots', 'slots of clients by distance', SHARED)
-_SLOT_DISTANCES = dataclasses.replace(ANY_DISTANCE, key='by_distance', name=_NEIGHBOUR_SLOTS.name)
+_NEIGHBOURS = Statistic('neighbours', 'bins of clients 1 apart', _SHARED)
+_NEXT_EPOCH = Statistic('next_epoch', 'slots of a client in successive epochs', _SHARED)
+_NEIGHBOUR_SLOTS = Statistic('neighbour_slots', 'slots of clients by distance', _SHARED)
+_SLOT_DISTANCES = dataclasses.replace(_ANY_DISTANCE, key='by_distance', name=_NEIGHBOUR_SLOTS.name)
 _KEPT_SLOT = Statistic(
     'kept_slot',
     'client most often in the same slot',
@@ -107,9 +107,9 @@ STATISTICS = (
     _SMALLEST,
     _EQUAL_SIZES,
     _NEIGHBOURS,
-    ANY_DISTANCE,
+    _ANY_DISTANCE,
     _NEXT_EPOCH,
-    EARLIER_EPOCHS,
+    _EARLIER_EPOCHS,
     _NEIGHBOUR_SLOTS,
     _SLOT_DISTANCES,
     _KEPT_SLOT,
@@ -142,7 +142,7 @@ class Pairs:
         return same
 
     def test(self, statistic: Statistic, options: int) -> LogTest:
-        """Both sides of the law Bin(pairs, 1 / options); the statistic has the words `SHARED`."""
+        """Both sides of the law Bin(pairs, 1 / options); the statistic has the words `_SHARED`."""
         p_value = laws.binomial_two_sided(self.same, self.pairs, 1 / options)
         return statistic.test(p_value, self.same, self.pairs, self.pairs / options)
 
@@ -157,7 +157,7 @@ def any_distance(slots: np.ndarray, options: int, groups: int) -> LogTest:
     """
     clients = slots.size
     if clients < 2:
-        return ANY_DISTANCE.test(1.0, 0, 0, 1, 0.0)
+        return _ANY_DISTANCE.test(1.0, 0, 0, 1, 0.0)
     if options * clients * math.log2(2 * clients) <= _BUDGET:
         distances = np.arange(1, clients // 2 + 1)
         same = _same_at_all(slots, options)[distances]
@@ -170,7 +170,7 @@ def any_distance(slots: np.ndarray, options: int, groups: int) -> LogTest:
     p_values = 2 * np.minimum(laws.binomial_lower(*law), laws.binomial_upper(*law))
     first = int(np.argmin(p_values))
     pairs = clients - distances[first]
-    return ANY_DISTANCE.test(
+    return _ANY_DISTANCE.test(
         laws.union(distances.size, float(p_values[first])),
         same[first],
         pairs,
@@ -230,7 +230,7 @@ class EarlierEpochs:
 
     def test(self) -> LogTest:
         """The test of all bets so far."""
-        return EARLIER_EPOCHS.test(
+        return _EARLIER_EPOCHS.test(
             laws.ville(np.array(self._logs)),
             self._same,
             self._pairs,

@@ -296,10 +296,10 @@ def _sum(one: Law, other: Law) -> Law:
         error = 8 * float(np.finfo(float).eps) * math.log2(cells.size)
         error *= float(np.linalg.norm(a) * np.linalg.norm(b))
         lost += float(cells.size * error)
-    return trimmed(Law(one.start + other.start, cells, lost), error)
+    return _trimmed(Law(one.start + other.start, cells, lost), error)
 
 
-def trimmed(law: Law, error: float = 0.0) -> Law:
+def _trimmed(law: Law, error: float = 0.0) -> Law:
     """The law without its smallest outer cells, or those below the error of a cell."""
     kept = np.flatnonzero(law.cells > max(error, _NEGLIGIBLE_CELL * law.cells.max()))
     first, last = int(kept[0]), int(kept[-1]) + 1
@@ -402,7 +402,7 @@ def _seen(clients: int, sizes: np.ndarray) -> Law:
         steps = _new(clients, seen, size) * law.cells[:, None]
         for new in range(size + 1):
             cells[new : new + law.cells.size] += steps[:, new]
-        law = trimmed(Law(law.start, cells, law.lost))
+        law = _trimmed(Law(law.start, cells, law.lost))
     return law
 
 

@@ -105,7 +105,7 @@ GROUP_SIZE = Statistic(
 )
 
 
-def without_repeats(log: ParticipationLog) -> ParticipationLog:
+def _without_repeats(log: ParticipationLog) -> ParticipationLog:
     """The log with every client at most once in a round, as all samplings draw cohorts."""
     if log.max_per_round == 1:
         return log
@@ -158,7 +158,7 @@ def log_tests(plan: 'PrivacyPlan', log: ParticipationLog) -> tuple[LogTest, ...]
     """
     if plan.sampling is None or not log.rounds:
         return ()
-    log = without_repeats(log)
+    log = _without_repeats(log)
     too_many = beyond_population(log.by_client().clients.size, plan.sampling.population)
     return tuple(too_many or plan.sampling.log_tests(plan, log))
 

@@ -32,7 +32,7 @@ from scipy import special, stats
 from dpfl import _validate, errors
 
 # Most members of a group in a sampled plan: the mixture has a component for each.
-MOST_MEMBERS = 64
+_MOST_MEMBERS = 64
 # Exponentials of more than this do not fit into a float.
 _MOST_EXPONENT = 600.0
 # Relative, for tails of the binomial distribution and Gaussian integrals.
@@ -203,9 +203,9 @@ def fixed_size(
 
 def _group_size(neighbours: Neighbours) -> int:
     size = _validate.integer('group_size', neighbours.group_size, minimum=1)
-    if size > MOST_MEMBERS:
+    if size > _MOST_MEMBERS:
         raise errors.ArgumentError(
-            'group_size', size, f'must be at most {MOST_MEMBERS} with sampling'
+            'group_size', size, f'must be at most {_MOST_MEMBERS} with sampling'
         )
     return size
 

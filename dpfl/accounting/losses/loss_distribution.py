@@ -94,7 +94,7 @@ class Losses:
 
 
 @functools.lru_cache(_CACHE_SIZE)
-def both_orders(release: Release, step: float, log_tail: float) -> tuple[Losses, Losses]:
+def _both_orders(release: Release, step: float, log_tail: float) -> tuple[Losses, Losses]:
     """Losses of one release for both orders of two neighbouring runs.
 
     Args:
@@ -127,7 +127,7 @@ def _of_truncated(
 ) -> tuple[Losses, Losses]:
     full, placed = event.full()
     noise = event.event.noise_multiplier
-    sampled = both_orders((event.sampling_probability, noise), step, log_tail)
+    sampled = _both_orders((event.sampling_probability, noise), step, log_tail)
     displacing = dominating_pairs.full_losses(placed, noise, step, log_tail)
     remove, add = (
         _mixture(one, _from_pmf(other.to_dense_pmf()), full)
@@ -201,7 +201,7 @@ def _upwards(
 
     Args:
       mixtures: P and Q.
-      step, log_tail: as in `both_orders`.
+      step, log_tail: as in `_both_orders`.
       positive: whether to take losses above 0 only; they begin where the loss is 0.
     """
     first, points = _points(mixtures, step, log_tail, positive, -_GRID_SHIFT)
@@ -372,7 +372,7 @@ def _orders(
 
 
 def _on_grid(parts: Releases, step: float, log_tail: float) -> list[_Parts]:
-    losses = [(both_orders(release, step, log_tail), count) for release, count in parts]
+    losses = [(_both_orders(release, step, log_tail), count) for release, count in parts]
     sides = (0,) if all(both[0] is both[1] for both, _ in losses) else (0, 1)
     return [[(both[side], count) for both, count in losses] for side in sides]
 

@@ -18,13 +18,13 @@ from dpfl.accounting.plan import PrivacyPlan
 from dpfl.mechanisms import rounding
 
 AUDIT = 'audit.npz'
-METHOD = 'one_shot_canaries'
+_METHOD = 'one_shot_canaries'
 _MOST_CANARIES = 10**7
 # The sizes of audits are small; nothing in the file is worth more memory.
 _MOST_BYTES = 1 << 28
 _KINDS = {'took_part': 'b', 'rounds': 'i', 'releases': 'f', 'final_model': 'f'}
 # What no audit can show, a sentence each.
-LIMITS = (
+_LIMITS = (
     'It proves no guarantee: another attack, or one that knows more, may find more. Only the '
     'accounting bounds every attack.',
     'It tests the sums that the aggregator computed and returned. It would not notice a training '
@@ -275,7 +275,7 @@ class Measured:
     def to_dict(self) -> dict[str, Any]:
         """JSON form: first the numbers of `audit_privacy`, then both attacks; infinity is null."""
         values = {
-            'method': METHOD,
+            'method': _METHOD,
             'verdict': self.verdict,
             'mu_claimed': self.mu_claimed,
             'mu_lower': self.releases.mu_lower,
@@ -495,7 +495,7 @@ def _meaning(audit: Measured) -> str:
 
 
 def _limits() -> str:
-    return 'What an audit cannot show:\n\n' + '\n'.join(f'- {limit}' for limit in LIMITS)
+    return 'What an audit cannot show:\n\n' + '\n'.join(f'- {limit}' for limit in _LIMITS)
 
 
 def _pair(estimate: Estimate) -> str:

@@ -120,14 +120,14 @@ def page_difference(stated: str, computed: str) -> str | None:
     if len(was) != len(now):
         return 'has another number of figures'
     for i, (one, other) in enumerate(zip(was, now, strict=True)):
-        if i % 2 and not is_same_figure(one, other):
+        if i % 2 and not _is_same_figure(one, other):
             return f'its figure {i // 2 + 1} is another one'
-        if not i % 2 and not is_same_text(one, other):
+        if not i % 2 and not _is_same_text(one, other):
             return _first_line(one, other)
     return None
 
 
-def is_same_text(stated: str, computed: str, tolerance: float = 0.0) -> bool:
+def _is_same_text(stated: str, computed: str, tolerance: float = 0.0) -> bool:
     """Whether two texts are equal but for the last digits of numbers that are not integers.
 
     Args:
@@ -146,7 +146,7 @@ def is_same_text(stated: str, computed: str, tolerance: float = 0.0) -> bool:
     )
 
 
-def is_same_figure(stated: str, computed: str) -> bool:
+def _is_same_figure(stated: str, computed: str) -> bool:
     """Whether two SVG elements draw the same, and show the same values under the pointer.
 
     Drawings of two versions of Matplotlib cannot be compared. Then the values are, and that there
@@ -158,7 +158,7 @@ def is_same_figure(stated: str, computed: str) -> bool:
     )
     if drawn_by(stated) != drawn_by(computed):
         was, now = _besides_drawing(was), _besides_drawing(now)
-    return is_same_text(shown, other) and is_same_text(was, now, _SVG_TOLERANCE)
+    return _is_same_text(shown, other) and _is_same_text(was, now, _SVG_TOLERANCE)
 
 
 def _besides_drawing(figure: str) -> str:
@@ -200,7 +200,7 @@ def _is_same(stated: Any, computed: Any) -> bool:
     if is_number(stated) and is_number(computed):
         return is_close(stated, computed)
     if isinstance(stated, str) and isinstance(computed, str):
-        return is_same_text(stated, computed)
+        return _is_same_text(stated, computed)
     return type(stated) is type(computed) and stated == computed
 
 
@@ -215,7 +215,7 @@ def _first_line(stated: str, computed: str) -> str:
     for i, line in enumerate(was):
         if i == len(now):
             break
-        if not is_same_text(line, now[i]):
+        if not _is_same_text(line, now[i]):
             says, would_say = short_pair(line, now[i])
             return f'says {says}, computed {would_say}'
     return 'ends with other lines'

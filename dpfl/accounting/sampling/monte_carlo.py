@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
 
 # Points of the grid to which losses are rounded up.
-POINTS = 2**16
+_POINTS = 2**16
 # Added to losses, and to logarithms of weights, for the rounding of exponentials.
 LOSS_ROUNDING = 1e-8
 # Default probability that the reported epsilon is too small.
@@ -92,7 +92,7 @@ class Range(NamedTuple):
     def log_largest(self, epsilon: float) -> float:
         """Logarithm of the largest weighted payoff, if losses were rounded up to the grid."""
         # Rounding a loss up by less than this is like lowering epsilon by it.
-        rounding = self.end / POINTS + 2 * self.loss_rounding
+        rounding = self.end / _POINTS + 2 * self.loss_rounding
         within = self.at_best - self.order * (epsilon - rounding)
         return self.most + max(within, -self.order * self.end) + 2 * self.loss_rounding
 
@@ -198,7 +198,7 @@ class Estimate:
         return self.epsilon < self.unamplified
 
 
-def samples_for(mixtures: Mixed) -> int:
+def _samples_for(mixtures: Mixed) -> int:
     """Number of samples for the estimate of epsilon: fewer with thousands of components."""
     return max(1, min(MOST_SAMPLES, int(_MOST_PRODUCTS / mixtures.cost)))
 
@@ -272,11 +272,11 @@ def _sums(
     def of_chunk(place: int) -> tuple[_Sums, _Sums]:
         generator = np.random.default_rng([*stream, place])
         both = release.samples(generator, sizes[place], tilts)
-        step = release.end / POINTS
+        step = release.end / _POINTS
         removed, added = (_binned(*samples, step, release.rounding) for samples in both)
         return removed, added
 
-    removed, added = np.zeros(POINTS + 2), np.zeros(POINTS + 2)
+    removed, added = np.zeros(_POINTS + 2), np.zeros(_POINTS + 2)
     done = 0
     with concurrent.futures.ThreadPoolExecutor(min(os.cpu_count() or 1, 4)) as threads:
         # `map` returns the chunks in order, so that sums of floats do not depend on timing.
@@ -291,9 +291,9 @@ def _sums(
 def _binned(losses: np.ndarray, log_weights: np.ndarray, step: float, rounding: float) -> _Sums:
     counted = losses > -rounding  # Smaller ones pay nothing at epsilons from 0 on.
     places = np.ceil((losses[counted] + rounding) / step)
-    places = np.clip(places, 0, POINTS + 1).astype(np.int64)
+    places = np.clip(places, 0, _POINTS + 1).astype(np.int64)
     weights = np.exp(log_weights[counted] + rounding)
-    return np.bincount(places, weights, POINTS + 2)
+    return np.bincount(places, weights, _POINTS + 2)
 
 
 def _epsilon_of(
@@ -308,7 +308,7 @@ def _epsilon_of(
       delta: of the guarantee.
       failure: of both directions, half of which this one may have.
     """
-    grid = np.linspace(0, ranges[0].end, POINTS + 1)
+    grid = np.linspace(0, ranges[0].end, _POINTS + 1)
 
     def is_shown(epsilon: float) -> bool:
         above = grid > epsilon
@@ -482,7 +482,7 @@ def noise_multiplier(mixed: Mixed, shift: float, epsilon: float, delta: float) -
     """
     mu = gaussian.mu_from_epsilon(epsilon, delta, 'analytic_gaussian')
     certain = math.sqrt(mixed.squared_norm) / mu * (1 + _NOISE_ROUNDING)
-    samples = samples_for(mixed)
+    samples = _samples_for(mixed)
     few = max(samples // _SHARE, min(samples, _FEW))
 
     def searched(stddev: float, count: int, failure: float) -> float:
@@ -527,7 +527,7 @@ def _estimate(
     seed: int = SEED,
     failure: float = FAILURE,
 ) -> Estimate:
-    samples = samples or samples_for(mixed)
+    samples = samples or _samples_for(mixed)
     is_long = samples * mixed.cost > _LONG_SEARCH_COST
 
     def compute() -> Estimate:

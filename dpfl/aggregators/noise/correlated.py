@@ -58,7 +58,7 @@ class NoiseState(NamedTuple):
       round: rounds done, int64 scalar.
       drawn: keys of the noise of the rounds done, and zeros for rounds to come, [rounds, 2 or 4].
       past: what is kept of earlier rounds. A dictionary from the name of each type of `flat.DTYPES`
-        in a record to a tensor [kernel buffers, size], or [`nonzero_buffers`, size]; a
+        in a record to a tensor [kernel buffers, size], or [`_nonzero_buffers`, size]; a
         `SuppliedRow`; or () for nothing.
     """
 
@@ -317,7 +317,7 @@ def buffers_after(
     return past[dtype.name]
 
 
-def nonzero_buffers(kernel: Any, round_index: Any) -> tf.Tensor:
+def _nonzero_buffers(kernel: Any, round_index: Any) -> tf.Tensor:
     """Numbers of the buffers that can be other than zero before a round, int64 [any, 1]."""
     round_index = tf.cast(round_index, tf.int64)
     if isinstance(kernel, mechanisms.BandedSolve):  # They shift by one in each round.
@@ -327,7 +327,7 @@ def nonzero_buffers(kernel: Any, round_index: Any) -> tf.Tensor:
 
 
 def _advanced(kernel, row, drawn, round_index, buffers):
-    before, after = (nonzero_buffers(kernel, t) for t in (round_index, round_index + 1))
+    before, after = (_nonzero_buffers(kernel, t) for t in (round_index, round_index + 1))
     vectors, following = {}, {}
     for name, past in buffers.items():
         dtype, size = tf.as_dtype(name), past.shape[1]

@@ -22,7 +22,7 @@ from dpfl.simulation.training.mechanism import AUTO, NamedMechanism
 from dpfl.simulation.training.privacy_config import PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.round_config import ServerConfig
 
-SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
+_SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
 # Settings of one mechanism; 'auto' chooses them itself.
 _RESTART_SETTINGS = ('restart_first', 'restart_every')
 # Those that 'auto' has no use for either, and several mechanisms do not share.
@@ -386,7 +386,7 @@ class Request:
         Raises:
           ArgumentError: If there are more than two, or not enough rounds.
         """
-        given = {name: getattr(self.planning, f'sweep_{name}') for name in SWEPT}
+        given = {name: getattr(self.planning, f'sweep_{name}') for name in _SWEPT}
         sweeps = {name: values for name, values in given.items() if values is not None}
         for name, values in sweeps.items():
             if not values:

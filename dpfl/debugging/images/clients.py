@@ -38,9 +38,9 @@ IN_WORDS = {
 # Number of images that are classified at a time, pooled over clients.
 _IMAGES = 4_096
 # Percentiles of the accuracies without a bug, for poor and strong ([Augenstein20], table 10).
-PERCENTILES = (25, 75)
+_PERCENTILES = (25, 75)
 # Least number of examples of a client in a subpopulation by examples (table 12).
-MIN_EXAMPLES = 5
+_MIN_EXAMPLES = 5
 # Public images of one client of the generators for comparison.
 _PUBLIC_EACH = 64
 # Public images that generated ones are compared with, and those that stand for one client.
@@ -129,7 +129,7 @@ class Thresholds:
         _validate.number('strong', self.strong, minimum=0, maximum=1)
 
 
-def thresholds(verdicts: Verdicts, percentiles: tuple[float, float] = PERCENTILES) -> Thresholds:
+def thresholds(verdicts: Verdicts, percentiles: tuple[float, float] = _PERCENTILES) -> Thresholds:
     """Percentiles of the accuracies of all clients with examples ([Augenstein20], table 10).
 
     Args:
@@ -186,7 +186,7 @@ def by_client(verdicts: Verdicts, limits: Thresholds) -> tuple[Subpopulation, Su
 
 
 def by_example(
-    verdicts: Verdicts, min_examples: int = MIN_EXAMPLES
+    verdicts: Verdicts, min_examples: int = _MIN_EXAMPLES
 ) -> tuple[Subpopulation, Subpopulation]:
     """Correctly classified examples, and misclassified ones (table 12).
 

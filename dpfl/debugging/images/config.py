@@ -5,7 +5,7 @@ import dataclasses
 from dpfl._settings import Settings, setting
 from dpfl.tasks.config import IMAGE_MODELS
 
-SELECTIONS = ('client', 'example')
+_SELECTIONS = ('client', 'example')
 PUBLIC, FIX = 'public', 'fix'
 COMPARISONS = (PUBLIC, FIX)
 
@@ -53,7 +53,7 @@ class StudyConfig(Settings):
         'client',
         'What is selected by the accuracy of the classifier: clients ([Augenstein20], task T4) or '
         'examples (task T2).',
-        choices=SELECTIONS,
+        choices=_SELECTIONS,
     )
     compare: str = setting(
         PUBLIC,

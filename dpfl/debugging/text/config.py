@@ -13,7 +13,7 @@ from dpfl.tasks.selection import SelectionConfig
 WORD, CHAR = 'word', 'char'
 KINDS = (WORD, CHAR)
 CHAR_MODELS = ('char_cifg_256', 'char_small', 'char_tiny')
-INSPECTED = ('T1', 'T2', 'T3', 'T4', 'T5', 'T6')
+_INSPECTED = ('T1', 'T2', 'T3', 'T4', 'T5', 'T6')
 # These need the model that is debugged.
 _MODEL_TASKS = ('T2', 'T4', 'T5', 'T6')
 _SHARE = 0.1
@@ -86,7 +86,7 @@ class StudyConfig(Settings):
         'vocabulary. T4: the clients for whom it does badly, against the others. T5: sentences '
         'for people to label, and what a model learns from them. T6: sentences that are more '
         'probable in the private text than under --primary_model.',
-        choices=INSPECTED,
+        choices=_INSPECTED,
     )
     primary_model: str | None = setting(
         None,
@@ -148,7 +148,7 @@ class StudyConfig(Settings):
             if len(set(values)) < len(values):
                 raise ArgumentError(name, _shown(values), 'must be different values')
         if not self.inspect:
-            raise ArgumentError('inspect', NOT_SHOWN, f'must be some of {", ".join(INSPECTED)}')
+            raise ArgumentError('inspect', NOT_SHOWN, f'must be some of {", ".join(_INSPECTED)}')
         needing = [task for task in self.inspect if task in _MODEL_TASKS]
         if needing and self.primary_model is None:
             raise ArgumentError(

@@ -116,7 +116,7 @@ def measure_learned(
 # Probability that any of all differences is called clear although none is there.
 ALPHA = 0.01
 # Share of words with bytes that no text has, above which no verdict is given without a reference.
-MOST_NOISE = 0.05
+_MOST_NOISE = 0.05
 # Deviation by which the log odds of the share of a word differ from training to training.
 _WORD_SPREAD = 0.4
 # Smaller differences of the shares of sentences with a word are not shown.
@@ -248,7 +248,7 @@ def alone(contrast: Contrast, question: Question | None = None) -> Diagnosis:
     """
     measures = contrast.first
     noise = measures['noise']
-    if not noise.value <= MOST_NOISE:
+    if not noise.value <= _MOST_NOISE:
         reason = f'{_meaning("noise")}: {_shown("noise", noise.value)}'
         text = f'the model draws too much at random to be judged without a reference ({reason}).'
         unknown = tuple(

@@ -11,7 +11,7 @@ from dpfl import _random, _validate
 from dpfl.tasks.text.word_clients import WordClients
 
 # The fault of clients; the others are faults of sentences.
-DUPLICATED_CLIENT = 'duplicated_client'
+_DUPLICATED_CLIENT = 'duplicated_client'
 _BYTE_ORDER_MARK = '\ufeff'
 
 
@@ -56,7 +56,7 @@ _OF_SENTENCES: Mapping[str, Callable[[list[str]], list[str]]] = {
     'truncated': _truncated,
     'encoding': _encoding,
 }
-NAMES = (*_OF_SENTENCES, DUPLICATED_CLIENT)
+NAMES = (*_OF_SENTENCES, _DUPLICATED_CLIENT)
 
 
 def inject(clients: WordClients, fault: str, share: float, seed: int) -> WordClients:
@@ -79,7 +79,7 @@ def inject(clients: WordClients, fault: str, share: float, seed: int) -> WordCli
     _validate.choice('fault', fault, NAMES)
     _validate.number('share', share, minimum=0, maximum=1)
     _random.check_seed('seed', seed)
-    if fault == DUPLICATED_CLIENT:
+    if fault == _DUPLICATED_CLIENT:
         return _with_duplicates(clients, share, seed)
     damaged = _OF_SENTENCES[fault]
 

@@ -4,7 +4,7 @@ An optimiser checks its own arguments, states its `Problem`, and gives `Problem.
 that returns candidates. The candidate with the least loss is the result, where the loss holds the
 proven sensitivity, whatever the search has minimised. Results are cached on disk, as archives with
 a seal (`dpfl._cache`).
-Searches use L-BFGS (`descend`), smooth maxima of many errors (`smooth_maximum`), and for Toeplitz
+Searches use L-BFGS (`descend`), smooth maxima of many errors (`_smooth_maximum`), and for Toeplitz
 strategies `over_workload`.
 """
 
@@ -212,7 +212,7 @@ def descend(
     return solution.fun, solution.x
 
 
-def smooth_maximum(logs: np.ndarray, sharpness: float) -> tuple[float, np.ndarray]:
+def _smooth_maximum(logs: np.ndarray, sharpness: float) -> tuple[float, np.ndarray]:
     """Log of the p-norm of exp(logs), with p the sharpness, and its gradient, [logs].
 
     It is at least the largest log, by at most `log(number of logs) / sharpness`.
@@ -222,8 +222,8 @@ def smooth_maximum(logs: np.ndarray, sharpness: float) -> tuple[float, np.ndarra
 
 
 def smooth_log_maximum(values: np.ndarray, sharpness: float) -> tuple[float, np.ndarray]:
-    """`smooth_maximum` of the logs of positive values, and its gradient with respect to these."""
-    value, shares = smooth_maximum(np.log(values), sharpness)
+    """`_smooth_maximum` of the logs of positive values, and its gradient with respect to these."""
+    value, shares = _smooth_maximum(np.log(values), sharpness)
     return value, shares / values
 
 
@@ -305,7 +305,7 @@ def _largest(functions: Sequence[Callable[..., Any]], sharpness: float, *point: 
     values, *slopes = zip(*(function(*point) for function in functions), strict=True)
     if not np.isfinite(values).all():
         return np.inf, *(np.zeros_like(slope[0]) for slope in slopes)
-    value, shares = smooth_maximum(np.array(values), sharpness)
+    value, shares = _smooth_maximum(np.array(values), sharpness)
     return value, *(shares @ np.array(slope) for slope in slopes)
 
 

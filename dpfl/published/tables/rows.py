@@ -39,7 +39,7 @@ class Row:
       decimals: Name -> number of digits that are printed after the point.
       method: Name -> how it is computed. The method of `eps` begins with an accountant and ends
         with the rho that the accountant is given.
-      rounding: One of `CONVENTIONS` for all numbers, or name -> convention.
+      rounding: One of `_CONVENTIONS` for all numbers, or name -> convention.
       reproducible: Whether the documents have the inputs of the numbers.
       note: A remark for readers. If the row is not reproducible, the reason.
       assumed: Inputs that no document gives, in words.
@@ -75,7 +75,7 @@ class Row:
                 _validate.number(name, value)
         for name, places in self.decimals.items():
             _validate.integer('decimals', places, minimum=-300, maximum=300)
-            _validate.choice('rounding', self.convention(name), CONVENTIONS)
+            _validate.choice('rounding', self.convention(name), _CONVENTIONS)
         if {self.convention(name) for name in self.decimals} == {'not compared'}:
             raise ValueError('rounding: must compare at least one number')
         for name, value in _leaves(self.inputs):
@@ -204,7 +204,7 @@ _WAYS: dict[str, Callable[[float], float]] = {
 # 'at most': the computed number may be smaller, by up to `_BETTER`, since the published one is the
 # worse of two optima.
 # 'not compared': the number is shown beside the one that is compared, or was an input.
-CONVENTIONS = (*_WAYS, 'at most', 'not compared')
+_CONVENTIONS = (*_WAYS, 'at most', 'not compared')
 # The largest gain of an optimum over a published one is 0.52 %.
 _BETTER = 0.01
 
@@ -227,7 +227,7 @@ def agrees(value: float, published: float, decimals: int, convention: str) -> bo
       value: The computed number. A value that is not finite never agrees.
       published: The number as it is printed.
       decimals: Digits after the point, as in `printed`.
-      convention: One of `CONVENTIONS`.
+      convention: One of `_CONVENTIONS`.
     """
     if convention == 'not compared':
         return True

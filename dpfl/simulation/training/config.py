@@ -26,16 +26,16 @@ from dpfl.tasks.config import (
     TaskConfig,
 )
 
-DEFAULT_CANARIES = 1000
+_DEFAULT_CANARIES = 1000
 # The tasks that can have clients for a test of the final model.
-TESTED_TASKS = ('synthetic_text', 'stackoverflow', CUSTOM)
+_TESTED_TASKS = ('synthetic_text', 'stackoverflow', CUSTOM)
 # The models of each task, default first.
 MODELS = {
     **dict.fromkeys(TEXT_TASKS, WORD_MODELS),
     **dict.fromkeys(IMAGE_TASKS, IMAGE_MODELS),
     CUSTOM: (),
 }
-GAN_MODELS = ('small', 'dcgan', 'tiny')
+_GAN_MODELS = ('small', 'dcgan', 'tiny')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class AuditConfig(Settings):
         """How many canaries the run has; 0 without an audit."""
         if not self.audit:
             return 0
-        return DEFAULT_CANARIES if self.audit_canaries is None else self.audit_canaries
+        return _DEFAULT_CANARIES if self.audit_canaries is None else self.audit_canaries
 
     def check_run(
         self,
@@ -279,7 +279,7 @@ class ExecutionConfig(Settings):
             ray_cluster.check_address(self.ray)
 
 
-def choice_not_covered(names: Sequence[str]) -> tuple[str, ...]:
+def _choice_not_covered(names: Sequence[str]) -> tuple[str, ...]:
     """The sentence about settings that were chosen by looking at data; empty without names."""
     if not names:
         return ()
@@ -319,7 +319,7 @@ class RunConfig(Settings):
     @property
     def not_covered(self) -> tuple[str, ...]:
         """What the guarantee does not cover because of how settings were chosen, in sentences."""
-        return choice_not_covered(self.chosen_without_noise)
+        return _choice_not_covered(self.chosen_without_noise)
 
     def fixed(self) -> dict[str, Any]:
         """The settings that must stay the same when a run is resumed, by name, as JSON values."""
@@ -413,7 +413,7 @@ class TrainConfig(RunConfig):
             )
         self.audit.check_run(self.privacy, self.course.stop_at_accuracy)
         tested = self.evaluation.test_clients
-        if tested and self.task.task not in TESTED_TASKS:
+        if tested and self.task.task not in _TESTED_TASKS:
             raise ArgumentError(
                 'test_clients',
                 tested,
@@ -440,7 +440,7 @@ class GanOptimizationConfig(Settings):
     model: str = setting(
         'small',
         'Size of generator and discriminator; dcgan is the one of [Augenstein20].',
-        choices=GAN_MODELS,
+        choices=_GAN_MODELS,
     )
     client_learning_rate: float = setting(
         0.1, "Learning rate of a client's SGD on the discriminator.", above=0

@@ -168,7 +168,9 @@ _OPTIMIZED = re.compile(
     r'(@(?P<rounds>[0-9]{1,9})/(?P<separation>[0-9]{1,9})(/(?P<most>[0-9]{1,9}))?)?'
 )
 # Mechanisms that need nothing but the number of rounds.
-PLAIN: tuple[str, ...] = tuple(name for name, entry in registry.ENTRIES.items() if () in entry.ways)
+_PLAIN: tuple[str, ...] = tuple(
+    name for name, entry in registry.ENTRIES.items() if () in entry.ways
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,13 +209,13 @@ class NamedMechanism:
         Raises:
           ArgumentError: if the text describes none. The error is about `argument`.
         """
-        if name in PLAIN:
+        if name in _PLAIN:
             return cls(name, name, argument=argument)
         if name in strategies.names() or pathlib.Path(name).suffix == '.npz':
             return cls(name, argument=argument)
         match = _OPTIMIZED.fullmatch(name)
         if match is None or match['kind'] not in registry.OPTIMIZED:
-            allowed = [*PLAIN, *(f'{kind}:SIZE' for kind in registry.OPTIMIZED)]
+            allowed = [*_PLAIN, *(f'{kind}:SIZE' for kind in registry.OPTIMIZED)]
             raise ArgumentError(argument, name, one_of(name, allowed, ' or a strategy'))
         optimizer = registry.ENTRIES[match['kind']].optimizer
         assert optimizer is not None
@@ -246,7 +248,7 @@ class NamedMechanism:
     @property
     def is_at_hand(self) -> bool:
         """Whether it takes neither a file of the user nor an optimiser."""
-        return self.name in PLAIN or self.name in strategies.names()
+        return self.name in _PLAIN or self.name in strategies.names()
 
     def make(
         self, schema: Participation, base: Participation, loss: str | None = None

@@ -14,7 +14,7 @@ from dpfl import _validate, accounting, errors, mechanisms
 from dpfl.simulation.training.mechanism import NamedMechanism
 
 # The quantities that can be matched, with their descriptions.
-QUANTITIES = {
+_QUANTITIES = {
     'rmse': 'the root mean square of the noise of the prefix sums',
     'prefix_noise': 'the noise of the prefix sum',
     'rho': 'rho (zCDP)',
@@ -47,7 +47,7 @@ class MatchRequest:
 
     Attributes:
       text: the text that asks for it.
-      quantity: one of `QUANTITIES`. 'rmse': the root mean square, over the first rounds, of the
+      quantity: one of `_QUANTITIES`. 'rmse': the root mean square, over the first rounds, of the
         standard deviations of the prefix sums ([McMahan24], section 3.2); 'prefix_noise': the
         standard deviation of the prefix sum of the last of these rounds; both in clip norms. 'rho':
         rho of a run that stops after these rounds.
@@ -96,7 +96,8 @@ class MatchRequest:
         return Matched(
             noise_multiplier(plan, value, quantity, rounds),
             value,
-            f'It was chosen so that {QUANTITIES[quantity]} {span} is {value:.6g}{unit}{reference}.',
+            f'It was chosen so that {_QUANTITIES[quantity]} {span} is {value:.6g}{unit}'
+            f'{reference}.',
         )
 
     def _refused(self, allowed: str) -> errors.ArgumentError:
@@ -112,8 +113,8 @@ def parse(text: str) -> MatchRequest:
       ArgumentError: if the text is neither, or names no mechanism.
     """
     match = _TEXT.fullmatch(text)
-    refused = errors.ArgumentError(_ARGUMENT, text, _FORM + ', '.join(QUANTITIES))
-    if match is None or match['quantity'] not in QUANTITIES:
+    refused = errors.ArgumentError(_ARGUMENT, text, _FORM + ', '.join(_QUANTITIES))
+    if match is None or match['quantity'] not in _QUANTITIES:
         raise refused
     number = float(match['number'])
     rounds = None if match['round'] is None else int(match['round'])

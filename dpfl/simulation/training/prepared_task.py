@@ -67,7 +67,7 @@ def of_run(
     }
     return BeforeTraining(
         words=_words(config),
-        quantiles=quantile_release(config.task.selection, delta, adjacency),
+        quantiles=_quantile_release(config.task.selection, delta, adjacency),
         noise_seed=config.noise_seed,
         settings=settings,
         draw=draw,
@@ -75,7 +75,7 @@ def of_run(
     )
 
 
-def quantile_release(
+def _quantile_release(
     selection: SelectionConfig, delta: float, adjacency: str
 ) -> QuantileRelease | None:
     """How the quantiles of a selection are found; None without any.

@@ -26,7 +26,7 @@ NUM_CLASSES = len(CLASSES)
 # Domains of `_random.generator`. With that of `inverted` older runs have the devices they had.
 _DOMAINS = {name: f'fault.{name[:9]}' for name in IMAGE_FAULTS} | {'inverted': 'image.inversion'}
 # The client whose examples devices with `duplicated_client` have.
-DUPLICATED = 0
+_DUPLICATED = 0
 _PAPER = 1.0
 
 
@@ -192,7 +192,7 @@ class Faults:
 
     def source(self, client: int) -> int:
         """The client whose examples a client's device has: its own, unless it is a duplicate."""
-        return DUPLICATED if 'duplicated_client' in self.of(client) else client
+        return _DUPLICATED if 'duplicated_client' in self.of(client) else client
 
     def processed(
         self, client: int, pixels: np.ndarray, labels: np.ndarray

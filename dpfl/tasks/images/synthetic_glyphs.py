@@ -45,9 +45,9 @@ FONTS = (
 )
 
 # Side of a field, in heights of a capital letter. The glyph is in its middle.
-EXTENT = 2.0
+_EXTENT = 2.0
 # Samples along each side of a field, and pixels of the rendered glyph per sample.
-FIELD_SIZE = 64
+_FIELD_SIZE = 64
 _OVERSAMPLING = 2
 # Height of a capital letter in an average hand, in pixels.
 _CAPITAL_HEIGHT = 17.5
@@ -97,7 +97,7 @@ def distances() -> np.ndarray:
 def _font_distances(name: str) -> np.ndarray:
     path = pathlib.Path(matplotlib.get_data_path(), 'fonts', 'ttf', f'{name}.ttf')
     font = ft2font.FT2Font(str(path))
-    height = int(FIELD_SIZE * _OVERSAMPLING / EXTENT)
+    height = int(_FIELD_SIZE * _OVERSAMPLING / _EXTENT)
     font.set_size(height, 72)
     font.set_size(height * height / _bitmap(font, 'H').shape[0], 72)
     return np.stack([_distance_field(_bitmap(font, glyph), height) for glyph in CLASSES])
@@ -113,7 +113,7 @@ def _bitmap(font: ft2font.FT2Font, glyph: str) -> np.ndarray:
 
 
 def _distance_field(inside: np.ndarray, unit: int) -> np.ndarray:
-    size = FIELD_SIZE * _OVERSAMPLING
+    size = _FIELD_SIZE * _OVERSAMPLING
     if max(inside.shape) > size:
         raise ValueError(f'glyph of shape {inside.shape}: must fit into {size} pixels')
     canvas = np.zeros([size, size], bool)
@@ -123,7 +123,7 @@ def _distance_field(inside: np.ndarray, unit: int) -> np.ndarray:
     # pixel closer.
     to_edge = ndimage.distance_transform_edt
     signed = np.where(canvas, to_edge(canvas) - 0.5, 0.5 - to_edge(~canvas)) / unit
-    fine = signed.reshape(FIELD_SIZE, _OVERSAMPLING, FIELD_SIZE, _OVERSAMPLING)
+    fine = signed.reshape(_FIELD_SIZE, _OVERSAMPLING, _FIELD_SIZE, _OVERSAMPLING)
     return fine.mean(axis=(1, 3)).astype(np.float32)
 
 
@@ -177,7 +177,7 @@ class Hand:
     bend: np.ndarray
 
 
-def draw_hand(rng: np.random.Generator) -> Hand:
+def _draw_hand(rng: np.random.Generator) -> Hand:
     """Draws the hand of one writer."""
     usual, *others = rng.integers(len(FONTS), size=1 + len(CLASSES))
     own = rng.random(len(CLASSES)) < _OWN_FORMS
@@ -258,8 +258,8 @@ def _sample(fonts: np.ndarray, labels: np.ndarray, positions: np.ndarray) -> np.
     Outside a field the value at its edge is used, where there is no ink.
     """
     fields = distances()
-    size = FIELD_SIZE
-    scale = np.float32(size / EXTENT)
+    size = _FIELD_SIZE
+    scale = np.float32(size / _EXTENT)
     middle, last = np.float32((size - 1) / 2), np.float32(size - 1.001)
     x, y = np.clip(positions * scale + middle, 0, last).swapaxes(0, 1)
     left, top = x.astype(np.intp), y.astype(np.intp)
@@ -336,7 +336,7 @@ class SyntheticGlyphs(image_clients.ImageClients):
             return _random.generator(purpose, self.seed, domain, client)
 
         rng = stream(_HAND)
-        hand = draw_hand(rng)
+        hand = _draw_hand(rng)
         number = self.median_examples * np.exp(self.examples_spread * rng.normal())
         number = int(np.clip(round(number), self.min_examples, self.max_examples))
         number = number if limit is None else min(number, limit)

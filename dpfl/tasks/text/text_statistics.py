@@ -31,7 +31,7 @@ LEAST_CLIENTS = 5
 # How many unknown words are shown.
 _SHOWN = 10
 # Share of unknown tokens above which there is a warning.
-MOST_UNKNOWN = 0.1
+_MOST_UNKNOWN = 0.1
 _WARNING = (
     'warning: {unknown:.0%} of the tokens are unknown. The model learns to predict the unknown '
     'word, and accuracy counts that as a miss (accuracy_known does not). Give more words: '
@@ -97,7 +97,7 @@ class Coverage:
                 f'; the most frequent others, each used by {LEAST_CLIENTS} clients or more: '
                 + ' '.join(self.frequent)
             )
-        if self.unknown_share <= MOST_UNKNOWN:
+        if self.unknown_share <= _MOST_UNKNOWN:
             return [text]
         return [text, _WARNING.format(unknown=self.unknown_share)]
 

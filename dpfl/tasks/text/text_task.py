@@ -45,7 +45,7 @@ from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import ENDLESS, Packing, WordClients, WordTask
 
-DEFAULT_VOCABULARY_SIZE = 9_996
+_DEFAULT_VOCABULARY_SIZE = 9_996
 # Of the random order in which clients prefer words that they use equally often.
 _CHOICE_SEED = 0
 # Sentences of public text that are encoded at a time.
@@ -106,7 +106,7 @@ def vocabulary_size(config: TextConfig) -> int:
     for name in VOCABULARY_SOURCES:
         if getattr(config, name):
             raise ArgumentError(name, NOT_SHOWN, 'task=synthetic_text makes its own vocabulary')
-    return config.vocabulary_size or DEFAULT_VOCABULARY_SIZE
+    return config.vocabulary_size or _DEFAULT_VOCABULARY_SIZE
 
 
 class SyntheticTextTask(_TextTask):
@@ -166,7 +166,7 @@ class SyntheticTextTask(_TextTask):
             )
 
 
-def vocabulary_source(config: TextConfig) -> str:
+def _vocabulary_source(config: TextConfig) -> str:
     """Name of the setting that says where the vocabulary comes from.
 
     Raises:
@@ -185,14 +185,16 @@ def vocabulary_source(config: TextConfig) -> str:
     return given[0]
 
 
-def public_vocabulary(config: TextConfig) -> Vocabulary | None:
+def _public_vocabulary(config: TextConfig) -> Vocabulary | None:
     """The vocabulary of a file or of public text; None if it is to be made of the data."""
-    vocabulary_source(config)
+    _vocabulary_source(config)
     size = config.vocabulary_size
     if config.vocabulary_file:
         return vocabulary.load(config.vocabulary_file, size).with_marks()
     if config.vocabulary_text:
-        return vocabulary.count_public_text(config.vocabulary_text, size or DEFAULT_VOCABULARY_SIZE)
+        return vocabulary.count_public_text(
+            config.vocabulary_text, size or _DEFAULT_VOCABULARY_SIZE
+        )
     return None
 
 
@@ -225,14 +227,14 @@ def open_text(
     Args:
       config: of one of `REAL_TASKS`.
       tell: gets a sentence about the data.
-      words: the `public_vocabulary`, if it was read already.
+      words: the `_public_vocabulary`, if it was read already.
 
     Raises:
       ArgumentError: if a setting cannot be used; for a bad file it names data_path.
       DataError: if a download fails.
     """
     task, data, text = config.task, config.data, config.text
-    words = words or public_vocabulary(text)  # A bad one is refused before the data are read.
+    words = words or _public_vocabulary(text)  # A bad one is refused before the data are read.
     fingerprints: dict[str, str] = {}
     test = None
     if task == 'stackoverflow':
@@ -345,13 +347,15 @@ def load(
         words = _found_privately(opened.training, text, before, tell)
     if words is None:
         sentences = _sentences(opened.training)
-        words = vocabulary.count_clients(sentences, text.vocabulary_size or DEFAULT_VOCABULARY_SIZE)
+        words = vocabulary.count_clients(
+            sentences, text.vocabulary_size or _DEFAULT_VOCABULARY_SIZE
+        )
     if is_private:
         origin = 'vocabulary_found_privately'
     elif text.vocabulary or _files(text.vocabulary_text) & _files(config.data.data_path):
         origin = COUNTED_ON_CLIENTS
     else:
-        origin = vocabulary_source(text)
+        origin = _vocabulary_source(text)
     description = {**opened.description, 'vocabulary': {'words': len(words.words), 'from': origin}}
     return RealText(
         training=opened.training,
@@ -392,7 +396,7 @@ def _found_privately(
     tell: Callable[[str], None],
 ) -> Vocabulary:
     """The words of the run if it continues, or else those that are found now."""
-    size = config.vocabulary_size or DEFAULT_VOCABULARY_SIZE
+    size = config.vocabulary_size or _DEFAULT_VOCABULARY_SIZE
     if WORDS in before.kept:
         return Vocabulary(tuple(before.kept[WORDS][:size]))
     assert before.words is not None  # As checked when the data were opened.
@@ -434,7 +438,7 @@ class RealTextTask(_TextTask):
     @functools.cached_property
     def _public(self) -> Vocabulary | None:
         """The public vocabulary; its text may be large, and is read once."""
-        return public_vocabulary(self._config.text)
+        return _public_vocabulary(self._config.text)
 
     @functools.cached_property
     def opened(self) -> OpenedText:
@@ -463,7 +467,7 @@ class RealTextTask(_TextTask):
         """The largest number that `num_parameters` may give; draws nothing."""
         if self._config.text.vocabulary != PRIVATE_VOCABULARY:
             return self.num_parameters()
-        return self._size(self._config.text.vocabulary_size or DEFAULT_VOCABULARY_SIZE)
+        return self._size(self._config.text.vocabulary_size or _DEFAULT_VOCABULARY_SIZE)
 
     def load(self) -> FederatedTask:
         """The task."""

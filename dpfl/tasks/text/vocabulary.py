@@ -87,7 +87,7 @@ def load(path: str | os.PathLike[str], size: int | None = None) -> Vocabulary:
         _validate.integer('vocabulary_size', size, minimum=1)
     words: dict[str, int] = {}
     last = 0
-    for number, line in read_lines('vocabulary_file', path):
+    for number, line in _read_lines('vocabulary_file', path):
         is_rest, last = number == last, number  # Of a long line, the first part has the word.
         if is_rest or not (fields := line.split(None, 1)):
             continue
@@ -172,7 +172,7 @@ def _most_frequent(counts: Mapping[str, int], size: int) -> Vocabulary:
     return Vocabulary(tuple(word for word, _ in ranked[:size]))
 
 
-def read_lines(
+def _read_lines(
     name: str, path: str | os.PathLike[str], most: int = _LINE
 ) -> Iterator[tuple[int, str]]:
     """Line numbers, from 1, and lines of a file. Long lines come in parts.
@@ -232,7 +232,7 @@ def public_texts(
     elif stem.endswith(_JSON_LINES):
         yield from _of_json_lines(name, path, text_column)
     else:
-        yield from (line for _, line in read_lines(name, path))
+        yield from (line for _, line in _read_lines(name, path))
 
 
 def public_sentences(
@@ -244,7 +244,7 @@ def public_sentences(
 
 
 def _of_json_lines(name: str, path: str | os.PathLike[str], text_column: str) -> Iterator[str]:
-    for number, line in read_lines(name, path, _RECORD):
+    for number, line in _read_lines(name, path, _RECORD):
         if not line.strip():
             continue
         try:

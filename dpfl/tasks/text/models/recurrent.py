@@ -15,7 +15,7 @@ from dpfl.tasks.text.models import architectures
 # Number of weights of a CIFG layer.
 _PER_LAYER = 4
 # Gates in the order of the fused operation.
-GATES = ('input', 'candidate', 'forget', 'output')
+_GATES = ('input', 'candidate', 'forget', 'output')
 # Maps outputs of the layer, [N, H], to logits, [N, V].
 Output = Callable[[tf.Tensor], tf.Tensor]
 # Of the initial embedding of `DenseLstm`.
@@ -239,7 +239,7 @@ class Lstm(architectures.Architecture):
     """An LSTM layer between an embedding and an output layer, which subclasses define.
 
     With W of shape [E + H, 4 H] and b of shape [4 H], and the gates side by side in the order
-    `GATES`,
+    `_GATES`,
 
         i, g, f, o = sigmoid, tanh, sigmoid, sigmoid of the four quarters of [x_t, h_{t-1}] W + b
         c_t = f * c_{t-1} + i * g,    h_t = o * tanh(c_t)
@@ -285,7 +285,7 @@ class Lstm(architectures.Architecture):
         embedding, kernel, bias, output = self._parts(weights)
         cell, hidden = state
         gates = tf.matmul(tf.concat([tf.gather(embedding, tokens), hidden], axis=1), kernel) + bias
-        allow, candidate, forget, expose = tf.split(gates, len(GATES), axis=1)
+        allow, candidate, forget, expose = tf.split(gates, len(_GATES), axis=1)
         cell = tf.sigmoid(forget) * cell + tf.sigmoid(allow) * tf.tanh(candidate)
         hidden = tf.sigmoid(expose) * tf.tanh(cell)
         return (cell, hidden), output(hidden)
@@ -324,8 +324,8 @@ class DenseLstm(Lstm):
     projection_size: int
 
     def weight_shapes(self, num_tokens: int) -> architectures.Shapes:
-        """As in the base class. Kernels and bias of the gates are in the order `GATES`."""
-        gates = len(GATES) * self.hidden_size
+        """As in the base class. Kernels and bias of the gates are in the order `_GATES`."""
+        gates = len(_GATES) * self.hidden_size
         return collections.OrderedDict(
             embedding=(num_tokens, self.embedding_size),
             input_kernel=(self.embedding_size, gates),
@@ -351,7 +351,7 @@ class DenseLstm(Lstm):
             return rng.uniform(-1, 1, shape) * math.sqrt(6 / sum(shape))
         value = np.zeros(shape)
         if name == 'gate_bias':
-            value.reshape(len(GATES), -1)[GATES.index('forget')] = 1
+            value.reshape(len(_GATES), -1)[_GATES.index('forget')] = 1
         return value
 
     def _parts(self, weights: Sequence[Any]) -> tuple[Any, Any, Any, Output]:
@@ -399,7 +399,7 @@ class TiedLstm(Lstm):
         embedding, hidden = self.embedding_size, self.hidden_size
         shapes: architectures.Shapes = collections.OrderedDict()
         shapes['embedding'] = (num_tokens, embedding)
-        for gate in GATES:
+        for gate in _GATES:
             shapes[f'{gate}_kernel'] = (embedding + hidden, hidden)
             shapes[f'{gate}_bias'] = (hidden,)
         shapes['projection'] = (hidden, embedding)
