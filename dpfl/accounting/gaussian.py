@@ -28,9 +28,9 @@ from typing import NamedTuple
 
 import dp_accounting
 import numpy as np
+import scipy
 from dp_accounting import rdp
 from dp_accounting.pld import pld_pmf, privacy_loss_distribution, privacy_loss_mechanism
-from scipy import optimize, special
 
 from dpfl import _validate, errors
 
@@ -197,7 +197,9 @@ def exact_epsilon(mu: float, delta: float) -> float:
         return 0.0
     # delta(t) <= Phi(-t) <= exp(-t^2/2) / 2 for t >= 0.
     highest = math.sqrt(-2 * math.log(delta)) + 1e-3
-    t = optimize.brentq(lambda t: _excess(mu, t, delta), lowest, highest, xtol=1e-15, rtol=1e-15)
+    t = scipy.optimize.brentq(
+        lambda t: _excess(mu, t, delta), lowest, highest, xtol=1e-15, rtol=1e-15
+    )
     step = 1e-15
     while _excess(mu, t, delta) > 0:  # The root may be off by rounding: end on its safe side.
         t += step * max(1.0, abs(t))
@@ -243,7 +245,7 @@ def _least_complement(mu: float, t: float) -> float:
 
 def _mills(t: float) -> float:
     """R(t), for t >= -1."""
-    return math.sqrt(math.pi / 2) * float(special.erfcx(t / math.sqrt(2)))
+    return math.sqrt(math.pi / 2) * float(scipy.special.erfcx(t / math.sqrt(2)))
 
 
 def moments_of_gaussian(mu: float) -> np.ndarray:
@@ -273,10 +275,12 @@ def moments_of_poisson_sample(sampling_probability: float, mu: float) -> np.ndar
         order = moment + 1
         j = np.arange(order + 1)
         log_binomial = (
-            special.gammaln(order + 1) - special.gammaln(j + 1) - special.gammaln(order - j + 1)
+            scipy.special.gammaln(order + 1)
+            - scipy.special.gammaln(j + 1)
+            - scipy.special.gammaln(order - j + 1)
         )
         terms = log_binomial + j * math.log(q) + (order - j) * math.log1p(-q)
-        log_moments[moment - 1] = special.logsumexp(terms + j * (j - 1) * mu**2 / 2)
+        log_moments[moment - 1] = scipy.special.logsumexp(terms + j * (j - 1) * mu**2 / 2)
     return np.maximum(log_moments, 0.0) + _MOMENT_ROUNDING
 
 
@@ -328,7 +332,7 @@ def mu_from_epsilon(epsilon: float, delta: float, method: str = 'pld') -> float:
         lower = upper - step
     log_mu = lower
     if log_ratio(upper) > 0:
-        log_mu = optimize.brentq(log_ratio, lower, upper, xtol=1e-12)
+        log_mu = scipy.optimize.brentq(log_ratio, lower, upper, xtol=1e-12)
     step = 1e-12
     while log_ratio(log_mu) > 0:
         log_mu -= step
@@ -364,7 +368,7 @@ def least_noise_multiplier(
     lower = upper - 1.0
     while excess(lower) <= 0:
         lower, upper = lower - 1.0, lower
-    log_noise, step = optimize.brentq(excess, lower, upper, xtol=1e-9), 1e-9
+    log_noise, step = scipy.optimize.brentq(excess, lower, upper, xtol=1e-9), 1e-9
     while excess(log_noise) > 0:
         log_noise += step
         step *= 2

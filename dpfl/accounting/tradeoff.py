@@ -13,7 +13,7 @@ from typing import Any
 
 import dp_accounting
 import numpy as np
-from scipy import special
+import scipy
 
 from dpfl import _validate
 from dpfl.accounting import events
@@ -78,7 +78,7 @@ def of_mu(mu: float, rates: Sequence[float] = FALSE_POSITIVE_RATES) -> Tradeoff:
         return Tradeoff(tuple((rate, 1.0) for rate in rates), 1.0)
     mu = _validate.number('mu', mu, minimum=0)
     return Tradeoff(
-        tuple((rate, float(special.ndtr(special.ndtri(rate) + mu))) for rate in rates),
+        tuple((rate, float(scipy.special.ndtr(scipy.special.ndtri(rate) + mu))) for rate in rates),
         math.erf(mu / math.sqrt(8)),
     )
 
@@ -213,7 +213,7 @@ def order(first: Curve, second: Curve) -> tuple[Stretch, ...]:
       One stretch if one curve is lower wherever they differ, more if they cross, none if they are
       the same.
     """
-    logits = np.linspace(special.logit(_LEAST), special.logit(_MOST), _RATES)
+    logits = np.linspace(scipy.special.logit(_LEAST), scipy.special.logit(_MOST), _RATES)
     differences = _differences(first, second, logits)
     brackets = _changes(differences)
     if brackets:
@@ -228,7 +228,7 @@ def order(first: Curve, second: Curve) -> tuple[Stretch, ...]:
     if not known.size:
         return ()
     crossings = [
-        float(special.expit(_root(logits, differences, *change)))
+        float(scipy.special.expit(_root(logits, differences, *change)))
         for change in _changes(differences)
     ]
     limits = [_LEAST, *crossings, _MOST]
@@ -243,15 +243,17 @@ def order(first: Curve, second: Curve) -> tuple[Stretch, ...]:
 
 def _differences(first: Curve, second: Curve, logits: np.ndarray) -> np.ndarray:
     """How far the first curve lies above the second; 0 where they are the same."""
-    rates = special.expit(logits)
+    rates = scipy.special.expit(logits)
     one, other = (
         np.array([true for _, true in curve(rates.tolist()).points]) for curve in (first, second)
     )
     # Above it, the rest of the true positive rate is rounding.
     one, other = (np.where(rate > _MOST, 1.0, rate) for rate in (one, other))
     with np.errstate(invalid='ignore'):
-        difference = special.ndtri(one) - special.ndtri(other)
-        size = np.minimum(special.ndtri(one), special.ndtri(other)) - special.ndtri(rates)
+        difference = scipy.special.ndtri(one) - scipy.special.ndtri(other)
+        size = np.minimum(
+            scipy.special.ndtri(one), scipy.special.ndtri(other)
+        ) - scipy.special.ndtri(rates)
     return np.where((one == other) | (np.abs(difference) <= _TOLERANCE * size), 0.0, difference)
 
 

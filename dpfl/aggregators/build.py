@@ -341,7 +341,9 @@ def _without_weights(
 
 def _has_no_tensor(value_type: tff.Type) -> bool:
     """Whether values of a type, a structure of tensors, have no tensor."""
-    return isinstance(value_type, tff.StructType) and all(map(_has_no_tensor, value_type.children()))
+    return isinstance(value_type, tff.StructType) and all(
+        map(_has_no_tensor, value_type.children())
+    )
 
 
 def _check_value_type(value_type: tff.Type) -> None:

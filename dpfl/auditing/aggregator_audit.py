@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from scipy import special
+import scipy
 
 from dpfl import _json, _random, accounting, errors
 from dpfl.accounting import gaussian
@@ -236,7 +236,7 @@ def _powers(
 
     def rates(share: float, mean: float = reachable) -> np.ndarray:
         """Rates of wrong answers, without and with the client, for a share of the noise."""
-        return special.ndtr(np.array([-threshold, threshold - mean]) / share)
+        return scipy.special.ndtr(np.array([-threshold, threshold - mean]) / share)
 
     first = aggregator_runs.tensor_sizes(coordinates(plan))[0] / coordinates(plan)
     faults = {

@@ -28,8 +28,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 import tensorflow as tf
-from scipy import linalg
 
 from dpfl import _random, _validate, accounting, aggregators, errors
 from dpfl.aggregators import query as queries
@@ -350,7 +350,7 @@ def learned(
     )
     covariance = spread @ spread.T / spread.shape[1]
     covariance[np.diag_indices_from(covariance)] += _RIDGE
-    weights = linalg.solve(covariance, means[0] - means[1], assume_a='pos')
+    weights = scipy.linalg.solve(covariance, means[0] - means[1], assume_a='pos')
     weights /= max(float(np.linalg.norm(weights)), np.finfo(float).tiny)
     statistics = [
         Sequences(*((weights @ trials)[None] for trials in sequences)) for sequences in white

@@ -32,7 +32,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import special, stats
+import scipy
 
 from dpfl import _validate, errors
 
@@ -76,7 +76,7 @@ def upper_rate(count: Any, trials: Any, error: float) -> Any:
     """
     count, trials = np.asarray(count, np.float64), np.asarray(trials, np.float64)
     room = np.maximum(trials - count, 0.0)
-    quantile = special.betaincinv(count + 1, np.where(room > 0, room, 1.0), 1 - error)
+    quantile = scipy.special.betaincinv(count + 1, np.where(room > 0, room, 1.0), 1 - error)
     return np.where(room > 0, np.minimum(quantile * (1 + _ROUNDING), 1.0), 1.0)
 
 
@@ -107,7 +107,7 @@ def mu(counts: Counts, confidence: float) -> Any:
       ArgumentError: if the confidence is out of its range, or there are no trials of either kind.
     """
     positive, negative = _upper_rates(counts, confidence)
-    return np.maximum(-special.ndtri(negative) - special.ndtri(positive), 0.0)
+    return np.maximum(-scipy.special.ndtri(negative) - scipy.special.ndtri(positive), 0.0)
 
 
 def epsilon(counts: Counts, delta: float, confidence: float) -> Any:
@@ -167,7 +167,7 @@ def planned_threshold(shift: float, measure: Measure, tests: tuple[int, int]) ->
       measure, tests: as for `chosen_threshold`.
     """
     values = shift / 2 + _PLANNED
-    rates = special.ndtr(-values), special.ndtr(values - shift)
+    rates = scipy.special.ndtr(-values), scipy.special.ndtr(values - shift)
     return float(values[_best(rates, measure, tests)])
 
 
@@ -218,7 +218,7 @@ def _smallest_noncentrality(t: float, freedom: int, error: float) -> float:
     """The noncentrality for which a t statistic of `t` or more has the probability `error`."""
 
     def excess(noncentrality: float) -> float:
-        return float(stats.nct.sf(t, freedom, noncentrality)) - error
+        return float(scipy.stats.nct.sf(t, freedom, noncentrality)) - error
 
     if t <= 0 or excess(0.0) >= 0:
         return 0.0
@@ -298,7 +298,7 @@ def _is_refuted(canaries: int, guesses: int, right: int, claim: float, error: fl
     r = error * right / canaries
     for i in range(right - 1, -1, -1):
         # Wrong guesses at a given probability of right ones: the curve of Gaussian DP.
-        larger = max(h, float(special.ndtr(special.ndtri(min(r, 1.0)) - claim)))
+        larger = max(h, float(scipy.special.ndtr(scipy.special.ndtri(min(r, 1.0)) - claim)))
         if larger == h:
             break
         r += i / (guesses - i) * (larger - h)

@@ -52,9 +52,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 import tensorflow as tf
 import tree
-from scipy import fft, special, stats
 
 from dpfl import accounting, errors
 from dpfl.accounting.measured import sums
@@ -345,7 +345,7 @@ def _of_law(table: np.ndarray, rounding: float) -> tuple[np.ndarray, np.ndarray]
       rounding: of the numbers, a float32 step, by which none is off more than by a few halves.
     """
     size = table.shape[1]
-    levels = special.ndtr(np.sort(table, axis=1))
+    levels = scipy.special.ndtr(np.sort(table, axis=1))
     places = np.arange(size)
     above = ((places + 1) / size - levels).max(axis=1)
     distances = np.maximum(above, (levels - places / size).max(axis=1))
@@ -358,13 +358,13 @@ def _of_law(table: np.ndarray, rounding: float) -> tuple[np.ndarray, np.ndarray]
 
 def _of_variance(sums: np.ndarray, freedom: Any) -> tuple[np.ndarray, np.ndarray]:
     """Two-sided p-values of sums of squares, 0 for one that is not finite, and the variances."""
-    tails = np.minimum(stats.chi2.cdf(sums, freedom), stats.chi2.sf(sums, freedom))
+    tails = np.minimum(scipy.stats.chi2.cdf(sums, freedom), scipy.stats.chi2.sf(sums, freedom))
     return np.nan_to_num(2 * tails, nan=0.0), sums / freedom
 
 
 def _of_normal(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Two-sided p-values of standard normal variables, and the values."""
-    return np.nan_to_num(2 * special.ndtr(-np.abs(values)), nan=0.0), values
+    return np.nan_to_num(2 * scipy.special.ndtr(-np.abs(values)), nan=0.0), values
 
 
 def _finite(value: Any) -> float:
@@ -403,7 +403,7 @@ def _of_halves(table: np.ndarray) -> tuple[np.ndarray, float]:
     """The largest products of the halves, in each round, [rounds], and over all rounds."""
     half = table.shape[1] // 2
     first, second = table[:, :half], table[:, half : 2 * half]
-    products = _circular(fft.rfft(first), fft.rfft(second), half)
+    products = _circular(scipy.fft.rfft(first), scipy.fft.rfft(second), half)
     lengths = np.linalg.norm(first, axis=1)
     by_round = _divided(_most(products), lengths)
     return by_round, float(_divided(_most(products.sum(axis=0)), np.linalg.norm(lengths)))
@@ -413,18 +413,18 @@ def _of_tensors(
     table: np.ndarray, of_tensors: Sequence[np.ndarray], sizes: Sequence[int]
 ) -> Iterator[Largest]:
     parts = [table[:, of] for of in of_tensors]
-    spectra = [fft.rfft(part) for part in parts]
+    spectra = [scipy.fft.rfft(part) for part in parts]
     for larger, smaller in sums.tensor_pairs(len(table), sizes):
         size, part = sizes[larger], parts[smaller]
-        products = np.conj(fft.rfft(part, size)) * spectra[larger]
-        at_shifts = fft.irfft(products.sum(axis=0), size)
+        products = np.conj(scipy.fft.rfft(part, size)) * spectra[larger]
+        at_shifts = scipy.fft.irfft(products.sum(axis=0), size)
         value = _divided(_most(at_shifts), np.linalg.norm(part))
         yield (min(larger, smaller), max(larger, smaller)), float(value)
 
 
 def _of_shifts(table: np.ndarray) -> Iterator[Largest]:
     rounds, total = table.shape
-    spectra, lengths = fft.rfft(table), np.linalg.norm(table, axis=1)
+    spectra, lengths = scipy.fft.rfft(table), np.linalg.norm(table, axis=1)
     for lag in sums.shifted_lags(rounds, total):
         products = _circular(spectra[:-lag], spectra[lag:], total)[:, 1:]
         values = _divided(_most(products), lengths[:-lag])
@@ -449,7 +449,7 @@ def _repetition(table: np.ndarray) -> Largest:
 
 def _circular(first: np.ndarray, second: np.ndarray, size: int) -> np.ndarray:
     """Products of rows, given by their spectra, at all circular shifts, [rows, size]."""
-    return fft.irfft(np.conj(first) * second, size)
+    return scipy.fft.irfft(np.conj(first) * second, size)
 
 
 def _most(products: np.ndarray) -> np.ndarray:

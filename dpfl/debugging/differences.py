@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import special, stats
+import scipy
 
 from dpfl import _json, _validate, errors
 
@@ -106,7 +106,7 @@ class Mean:
         """Student's interval; infinite below two draws."""
         if self.count < 2:
             return -np.inf, np.inf
-        reach = float(stats.t.ppf((1 + level) / 2, self.count - 1)) * self.error
+        reach = float(scipy.stats.t.ppf((1 + level) / 2, self.count - 1)) * self.error
         return self.value - reach, self.value + reach
 
 
@@ -234,11 +234,11 @@ def power(expected: Difference, alpha: float, least: float = 0.0) -> float:
     if not size > 0 or not expected.p_value < 1:
         return 0.0
     # The difference in standard deviations; infinite if the p-value underflows.
-    reached = float(-special.ndtri(expected.p_value / 2))
+    reached = float(-scipy.special.ndtri(expected.p_value / 2))
     if np.isinf(reached):
         return float(size >= least)
-    needed = max(float(-special.ndtri(alpha / 2)), reached * least / size)
-    return float(special.ndtr(reached - needed))
+    needed = max(float(-scipy.special.ndtri(alpha / 2)), reached * least / size)
+    return float(scipy.special.ndtr(reached - needed))
 
 
 def corrected(differences: Sequence[Difference]) -> tuple[Difference, ...]:
@@ -334,7 +334,7 @@ def share_p_values(
     deviation = np.sqrt(variance + np.asarray(between, float) ** 2)
     difference = np.abs(_over(hits, counts) - _over(other_hits, other_counts))
     known = (np.minimum(counts, other_counts) > 0) & (difference > 0)
-    return np.where(known, 2 * special.ndtr(-_over(difference, deviation)), 1.0)
+    return np.where(known, 2 * scipy.special.ndtr(-_over(difference, deviation)), 1.0)
 
 
 def _welch(first: Mean, second: Mean, between: float) -> tuple[float, float, float]:
@@ -351,13 +351,13 @@ def _welch(first: Mean, second: Mean, between: float) -> tuple[float, float, flo
     doubt = float((variances**2 / freedom).sum())
     degrees = total**2 / doubt if doubt > 0 else np.inf
     deviation = float(np.sqrt(total))
-    reach = float(stats.t.ppf((1 + _LEVEL) / 2, degrees)) * deviation
-    p_value = float(2 * stats.t.sf(abs(difference) / deviation, degrees))
+    reach = float(scipy.stats.t.ppf((1 + _LEVEL) / 2, degrees)) * deviation
+    p_value = float(2 * scipy.stats.t.sf(abs(difference) / deviation, degrees))
     return difference - reach, difference + reach, p_value
 
 
 def _normal(level: float) -> float:
-    return float(special.ndtri((1 + level) / 2))
+    return float(scipy.special.ndtri((1 + level) / 2))
 
 
 def _over(above: Any, below: Any) -> np.ndarray:

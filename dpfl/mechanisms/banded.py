@@ -12,7 +12,7 @@ import hashlib
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
-from scipy import linalg, signal
+import scipy
 
 from dpfl import _validate, errors
 from dpfl.mechanisms import base, kernels, rounding, toeplitz
@@ -175,7 +175,7 @@ class Banded(base.Mechanism):
             known = strip.shape[1] - (high - low)
             right = np.eye(high - low, n, k=low)
             right[:, :low] -= strip[:, :known] @ inverse[:, :low]
-            rows = linalg.solve_triangular(strip[:, known:], right, lower=True)
+            rows = scipy.linalg.solve_triangular(strip[:, known:], right, lower=True)
             sums = prefix + np.cumsum(rows, axis=0)
             squared[low:high] = (sums**2).sum(axis=1)
             prefix = sums[-1]
@@ -462,7 +462,7 @@ class BandedInverse(base.Mechanism):
         if (self.inverse_coefficients[1:] <= 0).all():
             return 0.0
         taps, column = np.abs(self.inverse_coefficients), np.abs(self.toeplitz_column(rounds))
-        convolve = np.convolve if rounds <= 512 else signal.fftconvolve
+        convolve = np.convolve if rounds <= 512 else scipy.signal.fftconvolve
         with np.errstate(over='ignore', invalid='ignore'):
             roundings = convolve(taps, column)[:rounds] * ((taps.size + 1) * rounding.UNIT)
             errors = convolve(column, roundings)[:rounds]
@@ -482,9 +482,9 @@ class BandedInverse(base.Mechanism):
             return self._prefix_squared_error()
         a = workloads.cut(workload, self.rounds)
         if a.ndim == 1:
-            return np.cumsum(signal.lfilter(self.inverse_coefficients, [1.0], a) ** 2)
+            return np.cumsum(scipy.signal.lfilter(self.inverse_coefficients, [1.0], a) ** 2)
         # Entry (t, j) of A C^-1 is sum_i A[t, j + i] a_i: a filter that runs over j backwards.
-        decoder = signal.lfilter(self.inverse_coefficients, [1.0], a[:, ::-1], axis=1)
+        decoder = scipy.signal.lfilter(self.inverse_coefficients, [1.0], a[:, ::-1], axis=1)
         return (decoder**2).sum(axis=1)
 
     def _prefix_coefficients(self) -> np.ndarray:

@@ -8,7 +8,7 @@ import math
 from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
-from scipy import linalg
+import scipy
 
 from dpfl import _validate, errors
 from dpfl.mechanisms import kernels, rounding, toeplitz
@@ -257,7 +257,7 @@ class Mechanism(abc.ABC):
             return toeplitz.workload_squared_error(prefix, a)
         a = workloads.matrix(a, self.rounds)
         # B C = A, so C^T B^T = A^T.
-        decoder = linalg.solve_triangular(self.strategy_matrix(), a.T, lower=True, trans='T')
+        decoder = scipy.linalg.solve_triangular(self.strategy_matrix(), a.T, lower=True, trans='T')
         return (decoder**2).sum(axis=0)
 
     def _prefix_squared_error(self) -> np.ndarray:

@@ -4,7 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 import numpy as np
-from scipy import linalg
+import scipy
 
 from dpfl import _validate, errors
 from dpfl.mechanisms import kernels, toeplitz
@@ -129,11 +129,11 @@ class Restarted(Mechanism):
         return mine.starts == others.starts and mine.base.begins_like(others.base, longest)
 
     def strategy_matrix(self) -> np.ndarray:
-        return linalg.block_diag(*(segment.strategy_matrix() for segment in self.segments()))
+        return scipy.linalg.block_diag(*(segment.strategy_matrix() for segment in self.segments()))
 
     def released_matrix(self) -> np.ndarray:
         """Block-diagonal matrix of the released matrices of all segments, [any, rounds]."""
-        return linalg.block_diag(*(segment.released_matrix() for segment in self.segments()))
+        return scipy.linalg.block_diag(*(segment.released_matrix() for segment in self.segments()))
 
     def column_norms(self) -> np.ndarray:
         return np.concatenate([segment.column_norms() for segment in self.segments()])

@@ -4,7 +4,7 @@ import functools
 import math
 
 import numpy as np
-from scipy import fft, signal
+import scipy
 
 from dpfl.mechanisms.sensitivities import matrix_sensitivity
 from dpfl.mechanisms.sensitivities.matrix_sensitivity import Sensitivity
@@ -51,18 +51,20 @@ def divided(series: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
       coefficients: denominator, float64 [any number], the first one not zero.
     """
     if coefficients.size < _MANY_COEFFICIENTS:
-        return signal.lfilter([1.0], coefficients, series)
+        return scipy.signal.lfilter([1.0], coefficients, series)
     block = 1 << (coefficients.size - 1).bit_length()
     size = 2 * block
-    denominator = fft.rfft(coefficients, size)
-    inverse = fft.rfft(_inverse(coefficients, block), size)
+    denominator = scipy.fft.rfft(coefficients, size)
+    inverse = scipy.fft.rfft(_inverse(coefficients, block), size)
     quotient = np.zeros(-(-series.size // block) * block)
     rest = np.pad(series, (0, quotient.size - series.size))
     for first in range(0, quotient.size, block):
-        part = fft.irfft(fft.rfft(rest[first : first + block], size) * inverse, size)[:block]
+        part = scipy.fft.irfft(scipy.fft.rfft(rest[first : first + block], size) * inverse, size)[
+            :block
+        ]
         quotient[first : first + block] = part
         if first + block < quotient.size:
-            product = fft.irfft(fft.rfft(part, size) * denominator, size)
+            product = scipy.fft.irfft(scipy.fft.rfft(part, size) * denominator, size)
             rest[first + block : first + size] -= product[block:]
     return quotient[: series.size]
 
@@ -71,7 +73,7 @@ def reciprocal(coefficients: np.ndarray, terms: int) -> np.ndarray:
     """First coefficients of the inverse of a power series, one after the other, float64 [terms]."""
     impulse = np.zeros(terms)
     impulse[0] = 1.0
-    return signal.lfilter([1.0], coefficients, impulse)
+    return scipy.signal.lfilter([1.0], coefficients, impulse)
 
 
 def _inverse(coefficients: np.ndarray, terms: int) -> np.ndarray:
@@ -80,10 +82,12 @@ def _inverse(coefficients: np.ndarray, terms: int) -> np.ndarray:
     inverse = reciprocal(coefficients[:start], start)
     while inverse.size < terms:
         size = 2 * inverse.size
-        spectrum = fft.rfft(inverse, 2 * size)
-        product = fft.irfft(spectrum * fft.rfft(coefficients[:size], 2 * size), 2 * size)[:size]
+        spectrum = scipy.fft.rfft(inverse, 2 * size)
+        product = scipy.fft.irfft(
+            spectrum * scipy.fft.rfft(coefficients[:size], 2 * size), 2 * size
+        )[:size]
         product[0] -= 2.0
-        inverse = -fft.irfft(spectrum * fft.rfft(product, 2 * size), 2 * size)[:size]
+        inverse = -scipy.fft.irfft(spectrum * scipy.fft.rfft(product, 2 * size), 2 * size)[:size]
     return inverse[:terms]
 
 
@@ -109,7 +113,7 @@ def workload_squared_error(prefix_coefficients: np.ndarray, workload: np.ndarray
     # A is the matrix of its differences times the prefix sums. Fewer digits cancel this way than
     # with C^-1 itself.
     differences = np.diff(workload, prepend=0.0)
-    convolve = np.convolve if workload.size <= 512 else signal.fftconvolve
+    convolve = np.convolve if workload.size <= 512 else scipy.signal.fftconvolve
     return np.cumsum(convolve(differences, prefix_coefficients)[: workload.size] ** 2)
 
 
@@ -229,8 +233,8 @@ def pattern_gradient(
 def autocorrelation(values: np.ndarray) -> np.ndarray:
     """`sum_l values[l] values[l + d]` for d = 0 .. n - 1, [n]."""
     n = values.size
-    spectrum = fft.rfft(values, fft.next_fast_len(2 * n, real=True))
-    return fft.irfft(np.abs(spectrum) ** 2, fft.next_fast_len(2 * n, real=True))[:n]
+    spectrum = scipy.fft.rfft(values, scipy.fft.next_fast_len(2 * n, real=True))
+    return scipy.fft.irfft(np.abs(spectrum) ** 2, scipy.fft.next_fast_len(2 * n, real=True))[:n]
 
 
 def participation_blocks(count: int, limit: int) -> list[tuple[int, int]]:

@@ -4,7 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 import numpy as np
-from scipy import linalg
+import scipy
 
 from dpfl import _validate, errors
 from dpfl.mechanisms import base, kernels
@@ -128,7 +128,7 @@ class HonakerTree(_Tree):
 
     def strategy_matrix(self) -> np.ndarray:
         inverse = kernels.stream(self.kernel(), np.eye(self.rounds))
-        return linalg.solve_triangular(inverse, np.eye(self.rounds), lower=True)
+        return scipy.linalg.solve_triangular(inverse, np.eye(self.rounds), lower=True)
 
     def kernel(self) -> kernels.StateSpace:
         weights = _weights(self.rounds.bit_length())
@@ -252,7 +252,7 @@ class FullHonakerTree(base.Mechanism):
         nodes = self.released_matrix()
         # C^T C = N^T N with a lower-triangular C is a Cholesky factor from the last row upwards.
         reversed_gram = (nodes.T @ nodes)[::-1, ::-1]
-        return linalg.cholesky(reversed_gram, lower=False)[::-1, ::-1]
+        return scipy.linalg.cholesky(reversed_gram, lower=False)[::-1, ::-1]
 
     def kernel(self) -> kernels.BandedSolve:
         matrix = self.strategy_matrix()

@@ -6,7 +6,7 @@ cannot follow from them, and nothing here lowers one.
 
 import dataclasses
 
-from scipy import special
+import scipy
 
 from dpfl import _validate
 
@@ -56,7 +56,9 @@ class UniformCohorts:
         _validate.integer('max_participations', max_participations, minimum=0)
         if max_participations >= self.rounds:
             return 0.0
-        return self._of_any(float(special.bdtrc(max_participations, self.rounds, self._share)))
+        return self._of_any(
+            float(scipy.special.bdtrc(max_participations, self.rounds, self._share))
+        )
 
     def most_participations(self, failure: float) -> int:
         """Least number that any client exceeds with a probability of at most `failure`."""

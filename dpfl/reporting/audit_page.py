@@ -5,9 +5,9 @@ import math
 
 import markdown
 import numpy as np
+import scipy
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy import stats
 
 from dpfl.accounting.measured.estimate import Estimate
 from dpfl.accounting.measured.measured import Measured, Scores, audit_section, shown_number
@@ -74,7 +74,7 @@ def _histogram(
         chosen = values[took_part == is_in]
         axes.hist(chosen, edges, density=True, color=color, alpha=0.35, label=name)
     points = np.linspace(low, high, _CURVE_POINTS)
-    axes.plot(points, stats.norm.pdf(points), color=_WITHOUT, label='N(0, 1)')
+    axes.plot(points, scipy.stats.norm.pdf(points), color=_WITHOUT, label='N(0, 1)')
     _fitted(axes, points, estimate)
     if mu is not None and _is_number(mu):
         axes.axvline(mu, color=_CLAIM, linestyle=':', label='plan: mean with it')
@@ -87,7 +87,7 @@ def _fitted(axes: Axes, points: np.ndarray, estimate: Estimate) -> None:
     deviation = 1.0 if estimate.has_null_spread else estimate.deviation
     if deviation <= 0:
         return
-    curve = stats.norm.pdf(points, estimate.mean, deviation)
+    curve = scipy.stats.norm.pdf(points, estimate.mean, deviation)
     name = f'N({estimate.mean:.2f}, {deviation:.3g}²)'
     axes.plot(points, curve, color=_WITH, linestyle='--', label=name)
 

@@ -31,7 +31,7 @@ import dataclasses
 import math
 
 import numpy as np
-from scipy import fft, stats
+import scipy
 
 from dpfl.accounting.evidence import laws, refutation
 from dpfl.accounting.evidence.refutation import LogTest, Statistic
@@ -185,12 +185,12 @@ def _same_at_all(slots: np.ndarray, options: int) -> np.ndarray:
     It is the sum of the autocorrelations of the slots' indicators. The rounding errors of the
     transforms are far below 1/2.
     """
-    size = fft.next_fast_len(2 * slots.size, real=True)
+    size = scipy.fft.next_fast_len(2 * slots.size, real=True)
     power = np.zeros(size // 2 + 1)
     for slot in range(options):
-        spectrum = fft.rfft((slots == slot).astype(float), size)
+        spectrum = scipy.fft.rfft((slots == slot).astype(float), size)
         power += spectrum.real**2 + spectrum.imag**2
-    return np.rint(fft.irfft(power, size)[: slots.size]).astype(np.int64)
+    return np.rint(scipy.fft.irfft(power, size)[: slots.size]).astype(np.int64)
 
 
 class EarlierEpochs:
@@ -426,13 +426,13 @@ def _within(deviation: int, slots: int, population: int, groups: int) -> float:
     outside += laws.binomial_lower(low - 1, population, share)
     if slots * outside < 0.5:
         return 1.0
-    cells = stats.poisson.pmf(np.arange(low, high + 1), mean)
+    cells = scipy.stats.poisson.pmf(np.arange(low, high + 1), mean)
     mass = float(cells.sum())
     seen = laws.repeated(laws.Law(low, cells / mass), slots)
     values = seen.start + np.arange(seen.cells.size)
-    rest = stats.poisson.pmf(population - values, mean * (groups - slots))
+    rest = scipy.stats.poisson.pmf(population - values, mean * (groups - slots))
     joint = float(seen.cells @ rest) + seen.lost
     # The logarithms of the probabilities are sums of terms of up to N log N.
     rounding = 1 + 2.0**-48 * population * math.log(population + 1)
-    given = float(stats.poisson.pmf(population, population))
+    given = float(scipy.stats.poisson.pmf(population, population))
     return min(1.0, math.exp(slots * math.log(mass)) * joint / given * rounding)

@@ -20,7 +20,7 @@ import dataclasses
 import functools
 
 import numpy as np
-from scipy import special
+import scipy
 
 from dpfl.accounting.evidence import laws
 from dpfl.accounting.evidence.refutation import LogTest, Statistic
@@ -234,7 +234,7 @@ class _Bets:
             for tilts in (self._tilts(scale), -self._tilts(scale)):
                 moments = self.sizes[:, None] * np.log1p(self.share * np.expm1(tilts))
                 wealth = np.cumsum(tilts * self.shared - moments, axis=0)
-                logs = np.logaddexp(logs, special.logsumexp(wealth, axis=1))
+                logs = np.logaddexp(logs, scipy.special.logsumexp(wealth, axis=1))
         return logs - np.log(2 * len(_LAG_SCALES) * self.shared.shape[1])
 
     def of_pairs(self) -> np.ndarray:
@@ -248,7 +248,7 @@ class _Bets:
         for t in range(self.draws.first + self.draws.step, rounds):
             exponents[:, t] = self._bet(t, tilts[:, t])
         wealth = np.cumsum(exponents, axis=1)
-        return special.logsumexp(wealth, axis=0) - np.log(len(_PAIR_SCALES))
+        return scipy.special.logsumexp(wealth, axis=0) - np.log(len(_PAIR_SCALES))
 
     def _bet(self, t: int, tilts: np.ndarray) -> np.ndarray:
         """Logarithms of the means over all pairs of cohorts before one, [scales].
@@ -275,7 +275,7 @@ class _Bets:
                 mean = self.share[t, one] * u + self.share[t, other] * v + joint
                 gain = x * self.shared[t, one] + y * self.shared[t, other]
                 total.append(gain - self.sizes[t] * np.log1p(mean))
-        return special.logsumexp(np.concatenate(total, axis=1), axis=1) - np.log(4 * one.size)
+        return scipy.special.logsumexp(np.concatenate(total, axis=1), axis=1) - np.log(4 * one.size)
 
 
 @functools.lru_cache(maxsize=_PAIR_WINDOW)

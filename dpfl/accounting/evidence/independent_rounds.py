@@ -11,7 +11,7 @@ import sys
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special, stats
+import scipy
 
 from dpfl.accounting.evidence import earlier_cohorts, laws, refutation
 from dpfl.accounting.evidence.refutation import LogTest, Statistic
@@ -257,13 +257,13 @@ def _spread_given_sizes(rule: Rule, log: ParticipationLog) -> LogTest:
     threshold = math.floor(rounds * share + math.sqrt(rounds * share * (1 - share)))
     value = int((np.maximum(0, counts - threshold) ** 2).sum())
     numbers = np.arange(rounds + 1)
-    chances = stats.binom.logpmf(numbers, rounds, share)
+    chances = scipy.stats.binom.logpmf(numbers, rounds, share)
     squares = np.maximum(0, numbers - threshold).astype(float) ** 2
     mean = float(np.exp(chances) @ squares)
     variance = float(np.exp(chances) @ (squares - mean) ** 2) * population
     tails = laws.chernoff(
         value,
-        lambda tilt: population * float(special.logsumexp(chances + tilt * squares)),
+        lambda tilt: population * float(scipy.special.logsumexp(chances + tilt * squares)),
         1 / math.sqrt(max(1.0, variance)),
     )
     return _EXCESS.test(tails[1], threshold, value, population * mean)

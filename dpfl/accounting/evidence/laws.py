@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import optimize, signal, stats
+import scipy
 
 from dpfl.participation import ParticipationLog
 
@@ -83,12 +83,12 @@ def two_sided(tails: tuple[float, float]) -> float:
 
 def binomial_upper(value: np.ndarray | int, trials: np.ndarray | int, p: float) -> np.ndarray:
     """Upper bounds on P(Bin(trials, p) >= value); arrays are broadcast."""
-    return _outward(stats.binom.sf(np.asarray(value) - 1, trials, p))
+    return _outward(scipy.stats.binom.sf(np.asarray(value) - 1, trials, p))
 
 
 def binomial_lower(value: np.ndarray | int, trials: np.ndarray | int, p: float) -> np.ndarray:
     """Upper bounds on P(Bin(trials, p) <= value); arrays are broadcast."""
-    return _outward(stats.binom.cdf(value, trials, p))
+    return _outward(scipy.stats.binom.cdf(value, trials, p))
 
 
 def binomial_two_sided(value: int, trials: int, p: float) -> float:
@@ -245,7 +245,7 @@ def chernoff(
             return log_moment(tilt) - tilt * value + 1e-13 * abs(tilt * value)
 
         # Every tilt gives a bound, so the search may stop beside the best one.
-        best = optimize.minimize_scalar(exponent, bounds=(-12.0, 6.0), method='bounded').fun
+        best = scipy.optimize.minimize_scalar(exponent, bounds=(-12.0, 6.0), method='bounded').fun
         return float(_outward(math.exp(min(0.0, best)))) if math.isfinite(best) else 1.0
 
     return bound(-1), bound(1)
@@ -292,7 +292,7 @@ def _sum(one: Law, other: Law) -> Law:
         cells = np.convolve(a, b)
     else:
         # The error of a cell is at most about eps log2(n) |a| |b|; eight times that is allowed for.
-        cells = np.maximum(signal.fftconvolve(a, b), 0)
+        cells = np.maximum(scipy.signal.fftconvolve(a, b), 0)
         error = 8 * float(np.finfo(float).eps) * math.log2(cells.size)
         error *= float(np.linalg.norm(a) * np.linalg.norm(b))
         lost += float(cells.size * error)

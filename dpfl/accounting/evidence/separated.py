@@ -20,7 +20,7 @@ import dataclasses
 import math
 
 import numpy as np
-from scipy import special, stats
+import scipy
 
 from dpfl.accounting.evidence import earlier_cohorts, laws
 from dpfl.accounting.evidence.refutation import LogTest, Statistic
@@ -235,7 +235,7 @@ def _spread(sizes: np.ndarray, free: np.ndarray, p: float) -> LogTest:
         logs = np.log(law.cells)
         place = int(size) - law.start
         seen = logs[place] if 0 <= place < logs.size else -np.inf
-        scales = special.logsumexp(_POWERS[:, None] * logs, axis=1)
+        scales = scipy.special.logsumexp(_POWERS[:, None] * logs, axis=1)
         # A size outside of the cells of the law adds nothing to the evidence.
         exponents[:, t] = (_POWERS - 1) * seen - scales if np.isfinite(seen) else seen
         variance += float(trials) * p * (1 - p)
@@ -250,7 +250,7 @@ def _spread(sizes: np.ndarray, free: np.ndarray, p: float) -> LogTest:
 
 def _mixture(exponents: np.ndarray) -> float:
     """P-value of the mean of martingales; logarithms of their factors, [martingales, rounds]."""
-    logs = special.logsumexp(np.cumsum(exponents, axis=1), axis=0) - math.log(len(exponents))
+    logs = scipy.special.logsumexp(np.cumsum(exponents, axis=1), axis=0) - math.log(len(exponents))
     return laws.ville(logs)
 
 
@@ -299,7 +299,7 @@ def rounds_of_one(p: float, rounds: int, apart: int) -> laws.Law:
     tails = [1.0]
     for more in range(2 + (rounds - 1) // apart):
         trials = np.maximum(0, left - more * (apart - 1))
-        tails.append(float(first @ stats.binom.sf(more - 1, trials, p)))
+        tails.append(float(first @ scipy.stats.binom.sf(more - 1, trials, p)))
         if tails[-1] < _NEGLIGIBLE:
             break
     # The last tail is 0 or negligible.

@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
-from scipy import optimize
+import scipy
 
 from dpfl.accounting.evidence import independent_rounds, laws, refutation, separated
 from dpfl.accounting.evidence.independent_rounds import Rule
@@ -81,7 +81,7 @@ def _capped_excess(rule: Rule, size: float) -> float | None:
     def excess(factor: float) -> float:
         return independent_rounds.capped_cohort(rule, min(1.0, factor * rule.rate)).mean - size
 
-    return optimize.brentq(excess, 1.0, 1 / rule.rate) if excess(1 / rule.rate) > 0 else None
+    return scipy.optimize.brentq(excess, 1.0, 1 / rule.rate) if excess(1 / rule.rate) > 0 else None
 
 
 def twice_as_often(rule: Rule, rounds: int) -> float:

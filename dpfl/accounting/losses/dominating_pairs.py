@@ -26,8 +26,8 @@ import math
 
 import dp_accounting
 import numpy as np
+import scipy
 from dp_accounting.pld import pld_pmf
-from scipy import special, stats
 
 from dpfl import _validate, errors
 
@@ -87,7 +87,9 @@ class Mixtures:
         )
         if near.all():
             return np.log1p(p) - np.log1p(q)
-        far = special.logsumexp(up, axis=0, b=weights) - special.logsumexp(low, axis=0, b=weights)
+        far = scipy.special.logsumexp(up, axis=0, b=weights) - scipy.special.logsumexp(
+            low, axis=0, b=weights
+        )
         return np.where(near, np.log1p(np.maximum(p, -0.5)) - np.log1p(np.maximum(q, -0.5)), far)
 
     def slope(self, x: np.ndarray) -> np.ndarray:
@@ -95,7 +97,7 @@ class Mixtures:
         slopes = []
         for means in (self.upper, self.lower):
             logs = np.log(np.maximum(self.weights, 1e-300))[:, np.newaxis]
-            posterior = special.softmax(self._exponents(x, means) + logs, axis=0)
+            posterior = scipy.special.softmax(self._exponents(x, means) + logs, axis=0)
             slopes.append(np.asarray(means) @ posterior)
         return slopes[0] - slopes[1]
 
@@ -107,7 +109,7 @@ class Mixtures:
         """Masses of P and Q above or below a point."""
         sign = -1.0 if above else 1.0
         return tuple(  # type: ignore[return-value]
-            float(np.dot(self.weights, special.ndtr(sign * (x - np.asarray(means)))))
+            float(np.dot(self.weights, scipy.special.ndtr(sign * (x - np.asarray(means)))))
             for means in (self.upper, self.lower)
         )
 
@@ -118,7 +120,7 @@ class Mixtures:
     def _between(self, x: np.ndarray, means: tuple[float, ...]) -> np.ndarray:
         total = np.zeros(x.size - 1)
         for weight, mean in zip(self.weights, means, strict=True):
-            tails = special.ndtr(-np.abs(x - mean))
+            tails = scipy.special.ndtr(-np.abs(x - mean))
             left, right = x[:-1] - mean, x[1:] - mean
             # The difference of the two tails on the same side keeps its digits.
             inside = np.where(
@@ -157,7 +159,7 @@ def poisson(probability: float, noise: float, neighbours: Neighbours) -> Dominat
     """
     size = _group_size(neighbours)
     members = np.arange(size + 1)
-    weights = _floats(stats.binom.pmf(members, size, probability))
+    weights = _floats(scipy.stats.binom.pmf(members, size, probability))
     if neighbours.adjacency == 'zero_out':
         mixtures = Mixtures(weights, _floats(members / noise), (0.0,) * (size + 1))
         return DominatingPair(((1.0, mixtures),), symmetrised=False)
@@ -182,7 +184,7 @@ def fixed_size(
     if size == 1:  # The quotient has all its digits.
         absent, weights = (population - cohort) / population, np.ones(1)
     else:
-        counts = stats.hypergeom(population, size, cohort)
+        counts = scipy.stats.hypergeom(population, size, cohort)
         absent, weights = float(counts.pmf(0)), counts.pmf(members)
         weights = weights / weights.sum()
     labelled = tuple(
@@ -265,13 +267,13 @@ def full_sample(population: int, probability: float, cap: int) -> tuple[float, f
     """
     if cap >= population or not probability:
         return 0.0, 0.0
-    full = float(stats.binom.sf(cap - 1, population - 1, probability))
+    full = float(scipy.stats.binom.sf(cap - 1, population - 1, probability))
     # The mean is at most that of the least R.
     most = probability * cap / (cap + 1)
     if full < LEAST:
         return LEAST, most
     # P(R = r) q / (r + 1) = P(R' = r + 1) / n for the size R' of the sample of all n clients.
-    beyond = float(stats.binom.sf(cap, population, probability))
+    beyond = float(scipy.stats.binom.sf(cap, population, probability))
     if beyond >= LEAST:
         most = min(most, beyond * cap / population / full * (1 + _ROUNDING))
     return min(1.0, full * (1 + _ROUNDING)), most
@@ -344,11 +346,13 @@ def _lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _gaussian_delta(mu: float, epsilons: np.ndarray) -> np.ndarray:
     """The curve of the Gaussian mechanism ([Balle18], theorem 8) at epsilons >= 0, for mu > 0."""
     t = epsilons / mu - mu / 2
-    tails = special.erfcx(np.maximum(t, -5.0) / math.sqrt(2)) - special.erfcx(
+    tails = scipy.special.erfcx(np.maximum(t, -5.0) / math.sqrt(2)) - scipy.special.erfcx(
         (np.maximum(t, -5.0) + mu) / math.sqrt(2)
     )
     by_tails = np.exp(-np.square(np.maximum(t, -5.0)) / 2) * tails / 2
-    plain = special.ndtr(-t) - np.exp(np.minimum(epsilons, 700.0)) * special.ndtr(-t - mu)
+    plain = scipy.special.ndtr(-t) - np.exp(np.minimum(epsilons, 700.0)) * scipy.special.ndtr(
+        -t - mu
+    )
     return np.where(t > -5.0, by_tails, plain)
 
 
@@ -377,5 +381,5 @@ def _log_full(event: TruncatedPoissonDpEvent) -> float:
     """Upper bound of log t for a t that no float holds ([Hoeffding63], theorem 1)."""
     others, q = event.population - 1, event.sampling_probability
     share = event.cap / others  # Above q, or t would not be so small.
-    entropy = special.rel_entr(share, q) + special.rel_entr(1 - share, 1 - q)
+    entropy = scipy.special.rel_entr(share, q) + scipy.special.rel_entr(1 - share, 1 - q)
     return min(math.log(LEAST), -others * float(entropy) * (1 - _ROUNDING))

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 from dp_accounting.pld import privacy_loss_distribution
-from scipy import fft, optimize, signal
 
 from dpfl.accounting.losses import dominating_pairs
 from dpfl.accounting.losses.dominating_pairs import (
@@ -441,7 +441,7 @@ def _curve(parts: _Parts, theta: float, step: float) -> tuple[np.ndarray, np.nda
     """
     low, high = _window(parts, theta)
     mean = _mean(parts, theta)
-    length = fft.next_fast_len(high - low + 1, real=True)
+    length = scipy.fft.next_fast_len(high - low + 1, real=True)
     if length > _MOST_LENGTH:
         raise OverflowError('the window is too wide')
     tilted, noise = _composed(parts, theta, low, length)
@@ -456,7 +456,7 @@ def _curve(parts: _Parts, theta: float, step: float) -> tuple[np.ndarray, np.nda
     beyond = np.append(at_least[1:], 0.0)
     # sum over l > j of m_l (1 - decay^(l - j)) is
     # (1 - decay) times the sum over i >= 0 of decay^i beyond_(j + i).
-    deltas = signal.lfilter([-math.expm1(-step)], [1.0, -decay], beyond[::-1])[::-1]
+    deltas = scipy.signal.lfilter([-math.expm1(-step)], [1.0, -decay], beyond[::-1])[::-1]
     weights = 1 / math.sqrt(max(-math.expm1(-2 * theta), 1 / length))
     # The losses above the window have a mass of at most `_OUTSIDE * exp(log sum - theta high)`.
     deltas = deltas + _OUTSIDE * math.exp(exponent - theta * max(high - mean, 0.0))
@@ -478,7 +478,7 @@ def _tilt(parts: _Parts, log_delta: float) -> float:
         high += 1
     if excess(low) <= 0 or excess(high) > 0:
         return math.exp(low if excess(low) <= 0 else high)
-    return math.exp(optimize.brentq(excess, low, high, xtol=0.02))
+    return math.exp(scipy.optimize.brentq(excess, low, high, xtol=0.02))
 
 
 def _log_sum(parts: _Parts, theta: float) -> float:
@@ -531,9 +531,9 @@ def _composed(parts: _Parts, theta: float, low: int, length: int) -> tuple[np.nd
         logs = part.log_masses + theta * part.places
         weights = np.exp(logs - _log_total(part, theta))
         folded = np.bincount(np.arange(weights.size) % length, weights, minlength=length)
-        spectrum *= fft.rfft(folded) ** count
+        spectrum *= scipy.fft.rfft(folded) ** count
         offset += count * part.lowest
-    composed = np.roll(fft.irfft(spectrum, length), offset - low)
+    composed = np.roll(scipy.fft.irfft(spectrum, length), offset - low)
     operations = sum(count for _, count in parts) + 4 * math.log2(length)
     noise = 8 * np.finfo(np.float64).eps * operations * float(np.linalg.norm(composed))
     return composed, float(noise)

@@ -19,7 +19,7 @@ import dataclasses
 import math
 
 import numpy as np
-from scipy import optimize, special, stats
+import scipy
 
 from dpfl import _random, errors
 from dpfl.accounting import gaussian
@@ -80,7 +80,7 @@ def epsilon(mean: float, deviation: float, delta_: float) -> float:
         high *= 2
         if high > _MOST_EPSILON:
             return math.inf
-    return optimize.brentq(
+    return scipy.optimize.brentq(
         lambda epsilon: delta(epsilon, mean, deviation) - delta_,
         0.0,
         high,
@@ -113,13 +113,13 @@ def _in_units_of_q(
 def _log_mass(intervals: list[tuple[float, float]]) -> float:
     """Logarithm of the probability of a union of intervals under N(0, 1)."""
     logs = [_log_interval(low, high) for low, high in intervals]
-    return float(special.logsumexp(logs)) if logs else -math.inf
+    return float(scipy.special.logsumexp(logs)) if logs else -math.inf
 
 
 def _log_interval(low: float, high: float) -> float:
     if low > 0:  # The upper tail is that of the mirror image, without cancellation.
         low, high = -high, -low
-    outer, inner = special.log_ndtr(high), special.log_ndtr(low)
+    outer, inner = scipy.special.log_ndtr(high), scipy.special.log_ndtr(low)
     if inner == -math.inf:
         return float(outer)
     return float(outer + math.log1p(-math.exp(inner - outer))) if inner < outer else -math.inf
@@ -254,7 +254,7 @@ def lower_bounds(
         return (0.0 if is_gaussian else None), 0.0
     true, false = true[is_useful], false[is_useful]
     if is_gaussian:
-        mu = max(0.0, float(np.max(special.ndtri(true) - special.ndtri(false))))
+        mu = max(0.0, float(np.max(scipy.special.ndtri(true) - scipy.special.ndtri(false))))
         return mu, gaussian.exact_epsilon(mu, delta) if mu else 0.0
     with np.errstate(divide='ignore', invalid='ignore'):
         both = np.concatenate(
@@ -295,7 +295,7 @@ def power(
     draws = max(20, min(_DRAWS, _MOST_DRAWN // count))
     slack = math.sqrt(math.log(1 / (1 - CONFIDENCE)) / (2 * count))
     true = 1.0 - np.arange(count) / count - slack
-    quantiles = special.ndtri(true[true > 0])
+    quantiles = scipy.special.ndtri(true[true > 0])
     if not quantiles.size:
         return 0.0
     generator = _random.generator('canary power', count)
@@ -309,7 +309,7 @@ def power(
 def null_tail(cosines: np.ndarray, dimension: int) -> np.ndarray:
     """Probability that the cosine of a random direction is at least each of `cosines`."""
     square = np.clip(1.0 - np.square(np.asarray(cosines, np.float64)), 0.0, 1.0)
-    half = 0.5 * special.betainc((dimension - 1) / 2, 0.5, square)
+    half = 0.5 * scipy.special.betainc((dimension - 1) / 2, 0.5, square)
     return np.where(np.asarray(cosines) >= 0, half, 1.0 - half)
 
 
@@ -319,13 +319,13 @@ def _mean_margin(spread: float, count: int, is_known: bool) -> float:
     With an unknown spread, mean and spread share the probability of error.
     """
     if is_known:
-        return float(stats.norm.ppf((1 + CONFIDENCE) / 2)) * spread / math.sqrt(count)
-    quantile = stats.t.ppf(1 - (1 - CONFIDENCE) / 4, count - 1)
+        return float(scipy.stats.norm.ppf((1 + CONFIDENCE) / 2)) * spread / math.sqrt(count)
+    quantile = scipy.stats.t.ppf(1 - (1 - CONFIDENCE) / 4, count - 1)
     return float(quantile) * spread / math.sqrt(count)
 
 
 def _deviation_interval(deviation: float, count: int, level: float) -> tuple[float, float]:
     """Interval of the deviation of normal scores that fails with probability `level`."""
-    ends = stats.chi2.ppf([1 - level / 2, level / 2], count - 1)
+    ends = scipy.stats.chi2.ppf([1 - level / 2, level / 2], count - 1)
     low, high = deviation * np.sqrt((count - 1) / ends)
     return float(low), float(high)

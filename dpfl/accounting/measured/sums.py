@@ -19,7 +19,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scipy import stats
+import scipy
 
 from dpfl import _validate, errors
 
@@ -146,16 +146,22 @@ class SumTests:
             return 0.0
         freedom = self.rounds * coordinates
         level = levels(self.rounds, self.tested)[test]
-        low, high = stats.chi2.ppf(level / 2, freedom), stats.chi2.isf(level / 2, freedom)
+        low, high = (
+            scipy.stats.chi2.ppf(level / 2, freedom),
+            scipy.stats.chi2.isf(level / 2, freedom),
+        )
         square = scale**2
-        return float(stats.chi2.cdf(low / square, freedom) + stats.chi2.sf(high / square, freedom))
+        return float(
+            scipy.stats.chi2.cdf(low / square, freedom)
+            + scipy.stats.chi2.sf(high / square, freedom)
+        )
 
     @property
     def _repetition_power(self) -> float:
         if self.noise_test != 'done':
             return 0.0
         level = levels(self.rounds, self.tested)['repetition']
-        return float(stats.chi2.sf(stats.norm.isf(level / 2) ** 2, sum(self.tested)))
+        return float(scipy.stats.chi2.sf(scipy.stats.norm.isf(level / 2) ** 2, sum(self.tested)))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form; verdict and powers follow from the rest."""

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy import special
+import scipy
 
 from dpfl import _cache, mechanisms
 from dpfl.accounting.evidence import separated as separated_evidence
@@ -193,7 +193,7 @@ class Release:
           logs: [rounds, count].
         """
         suffixes = self._suffixes(logs, keep=False)
-        return special.logsumexp(suffixes + self._log_waits[:, None], axis=0)
+        return scipy.special.logsumexp(suffixes + self._log_waits[:, None], axis=0)
 
     def _suffixes(self, logs: np.ndarray, keep: bool) -> np.ndarray:
         """The same logarithms for a client that may take part from a round on.

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import dp_accounting
 import numpy as np
-from scipy import special
+import scipy
 
 from dpfl import _cache, _progress, _validate, errors
 from dpfl.accounting import gaussian
@@ -99,7 +99,7 @@ class Range(NamedTuple):
 
 def entropy(order: float, above: float) -> float:
     """`above log(above) - order log(order)` for `above = order + 1`."""
-    return float(special.xlogy(above, above) - special.xlogy(order, order))
+    return float(scipy.special.xlogy(above, above) - scipy.special.xlogy(order, order))
 
 
 def end_of_losses(largest: float) -> float:
@@ -343,7 +343,9 @@ def upper_bound(mean: float, largest: float, count: int, failure: float) -> floa
         middle = (low + high) / 2
         if not low < middle < high:
             break
-        entropy = special.rel_entr(share, middle) + special.rel_entr(1 - share, 1 - middle)
+        entropy = scipy.special.rel_entr(share, middle) + scipy.special.rel_entr(
+            1 - share, 1 - middle
+        )
         low, high = (middle, high) if entropy <= budget else (low, middle)
     return high * largest * (1 + _ROUNDING)
 

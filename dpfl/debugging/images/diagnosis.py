@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from scipy import special
+import scipy
 
 from dpfl import _random
 from dpfl.debugging import diagnosis, differences
@@ -319,7 +319,11 @@ def _power_of_labels(
         fall = share * public.value
         expected = differences.moved(clients, public.value - fall)
         falls = differences.power(differences.compare('accuracy', expected, public), level, least)
-        sure = special.ndtr(special.ndtri(0.975) * (fall / 2 - reach) / reach) if reach > 0 else 1.0
+        sure = (
+            scipy.special.ndtr(scipy.special.ndtri(0.975) * (fall / 2 - reach) / reach)
+            if reach > 0
+            else 1.0
+        )
         return max(falls + float(sure) - 1, 0.0)
 
     return power

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
-from scipy import linalg
+import scipy
 from scipy.spatial import distance
 
 from dpfl import _validate
@@ -213,7 +213,7 @@ def frechet_distance_of_gaussians(
     # The trace of (S1 S2)^(1/2) is the nuclear norm of S1^(1/2) S2^(1/2). This avoids the root of a
     # matrix that is not symmetric, which would fail for singular covariances.
     roots = [_root(covariance) for covariance in (covariance1, covariance2)]
-    cross = linalg.svdvals(roots[0] @ roots[1]).sum()
+    cross = scipy.linalg.svdvals(roots[0] @ roots[1]).sum()
     squared = ((mean1 - mean2) ** 2).sum()
     return float(max(squared + np.trace(covariance1) + np.trace(covariance2) - 2 * cross, 0.0))
 
@@ -233,5 +233,5 @@ def _spread(weights: np.ndarray) -> np.ndarray:
 
 
 def _root(covariance: np.ndarray) -> np.ndarray:
-    values, vectors = linalg.eigh(covariance)
+    values, vectors = scipy.linalg.eigh(covariance)
     return (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import special
+import scipy
 
 from dpfl import _json, _validate
 from dpfl.debugging import diagnosis, differences
@@ -273,9 +273,9 @@ def alone(contrast: Contrast, question: Question | None = None) -> Diagnosis:
         # Nothing is known of the trait without the fault, so that all of it may be the fault's.
         expected = differences.moved(contrast.first[sign.trait], shift)
         low = expected.interval(level)[0]
-        deviation = (expected.value - low) / special.ndtri((1 + level) / 2)
+        deviation = (expected.value - low) / scipy.special.ndtri((1 + level) / 2)
         reached = (low - bounded[sign.trait]) / deviation if deviation > 0 else -np.inf
-        return float(special.ndtr(reached))
+        return float(scipy.special.ndtr(reached))
 
     judged = dataclasses.replace(contrast, first={name: measures[name] for name in bounded})
     return _diagnosis(complete, shown, (), {NO_REFERENCE: judged}, power, question)

@@ -9,7 +9,7 @@ import string
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import special
+import scipy
 
 from dpfl import errors
 from dpfl.debugging import diagnosis
@@ -53,7 +53,7 @@ class Trait(diagnosis.Trait):
         if self.unit != '%':
             return self.spread * abs(first + second) / 2
         one, other = (float(np.clip(value, _RARE, 1 - _RARE)) for value in (first, second))
-        odds = special.logit(one) - special.logit(other)
+        odds = scipy.special.logit(one) - scipy.special.logit(other)
         # The slope between the two, so that the test is the one of log odds.
         slope = (one - other) / odds if odds else one * (1 - one)
         return float(self.spread * slope)

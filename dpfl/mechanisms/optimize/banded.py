@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from scipy import ndimage
+import scipy
 
 from dpfl import _progress, _validate, errors
 from dpfl.mechanisms import banded, toeplitz
@@ -285,7 +285,7 @@ def _refined_rows(rows: np.ndarray, n: int, bands: int) -> np.ndarray:
         shape[:j, j] = shape[j, j]
     rounds = (np.arange(n) + 0.5) * coarse_n / n - 0.5
     grid = np.meshgrid(rounds, np.arange(bands) / 2, indexing='ij')
-    values = ndimage.map_coordinates(shape, grid, order=1, mode='nearest')
+    values = scipy.ndimage.map_coordinates(shape, grid, order=1, mode='nearest')
     values[np.arange(bands) > np.arange(n)[:, None]] = 0.0
     return values * toeplitz.square_root_coefficients(bands)
 

@@ -7,8 +7,7 @@ C[t, t - j], and entries left of the matrix are zero.
 from collections.abc import Callable
 
 import numpy as np
-from scipy import linalg
-from scipy.linalg import lapack
+import scipy
 
 from dpfl.mechanisms import banded
 
@@ -33,7 +32,7 @@ def workload_inverse(workload: np.ndarray | None, rounds: int) -> np.ndarray | N
         table = np.tile([1.0, -1.0], (rounds, 1))[:, :rounds]
         table[0, 1:] = 0.0
         return table
-    inverse = linalg.solve_triangular(workload, np.eye(rounds), lower=True)
+    inverse = scipy.linalg.solve_triangular(workload, np.eye(rounds), lower=True)
     for bands in range(1, min(_MOST_WORKLOAD_BANDS, rounds) + 1):
         few = np.triu(inverse, 1 - bands)
         if np.abs(workload @ few - np.eye(rounds)).max() < _INVERSE_TOLERANCE:
@@ -77,7 +76,9 @@ class BlockError:
             table[:n, q : q + self._bands] += strategy * inverse
         matrix = np.zeros((self._count, size, 2 * size))
         self._bands_of(matrix)[...] = table.reshape(self._count, size, self._width)
-        solver = np.array([lapack.dtrtri(block, lower=True)[0] for block in matrix[:, :, size:]])
+        solver = np.array(
+            [scipy.linalg.lapack.dtrtri(block, lower=True)[0] for block in matrix[:, :, size:]]
+        )
         step = solver @ matrix[:, :, :size]
         products = solver @ solver.transpose(0, 2, 1)
         with np.errstate(over='ignore', invalid='ignore'):
@@ -134,7 +135,7 @@ class DenseError:
         """As `BlockError.__call__`."""
         matrix = np.zeros(self._workload.shape)
         matrix[self._matrix] = strategy[self._table]
-        decoder = linalg.solve_triangular(matrix, self._workload.T, lower=True, trans='T').T
+        decoder = scipy.linalg.solve_triangular(matrix, self._workload.T, lower=True, trans='T').T
         with np.errstate(over='ignore'):
             errors = (decoder**2).sum(axis=1)
         if not errors.max() < _OVERFLOW:
@@ -142,7 +143,7 @@ class DenseError:
         value, shares = weigh(errors)
         # B = A C^-1 changes by -B dC C^-1.
         weighted = decoder.T @ (shares[:, None] * decoder)
-        change = -2 * linalg.solve_triangular(matrix, weighted, lower=True).T
+        change = -2 * scipy.linalg.solve_triangular(matrix, weighted, lower=True).T
         gradient = np.zeros(self._shape)
         gradient[self._table] = change[self._matrix]
         return value, gradient

@@ -3,7 +3,7 @@
 import dataclasses
 
 import numpy as np
-from scipy import fft, optimize, signal
+import scipy
 
 from dpfl import _validate
 from dpfl.mechanisms import toeplitz
@@ -161,9 +161,9 @@ def _smooth_sensitivity(
 
 def _autocorrelation_gradient(values: np.ndarray, slope: np.ndarray) -> np.ndarray:
     """Gradient of `slope @ autocorrelation(values)` with respect to the values."""
-    size = fft.next_fast_len(2 * values.size, real=True)
-    product = fft.rfft(values, size) * 2 * fft.rfft(slope, size).real
-    return fft.irfft(product, size)[: values.size]
+    size = scipy.fft.next_fast_len(2 * values.size, real=True)
+    product = scipy.fft.rfft(values, size) * 2 * scipy.fft.rfft(slope, size).real
+    return scipy.fft.irfft(product, size)[: values.size]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -192,8 +192,8 @@ class Objective:
         else:
             squared, slope = toeplitz.pattern_gradient(coefficients, self.participation)
         # dc = -(c * c * d taps), where * is convolution. Its adjoint is two filters backwards.
-        once = signal.lfilter([1.0], taps, slope[::-1])
-        adjoint = signal.lfilter([1.0], taps, once)[::-1][: taps.size]
+        once = scipy.signal.lfilter([1.0], taps, slope[::-1])
+        adjoint = scipy.signal.lfilter([1.0], taps, once)[::-1][: taps.size]
         log_error, error_slope = self._log_squared_error(taps, temperature)
         gradient = error_slope - adjoint / squared
         return 0.5 * (log_error + np.log(squared)), 0.5 * gradient[1:]
@@ -235,7 +235,7 @@ def _best_power(objective: Objective, bands: int) -> BandedInverse:
     def mechanism(power):
         return BandedInverse.fractional_power(objective.participation.rounds, bands, power)
 
-    result = optimize.minimize_scalar(
+    result = scipy.optimize.minimize_scalar(
         lambda power: objective.loss(mechanism(power)),
         bounds=(0.0, 1.0),
         method='bounded',

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable
 
 import numpy as np
-from scipy import fft
+import scipy
 
 from dpfl import _validate
 from dpfl.mechanisms import toeplitz
@@ -106,7 +106,7 @@ class SeriesError:
 
     def __init__(self, first: np.ndarray, weigh: Callable[[np.ndarray], np.ndarray]):
         self._first, self._weigh = first, weigh
-        self._size = fft.next_fast_len(2 * first.size, real=True)
+        self._size = scipy.fft.next_fast_len(2 * first.size, real=True)
 
     def __call__(self, coefficients: np.ndarray) -> tuple[float, np.ndarray]:
         """Log of the squared error, and its gradient [bands]."""
@@ -117,8 +117,8 @@ class SeriesError:
         weighed = self._weigh(b)
         squared = b @ weighed
         backwards = toeplitz.divided(weighed[::-1], coefficients)[::-1]
-        product = fft.rfft(backwards, self._size) * np.conj(fft.rfft(b, self._size))
-        correlation = fft.irfft(product, self._size)[: coefficients.size]
+        product = scipy.fft.rfft(backwards, self._size) * np.conj(scipy.fft.rfft(b, self._size))
+        correlation = scipy.fft.irfft(product, self._size)[: coefficients.size]
         return np.log(squared), -2 * correlation / squared
 
 

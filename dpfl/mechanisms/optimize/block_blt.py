@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from dpfl import _validate
 from dpfl.mechanisms.block_blt import BlockBlt
@@ -464,7 +464,7 @@ class _Search(cutting_planes.Search[np.ndarray]):
         return ColumnScaled(base, scale[self._layout.of_rounds(self._layout.cells)], n)
 
 
-def _weights(sums: list[PairSum]) -> tuple[np.ndarray, sparse.csr_matrix]:
+def _weights(sums: list[PairSum]) -> 'tuple[np.ndarray, scipy.sparse.csr_matrix]':
     """The rounds in the sums, [m], and the weights of their pairs, [sums, m^2]."""
     early = np.concatenate([one.early for one in sums])
     late = np.concatenate([one.late for one in sums])
@@ -472,4 +472,4 @@ def _weights(sums: list[PairSum]) -> tuple[np.ndarray, sparse.csr_matrix]:
     place = np.searchsorted(rounds, early) * rounds.size + np.searchsorted(rounds, late)
     which = np.repeat(np.arange(len(sums)), [one.early.size for one in sums])
     weight = np.concatenate([one.weight for one in sums])
-    return rounds, sparse.csr_matrix((weight, (which, place)), (len(sums), rounds.size**2))
+    return rounds, scipy.sparse.csr_matrix((weight, (which, place)), (len(sums), rounds.size**2))

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy import signal, special
+import scipy
 
 from dpfl.participation import Participation
 
@@ -121,10 +121,12 @@ def series_error(first: np.ndarray, weigh: Callable[[np.ndarray], np.ndarray]) -
 
     def error(rates: np.ndarray, weights: np.ndarray) -> ValueAndSlopes:
         # `sum_{s <= i} (1 - rate)^s differences[i - s]`, and its derivative, [rates, n].
-        parts = np.stack([signal.lfilter([1.0], [1.0, rate - 1], differences) for rate in rates])
+        parts = np.stack(
+            [scipy.signal.lfilter([1.0], [1.0, rate - 1], differences) for rate in rates]
+        )
         slopes = np.stack(
             [
-                signal.lfilter([0.0, -1.0], [1.0, rate - 1], part)
+                scipy.signal.lfilter([0.0, -1.0], [1.0, rate - 1], part)
                 for rate, part in zip(rates, parts, strict=True)
             ]
         )
@@ -245,7 +247,7 @@ def log_rates_of(coordinates: np.ndarray, last_is_free: bool = False) -> np.ndar
         return -np.cumsum(gaps[::-1])[::-1]
     log_rates = -np.cumsum(gaps[-2::-1])[::-1]
     rates = np.exp(log_rates)
-    last = rates[-1] + special.expit(coordinates[-1]) * _room(rates)
+    last = rates[-1] + scipy.special.expit(coordinates[-1]) * _room(rates)
     return np.append(log_rates, np.log(last))
 
 
@@ -256,7 +258,7 @@ def coordinates_of(log_rates: np.ndarray, last_is_free: bool = False) -> np.ndar
     gaps = np.diff(log_rates[:-1], append=0.0)
     rates = np.exp(log_rates)
     share = (rates[-1] - rates[-2]) / _room(rates[:-1])
-    return np.append(np.log(gaps), special.logit(share))
+    return np.append(np.log(gaps), scipy.special.logit(share))
 
 
 def _room(rates: np.ndarray) -> float:
@@ -271,7 +273,7 @@ def _gradient(coordinates, log_rates, d_log_rates, last_is_free):
     if not last_is_free:
         return -gaps * np.cumsum(d_log_rates)
     rates = np.exp(log_rates)
-    share = special.expit(coordinates[-1])
+    share = scipy.special.expit(coordinates[-1])
     d_last = d_log_rates[-1] / rates[-1]
     by_rate = np.where(_is_inverse(rates.size)[1:-1], -share, share)
     by_rate[-1] = 1.0

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from scipy import optimize, special
+import scipy
 
 from dpfl import _cache, _files, _validate, errors
 from dpfl.mechanisms import mechanism_file
@@ -195,7 +195,7 @@ def descend(
       bounds: lower and upper bound of each variable; None for no bound.
       callback: called with the point after each iteration.
     """
-    solution = optimize.minimize(
+    solution = scipy.optimize.minimize(
         objective,
         start,
         jac=True,
@@ -218,7 +218,7 @@ def _smooth_maximum(logs: np.ndarray, sharpness: float) -> tuple[float, np.ndarr
     It is at least the largest log, by at most `log(number of logs) / sharpness`.
     """
     scaled = sharpness * logs
-    return special.logsumexp(scaled) / sharpness, special.softmax(scaled)
+    return scipy.special.logsumexp(scaled) / sharpness, scipy.special.softmax(scaled)
 
 
 def smooth_log_maximum(values: np.ndarray, sharpness: float) -> tuple[float, np.ndarray]:

@@ -44,7 +44,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from scipy import linalg
+import scipy
 
 from dpfl import _validate
 from dpfl.mechanisms import workload as workloads
@@ -370,7 +370,7 @@ def _nuclear_norm(
         trace = ((np.abs(weighted) @ moments) * np.abs(weighted)).sum()
         moments = weighted @ moments @ weighted.T
     operations = 16 * (len(moments) + terms) * _EPSILON
-    values = linalg.eigvalsh(moments, overwrite_a=True, check_finite=False)
+    values = scipy.linalg.eigvalsh(moments, overwrite_a=True, check_finite=False)
     values -= operations * trace
     return float(np.sqrt(np.maximum(values, 0)).sum() * (1 - operations))
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import signal
+import scipy
 
 from dpfl import _validate
 from dpfl.mechanisms.block_blt import BlockBlt
@@ -109,7 +109,9 @@ class PrefixErrors:
         # Covariance of X with S at the start of each cell.
         carried = np.zeros_like(fresh)
         for j in range(rates.size):
-            carried[1:, j] = signal.lfilter([1.0], [1.0, -step[j]], fresh[:-1, j] * inverse[:-1])
+            carried[1:, j] = scipy.signal.lfilter(
+                [1.0], [1.0, -step[j]], fresh[:-1, j] * inverse[:-1]
+            )
         drift = (decay - 1) * weights
         cross = (drift * carried).sum(axis=1)
         squared = np.cumsum(inverse * (inverse * own + 2 * cross))
@@ -127,7 +129,7 @@ class PrefixErrors:
         d_weights = d_cross @ ((decay - 1) * carried)
         d_fresh, d_step = np.zeros_like(fresh), np.zeros_like(step)
         for j in range(rates.size):
-            flow = signal.lfilter([1.0], [1.0, -step[j]], d_carried[:0:-1, j])[::-1]
+            flow = scipy.signal.lfilter([1.0], [1.0, -step[j]], d_carried[:0:-1, j])[::-1]
             d_fresh[:-1, j] = flow * inverse[:-1]
             d_inverse[:-1] += flow * fresh[:-1, j]
             d_step[j] = flow[1:] @ carried[1:-1, j]

@@ -26,7 +26,7 @@ docs/research/mechanisms.md has the proof, and cases in which the result is exac
 import math
 
 import numpy as np
-from scipy import fft
+import scipy
 
 from dpfl.mechanisms import toeplitz
 from dpfl.mechanisms.sensitivities import matrix_sensitivity
@@ -263,11 +263,11 @@ def _correlations(magnitudes, starts, lags, monotone) -> np.ndarray:
     n = magnitudes.size
     table = np.zeros((lags.size, starts.size))
     if not monotone:
-        size = fft.next_fast_len(2 * n, real=True)
-        spectrum = fft.rfft(magnitudes, size)
+        size = scipy.fft.next_fast_len(2 * n, real=True)
+        spectrum = scipy.fft.rfft(magnitudes, size)
         for place, start in enumerate(starts.tolist()):
-            product = np.conj(fft.rfft(magnitudes[: n - start], size)) * spectrum
-            every_lag = np.maximum(fft.irfft(product, size)[:n], 0.0)
+            product = np.conj(scipy.fft.rfft(magnitudes[: n - start], size)) * spectrum
+            every_lag = np.maximum(scipy.fft.irfft(product, size)[:n], 0.0)
             largest = np.maximum.accumulate(every_lag[::-1])[::-1]
             table[:, place] = largest[np.minimum(lags, n - 1)]
         return table
