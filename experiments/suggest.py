@@ -48,8 +48,7 @@ def main() -> None:
     """Checks the flags, looks at the data, and prints the proposal."""
     task, wishes, output = _TASK.read(), _WISHES.read(), _OUTPUT.read().output
     command_line.check_writable(output, None)
-    import tensorflow  # noqa: F401 - missing, it is named before the data are read
-
+    program.require('tensorflow_federated')
     with command_line.refusing_bad_values():
         found = suggest(task, wishes, _SEED.read().seed, lambda text: print(text, file=sys.stderr))
     flags = flags_of(found.config)

@@ -17,16 +17,16 @@ _LOCKS = ('requirements.lock', 'requirements-gpu.lock')
 # As if these were not installed. Whoever has no TFF has none of what comes with it.
 _HIDDEN = ('tensorflow', 'tensorflow_federated', 'tensorflow_privacy', 'google', 'grpc', 'jax')
 _HIDE = """\
-import sys
+from importlib import machinery
+
+find = machinery.PathFinder.find_spec
 
 
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition('.')[0] in {names!r}:
-            raise ModuleNotFoundError(f'No module named {{name!r}}', name=name)
+def find_others(name, path=None, target=None):
+    return None if name.partition('.')[0] in {names!r} else find(name, path, target)
 
 
-sys.meta_path.insert(0, Hidden())
+machinery.PathFinder.find_spec = find_others
 """
 # Flags with which a command comes to where it needs TFF.
 _NEED_TFF = {
