@@ -21,8 +21,10 @@ _FAMILIES = {
     'block_blt': (random_members.block_blt, 0.75),
     'column_scaled': (random_members.column_scaled, 0.65),
     'column_scaled_block_blt': (random_members.column_scaled_block_blt, 0.75),
+    'falling_scales': (random_members.falling_scales, 1.0),
     'restarted': (random_members.restarted, 0.85),
     'restarted_blt': (random_members.restarted_blt, 0.75),
+    'restarted_monotone': (random_members.restarted_monotone, 0.95),
 }
 
 

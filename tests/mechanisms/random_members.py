@@ -19,6 +19,10 @@ def _coefficients(rng, size):
     return coefficients
 
 
+def gaussian(rng, rounds):
+    return mechanisms.Identity(rounds)
+
+
 def tree(rng, rounds):
     kinds = [mechanisms.BinaryTree, mechanisms.HonakerTree]
     return kinds[rng.integers(2)](rounds, ['nodes', 'prefix_sums'][rng.integers(2)])
@@ -113,6 +117,12 @@ def column_scaled_block_blt(rng, rounds):
     return column_scaled(rng, rounds, block_blt)
 
 
+def falling_scales(rng, rounds):
+    scale = np.sort(rng.random(int(rng.integers(1, 9))) + 0.1)[::-1]
+    base = monotone_blt(rng, rounds)
+    return mechanisms.ColumnScaled(base, scale, rounds, int(rng.integers(1, 4)))
+
+
 def restarted(rng, rounds, *bases):
     bases = bases or (tree, banded, banded_toeplitz, banded_inverse, monotone_blt)
     base = bases[rng.integers(len(bases))](rng, rounds)
@@ -122,3 +132,8 @@ def restarted(rng, rounds, *bases):
 
 def restarted_blt(rng, rounds):
     return restarted(rng, rounds, blt)
+
+
+def restarted_monotone(rng, rounds):
+    """Restarts of restarts, too."""
+    return restarted(rng, rounds, gaussian, tree, monotone_blt, restarted_monotone)

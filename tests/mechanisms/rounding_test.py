@@ -28,14 +28,10 @@ def _random_mechanism(rng, rounds):
     def entries(*shape):
         return rng.uniform(0, 1, shape) * 10.0 ** rng.uniform(-200, 0, shape)
 
-    scale = 10.0 ** rng.uniform(-99, 99)
-    kind = rng.integers(4)
-    if kind == 0:
-        values = np.sort(entries(int(rng.integers(1, rounds + 1))))[::-1]
-        values[0] = rng.uniform(0.5, 1)
-        base = mechanisms.BandedToeplitz(rounds, values * scale)
-    elif kind == 1:
+    scale, kind = 10.0 ** rng.uniform(-99, 99), rng.integers(4)
+    if kind < 2:
         values = entries(int(rng.integers(1, rounds + 1)))
+        values = np.sort(values)[::-1] if kind else values
         values[0] = rng.uniform(0.5, 1)
         base = mechanisms.BandedToeplitz(rounds, values * scale)
     elif kind == 2:
@@ -61,14 +57,6 @@ def test_no_sensitivity_is_below_the_truth_by_any_digit(cases):
         assert fractions.Fraction(mechanism.sensitivity(schema)) ** 2 >= truth
         if bound.is_exact:
             assert bound.squared == pytest.approx(float(truth), rel=1e-11)
-
-
-def test_small_coefficients_keep_their_sensitivity():
-    smallest = mechanisms.BandedToeplitz(6, [1e-99, 5e-100])
-    ordinary = mechanisms.BandedToeplitz(6, [1.0, 0.5])
-    for schema in (Participation(6), Participation(6, 2, 2), Participation(6, 3)):
-        ratio = smallest.sensitivity(schema) / ordinary.sensitivity(schema)
-        assert ratio == pytest.approx(1e-99, rel=1e-12)
 
 
 def test_a_sensitivity_of_many_rounds_is_not_below_a_long_sum():
@@ -99,24 +87,21 @@ def test_roots_and_quotients_are_rounded_up():
 
 
 _ROUNDS = 30
-_NEAR = math.nextafter(0.9, 1.0)
 
 
-def _column(mechanism, rounds=_ROUNDS):
+def _column(mechanism):
     """First column of C in exact arithmetic; all blocks of a BLT are the first one."""
     if isinstance(mechanism, mechanisms.BandedInverse):
         taps = list(map(fractions.Fraction, mechanism.inverse_coefficients))
         column = [fractions.Fraction(1)]
-        for i in range(1, rounds):
+        for i in range(1, _ROUNDS):
             column.append(-sum(tap * column[-j] for j, tap in enumerate(taps[1 : i + 1], 1)))
         return column
     decay, scale = (
-        list(map(fractions.Fraction, np.atleast_2d(values)[0]))
+        np.array([fractions.Fraction(value) for value in np.atleast_2d(values)[0]])
         for values in (mechanism.decay, mechanism.scale)
     )
-    return [fractions.Fraction(1)] + [
-        sum(s * d**lag for s, d in zip(scale, decay, strict=True)) for lag in range(rounds - 1)
-    ]
+    return [fractions.Fraction(1)] + [scale @ decay**lag for lag in range(_ROUNDS - 1)]
 
 
 def _random_members(rng):
@@ -138,14 +123,13 @@ def _bounds(mechanism):
     one_client = ParticipationLog([[0]] + [[]] * (_ROUNDS - 1))
     yield mechanism.sensitivity_bound(once)
     yield pattern_sensitivity.of_log(mechanism, one_client)
-    if mechanism.extends:
-        yield mechanisms.ColumnScaled(mechanism, [1.0], _ROUNDS).sensitivity_bound(once)
+    yield mechanisms.ColumnScaled(mechanism, [1.0], _ROUNDS).sensitivity_bound(once)
     restarted = mechanisms.Restarted(mechanism, (_ROUNDS - 1,), _ROUNDS)
     yield restarted.sensitivity_bound(Participation(_ROUNDS, 2, 1))
 
 
 @pytest.mark.parametrize('cases', [30, pytest.param(1000, marks=pytest.mark.exhaustive)])
-def test_no_sensitivity_is_below_the_truth(cases):
+def test_no_sensitivity_is_below_the_truth_where_digits_cancel(cases):
     rng = np.random.default_rng(cases)
     for _ in range(cases):
         for mechanism in _random_members(rng):
@@ -155,7 +139,7 @@ def test_no_sensitivity_is_below_the_truth(cases):
 
 
 def test_decays_that_differ_by_one_unit_are_not_equal():
-    mechanism = mechanisms.Blt(_ROUNDS, [_NEAR, 0.9], [1e16, -1e16])
+    mechanism = mechanisms.Blt(_ROUNDS, [math.nextafter(0.9, 1), 0.9], [1e16, -1e16])
     assert sum(entry**2 for entry in _column(mechanism)) > 9
     assert math.isinf(mechanism.sensitivity(Participation(_ROUNDS, _ROUNDS)))
 

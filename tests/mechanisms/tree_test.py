@@ -1,8 +1,9 @@
+"""Trees against their definitions, at more rounds than others, and at published schemas."""
+
 import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms
-from dpfl.mechanisms.sensitivities import tree_sensitivity
 from tests import oracles
 
 
@@ -40,65 +41,20 @@ def test_random_schemas_of_more_rounds_against_brute_force(cases):
     for _ in range(cases):
         rounds = int(rng.integers(13, 25))
         schema = Participation(rounds, int(rng.integers(3, 9)), int(rng.integers(1, 6)))
-        tree = mechanisms.BinaryTree(rounds)
-        truth = oracles.squared_sensitivity(tree.released_matrix(), schema)
-        assert tree.sensitivity_bound(schema) == (truth, True)
-        prefixes = mechanisms.BinaryTree(rounds, released='prefix_sums').sensitivity_bound(schema)
-        assert prefixes.is_exact and prefixes.squared <= truth
-
-
-@pytest.mark.parametrize('limit', [tree_sensitivity._WORK_LIMIT, 5_000])
-def test_sensitivities_of_all_first_rounds_share_their_work(limit, monkeypatch):
-    """Tables are made once, given up or not, and each round adds two subtrees on average."""
-    calls = []
-    monkeypatch.setattr(tree_sensitivity, '_WORK_LIMIT', limit)
-    for kind, name in (
-        (tree_sensitivity._Subtrees, '_merged'),
-        (tree_sensitivity._Subtrees, '_cost'),
-        (tree_sensitivity._Patterns, '_add_uncoupled'),
-        (tree_sensitivity._Patterns, '_add_coupled'),
-    ):
-        usual = getattr(kind, name)
-        monkeypatch.setattr(
-            kind,
-            name,
-            lambda *args, name=name, usual=usual: (calls.append(name), usual(*args))[1],
-        )
-
-    def work(rounds):
-        tree_sensitivity._subtrees.cache_clear()
-        tree_sensitivity._patterns.cache_clear()
-        calls.clear()
-        found = [
-            mechanisms.BinaryTree(n).sensitivity_bound(Participation(n, 9)).is_exact for n in rounds
-        ]
-        return found[-1], {name: calls.count(name) for name in set(calls)}
-
-    for most in (150, 300):
-        exact, running = work(range(1, most + 1))
-        once_exact, once = work([most])
-        assert exact == once_exact == (limit > 5_000)
-        assert running['_cost'] == once['_cost'] and running['_merged'] == once['_merged']
-        assert running['_add_uncoupled'] < 2 * most
-        assert running.get('_add_coupled', 0) < 2 * most
+        for released in ('nodes', 'prefix_sums'):
+            tree = mechanisms.BinaryTree(rounds, released)
+            truth = oracles.squared_sensitivity(tree.released_matrix(), schema)
+            assert tree.sensitivity_bound(schema) == (pytest.approx(truth, rel=1e-12), True)
 
 
 def _honaker_estimates(rounds: int) -> np.ndarray:
     """Prefix sums' noise as combinations of the nodes' noise, straight from the definition."""
     levels = range(rounds.bit_length())
-    index = {
-        node: i
-        for i, node in enumerate(
-            (level, start)
-            for level in levels
-            for start in range(0, rounds - 2**level + 1, 2**level)
-        )
-    }
+    nodes = [(level, i) for level in levels for i in range(0, rounds - 2**level + 1, 2**level)]
 
     def estimate(level, start):
-        row = np.zeros(len(index))
         weight = 1 / (2 - 0.5**level)
-        row[index[level, start]] = weight
+        row = weight * np.array([node == (level, start) for node in nodes])
         if level:
             half = 2 ** (level - 1)
             row += (1 - weight) * (estimate(level - 1, start) + estimate(level - 1, start + half))
@@ -106,7 +62,7 @@ def _honaker_estimates(rounds: int) -> np.ndarray:
 
     rows = []
     for end in range(1, rounds + 1):
-        start, row = 0, np.zeros(len(index))
+        start, row = 0, np.zeros(len(nodes))
         for level in reversed(levels):
             if end >> level & 1:
                 row += estimate(level, start)
@@ -122,8 +78,8 @@ def test_honaker_noise_has_the_distribution_of_the_definition():
         square = np.cumsum(np.linalg.inv(tree.strategy_matrix()), axis=0)
         np.testing.assert_allclose(square @ square.T, decoder @ decoder.T, atol=1e-12)
         # The estimates are unbiased: nodes of true counts give true prefix sums.
-        nodes = np.array([row for row in mechanisms.tree.node_matrix(rounds)])
-        np.testing.assert_allclose(decoder @ nodes, np.tril(np.ones((rounds, rounds))), atol=1e-12)
+        sums = decoder @ mechanisms.tree.node_matrix(rounds)
+        np.testing.assert_allclose(sums, np.tril(np.ones((rounds, rounds))), atol=1e-12)
 
 
 @pytest.mark.parametrize('completed', [False, True])
