@@ -104,12 +104,16 @@ def test_the_readme_is_one_screen_and_pages_fit_their_width():
 @functools.cache
 def _texts():
     """Texts of code, settings and pages, by path in the repository."""
-    found = list(paths.ROOT.glob('*.md'))
+    found = [*paths.ROOT.glob('*.md'), paths.ROOT / '.ci/run']
     for folder in ('dpfl', 'experiments', 'benchmarks', 'configs', 'docs', 'scripts', 'tests'):
         found += (paths.ROOT / folder).rglob('*')
-    kinds = ('.py', '.md', '.json', '.flags', '.sh')
+    kinds = ('.py', '.md', '.json', '.flags', '.sh', '')
     texts = {path.relative_to(paths.ROOT).as_posix(): path for path in found}
-    return {name: path.read_text() for name, path in texts.items() if path.suffix in kinds}
+    return {
+        name: path.read_text()
+        for name, path in texts.items()
+        if path.suffix in kinds and path.is_file()
+    }
 
 
 def test_every_citation_key_is_resolved():
@@ -129,7 +133,7 @@ def test_the_citation_file_agrees_with_the_package():
 @pytest.mark.parametrize(
     'folders, pattern',
     [
-        ('[CREA]*.md docs/*', r'`(tests/[\w/]+\.py)'),
+        ('[CREA]*.md docs/* .ci/run scripts/*', r'(?<![\w/])tests/[\w/]+\.py'),
         ('dpfl/* experiments/* benchmarks/* configs/* scripts/* tests/*', r'docs/[\w/]+\.md'),
     ],
 )
