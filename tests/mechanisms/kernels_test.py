@@ -5,6 +5,7 @@ import pytest
 
 from dpfl import mechanisms
 from dpfl.mechanisms import kernels
+from dpfl.mechanisms.hardened import stream as hardened_stream
 from tests import mechanism_cases
 
 _ROUNDS = 20
@@ -44,19 +45,31 @@ def test_rows_in_place_are_those_of_the_kernel(make):
         np.testing.assert_allclose(_streamed(kernel, z), expected, atol=tolerance * scale)
 
 
+def _row_in_float32(kernel, t, z, buffers):
+    out = np.empty(z.size + 1, np.float32)[1:]
+    kernels.step(kernel, t, np.float32).apply(z.astype(np.float32), buffers, out)
+    return out
+
+
+def _row_in_integers(kernel, t, z, buffers):
+    return hardened_stream.step(kernel, t).apply(z, buffers)
+
+
 @pytest.mark.parametrize('name', ['honaker_tree', 'banded_toeplitz', 'banded_inverse'])
-def test_the_bits_do_not_depend_on_where_a_block_is(name):
+@pytest.mark.parametrize(
+    'row, dtype', [(_row_in_float32, np.float32), (_row_in_integers, np.float64)]
+)
+def test_the_bits_do_not_depend_on_where_a_block_is(name, row, dtype):
     kernel = mechanism_cases.FACTORIES[name](_ROUNDS).kernel()
-    z = np.random.default_rng(0).normal(size=(_ROUNDS, 64)).astype(np.float32)
-    alone = _streamed(kernel, z)
+    z = np.random.default_rng(0).integers(-(2**41), 2**41, (_ROUNDS, 64))
     shape = (3, kernel.buffers, 64)
-    among_others = np.zeros(np.prod(shape) + 1, np.float32)[1:].reshape(shape)
+    alone = np.zeros(shape[1:], dtype)
+    among_others = np.zeros(np.prod(shape) + 1, dtype)[1:].reshape(shape)
     for t in range(_ROUNDS):
-        out = np.empty((3, 65), np.float32)[:, 1:]
+        expected = row(kernel, t, z[t], alone)
         for block in (2, 0, 1):
-            step = kernels.step(kernel, t, z.dtype)
-            step.apply(z[t], among_others[block], out[block])
-        np.testing.assert_array_equal(out, np.stack([alone[t]] * 3))
+            found = row(kernel, t, z[t], among_others[block])
+            np.testing.assert_array_equal(found, expected)
 
 
 def test_float32_stays_near_float64_over_many_rounds():

@@ -18,16 +18,13 @@ _ROUNDS = 12
 _SIGMA = 2.0**40
 
 
-def _drawn(kernel, rounds, size, sigma=_SIGMA, seed=0):
+def _drawn(kernel, rounds, size):
     """Noise z of each round with its own standard deviation, int64 [rounds, size]."""
-    return np.array(
-        [
-            discrete_gaussian.DiscreteGaussian(sigma * stream.step(kernel, t).stddev).draw(
-                discrete_gaussian.Keystream(discrete_gaussian.seeded_key(seed), t), size
-            )
-            for t in range(rounds)
-        ]
-    )
+    key, z = discrete_gaussian.seeded_key(0), []
+    for t in range(rounds):
+        sampler = discrete_gaussian.DiscreteGaussian(_SIGMA * stream.step(kernel, t).stddev)
+        z.append(sampler.draw(discrete_gaussian.Keystream(key, t), size))
+    return np.array(z)
 
 
 def _streamed(kernel, z):
@@ -41,39 +38,32 @@ def _predictions(kernel, w):
     Straight from the kernel: `C^-1` streamed with v = (w - p) / first, so that its output is w.
     """
     exact = fractions.Fraction
+
+    def combined(coefficients, buffers):
+        return sum((exact(a) * s for a, s in zip(coefficients, buffers, strict=True)), exact(0))
+
     buffers = [exact(0)] * kernel.buffers
     predictions = []
     for t, output in enumerate(w):
         row = kernel.table[kernel.row(t)].tolist()
         if isinstance(kernel, kernels.StateSpace):
-            first = exact(row[0][0])
-            p = sum((exact(a) * s for a, s in zip(row[0][1:], buffers, strict=True)), exact(0))
-            v = (output - p) / first
-            buffers = [
-                exact(line[0]) * v
-                + sum(exact(a) * s for a, s in zip(line[1:], buffers, strict=True))
-                for line in row[1:]
-            ]
+            p = combined(row[0][1:], buffers)
+            v = (output - p) / exact(row[0][0])
+            buffers = [exact(line[0]) * v + combined(line[1:], buffers) for line in row[1:]]
         elif isinstance(kernel, kernels.BandedSolve):
-            past = zip(row[1:], buffers, strict=True)
-            p = -sum((exact(a) * s for a, s in past), exact(0)) / exact(row[0])
+            p = -combined(row[1:], buffers) / exact(row[0])
             buffers = [exact(output), *buffers][: kernel.buffers]
         else:
-            p = sum((exact(a) * s for a, s in zip(row[1:], buffers, strict=True)), exact(0))
+            p = combined(row[1:], buffers)
             buffers = [(output - p) / exact(row[0]), *buffers][: kernel.buffers]
         predictions.append(p)
     return predictions
 
 
-@pytest.fixture(
-    name='kernel', params=mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES
-)
-def _kernel(request):
-    return request.param(_ROUNDS).kernel()
-
-
-def test_exact_replay_in_python_integers(kernel):
+@pytest.mark.parametrize('make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES)
+def test_exact_replay_in_python_integers(make):
     """The noise w is z plus the rounded prediction, and no prediction is further off than E."""
+    kernel = make(_ROUNDS).kernel()
     z = _drawn(kernel, _ROUNDS, 3)
     w = _streamed(kernel, z)
     errors = np.nan_to_num(stream.prediction_errors(kernel, _ROUNDS, _SIGMA))
@@ -87,6 +77,19 @@ def test_exact_replay_in_python_integers(kernel):
     assert equal > 0.9 * 3 * _ROUNDS
 
 
+def _noise_of(kernel, w):
+    """Noise z for given w, [rounds, ...] integers: the inverse of the stream."""
+    buffers = np.zeros((kernel.buffers, w.shape[1]))
+    z = []
+    for t, wanted in enumerate(w):
+        step = stream.step(kernel, t)
+        # A round changes its buffers: ask a copy what it would add to no noise.
+        added = step.apply(np.zeros_like(wanted), buffers.copy())
+        np.testing.assert_array_equal(step.apply(wanted - added, buffers), wanted)
+        z.append(wanted - added)
+    return np.array(z)
+
+
 @pytest.mark.parametrize('rounds', [60, pytest.param(200, marks=pytest.mark.standard)])
 def test_the_coefficients_are_those_of_the_matrix(rounds):
     """What `rounding.COEFFICIENTS` says of the kernels: C from w to z."""
@@ -96,19 +99,14 @@ def test_the_coefficients_are_those_of_the_matrix(rounds):
         kernel = mechanism.kernel()
         if np.isinf(stream.shift(kernel, rounds, 1, _SIGMA)):
             continue  # Refused: its noise grows.
-        matrix, streamed = mechanism.strategy_matrix(), np.zeros((rounds, rounds))
-        buffers = np.zeros((kernel.buffers, rounds))
-        for t in range(rounds):
-            # w is 2^40 in one round of each column: integers, whose rounding is 2^-41 relative.
-            wanted = np.zeros(rounds, np.int64)
-            wanted[t] = 2**40
-            step = stream.step(kernel, t)
-            added = step.apply(np.zeros_like(wanted), buffers.copy())
-            step.apply(wanted - added, buffers)
-            streamed[t] = (wanted - added) / 2.0**40 / step.stddev
-        error = np.linalg.norm(streamed - matrix, 2) / np.linalg.norm(matrix, 2)
-        assert error <= stream.COEFFICIENTS, name
-        np.testing.assert_allclose(stream.stddevs(kernel, rounds), 1 / np.diag(matrix))
+        stddevs = stream.stddevs(kernel, rounds)
+        # w is 2^40 in one round of each column: integers, whose rounding is 2^-41 relative.
+        z = _noise_of(kernel, np.diag(np.full(rounds, 2**40)))
+        matrix = mechanism.strategy_matrix()
+        error = np.linalg.norm(z / 2.0**40 / stddevs[:, None] - matrix, 2)
+        assert error <= stream.COEFFICIENTS * np.linalg.norm(matrix, 2), name
+        np.testing.assert_allclose(stddevs, 1 / np.diag(matrix))
+        assert [stream.step(kernel, t).stddev for t in range(rounds)] == stddevs.tolist()
         checked += 1
     assert checked >= len(mechanism_cases.FACTORIES) - 3
 
@@ -119,78 +117,47 @@ def test_predictions_over_many_rounds_keep_their_bound():
     kernel = mechanisms.Blt(rounds, [0.999, 0.9, 0.5], [0.03, 0.1, 0.2]).kernel()
     w = _streamed(kernel, _drawn(kernel, rounds, 2))
     bound = stream.prediction_errors(kernel, rounds, _SIGMA)
-    largest = 0.0
-    for column in range(2):
-        exact = _predictions(kernel, w[:, column].tolist())
-        buffers = np.zeros((kernel.buffers, 1))
-        for t in range(rounds):
-            step = stream.step(kernel, t)
-            p = sum(a * buffers[j] for j, a in step.recall)
-            error = abs(float(fractions.Fraction(float(p[0])) - exact[t]))
-            if t:
-                assert error <= bound[t]
-                largest = max(largest, error / bound[t])
-            forced = w[t, column] - int(np.rint(p[0]))
-            assert step.apply(np.array([forced]), buffers)[0] == w[t, column]
+    exact = np.array([_predictions(kernel, column) for column in w.T.tolist()]).T
+    buffers, largest = np.zeros((kernel.buffers, 2)), 0.0
+    for t in range(rounds):
+        step = stream.step(kernel, t)
+        predicted = sum(a * buffers[j] for j, a in step.recall)
+        np.testing.assert_array_equal(
+            step.apply(w[t] - np.rint(predicted).astype(int), buffers), w[t]
+        )
+        for found, truth in zip(predicted.tolist(), exact[t], strict=True) if t else ():
+            error = abs(float(fractions.Fraction(found) - truth))
+            assert error <= bound[t]
+            largest = max(largest, error / bound[t])
     assert largest > 1e-4
-
-
-@pytest.mark.parametrize('name', ['honaker_tree', 'banded_toeplitz', 'banded_inverse'])
-def test_the_bits_do_not_depend_on_where_a_block_is(name):
-    kernel = mechanism_cases.FACTORIES[name](20).kernel()
-    z = _drawn(kernel, 20, 64)
-    alone = _streamed(kernel, z)
-    others = np.zeros(3 * kernel.buffers * 64 + 1)[1:].reshape(3, kernel.buffers, 64)
-    for t in range(20):
-        for block in (2, 0, 1):
-            np.testing.assert_array_equal(
-                stream.step(kernel, t).apply(z[t], others[block]), alone[t]
-            )
+    # Where a buffer adds up all noise, errors add up: as t^(3/2), those of one round as t^(1/2).
+    adding = mechanisms.Blt(401, [1.0], [1e-6]).kernel()
+    errors = stream.prediction_errors(adding, 401, _SIGMA)
+    assert 6 * errors[100] < errors[400] < 9 * errors[100]
 
 
 _FEW_ROUNDS, _SMALL_SIGMA, _NORM = 4, 2.0**9, 33
 _TRIALS = 2_000
 
 
-def _noise_of(kernel, w):
-    """Noise z for given w, [rounds, ...] integers: the inverse of the stream."""
-    buffers = np.zeros((kernel.buffers, w.shape[1]))
-    z = []
-    for t, wanted in enumerate(w):
-        step = stream.step(kernel, t)
-        # A round changes its buffers: ask a copy what it would add to no noise.
-        added = step.apply(np.zeros_like(wanted), buffers.copy())
-        assert np.array_equal(step.apply(wanted - added, buffers), wanted)
-        z.append(wanted - added)
-    return np.array(z)
-
-
 def _largest_shift(mechanism, participation, dimension):
     """The largest norm that was found, in sigmas, and that of C times the same updates."""
     kernel, rng = mechanism.kernel(), np.random.default_rng(0)
-    matrix = mechanism.strategy_matrix()
-    w = rng.integers(
-        -3 * int(_SMALL_SIGMA), 3 * int(_SMALL_SIGMA), (_FEW_ROUNDS, _TRIALS * dimension)
-    )
-    z = _noise_of(kernel, w).reshape(_FEW_ROUNDS, _TRIALS, dimension)
-    scale = np.diag(matrix)[:, None, None]
+    matrix, most = mechanism.strategy_matrix(), 3 * int(_SMALL_SIGMA)
+    shape = (_FEW_ROUNDS, _TRIALS, dimension)
+    w = rng.integers(-most, most, (_FEW_ROUNDS, _TRIALS * dimension))
+    z = _noise_of(kernel, w)
     # Integer updates of one client, of norm at most _NORM.
-    update = np.zeros(dimension, np.int64)
-    update[0] = _NORM
-    if dimension == 2:
-        update[:] = int(_NORM / np.sqrt(2))
+    update = np.array([_NORM] if dimension == 1 else [int(_NORM / np.sqrt(2))] * 2)
     largest = exact = 0.0
     for pattern in oracles.patterns(participation):
         for signs in itertools.product([1, -1], repeat=len(pattern) - 1):
-            delta = np.zeros((_FEW_ROUNDS, 1, dimension), np.int64)
-            delta[list(pattern), 0] = np.multiply.outer((1, *signs), update)
-            other = (w.reshape(_FEW_ROUNDS, _TRIALS, dimension) - delta).reshape(_FEW_ROUNDS, -1)
-            moved = z - _noise_of(kernel, other).reshape(z.shape)
-            squared = ((moved * scale) ** 2).sum(axis=(0, 2))
-            largest = max(largest, np.sqrt(squared.max()) / _SMALL_SIGMA)
-            exact = max(
-                exact, np.linalg.norm(matrix @ delta.reshape(_FEW_ROUNDS, -1)) / _SMALL_SIGMA
-            )
+            delta = np.zeros((_FEW_ROUNDS, dimension), np.int64)
+            delta[list(pattern)] = np.multiply.outer((1, *signs), update)
+            moved = z - _noise_of(kernel, w - np.tile(delta, _TRIALS))
+            scaled = moved.reshape(shape) * np.diag(matrix)[:, None, None]
+            largest = max(largest, np.linalg.norm(scaled, axis=(0, 2)).max() / _SMALL_SIGMA)
+            exact = max(exact, np.linalg.norm(matrix @ delta) / _SMALL_SIGMA)
     return largest, exact
 
 
@@ -200,22 +167,16 @@ _INTEGRAL = {'tree', 'tree_by_prefix_sums', 'restarted_tree'}
 
 @pytest.mark.parametrize('name', mechanism_cases.FACTORIES)
 def test_no_shift_exceeds_the_bound_and_some_come_close(name):
-    mechanism = mechanism_cases.FACTORIES[name](_FEW_ROUNDS)
+    mechanism, schema = mechanism_cases.FACTORIES[name](_FEW_ROUNDS), Participation(_FEW_ROUNDS, 2)
     for dimension in (1, 2):
-        _check_shift(mechanism, dimension, is_rounded=name not in _INTEGRAL)
-
-
-def _check_shift(mechanism, dimension, is_rounded):
-    participation = Participation(_FEW_ROUNDS, 2)
-    added = stream.shift(mechanism.kernel(), _FEW_ROUNDS, dimension, _SMALL_SIGMA)
-    largest, exact = _largest_shift(mechanism, participation, dimension)
-    assert largest <= exact * (1 + stream.COEFFICIENTS) + added
-    assert largest > 0.9 * (exact + added)
-    # What is counted without rounding is never less than C times the updates.
-    counted = mechanism.sensitivity(participation) * _NORM / _SMALL_SIGMA
-    assert exact <= counted * (1 + 1e-12)
-    if added and is_rounded:  # Without counting the rounding, it would be wrong.
-        assert largest > exact * (1 + 1e-6)
+        added = stream.shift(mechanism.kernel(), _FEW_ROUNDS, dimension, _SMALL_SIGMA)
+        largest, exact = _largest_shift(mechanism, schema, dimension)
+        assert largest <= exact * (1 + stream.COEFFICIENTS) + added
+        assert largest > 0.9 * (exact + added)
+        # What is counted without rounding is never less than C times the updates.
+        assert exact <= mechanism.sensitivity(schema) * _NORM / _SMALL_SIGMA * (1 + 1e-12)
+        if added and name not in _INTEGRAL:  # Without counting the rounding, it would be wrong.
+            assert largest > exact * (1 + 1e-6)
 
 
 def test_rounds_without_a_prediction_are_not_rounded():
