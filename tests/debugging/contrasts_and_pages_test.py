@@ -1,6 +1,5 @@
 """What both kinds of data share: contrasts of two generators, and parts of their pages."""
 
-import json
 import types
 
 import pytest
@@ -68,9 +67,3 @@ def test_parts_of_pages():
     (compared,) = diagnosis.compare({'a': contrast}, of_images.ALL)['a']
     table = page.differences([compared], of_images.ALL, ['combed'])
     assert '<td class="clear">rows alternate' in table and '+90.00 points' in table
-
-
-def test_page_and_numbers_are_written(tmp_path):
-    path = page.write(tmp_path, '<p>', {'a': 1})
-    assert path.read_text() == '<p>'
-    assert json.loads((tmp_path / 'study.json').read_text()) == {'a': 1}

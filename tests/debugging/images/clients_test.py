@@ -17,15 +17,15 @@ _VERDICTS = Verdicts(
 )
 
 
-def test_accuracies_and_selection_of_clients():
+def test_accuracies_and_their_percentiles_by_hand():
     assert _VERDICTS.num_correct.tolist() == [3, 0, 1, 0, 6]
     np.testing.assert_array_equal(_VERDICTS.accuracies, [0.75, math.nan, 0.5, 0, 1])
     masks = [mask.tolist() for mask in _VERDICTS.split()[:4]]
     assert masks == [[True, True, False, True], [], [True, False], [False]]
-    strong, poor = clients.by_client(_VERDICTS, Thresholds(poor=0.5, strong=0.75))
-    assert (strong.name, strong.clients.tolist()) == ('high_accuracy', [10, 14])
-    assert (poor.name, poor.clients.tolist()) == ('low_accuracy', [12, 13])
-    assert strong.chosen(0, np.arange(4)).tolist() == [0, 1, 2, 3]
+    # Of 0, 0.5, 0.75 and 1: linear interpolation at 3/4 and 9/4 of the gaps between them.
+    limits = clients.thresholds(_VERDICTS)
+    assert (limits.poor, limits.strong) == pytest.approx((0.375, 0.8125))
+    assert clients.thresholds(_VERDICTS, (0, 100)) == Thresholds(0.0, 1.0)
 
 
 @pytest.mark.parametrize('at_a_time', [1, 3, 5, 1000])
@@ -60,42 +60,21 @@ def test_verdicts_of_nobody():
     assert not any(map(len, (*clients.by_example(verdicts), *by_client)))
 
 
-def test_thresholds_are_percentiles_of_clients_with_examples():
-    # Accuracies 0, 0.5, 0.75, 1: linear interpolation at 3/4 and 9/4 of the gaps between them.
-    limits = clients.thresholds(_VERDICTS)
-    assert limits.poor == pytest.approx(0.375)
-    assert limits.strong == pytest.approx(0.8125)
-    assert clients.thresholds(_VERDICTS, (0, 100)) == Thresholds(0.0, 1.0)
-
-
-def test_selection_by_example():
-    correct, wrong = clients.by_example(_VERDICTS, min_examples=1)
-    assert correct.name == 'correct' and correct.clients.tolist() == [10, 12, 14]
-    assert wrong.name == 'misclassified' and wrong.clients.tolist() == [10, 12, 13]
-    pixels = np.arange(4) * 10
-    assert correct.chosen(0, pixels).tolist() == [0, 10, 30]
-    assert wrong.chosen(0, pixels).tolist() == [20]
-    assert wrong.chosen(1, pixels[:2]).tolist() == [10]
-    # Clients with too few examples of the kind have no part.
-    correct, wrong = clients.by_example(_VERDICTS, min_examples=3)
-    assert correct.clients.tolist() == [10, 14] and len(wrong) == 0
-    correct, wrong = clients.by_example(_VERDICTS)  # Five.
-    assert correct.clients.tolist() == [14] and len(wrong) == 0
-
-
-def test_devices_that_decide_by_themselves_choose_the_same():
+@pytest.mark.parametrize('min_examples', [1, 3, None])
+def test_devices_that_decide_by_themselves_choose_the_same(min_examples):
     """Subpopulations of all verdicts against the choice of a device that knows its own only."""
     rng = np.random.default_rng(0)
     sizes = rng.integers(0, 12, size=40)
     verdicts = Verdicts(np.arange(40), sizes, rng.random(sizes.sum()) < 0.6)
-    limits = clients.thresholds(verdicts)
+    limits, least = clients.thresholds(verdicts), min_examples or 5  # Five are the default.
     strong, poor = clients.by_client(verdicts, limits)
-    right, wrong = clients.by_example(verdicts, min_examples=3)
+    given = {} if min_examples is None else {'min_examples': min_examples}
+    right, wrong = clients.by_example(verdicts, **given)
     for chosen, of_device in (
         (strong, lambda own: own if own.size and own.mean() >= limits.strong else own[:0]),
         (poor, lambda own: own if own.size and own.mean() <= limits.poor else own[:0]),
-        (right, lambda own: own[own] if own.sum() >= 3 else own[:0]),
-        (wrong, lambda own: own[~own] if (~own).sum() >= 3 else own[:0]),
+        (right, lambda own: own[own] if own.sum() >= least else own[:0]),
+        (wrong, lambda own: own[~own] if (~own).sum() >= least else own[:0]),
     ):
         # The examples of a client are what the classifier makes of them.
         examples = {client: of_device(own) for client, own in enumerate(verdicts.split())}

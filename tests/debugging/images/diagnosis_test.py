@@ -43,20 +43,50 @@ def _diagnose(badly=None, everyone=None, accuracies=_SURE, count=500, learned=1.
     return diagnosis.diagnose(contrasts, accuracies, _EFFECTS)
 
 
+_FALLEN = (Mean(0.4, 0.01, 3_000), Mean(0.9, 0.005, 3_000))
+_LABELS = ('swapped_labels',)
+
+
 @pytest.mark.parametrize(
-    'fault, changes',
+    'given, verdict, faults',
     [
-        ('inverted', dict(inverted=0.9)),
-        ('truncated', dict(blank_half=0.4)),
-        ('transposed', dict(lying=0.5)),
-        ('encoding', dict(combed=0.4)),
-        ('duplicated_client', dict(variety=3.0)),
+        *(
+            ({contrast: changes}, 'found', (fault,))
+            for contrast in ('badly', 'everyone')
+            for fault, changes in {
+                'inverted': dict(inverted=0.9),
+                'truncated': dict(blank_half=0.4),
+                'transposed': dict(lying=0.5),
+                'encoding': dict(combed=0.4),
+                'duplicated_client': dict(variety=3.0),
+            }.items()
+        ),
+        # More variety is no fault.
+        (dict(badly=dict(variety=90.0)), 'not seen', IMAGE_FAULTS),
+        # Two allowed standard deviations, with any number of images: what one training may do.
+        (dict(everyone=dict(inverted=0.09), count=100_000), 'found', ()),
+        (dict(everyone=dict(lying=0.16), count=100_000), 'found', ()),
+        (dict(everyone=dict(variety=18.0), count=100_000), 'found', ()),
+        # Half of the least difference; and few images do not say much.
+        (dict(badly=dict(inverted=0.15)), 'suspected', ('inverted',)),
+        (dict(badly=dict(inverted=0.15)), 'found', ()),
+        (dict(badly=dict(inverted=0.3), count=10), 'found', ()),
+        # A classifier that guesses has no accuracy that could fall.
+        (dict(accuracies=2 * (Mean(0.1, 0.002, 3_000),)), 'cannot tell', _LABELS),
+        (dict(accuracies=_FALLEN), 'found', _LABELS),
+        # The model is unsure, too; or a fault of images explains the fall.
+        (dict(everyone=dict(confidence=0.4), accuracies=_FALLEN), 'found', ()),
+        (dict(everyone=dict(confidence=0.4), accuracies=_FALLEN), 'cannot tell', _LABELS),
+        (dict(everyone=dict(confidence=0.5), accuracies=_FALLEN), 'suspected', _LABELS),
+        (dict(badly=dict(inverted=0.9), accuracies=_FALLEN), 'found', ('inverted',)),
+        (dict(badly=dict(inverted=0.9), accuracies=_FALLEN), 'cannot tell', _LABELS),
     ],
 )
-def test_a_fault_is_found_by_its_trait_in_either_contrast(fault, changes):
-    for found in (_diagnose(badly=changes), _diagnose(everyone=changes)):
-        assert found.of('found') == (fault,) and found.of('suspected') == ()
-        assert found.text.startswith(f'Found: {diagnosis.in_words(fault)}.')
+def test_the_faults_of_a_verdict(given, verdict, faults):
+    found = _diagnose(**given)
+    assert {*found.of(verdict)} == {*faults}
+    if faults and verdict in ('found', 'suspected'):
+        assert f'{verdict.capitalize()}: {diagnosis.in_words(faults[0])}.' in found.text
 
 
 def test_without_a_difference_nothing_is_seen():
@@ -65,8 +95,9 @@ def test_without_a_difference_nothing_is_seen():
     assert found.text.startswith('No fault is seen. Would have been found: inverted in 2')
     assert 'Cannot tell' not in found.text
     assert all(each.power >= 0.5 for each in found.verdicts)
-    # More variety, or fewer inverted images where the model does badly, is no fault.
-    assert _diagnose(badly=dict(variety=90.0)).of('not seen') == found.of('not seen')
+    # Without accuracies nothing is said of labels.
+    alone = diagnosis.diagnose({diagnosis.BADLY: Contrast(_traits(), _traits())})
+    assert {each.fault for each in alone.verdicts} == {each.fault for each in diagnosis.SIGNATURES}
 
 
 def test_without_power_nothing_can_be_told():
@@ -77,42 +108,9 @@ def test_without_power_nothing_can_be_told():
         assert found.text.startswith('Cannot tell: inverted')
         assert all(each.power < 0.5 for each in found.verdicts)
     assert 'untrained' in untrained.verdicts[0].reason
-    # A fifth of what real images would show is too little for some faults, and a classifier that
-    # guesses has no accuracy that could fall.
+    # A fifth of what real images would show is too little for some faults.
     few = _diagnose(learned=0.25).of('cannot tell')
     assert 'transposed' in few and 'inverted' not in few
-    guesses = (Mean(0.1, 0.002, 3_000), Mean(0.1, 0.002, 3_000))
-    assert _diagnose(accuracies=guesses).of('cannot tell') == ('swapped_labels',)
-
-
-def test_what_one_training_may_do_is_not_found():
-    """Two allowed standard deviations, with any number of images."""
-    for name, value in (('inverted', 0.09), ('lying', 0.16), ('variety', 18.0)):
-        found = _diagnose(everyone={name: value}, count=100_000)
-        assert found.of('found') == ()
-
-
-def test_half_of_the_least_difference_is_suspected():
-    found = _diagnose(badly=dict(inverted=0.15))
-    assert found.of('suspected') == ('inverted',) and found.of('found') == ()
-    assert 'Suspected: inverted.' in found.text and '15% against 0%' in found.text
-    # Few images do not say much.
-    assert _diagnose(badly=dict(inverted=0.3), count=10).of('found') == ()
-
-
-def test_labels():
-    fallen = (Mean(0.4, 0.01, 3_000), Mean(0.9, 0.005, 3_000))
-    assert _diagnose(accuracies=fallen).of('found') == ('swapped_labels',)
-    # The model is unsure, too; or a fault of images explains the fall.
-    assert _diagnose(everyone=dict(confidence=0.4), accuracies=fallen).of('found') == ()
-    assert _diagnose(badly=dict(inverted=0.9), accuracies=fallen).of('found') == ('inverted',)
-    for changes in (dict(everyone=dict(confidence=0.4)), dict(badly=dict(inverted=0.9))):
-        assert _diagnose(**changes, accuracies=fallen).of('cannot tell') == ('swapped_labels',)
-    between = _diagnose(everyone=dict(confidence=0.5), accuracies=fallen)
-    assert between.of('suspected') == ('swapped_labels',)
-    # Without accuracies nothing is said of labels.
-    alone = diagnosis.diagnose({diagnosis.BADLY: Contrast(_traits(), _traits())})
-    assert {each.fault for each in alone.verdicts} == {each.fault for each in diagnosis.SIGNATURES}
 
 
 def test_all_comparisons_are_corrected_together():
@@ -154,9 +152,7 @@ def _infer(pixels):
 def test_images_without_shape_have_learned_nothing(untrained):
     found = diagnosis.measure_learned(np.ascontiguousarray(untrained), _strokes(0), _infer)
     assert found.share == 0 and 'without any shape' in found.reason
-
-
-def test_images_like_real_ones_have_learned_them_also_if_inverted():
+    # Images like real ones have learned them, also if they are inverted.
     for pixels in (_strokes(1), 1 - _strokes(1)):
         assert diagnosis.measure_learned(pixels, _strokes(0), _infer).share > 0.9
 

@@ -28,16 +28,8 @@ def _model(seed):
 @pytest.fixture(scope='module')
 def opened():
     """A generator, and what it wrote."""
-    task = clients.task(
-        'word',
-        _TEXT,
-        Case(),
-        model='micro',
-        sentence_length=5,
-        word_length=8,
-        eval_clients=2,
-        seed=0,
-    )
+    sizes = dict(sentence_length=5, word_length=8, eval_clients=2, seed=0)
+    task = clients.task('word', _TEXT, Case(), model='micro', **sizes)
     model = _model(0)
     tokens = generation.sample(
         model.architecture, model.weights, task.special, count=400, length=5, seed=1

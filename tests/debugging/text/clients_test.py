@@ -28,16 +28,17 @@ def test_names_of_cases():
 @pytest.mark.parametrize(
     'inspect, generators',
     [
-        (('T1', 'T3'), ['word', 'char']),
-        (('T2',), ['wrong', 'right']),
-        (('T4', 'T1'), ['word', 'poor', 'good']),
-        (('T6', 'T5'), ['word']),
+        ('T1,T3', 'word,char'),
+        ('T2', 'wrong,right'),
+        ('T4,T1', 'word,poor,good'),
+        ('T6,T5', 'word'),
     ],
 )
 def test_generators_of_what_is_inspected(inspect, generators):
-    needs = {'T2', 'T4', 'T5', 'T6'} & set(inspect)
-    study = StudyConfig(inspect=inspect, primary_model='model' if needs else None)
-    assert [generator.name for generator in study.generators] == generators
+    inspected = tuple(inspect.split(','))
+    model = 'model' if {*inspected} - {'T1', 'T3'} else None
+    study = StudyConfig(inspect=inspected, primary_model=model)
+    assert ','.join(generator.name for generator in study.generators) == generators
 
 
 def test_parts_of_the_text_are_selected_by_the_model_and_cover_all():
@@ -75,22 +76,11 @@ _CLIENTS = WordClients(4, lambda client: [words[:] for words in _SENTENCES])
 _TEXT = clients.Text(_CLIENTS, _CLIENTS.slice(0, 2), Vocabulary(('good', 'day', 'to')))
 
 
-def _task(kind, share, text=_TEXT, fault='joined_words', **changes):
-    return clients.task(
-        kind,
-        text,
-        config.Case(fault, share) if share else config.Case(),
-        **{
-            **dict(
-                model='micro' if kind == 'word' else 'char_tiny',
-                sentence_length=4,
-                word_length=9,
-                eval_clients=5,
-                seed=0,
-            ),
-            **changes,
-        },
-    )
+def _task(kind, share, text=_TEXT, **changes):
+    case = config.Case('joined_words', share) if share else config.Case()
+    model = 'micro' if kind == 'word' else 'char_tiny'
+    sizes = dict(sentence_length=4, word_length=9, eval_clients=5, seed=0)
+    return clients.task(kind, text, case, model=model, **(sizes | changes))
 
 
 def test_the_word_model_sees_joined_words_as_one_outside_the_vocabulary():

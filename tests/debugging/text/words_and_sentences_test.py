@@ -51,13 +51,8 @@ def test_traits_of_sentences_by_hand():
 
 def test_unknown_by_position():
     found = traits.unknown_by_position(_SENTENCES)
-    assert [(share.hits, share.count) for share in found] == [
-        (3, 9),
-        (2, 7),
-        (1, 6),
-        (2, 6),
-        (0, 1),
-    ]
+    counts = [(share.hits, share.count) for share in found]
+    assert counts == [(3, 9), (2, 7), (1, 6), (2, 6), (0, 1)]
 
 
 def _of(words, length=24):
