@@ -1,12 +1,15 @@
-"""Cells in files, and what made-up cells show on the page."""
+"""Cells in files, what they show on the page, and fits of power: known curves are recovered."""
 
 import json
 
+import numpy as np
 import pytest
+from scipy import special, stats
 
 from dpfl import errors
-from experiments.studies.shared import detection
+from experiments.studies.shared import detection, power
 from experiments.studies.shared.detection import Cell, Cells
+from experiments.studies.shared.power import Trials
 
 pytestmark = pytest.mark.standard
 
@@ -73,3 +76,69 @@ def test_no_interval_goes_beyond_all_data():
     (found,) = detection.measure(cells, 0.8)
     assert found.fit.high > 1
     assert found.interval == '33 % to 100 %'
+
+
+_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+
+
+def _trials(rng, at, slope, false_alarms, count):
+    """Trials of a curve with power 0.8 (without false alarms) at the share `at`."""
+    rises = special.expit(np.log(4) + slope * np.log(np.array(_SHARES) / at))
+    rates = false_alarms + (1 - false_alarms) * rises
+    found = rng.binomial(count, rates)
+    clean = Trials(0.0, int(rng.binomial(count, false_alarms)), count)
+    pairs = zip(_SHARES, found.tolist(), strict=True)
+    return [clean, *(Trials(share, each, count) for share, each in pairs)]
+
+
+def test_exact_intervals_are_those_of_the_binomial_tails():
+    assert Trials(0.1, 0, 10).interval() == pytest.approx((0, 1 - 0.025**0.1))
+    assert Trials(0.1, 10, 10).interval() == pytest.approx((0.025**0.1, 1))
+    low, high = Trials(0.1, 3, 12).interval()
+    assert stats.binom.sf(2, 12, low) == pytest.approx(0.025)
+    assert stats.binom.cdf(3, 12, high) == pytest.approx(0.025)
+
+
+def test_a_known_curve_is_recovered_from_many_trials():
+    found = power.fit(_trials(np.random.default_rng(1), 0.08, 3.0, 0.1, 20_000))
+    assert found.share == pytest.approx(0.08, rel=0.05)
+    assert found.slope == pytest.approx(3, rel=0.1)
+    assert found.false_alarms == pytest.approx(0.1, rel=0.15)
+    assert found.low <= 0.08 * 1.05 and found.high >= 0.08 * 0.95
+    # Power at that share: 0.8 of what is not a false alarm.
+    expected = found.false_alarms + (1 - found.false_alarms) * 0.8
+    assert found.curve(np.array([found.reference]))[0] == pytest.approx(expected)
+    curve = found.curve(np.array(_SHARES))
+    assert (np.diff(curve) > 0).all()
+
+
+def test_intervals_cover_the_true_share():
+    """95 % intervals of 60 fits with 8 trials each; below 50 with probability < 1e-3 if exact."""
+    rng = np.random.default_rng(2)
+    covered = 0
+    for _ in range(60):
+        found = power.fit(_trials(rng, 0.07, 2.5, 0.02, 8))
+        covered += (found.low or 0) <= 0.07 <= (found.high or 1)
+    assert covered >= 50
+
+
+def test_a_step_lies_between_the_shares_that_tell():
+    def fit(count):
+        found = {0.0: 0, 0.01: 0, 0.1: count, 1.0: count}
+        return power.fit([Trials(share, each, count) for share, each in found.items()])
+
+    many, few = fit(10), fit(2)
+    assert 0.01 < many.share < 0.1 and many.false_alarms == 0
+    assert 0.01 < many.low < many.share < many.high < 0.2
+    assert few.low < many.low and few.high > many.high
+
+
+def test_what_is_never_or_always_found_has_no_share():
+    def fit(clean, found, count):
+        return power.fit([Trials(0.0, clean, count), *(Trials(s, found, count) for s in _SHARES)])
+
+    never, always, alarms = fit(0, 0, 5), fit(0, 5, 5), fit(12, 12, 20)
+    assert never.share is None and never.high is None and never.low > 0.2
+    assert always.share is None and always.low is None and always.high < 0.05
+    # Alarms at every share, also without the fault, are false alarms and not power.
+    assert alarms.share is None and alarms.false_alarms == pytest.approx(0.6, abs=0.05)

@@ -70,7 +70,19 @@ def test_random_words_are_uniform():
     assert abs(counts - 250).max() < 6 * 15.3
 
 
-def _check_planted(task, planted, words, population, length):
+@pytest.mark.parametrize(
+    'make, population, length',
+    [
+        (lambda folder: _synthetic(), 30, 6),
+        (lambda folder: _synthetic(language_size=60), 30, 6),
+        (_user_text, 54, 12),
+    ],
+    ids=['synthetic', 'a larger language', 'a file'],
+)
+def test_clients_have_their_secrets_first_and_no_other_client_changes(
+    make, population, length, tmp_path
+):
+    task, planted, words = _loaded(make(tmp_path), population)
     assert planted.not_covered == task.not_covered
     assert {**task.description, 'planted': 0} == {**planted.description, 'planted': 0}
     np.testing.assert_array_equal(
@@ -79,30 +91,19 @@ def _check_planted(task, planted, words, population, length):
     secrets = planting.draw(_PLANTING, 1, len(words), population)
     held = {client: each for each in secrets for client in each.holders}
     for client in range(population):
-        before, after = _rows(task, client), _rows(planted, client)
-        count = held[client].copies if client in held else 0
-        np.testing.assert_array_equal(after[count:], before)
-        if count:
+        rows = []
+        if client in held:
             row = [BOS_ID, *held[client].tokens, EOS_ID]
-            row += [PAD_ID] * (length + 1 - len(row))
-            np.testing.assert_array_equal(after[:count], [row] * count)
+            rows = [row + [PAD_ID] * (length + 1 - len(row))] * held[client].copies
+        after = _rows(planted, client)
+        assert after[: len(rows)].tolist() == rows
+        np.testing.assert_array_equal(after[len(rows) :], _rows(task, client))
     assert planted.description['planted'] == {
         'secrets': 6,
         'clients': 12,
         'sentences': 3 * (2 * 1 + 2 * 4),
         'population': population,
     }
-
-
-@pytest.mark.parametrize('language_size', [None, 60])
-def test_synthetic_clients_have_their_secrets_first_and_no_other_client_changes(language_size):
-    task, planted, words = _loaded(_synthetic(language_size=language_size), 30)
-    _check_planted(task, planted, words, 30, 6)
-
-
-def test_clients_of_a_file_have_their_secrets_first_and_no_other_client_changes(tmp_path):
-    task, planted, words = _loaded(_user_text(tmp_path), 54)
-    _check_planted(task, planted, words, 54, 12)
 
 
 def test_planted_sentences_count_as_text_of_the_client(tmp_path):
@@ -120,32 +121,25 @@ def test_windows_have_the_secrets_first(tmp_path):
     assert row.tolist() == [BOS_ID, *secret.tokens, EOS_ID]
 
 
-def _run(changes, **secrets):
+def _run(changes=(), **secrets):
     planted = _PLANTING.with_values(secrets)
-    planting.train(small_config.GAUSSIAN.with_values(changes), planted, 'nowhere', progress=False)
+    config = small_config.GAUSSIAN.with_values(dict(changes))
+    planting.train(config, planted, 'nowhere', progress=False)
+
+
+_IMAGES = {'task': 'emnist', 'model': None, 'vocabulary_size': None, 'sentence_length': 20}
 
 
 @pytest.mark.parametrize(
     'make, message',
     [
-        (lambda: _run({}, secret_copies=(2, 2)), 'secret_copies='),
-        (lambda: _run({}, secret_holders=()), 'secret_holders='),
+        (lambda: _run(secret_copies=(2, 2)), 'secret_copies='),
+        (lambda: _run(secret_holders=()), 'secret_holders='),
         (lambda: planting.PlantingConfig(secret_words=3), 'secret_words=3: needs secrets'),
         (lambda: _run({'sentence_length': 4}), 'sentence_length=4: must be >= 5, for a secret'),
-        (
-            lambda: _run({'client_max_tokens': 23}),
-            'client_max_tokens=23: must be >= 24, for 4 copies',
-        ),
-        (
-            lambda: _run(
-                {'task': 'emnist', 'model': None, 'vocabulary_size': None, 'sentence_length': 20}
-            ),
-            'task=emnist: must be one of',
-        ),
-        (
-            lambda: _run({'select_examples': ('length<=5',)}),
-            'task=.*with a selection or',
-        ),
+        (lambda: _run({'client_max_tokens': 23}), 'client_max_tokens=23: must be >= 24, for 4'),
+        (lambda: _run(_IMAGES), 'task=emnist: must be one of'),
+        (lambda: _run({'select_examples': ('length<=5',)}), 'task=.*with a selection or'),
         (lambda: _run({'client_max_batches': 1, 'client_batch_size': 3}), 'secret_copies='),
         (lambda: planting.draw(_PLANTING, 1, 40, 11), 'secret_holders='),
         (lambda: planting.draw(_PLANTING, 1, 4, 100), 'secret_choices='),

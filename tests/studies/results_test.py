@@ -40,13 +40,25 @@ def _run(folder, mechanism, noise_multiplier=2.0, **fields):
     return folder, plan
 
 
+_ROUNDS = 'rounds_to_threshold'
+
+
 @pytest.mark.parametrize(
-    ('smooth', 'accuracy', 'loss'), [(1, 0.4, 2.0), (2, 0.3, 2.25), (9, 0.7 / 3, 2.5)]
+    'fields, values, bounds',
+    [
+        # Means of the last evaluations.
+        (dict(smooth=1), {'accuracy': 0.4, 'loss': 2.0}, set()),
+        (dict(smooth=2), {'accuracy': 0.3, 'loss': 2.25}, set()),
+        (dict(smooth=9), {'accuracy': 0.7 / 3, 'loss': 2.5}, set()),
+        (dict(threshold=0.1), {_ROUNDS: 2}, set()),
+        (dict(threshold=0.15), {_ROUNDS: 4}, set()),
+        (dict(threshold=0.41), {_ROUNDS: 7}, {_ROUNDS}),
+    ],
 )
-def test_accuracy_and_loss_are_means_of_the_last_evaluations(tmp_path, smooth, accuracy, loss):
+def test_measures_of_the_evaluations(tmp_path, fields, values, bounds):
     folder, _ = _run(tmp_path, mechanisms.BinaryTree(6))
-    found = results.read(small_study.study(measures=('accuracy', 'loss'), smooth=smooth), folder)
-    assert found.values == pytest.approx({'accuracy': accuracy, 'loss': loss})
+    found = results.read(small_study.study(measures=tuple(values), **fields), folder)
+    assert found.values == pytest.approx(values) and found.is_bound == bounds
     assert found.curve['round'].tolist() == [2, 4, 6]
     assert found.curve['epsilon'].tolist() == [0.6, 0.7, 0.8]
 
@@ -66,17 +78,6 @@ def test_accuracy_with_unknown_words_is_smoothed_where_there_is_one(tmp_path):
     np.testing.assert_allclose(found.curve['accuracy_with_oov'], [0.1, 0.1, 0.15])
 
 
-@pytest.mark.parametrize(
-    ('threshold', 'rounds', 'is_bound'), [(0.1, 2, False), (0.15, 4, False), (0.41, 7, True)]
-)
-def test_rounds_to_a_threshold(tmp_path, threshold, rounds, is_bound):
-    folder, _ = _run(tmp_path, mechanisms.BinaryTree(6))
-    study = small_study.study(measures=('rounds_to_threshold',), threshold=threshold)
-    found = results.read(study, folder)
-    assert found.values == {'rounds_to_threshold': rounds}
-    assert ('rounds_to_threshold' in found.is_bound) == is_bound
-
-
 def test_loss_of_the_mechanism_and_numbers_of_the_plan(tmp_path):
     folder, plan = _run(tmp_path, mechanisms.BinaryTree(6))
     names = ('max_loss', 'rms_loss', 'noise_multiplier', 'epsilon', 'rho')
@@ -93,112 +94,103 @@ def test_loss_of_the_mechanism_and_numbers_of_the_plan(tmp_path):
     assert {*found.values} == {'loss', 'max_loss', 'accuracy'} and found.values['max_loss'] is None
 
 
-def _runs(values, bounds=(), measure='accuracy'):
-    return [
-        small_study.run([measure] if i in bounds else (), **{measure: value})
-        for i, value in enumerate(values)
-    ]
-
-
-def _claim(measure='accuracy', by=0.0):
-    return grid.Claim('one is higher', measure, 'one', 'other', by)
-
-
 def test_interval_is_that_of_students_t():
     values = [0.31, 0.35, 0.33, 0.30, 0.36]
     found = results.interval(values)
     low, high = stats.t.interval(0.95, 4, loc=np.mean(values), scale=stats.sem(values))
     np.testing.assert_allclose([found.low, found.high], [low, high], rtol=1e-12)
     assert found.mean == pytest.approx(0.33) and found.count == 5
-
-
-def test_a_single_value_has_no_interval():
-    found = results.interval([2.0])
-    assert found.mean == 2 and found.half_width is None
-    assert found.low == -math.inf and found.high == math.inf
+    single = results.interval([2.0])
+    assert (single.mean, single.half_width) == (2, None)
+    assert (single.low, single.high) == (-math.inf, math.inf)
     with pytest.raises(ValueError, match='values=0'):
         results.interval([])
 
 
-def test_pairs_settle_what_means_do_not():
-    # The seeds differ far more than the points do.
-    other = [0.1, 0.2, 0.3, 0.4, 0.5]
-    steps = [0.01, 0.011, 0.009, 0.01, 0.01]
-    one = [value + step for value, step in zip(other, steps, strict=True)]
-    assert results.interval(one).low < results.interval(other).mean
-    found = results.check(_claim(), {'one': _runs(one), 'other': _runs(other)})
-    assert found.verdict == 'holds'
-    assert found.difference.mean == pytest.approx(0.01)
-    reverse = results.check(_claim(), {'one': _runs(other), 'other': _runs(one)})
-    assert reverse.verdict == 'fails'
+# The seeds differ far more than the points do.
+_SEEDS = [0.1, 0.2, 0.3, 0.4, 0.5]
+_MORE = [0.11, 0.211, 0.309, 0.41, 0.51]
+_LATE, _EARLY = [49.0, 49.0, 49.0], [20.0, 21.0, 19.0]
 
 
 @pytest.mark.parametrize(
-    ('by', 'verdict'), [(-0.02, 'holds'), (0.0, 'not settled'), (0.02, 'fails')]
+    'one, other, by, bounds, verdict, difference',
+    [
+        # Pairs settle what means do not.
+        (_MORE, _SEEDS, 0.0, ((), ()), 'holds', 0.01),
+        (_SEEDS, _MORE, 0.0, ((), ()), 'fails', -0.01),
+        ([0.30, 0.302, 0.298, 0.30], [0.30] * 4, -0.02, ((), ()), 'holds', 0),
+        ([0.30, 0.302, 0.298, 0.30], [0.30] * 4, 0.0, ((), ()), 'not settled', 0),
+        ([0.30, 0.302, 0.298, 0.30], [0.30] * 4, 0.02, ((), ()), 'fails', 0),
+        ([0.9], [0.1], 0.0, ((), ()), 'not settled', 0.8),
+        ([None, None], [0.1, 0.1], 0.0, ((), ()), 'not settled', None),
+        # A lower bound serves where it is on the safe side.
+        (_LATE, _EARLY, 0.0, ((0, 2), ()), 'holds', 29),
+        # The other way round the difference may be larger than it seems.
+        (_LATE, _EARLY, 0.0, ((), (1,)), 'not settled', 29),
+        (_EARLY, _LATE, 0.0, ((1,), ()), 'not settled', -29),
+    ],
 )
-def test_a_claim_is_compared_with_its_margin(by, verdict):
-    runs = {'one': _runs([0.30, 0.302, 0.298, 0.30]), 'other': _runs([0.30] * 4)}
-    assert results.check(_claim(by=by), runs).verdict == verdict
-
-
-def test_one_seed_or_a_measure_that_is_missing_settles_nothing():
-    single = {'one': _runs([0.9]), 'other': _runs([0.1])}
-    assert results.check(_claim(), single).verdict == 'not settled'
-    missing = {'one': _runs([None, None]), 'other': _runs([0.1, 0.1])}
-    found = results.check(_claim(), missing)
-    assert found.difference is None and found.verdict == 'not settled'
-    assert results.summary(missing['one'], 'accuracy') is None
-
-
-def test_a_lower_bound_serves_where_it_is_on_the_safe_side():
-    name = 'rounds_to_threshold'
-    late, early = [49.0, 49.0, 49.0], [20.0, 21.0, 19.0]
-    runs = {'one': _runs(late, {0, 2}, name), 'other': _runs(early, measure=name)}
-    found = results.check(_claim(name), runs)
-    assert found.verdict == 'holds' and found.difference.is_lower_bound
-    # The other way round the difference may be larger than it seems.
-    runs = {'one': _runs(late, measure=name), 'other': _runs(early, {1}, name)}
-    assert results.check(_claim(name), runs).verdict == 'not settled'
-    runs = {'one': _runs(early, {1}, name), 'other': _runs(late, measure=name)}
-    assert results.check(_claim(name), runs).verdict == 'not settled'
-
-
-def _both(accuracies, losses):
-    return [
-        small_study.run(accuracy=accuracy, max_loss=loss)
-        for accuracy, loss in zip(accuracies, losses, strict=True)
-    ]
-
-
-def test_orders_agree_or_do_not():
+def test_verdicts_of_claims(one, other, by, bounds, verdict, difference):
+    assert results.interval(_MORE).low < results.interval(_SEEDS).mean
     runs = {
-        'tree': _both([0.20, 0.21, 0.20], [9.7] * 3),
-        'blt': _both([0.30, 0.31, 0.30], [4.6] * 3),
-        'none': _both([0.40, 0.40, 0.40], [None] * 3),
-        'banded': _both([0.30, 0.32, 0.31], [4.3] * 3),
+        name: [
+            small_study.run([_ROUNDS] if i in of_bounds else (), **{_ROUNDS: value})
+            for i, value in enumerate(values)
+        ]
+        for name, values, of_bounds in zip(('one', 'other'), (one, other), bounds, strict=True)
+    }
+    found = results.check(grid.Claim('one is higher', _ROUNDS, 'one', 'other', by), runs)
+    assert found.verdict == verdict
+    if difference is None:
+        assert found.difference is None and results.summary(runs['one'], _ROUNDS) is None
+    else:
+        assert found.difference.mean == pytest.approx(difference, abs=1e-12)
+    if verdict == 'holds' and any(bounds):
+        assert found.difference.is_lower_bound
+
+
+_LOSSES = {'tree': 9.7, 'blt': 4.6, 'banded': 4.3, 'independent': 12.0, 'none': None}
+_ACCURACIES = {
+    'tree': (0.20, 0.21, 0.20),
+    'blt': (0.30, 0.31, 0.30),
+    'none': (0.40, 0.40, 0.40),
+    'banded': (0.30, 0.32, 0.31),
+}
+_UNSETTLED = {
+    'tree': (0.26, 0.20, 0.25),
+    'blt': (0.36, 0.30, 0.35),
+    'independent': (0.24, 0.24, 0.24),
+}
+
+
+@pytest.mark.parametrize(
+    'accuracies, by_accuracy, by_loss, agree, agree_on_others, unsettled',
+    [
+        (_ACCURACIES, 'banded blt tree', 'banded blt tree', True, True, ('banded', 'blt')),
+        (
+            {**_ACCURACIES, 'banded': (0.1, 0.1, 0.1)},
+            *('blt tree banded', 'banded blt tree', False, False, ()),
+        ),
+        # Orders that differ in an unsettled pair only agree where it matters.
+        (
+            _UNSETTLED,
+            *('blt independent tree', 'blt tree independent', False, True, ('independent', 'tree')),
+        ),
+    ],
+)
+def test_orders_agree_or_do_not(
+    accuracies, by_accuracy, by_loss, agree, agree_on_others, unsettled
+):
+    runs = {
+        point: [small_study.run(accuracy=each, max_loss=_LOSSES[point]) for each in values]
+        for point, values in accuracies.items()
     }
     found = results.orders(['accuracy', 'max_loss'], runs)
-    assert found.best_to_worst['accuracy'] == ('banded', 'blt', 'tree')
-    assert found.best_to_worst['max_loss'] == ('banded', 'blt', 'tree')
-    assert found.agree and found.agree_on_others
-    assert found.not_told_apart == (('banded', 'blt'),)
-    runs['banded'] = _both([0.1, 0.1, 0.1], [4.3] * 3)
-    found = results.orders(['accuracy', 'max_loss'], runs)
-    assert not found.agree and not found.agree_on_others
-    assert found.best_to_worst['accuracy'] == ('blt', 'tree', 'banded')
-
-
-def test_orders_that_differ_in_an_unsettled_pair_only_agree_where_it_matters():
-    runs = {
-        'tree': _both([0.26, 0.20, 0.25], [9.7] * 3),
-        'blt': _both([0.36, 0.30, 0.35], [4.6] * 3),
-        'independent': _both([0.24, 0.24, 0.24], [12.0] * 3),
-    }
-    found = results.orders(['accuracy', 'max_loss'], runs)
-    assert found.best_to_worst['accuracy'] == ('blt', 'independent', 'tree')
-    assert found.best_to_worst['max_loss'] == ('blt', 'tree', 'independent')
-    assert not found.agree and found.agree_on_others
-    assert ('independent', 'tree') in found.not_told_apart
+    assert found.best_to_worst['accuracy'] == tuple(by_accuracy.split())
+    assert found.best_to_worst['max_loss'] == tuple(by_loss.split())
+    assert (found.agree, found.agree_on_others) == (agree, agree_on_others)
+    assert found.not_told_apart == ((unsettled,) if unsettled else ())
 
 
 _MAX = {'a': 1.0, 'b': 2.0, 'c': 4.0, 'd': 8.0}

@@ -1,7 +1,12 @@
-"""A study from its file to its page, and again; every preset makes experiments."""
+"""A study from its file to its page, and again; its jobs; every preset makes experiments."""
 
 import functools
 import json
+import os
+import signal
+import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -95,22 +100,75 @@ def test_overrides_win_over_points_and_reach_preparations_that_share_them(tmp_pa
 
 
 def test_a_job_is_done_when_it_is_recorded_and_only_with_its_flags(tmp_path):
-    flags = {'mechanism': 'banded', 'rounds': '4', 'output': str(tmp_path / 'prepared/b.npz')}
-    job = run_study.Job(
-        'prepared/b', 'optimize_strategy', {**flags, 'min_separation': '2'}, tmp_path
-    )
+    output = tmp_path / 'prepared/b.npz'
+
+    def job(name='b', **flags):
+        values = {'mechanism': 'banded', 'rounds': '4', 'output': str(output), **flags}
+        return run_study.Job(f'prepared/{name}', 'optimize_strategy', values, tmp_path)
+
     (tmp_path / 'jobs').mkdir()
-    assert not job.is_done()
-    job.run()
-    assert job.is_done() and mechanisms.load(flags['output']).rounds == 4
-    other = run_study.Job(
-        'prepared/b', 'optimize_strategy', {**flags, 'min_separation': '3'}, tmp_path
-    )
+    assert not job(min_separation='2').is_done()
+    job(min_separation='2').run()
+    assert job(min_separation='2').is_done() and mechanisms.load(output).rounds == 4
     with pytest.raises(errors.RunError, match='--min_separation=2, --min_separation=3'):
-        other.is_done()
-    wrong = run_study.Job('prepared/c', 'optimize_strategy', {**flags, 'bands': '0'}, tmp_path)
+        job(min_separation='3').is_done()
     with pytest.raises(errors.RunError, match='optimize_strategy ended with status 2'):
-        wrong.run()
+        job('c', bands='0').run()
+
+
+# Jobs run in processes of their own; a failure is named, and none outlives the study.
+
+
+def _number(value):
+    print('noise', file=sys.stderr)
+    return value, os.getpid()
+
+
+def _fail():
+    raise errors.ArgumentError('clip_norm', 0, 'must be > 0')
+
+
+def _crash():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _wait(path):
+    path.write_text(str(os.getpid()))
+    time.sleep(60)
+
+
+def test_jobs_run_in_other_processes_with_a_log_each(tmp_path):
+    found = run_study.in_processes(_number, {f'runs/{i}': (i,) for i in range(4)}, 2, tmp_path)
+    assert [value for value, _ in found.values()] == [0, 1, 2, 3]
+    processes = {process for _, process in found.values()}
+    assert len(processes) <= 2 and os.getpid() not in processes
+    assert (tmp_path / 'runs__3.log').read_text() == 'noise\n'
+
+
+def test_a_failure_is_named_with_its_reason(tmp_path):
+    with pytest.raises(errors.RunError, match=r'^b: clip_norm=0: must be > 0 \(see .*b.log\)'):
+        run_study.in_processes(_fail, {'b': ()}, 2, tmp_path)
+    with pytest.raises(errors.RunError, match='a process ended before its job did'):
+        run_study.in_processes(_crash, {'b': ()}, 2, tmp_path)
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_what_ends_the_study_ends_its_jobs(tmp_path, number):
+    paths = [tmp_path / name for name in ('a', 'b')]
+
+    def interrupt():
+        while not all(path.exists() and path.read_text() for path in paths):
+            time.sleep(0.02)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=interrupt).start()
+    started = time.monotonic()
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        run_study.in_processes(_wait, {path.name: (path,) for path in paths}, 2, tmp_path / 'logs')
+    assert time.monotonic() - started < 20
+    for path in paths:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(path.read_text()), 0)
 
 
 @pytest.mark.exhaustive
@@ -205,12 +263,10 @@ def test_a_preset_makes_plans(name, configs):
         assert bool(plan.noise_multiplier) == (point.flags['mechanism'] != 'none')
 
 
-def test_clip_norms_of_later_rounds_reach_the_plan(configs):
+def test_clips_of_presets_reach_the_plan(configs):
     schedules = [_plan(config).clip_schedule for config in configs['exchange']]
     assert schedules == [(), (), (), ((24, 0.1),), ((24, 0.05),)]
-
-
-def test_the_figure_without_clipping_has_neither_clipping_nor_noise(configs):
+    # The figure without clipping has neither clipping nor noise.
     for config in configs['cohort_unclipped']:
         plan, how = _plan(config), config.optimization
         assert plan.clip_norm == 1000 and not plan.noise_multiplier
