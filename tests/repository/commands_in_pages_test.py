@@ -1,7 +1,8 @@
 """The command lines of README, pages and docstrings: commands, flags, values and files exist."""
 
+import ast
 import functools
-import math
+import itertools
 import re
 import shlex
 import subprocess
@@ -10,7 +11,7 @@ import textwrap
 import pytest
 
 from dpfl import presets
-from dpfl.cli import main
+from dpfl.cli import catalogue, main
 from tests import paths
 from tests.repository import command_flags
 
@@ -24,6 +25,7 @@ _INDENTED = re.compile(r'(?:^ {4}(?! ).*\n(?: {4}.*\n)*)', re.MULTILINE)
 _COMMAND = re.compile(
     r'(?:python -m experiments\.(?=studies\.)|(?<![\w/.-])dpfl )((?:studies\.)?\w+)((?: .*)?)$'
 )
+_COMMANDS = {**catalogue.binaries(), **catalogue.studies()}
 # Flags of absl, and of every command.
 _COMMON = {'flagfile', 'help', 'helpfull', 'verbosity'}
 # Flags of other programs that pages mention: pip, pytest, sha256sum, git, openssl, tests.faults.
@@ -31,14 +33,6 @@ _FOREIGN = {'check', 'no-deps', 'require-hashes', 'only-binary', 'upgrade', 'nea
 # What means a preset, and no file of one's own.
 _PRESET = re.compile(r'configs/[a-z][\w.]*|[a-z]\w*(?:\.\w+)*(?<!\.flags)')
 _PLACEHOLDER = re.compile(r'[A-Z][A-Z_0-9]*\b|\.\.\.|<|\$|\[')
-
-
-@functools.cache
-def _commands():
-    return {
-        command['name']: {flag['name']: flag for flag in command['flags']}
-        for command in command_flags.read_apart()
-    }
 
 
 def _lines(text):
@@ -50,75 +44,47 @@ def _lines(text):
             yield line.partition(' # ')[0].strip()
 
 
-def _wrong(name, arguments):
-    """What is wrong with the arguments of a command; nothing for placeholders."""
-    if name in main._OWN:
-        return []
-    name = main._ALIASES.get(name, name)
-    flags = _commands().get(name)
-    if flags is None:
-        return [f'{name}: no such command']
-    found = []
-    for argument in arguments:
-        if not argument.startswith('--') or argument.startswith('--...'):
-            continue
-        flag, mark, value = argument[2:].partition('=')
-        known = flags.get(flag) or flags.get(flag.removeprefix('no'))
-        if known is None and flag not in _COMMON:
-            found.append(f'{name}: no flag --{flag}')
-        elif flag == 'flagfile' and _PRESET.fullmatch(value) and presets.find(value) is None:
-            found.append(f'{name}: no preset {value}')
-        elif known is not None and mark and not _is_value(known, value):
-            found.append(f'{name}: {argument} is not {known["kind"]}')
-    return found
-
-
 def _exists(path):
     return _PLACEHOLDER.search(path) is not None or (paths.ROOT / path).is_file()
 
 
-def _is_value(flag, value):
-    if _PLACEHOLDER.search(value):
-        return True
-    if flag['choices']:
-        return value in flag['choices']
-    kind = flag['kind'].split()[0]
-    if kind not in ('integer', 'number'):
-        return True
-    try:
-        number = int(value) if kind == 'integer' else float(value)
-    except ValueError:
-        return False
-    bounds = re.findall(r'([≥>≤<]) (\S+)', flag['kind'])
-    compare = {
-        '≥': lambda a, b: a >= b,
-        '>': lambda a, b: a > b,
-        '≤': lambda a, b: a <= b,
-        '<': lambda a, b: a < b,
-    }
-    return not math.isnan(number) and all(compare[sign](number, float(b)) for sign, b in bounds)
-
-
-def _problems(text):
-    found = []
+def _arguments(text):
+    """The commands of a page, each with an argument; without what is for the reader to fill in."""
     for line in _lines(text):
         for part in re.split(r' (?:&&|\||;) ', line):
             match = _COMMAND.search(part)
-            if match:
-                arguments = shlex.split(match[2].rstrip('\\'))
-                found += _wrong(match[1], arguments)
-    return found
+            if match and match[1] not in main._OWN:
+                name = main._ALIASES.get(match[1], match[1])
+                # Without arguments, a command must exist all the same.
+                for argument in [*shlex.split(match[2].rstrip('\\')), '--help']:
+                    flag, _, value = argument.partition('=')
+                    if flag.startswith('--') and not flag.startswith('--...'):
+                        yield name, flag if _PLACEHOLDER.search(value) else argument
+
+
+def _problems(texts):
+    """Arguments of the commands of pages that are wrong, by page."""
+    given = {page: [*_arguments(text)] for page, text in texts.items()}
+    refused = command_flags.refused(itertools.chain(*given.values()))
+
+    def is_wrong(name, argument):
+        flag, _, value = argument[2:].partition('=')
+        if flag == 'flagfile' and _PRESET.fullmatch(value) and presets.find(value) is None:
+            return True
+        return name not in _COMMANDS or flag not in _COMMON and (name, argument) in refused
+
+    found = {page: [each for each in of_page if is_wrong(*each)] for page, of_page in given.items()}
+    return {page: wrong for page, wrong in found.items() if wrong}
 
 
 @pytest.mark.standard
 def test_commands_of_pages_and_docstrings_exist_and_have_their_flags():
     texts = {page: (paths.ROOT / page).read_text() for page in _PAGES}
     # As in a list of Markdown, whose code is indented by four letters.
-    abouts = {
-        each['name']: textwrap.indent(each['about'], '  ') for each in command_flags.read_apart()
-    }
-    wrong = {name: found for name, text in (texts | abouts).items() if (found := _problems(text))}
-    assert wrong == {}
+    for name, binary in _COMMANDS.items():
+        about = ast.get_docstring(ast.parse(binary.path.read_text()))
+        texts[name] = textwrap.indent(about, '  ')
+    assert _problems(texts) == {}
 
 
 def test_commands_have_one_form():
@@ -132,14 +98,19 @@ def test_commands_have_one_form():
 
 @pytest.mark.standard
 def test_what_is_wrong_is_found():
-    block = '```sh\ndpfl train --rounds={} --mechanism={}\n```\n'
-    assert _problems(block.format(3, 'tree')) == []
-    assert _problems(block.format('ROUNDS', 'MECHANISM')) == []
-    assert len(_problems(block.format(0, 'no_such'))) == 2
-    assert len(_problems(block.format('3.5', 'tree --no_such --noresume'))) == 2
-    assert _problems('```\ndpfl train --flagfile=quickstart --rounds=3\n```\n') == []
-    assert _problems('```\ndpfl train --flagfile=no_such\n```\n') == ['train: no preset no_such']
-    assert _problems('    dpfl generate \\\n      --no_such\n') != []
+    wrong = {
+        '--rounds=3 --mechanism=tree --noresume --flagfile=quickstart': [],
+        '--rounds=ROUNDS --mechanism=MECHANISM --no_flag=FLAG ...': ['--no_flag'],
+        '--rounds=0 --mechanism=no_such': ['--rounds=0', '--mechanism=no_such'],
+        '--rounds=3.5 --no_such': ['--rounds=3.5', '--no_such'],
+        '--flagfile=no_such': ['--flagfile=no_such'],
+    }
+    blocks = {flags: f'```sh\ndpfl train {flags}\n```\n' for flags in wrong}
+    blocks['indented'] = '    dpfl generate \\\n      --no_such\n'
+    blocks['no command'] = '```\ndpfl no_such\n```\n'
+    assert _problems(blocks) == {
+        flags: [('train', each) for each in found] for flags, found in wrong.items() if found
+    } | {'indented': [('generate', '--no_such')], 'no command': [('no_such', '--help')]}
 
 
 def test_shell_blocks_parse():
@@ -152,7 +123,7 @@ def test_shell_blocks_parse():
 
 @pytest.mark.standard
 def test_flags_and_files_that_pages_name_exist():
-    known = {*_COMMON, *_FOREIGN, *_flags_of_scripts()}.union(*_commands().values())
+    known = {*_COMMON, *_FOREIGN, *_flags_of_scripts()}.union(*command_flags.helps().values())
     for page in _PAGES:
         text = (paths.ROOT / page).read_text()
         named = set(re.findall(r'`--([a-z][\w-]*)', text))
@@ -160,15 +131,6 @@ def test_flags_and_files_that_pages_name_exist():
         assert named == set(), page
         files = set(re.findall(r'(?<![\w/])((?:scripts|benchmarks|configs)/[\w/.]+\.\w+)\b', text))
         assert {name for name in files if not _exists(name)} == set(), page
-
-
-def test_tests_that_pages_name_exist():
-    """Sharp edges and the threat model say which test holds each promise."""
-    for page in _PAGES:
-        named = re.findall(r'(tests/[\w/]+\.py)(?:::(\w+))?', (paths.ROOT / page).read_text())
-        for path, test in named:
-            assert (paths.ROOT / path).is_file(), (page, path)
-            assert f'def {test}(' in (paths.ROOT / path).read_text() or not test, (page, test)
 
 
 @functools.cache

@@ -133,11 +133,11 @@ def test_the_citation_file_agrees_with_the_package():
 @pytest.mark.parametrize(
     'folders, pattern',
     [
-        ('[CREA]*.md docs/* .ci/run scripts/*', r'(?<![\w/])tests/[\w/]+\.py'),
+        ('[CREA]*.md docs/* .ci/run scripts/*', r'(?<![\w/])tests/[\w/]+\.py(?:::\w+)?'),
         ('dpfl/* experiments/* benchmarks/* configs/* scripts/* tests/*', r'docs/[\w/]+\.md'),
     ],
 )
-def test_files_that_pages_and_code_name_exist(folders, pattern):
+def test_files_and_tests_that_pages_and_code_name_exist(folders, pattern):
     named = {
         (file, name)
         for name, text in _texts().items()
@@ -146,7 +146,14 @@ def test_files_that_pages_and_code_name_exist(folders, pattern):
         for file in re.findall(pattern, text)
     }
     assert len({file for file, _ in named}) > 15
-    assert {each for each in named if not (paths.ROOT / each[0]).is_file()} == set()
+    assert {each for each in named if not _is_there(each[0])} == set()
+
+
+def _is_there(name):
+    """Whether there is a file, or the test of a file."""
+    path, _, test = name.partition('::')
+    file = paths.ROOT / path
+    return file.is_file() and (not test or f'def {test}(' in file.read_text())
 
 
 def test_the_table_of_models_has_every_model_with_its_size():
