@@ -57,29 +57,39 @@ def _stream(monkeypatch, is_terminal):
     return stream
 
 
-def _work(bar, clock, steps, seconds=2.0):
+def _work(bar, clock, steps):
     for step in range(steps):
-        clock.now += seconds
+        clock.now += 2.0
         bar.set_postfix({'loss': f'{5 - step / 10:.4g}', 'epsilon': f'{step / 10:.4g}'})
         bar.update()
 
 
-def test_a_log_gets_a_line_every_ten_seconds_and_one_at_the_end(monkeypatch, clock):
-    stream = _stream(monkeypatch, False)
-    with _progress.bar(total=12, unit='round') as bar:
-        _work(bar, clock, 12)
-    assert stream.getvalue() == (
-        '5 of 12 rounds (42 %), 00:10 so far, 00:14 left, 30 rounds/min, loss=4.6, epsilon=0.4\n'
-        '10 of 12 rounds (83 %), 00:20 so far, 00:04 left, 30 rounds/min, loss=4.1, epsilon=0.9\n'
-        '12 of 12 rounds (100 %), 00:24 so far, 30 rounds/min, loss=3.9, epsilon=1.1\n'
-    )
+_LINES = """\
+5 of 12 rounds (42 %), 00:10 so far, 00:14 left, 30 rounds/min, loss=4.6, epsilon=0.4
+10 of 12 rounds (83 %), 00:20 so far, 00:04 left, 30 rounds/min, loss=4.1, epsilon=0.9
+12 of 12 rounds (100 %), 00:24 so far, 30 rounds/min, loss=3.9, epsilon=1.1
+"""
+_CONTINUED = """\
+105 of 200 rounds (52 %), 00:10 so far, 03:10 left, 30 rounds/min, loss=4.6, epsilon=0.4
+"""
 
 
-def test_a_run_that_continues_counts_the_rounds_before_but_not_in_its_speed(monkeypatch, clock):
-    stream = _stream(monkeypatch, False)
-    with _progress.bar(total=200, initial=100, unit='round') as bar:
-        _work(bar, clock, 5)
-    assert stream.getvalue().startswith('105 of 200 rounds (52 %), 00:10 so far, 03:10 left, 30 ')
+@pytest.mark.parametrize(
+    'is_terminal, options, steps, shown',
+    [
+        # A log gets a line every ten seconds and one at the end.
+        (False, {}, 12, _LINES),
+        # A run that continues counts the rounds before, but not in its speed.
+        (False, dict(total=200, initial=100), 5, _CONTINUED),
+        (False, dict(disable=True), 12, ''),
+        (True, dict(disable=True), 12, ''),
+    ],
+)
+def test_what_a_stream_gets(monkeypatch, clock, is_terminal, options, steps, shown):
+    stream = _stream(monkeypatch, is_terminal)
+    with _progress.bar(**{'total': 12, 'unit': 'round', **options}) as bar:
+        _work(bar, clock, steps)
+    assert stream.getvalue() == shown
 
 
 def test_a_task_shorter_than_its_delay_leaves_nothing(monkeypatch, clock):
@@ -109,22 +119,8 @@ def test_a_notebook_has_one_line_that_changes(monkeypatch, clock):
     monkeypatch.setitem(sys.modules, 'IPython', cell)
     with _progress.bar(total=12, unit='round') as bar:
         _work(bar, clock, 12)
-    assert cell.outputs == [
-        {
-            'text/plain': (
-                '12 of 12 rounds (100 %), 00:24 so far, 30 rounds/min, loss=3.9, epsilon=1.1'
-            )
-        }
-    ]
+    assert cell.outputs == [{'text/plain': _LINES.splitlines()[-1]}]
     assert cell.changes >= 5 and stream.getvalue() == ''
-
-
-@pytest.mark.parametrize('is_terminal', [False, True])
-def test_what_is_disabled_shows_nothing(monkeypatch, clock, is_terminal):
-    stream = _stream(monkeypatch, is_terminal)
-    with _progress.bar(total=12, unit='round', disable=True) as bar:
-        _work(bar, clock, 12, seconds=30)
-    assert stream.getvalue() == ''
 
 
 def test_a_process_without_standard_error_still_works(monkeypatch):

@@ -9,24 +9,20 @@ import pytest
 from dpfl import _storage, errors
 
 
-def test_what_was_appended_is_never_begun_anew(tmp_path):
+@pytest.mark.parametrize('content', [None, b'', b'one\n', b'one\ntwo\nmore\n'])
+def test_what_was_appended_is_never_begun_anew_or_at_another_length(tmp_path, content):
     path = tmp_path / 'ledger'
     _storage.append(path, b'one\n', 0)
     _storage.append(path, b'two\n', 4)
     assert path.read_bytes() == b'one\ntwo\n'
     path.unlink()
-    with pytest.raises(errors.StorageError, match='ledger: No such file or directory'):
+    message = 'ledger: No such file or directory'
+    if content is not None:
+        path.write_bytes(content)
+        message = f'has {len(content)} bytes, must have the 8'
+    with pytest.raises(errors.StorageError, match=message):
         _storage.append(path, b'three\n', 8)
-    assert not path.exists()
-
-
-@pytest.mark.parametrize('content', [b'', b'one\n', b'one\ntwo\nmore\n'])
-def test_a_file_of_another_length_is_not_appended_to(tmp_path, content):
-    path = tmp_path / 'ledger'
-    path.write_bytes(content)
-    with pytest.raises(errors.StorageError, match=f'has {len(content)} bytes, must have the 8'):
-        _storage.append(path, b'three\n', 8)
-    assert path.read_bytes() == content
+    assert (path.read_bytes() if path.exists() else None) == content
 
 
 @pytest.mark.parametrize('call', ['write', 'fsync'])
@@ -75,14 +71,13 @@ def test_a_locked_directory_that_is_not_there_any_more_is_noticed(tmp_path, chan
 
 
 def test_readers_share_a_directory_and_no_writer_comes_between(tmp_path):
+    for first, second in ((True, False), (False, True), (False, False)):
+        with _storage.locked(tmp_path, to_read=first):
+            with pytest.raises(errors.StorageError, match='is in use by another run'):
+                with _storage.locked(tmp_path, to_read=second):
+                    pass
     with _storage.locked(tmp_path, to_read=True), _storage.locked(tmp_path, to_read=True):
-        with pytest.raises(errors.StorageError, match='is in use by another run'):
-            with _storage.locked(tmp_path):
-                pass
-    with _storage.locked(tmp_path):
-        with pytest.raises(errors.StorageError, match='is in use by another run'):
-            with _storage.locked(tmp_path, to_read=True):
-                pass
+        pass
 
 
 def test_a_file_is_no_directory_to_lock(tmp_path):
