@@ -1,4 +1,4 @@
-"""The query without TFF: clipping, keys, and use in an eager loop."""
+"""The query without TFF: use in an eager loop, scale of the noise, and the plan of its state."""
 
 import dp_accounting
 import numpy as np
@@ -7,160 +7,26 @@ import tensorflow as tf
 import tensorflow_privacy as tfp
 from scipy import stats
 
-from dpfl import aggregators, mechanisms
-from dpfl.aggregators import clipping
-from dpfl.aggregators.noise import draws
-from tests import redrawn
+from dpfl import accounting, aggregators, mechanisms
+from dpfl.mechanisms.discretization import Discretization
+from tests import oracles, redrawn
 from tests.aggregators import rounds
 
-
-@pytest.mark.parametrize('scale', [1e-20, 1e-3, 1.0, 1e6, 1e15])
-@pytest.mark.parametrize('size', [1, 1000, 3_000_000])
-def test_no_clipped_update_is_longer_than_the_bound(scale, size):
-    rng = np.random.default_rng(size)
-    for values in (rng.normal(size=size), np.ones(size), np.geomspace(1, 1e-6, size)):
-        update = [tf.constant(values * scale, tf.float32), tf.constant([scale], tf.float32)]
-        clipped = clipping.clip_flat(update, tf.constant(0.7))
-        assert rounds.norm(clipped) <= 0.7
-        if rounds.norm(update) > 0.7:
-            assert rounds.norm(clipped) >= 0.7 * (1 - 3e-5)
-
-
-def test_short_updates_stay_as_they_are():
-    update = {'a': tf.constant([0.3, -0.4]), 'b': tf.constant(0.0)}
-    clipped = clipping.clip_flat(update, tf.constant(0.6))
-    np.testing.assert_array_equal(clipped['a'], update['a'])
-
-
-@pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf, 1e30])
-def test_an_update_without_a_norm_becomes_zero(bad):
-    clipped = clipping.clip_flat([tf.constant([1.0, bad]), tf.constant(2.0)], tf.constant(0.6))
-    assert rounds.norm(clipped) == 0
+_SPEC = tf.TensorSpec([3])
+_HARDENED = dict(noise='hardened', supplied_noise=True)
 
 
 def test_query_is_a_dp_query_for_an_eager_loop():
-    plan = rounds.plan()
-    query = aggregators.build_query(plan, seed=4)
+    query, records = aggregators.build_query(rounds.plan(), seed=4), [tf.ones([3])] * 2
     assert isinstance(query, tfp.DPQuery)
     state = query.initial_global_state()
-    records = [{'w': tf.ones([3]), 'b': tf.constant(-1.0)}] * 2
-    results = []
-    for _ in range(plan.participation.rounds):
-        params = query.derive_sample_params(state)
-        sample = query.initial_sample_state(records[0])
-        for record in records:
-            sample = query.accumulate_record(params, sample, record)
-        result, state, event = query.get_noised_result(sample, state)
-        assert isinstance(event, dp_accounting.UnsupportedDpEvent)
-        results.append([np.ravel(result[name]) for name in ('b', 'w')])
-    results = np.array([np.concatenate(result) for result in results])
-    specs = {'w': tf.TensorSpec([3], tf.float64), 'b': tf.TensorSpec([], tf.float64)}
-    z = redrawn.vectors(state, specs)
-    solution = np.linalg.solve(plan.mechanism.strategy_matrix(), z) * plan.stddev
-    clipped = 0.25 * np.array([-1, 1, 1, 1])
-    np.testing.assert_allclose(results, (2 * clipped + solution) / 2, atol=1e-5)
-
-
-def _flipped(root, word: int, bit: int):
-    """A root key with another value of one bit."""
-    flipped = root.copy()
-    flipped[word] ^= np.uint64(1 << bit).astype(np.int64)
-    return flipped
-
-
-def test_keys_of_other_roots_rounds_and_contexts_differ():
-    root = draws.seeded_root_key(42)
-    # Rounds 0 to 4096 occupy bits 0 to 12 of the second word: roots that differ there have the same
-    # keys in another order.
-    flips = ((0, 0), (0, 63), (1, 13), (1, 63))
-    roots = [root, *(_flipped(root, *flip) for flip in flips)]
-    contexts = [tf.constant(values) for values in ([], [0.0], [1.0], [1.0, 0.0])]
-    of_roots = tf.function(
-        lambda t: tf.stack([draws.of_round(key, t, each) for key in roots for each in contexts])
-    )
-    drawn = np.stack([of_roots(tf.constant(t)) for t in [*range(100), *range(4060, 4097)]])
-    assert len(np.unique(drawn.reshape(-1, 2), axis=0)) == 137 * 5 * 4
-    # Every bit of the root counts.
-    every = [_flipped(root, word, bit) for word in (0, 1) for bit in range(64)]
-    of_root = tf.function(lambda key: draws.of_round(key, 7, tf.constant([1.0])))
-    assert len({tuple(of_root(tf.constant(key)).numpy()) for key in (root, *every)}) == 129
-    # And every bit of every tensor, and which tensor has it.
-    values = np.zeros(6, np.int64)
-    flips = [_flipped(values, word, bit) for word in range(6) for bit in range(0, 64, 7)]
-    of_context = tf.function(lambda one, other: draws.of_round(root, 7, (one, other)))
-    flipped = [(tf.constant(flip[:2]), tf.constant(flip[2:])) for flip in (values, *flips)]
-    assert len({tuple(of_context(*each).numpy()) for each in flipped}) == 61
-
-
-@pytest.mark.parametrize(
-    'round_index, context, key',
-    [
-        (0, [0.0], (955805964784686037, 581029785728690087)),
-        (0, [1.0, 2.0], (5408029683882287882, 1220361802410044607)),
-        (1, [0.0], (-896668836452782799, -8075025086177857487)),
-        (4096, [0.0], (-4750703530095107569, -8945699695426521331)),
-    ],
-)
-def test_keys_stay_those_of_earlier_versions(round_index, context, key):
-    # A run that began with an earlier version continues with the same noise.
-    context = tf.constant(context, tf.float64)
-    drawn = draws.of_round(draws.seeded_root_key(42), round_index, (context, context[:1]))
-    assert tuple(drawn.numpy()) == key
-
-
-def test_coordinates_of_both_types_have_noise_of_their_own():
-    specs = [tf.TensorSpec([50], dtype) for dtype in (tf.float32, tf.float64)]
-    one, other = redrawn.of_key(np.array([3, 4]), specs)
-    assert not np.isin(one, other).any()
-
-
-def test_the_streams_of_a_run_have_unrelated_keys():
-    streams = ('noise', 'clipped count', 'rotation')
-    roots = {tuple(draws.seeded_root_key(seed, name)) for seed in range(300) for name in streams}
-    assert len(roots) == 900
-    source = draws.root_key_source(None, 'noise')
-    assert len({tuple(source().numpy()) for _ in range(20)}) == 20
-    source = draws.root_key_source(7, 'rotation')
-    assert {tuple(source().numpy()) for _ in range(3)} == {
-        tuple(draws.seeded_root_key(7, 'rotation'))
-    }
-
-
-def test_keys_from_content_are_those_of_its_bits():
-    key = draws.seeded_root_key(1)
-    vectors = [[1.0, 2.0], [1.0, 2.0], [2.0, 1.0], [1.0, np.nextafter(2.0, 3.0)]]
-    drawn = [
-        tuple(draws.derive_from_content(key, tf.constant(v, tf.float64)).numpy()) for v in vectors
-    ]
-    assert drawn[0] == drawn[1]
-    assert len(set(drawn)) == 3
-
-
-def test_streams_of_neighbouring_seeds_do_not_overlap():
-    specs = tf.TensorSpec([200])
-    streams = [
-        np.concatenate(
-            [
-                redrawn.of_key(draws.of_round(draws.seeded_root_key(seed), t, tf.zeros([1])), specs)
-                for t in range(5)
-            ]
-        )
-        for seed in (42, 43)
-    ]
-    assert not np.isin(streams[0], streams[1]).any()
-
-
-def test_keys_come_from_the_operating_system_at_every_execution():
-    # TensorFlow's own generators are those of the process: a seed, or a fork, repeats them.
-    in_graph = tf.function(draws.fresh_root_key)
-    drawn = []
-    for _ in range(8):
-        tf.random.set_seed(1)
-        drawn += [tuple(draws.fresh_root_key().numpy()), tuple(in_graph().numpy())]
-    assert len(set(drawn)) == 16
-    bits = np.unpackbits(np.array(drawn).view(np.uint8))
-    # 2,048 bits, nearly fair coins: 5 standard deviations, one failure in 10^6 runs.
-    assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(bits.size)
+    params, sample = query.derive_sample_params(state), query.initial_sample_state(records[0])
+    for record in records:
+        sample = query.accumulate_record(params, sample, record)
+    result, _, event = query.get_noised_result(sample, state)
+    assert isinstance(event, dp_accounting.UnsupportedDpEvent)
+    expected, _ = rounds.run(query, state, [records], records[0])
+    np.testing.assert_array_equal(result, expected[0])
 
 
 @pytest.mark.parametrize('factor, accepted', [(1.0, True), (2 / 3, False), (3 / 2, False)])
@@ -172,3 +38,102 @@ def test_noise_has_the_planned_standard_deviation(factor, accepted):
     expected = plan.stddev / plan.clients_per_round
     p_value = stats.kstest(result.numpy() / (factor * expected), 'norm').pvalue
     assert (p_value > 1e-3) == accepted
+
+
+def _blt(number, decay=0.9):
+    return mechanisms.Blt(number, [decay], [0.2])
+
+
+def _plan(number=6, mechanism=None, **changes):
+    return rounds.plan(mechanism or _blt(number), **changes)
+
+
+def _query(plan, **options):
+    return aggregators.build_query(plan, 3, record_specs=_SPEC, **options)
+
+
+def _changed(**changes):
+    """A query; all changes but those of its options are of its plan."""
+    options = {name: changes.pop(name) for name in ('clip', 'supplied_noise') if name in changes}
+    return _query(_plan(**changes), **options)
+
+
+def _released(query, state, number):
+    return rounds.run(query, state, [[np.float32([0.1, 0.2, 0.3])]] * number, _SPEC)
+
+
+def _integers(scale):
+    return dict(discretization=Discretization(scale=scale, dimension=3, clip_norm=0.5))
+
+
+@pytest.mark.parametrize(
+    'before, after, named',
+    [
+        ({}, dict(noise_multiplier=0.1), r'noise_multiplier \(here 0.1\);'),
+        ({}, dict(clip_norm=0.25), r'clip_norm or its rule \(here 0.25\);'),
+        ({}, dict(clients=4), r'clients_per_round \(here 4\);'),
+        ({}, dict(estimator=accounting.Estimator('clipped')), 'estimator;'),
+        ({}, dict(mechanism=_blt(6, 0.8)), r'mechanism \(here blt for 6 rounds\);'),
+        ({}, dict(number=12), r'mechanism \(here blt for 12 rounds\);'),
+        ({}, dict(clip_norm=0.25, noise_multiplier=4.0), 'noise_multiplier .*, clip_norm'),
+        ({}, dict(clip=aggregators.PerLayer()), 'clip;'),
+        (_integers(1e3), _integers(2e3), 'discretization;'),
+        (_HARDENED, dict(_HARDENED, noise_multiplier=0.5), 'noise_multiplier'),
+    ],
+)
+def test_a_state_is_refused_under_another_plan(before, after, named):
+    state = _changed(**before).initial_global_state()
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f'with another {named}') as error:
+        _released(_changed(**after), state, 1)
+    assert str(error.value).startswith('state: was made under a plan with another')
+    assert str(error.value).endswith('a state goes on only under the plan that it was made with')
+
+
+def test_what_only_accounting_reads_may_change():
+    identity = dict(mechanism=mechanisms.Identity(6))
+    query = _changed(**identity)
+    _, state = _released(query, query.initial_global_state(), 1)
+    whole, _ = _released(query, state, 1)
+    poisson = accounting.Poisson(population=100)
+    for changes in (dict(group_size=2), dict(sampling=poisson), dict(clients=2.0)):
+        again, _ = _released(_changed(**identity, **changes), state, 1)
+        np.testing.assert_array_equal(again, whole)
+
+
+@pytest.mark.parametrize(
+    'mechanism, longer',
+    [
+        (_blt(6), _blt(12)),
+        (mechanisms.HonakerTree(6), mechanisms.HonakerTree(12)),
+    ],
+)
+def test_more_rounds_have_the_noise_of_the_whole_matrix(mechanism, longer):
+    before, plan = _plan(6, mechanism), _plan(12, longer)
+    query, shorter = _query(plan), _query(before)
+    first, state = _released(shorter, shorter.initial_global_state(), 4)
+    state = aggregators.extended_state(state, before, plan)
+    second, end = _released(query, state, 8)
+    z = redrawn.vectors(end, _SPEC)
+    noise = oracles.streamed_by_solving(longer, z) * plan.stddev
+    released = np.concatenate([first, second]) * plan.denominator
+    np.testing.assert_allclose(released - [[0.1, 0.2, 0.3]], noise, atol=2e-5)
+    if not isinstance(mechanism, mechanisms.HonakerTree):  # More rounds need more buffers.
+        whole, _ = _released(query, query.initial_global_state(), 12)
+        np.testing.assert_array_equal(np.concatenate([first, second]), whole)
+
+
+@pytest.mark.parametrize(
+    'before, after, message',
+    [
+        ({}, _plan(12, _blt(12, 0.8)), 'mechanism=blt: must have the strategy .* in its 6 rounds'),
+        ({}, _plan(12, mechanisms.Identity(12)), 'mechanism=gaussian: must have the strategy'),
+        ({}, _plan(12, noise_multiplier=1.0), 'noise_multiplier=1.0: must be 2.0, as in the plan'),
+        (dict(clip_norm=0.1), _plan(12), 'before: has another clip_norm than the state'),
+    ],
+)
+def test_a_state_is_not_extended_to_a_plan_that_differs_in_what_was_released(
+    before, after, message
+):
+    state = _changed().initial_global_state()
+    with pytest.raises(ValueError, match=message):
+        aggregators.extended_state(state, _plan(**before), after)

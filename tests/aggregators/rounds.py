@@ -51,6 +51,14 @@ def sent(query: Any, state: Any, records: Iterable[Any]) -> list[Any]:
     ]
 
 
+def total(query: Any, state: Any, records: Iterable[Any], specs: Any) -> Any:
+    """The sum of what clients send, before any noise; `specs` are those of a record."""
+    sample = query.initial_sample_state(specs)
+    for record in sent(query, state, records):
+        sample = query.accumulate_preprocessed_record(sample, record)
+    return sample
+
+
 def run(query: Any, state: Any, cohorts: Iterable[Any], specs: Any, ring: Any = None) -> Any:
     """Released vectors, [rounds, coordinates], and the state after them.
 
@@ -64,9 +72,7 @@ def run(query: Any, state: Any, cohorts: Iterable[Any], specs: Any, ring: Any = 
     for cohort in cohorts:
         if ring is not None:
             state = ring.supply(state, cohort)
-        sample = query.initial_sample_state(specs)
-        for record in sent(query, state, cohort):
-            sample = query.accumulate_preprocessed_record(sample, record)
+        sample = total(query, state, cohort, specs)
         result, state, _ = query.get_noised_result(sample, state)
         rows.append(flat(result))
     return np.array(rows), state

@@ -58,14 +58,14 @@ _NOISE = (
         'dpfl/aggregators/noise/draws.py',
         'return derive_from_content(derive(root, round_index), tf.concat(digests, 0))',
         'return derive_from_content(root, tf.concat(digests, 0))',
-        ('tests/aggregators/query_test.py',),
+        ('tests/aggregators/noise/draws_test.py',),
     ),
     Fault(
         "noise key without the variable's type",
         'dpfl/aggregators/noise/correlated.py',
         'return draws.normal(draws.derive(round_key, flat.DTYPES.index(dtype)), size)',
         'return draws.normal(round_key, size)',
-        ('tests/aggregators/query_test.py',),
+        ('tests/aggregators/noise/draws_test.py',),
     ),
     Fault(
         "the round's key does not depend on the sum",
@@ -93,14 +93,14 @@ _NOISE = (
         'dpfl/aggregators/query.py',
         'differs = tf.not_equal(digest, own)',
         'differs = tf.not_equal(own, own)',
-        ('tests/aggregators/plan_digest_test.py',),
+        ('tests/aggregators/query_test.py',),
     ),
     Fault(
         'the same noise key for two runs',
         'dpfl/aggregators/noise/draws.py',
         '        return fresh_root_key\n',
         '        key = fresh_root_key()\n        return lambda: key\n',
-        ('tests/aggregators/query_test.py', 'tests/aggregators/adaptive_clip_test.py'),
+        ('tests/aggregators/noise/draws_test.py', 'tests/aggregators/adaptive_clip_test.py'),
     ),
     Fault(
         'noise of a stream restarted one round late',
@@ -288,14 +288,14 @@ _ACCOUNTING = (
         'dpfl/aggregators/discretized.py',
         'margin = _MARGIN + _FLOAT32_MARGIN',
         'margin = _MARGIN',
-        ('tests/aggregators/integers/discretized_test.py',),
+        ('tests/aggregators/discretized_test.py',),
     ),
     Fault(
         "discretization's inflated norm left out",
         'dpfl/accounting/clipping.py',
         'return shift * self.settings.inflated_norm / plan.clip_norm',
         'return shift',
-        ('tests/aggregators/integers/discretized_test.py::test_the_plan_counts_the_inflated_norm',),
+        ('tests/accounting/plan_test.py::test_rounding_inflates_the_updates_and_not_the_counts',),
     ),
     Fault(
         'slack of hardened noise left out',
@@ -471,14 +471,14 @@ _CLIPPING_AND_AGGREGATION = (
         'dpfl/aggregators/clipping.py',
         'scale = tf.where(tf.math.is_finite(length), scale, 0.0)',
         'scale = tf.where(tf.math.is_inf(length), 0.0, scale)',
-        ('tests/aggregators/query_test.py',),
+        ('tests/aggregators/clipping_test.py',),
     ),
     Fault(
         'infinite norm gives 0 times infinity',
         'dpfl/aggregators/clipping.py',
         'tf.math.multiply_no_nan(leaf, tf.cast(scale, leaf.dtype))',
         'leaf * tf.cast(scale, leaf.dtype)',
-        ('tests/aggregators/query_test.py',),
+        ('tests/aggregators/clipping_test.py',),
     ),
     Fault(
         'division by the weight of the clients that came',
@@ -499,9 +499,7 @@ _CLIPPING_AND_AGGREGATION = (
         'dpfl/aggregators/discretized.py',
         '            self._largest_cohort,\n            message=',
         '            2 * self._largest_cohort,\n            message=',
-        (
-            'tests/aggregators/integers/discretized_test.py::test_a_cohort_beyond_the_planned_one_is_refused',
-        ),
+        ('tests/aggregators/discretized_test.py::test_a_cohort_beyond_the_planned_one_is_refused',),
     ),
     Fault(
         'sign of the adaptive clip inverted',
