@@ -1,7 +1,8 @@
+"""`report_privacy` about files: reports that it writes, compares and signs, and runs."""
+
 import dataclasses
 import json
 import os
-import pathlib
 import shutil
 import webbrowser
 
@@ -14,8 +15,8 @@ from dpfl.cli.command import command_line
 from dpfl.cli.results import report_files, verified_run
 from dpfl.mechanisms import rounding
 from dpfl.simulation import run_directory
-from tests import forked_binaries, json_schema, keys
-from tests.accounting import archives
+from tests import forked_binaries, json_schema, keys, runs
+from tests.accounting import archives, plans
 
 _PLAN = ('--mechanism=gaussian', '--rounds=9', '--delta=1e-6', '--accountant=analytic_gaussian')
 
@@ -41,20 +42,25 @@ def _written(path, *flags):
 
 @pytest.fixture(scope='module', name='files')
 def _files(tmp_path_factory):
-    """Two reports of plans, a run, a key in two halves, and files that are neither."""
+    """Two reports of plans, a run, a key in two halves, and a file that is neither."""
     folder = tmp_path_factory.mktemp('reports')
-    files = {'less': folder / 'less.json', 'more': folder / 'more.json'}
-    _written(files['less'], '--noise_multiplier=15')
-    _written(files['more'], '--noise_multiplier=30')
-    files['run'] = archives.write_run(folder / 'run')
-    files['key'], files['public'] = folder / 'key.pem', folder / 'public.pem'
+    names = ('less.json', 'more.json', 'run', 'key.pem', 'public.pem', 'damaged')
+    files = {name.partition('.')[0]: folder / name for name in names}
+    for name, noise in (('less', 15.0), ('more', 30.0)):
+        plan = plans.independent(9, noise_multiplier=noise)
+        files[name].write_text(plans.report(plan, accountant='analytic_gaussian').to_json())
+    archives.write_run(files['run'])
     keys.write(files['key'], files['public'])
-    files['damaged'] = folder / 'damaged.json'
     files['damaged'].write_bytes(os.urandom(60))
     return files
 
 
-def test_a_written_report_is_the_printed_one(files, tmp_path):
+@pytest.fixture(name='run')
+def _a_run(files, tmp_path):
+    return shutil.copytree(files['run'], tmp_path / 'run')
+
+
+def test_a_written_report_is_the_printed_one(tmp_path):
     for form in ('text', 'html'):
         flags = (*_PLAN, '--noise_multiplier=3', f'--format={form}')
         path = tmp_path / form
@@ -64,38 +70,38 @@ def test_a_written_report_is_the_printed_one(files, tmp_path):
     assert done.returncode == 1 and done.stderr.count('\n') == 1
 
 
-@pytest.mark.parametrize('form', ['--compare={less},{more}', '--compare {less} {more}'])
-def test_two_reports_are_compared(files, form):
-    flags = form.format(**files).split()
-    values = forked_binaries.printed('report_privacy', *flags)
-    assert values['reports'] == [str(files['less']), str(files['more'])]
+def test_two_reports_are_compared(files):
+    names = [files['less'], files['more']]
+    spelled = [f'--compare={names[0]},{names[1]}'], ['--compare', *names]
+    values, same = (forked_binaries.printed('report_privacy', *flags) for flags in spelled)
+    assert values == same and values['reports'] == list(map(str, names))
     assert values['more_private'] == 'second'
     assert values['mu'] == {'first': pytest.approx(0.2), 'second': pytest.approx(0.1)}
-    page = _run('--format=text', *flags).stdout
-    assert 'The second is more private' in page and f'First: {files["less"]}' in page
-
-
-def test_a_run_is_compared_by_its_directory(files):
-    values = forked_binaries.printed('report_privacy', '--compare', files['run'], files['less'])
+    page = _run('--format=text', *spelled[0]).stdout
+    assert 'The second is more private' in page and f'First: {names[0]}' in page
+    # A run is compared by its directory.
+    values = forked_binaries.printed('report_privacy', '--compare', files['run'], names[0])
     assert values['parameters']['mechanism']['first'] == 'blt'
-    assert [row['delta'] for row in values['epsilon']] == [1e-6]
 
 
 def test_what_the_comparison_leaves_out_is_said(files, tmp_path):
-    flags = ('--noise_multiplier=15', f'--compose_with={files["more"]}')
-    joint = _written(tmp_path / 'joint.json', *flags)
-    chosen = _written(
-        tmp_path / 'chosen.json', '--noise_multiplier=15', '--selected_from=geometric:3'
-    )
-    done = _run('--compare', joint, chosen, '--format=json', f'--output={tmp_path}/compared.json')
-    assert done.stdout == ''
-    values = json.loads((tmp_path / 'compared.json').read_text())
+    less = '--noise_multiplier=15'
+    joint = _written(tmp_path / 'joint.json', less, f'--compose_with={files["more"]}')
+    chosen = _written(tmp_path / 'chosen.json', less, '--selected_from=geometric:3')
+    values = forked_binaries.printed('report_privacy', '--compare', joint, chosen)
     assert values['more_private'] == 'first'
-    assert values['selection'] == {
-        'first': None,
-        'second': 'geometric distribution with mean 3',
-    }
+    mean = 'geometric distribution with mean 3'
+    assert values['selection'] == {'first': None, 'second': mean}
     assert any('first also states a joint guarantee' in note for note in values['notes'])
+
+
+def test_a_report_that_promises_more_is_not_compared(files, tmp_path):
+    values = json.loads(files['less'].read_text())
+    values['plan_guarantee']['epsilons'] = [0.01]
+    path = tmp_path / 'forged.json'
+    path.write_text(json.dumps(values))
+    done = _run('--compare', files['more'], path)
+    assert done.returncode == 2 and 'must be at least' in done.stderr
 
 
 def test_a_report_is_signed_and_verified(files, tmp_path):
@@ -109,9 +115,8 @@ def test_a_report_is_signed_and_verified(files, tmp_path):
     assert f'Computed again from its plan: {values["statement"]}' in text
     path.write_text(path.read_text().replace('"epsilon": ', '"epsilon":  '))
     done = _run(*flags)
-    assert (done.returncode, done.stdout) == (1, '')
+    assert (done.returncode, done.stdout, done.stderr.count('\n')) == (1, '', 1)
     assert done.stderr.startswith(f'error: {path}: its signature is not valid with this key')
-    assert done.stderr.count('\n') == 1
 
 
 @pytest.mark.parametrize(
@@ -139,8 +144,7 @@ def test_a_signed_report_is_computed_again(files, tmp_path, changes, status, sai
     assert status or written['statement'] in done.stdout
 
 
-def test_the_report_of_a_run_is_signed_as_it_was_verified(tmp_path, files):
-    run = shutil.copytree(files['run'], tmp_path / 'run')
+def test_the_report_of_a_run_is_signed_as_it_was_verified(run, files):
     before = (run / archive.REPORT).read_bytes()
     done = _run(f'--run_dir={run}', f'--sign={files["key"]}', '--format=json')
     assert done.returncode == 0 and json.loads(done.stdout) == json.loads(before)
@@ -165,26 +169,37 @@ def test_the_report_of_a_run_is_signed_as_it_was_verified(tmp_path, files):
 
 
 @pytest.mark.parametrize('forged', [True, False])
-def test_what_is_not_verified_is_not_signed(files, tmp_path, capsys, forged):
-    run = shutil.copytree(files['run'], tmp_path / 'run')
+def test_what_is_not_verified_is_not_signed(files, run, capsys, forged):
     sign = report_files.sign_with(str(files['key']))
-    name = archive.PAGE if forged else 'notes.txt'
-    text = (files['run'] / archive.PAGE).read_text()
+    text = (run / archive.PAGE).read_text()
     epsilon = accounting.round_up(json.loads((run / archive.REPORT).read_text())['epsilon'])
+    name = archive.PAGE if forged else 'notes.txt'
     (run / name).write_text(text.replace(epsilon, '0.01'))
     (run / archive.SUMS).write_text(archive.digests(run))
     if forged:
         assert 'privacy_report.md: says' in _refused(capsys, str(run), sign=sign)
-        with pytest.raises(errors.DataError, match='privacy_report.json.sig: no signature'):
-            report_files.verified(str(run), str(files['public']), 'text')
     else:
         verified_run.verified(str(run), sign=sign)
         assert 'by digest alone: notes.txt' in capsys.readouterr().err
     assert (run / archive.SIGNATURE).exists() is not forged
 
 
-def test_tables_and_pages_are_written_again_to_the_same_bytes(files, tmp_path):
-    run = shutil.copytree(files['run'], tmp_path / 'run')
+@pytest.mark.standard
+def test_an_export_is_not_signed(files, run):
+    """Its plan is compared with nothing."""
+    for name in (archive.LOG, archive.LEDGER, cohorts.NAME, archive.CONFIG, archive.FLAGS):
+        (run / name).unlink()
+    record = dataclasses.replace(archives.record_of(), exported=True)
+    (run / archive.PLAN).write_text(record.to_json())
+    for name, text in run_directory.pages_of(run, record.report(None)).items():
+        (run / name).write_text(text)
+    (run / archive.SUMS).write_text(archive.digests(run))
+    with pytest.raises(command_line.UsageError, match='is an export'):
+        verified_run.verified(str(run), sign=report_files.sign_with(str(files['key'])))
+    assert not (run / archive.SIGNATURE).exists()
+
+
+def test_tables_and_pages_are_written_again_to_the_same_bytes(run):
     made = [each.pattern for each in run_directory.FILES if each.kind == run_directory.TABLE]
     before = {name: (run / name).read_bytes() for name in made if (run / name).exists()}
     assert len(before) >= 9
@@ -206,8 +221,7 @@ def test_the_page_is_shown_or_named(files, monkeypatch, capsys, there_is_a_brows
 
 
 @pytest.mark.standard
-def test_a_run_that_forgot_its_keys_stays_verified(files, tmp_path, capsys):
-    run = shutil.copytree(files['run'], tmp_path / 'run')
+def test_a_run_that_forgot_its_keys_stays_verified(run, capsys):
     verified_run.verified(str(run), forget_keys=True)
     assert 'keys and checkpoints are deleted' in capsys.readouterr().err
     assert not (run / archive.CHECKPOINTS).exists()
@@ -249,12 +263,17 @@ def test_an_earlier_report_tells_whether_a_run_went_another_way(files, tmp_path,
             verified_run.verified(str(whole), after=str(after))
 
 
-def _contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob('*') if path.is_file()}
+def _trains(folder, events, rest=b''):
+    """Writes the records of a run, but its cohorts, after some events of its journal."""
+    record = archives.record_of()
+    made = [archives.PLANNED, archives.built(record.to_dict()), *archives.rounds(archives.LOG)]
+    (folder / archive.LEDGER).write_bytes(archives.encoded(made[:events]) + rest)
+    mechanisms.save(record.plan.mechanism, folder / archive.STRATEGY)
+    return record
 
 
 @pytest.mark.parametrize(
-    ('events', 'cohort_records', 'rest', 'rounds'),
+    ('events', 'cohorts_of', 'rest', 'rounds'),
     [
         (6, 3, b'', 2),  # Two rounds are released; the next cohort was written after the journal.
         (7, 3, b'', 3),  # The third round has begun, and may be released any moment.
@@ -263,22 +282,17 @@ def _contents(folder):
     ],
 )
 @pytest.mark.standard
-def test_a_run_that_trains_shows_the_report_so_far(tmp_path, events, cohort_records, rest, rounds):
-    folder, log = tmp_path / 'run', archives.LOG
-    folder.mkdir()
-    record = archives.record_of()
-    made = [archives.PLANNED, archives.built(record.to_dict()), *archives.rounds(log)]
-    (folder / archive.LEDGER).write_bytes(archives.encoded(made[:events]) + b'{"event": "rel')
-    cut = ParticipationLog([log.cohort(t) for t in range(cohort_records)])
-    (folder / cohorts.NAME).write_bytes(archives.make_cohorts(cut) + rest)
-    mechanisms.save(record.plan.mechanism, folder / archive.STRATEGY)
-    before = _contents(folder)
-    with _storage.locked(folder):
-        done = _run(f'--run_dir={folder}', '--format=json')
-        page = _run(f'--run_dir={folder}', '--format=html').stdout
-        refused = _run(f'--run_dir={folder}', '--open')
-    assert _contents(folder) == before
-    assert done.stderr == f'{folder}: in progress, nothing was verified\n'
+def test_a_run_that_trains_shows_the_report_so_far(tmp_path, events, cohorts_of, rest, rounds):
+    record = _trains(tmp_path, events, b'{"event": "rel')
+    cut = ParticipationLog([archives.LOG.cohort(t) for t in range(cohorts_of)])
+    (tmp_path / cohorts.NAME).write_bytes(archives.make_cohorts(cut) + rest)
+    before = runs.contents(tmp_path)
+    with _storage.locked(tmp_path):
+        done = _run(f'--run_dir={tmp_path}', '--format=json')
+        page = _run(f'--run_dir={tmp_path}', '--format=html').stdout
+        refused = _run(f'--run_dir={tmp_path}', '--open')
+    assert runs.contents(tmp_path) == before
+    assert done.stderr == f'{tmp_path}: in progress, nothing was verified\n'
     values = json.loads(done.stdout)
     said = f'{rounds} of 6 planned rounds have begun, and epsilon is that of the rounds so far'
     assert said in values['in_progress'] and said in page
@@ -287,7 +301,7 @@ def test_a_run_that_trains_shows_the_report_so_far(tmp_path, events, cohort_reco
     with pytest.raises(ValueError, match='in_progress'):
         accounting.PrivacyReport.from_json(done.stdout)
     assert (refused.returncode, refused.stdout) == (1, '')
-    assert refused.stderr == f'error: {folder}: is in use by another run\n'
+    assert refused.stderr == f'error: {tmp_path}: is in use by another run\n'
 
 
 @pytest.mark.parametrize(
@@ -299,10 +313,7 @@ def test_a_run_that_trains_shows_the_report_so_far(tmp_path, events, cohort_reco
     ],
 )
 def test_a_run_that_trains_and_has_nothing_to_show_says_so(tmp_path, events, said):
-    record = archives.record_of()
-    made = [archives.PLANNED, archives.built(record.to_dict()), *archives.rounds(archives.LOG)]
-    (tmp_path / archive.LEDGER).write_bytes(archives.encoded(made[:events]))
-    mechanisms.save(record.plan.mechanism, tmp_path / archive.STRATEGY)
+    _trains(tmp_path, events)
     with _storage.locked(tmp_path):
         done = _run(f'--run_dir={tmp_path}')
     assert (done.returncode, done.stdout, done.stderr.count('\n')) == (2, '', 1)
@@ -314,30 +325,3 @@ def test_a_run_that_has_ended_is_not_shown_while_its_pages_are_written(files):
         done = _run(f'--run_dir={files["run"]}')
     assert (done.returncode, done.stdout) == (1, '')
     assert done.stderr == f'error: {files["run"]}: is in use by another run\n'
-
-
-@pytest.mark.standard
-def test_an_export_is_not_signed(files, tmp_path):
-    """Its plan is compared with nothing."""
-    run = shutil.copytree(files['run'], tmp_path / 'run')
-    for name in (archive.LOG, archive.LEDGER, cohorts.NAME, archive.CONFIG, archive.FLAGS):
-        (run / name).unlink()
-    record = dataclasses.replace(archives.record_of(), exported=True)
-    (run / archive.PLAN).write_text(record.to_json())
-    for name, text in run_directory.pages_of(run, record.report(None)).items():
-        (run / name).write_text(text)
-    (run / archive.SUMS).write_text(archive.digests(run))
-    with pytest.raises(command_line.UsageError, match='is an export'):
-        verified_run.verified(str(run), sign=report_files.sign_with(str(files['key'])))
-    assert not (run / archive.SIGNATURE).exists()
-
-
-def test_a_report_that_promises_more_is_not_compared(files, tmp_path):
-    values = json.loads(pathlib.Path(files['less']).read_text())
-    values['plan_guarantee']['epsilons'] = [0.01]
-    path = tmp_path / 'forged.json'
-    path.write_text(json.dumps(values))
-    done = _run('--compare', files['more'], path)
-    assert done.returncode == 2 and 'must be at least' in done.stderr
-    with pytest.raises(ValueError):
-        accounting.PrivacyReport.from_json(path.read_text())
