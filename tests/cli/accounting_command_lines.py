@@ -27,6 +27,11 @@ REFUSED = [
             ('--population=10', '--population=10: must be None without sampling'),
             ('--selected_from=10', '--selected_from=10: must be a distribution and its mean'),
             ('--noise=hardened --selected_from=poisson:10', 'must be default with a selection'),
+            (
+                '--compose_with={less} --selected_from=poisson:10',
+                '--selected_from: cannot be combined with compose_with',
+            ),
+            ('--compose_with={less} --group_size=2', '--compose_with={less}: '),
             ('--restart_every=5', '--restart_every=5: needs restart_first'),
             (
                 '--mechanism=full_honaker_tree --restart_first=2 --restart_every=9',
@@ -240,6 +245,11 @@ REFUSED = [
             ('--noise_multiplier=7 --workload=server', '--workload=server: needs mechanism=auto'),
             ('--noise_multiplier=7 --timer_hours=24', '--timer_hours=24.0: needs round_minutes'),
             ('--noise_multiplier=7 --rounds_by_day=3,4', '--rounds_by_day=3,4: needs timer_hours'),
+            (
+                '--noise_multiplier=7 --timer_hours=5 --round_times={times} --rounds=12 '
+                '--max_participations=5',
+                '--max_participations=5: must be <= 4, what 12 rounds and a timer of 5 hours',
+            ),
             (
                 '--noise_multiplier=7 --timer_hours=96 --rounds_by_day=3,4',
                 '--timer_hours=96.0: must be < 96',
