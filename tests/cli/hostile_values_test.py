@@ -75,20 +75,20 @@ def _outcomes(binary: str, folder: pathlib.Path) -> list[list[str]]:
     """Flag, value and what is wrong, if anything, for each numeric flag and value."""
     from absl import flags
 
-    from tests.attacks.hostile import commands, guard
+    from tests.attacks.hostile import commands, refusals
 
-    target = commands.Commands(folder, binary)
-    own = flags.FLAGS.get_key_flags_for_module(target._module.__name__)
+    target = commands.Commands(binary)
+    own = flags.FLAGS.get_key_flags_for_module(target.module.__name__)
     numeric = (flags.FloatParser, flags.IntegerParser)
     names = sorted(flag.name for flag in own if isinstance(flag.parser, numeric))
     outcomes = []
     for name in names:
         for value in _VALUES:
             others = [each for each in _COMMANDS[binary] if not each.startswith(f'--{name}=')]
-            target._given = [*others, f'--{name}={value}', '--format=json']
+            target.given = [*others, f'--{name}={value}', '--format=json']
             wrong = ''
             try:
-                with guard.time_limit(60):
+                with refusals.within_seconds(60):
                     target.read(folder)
                 printed = (folder / 'printed').read_text()
                 wrong = ' '.join(text for text in _NO_GUARANTEE if text in printed)

@@ -1,107 +1,121 @@
-"""Runs the cases of one target in this process, and records their outcomes."""
+"""Runs the cases of a target in this process: files of one kind with random mutations."""
 
 import collections
 import dataclasses
-import multiprocessing
 import pathlib
 import re
+import resource
+import shutil
 import traceback
 import warnings
-from collections.abc import Callable
-from concurrent import futures
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from tests.attacks.hostile import guard
-from tests.attacks.hostile.target import Target, WrongResultError
+from tests.attacks.hostile import mutations
+from tests.attacks.hostile.refusals import TooSlowError, within_seconds
+
+_MOST_GROWTH = 1 << 20  # Of the memory of the process during a case, in KiB.
+
+
+class WrongResultError(Exception):
+    """A file was accepted, but the result is wrong."""
+
+
+def require(holds: bool, message: str) -> None:
+    """Raises WrongResultError unless something holds."""
+    if not holds:
+        raise WrongResultError(message)
+
+
+def _as_they_are(parts: dict[str, bytes]) -> dict[str, bytes]:
+    return parts
+
+
+def _nothing_to_check(value: Any, rng: np.random.Generator) -> None:
+    pass
 
 
 @dataclasses.dataclass
-class Outcomes:
-    """The outcomes of cases.
+class Target:
+    """A kind of file: right examples, how it is read, and how that may end.
 
     Attributes:
-      counts: number of cases by outcome: 'taken', 'refused', or the kind of a finding.
-      findings: numbers of cases by what was found, at most ten each.
+      examples: each the files, or parts of a file, by name. In a case one of them is mutated, in a
+        way that the end of its name says.
+      read: a folder with the files -> what dpfl makes of them; it raises one of `refusals`, in one
+        line, if they cannot be used.
+      refusals: exceptions.
+      check: raises WrongResultError if the result is wrong; the generator is for its choices.
+      seal: parts -> files with right digests, so that readers get past these.
     """
 
-    counts: collections.Counter = dataclasses.field(default_factory=collections.Counter)
-    findings: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+    examples: Sequence[dict[str, bytes]]
+    read: Callable[[pathlib.Path], Any]
+    refusals: tuple[type[Exception], ...] = (ValueError,)
+    check: Callable[[Any, np.random.Generator], None] = _nothing_to_check
+    seal: Callable[[dict[str, bytes]], dict[str, bytes]] = _as_they_are
 
-    def add(self, case: int, outcome: str) -> None:
-        """Records the outcome of a case."""
-        kind = outcome if outcome in ('taken', 'refused') else 'found'
-        self.counts[kind] += 1
-        if kind == 'found':
-            cases = self.findings.setdefault(outcome, [])
-            if len(cases) < 10:
-                cases.append(case)
-
-
-def run_alone(make: Callable[[pathlib.Path], Target], folder: pathlib.Path, cases: range):
-    """The outcomes of cases in a process of its own, whose memory is limited, and which may die."""
-    with futures.ProcessPoolExecutor(1, multiprocessing.get_context('spawn')) as pool:
-        return pool.submit(_run_limited, make, folder, cases).result()
+    def write(self, rng: np.random.Generator, folder: pathlib.Path) -> None:
+        """Writes the files of a case to an empty folder."""
+        parts = dict(self.examples[rng.integers(len(self.examples))])
+        name = list(parts)[rng.integers(len(parts))]
+        parts[name] = mutations.of_file(rng, name, parts[name])
+        for name, data in self.seal(parts).items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
 
 
-def _run_limited(make, folder, cases) -> Outcomes:
-    target = make(folder)
-    guard.limit_memory()
-    return run(target, 0, cases)
+def run(target: Target, folder: pathlib.Path, cases: int, seed: int = 15) -> collections.Counter:
+    """How many cases ended how: 'taken', 'refused', or a finding with the number of its case.
 
-
-def run(target: Target, seed: int, cases: range) -> Outcomes:
-    """Runs cases of a target; case i depends on the seed, the target's name and i alone."""
-    warnings.simplefilter(
-        'ignore'
-    )  # Warnings of the mathematics; this campaign does not judge what is printed.
-    outcomes = Outcomes()
-    peak = guard.peak_memory()
-    for case in cases:
-        rng = np.random.default_rng([seed, *target.name.encode(), case])
-        outcomes.add(case, one(target, rng))
-        if guard.peak_memory() > peak + guard.MOST_GROWTH:
-            peak = guard.peak_memory()
-            outcomes.add(case, 'more than 1 GiB of memory')
+    Args:
+      target: case i depends on its definition, the seed and i alone.
+      folder: a folder for it alone.
+      cases: how many.
+      seed: any number.
+    """
+    outcomes: collections.Counter = collections.Counter()
+    for number in range(cases):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')  # Of the mathematics.
+            outcome = _outcome(target, folder / 'case', np.random.default_rng([seed, number]))
+        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > peak + _MOST_GROWTH:
+            outcome = 'more than 1 GiB of memory'
+        is_good = outcome in ('taken', 'refused')
+        outcomes[outcome if is_good else f'{outcome} (case {number})'] += 1
     return outcomes
 
 
-def one(target: Target, rng) -> str:
-    """Runs one case; returns 'taken', 'refused', or a finding."""
-    path = target.mutate(rng)
+def _outcome(target: Target, folder: pathlib.Path, rng) -> str:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    target.write(rng, folder)
     try:
-        with guard.time_limit(target.seconds):
-            try:
-                value = target.read(path)
-            except target.refusals as error:
-                return _refused(error)
-            target.check(value)
-            return 'taken'
-    except guard.TooSlowError:
-        return f'more than {target.seconds:g} seconds'
-    except WrongResultError as error:
-        return f'wrong result: {re.sub("[0-9.e+-]{6,}", "#", str(error)):.160}'
-    except Exception as error:
-        return _unexpected(error)
-
-
-def _refused(error: Exception) -> str:
-    try:
+        with within_seconds(20):
+            value = target.read(folder)
+            target.check(value, rng)
+        return 'taken'
+    except TooSlowError:
+        return 'more than 20 seconds'
+    except target.refusals as error:
         message = str(error)
-    except Exception as inner:
-        return f'a message that cannot be shown: {type(inner).__name__}'
-    if not message or len(message.splitlines()) > 1 or not message.isprintable():
-        return f'refused, but not in one printable line: {_where(error)}'
-    return 'refused'
-
-
-def _unexpected(error: Exception) -> str:
-    return f'{type(error).__name__} at {_where(error)}: {" ".join(str(error).split())[:80]}'
+        is_one_line = message.isprintable() and message
+        return 'refused' if is_one_line else f'not in one printable line: {_where(error)}'
+    except WrongResultError as error:
+        return f'wrong result: {error!s:.160}'
+    except Exception as error:
+        return f'{type(error).__name__} at {_where(error)}: {" ".join(str(error).split()):.80}'
 
 
 def _where(error: Exception) -> str:
     """The innermost line of dpfl in the traceback of an error."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if '/dpfl/' in f.filename]
-    if not frames:
-        return 'the campaign itself'
-    return f'{pathlib.Path(frames[-1].filename).name}:{frames[-1].lineno}'
+    lines = [
+        f'{pathlib.Path(frame.filename).name}:{frame.lineno}'
+        for frame in traceback.extract_tb(error.__traceback__)
+        if re.search('/dpfl/', frame.filename)
+    ]
+    return lines[-1] if lines else 'the campaign itself'

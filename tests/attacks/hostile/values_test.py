@@ -1,12 +1,16 @@
-"""Arguments and JSON that cannot be shown or computed with are refused in one line."""
+"""Arguments, JSON and flagfiles that cannot be shown or computed with are refused in one line."""
 
 import json
 import math
+import os
+import pathlib
 
 import pytest
 
-from dpfl import _json, _validate, mechanisms
-from tests.attacks.hostile.refusals import refused
+from dpfl import Participation, _json, _validate, mechanisms
+from dpfl.cli.command import command_line
+from dpfl.simulation import population
+from tests.attacks.hostile.refusals import refused, within_seconds
 
 
 def test_values_that_cannot_be_shown_are_one_line():
@@ -26,34 +30,30 @@ def test_only_numbers_are_numbers():
     refused(lambda: _validate.number('a', 10**400))
 
 
-def test_mechanisms_of_any_values_are_refused_in_one_line():
-    deep: dict = {'mechanism': 'tree', 'rounds': 3}
-    for _ in range(500):
-        deep = {'mechanism': 'restarted', 'base': deep, 'starts': [], 'rounds': 3}
-    for values in (
-        [],
-        None,
-        'tree',
-        {'mechanism': ['tree']},
-        {'mechanism': {}},
-        deep,
-        {'mechanism': 'tree', 'a\nb': 1},
-        {'mechanism': 'tree', 'rounds': 10**12},
+_TREE = {'mechanism': 'tree', 'rounds': 3}
+_RESTARTED = {'mechanism': 'restarted', 'base': _TREE, 'starts': [], 'rounds': 3}
+_DEEP = _RESTARTED
+for _ in range(500):
+    _DEEP = _RESTARTED | {'base': _DEEP}
+
+
+@pytest.mark.parametrize(
+    'values',
+    [
+        *([], None, 'tree', {'mechanism': ['tree']}, {'mechanism': {}}),
+        *(_TREE | {'a\nb': 1}, _TREE | {'rounds': 10**12}),
         {'mechanism': 'full_honaker_tree', 'rounds': 3, 'completed': 'no'},
         {'mechanism': 'banded', 'diagonals': [['1']]},
         {'mechanism': 'banded', 'diagonals': [[1e155]]},
         {'mechanism': 'blt', 'rounds': 6, 'decay': [0.9], 'scale': [4e159]},
-        {'mechanism': 'banded_toeplitz', 'rounds': 6, 'coefficients': [1e200]},
-        {'mechanism': 'restarted', 'base': 3, 'starts': [], 'rounds': 3},
-        {
-            'mechanism': 'restarted',
-            'base': {'mechanism': 'tree', 'rounds': 3},
-            'starts': [float('inf')],
-            'rounds': 3,
-        },
         {'mechanism': 'blt', 'rounds': 3, 'decay': [0.5] * 2000, 'scale': [0.1] * 2000},
-    ):
-        refused(lambda values=values: mechanisms.from_dict(values))
+        {'mechanism': 'banded_toeplitz', 'rounds': 6, 'coefficients': [1e200]},
+        *(_DEEP, _RESTARTED | {'base': 3}, _RESTARTED | {'starts': [float('inf')]}),
+    ],
+    ids=lambda values: str(values)[:60],
+)
+def test_a_mechanism_of_any_values_is_refused_in_one_line(values):
+    refused(lambda: mechanisms.from_dict(values))
 
 
 @pytest.mark.parametrize(
@@ -79,3 +79,34 @@ def test_json_is_read_as_python_reads_it():
     assert _json.loads(json.dumps(values).encode()) == values
     assert math.isnan(_json.loads('[NaN]', allow_nan=True)[0])
     assert _json.loads('"\\ud83d\\ude00"') == '😀'
+
+
+def test_no_number_of_rounds_runs_for_ever():
+    for call in (mechanisms.Identity, Participation, lambda n: population.simulate(None, n)):
+        assert '<= 4194304' in refused(lambda call=call: call(2**31))
+
+
+@pytest.mark.parametrize(
+    'make',
+    [
+        lambda path: path.write_bytes(b'--rounds=\xff'),
+        lambda path: path.write_text(f'--flagfile={path}.missing'),
+        lambda path: path.write_bytes(b'--\n--flagfile=/dev/zero'),
+        lambda path: path.symlink_to('/dev/zero'),
+        os.mkfifo,
+        pathlib.Path.mkdir,
+    ],
+)
+def test_flagfiles_are_one_line(make, tmp_path, capsys):
+    make(tmp_path / 'a.flags')
+    with within_seconds(10), pytest.raises(SystemExit) as caught:
+        command_line._parse(['program', f'--flagfile={tmp_path / "a.flags"}'])
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith('error: --flagfile=') and error.count('\n') == 1
+
+
+def test_a_message_with_control_characters_is_one_printable_line(capsys):
+    with pytest.raises(SystemExit):
+        command_line._fail('--a=\x1b[2J\n\ud800: must be b', 2)
+    assert capsys.readouterr().err == 'error: --a=\\x1b[2J \\ud800: must be b\n'
