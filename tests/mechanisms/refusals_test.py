@@ -139,6 +139,7 @@ _REFUSED = [
     ('workload', 'workload', np.ones((4, 4)), 'must be lower-triangular'),
     ('workload', 'workload', [1.0, _NAN, 1.0, 1.0], 'workload: must have finite entries'),
     ('lower_bound', 'workload', [1.0, _NAN] + [1.0] * 8, 'workload: must have finite entries'),
+    ('lower_bound', 'loss', 'mean', 'loss=mean: must be one of max, rms'),
     ('heaviest_pattern', 'weights', np.ones(2), 'weights=.*: must be at least 3 numbers'),
     ('heaviest_pattern', 'weights', np.array([1, 2, -1]), 'weights=.*, each >= 0'),
     ('choose', 'dimension', 0, 'dimension=0: must be an integer >= 1'),

@@ -36,10 +36,9 @@ def test_useless_buffers_are_left_out():
 
 def test_where_no_scales_are_searched_it_is_the_blt():
     schema = Participation(300, 1)
-    many = mechanisms.optimize_scaled_blt(schema, 1)
-    np.testing.assert_array_equal(many.column_scales(), np.ones(300))
-    blt = mechanisms.optimize_blt(schema, 1)
-    assert many.max_loss(schema) == pytest.approx(blt.max_loss(schema), rel=1e-9)
+    scaled, blt = mechanisms.optimize_scaled_blt(schema, 1), mechanisms.optimize_blt(schema, 1)
+    np.testing.assert_array_equal(scaled.column_scales(), np.ones(300))
+    assert scaled.max_loss(schema) == pytest.approx(blt.max_loss(schema), rel=1e-9)
 
 
 @pytest.mark.standard
@@ -58,8 +57,7 @@ def test_changing_blocks_are_better_than_scaled_columns(loss, most):
 )
 def test_large_schemas_are_left_to_scaled_blts(schema, monkeypatch):
     monkeypatch.setattr(block_blt, '_Search', None)
-    scaled = mechanisms.ColumnScaled(
-        mechanisms.Blt(schema.rounds, [0.9], [0.1]), [1.0], schema.rounds
-    )
+    blt = mechanisms.Blt(schema.rounds, [0.9], [0.1])
+    scaled = mechanisms.ColumnScaled(blt, [1.0], schema.rounds)
     monkeypatch.setattr(block_blt, 'optimize_scaled_blt', lambda *_, **__: scaled)
     assert block_blt.optimize_block_blt(schema, 1) is scaled
