@@ -32,11 +32,8 @@ def locked() -> dict[str, list[str]]:
 
 
 def locked_versions() -> dict[str, str]:
-    versions = {}
-    for entry in map(requirements.Requirement, locked()):
-        (specifier,) = entry.specifier
-        versions[utils.canonicalize_name(entry.name)] = specifier.version
-    return versions
+    entries = map(requirements.Requirement, locked())
+    return {utils.canonicalize_name(each.name): str(each.specifier)[2:] for each in entries}
 
 
 def dropped() -> list[str]:

@@ -93,47 +93,34 @@ def test_the_page_has_every_command_with_its_flags():
             assert re.search(rf'--(?:\[no\])?{flag}:', section) and text, (name, flag)
 
 
-def _problems(folder, **files):
-    for name, text in files.items():
-        (folder / name.replace('__', '.')).write_text(text)
-    wrong = [*check._wrong_links(folder), *check._external(folder)]
-    check._read.cache_clear()
-    return wrong
-
-
-def test_dead_links_and_anchors_are_found(tmp_path):
-    page = '<a href="b.html#there"></a><a href="{}"></a><img src="{}">'
-    other = '<h1 id="there"></h1>'
-    fine = page.format('#', 'b.html')
-    assert _problems(tmp_path, a__html=fine.replace('#"', 'b.html"'), b__html=other) == []
-    (wrong,) = _problems(tmp_path, a__html=page.format('b.html#not', 'b.html'))
-    assert 'no such anchor' in wrong
-    (wrong,) = _problems(tmp_path, a__html=page.format('c.html', 'b.html'))
-    assert 'does not exist' in wrong
-    (wrong,) = _problems(tmp_path, a__html=page.format('https://a.b/', 'no.png'))
-    assert 'does not exist' in wrong
+_PAGE = '<a href="b.html#there"></a><a href="{}"></a><img src="{}">'
 
 
 @pytest.mark.parametrize(
-    'name, text',
+    'name, text, wrong',
     [
-        ('a__html', '<script src="https://a.b/c.js"></script>'),
-        ('a__html', '<link rel="stylesheet" href="//a.b/c.css">'),
-        ('a__html', '<img src="http://a.b/c.png">'),
-        ('a__css', '@font-face{src:url(https://a.b/c.woff)}'),
-        ('a__css', '@import "//a.b/c.css";'),
-        ('a__js', 'load("https://a.b/c.js")'),
-        ('a__js', 'load(`//cdn.a.b/c.js`)'),
+        ('a.html', _PAGE.format('b.html', 'b.html'), ''),
+        ('a.html', _PAGE.format('b.html#not', 'b.html'), 'no such anchor'),
+        ('a.html', _PAGE.format('c.html', 'b.html'), 'does not exist'),
+        ('a.html', _PAGE.format('https://a.b/', 'no.png'), 'does not exist'),
+        ('a.html', '<script src="https://a.b/c.js"></script>', 'loads'),
+        ('a.html', '<link rel="stylesheet" href="//a.b/c.css">', 'loads'),
+        ('a.html', '<img src="http://a.b/c.png">', 'loads'),
+        ('a.css', '@font-face{src:url(https://a.b/c.woff)}', 'loads'),
+        ('a.css', '@import "//a.b/c.css";', 'loads'),
+        ('a.js', 'load("https://a.b/c.js")', 'loads'),
+        ('a.js', 'load(`//cdn.a.b/c.js`)', 'loads'),
+        # Names and comments are not loaded.
+        ('a.js', '/* https://a.b/ */ // http://a.b/\nx("http://www.w3.org/2000/svg", "//")', ''),
+        ('a.html', '<a href="https://a.b/">x</a>', ''),
     ],
 )
-def test_what_is_external_is_found(tmp_path, name, text):
-    found = _problems(tmp_path, **{name: text})
-    assert any('loads' in each for each in found)
-
-
-def test_names_and_comments_in_scripts_are_not_external(tmp_path):
-    text = '/* https://a.b/ */ // http://a.b/\nx("http://www.w3.org/2000/svg", "//")'
-    assert _problems(tmp_path, a__js=text, b__html='<a href="https://a.b/">x</a>') == []
+def test_dead_links_anchors_and_what_is_external_are_found(tmp_path, name, text, wrong):
+    (tmp_path / 'b.html').write_text('<h1 id="there"></h1>')
+    (tmp_path / name).write_text(text)
+    found = [*check._wrong_links(tmp_path), *check._external(tmp_path)]
+    check._read.cache_clear()
+    assert len(found) == bool(wrong) and all(wrong in each for each in found)
 
 
 # Puts into the title what is selected, and so copied, where a reader selects a block of code.
