@@ -65,7 +65,7 @@ def test_cells_are_kept_and_other_settings_are_refused(tmp_path):
 
 def test_no_interval_goes_beyond_all_data():
     cells = [
-        Cell('epsilon', 8.0, seed, fault, share, verdict, named)
+        _cell(8.0, seed, fault, share, verdict, named)
         for seed in range(3)
         for fault, share, verdict, named in (
             (None, 0.0, 'not seen', ()),

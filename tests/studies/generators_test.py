@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from dpfl import Participation, accounting, errors, mechanisms
+from dpfl import errors
 from dpfl.accounting.records import archive
 from dpfl.debugging.images import traits
 from dpfl.tasks.text import tokenization
@@ -15,7 +15,8 @@ from dpfl.tasks.text.models import architectures, saved_models
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID
 from experiments.studies.shared import generators
 from tests import forked_binaries
-from tests.studies import scripts_of_studies
+from tests.accounting import plans
+from tests.studies import scripts_of_studies, small_study
 
 pytestmark = pytest.mark.standard
 
@@ -33,23 +34,10 @@ def _run(path, name, vocabulary, boosted, **of_plan):
     weights = [np.array(weight) for weight in model.initial_weights[0]]
     bias = next(i for i, weight in enumerate(weights) if weight.shape == (num_tokens,))
     weights[bias][boosted] += 3
-    path.mkdir(parents=True)
+    small_study.write_records(path, plans.independent(4, **of_plan))
     saved_models.save(
         saved_models.LanguageModel(name, tuple(weights), vocabulary), path / saved_models.IN_RUN
     )
-    fields = dict(
-        mechanism=mechanisms.Identity(4),
-        participation=Participation(rounds=4, min_separation=4, max_participations=1),
-        clip_norm=1.0,
-        noise_multiplier=2.0,
-        clients_per_round=5,
-    )
-    plan = accounting.PrivacyPlan(**{**fields, **of_plan})
-    accountant = 'analytic_gaussian' if plan.sampling is None else 'pld'
-    record = archive.PlanRecord(plan, (1e-6,), accountant, noise_is_seeded=False, exported=True)
-    (path / archive.PLAN).write_text(record.to_json())
-    mechanisms.save(plan.mechanism, path / archive.STRATEGY)
-    (path / archive.REPORT).write_text(record.report(None).to_json())
     (path / archive.SUMS).write_text(f'{"0" * 64}  {archive.MODEL}\n')
     return str(path)
 

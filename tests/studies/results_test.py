@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpfl import Participation, accounting, mechanisms
-from dpfl.accounting.records import archive
+from dpfl import mechanisms
 from dpfl.errors import ArgumentError
 from experiments.studies.shared import grid, page, results
+from tests.accounting import plans
 from tests.studies import small_study
 
 pytestmark = pytest.mark.standard
@@ -22,22 +22,11 @@ _METRICS = """round,epsilon,seconds,loss,accuracy
 """
 
 
-def _run(folder, mechanism, noise_multiplier=2.0, **fields):
-    plan = accounting.PrivacyPlan(
-        mechanism=mechanism,
-        participation=Participation(6, 3, 2),
-        clip_norm=0.2,
-        noise_multiplier=noise_multiplier,
-        clients_per_round=10,
-        **fields,
-    )
-    folder.mkdir(exist_ok=True)
-    (folder / archive.PLAN).write_text(archive.PlanRecord(plan, (1e-6,), 'pld', True).to_json())
-    mechanisms.save(plan.mechanism, folder / archive.STRATEGY)
+def _run(folder, **changes):
+    plan = plans.plan(**{'mechanism': mechanisms.BinaryTree(6), **changes})
+    small_study.write_records(folder, plan)
     (folder / 'metrics.csv').write_text(_METRICS)
-    report = accounting.PrivacyReport.from_plan(plan, deltas=[1e-6])
-    (folder / archive.REPORT).write_text(report.to_json())
-    return folder, plan
+    return plan
 
 
 _ROUNDS = 'rounds_to_threshold'
@@ -56,41 +45,41 @@ _ROUNDS = 'rounds_to_threshold'
     ],
 )
 def test_measures_of_the_evaluations(tmp_path, fields, values, bounds):
-    folder, _ = _run(tmp_path, mechanisms.BinaryTree(6))
-    found = results.read(small_study.study(measures=tuple(values), **fields), folder)
+    _run(tmp_path)
+    found = results.read(small_study.study(measures=tuple(values), **fields), tmp_path)
     assert found.values == pytest.approx(values) and found.is_bound == bounds
     assert found.curve['round'].tolist() == [2, 4, 6]
     assert found.curve['epsilon'].tolist() == [0.6, 0.7, 0.8]
 
 
 def test_accuracy_with_unknown_words_is_smoothed_where_there_is_one(tmp_path):
-    folder, _ = _run(tmp_path, mechanisms.BinaryTree(6))
+    _run(tmp_path)
     study = small_study.study(measures=('accuracy_with_oov', 'accuracy'), smooth=2)
     with pytest.raises(ValueError, match='measures=accuracy_with_oov: is not measured'):
-        results.read(study, folder)
-    assert results.read(small_study.study(measures=('accuracy',)), folder).values
-    lines = _METRICS.splitlines()
+        results.read(study, tmp_path)
     more = ['accuracy_with_oov', '', '0.1', '0.1', '0.2']
-    rows = [f'{line},{value}' for line, value in zip(lines, more, strict=True)]
-    (folder / 'metrics.csv').write_text('\n'.join(rows) + '\n')
-    found = results.read(study, folder)
+    rows = [f'{line},{value}' for line, value in zip(_METRICS.splitlines(), more, strict=True)]
+    (tmp_path / 'metrics.csv').write_text('\n'.join(rows) + '\n')
+    found = results.read(study, tmp_path)
     assert found.values == pytest.approx({'accuracy_with_oov': 0.15, 'accuracy': 0.3})
     np.testing.assert_allclose(found.curve['accuracy_with_oov'], [0.1, 0.1, 0.15])
 
 
 def test_loss_of_the_mechanism_and_numbers_of_the_plan(tmp_path):
-    folder, plan = _run(tmp_path, mechanisms.BinaryTree(6))
+    plan = _run(tmp_path)
     names = ('max_loss', 'rms_loss', 'noise_multiplier', 'epsilon', 'rho')
-    found = results.read(small_study.study(measures=names), folder)
-    assert found.values['max_loss'] == plan.mechanism.max_loss(plan.participation)
-    assert found.values['rms_loss'] == plan.mechanism.rms_loss(plan.participation)
-    assert found.values['noise_multiplier'] == 2
-    assert found.values['epsilon'] == plan.epsilon(1e-6) and found.values['rho'] == plan.rho
-    without_noise, _ = _run(tmp_path / 'other', mechanisms.Identity(6), noise_multiplier=0.0)
+    assert results.read(small_study.study(measures=names), tmp_path).values == {
+        'max_loss': plan.mechanism.max_loss(plan.participation),
+        'rms_loss': plan.mechanism.rms_loss(plan.participation),
+        'noise_multiplier': plan.noise_multiplier,
+        'epsilon': plan.epsilon(1e-6, 'analytic_gaussian'),
+        'rho': plan.rho,
+    }
+    _run(tmp_path, mechanism=mechanisms.Identity(6), noise_multiplier=0.0)
     # Measures of claims and orders are read too.
     claims = (grid.Claim('', 'accuracy', 'a', 'a'),)
     study = small_study.study(measures=('loss',), orders=('max_loss',), claims=claims)
-    found = results.read(study, without_noise)
+    found = results.read(study, tmp_path)
     assert {*found.values} == {'loss', 'max_loss', 'accuracy'} and found.values['max_loss'] is None
 
 
