@@ -7,7 +7,7 @@ import pytest
 
 from dpfl.debugging.images import clients, study
 from dpfl.debugging.images.clients import Subpopulation, Thresholds, Verdicts
-from dpfl.simulation.training import GanConfig, PrivacyConfig, SamplingConfig
+from dpfl.simulation.training import GanConfig
 
 # Five clients: 3 of 4 correct, no example, 1 of 2, none of 1, all of 6.
 _VERDICTS = Verdicts(
@@ -132,10 +132,8 @@ def test_selection():
 
 
 def test_too_few_clients_give_one_line():
-    config = GanConfig(
-        privacy=PrivacyConfig(mechanism='gaussian', noise_multiplier=1.0),
-        sampling=SamplingConfig(rounds=5, clients_per_round=2),
-    )
+    values = {'mechanism': 'gaussian', 'noise_multiplier': 1.0, 'rounds': 5, 'clients_per_round': 2}
+    config = GanConfig().with_values(values)
     assert study.plan_of_gan(_training(), config).population == 2
     larger = config.with_values({'clients_per_round': 3})
     for ids in ((7, 3), ()):

@@ -14,22 +14,21 @@ from dpfl.debugging.images import page as image_page
 from dpfl.debugging.images.config import PrimaryConfig, StudyConfig
 from dpfl.errors import ArgumentError
 from dpfl.reporting import html_parts
-from dpfl.simulation.training import (
-    EvaluationConfig,
-    GanConfig,
-    GanOptimizationConfig,
-    PrivacyConfig,
-    SamplingConfig,
-)
+from dpfl.simulation.training import GanConfig
 from dpfl.tasks import federated_task
 from dpfl.tasks.images import classifiers
 from tests.tasks.images import emnist_files as small
 
-_BASE = GanConfig(
-    privacy=PrivacyConfig(mechanism='gaussian', noise_multiplier=1.0),
-    sampling=SamplingConfig(rounds=2, population=40, clients_per_round=2),
-    optimization=GanOptimizationConfig(model='tiny'),
-    evaluation=EvaluationConfig(eval_clients=1),
+_BASE = GanConfig().with_values(
+    {
+        'mechanism': 'gaussian',
+        'noise_multiplier': 1.0,
+        'rounds': 2,
+        'population': 40,
+        'clients_per_round': 2,
+        'model': 'tiny',
+        'eval_clients': 1,
+    }
 )
 
 
