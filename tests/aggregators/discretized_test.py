@@ -190,7 +190,7 @@ def test_keys_that_clients_see_are_those_of_the_round_and_none_of_the_noise():
         params, round_key = query.derive_sample_params(state), draws.derive(root, t)
         np.testing.assert_array_equal(params.sign_key, draws.derive(round_key, 0))
         np.testing.assert_array_equal(params.rounding_key, draws.derive(round_key, 1))
-        _, state, _ = query.get_noised_result(query.initial_sample_state(), state)
+        _, state, _ = query.get_noised_result(_sample(query, state, []), state)
 
 
 def test_clipped_coordinates_keep_the_direction():

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import aggregators, mechanisms
-from dpfl.aggregators.noise import correlated, hardened_ring
+from dpfl.aggregators.noise import correlated
 from tests import mechanism_cases, oracles, redrawn
 from tests.aggregators import rounds
 
@@ -47,23 +47,12 @@ class _Branches:
         if self._ring is not None:
             self._ring.close()
 
-    def round(self, state, length):
-        """The noise in a round, in units of the sum, and the next state."""
-        update = np.full(_SIZE, length / np.sqrt(_SIZE), np.float32)
-        if self._ring is not None:
-            state = self._ring.supply(state, update)
-        params = self.query.derive_sample_params(state)
-        sample = self.query.initial_sample_state(_SPEC)
-        sample = self.query.accumulate_record(params, sample, tf.constant(update))
-        result, state, _ = self.query.get_noised_result(sample, state)
-        return result.numpy() * self.plan.denominator - update, state
-
     def run(self, state, lengths):
-        rows = []
-        for length in lengths:
-            row, state = self.round(state, length)
-            rows.append(row)
-        return np.array(rows), state
+        """Noise of rounds with an update each, in units of the sum, and the state after them."""
+        updates = np.float32([np.full(_SIZE, length / np.sqrt(_SIZE)) for length in lengths])
+        cohorts = [[update] for update in updates]
+        rows, state = rounds.run(self.query, state, cohorts, _SPEC, self._ring)
+        return rows * self.plan.denominator - updates, state
 
 
 @pytest.fixture(scope='module', name='branches', params=_CASES.values(), ids=_CASES)
@@ -71,16 +60,6 @@ def _branches(request):
     made = _Branches(*request.param)
     yield made
     made.close()
-
-
-def _independent(branches, state):
-    """Noise z of the rounds done, drawn again from the keys in the state."""
-    if branches.plan.noise == 'default':
-        return redrawn.vectors(state, _SPEC)
-    kernel = mechanisms.Identity(_ROUNDS).kernel()
-    stream = hardened_ring._Stream(kernel, [0], _SIZE, None)
-    keys = redrawn.keys(state)
-    return np.array([stream.row(keys[: t + 1], False) for t in range(len(keys))])
 
 
 def test_branches_of_a_run_have_the_noise_of_the_matrix_and_share_none(branches):
@@ -97,7 +76,7 @@ def test_branches_of_a_run_have_the_noise_of_the_matrix_and_share_none(branches)
     assert not np.isin(keys['one'][2:], keys['other'][2:]).any()
     if branches.plan.noise == 'default':
         for rows, state in ends.values():
-            z = _independent(branches, state)
+            z = redrawn.vectors(state, _SPEC)
             expected = oracles.streamed_by_solving(branches.plan.mechanism.with_rounds(4), z)
             np.testing.assert_allclose(rows / branches.plan.stddev, expected, atol=1e-4)
 
@@ -141,33 +120,3 @@ def test_noise_of_another_scale_is_other_noise():
         _, state = branches.run(branches.start, [0.0])
         keys.append(redrawn.keys(state))
     assert not np.isin(*keys).any()
-
-
-def test_the_order_and_the_place_of_addition_change_no_bit():
-    """Sums are exact, so shards and other machines have the noise of one loop."""
-    query = aggregators.build_query(rounds.plan(), 3, record_specs=_SPEC)
-    state, rng = query.initial_global_state(), np.random.default_rng(0)
-    params, updates = query.derive_sample_params(state), rng.normal(size=(5, _SIZE))
-    updates[:, :10] *= -1e-30  # Rounded to zeros with a sign.
-    records = [query.preprocess_record(params, tf.constant(u, tf.float32)) for u in updates]
-
-    def total(numbers):
-        sample = query.initial_sample_state(_SPEC)
-        for number in numbers:
-            sample = query.accumulate_preprocessed_record(sample, records[number])
-        return sample
-
-    shards = query.merge_sample_states(total([3, 1]), total([4, 0, 2]))
-    results = [
-        query.get_noised_result(each, state)[0].numpy()
-        for each in (total(range(5)), total([4, 2, 0, 3, 1]), shards)
-    ]
-    np.testing.assert_array_equal(results[0], results[1])
-    np.testing.assert_array_equal(results[0], results[2])
-
-
-def test_one_seed_in_two_places_has_independent_noise_for_other_sums():
-    branches = [_Branches(_BLT, 'state') for _ in range(3)]
-    ends = [one.run(one.start, [x])[1] for one, x in zip(branches, (0.1, 0.1, 0.2), strict=True)]
-    np.testing.assert_array_equal(redrawn.keys(ends[0]), redrawn.keys(ends[1]))
-    assert not np.isin(redrawn.keys(ends[0]), redrawn.keys(ends[2])).any()
