@@ -44,23 +44,12 @@ _PLANS = {
 def _run(plan, canaries):
     """Results, clip norms and metrics of all rounds, and the last state."""
     query = aggregators.build_query(plan, 5, record_specs=_SPECS, canaries=canaries)
-    update = (tf.fill([3, 4], 0.3), tf.zeros([5]))
-
-    @tf.function(reduce_retracing=True)
-    def step(state):
-        params = query.derive_sample_params(state)
-        total = query.initial_sample_state(update)
-        for _ in range(_CLIENTS):
-            record = query.preprocess_record(params, update)
-            total = query.accumulate_preprocessed_record(total, record)
-        result, state, _ = query.get_noised_result(total, state)
-        return tf.concat([tf.reshape(leaf, [-1]) for leaf in result], 0), state
-
+    cohort = [(np.full([3, 4], 0.3, np.float32), np.zeros(5, np.float32))] * _CLIENTS
     state, results, norms, metrics = query.initial_global_state(), [], [], []
     for _ in range(_ROUNDS):
         norms.append(rounds.clip_norm(_sums(state)))
-        result, state = step(state)
-        results.append(result.numpy())
+        (result,), state = rounds.run(query, state, [cohort], _SPECS)
+        results.append(result)
         metrics.append({k: float(v) for k, v in query.derive_metrics(state).items()})
     return np.array(results), np.array(norms), metrics, state
 

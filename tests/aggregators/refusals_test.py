@@ -119,6 +119,12 @@ _REFUSED = {
             'count_stddev=0.5: must be > 0.5, half of noise_multiplier=1.0',
         ),
     ],
+    'inner factories': [
+        (
+            _aggregator(record_aggregation_factory=tff.aggregators.MeanFactory()),
+            'must be a tff.aggregators.Unweighted',
+        ),
+    ],
     'secure sums': [
         (_aggregator(secure_sum=True), 'secure_sum=True: must be False without'),
         (
@@ -173,6 +179,6 @@ _REFUSED = {
 @pytest.mark.parametrize('kind', _REFUSED)
 def test_contradictions_are_named_in_one_line(kind):
     for make, message in _REFUSED[kind]:
-        with pytest.raises(ValueError, match=message) as error:
+        with pytest.raises((ValueError, TypeError), match=message) as error:
             make()
         assert '\n' not in str(error.value), message

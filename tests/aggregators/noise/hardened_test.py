@@ -74,15 +74,6 @@ def test_the_norm_of_the_integers_is_bounded_whatever_clips(scale, clip):
             assert squared == 0
 
 
-def test_updates_within_the_norm_keep_their_values():
-    query = _query(_plan())
-    (update,) = _updates(1, 1e-4)
-    (sent,) = rounds.sent(query, query.initial_global_state(), [update])
-    np.testing.assert_allclose(
-        np.asarray(sent) * _UNIT, rounds.flat(update), atol=_UNIT * 1.01, rtol=0
-    )
-
-
 def test_weights_scale_updates_down():
     specs = aggregators.WeightedRecord(_SPECS, tf.TensorSpec([], tf.float32))
     query = _query(_plan(estimator=accounting.Estimator(example_cap=4.0)), specs)

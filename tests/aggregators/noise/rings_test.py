@@ -1,8 +1,11 @@
 """Noise supplied from outside of TFF: the rows that a state determines, always the same bits."""
 
+import concurrent.futures
 import itertools
 import multiprocessing
 import os
+import threading
+import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +14,7 @@ import tensorflow as tf
 
 from dpfl import aggregators, mechanisms
 from dpfl.accounting import hardened
-from dpfl.aggregators.noise import hardened_ring
+from dpfl.aggregators.noise import hardened_ring, noise_ring
 from dpfl.mechanisms import kernels
 from dpfl.mechanisms.hardened import discrete_gaussian, stream
 from tests import mechanism_cases, oracles, redrawn
@@ -289,23 +292,28 @@ def test_a_new_ring_computes_only_the_rounds_that_its_first_row_depends_on(
             assert computed == [t]  # And a type without coordinates takes no part.
 
 
-def test_noises_that_are_held_cannot_be_supplied():
-    held = aggregators.build_query(_plan('default'), record_specs=_SPECS['default'])
-    with aggregators.NoiseRing(_plan('default')) as ring:
-        with pytest.raises(ValueError, match='state: holds 0 noises to be supplied, must hold one'):
-            ring.supply(held.initial_global_state(), ())
-    with pytest.raises(ValueError, match='noise=default: must be hardened with a HardenedRing'):
-        aggregators.HardenedRing(_plan('default'))
-    with pytest.raises(ValueError, match='state: holds 0 hardened noises, must hold one'):
-        aggregators.HardenedRing(_plan('hardened')).supply({'w': np.zeros(3)}, ())
+def _check_refused(ring_type, plan, state, message, context=()):
+    with pytest.raises(ValueError, match=message):
+        with ring_type(plan) as ring:
+            ring.supply(state, context)
 
 
-@every_noise
-def test_a_ring_of_another_mechanism_supplies_nothing(noise):
-    state = _query(_plan(noise)).initial_global_state()
-    with _RINGS[noise](_plan(noise, 'banded_inverse')) as ring:
-        with pytest.raises(ValueError, match='state: was made under a plan with another mechanism'):
-            ring.supply(state, ())
+def test_states_and_contexts_that_a_ring_cannot_serve_are_refused():
+    default, hard = _plan('default'), _plan('hardened')
+    held = aggregators.build_query(default, record_specs=_SPECS['default']).initial_global_state()
+    is_default = 'noise=default: must be hardened with a HardenedRing'
+    _check_refused(aggregators.HardenedRing, default, held, is_default)
+    _check_refused(aggregators.HardenedRing, hard, held, 'state: holds 0 hardened noises, must')
+    _check_refused(
+        aggregators.NoiseRing, default, held, 'state: holds 0 noises to be supplied, must'
+    )
+    for noise, ring_type in _RINGS.items():
+        state, other = _query(_plan(noise)).initial_global_state(), _plan(noise, 'banded_inverse')
+        _check_refused(ring_type, other, state, 'was made under a plan with another mechanism')
+    state = _query(default).initial_global_state()
+    for context in (object(), [None], {'data': tf.data.Dataset.range(3)}):
+        message = 'context: must be arrays, numbers, texts or bytes'
+        _check_refused(aggregators.NoiseRing, default, state, message, context)
 
 
 def test_a_state_that_tff_cannot_carry_is_refused_when_it_is_built():
@@ -318,8 +326,20 @@ def test_a_state_that_tff_cannot_carry_is_refused_when_it_is_built():
     aggregators.build_query(rounds.plan(product), record_specs=specs)
 
 
-@pytest.mark.parametrize('context', [object(), [None], {'data': tf.data.Dataset.range(3)}])
-def test_a_ring_takes_only_contexts_that_it_can_read(context):
-    with aggregators.NoiseRing(_plan('default')) as ring:
-        with pytest.raises(ValueError, match='context: must be arrays, numbers, texts or bytes'):
-            ring.supply(_query(_plan('default')).initial_global_state(), context)
+def test_no_part_is_worked_on_any_more_when_another_one_has_failed():
+    begun, failed, still_working = threading.Event(), threading.Event(), []
+
+    def work(part):
+        if part == 0:
+            begun.wait(10)
+            failed.set()
+            raise MemoryError('in a block')
+        begun.set()
+        failed.wait(10)
+        time.sleep(0.2)
+        still_working.append(part)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        with pytest.raises(MemoryError, match='in a block'):
+            noise_ring.run_all(threads, work, range(2))
+        assert still_working == [1]
