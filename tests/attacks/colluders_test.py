@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl import accounting, aggregators
 from dpfl.accounting import hardened
+from tests.accounting import plans
 
 _CLIENTS, _FILLING = 6500, 4095
-_KINDS = ('float32', 'float64', 'float16', 'clipped denominator', 'hardened')
 
 
 def _effect(total, dtype) -> float:
@@ -25,41 +25,47 @@ def _effect(total, dtype) -> float:
       total: (updates in order, [clients]) -> their sum, a number.
       dtype: type of the updates.
     """
-    # Just above half a step beyond the power of two, for the steps of float32 and of float64.
-    colluding = [2.0**-12 * 1.001, 2.0**-12 * 0.999, 2.0**-41 * 1.001, 2.0**-40 * 1.5]
     moved = []
-    for value in colluding:
-        rest = _CLIENTS - _FILLING - 2
-        before, after = [1.0] * _FILLING + [0.4], [value] * rest
+    # Just above half a step beyond the power of two, for the steps of float32 and of float64.
+    for value in (2.0**-12 * 1.001, 2.0**-12 * 0.999, 2.0**-41 * 1.001, 2.0**-40 * 1.5):
+        before, after = [1.0] * _FILLING + [0.4], [value] * (_CLIENTS - _FILLING - 2)
         sums = [total(np.array([*before, *victim, *after], dtype)) for victim in ([1.0], [])]
         moved.append(sums[0] - sums[1])
     return max(moved)
 
 
-def _float32_sum(updates) -> float:
-    return float(np.add.accumulate(updates)[-1])
+@pytest.mark.standard
+def test_the_attack_moves_float32_sums():
+    assert _effect(lambda updates: float(np.add.accumulate(updates)[-1]), np.float32) > 1.5
 
 
-def _sum_of(kind: str):
-    dtype = np.dtype(kind if kind.startswith('float') else 'float32')
-    spec = tf.TensorSpec([1], tf.as_dtype(dtype))
-    estimator = accounting.Estimator('clipped' if kind == 'clipped denominator' else 'fixed')
-    plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(1),
-        participation=Participation(1),
-        clip_norm=1.0,
-        noise_multiplier=1.0,
-        clients_per_round=_CLIENTS,
-        estimator=estimator,
-        noise='hardened' if kind == 'hardened' else 'default',
-    )
-    query = aggregators.build_query(
-        plan, seed=0, record_specs=spec, supplied_noise=kind == 'hardened'
-    )
-    state = query.initial_global_state()
-    params = query.derive_sample_params(state)
+@pytest.mark.parametrize(
+    'dtype, shards, changes',
+    [
+        pytest.param('float32', 2, {}, marks=pytest.mark.standard),
+        *(
+            pytest.param(f'float{bits}', 1, {}, marks=pytest.mark.exhaustive)
+            for bits in (16, 32, 64)
+        ),
+        pytest.param(
+            'float32',
+            1,
+            dict(estimator=accounting.Estimator('clipped')),
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param('float32', 1, dict(noise='hardened'), marks=pytest.mark.exhaustive),
+    ],
+)
+def test_exact_sums_are_not_moved(dtype, shards, changes):
+    spec = tf.TensorSpec([1], dtype)
+    plan = plans.independent(1, clients_per_round=_CLIENTS, **changes)
+    is_hardened = plan.noise == 'hardened'
+    query = aggregators.build_query(plan, seed=0, record_specs=spec, supplied_noise=is_hardened)
+    params = query.derive_sample_params(query.initial_global_state())
+    # Hardened noise sums integers.
+    clip_norm = hardened.STDDEV / plan.noise_multiplier if is_hardened else plan.clip_norm
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.as_dtype(dtype))])
+    @tf.function(input_signature=[tf.TensorSpec([None], dtype)])
     def in_order(updates):
         return tf.foldl(
             lambda sample, update: query.accumulate_record(params, sample, update[None]),
@@ -67,29 +73,9 @@ def _sum_of(kind: str):
             query.initial_sample_state(spec),
         )
 
-    # Hardened noise sums integers.
-    clip_norm = hardened.STDDEV / plan.noise_multiplier if kind == 'hardened' else plan.clip_norm
-
     def total(updates) -> float:
-        shards = np.array_split(updates, 2 if kind == 'two shards' else 1)
-        samples = [in_order(tf.constant(shard)) for shard in shards]
+        samples = [in_order(tf.constant(shard)) for shard in np.array_split(updates, shards)]
         sample = tf.nest.map_structure(lambda *parts: tf.add_n(parts), *samples)
         return float(np.ravel(tf.nest.flatten(sample)[0])[0]) / clip_norm
 
-    return total, dtype
-
-
-@pytest.mark.standard
-def test_the_attack_moves_float32_sums():
-    assert _effect(_float32_sum, np.float32) > 1.5
-
-
-@pytest.mark.parametrize(
-    'kind',
-    [
-        pytest.param('two shards', marks=pytest.mark.standard),
-        *(pytest.param(kind, marks=pytest.mark.exhaustive) for kind in _KINDS),
-    ],
-)
-def test_exact_sums_are_not_moved(kind):
-    assert _effect(*_sum_of(kind)) <= 1
+    assert _effect(total, dtype) <= 1
