@@ -3,12 +3,10 @@
 A row is a type of values or a property, a column a factory. `variants_test.py` has the results.
 """
 
-import asyncio
 import collections
 import functools
-import tempfile
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,12 +104,6 @@ _COLUMNS: dict[str, Callable[..., Any]] = {
 _without_secure_intrinsics = tff.backends.test.replace_secure_intrinsics_with_bodies
 
 
-class _Output(NamedTuple):
-    state: Any
-    result: Any
-    measurements: Any
-
-
 class _Process:
     """A process that takes values, and gives each a weight of 1 where it needs weights."""
 
@@ -123,33 +115,12 @@ class _Process:
         is_secure = name == 'secure' and not options
         self._next = _without_secure_intrinsics(self.of_tff.next) if is_secure else self.of_tff.next
 
-    def round(self, values, state=None):
+    def round(self, values):
         weights = [[np.float32(1)] * len(values)] if self.is_weighted else []
-        state = self.of_tff.initialize() if state is None else state
-        output = self._next(state, values, *weights)
+        output = self._next(self.of_tff.initialize(), values, *weights)
         if isinstance(output, dict):
-            return _Output(*output.values())
-        return _Output(output.state, output.result, output.measurements)
-
-    def of_state_and_values(self):
-        """A computation of a state and clients' values, with their weights, as algorithms have."""
-        state, *members = self.next_type.parameter
-        values = tff.FederatedType(tff.to_type([each.member for each in members]), tff.CLIENTS)
-
-        @tff.federated_computation(state, values)
-        def next_round(state, values):
-            parts = [
-                tff.federated_map(_selection(values.type_signature.member, index), values)
-                for index in range(len(members))
-            ]
-            output = self.of_tff.next(state, *parts)
-            return output.state, output.result
-
-        return next_round
-
-
-def _selection(kind, index):
-    return tff.tensorflow.computation(lambda value: value[index], kind)
+            return output['result'], output['measurements']
+        return output.result, output.measurements
 
 
 _process = functools.cache(_Process)
@@ -163,23 +134,8 @@ def _filled(kind, number):
 
 
 def structures_without_tensors(name):
-    output = _process(name, _NOTHING).round([()] * 3)
     # TFF's weighted mean measures the exact sum of the weights. This must not.
-    assert not tf.nest.flatten([output.result, output.measurements])
-
-
-def states_go_on_from_a_program_state_manager(name):
-    # Without secure operators, whose replacements lose the containers of the state.
-    options = {'secure_sum': False} if name == 'secure' else {}
-    process, values = _process(name, _NESTED, **options), [_filled(_NESTED, 0.1)] * _CLIENTS
-    start = process.of_tff.initialize()
-    first = process.round(values, start).state
-    with tempfile.TemporaryDirectory() as folder:
-        manager = tff.program.FileProgramStateManager(folder)
-        asyncio.run(manager.save(first, 1))
-        restored = asyncio.run(manager.load(1, start))
-    one, other = (process.round(values, state) for state in (first, restored))
-    tf.nest.map_structure(np.testing.assert_array_equal, one.result, other.result)
+    assert not tf.nest.flatten(_process(name, _NOTHING).round([()] * 3))
 
 
 def records_are_summed_by_an_inner_factory(name):
@@ -187,9 +143,9 @@ def records_are_summed_by_an_inner_factory(name):
         tff.aggregators.SumFactory(), client_measurement_fn=_count
     )
     process = _Process(name, _FLOAT, record_aggregation_factory=inner)
-    output = process.round([_filled(_FLOAT, 0.1)] * 3)
-    assert output.measurements['dp']['clients'] == 3
-    np.testing.assert_allclose(output.result, 0.3 / _CLIENTS, rtol=1e-3, atol=3e-5)
+    result, measurements = process.round([_filled(_FLOAT, 0.1)] * 3)
+    assert measurements['dp']['clients'] == 3
+    np.testing.assert_allclose(result, 0.3 / _CLIENTS, rtol=1e-3, atol=3e-5)
 
 
 def _count(values):
@@ -202,14 +158,7 @@ def an_outer_factory(name):
     """Values are zeroed before, as TFF's `zeroing_factory` does around any other factory."""
     process = _Process(name, _FLOAT, lambda factory: tff.aggregators.zeroing_factory(1.0, factory))
     values = [_filled(_FLOAT, number) for number in (0.1, 0.1, 0.1, 9.0)]
-    np.testing.assert_allclose(process.round(values).result, 0.3 / _CLIENTS, rtol=1e-3, atol=3e-5)
-
-
-def map_reduce_form(name):
-    next_round = _process(name, _FLOAT).of_state_and_values()
-    form = tff.backends.mapreduce.get_map_reduce_form_for_computation(next_round)
-    again = tff.backends.mapreduce.get_computation_for_map_reduce_form(form)
-    tff.test.assert_types_equivalent(again.type_signature, next_round.type_signature)
+    np.testing.assert_allclose(process.round(values)[0], 0.3 / _CLIENTS, rtol=1e-3, atol=3e-5)
 
 
 def in_a_learning_algorithm(name):
@@ -248,10 +197,8 @@ def _model():
 
 _ROWS = (
     structures_without_tensors,
-    states_go_on_from_a_program_state_manager,
     records_are_summed_by_an_inner_factory,
     an_outer_factory,
-    map_reduce_form,
     in_a_learning_algorithm,
 )
 
@@ -294,7 +241,7 @@ def test_values_keep_their_type_or_are_refused_with_a_reason(kind, name):
     tff.test.assert_types_identical(process.of_tff.initialize.type_signature.result, state)
     assert state.placement is tff.SERVER
     if kind == 'nested':
-        result = process.round([_filled(value_type, 0.0)] * _CLIENTS).result
+        result, _ = process.round([_filled(value_type, 0.0)] * _CLIENTS)
         assert isinstance(result, collections.OrderedDict) and list(result) == ['b', 'a']
 
 

@@ -95,38 +95,30 @@ def test_rounding_is_unbiased():
     assert set(np.unique(np.abs(rounded - vector.numpy()) < 1)) == {True}
 
 
-def test_when_no_rounding_is_accepted_the_norm_does_not_grow():
-    class Tight(Discretization):  # No rounding of the vector below is as short as this.
-        inflated_norm = 1e-3
+def _tight(limit):
+    """Settings in units of integers under which few roundings are accepted."""
+    return type('Tight', (Discretization,), {'inflated_norm': limit})(1.0, 64, 9.0)
 
+
+def test_when_no_rounding_is_accepted_the_norm_does_not_grow():
     vector = tf.constant([0.9, -1.8, 2.7, 0.2])
-    rounded = discretized.round_conditionally(vector, draws.seeded_root_key(0), Tight(1.0, 4, 9.0))
+    rounded = discretized.round_conditionally(vector, draws.seeded_root_key(0), _tight(1e-3))
     np.testing.assert_array_equal(rounded, [0, -1, 2, 0])
 
 
 def test_rejected_roundings_are_drawn_again():
     # 0.5 in 64 coordinates: the squared norm is binomial around 32, the limit in its lower tail.
-    class Tight(Discretization):
-        inflated_norm = math.sqrt(28.5)
-
-    vector = tf.fill([64], 0.5)
+    vector, settings = tf.fill([64], 0.5), _tight(math.sqrt(28.5))
     keys = [draws.derive(draws.seeded_root_key(0), t) for t in range(16)]
-    settings = Tight(1.0, 64, 4.0)
     lengths = [np.sum(discretized.round_conditionally(vector, key, settings)) for key in keys]
     assert max(lengths) == 28 and min(lengths) > 10
 
 
 @pytest.mark.parametrize('sign', [1, -1])
-@pytest.mark.parametrize(
-    'settings',
-    [
-        Discretization.for_bits(12, 50, 2, 0.5),
-        Discretization.for_bits(31, 50, 2, 0.5),
-    ],
-    ids=['12 bits', '31 bits'],
-)
-def test_the_modulus_holds_the_most_extreme_cohort(settings, sign):
+@pytest.mark.parametrize('bits', [12, 31])
+def test_the_modulus_holds_the_most_extreme_cohort(bits, sign):
     # Two coordinates, and updates that the rotation sends to one of them with the whole norm.
+    settings = Discretization.for_bits(bits, 50, 2, 0.5)
     plan = _plan(settings, clients=50)
     query = _query(plan)
     state = query.initial_global_state()

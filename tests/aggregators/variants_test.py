@@ -284,21 +284,20 @@ def _check_measurements(variant, measurements):
 @pytest.mark.tff
 @pytest.mark.usefixtures('_runtime')
 @pytest.mark.parametrize(
-    'ring_type, mechanism',
+    'noise, mechanism',
     [
-        (aggregators.NoiseRing, mechanisms.BandedInverse.square_root(_ROUNDS, 3)),
-        (aggregators.HardenedRing, rounds.blt(_ROUNDS)),
+        ('default', mechanisms.BandedInverse.square_root(_ROUNDS, 3)),
+        ('hardened', rounds.blt(_ROUNDS)),
     ],
 )
-def test_tff_releases_what_an_eager_loop_releases_with_the_noise_of_a_ring(ring_type, mechanism):
-    is_hardened = ring_type is aggregators.HardenedRing
-    plan = rounds.plan(mechanism, _CLIENTS, noise='hardened' if is_hardened else 'default')
+def test_tff_releases_what_an_eager_loop_releases_with_the_noise_of_a_ring(noise, mechanism):
+    plan = rounds.plan(mechanism, _CLIENTS, noise=noise)
     arguments = dict(seed=7, supplied_noise=True)
     query = aggregators.build_query(plan, record_specs=_SPECS, **arguments)
     process = aggregators.build_aggregator(plan, **arguments).create(_NESTED)
     cohorts = [[update for update, _ in cohort] for cohort in _cohorts()]
     state, rows = process.initialize(), []
-    with ring_type(plan) as ring:
+    with rounds.RINGS[noise](plan) as ring:
         expected, _ = rounds.run(query, query.initial_global_state(), cohorts, _SPECS, ring)
         for cohort in cohorts:
             output = process.next(ring.supply(state, cohort), cohort)

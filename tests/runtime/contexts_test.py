@@ -20,13 +20,7 @@ from tests import paths
 
 pytestmark = pytest.mark.tff
 
-ROOT = paths.ROOT
-CHILD = pathlib.Path(__file__).with_name('runtime_child.py')
-
-# Seconds until a process that does not start or end is given up.
-START = 240
-END = 60
-
+_STARTS_WITHIN, _ENDS_WITHIN = 240, 60  # Seconds.
 CLIENTS_FLOAT = tff.FederatedType(np.float32, tff.CLIENTS)
 
 
@@ -44,9 +38,6 @@ def sum_of_reciprocals(values):
 @tff.tensorflow.computation
 def one():
     return 1
-
-
-# --- Within one process.
 
 
 def test_no_process_is_started_and_nothing_listens():
@@ -70,9 +61,11 @@ def test_a_program_of_tff_gets_references_to_values():
 
 def test_an_assertion_with_a_message_is_this_message():
     with contexts.local_runtime():
-        with pytest.raises(contexts.ComputationError) as caught:
+        with pytest.raises(contexts.ComputationError, match=r'\Anot positive\.\Z'):
             sum_of_reciprocals([1.0, 0.0])
-    assert str(caught.value) == 'not positive.'
+        with pytest.raises(ValueError, match='max_concurrent_clients=0: must be'):
+            with contexts.local_runtime(max_concurrent_clients=0):
+                pass
     kept = 'assertion failed: [1 2 nan] [x: 3]'
     assert failures.one_line(kept) == kept
 
@@ -149,89 +142,43 @@ def test_handlers_of_the_caller_are_left_alone():
         signal.signal(signal.SIGTERM, before)
 
 
-def test_bad_arguments_are_named():
-    with pytest.raises(ValueError, match='max_concurrent_clients=0: must be'):
-        with contexts.local_runtime(max_concurrent_clients=0):
-            pass
-
-
-# --- Ends of a process. Its standard output is a pipe in each case.
-
-
-class Process:
-    """A process that runs `runtime_child.py`, with the lines that it writes."""
-
-    def __init__(self, how, **environment):
-        self._process = subprocess.Popen(
-            [sys.executable, str(CHILD), how],
-            env={**os.environ, 'PYTHONPATH': str(ROOT), **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        self._watchdog = threading.Timer(START, self._process.kill)
-        self._watchdog.start()
-        self.read('started')
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self._watchdog.cancel()
-        self._process.kill()
-        self._process.wait()
-
-    def read(self, word):
-        line = self._process.stdout.readline().strip()
-        assert line == word, self._process.stderr.read()
-
-    def send(self, number):
-        """Signals the process group, as a terminal does."""
-        os.killpg(self._process.pid, number)
-
-    def require_end(self, status):
-        """The end with this status; returns what the process wrote to its standard error."""
-        found = self._process.wait(END)
-        # Reading ends only when no process holds the other end of the pipe.
-        _, error = self._process.communicate(timeout=END)
-        assert found == status, error
-        return error
-
-
 # Python ends by SIGINT itself after a KeyboardInterrupt that nothing caught: 130 in a shell.
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    'how, number, status',
+    'how, numbers, status',
     [
-        ('normal', None, 0),
-        ('exception', None, 1),
-        ('interrupted', signal.SIGINT, -signal.SIGINT),
-        ('interrupted', signal.SIGTERM, 128 + signal.SIGTERM),
-        ('interrupted elsewhere', signal.SIGINT, None),
-        ('interrupted', signal.SIGKILL, -signal.SIGKILL),
+        ('exception', [], 1),
+        ('interrupted', [signal.SIGINT], -signal.SIGINT),
+        ('interrupted', [signal.SIGTERM], 128 + signal.SIGTERM),
+        ('interrupted elsewhere', [signal.SIGINT], None),  # The other thread sleeps on.
+        ('interrupted, slow cleanup', [signal.SIGINT, signal.SIGINT], -signal.SIGINT),
     ],
 )
-def test_the_end_of_a_process(how, number, status):
-    with Process(how) as process:
-        if number is not None:
-            process.read('running')
-            process.send(number)
-        if number != signal.SIGKILL:
-            process.read('leaving')
-        if status is None:  # The other thread sleeps on.
-            return
-        error = process.require_end(status)
-    assert 'Exception ignored' not in error and 'never retrieved' not in error
-    if how == 'exception':
-        assert error.rstrip().endswith('ValueError: an error of the training loop')
-
-
-@pytest.mark.exhaustive
-def test_second_ctrl_c_during_cleanup():
-    with Process('interrupted', SLOW_CLEANUP='1') as process:
-        process.read('running')
-        process.send(signal.SIGINT)
-        process.read('leaving')
-        process.send(signal.SIGINT)
-        process.require_end(-signal.SIGINT)
+def test_the_end_of_a_process(how, numbers, status):
+    process = subprocess.Popen(
+        [sys.executable, '-m', 'tests.runtime.runtime_child', how],
+        cwd=paths.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    watchdog = threading.Timer(_STARTS_WITHIN, process.kill)
+    watchdog.start()
+    try:
+        assert process.stdout.readline() == 'started\n'
+        for number, word in zip(numbers, ('running\n', 'leaving\n'), strict=False):
+            assert process.stdout.readline() == word
+            os.killpg(process.pid, number)  # As a terminal does.
+        if len(numbers) < 2:
+            assert process.stdout.readline() == 'leaving\n'
+        if status is not None:
+            # Reading ends only when no process holds the other end of the pipe.
+            _, error = process.communicate(timeout=_ENDS_WITHIN)
+            assert process.returncode == status, error
+            assert 'Exception ignored' not in error and 'never retrieved' not in error
+            assert (how == 'exception') == ('ValueError: an error of the training' in error)
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.communicate()

@@ -33,10 +33,14 @@ def _bytes(client):
 
 @pytest.mark.parametrize('num_shards', [1, 2, 5])
 def test_every_client_is_in_one_shard_with_its_own_batches(num_shards):
-    result = learning.shard(_clients(), num_shards)
-    assert len(result) == num_shards
-    found = [_bytes(client) for shard in result for client in _read(shard)]
-    assert sorted(found) == sorted(map(_bytes, _clients()))
+    """Also if its batches are those of a data set."""
+    arrays, template = learning.shard(_clients(), num_shards), _clients()[0][0]
+    datasets = learning.shard([models.dataset(each, template) for each in _clients()], num_shards)
+    assert len(arrays) == len(datasets) == num_shards
+    found = [[_bytes(client) for client in _read(shard)] for shard in arrays]
+    assert sorted(sum(found, [])) == sorted(map(_bytes, _clients()))
+    assert found == [[_bytes(client) for client in _read(shard)] for shard in datasets]
+    assert arrays[0].element_spec == datasets[0].element_spec
 
 
 def test_any_sizes_are_cut_at_the_right_places():
@@ -47,15 +51,6 @@ def test_any_sizes_are_cut_at_the_right_places():
         clients = [models.client(seed, client) for client in [*sizes, [1]]]
         (shard,) = learning.shard(clients, 1)
         assert list(map(_bytes, _read(shard))) == list(map(_bytes, clients))
-
-
-def test_data_sets_and_arrays_give_the_same_shards():
-    arrays = learning.shard(_clients(), 2)
-    template = _clients()[0][0]
-    datasets = learning.shard([models.dataset(client, template) for client in _clients()], 2)
-    for one, other in zip(arrays, datasets, strict=True):
-        assert list(map(_bytes, _read(one))) == list(map(_bytes, _read(other)))
-        assert one.element_spec == other.element_spec
 
 
 def test_small_cohorts_have_a_shard_for_each_client():
@@ -79,25 +74,25 @@ def _batch(rows, columns=2):
     )
 
 
+_ONE_STRUCTURE = 'clients: must have batches of one structure'
+_INTEGER = 'must be an integer >= 1'
+
+
 @pytest.mark.parametrize(
-    'clients, message',
+    'clients, num_shards, message',
     [
-        ([[_batch(2), _batch(0)]], r'must have rows in each batch.* has \(0, 2\), \(0, 1\)'),
-        ([[collections.OrderedDict(_batch(2), y=np.zeros((3, 1)))]], 'equally many in all arrays'),
-        ([[collections.OrderedDict(x=np.float32(1), y=np.float32(1))]], 'must have rows'),
-        ([[_batch(2)], [_batch(2, columns=3)]], 'clients: must have batches of one structure'),
-        ([[_batch(2)], [{'x': np.zeros((2, 2))}]], 'clients: must have batches of one structure'),
+        ([[_batch(2), _batch(0)]], 2, r'must have rows in each batch.* has \(0, 2\), \(0, 1\)'),
+        ([[dict(_batch(2), y=np.zeros((3, 1)))]], 2, 'equally many in all arrays'),
+        ([[dict(x=np.float32(1), y=np.float32(1))]], 2, 'must have rows'),
+        ([[_batch(2)], [_batch(2, columns=3)]], 2, _ONE_STRUCTURE),
+        ([[_batch(2)], [{'x': np.zeros((2, 2))}]], 2, _ONE_STRUCTURE),
+        ([], 0, f'^num_shards=0: {_INTEGER}'),
+        ([], 1.5, f'^num_shards=1.5: {_INTEGER}'),
     ],
 )
-def test_batches_that_do_not_fit_are_refused(clients, message):
+def test_what_cannot_be_cut_is_refused(clients, num_shards, message):
     with pytest.raises(ValueError, match=message):
-        learning.shard(clients, 2)
-
-
-@pytest.mark.parametrize('num_shards', [0, 1.5, float('nan')])
-def test_bad_number_of_shards_is_named(num_shards):
-    with pytest.raises(ValueError, match=f'^num_shards={num_shards}: must be an integer >= 1'):
-        learning.shard([], num_shards)
+        learning.shard(clients, num_shards)
 
 
 def test_cohorts_come_in_order_and_one_is_read_ahead():

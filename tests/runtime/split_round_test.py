@@ -23,21 +23,16 @@ def test_shards_get_no_more_than_model_and_clip_norm():
     assert str(message) == '<<trainable=<float32[2]>,non_trainable=<>>@SERVER,float32@SERVER>'
 
 
-def test_a_round_of_another_form_is_refused():
+def test_what_has_shards_can_be_split_if_it_has_a_state():
     @tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
     def without_state(values):
         return tff.federated_sum(values)
 
-    assert split_round.has_shards(without_state)
+    process = _process()
+    computations = (process.initialize, process.get_model_weights, process.next, without_state)
+    assert [*map(split_round.has_shards, computations)] == [False, False, True, True]
     with pytest.raises(ValueError, match='computation: must take a state and shards, takes'):
         split_round.split(without_state)
-
-
-def test_a_computation_without_shards_has_none():
-    process = _process()
-    assert not split_round.has_shards(process.initialize)
-    assert not split_round.has_shards(process.get_model_weights)
-    assert split_round.has_shards(process.next)
 
 
 def test_updates_are_joined_in_order():
@@ -74,6 +69,8 @@ def test_an_update_is_cut_and_put_together(num_parts):
     tensors = np.arange(5.0), np.arange(6, dtype=np.float32).reshape(2, 3), np.float64(7.0)
     loss = np.float32(8.0)
     update = [[{'a': tensors[0], 'b': (tensors[1], tensors[2], ())}], [loss]]
+    unknown = tff.FederatedType(tff.TensorType(np.float32, [None]), tff.CLIENTS)
+    assert split_round.num_bytes(unknown) is None
     parts = split_round.cut(update, updates_type, num_parts)
     assert len(parts) == num_parts
     sizes = [sum(vector.nbytes for vector in part) for part in parts]
@@ -82,8 +79,3 @@ def test_an_update_is_cut_and_put_together(num_parts):
     for found, expected in zip([whole.a, *whole.b[:2], last], [*tensors, loss], strict=True):
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found, expected)
-
-
-def test_the_size_of_updates_of_unknown_shapes_is_unknown():
-    updates_type = tff.FederatedType(tff.TensorType(np.float32, [None]), tff.CLIENTS)
-    assert split_round.num_bytes(updates_type) is None

@@ -21,7 +21,6 @@ from tests import mechanism_cases, oracles, redrawn
 from tests.aggregators import rounds
 
 _ROUNDS = 7
-_RINGS = {'default': aggregators.NoiseRing, 'hardened': aggregators.HardenedRing}
 _STEPS = {'default': kernels, 'hardened': stream}  # Modules of the function `step`.
 # Several blocks of a ring, and a part of one; both types.
 _SPECS = {
@@ -36,7 +35,7 @@ _MECHANISMS = {
     'banded_inverse': mechanisms.BandedInverse.square_root(_ROUNDS, 4),
     'restarted': mechanisms.Restarted(mechanisms.Blt(_ROUNDS, [0.9], [0.2]), (3,), _ROUNDS),
 }
-every_noise = pytest.mark.parametrize('noise', _RINGS)
+every_noise = pytest.mark.parametrize('noise', rounds.RINGS)
 
 
 def _plan(noise, mechanism='blt', **changes):
@@ -77,7 +76,7 @@ def _whole_run(request):
     plan = _plan(*request.param)
     query = _query(plan)
     rows, states = [], [query.initial_global_state()]
-    with _RINGS[plan.noise](plan) as ring:
+    with rounds.RINGS[plan.noise](plan) as ring:
         for _ in range(_ROUNDS):
             row, state = _run(query, states[-1], 1, ring)
             rows.append(row[0])
@@ -126,7 +125,7 @@ def _check_replay(plan, rows, end):
 def test_a_row_depends_on_the_state_alone(whole, tmp_path):
     """Whatever a ring has done before: it begins late, goes on, goes back, and supplies again."""
     for order in ([5, 6, 1, 2, 2], [1]):
-        with _RINGS[whole.plan.noise](whole.plan, tmp_path) as ring:
+        with rounds.RINGS[whole.plan.noise](whole.plan, tmp_path) as ring:
             for t in order:
                 row, _ = _run(whole.query, whole.states[t], 1, ring)
                 np.testing.assert_array_equal(row[0], whole.rows[t])
@@ -135,7 +134,7 @@ def test_a_row_depends_on_the_state_alone(whole, tmp_path):
 
 def test_the_state_holds_one_row_before_a_round_and_none_after_it(whole):
     size = whole.rows.shape[1]
-    with _RINGS[whole.plan.noise](whole.plan) as ring:
+    with rounds.RINGS[whole.plan.noise](whole.plan) as ring:
         supplied = ring.supply(whole.states[0], ())
     numbers = {_numbers(state) for state in whole.states}
     assert len(numbers) == 1 and max(numbers) < 20 + 4 * _ROUNDS  # A key for each round.
@@ -153,7 +152,7 @@ def test_a_row_that_is_missing_or_stale_is_an_error(noise):
     state = query.initial_global_state()
     with pytest.raises(tf.errors.InvalidArgumentError, match='through (Noise|Hardened)Ring.supply'):
         _run(query, state, 1)
-    with _RINGS[noise](plan) as ring:
+    with rounds.RINGS[noise](plan) as ring:
         supplied = ring.supply(state, ())
         _, following = _run(query, supplied, 1)
         old = supplied.numerator_state.noise.past
@@ -173,7 +172,7 @@ def test_runs_without_a_seed_have_noise_of_their_own(noise):
     first, second = query.initial_global_state(), query.initial_global_state()
     keys = [state.numerator_state.noise.key.numpy() for state in (first, second)]
     assert not np.isin(*keys).any()
-    with _RINGS[noise](_plan(noise)) as ring:
+    with rounds.RINGS[noise](_plan(noise)) as ring:
         rows = [_run(query, start, 1, ring)[0] for start in (first, second, first)]
     np.testing.assert_array_equal(rows[0], rows[2])
     assert not np.isin(rows[0][:, :3], rows[1][:, :3]).any()
@@ -196,7 +195,7 @@ def test_a_round_that_failed_half_way_changes_no_bit_of_later_ones(whole, monkey
                 raise MemoryError('in a block')
             return applied
 
-    with _RINGS[whole.plan.noise](whole.plan) as ring:
+    with rounds.RINGS[whole.plan.noise](whole.plan) as ring:
         _run(whole.query, whole.states[3], 1, ring)
         with monkeypatch.context() as patched:
             patched.setattr(module, 'step', lambda *args: Failing(step(*args)))
@@ -280,10 +279,10 @@ def test_a_new_ring_computes_only_the_rounds_that_its_first_row_depends_on(
 
     monkeypatch.setattr(module, 'step', counted)
     state = query.initial_global_state()
-    with _RINGS[noise](plan) as ring:
+    with rounds.RINGS[noise](plan) as ring:
         for t in range(11):
             if t == 10:
-                with _RINGS[noise](plan) as another:
+                with rounds.RINGS[noise](plan) as another:
                     computed.clear()
                     another.supply(state, t)
                     assert len(computed) == needed(t)
@@ -307,7 +306,7 @@ def test_states_and_contexts_that_a_ring_cannot_serve_are_refused():
     _check_refused(
         aggregators.NoiseRing, default, held, 'state: holds 0 noises to be supplied, must'
     )
-    for noise, ring_type in _RINGS.items():
+    for noise, ring_type in rounds.RINGS.items():
         state, other = _query(_plan(noise)).initial_global_state(), _plan(noise, 'banded_inverse')
         _check_refused(ring_type, other, state, 'was made under a plan with another mechanism')
     state = _query(default).initial_global_state()
