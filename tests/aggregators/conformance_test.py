@@ -294,17 +294,6 @@ def _sgd(rate=0.1):
     return tff.learning.optimizers.build_sgdm(rate)
 
 
-def _reconstruction_model():
-    inputs = tf.keras.layers.Input(shape=(2,))
-    of_all, own = tf.keras.layers.Dense(2), tf.keras.layers.Dense(1)
-    return tff.learning.models.ReconstructionModel.from_keras_model_and_layers(
-        keras_model=tf.keras.Model(inputs, own(of_all(inputs))),
-        global_layers=[of_all],
-        local_layers=[own],
-        input_spec=_BATCHES,
-    )
-
-
 _ALGORITHMS = {
     'fed_avg': lambda factory: tff.learning.algorithms.build_unweighted_fed_avg(
         _model(), client_optimizer_fn=_sgd(), model_aggregator=factory
@@ -314,12 +303,6 @@ _ALGORITHMS = {
     ),
     'mime_lite': lambda factory: tff.learning.algorithms.build_unweighted_mime_lite(
         _model(), _sgd(), model_aggregator=factory, full_gradient_aggregator=factory
-    ),
-    'fed_recon': lambda factory: tff.learning.algorithms.build_fed_recon(
-        _reconstruction_model,
-        loss_fn=tf.keras.losses.MeanSquaredError,
-        client_weighting=tff.learning.ClientWeighting.UNIFORM,
-        model_aggregator_factory=factory,
     ),
     'fed_kmeans': lambda factory: tff.learning.algorithms.build_fed_kmeans(
         2, (3,), sum_aggregator=factory
@@ -331,7 +314,7 @@ _ALGORITHMS = {
 @pytest.mark.parametrize(
     'algorithm, column, releases',
     [('fed_avg', 'mean', 1), ('fed_sgd', 'weighted', 1), ('mime_lite', 'mean', 2)]
-    + [('fed_recon', 'mean', 1), ('fed_kmeans', 'mean', 1)],
+    + [('fed_kmeans', 'mean', 1)],
 )
 def test_how_many_releases_an_algorithm_makes_with_one_factory(algorithm, column, releases):
     state = _ALGORITHMS[algorithm](_COLUMNS[column](_FLOAT, seed=None)).initialize()

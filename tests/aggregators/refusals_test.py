@@ -109,16 +109,6 @@ _REFUSED = {
         (lambda: accounting.Estimator(weight=_NAN), 'weight=nan: '),
         (lambda: accounting.Estimator(example_cap=-1), 'example_cap=-1: must be a finite number'),
     ],
-    'adaptive clip norms': [
-        (
-            _query(mechanism=rounds.blt(), adaptive_clip=accounting.AdaptiveClip()),
-            'mechanism=blt: must be restarted with adaptive',
-        ),
-        (
-            _query(adaptive_clip=accounting.AdaptiveClip(count_stddev=0.5), noise_multiplier=1.0),
-            'count_stddev=0.5: must be > 0.5, half of noise_multiplier=1.0',
-        ),
-    ],
     'inner factories': [
         (
             _aggregator(record_aggregation_factory=tff.aggregators.MeanFactory()),
@@ -162,6 +152,13 @@ _REFUSED = {
         (
             _hardened(mechanism=rounds.blt(), noise_multiplier=0.01),
             'noise=hardened: must be default with mech',
+        ),
+        *(
+            (
+                _hardened(mechanism=mechanisms.ColumnScaled(_INDEPENDENT, [1.0, scale], 4)),
+                'noise of single rounds is .* integers, must be within',
+            )
+            for scale in (1e-4, 1e20)
         ),
         (_hardened(seed=-1), 'seed=-1: must be an integer >= 0'),
         (_hardened(tf.TensorSpec([2**14, 2**15])), 'record_specs: has 536870912'),

@@ -76,15 +76,14 @@ def test_keras_2_is_that_of_tff_and_keras_3_has_its_own_name(monkeypatch):
         tff_import._use_keras_2()
 
 
-def _python(code, *options):
-    return subprocess.run(
-        [sys.executable, *options, '-c', code], cwd=paths.ROOT, capture_output=True, text=True
-    )
+def _python(code, *options, cwd=paths.ROOT):
+    command = [sys.executable, *options, '-c', code]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True)
 
 
 def test_the_line_in_site_packages_loads_nothing_before_tff_is_imported():
     code = (
-        f'import sys\nbefore = set(sys.modules)\n{install_tff.PTH_LINE}'
+        f'import sys\n{install_tff.PTH_LINE}'
         'import json\n'
         'assert "dpfl" not in sys.modules, "loaded at once"\n'
         'sys.meta_path.insert(0, type("None_", (), {"find_spec": staticmethod(print)}))\n'
@@ -93,9 +92,7 @@ def test_the_line_in_site_packages_loads_nothing_before_tff_is_imported():
         'else:\n    raise SystemExit("was imported without dpfl")\n'
     )
     # Without site-packages, and not in the folder of dpfl.
-    done = subprocess.run(
-        [sys.executable, '-I', '-S', '-c', code], cwd='/', capture_output=True, text=True
-    )
+    done = _python(code, '-I', '-S', cwd='/')
     assert done.returncode == 0, done.stderr
 
 

@@ -88,13 +88,6 @@ def test_weights_scale_updates_down():
     assert not none.any()
 
 
-@pytest.mark.parametrize('scale', [1e-4, 1e20])
-def test_noise_beyond_the_sampler_is_refused_before_the_first_round(scale):
-    plan = _plan(mechanisms.ColumnScaled(mechanisms.Identity(4), [1.0, scale], 4))
-    with pytest.raises(ValueError, match='noise of single rounds is .* integers, must be within'):
-        _query(plan)
-
-
 def test_clip_norms_of_a_schedule_scale_noise_and_updates():
     released = []
     for schedule in ((), ((2, 0.25),)):
@@ -134,11 +127,5 @@ assert row.shape == (2_400_000,) and row.std() > 2.0**39
 stream.close()
 print(peak() - before)
 """
-    done = subprocess.run(
-        [sys.executable, '-c', code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=paths.ROOT,
-    )
-    assert int(done.stdout) < 77e6 + 3 * 19.2e6 + 40e6
+    grown = subprocess.check_output([sys.executable, '-c', code], cwd=paths.ROOT)
+    assert int(grown) < 77e6 + 3 * 19.2e6 + 40e6
