@@ -19,8 +19,9 @@ def _panel(title, *lines, **kwargs):
     return Panel(title, 'rounds', 'rho', lines, **kwargs)
 
 
-def test_panels_show_their_lines_and_labels():
-    figure = charts.draw([_panel('left', _LINE, _POINTS), _panel('right', _LINE)], 2)
+def test_panels_their_legend_and_their_table_have_every_line():
+    panels = [_panel('left', _LINE, _POINTS), _panel('right', _LINE, Line('two', [1], [2], 1, 1))]
+    figure = charts.draw(panels, 2)
     left, right = figure.axes
     assert [line.get_xydata().tolist() for line in left.lines] == [[[1, 3], [2, 4]], [[1, 3.5]]]
     assert (left.get_title(), right.get_title()) == ('left', 'right')
@@ -28,16 +29,8 @@ def test_panels_show_their_lines_and_labels():
     solid, points = left.lines
     assert (solid.get_linestyle(), solid.get_marker()) == ('-', 'None')
     assert (points.get_linestyle(), points.get_marker()) == ('None', 'o')
-
-
-def test_the_legend_names_a_line_once():
-    panels = [_panel('left', _LINE, _POINTS), _panel('right', _LINE, Line('two', [1], [2], 1, 1))]
-    (legend,) = charts.draw(panels, 2).legends
+    (legend,) = figure.legends  # It names a line once.
     assert [text.get_text() for text in legend.get_texts()] == ['one', 'as printed', 'two']
-
-
-def test_the_table_has_every_point():
-    panels = [_panel('left', _LINE, _POINTS), _panel('right', _LINE)]
     table = charts.table(panels)
     assert [(row['panel'], row['line'], row['x'], row['y']) for row in table] == [
         ('left', 'one', 1, 3.0),
@@ -45,35 +38,33 @@ def test_the_table_has_every_point():
         ('left', 'printed ones', 1, 3.5),
         ('right', 'one', 1, 3.0),
         ('right', 'one', 2, 4.0),
+        ('right', 'two', 1, 2.0),
     ]
     assert {(row['x_name'], row['y_name']) for row in table} == {('rounds', 'rho')}
-    assert np.isfinite([row['y'] for row in table]).all()
+
+
+def _points(axes):
+    return [line.get_xydata().tolist() for line in axes.lines]
 
 
 def test_training_curves_show_what_was_measured():
-    rows = [{'round': 1, 'epsilon': 0.5}, {'round': 2, 'epsilon': 0.7, 'accuracy': 0.25}]
-    references = {'best accuracy': 0.4, 'best_accuracy_with_oov': 0.3}
-    figure = plots.training_curves(rows, references)
-    accuracy, loss, epsilon = figure.axes
-    assert len(accuracy.texts) == 1  # The curve is over known words.
-    assert accuracy.lines[0].get_xydata().tolist() == [[2, 0.25]]
-    assert accuracy.lines[1].get_ydata() == [0.4, 0.4]
-    assert accuracy.texts[0].get_text() == 'best accuracy 0.400'
-    assert epsilon.lines[0].get_xydata().tolist() == [[1, 0.5], [2, 0.7]]
-    assert [axes.get_title() for axes in figure.axes] == ['Accuracy', 'Loss', 'Privacy']
-    assert not loss.lines[0].get_xydata().size
-
-
-def test_training_curves_show_an_adaptive_clip_norm():
     rows = [
         {'round': 1, 'epsilon': 0.5, 'clip_norm': 0.1, 'clip_norm_estimate': 0.3},
         {'round': 2, 'epsilon': 0.7, 'clip_norm': 0.3, 'clip_norm_estimate': 0.2},
     ]
-    figure = plots.training_curves(rows)
-    estimate, in_use = figure.axes[3].lines
-    assert estimate.get_xydata().tolist() == [[1, 0.3], [2, 0.2]]
-    assert in_use.get_xydata().tolist() == [[1, 0.1], [2, 0.3]]
+    rows[1]['accuracy'] = 0.25
+    references = {'best accuracy': 0.4, 'best_accuracy_with_oov': 0.3}
+    figure = plots.training_curves(rows, references)
+    accuracy, loss, epsilon, clip_norms = figure.axes
+    assert [axes.get_title() for axes in figure.axes[:3]] == ['Accuracy', 'Loss', 'Privacy']
     assert [axes.get_xlabel() for axes in figure.axes] == ['', '', 'round', 'round']
+    assert _points(accuracy)[0] == [[2, 0.25]]
+    assert accuracy.lines[1].get_ydata() == [0.4, 0.4]
+    # The curve is over known words.
+    assert [text.get_text() for text in accuracy.texts] == ['best accuracy 0.400']
+    assert _points(epsilon) == [[[1, 0.5], [2, 0.7]]]
+    assert not loss.lines[0].get_xydata().size
+    assert _points(clip_norms) == [[[1, 0.3], [2, 0.2]], [[1, 0.1], [2, 0.3]]]
 
 
 def test_participation_shows_both_histograms_and_the_rounds():
@@ -87,7 +78,7 @@ def test_participation_shows_both_histograms_and_the_rounds():
     timed = plots.participation(
         {1: 5}, {}, start_hours=np.array([23.0, 25.0]), duration_hours=np.array([0.5, 1.0])
     )
-    assert timed.axes[2].lines[0].get_xydata().tolist() == [[23, 30], [1, 60]]
+    assert _points(timed.axes[2])[0] == [[23, 30], [1, 60]]
     assert timed.axes[3].lines[0].get_ydata().tolist() == [23 / 24, 25 / 24]
 
 
@@ -116,15 +107,12 @@ def test_plans_have_a_line_for_each_mechanism_and_value():
     ]
     rows.append({'mechanism': 'silent', 'rounds': 20, 'population': 1000, 'rho': None})
     (panel,) = plots.plans(rows, 'rounds', ['rho'], ['mechanism', 'population']).axes
-    lines = {line.get_label(): line.get_xydata().tolist() for line in panel.lines}
-    assert lines == {
+    assert {line.get_label(): line.get_xydata().tolist() for line in panel.lines} == {
         'tree, population 1,000': [[20, 40], [30, 60]],
         'tree, population 2,000': [[20, 40], [30, 60]],
         'blt, population 1,000': [[20, 20], [30, 30]],
         'blt, population 2,000': [[20, 20], [30, 30]],
     }
-    single = plots.plans(rows[:2], 'rounds', ['rho'])
-    assert len(single.axes[0].lines) == 1
 
 
 def test_images_stand_in_rows_with_grey_gaps():
@@ -143,8 +131,7 @@ def test_images_stand_in_rows_with_grey_gaps():
 def test_the_file_is_a_png_of_the_sheet():
     pixels = np.random.default_rng(0).uniform(size=(5, 4, 4))
     read = image.imread(io.BytesIO(html_parts.png(pixels, 3)), format='png')
-    expected = html_parts.tiled(pixels, 3) / 255
-    np.testing.assert_allclose(read[..., 0], expected, atol=1 / 255)
+    np.testing.assert_allclose(read[..., 0], html_parts.tiled(pixels, 3) / 255, atol=1 / 255)
     assert html_parts.png(pixels, 3) == html_parts.png(pixels, 3)
 
 

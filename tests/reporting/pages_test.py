@@ -58,17 +58,11 @@ def test_a_page_is_light_or_dark_and_loads_nothing():
     assert set(re.findall(r'var\((--[a-z-]+)\)', page)) <= known
 
 
-_SCHEMA = Participation(24, 8, 3)
-
-
-@pytest.fixture(scope='module', name='candidates')
-def _candidates():
-    return mechanisms.choose(_SCHEMA, dimension=1_000_000, memory_limit=0.02)[1]
-
-
 @pytest.mark.standard
-def test_the_page_has_every_candidate_with_its_figures_and_its_verdict(candidates):
-    page = choice_page.render(candidates, _SCHEMA)
+def test_the_page_has_every_candidate_with_its_figures_and_its_verdict():
+    schema = Participation(24, 8, 3)
+    candidates = mechanisms.choose(schema, dimension=1_000_000, memory_limit=0.02)[1]
+    page = choice_page.render(candidates, schema)
     assert f'Taken: <strong>{candidates[0].name}</strong>' in page
     assert 'at most 3 times, at least 8 rounds apart' in page
     for candidate in candidates:
@@ -92,7 +86,7 @@ _SAMPLED = dict(
 
 
 @pytest.mark.parametrize(
-    'report, figures',
+    ('report', 'figures'),
     [
         (_report(), 2),
         (_report(_LOG), 3),
@@ -102,7 +96,7 @@ _SAMPLED = dict(
         (_report().with_tradeoff(), 3),
     ],
 )
-def test_the_page_has_the_text_and_the_figures(report, figures):
+def test_the_page_has_the_text_and_the_figures_and_loads_nothing(report, figures):
     page = privacy_page.render(report)
     assert page.count('<figure>') == page.count('</svg>') == figures
     assert page.startswith('<!DOCTYPE html>') and page.endswith('</html>\n')
@@ -110,10 +104,6 @@ def test_the_page_has_the_text_and_the_figures(report, figures):
     for sentence in report.to_dict()['not_covered']:
         text = sentence.replace('`', '')  # Names in backticks are <code> elements on the page.
         assert text.replace("'", '&#x27;') in words or text in words
-
-
-def test_nothing_is_loaded_from_elsewhere():
-    page = privacy_page.render(_report(_LOG))
     assert not re.search(r'\b(src|href)="(?!#)', page)
     assert '@import' not in page and 'url(http' not in page and '<script' not in page
 

@@ -1,5 +1,6 @@
 """Statements about figures: how they are compared and reported; data that is kept."""
 
+import json
 import math
 
 import pytest
@@ -54,12 +55,7 @@ def test_all_numbers_have_to_agree_and_more_may_be_computed():
     assert statement.holds({'a': 2, 'b': 2}) is False
     with pytest.raises(KeyError):
         statement.holds({'a': 2})
-
-
-def test_what_cannot_be_compared_neither_holds_nor_fails():
-    statement = _statement(reproducible=False, note='Inputs are missing.')
-    assert statement.holds({'ratio': 0.5}) is None
-    assert statement.holds({'ratio': 5.0}) is None
+    assert _statement(reproducible=False).holds({'ratio': 0.5}) is None
 
 
 def _checks(measured, name='002/fig3'):
@@ -72,14 +68,15 @@ def test_a_statement_is_compared_and_reported():
     assert (check.match, check.place, check.note) == (True, 'section 1', 'A note.')
     (check,) = _checks({'002/fig3/worse': {'ratio': 0.5}})
     assert check.match is False
+
+
+def test_a_row_of_the_tables_is_compared_in_the_printed_digits():
+    for computed, match in ((0.4796, True), (0.486, False)):
+        (check,) = _checks({'000-T1-de-DE': {'zcdp': computed}}, '000/fig4')
+        assert check.match == match
+    assert (check.published, check.place) == ({'zcdp': 0.48}, 'Table 1 (NWP)')
     (check,) = _checks({'000-T1-en-US*': {'zcdp': 24 / 98}}, '000/fig4')
     assert check.match is None and 'secure aggregation' in check.note
-
-
-@pytest.mark.parametrize('computed, match', [(0.4796, True), (0.486, False)])
-def test_a_row_of_the_tables_is_compared_in_the_printed_digits(computed, match):
-    (check,) = _checks({'000-T1-de-DE': {'zcdp': computed}}, '000/fig4')
-    assert (check.match, check.published, check.place) == (match, {'zcdp': 0.48}, 'Table 1 (NWP)')
 
 
 @pytest.mark.parametrize(
@@ -98,19 +95,16 @@ def test_statements_and_numbers_belong_together(measured, message):
         _checks(measured)
 
 
-@pytest.mark.parametrize(
-    'matches, match',
-    [
+def test_a_figure_matches_if_nothing_differs():
+    for matches, match in (
         ([True, None], True),
         ([True, False, None], False),
         ([None], None),
         ([], None),
-    ],
-)
-def test_a_figure_matches_if_nothing_differs(matches, match):
-    found = [checks.Check('a', 'b', 'c', {}, {}, each, '') for each in matches]
-    result = checks.Result('002/fig3', 'title', 'a.png', 'a.csv', 1.0, found)
-    assert result.match is match and result.to_dict()['match'] is match
+    ):
+        found = [checks.Check('a', 'b', 'c', {}, {}, each, '') for each in matches]
+        result = checks.Result('002/fig3', 'title', 'a.png', 'a.csv', 1.0, found)
+        assert result.match is match and result.to_dict()['match'] is match
 
 
 _PANEL = Panel('a', 'x', 'y', [Line('one', [1, 2], [0.1, 1e-300], 3, None, 'l')], y_range=(0, 1))
@@ -127,18 +121,12 @@ def _recipe(calls, name='002/fig3', **kwargs):
     return Recipe(name, 'title', lambda: calls.append(name) or _DRAWN, **kwargs)
 
 
-def _is_same(found):
-    return found.to_dict() == Drawn.from_dict(_DRAWN.to_dict()).to_dict() and (
-        found.panels[0].lines[0].y == [0.1, 1e-300]
-    )
-
-
 def test_a_second_call_computes_nothing(calls):
-    assert _is_same(checks.drawn(_recipe(calls)))
-    kept = checks.drawn(_recipe(calls))
+    for _ in range(2):
+        found = checks.drawn(_recipe(calls))
+        assert json.dumps(found.to_dict()) == json.dumps(_DRAWN.to_dict())
+        assert found.panels[0].lines == _DRAWN.panels[0].lines
     assert calls == ['002/fig3']
-    assert kept.panels[0].lines == _DRAWN.panels[0].lines
-    assert kept.measured == _DRAWN.measured and kept.columns == 2
 
 
 def test_the_digest_is_of_code_and_data(tmp_path, monkeypatch):

@@ -25,10 +25,9 @@ def test_rho_of_trees_is_that_of_all_patterns():
     for rounds, separation in ((13, 4), (16, 5), (20, 9)):
         schema = Participation(rounds, separation)
         squared = oracles.squared_sensitivity(tree.node_matrix(rounds, False), schema)
-        assert production._tree_rho(rounds, separation, 6500) == pytest.approx(squared / (2 * 7**2))
-        assert production._tree_rho(rounds, separation, 650) == pytest.approx(
-            squared / (2 * 0.7**2)
-        )
+        for goal, noise in ((6500, 7), (650, 0.7)):
+            found = production._tree_rho(rounds, separation, goal)
+            assert found == pytest.approx(squared / (2 * noise**2))
 
 
 @pytest.mark.standard

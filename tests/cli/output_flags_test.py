@@ -1,13 +1,54 @@
-"""The five lines at the end of a run."""
+"""The directory of a run, and the last lines that a run prints."""
+
+import signal
+import types
 
 import numpy as np
 import pytest
 
 from dpfl.accounting.records import archive
+from dpfl.cli.command import command_line, program
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.output_flags import RunDirectoryConfig
 from dpfl.cli.results import train_command
-from dpfl.simulation import run_directory
+from dpfl.runtime import signals
+from dpfl.simulation import checkpoint, run_directory
 from dpfl.simulation.training import TrainResult
 from tests.accounting import archives
+
+
+@pytest.mark.parametrize(
+    'name', ['two\nlines', ' at its end ', 'a\0b', b'\xff'.decode(errors='surrogateescape')]
+)
+def test_names_that_no_line_of_flags_can_hold_are_refused(name):
+    config = RunDirectoryConfig(output_dir=name)
+    with pytest.raises(command_line.UsageError, match='must have printable characters') as caught:
+        output_flags.directory(config)
+    assert '\n' not in str(caught.value) and str(caught.value).isascii()
+
+
+@pytest.mark.parametrize('error', [KeyboardInterrupt(), signals.Terminated(signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ('name', 'rounds', 'said'),
+    [('train', 1, '1 round is'), ('train_gan', 3, '3 rounds are'), ('train', None, None)],
+)
+def test_a_run_that_a_signal_ends_names_the_command_that_continues_what_it_saved(
+    monkeypatch, tmp_path, name, error, rounds, said
+):
+    if rounds is not None:
+        saved = types.SimpleNamespace(rounds=rounds)
+        monkeypatch.setattr(checkpoint, 'latest', lambda *arguments: saved)
+    path = tmp_path / 'a run'
+    config = RunDirectoryConfig(output_dir=str(path))
+    with pytest.raises(type(error)) as end, output_flags.saying_what_is_saved(config, name):
+        raise error
+    command = program.command(name, f'--output_dir={path}', '--resume')
+    assert f"{name} '--output_dir=" in command
+    if rounds is None:
+        assert end.value is error
+    else:
+        assert str(end.value) == f'{said} saved in {path}; this continues: {command}'
+
 
 _TEXT = {'unigram_accuracy': 0.1, 'bigram_accuracy': 0.3}
 
@@ -24,7 +65,7 @@ def _runs(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    'name, accuracy, references, learnt, what_next',
+    ('name', 'accuracy', 'references', 'learnt', 'what_next'),
     [
         ('good', 0.2, _TEXT, 'Learned: accuracy 0.2 on held-out clients; always', 'export_run'),
         ('good', 0.1, _TEXT, 'Not learned: accuracy 0.1 on held-out clients; ', 'rounds'),
