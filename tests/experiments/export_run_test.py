@@ -45,62 +45,6 @@ _EXPORTED = {
 _PRIVATE = ('participation.npz', 'cohorts.bin', 'ledger.jsonl', 'data.json', 'profile.json')
 
 
-def _train(path, data, *flags):
-    forked_binaries.run(
-        'train',
-        '--task=user_text',
-        f'--data_path={data}/texts.jsonl',
-        '--model=micro',
-        f'--vocabulary_file={data}/words',
-        '--sentence_length=5',
-        '--mechanism=tree',
-        '--noise_multiplier=2',
-        '--delta=1e-6',
-        '--rounds=3',
-        '--clients_per_round=7',
-        '--min_separation=3',
-        '--eval_every=3',
-        '--eval_clients=2',
-        '--client_max_batches=1',
-        '--heldout_fraction=0.0001',
-        '--profile',
-        '--release_train_metrics',
-        f'--output_dir={path}',
-        *flags,
-        check=True,
-    )
-    return path
-
-
-@pytest.fixture(scope='module', name='data')
-def _data(tmp_path_factory):
-    """A folder with the texts of clients whose number is nowhere else, and a vocabulary."""
-    path = tmp_path_factory.mktemp('data') / _PLANTED
-    path.mkdir()
-    rng = random.Random(0)
-    words = [f'word{i}' for i in range(20)]
-    (path / 'words').write_text('\n'.join(words))
-    (path / 'texts.jsonl').write_text(
-        ''.join(
-            json.dumps({'client': f'client {i}', 'text': ' '.join(rng.choices(words, k=4))}) + '\n'
-            for i in range(_CLIENTS + 1)
-        )
-    )
-    return path
-
-
-@pytest.fixture(scope='module', name='run')
-def _a_run(data):
-    return _train(data / 'run', data)
-
-
-@pytest.fixture(scope='module', name='exported')
-def _exported(run, tmp_path_factory):
-    path = tmp_path_factory.mktemp('public') / 'copy'
-    flags = ('--public', f'--run_dir={run}', f'--output_dir={path}')
-    return path, forked_binaries.printed('export_run', *flags)
-
-
 def _names(path):
     return {each.relative_to(path).as_posix() for each in path.rglob('*') if not each.is_dir()}
 
@@ -118,29 +62,42 @@ def test_the_copy_of_a_small_run_has_these_files_and_no_others(tmp_path):
     assert ['on held-out clients' in page for page in pages] == [True, False]
 
 
-def test_what_must_not_be_copied_is_refused(tmp_path):
+def _refused(run, message, report=None):
+    report = report or archive.Records.read(run).report()
+    with pytest.raises(command_line.UsageError, match=message):
+        verified_run.check_copy(run, report, public_heldout=False, simulation=False)
+
+
+_OF_CLIENTS = 'has a vocabulary that was counted on the clients'
+_USER_TEXT = {'task': 'user_text', 'data_path': 'x', 'population': None}
+
+
+@pytest.mark.parametrize(
+    ('changes', 'log', 'message'),
+    [
+        ({'noise_multiplier': 0.0}, archives.LOG, 'adds no noise: there is no guarantee'),
+        ({'noise_seed': 1}, archives.LOG, 'is a simulation: its noise or cohorts'),
+        ({}, ParticipationLog([[0]] * 6), 'its guarantee rests on the participation log'),
+        (_USER_TEXT | {'vocabulary': 'data'}, archives.LOG, _OF_CLIENTS),
+        (_USER_TEXT | {'vocabulary_text': './x'}, archives.LOG, _OF_CLIENTS),
+    ],
+)
+def test_what_must_not_be_copied_is_refused(tmp_path, changes, log, message):
+    config = archives.CONFIG.with_values(changes)
+    _refused(archives.write_run(tmp_path / 'run', config, log=log), message)
+
+
+def test_what_was_made_elsewhere_or_is_a_copy_is_not_copied(tmp_path):
     own_loop = archives.write(tmp_path / 'own_loop')
-    report = archives.make_record().report(archives.LOG)
+    _refused(own_loop, 'must have settings in its journal, which say what the model was made')
+    _refused(own_loop, 'is a copy already', archive.read_plan(own_loop).report(None))
+    # The journal says that the words of a run are those of its clients.
+    run = archives.write_run(tmp_path / 'run', archives.CONFIG.with_values(_USER_TEXT))
     words = {'vocabulary': {'words': 9, 'from': 'vocabulary_from_private_data'}}
-    cases = [(own_loop, 'must have settings in its journal, which say what the model was made')]
-    for number, (vocabulary, data) in enumerate(
-        [({'vocabulary': 'data'}, {}), ({'vocabulary_text': './x'}, {}), ({}, words)]
-    ):
-        values = {'task': 'user_text', 'data_path': 'x', 'population': None, **vocabulary}
-        settings = archives.CONFIG.with_values(values).to_dict()
-        planned, built, *others = archive.read_journal(own_loop).events
-        events = [
-            dataclasses.replace(planned, settings=settings),
-            dataclasses.replace(built, data=data),
-            *others,
-        ]
-        run = tmp_path / str(number)
-        shutil.copytree(own_loop, run)
-        (run / archive.LEDGER).write_bytes(archives.encoded(events))
-        cases.append((run, 'has a vocabulary that was counted on the clients'))
-    for path, message in cases:
-        with pytest.raises(command_line.UsageError, match=message):
-            verified_run.check_copy(path, report, public_heldout=False, simulation=True)
+    planned, built, *others = archive.read_journal(run).events
+    events = [planned, dataclasses.replace(built, data=words), *others]
+    (run / archive.LEDGER).write_bytes(archives.encoded(events))
+    _refused(run, _OF_CLIENTS)
 
 
 def test_a_run_that_goes_on_is_not_copied(tmp_path):
@@ -154,8 +111,96 @@ def test_a_run_that_goes_on_is_not_copied(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             program.run_training(dataclasses.replace(experiment, client_data=interrupt), directory)
     report = archive.read_plan(tmp_path).report(ParticipationLog([[0, 1, 2]]))
-    with pytest.raises(command_line.UsageError, match='must be finished'):
-        verified_run.check_copy(tmp_path, report, public_heldout=False, simulation=True)
+    _refused(tmp_path, 'must be finished', report)
+
+
+@pytest.mark.standard
+def test_a_simulation_is_copied_only_if_asked_for(tmp_path):
+    run = archives.write_run(tmp_path / 'run', archives.CONFIG.with_values({'noise_seed': 1}))
+    flags = ['--public', f'--run_dir={run}', f'--output_dir={tmp_path}/copy']
+    done = _run(*flags)
+    assert done.returncode == 2 and 'is a simulation: ' in done.stderr
+    _run(*flags, '--simulation', check=True)
+    assert 'Simulation: with secret noise' in (tmp_path / 'copy' / archive.PAGE).read_text()
+    assert _run(*flags, '--simulation').stderr.startswith(
+        f'error: --output_dir={tmp_path}/copy: must not exist, or be empty'
+    )
+
+
+@pytest.mark.standard
+def test_a_changed_run_is_not_copied(tmp_path):
+    run, copy = archives.write_run(tmp_path / 'run'), tmp_path / 'copy'
+    (run / 'saved_model').mkdir()
+    (run / 'saved_model' / 'added').write_text('words')
+    flags = ('--public', f'--run_dir={run}', f'--output_dir={copy}')
+    done = _run(*flags)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f'error: {run}: saved_model/added: was added, SHA256SUMS does not list it\n'
+        f'error: {run}: saved_model/added: is there, and ledger.jsonl does not have its digest\n'
+    )
+    # Nor if it is listed.
+    (run / archive.SUMS).write_text(archive.digests(run))
+    assert _run(*flags).returncode == 1 and not copy.exists()
+
+
+@pytest.mark.standard
+def test_a_copy_is_verified_for_what_it_is(tmp_path):
+    run, copy = archives.write_run(tmp_path / 'run'), tmp_path / 'copy'
+    verified_run.write_copy(run, copy, archive.read_plan(run), public_heldout=False)
+    verify = functools.partial(forked_binaries.run, 'report_privacy', f'--run_dir={copy}')
+    assert 'this is an export, without the journal of its run' in verify(check=True).stderr
+    (copy / archive.MODEL).write_bytes(b'other')
+    done = verify()
+    assert done.returncode == 1 and 'model.npz: its SHA-256 is not' in done.stderr
+    # A run does not pass for an export by leaving something out.
+    shutil.copy(run / archive.MODEL, copy)
+    plan = json.loads((copy / archive.PLAN).read_text())
+    del plan['exported']
+    (copy / archive.PLAN).write_text(json.dumps(plan))
+    done = verify()
+    assert done.returncode == 2 and 'must hold a finished run' in done.stderr
+
+
+@pytest.mark.standard
+def test_the_working_directory_takes_a_copy(tmp_path, monkeypatch):
+    run, copy = tmp_path / 'run', tmp_path / 'copy'
+    archives.write_run(run)
+    copy.mkdir()
+    monkeypatch.chdir(copy)
+    record = archive.read_plan(run)
+    names = verified_run.write_copy(run, pathlib.Path('.'), record, public_heldout=False)
+    assert sorted(names) == sorted([archive.SUMS, *archive.listed(copy)])
+
+
+@pytest.fixture(scope='module', name='run')
+def _a_run(tmp_path_factory):
+    """A run on texts of clients whose number is nowhere else."""
+    path = tmp_path_factory.mktemp('data') / _PLANTED
+    path.mkdir()
+    rng = random.Random(0)
+    words = [f'word{i}' for i in range(20)]
+    (path / 'words').write_text('\n'.join(words))
+    with open(path / 'texts.jsonl', 'w') as file:
+        for i in range(_CLIENTS + 1):
+            text = ' '.join(rng.choices(words, k=4))
+            file.write(json.dumps({'client': f'client {i}', 'text': text}) + '\n')
+    flags = (
+        f'--task=user_text --data_path={path}/texts.jsonl --vocabulary_file={path}/words '
+        '--model=micro --sentence_length=5 --mechanism=tree --noise_multiplier=2 --delta=1e-6 '
+        '--rounds=3 --clients_per_round=7 --min_separation=3 --eval_every=3 --eval_clients=2 '
+        '--client_max_batches=1 --heldout_fraction=0.0001 --profile --release_train_metrics '
+        f'--output_dir={path}/run'
+    )
+    forked_binaries.run('train', *flags.split(), check=True)
+    return path / 'run'
+
+
+@pytest.fixture(scope='module', name='exported')
+def _exported(run, tmp_path_factory):
+    path = tmp_path_factory.mktemp('public') / 'copy'
+    flags = ('--public', f'--run_dir={run}', f'--output_dir={path}')
+    return path, forked_binaries.printed('export_run', *flags)
 
 
 def _bytes(path: pathlib.Path) -> dict[str, bytes]:
@@ -245,24 +290,6 @@ def test_metrics_of_the_copy_follow_from_the_plan(run, exported, tmp_path):
 
 @pytest.mark.exhaustive
 @pytest.mark.tff
-def test_a_copy_is_verified_for_what_it_is(exported, tmp_path):
-    done = forked_binaries.run('report_privacy', f'--run_dir={exported[0]}', check=True)
-    assert 'this is an export, without the journal of its run' in done.stderr
-    path = shutil.copytree(exported[0], tmp_path / 'copy')
-    (path / 'model.npz').write_bytes(b'other')
-    done = forked_binaries.run('report_privacy', f'--run_dir={path}')
-    assert done.returncode == 1 and 'model.npz: its SHA-256 is not' in done.stderr
-    # A run does not pass for an export by leaving something out.
-    shutil.copy(exported[0] / 'model.npz', path)
-    plan = json.loads((path / archive.PLAN).read_text())
-    del plan['exported']
-    (path / archive.PLAN).write_text(json.dumps(plan))
-    done = forked_binaries.run('report_privacy', f'--run_dir={path}')
-    assert done.returncode == 2 and 'must hold a finished run' in done.stderr
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
 def test_the_threat_model_names_every_file_of_a_run(run):
     assert threat_model.shared_by_mistake(run) == []
     readers = threat_model.readers(run)
@@ -273,53 +300,3 @@ def test_the_threat_model_names_every_file_of_a_run(run):
         'metrics.csv',
     }
     assert {'data.json', 'profile.json', 'checkpoints/keys', 'cohorts.bin'} <= set(readers)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
-def test_a_changed_run_is_not_copied(run, tmp_path):
-    path = shutil.copytree(run, tmp_path / 'run')
-    (path / 'saved_model' / 'added').write_text('words')
-    done = _run('--public', f'--run_dir={path}', f'--output_dir={tmp_path}/copy')
-    assert done.returncode == 1
-    assert done.stderr == (
-        f'error: {path}: saved_model/added: was added, SHA256SUMS does not list it\n'
-        f'error: {path}: saved_model/added: is there, and ledger.jsonl does not have its digest\n'
-    )
-    # Nor if it is listed.
-    (path / archive.SUMS).write_text(archive.digests(path))
-    done = _run('--public', f'--run_dir={path}', f'--output_dir={tmp_path}/copy')
-    assert done.returncode == 1 and not (tmp_path / 'copy').exists()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
-def test_a_simulation_is_copied_only_if_asked_for(data, tmp_path):
-    run = _train(tmp_path / 'run', data, '--noise_seed=1')
-    flags = ['--public', f'--run_dir={run}', f'--output_dir={tmp_path}/copy']
-    done = _run(*flags)
-    assert done.returncode == 2 and 'is a simulation: ' in done.stderr
-    _run(*flags, '--simulation', check=True)
-    assert 'Simulation: with secret noise' in (tmp_path / 'copy' / archive.PAGE).read_text()
-    assert _run(*flags, '--simulation').stderr.startswith(
-        f'error: --output_dir={tmp_path}/copy: must not exist, or be empty'
-    )
-
-
-@pytest.mark.standard
-def test_a_run_whose_numbers_rest_on_its_log_is_refused(tmp_path):
-    archives.write_run(tmp_path / 'run', log=ParticipationLog([[0]] * 6))
-    done = _run('--public', f'--run_dir={tmp_path}/run', f'--output_dir={tmp_path}/copy')
-    assert done.returncode == 2 and done.stderr.count('\n') == 1
-    assert 'breaks its plan: its guarantee rests on the participation log' in done.stderr
-
-
-@pytest.mark.standard
-def test_the_working_directory_takes_a_copy(tmp_path, monkeypatch):
-    run, copy = tmp_path / 'run', tmp_path / 'copy'
-    archives.write_run(run)
-    copy.mkdir()
-    monkeypatch.chdir(copy)
-    record = archive.read_plan(run)
-    names = verified_run.write_copy(run, pathlib.Path('.'), record, public_heldout=False)
-    assert sorted(names) == sorted([archive.SUMS, *archive.listed(copy)])

@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 from tests import forked_binaries, text_files
+from tests.tasks.text import repositories
 
 
 @pytest.mark.exhaustive
@@ -50,3 +51,15 @@ def test_the_command_runs_as_printed_and_its_report_names_what_was_found_on_the_
     flags = (f'--flagfile={flagfile}', directory, '--resume', '--rounds=3')
     longer = forked_binaries.run('train', *flags, '--chosen_without_noise=')
     assert longer.returncode == 2 and '--chosen_without_noise=' in longer.stderr
+
+
+@pytest.mark.exhaustive
+@pytest.mark.tff
+def test_it_looks_at_commits(tmp_path):
+    path = repositories.of_authors(tmp_path / 'a', 12)
+    flags = ('--task=git_log', f'--data_path={path}', f'--vocabulary_text={path}')
+    found = forked_binaries.printed(
+        'suggest', *flags, '--model=micro', '--rounds=3', DPFL_CACHE_DIR=str(tmp_path / 'cache')
+    )
+    assert found['data']['clients_to_train_on'] == 11
+    assert '--task=git_log' in found['command']

@@ -9,9 +9,13 @@ import shutil
 import pytest
 
 from dpfl import ParticipationLog, accounting
+from dpfl.errors import ArgumentError
+from dpfl.simulation.training import train
+from dpfl.tasks.text import git_log
 from tests import forked_binaries
+from tests.simulation.training import small_config
 from tests.tasks.images import emnist_files
-from tests.tasks.text import small_files
+from tests.tasks.text import repositories, small_files
 
 _FLAGS = (
     '--mechanism=gaussian --noise_multiplier=1 --delta=1e-6 --rounds=3 --clients_per_round=2 '
@@ -41,11 +45,13 @@ def _report(path) -> accounting.PrivacyReport:
     return accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
 
 
-def _assert_no_keys(path):
+def _description_without_keys(path):
+    """What a run says of its data, when no file of it has the name of a client."""
     for file in path.rglob('*'):
         if file.is_file():
             content = file.read_bytes()
             assert b'secret key' not in content and b'client 0' not in content, file
+    return json.loads((path / 'data.json').read_text())
 
 
 @pytest.mark.exhaustive
@@ -59,13 +65,12 @@ def test_stackoverflow_trains_and_is_resumed_with_the_same_data_only(data, tmp_p
     assert '12 clients to train on, 3 held out' in done.stderr
     result = json.loads(done.stdout)
     assert result['num_examples'] == 3 * 10 and 0 < result['loss'] < math.inf
-    description = json.loads((run / 'data.json').read_text())
+    description = _description_without_keys(run)
     assert description['clients'] == {'training': 12, 'heldout': 3}
     assert description['vocabulary']['words'] == 40 + 32  # Marks are added to plain words.
     assert re.search(r'^warning: \d\d% of the tokens are unknown', done.stderr, re.M)
     log = ParticipationLog.load(run / 'participation.npz')
     assert all(0 <= client < 12 for t in range(3) for client in log.cohort(t))
-    _assert_no_keys(run)
     assert 'data.json' in (run / 'SHA256SUMS').read_text()
     assert not any('vocabulary: it was' in item for item in _report(run).also_not_covered)
 
@@ -82,25 +87,16 @@ def test_stackoverflow_trains_and_is_resumed_with_the_same_data_only(data, tmp_p
 @pytest.mark.exhaustive
 @pytest.mark.tff
 def test_user_text_trains_with_a_vocabulary_of_its_own_and_says_so(data, tmp_path):
-    done = _run(
-        _TEXT,
-        '--task=user_text',
-        f'--data_path={data}/data.jsonl',
-        '--vocabulary=data',
-        '--vocabulary_size=30',
-        '--sampling=poisson',
-        '--min_separation=1',
-        '--heldout_fraction=0.2',
-        f'--output_dir={tmp_path}',
-    )
+    flags = f'--task=user_text --data_path={data}/data.jsonl --heldout_fraction=0.2'
+    flags += ' --vocabulary=data --vocabulary_size=30 --sampling=poisson --min_separation=1'
+    done = _run(f'{_TEXT} {flags} --output_dir={tmp_path}')
     assert 'records left out: 1 (not JSON)' in done.stderr
-    description = json.loads((tmp_path / 'data.json').read_text())
+    description = _description_without_keys(tmp_path)
     assert description['left_out'] == {'empty': 0, 'not JSON': 1}
     # The population of the data is the one that sampling is accounted with.
     assert _report(tmp_path).plan.population == description['clients']['training'] < 18
     page = (tmp_path / 'privacy_report.md').read_text()
     assert 'it was counted on the text of the training clients, without noise' in page
-    _assert_no_keys(tmp_path)
     # Neither the size of the file nor a digest that anyone can compute.
     content = (data / 'data.jsonl').read_bytes()
     text = (tmp_path / 'data.json').read_text()
@@ -124,17 +120,43 @@ def test_images_train(tmp_path):
 
 
 @pytest.mark.standard
-def test_a_download_that_fails_is_one_line_and_status_1(data, tmp_path):
-    done = _run(
-        _TEXT,
-        '--task=stackoverflow',
-        '--download',
-        f'--vocabulary_file={data}/words',
-        f'--output_dir={tmp_path}/run',
-        f'--data_path={tmp_path}/data.sqlite',
-        check=False,
-        https_proxy='http://127.0.0.1:1',
+@pytest.mark.tff
+def test_commits_train_and_are_continued_without_a_new_one(tmp_path, monkeypatch):
+    monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path / 'cache'))
+    path = repositories.of_authors(tmp_path / 'a', 12)
+    run = tmp_path / 'run'
+    config = small_config.GAUSSIAN.with_values(
+        dict(task='git_log', data_path=str(path), vocabulary='data', population=None)
+        | dict(rounds=1, min_separation=1, max_participations=None, eval_every=1)
     )
+    with pytest.raises(ArgumentError, match='clients_per_round=50: must be <= 11'):
+        train(config.with_values({'clients_per_round': 50}), run, progress=False)
+    first = train(config, run, progress=False)
+    record = json.loads((run / 'data.json').read_text())
+    assert record['clients'] == {'training': 11, 'heldout': 1}
+    assert record['history']['commits'] == 48 and record['kept']['sentences'] > 0
+    heads = [repositories.git(path, 'rev-parse', 'main')]
+    assert record['repositories'] == [{'name': 'a', 'heads': heads}]
+    page = first.report.render()
+    assert 'it was counted on the text of the training clients, without noise' in page
+    assert 'The heads of the repositories in data.json' in page
+    assert 'An author with several addresses that no .mailmap joins' in page
+    # The text is kept: git log does not run again.
+    longer = config.with_values({'rounds': 2})
+    with monkeypatch.context() as patched:
+        patched.setattr(git_log, 'read_messages', None)
+        result = train(longer, run, resume=True, progress=False)
+    assert result.metrics['round'].tolist() == [1, 2]
+    repositories.make(path, [repositories.Commit('author1@example.org', 'Another one')])
+    with pytest.raises(ArgumentError, match='data_path: must have the data .* the run began'):
+        train(longer.with_values({'rounds': 3}), run, resume=True, progress=False)
+
+
+@pytest.mark.standard
+def test_a_download_that_fails_is_one_line_and_status_1(data, tmp_path):
+    flags = f'--task=stackoverflow --download --vocabulary_file={data}/words'
+    flags += f' --output_dir={tmp_path}/run --data_path={tmp_path}/data.sqlite'
+    done = _run(f'{_TEXT} {flags}', check=False, https_proxy='http://127.0.0.1:1')
     assert done.returncode == 1
     assert 'stackoverflow.sqlite.lzma: ' in done.stderr and 'Traceback' not in done.stderr
     assert not (tmp_path / 'data.sqlite').exists()

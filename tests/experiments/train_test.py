@@ -1,8 +1,7 @@
-"""The training binary as its users meet it: results, one-line errors, and nothing left running."""
+"""The training binary as its users meet it: results, one-line errors, and what a signal leaves."""
 
 import functools
 import json
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -10,41 +9,26 @@ import time
 
 import pytest
 
-from dpfl import ParticipationLog, accounting
+from dpfl import ParticipationLog, accounting, mechanisms
 from dpfl.cli.command import program
 from dpfl.simulation import checkpoint, run_directory
-from tests import binaries, forked_binaries
+from tests import binaries, forked_binaries, runs
 
-_QUICKSTART = '--flagfile=configs/quickstart.flags'
-_SMALL = [
-    '--population=60',
-    '--clients_per_round=2',
-    '--client_max_batches=1',
-    '--eval_clients=2',
-    '--noise_seed=1',
-]
-_command = functools.partial(binaries.command, 'train', _QUICKSTART)
-_run = functools.partial(forked_binaries.run, 'train', _QUICKSTART)
+pytestmark = pytest.mark.tff
 
-
-def _wait_for(condition, seconds: float):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, 'waited too long'
-        time.sleep(0.05)
+_SMALL = (
+    '--flagfile=configs/quickstart.flags --population=60 --clients_per_round=2 '
+    '--client_max_batches=1 --eval_clients=2'
+).split()
+_SEEDED = (*_SMALL, '--noise_seed=1')
+# Calibration by 'pld' would take most of the time.
+_SIX_ROUNDS = '--rounds=6 --min_separation=6 --checkpoint_every=2 --accountant=analytic_gaussian'
+_SIX_ROUNDS = (*_SEEDED, *_SIX_ROUNDS.split())
+_run = functools.partial(forked_binaries.run, 'train')
 
 
-def _contents(path: pathlib.Path) -> dict[pathlib.Path, bytes]:
-    return {p: p.read_bytes() for p in path.rglob('*') if p.is_file()}
-
-
-_SIX_ROUNDS = [
-    *_SMALL,
-    '--rounds=6',
-    '--min_separation=6',
-    '--checkpoint_every=2',
-    '--accountant=analytic_gaussian',  # Calibration by 'pld' would take most of the time.
-]
+def _report(path) -> accounting.PrivacyReport:
+    return accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
 
 
 @pytest.fixture(scope='module', name='finished')
@@ -54,20 +38,12 @@ def _finished(tmp_path_factory):
     return path, _run(*_SIX_ROUNDS, f'--output_dir={path}', '--format=json', check=True)
 
 
-@pytest.fixture(name='copied')
-def _copied(finished, tmp_path):
-    return shutil.copytree(finished[0], tmp_path / 'copied')
-
-
-@pytest.mark.tff
 def test_a_run_from_start_to_end(finished):
     path, done = finished
     result = json.loads(done.stdout)
     assert result['rounds'] == 6
     assert 1 * (1 - 1e-5) <= result['epsilon'] <= 1
-    assert (
-        '6 of 6 rounds' in done.stderr and 'accuracy=' in done.stderr and 'epsilon=' in done.stderr
-    )
+    assert all(words in done.stderr for words in ('6 of 6 rounds', 'accuracy=', 'epsilon='))
     command = program.command('report', f'--run_dir={path}')
     assert done.stderr.count(f'the report so far, while it trains: {command}\n') == 1
     assert {p.name for p in path.iterdir()} == {
@@ -91,9 +67,8 @@ def test_a_run_from_start_to_end(finished):
     }
     assert (path / 'plots' / 'training.png').stat().st_size > 5000
     assert len(list((path / 'checkpoints').glob('*.checkpoint'))) == 4  # And the first.
-    report = accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
-    assert report.guarantee.epsilons == (result['epsilon'],)
-    assert report.noise_is_seeded
+    report = _report(path)
+    assert report.guarantee.epsilons == (result['epsilon'],) and report.noise_is_seeded
     assert ParticipationLog.load(path / 'participation.npz').rounds == 6
 
     again = _run(*_SIX_ROUNDS, f'--output_dir={path}')
@@ -102,40 +77,36 @@ def test_a_run_from_start_to_end(finished):
 
 
 @pytest.mark.standard
-@pytest.mark.tff
-def test_a_finished_run_says_so_and_prints_its_result_again(finished, copied):
-    before = _contents(copied)
-    done = _run(
-        *_SIX_ROUNDS,
-        f'--output_dir={copied}',
-        '--format=json',
-        '--resume',
-        '--checkpoint_every=5',
-        '--keep_checkpoints=1',
-    )
-    assert done.returncode == 0
-    assert done.stderr == f'{copied}: is finished, all 6 rounds are done\n'
+def test_a_finished_run_says_so_and_prints_its_result_again(finished, tmp_path):
+    path = shutil.copytree(finished[0], tmp_path / 'copied')
+    before = runs.contents(path)
+    more = ('--checkpoint_every=5', '--keep_checkpoints=1', '--format=json')
+    done = _run(*_SIX_ROUNDS, f'--output_dir={path}', '--resume', *more, check=True)
+    assert done.stderr == f'{path}: is finished, all 6 rounds are done\n'
     first, again = (json.loads(text) for text in (finished[1].stdout, done.stdout))
-    assert again == {**{name: first[name] for name in again}, 'output_dir': str(copied)}
+    assert again == {**{name: first[name] for name in again}, 'output_dir': str(path)}
     assert {'rounds', 'loss', 'accuracy', 'epsilon', 'delta', 'rho'} <= set(again)
     # The directory has all settings of the run.
-    alone = functools.partial(forked_binaries.run, 'train', f'--output_dir={copied}', '--resume')
-    assert alone().stderr == f'{copied}: is finished, all 6 rounds are done\n'
+    alone = functools.partial(_run, f'--output_dir={path}', '--resume')
+    assert alone().stderr == f'{path}: is finished, all 6 rounds are done\n'
     assert '--target_epsilon=1.0: cannot hold for more rounds' in alone('--rounds=7').stderr
     assert '--clip_norm=0.3: must be 0.2, as when the run began' in alone('--clip_norm=0.3').stderr
-    assert _contents(copied) == before
-    noise = json.loads((copied / 'plan.json').read_text())['noise_multiplier']
+    assert runs.contents(path) == before
+    noise = json.loads((path / 'plan.json').read_text())['noise_multiplier']
     # Another way to say how much noise there is takes the place of the recorded one.
     assert alone('--rounds=7', f'--noise_multiplier={noise}').returncode == 0
-    assert run_directory.verify(copied).differences == ()
+    assert run_directory.verify(path).differences == ()
+
+
+def _has_rounds(metrics, rounds):
+    return metrics.exists() and metrics.read_text().count('\n') > rounds
 
 
 @pytest.mark.exhaustive
-@pytest.mark.tff
 @pytest.mark.parametrize('number, status', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp_path):
     process = subprocess.Popen(
-        _command(*_SMALL, f'--output_dir={tmp_path}'),
+        binaries.command('train', *_SEEDED, f'--output_dir={tmp_path}'),
         cwd=binaries.ROOT,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -143,8 +114,10 @@ def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp
         stderr=subprocess.PIPE,
     )
     try:
-        metrics = tmp_path / 'metrics.csv'
-        _wait_for(lambda: metrics.exists() and metrics.read_text().count('\n') >= 3, 600)
+        deadline = time.monotonic() + 600
+        while not _has_rounds(tmp_path / 'metrics.csv', 2):
+            assert time.monotonic() < deadline, 'waited too long'
+            time.sleep(0.05)
         process.send_signal(number)
         _, errors = process.communicate(timeout=600)
     finally:
@@ -154,9 +127,45 @@ def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp
     assert 'Traceback' not in errors or 'Exception ignored in' in errors
     command = program.command('train', f'--output_dir={tmp_path}', '--resume')
     assert f'saved in {tmp_path}; this continues: {command}' in errors
-    report = accounting.PrivacyReport.from_json((tmp_path / 'privacy_report.json').read_text())
+    report = _report(tmp_path)
     assert report.basis == 'plan'
     assert 2 <= report.observed.rounds < 30
     # Saved at the end, though no checkpoint was due; the round in progress is repeated.
     saved = checkpoint.latest(tmp_path / 'checkpoints', pytest.fail)
     assert saved.rounds in (report.observed.rounds - 1, report.observed.rounds)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ('flags', 'said'),
+    [
+        ('--noise=hardened --memory_limit=0', 'in a temporary file'),
+        (
+            '--mechanism=banded_toeplitz --strategy={}/bands.npz --memory_limit=0.00001',
+            'noise of past rounds: 52.9 kB, in a temporary file, since memory_limit is 1e-05',
+        ),
+    ],
+)
+def test_a_killed_run_with_noise_in_a_file_is_resumed_with_the_same_bits(flags, said, tmp_path):
+    mechanisms.save(mechanisms.BandedToeplitz.fichtenberger(6, 6), tmp_path / 'bands.npz')
+    flags = (*_SIX_ROUNDS, *flags.format(tmp_path).split(), '--format=json')
+    finished, killed = tmp_path / 'finished', f'--output_dir={tmp_path}/killed'
+    done = _run(*flags, f'--output_dir={finished}', check=True)
+    runs.kill_after(3, tmp_path / 'killed', binaries.command('train', *flags, killed))
+    resumed = _run(*flags, killed, '--resume', check=True)
+    assert said in done.stderr
+    for each in (done, resumed):
+        assert json.loads(each.stdout)['noise_place'] == 'file'
+    assert runs.differences(tmp_path / 'killed', finished) == []
+
+
+@pytest.mark.exhaustive
+def test_a_run_with_hardened_noise_and_without_a_seed_has_a_guarantee(tmp_path):
+    flags = ('--rounds=6', '--min_separation=6', '--noise=hardened', '--format=json')
+    done = _run(*_SMALL, *flags, f'--output_dir={tmp_path}/run', check=True)
+    result = json.loads(done.stdout)
+    assert result['epsilon'] <= 1 and result['noise_place'] == 'memory'
+    report = _report(tmp_path / 'run')
+    assert report.plan.noise == 'hardened' and not report.noise_is_seeded
+    page = (tmp_path / 'run' / 'privacy_report.md').read_text()
+    assert 'Attacks on timing' in page and 'simulation' not in page
