@@ -10,16 +10,9 @@ from tests import forked_binaries, paths
 pytestmark = [pytest.mark.tff, pytest.mark.standard]
 
 _AUDITED = (
-    '--mechanism=blt',
-    '--blt_decay=0.9,0.4',
-    '--blt_scale=0.2,0.3',
-    '--rounds=6',
-    '--min_separation=2',
-    '--noise_multiplier=1',
-    '--delta=1e-6',
-    '--trials=512',
-    '--seed=1',
-)
+    '--mechanism=blt --blt_decay=0.9,0.4 --blt_scale=0.2,0.3 --rounds=6 --min_separation=2 '
+    '--noise_multiplier=1 --delta=1e-6 --trials=512 --seed=1'
+).split()
 
 
 def test_an_audit_is_printed_as_json():

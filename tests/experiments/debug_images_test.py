@@ -9,20 +9,12 @@ import pytest
 
 from tests import forked_binaries
 
-_SMALL = [
-    '--population=60',
-    '--primary_clients=40',
-    '--model=tiny',
-    '--rounds=2',
-    '--clients_per_round=4',
-    '--noise_seed=1',
-    '--samples=40',
-    '--client_max_batches=1',
-    '--eval_clients=1',
-    '--realistic_population=40000',
-]
-_TRAINED = ['--primary_model=tiny', '--primary_steps=60']
-_FIX = ['--inject=inverted', '--compare=fix', *_TRAINED]
+_FLAGS = (
+    '--population=60 --primary_clients=40 --model=tiny --rounds=2 --clients_per_round=4 '
+    '--noise_seed=1 --samples=40 --client_max_batches=1 --eval_clients=1 '
+    '--realistic_population=40000 --inject=inverted --compare=fix --primary_model=tiny '
+    '--primary_steps=60'
+).split()
 _run = functools.partial(forked_binaries.run, 'debug_images')
 
 
@@ -35,7 +27,8 @@ def _arrays(path) -> dict:
 @pytest.mark.tff
 def test_study_and_its_resumption(tmp_path):
     output = tmp_path / 'study'
-    summary = forked_binaries.printed('debug_images', *_SMALL, *_FIX, f'--output_dir={output}')
+    flags = (*_FLAGS, f'--output_dir={output}')
+    summary = forked_binaries.printed('debug_images', *flags)
     results = summary['results']
     assert [(each['state'], each['subpopulation']) for each in results] == [
         (state, name) for state in ('bug', 'fixed') for name in ('high_accuracy', 'low_accuracy')
@@ -59,7 +52,6 @@ def test_study_and_its_resumption(tmp_path):
     models = {path: _arrays(path) for path in output.rglob('model.npz')}
     assert len(models) == 5
     shutil.rmtree(output / 'fixed' / 'low_accuracy')
-    flags = (*_SMALL, *_FIX, f'--output_dir={output}')
     again = _run(*flags, '--resume', '--format=json', check=True)
     assert again.stderr.count('is finished') == 6
     repeated = json.loads(again.stdout)

@@ -8,18 +8,11 @@ import pytest
 from dpfl.debugging.text import traits
 from tests import forked_binaries
 
-_FLAGS = [
-    '--flagfile=configs/debug_text.flags',
-    '--vocabulary_size=96',
-    '--rounds=2',
-    '--min_separation=2',
-    '--population=40',
-    '--clients_per_round=4',
-    '--eval_clients=2',
-    '--samples=300',
-    '--noise_seed=1',
-    '--accountant=analytic_gaussian',
-]
+_FLAGS = (
+    '--flagfile=configs/debug_text.flags --vocabulary_size=96 --rounds=2 --min_separation=2 '
+    '--population=40 --clients_per_round=4 --eval_clients=2 --samples=300 --noise_seed=1 '
+    '--accountant=analytic_gaussian'
+).split()
 _run = functools.partial(forked_binaries.run, 'debug_text', *_FLAGS)
 
 
@@ -75,16 +68,9 @@ def test_the_study_from_start_to_end_and_once_more(tmp_path):
     assert compared['verdict'] in page and 'this is a simulation' in page
 
     # The word model as the one that is debugged: clients for whom it does badly.
-    found = forked_binaries.printed(
-        'debug_text',
-        *_FLAGS,
-        '--inject=',
-        '--inject_share=',
-        '--inspect=T4,T5,T6',
-        f'--primary_model={tmp_path}/as_it_is/word',
-        '--resume',
-        f'--output_dir={tmp_path}',
-    )
+    flags = ('--inject=', '--inject_share=', '--inspect=T4,T5,T6', '--resume')
+    flags += (f'--primary_model={tmp_path}/as_it_is/word', f'--output_dir={tmp_path}')
+    found = forked_binaries.printed('debug_text', *_FLAGS, *flags)
     (case,) = found['cases']
     assert set(case['generators']) == {'word', 'poor', 'good'}
     assert model.stat().st_mtime_ns == before

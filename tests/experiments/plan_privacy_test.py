@@ -10,7 +10,6 @@ import pytest
 
 from dpfl import Participation, _setting_texts, accounting, mechanisms, strategies
 from dpfl.accounting.records import archive
-from dpfl.mechanisms.discretization import Discretization
 from dpfl.simulation.training import TrainConfig
 from dpfl.simulation.training.plan import build_plan
 from tests import forked_binaries
@@ -209,18 +208,6 @@ def test_a_scaled_run_keeps_what_its_plan_has_and_takes_the_separation_of_the_po
     assert row['prefix_noise'] == _about(4 * 5 * 7.0 * small.mechanism.max_error() / 6500)
 
 
-@pytest.mark.standard
-def test_secure_aggregation_and_restarts_count():
-    flags = '--secagg --secagg_bits=22 --model_dimension=2400000 --clip_norm=5'
-    flags += ' --restart_first=128 --restart_every=1024 --population=3000000'
-    [row] = _plans(*_TREE, *flags.split())
-    discretization = Discretization.for_bits(22, 6500, 2_400_000, 5.0)
-    assert row['inflated_norm'] == _about(discretization.inflated_norm)
-    restarted = mechanisms.Restarted.every(mechanisms.BinaryTree(1900))
-    exact = restarted.sensitivity(Participation(1900, 461))
-    assert row['sensitivity'] == pytest.approx(exact * discretization.inflated_norm / 5)
-
-
 def test_text_shows_what_differs_and_rounds_guarantees_up():
     done = _run(*_TREE, '--sweep_min_separation=300,600', check=True)
     shared, table, assumptions = done.stdout.split('\n\n')
@@ -308,6 +295,7 @@ def test_several_mechanisms_with_sampling():
 
 
 _SMALL = '--population=300 --clients_per_round=10 --rounds=30 --delta=1e-3'
+_SECAGG = '--secagg --secagg_bits=22 --model_dimension=1000 --restart_first=9 --restart_every=8'
 _BY_MEMORY = f'{_SMALL} --noise_multiplier=4 --model_dimension=34646'
 
 
@@ -331,6 +319,7 @@ _BY_MEMORY = f'{_SMALL} --noise_multiplier=4 --model_dimension=34646'
         ),
         (f'{_SMALL} --target_epsilon=4 --mechanism=tree --adjacency=replace_one', 'tree'),
         (f'{_SMALL} --mechanism=tree --target_rho=0.2', 'tree'),
+        (f'{_SMALL} --mechanism=tree --noise_multiplier=7 {_SECAGG}', 'tree'),
         (f'{" ".join(_TREE)} --timer_hours=24 --round_minutes=4.6', 'tree'),
         (
             '--population=4210 --rounds=30 --delta=1e-6 --mechanism=tree --target_epsilon=4 '
@@ -373,6 +362,7 @@ def test_it_ends_with_commands_that_run_its_plan(tmp_path, flags, mechanism):
     assert epsilon == pytest.approx(row['epsilon'], rel=1e-6)
     assert plan.noise_multiplier == pytest.approx(row['noise_multiplier'], rel=1e-6)
     assert plan.participation.count == row['max_participations']
+    assert plan.sensitivity == pytest.approx(row['sensitivity'])
 
 
 @pytest.mark.standard

@@ -11,8 +11,8 @@ from dpfl import ParticipationLog, mechanisms
 from tests import forked_binaries
 
 _SMALL = ('--population=3000', '--clients_per_round=100', '--rounds=90', '--timer_hours=24')
+_TREE = ('--mechanism=tree', '--noise_multiplier=5')
 _run = functools.partial(forked_binaries.run, 'simulate_population')
-_printed = functools.partial(forked_binaries.printed, 'simulate_population')
 _printed = functools.partial(forked_binaries.printed, 'simulate_population')
 
 
@@ -20,15 +20,8 @@ _printed = functools.partial(forked_binaries.printed, 'simulate_population')
 def _simulated(tmp_path_factory):
     """The folder of a simulation with its files, and what it printed."""
     folder = tmp_path_factory.mktemp('population')
-    done = _run(
-        *_SMALL,
-        '--format=json',
-        '--mechanism=tree',
-        '--noise_multiplier=5',
-        f'--output={folder}/log.npz',
-        f'--plot={folder}/plot.png',
-        check=True,
-    )
+    files = (f'--output={folder}/log.npz', f'--plot={folder}/plot.png')
+    done = _run(*_SMALL, *_TREE, *files, '--format=json', check=True)
     assert 'days=' in done.stderr and '90 of 90 rounds' in done.stderr
     return folder, json.loads(done.stdout)
 
@@ -51,8 +44,7 @@ def test_what_is_printed_is_a_count_of_the_log(simulated):
     gaps = [j - i for rounds in seen.values() for i, j in itertools.pairwise(rounds)]
     assert values['min_separation'] == min(gaps) == values['rounds_between'] + 1
     assert values['max_participations'] == max(map(len, seen.values())) > 1
-    assert values['clients'] == len(seen)
-    assert values['max_per_round'] == 1
+    assert values['clients'] == len(seen) and values['max_per_round'] == 1
     assert values['largest_separation'] == 30
     for name, counted in (('participations', map(len, seen.values())), ('separations', gaps)):
         counts = {str(n): len(list(group)) for n, group in itertools.groupby(sorted(counted))}
@@ -80,13 +72,7 @@ def test_rho_of_the_schema_and_of_the_patterns(simulated):
 def test_a_log_is_described_as_its_simulation_was(simulated):
     folder, values = simulated
     assert (folder / 'plot.png').stat().st_size > 1000
-    done = _run(
-        f'--log={folder}/log.npz',
-        '--format=json',
-        '--mechanism=tree',
-        '--noise_multiplier=5',
-        f'--plot={folder}/again.pdf',
-    )
+    done = _run(f'--log={folder}/log.npz', *_TREE, '--format=json', f'--plot={folder}/again.pdf')
     assert (done.returncode, done.stderr) == (0, '')
     assert (folder / 'again.pdf').stat().st_size > 1000
     described = json.loads(done.stdout)

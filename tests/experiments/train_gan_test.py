@@ -12,31 +12,20 @@ from dpfl.simulation import run_directory
 from tests import forked_binaries
 from tests.repository import threat_model
 
-_SMALL = [
-    '--model=tiny',
-    '--rounds=3',
-    '--population=40',
-    '--clients_per_round=2',
-    '--client_max_batches=1',
-    '--client_batch_size=4',
-    '--eval_clients=1',
-    '--eval_every=3',
-    '--sampling=without_replacement',
-    '--adjacency=replace_one_half_shift',
-    '--delta=1e-3',
-    '--noise_multiplier=0.5',
-    '--noise_seed=1',
-    '--checkpoint_every=1',
-    '--select_examples=ink>0.05',
-]
-_run = functools.partial(forked_binaries.run, 'train_gan')
+_SMALL = (
+    '--model=tiny --rounds=3 --population=40 --clients_per_round=2 --client_max_batches=1 '
+    '--client_batch_size=4 --eval_clients=1 --eval_every=3 --sampling=without_replacement '
+    '--adjacency=replace_one_half_shift --delta=1e-3 --noise_multiplier=0.5 --noise_seed=1 '
+    '--checkpoint_every=1 --select_examples=ink>0.05'
+).split()
+_run = functools.partial(forked_binaries.run, 'train_gan', *_SMALL)
 
 
 @pytest.fixture(scope='module', name='finished')
 def _finished(tmp_path_factory):
     path = tmp_path_factory.mktemp('finished')
     flags = (f'--output_dir={path}', '--scale=10', '--scaled_population=4000', '--format=json')
-    return path, _run(*_SMALL, *flags, check=True)
+    return path, _run(*flags, check=True)
 
 
 @pytest.mark.exhaustive
@@ -44,9 +33,7 @@ def _finished(tmp_path_factory):
 def test_a_run_from_start_to_end(finished):
     path, done = finished
     result = json.loads(done.stdout)
-    assert (
-        '3 of 3 rounds' in done.stderr and 'accuracy=' in done.stderr and 'epsilon=' in done.stderr
-    )
+    assert all(words in done.stderr for words in ('3 of 3 rounds', 'accuracy=', 'epsilon='))
     report = accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
     assert report.guarantee.epsilons == (result['epsilon'],) and report.noise_is_seeded
     assert any('images with ink>0.05 only' in each for each in report.remarks)
@@ -70,7 +57,7 @@ def test_a_finished_run_gets_back_what_is_computed_and_misses_what_was_made_once
     path = shutil.copytree(finished[0], tmp_path / 'copied')
     for name in ('gan_report.md', 'SHA256SUMS'):  # As if the process had ended before them.
         (path / name).unlink()
-    done = _run(*_SMALL, f'--output_dir={path}', '--resume', check=True)
+    done = _run(f'--output_dir={path}', '--resume', check=True)
     assert 'is finished, all 3 rounds are done' in done.stderr
     # The larger run is that of the flags with which the run began.
     assert 'scaled up' in (path / 'gan_report.md').read_text()
@@ -81,5 +68,5 @@ def test_a_finished_run_gets_back_what_is_computed_and_misses_what_was_made_once
     (difference,) = run_directory.verify(path).differences
     assert difference.startswith('gan_report.md: says')
     shutil.rmtree(path / 'generator')
-    done = _run(*_SMALL, f'--output_dir={path}', '--resume')
+    done = _run(f'--output_dir={path}', '--resume')
     assert done.returncode == 1 and 'restore it from a copy' in done.stderr
