@@ -15,18 +15,13 @@ from tests import forked_binaries
 
 _VALUES = ('1e308', '1e-308', '1e160', '1e-160', '-0.0', 'inf', 'nan', str(2**63), '')
 _PLAN = ('--mechanism=tree', '--rounds=20', '--noise_multiplier=5', '--delta=1e-6')
-_OPTIMIZED = ('--rounds=12', '--min_separation=3', '--output=made.npz')
+_OF_12 = ('--rounds=12', '--min_separation=3')
 # Of each binary: flags of a command line that works in a moment.
 _COMMANDS = {
     'report_privacy': _PLAN,
     'plan_privacy': (*_PLAN, '--population=1000', '--clients_per_round=10'),
-    'compare_mechanisms': (
-        '--mechanisms=tree,gaussian',
-        '--rounds=12',
-        '--min_separation=3',
-        '--noise_multiplier=3',
-    ),
-    'optimize_strategy': ('--mechanism=banded_toeplitz', '--bands=2', *_OPTIMIZED),
+    'compare_mechanisms': ('--mechanisms=tree,gaussian', '--noise_multiplier=3', *_OF_12),
+    'optimize_strategy': ('--mechanism=banded_toeplitz', '--bands=2', '--output=a.npz', *_OF_12),
 }
 _NO_GUARANTEE = ('Infinity', 'NaN', '(none,', '(inf,')
 
@@ -50,25 +45,18 @@ def test_no_number_gives_a_traceback_or_an_infinite_guarantee(binary, tmp_path):
 
 @pytest.mark.standard
 @pytest.mark.parametrize('binary', ['report_privacy', 'plan_privacy'])
-@pytest.mark.parametrize(
-    'flags, status, said',
-    [
-        (('--delta=1e-4',), 0, ''),
-        (('--delta=0.01',), 0, 'delta=0.01 is above 1 / population (9999 clients): publishing the'),
-        (('--delta=0.5',), 2, '--delta=0.5: must be <= 0.01; allow_large_delta accepts more'),
-        (
-            ('--delta=0.5', '--allow_large_delta'),
-            0,
-            'of 5e+03 clients on average would satisfy it.',
-        ),
-    ],
-)
-def test_a_large_delta_is_warned_of_or_refused(binary, flags, status, said):
-    plan = ('--mechanism=gaussian', '--rounds=9', '--noise_multiplier=5', '--accountant=rdp')
-    sampling = ('--sampling=poisson', '--population=9999', '--clients_per_round=10')
-    done = forked_binaries.run(binary, *plan, *sampling, *flags)
-    assert done.returncode == status and said in done.stderr
-    assert done.stderr.count('\n') == bool(said)
+def test_a_large_delta_is_warned_of_or_refused(binary):
+    plan = '--mechanism=gaussian --rounds=9 --noise_multiplier=5 --accountant=rdp'
+    plan += ' --sampling=poisson --population=9999 --clients_per_round=10'
+    for flags, status, said in (
+        ('--delta=1e-4', 0, ''),
+        ('--delta=0.01', 0, 'delta=0.01 is above 1 / population (9999 clients): publishing the'),
+        ('--delta=0.5', 2, '--delta=0.5: must be <= 0.01; allow_large_delta accepts more'),
+        ('--delta=0.5 --allow_large_delta', 0, 'of 5e+03 clients on average would satisfy it.'),
+    ):
+        done = forked_binaries.run(binary, *plan.split(), *flags.split())
+        assert done.returncode == status and said in done.stderr
+        assert done.stderr.count('\n') == bool(said)
 
 
 def _outcomes(binary: str, folder: pathlib.Path) -> list[list[str]]:

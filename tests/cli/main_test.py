@@ -13,14 +13,19 @@ from dpfl.cli import catalogue
 from tests import paths
 
 
-def _dpfl(*arguments, **kwargs):
+def _python(*arguments, **kwargs):
     return subprocess.run(
-        [sys.executable, '-m', 'dpfl', *arguments],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         check=False,
-        **{'cwd': paths.ROOT, **kwargs},
+        cwd=paths.ROOT,
+        **kwargs,
     )
+
+
+def _dpfl(*arguments):
+    return _python('-m', 'dpfl', *arguments)
 
 
 @pytest.mark.parametrize('arguments', [[], ['--help']])
@@ -40,10 +45,8 @@ def test_the_list_imports_nothing_heavy():
         'heavy = {"numpy", "absl", "scipy", "tensorflow"}\n'
         'print(sorted(heavy & set(sys.modules)))\n'
     )
-    done = subprocess.run(
-        [sys.executable, '-c', code], cwd=paths.ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == '[]\n'
+    done = _python('-c', code)
+    assert (done.stdout, done.stderr) == ('[]\n', '')
 
 
 def test_linear_algebra_of_a_command_has_one_thread_unless_told_otherwise():
@@ -53,17 +56,9 @@ def test_linear_algebra_of_a_command_has_one_thread_unless_told_otherwise():
         'catalogue.Binary.run, sys.argv = shown, ["dpfl", "train"]\n'
         'main.main()\n'
     )
+    others = {name: value for name, value in os.environ.items() if 'OPENBLAS' not in name}
     for given, threads in ({}, '1'), ({'OPENBLAS_NUM_THREADS': '3'}, '3'):
-        others = {k: v for k, v in os.environ.items() if k != 'OPENBLAS_NUM_THREADS'}
-        done = subprocess.run(
-            [sys.executable, '-c', code],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=paths.ROOT,
-            env={**others, **given},
-        )
-        assert done.stdout == f'False {threads}\n'
+        assert _python('-c', code, env=others | given).stdout == f'False {threads}\n'
 
 
 def test_every_file_of_experiments_is_in_the_catalogue():
@@ -108,6 +103,11 @@ def _complete(tmp_path_factory):
     (folder / 'own.flags').touch()
     script = _dpfl('completion', 'bash').stdout
 
+    environment = os.environ | {
+        'PATH': f'{folder}:{os.environ["PATH"]}',
+        'PYTHONPATH': str(paths.ROOT),
+    }
+
     def complete(line):
         # As bash splits a line into words: also before and after each `=`.
         words = line.replace('=', ' = ').split() + ([''] if line.endswith((' ', '=')) else [])
@@ -117,19 +117,8 @@ def _complete(tmp_path_factory):
             f'COMP_POINT={len(line)}\nCOMP_WORDS=({quoted})\nCOMP_CWORD={len(words) - 1}\n'
             '_dpfl 2>/dev/null\nprintf "%s\\n" "${COMPREPLY[@]}"\n'
         )
-        done = subprocess.run(
-            ['bash', '-c', code],
-            cwd=folder,
-            env={
-                **os.environ,
-                'PATH': f'{folder}:{os.environ["PATH"]}',
-                'PYTHONPATH': str(paths.ROOT),
-            },
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout.split()
+        command = ['bash', '-c', code]
+        return subprocess.check_output(command, cwd=folder, env=environment, text=True).split()
 
     return complete
 
