@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and its commands in another directory, with and without TensorFlow."""
+"""The wheel: what is in it, and its commands in another directory, without TensorFlow."""
 
 import json
 import os
@@ -43,15 +43,15 @@ _NEED_TFF = {
 
 @pytest.fixture(name='run')
 def _run(site, tmp_path):
-    """Runs the command of the unpacked wheel in another directory."""
+    """Runs the command of the unpacked wheel in another directory, without TensorFlow."""
     hide = tmp_path / 'hide'
     hide.mkdir()
     (hide / 'sitecustomize.py').write_text(_HIDE.format(names=_HIDDEN))
     work = tmp_path / 'work'
     work.mkdir()
 
-    def run(*arguments, has_tff=False):
-        places = [str(site)] if has_tff else [str(site), str(hide)]
+    def run(*arguments):
+        places = [str(site), str(hide)]
         return subprocess.run(
             [sys.executable, '-m', 'dpfl', *arguments],
             cwd=work,
@@ -94,15 +94,6 @@ def test_names_work_in_another_directory_and_without_tensorflow(run):
     assert json.loads(done.stdout)['rho'] == pytest.approx(0.1534, abs=5e-5)
     done = run('reproduce_tables', '--only=002-T4-es-ES-BLT')
     assert done.returncode == 0 and '002-T4' in done.stdout, done.stderr
-
-
-@pytest.mark.tff
-@pytest.mark.exhaustive
-def test_a_run_in_another_directory(run):
-    flags = '--flagfile=quickstart --rounds=2 --clients_per_round=10 --output_dir=out --format=json'
-    done = run('train', *flags.split(), has_tff=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)['rounds'] == 2
 
 
 @pytest.mark.exhaustive

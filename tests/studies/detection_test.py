@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from scipy import special, stats
+from scipy import special
 
 from dpfl import errors
 from experiments.studies.shared import detection, power
@@ -89,14 +89,6 @@ def _trials(rng, at, slope, false_alarms, count):
     clean = Trials(0.0, int(rng.binomial(count, false_alarms)), count)
     pairs = zip(_SHARES, found.tolist(), strict=True)
     return [clean, *(Trials(share, each, count) for share, each in pairs)]
-
-
-def test_exact_intervals_are_those_of_the_binomial_tails():
-    assert Trials(0.1, 0, 10).interval() == pytest.approx((0, 1 - 0.025**0.1))
-    assert Trials(0.1, 10, 10).interval() == pytest.approx((0.025**0.1, 1))
-    low, high = Trials(0.1, 3, 12).interval()
-    assert stats.binom.sf(2, 12, low) == pytest.approx(0.025)
-    assert stats.binom.cdf(3, 12, high) == pytest.approx(0.025)
 
 
 def test_a_known_curve_is_recovered_from_many_trials():

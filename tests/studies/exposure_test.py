@@ -150,25 +150,23 @@ def test_ceilings_are_those_of_the_guarantee_for_as_many_clients(private):
         assert kind.p_value > 0.001
 
 
-def _changed(run, **values):
-    return dataclasses.replace(run, settings={**run.settings, **values})
-
-
 @pytest.mark.tff
 def test_runs_that_differ_in_their_seeds_are_pooled_and_others_are_not(private):
-    run = private
-    measured = _STUDY.measure(run)
-    alone = _STUDY.rows([(run, measured)])
-    pooled = _STUDY.rows([(run, measured), (_changed(run, seed=1), measured)])
+    measured = _STUDY.measure(private)
+
+    def rows(**changes):
+        changed = dataclasses.replace(private, settings={**private.settings, **changes})
+        return _STUDY.rows([(private, measured), (changed, measured)])
+
+    alone, pooled = _STUDY.rows([(private, measured)]), rows(seed=1)
     assert len(pooled) == len(alone) == 6
     for one, two, kind in zip(alone, pooled, measured, strict=True):
         assert (one['runs'], two['runs']) == (1, 2)
         assert two['secrets'] == 2 * one['secrets'] == 4
         assert two['mean_exposure'] == pytest.approx(one['mean_exposure'])
         assert two['p_value'] == _STUDY.chance(kind.exposures * 2)
-    other = _changed(run, client_learning_rate=0.1)
-    table = _STUDY.rows([(run, measured), (other, measured)])
-    assert [row['configuration'] for row in table] == [0] * 6 + [1] * 6
+    other = rows(client_learning_rate=0.1)
+    assert [row['configuration'] for row in other] == [0] * 6 + [1] * 6
     with pytest.raises(errors.ArgumentError) as refused:
-        _STUDY.rows([(run, measured), (run, measured)])
+        rows()
     assert refused.value.name == 'run_dir'

@@ -42,12 +42,9 @@ def test_the_table_of_the_study_has_its_losses(tmp_path):
     (tmp_path / 'prepared').mkdir()
     for job in run_study.preparations(study, tmp_path, study.seeds, {}):
         forked_binaries.run(job.binary, *job.lines, check=True)
-    lines = (_PAPERS / 'studies.md').read_text().splitlines()
-    start = lines.index(_HEADING) + 2
+    table = (_PAPERS / 'studies.md').read_text().partition(_HEADING)[2].partition('\n\n')[0]
     shown = {}
-    for line in lines[start:]:
-        if not line.startswith('|'):
-            break
+    for line in table.splitlines()[2:]:
         name, *numbers = (cell.strip() for cell in line.strip('|').split('|'))
         shown[name] = numbers
     compared = set()

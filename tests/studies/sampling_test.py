@@ -96,18 +96,6 @@ def test_the_search_finds_the_bottom_of_a_valley_with_steps():
         assert value(found) <= value(best) * (1 + 0.01)
 
 
-def test_a_larger_budget_takes_more_bands():
-    search = dataclasses.replace(_SMALL, rounds=8, population=1600)
-    errors = {
-        (epsilon, groups): search.estimated_noise(strategy, groups, epsilon) * strategy.rms_error()
-        for groups in (1, 8)
-        for strategy in [amplification.strategy_of(8, groups, 'banded_toeplitz', 'rms')]
-        for epsilon in (0.1, 8.0)
-    }
-    best = [min((1, 8), key=lambda g, e=epsilon: errors[e, g]) for epsilon in (0.1, 8.0)]
-    assert best[0] < best[1]
-
-
 @pytest.mark.parametrize(
     'call, message',
     [

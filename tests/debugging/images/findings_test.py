@@ -70,14 +70,14 @@ def _findings(good, bad, fixed_good, fixed_bad, frechet=5.0):
 
 
 def test_measures_by_hand():
-    measures = findings.measure(_Classifier(), _images([0.1, 0.2, 0.7, 0.9]), _images([0.5, 0.5]))
-    assert measures.inverted_by_intensity == 0.5
-    assert measures.inverted_by_classifier == 0.5
+    values = np.array([0.1, 0.7, 0.8, 0.9])
+    measures = findings.measure(_Classifier(), _images(values), _images([0.5, 0.5]))
+    assert measures.inverted_by_intensity == 0.25
+    assert measures.inverted_by_classifier == 0.25
     assert measures.effective_classes == pytest.approx(1)  # All turned back: much paper.
     # Distances of the pairs, each along the diagonal of three equal features.
-    pairs = [0.1, 0.6, 0.8, 0.5, 0.7, 0.2]
+    pairs = [0.6, 0.7, 0.8, 0.1, 0.2, 0.1]
     assert measures.diversity == pytest.approx(np.sqrt(3) * np.mean(pairs), rel=1e-5)
-    values = np.array([0.1, 0.2, 0.7, 0.9])
     expected = 3 * (values.mean() - 0.5) ** 2 + 3 * values.var(ddof=1)
     assert measures.frechet == pytest.approx(expected, rel=1e-5)
 
@@ -111,45 +111,44 @@ def test_the_fault_and_its_fix_are_visible(shares, injected, frechet, bug, fix):
     assert ('no less than 100' in reason) == is_trivial
 
 
-def _found(results, conclusion, accuracies, **others):
+def _page(results, conclusion, accuracies, **others):
+    """The page, which loads nothing; every picture has a caption, every difference an interval."""
     values = dict(
-        results=results,
-        conclusion=conclusion,
         share=0.5,
         selection='client',
         population=100,
         limits=Thresholds(0.8, 0.9),
-        accuracies=accuracies,
         noise_is_seeded=False,
         public=_PUBLIC,
         public_measures=findings.measure(_Classifier(), _PUBLIC[::2], _PUBLIC[1::2]),
     )
-    return findings.Found(**{**values, **others})
-
-
-def _as_is(bad):
-    shares = {'public': 0.0, 'public_again': 0.0, 'everyone': 0.0, 'correct': 0.0}
-    return [
-        _finding('as_is', name, share) for name, share in (shares | {'misclassified': bad}).items()
-    ]
+    found = findings.Found(
+        results=results, conclusion=conclusion, accuracies=accuracies, **{**values, **others}
+    )
+    text = page.render(found)
+    assert page.render(found) == text
+    assert not re.search(r'(src|href)="(?!data:|#)|<(script|link)|url\((?!#)|@import', text)
+    figures = re.findall('<figure>.*?</figure>', text, re.DOTALL)
+    assert figures and all('<figcaption>' in each for each in figures)
+    assert '95 % interval' in text
+    return text
 
 
 def test_a_study_without_a_fix(monkeypatch):
     told = findings.ToldApart(Share(3, 10), _images([0.5]))
     monkeypatch.setattr(findings, 'tell_apart', lambda *_, **__: told)
-    results, accuracies = _as_is(0.9), (Mean(0.9, 0.01, 50), Mean(0.9, 0.01, 50))
-    found = findings.conclude(results, accuracies=accuracies)
+    shares = {'public': 0, 'public_again': 0, 'everyone': 0, 'correct': 0, 'misclassified': 0.9}
+    results = [_finding('as_is', name, share) for name, share in shares.items()]
+    found = findings.conclude(results, accuracies=(Mean(0.9, 0.01, 50), Mean(0.9, 0.01, 50)))
     assert found.fault_is_visible and found.fix_is_visible is None
     assert 'Found: inverted.' in found.text
     values = json.loads(json.dumps(found.to_dict()))
     assert values['fault_is_visible'] is True
     assert values['discriminator']['control']['accuracy'] == 0.3
-    known = {'as_is': np.array([0.8, np.nan, 0.9])}
-    text = page.render(_found(results, found, known))
+    text = _page(results, found, {'as_is': np.array([0.8, np.nan, 0.9])})
     # Five sheets, the images that the discriminator is surest of, and public images.
     assert text.count('data:image/png;base64,') == text.count('<img alt="') == 7
     assert 'all clients, against public images' in text.lower()
-    _check_page(text)
 
 
 def _published():
@@ -178,31 +177,16 @@ def test_guarantees_are_those_of_tables_3_and_13(simulation, realistic):
         assert actual.epsilon > 3 * actual.epsilon_half_shift
 
 
-def _check_page(text):
-    """It loads nothing, every picture has a caption, and every difference an interval."""
-    assert not re.search(r'(src|href)="(?!data:|#)|<(script|link)|url\((?!#)|@import', text)
-    figures = re.findall('<figure>.*?</figure>', text, re.DOTALL)
-    assert figures and all('<figcaption>' in each for each in figures)
-    assert '95 % interval' in text
-
-
-def test_the_page_has_everything_and_loads_nothing():
+def test_the_page_of_a_study_with_a_fix():
     known = {'bug': np.array([0.1, np.nan, 0.9]), 'fixed': np.array([0.8, np.nan, 0.9])}
     results = _findings(0.0, 0.9, 0.0, 0.0)
-    found = _found(
-        results,
-        findings.conclude(results, injected=('inverted',)),
-        known,
-        noise_is_seeded=True,
-    )
-    text = page.render(found)
-    assert html.escape(found.conclusion.text) in text
+    conclusion = findings.conclude(results, injected=('inverted',))
+    text = _page(results, conclusion, known, noise_is_seeded=True)
+    assert html.escape(conclusion.text) in text
     # Four sheets of generated images; the only real ones are public.
     assert text.count('data:image/png;base64,') == 5
     assert 'a simulation and protects nobody' in text
     assert 'infinite' in text and '80.0%' in text
-    _check_page(text)
-    assert page.render(found) == text
     values = json.loads(json.dumps(results[1].to_dict()))
     assert [each['epsilon'] for each in values['guarantees']] == [None, 2.0]
     assert values['measures']['inverted_by_intensity'] == 0.9
