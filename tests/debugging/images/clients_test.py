@@ -66,8 +66,8 @@ def test_devices_that_decide_by_themselves_choose_the_same(min_examples):
     rng = np.random.default_rng(0)
     sizes = rng.integers(0, 12, size=40)
     verdicts = Verdicts(np.arange(40), sizes, rng.random(sizes.sum()) < 0.6)
-    limits, least = Thresholds(0.5, 0.75), min_examples or 5  # Five are the default.
-    assert {0.5, 0.75} < {*verdicts.accuracies.tolist()}
+    limits, least = Thresholds(0.5, 0.875), min_examples or 5  # Five are the default.
+    assert {0.5, 0.875} < {*verdicts.accuracies.tolist()}
     strong, poor = clients.by_client(verdicts, limits)
     given = {} if min_examples is None else {'min_examples': min_examples}
     right, wrong = clients.by_example(verdicts, **given)
