@@ -77,6 +77,16 @@ def _problems(texts):
     return {page: wrong for page, wrong in found.items() if wrong}
 
 
+# Flags of a run in made-up pages, with those that are wrong.
+_MADE_UP = {
+    '--rounds=3 --mechanism=tree --noresume --flagfile=quickstart': [],
+    '--rounds=ROUNDS --mechanism=MECHANISM --no_flag=FLAG ...': ['--no_flag'],
+    '--rounds=0 --mechanism=no_such': ['--rounds=0', '--mechanism=no_such'],
+    '--rounds=3.5 --no_such': ['--rounds=3.5', '--no_such'],
+    '--flagfile=no_such': ['--flagfile=no_such'],
+}
+
+
 @pytest.mark.standard
 def test_commands_of_pages_and_docstrings_exist_and_have_their_flags():
     texts = {page: (paths.ROOT / page).read_text() for page in _PAGES}
@@ -84,7 +94,12 @@ def test_commands_of_pages_and_docstrings_exist_and_have_their_flags():
     for name, binary in _COMMANDS.items():
         about = ast.get_docstring(ast.parse(binary.path.read_text()))
         texts[name] = textwrap.indent(about, '  ')
-    assert _problems(texts) == {}
+    texts |= {flags: f'```sh\ndpfl train {flags}\n```\n' for flags in _MADE_UP}
+    texts['indented'] = '    dpfl generate \\\n      --no_such\n'
+    texts['no command'] = '```\ndpfl no_such\n```\n'
+    assert _problems(texts) == {
+        flags: [('train', each) for each in wrong] for flags, wrong in _MADE_UP.items() if wrong
+    } | {'indented': [('generate', '--no_such')], 'no command': [('no_such', '--help')]}
 
 
 def test_commands_have_one_form():
@@ -94,23 +109,6 @@ def test_commands_have_one_form():
             re.findall(r'python -m experiments\.(?!studies\.)\w+|\.venv/bin/dpfl [a-z]\w+ --', text)
             == []
         ), page
-
-
-@pytest.mark.standard
-def test_what_is_wrong_is_found():
-    wrong = {
-        '--rounds=3 --mechanism=tree --noresume --flagfile=quickstart': [],
-        '--rounds=ROUNDS --mechanism=MECHANISM --no_flag=FLAG ...': ['--no_flag'],
-        '--rounds=0 --mechanism=no_such': ['--rounds=0', '--mechanism=no_such'],
-        '--rounds=3.5 --no_such': ['--rounds=3.5', '--no_such'],
-        '--flagfile=no_such': ['--flagfile=no_such'],
-    }
-    blocks = {flags: f'```sh\ndpfl train {flags}\n```\n' for flags in wrong}
-    blocks['indented'] = '    dpfl generate \\\n      --no_such\n'
-    blocks['no command'] = '```\ndpfl no_such\n```\n'
-    assert _problems(blocks) == {
-        flags: [('train', each) for each in found] for flags, found in wrong.items() if found
-    } | {'indented': [('generate', '--no_such')], 'no command': [('no_such', '--help')]}
 
 
 def test_shell_blocks_parse():
