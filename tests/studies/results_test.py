@@ -115,6 +115,7 @@ _LATE, _EARLY = [49.0, 49.0, 49.0], [20.0, 21.0, 19.0]
         ([None, None], [0.1, 0.1], 0.0, ((), ()), 'not settled', None),
         # A lower bound serves where it is on the safe side.
         (_LATE, _EARLY, 0.0, ((0, 2), ()), 'holds', 29),
+        (_EARLY, _LATE, 0.0, ((), (0,)), 'fails', -29),
         # The other way round the difference may be larger than it seems.
         (_LATE, _EARLY, 0.0, ((), (1,)), 'not settled', 29),
         (_EARLY, _LATE, 0.0, ((1,), ()), 'not settled', -29),

@@ -86,6 +86,7 @@ def test_the_faults_of_a_verdict(given, verdict, faults):
     found = _diagnose(**given)
     assert {*found.of(verdict)} == {*faults}
     if faults and verdict in ('found', 'suspected'):
+        assert {*found.of('found'), *found.of('suspected')} == {*faults}
         assert f'{verdict.capitalize()}: {diagnosis.in_words(faults[0])}.' in found.text
 
 
