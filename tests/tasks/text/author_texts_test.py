@@ -26,53 +26,54 @@ def _cache(tmp_path, monkeypatch):
     return tmp_path / 'cache'
 
 
-def _grouped(messages, max_words=0, key=_KEY):
-    counts = collections.Counter()
-    found = {}
-    for part in author_texts.by_author(messages, key, max_words, counts):
+_FIRST, _TWO = Message('a@x', 0, 'one two three'), Message('a@x', 0, 'four five. six')
+# Messages and the cap on words; what is kept of each author, by source; what is counted.
+_AUTHORS = {
+    'joined over all sources, in order': (
+        [Message('a@x', 0, 'One. Two'), Message('b@x', 0, 'Three'), Message('a@x', 1, 'Four')],
+        0,
+        {'a@x': [(0, ['One.', 'Two']), (1, ['Four'])], 'b@x': [(0, ['Three'])]},
+        {'authors': 2, 'sentences': 4, 'words': 5},
+    ),
+    'identical sentences of one author are there once': (
+        [
+            Message('a@x', 0, 'Fix it. fix  IT.'),
+            Message('b@x', 0, 'Fix it.'),
+            Message('a@x', 1, 'Fix it.\n\nFix it now.'),
+        ],
+        0,
+        {'a@x': [(0, ['Fix it.']), (1, ['Fix it now.'])], 'b@x': [(0, ['Fix it.'])]},
+        {'authors': 2, 'sentences': 3, 'words': 10, 'repeated_sentences': 2},
+    ),
+    # All are counted, and another author has words of its own.
+    'the first sentences that fit': (
+        [_FIRST, _TWO, _FIRST, _TWO, Message('b@x', 0, 'one two three four five')],
+        5,
+        {
+            'a@x': [(0, ['one two three']), (0, ['six'])],
+            'b@x': [(0, ['one two three four five'])],
+        },
+        {
+            'authors': 2,
+            'sentences': 3,
+            'words': 9,
+            'repeated_sentences': 3,
+            'sentences_over_cap': 1,
+            'words_over_cap': 3,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize('case', _AUTHORS)
+def test_the_sentences_of_authors(case):
+    messages, max_words, expected, counted = _AUTHORS[case]
+    counts, found = collections.Counter(), {}
+    for part in author_texts.by_author(iter(messages), _KEY, max_words, counts):
         assert part.client not in list(found)[:-1], 'the parts of a client are together'
         found.setdefault(part.client, []).append((part.source, part.sentences))
-    return found, counts
-
-
-def _of(found, author, key=_KEY):
-    return found[author_texts.client_of(key, author)]
-
-
-def test_the_messages_of_an_author_are_joined_over_all_sources_in_order():
-    messages = [
-        Message('a@x', 0, 'One. Two'),
-        Message('b@x', 0, 'Three'),
-        Message('a@x', 1, 'Four'),
-    ]
-    found, counts = _grouped(iter(messages))
-    assert len(found) == 2
-    assert _of(found, 'a@x') == [(0, ['One.', 'Two']), (1, ['Four'])]
-    assert _of(found, 'b@x') == [(0, ['Three'])]
-    assert +counts == {'authors': 2, 'sentences': 4, 'words': 5}
-
-
-def test_identical_sentences_of_one_author_are_there_once():
-    messages = [
-        Message('a@x', 0, 'Fix it. fix  IT.'),
-        Message('b@x', 0, 'Fix it.'),
-        Message('a@x', 1, 'Fix it.\n\nFix it now.'),
-    ]
-    found, counts = _grouped(messages)
-    assert _of(found, 'a@x') == [(0, ['Fix it.']), (1, ['Fix it now.'])]
-    assert _of(found, 'b@x') == [(0, ['Fix it.'])]
-    assert counts['repeated_sentences'] == 2 and counts['sentences'] == 3
-
-
-def test_the_first_sentences_that_fit_are_kept():
-    messages = [Message('a@x', 0, 'one two three'), Message('a@x', 0, 'four five. six')] * 2
-    found, counts = _grouped(messages, 5)
-    assert _of(found, 'a@x') == [(0, ['one two three']), (0, ['six'])]
-    assert counts['words'] == 4 and counts['sentences'] == 2
-    assert counts['sentences_over_cap'] == 1 and counts['words_over_cap'] == 3
-    # All are counted, and another author has words of its own.
-    found, _ = _grouped([*messages, Message('b@x', 0, 'one two three four five')], 5)
-    assert _of(found, 'b@x') == [(0, ['one two three four five'])]
+    assert found == {author_texts.client_of(_KEY, a): texts for a, texts in expected.items()}
+    assert +counts == counted
 
 
 def test_the_key_is_made_once_and_only_for_its_owner(cache):
@@ -85,27 +86,25 @@ def test_the_key_is_made_once_and_only_for_its_owner(cache):
 
 
 def test_a_key_that_another_process_has_made_meanwhile_stays(cache, monkeypatch):
-    other = bytes(range(32))
-
     def urandom(count):
-        (cache / 'authors.key').write_bytes(other)
+        (cache / 'authors.key').write_bytes(_KEY)
         return bytes(count)
 
     monkeypatch.setattr(os, 'urandom', urandom)
-    assert author_texts.load_key() == other
+    assert author_texts.load_key() == _KEY
 
 
 def test_keys_that_cannot_be_used_are_named(cache, monkeypatch):
     cache.mkdir()
     (cache / 'authors.key').write_bytes(b'short')
-    with pytest.raises(StorageError, match=r'authors\.key: must have 32 bytes; remove it'):
-        author_texts.load_key()
-    monkeypatch.setenv('DPFL_CACHE_DIR', str(cache / 'authors.key'))
-    with pytest.raises(StorageError, match='authors.key: '):
-        author_texts.load_key()
-    monkeypatch.setenv('DPFL_CACHE_DIR', '')
-    with pytest.raises(ArgumentError, match='data_path: needs a cache directory .* is empty'):
-        author_texts.load_key()
+    for folder, error, message in (
+        (str(cache), StorageError, r'authors\.key: must have 32 bytes; remove it'),
+        (str(cache / 'authors.key'), StorageError, 'authors.key: '),
+        ('', ArgumentError, 'data_path: needs a cache directory .* is empty'),
+    ):
+        monkeypatch.setenv('DPFL_CACHE_DIR', folder)
+        with pytest.raises(error, match=message):
+            author_texts.load_key()
 
 
 def _client(author):
@@ -117,7 +116,7 @@ def _rows(path):
 
 
 @pytest.mark.usefixtures('parquet_in_process')
-def test_repositories(tmp_path):
+def test_a_data_set_of_repositories(tmp_path):
     first = repositories.make(
         tmp_path / 'a.git', [Commit('A@x.org', 'One. Two'), Commit('b@x.org', 'Three')]
     )
@@ -125,15 +124,10 @@ def test_repositories(tmp_path):
     output = tmp_path / 'out.parquet'
     output.write_text('older')
     made = dataset.make('git', f'{first},{second}', output, max_words=0)
-    table = parquet.read_table(output)
-    assert table.column_names == ['client', 'source', 'text', 'sentence']
+    assert parquet.read_table(output).column_names == ['client', 'source', 'text', 'sentence']
     a, b = _client('a@x.org'), _client('b@x.org')
-    assert _rows(output) == {
-        (a, 'a', 'One.', 0),
-        (a, 'a', 'Two', 1),
-        (a, 'b', 'Four', 2),
-        (b, 'a', 'Three', 0),
-    }
+    of_a = {(a, 'a', 'One.', 0), (a, 'a', 'Two', 1), (a, 'b', 'Four', 2)}
+    assert _rows(output) == of_a | {(b, 'a', 'Three', 0)}
     assert made['clients'] == 2 and made['sources'] == ['a', 'b']
     assert made['history']['commits'] == 3 and made['removed']['repeated_sentences'] == 1
     assert made['kept'] == {'sentences': 4, 'words': 5}
@@ -141,64 +135,56 @@ def test_repositories(tmp_path):
     # As a task, and as public text.
     training, heldout, description, _ = client_texts.open_user_text(output, 'client', 'text', 0.5)
     assert training.count + heldout.count == 2 and description['records'] == 4
-    sentences = {
-        ' '.join(words) for words in vocabulary.public_sentences('vocabulary_text', output)
-    }
-    assert sentences == {'one .', 'two', 'four', 'three'}
+    sentences = vocabulary.public_sentences('vocabulary_text', output)
+    assert {*map(' '.join, sentences)} == {'one .', 'two', 'four', 'three'}
 
 
-def test_json_lines(tmp_path):
-    path = tmp_path / 'a.jsonl'
+def test_data_sets_of_records_and_of_mail(tmp_path):
+    path, output = tmp_path / 'a.jsonl', tmp_path / 'out.parquet'
     lines = [{'who': 7, 'said': 'One\n> two'}, {'who': '7', 'said': 'Three'}, {'who': 'x'}]
     path.write_text(''.join(json.dumps(line) + '\n' for line in lines))
-    output = tmp_path / 'out.parquet'
-    made = dataset.make(
-        'jsonl', str(path), output, max_words=0, client_column='who', text_column='said'
-    )
+    columns = dict(client_column='who', text_column='said')
+    made = dataset.make('jsonl', str(path), output, max_words=0, **columns)
     client = _client('7')
     assert _rows(output) == {(client, 'a.jsonl', 'One', 0), (client, 'a.jsonl', 'Three', 1)}
     assert made['history'] == {'records': 3, 'malformed': 1, 'authors': 1}
     assert made['removed']['quoted_lines'] == 1
-
-
-def test_mailboxes_have_the_clients_of_repositories(tmp_path):
+    # Clients of mail are those of repositories.
     path = tmp_path / 'box'
     path.write_text('From x\nFrom: A <A@x.org>\n\nHello you. Bye\n')
-    made = dataset.make('mbox', str(path), tmp_path / 'out.parquet', max_words=3)
-    assert _rows(tmp_path / 'out.parquet') == {(_client('a@x.org'), 'box', 'Hello you.', 0)}
+    made = dataset.make('mbox', str(path), output, max_words=3)
+    assert _rows(output) == {(_client('a@x.org'), 'box', 'Hello you.', 0)}
     assert made['history']['messages'] == 1 and made['removed']['words_over_cap'] == 1
 
 
 def test_what_cannot_be_read_leaves_an_older_file(tmp_path):
     output = tmp_path / 'out.parquet'
     output.write_text('older')
-    (tmp_path / 'a.jsonl').write_text('{"client": 1, "text": "> x"}\n')
-    (tmp_path / 'b.jsonl').write_text('{"who": 1, "text": "x"}\n{"who": 2, "text": "y"}\n')
-    (tmp_path / 'c.jsonl').write_text('x\ny\n')
-    for path, message in (
-        (tmp_path / 'a.jsonl', '^data_path: has no sentence'),
-        (tmp_path / 'b.jsonl', '^client_column=client: must be one of the 2 columns: who, text$'),
+    columns = r'client_column=client, text_column=text'
+    for name, content, message in (
+        ('a.jsonl', '{"client": 1, "text": "> x"}\n', '^data_path: has no sentence'),
         (
-            tmp_path / 'c.jsonl',
-            r'^data_path: all records are malformed \(client_column=client, text_column=text\); '
+            'b.jsonl',
+            '{"who": 1, "text": "x"}\n{"who": 2, "text": "y"}\n',
+            '^client_column=client: must be one of the 2 columns: who, text$',
+        ),
+        (
+            'c.jsonl',
+            'x\ny\n',
+            rf'^data_path: all records are malformed \({columns}\); '
             'the first one: .*c.jsonl, line 1: not JSON$',
         ),
-        (tmp_path / 'absent', r'^data_path=.*absent: cannot be read \(No such file'),
+        ('absent', None, r'^data_path=.*absent: cannot be read \(No such file'),
     ):
+        if content:
+            (tmp_path / name).write_text(content)
         with pytest.raises(ArgumentError, match=message):
-            dataset.make('jsonl', str(path), output, max_words=0)
+            dataset.make('jsonl', str(tmp_path / name), output, max_words=0)
     assert output.read_text() == 'older'
     assert not (tmp_path / 'out.parquet.partial').exists()
 
 
 _LONG = 'This line is long enough to be wrapped, so it goes'
-
-
-def _read(text):
-    removed = collections.Counter()
-    found = author_texts.prose(text, removed)
-    assert set(removed) <= set(author_texts.REMOVED)
-    return found, {name: count for name, count in removed.items() if count}
 
 
 _CASES = {
@@ -225,11 +211,7 @@ _CASES = {
         ['Fix', 'Text here'],
         {'trailers': 3},
     ),
-    'pairs that are not last': (
-        'Fix\n\nNote: careful\n\nText',
-        ['Fix', 'Note: careful', 'Text'],
-        {},
-    ),
+    'pairs not last': ('Fix\n\nNote: so\n\nText', ['Fix', 'Note: so', 'Text'], {}),
     'subject like a pair': ('parser: fix it', ['parser: fix it'], {}),
     'picked': (
         'Fix\n\n(cherry picked from commit 0123abc)\nThis reverts commit 0123abc4567.',
@@ -263,11 +245,7 @@ _CASES = {
     'link in brackets': ('It (https://example.org/a) is', ['It is'], {'links': 1}),
     'address': ('Ask A <a.b@example.org> now', ['Ask A now'], {'addresses': 1}),
     'no address': ('Ask @somebody', ['Ask @somebody'], {}),
-    'hash': (
-        'Since 0123abc and [deadbee1] it fails',
-        ['Since and it fails'],
-        {'hashes': 2},
-    ),
+    'hash': ('At 0123abc and [deadbee1] it fails', ['At and it fails'], {'hashes': 2}),
     'no hash': ('A defaced 1234567 and 12ab', ['A defaced 1234567 and 12ab'], {}),
     'change id': ('As I' + '0a' * 20 + ' says', ['As says'], {'hashes': 1}),
     'code': ('Call `f(x)` or ``g``', ['Call or g'], {'inline_code': 1}),
@@ -282,8 +260,9 @@ _CASES = {
 
 @pytest.mark.parametrize(('text', 'expected', 'removed'), _CASES.values(), ids=_CASES)
 def test_a_rule(text, expected, removed):
-    kept, _ = found = _read(text)
-    assert found == (expected, removed)
+    counts = collections.Counter()
+    kept = author_texts.prose(text, counts)
+    assert kept == expected and +counts == removed and {*counts} <= {*author_texts.REMOVED}
     # The text of a client is its sentences in lines, and the reader splits it again.
     assert list(tokenization.sentences('\n'.join(kept))) == [tokenization.words(s) for s in kept]
 
@@ -378,44 +357,33 @@ def test_a_mailbox(tmp_path):
         ('d@example.org', 0, ['Caf\ufffd', 'plain']),
     ]
     assert [each.source for each in found] == [0, 0, 0, 1, 1, 1]
-    assert +counts == {
-        'messages': 10,
-        'without_author': 2,
-        'not_text': 2,
-        'endings': 2,
-        'attributions': 2,
-        'not_utf8': 2,
-    }
+    twos = ('without_author', 'not_text', 'endings', 'attributions', 'not_utf8')
+    assert +counts == {'messages': 10, **dict.fromkeys(twos, 2)}
     assert (tmp_path / 'box').read_bytes() == _BOX  # It was only read.
 
 
 @pytest.mark.parametrize(
-    'ending', ['-- ', '--', '---', '-----Original Message-----', 'diff --git a/x b/x', 'Index: x']
-)
-def test_what_follows_an_ending_is_left_out(ending):
-    counts = collections.Counter()
-    text = dataset.without_quotes(f'Text -- here\r\n{ending}\r\nNot this\n', counts)
-    assert text == 'Text -- here\n' and counts['endings'] == 1
-
-
-@pytest.mark.parametrize(
-    'line', ['On 1 May, A B <a@x>\nwrote:', 'A B writes:', 'Am Montag, A <a@x> wrote:']
-)
-def test_attributions_are_left_out(line):
-    counts = collections.Counter()
-    assert dataset.without_quotes(f'Hi\n\n{line}\nYes', counts) == 'Hi\n\n\nYes'
-    assert counts['attributions'] == 1
-
-
-@pytest.mark.parametrize(
-    'content, message',
+    'text, kept, counted',
     [
-        (None, r'cannot be read \(No such file'),
-        (b'', 'must be in mbox format'),
-        (b'Hello', 'must be in mbox format'),
+        *(
+            (f'Text -- here\r\n{ending}\r\nNot this\n', 'Text -- here\n', {'endings': 1})
+            for ending in ('-- ', '--', '---', '-----Original Message-----', 'Index: x')
+        ),
+        ('Text\ndiff --git a/x b/x\nNot this\n', 'Text\n', {'endings': 1}),
+        *(
+            (f'Hi\n\n{line}\nYes', 'Hi\n\n\nYes', {'attributions': 1})
+            for line in ('On 1 May, A B <a@x>\nwrote:', 'A B writes:', 'Am 1., A <a@x> wrote:')
+        ),
     ],
 )
-def test_other_files_are_refused(content, message, tmp_path):
+def test_endings_and_attributions_are_left_out(text, kept, counted):
+    counts = collections.Counter()
+    assert dataset.without_quotes(text, counts) == kept and +counts == counted
+
+
+@pytest.mark.parametrize('content', [None, b'', b'Hello'])
+def test_other_files_are_refused(content, tmp_path):
+    message = r'cannot be read \(No such file' if content is None else 'must be in mbox format'
     if content is not None:
         (tmp_path / 'box').write_bytes(content)
     with pytest.raises(ArgumentError, match=f'^data_path={tmp_path}/box: {message}'):

@@ -3,6 +3,7 @@
 import collections
 import csv
 import hashlib
+import itertools
 import json
 import random
 import tempfile
@@ -20,41 +21,19 @@ from dpfl.tasks.text.client_texts import ClientTexts
 from tests.tasks import sqlite_files
 
 
-def _all(texts):
-    return [list(texts.of_client(client)) for client in range(texts.num_clients)]
-
-
-def test_texts_are_grouped_by_client_in_the_order_in_which_they_came():
+def test_texts_are_grouped_by_client_and_clients_are_in_the_order_of_their_digests():
     rng = random.Random(0)
+    odd = ['', 'caf\u00e9', 'half a pair: \ud800', 'line\r\nbreaks\n', '\0']
     records = [(f'c{rng.randrange(40)}', f'text {i}') for i in range(500)]
-    expected = {}
+    records = [*records, *(('\udc00', text) for text in odd), ('', 'of nobody')]
+    grouped = {}
     for client, text in records:
-        expected.setdefault(client, []).append(text)
+        key = client.encode('utf-8', 'surrogatepass')
+        grouped.setdefault(hashlib.blake2b(key, digest_size=16).digest(), []).append(text)
     texts = ClientTexts(records)
-    assert texts.num_texts == 500 and texts.num_clients == len(expected)
-    grouped = _all(texts)
-    assert sorted(grouped) == sorted(expected.values())
-    # The order of the clients does not depend on the order of the records.
-    rng.shuffle(records)
-    owner = dict(map(reversed, records))
-    again = _all(ClientTexts(records))
-    assert [owner[each[0]] for each in again] == [owner[each[0]] for each in grouped]
-
-
-def test_the_order_of_clients_is_that_of_their_digests():
-    # BLAKE2b with 16 bytes of 'a', '7' and '': 27c3.., 9e28.., cae6..
-    texts = ClientTexts([('7', 'of 7'), ('a', 'of a'), ('', 'of nobody')])
-    assert _all(texts) == [['of a'], ['of 7'], ['of nobody']]
-
-
-@pytest.mark.parametrize('text', ['', 'caf\u00e9', 'half a pair: \ud800', 'line\r\nbreaks\n', '\0'])
-def test_any_text_stays_as_it_is(text):
-    assert _all(ClientTexts([('\udc00', text), ('\udc00', 'next')])) == [[text, 'next']]
-
-
-def test_no_texts_are_no_clients():
-    texts = ClientTexts([])
-    assert (texts.num_clients, texts.num_texts) == (0, 0)
+    assert (texts.num_texts, texts.num_clients) == (506, len(grouped))
+    found = [list(texts.of_client(client)) for client in range(texts.num_clients)]
+    assert found == [grouped[digest] for digest in sorted(grouped)]
 
 
 def test_a_text_takes_few_bytes_of_memory():
@@ -90,31 +69,29 @@ def _sentences(clients):
     return [list(clients.sentences(client)) for client in range(clients.count)]
 
 
-_EXPECTED = {
-    tuple(w for j in range(i % 3 + 1) for w in ('text', str(j), 'of', str(i), '.', 'bye', '!'))
-    for i in range(20)
-}
-
-
-def _joined(sentences):
-    return tuple(word for sentence in sentences for word in sentence)
+def _clients(*parts):
+    """Each client as the tuple of its words."""
+    return [tuple(itertools.chain(*sentences)) for part in parts for sentences in _sentences(part)]
 
 
 def test_clients_are_split_and_each_is_there_once(tmp_path):
     path = _write_json(tmp_path / 'a.jsonl')
     training, heldout, description, _ = _open(path)
-    assert (training.count, heldout.count) == (15, 5)
-    every = [*map(_joined, _sentences(training)), *map(_joined, _sentences(heldout))]
-    assert len(every) == 20 and set(every) == _EXPECTED
+    every = _clients(training, heldout)
+    assert len(every) == 20 and set(every) == {
+        tuple(w for j in range(i % 3 + 1) for w in ('text', str(j), 'of', str(i), '.', 'bye', '!'))
+        for i in range(20)
+    }
     assert description['clients'] == {'training': 15, 'heldout': 5}
     assert description['records'] == sum(map(len, _TEXTS.values()))
     assert description['left_out'] == {'empty': 0} and 'first_malformed' not in description
     assert not any(client in json.dumps(description) for client in _TEXTS)
-    # A pure function: as often as it is asked for.
-    assert _sentences(training) == _sentences(training) == _sentences(_open(path)[0])
+    # As often as they are asked for, and although the file changes later.
+    path.write_text('nonsense')
+    assert _clients(training, heldout) == every
     # A larger share holds out the same clients and more.
-    more = _open(path, 0.5)[1]
-    assert {*map(_joined, _sentences(heldout))} < {*map(_joined, _sentences(more))}
+    more = _open(_write_json(path), 0.5)[1]
+    assert {*_clients(heldout)} < {*_clients(more)}
 
 
 def _write_parquet(path, rows, **types):
@@ -198,28 +175,22 @@ def test_ids_of_parquet_are_those_of_json_lines(ids, keys, tmp_path):
 
 @pytest.mark.usefixtures('parquet_in_process')
 def test_a_parquet_file_that_is_cut_or_damaged_is_refused(tmp_path):
-    rows = [(str(i), f'Text {i}.') for i in range(500)]
-    path = _write_parquet(tmp_path / 'a.parquet', rows)
+    path = _write_parquet(tmp_path / 'a.parquet', [(str(i), f'Text {i}.') for i in range(500)])
     whole = path.read_bytes()
-    path.write_bytes(whole[:-20])
-    with pytest.raises(ValueError, match='^data_path=.*: is not a complete Parquet file'):
-        _open(path)
-    path.write_bytes(b'PAR1' + bytes(2000) + whole[2004:])
-    with pytest.raises(ValueError, match='^data_path=.*: is not a complete Parquet file'):
-        _open(path)
+    for damaged in (whole[:-20], b'PAR1' + bytes(2000) + whole[2004:]):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match='^data_path=.*: is not a complete Parquet file'):
+            _open(path)
 
 
 def test_json_lines_without_a_column_say_which_there_are(tmp_path):
     path = tmp_path / 'a.jsonl'
-    lines = [json.dumps({'who': str(i), 'words': 'secret'}) for i in range(9)]
-    path.write_text('\n'.join(lines))
-    with pytest.raises(ValueError, match='^text_column=said: must be one of the 2 columns: who, w'):
-        _open(path)
-    many = {f'column {i}\n': 'secret' for i in range(20)}
+    many = {'who': 'secret', **{f'column {i}\n': 'secret' for i in range(19)}}
     path.write_text(json.dumps(many))
-    with pytest.raises(
-        ValueError, match=r'of the 20 columns: column 0, .*column 11, \.\.\.$'
-    ) as error:
+    message = (
+        r'^text_column=said: must be one of the 20 columns: who, column 0, .*column 10, \.\.\.$'
+    )
+    with pytest.raises(ValueError, match=message) as error:
         _open(path)
     assert 'secret' not in str(error.value) and '\n' not in str(error.value)
 
@@ -270,14 +241,6 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(record_files.FORMATS, '.jsonl', ('jsonl', changing))
     with pytest.raises(ValueError, match=f'^data_path={path}: has changed while it was read$'):
         _open(path)
-
-
-def test_a_file_that_changes_later_changes_no_text(tmp_path):
-    path = _write_json(tmp_path / 'a.jsonl')
-    training, *_ = _open(path)
-    before = _sentences(training)
-    path.write_text('nonsense')
-    assert _sentences(training) == before
 
 
 def test_a_full_disk_for_the_copy_is_named(tmp_path, monkeypatch):
@@ -336,14 +299,12 @@ def _copy(plain, tmp_path):
 def _in_splits():
     """Statements that make splits; a training client and a held-out one are in `test`, too."""
     number = 'CAST(substr(client_id, 6) AS INTEGER)'
+    split = f"CASE {number} % 3 WHEN 0 THEN 'train' WHEN 1 THEN 'heldout' ELSE 'test' END"
     for table, more in (
         ('client_metadata', 'num_examples'),
         ('examples', 'serialized_example_proto'),
     ):
-        yield (
-            f"UPDATE {table} SET split_name = CASE {number} % 3 WHEN 0 THEN 'train' "
-            "WHEN 1 THEN 'heldout' ELSE 'test' END"
-        )
+        yield f'UPDATE {table} SET split_name = {split}'
         yield (
             f'INSERT INTO {table} (client_id, split_name, {more}) '
             f"SELECT client_id, 'test', {more} FROM {table} WHERE {number} IN (3, 4)"
@@ -369,73 +330,54 @@ def test_the_splits_of_the_file_are_used(copy, indexed):
 def test_a_file_without_splits_has_a_share_held_out(plain):
     training, heldout, test, description = client_texts.open_stackoverflow(plain, 0.2)
     assert (training.count, heldout.count, test.count) == (24, 6, 0)
-    every = _sentences(training) + _sentences(heldout)
-    assert len(every) == len({tuple(client[0]) for client in every}) == 30
+    assert len({*_clients(training, heldout)}) == 30
     assert description['splits'] == {'default_split': 30}
     more = client_texts.open_stackoverflow(plain, 0.5)[1]
-    assert {tuple(c[0]) for c in _sentences(heldout)} < {tuple(c[0]) for c in _sentences(more)}
+    assert {*_clients(heldout)} < {*_clients(more)}
 
 
 def test_clients_whose_rows_are_scattered(plain, copy):
-    expected = [
-        sorted(client) for client in _sentences(client_texts.open_stackoverflow(plain, 0.2)[0])
-    ]
     path = copy(
         'CREATE TABLE other AS SELECT * FROM examples ORDER BY substr(client_id, -3, 1)',
         'DROP TABLE examples',
         'ALTER TABLE other RENAME TO examples',
     )
-    training = client_texts.open_stackoverflow(path, 0.2)[0]
-    assert [sorted(client) for client in _sentences(training)] == expected
+    training, expected = (client_texts.open_stackoverflow(each, 0.2)[0] for each in (path, plain))
+    assert [*map(sorted, _sentences(training))] == [*map(sorted, _sentences(expected))]
 
 
-def _damaged(kind: str, plain, path):
-    whole = plain.read_bytes()
-    if kind == 'missing':
-        return
-    path.write_bytes(
-        {
-            'empty': b'',
-            'text': b'no database at all' * 100,
-            'cut': whole[: len(whole) // 2],
-            'header only': whole[:100],
-            'zeros': whole[:4096] + bytes(len(whole) - 4096),
-        }.get(kind, whole)
-    )
-    statements = {
-        'no examples': 'DROP TABLE examples',
-        'no metadata': 'DROP TABLE client_metadata',
-        'no column': 'ALTER TABLE examples RENAME COLUMN serialized_example_proto TO other',
-        'no rows': 'DELETE FROM examples',
-        'one client': "DELETE FROM client_metadata WHERE client_id != 'user 3''s'",
-        'no proto': "UPDATE examples SET serialized_example_proto = x'ff00'",
-        'no tokens': "UPDATE examples SET serialized_example_proto = x''",
-    }
-    if kind in statements:
-        sqlite_files.execute(path, statements[kind])
+_PROTO = 'UPDATE examples SET serialized_example_proto = '
+_COLUMN = 'ALTER TABLE examples RENAME COLUMN serialized_example_proto TO other'
 
 
 @pytest.mark.parametrize(
-    'kind, message',
+    'damage, message',
     [
-        ('missing', r'cannot be read \(No such file or directory\)'),
-        ('empty', 'must be an SQLite file'),
-        ('text', 'must be an SQLite file'),
-        ('cut', r'is truncated, it has \d+ of \d+ bytes'),
-        ('header only', r'is truncated, it has 100 of \d+ bytes'),
-        ('zeros', 'is damaged or not an SQLite file'),
-        ('no examples', 'has no table examples'),
-        ('no metadata', 'has no table client_metadata'),
-        ('no column', 'table examples has no column serialized_example_proto'),
-        ('no rows', 'has no examples'),
-        ('one client', 'has 1 clients to train on, must have at least 2'),
-        ('no proto', 'has an example that is not a tf.train.Example'),
-        ('no tokens', 'has an example without the feature tokens'),
+        (None, r'cannot be read \(No such file or directory\)'),
+        (lambda whole: b'', 'must be an SQLite file'),
+        (lambda whole: b'no database at all' * 100, 'must be an SQLite file'),
+        (lambda whole: whole[: len(whole) // 2], r'is truncated, it has \d+ of \d+ bytes'),
+        (lambda whole: whole[:100], r'is truncated, it has 100 of \d+ bytes'),
+        (lambda whole: whole[:4096] + bytes(len(whole) - 4096), 'is damaged or not an SQLite file'),
+        ('DROP TABLE examples', 'has no table examples'),
+        ('DROP TABLE client_metadata', 'has no table client_metadata'),
+        (_COLUMN, 'table examples has no column serialized_example_proto'),
+        ('DELETE FROM examples', 'has no examples'),
+        (
+            "DELETE FROM client_metadata WHERE client_id != 'user 3''s'",
+            'has 1 clients to train on, must have at least 2',
+        ),
+        (f"{_PROTO}x'ff00'", 'has an example that is not a tf.train.Example'),
+        (f"{_PROTO}x''", 'has an example without the feature tokens'),
     ],
 )
-def test_damaged_and_other_files_are_one_line(kind, message, plain, tmp_path):
+def test_damaged_and_other_files_are_one_line(damage, message, plain, tmp_path):
     path = tmp_path / 'a.sqlite'
-    _damaged(kind, plain, path)
+    if damage is not None:
+        whole = plain.read_bytes()
+        path.write_bytes(damage(whole) if callable(damage) else whole)
+    if isinstance(damage, str):
+        sqlite_files.execute(path, damage)
     with pytest.raises(ValueError, match=f'^data_path={path}: {message}'):
         client_texts.open_stackoverflow(path, 0.2)
 
@@ -443,6 +385,6 @@ def test_damaged_and_other_files_are_one_line(kind, message, plain, tmp_path):
 def test_damage_that_shows_up_later_is_one_line_as_well(copy):
     path = copy()
     training = client_texts.open_stackoverflow(path, 0.2)[0]
-    sqlite_files.execute(path, "UPDATE examples SET serialized_example_proto = x'ff00'")
+    sqlite_files.execute(path, f"{_PROTO}x'ff00'")
     with pytest.raises(DataError, match=r'a\.sqlite: has an example that is not'):
         list(training.sentences(0))

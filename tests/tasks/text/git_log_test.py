@@ -36,26 +36,52 @@ def _refused(path, message):
     assert caught.value.name == 'data_path' and len(str(caught.value).splitlines()) == 1
 
 
+@pytest.fixture(name='two')
+def _two(tmp_path):
+    return repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One'), Commit('b@x.org', 'Two')])
+
+
+_LATIN = Commit('a@x.org', 'caf\xe9'.encode('latin-1'), encoding='ISO-8859-1')
+# Commits, what is read of them (author and text), and what is counted besides the commits.
+_HISTORIES = {
+    'addresses in lower case': (
+        [Commit('A@Example.org', 'One\n\nBody\n'), Commit('b@example.org', '')],
+        [('a@example.org', 'One\n\nBody\n'), ('b@example.org', '')],
+        {},
+    ),
+    'names for want of an address': (
+        [Commit('Some Body <>', 'One'), Commit('X <>', 'Two')],
+        [('some body', 'One'), ('x', 'Two')],
+        {},
+    ),
+    'merges': (
+        [Commit('a@x.org', 'One'), Commit('a@x.org', 'Two'), Commit('a@x.org', 'M', merged=(1,))],
+        [('a@x.org', 'One'), ('a@x.org', 'Two')],
+        {'merge_commits': 1},
+    ),
+    'encodings and their damage': (
+        [
+            _LATIN,
+            Commit('a@x.org', b'caf\xe9 au lait'),
+            Commit('a@x.org', b'\xff\xfe', encoding='no-such-encoding'),
+            Commit('a@x.org', 'Größe'),
+        ],
+        [('a@x.org', text) for text in ('caf\xe9', 'caf\ufffd au lait', '\ufffd\ufffd', 'Größe')],
+        {'not_utf8': 2},
+    ),
+}
+
+
 @pytest.mark.parametrize('bare', [True, False])
-def test_commits_come_in_order_with_addresses_in_lower_case(bare, tmp_path):
-    commits = [Commit('A@Example.org', 'One\n\nBody\n'), Commit('b@example.org', 'Two')]
+@pytest.mark.parametrize('history', _HISTORIES)
+def test_what_is_read_of_a_history(history, bare, tmp_path):
+    commits, expected, counted = _HISTORIES[history]
     path = repositories.make(tmp_path / 'a', commits, bare)
     found, counts = _read(path)
-    assert found == [('a@example.org', 0, 'One\n\nBody\n'), ('b@example.org', 0, 'Two')]
-    assert +counts == {'commits': 2}
+    assert found == [(author, 0, text) for author, text in expected]
+    assert +counts == {'commits': len(commits), **counted}
     (repository,) = git_log.find_repositories(str(path))
     assert repository.heads == (repositories.git(path, 'rev-parse', 'main'),)
-
-
-def test_merges_are_counted_and_left_out(tmp_path):
-    commits = [
-        Commit('a@x.org', 'One'),
-        Commit('a@x.org', 'Two'),
-        Commit('a@x.org', "Merge branch 'x'", merged=(1,)),
-    ]
-    found, counts = _read(repositories.make(tmp_path / 'a', commits))
-    assert [text for _, _, text in found] == ['One', 'Two']
-    assert counts['commits'] == 3 and counts['merge_commits'] == 1
 
 
 @pytest.mark.parametrize('bare', [True, False])
@@ -73,35 +99,11 @@ def test_the_committed_mailmap_joins_addresses_and_no_other_does(bare, tmp_path)
     assert _read(path)[0] == expected
 
 
-def test_an_author_without_an_address_has_the_name(tmp_path):
-    path = repositories.make(tmp_path / 'a', [Commit('Some Body <>', 'One'), Commit('X <>', 'Two')])
-    assert [author for author, _, _ in _read(path)[0]] == ['some body', 'x']
-
-
-def test_encodings_and_their_damage(tmp_path):
-    commits = [
-        Commit('a@x.org', 'caf\xe9'.encode('latin-1'), encoding='ISO-8859-1'),
-        Commit('a@x.org', b'caf\xe9 au lait'),
-        Commit('a@x.org', b'\xff\xfe', encoding='no-such-encoding'),
-        Commit('a@x.org', 'Größe'),
-    ]
-    found, counts = _read(repositories.make(tmp_path / 'a', commits))
-    assert [text for _, _, text in found] == [
-        'caf\xe9', 'caf\ufffd au lait', '\ufffd\ufffd', 'Größe'
-    ]  # fmt: skip
-    assert counts['not_utf8'] == 2
-
-
 def test_a_message_of_any_length_is_cut(tmp_path):
-    commits = [
-        Commit('a@x.org', 'word ' * 600_000),
-        Commit('b@x.org', 'next'),
-        Commit('b@x.org', ''),
-    ]
+    commits = [Commit('a@x.org', 'word ' * 600_000), Commit('b@x.org', 'next')]
     found, counts = _read(repositories.make(tmp_path / 'a', commits))
-    assert [author for author, _, _ in found] == ['a@x.org', 'b@x.org', 'b@x.org']
-    assert MAX_BYTES - 200 < len(found[0][2]) <= MAX_BYTES and found[1][2] == 'next'
-    assert found[2][2] == '' and counts['cut'] == 1
+    assert MAX_BYTES - 200 < len(found[0][2]) <= MAX_BYTES and counts['cut'] == 1
+    assert [author for author, _, _ in found] == ['a@x.org', 'b@x.org'] and found[1][2] == 'next'
 
 
 def test_an_author_of_any_length_is_refused(tmp_path):
@@ -110,12 +112,10 @@ def test_an_author_of_any_length_is_refused(tmp_path):
         _read(path)
 
 
-def test_settings_and_variables_of_git_do_not_matter(tmp_path, monkeypatch):
-    path = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One'), Commit('b@x.org', 'Two')])
+def test_settings_and_variables_of_git_do_not_matter(two, tmp_path, monkeypatch):
     other = repositories.make(tmp_path / 'b', [Commit('c@x.org', 'Other')])
-    expected = _read(path)
-    run = tmp_path / 'ran'
-    program = tmp_path / 'program'
+    expected = _read(two)
+    run, program = tmp_path / 'ran', tmp_path / 'program'
     program.write_text(f'#!/bin/sh\ntouch {run}\n')
     program.chmod(0o755)
     for name, value in (
@@ -127,57 +127,44 @@ def test_settings_and_variables_of_git_do_not_matter(tmp_path, monkeypatch):
         ('color.ui', 'always'),
         ('log.mailmap', 'false'),
     ):
-        repositories.git(path, 'config', name, value)
+        repositories.git(two, 'config', name, value)
+    # Commits that others stand for are read as they were.
+    repositories.git(two, 'replace', 'main', 'main~1')
     monkeypatch.setenv('GIT_DIR', str(other))
     monkeypatch.setenv('GIT_WORK_TREE', str(tmp_path))
-    assert _read(path) == expected and not run.exists()
+    assert _read(two) == expected and not run.exists()
 
 
-def test_replaced_commits_are_read_as_they_were(tmp_path):
-    path = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One'), Commit('b@x.org', 'Two')])
-    expected = _read(path)
-    repositories.git(path, 'replace', 'main', 'main~1')
-    assert _read(path) == expected
-
-
-def test_a_head_without_its_branch_stands_for_all_branches(tmp_path):
-    path = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One'), Commit('b@x.org', 'Two')])
-    repositories.git(path, 'symbolic-ref', 'HEAD', 'refs/heads/gone')
-    repositories.git(path, 'branch', 'old', 'main~1')
-    assert [text for _, _, text in _read(path)[0]] == ['One', 'Two']
-    (repository,) = git_log.find_repositories(str(path))
-    heads = [repositories.git(path, 'rev-parse', name) for name in ('main', 'old')]
+def test_a_head_without_its_branch_stands_for_all_branches(two):
+    repositories.git(two, 'symbolic-ref', 'HEAD', 'refs/heads/gone')
+    repositories.git(two, 'branch', 'old', 'main~1')
+    assert [text for _, _, text in _read(two)[0]] == ['One', 'Two']
+    (repository,) = git_log.find_repositories(str(two))
+    heads = [repositories.git(two, 'rev-parse', name) for name in ('main', 'old')]
     assert repository.heads == tuple(sorted(heads))
 
 
-def test_what_is_no_repository_is_refused(tmp_path):
-    _refused(tmp_path / 'absent', r'absent: cannot be read \(No such file or directory\)')
+def test_what_is_no_whole_repository_is_refused(two, tmp_path, monkeypatch):
     (tmp_path / 'file').write_text('text')
-    _refused(tmp_path / 'file', r'file: cannot be read \(Not a directory\)')
     (tmp_path / 'folder').mkdir()
-    _refused(tmp_path / 'folder', 'folder: is no git repository')
     # The repository that a folder is in is another one.
     outer = repositories.make(tmp_path / 'outer', [Commit('a@x.org', 'One')], bare=False)
     (outer / 'inner').mkdir()
-    _refused(outer / 'inner', 'inner: is no git repository')
-
-
-def test_an_empty_repository_is_refused(tmp_path):
-    for bare in (True, False):
-        path = repositories.make(tmp_path / f'{bare}', [], bare)
-        _refused(path, 'is a repository without commits')
-
-
-def test_a_shallow_clone_is_refused(tmp_path):
-    path = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One'), Commit('b@x.org', 'Two')])
-    repositories.git(tmp_path, 'clone', '--quiet', '--depth=1', f'file://{path}', 'shallow')
-    _refused(tmp_path / 'shallow', 'is a shallow clone, .* complete it by git fetch --unshallow')
-
-
-def test_a_missing_git_is_named(tmp_path, monkeypatch):
-    path = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One')])
+    repositories.make(tmp_path / 'empty', [])
+    repositories.make(tmp_path / 'empty too', [], bare=False)
+    repositories.git(tmp_path, 'clone', '--quiet', '--depth=1', f'file://{two}', 'shallow')
+    for name, message in (
+        ('absent', r'cannot be read \(No such file or directory\)'),
+        ('file', r'cannot be read \(Not a directory\)'),
+        ('folder', 'is no git repository'),
+        ('outer/inner', 'is no git repository'),
+        ('empty', 'is a repository without commits'),
+        ('empty too', 'is a repository without commits'),
+        ('shallow', 'is a shallow clone, .* complete it by git fetch --unshallow'),
+    ):
+        _refused(tmp_path / name, f'{name}: {message}')
     monkeypatch.setenv('PATH', str(tmp_path))
-    _refused(path, 'data_path: needs the program git, which is not installed')
+    _refused(two, 'data_path: needs the program git, which is not installed')
 
 
 def _damage(path, revision):
@@ -189,28 +176,26 @@ def _damage(path, revision):
 
 
 @pytest.fixture(name='loose')
-def _loose(tmp_path):
+def _loose(two, tmp_path):
     """A repository with each object in a file of its own."""
-    path = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One'), Commit('b@x.org', 'Two')])
-    packs = list((path / 'objects' / 'pack').glob('*.pack'))
-    for pack in packs:
+    for pack in [*(two / 'objects' / 'pack').glob('*.pack')]:
         moved = shutil.move(pack, tmp_path)
         pack.with_suffix('.idx').unlink()
         with open(moved, 'rb') as file:
-            subprocess.run(['git', '-C', path, 'unpack-objects', '-q'], stdin=file, check=True)
-    return path
+            subprocess.run(['git', '-C', two, 'unpack-objects', '-q'], stdin=file, check=True)
+    return two
 
 
-def test_a_repository_with_a_damaged_head_is_refused(loose):
+def test_a_history_that_breaks_off_or_has_no_head_is_refused(loose):
+    _damage(loose, 'main~1')
+    with pytest.raises(ArgumentError, match=r'a: has a history that git cannot read \(.*\)$'):
+        _read(loose)
     _damage(loose, 'main')
     _refused(loose, r'a: cannot be read by git \(.*\)$')
-
-
-def test_a_history_that_breaks_off_is_refused(loose):
-    _damage(loose, 'main~1')
-    found = git_log.find_repositories(str(loose))
-    with pytest.raises(ArgumentError, match=r'a: has a history that git cannot read \(.*\)$'):
-        list(git_log.read_messages(found, collections.Counter()))
+    (loose / 'refs' / 'heads').mkdir(exist_ok=True)
+    (loose / 'packed-refs').unlink(missing_ok=True)
+    (loose / 'refs' / 'heads' / 'main').write_text('nonsense\n')
+    _refused(loose, r'a: cannot be read by git \(.*\)$')
 
 
 def test_no_child_is_left_if_reading_ends_early(tmp_path, monkeypatch):
@@ -238,13 +223,6 @@ def test_repositories_follow_each_other_and_have_names(tmp_path):
     assert _read(second, first)[0] == [('a@x.org', 0, 'Two'), ('a@x.org', 1, 'One')]
     assert [each.name for each in git_log.find_repositories(f'{first},{second}')] == ['a', 'b']
     _refused(f'{first},{second},{tmp_path}/./a.git', 'is the same repository as another one')
-
-
-def test_a_damaged_branch_is_refused(loose):
-    (loose / 'refs' / 'heads').mkdir(exist_ok=True)
-    (loose / 'packed-refs').unlink(missing_ok=True)
-    (loose / 'refs' / 'heads' / 'main').write_text('nonsense\n')
-    _refused(loose, r'a: cannot be read by git \(.*\)$')
 
 
 _COMMITS = [
@@ -276,9 +254,8 @@ def _texts(opened):
 def _count_reads(monkeypatch):
     reads = []
     read = git_log.read_messages
-    monkeypatch.setattr(
-        git_log, 'read_messages', lambda *args: reads.append(args) or read(*args)
-    )  # fmt: skip
+    counted = lambda *args: reads.append(args) or read(*args)  # noqa: E731
+    monkeypatch.setattr(git_log, 'read_messages', counted)
     return reads
 
 
@@ -317,41 +294,41 @@ def test_what_is_kept_is_read_without_git_log_and_a_commit_changes_that(path, mo
     assert len(reads) == 2
 
 
-def test_clients_are_the_same_as_long_as_the_key_is(path, tmp_path, cache):
+def test_clients_are_the_same_as_long_as_the_key_is(path, cache):
     def order(opened):
         return [list(opened[0].sentences(client)) for client in range(opened[0].count)]
 
-    first = order(_open(path))
-    for file in cache.glob('git_log-*'):
-        file.unlink()
-    assert order(_open(path)) == first
-    digest = _open(path)[3]
-    (cache / 'authors.key').unlink()
-    assert _open(path)[3] != digest
-
-
-def test_kept_files_are_private_and_name_nobody(path, cache):
-    _open(path)
+    first = _open(path)
+    # Kept files are private and name nobody.
     names = sorted(name.partition('-')[0] for name in os.listdir(cache))
     assert names == ['authors.key', 'git_log', 'git_log']
     for file in cache.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
         assert b'x.org' not in file.read_bytes()
+    for file in cache.glob('git_log-*'):
+        file.unlink()
+    assert order(_open(path)) == order(first)
+    (cache / 'authors.key').unlink()
+    assert _open(path)[3] != first[3]
 
 
-@pytest.mark.parametrize('damage', ['cut', 'no counts', 'bad counts', 'no text'])
+@pytest.mark.parametrize(
+    'damage',
+    [
+        lambda text, facts: os.truncate(text, 10),
+        lambda text, facts: text.unlink(),
+        lambda text, facts: facts.unlink(),
+        lambda text, facts: facts.write_text(
+            json.dumps({'size': text.stat().st_size, 'counts': {'links': 'x'}})
+        ),
+    ],
+    ids=['cut', 'no text', 'no counts', 'bad counts'],
+)
 def test_damaged_files_are_made_again(damage, path, cache, monkeypatch):
     first = _open(path)
     texts = _texts(first)
     (text,), (facts,) = cache.glob('git_log-*.jsonl'), cache.glob('git_log-*.json')
-    if damage == 'cut':
-        os.truncate(text, 10)
-    elif damage == 'no counts':
-        facts.unlink()
-    elif damage == 'bad counts':
-        facts.write_text(json.dumps({'size': text.stat().st_size, 'counts': {'links': 'x'}}))
-    else:
-        text.unlink()
+    damage(text, facts)
     reads = _count_reads(monkeypatch)
     again = _open(path)
     assert len(reads) == 1 and again[2:] == first[2:] and _texts(again) == texts
@@ -368,15 +345,14 @@ def test_a_history_that_cannot_be_read_leaves_nothing(path, cache, monkeypatch):
     assert os.listdir(cache) == ['authors.key']
 
 
-def test_too_few_authors_are_refused_by_the_name_of_the_repository(tmp_path):
-    path = repositories.make(tmp_path / 'one', [Commit('a@x.org', 'One')])
-    with pytest.raises(ArgumentError, match=f'^data_path={path}: must have texts of at least 2'):
-        _open(path)
-    path = repositories.make(tmp_path / 'none', [Commit('a@x.org', '1')])
-    with pytest.raises(ArgumentError, match=f'^data_path={path}: must have texts .* has 0'):
-        _open(path)
+def test_too_few_authors_are_refused_by_the_name_of_the_repository(path, tmp_path):
+    for text, has in (('One', 1), ('1', 0)):
+        few = repositories.make(tmp_path / text, [Commit('a@x.org', text)])
+        message = f'^data_path={few}: must have texts of at least 2 .* has {has}'
+        with pytest.raises(ArgumentError, match=message):
+            _open(few)
     with pytest.raises(ArgumentError, match='^heldout_fraction=1'):
-        _open(repositories.make(tmp_path / 'two', _COMMITS), fraction=1)
+        _open(path, fraction=1)
 
 
 def test_many_sentences_are_in_records_that_readers_take(tmp_path, monkeypatch):

@@ -38,48 +38,49 @@ def test_json_lines(end, mark):
     good, bad = _scan(_JSON, mark + end.join(lines))
     of_7 = [('7', ''), ('7', 'caf\u00e9 \u00e9\n'), ('7', 'y')]
     assert good == [('a', 'x'), *of_7, ('7.5', 'z'), ('007', 'z')]
-    assert bad == []
+    assert bad == [] and _scan(_JSON, mark) == ([], [])
+
+
+_ID = 'client id is neither a string nor a number'
+_ROW = b'{"who": "b", "text": "y"}'
+_FIELDS = 'number of fields differs from the header'
 
 
 @pytest.mark.parametrize(
-    'line, reason',
+    'form, line, reason',
     [
-        (b'{"who": "a", "text"', 'not JSON'),
-        (b'["a", "x"]', 'not a JSON object'),
-        (b'{"who": "a", "who": "b", "text": "x"}', 'a key occurs twice'),
-        (b'{"who": "a"}', 'no text'),
-        (b'{"who": "a", "text": null}', 'no text'),
-        (b'{"who": "a", "text": 5}', 'text is not a string'),
-        (b'{"text": "x"}', 'no client id'),
-        (b'{"who": "", "text": "x"}', 'no client id'),
-        (b'{"who": null, "text": "x"}', 'no client id'),
-        (b'{"who": true, "text": "x"}', 'client id is neither a string nor a number'),
-        (b'{"who": NaN, "text": "x"}', 'client id is neither a string nor a number'),
-        (b'{"who": ["a"], "text": "x"}', 'client id is neither a string nor a number'),
-        (b'{"who": "a", "text": "\xff"}', 'not UTF-8'),
-        (b'[' * 100_000, 'not JSON'),
-        (b'{"who": ' + b'9' * 5000 + b', "text": "x"}', 'not JSON'),
+        (_JSON, b'{"who": "a", "text"', 'not JSON'),
+        (_JSON, b'["a", "x"]', 'not a JSON object'),
+        (_JSON, b'{"who": "a", "who": "b", "text": "x"}', 'a key occurs twice'),
+        (_JSON, b'{"who": "a"}', 'no text'),
+        (_JSON, b'{"who": "a", "text": null}', 'no text'),
+        (_JSON, b'{"who": "a", "text": 5}', 'text is not a string'),
+        (_JSON, b'{"text": "x"}', 'no client id'),
+        (_JSON, b'{"who": "", "text": "x"}', 'no client id'),
+        (_JSON, b'{"who": null, "text": "x"}', 'no client id'),
+        (_JSON, b'{"who": true, "text": "x"}', _ID),
+        (_JSON, b'{"who": NaN, "text": "x"}', _ID),
+        (_JSON, b'{"who": ["a"], "text": "x"}', _ID),
+        (_JSON, b'{"who": "a", "text": "\xff"}', 'not UTF-8'),
+        (_JSON, b'[' * 100_000, 'not JSON'),
+        (_JSON, b'{"who": ' + b'9' * 5000 + b', "text": "x"}', 'not JSON'),
+        (_JSON, b'x' * 2_000_000, 'record is too long'),
+        (_CSV, b'a', _FIELDS),
+        (_CSV, b'a,b,c', _FIELDS),
+        (_CSV, b',x', 'no client id'),
+        (_CSV, b'"a"b,x', 'not CSV'),
+        (_CSV, b'a,\xff', 'not UTF-8'),
+        (_CSV, b'x' * 2_000_000, 'record is too long'),
     ],
+    ids=lambda value: str(value)[:30],
 )
-def test_a_malformed_line_is_counted_and_the_next_one_read(line, reason):
-    good, bad = _scan(_JSON, b'{"who": "a", "text": "x"}\n' + line + b'\n{"who": "b", "text": "y"}')
-    assert good == [('a', 'x'), ('b', 'y')]
-    assert bad == [(2, reason)]
-
-
-def test_a_byte_order_mark_is_no_line():
-    assert _scan(_JSON, b'\xef\xbb\xbf') == ([], [])
-
-
-@pytest.mark.parametrize(
-    'form, header', [(_JSON, b''), (_JSON, b'\xef\xbb\xbf'), (_CSV, b'who,text\n')]
-)
-def test_a_huge_line_is_malformed_and_does_not_end_the_scan(form, header, monkeypatch):
-    monkeypatch.setattr(record_files, 'MAX_BYTES', 1000)
-    after = b'{"who": "b", "text": "y"}\n' if form is _JSON else b'b,y\n'
-    good, bad = _scan(form, header + b'x' * 12_345 + b'\n' + after)
-    assert good == [('b', 'y')]
-    assert bad == [(1 + header.count(b'\n'), 'record is too long')]
+def test_a_malformed_record_is_counted_and_the_next_one_read(form, line, reason, monkeypatch):
+    monkeypatch.setattr(record_files, 'MAX_BYTES', 1_000_000)
+    before, after = (b'who,text\na,x\n', b'\n\nb,y\n') if form is _CSV else (b'', b'\n' + _ROW)
+    for mark in (b'', b'\xef\xbb\xbf'):
+        good, bad = _scan(form, mark + before + line + after)
+        assert good == ([('a', 'x')] if before else []) + [('b', 'y')]
+        assert bad == [(1 + before.count(b'\n'), reason)]
 
 
 def test_csv_agrees_with_the_standard_reader():
@@ -95,31 +96,13 @@ def test_csv_agrees_with_the_standard_reader():
         assert bad == []
 
 
-@pytest.mark.parametrize(
-    'line, reason',
-    [
-        (b'a', 'number of fields differs from the header'),
-        (b'a,b,c', 'number of fields differs from the header'),
-        (b',x', 'no client id'),
-        (b'"a"b,x', 'not CSV'),
-        (b'a,\xff', 'not UTF-8'),
-    ],
-)
-def test_a_malformed_row_is_counted_and_the_next_one_read(line, reason):
-    good, bad = _scan(_CSV, b'who,text\na,x\n' + line + b'\n\nb,y\n')
-    assert good == [('a', 'x'), ('b', 'y')]
-    assert bad == [(3, reason)]
-
-
 def test_a_quote_that_nobody_closes_takes_no_text_of_other_clients():
     rows = b''.join(b'c%d,text %d\n' % (i, i) for i in range(50))
-    good, bad = _scan(_CSV, b'who,text\na,"open\n' + rows)
-    assert good == [(f'c{i}', f'text {i}') for i in range(50)]
-    assert bad == [(2, 'not CSV')]
+    others = [(f'c{i}', f'text {i}') for i in range(50)]
     # A quote further down closes it, as if it had been one field.
-    good, bad = _scan(_CSV, b'who,text\na,"open\n' + rows + b'"d",y\n')
-    assert good == [(f'c{i}', f'text {i}') for i in range(50)] + [('d', 'y')]
-    assert bad == [(2, 'not CSV')]
+    for end, more in ((b'', []), (b'"d",y\n', [('d', 'y')])):
+        good, bad = _scan(_CSV, b'who,text\na,"open\n' + rows + end)
+        assert good == others + more and bad == [(2, 'not CSV')]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from tests.tasks.text import repositories, small_files
 from tests.tasks.text.repositories import Commit
 
 word_recall = scripts_of_studies.load('compare_vocabularies')
+_SAID = 'it was counted on the text of the training clients'
 
 
 def test_a_file_of_words_or_of_words_and_counts(tmp_path):
@@ -64,7 +65,7 @@ def test_bad_files(content, size, message, tmp_path):
         vocabulary.load(path, size)
 
 
-def test_public_text_is_counted_and_ties_are_broken_by_the_word(tmp_path):
+def test_public_text_is_counted_and_ties_are_broken_by_the_word(tmp_path, monkeypatch):
     path = tmp_path / 'text'
     path.write_text('B b a. C c\na d')
     assert vocabulary.count_public_text(path, 4).words == ('a', 'b', 'c', '.')
@@ -72,6 +73,10 @@ def test_public_text_is_counted_and_ties_are_broken_by_the_word(tmp_path):
     path.write_text('\n')
     with pytest.raises(ValueError, match=r'vocabulary_text=.*: must have words'):
         vocabulary.count_public_text(path, 4)
+    # Only rare words are forgotten where there are too many.
+    monkeypatch.setattr(vocabulary, '_MOST_COUNTED', 50)
+    path.write_text('\n'.join(f'common frequent rare{i}' for i in range(1000)))
+    assert vocabulary.count_public_text(path, 2).words == ('common', 'frequent')
 
 
 @pytest.mark.parametrize(
@@ -86,7 +91,7 @@ def test_public_text_is_counted_and_ties_are_broken_by_the_word(tmp_path):
 def test_text_of_clients_that_is_called_public_is_said(task, data_path, vocabulary_text, is_said):
     values = {'task': task, 'data_path': data_path, 'vocabulary_text': vocabulary_text}
     said = ' '.join(not_covered_of_text(TaskConfig().with_values(values), {}))
-    assert ('it was counted on the text of the training clients' in said) == is_said
+    assert (_SAID in said) == is_said
 
 
 @pytest.mark.parametrize('link', [None, os.symlink, os.link])
@@ -100,7 +105,7 @@ def test_text_of_clients_is_known_by_any_path(link, tmp_path, monkeypatch):
     values = {'task': 'user_text', 'data_path': file.name, 'vocabulary_text': str(other)}
     config = TaskConfig().with_values(values)
     data = text_task.load(config, lambda text: None)
-    assert 'it was counted on the text of the training clients' in data.not_covered[0]
+    assert _SAID in data.not_covered[0]
     assert data.description['vocabulary']['from'] == 'vocabulary_from_private_data'
     monkeypatch.chdir('/')
     assert not_covered_of_task(config, data.description) == data.not_covered
@@ -125,13 +130,6 @@ def test_a_client_counts_once_for_a_word():
     assert vocabulary.count_clients([loud, others, others], 2).words == ('eggs', 'ham')
     with pytest.raises(ValueError, match='no word'):
         vocabulary.count_clients([[], []], 2)
-
-
-def test_counting_forgets_rare_words_only(monkeypatch, tmp_path):
-    monkeypatch.setattr(vocabulary, '_MOST_COUNTED', 50)
-    path = tmp_path / 'text'
-    path.write_text('\n'.join(f'common frequent rare{i}' for i in range(1000)))
-    assert vocabulary.count_public_text(path, 2).words == ('common', 'frequent')
 
 
 _LANGUAGE = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=8, seed=3)
@@ -161,12 +159,13 @@ def test_models_of_all_sizes_have_the_same_text(packing):
     assert few == all_words[:25] and {*all_words} == {*_LANGUAGE.vocabulary}
     tasks = small.load(), large.load()
     assert small.num_parameters() < large.num_parameters()
-    for client in range(4):
-        rows = [task.client_batches(client, 10**4, 1, None)[0]['y'] for task in tasks]
-        np.testing.assert_array_equal(rows[0], np.where(rows[1] >= 4 + 25, 3, rows[1]))
-    heldout = [next(iter(task.heldout(3, 10**4)))['y'].numpy() for task in tasks]
-    np.testing.assert_array_equal(heldout[0], np.where(heldout[1] >= 4 + 25, 3, heldout[1]))
-    assert (heldout[0] == 3).mean() > (heldout[1] == 3).mean()
+    for read in (
+        *(lambda task, i=i: task.client_batches(i, 10**4, 1, None)[0]['y'] for i in range(4)),
+        lambda task: next(iter(task.heldout(3, 10**4)))['y'].numpy(),
+    ):
+        rows, every = map(read, tasks)
+        np.testing.assert_array_equal(rows, np.where(every >= 4 + 25, 3, every))
+        assert (rows == 3).mean() > (every == 3).mean()
     # The ceilings of the language are not those of a model that knows a part of it.
     assert not tasks[0].reference_accuracies
     assert _source(vocabulary_size=60).load().reference_accuracies
@@ -179,37 +178,28 @@ def test_shares_by_hand(monkeypatch):
     config = word_recall.RecallConfig(epsilons=(2.0,), heads=(2, 3), repeats=2)
     exact, found = word_recall.measure(counts, config, seed=0)
     # By clients: a and b two each, c and d one each; by uses: a 4, b 2, c 2, d 2 of 10.
-    assert exact == pytest.approx(
-        {'epsilon': 0, 'words': 4, 'recall_2': 1, 'coverage_2': 0.6, 'recall_3': 1}
-        | {'coverage_3': 0.8}
-    )
-    assert found == pytest.approx(
-        {'epsilon': 2, 'words': 3, 'recall_2': 1, 'coverage_2': 0.4, 'recall_3': 2 / 3}
-        | {'coverage_3': 0.8}
-    )
+    of_both = dict(recall_2=1, coverage_3=0.8)
+    assert exact == pytest.approx(dict(of_both, epsilon=0, words=4, coverage_2=0.6, recall_3=1))
+    assert found == pytest.approx(dict(of_both, epsilon=2, words=3, coverage_2=0.4, recall_3=2 / 3))
 
 
 _PUBLIC = ['The cat sat. It sat!', 'A café \u2019s cat', 'b' * 10]
 
 
-@pytest.fixture(name='paths')
-def _paths(tmp_path):
+def _sentences(path, *column):
+    return list(vocabulary.public_sentences('public_text', path, *column))
+
+
+def test_every_form_has_the_same_sentences(tmp_path):
     plain = '\ufeff' + ''.join(f'{text}\n' for text in _PUBLIC)
     lines = ''.join(json.dumps({'text': text, 'other': 1}) + '\n\n' for text in _PUBLIC)
-    found = []
+    expected = [tokenization.words(text) for text in ('The cat sat.', 'It sat!', *_PUBLIC[1:])]
     for name, text in (('a.txt', plain), ('a.jsonl', lines), ('A.NDJSON', lines)):
         (tmp_path / name).write_text(text)
         (tmp_path / f'{name}.gz').write_bytes(gzip.compress(text.encode()))
-        found += [tmp_path / name, tmp_path / f'{name}.gz']
-    return found
-
-
-def test_every_form_has_the_same_sentences(paths):
-    expected = list(vocabulary.public_sentences('public_text', paths[0]))
-    assert expected[0] == ['the', 'cat', 'sat', '.'] and len(expected) == 4
-    for path in paths:
-        assert list(vocabulary.public_sentences('public_text', path)) == expected, path
-        assert vocabulary.count_public_text(path, 2).words == ('cat', 'sat')
+        for path in (tmp_path / name, tmp_path / f'{name}.gz'):
+            assert _sentences(path) == expected, path
+            assert vocabulary.count_public_text(path, 2).words == ('cat', 'sat')
 
 
 def test_a_file_is_read_as_far_as_it_is_needed(tmp_path):
@@ -221,51 +211,40 @@ def test_a_file_is_read_as_far_as_it_is_needed(tmp_path):
         next(sentences)
 
 
+_WHOLE = gzip.compress(b'a line\n' * 9000, mtime=0)
+_COLUMNS = pyarrow.table({'text': ['One. Two', 'Three'], 'n': [1, 2]})
+
+
+@pytest.mark.usefixtures('parquet_in_process')
 @pytest.mark.parametrize(
-    'name, data, message',
+    'name, data, column, message',
     [
-        ('a.jsonl', b'{"texts": "a"}\n', "line 1 must be a JSON object with a text 'text'"),
-        ('a.jsonl', b'[1]\n', 'line 1 must be a JSON object'),
-        ('a.txt', b'good\n\xff\n', 'must be UTF-8 text'),
-        ('a.txt.gz', b'not compressed', 'must be a whole gzip file'),
-        ('a.txt.gz', gzip.compress(b'a line\n' * 9000, mtime=0)[:-20], 'must be a whole gzip file'),
+        ('a.jsonl', b'{"texts": "a"}\n', 'text', "line 1 must be a JSON object with a text 'text'"),
+        ('a.jsonl', b'[1]\n', 'text', 'line 1 must be a JSON object'),
+        ('a.txt', b'good\n\xff\n', 'text', 'must be UTF-8 text'),
+        ('a.txt.gz', b'not compressed', 'text', 'must be a whole gzip file'),
+        ('a.txt.gz', _WHOLE[:-20], 'text', 'must be a whole gzip file'),
+        ('a.txt', None, 'text', r'cannot be read \(No such file'),
+        ('a.parquet', None, 'text', r'cannot be read \(No such file'),
+        ('a.parquet', b'PAR1', 'text', 'is not a complete Parquet file'),
+        ('a.parquet', _COLUMNS, 'said', "must have a column 'said'"),
+        ('a.parquet', _COLUMNS, 'n', "must have a column 'n' of text"),
     ],
 )
-def test_bad_files_are_refused(tmp_path, name, data, message):
-    (tmp_path / name).write_bytes(data)
+def test_bad_public_files_are_refused(name, data, column, message, tmp_path):
+    if data is _COLUMNS:
+        parquet.write_table(data, tmp_path / name)
+        assert _sentences(tmp_path / name) == [['one', '.'], ['two'], ['three']]
+    elif data is not None:
+        (tmp_path / name).write_bytes(data)
     with pytest.raises(ArgumentError, match=f'public_text=.*: {message}'):
-        list(vocabulary.public_sentences('public_text', tmp_path / name))
-    with pytest.raises(ArgumentError, match='public_text=.*: cannot be read'):
-        list(vocabulary.public_sentences('public_text', tmp_path / 'absent'))
+        _sentences(tmp_path / name, column)
 
 
 def test_repositories_are_text(tmp_path):
     first = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One\n\nTwo. See `f(x)`')])
     second = repositories.make(tmp_path / 'b', [Commit('b@x.org', 'Three'), Commit('b@x.org', '1')])
-    found = vocabulary.public_sentences('public_text', f'{first},{second}')
-    assert list(found) == [['one'], ['two', '.'], ['see'], ['three']]
+    assert _sentences(f'{first},{second}') == [['one'], ['two', '.'], ['see'], ['three']]
     empty = repositories.make(tmp_path / 'c', [])
     with pytest.raises(ArgumentError, match=f'public_text={empty}: is a repository without'):
-        list(vocabulary.public_sentences('public_text', f'{first},{empty}'))
-
-
-@pytest.mark.usefixtures('parquet_in_process')
-def test_a_column_of_parquet_is_text(tmp_path):
-    path = tmp_path / 'a.parquet'
-    parquet.write_table(pyarrow.table({'text': ['One. Two', 'Three'], 'n': [1, 2]}), path)
-    assert list(vocabulary.public_sentences('public_text', path)) == [
-        ['one', '.'],
-        ['two'],
-        ['three'],
-    ]
-    for column, message in (
-        ('said', "must have a column 'said'"),
-        ('n', "must have a column 'n' of text"),
-    ):
-        with pytest.raises(ArgumentError, match=f'public_text=.*: {message}'):
-            list(vocabulary.public_sentences('public_text', path, column))
-    path.write_bytes(b'PAR1')
-    with pytest.raises(ArgumentError, match='public_text=.*: is not a complete Parquet file'):
-        list(vocabulary.public_sentences('public_text', path))
-    with pytest.raises(ArgumentError, match=r'public_text=.*: cannot be read \(No such file'):
-        list(vocabulary.public_sentences('public_text', tmp_path / 'b.parquet'))
+        _sentences(f'{first},{empty}')
