@@ -27,15 +27,6 @@ class _NoNoise:
         return 0.0
 
 
-def _exact(values, candidates, share):
-    """The least candidate with a share of the values at or below it, by looking at all of them."""
-    known = values[~np.isnan(values)]
-    for candidate in candidates:
-        if (known <= candidate).sum() >= share * known.size:
-            return candidate
-    return candidates[-1]
-
-
 @pytest.mark.parametrize('measure', sorted(CANDIDATES))
 @pytest.mark.parametrize('share', [0.05, 0.25, 0.5, 0.9])
 def test_without_noise_a_search_finds_the_quantile(measure, share):
@@ -43,17 +34,16 @@ def test_without_noise_a_search_finds_the_quantile(measure, share):
     random = np.random.default_rng(5)
     values = random.choice(candidates[:-1], 301) + random.choice([0.0, 1e-4], 301)
     values[:20] = np.nan
-    found = QuantileRelease({'x': share}, 1.0).find({'x': values}, {'x': candidates}, _NoNoise())
-    assert found == {'x': _exact(values, candidates, share)}
-
-
-def test_values_beyond_the_candidates_and_no_values():
-    release, candidates = QuantileRelease({'x': 0.5}, 1.0), {'x': CANDIDATES['accuracy']}
-    assert release.find({'x': np.full(9, 7.0)}, candidates, _NoNoise()) == {'x': 1.0}
-    assert release.find({'x': np.full(9, -7.0)}, candidates, _NoNoise()) == {'x': 0.0}
-    noise = np.random.default_rng(0)
-    found = release.find({'x': np.full(9, np.nan)}, candidates, noise)
-    assert 0 <= found['x'] <= 1
+    at_or_below = (values[20:, None] <= candidates).mean(axis=0)
+    # With values beyond the candidates, and without any value.
+    for given, expected in (
+        (values, candidates[np.argmax(at_or_below >= share)]),
+        (np.full(9, 1e9), candidates[-1]),
+        (np.full(9, -1e9), candidates[0]),
+        (np.full(9, np.nan), candidates[0]),
+    ):
+        found = QuantileRelease({'x': share}, 1.0).find({'x': given}, {'x': candidates}, _NoNoise())
+        assert found == {'x': expected}
 
 
 def _outcomes(values, share, release, candidates):
@@ -76,7 +66,11 @@ def _outcomes(values, share, release, candidates):
     return np.array([found[each] for each in candidates])
 
 
-_NAN = math.nan
+def _neighbours(outcomes, adjacency):
+    """Pairs of outcomes of neighbours, by the value of the client that differs."""
+    for one, other in itertools.permutations(outcomes, 2):
+        if adjacency == 'replace_one' or math.isnan(one) or math.isnan(other):
+            yield outcomes[one], outcomes[other]
 
 
 @pytest.mark.parametrize('share', [0.2, 0.5])
@@ -88,16 +82,13 @@ def test_a_search_keeps_its_privacy_profile(share, adjacency, monkeypatch):
     mu = release.before().mu(Neighbours(adjacency))
     candidates = np.array([0.0, 1.0, 2.0, 3.0])
     worst = 0.0
-    for others in itertools.combinations_with_replacement((0.0, 1.0, 2.0, 3.0), 2):
+    for others in itertools.combinations_with_replacement(candidates, 2):
         outcomes = {
             own: _outcomes([*others, own], share, release, candidates)
-            for own in (0.0, 1.0, 2.0, 3.0, _NAN)
+            for own in (*candidates, math.nan)
         }
         assert all(each.sum() == pytest.approx(1) for each in outcomes.values())
-        for one, other in itertools.permutations(outcomes, 2):
-            if adjacency == 'zero_out' and not (math.isnan(one) or math.isnan(other)):
-                continue
-            p, q = outcomes[one], outcomes[other]
+        for p, q in _neighbours(outcomes, adjacency):
             for epsilon in (0.0, 0.3, 1.0):
                 allowed, reached = _gaussian_profile(mu, epsilon), _profile(p, q, epsilon)
                 assert reached <= allowed + 1e-12
@@ -165,12 +156,9 @@ def test_weights_of_a_client_have_norm_one():
     assert found['c'] == found['d'] == pytest.approx(third)
     both = sorted([found['a'] - half - 1, found['b'] - half])
     assert both == pytest.approx([0, third], abs=1e-12)
-
-
-def test_words_that_were_found_leave_their_weight_to_others():
+    # Words that were found leave their weight to others.
     counts = _of({'a': 3, 'b': 1}, {'a': 5})
-    is_new = np.array([word != 'a' for word in counts.words])
-    assert _sums(counts, is_new) == {'b': 1.0}
+    assert _sums(counts, np.array([word != 'a' for word in counts.words])) == {'b': 1.0}
 
 
 def test_a_client_chooses_without_looking_at_others():
@@ -255,22 +243,29 @@ def _shown(sums, words, release):
 
 
 _OTHERS = [{'a': 1}] * 3
-_ALONE = [
-    ({'b': 1}, {}),
-    ({'a': 1}, {}),
-    ({'a': 1, 'b': 1}, {}),
-]
-_REPLACED = [({'a': 1}, {'b': 1}), ({'a': 1, 'b': 1}, {'a': 2}), ({'b': 1}, {'a': 1, 'b': 1})]
+_A, _B, _BOTH = {'a': 1}, {'b': 1}, {'a': 1, 'b': 1}
+
+
+def _of_neighbours(pair, release):
+    """What a round shows of two words, for each of two clients besides the others."""
+    return (_shown(_sums(_of(*_OTHERS, own), most=2), 'ab', release) for own in pair)
 
 
 @pytest.mark.parametrize(
     'adjacency, pair',
-    [('zero_out', pair) for pair in _ALONE] + [('replace_one', pair) for pair in _REPLACED],
+    [
+        ('zero_out', (_B, {})),
+        ('zero_out', (_A, {})),
+        ('zero_out', (_BOTH, {})),
+        ('replace_one', (_A, _B)),
+        ('replace_one', (_BOTH, {'a': 2})),
+        ('replace_one', (_B, _BOTH)),
+    ],
 )
 def test_one_round_keeps_its_privacy_profile(adjacency, pair):
     """All that a round shows of two words, sums included, between neighbours in both orders."""
     release = WordRelease.of_guarantee(1.0, 0.2, words_per_client=2, rounds=1, adjacency=adjacency)
-    one, other = (_shown(_sums(_of(*_OTHERS, own), most=2), 'ab', release) for own in pair)
+    one, other = _of_neighbours(pair, release)
     for epsilon in (-1.0, 0.0, 0.3, 1.0, 2.0):
         for p, q in ((one, other), (other, one)):
             if epsilon >= 0 or adjacency == 'zero_out':
@@ -281,9 +276,7 @@ def test_one_round_keeps_its_privacy_profile(adjacency, pair):
 def test_the_profile_is_attained():
     """A client with one word of its own is shown with probability delta; less is not enough."""
     release = WordRelease.of_guarantee(1.0, 0.2, words_per_client=1, rounds=1)
-    one, other = (
-        _shown(_sums(_of(*_OTHERS, own), most=2), 'ab', release) for own in ({'b': 1}, {})
-    )
+    one, other = _of_neighbours((_B, {}), release)
     assert _profile(one, other, 5.0) == pytest.approx(release.delta, rel=1e-9)
     one, other = (_shown({'a': total}, 'a', release) for total in (11.0, 10.0))
     mu = release.before().mu(Neighbours())
@@ -300,16 +293,13 @@ def _found_sets(clients, release):
         sums = _sums(counts, is_new, release.words_per_client)
         stddev, least = release.stddevs[round_number], release.thresholds[round_number]
         chance = {word: stats.norm.sf((least - total) / stddev) for word, total in sums.items()}
-        for size in range(len(sums) + 1):
-            for found in itertools.combinations(sorted(sums), size):
-                yield (
-                    found,
-                    math.prod(chance[word] if word in found else 1 - chance[word] for word in sums),
-                )
+        for are_found in itertools.product((False, True), repeat=len(sums)):
+            found = frozenset(itertools.compress(sums, are_found))
+            yield found, math.prod(p if word in found else 1 - p for word, p in chance.items())
 
     outcomes = {}
-    for first, chance in chances(set(counts.words), 0):
-        for second, then in chances(set(counts.words) - set(first), 1):
+    for first, chance in chances({*counts.words}, 0):
+        for second, then in chances({*counts.words} - first, 1):
             outcomes[first, second] = chance * then
     assert sum(outcomes.values()) == pytest.approx(1)
     return outcomes
@@ -320,7 +310,7 @@ def test_two_rounds_keep_their_privacy_profile(pair):
     release = WordRelease.of_guarantee(1.0, 0.3, words_per_client=2, rounds=2)
     others = [{'a': 1}, {'a': 2, 'b': 1}]
     one, other = (_found_sets([*others, own], release) for own in pair)
-    keys = sorted({*one, *other})
+    keys = {*one, *other}
     p, q = (np.array([each.get(key, 0.0) for key in keys]) for each in (one, other))
     for epsilon in (0.0, 0.3, 1.0, 2.0):
         assert _profile(p, q, epsilon) <= _claimed(release, epsilon)

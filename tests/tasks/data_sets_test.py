@@ -84,6 +84,12 @@ def _fetch(server, path, sha256=None):
         return data_sets.fetch_lzma(url, path, sha256, pause=0.01)
 
 
+def _refused(server, path, message, *sha256):
+    with pytest.raises(DataError, match=message):
+        _fetch(server, path, *sha256)
+    assert not path.exists()
+
+
 @pytest.fixture(name='path')
 def _path(tmp_path):
     return tmp_path / 'folder' / 'data.sqlite'
@@ -105,9 +111,7 @@ def test_a_file_is_downloaded_once(path):
 def test_what_has_arrived_is_kept_for_the_next_call(path):
     server = _Server()
     server.cut = 10
-    with pytest.raises(DataError, match='cannot be downloaded .*; 50 bytes are kept'):
-        _fetch(server, path)
-    assert not path.exists()
+    _refused(server, path, 'cannot be downloaded .*; 50 bytes are kept')
     assert (path.parent / 'data.sqlite.lzma.partial').read_bytes() == _PACKED[:50]
     server.cut = None
     _fetch(server, path)
@@ -119,8 +123,7 @@ def test_what_has_arrived_is_kept_for_the_next_call(path):
 def test_a_file_that_changed_meanwhile_is_downloaded_from_its_start(path):
     old = _Server(lzma.compress(b'old' * 1000, format=lzma.FORMAT_ALONE))
     old.cut = 2
-    with pytest.raises(DataError):
-        _fetch(old, path)
+    _refused(old, path, 'cannot be downloaded')
     _fetch(_Server(), path)
     assert path.read_bytes() == _WHOLE
 
@@ -136,42 +139,33 @@ def test_a_partial_file_that_is_already_complete(path):
 
 
 def test_a_digest_that_is_given_counts(path):
-    with pytest.raises(DataError, match='has the SHA256 .*, must have 00'):
-        _fetch(_Server(), path, '00' * 32)
+    _refused(_Server(), path, 'has the SHA256 .*, must have 00', '00' * 32)
     assert _names(path) == ['data.sqlite.lzma.partial.etag']
     server = _Server()
     server.digest = False
-    with pytest.raises(DataError, match='states no MD5'):
-        _fetch(server, path)
-    assert not path.exists()
+    _refused(server, path, 'states no MD5')
     _fetch(server, path, hashlib.sha256(_PACKED).hexdigest().upper())
     assert path.read_bytes() == _WHOLE
 
 
 def test_bytes_that_are_not_those_of_the_stated_digest_are_deleted(path, monkeypatch):
-    server = _Server()
     monkeypatch.setattr(hashlib, 'md5', lambda data: hashlib.new('md5', data + b'?'))
-    with pytest.raises(DataError, match='has the MD5 .*; deleted'):
-        _fetch(server, path)
-    assert not path.exists()
+    _refused(_Server(), path, 'has the MD5 .*; deleted')
     assert not (path.parent / 'data.sqlite.lzma.partial').exists()
 
 
 @pytest.mark.parametrize('content', [_PACKED[:-20], _PACKED + b'more', b'not compressed'])
 def test_a_file_that_cannot_be_unpacked_is_not_there(content, path):
-    with pytest.raises(DataError, match='cannot be unpacked'):
-        _fetch(_Server(content), path)
-    assert 'data.sqlite' not in _names(path) and 'data.sqlite.partial' not in _names(path)
+    _refused(_Server(content), path, 'cannot be unpacked')
+    assert 'data.sqlite.partial' not in _names(path)
 
 
 @pytest.mark.parametrize('status, attempts', [(404, 1), (503, 5)])
 def test_what_the_server_refuses(status, attempts, path):
     server = _Server()
     server.status = status
-    with pytest.raises(DataError, match=f'{status} '):
-        _fetch(server, path)
+    _refused(server, path, f'{status} ')
     assert len(server.requests) == attempts
-    assert not path.exists()
 
 
 @pytest.mark.parametrize('url', ['http://127.0.0.1:1/x', 'nonsense', 'http://[', 'file:///nowhere'])

@@ -76,14 +76,8 @@ def test_devices_of_older_versions_have_the_bug():
 _CLIENTS = WordClients(3, lambda client: [['good', 'day', 'to', 'you'], ['yes'], ['so', 'so']] * 50)
 
 
-def _damaged(fault, share=1.0, client=1, clients=_CLIENTS, seed=7):
+def _damaged(fault, share=1.0, client=0, clients=_CLIENTS, seed=7):
     return list(text_faults.inject(clients, fault, share, seed).sentences(client))
-
-
-def _of(fault, text):
-    words = tokenization.words(text)
-    clients = WordClients(1, lambda client: [words])
-    return _damaged(fault, client=0, clients=clients)[0]
 
 
 @pytest.mark.parametrize(
@@ -99,14 +93,8 @@ def _of(fault, text):
     ],
 )
 def test_what_faults_do_to_a_sentence(fault, text, expected):
-    assert _of(fault, text) == expected
-
-
-@pytest.mark.parametrize('fault', text_faults.NAMES)
-def test_nothing_happens_without_a_share_and_clients_stay(fault):
-    damaged = text_faults.inject(_CLIENTS, fault, 0, 7)
-    assert damaged.count == 3
-    assert list(damaged.sentences(1)) == list(_CLIENTS.sentences(1))
+    words = tokenization.words(text)
+    assert _damaged(fault, clients=WordClients(1, lambda client: [words])) == [expected]
 
 
 @pytest.mark.parametrize('fault', ['joined_words', 'truncated', 'encoding'])
@@ -118,7 +106,7 @@ def test_shares_are_nested_and_clients_differ(fault):
         return {i for i, words in enumerate(damaged) if words != clean[i]}
 
     few, more = affected(0.1, 1), affected(0.5, 1)
-    assert few < more < affected(1, 1)
+    assert not affected(0, 1) and few < more < affected(1, 1)
     assert few != affected(0.1, 2) and few == affected(0.1, 1)
     many = sum(len(affected(0.1, client)) for client in range(40))
     sentences = 40 * len(affected(1, 1))
@@ -130,9 +118,11 @@ def test_duplicated_clients_hold_the_text_of_one():
 
     def holders(share, seed=7):
         damaged = text_faults.inject(clients, 'duplicated_client', share, seed)
+        assert damaged.count == 1000
         return [next(iter(damaged.sentences(client)))[0] for client in range(1000)]
 
     (source,) = set(holders(1))
+    assert holders(0) == [f'w{client}' for client in range(1000)]
     some, more = holders(0.1), holders(0.3)
     changed = {i for i, word in enumerate(some) if word != f'w{i}'}
     assert changed < {i for i, word in enumerate(more) if word != f'w{i}'}

@@ -29,8 +29,11 @@ def _task(**values):
     return TaskConfig().with_values(values)
 
 
-def _text(**values):
-    return TaskConfig(model='micro', text=TextConfig(sentence_length=8, **values))
+def _language(vocabulary_size, language_size):
+    text = TextConfig(
+        sentence_length=8, vocabulary_size=vocabulary_size, language_size=language_size
+    )
+    return text_task.SyntheticTextTask(TaskConfig(model='micro', text=text), seed=3).load()
 
 
 def _clients():
@@ -65,6 +68,23 @@ def _release(shares):
     return QuantileRelease.of_guarantee(1.0, 1e-6, shares)
 
 
+# Settings that nothing would read.
+_UNREAD = [
+    ('emnist', dict(packing='windows')),
+    ('emnist', dict(client_min_tokens=5)),
+    ('emnist', dict(client_min_sentences=2)),
+    ('emnist', dict(vocabulary_size=5)),
+    ('emnist', dict(vocabulary_file='words')),
+    ('emnist', dict(vocabulary_text='text')),
+    ('emnist', dict(vocabulary='data')),
+    ('emnist', dict(sentence_length=5)),
+    ('emnist', dict(client_max_tokens=5)),
+    ('git_log', dict(strict=True)),
+    ('stackoverflow', dict(client_column='author')),
+    ('stackoverflow', dict(text_column='body')),
+    ('user_text', dict(language_size=60)),
+    ('synthetic_text', dict(heldout_fraction=0.2)),
+]
 _GENERAL = [
     (lambda: federated_task.num_held_out(10, 0), 'heldout_fraction='),
     (lambda: federated_task.num_held_out(10, 1), 'heldout_fraction='),
@@ -73,29 +93,6 @@ _GENERAL = [
     (lambda: _release({}), 'shares: must not be empty'),
     (lambda: _release({'x': 0.0}), 'share=0'),
     (lambda: _release({'x': 1.0}), 'share=1'),
-    # Settings that nothing would read.
-    *(
-        (
-            lambda task=task, name=name, value=value: _task(task=task, **{name: value}),
-            f'{name}=.*: needs task=',
-        )
-        for task, name, value in [
-            ('emnist', 'packing', 'windows'),
-            ('emnist', 'client_min_tokens', 5),
-            ('emnist', 'client_min_sentences', 2),
-            ('emnist', 'vocabulary_size', 5),
-            ('emnist', 'vocabulary_file', 'words'),
-            ('emnist', 'vocabulary_text', 'text'),
-            ('emnist', 'vocabulary', 'data'),
-            ('emnist', 'sentence_length', 5),
-            ('emnist', 'client_max_tokens', 5),
-            ('git_log', 'strict', True),
-            ('stackoverflow', 'client_column', 'author'),
-            ('stackoverflow', 'text_column', 'body'),
-            ('user_text', 'language_size', 60),
-            ('synthetic_text', 'heldout_fraction', 0.2),
-        ]
-    ),
     (lambda: ImageFaultConfig(inject=('inverted',) * 2), 'inject=.*must name each fault once'),
     (lambda: ImageFaultConfig(inject_share=0.1), 'inject_share=0.1: needs inject'),
     (lambda: _task(inject=('inverted',)), 'inject=inverted: needs task=synthetic_glyphs or emnist'),
@@ -104,18 +101,8 @@ _OF_TEXT = [
     (lambda: word_clients.Packing('sentences', 4, 0), 'client_max_tokens=0: must be'),
     (lambda: word_clients.Packing('pages', 4), 'packing=pages: must be one of sentences, windows'),
     (lambda: _clients().client_batches(4, 2), 'client=4: must be'),
-    (
-        lambda: text_task.SyntheticTextTask(
-            _text(vocabulary_size=61, language_size=60), seed=3
-        ).load(),
-        'language_size=60: must be >= 61, vocabulary_size',
-    ),
-    (
-        lambda: text_task.SyntheticTextTask(
-            _text(vocabulary_size=3, language_size=5), seed=3
-        ).load(),
-        'language_size=5: must be an integer >= ',
-    ),
+    (lambda: _language(61, 60), 'language_size=60: must be >= 61, vocabulary_size'),
+    (lambda: _language(3, 5), 'language_size=5: must be an integer >= '),
     (lambda: SyntheticText(vocabulary_size=19), 'vocabulary_size=19: must be [^\n]+$'),
     (lambda: SyntheticText(seed=2**64), f'seed={2**64}: must be [^\n]+$'),
     (lambda: SyntheticText(sentence_length=1), 'sentence_length=1: must be [^\n]+$'),
@@ -201,6 +188,12 @@ _OF_IMAGES = [
 def test_what_is_refused(make, message):
     with pytest.raises(ValueError, match=f'^{message}'):
         make()
+
+
+@pytest.mark.parametrize('task, values', _UNREAD)
+def test_a_setting_that_nothing_would_read_is_refused(task, values):
+    with pytest.raises(ValueError, match=f'^{next(iter(values))}=.*: needs task='):
+        _task(task=task, **values)
 
 
 @pytest.mark.parametrize('client', [-1, 2, 1.5])

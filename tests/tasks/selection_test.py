@@ -10,31 +10,10 @@ from dpfl.tasks import federated_task, selection
 from dpfl.tasks.config import ImageTaskConfig, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.images import image_clients
-from dpfl.tasks.selection import Criterion, ImageSelectionConfig, SelectionConfig
+from dpfl.tasks.selection import ImageSelectionConfig, SelectionConfig
 from dpfl.tasks.text import word_clients
 from dpfl.tasks.text.models import metrics, saved_models
 from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, OOV_ID, PAD_ID
-
-
-@pytest.mark.parametrize(
-    'text, criterion',
-    [
-        ('oov_rate>=0.2', Criterion('oov_rate', '>=', 0.2)),
-        (' length < 5 ', Criterion('length', '<', 5.0)),
-        ('length>-1', Criterion('length', '>', -1.0)),
-    ],
-)
-def test_a_criterion_is_a_measure_a_relation_and_a_number(text, criterion):
-    assert SelectionConfig(select_examples=(text,)).of_examples == (criterion,)
-
-
-@pytest.mark.parametrize(
-    'relation, expected',
-    [('<', [1, 0, 0, 0]), ('<=', [1, 1, 0, 0]), ('>', [0, 0, 1, 0]), ('>=', [0, 1, 1, 0])],
-)
-def test_relations_hold_for_numbers_only(relation, expected):
-    holds = Criterion('length', relation, 2.0).holds(np.array([1.0, 2.0, 3.0, np.nan]))
-    assert holds.tolist() == [bool(value) for value in expected]
 
 
 def _of_text(**values):
@@ -45,62 +24,56 @@ def _of_images(**values):
     return ImageTaskConfig(selection=ImageSelectionConfig(**values))
 
 
+def _of_emnist(**values):
+    return TaskConfig(task='emnist', selection=SelectionConfig(**values))
+
+
+def _of_windows(**values):
+    return TaskConfig().with_values({'packing': 'windows', **values})
+
+
+# The argument that is named is the first one.
 @pytest.mark.parametrize(
-    'make, values, name, message',
+    'make, values, message',
     [
-        (_of_text, {'select_examples': ('length',)}, 'select_examples', 'must be a measure'),
-        (_of_text, {'select_clients': ('length>nan',)}, 'select_clients', 'must be a finite'),
-        (_of_text, {'select_examples': ('sentences>1',)}, 'select_examples', 'must be one of'),
-        (_of_text, {'select_clients': ('age>1',)}, 'select_clients', 'age must be one of'),
-        (_of_text, {'select_clients': ('loss>1',)}, 'select_clients', 'needs selection_model'),
-        (_of_text, {'selection_model': 'm'}, 'selection_model', 'criterion of loss or accuracy'),
-        (_of_text, {'select_min_examples': 2}, 'select_min_examples', 'needs select_examples or'),
-        (_of_text, {'select_clients': ('length>q0.5',)}, 'select_clients', 'selection_epsilon'),
-        (_of_text, {'select_clients': ('length>q1',)}, 'select_clients', 'q1 must be a quantile'),
-        (_of_text, {'select_clients': ('length>qnan',)}, 'select_clients', 'qnan must be a quan'),
-        (_of_text, {'selection_epsilon': 1.0}, 'selection_epsilon', 'criterion with a quantile'),
-        (_of_images, {'select_examples': ('length>1',)}, 'select_examples', 'one of label, pred'),
-        (_of_images, {'select_clients': ('label>1',)}, 'select_clients', 'one of accuracy, conf'),
+        (_of_text, dict(select_examples=('length',)), 'must be a measure'),
+        (_of_text, dict(select_clients=('length>nan',)), 'must be a finite'),
+        (_of_text, dict(select_examples=('sentences>1',)), 'must be one of'),
+        (_of_text, dict(select_clients=('age>1',)), 'age must be one of'),
+        (_of_text, dict(select_clients=('loss>1',)), 'needs selection_model'),
+        (_of_text, dict(selection_model='m'), 'criterion of loss or accuracy'),
+        (_of_text, dict(select_min_examples=2), 'needs select_examples or'),
+        (_of_text, dict(select_clients=('length>q0.5',)), 'selection_epsilon'),
+        (_of_text, dict(select_clients=('length>q1',)), 'q1 must be a quantile'),
+        (_of_text, dict(select_clients=('length>qnan',)), 'qnan must be a quan'),
+        (_of_text, dict(selection_epsilon=1.0), 'criterion with a quantile'),
+        (_of_images, dict(select_examples=('length>1',)), 'one of label, pred'),
+        (_of_images, dict(select_clients=('label>1',)), 'one of accuracy, conf'),
         (
             _of_images,
-            {'select_examples': ('ink>q0.5',), 'selection_epsilon': 1.0},
-            'select_examples',
+            dict(select_examples=('ink>q0.5',), selection_epsilon=1.0),
             'must have numbers: quantiles of images are not',
         ),
         (
             _of_images,
-            {'selection_model': 'm', 'select_examples': ('ink>0',)},
-            'selection_model',
+            dict(selection_model='m', select_examples=('ink>0',)),
             'needs a criterion of predicted or accuracy or',
         ),
-        (_of_images, {'select_examples': ('predicted<10',)}, 'select_examples', 'needs selection_'),
-        (
-            lambda **values: TaskConfig(task='emnist', selection=SelectionConfig(**values)),
-            {'select_clients': ('length>1',)},
-            'select_clients',
-            'must not be given for task=emnist',
-        ),
-        (
-            lambda **values: TaskConfig().with_values({'packing': 'windows', **values}),
-            {'select_clients': ('sentences>=5',)},
-            'packing',
-            'are about sentences',
-        ),
+        (_of_images, dict(select_examples=('predicted<10',)), 'needs selection_'),
+        (_of_emnist, dict(select_clients=('length>1',)), 'must not be given for task=emnist'),
+        (_of_windows, dict(select_clients=('sentences>=5',)), 'are about sentences'),
     ],
 )
-def test_what_cannot_be_used_is_refused(make, values, name, message):
+def test_what_cannot_be_used_is_refused(make, values, message):
     with pytest.raises(ArgumentError, match=message) as raised:
         make(**values)
-    assert raised.value.name == name
+    assert raised.value.name == ('packing' if make is _of_windows else next(iter(values)))
 
 
 def test_the_report_says_what_is_selected():
     assert SelectionConfig().remarks() == ()
-    (text,) = SelectionConfig(
-        select_clients=('sentences>=5',),
-        select_examples=('oov_rate>0', 'length<9'),
-        select_min_examples=2,
-    ).remarks()
+    examples = dict(select_examples=('oov_rate>0', 'length<9'), select_min_examples=2)
+    (text,) = SelectionConfig(select_clients=('sentences>=5',), **examples).remarks()
     assert text.startswith(
         'Selection: the model is trained on clients with sentences>=5, of sentences with '
         'oov_rate>0 and length<9, of clients with at least 2 selected sentences only.'
@@ -158,15 +131,14 @@ def _task(**clients):
     )
 
 
-def _kept(config, rows, scores=None, batch_size=2, epochs=1, max_batches=None):
-    task = selection.select(config, _task(of_0=rows), scores)
-    found = task.client_batches(0, batch_size, epochs, max_batches)
-    for batch in found:
+def _kept(config, rows, scores=None, batch_size=2, epochs=1, max_batches=None, found=None):
+    """The rows of the batches of a client, by their numbers."""
+    task = selection.select(config, _task(of_0=rows), scores, found)
+    batches = task.client_batches(0, batch_size, epochs, max_batches)
+    for batch in batches:
         np.testing.assert_array_equal(batch['x'][:, 1:], batch['y'][:, :-1])
         assert batch['x'].dtype == batch['y'].dtype == np.int32
-    return [
-        [int(np.flatnonzero((_Y == row).all(axis=1))[0]) for row in batch['y']] for batch in found
-    ]
+    return [[_Y.tolist().index(row) for row in batch['y'].tolist()] for batch in batches]
 
 
 def test_measures_are_those_computed_by_hand():
@@ -187,7 +159,9 @@ def test_measures_are_those_computed_by_hand():
         (('oov_rate>0',), [0, 2]),
         (('oov_rate<=0',), [1, 3]),  # A sentence without words has no rate.
         (('length>=1', 'length<=3'), [0, 1, 2]),
-        (('length<1',), [4]),
+        ((' length < 1 ',), [4]),
+        (('length>-1',), [0, 1, 2, 3, 4]),
+        (('length>1', 'length<4'), [0, 2]),
         (('oov_rate>2',), []),
         (('accuracy<0.5',), [3]),
         (('loss>=0.05',), [0, 1, 3]),
@@ -251,16 +225,16 @@ def test_values_for_quantiles_are_measures_of_each_client():
 
 
 def test_a_random_sentence_counts_and_depends_on_its_client_alone():
-    task = _task(**{f'of_{client}': [0, 1, 3] for client in range(60)})
     name = 'select_examples:oov_rate>q0.9'
-    values = selection.values_of_clients(_QUANTILES, task.client_batches, _scores, 60, seed=0)[name]
+
+    def values(of_even):
+        task = _task(**{f'of_{i}': [0, 1, 3] if i % 2 else of_even for i in range(60)})
+        return selection.values_of_clients(_QUANTILES, task.client_batches, _scores, 60, 0)[name]
+
+    first, again = values([0, 1, 3]), values([2])
     # Two of three sentences have no unknown word: six standard deviations are 0.37.
-    assert abs((values == 0).mean() - 2 / 3) < 0.37 and set(values) == {0, 1 / 3}
-    others = _task(**{f'of_{client}': [0, 1, 3] if client % 2 else [2] for client in range(60)})
-    again = selection.values_of_clients(_QUANTILES, others.client_batches, _scores, 60, seed=0)[
-        name
-    ]
-    np.testing.assert_array_equal(again[1::2], values[1::2])
+    assert abs((first == 0).mean() - 2 / 3) < 0.37 and set(first) == {0, 1 / 3}
+    np.testing.assert_array_equal(again[1::2], first[1::2])
     assert (again[::2] == 1).all()
 
 
@@ -271,13 +245,7 @@ def test_quantiles_select_as_the_numbers_that_were_found():
     found = {'select_examples:length>=q0.5': 2.0, 'select_clients:oov_rate<q0.9': 0.5}
     numbers = SelectionConfig(select_examples=('length>=2',), select_clients=('oov_rate<0.5',))
     for rows in ([0, 1, 3], [2], [4], []):
-        task = _task(of_0=rows)
-        by_quantile = selection.select(config, task, None, found)
-        by_number = selection.select(numbers, task)
-        kept = [each.client_batches(0, 9, 1, None) for each in (by_quantile, by_number)]
-        assert len(kept[0]) == len(kept[1])
-        for one, other in zip(*kept, strict=True):
-            np.testing.assert_array_equal(one['x'], other['x'])
+        assert _kept(config, rows, found=found) == _kept(numbers, rows)
     with pytest.raises(ArgumentError, match='thresholds: must be given for quantiles'):
         selection.select(config, _task(of_0=[0]))
 

@@ -1,8 +1,6 @@
 """Federated EMNIST: read as TFF reads it; damaged files give one line."""
 
 import collections
-import contextlib
-import sqlite3
 
 import numpy as np
 import pytest
@@ -92,54 +90,46 @@ def test_a_file_that_tff_writes_is_read(tmp_path):
         _check(_opened(path).examples(client), small.examples(writer, 'train'))
 
 
-def _sqlite(path, *statements, of=small.SIZES):
-    sqlite_files.execute(small.write_sqlite(path, of), *statements)
+_PIXELS, _LABEL = np.zeros([28, 28], np.float32), 3
+_NOT_IMAGES = 'not images 28 x 28 in 62 classes'
+
+
+def _with_image(pixels, label):
+    """Statements that give all images of the first client these pixels and this label."""
+    example = sqlite_files.of_image(pixels, label).hex()
+    return (
+        f"UPDATE examples SET serialized_example_proto = x'{example}' "
+        f"WHERE client_id = '{_CLIENTS[0]}' AND split_name = 'all_train'",
+    )
 
 
 # The reader of the file has a table of its own in `client_texts_test.py`.
 @pytest.mark.parametrize(
-    'make, message',
+    'statements, message',
     [
-        (lambda path: path.write_bytes(b'\x89HDF\r\n\x1a\n'), 'must be an SQLite file'),
-        (lambda path: _sqlite(path, 'DELETE FROM client_metadata'), 'has 0 writers of 62 classes'),
-        (lambda path: _sqlite(path, of={'f0001_41': 2}), 'has 1 writers .* at least 2'),
+        (None, 'must be an SQLite file'),
+        (('DELETE FROM client_metadata',), 'has 0 writers of 62 classes'),
+        (
+            ("DELETE FROM client_metadata WHERE client_id != 'f0001_41'",),
+            'has 1 writers .* at least 2',
+        ),
+        (
+            ("DELETE FROM examples WHERE client_id = 'f0001_41'",),
+            'has 0 examples of a writer where its index has 1',
+        ),
+        (_with_image(np.full([28, 28], 2.0, np.float32), _LABEL), _NOT_IMAGES),
+        (_with_image(np.full([28, 28], np.nan, np.float32), _LABEL), _NOT_IMAGES),
+        (_with_image(_PIXELS, 62), _NOT_IMAGES),
+        (_with_image(_PIXELS, 2**32 + 5), _NOT_IMAGES),  # As int32 it would be 5.
+        (_with_image(_PIXELS[1:], _LABEL), 'cannot be read as federated EMNIST'),
     ],
+    ids=lambda value: None if isinstance(value, tuple) else value,
 )
-def test_other_files_are_refused_in_one_line(make, message, tmp_path):
-    make(tmp_path / 'other')
+def test_what_is_no_whole_emnist_is_refused_in_one_line(statements, message, tmp_path):
+    path = tmp_path / 'other'
+    if statements is None:
+        path.write_bytes(b'\x89HDF\r\n\x1a\n')
+    else:
+        sqlite_files.execute(small.write_sqlite(path), *statements)
     with pytest.raises(DataError, match=message):
-        _opened(tmp_path / 'other')
-
-
-def test_missing_rows_are_noticed(tmp_path):
-    path = tmp_path / 'emnist.sqlite'
-    _sqlite(path, 'DELETE FROM examples WHERE rowid = 1')
-    with pytest.raises(DataError, match='has 39 examples of a writer where its index has 40'):
-        _opened(path).examples(1)
-
-
-_PIXELS, _LABEL = np.zeros([28, 28], np.float32), 3
-
-
-@pytest.mark.parametrize(
-    'pixels, label, message',
-    [
-        (np.full([28, 28], 2.0, np.float32), _LABEL, 'not images 28 x 28 in 62 classes'),
-        (np.full([28, 28], np.nan, np.float32), _LABEL, 'not images 28 x 28 in 62 classes'),
-        (_PIXELS, 62, 'not images 28 x 28 in 62 classes'),
-        (_PIXELS, 2**32 + 5, 'not images 28 x 28 in 62 classes'),  # As int32 it would be 5.
-        (_PIXELS[1:], _LABEL, 'cannot be read as federated EMNIST'),
-    ],
-)
-def test_what_is_no_image_or_label_is_refused(tmp_path, pixels, label, message):
-    path = small.write_sqlite(tmp_path / 'emnist.sqlite')
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(
-            'UPDATE examples SET serialized_example_proto = ? '
-            "WHERE client_id = ? AND split_name = 'all_train'",
-            (sqlite_files.of_image(pixels, label), _CLIENTS[0]),
-        )
-    task = _opened(path)
-    task.examples(1)
-    with pytest.raises(DataError, match=message):
-        task.examples(0)
+        _opened(path).examples(0)

@@ -10,27 +10,23 @@ from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
 _TASK = SyntheticGlyphs(seed=3)
 
 
-def _check(actual, expected):
-    for one, other in zip(actual, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_examples_are_a_pure_function_of_seed_client_and_faults():
     for client in (0, 7, 2**64 - 1):
-        _check(_TASK.examples(client), SyntheticGlyphs(seed=3).examples(client))
+        np.testing.assert_equal(_TASK.examples(client), SyntheticGlyphs(seed=3).examples(client))
     pixels = [_TASK.examples(0)[0], _TASK.examples(1)[0], SyntheticGlyphs(seed=4).examples(0)[0]]
     assert len({part[:8].tobytes() for part in pixels}) == 3
     pixels, labels = _TASK.examples(5)
     for limit in (1, 31, 32, 33, 10_000):
-        _check(_TASK.examples(5, limit), (pixels[:limit], labels[:limit]))
+        np.testing.assert_equal(_TASK.examples(5, limit), (pixels[:limit], labels[:limit]))
     buggy = SyntheticGlyphs(seed=3, faults=Faults(('inverted',), 0.5, 3))
     affected = [client for client in range(60) if buggy.faults.of(client)]
     for client in (affected[0], min(set(range(60)) - set(affected))):
         pixels, labels = _TASK.examples(client)
-        _check(buggy.examples(client), (1 - pixels if client in affected else pixels, labels))
-    _check(buggy.heldout_examples(5), _TASK.heldout_examples(5))
+        seen = 1 - pixels if client in affected else pixels
+        np.testing.assert_equal(buggy.examples(client), (seen, labels))
+    np.testing.assert_equal(buggy.heldout_examples(5), _TASK.heldout_examples(5))
     copied = SyntheticGlyphs(seed=3, faults=Faults(('duplicated_client',), 1.0, 3))
-    _check(copied.examples(9), _TASK.examples(0))
+    np.testing.assert_equal(copied.examples(9), _TASK.examples(0))
 
 
 def test_images_are_like_those_of_emnist():
@@ -66,36 +62,6 @@ def test_a_writer_resembles_itself_more_than_others():
     assert np.mean(between) > 1.5 * np.mean(within)
 
 
-def test_batches():
-    pixels, labels = _TASK.examples(2)
-    batches = _TASK.client_batches(2, 10, epochs=2, max_batches=len(labels))
-    assert [len(batch['y']) for batch in batches[:2]] == [10, 10]
-    assert batches[0]['x'].shape == (10, 28, 28, 1)
-    assert sum(len(batch['y']) for batch in batches) == 2 * len(labels)
-    np.testing.assert_array_equal(batches[1]['x'][..., 0], pixels[10:20])
-    np.testing.assert_array_equal(batches[1]['y'], labels[10:20])
-    short = _TASK.client_batches(2, 10, epochs=5, max_batches=2)
-    assert [batch['x'].tobytes() for batch in short] == [
-        batch['x'].tobytes() for batch in batches[:2]
-    ]
-
-
-# Distance fields and hands.
-
-
-def test_distance_field_of_a_square():
-    inside = np.ones([32, 32], bool)
-    field = synthetic_glyphs._distance_field(inside, unit=64)
-    assert field.shape == (64, 64)
-    # Half of the square's side, 16 of 64 pixels, in the middle; the field covers 128 pixels.
-    assert field.max() == pytest.approx(16 / 64, abs=0.02)
-    # Along the middle row the outline is 8 of the field's samples from the middle.
-    inside_samples = np.flatnonzero(field[32] > 0)
-    assert inside_samples.tolist() == list(range(24, 40))
-    # The first and the last sample of that row are 47 pixels, less one of rounding, outside.
-    assert field[32, [0, -1]] == pytest.approx([-47 / 64] * 2, abs=0.03)
-
-
 def test_all_fonts_have_all_classes():
     fields = synthetic_glyphs.distances()
     assert fields.shape[:2] == (len(synthetic_glyphs.FONTS), 62)
@@ -109,9 +75,9 @@ def test_all_fonts_have_all_classes():
     assert all(len(np.unique(font, axis=0)) >= 60 for font in flat)
 
 
-def _plain_hand(**changes):
-    waves = synthetic_glyphs._NUM_WAVES
-    values = dict(
+def _write(label, **changes):
+    """A sign of a plain hand."""
+    hand = dict(
         fonts=np.zeros(62, int),
         slant=0.0,
         rotation=0.0,
@@ -121,29 +87,24 @@ def _plain_hand(**changes):
         softness=1.0,
         messiness=0.0,
         noise=0.0,
-        bend=np.zeros([2, waves]),
+        bend=np.zeros([2, synthetic_glyphs._NUM_WAVES]),
     )
-    return synthetic_glyphs.Hand(**{**values, **changes})
-
-
-def _write(label, **changes):
+    hand = synthetic_glyphs.Hand(**{**hand, **changes})
     draws = np.zeros([1, synthetic_glyphs.DRAWS_PER_SIGN])
-    rng = np.random.default_rng(0)
-    return synthetic_glyphs.write(_plain_hand(**changes), np.array([label]), draws, rng)[0]
+    label = image_clients.CLASSES.index(label)
+    return synthetic_glyphs.write(hand, np.array([label]), draws, np.random.default_rng(0))[0]
 
 
 def test_size_width_and_weight_of_a_sign():
-    letter = image_clients.CLASSES.index('H')
-    ink = 1 - _write(letter)
+    ink = 1 - _write('H')
     assert ink.sum(axis=1).astype(bool).sum() == pytest.approx(16, abs=2)
-    wide = 1 - _write(letter, aspect=1.4)
+    wide = 1 - _write('H', aspect=1.4)
     widths = [part.any(axis=0).sum() for part in (ink > 0.5, wide > 0.5)]
     assert widths[1] / widths[0] == pytest.approx(1.4, abs=0.15)
-    assert (1 - _write(letter, weight=0.5)).sum() > 1.2 * ink.sum()
+    assert (1 - _write('H', weight=0.5)).sum() > 1.2 * ink.sum()
 
 
 def test_slant_and_rotation_of_a_sign():
-    stroke = image_clients.CLASSES.index('l')
     columns = np.arange(28)
 
     def lean(pixels):
@@ -154,7 +115,7 @@ def test_slant_and_rotation_of_a_sign():
         centres = (ends * columns).sum(axis=1) / ends.sum(axis=1)
         return centres[0] - centres[1]
 
-    assert lean(_write(stroke)) == pytest.approx(0, abs=0.3)
-    assert lean(_write(stroke, slant=0.3)) == pytest.approx(0.3 * 14, abs=0.8)
+    assert lean(_write('l')) == pytest.approx(0, abs=0.3)
+    assert lean(_write('l', slant=0.3)) == pytest.approx(0.3 * 14, abs=0.8)
     # A positive angle turns clockwise, as v points down: the top goes right.
-    assert lean(_write(stroke, rotation=0.3)) == pytest.approx(np.sin(0.3) * 14, abs=0.8)
+    assert lean(_write('l', rotation=0.3)) == pytest.approx(np.sin(0.3) * 14, abs=0.8)

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from dpfl.tasks.text import sentence_process, tokenization
+from dpfl.tasks.text import sentence_process
 from dpfl.tasks.text.synthetic_text import SyntheticText
 from dpfl.tasks.text.tokenization import BOS_ID, EOS_ID, OOV_ID, PAD_ID
 
@@ -39,17 +39,12 @@ def test_neighbouring_clients_and_seeds_differ():
 
 def test_sentences_are_well_formed():
     tokens = np.concatenate([_TASK.tokens(client) for client in range(50)])
-    assert tokens.dtype == np.int32
-    assert tokens.shape[1] == 11
-    assert (tokens[:, 0] == BOS_ID).all()
-    assert (tokens[:, 1:] != BOS_ID).all()
-    assert tokens.min() == PAD_ID
-    assert tokens.max() < _TASK.num_tokens
-    for row in tokens:
-        words = np.flatnonzero((row == OOV_ID) | (row > OOV_ID))
-        assert words.tolist() == list(range(1, len(words) + 1))
+    assert tokens.dtype == np.int32 and tokens.shape[1] == 11
+    assert (tokens[:, 0] == BOS_ID).all() and tokens.max() < _TASK.num_tokens
+    for row in tokens[:, 1:].tolist():
+        words = [*itertools.takewhile(lambda token: token >= OOV_ID, row)]
         assert len(words) >= _TASK.min_words
-        rest = row[len(words) + 1 :].tolist()
+        rest = row[len(words) :]
         assert rest == ([EOS_ID] + [PAD_ID] * len(rest))[: len(rest)]
 
 
@@ -166,33 +161,24 @@ def _enumerated(process):
             state = (theme, words[:position]) if position else 'begin'
             counts['state'][state][word] += probability
     total = sum(unigram.values())
-    hits = {name: [max(row.values()) for row in rows.values()] for name, rows in counts.items()}
-    return (
-        max(unigram.values()) / total,
-        sum(hits['bigram']) / total,
-        sum(hits['state']) / total,
-        total,
-    )
+    hits = {name: sum(max(row.values()) for row in rows.values()) for name, rows in counts.items()}
+    return max(unigram.values()) / total, hits['bigram'] / total, hits['state'] / total, total
 
 
 @pytest.mark.parametrize('changes', _LANGUAGES.values(), ids=_LANGUAGES)
 def test_ceilings_equal_an_enumeration_of_all_sentences(changes):
     process = sentence_process.TextProcess(**{**_TINY, **changes})
     ceilings = sentence_process.compute(process)
-    unigram, bigram, without_client, _ = _enumerated(process)
-    assert ceilings.unigram == pytest.approx(unigram, abs=1e-12)
-    assert ceilings.bigram == pytest.approx(bigram, abs=1e-12)
-    assert ceilings.without_client == pytest.approx(without_client, abs=1e-12)
+    found = [ceilings.unigram, ceilings.bigram, ceilings.without_client]
+    assert found == pytest.approx([*_enumerated(process)[:3]], abs=1e-12)
 
 
 def test_client_knowledge_helps_with_the_first_word_only():
     process = sentence_process.TextProcess(**_TINY)
     ceilings = sentence_process.compute(process)
-    words = _enumerated(process)[3]
-    rng = np.random.default_rng(0)
     concentrations = process.theme_concentration * process.theme_prior
-    shares = rng.dirichlet(concentrations, 200_000).max(axis=1)
-    gain = (shares.mean() - process.theme_prior.max()) / words
+    shares = np.random.default_rng(0).dirichlet(concentrations, 200_000).max(axis=1)
+    gain = (shares.mean() - process.theme_prior.max()) / _enumerated(process)[3]
     assert ceilings.best - ceilings.without_client == pytest.approx(gain, abs=2e-3)
 
 
@@ -200,9 +186,8 @@ def test_client_knowledge_helps_with_the_first_word_only():
 def test_largest_share_of_a_uniform_dirichlet(size):
     # Broken-stick lengths: the expected longest of K pieces is (1 + 1/2 + ... + 1/K) / K.
     expected = sum(1 / k for k in range(1, size + 1)) / size
-    assert sentence_process.expected_largest_share(np.ones(size)) == pytest.approx(
-        expected, abs=1e-9
-    )
+    found = sentence_process.expected_largest_share(np.ones(size))
+    assert found == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.standard
@@ -215,15 +200,13 @@ def test_sampled_sentences_have_the_enumerated_probabilities():
 
     count = 400_000
     tokens = process.sample(np.random.default_rng(1), process.theme_prior, count)
-    rows, observed = np.unique(tokens, axis=0, return_counts=True)
-    seen = {}
-    for row, number in zip(rows, observed, strict=True):
-        words = [token for token in row[1:] if token not in (0, tokenization.EOS_ID)]
-        words = [_OUTSIDE if token == tokenization.OOV_ID else token - 4 for token in words]
-        seen[tuple(words)] = number
+    seen = collections.Counter(
+        tuple(_OUTSIDE if token == OOV_ID else token - 4 for token in row if token >= OOV_ID)
+        for row in tokens[:, 1:].tolist()
+    )
     assert set(seen) <= set(probabilities)
     expected = np.array(list(probabilities.values())) * count
-    actual = np.array([seen.get(words, 0) for words in probabilities])
+    actual = np.array([seen[words] for words in probabilities])
     # Chi-square over the sentences that are common enough; 6 standard deviations of it.
     common = expected > 10
     statistic = ((actual - expected)[common] ** 2 / expected[common]).sum()

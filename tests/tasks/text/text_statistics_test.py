@@ -28,31 +28,34 @@ def test_hits_of_words_and_pairs():
     assert found == {'unigram': 2, 'bigram': 4, 'words': 6, 'unknown': 1}
 
 
+def _accuracies(own, others=()):
+    """Baselines of clients with one sentence each, shortly named."""
+    own, others = ([np.array([[_BOS, *words]]) for words in each] for each in (own, others))
+    found = text_statistics.baselines(own, others)
+    return {name.replace('_accuracy', ''): value for name, value in found.items()}
+
+
 def test_unknown_words_are_misses_where_they_count():
-    tokens = np.array([[_BOS, 4, 5, _OOV]])
-    values = text_statistics.baselines([tokens, tokens], [])
-    assert values['bigram_accuracy'] == 1 and values['unigram_accuracy'] == 1 / 2
-    assert values['bigram_accuracy_with_oov'] == pytest.approx(2 / 3)
+    found = _accuracies([[4, 5, _OOV]] * 2)
+    assert found['bigram'] == 1 and found['unigram'] == 1 / 2
+    assert found['bigram_with_oov'] == pytest.approx(2 / 3)
 
 
 def test_only_the_first_words_are_counted_for_a_run(monkeypatch):
-    own = [np.array([[_BOS, 4, 4, 4]])]
-    others = [np.array([[_BOS, 4, 4, _OOV]]), np.array([[_BOS, 5, 5, 5]])]
-    assert text_statistics.baselines(own, others)['unigram_accuracy'] == 0
+    data = [[4, 4, 4]], [[4, 4, _OOV], [5, 5, 5]]
+    assert _accuracies(*data)['unigram'] == 0
     monkeypatch.setattr(text_statistics, 'MOST_WORDS', 2)
-    assert text_statistics.baselines(own, others)['unigram_accuracy'] == 1
+    assert _accuracies(*data)['unigram'] == 1
 
 
 def test_a_client_is_not_predicted_from_its_own_text():
-    own = [np.array([[_BOS, word, word, word]]) for word in (4, 5, 6, 7)]
-    found = text_statistics.baselines(own, [])
-    assert found == {}  # Nobody else uses the client's word, so there is no hit.
-    same = [np.array([[_BOS, 4, 4, 5]])] * 3
-    known = text_statistics.baselines(same, [])
-    assert known['unigram_accuracy'] == known['bigram_accuracy'] == pytest.approx(2 / 3)
-    assert text_statistics.baselines(same[:1], []) == {}
-    assert text_statistics.baselines(same[:1], same[:1])['unigram_accuracy'] == pytest.approx(2 / 3)
-    assert text_statistics.baselines([], same) == {}
+    # Nobody else uses the client's word, so there is no hit.
+    assert _accuracies([[word] * 3 for word in (4, 5, 6, 7)]) == {}
+    same = [[4, 4, 5]]
+    known = _accuracies(same * 3)
+    assert known['unigram'] == known['bigram'] == pytest.approx(2 / 3)
+    assert _accuracies(same) == _accuracies([], same * 3) == {}
+    assert _accuracies(same, same)['unigram'] == pytest.approx(2 / 3)
 
 
 def test_counts_are_merged_in_parts(monkeypatch):

@@ -96,7 +96,7 @@ def test_filters_are_for_training_clients_only(packing, rows):
 def test_heldout_clients_are_pooled_up_to_those_that_there_are():
     sentences = [[['a'], ['b']], [], [['a', 'a']], [], []]
     task = _task(lambda client: sentences[client])
-    rows = [batch['x'].tolist() for batch in task.heldout_dataset(99, 2)]
+    rows = [batch['x'].numpy().tolist() for batch in task.heldout_dataset(99, 2)]
     assert rows == [[[1, 4, 2, 0], [1, 5, 2, 0]], [[1, 4, 4, 2]]]
     assert sum(len(batch['x']) for batch in task.heldout_dataset(2, 8)) == 2
     assert task.heldout_owners(99).tolist() == [0, 0, 2]

@@ -1,5 +1,6 @@
 """Sampling, joint probabilities and rankings against all sequences of a tiny model."""
 
+import collections
 import itertools
 
 import numpy as np
@@ -72,64 +73,44 @@ def test_joint_probabilities_equal_the_product_of_conditional_ones(cell):
     np.testing.assert_allclose(np.exp(actual), list(expected.values()), rtol=1e-5)
 
 
+def _deviations(observed, expected, count):
+    """Pearson's statistic over the sequences that are expected often enough, standardised.
+
+    Its mean is their number, its variance twice that.
+    """
+    frequent = {sequence: p * count for sequence, p in expected.items() if p * count >= 5}
+    terms = [(observed.get(sequence, 0) - mean) ** 2 / mean for sequence, mean in frequent.items()]
+    return (sum(terms) - len(terms)) / np.sqrt(2 * len(terms))
+
+
 @pytest.mark.parametrize(
     'cell, temperature, top_k',
-    [
-        (_CELLS[0], 1.0, None),
-        (_CELLS[1], 0.5, None),
-        (_CELLS[2], 1.0, 2),
-    ],
+    [(_CELLS[0], 1.0, None), (_CELLS[1], 0.5, None), (_CELLS[2], 1.0, 2)],
     ids=str,
 )
 @pytest.mark.standard
 def test_samples_follow_the_enumerated_distribution(cell, temperature, top_k):
-    weights = _weights(cell)
+    weights, count = _weights(cell), 20_000
 
-    def adjust(values):
-        values = _only_writable(values) ** (1 / temperature)
-        if top_k is not None:
-            values[values < np.sort(values)[-top_k]] = 0
-        return values / values.sum()
+    def adjusted(temperature, top_k):
+        def adjust(values):
+            values = _only_writable(values) ** (1 / temperature)
+            if top_k is not None:
+                values[values < np.sort(values)[-top_k]] = 0
+            return values / values.sum()
 
-    expected = _enumerated(cell, weights, adjust)
-    count = 20_000
-    samples = generation.sample(
-        cell,
-        weights,
-        _SPECIAL,
-        count=count,
-        length=_LENGTH,
-        seed=4,
-        temperature=temperature,
-        top_k=top_k,
-    )
-    assert samples.tokens.shape == (count, _LENGTH) and samples.tokens.dtype == np.int32
-    found, counts = np.unique(samples.tokens, axis=0, return_counts=True)
-    observed = {tuple(row): int(number) for row, number in zip(found, counts, strict=True)}
-    assert set(observed) <= set(expected)
-    # Pearson's statistic over the sequences that are expected often enough; its mean is their
-    # number, its variance twice that. Six deviations: the seed is fixed, the test does not flake.
-    frequent = {sequence: p for sequence, p in expected.items() if p * count >= 5}
-    statistic = sum(
-        (observed.get(sequence, 0) - p * count) ** 2 / (p * count)
-        for sequence, p in frequent.items()
-    )
-    assert statistic < len(frequent) + 6 * np.sqrt(2 * len(frequent))
+        return _enumerated(cell, weights, adjust)
 
+    arguments = dict(count=count, length=_LENGTH, temperature=temperature, top_k=top_k)
+    tokens = generation.sample(cell, weights, _SPECIAL, seed=4, **arguments).tokens
+    assert tokens.shape == (count, _LENGTH) and tokens.dtype == np.int32
+    observed = collections.Counter(map(tuple, tokens.tolist()))
+    expected = adjusted(temperature, top_k)
+    # The seed is fixed, the test does not flake.
+    assert set(observed) <= set(expected) and _deviations(observed, expected, count) < 6
     # A wrong temperature, or no top_k, is found out.
-    other = _enumerated(
-        cell,
-        weights,
-        _only_writable
-        if (temperature, top_k) != (1.0, None)
-        else lambda values: np.sqrt(_only_writable(values)) / np.sqrt(_only_writable(values)).sum(),
-    )
-    statistic = sum(
-        (observed.get(sequence, 0) - p * count) ** 2 / (p * count)
-        for sequence, p in other.items()
-        if p * count >= 5
-    )
-    assert statistic > len(other) + 100 * np.sqrt(2 * len(other))
+    other = adjusted(1.0, None) if (temperature, top_k) != (1.0, None) else adjusted(2.0, None)
+    assert _deviations(observed, other, count) > 100
 
 
 @pytest.mark.parametrize('cell', _CELLS, ids=str)
