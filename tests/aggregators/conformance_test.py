@@ -1,6 +1,6 @@
 """What TFF's own tests check of its factories, for each factory of ours.
 
-A row is a type of values or a property, a column a factory. `variants_test.py` has the results.
+`variants_test.py` has the results.
 """
 
 import collections
@@ -107,10 +107,10 @@ _without_secure_intrinsics = tff.backends.test.replace_secure_intrinsics_with_bo
 class _Process:
     """A process that takes values, and gives each a weight of 1 where it needs weights."""
 
-    def __init__(self, name, kind, wrap=lambda factory: factory, **options):
+    def __init__(self, name, kind, **options):
         self.is_weighted = name == 'weighted'
         types = [kind, _WEIGHT] if self.is_weighted else [kind]
-        self.of_tff = wrap(_COLUMNS[name](kind, **options)).create(*types)
+        self.of_tff = _COLUMNS[name](kind, **options).create(*types)
         self.next_type = self.of_tff.next.type_signature
         is_secure = name == 'secure' and not options
         self._next = _without_secure_intrinsics(self.of_tff.next) if is_secure else self.of_tff.next
@@ -133,12 +133,22 @@ def _filled(kind, number):
     )
 
 
-def structures_without_tensors(name):
+@pytest.fixture(scope='module', autouse=True)
+def _runtime():
+    with contexts.local_runtime():
+        yield
+
+
+@pytest.mark.standard
+@pytest.mark.parametrize('name', [name for name in _COLUMNS if name != 'query'])
+def test_structures_without_tensors_have_no_results(name):
     # TFF's weighted mean measures the exact sum of the weights. This must not.
     assert not tf.nest.flatten(_process(name, _NOTHING).round([()] * 3))
 
 
-def records_are_summed_by_an_inner_factory(name):
+@pytest.mark.standard
+@pytest.mark.parametrize('name', _COLUMNS)
+def test_records_are_summed_by_an_inner_factory(name):
     inner = tff.aggregators.add_measurements(
         tff.aggregators.SumFactory(), client_measurement_fn=_count
     )
@@ -154,14 +164,9 @@ def _count(values):
     return collections.OrderedDict(clients=tff.federated_sum(ones))
 
 
-def an_outer_factory(name):
-    """Values are zeroed before, as TFF's `zeroing_factory` does around any other factory."""
-    process = _Process(name, _FLOAT, lambda factory: tff.aggregators.zeroing_factory(1.0, factory))
-    values = [_filled(_FLOAT, number) for number in (0.1, 0.1, 0.1, 9.0)]
-    np.testing.assert_allclose(process.round(values)[0], 0.3 / _CLIENTS, rtol=1e-3, atol=3e-5)
-
-
-def in_a_learning_algorithm(name):
+@pytest.mark.standard
+@pytest.mark.parametrize('name', _COLUMNS)
+def test_a_learning_algorithm_takes_a_clipped_step(name):
     algorithms, kind = tff.learning.algorithms, 'weighted' if name == 'weighted' else 'unweighted'
     process = getattr(algorithms, f'build_{kind}_fed_avg')(
         _model(),
@@ -195,35 +200,22 @@ def _model():
     )
 
 
-_ROWS = (
-    structures_without_tensors,
-    records_are_summed_by_an_inner_factory,
-    an_outer_factory,
-    in_a_learning_algorithm,
-)
+_CELLS = [
+    pytest.param(
+        kind,
+        name,
+        # Quick are those that build no process, and two that stand for all.
+        marks=()
+        if reason or (kind == 'nested' and name in ('mean', 'adaptive'))
+        else pytest.mark.standard,
+    )
+    for kind, (_, reason) in _TYPES.items()
+    for name in _COLUMNS
+    if name != 'query' or kind not in _NOT_OF_TENSORS  # TFF's own factory has words of its own.
+]
 
 
-@pytest.fixture(scope='module', autouse=True)
-def _runtime():
-    with contexts.local_runtime():
-        yield
-
-
-def _cells(rows, is_quick):
-    """Rows of all columns; but TFF's own factory has words of its own for what are no tensors."""
-    return [
-        pytest.param(row, name, marks=() if is_quick(row, name) else pytest.mark.standard)
-        for row in rows
-        for name in _COLUMNS
-        if not (name == 'query' and row in (*_NOT_OF_TENSORS, structures_without_tensors))
-    ]
-
-
-def _refuses_or_stands_for_all(kind, name):
-    return _TYPES[kind][1] is not None or (kind == 'nested' and name in ('mean', 'adaptive'))
-
-
-@pytest.mark.parametrize('kind, name', _cells(_TYPES, _refuses_or_stands_for_all))
+@pytest.mark.parametrize('kind, name', _CELLS)
 def test_values_keep_their_type_or_are_refused_with_a_reason(kind, name):
     value_type, reason = _TYPES[kind]
     if (kind, name) == ('scalar', 'secure'):
@@ -243,11 +235,6 @@ def test_values_keep_their_type_or_are_refused_with_a_reason(kind, name):
     if kind == 'nested':
         result, _ = process.round([_filled(value_type, 0.0)] * _CLIENTS)
         assert isinstance(result, collections.OrderedDict) and list(result) == ['b', 'a']
-
-
-@pytest.mark.parametrize('row, name', _cells(_ROWS, lambda row, name: False))
-def test_a_property_of_factories_holds(row, name):
-    row(name)
 
 
 @pytest.mark.standard

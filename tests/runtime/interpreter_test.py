@@ -16,6 +16,8 @@ from dpfl.runtime.failures import ComputationError
 from dpfl.tasks.text.models import recurrent
 from tests.runtime import tff_context
 
+pytestmark = pytest.mark.tff
+
 CLIENTS_FLOAT = tff.FederatedType(np.float32, tff.CLIENTS)
 SERVER_FLOAT = tff.FederatedType(np.float32, tff.SERVER)
 SEQUENCE = tff.SequenceType(np.int64)
@@ -325,9 +327,6 @@ def test_the_end_ends_what_is_in_progress():
     assert not thread.is_alive() and errors
     with pytest.raises(ComputationError, match='the runtime has ended'):
         running.execute(counts, [3, 4])
-
-
-pytestmark = pytest.mark.tff
 
 
 def _operations(computation) -> collections.Counter:
