@@ -1,4 +1,4 @@
-"""Audits of selections: what a release shows of a client inside of one, and of a client outside."""
+"""Audits of selections: what a release shows of a client whose update is all selected."""
 
 import functools
 
@@ -8,12 +8,11 @@ import tensorflow_federated as tff
 
 from dpfl import learning
 from dpfl.auditing import lower_bounds
-from dpfl.tasks import selection as selection_lib
+from dpfl.tasks import selection
 from dpfl.tasks.config import TaskConfig, TextConfig
-from dpfl.tasks.selection import SelectionConfig
 from tests.accounting import plans
 
-pytestmark = pytest.mark.tff
+pytestmark = [pytest.mark.tff, pytest.mark.exhaustive]
 
 _TRIALS = 150
 _CLIP = 0.01  # Every update is longer, so a client contributes as much as it may.
@@ -23,9 +22,6 @@ _CLIENT, _OTHERS = 0, (1, 2, 3)
 def _plan(noise_multiplier, clients):
     fields = dict(noise_multiplier=noise_multiplier, clients_per_round=clients)
     return plans.independent(1, clip_norm=_CLIP, **fields)
-
-
-_PLAN = _plan(0.5, 1 + len(_OTHERS))
 
 
 @functools.cache
@@ -46,11 +42,13 @@ def _process(plan):
     )
 
 
-def _batches(task, client):
-    return task.client_batches(client, 16, 1, None)
+def _batches(client, **criteria):
+    """A client's batches; those of a client that is not selected are none."""
+    config = selection.SelectionConfig(**criteria)
+    return selection.select(config, _task()).client_batches(client, 16, 1, None)
 
 
-def _released(cohort, plan=_PLAN):
+def _released(cohort, plan):
     """The mean that one round releases of the data of a cohort, [d]."""
     process = _process(plan)
     before = process.initialize()
@@ -62,39 +60,17 @@ def _released(cohort, plan=_PLAN):
     return old - new
 
 
-def _direction():
-    """That of the client's update, from a release without noise."""
-    update = _released([_batches(_task(), _CLIENT)], _plan(0.0, 1))
+def test_a_client_inside_shows_no_more_than_claimed_and_one_outside_sends_nothing():
+    assert _batches(_CLIENT, select_clients=('length>99',)) == []
+    everything = dict(select_examples=('length>=1',))
+    # From a release without noise: the attacker looks where the client's update is.
+    update = _released([_batches(_CLIENT)], _plan(0.0, 1))
     assert np.linalg.norm(update) == pytest.approx(_CLIP, rel=1e-4)
-    return update / np.linalg.norm(update)
-
-
-def _statistics(selection, direction):
-    """Projections of releases with the client's data, and of those without them."""
-    task = selection_lib.select(selection, _task())
-    others = [_batches(task, client) for client in _OTHERS]
-    with_client = [_batches(task, _CLIENT), *others]
-    without = [[], *others]
-    return tuple(
-        np.array([_released(cohort) @ direction for _ in range(_TRIALS)])
-        for cohort in (with_client, without)
+    plan, others = _plan(0.5, 1 + len(_OTHERS)), [_batches(i, **everything) for i in _OTHERS]
+    present, absent = (
+        np.array([_released([first, *others], plan) @ update / _CLIP for _ in range(_TRIALS)])
+        for first in (_batches(_CLIENT, **everything), [])
     )
-
-
-@pytest.mark.exhaustive
-def test_a_client_inside_shows_no_more_than_claimed_and_one_outside_nothing():
-    direction = _direction()
-    inside = SelectionConfig(select_examples=('length>=1',))
-    outside = SelectionConfig(select_clients=('length>99',))
-    present, absent = _statistics(inside, direction)
-    # The whole update is selected, is clipped, and is where the attacker looks: nearly the claim.
-    assert lower_bounds.mu_of_normal_statistics(present, absent, 1 - 1e-6) <= _PLAN.mu
-    assert lower_bounds.mu_of_normal_statistics(present, absent, 0.99) >= 0.7 * _PLAN.mu
-    present, absent = _statistics(outside, direction)
-    # Both are noise alone; the bound is above 0 with probability 1e-6.
-    assert lower_bounds.mu_of_normal_statistics(present, absent, 1 - 1e-6) == 0.0
-
-
-def test_what_is_sent_of_a_client_outside_is_what_is_sent_without_it():
-    task = selection_lib.select(SelectionConfig(select_clients=('length>99',)), _task())
-    assert _batches(_task(), _CLIENT) and _batches(task, _CLIENT) == []
+    # The whole update is selected, and is clipped: nearly the claim.
+    assert lower_bounds.mu_of_normal_statistics(present, absent, 1 - 1e-6) <= plan.mu
+    assert lower_bounds.mu_of_normal_statistics(present, absent, 0.99) >= 0.7 * plan.mu
