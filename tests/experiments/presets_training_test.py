@@ -25,6 +25,7 @@ _SMALL = dict(
     shards=1,
     noise_seed=1,
 )
+_IMAGE_FLAGS = ('rounds', 'clients_per_round', 'eval_clients', 'noise_seed', 'client_max_batches')
 _SMALL_MODELS = {
     'lstm_256': 'lstm_tiny',
     'lstm_670': 'lstm_dense_tiny',
@@ -73,44 +74,10 @@ def _small(preset, files):
     return {**changes, 'data_path': files / f'{task}{suffix}'}
 
 
-_IMAGE_FLAGS = ('rounds', 'clients_per_round', 'eval_clients', 'noise_seed', 'client_max_batches')
-
-
-@pytest.mark.standard
-@pytest.mark.tff
-def test_the_preset_of_the_keyboard_trains_on_a_small_file(files, tmp_path):
-    test_a_preset_trains_on_small_files(_PRESETS['gboard.002.blt'], files, tmp_path)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
-@pytest.mark.parametrize(
-    'preset',
-    [
-        each
-        for each in _PRESETS.values()
-        if each.binary == 'train' and each.name != 'gboard.002.blt'
-    ],
-    ids=lambda preset: preset.name,
-)
-def test_a_preset_trains_on_small_files(preset, files, tmp_path):
-    config = presets.config(preset.name, **_small(preset, files))
-    result = train(config, tmp_path / 'run', progress=False)
-    assert math.isfinite(result.last['loss'])
-    assert (result.report is not None) and result.metrics['round'][-1] == 2
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
-def test_the_gan_trains_on_a_small_file(files, tmp_path):
-    changes = dict(clients_per_round=2, generator_batch_size=4, generator_steps=1)
-    preset = _PRESETS['emnist.004.gan']
-    config = presets.config(preset.name, **{**_small(preset, files), **changes})
-    assert train(config, tmp_path / 'run', progress=False).report is not None
-
-
-_DEBUG = {
-    # Cohorts of enough rounds that those of two generators differ in their counts, too.
+# What some presets need besides; cohorts of enough rounds that those of two generators of text
+# differ in their counts, too.
+_OWN = {
+    'emnist.004.gan': dict(clients_per_round=2, generator_batch_size=4, generator_steps=1),
     'stackoverflow.004.debug': dict(rounds=8, inject_share='1', samples=100, word_length=8),
     'emnist.004.debug': dict(
         samples=8,
@@ -119,20 +86,41 @@ _DEBUG = {
         primary_steps=2,
         generator_batch_size=4,
         generator_steps=1,
+        population=None,
     ),
 }
 
 
+@pytest.mark.standard
+@pytest.mark.tff
+def test_the_preset_of_the_keyboard_trains_on_a_small_file(files, tmp_path):
+    test_a_preset_trains_on_small_files(_PRESETS['gboard.002.blt'], files, tmp_path)
+
+
+def _presets(*binaries):
+    quick = 'gboard.002.blt'
+    found = [each for each in _PRESETS.values() if each.binary in binaries and each.name != quick]
+    return pytest.mark.parametrize('preset', found, ids=lambda preset: preset.name)
+
+
 @pytest.mark.exhaustive
 @pytest.mark.tff
-@pytest.mark.parametrize('name', _DEBUG)
-def test_the_study_of_the_bug_runs_on_a_small_file(name, files, tmp_path):
-    preset = _PRESETS[name]
-    changes = {**_small(preset, files), **_DEBUG[name]}
-    if 'emnist' in name:
+@_presets('train', 'train_gan')
+def test_a_preset_trains_on_small_files(preset, files, tmp_path):
+    changes = _small(preset, files) | _OWN.get(preset.name, {})
+    result = train(presets.config(preset.name, **changes), tmp_path / 'run', progress=False)
+    assert math.isfinite(result.last['loss'])
+    assert (result.report is not None) and result.metrics['round'][-1] == 2
+
+
+@pytest.mark.exhaustive
+@pytest.mark.tff
+@_presets('debug_text', 'debug_images')
+def test_the_study_of_the_bug_runs_on_a_small_file(preset, files, tmp_path):
+    changes = _small(preset, files) | _OWN[preset.name]
+    if 'emnist' in preset.name:
         writers = {f'f{i:04}_00': 6 for i in range(40)}
-        path = emnist_files.write_sqlite(tmp_path / 'many.sqlite', writers)
-        changes |= dict(data_path=path, population=None)
+        changes['data_path'] = emnist_files.write_sqlite(tmp_path / 'many.sqlite', writers)
     changes['output_dir'] = tmp_path / 'run'
     flags = [f'--{name}={value}' for name, value in changes.items() if value is not None]
     forked_binaries.run(preset.binary, f'--flagfile={preset.path}', *flags, check=True)

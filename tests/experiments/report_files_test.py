@@ -15,7 +15,7 @@ from dpfl.cli.command import command_line
 from dpfl.cli.results import report_files, verified_run
 from dpfl.mechanisms import rounding
 from dpfl.simulation import run_directory
-from tests import forked_binaries, json_schema, keys, runs
+from tests import forked_binaries, keys, runs
 from tests.accounting import archives, plans
 
 _PLAN = ('--mechanism=gaussian', '--rounds=9', '--delta=1e-6', '--accountant=analytic_gaussian')
@@ -36,7 +36,6 @@ def _refused(capsys, *arguments, **keywords):
 def _written(path, *flags):
     done = _run(*_PLAN, '--format=json', f'--output={path}', *flags)
     assert (done.returncode, done.stdout) == (0, ''), done.stderr
-    json_schema.require_report(json.loads(path.read_text()))
     return path
 
 
