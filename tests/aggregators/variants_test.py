@@ -144,7 +144,8 @@ def _names(names, *quick):
 def _updates(specs, count, seed=0):
     """Updates and numbers of examples: of a client within the norm, and of others beyond it."""
     rng = np.random.default_rng(seed)
-    clients = [(0.01, 3.0), (1.0, 10.0), (30.0, 40.0), (0.2, 0.0)][:count]
+    # A weight below 1 shows whether it is put on the update before or after the clip.
+    clients = [(0.01, 3.0), (1.0, 40.0), (30.0, 4.0), (0.2, 0.0)][:count]
     return [
         (
             tf.nest.map_structure(
