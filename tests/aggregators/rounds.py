@@ -43,6 +43,11 @@ def norm(value: Any) -> float:
     return float(np.linalg.norm(flat(value).astype(np.float64)))
 
 
+def clipped(update: list[np.ndarray], clip_norm: float) -> list[np.ndarray]:
+    """An update scaled down to the clip norm, by the definition."""
+    return [leaf * min(1, clip_norm / max(norm(update), 1e-30)) for leaf in update]
+
+
 def sent(query: Any, state: Any, records: Iterable[Any]) -> list[Any]:
     """What clients send to the server."""
     params = query.derive_sample_params(state)

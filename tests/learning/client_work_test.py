@@ -83,36 +83,23 @@ def test_a_users_loss_and_optimizer_may_have_python_control_flow_over_tensors():
     work = client_work.build_shard_work(model, update, _query(), train_metrics=False)
     (shard,) = learning.shard(models.COHORT, 1)
     sums, _ = work(_weights(), tf.constant(_CLIP), shard)
-    expected, _ = _work([shard], train_metrics=False)
-    for found, leaf in zip(sums, expected, strict=True):
-        np.testing.assert_array_equal(found, leaf)
-
-
-def _clipped_sum(records):
-    norms = [np.sqrt(sum((leaf**2).sum() for leaf in record)) for record in records]
-    assert min(norms) < _CLIP < max(norms)  # Both sides of the clipping are tested.
-    scales = [min(1, _CLIP / norm) if norm else 1 for norm in norms]
-    return [
-        sum(scale * leaf for scale, leaf in zip(scales, leaves, strict=True))
-        for leaves in zip(*records, strict=True)
-    ]
-
-
-def _records(kind):
-    """Records of the cohort: by how much clients lower the weights, and gradients."""
-    if kind == 'fedsgd':
-        return [models.gradient_step(client, -1.0) for client in models.COHORT]
-    moved = [models.trained(client, _RATE) for client in models.COHORT]
-    return [[-leaf for leaf in leaves] for leaves in moved]
+    expected, _ = _work([shard])
+    tf.nest.map_structure(np.testing.assert_array_equal, list(sums), expected)
 
 
 @pytest.mark.parametrize('kind', ['fedavg', 'fedsgd'])
 @pytest.mark.parametrize('num_shards', [1, 2, 3, 5])
 def test_each_client_is_clipped_on_its_own(kind, num_shards):
     total, metrics = _work(learning.shard(models.COHORT, num_shards), kind)
-    expected = _clipped_sum(_records(kind))
-    for actual, leaf in zip(total, expected, strict=True):
-        np.testing.assert_allclose(actual, leaf, rtol=1e-4, atol=1e-6)
+    # By how much clients lower the weights, or gradients.
+    trained = models.trained if kind == 'fedavg' else models.gradient_step
+    rate = _RATE if kind == 'fedavg' else 1.0
+    records = [trained(client, rate) for client in models.COHORT]
+    norms = [rounds.norm(record) for record in records]
+    assert min(norms) < _CLIP < max(norms)  # Both sides of the clipping are tested.
+    clipped = [rounds.clipped(record, _CLIP) for record in records]
+    for actual, *leaves in zip(total, *clipped, strict=True):
+        np.testing.assert_allclose(actual, -sum(leaves), rtol=1e-4, atol=1e-6)
     assert metrics['num_batches'] == 9
 
 
@@ -123,8 +110,7 @@ def test_a_record_without_a_finite_norm_counts_as_zero(feature):
     broken[1]['x'][0, 0] = feature
     whole, metrics = _work(learning.shard([*models.COHORT[:2], broken, *models.COHORT[2:]], 1))
     without, metrics_without = _work(learning.shard(models.COHORT, 1))
-    for actual, expected in zip(whole, without, strict=True):
-        np.testing.assert_array_equal(actual, expected)
+    tf.nest.map_structure(np.testing.assert_array_equal, whole, without)
     assert metrics == metrics_without
 
 

@@ -23,40 +23,34 @@ def test_quantiles_by_hand():
     expected = np.quantile([0, 0.25, 0.5, 1], [0.1, 0.25, 0.5, 0.75, 0.9])
     np.testing.assert_allclose(list(found.values()), expected)
     assert found['accuracy_q50'] == 0.375
-
-
-def test_owners_of_other_data_are_refused():
     with pytest.raises(errors.ArgumentError, match='owners: must have one client'):
-        accuracy_quantiles(np.zeros(3, int), np.zeros(2), np.zeros(2))
+        accuracy_quantiles(owners[1:], right, targets)
 
 
-@pytest.fixture(scope='module', name='language')
-def _language():
-    return synthetic_text.SyntheticText(vocabulary_size=40, sentence_length=6, seed=1)
+_LANGUAGE = synthetic_text.SyntheticText(vocabulary_size=40, sentence_length=6, seed=1)
+_TOKENS = [_LANGUAGE.heldout_tokens(client) for client in range(5)]
 
 
-def _clients(language):
-    heldout = word_clients.WordClients(
-        9, lambda client: language.sentences(language.heldout_tokens(client))
-    )
-    words = vocabulary.Vocabulary(tuple(language.vocabulary))
-    return word_clients.WordTask(heldout, heldout, words, word_clients.Packing('sentences', 6))
+def _heldout(batch_size):
+    """The sentences of five clients, and whose they are."""
+    heldout = word_clients.WordClients(9, lambda client: _LANGUAGE.sentences(_TOKENS[client]))
+    words = vocabulary.Vocabulary(tuple(_LANGUAGE.vocabulary))
+    packing = word_clients.Packing('sentences', 6)
+    task = word_clients.WordTask(heldout, heldout, words, packing)
+    return task.heldout_dataset(5, batch_size), task.heldout_owners(5)
 
 
 @pytest.mark.standard
-def test_quantiles_of_a_language_model_are_those_of_each_client_alone(language):
-    model = saved_models.build('lstm_256', language.num_tokens, 6, 0)
+def test_quantiles_of_a_language_model_are_those_of_each_client_alone():
+    model = saved_models.build('lstm_256', _LANGUAGE.num_tokens, 6, 0)
     rng = np.random.default_rng(0)
     trainable, others = model.initial_weights
     weights = tuple(leaf + rng.normal(size=leaf.shape).astype('f') for leaf in trainable), others
-    owners = _clients(language).heldout_owners(5)
-    dataset = _clients(language).heldout_dataset(5, 7)  # Batches that cross the ends of clients.
+    dataset, owners = _heldout(7)  # Batches that cross the ends of clients.
     evaluate = learning.build_evaluation(model, dataset, owners=owners, hits=metrics.hits)
     found = evaluate(weights)
     alone = []
-    sentences = np.concatenate([*map(language.heldout_tokens, range(5))])
-    for client in range(5):
-        own = sentences[owners == client]
+    for own in _TOKENS:
         data = tf.data.Dataset.from_tensors({'x': own[:, :-1], 'y': own[:, 1:]})
         alone.append(learning.build_evaluation(model, data)(weights)['accuracy'])
     assert len(set(alone)) > 2
@@ -67,10 +61,9 @@ def test_quantiles_of_a_language_model_are_those_of_each_client_alone(language):
 
 
 @pytest.mark.standard
-def test_large_batches_are_measured_in_parts(language, monkeypatch):
-    model = saved_models.build('micro', language.num_tokens, 6, 0)
-    owners = _clients(language).heldout_owners(5)
-    dataset = _clients(language).heldout_dataset(5, 50)
+def test_large_batches_are_measured_in_parts(monkeypatch):
+    model = saved_models.build('micro', _LANGUAGE.num_tokens, 6, 0)
+    dataset, owners = _heldout(50)
     whole, *_ = (len(batch['x']) for batch in dataset)
 
     def hits(labels, logits):
@@ -84,7 +77,7 @@ def test_large_batches_are_measured_in_parts(language, monkeypatch):
     at_once = learning.build_evaluation(model, dataset, owners=owners, hits=hits)
     with pytest.raises(tf.errors.InvalidArgumentError):
         at_once(weights)
-    of_row = 6 * language.num_tokens * 4
+    of_row = 6 * _LANGUAGE.num_tokens * 4
     monkeypatch.setattr(evaluation, '_PREDICTIONS', 3 * of_row + 1)
     found = learning.build_evaluation(model, dataset, owners=owners, hits=hits)(weights)
     assert whole > 3 and found == pytest.approx(expected, rel=1e-5)
@@ -96,17 +89,13 @@ def test_large_batches_are_measured_in_parts(language, monkeypatch):
 _MODEL = gan_models.linear_gan()
 
 
-def _weights():
-    return tff.learning.models.ModelWeights(
-        gan_models.GENERATOR, (*gan_models.DISCRIMINATOR, np.int64(3))
-    )
-
-
 def test_metrics_are_what_they_say():
     pixels = np.random.default_rng(0).uniform(size=(40, 2)).astype(np.float32)
     evaluate = learning.build_gan_evaluation(_MODEL, pixels, gradient_penalty=10.0, seed=0)
-    metrics = evaluate(_weights())
-    assert metrics == evaluate(_weights())
+    others = (*gan_models.DISCRIMINATOR, np.int64(3))
+    weights = tff.learning.models.ModelWeights(gan_models.GENERATOR, others)
+    metrics = evaluate(weights)
+    assert metrics == evaluate(weights)
     w, b = gan_models.DISCRIMINATOR
     real = (2 * pixels - 1) @ w + b
     # Images are not known here, but their mean score is.
@@ -118,21 +107,15 @@ def test_metrics_are_what_they_say():
 
 
 def test_accuracy_counts_pairs_in_their_order():
-    evaluate = learning.build_gan_evaluation(
-        _MODEL, np.full((7, 2), 0.9, np.float32), gradient_penalty=0.0, seed=0
-    )
-
-    def accuracy(discriminator):
-        # A generator that only knows the image whose pixels are 0.1.
-        generator = (np.zeros((2, 2), np.float32), np.full(2, -0.8, np.float32))
-        weights = tff.learning.models.ModelWeights(generator, (*discriminator, np.int64(0)))
-        metrics = evaluate(weights)
-        assert metrics['intensity'] == pytest.approx(0.1)
-        assert metrics['diversity'] < 1e-6
-        return metrics['accuracy']
-
-    ones = np.ones(2, np.float32)
-    assert [accuracy((sign * ones, np.float32(0))) for sign in (1, -1, 0)] == [1.0, 0.0, 0.5]
+    pixels = np.full((7, 2), 0.9, np.float32)
+    evaluate = learning.build_gan_evaluation(_MODEL, pixels, gradient_penalty=0.0, seed=0)
+    # A generator that only knows the image whose pixels are 0.1.
+    generator = (np.zeros((2, 2), np.float32), np.full(2, -0.8, np.float32))
+    for sign, accuracy in ((1, 1.0), (-1, 0.0), (0, 0.5)):
+        others = (sign * np.ones(2, np.float32), np.float32(0), np.int64(0))
+        metrics = evaluate(tff.learning.models.ModelWeights(generator, others))
+        assert metrics['intensity'] == pytest.approx(0.1) and metrics['diversity'] < 1e-6
+        assert metrics['accuracy'] == accuracy
 
 
 def test_samples_are_a_function_of_the_seed():

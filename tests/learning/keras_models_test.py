@@ -50,13 +50,8 @@ def test_training_is_that_of_the_same_model_by_hand():
     process, clients = _process(model, 0.0), [models.client(k, [4, 3][: 2 - k]) for k in (0, 1)]
     shards = [models.dataset(batches, batches[0]) for batches in clients]
     state, metrics = process.next(process.initialize(), shards)
-    total = [0.0, 0.0]
-    for batches in clients:
-        moved = models.trained(batches, 0.1)
-        total = [
-            whole + leaf * min(1, 0.4 / rounds.norm(moved))
-            for whole, leaf in zip(total, moved, strict=True)
-        ]
+    clipped = (rounds.clipped(models.trained(batches, 0.1), 0.4) for batches in clients)
+    total = [sum(leaves) for leaves in zip(*clipped, strict=True)]
     trained = process.get_model_weights(state).trainable
     for weight, old, whole in zip(trained, models.START, total, strict=True):
         np.testing.assert_allclose(weight, old + whole / 3, rtol=1e-4, atol=1e-5)
@@ -172,67 +167,62 @@ def _sequence(*layers):
     return keras.Sequential([keras.layers.Input([2]), *layers, keras.layers.Dense(1)])
 
 
+def _stateful():
+    recurrent = keras.layers.SimpleRNN(3, stateful=True)
+    return keras.Sequential(
+        [keras.layers.Input(batch_shape=[4, 5, 2]), recurrent, keras.layers.Dense(1)]
+    )
+
+
+def _metrics(*names, started=False):
+    metrics = [keras.metrics.MeanSquaredError(name) for name in names]
+    if started:
+        metrics[0].update_state([1.0], [0.0])
+    return {'metrics': metrics}
+
+
+_OF_SEQUENCES = {'input_spec': (tf.TensorSpec([4, 5, 2]), tf.TensorSpec([4, 1]))}
+
+
 @pytest.mark.parametrize(
-    'build, message',
+    'build, options, message',
     [
-        (lambda: _sequence(keras.layers.BatchNormalization()), 'moving_mean.*gradients only'),
-        (lambda: _sequence(Counts()), 'calls.*gradients only'),
-        (lambda: _sequence(Captures()), r'\(2,\).*made while it was built'),
-        (lambda: _dense(kernel_regularizer='l2'), 'losses of its own'),
-        (lambda: keras.Sequential([keras.layers.Dense(1)]), 'has been built'),
-        (lambda: tf.keras.Sequential([tf.keras.layers.Dense(1)]), 'Keras 3'),
+        # What training cannot keep.
+        (
+            lambda: _sequence(keras.layers.BatchNormalization()),
+            {},
+            '.*moving_mean.*gradients only',
+        ),
+        (lambda: _sequence(Counts()), {}, '.*calls.*gradients only'),
+        (lambda: _sequence(Captures()), {}, r'.*\(2,\).*made while it was built'),
+        (_stateful, _OF_SEQUENCES, '.*gradients only'),
+        (lambda: _dense(kernel_regularizer='l2'), {}, '.*losses of its own'),
+        (lambda: keras.Sequential([keras.layers.Dense(1)]), {}, '.*has been built'),
+        (lambda: tf.keras.Sequential([tf.keras.layers.Dense(1)]), {}, '.*Keras 3'),
+        # What it would not use.
+        (
+            _dense,
+            {'input_spec': {**_SPEC, 'sample_weight': _SPEC['y']}},
+            'input_spec: .*x and y alone',
+        ),
+        (_dense, {'input_spec': (_SPEC['x'], _SPEC['y'], _SPEC['y'])}, 'input_spec: .*a pair'),
+        (_dense, {'input_spec': {'x': _SPEC['x']}}, 'input_spec: '),
+        (_dense, {'loss': None}, 'loss=None: must be a loss'),
+        (_dense, {'metrics': ['accuracy']}, 'metrics=accuracy: must be instances'),
+        (_dense, _metrics('a', 'a'), '.*different names'),
+        (_dense, _metrics('loss'), '.*different names'),
+        (_dense, _metrics('num_examples'), '.*different names'),
+        (_dense, _metrics('mse', started=True), '.*must start at 0'),
     ],
 )
-def test_what_training_cannot_keep_is_refused(build, message):
-    with pytest.raises(errors.ArgumentError, match=message):
-        _from_keras(build())
-
-
-def test_a_stateful_recurrent_layer_is_refused():
-    model = keras.Sequential(
-        [
-            keras.layers.Input(batch_shape=[4, 5, 2]),
-            keras.layers.SimpleRNN(3, stateful=True),
-            keras.layers.Dense(1),
-        ]
-    )
-    spec = (tf.TensorSpec([4, 5, 2]), tf.TensorSpec([4, 1]))
-    with pytest.raises(errors.ArgumentError, match='gradients only'):
-        _from_keras(model, input_spec=spec)
+def test_what_is_refused(build, options, message):
+    with pytest.raises(errors.ArgumentError, match=f'^{message}'):
+        _from_keras(build(), **options)
 
 
 def test_a_frozen_batch_normalization_is_taken():
     converted = _from_keras(_sequence(keras.layers.BatchNormalization(trainable=False)))
     assert [w.shape for w in converted.initial_weights[1]] == [(2,)] * 4
-
-
-@pytest.mark.parametrize('names', [['a', 'a'], ['loss'], ['num_examples']])
-def test_metrics_must_have_names_of_their_own(names):
-    metrics = [keras.metrics.MeanSquaredError(name) for name in names]
-    with pytest.raises(errors.ArgumentError, match='different names'):
-        _from_keras(_dense(), metrics=metrics)
-
-
-@pytest.mark.parametrize(
-    'options, message',
-    [
-        ({'input_spec': {**_SPEC, 'sample_weight': _SPEC['y']}}, 'input_spec: .*x and y alone'),
-        ({'input_spec': (_SPEC['x'], _SPEC['y'], _SPEC['y'])}, 'input_spec: .*a pair'),
-        ({'input_spec': {'x': _SPEC['x']}}, 'input_spec: '),
-        ({'loss': None}, 'loss=None: must be a loss'),
-        ({'metrics': ['accuracy']}, 'metrics=accuracy: must be instances'),
-    ],
-)
-def test_what_training_would_not_use_is_refused(options, message):
-    with pytest.raises(errors.ArgumentError, match=f'^{message}'):
-        _from_keras(_dense(), **options)
-
-
-def test_metrics_must_start_at_zero():
-    metric = keras.metrics.MeanSquaredError('mse')
-    metric.update_state([1.0], [0.0])
-    with pytest.raises(errors.ArgumentError, match='must start at 0'):
-        _from_keras(_dense(), metrics=[metric])
 
 
 def test_inputs_and_structures_of_many_kinds():

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl import Participation, accounting, aggregators, learning, mechanisms
+from dpfl import Participation, accounting, aggregators, errors, learning, mechanisms
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.runtime import contexts
 from dpfl.tasks.text.models import saved_models as language_models
@@ -220,9 +220,20 @@ def test_it_is_a_learning_process():
         (dict(client_optimizer_fn=None), 'client_optimizer_fn=None: must be given for fedavg'),
         (dict(client_update='fedsgd'), 'client_optimizer_fn=.*, not for fedsgd'),
         (dict(noise_seed=-1), 'seed=-1: must be an integer >= 0'),
+        (dict(model=lambda: None), 'model=function: must be a tff.learning.models.Funct'),
+        (dict(client_learning_rate=0.3), 'client_learning_rate=0.3: must be 1 for fedavg'),
+        (
+            dict(client_optimizer_fn=None, client_update='fedsgd', clip_each_batch=True),
+            'clip_each_batch=True: must be False for fedsgd',
+        ),
+        (
+            dict(plan=_plan(**_ADAPTIVE), clip_each_batch=True),
+            'clip_each_batch=True: must be False with adaptive_clip',
+        ),
     ],
 )
 def test_bad_arguments_are_named(changes, message):
-    arguments = dict(client_optimizer_fn=_optimizers.build_sgdm(0.1), server_optimizer_fn=_server())
-    with pytest.raises(ValueError, match=message):
-        learning.build_dp_fedavg(models.least_squares(), _plan(), **{**arguments, **changes})
+    arguments = dict(model=models.least_squares(), plan=_plan(), server_optimizer_fn=_server())
+    arguments |= dict(client_optimizer_fn=_optimizers.build_sgdm(0.1)) | changes
+    with pytest.raises(errors.ArgumentError, match=message):
+        learning.build_dp_fedavg(arguments.pop('model'), arguments.pop('plan'), **arguments)

@@ -41,21 +41,12 @@ def _sgd(momentum, nesterov=False):
     return step
 
 
-def _adam(beta1, beta2, epsilon):
-    def step(t, rate, g, memory):
-        memory['m'] = beta1 * memory.get('m', 0.0) + (1 - beta1) * g
-        memory['s'] = beta2 * memory.get('s', 0.0) + (1 - beta2) * g**2
-        corrected = rate * np.sqrt(1 - beta2 ** (t + 1)) / (1 - beta1 ** (t + 1))
-        return corrected * memory['m'] / (np.sqrt(memory['s']) + epsilon)
-
-    return step
-
-
-def _yogi(beta1, beta2, epsilon, first=1e-6):
+def _adam(beta1, beta2, epsilon, first=0.0, is_yogi=False):
     def step(t, rate, g, memory):
         memory['m'] = beta1 * memory.get('m', 0.0) + (1 - beta1) * g
         before = memory.get('s', first)
-        memory['s'] = before + (1 - beta2) * np.sign(g**2 - before) * g**2
+        sign = np.sign(g**2 - before)
+        memory['s'] = before + (1 - beta2) * (sign * g**2 if is_yogi else g**2 - before)
         corrected = rate * np.sqrt(1 - beta2 ** (t + 1)) / (1 - beta1 ** (t + 1))
         return corrected * memory['m'] / (np.sqrt(memory['s']) + epsilon)
 
@@ -79,7 +70,10 @@ _CASES = {
         dict(name='adam', momentum=0.8, beta2=0.9, epsilon=0.01),
         _adam(0.8, 0.9, 0.01),
     ),
-    'yogi': (dict(name='yogi', momentum=0.8, beta2=0.9), _yogi(0.8, 0.9, 1e-3)),
+    'yogi': (
+        dict(name='yogi', momentum=0.8, beta2=0.9),
+        _adam(0.8, 0.9, 1e-3, first=1e-6, is_yogi=True),
+    ),
     'adagrad': (dict(name='adagrad'), _adagrad(1e-7)),
 }
 
@@ -110,12 +104,14 @@ def test_every_optimizer_of_a_run_is_computed_by_hand():
     assert choices == {settings['name'] for settings, _ in _CASES.values()}
 
 
-@pytest.mark.parametrize('rates', [0.3, _RATES], ids=['constant', 'schedule'])
+# A schedule goes on with its last rate.
+@pytest.mark.parametrize('rates', [[0.3], _RATES[:4]], ids=['constant', 'schedule'])
 @pytest.mark.parametrize('case', _CASES)
 def test_steps_are_those_computed_by_hand(case, rates):
     settings, step = _CASES[case]
-    optimizer = learning.build_server_optimizer(rates=rates, **settings)
-    expected = _by_hand(step, _START, np.broadcast_to(rates, _ROUNDS))
+    given = rates[0] if len(rates) == 1 else rates
+    optimizer = learning.build_server_optimizer(rates=given, **settings)
+    expected = _by_hand(step, _START, [*rates, *[rates[-1]] * _ROUNDS][:_ROUNDS])
     for found, right in zip(_run(optimizer), expected, strict=True):
         for one, other in zip(found, right, strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
@@ -124,9 +120,7 @@ def test_steps_are_those_computed_by_hand(case, rates):
 @pytest.mark.parametrize('case', ['nesterov', 'yogi'])
 def test_a_restored_state_gives_the_same_bits(case):
     optimizer = learning.build_server_optimizer(rates=_RATES, **_CASES[case][0])
-    for one, other in zip(_run(optimizer), _run(optimizer, restart_after=3), strict=True):
-        for left, right in zip(one, other, strict=True):
-            np.testing.assert_array_equal(left, right)
+    np.testing.assert_equal(_run(optimizer), _run(optimizer, restart_after=3))
 
 
 @pytest.mark.parametrize('nesterov', [False, True])
@@ -138,12 +132,6 @@ def test_the_workload_of_sgd_is_what_the_server_does(nesterov):
         models = _START[leaf].ravel() - workload @ updates
         found = np.array([weights[leaf].ravel() for weights in _run(optimizer)])
         np.testing.assert_allclose(found, models, rtol=2e-5, atol=2e-6)
-
-
-def test_rounds_after_the_schedule_have_its_last_rate():
-    optimizer = learning.build_server_optimizer('sgd', [0.5, 0.25])
-    expected = _by_hand(_sgd(0.0), _START, [0.5, *[0.25] * (_ROUNDS - 1)])
-    np.testing.assert_allclose(_run(optimizer)[-1][1], expected[-1][1], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
