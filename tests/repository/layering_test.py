@@ -165,9 +165,7 @@ def _public_functions(tree: ast.Module):
 
 
 def _unannotated(function: ast.FunctionDef) -> list[str]:
-    arguments = function.args
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    every += filter(None, (arguments.vararg, arguments.kwarg))
+    every = [each for each in ast.iter_child_nodes(function.args) if isinstance(each, ast.arg)]
     missing = [each.arg for each in every if each.annotation is None]
     missing = [name for name in missing if name not in ('self', 'cls')]
     return missing + ([] if function.returns is not None else ['return'])
