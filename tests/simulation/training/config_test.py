@@ -38,20 +38,23 @@ _CONFIG = TrainConfig(
 )
 
 
-@pytest.mark.parametrize('config', [*(kind() for kind in _ALL), _CONFIG])
+_OBJECT = {
+    'mechanism': mechanisms.BandedToeplitz(9, [1.0, 0.5]),
+    'blt_decay': None,
+    'blt_scale': None,
+}
+
+
+@pytest.mark.parametrize(
+    'config', [*(kind() for kind in _ALL), _CONFIG, _CONFIG.with_values(_OBJECT)]
+)
 def test_json_round_trip(config):
     values = json.loads(json.dumps(config.to_dict(), allow_nan=False))
-    assert type(config).from_dict(values) == config
-    assert type(config).from_dict({}) == type(config)()
-    assert type(config).from_dict(values).digest() == config.digest()
-
-
-def test_a_mechanism_may_be_an_object():
-    mechanism = mechanisms.BandedToeplitz(9, [1.0, 0.5])
-    config = _CONFIG.with_values({'mechanism': mechanism, 'blt_decay': None, 'blt_scale': None})
-    again = TrainConfig.from_dict(json.loads(json.dumps(config.to_dict())))
-    assert again.privacy.mechanism.digest() == mechanism.digest()
-    assert again.digest() == config.digest() != _CONFIG.digest()
+    again, default = type(config).from_dict(values), type(config)()
+    assert again == config and again.digest() == config.digest()
+    assert (again == _CONFIG) == (config is _CONFIG)
+    assert type(config).from_dict({}) == default
+    assert default.with_values(config.flat()) == config
 
 
 _PARAMETERS = {
@@ -70,16 +73,12 @@ def test_every_parameter_of_a_mechanism_has_a_setting():
     assert settings == {*PARAMETERS} == {*_PARAMETERS}
 
 
-@pytest.mark.parametrize('mechanism', ['none', 'auto', mechanisms.BandedToeplitz(9, [1.0, 0.5])])
+@pytest.mark.parametrize('mechanism', ['none', 'auto', _OBJECT['mechanism']])
 @pytest.mark.parametrize(('name', 'value'), _PARAMETERS.items())
 def test_parameters_that_would_be_ignored_are_refused(mechanism, name, value):
     with pytest.raises(ArgumentError, match='has no such parameter') as caught:
         PrivacyConfig(mechanism=mechanism, **{name: value})
     assert caught.value.name == name
-
-
-def test_an_empty_strategy_may_be_given_with_any_mechanism():
-    assert PrivacyConfig(mechanism='none', strategy='').strategy == ''
 
 
 @pytest.mark.parametrize(
@@ -144,18 +143,11 @@ def test_no_two_settings_have_one_name(kind):
         ({'sead': 1}, 'sead: is not a setting of TrainConfig'),
         ({'privacy': {'clip': 1}}, 'clip: is not a setting of PrivacyConfig'),
         ({'privacy': 3}, 'PrivacyConfig=3: must be an object'),
-        ({'seed': -1}, 'seed=-1: must be an integer >= 0'),
         ({'seed': True}, 'seed=True: must be an integer'),
         ({'privacy': {'delta': '1e-6'}}, 'delta=1e-6: must be a finite number'),
         ({'privacy': {'mechanism': 3}}, 'mechanism=3: must be a name or a mechanism'),
         ({'privacy': {'restart_first': 3}}, 'restart_first=3: needs restart_every'),
         ({'privacy': {'clip_schedule': [[1]]}}, 'clip_schedule=.*: must be pairs'),
-        (
-            {'privacy': {'noise_multiplier': 1.0, 'target_epsilon': 2.0}},
-            'target_epsilon=2.0: cannot be combined with noise_multiplier',
-        ),
-        ({'task': {'task': 'emnist', 'model': 'lstm_256'}}, 'model=lstm_256: must be one of small'),
-        ({'optimization': {'server_momentum': 1}}, 'server_momentum=1: must be .* < 1'),
         ({'task': {'text': {'strict': 1}}}, 'strict=1: must be true or false'),
         ({'execution': {'ray': 'a'}}, 'ray=a: must be local, auto or host:port'),
     ],
@@ -192,12 +184,3 @@ def test_every_bound_of_a_setting_is_enforced(kind):
             with pytest.raises(ArgumentError) as caught:
                 kind(**{**needed, field.name: value})
             assert caught.value.name == field.name and '\n' not in str(caught.value)
-
-
-def test_values_are_replaced_wherever_they_are():
-    changed = _CONFIG.with_values(
-        {'rounds': 5, 'clip_norm': 0.5, 'sampling': 'timer', 'timer_hours': 3.0, 'seed': 8}
-    )
-    assert changed.sampling.rounds == 5 and changed.sampling.devices.timer_hours == 3.0
-    assert changed.privacy.clip_norm == 0.5 and changed.seed == 8
-    assert changed.with_values(_CONFIG.flat()) == _CONFIG

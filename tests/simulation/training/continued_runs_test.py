@@ -189,23 +189,23 @@ def test_a_second_extension(tmp_path):
 
 
 @pytest.mark.exhaustive
-def test_a_banded_matrix_gets_no_more_rounds(tmp_path):
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        ({'mechanism': 'banded', **_NO_PARAMETERS}, 'rounds=18: must be'),
+        ({'server_schedule': 'linear'}, 'server_schedule=linear: must be constant to extend'),
+    ],
+)
+def test_what_is_made_for_all_rounds_gets_no_more(tmp_path, changes, message):
     diagonals = np.tile([1.0, 0.4, 0.2], (10, 1))
     diagonals[[0, 0, 1], [1, 2, 2]] = 0.0
     mechanisms.save(mechanisms.Banded(diagonals), tmp_path / 'strategy.npz')
-    strategy = {'mechanism': 'banded', 'strategy': str(tmp_path / 'strategy.npz')}
-    config = _PLANNED.with_values({**strategy, **_NO_PARAMETERS})
+    if 'mechanism' in changes:
+        changes = {**changes, 'strategy': str(tmp_path / 'strategy.npz')}
+    config = _PLANNED.with_values(changes)
     _train(config, tmp_path / 'run')
-    with pytest.raises(ArgumentError, match='rounds=18: must be'):
+    with pytest.raises(ArgumentError, match=message):
         _train(config.with_values({'rounds': 18}), tmp_path / 'run', resume=True)
-
-
-@pytest.mark.exhaustive
-def test_a_schedule_over_all_rounds_cannot_go_on(tmp_path):
-    config = _PLANNED.with_values({'rounds': 4, 'server_schedule': 'linear'})
-    _train(config, tmp_path / 'run')
-    with pytest.raises(ArgumentError, match='server_schedule=linear: must be constant to extend'):
-        _train(config.with_values({'rounds': 6}), tmp_path / 'run', resume=True)
 
 
 @pytest.mark.exhaustive

@@ -189,22 +189,6 @@ def test_a_run_goes_on_with_the_noise_that_it_was_matched_to(tmp_path):
 
 @pytest.mark.standard
 @pytest.mark.tff
-def test_a_warm_start_from_a_run_without_noise_has_no_guarantee(tmp_path):
-    short = small_config.GAUSSIAN.with_values({'rounds': 1, 'min_separation': 1})
-    silent = short.with_values({'mechanism': 'none', 'noise_multiplier': None})
-    train(silent, tmp_path / 'silent', progress=False)
-    config = short.with_values({'warm_start': str(tmp_path / 'silent'), 'noise_seed': 6})
-    plan = build_plan(config.privacy, config.sampling, population=None, dimension=None)
-    plan = dataclasses.replace(plan, earlier=fork.taken_over(config, None).plans)
-    values = accounting.PrivacyReport.from_plan(plan, [1e-3]).to_dict()
-    assert values['epsilon'] is None
-    assert values['statement'] == (
-        'No differential privacy: an earlier run that it continues from added no noise.'
-    )
-
-
-@pytest.mark.standard
-@pytest.mark.tff
 def test_another_warm_start_must_be_declared_public(stopped, tmp_path):
     run = stopped[0] / 'run'
     model = shutil.copytree(run / 'saved_model', tmp_path / 'model')

@@ -57,7 +57,6 @@ def test_numbers_are_those_of_the_run(found):
 @pytest.mark.standard
 @pytest.mark.tff
 def test_averages_are_those_of_all_clients_of_a_small_population(found):
-
     task = _CONFIG.task.open(0, lambda text: None).load()
     clients = [task.client_batches(client, 16, 1, None) for client in range(16)]
     batches = [batch for client in clients for batch in client]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import pathlib
 import shutil
 import threading
 
@@ -15,11 +16,11 @@ from dpfl.cli.command import command_line
 from dpfl.cli.results import report_files
 from dpfl.errors import ArgumentError
 from dpfl.simulation import run_directory
-from dpfl.simulation.training import train
+from dpfl.simulation.training import TrainResult, train
 from dpfl.tasks import own_data
 from dpfl.tasks.config import TaskConfig
 from tests import binaries, forked_binaries, runs
-from tests.accounting import archives
+from tests.accounting import archives, plans
 from tests.simulation import toy_experiment
 from tests.simulation.training import small_config
 
@@ -151,33 +152,25 @@ def test_a_run_and_a_continued_copy_of_it_have_no_joint_guarantee(function_run, 
 
 @pytest.mark.standard
 @pytest.mark.tff
-@pytest.mark.parametrize(
-    'change, message',
-    [
-        (lambda clients, heldout: (clients[::-1], heldout, 0), 'clients: must be the same'),
-        (lambda clients, heldout: (clients, heldout * 2, 0), 'heldout: must be the same'),
-        (lambda clients, heldout: (clients, heldout, 1), 'order_seed: must be the same'),
-    ],
-)
-def test_a_run_continues_with_the_arrays_with_which_it_began(own_run, change, message):
-    before = (own_run / 'ledger.jsonl').read_bytes()
-    task = _own_task(change)
-    with pytest.raises(ArgumentError, match=message):
-        train(_OWN.with_values({'rounds': 4}), own_run, task=task, resume=True, progress=False)
-    assert (own_run / 'ledger.jsonl').read_bytes() == before
-
-
-@pytest.mark.standard
-@pytest.mark.tff
-def test_a_run_continues_with_the_digests_with_which_it_began(own_run, function_run, tmp_path):
-    functions = _with_other_client(_own_task(), -1)
-    for path, task in ((function_run, _own_task()), (own_run, functions)):
-        with pytest.raises(ArgumentError, match='clients: must be the same'):
-            train(_OWN.with_values({'rounds': 4}), path, task=task, resume=True, progress=False)
+def test_a_run_continues_with_the_data_and_the_digests_with_which_it_began(
+    own_run, function_run, tmp_path
+):
+    longer, functions = _OWN.with_values({'rounds': 4}), _with_other_client(_own_task(), -1)
+    for path, task, what in (
+        (own_run, _own_task(lambda clients, heldout: (clients[::-1], heldout, 0)), 'clients'),
+        (own_run, _own_task(lambda clients, heldout: (clients, heldout * 2, 0)), 'heldout'),
+        (own_run, _own_task(lambda clients, heldout: (clients, heldout, 1)), 'order_seed'),
+        (own_run, functions, 'clients'),
+        (function_run, _own_task(), 'clients'),
+    ):
+        before = (path / 'ledger.jsonl').read_bytes()
+        with pytest.raises(ArgumentError, match=f'{what}: must be the same'):
+            train(longer, path, task=task, resume=True, progress=False)
+        assert (path / 'ledger.jsonl').read_bytes() == before
     # A table that is lost is written again: the journal has the digests.
     lost = shutil.copytree(own_run, tmp_path / 'lost')
     (lost / 'data.json').unlink()
-    train(_OWN.with_values({'rounds': 4}), lost, task=_own_task(), resume=True, progress=False)
+    train(longer, lost, task=_own_task(), resume=True, progress=False)
     assert run_directory.verify(lost).is_verified
 
 
@@ -187,9 +180,19 @@ def _own_task(change=lambda clients, heldout: (clients, heldout, 0)):
     return own_data.from_arrays(toy_experiment.model(), clients, heldout, seed=seed)
 
 
-def test_a_directory_that_holds_a_run_is_left_alone(tmp_path):
-    (tmp_path / 'model.npz').touch()
-    with pytest.raises(ArgumentError, match='directory=.*: must not hold an earlier run'):
-        train(_CONFIG, tmp_path, progress=False)
+def test_a_run_goes_on_or_is_overwritten_and_not_both(tmp_path):
     with pytest.raises(ArgumentError, match='resume=True: cannot be combined with overwrite'):
         train(_CONFIG, tmp_path, resume=True, overwrite=True, progress=False)
+
+
+@pytest.mark.parametrize(
+    'late, share', [(20.0, 0.6), (49.0, 0.02), (-3.0, 1.0), (60.0, 0.0), (None, None)]
+)
+def test_the_share_of_clipped_updates_follows_from_the_last_noised_counts(late, share):
+    metrics = {'round': np.arange(40.0)}
+    if late is not None:
+        metrics['clip_count'] = np.array([50.0] * 20 + [late - 5, late + 5] * 10)
+    report = plans.report(plans.independent(40, clients_per_round=50))
+    result = TrainResult(pathlib.Path('run'), report, metrics, ())
+    assert result.share_clipped() == pytest.approx(share)
+    assert result.summary().get('share_clipped') == result.share_clipped()

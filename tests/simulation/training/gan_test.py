@@ -114,8 +114,8 @@ def test_a_run_that_was_stopped_ends_with_the_same_generator(run, tmp_path, monk
 
 @pytest.mark.exhaustive
 @pytest.mark.tff
-def test_what_a_run_leaves(run):
-    path, result = run
+def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(run):
+    path, first = run
     assert {
         'loss',
         'accuracy',
@@ -127,17 +127,14 @@ def test_what_a_run_leaves(run):
         'train_discriminator_loss',
         'train_critic_gap',
         'seconds',
-    } == set(result.metrics) - {'round'}
+    } == set(first.metrics) - {'round'}
     sheets = sorted(file.name for file in (path / 'plots').glob('generated_*.png'))
     assert sheets == ['generated_000002.png', 'generated_000004.png']
     page = (path / 'privacy_report.md').read_text()
     assert all(sentence in page for sentence in _CONFIG.not_covered)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
-def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(run):
-    path, _ = run
+    other = dataclasses.replace(_clients(), made_from={'trained_on': 'others'})
+    with pytest.raises(ValueError, match='trained_on=others: must be None, as when the run began'):
+        train(_CONFIG, path, task=other, resume=True, progress=False)
     result = _train(path, resume=True)  # Its SavedModel takes the place of the first.
     generator = run_model.weights(path)
     for mine, kept in zip(result.weights, generator, strict=True):
@@ -175,18 +172,29 @@ def test_clients_draw_their_images_anew_in_every_round():
     assert rounds != [[image - 100 for image in drawn(t, client=4)] for t in range(12)]
 
 
-@pytest.mark.standard
+_OWN_TEXT = dataclasses.replace(small_config.BLT, task=TaskConfig())
+
+
 @pytest.mark.parametrize(
-    'changes, message',
+    'config, changes, message',
     [
-        (dict(noise='hardened'), 'noise=hardened: must be default for a GAN'),
-        (dict(clip_schedule=((2, 0.2),)), 'clip_schedule'),
-        (dict(population=3), 'population|clients_per_round'),
+        (_CONFIG, {'noise': 'hardened'}, 'noise=hardened: must be default for a GAN'),
+        (_CONFIG, {'clip_schedule': ((2, 0.2),)}, 'clip_schedule'),
+        (_CONFIG, {'population': 3}, 'population|clients_per_round'),
+        # A task of one's own would ignore these.
+        (_SELECTED, {'select_examples': ('label<10',)}, 'select_examples.*with a task of your own'),
+        (_OWN_TEXT, {'select_examples': ('length<=5',)}, 'select_examples.*a task of your own'),
+        (_OWN_TEXT, {'warm_start': 'model'}, 'warm_start.*with a task of your own'),
+        (_OWN_TEXT, {'model': 'tiny'}, 'model.*with a task of your own'),
+        (_OWN_TEXT, {'vocabulary_size': 12}, 'vocabulary_size.*with a task of your own'),
+        (_OWN_TEXT, {'data_path': 'x'}, 'data_path.*with a task of your own'),
     ],
 )
-def test_what_a_gan_cannot_do_is_refused(tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message):
-        train(_CONFIG.with_values(changes), tmp_path / 'run', task=_clients())
+def test_settings_that_clients_of_ones_own_do_not_have_are_refused(
+    tmp_path, config, changes, message
+):
+    with pytest.raises(errors.ArgumentError, match=message):
+        train(config.with_values(changes), tmp_path / 'run', task=_clients())
     assert not (tmp_path / 'run').exists()
 
 
@@ -218,33 +226,6 @@ def test_clients_of_a_configuration_send_what_is_selected():
     np.testing.assert_array_equal(every['x'], plain['x'])
     # All clients are the population, selected or not.
     assert batches['ink>2'].population is None and batches['ink>2'].not_covered == ()
-
-
-def test_settings_that_a_task_of_ones_own_would_ignore_are_refused(tmp_path):
-    config = _SELECTED.with_values({'select_examples': ('label<10',)})
-    with pytest.raises(errors.ArgumentError, match='select_examples.*with a task of your own'):
-        train(config, tmp_path / 'run', task=_clients())
-    model = dataclasses.replace(small_config.BLT, task=TaskConfig())
-    for changes in (
-        {'warm_start': 'model'},
-        {'select_examples': ('length<=5',)},
-        {'model': 'tiny'},
-        {'vocabulary_size': 12},
-        {'data_path': 'x'},
-    ):
-        (name,) = changes
-        with pytest.raises(errors.ArgumentError, match=f'{name}.*with a task of your own'):
-            train(model.with_values(changes), tmp_path / 'run', task=_clients())
-    assert not (tmp_path / 'run').exists()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
-def test_a_run_is_continued_with_the_same_clients_only(run):
-    path, _ = run
-    other = dataclasses.replace(_clients(), made_from={'trained_on': 'others'})
-    with pytest.raises(ValueError, match='trained_on=others: must be None, as when the run began'):
-        train(_CONFIG, path, task=other, resume=True, progress=False)
 
 
 def test_the_page_of_a_generator_has_the_guarantee_of_more_clients():

@@ -211,24 +211,16 @@ def test_the_match_that_was_asked_for_is_that_of_the_plan(reference):
     assert bool(found(less)) == is_compared
 
 
-def test_a_match_over_all_rounds_is_of_those_of_the_settings():
-    asked = {'noise_multiplier': None, 'match': 'rmse:honaker_tree,7'}
+@pytest.mark.parametrize('asked', [{}, {'noise_multiplier': None, 'match': 'rmse:honaker_tree,7'}])
+def test_a_run_that_stops_at_an_epsilon_has_fewer_rounds_than_its_settings(asked):
+    """A match without rounds is of those of the settings."""
     plan = archives.record_of(_config(**asked)).plan
     shorter = plan.with_participation(plan.participation.within(4))
     epsilon = shorter.epsilon(1e-6, 'analytic_gaussian')
     record = archives.record_of(plan=shorter, remarks=_BASE.remarks(4))
+    assert _differences(record, _config(**asked))
     assert _differences(record, _config(**asked, stop_at_epsilon=epsilon)) == []
-
-
-def test_a_run_that_stops_at_an_epsilon_has_fewer_rounds_than_its_settings():
-    plan = archives.record_of().plan
-    shorter = plan.with_participation(plan.participation.within(4))
-    epsilon = shorter.epsilon(1e-6, 'analytic_gaussian')
-    rounds = _BASE.remarks(4)
-    record = archives.record_of(plan=shorter, remarks=rounds)
-    assert _differences(record)
-    assert _differences(record, _config(stop_at_epsilon=epsilon)) == []
-    assert _differences(record, _config(stop_at_epsilon=0.9 * epsilon))
+    assert _differences(record, _config(**asked, stop_at_epsilon=0.9 * epsilon))
 
 
 def test_a_fork_has_earlier_plans():

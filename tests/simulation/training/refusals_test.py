@@ -20,6 +20,16 @@ _ADAGRAD = {'server_optimizer': 'adagrad'}
     'base, changes, message',
     [
         (_BLT, {'rond': 5}, 'rond: is not a setting of TrainConfig'),
+        (
+            _BLT,
+            {'target_epsilon': 2.0},
+            'target_epsilon=2.0: cannot be combined with noise_multiplier',
+        ),
+        (
+            config.ScaleConfig(scale=2.0, scaled_population=10**6),
+            {'scaled_delta': 0.0},
+            'scaled_delta=0.0: must be',
+        ),
         (_BLT, {'warm_start_is_public': True}, 'warm_start_is_public=True: needs warm_start'),
         (_BLT, {'fork_from': 'b', 'warm_start': 'a'}, 'warm_start=a: cannot be combined with fork'),
         (_BLT, {'audit_canaries': 50}, 'audit_canaries=50: needs audit'),
@@ -61,11 +71,6 @@ def test_settings_are_refused_by_their_configuration(base, changes, message):
     with pytest.raises(errors.ArgumentError, match=f'^{message}') as caught:
         base.with_values(changes)
     assert '\n' not in str(caught.value)
-
-
-def test_a_delta_of_zero_is_not_taken_for_the_default():
-    with pytest.raises(errors.ArgumentError, match='scaled_delta=0.0: must be'):
-        config.ScaleConfig(scale=2.0, scaled_population=10**6, scaled_delta=0.0)
 
 
 # --- Before a run has a directory.

@@ -74,11 +74,6 @@ def test_proposed_schemas_can_be_kept(population, epsilon):
         assert found == pytest.approx(epsilon, rel=1e-6)
 
 
-def test_a_delta_of_one_client_is_refused():
-    with pytest.raises(ArgumentError, match=r'delta=0.003: must be < 1 / 360.* 0.001 is taken'):
-        suggestion.Goal(360, 4.0, 0.003)
-
-
 def test_a_search_climbs_and_says_where_it_ends():
     tried = []
 
@@ -244,10 +239,12 @@ def test_a_trial_clips_and_has_the_noise_of_its_plan():
     np.testing.assert_allclose(rows, scale * exact, rtol=1e-4, atol=1e-7)
 
 
-def test_only_own_text_gets_proposals():
-    with pytest.raises(
-        ArgumentError, match='task=synthetic_text: must be one of stackoverflow, user'
+def test_only_own_text_of_several_clients_gets_proposals():
+    absent = TaskConfig(task='user_text').with_values({'data_path': 'absent'})
+    for make, arguments, message in (
+        (suggestion.Goal, (360, 4.0, 0.003), 'delta=0.003: must be < 1 / 360.* 0.001 is taken'),
+        (suggest, (TaskConfig(), SuggestConfig()), 'task=synthetic_text: must be one of stackov'),
+        (suggest, (absent, SuggestConfig()), 'data_path=absent: must be a file'),
     ):
-        suggest(TaskConfig(), SuggestConfig())
-    with pytest.raises(ArgumentError, match='data_path=absent: must be a file'):
-        suggest(TaskConfig(task='user_text').with_values({'data_path': 'absent'}), SuggestConfig())
+        with pytest.raises(ArgumentError, match=message):
+            make(*arguments)

@@ -124,18 +124,6 @@ def _stackoverflow(path, splits):
     )
 
 
-def test_test_clients_of_stackoverflow_are_those_of_the_split_test(tmp_path):
-    config = _stackoverflow(tmp_path, ('train', 'heldout', 'test'))
-    task = config.task.open(0, lambda text: None).load()
-    assert task.num_test_clients == 10
-    # Row: begin of sentence, `test` (id 6), `word` (id 7), the number of the client or oov, end.
-    rows = np.concatenate([batch['x'] for batch in task.test(10, 7)])
-    assert (rows[:, 1] == 6).all() and (rows[:, 2] == 7).all() and len(rows) == 30
-    assert sorted(np.unique(rows[:, 3], return_counts=True)[1]) == [3, 3, 24]
-    with pytest.raises(ValueError, match='num_clients=11: must be an integer >= 1 and <= 10'):
-        list(task.test(11, 7))
-
-
 @pytest.mark.parametrize(
     'splits, number, message',
     [
