@@ -152,12 +152,11 @@ def test_no_round_is_released_into_another_directory(experiment, reference, tmp_
 
 def _contents(path):
     """Files of a directory, but for those that may be on their way when it is replaced."""
+    on_their_way = ('metrics.csv', 'tensorboard', 'checkpoints')
     return {
-        p: p.read_bytes()
-        for p in path.rglob('*')
-        if p.is_file()
-        and p.name != 'metrics.csv'
-        and p.parent.name not in ('tensorboard', 'checkpoints')
+        each: content
+        for each, content in runs.contents(path).items()
+        if not {each.name, each.parent.name} & {*on_their_way}
     }
 
 

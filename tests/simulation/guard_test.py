@@ -3,7 +3,6 @@
 import asyncio
 import collections
 import types
-import typing
 from unittest import mock
 
 import numpy as np
@@ -15,8 +14,8 @@ import tree
 from dpfl import Participation, _storage, accounting, aggregators, errors, mechanisms
 from dpfl.accounting.records import archive, journal
 from dpfl.aggregators.noise import correlated
-from dpfl.runtime import contexts
 from dpfl.simulation import guard, run_directory, run_journal
+from tests.simulation.toy_experiment import Output, State
 
 _ROUNDS, _CLIENTS = 10, 4
 _ACCOUNTANT = 'analytic_gaussian'
@@ -32,16 +31,6 @@ def _plan(noise_multiplier=2.0):
     )
 
 
-class _State(typing.NamedTuple):
-    global_model_weights: typing.Any
-    noise: correlated.NoiseState
-
-
-class _Output(typing.NamedTuple):
-    state: _State
-    metrics: typing.Any
-
-
 class _Process:
     """Adds the sum of the data, and the noise of key and round. `drift` makes it unrepeatable."""
 
@@ -50,7 +39,7 @@ class _Process:
 
     def initialize(self):
         key = np.array([next(self.keys), 7], np.int64)
-        return _State(np.zeros(1), correlated.NoiseState(key, np.int64(0), (), ()))
+        return State(np.zeros(1), correlated.NoiseState(key, np.int64(0), (), ()))
 
     def next(self, state, clients):
         if self.dies:
@@ -60,7 +49,7 @@ class _Process:
         total = sum(np.sum(batch, initial=0.0) for client in clients for batch in client)
         self.drift *= 2
         weights = state.global_model_weights + total + noise + self.drift
-        return _Output(_State(weights, correlated.NoiseState(key, t + 1, (), past)), {})
+        return Output(State(weights, correlated.NoiseState(key, t + 1, (), past)), {})
 
 
 class _KilledError(Exception):
@@ -195,7 +184,7 @@ def test_a_release_that_differs_is_refused(tmp_path, change, message):
 @pytest.mark.parametrize('multiplier, is_other', [(2.0, False), (5.0, True)])
 def test_the_plan_is_that_of_the_aggregator(tmp_path, multiplier, is_other):
     query = aggregators.build_query(_plan(), record_specs=tf.TensorSpec([3]))
-    state = _State(np.zeros(1), query.initial_global_state())
+    state = State(np.zeros(1), query.initial_global_state())
     process = types.SimpleNamespace(initialize=lambda: state)
     guarded = _guarded(tmp_path, process, _plan(multiplier))
     if not is_other:
@@ -208,11 +197,6 @@ def test_the_plan_is_that_of_the_aggregator(tmp_path, multiplier, is_other):
             'plan: has another noise_multiplier than the aggregator of the process'
         )
     assert guarded.rounds == 0
-
-
-def test_a_state_without_noise_is_refused(tmp_path):
-    with pytest.raises(errors.ArgumentError, match='must hold the noise of a privacy plan'):
-        _guarded(tmp_path).next(_State(np.zeros(1), ()), _DATA[0])
 
 
 def test_a_round_that_was_recorded_and_not_released_is_run_again(tmp_path):
@@ -232,16 +216,22 @@ def _releases(path):
 @pytest.mark.usefixtures('undrawn')
 @pytest.mark.parametrize('has_ids', [True, False])
 def test_a_finished_run_is_verified_and_says_what_nobody_knows(tmp_path, has_ids):
-    guarded = _guarded(tmp_path)
+    process = _Process()
+    guarded = _guarded(tmp_path, process)
     state = guarded.initialize()
     for t in range(_ROUNDS):
         ids = {'client_ids': [2 * (t % 5), 2 * (t % 5) + 1]} if has_ids else {}
+        if t == _ROUNDS - 1:  # A round that was begun is not one that was released.
+            process.dies = True
+            with pytest.raises(_KilledError):
+                guarded.next(state, _DATA[0], **ids)
+            with pytest.raises(errors.RunError, match='has 9 of 10 rounds; report.. gives'):
+                guarded.finish()
+            process.dies = False
         state = guarded.next(state, _DATA[0], **ids).state
         if not t:
             early = guarded.report()
             assert run_directory.verify(tmp_path).is_verified
-            with pytest.raises(errors.RunError, match='has 1 of 10 rounds; report.. gives'):
-                guarded.finish()
     report = guarded.finish()
     found = run_directory.verify(tmp_path)
     assert found.is_verified, found.differences
@@ -271,22 +261,6 @@ def test_a_process_that_ends_before_its_first_round_begins_with_another_key(tmp_
     assert run_directory.verify(tmp_path).is_verified
 
 
-def test_a_round_beyond_the_plan_is_not_released(tmp_path):
-    guarded = _guarded(tmp_path)
-    states = _after(guarded, _ROUNDS - 1)
-    guarded._process.dies = True
-    with pytest.raises(_KilledError):
-        guarded.next(states[-1], _DATA[0])
-    with pytest.raises(errors.RunError, match='has 9 of 10 rounds; report.. gives'):
-        guarded.finish()
-    guarded._process.dies = False
-    last = guarded.next(states[-1], _DATA[0]).state
-    with pytest.raises(errors.RunError, match='round 11 is beyond the 10 of the plan'):
-        guarded.next(last, _DATA[0])
-    guarded.finish()
-    assert run_directory.verify(tmp_path).is_verified
-
-
 @pytest.mark.parametrize(
     'ids', [[-1, 2], [1.5, 2.5], ['a', 'b'], [2**63, 1], [True, False], [None, 1], [[1], [2]], 3]
 )
@@ -297,8 +271,11 @@ def test_ids_that_are_no_clients_are_refused_before_anything_is_recorded(tmp_pat
         guarded.next(start, _DATA[0], client_ids=ids)
     with pytest.raises(errors.RunError, match='no round was released'):
         guarded.report()
-    guarded.next(start, _DATA[0], client_ids=[1, 2])
+    state = guarded.next(start, _DATA[0], client_ids=[1, 2]).state
     assert guarded.report().observed.clients == 2
+    for others, message in ((None, 'given in every round'), ([1], '2, one for each client')):
+        with pytest.raises(errors.ArgumentError, match=f'client_ids: must be {message}'):
+            guarded.next(state, _DATA[0], client_ids=others)
 
 
 def test_a_report_that_cannot_be_made_is_refused_before_the_first_round(tmp_path):
@@ -311,15 +288,6 @@ def test_a_report_that_cannot_be_made_is_refused_before_the_first_round(tmp_path
         guard.GuardedProcess(
             _Process(), _plan(), tmp_path / 'begun', deltas=[1e-5], accountant=_ACCOUNTANT
         )
-
-
-def test_ids_are_given_in_every_round_or_in_none(tmp_path):
-    guarded = _guarded(tmp_path)
-    state = guarded.next(guarded.initialize(), _DATA[0], client_ids=[1, 2]).state
-    with pytest.raises(errors.ArgumentError, match='client_ids: must be given in every round'):
-        guarded.next(state, _DATA[0])
-    with pytest.raises(errors.ArgumentError, match='client_ids: must be 2, one for each client'):
-        guarded.next(state, _DATA[0], client_ids=[1])
 
 
 def test_two_processes_cannot_use_a_directory(tmp_path):
@@ -401,63 +369,3 @@ def test_a_data_set_is_read_once(tmp_path):
             assert 'other data of theirs' in str(error)
     assert all(order == seen[0] for order in seen) and len(seen) < 20
     assert sorted(seen[0]) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-
-
-def _data(client):
-    """A client's batches; client 0 has none."""
-    x = np.random.default_rng(client).normal(size=(6 if client else 0, 3)).astype(np.float32)
-    rows = collections.OrderedDict(x=x, y=x[:, :1] - x[:, 1:2])
-    return tf.data.Dataset.from_tensor_slices(rows).batch(4)
-
-
-def _cohort(round_number, seed):
-    drawn = np.random.default_rng([seed, round_number]).choice(9, _CLIENTS, replace=False)
-    return [_data(client) for client in drawn]
-
-
-def _run(process, folder, *, kill_after=None, seed=0):
-    """A run of TFF's loop, which saves its state after every fifth round; the last model."""
-
-    def select(round_number):
-        if kill_after is not None and round_number > kill_after:
-            raise _KilledError
-        return _cohort(round_number, seed)
-
-    guarded = guard.GuardedProcess(process, _plan(), folder / 'run')
-    asyncio.set_event_loop(asyncio.new_event_loop())
-    state = tff.simulation.run_training_process(
-        guarded,
-        select,
-        _ROUNDS,
-        program_state_manager=tff.program.FileProgramStateManager(folder / 'states'),
-        rounds_per_saving_program_state=5,
-    )
-    return guarded.get_model_weights(state).trainable
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
-def test_tffs_loop_goes_on_after_a_kill_with_the_same_cohorts_only(tmp_path):
-    model = tff.learning.models.functional_model_from_keras(
-        tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(3,), use_bias=False)]),
-        tf.keras.losses.MeanSquaredError(),
-        _data(1).element_spec,
-    )
-    process = tff.learning.algorithms.build_unweighted_fed_avg(
-        model,
-        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
-        model_aggregator=aggregators.build_aggregator(_plan(), seed=3),
-    )
-    with contexts.local_runtime():
-        with pytest.raises(_KilledError):
-            _run(process, tmp_path, kill_after=7)
-        released = _releases(tmp_path / 'run')
-        assert len(released) == 7
-        with pytest.raises(errors.RunError, match='round 6 was released before with other cli'):
-            _run(process, tmp_path, seed=1)
-        continued = _run(process, tmp_path)
-        again = _releases(tmp_path / 'run')
-        assert again[:7] == released and len(set(again)) == _ROUNDS
-        whole = _run(process, tmp_path / 'whole')
-    for one, other in zip(continued, whole, strict=True):
-        np.testing.assert_array_equal(one, other)

@@ -1,6 +1,5 @@
 """The metrics of a run: `metrics.csv`, TensorBoard events, the plot, and a model made worse."""
 
-import csv
 import math
 
 import numpy as np
@@ -10,11 +9,14 @@ from tensorboard.backend.event_processing import event_accumulator
 
 from dpfl import errors
 from dpfl.simulation import metrics, run_directory
+from tests import runs
 
 
-def _metrics_of(path):
-    with open(path / 'metrics.csv') as file:
-        return list(csv.DictReader(file))
+def _events(path, name):
+    """Steps and values in TensorBoard."""
+    events = event_accumulator.EventAccumulator(str(path / 'tensorboard'))
+    events.Reload()
+    return {each.step: tf.make_ndarray(each.tensor_proto) for each in events.Tensors(name)}
 
 
 def _release(directory, rows, start=()):
@@ -48,12 +50,9 @@ def test_metrics_go_on_from_the_rows_of_a_checkpoint(tmp_path, monkeypatch, done
     recorded = _release(directory, _ROWS[done:], start=_ROWS[:done])
     expected, found = (d.path / 'metrics.csv' for d in (whole, directory))
     assert found.read_bytes() == expected.read_bytes()
-    assert [int(row['round']) for row in _metrics_of(directory.path)] == [1, 2, 3, 4]
+    assert [row['round'] for row in runs.metrics(directory.path)] == ['1', '2', '3', '4']
     assert recorded.rows == _ROWS and recorded.last['epsilon'] == float('inf')
-    events = event_accumulator.EventAccumulator(str(directory.path / 'tensorboard'))
-    events.Reload()
-    assert [event.step for event in events.Tensors('epsilon')] == [1, 2]
-    assert tf.make_ndarray(events.Tensors('epsilon')[1].tensor_proto) == np.float32(1 / 3)
+    assert _events(directory.path, 'epsilon') == {1: np.float32(0.1), 2: np.float32(1 / 3)}
 
 
 def test_tensorboard_has_the_clip_norm_of_each_round(tmp_path):
@@ -63,11 +62,8 @@ def test_tensorboard_has_the_clip_norm_of_each_round(tmp_path):
     with metrics.Metrics(directory, 9, rows=rows, clip_norm=norms.__getitem__) as recorded:
         recorded.release(3, {'loss': 1.0})
         recorded.release(4, {'clip_norm': 2.0})
-    events = event_accumulator.EventAccumulator(str(tmp_path / 'tensorboard'))
-    events.Reload()
-    shown = [float(tf.make_ndarray(each.tensor_proto)) for each in events.Tensors('clip_norm')]
-    assert shown == [0.5, 0.25, 0.125, 2.0]
-    assert [row.get('clip_norm') for row in _metrics_of(tmp_path)] == ['', '', '', '2.0']
+    assert _events(tmp_path, 'clip_norm') == {1: 0.5, 2: 0.25, 3: 0.125, 4: 2.0}
+    assert [row['clip_norm'] for row in runs.metrics(tmp_path)] == ['', '', '', '2.0']
 
 
 @pytest.mark.parametrize('name', ['metrics.csv', 'tensorboard'])

@@ -7,11 +7,10 @@ import pytest
 from dpfl.simulation import profile
 
 
-class Clock:
+class _Clock:
     """A clock that goes on when it is told to."""
 
-    def __init__(self):
-        self.now = 100.0
+    now = 100.0
 
     def __call__(self):
         return self.now
@@ -22,18 +21,18 @@ class Clock:
 
 @pytest.fixture(name='clock')
 def _clock():
-    return Clock()
+    return _Clock()
 
 
-def _stages(measured, name):
-    (period,) = (period for period in measured.periods if period.name == name)
-    assert sum(period.stages.values()) == period.seconds
-    return period.stages
-
-
-def test_seconds_count_for_the_innermost_span(clock):
+def test_every_second_counts_for_the_innermost_span_or_the_thread_that_worked_for_it(clock):
     measured = profile.Profile(clock)
-    clock.wait(1)
+    with measured.span('TFF'):
+        thread = threading.Thread(target=measured.observe, args=('clients', 3.0))
+        thread.start()
+        thread.join()
+        clock.wait(5)
+    measured.observe('moving in', 0.5)
+    clock.wait(2)
     measured.begin('1')
     clock.wait(2)
     with measured.span('TFF'):
@@ -45,24 +44,14 @@ def test_seconds_count_for_the_innermost_span(clock):
         clock.wait(32)
     clock.wait(64)
     measured.begin('end')
-    assert _stages(measured, 'start') == {'other': 1}
-    assert _stages(measured, '1') == {'TFF': 36, 'data': 24, 'other': 66}
+    assert {period.name: period.stages for period in measured.periods} == {
+        'start': {'clients': 3, 'TFF': 2, 'moving in': 0.5, 'other': 1.5},
+        '1': {'TFF': 36, 'data': 24, 'other': 66},
+    }
+    assert [period.seconds for period in measured.periods] == [7, 126]
 
 
-def test_what_another_thread_does_for_a_span_is_taken_from_it(clock):
-    measured = profile.Profile(clock)
-    with measured.span('TFF'):
-        thread = threading.Thread(target=measured.observe, args=('clients', 3.0))
-        thread.start()
-        thread.join()
-        clock.wait(5)
-    measured.observe('moving in', 0.5)
-    clock.wait(2)
-    measured.begin('end')
-    assert _stages(measured, 'start') == {'clients': 3, 'TFF': 2, 'moving in': 0.5, 'other': 1.5}
-
-
-def _of_three_rounds(clock):
+def test_table_has_medians_and_shares_of_all_rounds_but_the_first(clock):
     measured = profile.Profile(clock)
     for name, seconds in (('1', 10.0), ('2', 1.0), ('3', 3.0)):
         measured.begin(name)
@@ -71,22 +60,9 @@ def _of_three_rounds(clock):
         clock.wait(1.0)
     measured.begin('end')
     measured.begin('')
-    return measured
-
-
-def test_table_has_medians_and_shares_of_all_rounds_but_the_first(clock):
-    lines = _of_three_rounds(clock).render().splitlines()
+    lines = measured.render().splitlines()
     cells = {line.split()[0]: line.split() for line in lines[1:]}
     assert cells['data'][1:3] == ['2000.00', '66.7%']
     assert cells['other'][1:3] == ['1000.00', '33.3%']
     assert cells['a'][2:4] == ['3000.00', '100.0%']
     assert lines[-1] == 'start 0.00 s, first round 11.00 s, end 0.00 s'
-
-
-def test_nothing_measures_nothing():
-    nothing = profile.Nothing()
-    nothing.begin('1')
-    with nothing.span('data'), nothing.span('data'):
-        pass
-    assert nothing.observe is None
-    assert not vars(nothing)

@@ -5,8 +5,9 @@ import shutil
 
 import pytest
 
-from dpfl import _storage, errors
+from dpfl import errors
 from dpfl.simulation import program, run_directory
+from tests.repository import threat_model
 from tests.simulation import toy_experiment
 
 
@@ -21,17 +22,31 @@ def test_an_earlier_run_is_not_lost_by_accident(tmp_path):
         run_directory.RunDirectory(tmp_path)
 
 
+def test_a_run_that_never_begins_leaves_no_directory(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        with run_directory.RunDirectory(tmp_path / 'runs' / 'mine').in_use():
+            raise KeyboardInterrupt
+    assert not (tmp_path / 'runs').exists()
+    (tmp_path / 'file').touch()
+    with pytest.raises(ValueError, match='directory=.*/file/run: must be writable'):
+        with run_directory.RunDirectory(tmp_path / 'file' / 'run').in_use():
+            pass
+
+
 def test_overwriting_removes_the_files_of_the_run_and_no_others(tmp_path):
-    run_directory.RunDirectory(tmp_path).write_text('flags.txt', 'mine')
-    for name in ('plots', 'checkpoints', 'tensorboard'):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / 'a.png').touch()
-    for name in ('notes.txt', 'ledger.jsonl', 'privacy_report.json.sig'):
-        (tmp_path / name).touch()
-    with run_directory.RunDirectory(tmp_path, overwrite=True).in_use():
-        assert (tmp_path / 'ledger.jsonl').exists()  # Until the run begins.
-        run_directory.RunDirectory(tmp_path, resume=True).clear()
-    assert [path.name for path in tmp_path.iterdir()] == ['notes.txt']
+    path, elsewhere = tmp_path / 'run', tmp_path / 'elsewhere'
+    path.mkdir()
+    for folder in (elsewhere, path / 'checkpoints', path / 'tensorboard'):
+        folder.mkdir()
+        (folder / 'a.png').touch()
+    (path / 'plots').symlink_to(elsewhere)
+    for name in ('notes.txt', 'flags.txt', 'ledger.jsonl', 'privacy_report.json.sig'):
+        (path / name).touch()
+    with run_directory.RunDirectory(path, overwrite=True).in_use():
+        assert (path / 'ledger.jsonl').exists()  # Until the run begins.
+    _overwrite(path)
+    assert [each.name for each in path.iterdir()] == ['notes.txt']
+    assert (elsewhere / 'a.png').exists()
 
 
 def test_a_run_that_goes_on_loses_its_report_with_the_signature(tmp_path):
@@ -42,61 +57,23 @@ def test_a_run_that_goes_on_loses_its_report_with_the_signature(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ['ledger.jsonl', 'notes.txt']
 
 
-def test_a_directory_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / 'file').touch()
-    with pytest.raises(ValueError, match='directory=.*/file/run: must be writable'):
-        with run_directory.RunDirectory(tmp_path / 'file' / 'run').in_use():
-            pass
-
-
-def test_a_run_that_never_begins_leaves_no_directory(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        with run_directory.RunDirectory(tmp_path / 'runs' / 'mine').in_use():
-            raise KeyboardInterrupt
-    assert not (tmp_path / 'runs').exists()
-
-
-def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
-    directory = run_directory.RunDirectory(tmp_path)
-    directory.write_text('flags.txt', 'old')
-
-    def fail(*args):
-        raise OSError('disk full')
-
-    monkeypatch.setattr(_storage.os, 'fsync', fail)
-    with pytest.raises(errors.StorageError, match='flags.txt: disk full'):
-        directory.write_text('flags.txt', 'new')
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [('flags.txt', 'old')]
-
-
 @pytest.mark.usefixtures('undrawn')
 def test_what_no_guarantee_covers_is_for_its_owner_only(tmp_path):
-    program.run_training(
-        toy_experiment.in_numpy(profile=True), run_directory.RunDirectory(tmp_path)
-    )
+    directory = run_directory.RunDirectory(tmp_path)
+    program.run_training(toy_experiment.in_numpy(profile=True), directory)
     for name in ('data.json', 'flags.txt', 'notes.txt'):
         (tmp_path / f'{name}.partial').touch(mode=0o644)  # A killed process has left it.
-        run_directory.RunDirectory(tmp_path, resume=True).write_text(name, 'text')
-    modes = {
-        str(path.relative_to(tmp_path)): path.stat().st_mode & 0o777 for path in tmp_path.rglob('*')
-    }
-    private = {
-        'participation.npz',
-        'cohorts.bin',
-        'ledger.jsonl',
-        'data.json',
-        'profile.json',
-        'flags.txt',
-        'metrics.csv',
-        'SHA256SUMS',
-        'plots/training.png',
-        'checkpoints/keys',
-        'checkpoints/00000000.checkpoint',
-    }
-    assert {modes[name] for name in private} == {0o600}
-    assert modes['tensorboard'] == modes['checkpoints'] == 0o700
-    public = ('notes.txt', 'plots', 'model.npz', 'plan.json', 'privacy_report.json')
+        directory.write_text(name, 'text')
+    assert threat_model.shared_by_mistake(tmp_path) == ['notes.txt']
+    files = [tmp_path / name for name in threat_model.readers(tmp_path)]
+    modes = {path.relative_to(tmp_path).as_posix(): path.stat().st_mode & 0o777 for path in files}
+    private = {name for name, mode in modes.items() if mode == 0o600}
+    assert {'cohorts.bin', 'ledger.jsonl', 'data.json', 'flags.txt', 'metrics.csv'} < private
+    assert {'checkpoints/keys', 'profile.json', 'participation.npz', 'SHA256SUMS'} < private
+    public = ('notes.txt', 'model.npz', 'plan.json', 'privacy_report.json')
     assert all(modes[name] & 0o077 for name in public)
+    for name in ('tensorboard', 'checkpoints'):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
 
 
 def test_a_directory_is_in_use_until_the_outermost_context_ends(tmp_path):
@@ -158,14 +135,3 @@ def test_an_overwrite_that_was_interrupted_begins_no_other_run(tmp_path, monkeyp
         assert list(path.iterdir()) == []
     assert 10 < number < 99
     assert list(path.iterdir()) == []
-
-
-def test_folders_that_are_links_are_overwritten_and_what_they_lead_to_stays(tmp_path):
-    (tmp_path / 'plots').mkdir()
-    (tmp_path / 'plots' / 'mine.png').touch()
-    path = tmp_path / 'run'
-    path.mkdir()
-    (path / 'flags.txt').touch()
-    (path / 'plots').symlink_to(tmp_path / 'plots')
-    _overwrite(path)
-    assert list(path.iterdir()) == [] and (tmp_path / 'plots' / 'mine.png').exists()

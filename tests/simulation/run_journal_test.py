@@ -1,7 +1,6 @@
 """The journal of a run on the disk: what is written stays, and what repeats is compared."""
 
 import dataclasses
-import resource
 
 import numpy as np
 import pytest
@@ -30,14 +29,6 @@ def _released(t, **other):
     return journal.Released(round=t, **values | other)
 
 
-def _run(path, rounds):
-    found = run_journal.RunJournal(path)
-    for t in range(rounds):
-        found.begin(_began(t), _COHORT)
-        found.release(_released(t), 0.5)
-    return found
-
-
 @pytest.fixture(name='path')
 def _path(tmp_path):
     """A run of three rounds."""
@@ -46,7 +37,9 @@ def _path(tmp_path):
         journal.Planned(settings={}, files={}, date='2026-11-25', version='0.1.0', keys='0' * 64)
     )
     found.append(journal.Built(record={'rounds': 6}, configuration={}, data={}))
-    _run(tmp_path, 3)
+    for t in range(3):
+        found.begin(_began(t), _COHORT)
+        found.release(_released(t), 0.5)
     return tmp_path
 
 
@@ -131,33 +124,6 @@ def test_what_others_write_meanwhile_is_refused_and_not_dropped(path):
     with pytest.raises(errors.StorageError, match=f'ledger.jsonl: has {len(more)} bytes, must hav'):
         ours.begin(_began(3), _COHORT)
     assert (path / 'ledger.jsonl').read_bytes() == more
-
-
-def test_a_journal_of_another_format_is_named_with_its_path(tmp_path):
-    (tmp_path / 'ledger.jsonl').write_text('{"format": 2, "plan": "p", "chain": "c"}\n')
-    with pytest.raises(errors.RunError, match='ledger.jsonl: was begun before a run was a journal'):
-        run_journal.RunJournal(tmp_path)
-
-
-def test_the_key_is_not_in_the_file(path):
-    data = (path / 'ledger.jsonl').read_bytes()
-    for secret in (_KEY.tobytes(), _KEY.tobytes().hex().encode(), str(_KEY[0]).encode()):
-        assert secret not in data
-
-
-def test_a_full_disk_is_named_and_leaves_the_rounds_before(path):
-    before = _bytes(path)
-    full = run_journal.RunJournal(path)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before[0]) + 100, hard))
-    try:
-        with pytest.raises(errors.StorageError, match='ledger.jsonl: File too large'):
-            full.begin(_began(3), _COHORT)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert _bytes(path) == before
-    full.begin(_began(3), _COHORT)
-    assert run_journal.RunJournal(path).state.begun == 4
 
 
 def test_more_rounds_move_the_place_of_checkpoints_behind_the_event(path):

@@ -20,8 +20,9 @@ def _random(kind, rounds=_ROUNDS, population=_POPULATION, clients=_CLIENTS, **fi
     )
 
 
+_apart = sampling.MinSeparationSampler
 _SAMPLERS = {
-    'min_separation': sampling.MinSeparationSampler(_APART, _POPULATION, _CLIENTS),
+    'min_separation': _apart(_APART, _POPULATION, _CLIENTS),
     'without_replacement': _random(accounting.WithoutReplacement),
     'uniform': _random(accounting.WithoutReplacement, is_relied_on=False),
     'poisson': _random(accounting.Poisson),
@@ -52,19 +53,17 @@ def test_cohorts_are_a_pure_function_of_seed_and_round(sampler):
     assert any(sorted(sampler.cohort(t)) != sorted(other.cohort(t)) for t in range(_ROUNDS))
 
 
-def test_no_client_is_twice_in_a_cohort_and_all_are_of_the_population(sampler):
-    for cohort in _cohorts(sampler):
-        assert np.unique(cohort).size == cohort.size
-        assert cohort.min(initial=0) >= 0 and cohort.max(initial=0) < _POPULATION
-
-
-def test_the_schema_holds_over_the_whole_run(sampler):
+def test_every_cohort_has_each_client_once_and_the_schema_holds(sampler):
     seen = {}
     for t, cohort in enumerate(_cohorts(sampler)):
+        assert np.unique(cohort).size == cohort.size
         for client in cohort.tolist():
             seen.setdefault(client, []).append(t)
     assert all(sampler.participation.admits(rounds) for rounds in seen.values())
-    assert len(seen) > _CLIENTS
+    assert len(seen) > _CLIENTS and min(seen) >= 0 and max(seen) < _POPULATION
+    for t in (-1, _ROUNDS):
+        with pytest.raises(ValueError, match=f'round={t}: must be an integer >= 0 and <='):
+            sampler.cohort(t)
 
 
 def test_the_mean_cohort_has_the_planned_size(sampler):
@@ -78,12 +77,6 @@ def test_the_mean_cohort_has_the_planned_size(sampler):
     kind = getattr(sampler, 'kind', None)
     has_fixed_size = kind is None or kind.has_one_size
     assert (np.var(sizes) == 0) == has_fixed_size
-
-
-def test_rounds_outside_of_the_run_are_refused(sampler):
-    for t in (-1, _ROUNDS):
-        with pytest.raises(ValueError, match=f'round={t}: must be an integer >= 0 and <='):
-            sampler.cohort(t)
 
 
 def test_the_memory_of_a_cohort_does_not_depend_on_the_population(sampler):
@@ -114,26 +107,13 @@ def test_the_memory_of_a_cohort_does_not_depend_on_the_population(sampler):
     ],
 )
 def test_every_schema_holds_and_everyone_has_a_turn_before_anyone_has_two(schema, clients):
-    sampler = sampling.MinSeparationSampler(schema, clients, 10, seed=3)
+    sampler = _apart(schema, clients, 10, seed=3)
     log = ParticipationLog(_cohorts(sampler, schema.rounds))
     seen = log.observed()
     assert seen.min_separation >= schema.min_separation or seen.count == 1
     assert seen.count <= schema.count and (log.cohort_sizes == 10).all()
     turns = min(schema.rounds, clients // 10)
     assert np.unique(np.concatenate([log.cohort(t) for t in range(turns)])).size == 10 * turns
-
-
-@pytest.mark.parametrize(
-    'schema, clients, per_round, message',
-    [
-        (Participation(30, 11), 100, 10, 'population=100: must be at least 110'),
-        (Participation(30, 1, 2), 100, 10, 'population=100: must be at least 150'),
-        (Participation(30), 5, 10, 'population=5: must be an integer >= 10'),
-    ],
-)
-def test_a_population_that_cannot_keep_the_schema_is_refused(schema, clients, per_round, message):
-    with pytest.raises(ValueError, match=message):
-        sampling.MinSeparationSampler(schema, clients, per_round)
 
 
 def _taken(sampler, clients):
@@ -176,9 +156,8 @@ def test_cohorts_of_groups_have_binomial_sizes_and_independent_clients():
         assert group.size == 20
         assert not np.delete(taken[index::2], group, axis=1).any()
         _assert_independent(taken[index::2][:, group], 0.25)
-    assert (
-        _random(accounting.CyclicPoisson, 3, 6, 2, groups=3).cohort(1).size == 2
-    )  # Everyone of the group.
+    # Everyone of the group.
+    assert _random(accounting.CyclicPoisson, 3, 6, 2, groups=3).cohort(1).size == 2
 
 
 def test_groups_take_turns_and_clients_stay_in_their_group():
@@ -288,15 +267,17 @@ def test_a_sampler_that_the_guarantee_does_not_rest_on_is_refused(name, changes,
 
 
 @pytest.mark.parametrize(
-    'kind, sizes, fields, message',
+    'make, arguments, message',
     [
-        (accounting.Poisson, (0, 5, 1), {}, 'rounds=0: must be an integer >= 1'),
-        (accounting.Poisson, (1, 5, 6), {}, 'population=5: must be an integer >= 6'),
-        (accounting.WithoutReplacement, (1, 5, 0), {}, 'clients_per_round=0: '),
-        (accounting.WithoutReplacement, (1, 5, 1), dict(seed=-1), 'seed=-1: '),
-        (accounting.CyclicPoisson, (20, 9, 5), dict(groups=0), 'groups=0: must be an integer >= 1'),
+        (_random, (accounting.Poisson, 0, 5, 1), 'rounds=0: must be an integer >= 1'),
+        (_random, (accounting.Poisson, 1, 5, 6), 'population=5: must be an integer >= 6'),
+        (_random, (accounting.WithoutReplacement, 1, 5, 0), 'clients_per_round=0: '),
+        (_apart, (Participation(30), 100, 10, -1), 'seed=-1: '),
+        (_apart, (Participation(30, 11), 100, 10), 'population=100: must be at least 110'),
+        (_apart, (Participation(30, 1, 2), 100, 10), 'population=100: must be at least 150'),
+        (_apart, (Participation(30), 5, 10), 'population=5: must be an integer >= 10'),
     ],
 )
-def test_bad_samplers_are_refused(kind, sizes, fields, message):
+def test_samplers_that_cannot_be_are_refused(make, arguments, message):
     with pytest.raises(ValueError, match=message):
-        _random(kind, *sizes, **fields)
+        make(*arguments)

@@ -1,6 +1,5 @@
 """Whole runs of a process of TFF: a run learns, adapts its clip norm, and is copied."""
 
-import csv
 import json
 import shutil
 
@@ -10,6 +9,7 @@ import pytest
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting.records import verification
 from dpfl.simulation import program, run_directory
+from tests import runs
 from tests.simulation import toy_experiment
 
 pytestmark = [pytest.mark.tff, pytest.mark.usefixtures('undrawn')]
@@ -43,8 +43,7 @@ def test_the_course_of_an_adaptive_clip_norm_is_that_of_the_algorithm(tmp_path):
         ),
     )
     _run(experiment, tmp_path)
-    with open(tmp_path / 'metrics.csv', newline='') as file:
-        rows = list(csv.DictReader(file))
+    rows = runs.metrics(tmp_path)
     names = ('clip_norm', 'clip_norm_estimate', 'clip_count', 'clip_restart')
     norms, estimates, counts, restarts = (
         np.array([float(row[name]) for row in rows]) for name in names

@@ -59,17 +59,20 @@ def model() -> tff.learning.models.FunctionalModel:
 
 
 def data(client: int) -> tf.data.Dataset:
-    x = np.random.default_rng(client).normal(size=(8, 2)).astype(np.float32)
-    return tf.data.Dataset.from_tensor_slices({'x': x, 'y': (x @ TARGET)[:, None]}).batch(4)
+    return tf.data.Dataset.from_tensor_slices(rows(client)[0]).batch(4)
 
 
-class _State(typing.NamedTuple):
-    global_model_weights: tff.learning.models.ModelWeights
+class State(typing.NamedTuple):
+    """What a process knows after a round."""
+
+    global_model_weights: typing.Any
     noise: correlated.NoiseState
 
 
-class _Output(typing.NamedTuple):
-    state: _State
+class Output(typing.NamedTuple):
+    """What a process gives of a round."""
+
+    state: State
     metrics: typing.Any
 
 
@@ -79,28 +82,28 @@ class Process:
     def __init__(self, noise_seed: int | None):
         self._seed = noise_seed
 
-    def initialize(self) -> _State:
+    def initialize(self) -> State:
         seed = secrets.randbits(60) if self._seed is None else self._seed
         noise = correlated.NoiseState(np.array([seed, 7], np.int64), np.int64(0), (), ())
-        return _State(_weights(np.zeros(2, np.float32)), noise)
+        return State(_weights(np.zeros(2, np.float32)), noise)
 
-    def get_model_weights(self, state: _State) -> tff.learning.models.ModelWeights:
+    def get_model_weights(self, state: State) -> tff.learning.models.ModelWeights:
         return state.global_model_weights
 
-    def next(self, state: _State, shards: typing.Any) -> _Output:
+    def next(self, state: State, shards: typing.Any) -> Output:
         key, t, _, past = state.noise
         noise = 0.01 * np.random.default_rng([*key.view(np.uint64), t]).normal(size=2)
         read = [list(shard.as_numpy_iterator()) for shard in shards]
         # Marks of the ends of clients have no elements.
         mean = np.mean([np.mean(leaf) for leaf in tf.nest.flatten(read) if np.size(leaf)])
         moved = state.global_model_weights.trainable[0] + 0.1 * mean + noise
-        after = _State(
+        after = State(
             _weights(moved.astype(np.float32)),
             correlated.NoiseState(key, np.int64(t + 1), (), past),
         )
         train = collections.OrderedDict(loss=np.float32(mean))
         metrics = {'aggregator': collections.OrderedDict(), 'client_work': {'train': train}}
-        return _Output(after, metrics)
+        return Output(after, metrics)
 
 
 def _weights(values: np.ndarray) -> tff.learning.models.ModelWeights:

@@ -196,11 +196,8 @@ def _stopped_with(name):
     'forge, said',
     [
         (_forged_words, 'privacy_report.json: has the words of text version 1'),
-        (_forged_plan(train_metrics_released=False), 'plan.json: train_metrics_released is false'),
         (_forged_plan(train_metrics_released=False), 'metrics.csv: has train_loss'),
         (_forged_plan(also_not_covered=()), 'plan.json: does not say: The choice of clip_norm'),
-        (_forged_plan(stop_at_accuracy=None), 'plan.json: stop_at_accuracy is null'),
-        (_forged_plan(remarks=('Epsilon is 0.01.',)), 'plan.json: remarks is'),
         (lambda run: _pages_with(run, archive.PAGE), 'privacy_report.md: says'),
         (lambda run: _pages_with(run, run_directory.HTML_REPORT), 'privacy_report.html: says'),
         (lambda run: (run / archive.CONFIG).unlink(), 'config.json: is missing'),
