@@ -1,5 +1,6 @@
 """Logs and round times from files, against dictionaries that are filled row by row."""
 
+import collections
 import csv
 import importlib.util
 import io
@@ -27,10 +28,11 @@ def _rows(count, seed=0):
 
 
 def _by_client(rows):
-    seen = {}
-    for client, number, *_ in rows:
-        seen.setdefault(client, []).append(number - 100)
-    return [sorted(rounds) for rounds in seen.values()]
+    """The rounds of each client, sorted."""
+    seen = collections.defaultdict(list)
+    for client, number, _ in rows:
+        seen[client].append(number - 100)
+    return sorted(tuple(sorted(rounds)) for rounds in seen.values())
 
 
 def _write(path, rows, header=('client', 'round', 'time'), **options):
@@ -54,31 +56,25 @@ def test_a_log_is_a_count_of_its_rows(tmp_path, monkeypatch, part, options):
     rows = _rows(400)
     found = read_log(_write(tmp_path / 'log.csv', rows, **options))
     seen = _by_client(rows)
-    gaps = [j - i for rounds in seen for i, j in itertools.pairwise(rounds)]
-    assert found.log.observed() == Participation(25, min(gaps), max(map(len, seen)))
-    assert _patterns(found.log) == sorted(map(tuple, seen))
+    pairs = [pair for rounds in seen for pair in itertools.pairwise(rounds)]
+    separation = min(j - i for i, j in pairs)
+    assert found.log.observed() == Participation(25, separation, max(map(len, seen)))
+    assert _patterns(found.log) == seen
     assert (found.rows, found.first_round, found.last_round) == (len(rows), 100, 124)
-    starts = {}
-    for _, number, time in rows:
-        starts[number] = min(time, starts.get(number, time))
-    hours = min(
-        (starts[100 + j] - starts[100 + i]) / 3600
-        for rounds in seen
-        for i, j in itertools.pairwise(rounds)
-    )
+    starts = [min(time for _, number, time in rows if number == 100 + t) for t in range(25)]
+    hours = min((starts[j] - starts[i]) / 3600 for i, j in pairs)
     assert found.shortest_hours() == pytest.approx(hours, abs=1e-9)
 
 
 def test_other_names_orders_and_columns_of_the_header(tmp_path):
     rows = _rows(100)
-    seen = sorted(map(tuple, _by_client(rows)))
     turned = [(f'country {i}', number, client) for i, (client, number, _) in enumerate(rows)]
     path = _write(tmp_path / 'log.csv', turned, header=('Country', 'Round', 'Device'))
     found = read_log(path)
-    assert _patterns(found.log) == seen and found.times is None
+    assert _patterns(found.log) == _by_client(rows)
+    assert found.times is None and found.shortest_hours() is None
     path.write_bytes(b'\xef\xbb\xbf' + path.read_bytes() + b'\r\n\r\n')
-    assert _patterns(read_log(path).log) == seen
-    assert found.shortest_hours() is None
+    assert _patterns(read_log(path).log) == _by_client(rows)
 
 
 def test_ids_that_differ_in_one_letter_are_different_clients(tmp_path):
@@ -101,55 +97,51 @@ def test_keys_do_not_depend_on_the_part_but_on_the_secret():
     assert (later['client'].keys(5) == keys[1:]).all()
 
 
-@pytest.mark.parametrize(
-    'rows, message',
-    [
-        ('a,1\nb,2\na,1\n', 'row 3: its client is in the same round in row 1 already'),
-        ('a,1\nb\n', 'row 2: has 1 fields, must have 2'),
-        ('a,1\nb,2,3\n', 'row 2: has 3 fields, must have 2'),
-        ('a,1\n\nb,2\n', 'row 2: has 1 fields'),
-        ('a,1\n,2\n', 'row 2: client must not be empty'),
-        ('a,1\n b,2\n', 'row 2: client must not begin or end with a space'),
-        ('a,1\nb,\n', 'row 2: round must be an integer >= 0'),
-        ('a,1\nb,-2\n', 'row 2: round must be an integer >= 0'),
-        ('a,1\nb,2.0\n', 'row 2: round must be an integer >= 0'),
-        ('a,1\nb,0x2\n', 'row 2: round must be an integer >= 0'),
-        ('a,1\nb,2' + '0' * 18, 'row 2: round must be an integer >= 0'),
-        ('a,1\nb,9999999\n', 'must be <= 4194304'),
-        ('a,1\n"b,2",2\n', 'row 2: has 3 fields'),
-        ('a,1\n"b""c",2\n', 'row 2: client must not have a quote inside'),
-        ('a,1\nb"c,2\n', 'row 2: client must not have a quote inside'),
-        ('a,1\nb,3\n', 'has no row of round 2 (1 such rounds): missing_rounds must say'),
-        ('', 'has no rows'),
-    ],
-)
-def test_malformed_rows_are_one_line_without_ids(tmp_path, rows, message):
-    path = tmp_path / 'log.csv'
-    path.write_text('client,round\n' + rows.replace('b', 'SECRET'))
+def _refused(reader, path, name, message):
+    """An error in one line, without anything that the file holds."""
     with pytest.raises(errors.ArgumentError) as caught:
-        read_log(path)
-    assert caught.value.name == 'participation_log'
-    assert message in str(caught.value) and '\n' not in str(caught.value)
-    assert 'SECRET' not in str(caught.value)
+        reader(path)
+    text = str(caught.value)
+    assert caught.value.name == name and message in text
+    assert '\n' not in text and 'SECRET' not in text
 
 
 @pytest.mark.parametrize(
-    'header, message',
+    'header, rows, message',
     [
-        ('client;round', 'the header must have one column client or device, has 0'),
-        ('client,device,round', 'the header must have one column client or device, has 2'),
-        ('client,start', 'the header must have one column round, has 0'),
-        ('', 'the header must have one column client or device, has 0'),
+        ('client;round', '', 'the header must have one column client or device, has 0'),
+        ('client,device,round', '', 'the header must have one column client or device, has 2'),
+        ('client,start', '', 'the header must have one column round, has 0'),
+        ('', '', 'the header must have one column client or device, has 0'),
+    ]
+    + [
+        ('client,round', rows, message)
+        for rows, message in (
+            ('a,1\nb,2\na,1\n', 'row 3: its client is in the same round in row 1 already'),
+            ('a,1\nb\n', 'row 2: has 1 fields, must have 2'),
+            ('a,1\nb,2,3\n', 'row 2: has 3 fields, must have 2'),
+            ('a,1\n\nb,2\n', 'row 2: has 1 fields'),
+            ('a,1\n,2\n', 'row 2: client must not be empty'),
+            ('a,1\n b,2\n', 'row 2: client must not begin or end with a space'),
+            ('a,1\nb,\n', 'row 2: round must be an integer >= 0'),
+            ('a,1\nb,-2\n', 'row 2: round must be an integer >= 0'),
+            ('a,1\nb,2.0\n', 'row 2: round must be an integer >= 0'),
+            ('a,1\nb,2' + '0' * 18, 'row 2: round must be an integer >= 0'),
+            ('a,1\nb,9999999\n', 'must be <= 4194304'),
+            ('a,1\n"b,2",2\n', 'row 2: has 3 fields'),
+            ('a,1\n"b""c",2\n', 'row 2: client must not have a quote inside'),
+            ('a,1\nb"c,2\n', 'row 2: client must not have a quote inside'),
+            ('a,1\nb,3\n', 'has no row of round 2 (1 such rounds): missing_rounds must say'),
+            ('', 'has no rows'),
+        )
     ],
 )
-def test_headers_that_leave_a_column_open_are_refused(tmp_path, header, message):
+def test_malformed_logs_are_refused(tmp_path, header, rows, message):
     path = tmp_path / 'log.csv'
-    path.write_text(f'{header}\n')
-    with pytest.raises(errors.ArgumentError, match=message):
-        read_log(path)
+    path.write_text(f'{header}\n' + rows.replace('b', 'SECRET'))
+    _refused(read_log, path, 'participation_log', message)
     for unreadable in (tmp_path / 'absent', tmp_path):
-        with pytest.raises(errors.ArgumentError, match='cannot be read'):
-            read_log(unreadable)
+        _refused(read_log, unreadable, 'participation_log', 'cannot be read')
 
 
 def test_the_row_of_an_error_in_a_later_part(tmp_path, monkeypatch):
@@ -222,14 +214,14 @@ def test_memory_is_in_proportion_to_the_rows(tmp_path):
 
 
 def test_dates_are_those_of_the_calendar(tmp_path):
-    generator = np.random.default_rng(4)
-    micros = np.sort(generator.integers(-(10**15), 4 * 10**15, size=500))
-    texts = micros.astype('M8[us]').astype(str)
-    path = _write(tmp_path / 'times.csv', enumerate(texts), header=('round', 'time'))
-    assert (read_round_times(path).starts == micros).all()
-    seconds = [f'{t // 10**6}.{t % 10**6:06}789' for t in micros[micros >= 0]]
-    path = _write(tmp_path / 'times.csv', enumerate(seconds), header=('round', 'time'))
-    assert (read_round_times(path).starts == micros[micros >= 0]).all()
+    micros = np.sort(np.random.default_rng(4).integers(-(10**15), 4 * 10**15, size=500))
+    later, path = micros[micros >= 0], tmp_path / 'times.csv'
+    for texts, expected in (
+        (micros.astype('M8[us]').astype(str), micros),
+        ([f'{t // 10**6}.{t % 10**6:06}789' for t in later], later),
+    ):
+        _write(path, enumerate(texts), header=('round', 'time'))
+        assert (read_round_times(path).starts == expected).all()
     # In any order of rows and arrays, and without seconds.
     path.write_text('start,round\n2023-05-31T22:15:00.25Z,6\n2023-05-31 22:15,5\n')
     first = np.datetime64('2023-05-31T22:15', 'us').astype(int)
@@ -242,25 +234,28 @@ def test_dates_are_those_of_the_calendar(tmp_path):
         ('1,50\n2,60\n1,70\n', 'row 3: its round is in an earlier row'),
         ('1,50\n3,40\n2,60\n', 'row 2: its round starts before the previous round'),
         ('1,50\n', 'must be int64 microseconds of at least two rounds'),
-        ('1,50\n2,nan\n', 'row 2: time must be seconds, or a date'),
-        ('1,50\n2,1_0\n', 'row 2: time must be seconds'),
-        ('1,50\n2,1.2.3\n', 'row 2: time must be seconds'),
-        ('1,1685571300000\n', 'row 1: time must be seconds'),
-        ('1,50\n2,2023-05-31T22:15:00\n', 'row 2: time must be seconds'),
-        ('1,2023-05-31\n', 'row 1: time must be'),
-        ('1,2023-05-31T22:15:00-05:00\n', 'row 1: time must be'),
-        ('1,2023-05-31T22:15:00+05:00\n', 'row 1: time must be'),
-        ('1,2023-02-31T22:15:00\n', 'row 1: time must be'),
-        ('1,2023-13-01T22:15:00\n', 'row 1: time must be'),
-        ('1,2023-02-01T24:15:00\n', 'row 1: time must be'),
-        ('1,2023-02-01T22:15:99\n', 'row 1: time must be'),
-        ('1,2023-02-01T22:15:\n', 'row 1: time must be'),
         ('', 'has no rows'),
+        ('1,50\n2,nan\n', 'row 2: time must be seconds, or a date'),
+        ('1,50\n2,2023-05-31T22:15:00\n', 'row 2: time must be seconds'),
+        *(
+            (f'1,{time}\n', 'row 1: time must be seconds, or a date')
+            for time in (
+                '1_0',
+                '1.2.3',
+                '1685571300000',
+                '2023-05-31',
+                '2023-05-31T22:15:00-05:00',
+                '2023-05-31T22:15:00+05:00',
+                '2023-02-31T22:15:00',
+                '2023-13-01T22:15:00',
+                '2023-02-01T24:15:00',
+                '2023-02-01T22:15:99',
+                '2023-02-01T22:15:',
+            )
+        ),
     ],
 )
-def test_malformed_times_are_one_line(tmp_path, rows, message):
+def test_malformed_times_are_refused(tmp_path, rows, message):
     path = tmp_path / 'times.csv'
     path.write_text('round,start\n' + rows)
-    with pytest.raises(errors.ArgumentError) as caught:
-        read_round_times(path)
-    assert caught.value.name == 'round_times' and message in str(caught.value)
+    _refused(read_round_times, path, 'round_times', message)
