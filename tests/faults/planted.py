@@ -107,7 +107,7 @@ _NOISE = (
         'dpfl/mechanisms/kernels.py',
         'rows[0, :, 1:] = 0.0',
         'rows[1:2, :, 1:] = 0.0',
-        ('tests/mechanisms/restarts_test.py', 'tests/mechanisms/conformance_test.py'),
+        ('tests/mechanisms/conformance_test.py',),
     ),
     Fault(
         'noise of a round in the type of the buffers',
@@ -219,7 +219,7 @@ _SENSITIVITY = (
         'return _of_toeplitz_blocks(coefficients, self.lengths, participation)',
         'whole = self.base.with_rounds(self.rounds)\n'
         '            return whole.sensitivity_bound(participation)',
-        ('tests/mechanisms/restarts_test.py', 'tests/mechanisms/conformance_test.py'),
+        ('tests/mechanisms/conformance_test.py',),
     ),
 )
 

@@ -19,17 +19,10 @@ _CASES = [
 ]
 
 
-def _padded(dimension):
-    d = 1
-    while d < dimension:
-        d *= 2
-    return d
-
-
 def _exact_values(case):
     """Norms, bound and probability of the papers' formulas in 60 digits."""
     s, c, a = (mpmath.mpf(x) for x in (case.scale, case.clip_norm, case.alpha))
-    d = mpmath.mpf(_padded(case.dimension))
+    d = mpmath.mpf(2) ** math.ceil(math.log2(case.dimension))
     k = mpmath.sqrt(2 * mpmath.log(1 / a))
     conditional = s**2 * c**2 + d / 4 + k * (s * c + mpmath.sqrt(d) / 2)
     always = (s * c + mpmath.sqrt(d)) ** 2
@@ -42,7 +35,6 @@ def test_formulas_against_high_precision():
     for case in _CASES:
         with mpmath.workdps(60):
             conditional, always, linf, tail = _exact_values(case)
-            assert case.padded_dimension == _padded(case.dimension)
             assert float(abs(case.inflated_norm / min(conditional, always) - 1)) < 1e-14
             assert case.inflated_norm > case.clip_norm * (1 - 1e-15)
             assert case.linf_bound == int(linf)
@@ -81,7 +73,6 @@ def test_rounding_meets_the_norm_often_enough_and_never_exceeds_the_other_bound(
     [
         (16, 100, 1000, 1.0),
         (20, 6500, 2_400_000, 5.0),
-        (24, 6500, 2_400_000, 5.0),
         (2, 1, 2, 0.3),
         (14, 6500, 10**9, 1e-3),
         (62, 1, 17, 1e30),
@@ -96,6 +87,10 @@ def test_planner_finds_the_largest_scale_that_fits(bits, clients, dimension, cli
         # One step more of the L-infinity bound takes the modulus past the budget.
         assert larger.linf_bound > case.linf_bound
         assert larger.modulus(clients) > 2**bits
+    least = (2 * clients).bit_length()
+    assert Discretization.for_bits(least, clients, dimension, clip_norm).linf_bound >= 1
+    with pytest.raises(ValueError, match=f'must be at least {least} for'):
+        Discretization.for_bits(least - 1, clients, dimension, clip_norm)
 
 
 def test_rows_with_secure_aggregation_of_document_000():
@@ -109,20 +104,5 @@ def test_rows_with_secure_aggregation_of_document_000():
         inflation = (case.inflated_norm / case.clip_norm) ** 2
         return [round(each * inflation / (2 * 7.0**2), 2) for each in squared] == [0.25, 0.52]
 
-    matching = [
-        bits
-        for bits in range(14, 40)
-        if matches(Discretization.for_bits(bits, 6500, 2_400_000, 5.0))
-    ]
-    assert matching == [22, 23]
-
-
-def test_the_least_budget_that_is_named_has_room():
-    for clients in (1, 2, 3, 4, 6500, 2**20):
-        with pytest.raises(ValueError, match='must be at least') as refused:
-            Discretization.for_bits(1, clients, 1000, 1.0)
-        least = int(str(refused.value).split('at least ')[1].split()[0])
-        assert Discretization.for_bits(least, clients, 1000, 1.0).linf_bound >= 1
-        if least > 2:
-            with pytest.raises(ValueError, match='must be at least'):
-                Discretization.for_bits(least - 1, clients, 1000, 1.0)
+    cases = {bits: Discretization.for_bits(bits, 6500, 2_400_000, 5.0) for bits in range(14, 40)}
+    assert [bits for bits, case in cases.items() if matches(case)] == [22, 23]

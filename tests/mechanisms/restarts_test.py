@@ -1,34 +1,6 @@
-"""Schedules of restarts, and restarts at sizes of which brute force knows nothing."""
-
-import numpy as np
-import pytest
+"""Schedules of restarts; `conformance_test.py` and `fuzz_test.py` have what they release."""
 
 from dpfl import Participation, mechanisms
-
-
-def test_restarts_at_scale_equal_an_independent_recursion():
-    # Over rounds, not over segments: the largest sum over pairs of a banded Gram matrix, where
-    # a participation meets the one before it only (the bands end before the one before that).
-    n, b, k = 600, 20, 20
-    base = mechanisms.BandedToeplitz(256, np.linspace(1, 0.1, 30))
-    restarted = mechanisms.Restarted.every(base, 100, 256, n)
-    matrix = restarted.strategy_matrix()
-    gram = matrix.T @ matrix
-    last = np.diag(gram).copy()  # Best with the last participation in each round.
-    best = last.max()
-    for _ in range(k - 1):
-        earlier = np.maximum.accumulate(last)
-        longer = np.full(n, -np.inf)
-        for t in range(b, n):
-            near = np.arange(max(t - 29, 0), t - b + 1)
-            options = last[near] + 2 * gram[near, t]
-            far = earlier[t - 30] if t >= 30 else -np.inf
-            longer[t] = gram[t, t] + max(options.max(), far)
-        last = longer
-        best = max(best, last.max())
-    bound = restarted.sensitivity_bound(Participation(n, b, k))
-    assert bound.is_exact
-    assert bound.squared == pytest.approx(best, rel=1e-10)
 
 
 def test_a_restart_comes_after_the_round_of_the_schedule():

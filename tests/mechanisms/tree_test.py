@@ -87,14 +87,3 @@ def test_full_decoder_is_the_least_squares_solution(completed):
     tree = mechanisms.FullHonakerTree(13, completed)
     decoder = np.tril(np.ones((13, 13))) @ np.linalg.pinv(tree.released_matrix())
     np.testing.assert_allclose(tree.squared_error(), (decoder**2).sum(axis=1), rtol=1e-10)
-
-
-@pytest.mark.standard
-def test_full_decoder_of_document_002_table_3():
-    # Its two loss columns are interchanged in print: the first is the max loss.
-    schema = Participation(2052, 342, 6)
-    for completed, largest, mean in ((False, 14.98, 12.47), (True, 16.62, 13.96)):
-        tree = mechanisms.FullHonakerTree(2052, completed)
-        assert round(tree.max_loss(schema), 2) == largest
-        assert round(tree.rms_loss(schema), 2) == mean
-    assert mechanisms.FullHonakerTree(2052).sensitivity_bound(schema) == (118, True)
