@@ -324,11 +324,3 @@ def test_an_accountant_that_does_not_support_the_composition_is_replaced_by_the_
     sampled = plans.report(_alike(4, **_POISSON))
     both = two_reports.guarantee([plain, sampled]).epsilon
     assert both == pytest.approx(two_reports.guarantee([sampled, plain]).epsilon)
-
-
-@pytest.mark.parametrize('name, value', [('adjacency', 'replace_one'), ('group_size', 2)])
-def test_reports_about_other_neighbours_are_not_composed(name, value):
-    report, other = plans.report(_alike()), plans.report(_alike(**{name: value}))
-    with pytest.raises(ArgumentError, match='as in the first report') as caught:
-        two_reports.guarantee([report, report, other])
-    assert caught.value.name == name
