@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from scipy import optimize, signal, stats
+from scipy import optimize, stats
 
 _REACH = 9.0  # Standard deviations beyond the means that the grids cover.
 
@@ -117,49 +117,3 @@ def epsilon_of(curve: Callable[[float], float], delta: float) -> float:
     while curve(high) > delta:
         high *= 2
     return float(optimize.brentq(lambda epsilon: curve(epsilon) - delta, 0.0, high, xtol=1e-9))
-
-
-def bracket_of_composed_samples(
-    probability: float, noise_multiplier: float, count: int, delta: float, step: float = 5e-5
-) -> tuple[float, float]:
-    """Epsilons below and above that of Poisson-sampled Gaussian releases, by histograms.
-
-    The losses of one release are rounded down, and up, to a grid, and convolved directly. This
-    method is the most primitive one, and shares nothing with the accountants.
-    """
-    sigma = noise_multiplier
-    x = np.linspace(-12 * sigma, 1 + 12 * sigma, 400_001)
-    losses = np.logaddexp(
-        math.log1p(-probability), math.log(probability) + (2 * x - 1) / (2 * sigma**2)
-    )
-    absent = np.diff(stats.norm.cdf(x, 0, sigma))
-    present = (1 - probability) * absent + probability * np.diff(stats.norm.cdf(x, 1, sigma))
-    bounds = []
-    # Losses grow with x: the left end of an interval has its smallest, the right end its largest.
-    for removed, kept, added, rounded in (
-        (present, losses[:-1], -losses[1:], np.floor),
-        (present, losses[1:], -losses[:-1], np.ceil),
-    ):
-        bounds.append(
-            max(
-                _epsilon_of_histogram(removed, rounded(kept / step), step, count, delta),
-                _epsilon_of_histogram(absent, rounded(added / step), step, count, delta),
-            )
-        )
-    return bounds[0], bounds[1]
-
-
-def _epsilon_of_histogram(masses, places, step, count, delta) -> float:
-    places = places.astype(np.int64)
-    lowest = places.min()
-    one = np.bincount(places - lowest, masses)
-    composed = one
-    for _ in range(count - 1):
-        composed = signal.fftconvolve(composed, one)
-    losses = (count * lowest + np.arange(composed.size)) * step
-
-    def curve(epsilon: float) -> float:
-        above = losses > epsilon
-        return float((composed[above] * -np.expm1(epsilon - losses[above])).sum())
-
-    return epsilon_of(curve, delta)

@@ -47,6 +47,7 @@ def _standard(*case):
         (_POISSON, 'rdp', 1.5),
         _standard(_POISSON, 'pld', 2.0),
         (_FIXED_SIZE, 'moments', 1.5),
+        (plans.sampled('cyclic_poisson'), 'rdp', 1.5),
         (_ADAPTIVE, 'analytic_gaussian', 8.0),
     ],
 )

@@ -6,7 +6,6 @@ import math
 
 import dp_accounting
 import mpmath
-import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
@@ -44,17 +43,6 @@ def test_both_releases_together_have_the_guarantee_of_z(z, count_stddev):
         assert accounting.epsilon_of_event(both, 1e-6, 'analytic_gaussian') == pytest.approx(
             whole.epsilon(1e-6, 'analytic_gaussian'), rel=1e-9
         )
-
-
-def test_a_client_shifts_both_sums_as_far_as_the_theorem_says():
-    # One joint release, in units of its noise, for the worst client of a small case.
-    matrix = mechanisms.BinaryTree(4, released='prefix_sums').strategy_matrix()
-    z, count_stddev = 1.2, 1.5
-    z_delta = clipping.update_noise_multiplier(z, count_stddev)
-    update, shifted_bit = 1.0, 0.5
-    both = np.concatenate([matrix * update / z_delta, matrix * shifted_bit / count_stddev])
-    mu = np.linalg.norm(both @ np.ones(4))
-    assert mu == pytest.approx(np.linalg.norm(matrix @ np.ones(4)) / z, rel=1e-14)
 
 
 def test_no_noise_stays_no_noise():

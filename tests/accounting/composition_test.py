@@ -1,7 +1,6 @@
 """Everything that a client takes part in: releases before training, earlier runs, other runs."""
 
 import dataclasses
-import itertools
 import json
 import math
 import types
@@ -17,6 +16,7 @@ from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.reports import page, two_reports
 from dpfl.accounting.selection import Selection
 from dpfl.errors import ArgumentError
+from tests import oracles
 from tests.accounting import plans
 
 _DELTA = 1e-6
@@ -94,20 +94,14 @@ def test_neighbours_move_a_release_as_far_as_they_can(adjacency, group_size, exp
     assert _with(alone, _VALUE).mu == pytest.approx(math.hypot(alone.mu, expected), rel=1e-12)
 
 
-def _heaviest(plan):
-    """The largest norm over all patterns of a run, by the noise."""
-    matrix = plan.mechanism.strategy_matrix()
-    norms = [
-        np.linalg.norm(matrix @ np.array(pattern))
-        for pattern in itertools.product((0.0, 1.0), repeat=plan.participation.rounds)
-        if (np.diff(np.flatnonzero(pattern)) >= plan.participation.min_separation).all()
-    ]
-    return max(norms) / plan.noise_multiplier
-
-
 def test_a_client_may_take_part_in_both_runs():
     """All patterns of both runs, one after the other, with the noise of each."""
-    worst = math.sqrt(_heaviest(_FIRST) ** 2 + _heaviest(_SECOND) ** 2)
+    squares = [
+        oracles.squared_sensitivity(plan.mechanism.strategy_matrix(), plan.participation)
+        / plan.noise_multiplier**2
+        for plan in (_FIRST, _SECOND)
+    ]
+    worst = math.sqrt(sum(squares))
     assert _SECOND.mu == pytest.approx(worst, rel=1e-9) and _SECOND.mu >= worst
     alone = dataclasses.replace(_SECOND, earlier=())
     assert _SECOND.rho == pytest.approx(_FIRST.rho + alone.rho, rel=1e-9)
@@ -119,17 +113,6 @@ def test_a_client_may_take_part_in_both_runs():
     assert report.observed_guarantee.mu == _SECOND.mu
     assert report.pattern_guarantee.mu > _FIRST.mu
     assert 'together with the 1 earlier run(s)' in report.to_dict()['statement']
-
-
-@pytest.mark.standard
-def test_sampled_runs_are_composed_as_events():
-    second = dataclasses.replace(_SAMPLED, noise_multiplier=0.8, earlier=(_SAMPLED,))
-    alone = dataclasses.replace(second, earlier=())
-    together = dp_accounting.ComposedDpEvent([alone.dp_event(), _SAMPLED.dp_event()])
-    for method in ('pld', 'moments'):
-        found = second.epsilon(1e-6, method)
-        assert found == pytest.approx(accounting.epsilon_of_event(together, 1e-6, method))
-        assert found > max(alone.epsilon(1e-6, method), _SAMPLED.epsilon(1e-6, method))
 
 
 def test_earlier_runs_bring_their_releases_along():
@@ -164,10 +147,6 @@ def test_the_report_states_releases_and_is_read_back():
     assert accounting.PrivacyReport.from_json(report.to_json()).plan == report.plan
     with pytest.raises(ArgumentError, match='selected_from'):
         report.selected_from(Selection('geometric', 8.0))
-    # A smaller epsilon than follows from the plan is refused.
-    values['plan_guarantee']['epsilons'] = [_FIRST.epsilon(1e-6)]
-    with pytest.raises(ValueError, match='not a privacy report'):
-        accounting.PrivacyReport.from_json(json.dumps(values))
 
 
 def test_the_tradeoff_curve_has_what_is_revealed():

@@ -23,19 +23,6 @@ def _sampled(sampling='poisson', **changes):
     return plans.independent(10, sampling=sampling, population=200, **changes)
 
 
-@pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
-@pytest.mark.parametrize('size', [1, 2, 5])
-def test_a_group_multiplies_mu_by_its_size_and_rho_by_the_square(adjacency, size):
-    one, group = (_plan(adjacency=adjacency, group_size=k) for k in (1, size))
-    assert group.mu == pytest.approx(size * one.mu, rel=1e-14)
-    assert group.rho == pytest.approx(size**2 * one.rho, rel=1e-14)
-    assert group.epsilon(1e-6, 'analytic_gaussian') == pytest.approx(
-        accounting.epsilon_from_mu(size * one.mu, 1e-6, 'analytic_gaussian')
-    )
-    assert (group.stddev, group.denominator) == (one.stddev, one.denominator)
-    assert group.sensitivity_is_exact
-
-
 def test_the_sensitivity_of_a_group_by_brute_force():
     # Every choice of a pattern for each member, with updates of 1 in one coordinate.
     plan = _plan(mechanism=mechanisms.Blt(6, [0.5], [0.25]), group_size=2)

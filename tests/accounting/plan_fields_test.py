@@ -187,6 +187,7 @@ def test_a_field_that_is_added_later_is_in_digest_and_file():
         (lambda values: values['adaptive_clip'].update(gap=1), 'gap'),
         (lambda values: values['estimator'].update(gap=1), 'gap'),
         (lambda values: values.pop('adjacency'), 'adjacency'),
+        (lambda values: values.pop('noise'), 'noise'),
         (lambda values: values.pop('mechanism_digest'), 'mechanism_digest'),
         (lambda values: values.update(mechanism_digest='0' * 64), 'mechanism_digest'),
         (lambda values: values['participation'].pop('rounds'), 'rounds'),
@@ -206,17 +207,6 @@ def test_what_is_no_plan_is_refused_by_name(change, name):
     assert refused.value.name == name
     with pytest.raises(errors.ArgumentError, match='plan=12: must be an object'):
         accounting.PrivacyPlan.from_dict(12, _PLAN.mechanism)
-
-
-def test_an_unknown_key_of_a_record_is_refused_by_name(tmp_path):
-    archives.write(tmp_path)
-    record = {**archives.make_record().to_dict(), 'clip': 1.0}
-    made = [archives.PLANNED, archives.built(record)]
-    made += [*archives.rounds(archives.LOG), archives.ended()]
-    (tmp_path / archive.LEDGER).write_bytes(archives.encoded(made))
-    with pytest.raises(ValueError, match='clip=1.0: is not a field of a plan'):
-        archive.read_plan(tmp_path)
-    assert 'clip=1.0' in ' '.join(archives.with_new_digests(tmp_path))
 
 
 def test_digests_are_those_of_earlier_versions():

@@ -4,7 +4,7 @@ import math
 import dp_accounting
 import pytest
 
-from dpfl import Participation, accounting, mechanisms
+from dpfl import accounting, mechanisms
 from dpfl.mechanisms import discretization
 from tests.accounting import plans
 
@@ -27,24 +27,6 @@ def test_readings_of_the_production_run_of_document_003(changes, factor, epsilon
     assert plan.epsilon(1e-10, 'analytic_gaussian') == pytest.approx(epsilon, abs=5e-4)
     if by_renyi:
         assert plan.epsilon(1e-10, 'rdp') == pytest.approx(by_renyi, abs=5e-5)
-
-
-def test_independent_noise_is_a_composition_of_single_rounds():
-    # The same guarantee, composed round by round by dp_accounting for a client in all 9 rounds.
-    plan = plans.production(mechanism=mechanisms.Identity(9), participation=Participation(9))
-    rounds = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(7.0), 9)
-    for accountant, name in (
-        (dp_accounting.rdp.RdpAccountant(), 'rdp'),
-        (dp_accounting.pld.PLDAccountant(), 'pld'),
-    ):
-        composed = accountant.compose(rounds).get_epsilon(1e-6)
-        assert plan.epsilon(1e-6, name) == pytest.approx(composed, rel=1e-4)
-
-
-def test_without_noise_there_is_no_guarantee():
-    plan = plans.production(noise_multiplier=0.0)
-    assert plan.rho == plan.mu == plan.epsilon(1e-5) == math.inf
-    assert plan.dp_event() == dp_accounting.NonPrivateDpEvent()
 
 
 def _sampled(sampling='poisson', **changes):

@@ -10,6 +10,7 @@ from dpfl import errors, planning
 _deployed = functools.partial(
     planning.Deployment, population=4_210_000, clients_per_round=6500, rounds=1900
 )
+_TIMER = dict(timer_hours=1.0, round_minutes=5.0)
 
 
 @pytest.mark.parametrize(
@@ -25,30 +26,24 @@ _deployed = functools.partial(
         (_deployed, dict(timer_hours=24.0, round_minutes=0.0), 'round_minutes=0.0: must be a f'),
         (_deployed, dict(min_separation=648), '=648: must be <= 647, what 4210000 reporting'),
         (_deployed, dict(min_separation=1901), 'must be an integer >= 1 and <= 1900'),
-        (
-            _deployed,
-            dict(min_separation=9, timer_hours=1.0, round_minutes=5.0),
-            'min_separation=9: cannot be combined with timer_hours',
-        ),
+        (_deployed, dict(min_separation=9, **_TIMER), '=9: cannot be combined with timer_hours'),
         (_deployed, dict(max_participations=0), 'max_participations=0: must be an integer >= 1'),
-        (
-            _deployed,
-            dict(max_participations=2),
-            'max_participations=2: must be >= 3, for 4210000',
-        ),
+        (_deployed, dict(max_participations=2), 'max_participations=2: must be >= 3, for 4210000'),
         (planning.Target, dict(rho=math.nan), 'rho=nan: must be a finite number > 0'),
         (planning.Target, dict(epsilon=-1.0), 'epsilon=-1.0: must be'),
-        (
-            planning.Target,
-            dict(epsilon=1.0, delta=0.0),
-            'delta=0.0: must be a finite number > 0 and <',
-        ),
-        (
-            planning.Simulation,
-            (0.0, 100),
-            'simulated_noise_multiplier=0.0: must be a finite number',
-        ),
+        (planning.Target, dict(epsilon=1.0, delta=0.0), 'delta=0.0: must be a finite number > 0'),
+        (planning.Simulation, (0.0, 100), 'simulated_noise_multiplier=0.0: must be a finite'),
         (planning.Simulation, (1.0, 0), 'simulated_clients_per_round=0: must be an integer >= 1'),
+        (planning.DailyPattern, (0.0, (1.0,) * 24), 'round_minutes=0.0'),
+        (planning.DailyPattern, (5.0, (1.0,) * 23), 'daily_pattern: has 23 numbers, must have 24'),
+        (planning.DailyPattern, (5.0, (-1.0,) * 24), 'daily_pattern=-1.0: must be'),
+        (planning.DailyPattern, (5.0, (0.0,) * 24), 'daily_pattern: must not be all 0'),
+        (planning.DailyCounts, ((),), 'rounds_by_day: must hold a number'),
+        (planning.DailyCounts, ((3, -1),), 'rounds_by_day=-1: must be an integer >= 0'),
+        (planning.DailyCounts((3, 4)).fewest_rounds, (96,), 'timer_hours=96: must be < 96'),
+        (planning.UniformCohorts, (0, 5, 1), 'population'),
+        (planning.UniformCohorts, (5, 6, 1), 'clients_per_round'),
+        (planning.UniformCohorts, (5, 5, 0), 'rounds'),
     ],
 )
 def test_bad_arguments_are_named(call, arguments, message):
@@ -59,11 +54,7 @@ def test_bad_arguments_are_named(call, arguments, message):
 @pytest.mark.parametrize(
     'call, arguments, message',
     [
-        (
-            _deployed,
-            dict(round_minutes=5.0),
-            'timer_hours, round_minutes: must be given tog',
-        ),
+        (_deployed, dict(round_minutes=5.0), 'timer_hours, round_minutes: must be given tog'),
         (planning.Target, {}, 'rho, epsilon: exactly one of them must be given'),
         (planning.Target, dict(rho=1.0, epsilon=1.0), 'rho, epsilon: exactly one'),
     ],

@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from dpfl import errors
 from dpfl.planning import UniformCohorts
 
 
@@ -87,12 +86,3 @@ def test_sentences_state_bounds_and_assumptions():
     few = UniformCohorts(population=300, clients_per_round=10, rounds=60).sentences(30, 2, 1e-6)
     assert few[0].endswith('in two rounds less than 30 apart with a probability that may be 1.')
     assert 'in more than 14 rounds, and' in few[1] and 'come back in the next round' in few[1]
-
-
-@pytest.mark.parametrize(
-    'name, values', [('population', 0), ('clients_per_round', 6), ('rounds', 0)]
-)
-def test_bad_values_are_refused(name, values):
-    fields = {'population': 5, 'clients_per_round': 5, 'rounds': 1, name: values}
-    with pytest.raises(errors.ArgumentError, match=name):
-        UniformCohorts(**fields)

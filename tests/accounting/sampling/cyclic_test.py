@@ -87,36 +87,6 @@ def test_three_turns_by_integration_in_three_dimensions():
     assert exact(epsilon) <= 1e-3 < exact(0.999 * epsilon)
 
 
-@pytest.mark.standard
-def test_six_turns_of_a_fifth_of_a_group_need_less_than_half_of_the_noise():
-    # Own computation, for the schema of the StackOverflow benchmark of [McMahan24], section 4: 2052
-    # rounds in six epochs. The bracket is by histograms and shares no code with the accountants.
-    diagonals = np.zeros((2052, 342))
-    diagonals[:, 0] = 1.0
-    mechanism = mechanisms.Banded(diagonals)
-    fields = dict(
-        mechanism=mechanism,
-        participation=Participation(2052, 342),
-        clip_norm=1.0,
-        clients_per_round=100,
-    )
-    plan = accounting.PrivacyPlan.calibrated(
-        epsilon=1.0,
-        delta=1e-6,
-        sampling=accounting.CyclicPoisson(population=171_000, groups=342),
-        **fields,
-    )
-    assert plan.noise_multiplier == pytest.approx(2.7019, abs=1e-4)
-    low, high = sampling_oracles.bracket_of_composed_samples(0.2, 2.7019, 6, 1e-6)
-    assert low <= 1.0 <= high and high - low < 1e-3
-    assert low <= plan.epsilon(1e-6) <= high
-    twice = Participation(2052, 342, 2)
-    plain = accounting.PrivacyPlan.calibrated(
-        epsilon=1.0, delta=1e-6, **{**fields, 'participation': twice}
-    )
-    assert plain.noise_multiplier == pytest.approx(5.975, abs=1e-3)
-
-
 def test_the_worst_of_groups_that_do_not_dominate_each_other():
     # Group 0 has one heavy turn, group 1 three lighter ones.
     norms = np.array([2.0, 1.2, 0.3, 1.2, 0.3, 1.2])

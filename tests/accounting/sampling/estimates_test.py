@@ -23,7 +23,7 @@ def _plan(sampling='balls_in_bins', **changes):
     return plans.sampled(sampling, **{**fields, **changes})
 
 
-def test_a_report_says_what_is_estimated_and_refuses_a_smaller_epsilon():
+def test_a_report_says_what_is_estimated():
     report = plans.report(_plan(), [_DELTA])
     found = report.plan.sampling.estimate(report.plan, _DELTA)
     assert report.guarantee.epsilons == (found.epsilon,) and found.is_amplified
@@ -33,10 +33,6 @@ def test_a_report_says_what_is_estimated_and_refuses_a_smaller_epsilon():
     assert 'with seed 0' in text and 'that it is too small is at most 1e-06' in text
     assert 'does not cover a plan that was tuned until its estimate was small' in text
     assert 'Monte Carlo estimate, an upper confidence bound' in report.render()
-    values = json.loads(report.to_json())
-    values['plan_guarantee']['epsilons'][0] *= 0.99
-    with pytest.raises(ValueError, match='must be at least'):
-        accounting.PrivacyReport.from_json(json.dumps(values))
 
 
 def test_a_report_of_an_estimate_that_shows_nothing(monkeypatch):

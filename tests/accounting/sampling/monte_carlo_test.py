@@ -8,8 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import optimize, special, stats
-from scipy.stats import qmc
+from scipy import stats
 
 from dpfl import accounting, mechanisms
 from dpfl.accounting import gaussian
@@ -18,7 +17,6 @@ from dpfl.accounting.sampling import balls_in_bins, monte_carlo
 from dpfl.accounting.sampling.b_min_sep import Release, Separated
 from dpfl.simulation.sampling import RandomSampler
 from tests import sampling_oracles
-from tests.accounting import plans
 
 _SAMPLES = 50_000
 
@@ -113,32 +111,6 @@ def test_estimates_are_never_below_brute_force(make, arguments, stddev, delta, m
     found = _estimate(mixtures, stddev, delta)
     assert exact <= found.epsilon <= most * exact and found.is_amplified
     assert exact < 0.9 * found.unamplified
-
-
-@pytest.mark.standard
-def test_one_epoch_of_independent_noise_agrees_with_convolutions():
-    # T A is a sum of T independent terms, whose rounded distributions are convolved. Rounding down
-    # and up brackets the divergence of the removed client, which grows with A.
-    terms, stddev, delta, step = 10, 2.0, 1e-4, 0.01
-    normal = np.linspace(-8, 8, 400_001)
-    masses = np.diff(stats.norm.cdf(normal))
-    ratios = np.exp(normal / stddev - 1 / (2 * stddev**2))
-    bounds = []
-    for values in (np.floor(ratios[:-1] / step), np.ceil(ratios[1:] / step)):
-        one = np.bincount(values.astype(int), masses)
-        size = 2**17
-        composed = np.fft.irfft(np.fft.rfft(one, size) ** terms, size).clip(0)
-        means = np.arange(size) * step / terms
-
-        def curve(epsilon, composed=composed, means=means):
-            return float((composed * (means - math.exp(epsilon)).clip(0)).sum())
-
-        bounds.append(sampling_oracles.epsilon_of(curve, delta))
-    low, high = bounds
-    found = _estimate(balls_in_bins.of_epochs(np.eye(terms), terms), stddev, delta, 400_000)
-    assert low < high < 1.02 * low
-    assert low <= found.epsilon <= 1.05 * high
-    assert found == _estimate(balls_in_bins.of_bins(np.eye(terms), terms), stddev, delta, 400_000)
 
 
 def test_one_bin_is_the_mechanism_without_amplification():
@@ -335,22 +307,6 @@ def test_weighted_samples_integrate_to_one(case):
                 assert epsilon or payoffs.max() > 0
 
 
-@pytest.mark.standard
-def test_special_cases_agree_with_other_samplings():
-    # Without separation it is Poisson sampling, by privacy loss distributions.
-    poisson = plans.independent(20, sampling='poisson', population=100)
-    exact = poisson.epsilon(1e-4)
-    found = monte_carlo.epsilon(Separated(np.eye(20), 1, 0.1), 2.0, 1e-4, samples=100_000)
-    assert exact <= found.epsilon <= 1.1 * exact
-    # A client that always takes part as soon as it may is in a bin.
-    matrix = _strategy(9, 3)
-    mixtures = balls_in_bins.of_bins(matrix, 3)
-    binned = monte_carlo.epsilon(mixtures, 3.0, 1e-4, samples=100_000)
-    found = monte_carlo.epsilon(Separated(matrix, 3, 1.0), 3.0, 1e-4, samples=100_000)
-    assert found.epsilon == pytest.approx(binned.epsilon, rel=0.02)
-    assert found.unamplified == pytest.approx(binned.unamplified, rel=1e-6)
-
-
 def test_losses_that_would_be_rounded_too_much_show_nothing():
     mixed = Separated(1e5 * np.eye(3), 1, 0.5)
     with pytest.raises(OverflowError):
@@ -380,31 +336,3 @@ def test_the_sampler_has_the_law_of_the_accounting():
     assert not np.array_equal(other.cohort(3), again.cohort(3))
     with pytest.raises(ValueError, match='round=4'):
         sampler.cohort(4)
-
-
-@pytest.mark.parametrize(
-    'rounds, separation, bands, chance, stddev',
-    [(6, 3, 3, 0.4, 1.5), _standard(5, 2, 2, 0.3, 1.5), _standard(6, 2, 2, 0.2, 2.0)],
-)
-def test_epsilon_is_just_above_that_of_more_rounds_by_quasi_monte_carlo(
-    rounds, separation, bands, chance, stddev
-):
-    """The divergences of all sets are integrated with scrambled Sobol points."""
-    delta, (release, matrix, patterns) = 1e-2, _waits(rounds, separation, bands, chance)
-    points = qmc.Sobol(rounds, scramble=True, seed=0).random_base2(17)
-    y = special.ndtri(np.clip(points, 1e-15, 1 - 1e-15))
-    ratios = np.zeros(len(y))
-    for weight, update in patterns:
-        mean = matrix @ np.asarray(update) / stddev
-        ratios += weight * np.exp(y @ mean - mean @ mean / 2)
-
-    def excess(epsilon):
-        factor = math.exp(epsilon)
-        removed = np.maximum(ratios - factor, 0).mean()
-        added = np.maximum(1 - factor * ratios, 0).mean()
-        return max(removed, added) - delta
-
-    truth = optimize.brentq(excess, 0.0, 10.0)
-    found = monte_carlo.epsilon(release, stddev, delta, samples=100_000)
-    # The points give delta within a percent, and epsilon within a third of a percent.
-    assert truth * 0.997 < found.epsilon < truth * 1.04

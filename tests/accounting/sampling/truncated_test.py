@@ -166,16 +166,6 @@ def test_the_event_of_a_plan():
     assert plans.sampled('poisson').epsilon(1e-5) < plan.epsilon(1e-5)
 
 
-def test_truncated_cohorts_are_uniform():
-    draw = accounting.TruncatedPoisson(population=10, cohort_cap=5).cohorts(4, 0)
-    cohorts = [draw(t) for t in range(4000)]
-    sizes = np.bincount([cohort.size for cohort in cohorts], minlength=6)
-    expected = 4000 * np.append(stats.binom.pmf(range(5), 10, 0.4), stats.binom.sf(4, 10, 0.4))
-    assert ((sizes - expected) ** 2 / expected).sum() < 26  # 5 degrees of freedom: 1e-4
-    counts = np.bincount(np.concatenate(cohorts), minlength=10)
-    assert np.abs(counts / counts.mean() - 1).max() < 0.08
-
-
 @pytest.mark.parametrize('is_fixed', [False, pytest.param(True, marks=pytest.mark.standard)])
 def test_zeroed_out_clients_of_different_samples_compose_if_that_is_said(is_fixed):
     others, noise = _cohorts(4, 0.3, 4), 2.0
