@@ -66,11 +66,6 @@ def test_every_event_comes_back():
     assert 'NaN' not in text and 'Infinity' not in text and text.count('"format": 3') == 1
 
 
-def test_an_empty_journal_says_nothing():
-    for data in (b'', b'{"event": "pl', bytes(100)):
-        assert journal.parse(data) == journal.Journal()
-
-
 _COLUMNS = (
     PLANNED,
     _DREW,

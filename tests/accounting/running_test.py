@@ -73,9 +73,3 @@ def test_a_coarser_grid_gives_an_upper_bound_that_is_close():
         fine = loss_distribution.epsilon(parts, 1e-6, 9.0)
         coarse = loss_distribution.epsilon(parts, 1e-6, 9.0, 16.0)
         assert fine < coarse < fine * 1.001
-
-
-def test_the_best_accountant_of_groups_is_the_only_one():
-    plan = plans.sampled('poisson', group_size=2)
-    by_best, by_pld = (running.RunningEpsilon(plan, _DELTA, name) for name in ('best', 'pld'))
-    assert by_best.after(3) == by_pld.after(3) < by_best.after(7)

@@ -135,10 +135,7 @@ def _gaussian(mu):
 
 
 def _sampled(q, noise, rounds=1):
-    one = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(noise))
-    return functools.partial(
-        tradeoff.of_event, dp_accounting.SelfComposedDpEvent(one, rounds), None, 0.0
-    )
+    return functools.partial(tradeoff.of_event, _poisson(q, noise, rounds), None, 0.0)
 
 
 @pytest.mark.parametrize('mu, other', [(0.2, 0.21), (1.0, 3.0), (0.01, 9.0), (0.5, np.inf)])

@@ -52,18 +52,20 @@ def sampler(
 
 def _cases(
     kind: str,
-    rounds: int,
-    clients: int,
-    size: int,
+    sizes: tuple[int, int, int],
     dishonest: dict[str, Draw],
     weak: Iterable[str] = (),
     fields: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Cases:
-    """The cases of a kind of sampling with its `settings`; `fields` are of the plan."""
-    sizes = dict(clients_per_round=size, population=clients)
+    """The cases of a kind of sampling with its `settings`; `fields` are of the plan.
+
+    `sizes` are the rounds, the population, and the planned clients of a round.
+    """
+    rounds, clients, size = sizes
+    planned = dict(clients_per_round=size, population=clients)
     return Cases(
-        plan(kind, rounds, **sizes, **settings, **(fields or {})),
+        plan(kind, rounds, **planned, **settings, **(fields or {})),
         lambda seed: logged(sampler(kind, rounds, clients, size, seed, **settings)),
         dishonest,
         frozenset(weak),
@@ -212,7 +214,8 @@ def _poisson_logs(rounds: int, clients: int, size: int) -> dict[str, Draw]:
 
 def _poisson(rounds: int, clients: int, size: int) -> Cases:
     weak = {'rate 1.1 p'} if clients < 10_000 else ()
-    return _cases('poisson', rounds, clients, size, _poisson_logs(rounds, clients, size), weak)
+    sizes = (rounds, clients, size)
+    return _cases('poisson', sizes, _poisson_logs(*sizes), weak)
 
 
 def _truncated(rounds: int, clients: int, size: int, cap: int) -> Cases:
@@ -226,9 +229,7 @@ def _truncated(rounds: int, clients: int, size: int, cap: int) -> Cases:
 
     return _cases(
         'truncated_poisson',
-        rounds,
-        clients,
-        size,
+        (rounds, clients, size),
         {name: capped(draw) for name, draw in _poisson_logs(rounds, clients, size).items()}
         | {
             'no cap': poisson_at(rounds, clients, size / clients),
@@ -256,9 +257,7 @@ def _without_replacement(rounds: int, clients: int, size: int) -> Cases:
 
     return _cases(
         'without_replacement',
-        rounds,
-        clients,
-        size,
+        (rounds, clients, size),
         {
             'the same cohort always': same_cohort(rounds, clients, size),
             'one client in all rounds': one_in_all,
@@ -298,9 +297,7 @@ def _cyclic(rounds: int, clients: int, size: int, groups: int) -> Cases:
 
     return _cases(
         'cyclic_poisson',
-        rounds,
-        clients,
-        size,
+        (rounds, clients, size),
         {
             'rate 1.1 p': at(1.1),
             'rate 1.5 p': at(1.5),
@@ -339,9 +336,7 @@ def _bins(rounds: int, clients: int, groups: int) -> Cases:
     }
     return _cases(
         'balls_in_bins',
-        rounds,
-        clients,
-        clients // groups,
+        (rounds, clients, clients // groups),
         {name: of_slots(rounds, groups, draw) for name, draw in slots.items()},
         fields=dict(separation=groups),
         groups=groups,
@@ -381,9 +376,7 @@ def _allocation(rounds: int, clients: int, groups: int) -> Cases:
         )
     return _cases(
         'random_allocation',
-        rounds,
-        clients,
-        clients // groups,
+        (rounds, clients, clients // groups),
         {name: of_slots(rounds, groups, draw) for name, draw in slots.items()},
         # A client keeps its slot by chance with probability 1 / groups in each epoch.
         {'one client always in the same slot'} if epochs < 11 else (),
@@ -427,9 +420,7 @@ def _separated(rounds: int, clients: int, size: int, groups: int) -> Cases:
     ids = np.arange(clients)
     return _cases(
         'b_min_sep',
-        rounds,
-        clients,
-        size,
+        (rounds, clients, size),
         {
             'rate 1.1 p': draw(1.1),
             'rate 1.5 p': draw(1.5),
@@ -453,7 +444,7 @@ CASES: dict[str, Cases] = {
     'poisson': _poisson(30, 1000, 100),
     'poisson, 10,000 clients': _poisson(100, 10_000, 1000),
     'poisson, population 10^6': _cases(
-        'poisson', 30, 10**6, 100, {'population 1,000': poisson_at(30, 1000, 0.1)}
+        'poisson', (30, 10**6, 100), {'population 1,000': poisson_at(30, 1000, 0.1)}
     ),
     'without_replacement': _without_replacement(30, 1000, 50),
     'cyclic_poisson': _cyclic(30, 1000, 50, 10),
