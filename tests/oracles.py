@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 
 import numpy as np
 
@@ -52,6 +53,12 @@ def _indicators(participation: Participation) -> np.ndarray:
 def _signs(count: int) -> np.ndarray:
     """Every choice of signs of which the first is positive, a row each."""
     return np.array([(1, *others) for others in itertools.product((1, -1), repeat=count - 1)])
+
+
+def hockey_stick(p: np.ndarray, q: np.ndarray, epsilon: float, cell: float) -> float:
+    """Delta of two densities on a grid with cells of that size, in the worse order."""
+    orders = ((p, q), (q, p))
+    return max(float(np.maximum(a - math.exp(epsilon) * b, 0).sum()) for a, b in orders) * cell
 
 
 def small_schemas(rounds: int) -> list[Participation]:

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from dpfl import accounting, mechanisms
+from dpfl import accounting
 from tests.accounting import plans
 
 _DELTA = 1e-6
@@ -19,10 +19,7 @@ _POISSON, _FIXED_SIZE = (
     plans.independent(30, sampling=sampling, population=1000, noise_multiplier=1.0)
     for sampling in ('poisson', 'without_replacement')
 )
-_ADAPTIVE = plans.production(
-    mechanism=mechanisms.Restarted.every(mechanisms.BinaryTree(1024), rounds=2000),
-    adaptive_clip=accounting.AdaptiveClip(),
-)
+_ADAPTIVE = plans.adaptive()
 
 
 def _calibrated(plan, epsilon, accountant='analytic_gaussian', delta=_DELTA, **changes):

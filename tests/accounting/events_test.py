@@ -9,13 +9,10 @@ from scipy import integrate, stats
 
 from dpfl import accounting
 from dpfl.accounting import events, gaussian
+from tests.accounting import plans
 
 _GAUSSIAN = dp_accounting.GaussianDpEvent
-
-
-def _poisson(q, noise_multiplier, rounds):
-    one = dp_accounting.PoissonSampledDpEvent(q, _GAUSSIAN(noise_multiplier))
-    return dp_accounting.SelfComposedDpEvent(one, rounds)
+_poisson = plans.poisson_event
 
 
 @pytest.mark.parametrize(
@@ -135,7 +132,11 @@ def test_noise_and_rarity_without_end_do_not_understate():
 
 
 def test_no_noise_is_no_guarantee():
-    for event in (dp_accounting.NonPrivateDpEvent(), _GAUSSIAN(0.0), _poisson(0.1, 0.0, 3)):
+    for event in (
+        dp_accounting.NonPrivateDpEvent(),
+        _GAUSSIAN(0.0),
+        _poisson(0.1, 0.0, 3),
+    ):
         assert accounting.epsilon_of_event(event, 1e-6, 'rdp') == math.inf
 
 

@@ -4,7 +4,7 @@ import math
 import dp_accounting
 import pytest
 
-from dpfl import accounting, mechanisms
+from dpfl import accounting
 from dpfl.mechanisms import discretization
 from tests.accounting import plans
 
@@ -36,9 +36,7 @@ def _sampled(sampling='poisson', **changes):
 
 def test_a_poisson_sampled_run_is_rounds_of_sampled_gaussians():
     plan = _sampled()
-    event = dp_accounting.SelfComposedDpEvent(
-        dp_accounting.PoissonSampledDpEvent(0.005, dp_accounting.GaussianDpEvent(1.0)), 100
-    )
+    event = plans.poisson_event(0.005, 1.0, 100)
     assert plan.dp_event() == event
     assert plan.accountants == ('pld', 'rdp', 'moments', 'best')
     assert (plan.mu, plan.rho, plan.sensitivity) == (None, None, 1.0)
@@ -69,16 +67,8 @@ def test_adjacencies_of_samples_are_ordered(sampling):
         assert [event.noise_multiplier for event in events] == [0.5, 0.5, 1.0]
 
 
-def _adaptive(**changes):
-    fields = dict(
-        mechanism=mechanisms.Restarted.every(mechanisms.BinaryTree(1024), rounds=2000),
-        adaptive_clip=accounting.AdaptiveClip(),
-    )
-    return plans.production(**{**fields, **changes})
-
-
 def test_adaptive_clipping_costs_noise_on_the_updates_and_no_privacy():
-    plan = _adaptive()
+    plan = plans.adaptive()
     fixed = dataclasses.replace(plan, adaptive_clip=None)
     assert plan.mu == fixed.mu
     assert plan.count_stddev == 6500 / 20
@@ -90,7 +80,7 @@ def test_adaptive_clipping_costs_noise_on_the_updates_and_no_privacy():
 def test_rounding_inflates_the_updates_and_not_the_counts():
     # Both ratios of sensitivity to noise, squared and added, are at most that of the plan.
     settings = discretization.Discretization(10.0, 100, 5.0)
-    plan = _adaptive(
+    plan = plans.adaptive(
         discretization=settings, adaptive_clip=accounting.AdaptiveClip(count_stddev=4.0)
     )
     of_mechanism = plan.sensitivity / plan.shift
@@ -112,7 +102,7 @@ def test_estimators_change_the_denominator_and_not_the_guarantee():
 
 
 def test_a_clip_schedule_keeps_the_guarantee():
-    plan = _adaptive(adaptive_clip=None, clip_schedule=((129, 3.0), (1153, 8.0)))
+    plan = plans.adaptive(adaptive_clip=None, clip_schedule=((129, 3.0), (1153, 8.0)))
     assert plan.fresh_rounds == (129, 1153)
     assert plan.mu == dataclasses.replace(plan, clip_schedule=()).mu
     assert plan.with_participation(plan.participation.within(100)).fresh_rounds == ()

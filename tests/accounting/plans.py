@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import dp_accounting
+
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.accounting.sampling import kinds
 from dpfl.simulation import sampling
@@ -43,6 +45,22 @@ def production(**changes: Any) -> accounting.PrivacyPlan:
         clients_per_round=6500,
     )
     return accounting.PrivacyPlan(**{**fields, **changes})
+
+
+def adaptive(**changes: Any) -> accounting.PrivacyPlan:
+    """The plan of document 003 with noise that starts afresh, and an adaptive clip norm."""
+    restarted = mechanisms.Restarted.every(mechanisms.BinaryTree(1024), rounds=2000)
+    fields = dict(mechanism=restarted, adaptive_clip=accounting.AdaptiveClip())
+    return production(**{**fields, **changes})
+
+
+def poisson_event(
+    probability: float, noise_multiplier: float, rounds: int = 1
+) -> dp_accounting.DpEvent:
+    """Poisson samples with independent noise in each of some rounds."""
+    release = dp_accounting.GaussianDpEvent(noise_multiplier)
+    one = dp_accounting.PoissonSampledDpEvent(probability, release)
+    return dp_accounting.SelfComposedDpEvent(one, rounds)
 
 
 def replaced(plan: accounting.PrivacyPlan, **changes: Any) -> accounting.PrivacyPlan:

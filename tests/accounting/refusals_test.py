@@ -25,11 +25,6 @@ _FIXED_SIZE = dp_accounting.SampledWithoutReplacementDpEvent(10, 2, _GAUSSIAN)
 _CAPPED = dominating_pairs.TruncatedPoissonDpEvent(9, 0.1, 3, _GAUSSIAN)
 _BOTH = dp_accounting.ComposedDpEvent
 _LONG_TREE = mechanisms.BinaryTree(2000)
-_adaptive = functools.partial(
-    plans.production,
-    mechanism=mechanisms.Restarted.every(mechanisms.BinaryTree(1024), rounds=2000),
-    adaptive_clip=_AdaptiveClip(),
-)
 _hardened = functools.partial(plans.plan, noise='hardened')
 _COUNTED = _AdaptiveClip(0.5, count_stddev=4.0)
 _INDEPENDENT = mechanisms.Identity(6)
@@ -50,7 +45,7 @@ _course = functools.partial(running.RunningEpsilon, _RUN)
 
 
 def _scheduled(*steps):
-    return _adaptive(adaptive_clip=None, clip_schedule=steps)
+    return plans.adaptive(adaptive_clip=None, clip_schedule=steps)
 
 
 def _changed(value):
@@ -105,9 +100,13 @@ _REFUSED = [
     (_production, dict(earlier=(1,)), r'earlier=\(1,\): must be a tuple of plans'),
     (_production, dict(mechanism=mechanisms.BinaryTree(1999)), 'rounds=2000: must be <= 1999'),
     # Adaptive clipping; clip norms change only where the noise starts afresh.
-    (_adaptive, dict(mechanism=_LONG_TREE), 'mechanism=tree: must be restarted with ada'),
-    (_adaptive, dict(clients_per_round=70), 'count_stddev=3.5: must be > 3.5, half of noise_mul'),
-    (_adaptive, dict(clip_schedule=((129, 3.0),)), 'must be empty with adaptive_clip'),
+    (plans.adaptive, dict(mechanism=_LONG_TREE), 'mechanism=tree: must be restarted with ada'),
+    (
+        plans.adaptive,
+        dict(clients_per_round=70),
+        '=3.5: must be > 3.5, half of noise_mul',
+    ),
+    (plans.adaptive, dict(clip_schedule=((129, 3.0),)), 'must be empty with adaptive_clip'),
     (_scheduled, ((128, 1.0),), 'in which the noise starts afresh'),
     (_scheduled, ((129, 1.0), (129, 2.0)), 'round=129: must be an integer >= 1'),
     (_scheduled, ((0, 1.0),), 'round=0: must be an integer >= 1'),

@@ -15,10 +15,7 @@ from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.tradeoff import Stretch
 from tests.accounting import plans
 
-
-def _poisson(q, noise, rounds):
-    one = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(noise))
-    return dp_accounting.SelfComposedDpEvent(one, rounds)
+_poisson = plans.poisson_event
 
 
 @pytest.mark.parametrize('mu', [0.0, 0.03, 0.7, 3.0, 12.0])

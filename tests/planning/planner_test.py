@@ -187,14 +187,9 @@ def test_noise_in_a_sum_of_mean_updates():
 
 
 def _small_run(**fields):
-    values = dict(
-        mechanism=mechanisms.BinaryTree(2000),
-        participation=Participation(2000, 100, 20),
-        clip_norm=0.3,
-        noise_multiplier=7 * 500 / 6500,
-        clients_per_round=500,
-    )
-    return accounting.PrivacyPlan(**{**values, **fields})
+    schema = Participation(2000, 100, 20)
+    sizes = dict(participation=schema, clients_per_round=500, noise_multiplier=7 * 500 / 6500)
+    return plans.production(clip_norm=0.3, **sizes, **fields)
 
 
 @pytest.mark.parametrize('kind', ['fixed', 'clipped'])

@@ -97,12 +97,7 @@ def test_the_worst_of_groups_that_do_not_dominate_each_other():
     alone = [
         accounting.epsilon_of_event(
             dp_accounting.ComposedDpEvent(
-                [
-                    dp_accounting.PoissonSampledDpEvent(
-                        0.2, dp_accounting.GaussianDpEvent(2.0 / norm)
-                    )
-                    for norm in norms[group::2]
-                ]
+                [plans.poisson_event(0.2, 2.0 / norm) for norm in norms[group::2]]
             ),
             _DELTA,
             'rdp',
@@ -164,6 +159,5 @@ def test_turns_of_groups(rounds, groups):
     (turns,) = independent_cohorts.worst_groups(mechanisms.Identity(rounds), groups)
     assert turns == ((1.0, -(-rounds // groups)),)
     plan = _plan(mechanisms.Identity(rounds), groups)
-    event = dp_accounting.PoissonSampledDpEvent(0.2, dp_accounting.GaussianDpEvent(2.0))
-    repeated = dp_accounting.SelfComposedDpEvent(event, turns[0][1])
+    repeated = plans.poisson_event(0.2, 2.0, turns[0][1])
     assert plan.epsilon(_DELTA) == accounting.epsilon_of_event(repeated, _DELTA)

@@ -1,6 +1,7 @@
 """Tests of truncated Poisson sampling against the densities of all samples of few clients."""
 
 import collections
+import functools
 import itertools
 import math
 
@@ -12,6 +13,7 @@ from scipy import special, stats
 from dpfl import accounting
 from dpfl.accounting import events, tradeoff
 from dpfl.accounting.losses import dominating_pairs
+from tests import oracles
 from tests.accounting import plans
 
 _GAUSSIAN = dp_accounting.GaussianDpEvent
@@ -57,13 +59,7 @@ def _curves_of(rounds, population, noise_multiplier):
                 density = np.multiply.outer(density, np.array([*law.values()]) @ parts)
             densities.append(density)
         p, q = densities
-
-        def delta(epsilon, p=p, q=q):
-            factor = math.exp(epsilon)
-            removed, added = np.maximum(p - factor * q, 0), np.maximum(q - factor * p, 0)
-            return cell * max(removed.sum(), added.sum())
-
-        yield delta
+        yield functools.partial(oracles.hockey_stick, p, q, cell=cell)
 
 
 def _event(population, probability, cap, noise_multiplier, rounds=1):
@@ -145,8 +141,7 @@ def test_probabilities_that_no_float_holds_are_not_rounded_down(population, prob
 
 @pytest.mark.standard
 def test_a_cap_that_is_never_reached_is_poisson_sampling():
-    poisson = dp_accounting.PoissonSampledDpEvent(0.01, _GAUSSIAN(1.0))
-    plain = dp_accounting.SelfComposedDpEvent(poisson, 200)
+    plain = plans.poisson_event(0.01, 1.0, 200)
     for cap, share in ((10_000, 0.0), (200, 1e-4), (160, 1e-2)):
         event = _event(10_000, 0.01, cap, 1.0, 200)
         for method in ('pld', 'rdp') if cap > 160 else ('pld',):
