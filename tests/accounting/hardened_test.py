@@ -53,8 +53,16 @@ def test_rounding_costs_something_and_little(mechanism):
             assert 1 < more < 1 + 1e-4
 
 
-def test_the_slack_bounds_one_coordinate_by_exact_sums():
-    """N_Z against the rounded Gaussian, at a sigma where the difference can be seen."""
+def _small_slack(monkeypatch, sigma, tail, reach):
+    """The slack of one coordinate in one round at a sigma where the difference can be seen."""
+    monkeypatch.setattr(hardened, 'STDDEV', sigma)
+    monkeypatch.setattr(hardened, 'MOST_COORDINATES', 1)
+    monkeypatch.setattr(hardened.stream, 'TAIL', tail)
+    return hardened.slack(plans.independent(1), reach)
+
+
+def test_the_slack_bounds_one_coordinate_by_exact_sums(monkeypatch):
+    """N_Z against the rounded Gaussian, for both neighbours."""
     with mpmath.workdps(40):
         for sigma in (2, 4):
             s = mpmath.mpf(sigma)
@@ -70,15 +78,14 @@ def test_the_slack_bounds_one_coordinate_by_exact_sums():
                         lambda x, s=s: mpmath.npdf(x, 0, s), [k - 0.5, k, k + 0.5]
                     )
                     worst = max(worst, abs(mpmath.log(discrete / rounded)))
-                bound = mpmath.mpf(reach) ** 2 / (24 * s**2)
-                assert worst <= bound
-                assert worst > bound * 0.5  # Of no other order.
+                bound = _small_slack(monkeypatch, sigma, reach, 0.0)
+                assert 2 * worst <= bound < 4 * worst  # Of no other order.
 
 
-def test_delta_curves_of_one_release_by_exact_sums():
+def test_delta_curves_of_one_release_by_exact_sums(monkeypatch):
     """The theorem in one coordinate: hockey-stick divergences of N_Z against mu and the slack."""
     sigma, shift, reach = 30, 25, 10
-    tau = (reach**2 + (reach + shift / sigma) ** 2) / (24 * sigma**2)
+    tau = _small_slack(monkeypatch, sigma, reach, shift / sigma)
     with mpmath.workdps(40):
         ks = range(-reach * sigma, reach * sigma + shift + 1)
         rho = [mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * sigma**2)) for k in ks]

@@ -11,7 +11,7 @@ import pytest
 from scipy import special, stats
 
 from dpfl import accounting
-from dpfl.accounting import events, tradeoff
+from dpfl.accounting import events
 from dpfl.accounting.losses import dominating_pairs
 from tests import oracles
 from tests.accounting import plans
@@ -176,17 +176,3 @@ def test_zeroed_out_clients_of_different_samples_compose_if_that_is_said(is_fixe
         worst = max(curve(epsilon) for curve in _curves_of(rounds, 4, noise))
         assert worst <= 1e-3
         assert method == 'rdp' or worst > 1e-5
-
-
-def test_no_membership_test_reaches_more_than_the_curve_says():
-    rates = np.geomspace(1e-7, 0.999, 300)
-    found = tradeoff.of_event(_event(5, 0.3, 2, 1.3), rates=rates)
-    curves = list(_curves(5, 0.3, 2, 1.3))
-    assert max(curve(0.0) for curve in curves) <= found.advantage
-    assert found.advantage < tradeoff.of_mu(1 / 1.3).advantage
-    # Delta is the largest tpr - e^epsilon fpr of all tests; between two rates the curve is at most
-    # its value at the larger one.
-    largest = np.array([true for _, true in found.points])
-    for epsilon in (0.0, 0.3, 1.0):
-        most = (largest[1:] - math.exp(epsilon) * rates[:-1]).max()
-        assert max(curve(epsilon) for curve in curves) <= most
