@@ -178,9 +178,14 @@ _OWN_TEXT = dataclasses.replace(small_config.BLT, task=TaskConfig())
 @pytest.mark.parametrize(
     'config, changes, message',
     [
-        (_CONFIG, {'noise': 'hardened'}, 'noise=hardened: must be default for a GAN'),
-        (_CONFIG, {'clip_schedule': ((2, 0.2),)}, 'clip_schedule'),
-        (_CONFIG, {'population': 3}, 'population|clients_per_round'),
+        *(
+            pytest.param(_CONFIG, changes, message, marks=pytest.mark.standard)
+            for changes, message in (
+                ({'noise': 'hardened'}, 'noise=hardened: must be default for a GAN'),
+                ({'clip_schedule': ((2, 0.2),)}, 'clip_schedule'),
+                ({'population': 3}, 'population|clients_per_round'),
+            )
+        ),
         # A task of one's own would ignore these.
         (_SELECTED, {'select_examples': ('label<10',)}, 'select_examples.*with a task of your own'),
         (_OWN_TEXT, {'select_examples': ('length<=5',)}, 'select_examples.*a task of your own'),
