@@ -14,17 +14,20 @@ _PENALTY, _SEED = 10.0, 3
 
 
 def test_other_rounds_and_other_data_meet_other_images():
-    model = gan_models.linear_gan()
-    setting = gan.initial_setting(model, _SEED)
-    one, two = (tf.constant(batch['x']) for batch in gan_models.client(1, [3, 3]))
+    model = gan.discriminator_model(gan_models.linear_gan(), _PENALTY, _SEED)
+    trainable, others = tf.nest.map_structure(tf.constant, model.initial_weights)
+    one, two = (batch['x'] for batch in gan_models.client(1, [3, 3]))
 
-    def generated(images, t=0):
-        later = setting._replace(round=np.int64(t))
-        return gan.client_scores(model, model.initial_discriminator, later, images).generated
+    def scores(pixels, t=0):
+        weights = trainable, (*others[:-1], tf.constant(t, tf.int64))
+        return model.predict_on_batch(weights, pixels, training=True)
 
-    np.testing.assert_array_equal(generated(one), generated(one))
-    for other in (generated(two), generated(one, 1)):
-        assert not np.isin(other, generated(one)).any()
+    real, generated, penalty = first = scores(one)
+    np.testing.assert_array_equal(scores(one).generated, generated)
+    for other in (scores(two), scores(one, 1)):
+        assert not np.isin(other.generated, generated).any()
+    expected = np.mean(generated - real) + _PENALTY * np.mean(penalty)
+    assert float(model.loss(first, None)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_metrics_are_those_of_all_examples():

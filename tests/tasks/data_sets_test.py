@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import dataclasses
 import hashlib
 import http.server
 import json
@@ -18,6 +19,7 @@ _PACKED = lzma.compress(_DATA + hashlib.sha256(b'').digest() * 10_000, format=lz
 _WHOLE = lzma.decompress(_PACKED)
 
 
+@dataclasses.dataclass
 class _Server:
     """A server of one file.
 
@@ -29,9 +31,11 @@ class _Server:
       requests: the Range header of each request, or None.
     """
 
-    def __init__(self, content=_PACKED):
-        self.content, self.cut, self.digest, self.status = content, None, True, None
-        self.requests = []
+    content: bytes = _PACKED
+    cut: int | None = None
+    digest: bool = True
+    status: int | None = None
+    requests: list = dataclasses.field(default_factory=list)
 
     @contextlib.contextmanager
     def running(self):
@@ -109,8 +113,7 @@ def test_a_file_is_downloaded_once(path):
 
 
 def test_what_has_arrived_is_kept_for_the_next_call(path):
-    server = _Server()
-    server.cut = 10
+    server = _Server(cut=10)
     _refused(server, path, 'cannot be downloaded .*; 50 bytes are kept')
     assert (path.parent / 'data.sqlite.lzma.partial').read_bytes() == _PACKED[:50]
     server.cut = None
@@ -121,9 +124,8 @@ def test_what_has_arrived_is_kept_for_the_next_call(path):
 
 
 def test_a_file_that_changed_meanwhile_is_downloaded_from_its_start(path):
-    old = _Server(lzma.compress(b'old' * 1000, format=lzma.FORMAT_ALONE))
-    old.cut = 2
-    _refused(old, path, 'cannot be downloaded')
+    old = lzma.compress(b'old' * 1000, format=lzma.FORMAT_ALONE)
+    _refused(_Server(old, cut=2), path, 'cannot be downloaded')
     _fetch(_Server(), path)
     assert path.read_bytes() == _WHOLE
 
@@ -141,8 +143,7 @@ def test_a_partial_file_that_is_already_complete(path):
 def test_a_digest_that_is_given_counts(path):
     _refused(_Server(), path, 'has the SHA256 .*, must have 00', '00' * 32)
     assert _names(path) == ['data.sqlite.lzma.partial.etag']
-    server = _Server()
-    server.digest = False
+    server = _Server(digest=False)
     _refused(server, path, 'states no MD5')
     _fetch(server, path, hashlib.sha256(_PACKED).hexdigest().upper())
     assert path.read_bytes() == _WHOLE
@@ -162,8 +163,7 @@ def test_a_file_that_cannot_be_unpacked_is_not_there(content, path):
 
 @pytest.mark.parametrize('status, attempts', [(404, 1), (503, 5)])
 def test_what_the_server_refuses(status, attempts, path):
-    server = _Server()
-    server.status = status
+    server = _Server(status=status)
     _refused(server, path, f'{status} ')
     assert len(server.requests) == attempts
 
