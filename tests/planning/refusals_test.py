@@ -10,6 +10,7 @@ from dpfl import errors, planning
 _deployed = functools.partial(
     planning.Deployment, population=4_210_000, clients_per_round=6500, rounds=1900
 )
+_uniform = functools.partial(planning.UniformCohorts, population=5, clients_per_round=5, rounds=1)
 _TIMER = dict(timer_hours=1.0, round_minutes=5.0)
 
 
@@ -41,9 +42,9 @@ _TIMER = dict(timer_hours=1.0, round_minutes=5.0)
         (planning.DailyCounts, ((),), 'rounds_by_day: must hold a number'),
         (planning.DailyCounts, ((3, -1),), 'rounds_by_day=-1: must be an integer >= 0'),
         (planning.DailyCounts((3, 4)).fewest_rounds, (96,), 'timer_hours=96: must be < 96'),
-        (planning.UniformCohorts, (0, 5, 1), 'population'),
-        (planning.UniformCohorts, (5, 6, 1), 'clients_per_round'),
-        (planning.UniformCohorts, (5, 5, 0), 'rounds'),
+        (_uniform, dict(population=0), 'population'),
+        (_uniform, dict(clients_per_round=6), 'clients_per_round'),
+        (_uniform, dict(rounds=0), 'rounds'),
     ],
 )
 def test_bad_arguments_are_named(call, arguments, message):
