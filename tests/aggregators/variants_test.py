@@ -109,16 +109,21 @@ class _Variant:
         return 2e-5 + (_CLIENTS * np.sqrt(padded) / self.scale / 3 if self.scale else 0.0)
 
 
+# With each kind of state between rounds.
+_BANDED = mechanisms.BandedToeplitz.fichtenberger(_ROUNDS, 3)
+_BANDED_INVERSE = mechanisms.BandedInverse.square_root(_ROUNDS, 3)
 _VARIANTS = {
     'plain': _Variant(estimator=('fixed', None), mechanism=rounds.blt(_ROUNDS)),
     'independent': _Variant(mechanism=mechanisms.Identity(_ROUNDS)),
     'schedule': _Variant(schedule=True, mechanism=mechanisms.Identity(_ROUNDS)),
-    'per layer': _Variant(per_layer=True),
+    'per layer': _Variant(per_layer=True, mechanism=mechanisms.HonakerTree(_ROUNDS)),
     'adaptive': _Variant(adaptive=True),
     'adaptive per layer': _Variant(adaptive=True, per_layer=True),
     'adaptive clipped denominator': _Variant(adaptive=True, estimator=('clipped', 3.0)),
-    'weighted': _Variant(weighted=True),
-    'weighted clipped denominator': _Variant(weighted=True, estimator=('clipped', 1.5)),
+    'weighted': _Variant(weighted=True, mechanism=_BANDED),
+    'weighted clipped denominator': _Variant(
+        weighted=True, estimator=('clipped', 1.5), mechanism=_BANDED_INVERSE
+    ),
     'discretized': _Variant(scale=1e3),
     'discretized schedule': _Variant(
         scale=1e3, schedule=True, mechanism=mechanisms.Identity(_ROUNDS)
@@ -277,7 +282,7 @@ def _check_measurements(variant, measurements):
 @pytest.mark.parametrize(
     'noise, mechanism',
     [
-        ('default', mechanisms.BandedInverse.square_root(_ROUNDS, 3)),
+        ('default', _BANDED_INVERSE),
         ('hardened', rounds.blt(_ROUNDS)),
     ],
 )
