@@ -113,3 +113,9 @@ def test_storage_follows_from_the_bytes(kernel, dimension, limit, noise, name, g
     assert storage.name == name
     assert storage.gigabytes == pytest.approx(gigabytes, rel=1e-3, abs=1e-12)
     assert storage.is_supplied == (name in ('memory', 'file'))
+
+
+def test_tables_that_do_not_fit_are_refused():
+    for kind in (mechanisms.StateSpace, mechanisms.BandedSolve, mechanisms.BandedProduct):
+        with pytest.raises(ValueError, match=r'kernel table has shape \(3,\): must be'):
+            kind(np.ones(3))

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import signal
+from scipy import fft, signal
 
 from dpfl import Participation, mechanisms
 from dpfl.mechanisms import toeplitz
@@ -84,3 +84,14 @@ def test_square_roots_and_powers_of_the_prefix_sums():
         np.testing.assert_allclose(power, np.tril(np.ones((9, 9))), atol=1e-13)
     identity = mechanisms.BandedInverse.fractional_power(4, 3, 0)
     np.testing.assert_array_equal(identity.strategy_matrix(), np.eye(4))
+
+
+def test_the_transforms_of_a_division_grow_with_its_terms(monkeypatch):
+    work, usual = [], fft.rfft
+    monkeypatch.setattr(fft, 'rfft', lambda x, n: (work.append(n), usual(x, n))[1])
+    sums = []
+    for terms in (12_000, 48_000):
+        work.clear()
+        toeplitz.divided(np.ones(terms), toeplitz.square_root_coefficients(terms // 6))
+        sums.append(sum(work))
+    assert sums[1] < 5 * sums[0]

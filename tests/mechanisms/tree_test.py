@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms
+from dpfl.mechanisms.sensitivities import tree_sensitivity
 from tests import oracles
 
 
@@ -87,3 +88,39 @@ def test_full_decoder_is_the_least_squares_solution(completed):
     tree = mechanisms.FullHonakerTree(13, completed)
     decoder = np.tril(np.ones((13, 13))) @ np.linalg.pinv(tree.released_matrix())
     np.testing.assert_allclose(tree.squared_error(), (decoder**2).sum(axis=1), rtol=1e-10)
+
+
+@pytest.mark.parametrize('limit', [tree_sensitivity._WORK_LIMIT, 5_000])
+def test_sensitivities_of_all_first_rounds_share_their_work(limit, monkeypatch):
+    """Tables are made once, given up or not, and each round adds two subtrees on average."""
+    calls = []
+    monkeypatch.setattr(tree_sensitivity, '_WORK_LIMIT', limit)
+    for kind, name in (
+        (tree_sensitivity._Subtrees, '_merged'),
+        (tree_sensitivity._Subtrees, '_cost'),
+        (tree_sensitivity._Patterns, '_add_uncoupled'),
+        (tree_sensitivity._Patterns, '_add_coupled'),
+    ):
+        usual = getattr(kind, name)
+        monkeypatch.setattr(
+            kind,
+            name,
+            lambda *args, name=name, usual=usual: (calls.append(name), usual(*args))[1],
+        )
+
+    def work(rounds):
+        tree_sensitivity._subtrees.cache_clear()
+        tree_sensitivity._patterns.cache_clear()
+        calls.clear()
+        found = [
+            mechanisms.BinaryTree(n).sensitivity_bound(Participation(n, 9)).is_exact for n in rounds
+        ]
+        return found[-1], {name: calls.count(name) for name in set(calls)}
+
+    for most in (150, 300):
+        exact, running = work(range(1, most + 1))
+        once_exact, once = work([most])
+        assert exact == once_exact == (limit > 5_000)
+        assert running['_cost'] == once['_cost'] and running['_merged'] == once['_merged']
+        assert running['_add_uncoupled'] < 2 * most
+        assert running.get('_add_coupled', 0) < 2 * most
