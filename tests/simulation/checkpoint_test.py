@@ -155,3 +155,8 @@ def test_a_save_that_failed_is_an_exception_of_the_next_call(tmp_path, monkeypat
         if notice != 'exit':
             getattr(writer, notice)(*[_checkpoint(3)] * (notice == 'save'))
     assert runs.contents(tmp_path) == before
+
+
+def test_its_size_does_not_depend_on_the_round(tmp_path):
+    first, late = (path.stat().st_size for path in _save(tmp_path, 1, 20_000_000))
+    assert abs(late - first) < 10
