@@ -14,7 +14,9 @@ from benchmarks.peers import family
 from tests import paths
 
 # Takes the place of the interpreter of a peer's environment.
-_PEER = """#!{python}
+_PEER = """#!/bin/sh
+'''exec' "{python}" "$0" "$@"
+' '''
 import json, sys
 if sys.argv[1] == '-c':
     print('flwr 1.41.0')

@@ -98,7 +98,7 @@ def _complete(tmp_path_factory):
     if shutil.which('bash') is None:
         pytest.skip('no bash')
     folder = tmp_path_factory.mktemp('bin')
-    (folder / 'dpfl').write_text(f'#!/bin/sh\nexec {sys.executable} -m dpfl "$@"\n')
+    (folder / 'dpfl').write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dpfl "$@"\n')
     (folder / 'dpfl').chmod(0o755)
     (folder / 'own.flags').touch()
     script = _dpfl('completion', 'bash').stdout

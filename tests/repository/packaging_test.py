@@ -151,7 +151,7 @@ def finished(checkout):
     for name in names.split():
         (packages / f'{name}.py').touch()
     (checkout / '.venv/bin').mkdir()
-    start = f'PYTHONPATH={packages} exec {sys.executable} -S "$@"'
+    start = f'PYTHONPATH="{packages}" exec "{sys.executable}" -S "$@"'
     add_command(checkout / '.venv/bin', 'python', start)
     version = '{}.{}'.format(*sys.version_info)
     record = read('requirements.lock') + f'{checkout.resolve()} {version}\n'

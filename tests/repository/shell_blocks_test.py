@@ -72,7 +72,9 @@ _PYTHON = """\
 exec "{python}" "$@"
 """
 _DPFL = """\
-#!{python}
+#!/bin/sh
+'''exec' "{python}" "$0" "$@"
+' '''
 import os, sys
 arguments = sys.argv[1:]
 for given, shorter in {shorter!r}.items():
