@@ -72,7 +72,7 @@ _FIELDS = 'number of fields differs from the header'
         (_CSV, b'a,\xff', 'not UTF-8'),
         (_CSV, b'x' * 2_000_000, 'record is too long'),
     ],
-    ids=lambda value: str(value)[:30],
+    ids=lambda value: getattr(value, '__name__', str(value)[:30]),
 )
 def test_a_malformed_record_is_counted_and_the_next_one_read(form, line, reason, monkeypatch):
     monkeypatch.setattr(record_files, 'MAX_BYTES', 1_000_000)
