@@ -6,6 +6,7 @@ import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
 from dpfl import ParticipationLog, accounting
+from dpfl.accounting.records import archive
 from dpfl.simulation import program, run_directory
 from tests import runs
 from tests.simulation import toy_experiment
@@ -50,6 +51,7 @@ def test_report_and_log_agree_with_the_run(run):
     assert values['basis'] == 'plan'
     assert values['train_metrics_released'] and values['noise_is_seeded']
     assert 'without noise' in values['not_covered'][0]
+    assert archive.OWN_LOOP in values['not_covered']
     log = ParticipationLog.load(path / 'participation.npz')
     assert log == ParticipationLog(map(experiment.sampler.cohort, range(_ROUNDS)))
     assert 'Simulation' in (path / 'privacy_report.md').read_text()
