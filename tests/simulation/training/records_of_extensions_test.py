@@ -16,8 +16,6 @@ from dpfl.simulation import extension, program, run_directory, state
 from tests.accounting import archives
 from tests.simulation import toy_experiment
 
-_BLT = mechanisms.Blt(10, [0.9, 0.5], [0.1, 0.2])
-
 
 def test_what_begins_like_another_mechanism():
     blt = mechanisms.Blt(6, [0.9], [0.2])
