@@ -103,6 +103,8 @@ class Hardened(Part):
         return sensitivity / (mu - added) * (1 + 1e-12)
 
     def facts(self, report: 'PrivacyReport', facts: Facts) -> None:
+        if not report.plan.noise_multiplier:
+            return
         facts.put(
             ASSUMPTION,
             'hardened',

@@ -147,8 +147,6 @@ def epsilon(
     """
     _validate.number('delta', delta, above=0, below=1)
     orders, divergences = events.renyi_divergences(event, neighbours)
-    if math.isinf(divergences[0]):
-        return math.inf
     # dp_accounting publishes this only for events whose divergences it computes itself.
     together = rdp_privacy_accountant._compute_rdp_repeat_and_select(
         orders, divergences, selection.mean, selection.shape

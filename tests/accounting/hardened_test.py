@@ -163,6 +163,7 @@ def test_a_report_says_so_and_comes_back():
     assert 'Hardened noise' in page and 'timing' in page and 'Philox' not in page
     assert plan.slack <= float(re.findall(r'is within (\S+) of the Gaussian', page)[0])
     assert 'Hardened noise' not in other.render() and 'Philox' in other.render()
+    assert 'no guarantee' in plans.report(_plans(noise_multiplier=0.0)[1]).render()
 
 
 def test_an_update_of_the_largest_model_is_counted():

@@ -25,6 +25,7 @@ _FIXED_SIZE = dp_accounting.SampledWithoutReplacementDpEvent(10, 2, _GAUSSIAN)
 _CAPPED = dominating_pairs.TruncatedPoissonDpEvent(9, 0.1, 3, _GAUSSIAN)
 _BOTH = dp_accounting.ComposedDpEvent
 _LONG_TREE = mechanisms.BinaryTree(2000)
+_sampled = functools.partial(plans.sampled, 'without_replacement')
 _hardened = functools.partial(plans.plan, noise='hardened')
 _COUNTED = _AdaptiveClip(0.5, count_stddev=4.0)
 _INDEPENDENT = mechanisms.Identity(6)
@@ -99,6 +100,10 @@ _REFUSED = [
     (_production, dict(clip_schedule=5), 'must be a tuple of pairs of a round and a'),
     (_production, dict(earlier=(1,)), r'earlier=\(1,\): must be a tuple of plans'),
     (_production, dict(mechanism=mechanisms.BinaryTree(1999)), 'rounds=2000: must be <= 1999'),
+    *(
+        (_sampled, dict(adjacency='replace_one_half_shift', **part), 'must be zero_out or replace')
+        for part in (dict(adaptive_clip=_COUNTED), dict(discretization=_DISCRETE))
+    ),
     # Adaptive clipping; clip norms change only where the noise starts afresh.
     (plans.adaptive, dict(mechanism=_LONG_TREE), 'mechanism=tree: must be restarted with ada'),
     (

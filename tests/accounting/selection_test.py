@@ -10,7 +10,7 @@ from dp_accounting import dp_event
 from scipy import stats
 
 from dpfl import accounting
-from dpfl.accounting import selection
+from dpfl.accounting import events, selection
 from dpfl.accounting.selection import Selection
 from tests import oracles
 from tests.accounting import plans
@@ -73,6 +73,13 @@ def test_more_runs_cost_more_and_one_costs_what_it_costs():
     assert costs == sorted(costs)
     assert costs[0] >= accounting.epsilon_from_mu(0.5, 1e-6, 'rdp')
     assert costs[-1] < 30 * costs[0]  # Far less than composition.
+
+
+def test_orders_whose_divergence_is_not_known_leave_the_others():
+    run = plans.poisson_event(0.1, 1.0, 100)
+    assert math.isinf(events.renyi_divergences(run)[1][0])
+    epsilons = [selection.epsilon(run, Selection(name, 10.0), 1e-5) for name in ('poisson', 0.5)]
+    assert max(epsilons) < 4 * accounting.epsilon_of_event(run, 1e-5, 'rdp')
 
 
 def test_texts_name_selections():

@@ -81,6 +81,11 @@ def test_the_report_of_flags_is_that_of_the_plan(flags, plan):
     assert _printed(*flags.split(), *others.split()) == json.loads(direct.to_json())
 
 
+def test_libraries_print_no_warnings_of_their_own():
+    flags = '--mechanism=gaussian --rounds=1 --sampling=poisson --population=2 --accountant=rdp'
+    assert not _run(*flags.split(), '--noise_multiplier=1', check=True).stderr
+
+
 def test_the_page_has_what_the_flags_ask_for():
     flags = f'{_BLT} --noise_multiplier=300 --delta=1e-6 --clients_per_round=10'.split()
     plan = plans.replaced(_OF_BLT, noise_multiplier=300.0)

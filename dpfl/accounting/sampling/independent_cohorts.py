@@ -205,6 +205,15 @@ class WithoutReplacement(IndependentRounds):
 
         return cohort
 
+    def _check(self, plan: 'PrivacyPlan') -> None:
+        super()._check(plan)
+        for name in ('adaptive_clip', 'discretization'):
+            # However near two updates are, their counts differ by 1, and so does their rounding.
+            if plan.adjacency == 'replace_one_half_shift' and getattr(plan, name) is not None:
+                raise errors.ArgumentError(
+                    'adjacency', plan.adjacency, f'must be zero_out or replace_one with {name}'
+                )
+
     def is_attained(self) -> bool:
         return False
 
