@@ -7,7 +7,7 @@ Example:
 A classifier of letters and digits runs on devices: one that the study trains on public images,
 those of held-out clients, or your own (--primary_model). The clients (or their examples) are
 divided by its accuracy. DP-FedAvg-GAN trains a GAN where it does well, one where it does badly, one
-on all clients, and two on public images; the study says what differs and names the fault. With
+on all clients, and one on public images; the study says what differs and names the fault. With
 --compare=fix and --inject it is the study of the paper: two GANs while some devices have a fault,
 and two after the fix. The output directory then has
 - study.html: sheets of generated images side by side, and the conclusion;
@@ -110,9 +110,8 @@ def _row(each: 'findings.Finding') -> dict[str, Any]:
         'state': each.state,
         'trained on': each.subpopulation,
         'clients': each.clients,
-        'inverted': each.measures.inverted_by_intensity,
-        'by the classifier': each.measures.inverted_by_classifier,
-        'Frechet distance': each.measures.frechet,
+        'inverted': each.traits['inverted'].value,
+        'Frechet distance': each.learned.frechet,
     }
     here, realistic = each.guarantees or (None, None)
     if here is None or realistic is None:

@@ -10,8 +10,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from dpfl import _storage, accounting
-from dpfl.debugging.diagnosis import Trait
-from dpfl.debugging.differences import Difference, Mean, Share
+from dpfl.debugging.diagnosis import Measures, Trait
+from dpfl.debugging.differences import Difference
 from dpfl.reporting import html_parts
 from dpfl.reporting.html_parts import Cell
 
@@ -72,12 +72,24 @@ def differences(
     return html_parts.table(names, rows)
 
 
-def measured(trait: Trait, measure: Share | Mean) -> str:
-    """A value of a trait with its interval."""
-    low, high = measure.interval()
-    if trait.unit == '%':
-        return f'{measure.value:.2%} ({100 * low:.2f} to {100 * high:.2f})'
-    return f'{measure.value:.2f} ({low:.2f} to {high:.2f})'
+def measured(generators: Mapping[str, Measures], traits: Mapping[str, Trait]) -> str:
+    """A table of the traits of some generators, which have the same ones, with intervals.
+
+    Args:
+      generators: the traits by name of the generator.
+      traits: all traits by name.
+    """
+    rows = []
+    for name in next(iter(generators.values())):
+        trait, row = traits[name], []
+        scale, unit = (100, '%') if trait.unit == '%' else (1, '')
+        for measures in generators.values():
+            low, high = measures[name].interval()
+            value = scale * measures[name].value
+            row.append(Cell(f'{value:.2f}{unit} ({scale * low:.2f} to {scale * high:.2f})'))
+        rows.append([trait.meaning, *row])
+    table = html_parts.table(['trait', *generators], rows)
+    return f'{table}<p>In brackets: 95 % intervals of the samples.</p>'
 
 
 def epsilon(value: float | None) -> str:

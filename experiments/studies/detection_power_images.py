@@ -135,7 +135,7 @@ class _Seed:
         self._infer = primary_lib.train(primary, base, public, folder, resume=True).infer
         self._public = public
         self._effects = public.effects(self._infer)
-        training = clients.Training(clients.AS_IS, public, public.halves()[0])
+        training = clients.Training(clients.AS_IS, public, public.half)
         self._reference = self._drawn(training, 'reference')
 
     def diagnosed(self, cell: Cell) -> Cell:
@@ -169,7 +169,7 @@ class _Seed:
     def _drawn(self, training: 'clients.Training', name: str) -> Generated:
         from dpfl.debugging.images import clients, diagnosis, study, traits
 
-        pixels, _ = study.train_gan(
+        pixels = study.train_gan(
             training,
             study.config_of(self._base, training),
             self._folder / name,

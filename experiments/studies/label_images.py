@@ -35,7 +35,6 @@ from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.debugging.differences import Mean
-from dpfl.debugging.images import traits
 from dpfl.errors import ArgumentError, renaming, shown
 from dpfl.reporting import html_parts, plain_text
 from dpfl.tasks.config import IMAGE_MODELS, ImageFaultConfig
@@ -161,10 +160,7 @@ def main() -> None:
     if is_json:
         print(json.dumps(values))
         return
-    print(
-        f'{values["labelled"]} of {values["images"]} images have a label; '
-        f'{values["effective_classes"]:.1f} classes'
-    )
+    print(f'{values["labelled"]} of {values["images"]} images have a label')
     print(plain_text.columns([_row(**model) for model in values['models']]))
 
 
@@ -223,9 +219,9 @@ def measure(
     """Labels the images in a directory, trains on them, and measures the classifiers.
 
     Returns:
-      JSON values: numbers of `images` and of `labelled` ones, `effective_classes` of the labels,
-      and for each of `models` what it learned from (`learned_from`, `images`) with its accuracy on
-      clients that it has not seen. And the labels.
+      JSON values: numbers of `images` and of `labelled` ones, and for each of `models` what it
+      learned from (`learned_from`, `images`) with its accuracy on clients that it has not seen.
+      And the labels.
 
     Raises:
       ArgumentError: if labels or models cannot be read, or there are too few labels or clients.
@@ -263,7 +259,6 @@ def measure(
     values = {
         'images': len(pixels),
         'labelled': count,
-        'effective_classes': traits.effective_classes(labelled[1]),
         'models': models,
     }
     return values, given

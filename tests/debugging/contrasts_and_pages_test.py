@@ -60,9 +60,9 @@ def test_parts_of_pages():
     assert '<h1>T</h1>\n<p>0</p>\n<h2>One</h2>\n<p>1</p>' in text and 'Two' not in text
     assert page.epsilon(None) == page.epsilon(float('inf')) == 'infinite'
     assert page.epsilon(1.23401) == '1.235'
-    length, rows = of_text.ALL['length'], of_images.ALL['combed']
-    assert page.measured(rows, Share(1, 10)).startswith('10.00% (1.79 to 40.42')
-    assert page.measured(length, Mean(3.0, 0.0, 5)) == '3.00 (3.00 to 3.00)'
+    measured = page.measured({'a': {'combed': Share(1, 10)}}, of_images.ALL)
+    assert '10.00% (1.79 to 40.42' in measured
+    assert '3.00 (3.00 to 3.00)' in page.measured({'a': {'length': Mean(3.0, 0.0, 5)}}, of_text.ALL)
     contrast = Contrast({'combed': Share(90, 100)}, {'combed': Share(0, 100)})
     (compared,) = diagnosis.compare({'a': contrast}, of_images.ALL)['a']
     table = page.differences([compared], of_images.ALL, ['combed'])

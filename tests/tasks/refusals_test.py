@@ -175,8 +175,6 @@ _OF_IMAGES = [
     (lambda: images.thresholds(_verdicts(4), (50, 101)), 'percentiles='),
     (lambda: images.thresholds(_verdicts(4), (math.nan, 50)), 'percentiles='),
     (lambda: images.by_example(_verdicts(4), 0), 'min_examples='),
-    (lambda: traits.effective_classes(np.array([], int)), 'number of images=0'),
-    (lambda: traits.mean_distance(np.ones([1, 2])), 'number of images=1'),
     (
         lambda: traits.frechet_distance(np.ones([1, 2]), np.ones([3, 2])),
         'number of images=1',

@@ -24,11 +24,10 @@ from dpfl.tasks import federated_task
 from dpfl.tasks.images import image_clients
 
 BUG, FIXED, AS_IS = 'bug', 'fixed', 'as_is'
-EVERYONE, PUBLIC, PUBLIC_AGAIN = 'everyone', 'public', 'public_again'
+EVERYONE, PUBLIC = 'everyone', 'public'
 # Names of subpopulations in words.
 IN_WORDS = {
     PUBLIC: 'public images',
-    PUBLIC_AGAIN: 'other public images',
     EVERYONE: 'all clients',
     'high_accuracy': 'clients on whom the classifier does well',
     'low_accuracy': 'clients on whom the classifier does badly',
@@ -293,10 +292,7 @@ class PublicImages:
         """By how much faults raise traits of public images, as `diagnosis.effects`."""
         return diagnosis.effects(self.sample(), self.pixels[:_OF_A_CLIENT], infer)
 
-    def halves(self) -> tuple[Subpopulation, Subpopulation]:
-        """Every other client, and the others."""
-        clients = np.arange(-(-len(self.labels) // _PUBLIC_EACH))
-        return (
-            Subpopulation(PUBLIC, clients[::2]),
-            Subpopulation(PUBLIC_AGAIN, clients[1::2]),
-        )
+    @property
+    def half(self) -> Subpopulation:
+        """Every other client: a generator learns from these, and is compared with all."""
+        return Subpopulation(PUBLIC, np.arange(0, -(-len(self.labels) // _PUBLIC_EACH), 2))

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import scipy
+from scipy import spatial
 
 from dpfl import _random
 from dpfl.debugging import diagnosis, differences
@@ -107,7 +108,7 @@ def effects(public: np.ndarray, one_client: np.ndarray, infer: traits.Infer) -> 
         (sign,) = signature.signs
         if signature.fault == 'duplicated_client':
             # Two draws of such a generator are the same image of m with probability 1 / m.
-            distance = traits.mean_distance(infer(one_client)[1])
+            distance = float(spatial.distance.pdist(infer(one_client)[1]).mean())
             value = distance * (1 - 1 / len(one_client))
         else:
             damaged = image_clients.OF_PIXELS[signature.fault](public)

@@ -1,11 +1,7 @@
-"""Findings of the study: measures of each GAN's images, its guarantees, and a conclusion.
+"""Findings of the study: traits of each GAN's images, its guarantees, and a conclusion.
 
-How private data differ from public is task T6 of [Augenstein20], table 1, with a second
-discriminator, which tells images of one generator from those of another, in place of densities.
-A generator of clients' images is private, so that a classifier of its images is, too. It is trained
-to tell images generated from clients from images generated from public data, and measured on
-further ones. As any two generators differ, a second pair, both trained on public data, gives the
-accuracy to expect where nothing differs.
+How private data differ from public is task T6 of [Augenstein20], table 1: generated images of all
+clients are compared with generated images of public data.
 """
 
 import dataclasses
@@ -16,135 +12,20 @@ import numpy as np
 
 from dpfl import _json, accounting
 from dpfl.debugging import differences
-from dpfl.debugging.diagnosis import FOUND, NOT_SEEN, SUSPECTED, Contrast, Effects, Generated
-from dpfl.debugging.differences import Difference, Mean, Share
-from dpfl.debugging.images import clients, diagnosis, traits
+from dpfl.debugging.diagnosis import (
+    FOUND,
+    NOT_SEEN,
+    SUSPECTED,
+    Contrast,
+    Effects,
+    Generated,
+    Measures,
+)
+from dpfl.debugging.differences import Mean
+from dpfl.debugging.images import clients, diagnosis
 from dpfl.planning import planner
-from dpfl.tasks.images import classifiers
-
-_MODEL, _BATCH, _LEARNING_RATE = 'tiny', 64, 2e-3
-_STEPS = 300
-_SUREST = 24
-
-
-@dataclasses.dataclass(frozen=True)
-class ToldApart:
-    """How well two sets of images can be told apart.
-
-    Attributes:
-      accuracy: share of the further images of both sets that are assigned rightly.
-      surest: images of the first set that look least like the second, surest first, float32
-        [k, 28, 28].
-    """
-
-    accuracy: Share
-    surest: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True)
-class Discriminators:
-    """How well images from clients can be told from images from public data, with a control.
-
-    Attributes:
-      private: clients against public images.
-      control: public images against those of another generator of public images.
-    """
-
-    private: ToldApart
-    control: ToldApart
-
-    @property
-    def difference(self) -> Difference:
-        """By how much clients' images are easier to tell from public ones than public ones are."""
-        return differences.compare(
-            'accuracy of the discriminator', self.private.accuracy, self.control.accuracy
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Accuracies with intervals, as JSON values."""
-        return {
-            name: {
-                'accuracy': comparison.accuracy.value,
-                'interval': list(comparison.accuracy.interval()),
-            }
-            for name, comparison in (('private', self.private), ('control', self.control))
-        } | {'difference': self.difference.to_dict()}
-
-
-def tell_apart(
-    first: np.ndarray, second: np.ndarray, *, seed: int, steps: int = _STEPS
-) -> ToldApart:
-    """Trains a discriminator on half of the images, and measures it on the other half.
-
-    Args:
-      first, second: images, float32 [n, 28, 28]; the first half of each is trained on.
-      seed: of weights and batches.
-      steps: number of batches.
-
-    Raises:
-      ValueError: if a set has fewer than two images.
-    """
-    halves = [
-        (pixels[: len(pixels) // 2], pixels[len(pixels) // 2 :]) for pixels in (first, second)
-    ]
-    trained, tested = zip(*halves, strict=True)
-    model = classifiers.build_image_classifier(_MODEL, seed)
-    # Two of the classes are used: 1 for the first set, 0 for the second.
-    weights = classifiers.train_centrally(
-        model,
-        np.concatenate(trained),
-        np.repeat(np.array([1, 0], np.int32), [len(part) for part in trained]),
-        steps=steps,
-        batch_size=_BATCH,
-        learning_rate=_LEARNING_RATE,
-        seed=seed,
-    )
-    infer = classifiers.of_weights(_MODEL, weights).infer
-    scores = [infer(part)[0][:, 1] - infer(part)[0][:, 0] for part in tested]
-    right = np.concatenate([scores[0] > 0, scores[1] <= 0])
-    return ToldApart(Share.of(right), tested[0][np.argsort(-scores[0])[:_SUREST]])
-
 
 _HALF_SHIFT = 'replace_one_half_shift'
-
-
-@dataclasses.dataclass(frozen=True)
-class Appearance:
-    """Measures of a set of images.
-
-    Attributes:
-      inverted_by_intensity: Share of images with more ink than paper.
-      inverted_by_classifier: Share of images that the primary model is surer of once inverted.
-      effective_classes: Effective number of classes, after inverted images are turned back.
-      diversity: Mean distance of two images in the features of the primary model.
-      frechet: Frechet distance of the features from those of the real images.
-    """
-
-    inverted_by_intensity: float
-    inverted_by_classifier: float
-    effective_classes: float
-    diversity: float
-    frechet: float
-
-
-def measure(model: classifiers.Classifier, pixels: np.ndarray, real: np.ndarray) -> Appearance:
-    """Measures images, compared with real ones.
-
-    Args:
-      model: The primary model.
-      pixels: The images, float32 [n, 28, 28].
-      real: Real images of held-out clients, float32 [m, 28, 28].
-    """
-    dark, upright = traits.inverted_by_intensity(pixels), traits.upright(pixels)
-    features = model.features(pixels)
-    by_classifier = traits.inverted_by_classifier(model.probabilities, pixels)
-    return Appearance(
-        inverted_by_intensity=float(dark.mean()),
-        inverted_by_classifier=float(by_classifier.mean()),
-        effective_classes=traits.effective_classes(model.probabilities(upright).argmax(axis=1)),
-        diversity=traits.mean_distance(features),
-        frechet=traits.frechet_distance(features, model.features(real)),
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,16 +89,14 @@ def _guarantee(name: str, plan: accounting.PrivacyPlan, population: int, delta: 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding(Generated):
-    """Measures and guarantees of one GAN of the study.
+    """Traits and guarantees of one GAN of the study.
 
     Attributes:
       state: 'bug', 'fixed' or 'as_is'.
       subpopulation: Name of the subpopulation that it was trained on.
       clients: Number of clients in the subpopulation.
       generated: Generated images, float32 [n, 28, 28].
-      measures: Measures of the generated images, compared with public ones.
       guarantees: Guarantees of the run and of the larger run; empty for public images.
-      seconds: Duration of the rounds.
     """
 
     state: str
@@ -225,9 +104,7 @@ class Finding(Generated):
     clients: int
     learned: diagnosis.Learned
     generated: np.ndarray
-    measures: Appearance
     guarantees: tuple[Guarantee, ...]
-    seconds: float
 
     def to_dict(self) -> dict[str, Any]:
         """The finding without the images, as JSON values."""
@@ -243,38 +120,6 @@ class Finding(Generated):
         return values
 
 
-def find(
-    training: clients.Training,
-    pixels: np.ndarray,
-    seconds: float,
-    model: classifiers.Classifier,
-    guarantees: tuple[Guarantee, ...],
-    public: np.ndarray,
-) -> Finding:
-    """Measures one GAN.
-
-    Args:
-      training: Its training data.
-      pixels: Images that it generated, float32 [n, 28, 28], values within [0, 1].
-      seconds: Duration of its rounds.
-      model: The primary model.
-      guarantees: Of its run, and of the larger run; empty for public images.
-      public: Images of held-out clients to compare with, float32 [m, 28, 28].
-    """
-    return Finding(
-        of_what=clients.IN_WORDS[training.chosen.name],
-        state=training.state,
-        subpopulation=training.chosen.name,
-        clients=len(training.chosen),
-        generated=pixels,
-        traits=traits.measure(pixels, model.infer),
-        learned=diagnosis.measure_learned(pixels, public, model.infer),
-        measures=measure(model, pixels, public),
-        guarantees=guarantees,
-        seconds=seconds,
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class Conclusion:
     """The conclusion of the study.
@@ -282,12 +127,10 @@ class Conclusion:
     Attributes:
       diagnoses: By state.
       injected: The faults that were put into the data.
-      discriminators: The second discriminator; None without generators of public images.
     """
 
     diagnoses: Mapping[str, diagnosis.Diagnosis]
     injected: tuple[str, ...] = ()
-    discriminators: Discriminators | None = None
 
     @property
     def fault_is_visible(self) -> bool:
@@ -323,8 +166,6 @@ class Conclusion:
             'conclusion': self.text,
             'diagnoses': {state: of_state.to_dict() for state, of_state in self.diagnoses.items()},
         }
-        if self.discriminators is not None:
-            values['discriminator'] = self.discriminators.to_dict()
         if self.fix_is_visible is None:
             return {'fault_is_visible': self.fault_is_visible, **values}
         return {
@@ -340,7 +181,6 @@ def conclude(
     injected: tuple[str, ...] = (),
     accuracies: tuple[Mean, Mean] | None = None,
     effects: Effects | None = None,
-    seed: int = 0,
 ) -> Conclusion:
     """Compares the images of the study's generators.
 
@@ -351,25 +191,19 @@ def conclude(
       accuracies: Of the primary model on clients and on public images; needs generators of both.
       effects: Of faults on the traits of public images, from `diagnosis.effects`; without them, no
         fault is called not seen.
-      seed: Of the discriminators.
     """
     by_state: dict[str, list[Finding]] = {}
     for finding in results:
         by_state.setdefault(finding.state, []).append(finding)
-    diagnoses, told_apart = {}, None
+    diagnoses = {}
     for state, of_state in by_state.items():
         named = {finding.subpopulation: finding for finding in of_state}
         contrasts = {diagnosis.BADLY: Contrast.of(of_state[-1], of_state[-2])}
         if clients.PUBLIC in named:
             everyone, public = (named[name] for name in (clients.EVERYONE, clients.PUBLIC))
             contrasts[diagnosis.CLIENTS] = Contrast.of(everyone, public)
-            again = named[clients.PUBLIC_AGAIN].generated
-            told_apart = Discriminators(
-                tell_apart(everyone.generated, public.generated, seed=seed),
-                tell_apart(again, public.generated, seed=seed),
-            )
         diagnoses[state] = diagnosis.diagnose(contrasts, accuracies, effects)
-    return Conclusion(diagnoses, injected, told_apart)
+    return Conclusion(diagnoses, injected)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -387,8 +221,7 @@ class Found:
       accuracies: Accuracy on each client by state; NaN for a client without examples.
       noise_is_seeded: Whether the noise comes from a known seed.
       public: Images of held-out clients, float32 [n, 28, 28]: the real ones of the page.
-      public_measures: Measures of one half of them, compared with the other half: the best that a
-        generator can reach.
+      public_traits: Traits of these images.
     """
 
     results: Sequence[Finding]
@@ -400,7 +233,7 @@ class Found:
     accuracies: Mapping[str, np.ndarray]
     noise_is_seeded: bool
     public: np.ndarray
-    public_measures: Appearance
+    public_traits: Measures
 
     @property
     def has_fix(self) -> bool:

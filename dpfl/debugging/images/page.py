@@ -42,8 +42,7 @@ def render(found: findings.Found) -> str:
             ('Conclusion', _conclusion(conclusion)),
             *((_TITLES[state], _sheets(state, results)) for state in found.accuracies),
             ('What differs, with intervals', _differences(conclusion)),
-            ('Private images against public ones', _discriminators(conclusion.discriminators)),
-            ('Numbers of the generated images', _numbers(found) + _SHEETS.format(public)),
+            ('All traits', _traits(found) + _SHEETS.format(public)),
             ('Accuracy on each client, and who was chosen', _population(found)),
             ('Privacy', _privacy(results)),
         ],
@@ -58,6 +57,7 @@ def _introduction(found: findings.Found) -> str:
         'example': 'one on the examples that the classifier gets right, one on those that it gets '
         'wrong',
     }[found.selection]
+    task = {'client': 'T4', 'example': 'T2'}[found.selection]
     simulated = page.SIMULATED if found.noise_is_seeded else ''
     names = ', '.join(name.replace('_', ' ') for name in found.conclusion.injected)
     faults = f'{found.share:.0%} of the devices have the fault: {names}. ' if names else ''
@@ -71,10 +71,10 @@ def _introduction(found: findings.Found) -> str:
     else:
         put = f'For this study, {faults}' if names else ''
         story = (
-            f'Nobody may look at the images. {put}Five generators are trained by DP-FedAvg-GAN '
-            f'under user-level differential privacy: {chosen}; one on all clients; and two on '
-            'public images, which show what two trainings on equal data differ by. Their images '
-            'are compared (Augenstein et al. 2020, table 1, tasks T1, T2, T4 and T6).'
+            f'Nobody may look at the images. {put}Four generators are trained by DP-FedAvg-GAN '
+            f'under user-level differential privacy: {chosen}; one on all clients; and one on '
+            'public images. Their images are compared (Augenstein et al. 2020, table 1, tasks T1, '
+            f'{task} and T6).'
         )
     return (
         f'<p>A classifier of letters and digits runs on {found.population:,} devices. {story}'
@@ -105,46 +105,14 @@ def _subject(finding: findings.Finding) -> str:
     )
 
 
-def _numbers(found: findings.Found) -> str:
-    names = [
-        '',
-        'inverted, by intensity',
-        'inverted, by the classifier',
-        'effective classes',
-        'diversity',
-        'Frechet distance',
-        'minutes',
-    ]
-    measured = [
-        (
-            f'{finding.state}, {finding.subpopulation}',
-            finding.measures,
-            f'{finding.seconds / 60:.1f}',
-        )
-        for finding in found.results
-    ]
-    rows = [
-        [
-            name.replace('_', ' '),
-            f'{measures.inverted_by_intensity:.1%}',
-            f'{measures.inverted_by_classifier:.1%}',
-            f'{measures.effective_classes:.1f}',
-            f'{measures.diversity:.2f}',
-            f'{measures.frechet:.1f}',
-            minutes,
-        ]
-        for name, measures, minutes in [*measured, ('public images', found.public_measures, '')]
-    ]
-    return html_parts.table(names, rows) + (
-        '<p>Inverted by intensity: more ink than paper; the findings above rely on it. Inverted by '
-        'the classifier: it is surer of the image once that is inverted. The two need not agree: '
-        'the classifier knows real images only, and of a blurred or unfinished one it is unsure '
-        'either way, so that its share says little where the Frechet distance is large. Effective '
-        'classes: the exponential of the entropy of the classes that it sees. Diversity and '
-        'Frechet distance are in the space of its hidden layer. The Frechet distance of generated '
-        'images is to public ones, that of public images from one half to the other. Minutes are '
-        'of the rounds.</p>'
-    )
+def _traits(found: findings.Found) -> str:
+    """Traits of the images of each generator, and of the public ones."""
+    generators = {_name(finding): finding.traits for finding in found.results}
+    return page.measured({**generators, 'public images': found.public_traits}, traits.ALL)
+
+
+def _name(finding: findings.Finding) -> str:
+    return f'{finding.state}, {finding.subpopulation}'.replace('_', ' ')
 
 
 def _population(found: findings.Found) -> str:
@@ -164,7 +132,7 @@ def _population(found: findings.Found) -> str:
     axes.legend()
     rows = [
         [
-            f'{finding.state}, {finding.subpopulation}'.replace('_', ' '),
+            _name(finding),
             f'{finding.clients:,}',
             f'{finding.clients / found.population:.1%}',
         ]
@@ -197,7 +165,7 @@ def _privacy(results: Sequence[findings.Finding]) -> str:
     ]
     rows = [
         [
-            f'{finding.state}, {finding.subpopulation}: {guarantee.name}'.replace('_', ' '),
+            f'{_name(finding)}: {guarantee.name}',
             f'{guarantee.clients_per_round:,}',
             f'{guarantee.population:,}',
             f'{guarantee.noise_multiplier:g}',
@@ -283,33 +251,3 @@ def _differences(conclusion: findings.Conclusion) -> str:
         f'with these standard deviations: {allowances}.</p>'
     )
     return '\n'.join(parts)
-
-
-def _discriminators(comparisons: findings.Discriminators | None) -> str:
-    """How well images from clients can be told from images from public data."""
-    if comparisons is None:
-        return ''
-    beyond = comparisons.difference
-    rows = []
-    for label, comparison in (
-        ('from clients, against from public images', comparisons.private),
-        ('from public images, against from other public images', comparisons.control),
-    ):
-        low, high = comparison.accuracy.interval()
-        interval = f'{low:.1%} to {high:.1%}'
-        rows.append(
-            [label, f'{comparison.accuracy.value:.1%}', interval, f'{comparison.accuracy.count:,}']
-        )
-    caption = (
-        f'The {len(comparisons.private.surest)} generated images of which it is surest that they '
-        'come from clients'
-    )
-    return (
-        html_parts.table(['images', 'accuracy', '95 % interval', 'images tested'], rows)
-        + f'<p>Difference {beyond.value:+.1%} (95 % interval {beyond.low:+.1%} to '
-        f'{beyond.high:+.1%}). The discriminator is trained on one half of the generated images '
-        'and tested on the other. Any two generators can be told apart to some degree; the second '
-        'row shows how well if their data are alike. The interval has no allowance for other '
-        'trainings, of which there is one of each kind.</p>'
-        + _SHEETS.format(html_parts.sheet(comparisons.private.surest, caption))
-    )

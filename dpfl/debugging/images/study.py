@@ -12,7 +12,7 @@ import numpy as np
 
 from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.debugging.differences import Mean
-from dpfl.debugging.images import clients, findings, primary
+from dpfl.debugging.images import clients, diagnosis, findings, primary, traits
 from dpfl.debugging.images import config as config_lib
 from dpfl.debugging.images.config import StudyConfig
 from dpfl.reporting import html_parts
@@ -94,7 +94,7 @@ def train_gan(
     resume: bool,
     overwrite: bool,
     not_covered: tuple[str, ...] = (),
-) -> tuple[np.ndarray, float]:
+) -> np.ndarray:
     """Trains a GAN in a directory, or returns the one that an earlier study left there.
 
     Args:
@@ -109,8 +109,7 @@ def train_gan(
       not_covered: Limits of the guarantee, a sentence each.
 
     Returns:
-      Images that its generator makes, float32 [n, 28, 28], values within [0, 1], and the duration
-      of its rounds in seconds.
+      Images that its generator makes, float32 [n, 28, 28], values within [0, 1].
 
     Raises:
       ArgumentError: If a value is not allowed, or an earlier run in the directory has other values.
@@ -133,8 +132,7 @@ def train_gan(
         **facts,
     )
     result = train_run(config, path, task=task, resume=resume, overwrite=overwrite)
-    pixels = gan_lib.sample(config, result.weights, samples)
-    return pixels, float(result.metrics['seconds'].sum())
+    return gan_lib.sample(config, result.weights, samples)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -185,7 +183,7 @@ class Study:
         if not self._has_fix:
             everyone = clients.Subpopulation(clients.EVERYONE, np.arange(population))
             trainings = [
-                *(clients.Training(clients.AS_IS, public, half) for half in public.halves()),
+                clients.Training(clients.AS_IS, public, public.half),
                 clients.Training(clients.AS_IS, data[clients.AS_IS], everyone),
                 *trainings,
             ]
@@ -209,7 +207,6 @@ class Study:
                 injected=base.task.faults.inject,
                 accuracies=accuracies,
                 effects=public.effects(model.infer),
-                seed=base.seed,
             ),
             share=base.task.faults.inject_share,
             selection=self.config.selection,
@@ -218,7 +215,7 @@ class Study:
             accuracies={state: of_state.accuracies for state, of_state in verdicts.items()},
             noise_is_seeded=base.noise_seed is not None,
             public=shown,
-            public_measures=findings.measure(model, shown[::2], shown[1::2]),
+            public_traits=traits.measure(shown, model.infer),
         )
 
     @property
@@ -296,7 +293,7 @@ class Study:
                     required(self.base.sampling, 'population'),
                 )
         is_selected = not is_public and training.chosen.name != clients.EVERYONE
-        pixels, seconds = train_gan(
+        pixels = train_gan(
             training,
             config,
             self.directory,
@@ -311,4 +308,13 @@ class Study:
             overwrite=self.overwrite,
             not_covered=_SELECTED if is_selected else (),
         )
-        return findings.find(training, pixels, seconds, model, guarantees, public.sample())
+        return findings.Finding(
+            of_what=clients.IN_WORDS[training.chosen.name],
+            traits=traits.measure(pixels, model.infer),
+            learned=diagnosis.measure_learned(pixels, public.sample(), model.infer),
+            state=training.state,
+            subpopulation=training.chosen.name,
+            clients=len(training.chosen),
+            generated=pixels,
+            guarantees=guarantees,
+        )

@@ -1,10 +1,9 @@
-"""Measures of generated images: ink, its place and shape, variety, certainty, distance from others.
+"""Measures of generated images: ink, its place and shape, variety, certainty, Frechet distance.
 
 A trait, by which faults show, has one value per image, so that a set of images gives a share or a
 mean with a known error. Images that are inverted count as such, and are turned back before the
-other traits are measured. So one fault does not look like another. The other measures describe a
-set as a whole. They are computed from images and a classifier that was trained on images without a
-fault.
+other traits are measured. So one fault does not look like another. The Frechet distance describes a
+set as a whole.
 """
 
 import dataclasses
@@ -12,7 +11,6 @@ from collections.abc import Callable
 
 import numpy as np
 import scipy
-from scipy.spatial import distance
 
 from dpfl import _validate
 from dpfl.debugging import diagnosis
@@ -28,8 +26,6 @@ _FAINT = 0.25
 _BLANK, _LYING = 0.1, 1.1
 # With more ink than this an image is a blot, which has no direction.
 _BLOT = 0.3
-# Number of images that `mean_distance` compares in pairs; more would hardly change the mean.
-_MAX_PAIRED = 500
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +61,7 @@ ALL = {
 }
 
 
-def inverted_by_intensity(pixels: np.ndarray) -> np.ndarray:
+def is_inverted(pixels: np.ndarray) -> np.ndarray:
     """Which images have more ink than paper, that is a mean intensity below 1/2; bool [n].
 
     Args:
@@ -76,7 +72,7 @@ def inverted_by_intensity(pixels: np.ndarray) -> np.ndarray:
 
 def upright(pixels: np.ndarray) -> np.ndarray:
     """The images, float [n, h, w] within [0, 1] with paper 1; inverted ones are turned back."""
-    dark = inverted_by_intensity(pixels)
+    dark = is_inverted(pixels)
     return np.where(dark[:, None, None], 1 - pixels, pixels)
 
 
@@ -141,7 +137,7 @@ def measure(pixels: np.ndarray, infer: Infer) -> dict[str, Share | Mean]:
     probabilities, features = infer(turned)
     blank, combed = has_blank_half(turned), is_combed(turned)
     return {
-        'inverted': Share.of(inverted_by_intensity(pixels)),
+        'inverted': Share.of(is_inverted(pixels)),
         'blank_half': Share.of(blank),
         # Half an image, or one of twice the width, lies whatever it shows.
         'lying': Share.of(is_lying(turned) & ~blank & ~combed),
@@ -149,40 +145,6 @@ def measure(pixels: np.ndarray, infer: Infer) -> dict[str, Share | Mean]:
         'confidence': Mean.of(probabilities.max(axis=1)),
         'variety': Mean.of(pair_distances(features)),
     }
-
-
-def inverted_by_classifier(
-    probabilities: Callable[[np.ndarray], np.ndarray], pixels: np.ndarray
-) -> np.ndarray:
-    """Which images the classifier is more confident about when they are inverted; bool [n].
-
-    Args:
-      probabilities: maps pixels [n, 28, 28] to class probabilities [n, classes].
-      pixels: float [n, 28, 28] in [0, 1].
-    """
-    as_it_is, inverted = probabilities(pixels), probabilities(1 - pixels)
-    return inverted.max(axis=1) > as_it_is.max(axis=1)
-
-
-def effective_classes(classes: np.ndarray) -> float:
-    """Exponential of the entropy of the classes: the number of classes, if all are equally common.
-
-    Args:
-      classes: int [n], not empty.
-    """
-    _validate.integer('number of images', len(classes), minimum=1)
-    shares = np.unique(classes, return_counts=True)[1] / len(classes)
-    return float(np.exp(-(shares * np.log(shares)).sum()))
-
-
-def mean_distance(vectors: np.ndarray) -> float:
-    """Mean Euclidean distance between pairs of vectors [n, d]; 0 if all images are equal.
-
-    Raises:
-      ValueError: if there are fewer than two.
-    """
-    _validate.integer('number of images', len(vectors), minimum=2)
-    return float(distance.pdist(vectors[:_MAX_PAIRED].astype(np.float64)).mean())
 
 
 def frechet_distance(first: np.ndarray, second: np.ndarray) -> float:
@@ -203,13 +165,7 @@ def frechet_distance(first: np.ndarray, second: np.ndarray) -> float:
         _validate.integer('number of images', len(vectors), minimum=2)
         vectors = np.asarray(vectors, np.float64)
         moments.append((vectors.mean(axis=0), np.atleast_2d(np.cov(vectors, rowvar=False))))
-    return frechet_distance_of_gaussians(*moments[0], *moments[1])
-
-
-def frechet_distance_of_gaussians(
-    mean1: np.ndarray, covariance1: np.ndarray, mean2: np.ndarray, covariance2: np.ndarray
-) -> float:
-    """Squared 2-Wasserstein distance of two Gaussians with means [d] and covariances [d, d]."""
+    (mean1, covariance1), (mean2, covariance2) = moments
     # The trace of (S1 S2)^(1/2) is the nuclear norm of S1^(1/2) S2^(1/2). This avoids the root of a
     # matrix that is not symmetric, which would fail for singular covariances.
     roots = [_root(covariance) for covariance in (covariance1, covariance2)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpfl.debugging import page
-from dpfl.debugging.diagnosis import TOLD
+from dpfl.debugging.diagnosis import TOLD, Measures
 from dpfl.debugging.differences import Difference, Mean
 from dpfl.debugging.text import diagnosis, traits
 from dpfl.reporting import charts, html_parts
@@ -221,24 +221,10 @@ def _phrases(written: 'list[tuple[CaseResult, Written]]') -> str:
 
 
 def _traits(written: 'list[tuple[CaseResult, Written]]') -> str:
-    parts = []
-    for names in (traits.SENTENCE_NAMES, traits.WORD_NAMES):
-        shown = [(case, output) for case, output in written if set(output.traits) == set(names)]
-        if not shown:
-            continue
-        rows = [
-            [
-                traits.ALL[name].meaning,
-                *(
-                    Cell(page.measured(traits.ALL[name], output.traits[name]))
-                    for _, output in shown
-                ),
-            ]
-            for name in names
-        ]
-        generators = [_name(case, output) for case, output in shown]
-        parts.append(html_parts.table(['trait', *generators], rows))
-    return '\n'.join(parts) + '<p>In brackets: 95% intervals of the samples.</p>'
+    kinds: dict[str, dict[str, Measures]] = {}
+    for case, output in written:
+        kinds.setdefault(output.generator.kind, {})[_name(case, output)] = output.traits
+    return '\n'.join(page.measured(generators, traits.ALL) for generators in kinds.values())
 
 
 def _name(case: 'CaseResult', output: 'Written') -> str:
