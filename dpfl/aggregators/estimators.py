@@ -39,7 +39,8 @@ def weight_of(record: Any, example_cap: float | None) -> tf.Tensor:
     """The client's weight `min(n_k / example_cap, 1)`, float32 scalar; 0 for n_k below 0 or NaN."""
     if example_cap is None:
         return tf.ones([])
-    share = tf.cast(record.num_examples, tf.float32) / example_cap
+    # More than one number would give an update more coordinates than get noise.
+    share = tf.ensure_shape(tf.cast(record.num_examples, tf.float32), []) / example_cap
     return tf.where(share > 0, tf.minimum(share, 1.0), 0.0)
 
 

@@ -213,9 +213,9 @@ class CorrelatedNoiseQuery(tfp.SumAggregationDPQuery):
 
         Raises:
           TypeError: if the record has a tensor of another type.
+          ValueError, tf.errors.InvalidArgumentError: if it has other shapes than the specs.
         """
-        check_floats(record)
-        return self._clip(record, params)
+        return self._clip(checked(record, self._record_specs), params)
 
     def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, Any]:
         return public_metrics(self._plan, global_state)
@@ -284,11 +284,14 @@ def public_metrics(
     )
 
 
-def check_floats(record: Any) -> None:
-    """Checks that the tensors of a client's record are of types that noise can be added to.
+def checked(record: Any, specs: Any) -> Any:
+    """A client's record, after a check of its types and, unless the specs are None, its shapes.
+
+    A sum would broadcast a tensor of another shape, over more coordinates than were clipped.
 
     Raises:
-      TypeError: if not; the message names the first tensor of another type.
+      TypeError: if noise cannot be added to a type; the message names the first such tensor.
+      ValueError, tf.errors.InvalidArgumentError: if the shapes are not those of the specs.
     """
     for path, leaf in tree.flatten_with_path(record):
         dtype = tf.as_dtype(leaf.dtype)
@@ -298,6 +301,12 @@ def check_floats(record: Any) -> None:
                 f'{name} has a {dtype.name} tensor: must be float32 or float64, or a 16-bit float '
                 'where record_specs are given'
             )
+    if specs is None:
+        return record
+    pairs = zip(tf.nest.flatten(record), tf.nest.flatten(specs), strict=True)
+    return tf.nest.pack_sequence_as(
+        record, [tf.ensure_shape(leaf, spec.shape) for leaf, spec in pairs]
+    )
 
 
 def _check_norm(name, value):

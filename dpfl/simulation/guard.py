@@ -253,6 +253,11 @@ class GuardedProcess:
             t == run_journal.state.begun and not run_journal.state.is_released
         ):
             raise errors.RunError(f'{self._path}: ends before round {t + 1}')
+        if t and run_journal.began(t - 1).noise != state_lib.noise_digest(state, rounds_ago=1):
+            raise errors.RunError(
+                f'{self._path}: round {t + 1} has another noise key than round {t}; the noise of '
+                'all rounds must have one key'
+            )
         run_journal.begin(event, ids)
         return t
 

@@ -184,13 +184,13 @@ def _digests(own: Sequence[Any], template: Any) -> tuple[str, str]:
     return model, journal.digest([model.encode(), *parts[False]])
 
 
-def noise_digest(state: Any) -> str:
-    """Digest of the noise keys of a state and of their positions.
+def noise_digest(state: Any, rounds_ago: int = 0) -> str:
+    """Digest of the noise keys of a state and of their positions, now or some rounds ago.
 
     Raises:
       ValueError: if the state has no noise of a privacy plan.
     """
-    positions = [[part.key, part.round] for part in _noise(state)]
+    positions = [[part.key, np.asarray(part.round) - rounds_ago] for part in _noise(state)]
     return journal.digest(tree.flatten(positions))
 
 

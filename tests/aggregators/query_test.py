@@ -89,6 +89,15 @@ def test_a_state_is_refused_under_another_plan(before, after, named):
     assert str(error.value).endswith('a state goes on only under the plan that it was made with')
 
 
+@pytest.mark.parametrize('changes', [{}, _integers(1e3), _HARDENED])
+def test_a_record_of_another_shape_is_refused_as_a_sum_would_broadcast_it(changes):
+    query = _changed(**changes)
+    params = query.derive_sample_params(query.initial_global_state())
+    for record in (np.ones(1, np.float32), np.float32(1), np.ones([2, 3], np.float32)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match='not compatible with expected'):
+            query.preprocess_record(params, record)
+
+
 def test_what_only_accounting_reads_may_change():
     identity = dict(mechanism=mechanisms.Identity(6))
     query = _changed(**identity)

@@ -104,6 +104,13 @@ _REFUSED = {
             'must be None here; build_weighted_aggregator takes',
         ),
         (_aggregator(weighted=True), 'give the plan an Estimator'),
+        # Noise is drawn for one coordinate of the update, and the product would have three.
+        (
+            lambda: _aggregator(weighted=True, estimator=_WEIGHTED)().create(
+                tff.TensorType(np.float32), tff.TensorType(np.float32, [3])
+            ),
+            'must be rank 0 but is rank 1',
+        ),
         (lambda: accounting.Estimator('median'), 'kind=median: must be one of fixed, clipped'),
         (lambda: accounting.Estimator(weight=0.0), 'weight=0.0: must be a finite number > 0'),
         (lambda: accounting.Estimator(weight=_NAN), 'weight=nan: '),

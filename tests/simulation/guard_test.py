@@ -162,6 +162,7 @@ def test_values_of_a_program_are_given_after_their_release_was_recorded(tmp_path
     'change, message',
     [
         ('noise key', 'round 1 .* another noise key, .* count both$'),
+        ('key of a later round', 'round 4 has another noise key than round 3'),
         ('model', 'round 2 was released before from another model'),
         ('result', 'round 3 gave another result than before'),
         ('plan', 'is the journal of another plan .noise_multiplier'),
@@ -174,6 +175,9 @@ def test_a_release_that_differs_is_refused(tmp_path, change, message):
     folder = tmp_path / 'other' if change == 'directory' else tmp_path
     state = {
         'noise key': _Process(first_key=9).initialize(),
+        'key of a later round': states[3]._replace(
+            noise=states[3].noise._replace(key=np.array([9, 7]))
+        ),
         'model': states[1]._replace(global_model_weights=np.ones(1)),
     }.get(change, states[2])
     with pytest.raises(errors.RunError, match=message):

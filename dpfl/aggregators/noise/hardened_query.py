@@ -106,10 +106,9 @@ class HardenedQuery(tfp.SumAggregationDPQuery):
         lowers it further.
 
         Raises:
-          TypeError: if the record has a tensor that is neither float32 nor float64.
+          TypeError, ValueError, tf.errors.InvalidArgumentError: as `query.checked`.
         """
-        update = estimators.update_of(record)
-        query.check_floats(update)
+        update = query.checked(estimators.update_of(record), self._specs)
         weight = estimators.weight_of(record, self._plan.estimator.example_cap)
         vector = flat.vector(self._clip(update, params), tf.float64)
         scale = tf.cast(weight, tf.float64) * self._units / tf.cast(params, tf.float64)
