@@ -63,9 +63,10 @@ class Separated:
     @functools.cached_property
     def squared_norm(self) -> float:
         """Largest squared norm of the mean of a set of rounds."""
-        best = np.zeros(len(self.matrix) + self.separation)
-        for t in range(len(self.matrix) - 1, -1, -1):
-            best[t] = max(best[t + 1], self.norms[t] + best[t + self.separation])
+        rounds = len(self.matrix)
+        best = np.zeros(rounds + 1)
+        for t in range(rounds - 1, -1, -1):
+            best[t] = max(best[t + 1], self.norms[t] + best[min(t + self.separation, rounds)])
         return float(best[0])
 
     @functools.cached_property
@@ -103,13 +104,15 @@ class Release:
     rounding = _LOSS_ROUNDING
 
     def __init__(self, separated: Separated, stddev: float):
-        self._apart, self._probability = separated.separation, separated.probability
+        separation, self._probability = separated.separation, separated.probability
         self._matrix = separated.matrix / stddev
         self._bands = separated.bands
         self.largest = separated.squared_norm / stddev**2
         self._norms = separated.norms / stddev**2
         rounds = len(self._matrix)
         self.width = rounds
+        # Whoever waits longer than all rounds takes part in none, however long it is.
+        self._apart = min(separation, rounds + 1)
         # A column and the columns that overlap with it: [rounds, 2 bands - 1].
         gram = self._matrix.T @ self._matrix
         offsets = np.arange(1 - self._bands, self._bands)
@@ -118,7 +121,7 @@ class Release:
         self._overlaps = np.where(
             inside, gram[np.arange(rounds)[:, None], np.clip(places, 0, rounds - 1)], 0.0
         )
-        self._rate = 1 / (self._apart - 1 + 1 / self._probability)
+        self._rate = 1 / (separation - 1 + 1 / self._probability)
         self._towards = gram.sum(axis=0) * self._rate
         self._mean_square = float(self._norms.sum() * self._rate)
         self._square_of_mean = float(self._towards.sum() * self._rate)
@@ -128,8 +131,9 @@ class Release:
         self._log_totals: dict[float, float] = {}
         # In round 0 a client may take part, or must wait for 1 .. b - 1 rounds.
         waits = np.full(self._apart, self._log_present)
+        waits[-1] += math.log(separation - self._apart + 1)
         waits[0] = 0.0
-        self._log_waits = waits - math.log1p((self._apart - 1) * self._probability)
+        self._log_waits = waits - math.log1p((separation - 1) * self._probability)
 
     @property
     def end(self) -> float:
