@@ -31,6 +31,7 @@ from dpfl.debugging.differences import Difference
 from dpfl.debugging.images import traits as image_traits
 from dpfl.debugging.text import diagnosis as text_diagnosis
 from dpfl.debugging.text import traits as text_traits
+from dpfl.mechanisms import rounding
 from dpfl.reporting import html_parts
 from dpfl.reporting.html_parts import Cell
 from experiments.studies.shared import files
@@ -356,7 +357,6 @@ def _sides(sides: 'tuple[Side, Side]') -> str:
         'clip norm': '{clip_norm:g}',
         'noise multiplier': '{noise_multiplier:.4g}',
         'seed': '{seed}',
-        'delta': '{delta:.3g}',
     }
     rows = [
         [Cell(name, 'text'), *(form.format(**value) for value in values)]
@@ -367,6 +367,7 @@ def _sides(sides: 'tuple[Side, Side]') -> str:
     ]
     rows += [
         [Cell('accuracy (images: of the discriminator)', 'text'), *accuracies],
+        [Cell('delta', 'text'), *(rounding.shown_delta(value['delta']) for value in values)],
         [Cell('epsilon', 'text'), *(page.epsilon(value['epsilon']) for value in values)],
     ]
     names = [Cell('', 'text'), *(f'{name}: {_KINDS[generator.kind]}' for name, generator in named)]
@@ -380,7 +381,7 @@ def _privacy(comparison: Comparison) -> str:
             Cell(f'{names[row["of"]]}, for a client of all', 'text'),
             str(row['runs']),
             'none' if row['remark'] not in ('', 'infinite') else page.epsilon(row['epsilon']),
-            f'{row["delta"]:.3g}',
+            rounding.shown_delta(row['delta']),
             Cell(row['remark'] if row['remark'] != 'infinite' else '', 'text'),
         ]
         for row in comparison.guarantees

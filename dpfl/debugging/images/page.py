@@ -12,6 +12,7 @@ from matplotlib import figure
 from dpfl.debugging import page
 from dpfl.debugging.diagnosis import FOUND, NOT_SEEN, SUSPECTED, TOLD
 from dpfl.debugging.images import clients, diagnosis, findings, traits
+from dpfl.mechanisms import rounding
 from dpfl.reporting import html_parts
 
 _SHEETS = '<div class="sheets">{}</div>'
@@ -139,17 +140,17 @@ def _population(found: findings.Found) -> str:
         for finding in found.results
         if finding.guarantees
     ]
-    lacking = 'Without the fault, ' if found.has_fix else ''
+    lacking = 'Without the fault, at' if found.has_fix else 'At'
     return (
         html_parts.figure(
             drawn,
             'Clients by the accuracy of the classifier on their images; not covered by any '
             'guarantee',
         )
-        + f'<p>{lacking}25 % of the clients have an accuracy of at most {found.limits.poor:.1%}, '
-        f'and 25 % one of at least {found.limits.strong:.1%} (the dashed lines; Augenstein et al. '
-        '2020, figure 5 and table 10). Subpopulations (tables 11 and 12):</p>\n'
-        + html_parts.table(['', 'clients', 'of all'], rows)
+        + f'<p>{lacking} least 25 % of the clients have an accuracy of at most '
+        f'{found.limits.poor:.1%}, and at least 25 % one of at least {found.limits.strong:.1%} '
+        '(the dashed lines; Augenstein et al. 2020, figure 5 and table 10). Subpopulations '
+        '(tables 11 and 12):</p>\n' + html_parts.table(['', 'clients', 'of all'], rows)
     )
 
 
@@ -169,7 +170,7 @@ def _privacy(results: Sequence[findings.Finding]) -> str:
             f'{guarantee.clients_per_round:,}',
             f'{guarantee.population:,}',
             f'{guarantee.noise_multiplier:g}',
-            f'{guarantee.delta:.3g}',
+            rounding.shown_delta(guarantee.delta),
             page.epsilon(guarantee.epsilon),
             page.epsilon(guarantee.epsilon_half_shift),
         ]

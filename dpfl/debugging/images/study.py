@@ -190,12 +190,12 @@ class Study:
             known = verdicts[clients.AS_IS].accuracies
             right = model.probabilities(public.pixels).argmax(axis=1) == public.labels
             accuracies = (Mean.of(known[~np.isnan(known)]), Mean.of(right))
-        # Checks all configurations before the long part begins.
-        configs = [config_of(base, training) for training in trainings]
-        results = [
-            self._train(training, config, model, heldout, public)
-            for training, config in zip(trainings, configs, strict=True)
+        # Checks all configurations and guarantees before the long part begins.
+        checked = [
+            (training, config_of(base, training), self._guarantees(training, public))
+            for training in trainings
         ]
+        results = [self._train(*values, model, heldout, public) for values in checked]
         for finding in results:
             name = f'generated_{finding.state}_{finding.subpopulation}.png'
             html_parts.write(self.directory / 'sheets' / name, finding.generated[:_SHEET_IMAGES])
@@ -273,26 +273,31 @@ class Study:
             for state, task in data.items()
         }
 
+    def _guarantees(
+        self, training: clients.Training, public: clients.PublicImages
+    ) -> tuple[findings.Guarantee, ...]:
+        """Guarantees of a GAN's run and of the larger one; none for public images."""
+        if training.data is public:
+            return ()
+        with errors.renaming(population='realistic_population', clients_per_round='scale'):
+            return findings.guarantees(
+                plan_of_gan(training, self.base),
+                self.config.scale,
+                self.config.realistic_population,
+                required(self.base.sampling, 'population'),
+            )
+
     def _train(
         self,
         training: clients.Training,
         config: GanConfig,
+        guarantees: tuple[findings.Guarantee, ...],
         model: classifiers.Classifier,
         heldout: np.ndarray,
         public: clients.PublicImages,
     ) -> findings.Finding:
         """Trains one GAN and measures its images."""
-        is_public = training.data is public
-        guarantees: tuple[findings.Guarantee, ...] = ()
-        if not is_public:
-            with errors.renaming(population='realistic_population', clients_per_round='scale'):
-                guarantees = findings.guarantees(
-                    plan_of_gan(training, self.base),
-                    self.config.scale,
-                    self.config.realistic_population,
-                    required(self.base.sampling, 'population'),
-                )
-        is_selected = not is_public and training.chosen.name != clients.EVERYONE
+        is_selected = bool(guarantees) and training.chosen.name != clients.EVERYONE
         pixels = train_gan(
             training,
             config,

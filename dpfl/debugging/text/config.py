@@ -225,13 +225,13 @@ class StudyConfig(Settings):
 
     def _of_sentences(self, relation: str) -> SelectionConfig:
         return SelectionConfig(
-            select_examples=(f'accuracy{relation}{self.wrong_accuracy:g}',),
+            select_examples=(f'accuracy{relation}{self.wrong_accuracy!r}',),
             selection_model=self.primary_model,
         )
 
     def _of_clients(self, relation: str) -> SelectionConfig:
         return SelectionConfig(
-            select_clients=(f'accuracy{relation}{self.poor_accuracy:g}',),
+            select_clients=(f'accuracy{relation}{self.poor_accuracy!r}',),
             selection_model=self.primary_model,
         )
 

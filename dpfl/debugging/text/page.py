@@ -11,6 +11,7 @@ from dpfl.debugging import page
 from dpfl.debugging.diagnosis import TOLD, Measures
 from dpfl.debugging.differences import Difference, Mean
 from dpfl.debugging.text import diagnosis, traits
+from dpfl.mechanisms import rounding
 from dpfl.reporting import charts, html_parts
 from dpfl.reporting.html_parts import Cell
 
@@ -358,8 +359,9 @@ def _privacy(found: 'Found') -> str:
     )
     simulated = page.SIMULATED if any(model['noise_is_seeded'] for model in models) else ''
     return (
-        f'<p>The table has epsilon of a single generator, at delta = {models[0]["delta"]:g}. They '
-        'learn from the same clients. Epsilon of all generators of a case together: '
+        '<p>The table has epsilon of a single generator, at delta = '
+        f'{rounding.shown_delta(models[0]["delta"])}. They learn from the same clients. Epsilon of '
+        'all generators of a case together: '
         f'{of_cases}. Epsilon of all that was trained for this page: '
         f'{page.epsilon(found.together)}. '
         'Verdicts, figures, rankings and sentences are made from the models and cost no further '

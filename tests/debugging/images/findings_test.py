@@ -33,7 +33,7 @@ def _images(values):
 
 
 def _guarantee(epsilon=2.0):
-    return findings.Guarantee('simulation', 10, 425, 0.01, 0.002, epsilon, epsilon / 2, 'rdp')
+    return findings.Guarantee('simulation', 10, 425, 0.01, 1 / 425, epsilon, epsilon / 2, 'rdp')
 
 
 _PUBLIC = _images([0.9, 0.8, 0.7, 0.6])
@@ -166,7 +166,8 @@ def test_the_page_of_a_study_with_a_fix():
     # Four sheets of generated images; the only real ones are public.
     assert text.count('data:image/png;base64,') == 5
     assert 'a simulation and protects nobody' in text
-    assert 'infinite' in text and '80.0%' in text
+    assert 'infinite' in text and 'Without the fault, at least 25 %' in text and '80.0%' in text
+    assert '0.00235295' in text  # The delta is 1 / 425, rounded up.
     values = json.loads(json.dumps(results[1].to_dict()))
     assert [each['epsilon'] for each in values['guarantees']] == [None, 2.0]
     assert values['traits']['inverted']['value'] == 0.9

@@ -73,6 +73,11 @@ def test_ones_own_model_on_data_as_they_are(tmp_path, monkeypatch):
     text = path.read_text()
     assert 'Cannot tell: inverted' in text
     assert 'No fault is seen' not in text and 'class="good"' not in text
+    # What the larger run cannot have is refused before anything is trained.
+    trained.clear()
+    with pytest.raises(ArgumentError, match='must make whole cohorts'):
+        _study(tmp_path, resume=True, scale=0.3).run()
+    assert not trained
     # Another model at the same path is another study.
     with pytest.raises(ArgumentError, match='as in the study in') as raised:
         _study(tmp_path, seed=2, resume=True).run()

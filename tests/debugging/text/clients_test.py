@@ -1,5 +1,7 @@
 """What a study of text trains and compares follows from its settings; nonsense is refused."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,10 @@ def test_parts_of_the_text_are_selected_by_the_model_and_cover_all():
     assert right.selection.select_examples == ('accuracy>0.1',)
     assert poor.selection.select_clients == ('accuracy<=0.2',)
     assert good.selection.select_clients == ('accuracy>0.2',)
+    # A third is a third: a sentence with one of three words right is predicted badly.
+    (wrong, right), _ = dataclasses.replace(study, wrong_accuracy=1 / 3).pairs
+    criteria = (part.selection.select_examples for part in (wrong, right))
+    assert [float(text.split('>')[-1].split('=')[-1]) for (text,) in criteria] == [1 / 3] * 2
     # A run goes on with the same selection only.
     assert study.made_from(poor, Case())['poor_accuracy'] == 0.2
     assert study.made_from(poor, Case()) != study.made_from(good, Case())
