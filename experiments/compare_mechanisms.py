@@ -27,6 +27,7 @@ mechanism that cannot have more rounds than it was made for, such as BandMF, end
 
 import dataclasses
 import json
+import math
 from typing import Any
 
 from absl import flags
@@ -36,6 +37,7 @@ from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.errors import ArgumentError
+from dpfl.mechanisms import rounding
 from dpfl.reporting import plain_text
 from dpfl.simulation.training.mechanism import NamedMechanism
 from dpfl.simulation.training.privacy_config import NoiseConfig
@@ -88,6 +90,11 @@ def main() -> None:
         )
     with command_line.refusing_bad_values():
         base = participation(_SCHEMA.read())
+        noise_multiplier = _NOISE.read().noise_multiplier
+        needs = (('relative_to', 'plot', path), ('delta', 'noise_multiplier', noise_multiplier))
+        for name, needed, value in needs:
+            if flags.FLAGS[name].present and value is None:
+                raise ArgumentError(name, flags.FLAGS[name].value, f'needs {needed}')
     vary = command_line.required(_SWEEP.read(), 'vary')
     values = _values(base, vary)
     with command_line.refusing_bad_values():
@@ -155,9 +162,10 @@ def _measures(mechanism: mechanisms.Mechanism, schema: Participation) -> dict[st
         'buffers': mechanism.kernel().buffers,
     }
     noise = _NOISE.read()
-    if noise.noise_multiplier:
-        mu = sensitivity / noise.noise_multiplier
-        found['epsilon'] = accounting.epsilon_from_mu(mu, noise.delta)
+    if noise.noise_multiplier is not None:
+        mu = rounding.quotient_up(sensitivity, noise.noise_multiplier)
+        epsilon = accounting.epsilon_from_mu(mu, noise.delta)
+        found['epsilon'] = epsilon if epsilon < math.inf else None
     return found
 
 

@@ -64,7 +64,7 @@ def main() -> None:
     name = str(command_line.required(config, 'mechanism'))
     output = command_line.required(_OUTPUT.read(), 'output')
     command_line.check_writable(output, None)
-    with command_line.refusing_bad_values(beta='momentum'):
+    with command_line.refusing_bad_values(beta='momentum', num_buffers='buffers'):
         schema, momentum = participation(_SCHEMA.read()), _MOMENTUM.value
         if _NESTEROV.value and not momentum:
             raise ArgumentError('nesterov', True, 'needs momentum')

@@ -1,7 +1,7 @@
 """Tables in plain text, as commands print them. Numbers have four digits.
 
-Guarantees, whose names begin with rho, mu or epsilon, are rounded up as in the privacy report, and
-lower bounds on them (`mu_lower`) are rounded down.
+Guarantees, whose names begin with sensitivity, rho, mu or epsilon, are rounded up as in the privacy
+report, and lower bounds on them (`mu_lower`) are rounded down.
 """
 
 import math
@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 _GUARANTEES = ('rho', 'mu', 'epsilon')
+_ROUNDED_UP = (*_GUARANTEES, 'sensitivity')
 _NO_GUARANTEE = 'none: there is no guarantee'
 # With amplification by sampling, for example.
 _ONLY_EPSILON = 'none: the guarantee is known as epsilon only'
@@ -52,7 +53,7 @@ def _cell(name: str, value: Any) -> str:
         return str(value)
     if value == math.inf:
         return 'infinite'
-    if re.split('[^a-z]', name)[0] not in _GUARANTEES or math.isnan(value):
+    if re.split('[^a-z]', name)[0] not in _ROUNDED_UP or math.isnan(value):
         return f'{value:.4g}'
     from dpfl.mechanisms import rounding
 

@@ -137,8 +137,8 @@ def losses(
       rows: each with `mechanism`, the variable and the loss.
       variable: key of the values on the horizontal axis.
       loss: key of the values on the vertical axis.
-      relative_to: name of the mechanism by whose loss all losses are divided; None for absolute
-        losses.
+      relative_to: name of the mechanism by whose loss all losses are divided, at the values that it
+        has; None for absolute losses.
       title: the common setting of all losses.
 
     Returns:
@@ -152,9 +152,9 @@ def losses(
         points = sorted(
             (row[variable], row[loss] / unit.get(row[variable], 1.0))
             for row in rows
-            if row['mechanism'] == name
+            if row['mechanism'] == name and (row[variable] in unit or not relative_to)
         )
-        axes.plot(*zip(*points, strict=True), marker='.', label=name)
+        axes.plot(*np.reshape(points, (-1, 2)).T, marker='.', label=name)
     axes.set_xlabel(variable.replace('_', ' '))
     label = loss.replace('_', ' ')
     axes.set_ylabel(f'{label} / that of {relative_to}' if relative_to else label)

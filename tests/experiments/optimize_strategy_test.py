@@ -5,7 +5,8 @@ import functools
 
 import pytest
 
-from dpfl import Participation, mechanisms
+from dpfl import Participation, accounting, mechanisms
+from dpfl.mechanisms import rounding
 from dpfl.simulation.training.round_config import ScheduleConfig
 from tests import forked_binaries
 
@@ -106,3 +107,13 @@ def test_designs_of_several_schemas_in_one_command(tmp_path):
     short = mechanisms.optimize_blt(Participation(30, 10), 2, loss='rms').with_rounds(90)
     expected = short.rms_loss(Participation(90, 20, 3))
     assert loss['blt:2@30/10', 90] == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_comparison_rounds_epsilon_up_and_has_none_without_noise():
+    flags = ('--mechanisms=tree,gaussian', '--rounds=60', '--min_separation=10')
+    rows = forked_binaries.printed('compare_mechanisms', *flags, '--noise_multiplier=3')
+    for row in rows:
+        mu = rounding.quotient_up(row['sensitivity'], 3.0)
+        assert row['epsilon'] == accounting.epsilon_from_mu(mu, 1e-10)
+    silent = forked_binaries.printed('compare_mechanisms', *flags, '--noise_multiplier=0')
+    assert [row['epsilon'] for row in silent] == [None, None]

@@ -142,3 +142,14 @@ def test_names_with_dollar_signs_are_no_formulas():
     panel = charts.Panel(name, name, name, [line], x_ticks={1.0: name})
     for figure in (plots.training_curves(rows, run=name), charts.draw([panel], 1)):
         figure.savefig(io.BytesIO(), format='png')
+
+
+def test_relative_losses_are_drawn_where_the_other_mechanism_has_one():
+    rows = [
+        {'mechanism': name, 'rounds': rounds, 'max_loss': loss}
+        for name, rounds, loss in [('a', 4, 2.0), ('b', 4, 3.0), ('b', 8, 9.0), ('c', 8, 9.0)]
+    ]
+    (axes,) = plots.losses(rows, 'rounds', 'max_loss', 'a').axes
+    assert [line.get_xydata().tolist() for line in axes.lines] == [[[4, 1]], [[4, 1.5]], []]
+    (axes,) = plots.losses(rows, 'rounds', 'max_loss').axes
+    assert [len(line.get_xydata()) for line in axes.lines] == [1, 2, 1]

@@ -148,6 +148,7 @@ _NONE = 'none: there is no guarantee'
         ),
         ({'rho': '-', 'b': '0.1'}, ['rho  -', 'b    0.1']),
         ({'delta': 1 / 3e6}, ['delta  3.33334e-07']),
+        ({'sensitivity': 3.13011}, ['sensitivity  3.131']),
         ({'epsilon': None}, [f'epsilon  {_NONE}']),
         ({'epsilon': math.inf}, [f'epsilon  {_NONE}']),
         ({'rho': None, 'epsilon': None}, [f'rho      {_NONE}', f'epsilon  {_NONE}']),
