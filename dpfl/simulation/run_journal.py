@@ -317,14 +317,15 @@ class RunJournal:
     def _is_same(self, known: Released, again: Released) -> bool:
         """Whether a round gave the same release as the first time.
 
-        If the run was extended since, the state has room for more rounds and the recorded epsilon
-        is that of the earlier plan: then only the model and the other metrics are compared.
+        If the run was extended since, the state has room for more rounds, the recorded epsilon is
+        that of the earlier plan, and the round may have been evaluated as its last one: then only
+        the model and the other metrics that both have are compared.
         """
         extended = self.state.extended
         if extended and known.round < extended[-1].released:
-            metrics, others = dict(known.metrics), dict(again.metrics)
-            metrics.pop('epsilon', None)
-            others.pop('epsilon', None)
+            both = (known.metrics.keys() & again.metrics.keys()) - {'epsilon'}
+            metrics = {name: known.metrics[name] for name in both}
+            others = {name: again.metrics[name] for name in both}
             return known.model == again.model and _are_same(metrics, others)
         return known.state == again.state and _are_same(known.metrics, again.metrics)
 

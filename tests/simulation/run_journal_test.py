@@ -149,3 +149,18 @@ def test_what_a_round_writes(path, clients, most):
     metrics = {'loss': 6.123456789012345, 'accuracy': 0.234567890123456, 'epsilon': 1.234567890123}
     found.release(_released(3, metrics=metrics), 1.234567890123)
     assert sum(map(len, _bytes(path))) - before < most
+
+
+def test_a_round_of_a_run_with_more_rounds_need_not_be_evaluated_again(path):
+    """The last round is evaluated, and killed before its checkpoint, the run gets more rounds."""
+    found = run_journal.RunJournal(path)
+    found.append(
+        journal.Extended(
+            released=3, planned=4, rounds=8, record={}, configuration={}, settings={}, files={}
+        )
+    )
+    row = found.release(_released(2, state='f' * 64, metrics={'epsilon': 1.0}))
+    assert row == {'round': 3, 'loss': 2.5}
+    for other in ({'model': 'f' * 64}, {'metrics': {'loss': 0.1}}):
+        with pytest.raises(errors.RunError, match='round 3 gave another result than before'):
+            found.release(_released(2, **other))

@@ -1,5 +1,6 @@
 """Builds the privacy plan of a run from its configuration. Does not import TensorFlow."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -167,18 +168,21 @@ def within_epsilon(
         raise ArgumentError(
             'stop_at_epsilon', target, f'mechanism={plan.mechanism.name} cannot stop early'
         )
-    if epsilon(1) > target:
-        raise ArgumentError(
-            'stop_at_epsilon', target, f'must be at least {epsilon(1):.6g}, epsilon of one round'
-        )
+    if (least := epsilon(1)) > target:
+        allowed = 'needs noise: without it no round has an epsilon'
+        if math.isfinite(least):
+            shown = accounting.round_up(least, 6)
+            allowed = f'must be at least {shown}, epsilon of one round'
+        raise ArgumentError('stop_at_epsilon', target, allowed)
     # Epsilon of `low` rounds is within the target, that of `high` rounds is not.
     low, high = 1, planned
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if epsilon(middle) <= target else (low, middle)
     tell(
-        f'stops after {low} of {planned} rounds, with epsilon {epsilon(low):.6g}; '
-        f'one more round has {epsilon(high):.6g}'
+        f'stops after {low} of {planned} rounds, with epsilon '
+        f'{accounting.round_up(epsilon(low), 6)}; one more round has '
+        f'{accounting.round_up(epsilon(high), 6)}'
     )
     return of(low)
 

@@ -26,7 +26,7 @@ def _plan(mechanism):
         mechanism=mechanism,
         participation=Participation(12, 2),
         clip_norm=1.0,
-        noise_multiplier=3.0,
+        noise_multiplier=2.9,
         clients_per_round=4,
     )
 
@@ -45,8 +45,14 @@ def test_a_run_has_as_many_rounds_as_epsilon_allows():
         assert found.epsilon(1e-5, 'rdp') <= target < epsilons[rounds]
     assert 'of 12 rounds, with epsilon' in told[0]
     assert within_epsilon(plan, epsilons[-1], 1e-5, 'rdp', told.append) == plan
-    with pytest.raises(ArgumentError, match='stop_at_epsilon=0.1: must be at least'):
+    least = accounting.round_up(epsilons[0], 6)  # Rounded to nearest it was refused again.
+    assert float(least) > epsilons[0] > float(f'{epsilons[0]:.6g}')
+    with pytest.raises(ArgumentError, match=f'stop_at_epsilon=0.1: must be at least {least}, '):
         within_epsilon(plan, 0.1, 1e-5, 'rdp', told.append)
+    assert within_epsilon(plan, float(least), 1e-5, 'rdp', told.append).participation.rounds == 1
+    silent = dataclasses.replace(plan, noise_multiplier=0.0)
+    with pytest.raises(ArgumentError, match='stop_at_epsilon=0.1: needs noise'):
+        within_epsilon(silent, 0.1, 1e-5, 'rdp', told.append)
     full = _plan(mechanisms.FullHonakerTree(12))
     with pytest.raises(ArgumentError, match='cannot stop early'):
         within_epsilon(full, 0.1, 1e-5, 'rdp', told.append)
