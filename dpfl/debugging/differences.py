@@ -14,7 +14,7 @@ Sources:
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,10 @@ class Mean:
         reach = float(scipy.stats.t.ppf((1 + level) / 2, self.count - 1)) * self.error
         return self.value - reach, self.value + reach
 
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values, with None for numbers that are not finite."""
+        return {name: _json.finite(value) for name, value in dataclasses.asdict(self).items()}
+
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
@@ -182,32 +186,6 @@ def compare(
     else:
         raise errors.ArgumentError('second', type(second).__name__, 'must be of the kind of first')
     return Difference(name, first.value, second.value, low, high, between, p_value, p_value)
-
-
-def compare_all(
-    first: Mapping[str, Share | Mean],
-    second: Mapping[str, Share | Mean],
-    *,
-    between: Mapping[str, float] | None = None,
-) -> tuple[Difference, ...]:
-    """The differences of all measures that two samples have, with Holm's correction over them.
-
-    Args:
-      first, second: measures of the two samples by name, of the same names.
-      between: standard deviation of the difference of two trainings, by name; 0 if missing.
-
-    Raises:
-      ArgumentError: as `compare`, and if the names differ.
-    """
-    if set(first) != set(second):
-        raise errors.ArgumentError('second', ','.join(second), 'must have the measures of first')
-    allowed = between or {}
-    return corrected(
-        [
-            compare(name, measure, second[name], between=allowed.get(name, 0.0))
-            for name, measure in first.items()
-        ]
-    )
 
 
 def moved(measure: Share | Mean, value: float) -> Share | Mean:

@@ -258,7 +258,7 @@ class Deployment:
     @property
     def reporting_clients(self) -> int:
         """Clients that ever report: `population * availability`, rounded down."""
-        return int(self.population * self.availability)
+        return int(self.population * fractions.Fraction(str(self.availability)))
 
     @property
     def population_separation(self) -> int:

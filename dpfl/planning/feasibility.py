@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from dpfl import accounting, errors, mechanisms
+from dpfl.mechanisms import rounding
 
 # Limits of `noise_in_model`, from the runs above.
 LEARNS, FAILS = 0.5, 2.0
@@ -119,10 +120,9 @@ def _remedies(
     delta: float | None,
     accountant: str,
 ) -> str:
-    remedies = [
-        f'{math.ceil(plan.clients_per_round * factor):,} clients per round, with '
-        f'{factor:.2g} times the population',
-    ]
+    cohort = math.ceil(plan.clients_per_round * factor)
+    times = rounding.round_up(cohort / plan.clients_per_round, 3)
+    remedies = [f'{cohort:,} clients per round, with {times} times the population']
     if delta is not None and plan.sampling is None:
         noise = plan.noise_multiplier / factor
         with contextlib.suppress(errors.ArgumentError):  # Hardened noise has a least size.

@@ -54,7 +54,7 @@ def _guarantees(values: dict[str, Any]) -> str:
     ]
     rows += [
         (
-            f'epsilon at delta = {row["delta"]:g}',
+            f'epsilon at delta = {rounding.shown_delta(row["delta"])}',
             *(rounding.round_up(row[side]) for side in SIDES),
         )
         for row in values['epsilon']

@@ -252,6 +252,7 @@ _REFUSED = {
         ('--vary=timer_hours --values=24,-1', '--timer_hours=-1.0: must be a finite'),
         ('--vary=timer_hours --values=1 --output=a.npz', '--output: cannot be combined'),
         ('--output=absent/log.npz', ': must be in a directory'),
+        ('--output={run}', ': must not be a directory'),
         ('--plot=log.xyz', ': must end in one of'),
         ('--mechanism=magic', ': must be a file or one of'),
         ('--mechanism=tree --noise_multiplier=0', '--noise_multiplier=0.0: must be'),

@@ -104,16 +104,17 @@ def test_holm_by_hand():
     assert differences.holm([0.5, 0.01, 0.04, 0.03]) == pytest.approx([0.5, 0.04, 0.09, 0.09])
 
 
-def test_compare_all_corrects_for_all():
-    first = {'a': differences.Share(60, 100), 'b': differences.Share(50, 100)}
-    second = {'b': differences.Share(50, 100), 'a': differences.Share(40, 100)}
-    found = {each.name: each for each in differences.compare_all(first, second)}
-    assert found['a'].adjusted == pytest.approx(2 * found['a'].p_value)
-    assert found['a'].is_clear(0.05) and not found['a'].is_clear(0.05, least=0.3)
-    assert found['b'].adjusted == 1 and not found['b'].is_clear(0.5)
-    assert found['a'].to_dict()['difference'] == pytest.approx(0.2)
-    wide = {each.name: each for each in differences.compare_all(first, second, between={'a': 0.2})}
-    assert wide['a'].p_value > found['a'].p_value and wide['b'] == found['b']
+def test_all_comparisons_are_corrected_together():
+    shares = ((60, 40), (50, 50))
+    compared = [
+        differences.compare('x', *(differences.Share(hits, 100) for hits in pair))
+        for pair in shares
+    ]
+    first, second = differences.corrected(compared)
+    assert first.adjusted == pytest.approx(2 * first.p_value)
+    assert first.is_clear(0.05) and not first.is_clear(0.05, least=0.3)
+    assert second.adjusted == 1 and not second.is_clear(0.5)
+    assert first.to_dict()['difference'] == pytest.approx(0.2)
 
 
 def test_without_draws_nothing_is_clear():
@@ -124,7 +125,8 @@ def test_without_draws_nothing_is_clear():
     assert found.to_dict()['first'] is None
     single = differences.compare('x', differences.Mean.of([3.0]), differences.Mean.of([1.0, 2.0]))
     assert single.p_value == 1 and single.low == -np.inf
-    assert differences.Mean.ratio([0, 0], [0, 0]).error == np.inf
+    unknown = differences.Mean.ratio([0, 0], [0, 0])
+    assert unknown.to_dict() == {'value': None, 'error': None, 'count': 2}
     # All draws alike: certain by the samples alone, not with an allowance.
     ones, twos = differences.Mean.of([1, 1, 1]), differences.Mean.of([2, 2, 2])
     assert differences.compare('x', ones, twos).p_value == 0

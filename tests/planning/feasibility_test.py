@@ -38,6 +38,10 @@ def test_what_would_do_does():
     _, would_do = feasibility.estimate(_PLAN, dimension, delta, _ACCOUNTANT).advice
     # The noise in the model is 2 / 50 * sqrt(100) * 1000 / 100 = 4, 8 times the limit.
     assert would_do.startswith('Any of these would do: 400 clients per round, with 8 times the')
+    # A cohort of one cannot become 1.2, and so neither can its population.
+    single = dataclasses.replace(_PLAN, clients_per_round=1)
+    _, doubled = feasibility.estimate(single, 9, delta, _ACCOUNTANT).advice
+    assert '2 clients per round, with 2 times the population' in doubled
     quieter = dataclasses.replace(_PLAN, noise_multiplier=0.25)
     assert f'epsilon {accounting.round_up(quieter.epsilon(delta, _ACCOUNTANT))};' in would_do
     for plan, size in (

@@ -21,6 +21,8 @@ _SIMULATION = planning.Simulation(7.0, 6500)
         ({}, Participation(1900, 647), 'population'),
         ({'population': 10**6, 'rounds': 3000}, Participation(3000, 153), 'population'),
         ({'availability': 0.5}, Participation(1900, 323), 'population'),
+        # Exactly 145 cohorts, though 0.29 * 3250000 is a little less in floats.
+        ({'availability': 0.29, 'population': 3_250_000}, Participation(1900, 145), 'population'),
         ({'rounds': 100}, Participation(100, 100), 'rounds'),
         (
             {'min_separation': 527, 'max_participations': 3},

@@ -299,11 +299,14 @@ def check_writable(output: str | None, plot: str | None, data: str | None = None
     """Checks the files of --output, --plot and --data.
 
     Raises:
-      UsageError: If a directory does not exist, or matplotlib cannot write this kind of plot.
+      UsageError: If a directory does not exist, a file is one, or matplotlib cannot write this
+        kind of plot.
     """
     for name, path in (('output', output), ('plot', plot), ('data', data)):
         if path is not None and not pathlib.Path(path).parent.is_dir():
             raise UsageError(f'--{name}={path}: must be in a directory that exists')
+        if path is not None and pathlib.Path(path).is_dir():
+            raise UsageError(f'--{name}={path}: must not be a directory')
     if plot is None:
         return
     from matplotlib.figure import Figure  # Takes a second to import.

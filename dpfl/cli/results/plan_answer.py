@@ -9,6 +9,7 @@ from dpfl import _json, _progress, accounting, mechanisms
 from dpfl.cli.results import train_command
 from dpfl.cli.results.plan_request import Candidate, Request
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
+from dpfl.mechanisms import rounding
 from dpfl.participation import Participation
 from dpfl.planning import Deployment, Planner, Simulation, UniformCohorts, scaled
 from dpfl.planning.feasibility import Feasibility, estimate
@@ -578,4 +579,6 @@ def _shown(key: str, value) -> str:
         return accounting.round_up(value)
     if value is None:
         return '-'
+    if key == 'delta':
+        return rounding.shown_delta(value)
     return f'{value:.4g}' if isinstance(value, float) else str(value)

@@ -4,6 +4,7 @@ The page is one HTML file that loads nothing from elsewhere. No TensorFlow.
 """
 
 import html
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -61,11 +62,17 @@ def _introduction(found: findings.Found) -> str:
     task = {'client': 'T4', 'example': 'T2'}[found.selection]
     simulated = page.SIMULATED if found.noise_is_seeded else ''
     names = ', '.join(name.replace('_', ' ') for name in found.conclusion.injected)
-    faults = f'{found.share:.0%} of the devices have the fault: {names}. ' if names else ''
+    faults = f'{100 * found.share:g}% of the devices have the fault: {names}. ' if names else ''
+    has_noise = all(
+        math.isfinite(guarantee.epsilon)
+        for finding in found.results
+        for guarantee in finding.guarantees
+    )
+    how = 'under user-level differential privacy' if has_noise else 'without noise or guarantee'
     if found.has_fix:
         story = (
             f'After an update, {faults}The accuracy falls, and nobody may look at the images. So '
-            f'two generators are trained by DP-FedAvg-GAN under user-level differential privacy, '
+            f'two generators are trained by DP-FedAvg-GAN {how}, '
             f'{chosen}, and their images are compared. After the fix, this is repeated (Augenstein '
             'et al. 2020, section 6).'
         )
@@ -73,9 +80,8 @@ def _introduction(found: findings.Found) -> str:
         put = f'For this study, {faults}' if names else ''
         story = (
             f'Nobody may look at the images. {put}Four generators are trained by DP-FedAvg-GAN '
-            f'under user-level differential privacy: {chosen}; one on all clients; and one on '
-            'public images. Their images are compared (Augenstein et al. 2020, table 1, tasks T1, '
-            f'{task} and T6).'
+            f'{how}: {chosen}; one on all clients; and one on public images. Their images are '
+            f'compared (Augenstein et al. 2020, table 1, tasks T1, {task} and T6).'
         )
     return (
         f'<p>A classifier of letters and digits runs on {found.population:,} devices. {story}'

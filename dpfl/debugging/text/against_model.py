@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpfl import _json
 from dpfl.debugging.diagnosis import Contrast
 from dpfl.debugging.differences import Mean
 from dpfl.debugging.text import diagnosis, results, traits
@@ -48,8 +49,8 @@ class Ratios:
         """The ratios as JSON values; the comparison is among the others."""
         return {
             'case': self.case,
-            'private': dataclasses.asdict(self.private),
-            'public': dataclasses.asdict(self.public),
+            'private': self.private.to_dict(),
+            'public': self.public.to_dict(),
             'improbable': [list(pair) for pair in self.improbable],
         }
 
@@ -76,7 +77,12 @@ class Learned:
 
     def to_dict(self) -> dict[str, Any]:
         """The attributes as JSON values."""
-        return dataclasses.asdict(self)
+        return {
+            **dataclasses.asdict(self),
+            'accuracy': list(map(_json.finite, self.accuracy)),
+            'accuracy_gained': self.accuracy_gained.to_dict(),
+            'loss_gained': self.loss_gained.to_dict(),
+        }
 
 
 def ratios(

@@ -67,12 +67,12 @@ class Case:
     @property
     def name(self) -> str:
         """Name for people."""
-        return f'{self.fault}, {100 * self.share:g}%' if self.fault else 'as it is'
+        return f'{self.fault}, {100 * self.share:.15g}%' if self.fault else 'as it is'
 
     @property
     def folder(self) -> str:
         """Folder of its generators."""
-        return f'{self.fault}_{self.share:g}' if self.fault else 'as_it_is'
+        return f'{self.fault}_{_exact(self.share)}' if self.fault else 'as_it_is'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -237,4 +237,9 @@ class StudyConfig(Settings):
 
 
 def _shown(values: Sequence[object]) -> str:
-    return ','.join(f'{value:g}' if isinstance(value, float) else str(value) for value in values)
+    return ','.join(_exact(value) if isinstance(value, float) else str(value) for value in values)
+
+
+def _exact(value: float) -> str:
+    """A number with all of its digits: no other number has this text."""
+    return repr(value).removesuffix('.0')

@@ -58,8 +58,13 @@ def _introduction(found: 'Found') -> str:
         if len(found.cases) > 1
         else ''
     )
+    how = (
+        'without noise, so that nothing protects a client'
+        if found.together is None
+        else 'under user-level differential privacy'
+    )
     return (
-        '<p>Generative models learned from text under user-level differential privacy, and people '
+        f'<p>Generative models learned from text {how}, and people '
         f'look only at what these models write (Augenstein et al. 2020). They learned from: '
         f'{html.escape(kinds)}.{injected} Nothing on this page is copied from the text of a client.'
         '</p>'

@@ -96,7 +96,7 @@ def test_the_fault_and_its_fix_are_visible(shares, injected, frechet, bug, fix):
 def _page(results, conclusion, accuracies, **others):
     """The page, which loads nothing; every picture has a caption, every difference an interval."""
     values = dict(
-        share=0.5,
+        share=0.004,
         selection='client',
         population=100,
         limits=Thresholds(0.8, 0.9),
@@ -113,6 +113,7 @@ def _page(results, conclusion, accuracies, **others):
     figures = re.findall('<figure>.*?</figure>', text, re.DOTALL)
     assert figures and all('<figcaption>' in each for each in figures)
     assert '95 % interval' in text
+    assert ('0.4% of the devices have the fault' in text) == bool(conclusion.injected)
     return text
 
 
@@ -168,6 +169,7 @@ def test_the_page_of_a_study_with_a_fix():
     assert 'a simulation and protects nobody' in text
     assert 'infinite' in text and 'Without the fault, at least 25 %' in text and '80.0%' in text
     assert '0.00235295' in text  # The delta is 1 / 425, rounded up.
+    assert 'differential privacy' not in text  # One of the runs has no noise.
     values = json.loads(json.dumps(results[1].to_dict()))
     assert [each['epsilon'] for each in values['guarantees']] == [None, 2.0]
     assert values['traits']['inverted']['value'] == 0.9

@@ -23,6 +23,9 @@ def test_names_of_cases():
         'encoding, 100%',
     ]
     assert len({case.folder for case in study.cases}) == 5
+    assert study.cases[2].folder == 'truncated_1'
+    close = StudyConfig(inject=('encoding',), inject_share=(0.1, 0.1000001)).cases
+    assert len({case.folder for case in close}) == len({case.name for case in close}) == 3
     assert StudyConfig(inject=('encoding',)).cases == (Case(), Case('encoding', 0.1))
     assert StudyConfig().cases == (Case(),)
 

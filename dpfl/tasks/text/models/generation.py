@@ -84,6 +84,7 @@ def sample(
 
     Raises:
       ValueError: if an argument is outside its range; the message names it.
+      DataError: if probabilities are not numbers.
     """
     num_tokens = architectures.check_weights(architecture, weights)
     _validate.integer('count', count, minimum=1)
@@ -101,7 +102,8 @@ def sample(
         if top_k is not None:
             least = tf.math.top_k(logits, top_k).values[:, -1:]
             logits = tf.where(logits < least, -np.inf, logits)
-        return tf.random.stateless_categorical(logits, 1, seed, tf.int32)[:, 0]
+        drawn = tf.random.stateless_categorical(logits, 1, seed, tf.int32)[:, 0]
+        return tf.minimum(drawn, num_tokens - 1)  # It is `num_tokens` if logits are no numbers.
 
     @tf.function
     def draw(weights: Any, seeds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -128,6 +130,8 @@ def sample(
         tokens, total = draw(weights, tf.constant(seeds))
         parts.append((tokens.numpy().T, total.numpy()))
     tokens, totals = (np.concatenate(arrays)[:count] for arrays in zip(*parts, strict=True))
+    if np.isnan(totals).any():
+        raise errors.DataError('the model gives probabilities that are not numbers: it diverged')
     return Samples(tokens, totals)
 
 

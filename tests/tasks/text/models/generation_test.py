@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from dpfl import errors
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import generation, recurrent
 
@@ -123,6 +124,12 @@ def test_samples_come_with_their_joint_probability(cell):
     np.testing.assert_allclose(samples.log_probabilities, expected, rtol=1e-4)
     ended = (samples.tokens == _SPECIAL.end).any(axis=1)
     assert ended.any() and not ended.all()
+
+
+def test_a_model_that_diverged_draws_nothing():
+    weights = [np.full_like(weight, np.nan) for weight in _weights(_CELLS[0])]
+    with pytest.raises(errors.DataError, match='diverged'):
+        generation.sample(_CELLS[0], weights, _SPECIAL, count=2, length=_LENGTH, seed=1)
 
 
 @pytest.mark.standard
