@@ -111,7 +111,7 @@ def _row(each: 'findings.Finding') -> dict[str, Any]:
         'trained on': each.subpopulation,
         'clients': each.clients,
         'inverted': each.traits['inverted'].value,
-        'Frechet distance': each.learned.frechet,
+        'Frechet distance': each.learned.numbers['frechet'],
     }
     here, realistic = each.guarantees or (None, None)
     if here is None or realistic is None:

@@ -12,15 +12,15 @@ follows from the effect of the fault on held-out data, the share that the genera
 and the test.
 """
 
-import abc
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any
 
 import numpy as np
+import scipy
 
-from dpfl import errors
+from dpfl import _json, errors
 from dpfl.debugging import differences
 from dpfl.debugging.differences import Difference, Mean, Share
 
@@ -28,6 +28,8 @@ FOUND, SUSPECTED, NOT_SEEN = 'found', 'suspected', 'not seen'
 CANNOT_TELL = 'cannot tell'
 # Least probability with which a fault that was not seen would have been found.
 TOLD = 0.5
+# Shares that are rarer vary by the draws more than by the training.
+_RARE = 5e-4
 _COMPUTED_SHARES = np.geomspace(0.001, 1, 61)
 
 Measures = Mapping[str, Share | Mean]
@@ -36,15 +38,20 @@ Effects = Mapping[str, Mapping[str, float]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Trait(abc.ABC):
+class Trait:
     """A measured property of generated data.
 
     Attributes:
       name: short name.
       meaning: its description.
-      spread: typical difference of two trainings on equal data; `between` gives it a unit.
-      least: differences below this are never called clear; of shares, or in the unit of a mean.
+      spread: standard deviation of the difference of two trainings on equal data: of log odds for a
+        share, relative to the value for a mean.
+      least: differences below this are never called clear.
       unit: '%' for a share, otherwise the unit of a mean.
+      most: largest share in text that is read rightly, whatever it is about: its tokeniser does not
+        make such words, and a model writes few by mistake. None if that depends on the text.
+      is_absolute: whether the spread is in the unit of the measure instead.
+      is_least_relative: whether `least` is a share of the reference's value.
     """
 
     name: str
@@ -52,14 +59,27 @@ class Trait(abc.ABC):
     spread: float
     least: float
     unit: str = '%'
+    most: float | None = None
+    is_absolute: bool = False
+    is_least_relative: bool = False
 
-    @abc.abstractmethod
     def between(self, first: float, second: float) -> float:
         """Standard deviation of the difference of two trainings, in the unit of the measure."""
+        if self.is_absolute:
+            return self.spread
+        if not np.isfinite(first + second):
+            return 0.0
+        if self.unit != '%':
+            return self.spread * abs(first + second) / 2
+        one, other = (float(np.clip(value, _RARE, 1 - _RARE)) for value in (first, second))
+        odds = scipy.special.logit(one) - scipy.special.logit(other)
+        # The slope between the two, so that the test is the one of log odds.
+        slope = (one - other) / odds if odds else one * (1 - one)
+        return float(self.spread * slope)
 
     def least_from(self, reference: float) -> float:
         """Least size of a clear difference from this value of the reference."""
-        return self.least
+        return self.least * abs(reference) if self.is_least_relative else self.least
 
     def shown(self, value: float, digits: int = 2) -> str:
         """A value with its unit."""
@@ -106,16 +126,19 @@ class Signature:
     meaning: str
 
 
-class Learned(Protocol):
-    """How much of its data a generator has learned."""
+@dataclasses.dataclass(frozen=True)
+class Learned:
+    """How much of its data a generator has learned.
 
-    @property
-    def share(self) -> float:
-        """Effect of a fault on a single draw, relative to a perfect generator; 0 for no effect."""
+    Attributes:
+      share: effect of a fault on a single draw, relative to a perfect generator; 0 for no effect.
+      reason: the reason for a share of 0, in words.
+      numbers: what it follows from, by name.
+    """
 
-    @property
-    def reason(self) -> str:
-        """The reason for the share, in words."""
+    share: float
+    reason: str
+    numbers: Mapping[str, float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +154,16 @@ class Generated:
     of_what: str
     traits: Measures
     learned: Learned
+
+    def to_dict(self) -> dict[str, Any]:
+        """Traits with intervals, and what has been learned, as JSON values."""
+        learned = {**self.learned.numbers, 'share': self.learned.share}
+        return {
+            'traits': {
+                name: differences.described(measure) for name, measure in self.traits.items()
+            },
+            'learned': {name: _json.finite(value) for name, value in learned.items()},
+        }
 
 
 @dataclasses.dataclass(frozen=True)

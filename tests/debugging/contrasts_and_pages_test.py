@@ -1,19 +1,17 @@
 """What both kinds of data share: contrasts of two generators, and parts of their pages."""
 
-import types
-
 import pytest
 
 from dpfl import errors
 from dpfl.debugging import diagnosis, page
-from dpfl.debugging.diagnosis import Contrast, Generated
+from dpfl.debugging.diagnosis import Contrast, Generated, Learned
 from dpfl.debugging.differences import Mean, Share
 from dpfl.debugging.images import traits as of_images
 from dpfl.debugging.text import traits as of_text
 
 
 def _generated(share, of_what='all clients'):
-    learned = types.SimpleNamespace(share=share, reason=f'it knows {share:.0%}')
+    learned = Learned(share, f'it knows {share:.0%}', {})
     return Generated(of_what, {'combed': Share(1, 10)}, learned)
 
 

@@ -37,39 +37,13 @@ from dpfl.debugging.diagnosis import (
     Contrast,
     Effects,
     FaultVerdict,
+    Learned,
     Sign,
     Signature,
 )
 from dpfl.debugging.differences import Difference, Mean
 from dpfl.debugging.images import traits
 from dpfl.tasks.images import image_clients
-
-
-@dataclasses.dataclass(frozen=True)
-class Learned:
-    """How much of its data a generator has learned.
-
-    Attributes:
-      frechet: Frechet distance of its images from real ones, in the features of a classifier.
-        Inverted images are turned back before.
-      trivial: the smaller one of the distances of the two trivial references.
-    """
-
-    frechet: float
-    trivial: float
-
-    @property
-    def share(self) -> float:
-        """Share of the distance of the trivial reference that it has covered, within [0, 1]."""
-        return max(1 - self.frechet / self.trivial, 0.0) if self.trivial > 0 else 0.0
-
-    @property
-    def reason(self) -> str:
-        """The reason for the share, in words."""
-        return (
-            f'its Frechet distance of {self.frechet:.3g} from real images is no less than '
-            f'{self.trivial:.3g}, that of images without any shape'
-        )
 
 
 def measure_learned(pixels: np.ndarray, real: np.ndarray, infer: traits.Infer) -> Learned:
@@ -90,7 +64,22 @@ def measure_learned(pixels: np.ndarray, real: np.ndarray, infer: traits.Infer) -
         return traits.frechet_distance(infer(images)[1], features)
 
     trivial = min(distance(np.ascontiguousarray(images)) for images in (one_by_one, average))
-    return Learned(distance(traits.upright(pixels)), trivial)
+    return learned(distance(traits.upright(pixels)), trivial)
+
+
+def learned(frechet: float, trivial: float) -> Learned:
+    """What a generator has learned: the share of the trivial distance that it has covered.
+
+    Args:
+      frechet: Frechet distance of its images from real ones, in the features of a classifier.
+      trivial: the smaller one of the distances of the two trivial references.
+    """
+    share = max(1 - frechet / trivial, 0.0) if trivial > 0 else 0.0
+    reason = (
+        f'its Frechet distance of {frechet:.3g} from real images is no less than {trivial:.3g}, '
+        'that of images without any shape'
+    )
+    return Learned(share, reason, {'frechet': frechet, 'trivial': trivial})
 
 
 def effects(public: np.ndarray, one_client: np.ndarray, infer: traits.Infer) -> Effects:

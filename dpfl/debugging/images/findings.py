@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from dpfl import _json, accounting
-from dpfl.debugging import differences
 from dpfl.debugging.diagnosis import (
     FOUND,
     NOT_SEEN,
@@ -102,22 +101,22 @@ class Finding(Generated):
     state: str
     subpopulation: str
     clients: int
-    learned: diagnosis.Learned
     generated: np.ndarray
     guarantees: tuple[Guarantee, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """The finding without the images, as JSON values."""
-        values = dataclasses.asdict(self)
-        del values['generated'], values['of_what']
-        values['learned']['share'] = self.learned.share
-        values['traits'] = {
-            name: differences.described(measure) for name, measure in self.traits.items()
-        }
-        for guarantee in values['guarantees']:
+        guarantees = [dataclasses.asdict(guarantee) for guarantee in self.guarantees]
+        for guarantee in guarantees:
             for name in ('epsilon', 'epsilon_half_shift'):
                 guarantee[name] = _json.finite(guarantee[name])
-        return values
+        return {
+            **super().to_dict(),
+            'state': self.state,
+            'subpopulation': self.subpopulation,
+            'clients': self.clients,
+            'guarantees': guarantees,
+        }
 
 
 @dataclasses.dataclass(frozen=True)

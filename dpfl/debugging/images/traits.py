@@ -6,14 +6,14 @@ other traits are measured. So one fault does not look like another. The Frechet 
 set as a whole.
 """
 
-import dataclasses
+import functools
 from collections.abc import Callable
 
 import numpy as np
 import scipy
 
 from dpfl import _validate
-from dpfl.debugging import diagnosis
+from dpfl.debugging.diagnosis import Trait
 from dpfl.debugging.differences import Mean, Share
 
 # Maps images float32 [n, 28, 28] to probabilities [n, classes] and features [n, d].
@@ -28,35 +28,18 @@ _BLANK, _LYING = 0.1, 1.1
 _BLOT = 0.3
 
 
-@dataclasses.dataclass(frozen=True)
-class Trait(diagnosis.Trait):
-    """A trait of images.
-
-    Attributes:
-      spread: standard deviation of the difference of two generators of equal data, measured on data
-        without a fault (docs/debug_images.md).
-      least: least difference of shares; as a share of the reference's value for a mean.
-    """
-
-    def between(self, first: float, second: float) -> float:
-        """Standard deviation of the difference of two trainings, in the unit of the measure."""
-        return self.spread
-
-    def least_from(self, reference: float) -> float:
-        """Least size of a clear difference from this value of the reference."""
-        return self.least if self.unit == '%' else self.least * abs(reference)
-
-
+# The spreads were measured on data without a fault (docs/debug_images.md).
+_trait = functools.partial(Trait, is_absolute=True)
 ALL = {
     trait.name: trait
     for trait in (
-        Trait('inverted', 'more ink than paper', 0.05, 0.2),
-        Trait('blank_half', 'lower half blank', 0.05, 0.2),
-        Trait('lying', 'wider than high', 0.065, 0.3),
-        Trait('combed', 'rows alternate', 0.05, 0.2),
-        Trait('confidence', 'confidence of the model', 0.09, 0.0),
-        Trait('variety', 'distance of two images', 7.0, 0.35, unit=''),
-        Trait('accuracy', 'accuracy of the model on real images', 0.0, 0.15),
+        _trait('inverted', 'more ink than paper', 0.05, 0.2),
+        _trait('blank_half', 'lower half blank', 0.05, 0.2),
+        _trait('lying', 'wider than high', 0.065, 0.3),
+        _trait('combed', 'rows alternate', 0.05, 0.2),
+        _trait('confidence', 'confidence of the model', 0.09, 0.0),
+        _trait('variety', 'distance of two images', 7.0, 0.35, unit='', is_least_relative=True),
+        _trait('accuracy', 'accuracy of the model on real images', 0.0, 0.15),
     )
 }
 

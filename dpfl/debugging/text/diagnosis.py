@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from dpfl import _json, _validate
+from dpfl import _validate
 from dpfl.debugging import diagnosis, differences
 from dpfl.debugging.diagnosis import (
     CANNOT_TELL,
@@ -26,54 +26,13 @@ from dpfl.debugging.diagnosis import (
     Contrast,
     Effects,
     FaultVerdict,
+    Learned,
     Sign,
     Signature,
 )
 from dpfl.debugging.differences import Difference, Mean
 from dpfl.debugging.text import traits
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID
-
-
-@dataclasses.dataclass(frozen=True)
-class Learned:
-    """How much of its data a generator has learned.
-
-    Attributes:
-      loss: cross entropy of held-out tokens under the generator, in nats per token.
-      trivial: the same under the frequencies of the held-out tokens, the least loss without
-        context.
-      is_better: whether the loss is below the trivial one, with 97.5 % confidence over sequences.
-      covered: share of its tokens that are as frequent as in held-out text: 1 minus the total
-        variation of token frequencies.
-    """
-
-    loss: float
-    trivial: float
-    is_better: bool
-    covered: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Attributes and share as JSON values, with None for numbers that are not finite."""
-        values = {**dataclasses.asdict(self), 'share': self.share}
-        return {name: _json.finite(value) for name, value in values.items()}
-
-    @property
-    def share(self) -> float:
-        """The effect of a fault on a token's frequency, as a share of that in a perfect generator.
-
-        It is `covered` if the generator is better than the trivial reference, otherwise 0.
-        """
-        return self.covered if self.is_better else 0.0
-
-    @property
-    def reason(self) -> str:
-        """The reason for the share, in words."""
-        if not self.is_better:
-            return (
-                f'its held-out loss of {self.loss:.2f} nats per token is not clearly below '
-                f'{self.trivial:.2f}, that of the frequencies of single tokens'
-            )
-        return f'{self.covered:.0%} of its tokens are as frequent as in held-out text'
 
 
 def measure_learned(
@@ -99,18 +58,37 @@ def measure_learned(
         for tokens in (heldout, written)
     )
     if not min(counts.sum(), own.sum()):
-        return Learned(float('nan'), float('nan'), False, 0.0)
+        return learned(float('nan'), float('nan'), False, 0.0)
     # Tokens that are no draws have the count 0 and get the code length 0.
     shares = np.where(counts > 0, counts / counts.sum(), 1.0)
     sizes = is_draw[heldout].sum(axis=1)
     trivial = -np.log(shares)[heldout].sum(axis=1)
     gained = Mean.ratio(trivial + log_probabilities, sizes)
-    return Learned(
+    return learned(
         loss=float(-log_probabilities.sum() / sizes.sum()),
         trivial=float(trivial.sum() / sizes.sum()),
         is_better=gained.interval()[0] > 0,
         covered=1 - float(np.abs(own / own.sum() - counts / counts.sum()).sum() / 2),
     )
+
+
+def learned(loss: float, trivial: float, is_better: bool, covered: float) -> Learned:
+    """What a generator has learned: `covered` if it is better than the trivial reference, else 0.
+
+    Args:
+      loss: cross entropy of held-out tokens under the generator, in nats per token.
+      trivial: the same under the frequencies of the held-out tokens, the least loss without
+        context.
+      is_better: whether the loss is below the trivial one, with 97.5 % confidence over sequences.
+      covered: share of its tokens that are as frequent as in held-out text: 1 minus the total
+        variation of token frequencies.
+    """
+    reason = (
+        f'its held-out loss of {loss:.2f} nats per token is not clearly below {trivial:.2f}, that '
+        'of the frequencies of single tokens'
+    )
+    numbers = {'loss': loss, 'trivial': trivial, 'is_better': is_better, 'covered': covered}
+    return Learned(covered if is_better else 0.0, reason, numbers)
 
 
 # Probability that any of all differences is called clear although none is there.

@@ -9,7 +9,6 @@ import numpy as np
 
 from dpfl import _json
 from dpfl.accounting.reports import two_reports
-from dpfl.debugging import differences
 from dpfl.debugging.diagnosis import Generated, Measures
 from dpfl.debugging.differences import Difference, Share
 from dpfl.debugging.text import diagnosis, traits
@@ -40,7 +39,6 @@ class Written(Generated):
       ranking: The most probable words; None for sentences.
     """
 
-    learned: diagnosis.Learned
     generator: Generator
     task: Task
     trained: TrainResult
@@ -72,15 +70,12 @@ class Written(Generated):
     def to_dict(self) -> dict[str, Any]:
         """The results as JSON values, without the tokens."""
         return {
+            **super().to_dict(),
             'of_what': self.of_what,
-            'traits': {
-                name: differences.described(measure) for name, measure in self.traits.items()
-            },
             'oov_rate_by_position': [_json.finite(share.value) for share in self.positions],
             'phrases': list(self.phrases),
             'ranking': None if self.ranking is None else dataclasses.asdict(self.ranking),
             'heldout_oov_rate': self.heldout_oov_rate,
-            'learned': self.learned.to_dict(),
             'model': self.model,
         }
 

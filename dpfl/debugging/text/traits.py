@@ -4,15 +4,13 @@ A trait is a share or a mean over all generated text, not over its most frequent
 independent, so its standard error follows from them. NumPy only, no TensorFlow.
 """
 
-import dataclasses
 import string
 from collections.abc import Sequence
 
 import numpy as np
-import scipy
 
 from dpfl import errors
-from dpfl.debugging import diagnosis
+from dpfl.debugging.diagnosis import Trait
 from dpfl.debugging.differences import Mean, Share
 from dpfl.tasks.text.tokenization import (
     BOS_ID,
@@ -26,39 +24,11 @@ from dpfl.tasks.text.tokenization import (
     WORD_END_ID,
 )
 
-# Shares that are rarer vary by the draws more than by the training.
-_RARE = 5e-4
 # Sentences with fewer words often occur twice by chance.
 LONG = 4
 
 
-@dataclasses.dataclass(frozen=True)
-class Trait(diagnosis.Trait):
-    """A trait of text.
-
-    Attributes:
-      spread: the standard deviation of the difference of two trainings on equal data, of log odds
-        for a share, relative to the value for a mean. docs/debug_text.md says where the numbers
-        come from.
-      most: largest share in text that is read rightly, whatever it is about: its tokeniser does not
-        make such words, and a model writes few by mistake. None if that depends on the text.
-    """
-
-    most: float | None = None
-
-    def between(self, first: float, second: float) -> float:
-        """Standard deviation of the difference of two trainings, in the unit of the measure."""
-        if not np.isfinite(first + second):
-            return 0.0
-        if self.unit != '%':
-            return self.spread * abs(first + second) / 2
-        one, other = (float(np.clip(value, _RARE, 1 - _RARE)) for value in (first, second))
-        odds = scipy.special.logit(one) - scipy.special.logit(other)
-        # The slope between the two, so that the test is the one of log odds.
-        slope = (one - other) / odds if odds else one * (1 - one)
-        return float(self.spread * slope)
-
-
+# docs/debug_text.md says where the spreads come from.
 OF_SENTENCES = (
     Trait('first_unknown', 'sentences whose first word is not in the vocabulary', 0.2, 0.02),
     Trait(

@@ -49,7 +49,7 @@ def _finding(state, name, share, frechet=5.0):
         clients=40,
         generated=generated,
         traits=traits.measure(generated, _Classifier().infer),
-        learned=diagnosis.Learned(frechet, 100.0),
+        learned=diagnosis.learned(frechet, 100.0),
         guarantees=() if 'public' in name else (_guarantee(np.inf), _guarantee()),
     )
 

@@ -7,7 +7,6 @@ import pytest
 
 from dpfl.debugging.text import against_model, clients, diagnosis, traits
 from dpfl.debugging.text.config import Case
-from dpfl.debugging.text.diagnosis import Learned
 from dpfl.tasks.text.models import generation, saved_models
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import WordClients
@@ -38,7 +37,7 @@ def opened():
         of_what='all sentences',
         task=task,
         trained=types.SimpleNamespace(weights=model.weights),
-        learned=Learned(2.0, 3.0, True, 0.5),
+        learned=diagnosis.learned(2.0, 3.0, True, 0.5),
         tokens=tokens,
         traits=traits.of_sentences(tokens, _WORDS),
     )

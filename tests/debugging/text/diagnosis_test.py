@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpfl.debugging import differences
-from dpfl.debugging.diagnosis import Contrast
+from dpfl.debugging.diagnosis import Contrast, Generated
 from dpfl.debugging.text import diagnosis, faults, traits
 
 _COUNT = 20_000
@@ -242,16 +242,23 @@ def test_no_distribution_of_single_tokens_has_learned_anything(closeness):
     shares = closeness * _frequencies() + (1 - closeness) * uniform
     drawn = np.random.default_rng(2).choice(_TOKENS, (400, 7), p=shares)
     found = _measure(drawn, _constant(shares))
-    assert found.loss >= found.trivial - 1e-9 and found.share == 0
+    assert found.numbers['loss'] >= found.numbers['trivial'] - 1e-9 and found.share == 0
     assert 'not clearly below' in found.reason
 
 
 def test_one_that_knows_the_order_has_learned_it():
     found = _measure(_sequences(5), np.full(400, -np.log(5) - 2.0))
-    assert found.loss < found.trivial and found.share > 0.9
+    assert found.numbers['loss'] < found.numbers['trivial'] and found.share > 0.9
     # The same probabilities, but half of what it writes is a token that is nowhere else.
     half = np.where(np.random.default_rng(1).random((400, 7)) < 0.5, 3, _sequences(5))
     assert 0 < _measure(half, np.full(400, -np.log(5) - 2.0)).share < found.share
     # Without held-out text nothing is known.
     none = _measure(_HELDOUT, np.zeros(0), np.zeros((0, 7), int))
-    assert none.share == 0 and none.to_dict()['loss'] is None
+    assert none.share == 0
+    learned = Generated('nothing', {}, none).to_dict()['learned']
+    assert learned == {
+        **dict.fromkeys(('loss', 'trivial')),
+        'is_better': 0,
+        'covered': 0,
+        'share': 0,
+    }
