@@ -280,8 +280,11 @@ def _check_refutations(seen: Observed, plan: PrivacyPlan) -> None:
         return
     too_many = refutation.beyond_population(seen.clients, plan.sampling.population)
     stated = [test for test in seen.refutations if test.statistic == refutation.POPULATION]
-    is_possible = not wider_limits(plan.sampling.schema(seen.rounds), seen.limits, 1)
-    if seen.max_per_round == 1:  # Sizes count a client as often as it is listed.
+    # Limits and sizes count a client as often as it is listed; the sampling has it once in a round.
+    rounds_of_one = -(-seen.limits.count // seen.max_per_round)
+    limits = dataclasses.replace(seen.limits, max_participations=rounds_of_one)
+    is_possible = not wider_limits(plan.sampling.schema(seen.rounds), limits, 1)
+    if seen.max_per_round == 1:
         sizes = seen.smallest_cohort, seen.largest_cohort
         is_possible = is_possible and not plan.sampling.refuses_sizes(plan, *sizes)
     if stated != too_many or not (seen.refutations or is_possible):

@@ -5,6 +5,7 @@ import json
 import math
 
 import dp_accounting
+import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, errors, mechanisms
@@ -182,6 +183,7 @@ def test_a_log_of_the_sampler_keeps_the_plan(sampling):
 
 _CYCLIC = [[0, 3], [1], [5, 8], [], [4, 1], [2], [0]]  # Clients 0, 3, .. are in group 0.
 _IN_BINS = [[i for i in range(60) if i % 3 == t % 3] for t in range(7)]
+_IN_SLOTS = [*map(plans.sampler(plans.sampled('random_allocation')).cohort, range(7))]
 
 
 @pytest.mark.parametrize(
@@ -200,6 +202,11 @@ _IN_BINS = [[i for i in range(60) if i % 3 == t % 3] for t in range(7)]
             'random_allocation',
             [*_IN_BINS[:1], [0, *_IN_BINS[1]], *_IN_BINS[2:]],
             'Client 0 took part in rounds 0 and 1, of the same epoch of 3 rounds.',
+        ),
+        (
+            'random_allocation',
+            [np.repeat(_IN_SLOTS[0], 2), *_IN_SLOTS[1:]],
+            'A client was counted 2 times in one round.',
         ),
         ('b_min_sep', [[0, 1]] * 7, 'two rounds 1 apart; the plan has at least 3'),
     ],
