@@ -13,6 +13,7 @@ import csv
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, BinaryIO, NamedTuple
@@ -31,6 +32,8 @@ _READER = (
     'from dpfl import _parquet; from dpfl.tasks.text import record_files; '
     '_parquet.in_child(record_files.write_json)'
 )
+# After the key of a pair in JSON; a string may have it too.
+_KEY_ENDS = re.compile(r'"[ \t\r\n]*:')
 # Line for a text that is not valid UTF-8; the line is not valid either.
 _NOT_UTF8 = b'\xff\n'
 
@@ -98,8 +101,8 @@ def json_lines(
 def csv_rows(file: IO[bytes], client_column: str, text_column: str) -> Iterator[Record | BadRecord]:
     """The records of comma-separated values with a header. Quoted fields may contain line breaks.
 
-    After a malformed record, reading continues in the second line of that record. So a quote that
-    is never closed does not swallow the records after it.
+    After a record that is no row of the table, reading continues in its second line. So a quote
+    that is never closed does not swallow the records after it.
 
     Args:
       file, client_column, text_column: as in `json_lines`.
@@ -127,15 +130,17 @@ def csv_rows(file: IO[bytes], client_column: str, text_column: str) -> Iterator[
                 continue
             if len(row) != len(header):
                 raise MalformedError('number of fields differs from the header')
-            record = Record(lines.number, _client_key(row[client]), row[text])
         except (csv.Error, MalformedError) as error:
             yield BadRecord(
                 lines.number, str(error) if isinstance(error, MalformedError) else 'not CSV'
             )
             lines.go_on_after_first_line()
             reader = csv.reader(lines, strict=True)
-        else:
-            yield record
+            continue
+        try:
+            yield Record(lines.number, _client_key(row[client]), row[text])
+        except MalformedError as error:
+            yield BadRecord(lines.number, str(error))
 
 
 def parquet_rows(
@@ -179,7 +184,10 @@ def _object(line: bytes) -> dict[str, Any]:
         raise MalformedError('record is too long')
     text = _decoded(line)
     try:
-        value = json.loads(text, object_pairs_hook=_with_each_key_once)
+        value = json.loads(text)
+        # The reader for pairs is slow. With no more ends of keys than keys, none occurs twice.
+        if len(_KEY_ENDS.findall(text)) > (len(value) if isinstance(value, dict) else 0):
+            value = json.loads(text, object_pairs_hook=_with_each_key_once)
     except MalformedError:
         raise
     except (ValueError, RecursionError):
@@ -330,7 +338,8 @@ def _is_text(kind: Any) -> bool:
 
     if pyarrow.types.is_dictionary(kind):
         kind = kind.value_type
-    tests = (pyarrow.types.is_string, pyarrow.types.is_large_string, pyarrow.types.is_null)
+    is_of = pyarrow.types
+    tests = (is_of.is_string, is_of.is_large_string, is_of.is_string_view, is_of.is_null)
     return any(test(kind) for test in tests)
 
 
@@ -340,15 +349,9 @@ def _values(column: Any) -> list:
 
     if pyarrow.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if pyarrow.types.is_string(column.type):
-        column = column.cast(pyarrow.binary())
-    elif pyarrow.types.is_large_string(column.type):
+    if _is_text(column.type):
         column = column.cast(pyarrow.large_binary())
-    elif not (
-        pyarrow.types.is_integer(column.type)
-        or pyarrow.types.is_floating(column.type)
-        or pyarrow.types.is_null(column.type)
-    ):
+    elif not (pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type)):
         # Other values may have no Python equivalent, such as times after the year 9999.
         return [[] if valid else None for valid in column.is_valid().to_pylist()]
     return column.to_pylist()
@@ -360,5 +363,6 @@ def _line(client: Any, text: Any) -> bytes:
     except UnicodeDecodeError:
         return _NOT_UTF8
     # A list is neither text nor number, so the reader counts the record as malformed.
-    record = json.dumps({'client': client, 'text': text}, default=lambda value: [])
+    values = {'client': client, 'text': text}
+    record = json.dumps(values, ensure_ascii=False, default=lambda value: [])
     return f'{record}\n'.encode()

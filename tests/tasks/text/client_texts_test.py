@@ -115,6 +115,7 @@ def _write_csv(path, rows):
         ('csv', {}),
         ('parquet', {}),
         ('parquet', {'said': pyarrow.large_string()}),
+        ('parquet', {'who': pyarrow.string_view(), 'said': pyarrow.string_view()}),
         ('parquet', {'who': pyarrow.dictionary(pyarrow.int32(), pyarrow.string())}),
     ],
     ids=str,
@@ -164,9 +165,10 @@ def test_rows_of_parquet_that_are_malformed_are_counted(tmp_path):
         ([b'7', b'8'], []),
     ],
 )
-def test_ids_of_parquet_are_those_of_json_lines(ids, keys, tmp_path):
+def test_ids_of_parquet_are_those_of_json_lines(ids, keys, tmp_path, monkeypatch):
+    monkeypatch.setattr(record_files, 'MAX_BYTES', 80)  # Of the text, not of its escapes.
     path = tmp_path / 'a.parquet'
-    parquet.write_table(pyarrow.table({'who': ids, 'said': ['text'] * len(ids)}), path)
+    parquet.write_table(pyarrow.table({'who': ids, 'said': ['\u4e2d' * 9] * len(ids)}), path)
     with open(path, 'rb') as file:
         records = list(record_files.parquet_rows(file, 'who', 'said'))
     good = [each.client for each in records if isinstance(each, record_files.Record)]

@@ -33,11 +33,11 @@ def test_json_lines(end, mark):
         b'{"text": "caf\xc3\xa9 \\u00e9\\n", "who": "7", "more": [1]}',
         b'{"who": 7.0, "text": "y"}',
         b'{"who": 7.5, "text": "z"}',
-        b'{"who": "007", "text": "z"}',
+        b'{"who": "007", "text": "z\\":", "more": {"text": "x", "who": 1}}',
     ]
     good, bad = _scan(_JSON, mark + end.join(lines))
     of_7 = [('7', ''), ('7', 'caf\u00e9 \u00e9\n'), ('7', 'y')]
-    assert good == [('a', 'x'), *of_7, ('7.5', 'z'), ('007', 'z')]
+    assert good == [('a', 'x'), *of_7, ('7.5', 'z'), ('007', 'z":')]
     assert bad == [] and _scan(_JSON, mark) == ([], [])
 
 
@@ -52,6 +52,7 @@ _FIELDS = 'number of fields differs from the header'
         (_JSON, b'{"who": "a", "text"', 'not JSON'),
         (_JSON, b'["a", "x"]', 'not a JSON object'),
         (_JSON, b'{"who": "a", "who": "b", "text": "x"}', 'a key occurs twice'),
+        (_JSON, b'{"who": "a", "text": "x", "more": [{"k": 1, "k" : 2}]}', 'a key occurs twice'),
         (_JSON, b'{"who": "a"}', 'no text'),
         (_JSON, b'{"who": "a", "text": null}', 'no text'),
         (_JSON, b'{"who": "a", "text": 5}', 'text is not a string'),
@@ -68,6 +69,7 @@ _FIELDS = 'number of fields differs from the header'
         (_CSV, b'a', _FIELDS),
         (_CSV, b'a,b,c', _FIELDS),
         (_CSV, b',x', 'no client id'),
+        (_CSV, b',"x\nc,of nobody"', 'no client id'),
         (_CSV, b'"a"b,x', 'not CSV'),
         (_CSV, b'a,\xff', 'not UTF-8'),
         (_CSV, b'x' * 2_000_000, 'record is too long'),
