@@ -62,17 +62,12 @@ class Verdicts:
     correct: np.ndarray
 
     @property
-    def num_correct(self) -> np.ndarray:
-        """Number of correctly classified examples of each client, int64 [N]."""
-        owners = np.repeat(np.arange(len(self.clients)), self.num_examples)
-        return np.bincount(owners[self.correct], minlength=len(self.clients))
-
-    @property
     def accuracies(self) -> np.ndarray:
         """Accuracy on each client, float64 [N]; NaN for clients without examples."""
-        counts = self.num_examples.astype(float)
+        owners = np.repeat(np.arange(len(self.clients)), self.num_examples)
+        right = np.bincount(owners[self.correct], minlength=len(self.clients))
         return np.divide(
-            self.num_correct, counts, out=np.full(counts.shape, np.nan), where=counts > 0
+            right, self.num_examples, out=np.full(right.shape, np.nan), where=self.num_examples > 0
         )
 
     def split(self) -> list[np.ndarray]:
@@ -123,28 +118,20 @@ class Thresholds:
     poor: float
     strong: float
 
-    def __post_init__(self):
-        _validate.number('poor', self.poor, minimum=0, maximum=1)
-        _validate.number('strong', self.strong, minimum=0, maximum=1)
 
-
-def thresholds(verdicts: Verdicts, percentiles: tuple[float, float] = _PERCENTILES) -> Thresholds:
+def thresholds(verdicts: Verdicts) -> Thresholds:
     """Percentiles of the accuracies of all clients with examples ([Augenstein20], table 10).
 
     Args:
       verdicts: verdicts on the population without the bug.
-      percentiles: percentiles for poor and strong, in [0, 100] and ascending.
 
     Raises:
-      ValueError: if no client has an example, or a percentile is outside its range.
+      ArgumentError: if no client has an example.
     """
-    low, high = percentiles
-    _validate.number('percentiles', low, minimum=0, maximum=100)
-    _validate.number('percentiles', high, minimum=low, maximum=100)
     accuracies = verdicts.accuracies
     known = accuracies[~np.isnan(accuracies)]
     _validate.integer('clients with examples', len(known), minimum=1)
-    return Thresholds(*(float(value) for value in np.percentile(known, percentiles)))
+    return Thresholds(*(float(value) for value in np.percentile(known, _PERCENTILES)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,63 +156,36 @@ class Subpopulation:
         return pixels if self.masks is None else pixels[self.masks[position]]
 
 
-def by_client(verdicts: Verdicts, limits: Thresholds) -> tuple[Subpopulation, Subpopulation]:
-    """Clients on whom the classifier is strong, and clients on whom it is poor (table 11).
-
-    Clients without examples are in neither. If the thresholds are equal a client can be in both.
-
-    Returns:
-      The high-accuracy and the low-accuracy subpopulation; either may be empty.
-    """
-    accuracies = verdicts.accuracies  # NaN is neither >= nor <= any number.
-    return (
-        Subpopulation('high_accuracy', verdicts.clients[accuracies >= limits.strong]),
-        Subpopulation('low_accuracy', verdicts.clients[accuracies <= limits.poor]),
-    )
-
-
-def by_example(
-    verdicts: Verdicts, min_examples: int = _MIN_EXAMPLES
-) -> tuple[Subpopulation, Subpopulation]:
-    """Correctly classified examples, and misclassified ones (table 12).
-
-    Args:
-      verdicts: verdicts on the population.
-      min_examples: clients with fewer such examples are left out.
-
-    Returns:
-      The two subpopulations, with masks; either may be empty.
-
-    Raises:
-      ValueError: if the number is not a positive integer.
-    """
-    _validate.integer('min_examples', min_examples, minimum=1)
-
-    def subpopulation(name: str, masks: Sequence[np.ndarray]) -> Subpopulation:
-        is_kept = np.array([mask.sum() >= min_examples for mask in masks], bool)
-        kept = tuple(mask for mask, keep in zip(masks, is_kept, strict=True) if keep)
-        return Subpopulation(name, verdicts.clients[is_kept], kept)
-
-    correct = verdicts.split()
-    return (
-        subpopulation('correct', correct),
-        subpopulation('misclassified', [~mask for mask in correct]),
-    )
-
-
 def select(
     selection: str, verdicts: Verdicts, limits: Thresholds
 ) -> tuple[Subpopulation, Subpopulation]:
     """The two subpopulations: where the primary model does well, and where it does badly.
 
     Args:
-      selection: 'client' ([Augenstein20], appendix C.3) or 'example' (appendix C.4).
+      selection: 'client': all examples of the clients on whom it is strong, or poor (table 11);
+        those without examples are in neither. If the thresholds are equal, a client can be in both.
+        'example': correctly classified examples, and misclassified ones (table 12), of the clients
+        who have enough of them.
       verdicts: Which examples of the population the primary model gets right.
       limits: Thresholds for the selection by client.
+
+    Returns:
+      The two subpopulations; either may be empty.
     """
     if selection == 'client':
-        return by_client(verdicts, limits)
-    return by_example(verdicts)
+        accuracies = verdicts.accuracies  # NaN is neither >= nor <= any number.
+        return (
+            Subpopulation('high_accuracy', verdicts.clients[accuracies >= limits.strong]),
+            Subpopulation('low_accuracy', verdicts.clients[accuracies <= limits.poor]),
+        )
+
+    def of_examples(name: str, masks: Sequence[np.ndarray]) -> Subpopulation:
+        is_kept = np.array([mask.sum() >= _MIN_EXAMPLES for mask in masks], bool)
+        kept = tuple(mask for mask, keep in zip(masks, is_kept, strict=True) if keep)
+        return Subpopulation(name, verdicts.clients[is_kept], kept)
+
+    correct = verdicts.split()
+    return of_examples('correct', correct), of_examples('misclassified', [~m for m in correct])
 
 
 @dataclasses.dataclass(frozen=True)

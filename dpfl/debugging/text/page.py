@@ -16,7 +16,7 @@ from dpfl.reporting import charts, html_parts
 from dpfl.reporting.html_parts import Cell
 
 if TYPE_CHECKING:
-    from dpfl.debugging.text.results import CaseResult, Compared, Written
+    from dpfl.debugging.text.results import CaseResult, Written
     from dpfl.debugging.text.study import Found
 
 _STYLE = """
@@ -85,29 +85,13 @@ def _differences(found: 'Found') -> str:
     parts = []
     for compared in found.compared:
         differs = compared.diagnosis.differences
-        if not differs and not compared.examples:
+        if not differs:
             continue
         parts.append(f'<h3>{html.escape(compared.title)}</h3>')
-        if differs:
-            parts.append(_of_traits(differs, compared.diagnosis.clear))
+        parts.append(_of_traits(differs, compared.diagnosis.clear))
         if any(difference.name in traits.SENTENCE_NAMES for difference in differs):
             parts.append(_of_words(compared.words))
-        parts.append(_examples(compared))
     return '\n'.join(parts)
-
-
-def _examples(compared: 'Compared') -> str:
-    if not compared.examples:
-        return ''
-    items = ''.join(
-        f'<li>{html.escape(traits.ALL[name].meaning)}: '
-        + ', '.join(f'<code>{html.escape(word)}</code>' for word in words)
-        + '</li>\n'
-        for name, words in compared.examples.items()
-    )
-    return (
-        f'<p>What the character model writes most often with these traits:</p>\n<ul>{items}</ul>\n'
-    )
 
 
 def _improbable(found: 'Found') -> str:

@@ -122,8 +122,6 @@ class Compared:
       first, reference: The two sides, in words.
       diagnosis: The verdict, and the differences of traits.
       words: Words that sentences of the one have clearly more often.
-      examples: Unknown words that were written, the most frequent ones that have a trait, by the
-        traits that are clearly more frequent.
     """
 
     case: str
@@ -131,7 +129,6 @@ class Compared:
     reference: str
     diagnosis: diagnosis.Diagnosis
     words: tuple[Difference, ...] = ()
-    examples: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -149,7 +146,6 @@ class Compared:
             'reference': self.reference,
             **self.diagnosis.to_dict(),
             'words': [difference.to_dict() for difference in self.words],
-            'examples': {name: list(words) for name, words in self.examples.items()},
         }
 
 
@@ -212,18 +208,6 @@ def epsilon_together(cases: Iterable[CaseResult]) -> float | None:
 def traits_of(kind: str, tokens: np.ndarray, words: Sequence[str]) -> Measures:
     """Traits of the token ids [N, L] that a generator of a kind wrote, by name."""
     return traits.of_sentences(tokens, words) if kind == WORD else traits.of_words(tokens)
-
-
-def examples(tokens: np.ndarray, clear: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The most frequent of the unknown words that have a trait, by clear traits."""
-    tokens = traits.not_empty(tokens)
-    frequent = {}
-    for name, mask in traits.words_with(tokens).items():
-        if name in clear and mask.any():
-            words, counts = np.unique(tokens[mask], axis=0, return_counts=True)
-            most = np.argsort(-counts, kind='stable')[:_PHRASES]
-            frequent[name] = tuple(tokenization.decode_words(words[most]))
-    return frequent
 
 
 def _oov_rate(tokens: np.ndarray) -> float:

@@ -143,8 +143,7 @@ class Study:
         """The words that a case's character model writes, without a reference."""
         name, words = case.case.name, case.written[CHAR]
         alone = diagnosis.alone(Contrast.of(words, words), self._question(case.case))
-        examples = results.examples(words.tokens, alone.clear)
-        return results.Compared(name, name, diagnosis.NO_REFERENCE, alone, examples=examples)
+        return results.Compared(name, name, diagnosis.NO_REFERENCE, alone)
 
     def compare(
         self,
@@ -170,8 +169,7 @@ class Study:
                 self._text.vocabulary.words,
                 self.config.top,
             )
-        examples = results.examples(first[CHAR].tokens, verdict.clear) if CHAR in first else {}
-        return results.Compared(case.name, *names, verdict, words, examples)
+        return results.Compared(case.name, *names, verdict, words)
 
     def _question(self, case: Case) -> diagnosis.Question:
         return diagnosis.Question(self.effects, case.share or None, case.fault)

@@ -127,34 +127,9 @@ def of_words(tokens: np.ndarray) -> dict[str, Share | Mean]:
     Raises:
       ArgumentError: if the tokens are not a matrix of byte ids.
     """
-    written = not_empty(tokens)
-    masks = words_with(written)
-    lengths = _is_byte(written).sum(axis=1)
-    return {
-        name: Share.of(masks[name]) if name in masks else Mean.of(lengths) for name in WORD_NAMES
-    }
-
-
-def not_empty(tokens: np.ndarray) -> np.ndarray:
-    """The words that are not empty, of byte ids [N, L].
-
-    Raises:
-      ArgumentError: if the tokens are not a matrix of byte ids.
-    """
     tokens = _checked(tokens, NUM_BYTE_TOKENS)
-    return tokens[(tokens[:, :1] != WORD_END_ID).any(axis=1)]
-
-
-def words_with(tokens: np.ndarray) -> dict[str, np.ndarray]:
-    """Which words have a trait, for each of `OF_WORDS` that is a share.
-
-    Args:
-      tokens: byte ids [N, L] of words that are not empty.
-
-    Returns:
-      bool [N] by name.
-    """
-    is_byte = _is_byte(tokens)
+    tokens = tokens[(tokens[:, :1] != WORD_END_ID).any(axis=1)]
+    is_byte = (tokens != BYTE_PAD_ID) & (tokens < WORD_BEGIN_ID)
     lengths = is_byte.sum(axis=1)
     codes = np.where(is_byte, tokens, 0)
     space, mark, letter, digit = (table[codes] for table in (_SPACE, _PUNCTUATION, _LETTER, _DIGIT))
@@ -164,7 +139,7 @@ def words_with(tokens: np.ndarray) -> dict[str, np.ndarray]:
     damaged = _mis_decoded(codes)
     # Other faults can put punctuation after something: a space, or a byte order mark.
     whole = ~space.any(axis=1) & ~damaged
-    return {
+    has_trait = {
         'inner_space': (space & before & after).any(axis=1),
         'punctuated': (mark & is_last & before).any(axis=1) & whole,
         'inner_punctuation': (mark & ~_JOINING[codes] & before & after).any(axis=1) & whole,
@@ -176,6 +151,8 @@ def words_with(tokens: np.ndarray) -> dict[str, np.ndarray]:
         'cut': ~(tokens == WORD_END_ID).any(axis=1),
         'noise': (_NOISE[codes] & is_byte).any(axis=1),
     }
+    shares = {name: Share.of(mask) for name, mask in has_trait.items()}
+    return {**shares, 'word_length': Mean.of(lengths)}
 
 
 def unknown_by_position(tokens: np.ndarray) -> tuple[Share, ...]:
@@ -184,10 +161,6 @@ def unknown_by_position(tokens: np.ndarray) -> tuple[Share, ...]:
     is_word = (tokens != PAD_ID) & (tokens != EOS_ID)
     counts = zip((tokens == OOV_ID).sum(axis=0), is_word.sum(axis=0), strict=True)
     return tuple(Share(int(hits), int(count)) for hits, count in counts)
-
-
-def _is_byte(tokens: np.ndarray) -> np.ndarray:
-    return (tokens != BYTE_PAD_ID) & (tokens < WORD_BEGIN_ID)
 
 
 def _checked(tokens: np.ndarray, num_tokens: int) -> np.ndarray:

@@ -18,14 +18,12 @@ _VERDICTS = Verdicts(
 
 
 def test_accuracies_and_their_percentiles_by_hand():
-    assert _VERDICTS.num_correct.tolist() == [3, 0, 1, 0, 6]
     np.testing.assert_array_equal(_VERDICTS.accuracies, [0.75, math.nan, 0.5, 0, 1])
     masks = [mask.tolist() for mask in _VERDICTS.split()[:4]]
     assert masks == [[True, True, False, True], [], [True, False], [False]]
     # Of 0, 0.5, 0.75 and 1: linear interpolation at 3/4 and 9/4 of the gaps between them.
     limits = clients.thresholds(_VERDICTS)
     assert (limits.poor, limits.strong) == pytest.approx((0.375, 0.8125))
-    assert clients.thresholds(_VERDICTS, (0, 100)) == Thresholds(0.0, 1.0)
 
 
 @pytest.mark.parametrize('at_a_time', [1, 3, 5, 1000])
@@ -56,26 +54,26 @@ def test_clients_are_classified_together(monkeypatch, at_a_time):
 def test_verdicts_of_nobody():
     verdicts = clients.judge(lambda pixels: pixels, [], [])
     assert len(verdicts.accuracies) == 0
-    by_client = clients.by_client(verdicts, Thresholds(0.1, 0.9))
-    assert not any(map(len, (*clients.by_example(verdicts), *by_client)))
+    for selection in ('client', 'example'):
+        assert not any(map(len, clients.select(selection, verdicts, Thresholds(0.1, 0.9))))
 
 
-@pytest.mark.parametrize('min_examples', [1, 3, None])
-def test_devices_that_decide_by_themselves_choose_the_same(min_examples):
+def test_devices_that_decide_by_themselves_choose_the_same():
     """Subpopulations of all verdicts against the choice of a device that knows its own only."""
     rng = np.random.default_rng(0)
     sizes = rng.integers(0, 12, size=40)
     verdicts = Verdicts(np.arange(40), sizes, rng.random(sizes.sum()) < 0.6)
-    limits, least = Thresholds(0.5, 0.875), min_examples or 5  # Five are the default.
+    limits = Thresholds(0.5, 0.875)
     assert {0.5, 0.875} < {*verdicts.accuracies.tolist()}
-    strong, poor = clients.by_client(verdicts, limits)
-    given = {} if min_examples is None else {'min_examples': min_examples}
-    right, wrong = clients.by_example(verdicts, **given)
+    strong, poor = clients.select('client', verdicts, limits)
+    right, wrong = clients.select('example', verdicts, limits)
+    names = [part.name for part in (strong, poor, right, wrong)]
+    assert names == ['high_accuracy', 'low_accuracy', 'correct', 'misclassified']
     for chosen, of_device in (
         (strong, lambda own: own if own.size and own.mean() >= limits.strong else own[:0]),
         (poor, lambda own: own if own.size and own.mean() <= limits.poor else own[:0]),
-        (right, lambda own: own[own] if own.sum() >= least else own[:0]),
-        (wrong, lambda own: own[~own] if (~own).sum() >= least else own[:0]),
+        (right, lambda own: own[own] if own.sum() >= 5 else own[:0]),
+        (wrong, lambda own: own[~own] if (~own).sum() >= 5 else own[:0]),
     ):
         # The examples of a client are what the classifier makes of them.
         examples = {client: of_device(own) for client, own in enumerate(verdicts.split())}
@@ -119,17 +117,6 @@ def test_clients_and_examples_are_those_of_the_subpopulation(masks, position, li
     batches = training.client_batches(position, *limits)
     found = [np.round(10 * batch['x'][:, 0, 0, 0]).astype(int).tolist() for batch in batches]
     assert found == tones
-
-
-def test_selection():
-    verdicts = Verdicts(np.array([0, 1]), np.array([6, 6]), np.array([1] * 6 + [1] + [0] * 5, bool))
-    for selection, names in (
-        ('client', ['high_accuracy', 'low_accuracy']),
-        ('example', ['correct', 'misclassified']),
-    ):
-        parts = clients.select(selection, verdicts, Thresholds(0.5, 0.9))
-        assert [part.name for part in parts] == names
-        assert [part.clients.tolist() for part in parts] == [[0], [1]]
 
 
 def test_too_few_clients_give_one_line():
