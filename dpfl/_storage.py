@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import stat
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
@@ -46,10 +47,13 @@ def write_atomically(
       mode: permissions, before the umask.
 
     Raises:
-      StorageError: if the file cannot be written; `path` is then unchanged.
+      StorageError: if the file cannot be written, or `path` is anything but a file, such as a device,
+        a folder or a link; it is then unchanged.
     """
-    partial = path.with_name(path.name + '.partial')
+    partial = path.parent / f'{path.name}.partial'
     with naming(path):
+        if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+            raise errors.StorageError(f'{path}: is there, and is not a file')
         partial.unlink(missing_ok=True)  # A killed process may have left it with other permissions.
         try:
             with open(partial, 'wb', opener=lambda name, flags: os.open(name, flags, mode)) as file:

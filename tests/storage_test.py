@@ -1,6 +1,8 @@
 """Files that outlast faults: of the disk, and of others who move or remove them."""
 
 import errno
+import os
+import pathlib
 import shutil
 
 import pytest
@@ -44,6 +46,17 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path, monkeypatch, cal
         with pytest.raises(errors.StorageError, match='No space left on device'):
             _storage.write_atomically(path, lambda file: file.write(b'more'))
     assert path.read_bytes() == b'one\n' and not list(tmp_path.glob('*.partial'))
+
+
+def test_nothing_but_a_file_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo('pipe')
+    (tmp_path / 'link').symlink_to('pipe')
+    for name in ('pipe', 'link', '', '.', '..', '/', tmp_path):
+        before = os.lstat(name or '.')
+        with pytest.raises(errors.StorageError, match='is there, and is not a file'):
+            _storage.write_atomically(pathlib.Path(name), lambda file: file.write(b'new'))
+        assert os.path.samestat(os.lstat(name or '.'), before)
 
 
 @pytest.mark.parametrize('change', ['removed', 'renamed', 'replaced'])
