@@ -39,6 +39,16 @@ def test_every_kind_of_run_is_verified(tmp_path, changes):
     assert verification.verify(archives.write(tmp_path, record)).differences == ()
 
 
+def test_a_group_took_part_in_the_earlier_runs_too(tmp_path):
+    archives.write(tmp_path, archives.make_record(earlier=(_RECORD.plan,)))
+    one, group = (archive.Records.read(tmp_path).report(size) for size in (None, 2))
+    assert (
+        group.guarantee.mu
+        == pytest.approx(2 * one.guarantee.mu)
+        == pytest.approx(2 * 2**0.5 * _RECORD.plan.mu)
+    )
+
+
 def test_a_run_that_goes_on_is_verified_as_far_as_it_came(tmp_path):
     archives.write(tmp_path, log=ParticipationLog([[0], [0], [0, 0]]))
     assert verification.verify(tmp_path).differences == ()

@@ -272,7 +272,10 @@ class Records:
         """The report of the run, or for groups of clients, for which no audit measures anything."""
         record, measured = self.record, self.measured
         if group_size is not None:
-            plan = dataclasses.replace(record.plan, group_size=group_size)
+            earlier = tuple(
+                dataclasses.replace(plan, group_size=group_size) for plan in record.plan.earlier
+            )
+            plan = dataclasses.replace(record.plan, group_size=group_size, earlier=earlier)
             record, measured = dataclasses.replace(record, plan=plan), None
         head = None
         if self.journal is not None:
