@@ -47,8 +47,8 @@ def write_atomically(
       mode: permissions, before the umask.
 
     Raises:
-      StorageError: if the file cannot be written, or `path` is anything but a file, such as a device,
-        a folder or a link; it is then unchanged.
+      StorageError: if the file cannot be written, or `path` is something else, such as a device, a
+        folder or a link; it is then unchanged.
     """
     partial = path.parent / f'{path.name}.partial'
     with naming(path):
