@@ -141,7 +141,7 @@ class _Run:
         try:
             with (
                 contexts.runtime(
-                    experiment.execution.ray,
+                    experiment.execution.ray or None,
                     ray_timeout=experiment.execution.ray_timeout,
                     observe=self._observe,
                 ) as self._runtime,
@@ -263,7 +263,7 @@ class _Run:
                 state = state_lib.restore(tensors, state)
         rows, stop_at = tuple(self._journal.rows[:first]), experiment.record.stop_at_accuracy
         every = experiment.execution.checkpoint_every
-        if experiment.execution.ray is not None:
+        if experiment.execution.ray:
             self._journal.note(ray_losses=0)
         shards: Any = self._runtime.sharded_cohorts(
             experiment.turns(range(first, self._rounds)),

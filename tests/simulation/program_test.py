@@ -83,6 +83,12 @@ def test_a_profile_accounts_for_every_second(tmp_path):
     assert [period.name for period in result.profile.periods] == [p['name'] for p in periods]
 
 
+def test_an_empty_address_leaves_ray_out(tmp_path):
+    """`--resume --ray=`: a run that began on Ray could only go on with Ray."""
+    _trained(tmp_path, ray='', ray_timeout=9.0)
+    assert 'ray_losses' not in (tmp_path / 'ledger.jsonl').read_text()
+
+
 @pytest.mark.parametrize(
     'changes, message',
     [

@@ -256,7 +256,8 @@ class ExecutionConfig(Settings):
         'Train shards on Ray: local for processes on the cores of this machine, auto for the '
         'cluster that runs on this machine or that RAY_ADDRESS names, or the host:port of a '
         'cluster. Its hosts see the model and the data of clients; noise is made by this process '
-        'only. The result has the same bits. By default shards are trained in this process.',
+        'only. The result has the same bits. By default, or if it is empty, shards are trained in '
+        'this process.',
         kept=False,
     )
     ray_timeout: float = setting(
@@ -264,6 +265,7 @@ class ExecutionConfig(Settings):
         'With --ray, how many seconds a round waits until some shard arrives. Then the run ends, '
         'and --resume continues it.',
         above=0,
+        needs='ray',
         kept=False,
     )
     profile: bool = setting(
@@ -275,7 +277,7 @@ class ExecutionConfig(Settings):
 
     def check(self) -> None:
         """Checks the address of Ray."""
-        if self.ray is not None:
+        if self.ray:
             ray_cluster.check_address(self.ray)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import errno
 import io
 import itertools
 import os
@@ -64,6 +65,13 @@ class PretrainConfig(Settings):
     learning_rate: float = setting(0.003, "Adam's learning rate.", above=0)
     seed: int = setting(0, 'Seed of synthetic text, initial model and order.', minimum=0)
 
+    def check(self) -> None:
+        """Refuses a number of synthetic clients beside a public text."""
+        if self.public_text is not None and self.public_clients != PretrainConfig.public_clients:
+            raise ArgumentError(
+                'public_clients', self.public_clients, 'cannot be combined with public_text'
+            )
+
 
 @dataclasses.dataclass(frozen=True)
 class PretrainResult:
@@ -122,6 +130,12 @@ def pretrain(
     from dpfl.tasks.text.models import architectures, saved_models
 
     output = pathlib.Path(output)
+    if not output.name:
+        raise ArgumentError('output', output, 'must be the name of a folder')
+    with _storage.naming(output):  # Before anything that takes long.
+        output.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(output.parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, 'Permission denied')
     words, sentences = _synthetic(config) if config.public_text is None else _public(config)
     architecture = saved_models.WORD_MODELS[config.model]
     initial = architecture.initial_weights(
@@ -166,7 +180,6 @@ def pretrain(
             measure(len(losses), trained)
     vocabulary_file = output.with_name(output.name + '.vocabulary.txt')
     with _storage.naming(output):
-        output.parent.mkdir(parents=True, exist_ok=True)
         saved_models.save(saved_models.LanguageModel(config.model, trained, words), output)
     listed = ''.join(f'{word}\n' for word in words).encode()
     _storage.write_atomically(vocabulary_file, lambda file: file.write(listed))

@@ -272,6 +272,12 @@ class ScheduleConfig(Settings):
                 )
             rates = rates - drop * np.clip((t - (rounds - cooldown) + 1) / cooldown, 0, 1)
         elif self.server_schedule == 'cosine':
+            if warmup > max(rounds - 2, 0):
+                raise ArgumentError(
+                    'server_warmup_rounds',
+                    warmup,
+                    f'must be <= {max(rounds - 2, 0)}, which leaves rounds for the cosine',
+                )
             after = np.clip((t - warmup) / max(rounds - 1 - warmup, 1), 0, 1)
             rates = rates - drop * (1 - np.cos(np.pi * after)) / 2
         return rates

@@ -6,7 +6,7 @@ import gzip
 import numpy as np
 import pytest
 
-from dpfl.errors import ArgumentError
+from dpfl.errors import ArgumentError, StorageError
 from dpfl.simulation.training import PretrainConfig, pretrain, pretraining
 from dpfl.tasks.text.models import saved_models
 from tests import text_files
@@ -90,3 +90,15 @@ def test_an_empty_text_is_refused(tmp_path):
         _run(tmp_path / 'a.txt', tmp_path)
     with pytest.raises(ArgumentError, match='public_text=.*: must have words'):
         _run(tmp_path / 'b.txt', tmp_path)
+
+
+def test_where_no_model_can_be_written_nothing_is_trained(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(pretraining, '_public', lambda config: pytest.fail('read'))
+    with pytest.raises(ArgumentError, match='output=.: must be the name of a folder'):
+        pretrain(_CONFIG, '.', progress=False)
+    (tmp_path / 'file').write_text('')
+    config = _CONFIG.with_values({'public_text': str(text)})
+    with pytest.raises(StorageError, match='file/model: '):
+        pretrain(config, tmp_path / 'file' / 'model', progress=False)
+    with pytest.raises(ArgumentError, match='public_clients=3: cannot be combined with public_te'):
+        config.with_values({'public_clients': 3})

@@ -99,6 +99,7 @@ _KNOWN = 'needs a vocabulary that is known before'
             'task=custom: needs a task of your own',
         ),
         (False, {'ray_timeout': 0}, 'ray_timeout=0'),
+        (False, {'ray_timeout': 5}, 'ray_timeout=5.0: needs ray'),
         (False, {'server_warmup_rounds': 9}, 'server_warmup_rounds=9: must be <= 4'),
         (True, {'vocabulary_epsilon': None}, 'vocabulary=private: needs vocabulary_epsilon'),
         (True, {'vocabulary_delta': 3e-3}, 'vocabulary_delta=0.003: must be below'),

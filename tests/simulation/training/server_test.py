@@ -44,6 +44,7 @@ def test_learning_rates_by_hand(settings, expected):
     [
         (dict(server_warmup_rounds=9), 'server_warmup_rounds'),
         (dict(server_schedule='linear', server_warmup_rounds=7), 'server_warmup_rounds'),
+        (dict(server_schedule='cosine', server_warmup_rounds=7), 'server_warmup_rounds'),
     ],
 )
 def test_schedules_that_do_not_fit_the_rounds_are_refused(settings, name):
