@@ -45,7 +45,10 @@ def document(
 
 
 def differences(
-    compared: Sequence[Difference], traits: Mapping[str, Trait], clear: Container[str] = ()
+    compared: Sequence[Difference],
+    traits: Mapping[str, Trait],
+    clear: Container[str] = (),
+    what: str = 'trait',
 ) -> str:
     """A table of differences with intervals.
 
@@ -53,8 +56,9 @@ def differences(
       compared: the differences, a row each.
       traits: all traits by name.
       clear: names of the traits that are marked.
+      what: title of the column with their meanings.
     """
-    names = ['trait', 'here', 'reference', 'difference', '95 % interval', 'adjusted p']
+    names = [what, 'here', 'reference', 'difference', '95 % interval', 'adjusted p']
     rows = []
     for difference in compared:
         trait = traits[difference.name]
@@ -70,6 +74,14 @@ def differences(
             ]
         )
     return html_parts.table(names, rows)
+
+
+def words(compared: Sequence[Difference]) -> str:
+    """A table of words that differ clearly, with the shares of sentences that have them."""
+    if not compared:
+        return '<p>No word is clearly more frequent in the one than in the other.</p>\n'
+    traits = {word.name: Trait(word.name, word.name, 0, 0) for word in compared}
+    return differences(compared, traits, what='word: sentences with it')
 
 
 def measured(generators: Mapping[str, Measures], traits: Mapping[str, Trait]) -> str:

@@ -192,7 +192,7 @@ class Comparison:
                     (
                         f'{_KINDS[name].capitalize()}: traits of a and, as the reference, of b',
                         page.differences(compared, _TRAITS, names)
-                        + _words(self.kinds[name].words)
+                        + (page.words(self.kinds[name].words) if name == 'word' else '')
                         + self.kinds[name].shown,
                     )
                     for name, compared in self.differences.items()
@@ -324,22 +324,6 @@ def _classifier(generator: 'Generator', config: ComparisonConfig) -> image_trait
         seed=config.seed,
     )
     return classifiers.of_weights('small', weights).infer
-
-
-def _words(words: tuple[Difference, ...]) -> str:
-    if not words:
-        return ''
-    rows = [
-        [
-            Cell(each.name, 'text'),
-            f'{each.first:.2%}',
-            f'{each.second:.2%}',
-            f'{100 * each.low:+.2f} to {100 * each.high:+.2f}',
-        ]
-        for each in words
-    ]
-    names = [Cell('word that differs clearly', 'text'), 'sentences of a', 'sentences of b']
-    return html_parts.table([*names, 'difference (points)'], rows)
 
 
 def _sides(sides: 'tuple[Side, Side]') -> str:

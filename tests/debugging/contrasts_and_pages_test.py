@@ -2,7 +2,6 @@
 
 import pytest
 
-from dpfl import errors
 from dpfl.debugging import diagnosis, page
 from dpfl.debugging.diagnosis import Contrast, Generated, Learned
 from dpfl.debugging.differences import Mean, Share
@@ -25,12 +24,6 @@ def test_a_contrast_has_learned_what_both_have(first, reference, learned, is_com
     # It names who has learned nothing.
     assert ('of all clients has learned nothing: it knows 0%' in found.reason) == (first == 0)
     assert ('of public images has learned nothing' in found.reason) == (reference == 0)
-
-
-def test_both_sides_of_a_contrast_have_the_same_traits():
-    some = {'combed': Share(1, 10)}
-    with pytest.raises(errors.ArgumentError, match='must have the traits of first'):
-        diagnosis.compare({'a': Contrast(some, {})}, of_images.ALL)
 
 
 def test_the_power_falls_with_what_is_learned_and_with_the_draws_that_must_have_the_fault():

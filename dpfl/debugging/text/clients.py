@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpfl import _validate
 from dpfl.debugging.text import faults
-from dpfl.debugging.text.config import KINDS, WORD, Case
+from dpfl.debugging.text.config import WORD, Case
 from dpfl.simulation.training import execution
 from dpfl.tasks import data_sets, federated_task
 from dpfl.tasks.config import TextTaskConfig
@@ -163,7 +162,6 @@ def task(
     """
     from dpfl.tasks.text.models import generation
 
-    _validate.choice('kind', kind, KINDS)
     ids = text.vocabulary.ids
 
     def sentences(clients):

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import scipy
 
-from dpfl import _validate
 from dpfl.debugging import diagnosis, differences
 from dpfl.debugging.diagnosis import (
     CANNOT_TELL,
@@ -184,9 +183,6 @@ def diagnose(contrasts: Mapping[str, Contrast], question: Question | None = None
     Args:
       contrasts: the contrasts by name.
       question: the fault, its share, and effects of faults.
-
-    Raises:
-      ArgumentError: if the traits of a contrast differ.
     """
     compared = diagnosis.compare(contrasts, traits.ALL)
     flat = tuple(difference for values in compared.values() for difference in values)
@@ -339,7 +335,6 @@ def words_that_differ(
     Returns:
       Differences of the shares of sentences with a word, the largest first.
     """
-    _validate.integer('top', top, minimum=1)
     counts, others = (_sentences_with(tokens, len(vocabulary)) for tokens in (first, second))
     sizes = len(first), len(second)
     shares = counts / max(sizes[0], 1), others / max(sizes[1], 1)

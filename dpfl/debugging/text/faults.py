@@ -7,7 +7,7 @@ damaged at every higher share, so runs at several shares differ in nothing else.
 
 from collections.abc import Callable, Iterator, Mapping
 
-from dpfl import _random, _validate
+from dpfl import _random
 from dpfl.tasks.text.word_clients import WordClients
 
 # The fault of clients; the others are faults of sentences.
@@ -72,13 +72,7 @@ def inject(clients: WordClients, fault: str, share: float, seed: int) -> WordCli
         [0, 1]. A sentence in which there is nothing to damage, such as one of one word with
         'joined_words', stays as it is.
       seed: integer in [0, 2**64).
-
-    Raises:
-      ValueError: if an argument is outside its range.
     """
-    _validate.choice('fault', fault, NAMES)
-    _validate.number('share', share, minimum=0, maximum=1)
-    _random.check_seed('seed', seed)
     if fault == _DUPLICATED_CLIENT:
         return _with_duplicates(clients, share, seed)
     damaged = _OF_SENTENCES[fault]

@@ -90,7 +90,7 @@ def _differences(found: 'Found') -> str:
         parts.append(f'<h3>{html.escape(compared.title)}</h3>')
         parts.append(_of_traits(differs, compared.diagnosis.clear))
         if any(difference.name in traits.SENTENCE_NAMES for difference in differs):
-            parts.append(_of_words(compared.words))
+            parts.append(page.words(compared.words))
     return '\n'.join(parts)
 
 
@@ -238,23 +238,6 @@ def _of_traits(compared: Sequence[Difference], clear: Sequence[str]) -> str:
     ) + html_parts.folded(
         f'{len(others)} traits without a clear difference', page.differences(others, traits.ALL)
     )
-
-
-def _of_words(words: Sequence[Difference]) -> str:
-    """Words that differ clearly, with the shares of sentences that have them."""
-    if not words:
-        return '<p>No word is clearly more frequent in the one than in the other.</p>\n'
-    rows = [
-        [
-            difference.name,
-            *(Cell(f'{value:.2%}') for value in (difference.first, difference.second)),
-            Cell(f'{100 * difference.value:+.2f} points'),
-            Cell(f'{100 * difference.low:+.2f} to {100 * difference.high:+.2f}'),
-        ]
-        for difference in words
-    ]
-    names = ['word', 'sentences with it here', 'in the reference', 'difference', '95% interval']
-    return html_parts.table(names, rows)
 
 
 def _method() -> str:

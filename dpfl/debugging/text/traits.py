@@ -9,14 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpfl import errors
 from dpfl.debugging.diagnosis import Trait
 from dpfl.debugging.differences import Mean, Share
 from dpfl.tasks.text.tokenization import (
     BOS_ID,
     BYTE_PAD_ID,
     EOS_ID,
-    NUM_BYTE_TOKENS,
     NUM_SPECIAL_TOKENS,
     OOV_ID,
     PAD_ID,
@@ -88,11 +86,7 @@ def of_sentences(tokens: np.ndarray, vocabulary: Sequence[str]) -> dict[str, Sha
     Args:
       tokens: token ids [N, L] of independent sentences, without the begin token.
       vocabulary: words by token id, from NUM_SPECIAL_TOKENS on.
-
-    Raises:
-      ArgumentError: if the tokens are not a matrix, or not of this vocabulary.
     """
-    tokens = _checked(tokens, NUM_SPECIAL_TOKENS + len(vocabulary))
     is_word = (tokens != PAD_ID) & (tokens != EOS_ID) & (tokens != BOS_ID)
     unknown = tokens == OOV_ID
     lengths = is_word.sum(axis=1)
@@ -123,11 +117,7 @@ def of_words(tokens: np.ndarray) -> dict[str, Share | Mean]:
     Args:
       tokens: byte ids [N, L] of independent words, without the begin token, as a character model
         writes them. Empty words do not count.
-
-    Raises:
-      ArgumentError: if the tokens are not a matrix of byte ids.
     """
-    tokens = _checked(tokens, NUM_BYTE_TOKENS)
     tokens = tokens[(tokens[:, :1] != WORD_END_ID).any(axis=1)]
     is_byte = (tokens != BYTE_PAD_ID) & (tokens < WORD_BEGIN_ID)
     lengths = is_byte.sum(axis=1)
@@ -157,19 +147,9 @@ def of_words(tokens: np.ndarray) -> dict[str, Share | Mean]:
 
 def unknown_by_position(tokens: np.ndarray) -> tuple[Share, ...]:
     """Share of words outside the vocabulary at each position of sentences, token ids [N, L]."""
-    tokens = np.asarray(tokens)
     is_word = (tokens != PAD_ID) & (tokens != EOS_ID)
     counts = zip((tokens == OOV_ID).sum(axis=0), is_word.sum(axis=0), strict=True)
     return tuple(Share(int(hits), int(count)) for hits, count in counts)
-
-
-def _checked(tokens: np.ndarray, num_tokens: int) -> np.ndarray:
-    tokens = np.asarray(tokens)
-    if tokens.ndim != 2 or not np.issubdtype(tokens.dtype, np.integer):
-        raise errors.ArgumentError('tokens', errors.NOT_SHOWN, 'must be integers [N, L]')
-    if tokens.size and not 0 <= tokens.min() <= tokens.max() < num_tokens:
-        raise errors.ArgumentError('tokens', errors.NOT_SHOWN, f'must be >= 0 and < {num_tokens}')
-    return tokens
 
 
 def _punctuation_only(vocabulary: Sequence[str]) -> np.ndarray:
