@@ -41,6 +41,8 @@ _ROUNDING = 1e-9
 # Most thresholds that are tried.
 _MOST_THRESHOLDS = 512
 _PLANNED = np.linspace(-6.0, 6.0, 1201)
+# From this t statistic on, the normal variable in it is replaced by a margin, below 1e-3 of it.
+_LARGE_STATISTIC, _NORMAL_MARGIN = 1e4, 10.0
 # Largest guarantee that is searched, and the accuracy of the search.
 _MOST = 100.0
 _STEPS = 50
@@ -215,7 +217,15 @@ def mu_of_normal_statistics(present: np.ndarray, absent: np.ndarray, confidence:
 
 
 def _smallest_noncentrality(t: float, freedom: int, error: float) -> float:
-    """The noncentrality for which a t statistic of `t` or more has the probability `error`."""
+    """The noncentrality for which a t statistic of `t` or more has the probability `error`.
+
+    A lower bound of it for a large statistic, as that of releases without noise: SciPy would take
+    minutes, and not converge.
+    """
+    if t > _LARGE_STATISTIC:
+        # The normal variable in the statistic is above the margin with a probability of 1e-23.
+        quantile = float(scipy.stats.chi2.ppf(error, freedom))
+        return max(t * math.sqrt(quantile / freedom) - _NORMAL_MARGIN, 0.0)
 
     def excess(noncentrality: float) -> float:
         return float(scipy.stats.nct.sf(t, freedom, noncentrality)) - error

@@ -96,6 +96,14 @@ def test_normal_bound_takes_both_samples():
     assert lower_bounds.mu_of_normal_statistics(constant, constant, 0.9) == 0
 
 
+@pytest.mark.parametrize('freedom', [1, 30, 10_000])
+def test_normal_bound_of_a_large_statistic_is_just_below_the_exact_one(freedom):
+    found = lower_bounds._smallest_noncentrality(1.01e4, freedom, 0.05)
+    assert 0.03 < stats.nct.sf(1.01e4, freedom, found) < 0.05
+    # Of releases without noise: immediately.
+    assert lower_bounds._smallest_noncentrality(1e15, freedom, 0.05) > 1e10 * found
+
+
 # --- From one run with many canaries.
 
 
