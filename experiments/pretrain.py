@@ -20,7 +20,8 @@ from dpfl.simulation.training import PretrainConfig, pretrain
 
 _CONFIG = SettingsFlags(PretrainConfig)
 _OUTPUT = SettingsFlags(
-    output_flags.OutputConfig, help={'output': 'Folder for the SavedModel; replaced if it exists.'}
+    output_flags.OutputConfig,
+    help={'output': 'Folder for the SavedModel; an earlier SavedModel there is replaced.'},
 )
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 

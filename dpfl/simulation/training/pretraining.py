@@ -119,8 +119,8 @@ def pretrain(
 
     Args:
       config: the model, the text and the training.
-      output: the folder of the SavedModel; replaced if it exists. The file with the vocabulary is
-        written beside it.
+      output: the folder of the SavedModel; an earlier SavedModel there is replaced. The file with
+        the vocabulary is written beside it.
       progress: show a progress bar on standard error.
 
     Raises:
@@ -130,12 +130,7 @@ def pretrain(
     from dpfl.tasks.text.models import architectures, saved_models
 
     output = pathlib.Path(output)
-    if not output.name:
-        raise ArgumentError('output', output, 'must be the name of a folder')
-    with _storage.naming(output):  # Before anything that takes long.
-        output.parent.mkdir(parents=True, exist_ok=True)
-        if not os.access(output.parent, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, 'Permission denied')
+    _check_output(output)
     words, sentences = _synthetic(config) if config.public_text is None else _public(config)
     architecture = saved_models.WORD_MODELS[config.model]
     initial = architecture.initial_weights(
@@ -187,6 +182,19 @@ def pretrain(
     return PretrainResult(
         output, vocabulary_file, len(words), split.trained, np.array(losses), tuple(curve)
     )
+
+
+def _check_output(output: pathlib.Path) -> None:
+    """Refuses a folder that holds anything but a SavedModel, and makes the one around it."""
+    is_used = output.exists() and not (output.is_dir() and not any(output.iterdir()))
+    if not output.name or is_used and not (output / 'saved_model.pb').is_file():
+        raise ArgumentError(
+            'output', output, 'must be new, empty, or the folder of a SavedModel, to be replaced'
+        )
+    with _storage.naming(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(output.parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, 'Permission denied')
 
 
 class _Split:

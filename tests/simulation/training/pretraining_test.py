@@ -83,6 +83,16 @@ def test_doses_are_the_first_sentences(text, tmp_path):
     assert none_held.num_sentences == 100 and none_held.curve == ()
 
 
+@pytest.mark.parametrize('output', ['folder', 'folder/file', 'folder/..', '.'])
+def test_nothing_but_a_saved_model_is_replaced(output, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'folder').mkdir()
+    (tmp_path / 'folder' / 'file').write_text('mine')
+    with pytest.raises(ArgumentError, match='must be new, empty, or the folder of a SavedModel'):
+        pretrain(_CONFIG, output, progress=False)
+    assert (tmp_path / 'folder' / 'file').read_text() == 'mine'
+
+
 def test_an_empty_text_is_refused(tmp_path):
     (tmp_path / 'a.txt').write_text('word\n')
     (tmp_path / 'b.txt').write_text('\n')
@@ -94,7 +104,7 @@ def test_an_empty_text_is_refused(tmp_path):
 
 def test_where_no_model_can_be_written_nothing_is_trained(text, tmp_path, monkeypatch):
     monkeypatch.setattr(pretraining, '_public', lambda config: pytest.fail('read'))
-    with pytest.raises(ArgumentError, match='output=.: must be the name of a folder'):
+    with pytest.raises(ArgumentError, match='output=.: must be new, empty, or'):
         pretrain(_CONFIG, '.', progress=False)
     (tmp_path / 'file').write_text('')
     config = _CONFIG.with_values({'public_text': str(text)})
