@@ -22,7 +22,7 @@ def render(values: dict[str, Any]) -> str:
         *([] if is_comparable else [_bullets(values['obstacles'])]),
         *_section('Why', _bullets(values['reasons'])),
         *_section('Before choosing', _bullets(values['notes'])),
-        '## Guarantees' if is_comparable else '## Guarantees (of different things)',
+        '## Guarantees' if is_comparable else '## Guarantees (not to be compared)',
         _guarantees(values),
         '## Parameters that differ',
         _parameters(values['parameters']),

@@ -113,7 +113,7 @@ def _pair(both: _Both, value: Callable[[PrivacyReport], Any]) -> dict[str, Any]:
 
 
 def _obstacles(first: PrivacyReport, second: PrivacyReport) -> list[str]:
-    """Why two guarantees are about different things, one sentence each."""
+    """Why two guarantees cannot be compared, one sentence each."""
     one, other = first.plan, second.plan
     obstacles = []
     if one.adjacency != other.adjacency:
@@ -126,11 +126,11 @@ def _obstacles(first: PrivacyReport, second: PrivacyReport) -> list[str]:
             f'The units of privacy differ: {page.unit(first)}, and {page.unit(second)}. '
             '`--group_size` makes a report for groups of another size.'
         )
-    for plan in (one, other):
-        if plan.sampling is not None and plan.sampling.has_own_bound:
+    for report in (first, second):
+        if report.uses_sampling and report.plan.has_own_bound:
             obstacles.append(
-                f'A guarantee with sampling={plan.sampling.name} is known at the deltas of its '
-                'report only, which is too little for a verdict.'
+                f'A guarantee with sampling={report.plan.sampling_name} is known at the deltas of '
+                'its report only, which is too little for a verdict.'
             )
             break
     return obstacles
@@ -162,6 +162,9 @@ def _epsilon(report: PrivacyReport, delta: float) -> float | None:
             delta,
             report.slack,
         ).epsilon
+        # A bound of the sampling's own is no event.
+        stated = dict(zip(report.deltas, report.guarantee.epsilons, strict=True)).get(delta)
+        epsilon = epsilon if stated is None else min(epsilon, stated)
     return _json.finite(epsilon)
 
 
@@ -209,7 +212,7 @@ def _of_sides(sides: Sequence[str]) -> str:
 
 def _statement(verdict: str, stretches: Sequence[Stretch], both: _Both) -> str:
     if verdict == 'not_comparable':
-        return 'The two reports cannot be compared: they promise different things.'
+        return 'The two reports cannot be compared.'
     without = [side for side, has in _pair(both, _has_guarantee).items() if not has]
     if len(without) == 2:
         return 'Neither is private: both have no guarantee.'

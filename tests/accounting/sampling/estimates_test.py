@@ -120,11 +120,15 @@ def test_a_target_that_the_samples_do_not_show_is_met_without_amplification(monk
     assert 1.999 < gaussian.epsilon_from_mu(mu, _DELTA, 'analytic_gaussian') <= 2
 
 
-def test_an_estimated_guarantee_is_not_compared():
-    one, other = (plans.report(_plan(noise_multiplier=noise), [_DELTA]) for noise in (4.0, 8.0))
-    found = two_reports.compare(one, other)
-    assert found['more_private'] == 'not_comparable'
-    assert any('known at the deltas of its report' in each for each in found['obstacles'])
+def test_an_estimated_guarantee_is_shown_and_not_compared():
+    plain = plans.report(plans.plan())
+    kept, broken = (plans.report(_plan(), log=log) for log in (None, [[0]] * 7))
+    values = two_reports.compare(plain, kept)
+    assert values['more_private'] == 'not_comparable'
+    assert 'at the deltas of its report only' in values['obstacles'][0]
+    shown = values['epsilon'][0]['second']
+    assert shown == kept.guarantee.epsilons[0] < broken.guarantee.epsilons[0]
+    assert two_reports.compare(plain, broken)['comparable']  # Its log counts, no sampling.
 
 
 @pytest.mark.parametrize('sampling', ['balls_in_bins', 'random_allocation'])
