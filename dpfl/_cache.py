@@ -23,9 +23,9 @@ _T = TypeVar('_T')
 def directory() -> pathlib.Path | None:
     """Directory of the cache, or None if nothing is cached."""
     chosen = os.environ.get('DPFL_CACHE_DIR')
-    if chosen is not None:
-        return pathlib.Path(chosen).expanduser() if chosen else None
     try:
+        if chosen is not None:
+            return pathlib.Path(chosen).expanduser() if chosen else None
         base_directory = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
     except RuntimeError:  # No home directory.
         return None

@@ -389,6 +389,8 @@ def search(size: Size, loss: str, workload: np.ndarray | None) -> tuple[Chain, n
         matrix = _sampled(workload, level.rounds)
         chain = chain.resized(level.participations, level.offsets)
         weights = interpolated(weights, level.rounds)
+        if not matrix.any():  # None of these rounds count. Any chain gives a bound.
+            continue
         if level is problems[0]:
             # Weights that grow at once lead to chains of a single pattern, a poor local maximum.
             problem = Problem(level, 'rms', matrix)

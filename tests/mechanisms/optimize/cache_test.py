@@ -86,6 +86,8 @@ def test_where_results_are_kept(monkeypatch, tmp_path):
     monkeypatch.setenv('DPFL_CACHE_DIR', '')
     assert _cache.directory() is None
     assert _cached() == _cached() == (_BLT, True)
+    monkeypatch.setenv('DPFL_CACHE_DIR', '~nobody.here/dpfl')  # No such user.
+    assert _cache.directory() is None
     monkeypatch.delenv('DPFL_CACHE_DIR')
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'xdg'))
     assert _cache.directory() == tmp_path / 'xdg' / 'dpfl'

@@ -243,3 +243,9 @@ def test_too_many_patterns_are_replaced_by_fewer(monkeypatch):
 
 def test_a_workload_of_zeros_has_no_loss():
     assert mechanisms.loss_lower_bound(Participation(3), 'max', np.zeros(3)) == 0
+
+
+def test_a_workload_may_be_zero_in_all_rounds_that_a_coarse_problem_looks_at():
+    schema, workload = Participation(12, 10), np.eye(12)[1]
+    least = mechanisms.Identity(12).max_loss(schema, workload)
+    assert 0.9 * least < mechanisms.loss_lower_bound(schema, 'max', workload) <= least
