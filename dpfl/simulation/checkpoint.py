@@ -223,15 +223,15 @@ class Writer:
     Args:
       folder: folder of the checkpoints; created if it does not exist.
       keep: number of checkpoints to keep, at least 1.
-      start: number of rounds of the checkpoint that the run continues from; None for a new run.
-        Later checkpoints, which were refused, are set aside by adding `.refused` to their names.
+      start: number of rounds of the checkpoint that the run continues from; 0 for a new run. Later
+        checkpoints, which were refused, are set aside by adding `.refused` to their names.
 
     Raises:
       ValueError: if `keep` is below 1.
       StorageError: if the folder cannot be created or changed.
     """
 
-    def __init__(self, folder: pathlib.Path, keep: int, start: int | None = None):
+    def __init__(self, folder: pathlib.Path, keep: int, start: int = 0):
         _validate.integer('keep_checkpoints', keep, minimum=1)
         self._folder = folder
         self._keep = keep
@@ -242,7 +242,7 @@ class Writer:
             for path in folder.glob(f'*{_SUFFIX}.partial'):  # The process was killed during a save.
                 path.unlink()
             for path in _paths(folder):
-                if start is None or _rounds(path) > start:
+                if _rounds(path) > start:
                     os.replace(path, path.with_name(path.name + '.refused'))
 
     def __enter__(self) -> 'Writer':

@@ -135,7 +135,7 @@ class _Run:
         writer = checkpoint.Writer(
             directory.path / archive.CHECKPOINTS,
             experiment.execution.keep_checkpoints,
-            None if self._start is None else self._start.rounds,
+            0 if self._start is None else self._start.rounds,
         )
         directory.forget_digests()
         try:
@@ -459,15 +459,17 @@ def start(
 ) -> checkpoint.Checkpoint | None:
     """The checkpoint that the run in a directory continues from; None if it begins.
 
+    A run of which no round began is built anew: its data may have been mended since.
+
     Args:
       directory: of the run, in use.
       tell: gets a line for each newer checkpoint that cannot be used, and one about going back.
 
     Raises:
-      RunError: if rounds were released, and there is no checkpoint to continue from.
+      RunError: if there is no checkpoint to continue from.
     """
     run_journal, folder = directory.journal, directory.path / archive.CHECKPOINTS
-    if run_journal.state.built is None:
+    if not run_journal.state.begun:
         return None
     at = max(i for i, kind in enumerate(run_journal.kinds) if kind is journal.Built)
     refused: list[str] = []
@@ -476,12 +478,12 @@ def start(
     finally:
         for reason in refused:
             tell(f'refused: {reason}')
-    if latest is None and run_journal.state.begun:
+    if latest is None:
         raise errors.RunError(
             f'{directory.path / archive.LEDGER}: has {run_journal.state.begun} rounds, and there '
             'is no checkpoint to continue from'
         )
-    if latest is not None and refused:
+    if refused:
         tell(f'{folder}: going back to that of round {latest.rounds}')
     return latest
 

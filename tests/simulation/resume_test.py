@@ -84,8 +84,8 @@ def _latest(path):
     return checkpoint.latest(path / 'checkpoints', pytest.fail)
 
 
-def _resume(experiment, path):
-    return program.run_training(experiment, run_directory.RunDirectory(path, resume=True))
+def _resume(experiment, path, data=None):
+    return program.run_training(experiment, run_directory.RunDirectory(path, resume=True), data)
 
 
 def _crash(experiment, path, t):
@@ -156,6 +156,21 @@ def test_a_crash_before_the_first_checkpoint_is_a_new_run(
     _resume(dataclasses.replace(experiment, execution=rarely), tmp_path)
     saved = {path.stem for path in (tmp_path / 'checkpoints').glob('*.checkpoint')}
     assert saved == {'00000000', '00000007'} and archive.has_ended(tmp_path)
+
+
+def test_data_that_are_mended_before_the_first_round_are_those_of_the_run(experiment, tmp_path):
+    """The journal kept the digests of the damaged data, and the run could not be resumed."""
+
+    def damaged(client):
+        raise errors.DataError('damaged')
+
+    with pytest.raises(errors.DataError):
+        broken = dataclasses.replace(experiment, client_data=damaged)
+        _resume(broken, tmp_path, {'keyed_digests': {'clients': '1'}})
+    mended = {'keyed_digests': {'clients': '2'}}
+    _resume(experiment, tmp_path, mended)
+    assert archive.read_journal(tmp_path).state.built.data == mended
+    assert run_directory.verify(tmp_path).differences == ()
 
 
 def test_the_noise_follows_from_the_root_and_from_what_the_run_is_made_of(
