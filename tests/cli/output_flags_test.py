@@ -6,6 +6,7 @@ import types
 import numpy as np
 import pytest
 
+from dpfl import _json
 from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line, program
 from dpfl.cli.flags import output_flags
@@ -87,3 +88,13 @@ def test_a_run_ends_with_five_lines(runs, capsys, name, accuracy, references, le
     assert page == f'Page: {path / run_directory.HTML_REPORT}'
     assert verify.startswith('Verify: ') and verify.endswith(f' report --run_dir={path}')
     assert last.startswith('Next: ') and what_next in last
+
+
+@pytest.mark.standard
+def test_a_run_that_diverged_has_no_loss_of_an_earlier_round(runs, capsys):
+    report = archive.Records.read(runs['good']).report()
+    metrics = {'loss': np.array([2.0, np.nan]), 'perplexity': np.array([8.0, np.inf])}
+    result = TrainResult(runs['good'], report, {**metrics, 'accuracy': np.zeros(2)}, ())
+    train_command.print_result(result, 'json')
+    printed = _json.loads(capsys.readouterr().out)
+    assert printed['loss'] is printed['perplexity'] is None and printed['accuracy'] == 0.0

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from dpfl import _setting_texts, accounting, mechanisms
+from dpfl import _json, _setting_texts, accounting, mechanisms
 from dpfl.cli.command import command_line, program
 from dpfl.cli.results import verified_run
 from dpfl.mechanisms import registry
@@ -39,7 +39,8 @@ _STATED = (
 def print_result(result: TrainResult, form: str, **more: Any) -> None:
     """Prints the end of a run: five lines as 'text', all its last values as 'json'."""
     if form == 'json':
-        print(json.dumps({**result.summary(), **more}))
+        values = {**result.summary(), **more}
+        print(json.dumps({name: _json.finite(value) for name, value in values.items()}))
         return
     report = result.report.to_dict()
     has_learnt, learnt = _learnt(result)

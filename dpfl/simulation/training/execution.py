@@ -63,13 +63,8 @@ class TrainResult:
 
     @property
     def last(self) -> dict[str, float]:
-        """The last value of each metric."""
-        values = {}
-        for name, column in self.metrics.items():
-            known = column[~np.isnan(column)]
-            if name != 'round' and known.size:
-                values[name] = float(known[-1])
-        return values
+        """The metrics of the last round, which is always evaluated; NaN if training diverged."""
+        return {name: float(column[-1]) for name, column in self.metrics.items() if name != 'round'}
 
     def share_clipped(self) -> float | None:
         """Share of the updates that were longer than the estimate of an adaptive clip norm.
