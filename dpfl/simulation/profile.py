@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 _STAGES = {
     'data': 'waiting for the shards of the cohort',
     'ledger': 'recording the release before it is made',
+    'noise': 'reading and writing past noise that is kept in a file or beside the state',
     'moving in': 'converting the arguments of computations: state and data',
     'clients': 'training shards on this host',
     'ray': 'waiting for --ray: sending data and model, training, returning updates',
@@ -20,6 +21,7 @@ _STAGES = {
     'accounting': 'computing epsilon so far',
     'metrics': 'writing and showing metrics',
     'checkpoint': 'copying the state, and waiting for the previous checkpoint',
+    'audit': 'scoring the canaries of an audit',
     'other': '',
 }
 

@@ -1,10 +1,12 @@
 """Where the time goes: every second once, told by a clock that the tests set."""
 
+import inspect
+import re
 import threading
 
 import pytest
 
-from dpfl.simulation import profile
+from dpfl.simulation import profile, program
 
 
 class _Clock:
@@ -66,3 +68,9 @@ def test_table_has_medians_and_shares_of_all_rounds_but_the_first(clock):
     assert cells['other'][1:3] == ['1000.00', '33.3%']
     assert cells['a'][2:4] == ['3000.00', '100.0%']
     assert lines[-1] == 'start 0.00 s, first round 11.00 s, end 0.00 s'
+
+
+def test_the_table_has_every_stage_of_a_run():
+    """The noise of a file was measured, and in no row: shares added up to less than all."""
+    stages = set(re.findall(r"span\('([^']+)'\)", inspect.getsource(program)))
+    assert {'noise', 'audit', 'TFF'} < stages <= profile._STAGES.keys()
