@@ -11,7 +11,7 @@ They are dropped, and a message says so.
 import difflib
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from absl import flags
 
@@ -29,7 +29,7 @@ _TREE_FLAGS = ('tree_released',)
 _AMOUNTS = ('noise_multiplier', 'target_epsilon', 'match')
 # Flags of a preset that are dropped, by the flag that is given instead.
 _REPLACED = {
-    'mechanism': (*_MECHANISM_FLAGS, *_TREE_FLAGS),
+    'mechanism': (*_MECHANISM_FLAGS, *_TREE_FLAGS, 'workload'),
     'strategy': ('blt_decay', 'blt_scale'),
     'blt_decay': ('strategy',),
     'blt_scale': ('strategy',),
@@ -150,7 +150,7 @@ def adjust(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             first.append((argument, False))
     preset = _values([line for line, is_preset in first if is_preset])
     own = _values(arguments[last + 1 :])
-    dropped, messages = _replaced(preset, own)
+    dropped, messages = replaced(preset, own)
     kept = [line for line, is_preset in first if not is_preset or _name(line) not in dropped]
     rounds, separation = own.get('rounds', ''), preset.get('min_separation', '')
     if rounds.isdecimal() and separation.isdecimal() and int(separation) > int(rounds) > 0:
@@ -164,8 +164,16 @@ def adjust(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return [*kept, *arguments[last + 1 :]], messages
 
 
-def _replaced(preset: dict[str, str], own: dict[str, str]) -> tuple[set[str], list[str]]:
-    """Names of the preset that are dropped, and a message for each."""
+def replaced(preset: Mapping[str, str], own: Mapping[str, str]) -> tuple[set[str], list[str]]:
+    """Flags of a preset, or of a run that continues, that other flags replace.
+
+    Args:
+      preset: its flags.
+      own: the flags that are given beside it, and win over it.
+
+    Returns:
+      The names of the flags that are dropped, and a message for each.
+    """
     dropped: set[str] = set()
     messages = []
     for name, value in own.items():

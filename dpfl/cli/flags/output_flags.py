@@ -15,13 +15,11 @@ from dpfl import errors
 from dpfl._settings import Settings, setting
 from dpfl.accounting.records import archive
 from dpfl.accounting.selection import Selection
-from dpfl.cli.command import command_line, program
+from dpfl.cli.command import command_line, flagfiles, program
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.runtime import signals
 from dpfl.simulation import checkpoint
 from dpfl.simulation.training import recorded_settings
-from dpfl.simulation.training.mechanism import AUTO
-from dpfl.simulation.training.privacy_config import AMOUNTS
 
 FORMATS = ('text', 'json')
 _FORMS = ('.csv', '.json')
@@ -315,7 +313,8 @@ def take_recorded(config: RunDirectoryConfig, names: Collection[str]) -> None:
             f'--output_dir={config.output_dir}: has no run that --resume could continue'
         )
     given = {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].present}
-    replaced = _replaced(given)
+    recorded = {'mechanism': str(flags.FLAGS['mechanism'].default), **(texts or {})}
+    replaced, _ = flagfiles.replaced(recorded, {name: str(value) for name, value in given.items()})
     for name, text in (texts or {}).items():
         plain = name.removeprefix('no') if name not in flags.FLAGS else name
         if plain in names and plain not in (*given, *replaced):
@@ -327,16 +326,6 @@ def take_recorded(config: RunDirectoryConfig, names: Collection[str]) -> None:
                 raise command_line.UsageError(
                     f'--output_dir={config.output_dir}: {error}'
                 ) from None
-
-
-def _replaced(given: Mapping[str, Any]) -> list[str]:
-    """Flags of a run that contradict given ones, and so are not taken from the run."""
-    names: list[str] = []
-    if any(name in given for name in AMOUNTS):
-        names += AMOUNTS
-    if given.get('mechanism', AUTO) != AUTO:
-        names.append('workload')
-    return names
 
 
 @contextlib.contextmanager

@@ -61,7 +61,8 @@ def prepare(
     chosen: list[mechanisms.Candidate] = []
     plan = known or _plan(config, opened, clients, origin, before, drawn, tell, chosen.extend)
     config.optimization.rates(plan.participation.rounds)  # Raises if they do not fit the rounds.
-    hint = None if known else strategy_hint(config.privacy, plan)
+    is_longer = run is not None and run.is_longer  # Its strategy is used already.
+    hint = None if known or is_longer else strategy_hint(config.privacy, plan)
     if hint is not None:
         tell(hint)
     return FedAvgRun(config, plan, opened, clients, tell, chosen, before, origin)
