@@ -17,6 +17,7 @@ papers, the number of rounds strictly between two participations: min_separation
 
 import functools
 import json
+import pathlib
 from typing import Any
 
 from absl import flags
@@ -84,6 +85,8 @@ def main() -> None:
     """Simulates, or reads a log; prints the statistics and draws them."""
     output, plot = _OUTPUT.read().output, _PLOT.read().plot
     command_line.check_writable(output, plot)
+    if output is not None and pathlib.Path(output).suffix != '.npz':  # Others are logs of rows.
+        raise command_line.UsageError(f'--output={output}: must end in .npz')
     vary, is_json = _SWEEP.read().vary, _FORMAT.read().format == 'json'
     values: Any
     report = ''

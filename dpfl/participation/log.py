@@ -208,8 +208,11 @@ class ParticipationLog:
         (int64 if one is 2^31 or more), and `offsets`, int64 [rounds + 1].
 
         Args:
-          file: path or open binary file.
+          file: path, used as it is, or open binary file.
         """
+        if isinstance(file, str | os.PathLike):
+            with open(file, 'wb') as opened:
+                return self.save(opened)
         offsets = np.concatenate([[0], np.cumsum(self.cohort_sizes)]).astype(np.int64)
         np.savez_compressed(file, clients=self._clients(), offsets=offsets)
 
@@ -218,12 +221,14 @@ class ParticipationLog:
         """Reads a log that `save` wrote.
 
         Raises:
-          ValueError: if the file is not a participation log; the message says what is wrong.
+          ArgumentError: if the file is not a participation log; the message says what is wrong.
         """
         try:
             return cls.from_arrays(*_read(path))
         except ValueError as error:
-            raise ValueError(f'{path}: not a participation log ({error})') from None
+            raise errors.ArgumentError(
+                'participation_log', path, f'is not a participation log ({error})'
+            ) from None
 
     @classmethod
     def from_arrays(cls, clients: np.ndarray, offsets: np.ndarray) -> 'ParticipationLog':

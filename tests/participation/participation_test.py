@@ -112,7 +112,7 @@ def test_a_log_is_counted_as_it_is_listed(scale):
 
 
 def test_log_round_trip(tmp_path):
-    path = tmp_path / 'log.npz'
+    path = tmp_path / 'log'
     for log in (
         ParticipationLog(),
         ParticipationLog([[]]),
@@ -126,6 +126,7 @@ def test_log_round_trip(tmp_path):
     with np.load(path) as data:
         assert (data['clients'].dtype, data['offsets'].dtype) == (np.int32, np.int64)
     # Logs with int64 clients are read.
+    path = tmp_path / 'log.npz'
     np.savez_compressed(path, clients=np.array([3, 5, 1]), offsets=np.array([0, 2, 2, 3]))
     assert ParticipationLog.load(path) == ParticipationLog([[3, 5], [], [1]])
 
@@ -170,7 +171,7 @@ def test_files_that_are_no_log_are_refused_in_one_line(tmp_path, write, message)
     with pytest.raises(ValueError, match='not a participation log') as error:
         ParticipationLog.load(path)
     text = str(error.value)
-    assert text.startswith(f'{path}: ') and message in text and '\n' not in text
+    assert text.startswith(f'participation_log={path}: ') and message in text and '\n' not in text
 
 
 def test_truncations_and_flipped_bits_are_seen_or_harmless(tmp_path):

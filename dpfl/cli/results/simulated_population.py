@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpfl import ParticipationLog, mechanisms
-from dpfl.errors import ArgumentError
+from dpfl.errors import ArgumentError, renaming
 from dpfl.mechanisms import registry
 from dpfl.mechanisms.sensitivities import pattern_sensitivity
 from dpfl.participation import LogStatistics
 from dpfl.reporting import plain_text
 from dpfl.simulation.population import DeviceConfig, Population, PopulationRun, simulate
-from dpfl.simulation.training.mechanism import load_strategy
+from dpfl.simulation.training.mechanism import PLAIN, load_strategy
 from dpfl.simulation.training.round_config import SamplingConfig, required
 
 if TYPE_CHECKING:
@@ -44,10 +44,9 @@ class Noise:
         """The mechanism over a number of rounds."""
         if self.mechanism is None:
             return None
-        entry = registry.ENTRIES.get(self.mechanism)
-        if entry is not None and () in entry.ways:
-            return entry.construct(rounds)
-        return load_strategy(self.mechanism, 'mechanism').with_rounds(rounds)
+        if self.mechanism in PLAIN:
+            return registry.ENTRIES[self.mechanism].construct(rounds)
+        return load_strategy(self.mechanism, 'mechanism', PLAIN).with_rounds(rounds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,7 +108,8 @@ def described(path: str, noise: Noise) -> tuple[dict[str, Any], Draw]:
     Raises:
       ValueError: If the file is not a participation log, or the log has no clients.
     """
-    log = ParticipationLog.load(path)
+    with renaming(participation_log='log'):
+        log = ParticipationLog.load(path)
     if not log.cohort_sizes.any():
         raise ArgumentError('log', path, 'must hold at least one client')
     statistics = log.statistics()

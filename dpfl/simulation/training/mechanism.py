@@ -168,9 +168,7 @@ _OPTIMIZED = re.compile(
     r'(@(?P<rounds>[0-9]{1,9})/(?P<separation>[0-9]{1,9})(/(?P<most>[0-9]{1,9}))?)?'
 )
 # Mechanisms that need nothing but the number of rounds.
-_PLAIN: tuple[str, ...] = tuple(
-    name for name, entry in registry.ENTRIES.items() if () in entry.ways
-)
+PLAIN: tuple[str, ...] = tuple(name for name, entry in registry.ENTRIES.items() if () in entry.ways)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,13 +207,13 @@ class NamedMechanism:
         Raises:
           ArgumentError: if the text describes none. The error is about `argument`.
         """
-        if name in _PLAIN:
+        if name in PLAIN:
             return cls(name, name, argument=argument)
         if name in strategies.names() or pathlib.Path(name).suffix == '.npz':
             return cls(name, argument=argument)
         match = _OPTIMIZED.fullmatch(name)
         if match is None or match['kind'] not in registry.OPTIMIZED:
-            allowed = [*_PLAIN, *(f'{kind}:SIZE' for kind in registry.OPTIMIZED)]
+            allowed = [*PLAIN, *(f'{kind}:SIZE' for kind in registry.OPTIMIZED)]
             raise ArgumentError(argument, name, one_of(name, allowed, ' or a strategy'))
         optimizer = registry.ENTRIES[match['kind']].optimizer
         assert optimizer is not None
@@ -248,7 +246,7 @@ class NamedMechanism:
     @property
     def is_at_hand(self) -> bool:
         """Whether it takes neither a file of the user nor an optimiser."""
-        return self.name in _PLAIN or self.name in strategies.names()
+        return self.name in PLAIN or self.name in strategies.names()
 
     def make(
         self, schema: Participation, base: Participation, loss: str | None = None
@@ -281,14 +279,18 @@ class NamedMechanism:
         return made.with_rounds(schema.rounds)
 
 
-def load_strategy(name: str, argument: str = 'strategy') -> mechanisms.Mechanism:
+def load_strategy(
+    name: str, argument: str = 'strategy', others: tuple[str, ...] = ()
+) -> mechanisms.Mechanism:
     """Loads a mechanism from a file, or from dpfl/strategies by its name.
 
     Raises:
-      ArgumentError: if there is no such mechanism. The error is about `argument`.
+      ArgumentError: if there is no such mechanism. The error is about `argument`, which may also be
+        one of `others`.
     """
     if name not in strategies.names() and not pathlib.Path(name).is_file():
-        allowed = one_of(name, strategies.names()).replace('one of', 'a file or one of')
+        names = [*others, *strategies.names()]
+        allowed = one_of(name, names).replace('one of', 'a file or one of')
         raise ArgumentError(argument, name, allowed)
     try:
         return mechanisms.load(name)
