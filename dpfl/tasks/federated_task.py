@@ -150,8 +150,8 @@ class FederatedTask:
       made_from: the inputs of a task of one's own, as JSON values by name: a run is continued with
         the same values only.
       found: results of the private draws before training, as JSON values by name; a run keeps them.
-      language_model: name in `text.models.saved_models.ALL` and vocabulary of a language model, as
-        which a run then saves it; None for other models.
+      language_model: name in `text.models.saved_models.ALL` and vocabulary, None for one of bytes,
+        of a language model, as which a run then saves it; None for other models.
     """
 
     model: Any
@@ -173,7 +173,7 @@ class FederatedTask:
     not_covered: tuple[str, ...] = ()
     made_from: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     found: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    language_model: tuple[str, Sequence[str]] | None = None
+    language_model: tuple[str, Sequence[str] | None] | None = None
 
 
 class TaskSource(abc.ABC):
@@ -199,7 +199,7 @@ class TaskSource(abc.ABC):
     def load(self) -> FederatedTask:
         """The task."""
 
-    def language_model(self) -> tuple[str, Sequence[str]] | None:
+    def language_model(self) -> tuple[str, Sequence[str] | None] | None:
         """Name of the model and its vocabulary; None for a task that is not about words."""
         return None
 

@@ -54,6 +54,8 @@ def test_the_study_from_start_to_end_and_once_more(tmp_path):
         assert 8 < case['together'] < 16
     assert faulty['together'] < study['together'] < 2 * faulty['together']
     for kind in ('word', 'char'):
+        run = tmp_path / 'as_it_is' / kind
+        forked_binaries.run('report_privacy', f'--run_dir={run}', check=True)
         report = json.loads(
             (tmp_path / 'joined_words_1' / kind / 'privacy_report.json').read_text()
         )

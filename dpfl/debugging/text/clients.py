@@ -5,7 +5,7 @@ TensorFlow is loaded on demand.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +37,7 @@ class Text:
       vocabulary: Words that have a token id.
       max_tokens: Number of words of a client that are used, the first ones; None for all.
       not_covered: Properties of the data that no guarantee covers, a sentence each.
+      description: Where the words of real text are from, as in `FederatedTask`.
     """
 
     training: word_clients.WordClients
@@ -44,6 +45,7 @@ class Text:
     vocabulary: vocabulary.Vocabulary
     max_tokens: int | None = None
     not_covered: tuple[str, ...] = ()
+    description: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class OpenedText:
@@ -87,6 +89,7 @@ class OpenedText:
                 task.vocabulary,
                 task.packing.max_tokens,
                 task.not_covered,
+                {'vocabulary': task.description['vocabulary']},
             )
         data_sets.refuse(self.config.data, self.config.task)
         language = synthetic_text.SyntheticText(

@@ -14,7 +14,7 @@ from dpfl.debugging.diagnosis import Contrast, Effects
 from dpfl.debugging.differences import Difference
 from dpfl.debugging.text import clients, diagnosis, faults, results
 from dpfl.debugging.text.config import CHAR, WORD, Case, Generator, StudyConfig
-from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task, run_model, train
+from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task, train
 from dpfl.tasks import federated_task, selection
 from dpfl.tasks.config import NOT_COVERED_OF_DUPLICATES, REAL_TASKS
 
@@ -241,7 +241,6 @@ class Study:
 
     def _train(self, generator: Generator, case: Case, task: clients.Task) -> TrainResult:
         """Trains a generator, or returns the one that an earlier study left."""
-        from dpfl.simulation import run_directory
         from dpfl.tasks.text import word_clients
         from dpfl.tasks.text.models import architectures, saved_models
 
@@ -274,17 +273,15 @@ class Study:
                 *self._text.not_covered,
                 *([NOT_COVERED_OF_DUPLICATES] if is_duplicated else []),
             ),
+            description=self._text.description,
             made_from=made_from,
+            language_model=(task.model, task.words),
         )
         federated = selection.select(generator.selection, federated, scores)
         directory = self.directory / case.folder / generator.name
-        result = train(
+        return train(
             config, directory, task=federated, resume=self.resume, overwrite=self.overwrite
         )
-        # Always, since an existing SavedModel may belong to another run.
-        run_model.save(directory, task.model, task.words)
-        run_directory.RunDirectory(directory, resume=True).write_digests()
-        return result
 
 
 def _digest(model: 'saved_models.LanguageModel') -> str:

@@ -225,7 +225,7 @@ class _OwnTask(TaskSource):
     def load(self) -> FederatedTask:
         return self._task
 
-    def language_model(self) -> tuple[str, Sequence[str]] | None:
+    def language_model(self) -> tuple[str, Sequence[str] | None] | None:
         return self._task.language_model
 
 
@@ -284,10 +284,14 @@ def _forked(task: FederatedTask, origin: fork.Origin) -> FederatedTask:
     )
 
 
-def uniform_loss(config: TrainConfig, language: tuple[str, Sequence[str]] | None) -> float | None:
+def uniform_loss(
+    config: TrainConfig, language: tuple[str, Sequence[str] | None] | None
+) -> float | None:
     """Cross entropy of a model that finds every word, or every class, equally likely."""
     if language is not None:
-        return math.log(len(language[1]) + tokenization.NUM_SPECIAL_TOKENS)
+        words = language[1]
+        special = tokenization.NUM_SPECIAL_TOKENS
+        return math.log(tokenization.NUM_BYTE_TOKENS if words is None else len(words) + special)
     if config.task.task in IMAGE_TASKS:
         from dpfl.tasks.images import image_clients
 

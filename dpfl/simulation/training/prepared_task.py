@@ -195,7 +195,7 @@ def _adjacency(config: TrainConfig) -> str:
 def prepared(
     config: TaskConfig,
     task: FederatedTask,
-    language: tuple[str, Sequence[str]] | None,
+    language: tuple[str, Sequence[str] | None] | None,
     population: int,
     before: BeforeTraining,
 ) -> FederatedTask:
@@ -218,7 +218,7 @@ def prepared(
 def _selected(
     config: SelectionConfig,
     task: FederatedTask,
-    language: tuple[str, Sequence[str]] | None,
+    language: tuple[str, Sequence[str] | None] | None,
     population: int,
     before: BeforeTraining,
 ) -> FederatedTask:
@@ -257,19 +257,19 @@ def _with_fingerprint(task: FederatedTask, role: str, digest: str) -> FederatedT
     return dataclasses.replace(task, fingerprints={**task.fingerprints, role: digest})
 
 
-def saved_model(name: str, path: str, words: Sequence[str]) -> 'saved_models.LanguageModel':
+def saved_model(name: str, path: str, words: Sequence[str] | None) -> 'saved_models.LanguageModel':
     """The model of a setting, whose vocabulary must be that of the run."""
     from dpfl.tasks.text.models import saved_models
 
     with renaming(path=name):
         model = saved_models.load(path)
-    if model.vocabulary != tuple(words):
+    if model.vocabulary != (None if words is None else tuple(words)):
         raise ArgumentError(name, path, 'has another vocabulary than the task')
     return model
 
 
 def _warm_started(
-    config: TaskConfig, task: FederatedTask, language: tuple[str, Sequence[str]] | None
+    config: TaskConfig, task: FederatedTask, language: tuple[str, Sequence[str] | None] | None
 ) -> FederatedTask:
     """The task, starting from the weights of `warm_start` if the configuration has one."""
     path = config.warm_start

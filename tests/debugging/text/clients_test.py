@@ -7,10 +7,14 @@ import pytest
 
 from dpfl import errors
 from dpfl.debugging.text import clients, config
+from dpfl.debugging.text import study as study_lib
 from dpfl.debugging.text.config import Case, StudyConfig
+from dpfl.simulation.training import TrainConfig
+from dpfl.tasks.config import TextTaskConfig, has_words_of_clients
 from dpfl.tasks.text import tokenization, word_clients
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import WordClients
+from tests import text_files
 
 
 def test_names_of_cases():
@@ -78,6 +82,27 @@ def test_what_makes_no_sense_is_refused(values, name):
     with pytest.raises(errors.ArgumentError) as refused:
         StudyConfig(**values)
     assert refused.value.name == name
+
+
+def test_a_generator_is_saved_by_its_run_which_knows_where_the_words_are_from(
+    tmp_path, monkeypatch
+):
+    text_files.write_clients(tmp_path / 'a.jsonl', 20)
+    values = dict(task='user_text', data_path=str(tmp_path / 'a.jsonl'), vocabulary='data')
+    opened = clients.OpenedText(TextTaskConfig().with_values(values), seed=0)
+    tasks = []
+    monkeypatch.setattr(study_lib, 'train', lambda *_, task, **__: tasks.append(task))
+    study = study_lib.Study(
+        config=StudyConfig(), base=TrainConfig(), opened=opened, directory=tmp_path
+    )
+    for generator in study.config.generators:
+        study._train(generator, Case(), study._task(generator.kind, Case()))
+    word, char = tasks
+    # A SavedModel that is written after the run has ended would fail its verification.
+    assert word.language_model == ('micro', opened.text().vocabulary.words)
+    assert char.language_model == ('char_tiny', None)
+    assert has_words_of_clients(TrainConfig().task, word.description)
+    assert has_words_of_clients(TrainConfig().task, char.description)
 
 
 _SENTENCES = [['good', 'day', 'to', 'käse'], ['xyz', 'good'], ['day']]
