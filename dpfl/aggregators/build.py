@@ -67,7 +67,7 @@ def build_query(
       >>> query.preprocess_record(params, tf.constant([3.0, 4.0])).numpy().round(3)
       array([0.6, 0.8])
     """
-    clipping.check(clip)
+    clipping.check(clip, estimators.update_of(record_specs))
     if record_specs is not None and precision.has_halves(record_specs):
         wide = build_query(
             plan,

@@ -108,23 +108,29 @@ class PerLayer:
         Raises:
           ValueError: if the number of tensors differs from the number of shares.
         """
+        check(self, update)
         leaves = tf.nest.flatten(finite(update))
         shares = np.ones(len(leaves)) if self.shares is None else np.array(self.shares)
-        if len(shares) != len(leaves):
-            raise errors.ArgumentError(
-                'shares', self.shares, f'must be {len(leaves)} numbers, one per tensor'
-            )
         bounds = clip_norm * (shares / np.linalg.norm(shares)).astype(np.float32)
         clipped = [clip_flat(leaf, bounds[index]) for index, leaf in enumerate(leaves)]
         return tf.nest.pack_sequence_as(update, clipped)
 
 
-def check(clip: Any) -> None:
+def check(clip: Any, update: Any = None) -> None:
     """Checks that the clip is `clip_flat` or a `PerLayer`, whose bounds the plan relies on.
 
+    Args:
+      clip: of a query.
+      update: structure of the tensors or specs that it clips; None if it is not known.
+
     Raises:
-      ValueError: if it is anything else, such as a function that does not clip.
+      ValueError: if it is anything else, such as a function that does not clip, or has another
+        number of shares than there are tensors.
     """
     if clip is not clip_flat and type(clip) is not PerLayer:
         name = getattr(clip, '__name__', type(clip).__name__)
         raise errors.ArgumentError('clip', name, 'must be clip_flat or a PerLayer')
+    shares = clip.shares if isinstance(clip, PerLayer) else None
+    tensors = len(tf.nest.flatten(update))
+    if update is not None and shares is not None and len(shares) != tensors:
+        raise errors.ArgumentError('shares', shares, f'must be {tensors} numbers, one per tensor')

@@ -50,7 +50,8 @@ def from_keras(
         than x and y, such as sample weights, which nothing would use; if training changes a
         weight other than by its gradient (BatchNormalization, stateful recurrent layers): such a
         weight would leave the client without clip and noise; if layers add losses of their own; if
-        the model holds a tensor that was made while it was built; if a metric starts above 0.
+        the model holds a tensor that was made while it was built; if a metric starts above 0, or
+        has no variables before its first labels.
 
     Example:
       >>> network = keras.Sequential([keras.layers.Input([2]), keras.layers.Dense(1)])
@@ -202,6 +203,13 @@ def _hash(tensors: Sequence[Any]) -> tf.Tensor:
 def _metrics_functions(metrics: Sequence[Any]) -> tuple[Callable, Callable, Callable]:
     """TFF's three functions of metrics. The state holds sums, so that states of clients add up."""
     for metric in metrics:
+        # F1Score and R2Score, for example, make them from the first labels.
+        if not metric.variables or not getattr(metric, '_built', True):
+            raise errors.ArgumentError(
+                'metrics',
+                metric.name,
+                'must have its variables: call its update_state once, and then its reset_state',
+            )
         if any(value.any() for value in _values(metric.variables)):
             raise errors.ArgumentError(
                 'metrics', metric.name, 'must start at 0: its variables are summed over clients'

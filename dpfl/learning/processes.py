@@ -130,6 +130,8 @@ def build_dp_fedavg(
     else:
         update = client_work.fedsgd(model, client_learning_rate)
     specs: Any = tff.types.type_to_tf_tensor_specs(_weights_type(model).trainable)
+    if not specs:
+        raise errors.ArgumentError('model', errors.NOT_SHOWN, 'must have trainable weights')
     weighted = plan.estimator.example_cap is not None
     if weighted:
         specs = aggregators.WeightedRecord(specs, tf.TensorSpec([], tf.int64))

@@ -213,6 +213,8 @@ _OF_SEQUENCES = {'input_spec': (tf.TensorSpec([4, 5, 2]), tf.TensorSpec([4, 1]))
         (_dense, _metrics('loss'), '.*different names'),
         (_dense, _metrics('num_examples'), '.*different names'),
         (_dense, _metrics('mse', started=True), '.*must start at 0'),
+        (_dense, {'metrics': [keras.metrics.F1Score()]}, 'metrics=f1_score: .*its variables'),
+        (_dense, {'metrics': [keras.metrics.R2Score()]}, 'metrics=r2_score: .*its variables'),
     ],
 )
 def test_what_is_refused(build, options, message):
