@@ -102,7 +102,7 @@ def main() -> None:
         print(json.dumps(summary))
         return
     print(plain_text.columns([_row(each) for each in found.results]))
-    print(f'\n{found.conclusion.text}\n{path}')
+    print(f'\n{found.text}\n{path}')
 
 
 def _row(each: 'findings.Finding') -> dict[str, Any]:

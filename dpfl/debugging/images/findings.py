@@ -23,6 +23,8 @@ from dpfl.debugging.diagnosis import (
 from dpfl.debugging.differences import Mean
 from dpfl.debugging.images import clients, diagnosis
 from dpfl.planning import planner
+from dpfl.simulation.training import GanConfig
+from dpfl.simulation.training.round_config import required
 
 _HALF_SHIFT = 'replace_one_half_shift'
 
@@ -119,17 +121,74 @@ class Finding(Generated):
         }
 
 
-@dataclasses.dataclass(frozen=True)
-class Conclusion:
-    """The conclusion of the study.
+def diagnoses(
+    results: Sequence[Finding],
+    accuracies: tuple[Mean, Mean] | None = None,
+    effects: Effects | None = None,
+) -> dict[str, diagnosis.Diagnosis]:
+    """By state, what the images of the study's generators say.
+
+    Args:
+      results: All findings; in each state the subpopulation on which the model does badly last, the
+        one on which it does well before it.
+      accuracies: Of the primary model on clients and on public images; needs generators of both.
+      effects: Of faults on the traits of public images, from `diagnosis.effects`; without them, no
+        fault is called not seen.
+    """
+    by_state: dict[str, list[Finding]] = {}
+    for finding in results:
+        by_state.setdefault(finding.state, []).append(finding)
+    found = {}
+    for state, of_state in by_state.items():
+        named = {finding.subpopulation: finding for finding in of_state}
+        contrasts = {diagnosis.BADLY: Contrast.of(of_state[-1], of_state[-2])}
+        if clients.PUBLIC in named:
+            contrasts[diagnosis.CLIENTS] = Contrast.of(
+                named[clients.EVERYONE], named[clients.PUBLIC]
+            )
+        found[state] = diagnosis.diagnose(contrasts, accuracies, effects)
+    return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Found:
+    """Result of the study.
 
     Attributes:
-      diagnoses: By state.
-      injected: The faults that were put into the data.
+      results: The finding of each GAN, in each state the subpopulation with high accuracy before
+        the one with low accuracy.
+      diagnoses: By state, from `diagnoses`.
+      base: How the GANs were trained, with the faults that were put into the data.
+      selection: The unit that was selected by accuracy, 'client' or 'example'.
+      limits: Thresholds of the selection by client.
+      accuracies: Accuracy on each client by state; NaN for a client without examples.
+      public: Images of held-out clients, float32 [n, 28, 28]: the real ones of the page.
+      public_traits: Traits of these images.
     """
 
+    results: Sequence[Finding]
     diagnoses: Mapping[str, diagnosis.Diagnosis]
-    injected: tuple[str, ...] = ()
+    base: GanConfig
+    selection: str
+    limits: clients.Thresholds
+    accuracies: Mapping[str, np.ndarray]
+    public: np.ndarray
+    public_traits: Measures
+
+    @property
+    def injected(self) -> tuple[str, ...]:
+        """The faults that were put into the data."""
+        return self.base.task.faults.inject
+
+    @property
+    def population(self) -> int:
+        """Number of clients."""
+        return required(self.base.sampling, 'population')
+
+    @property
+    def has_fix(self) -> bool:
+        """Whether there are data after a fix."""
+        return clients.FIXED in self.diagnoses
 
     @property
     def fault_is_visible(self) -> bool:
@@ -153,96 +212,23 @@ class Conclusion:
     @property
     def text(self) -> str:
         """The conclusion in sentences."""
-        if clients.FIXED not in self.diagnoses:
+        if not self.has_fix:
             (only,) = self.diagnoses.values()
             return only.text
         bug, fixed = (self.diagnoses[state].text for state in (clients.BUG, clients.FIXED))
         return f'With the fault: {bug} After the fix: {fixed}'
 
     def to_dict(self) -> dict[str, Any]:
-        """The conclusion as JSON values."""
-        values: dict[str, Any] = {
+        """The study without images, as JSON values."""
+        visible = (
+            {'bug_is_visible': self.fault_is_visible, 'fix_is_visible': self.fix_is_visible}
+            if self.has_fix
+            else {'fault_is_visible': self.fault_is_visible}
+        )
+        return {
+            **visible,
             'conclusion': self.text,
             'diagnoses': {state: of_state.to_dict() for state, of_state in self.diagnoses.items()},
-        }
-        if self.fix_is_visible is None:
-            return {'fault_is_visible': self.fault_is_visible, **values}
-        return {
-            'bug_is_visible': self.fault_is_visible,
-            'fix_is_visible': self.fix_is_visible,
-            **values,
-        }
-
-
-def conclude(
-    results: Sequence[Finding],
-    *,
-    injected: tuple[str, ...] = (),
-    accuracies: tuple[Mean, Mean] | None = None,
-    effects: Effects | None = None,
-) -> Conclusion:
-    """Compares the images of the study's generators.
-
-    Args:
-      results: All findings; in each state the subpopulation on which the model does badly last, the
-        one on which it does well before it.
-      injected: The faults that were put into the data.
-      accuracies: Of the primary model on clients and on public images; needs generators of both.
-      effects: Of faults on the traits of public images, from `diagnosis.effects`; without them, no
-        fault is called not seen.
-    """
-    by_state: dict[str, list[Finding]] = {}
-    for finding in results:
-        by_state.setdefault(finding.state, []).append(finding)
-    diagnoses = {}
-    for state, of_state in by_state.items():
-        named = {finding.subpopulation: finding for finding in of_state}
-        contrasts = {diagnosis.BADLY: Contrast.of(of_state[-1], of_state[-2])}
-        if clients.PUBLIC in named:
-            everyone, public = (named[name] for name in (clients.EVERYONE, clients.PUBLIC))
-            contrasts[diagnosis.CLIENTS] = Contrast.of(everyone, public)
-        diagnoses[state] = diagnosis.diagnose(contrasts, accuracies, effects)
-    return Conclusion(diagnoses, injected)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Found:
-    """Result of the study.
-
-    Attributes:
-      results: The finding of each GAN, in each state the subpopulation with high accuracy before
-        the one with low accuracy.
-      conclusion: The conclusion from all of them.
-      share: Share of the devices that have each of the injected faults.
-      selection: The unit that was selected by accuracy, 'client' or 'example'.
-      population: Number of clients.
-      limits: Thresholds of the selection by client.
-      accuracies: Accuracy on each client by state; NaN for a client without examples.
-      noise_is_seeded: Whether the noise comes from a known seed.
-      public: Images of held-out clients, float32 [n, 28, 28]: the real ones of the page.
-      public_traits: Traits of these images.
-    """
-
-    results: Sequence[Finding]
-    conclusion: Conclusion
-    share: float
-    selection: str
-    population: int
-    limits: clients.Thresholds
-    accuracies: Mapping[str, np.ndarray]
-    noise_is_seeded: bool
-    public: np.ndarray
-    public_traits: Measures
-
-    @property
-    def has_fix(self) -> bool:
-        """Whether there are data after a fix."""
-        return clients.FIXED in self.accuracies
-
-    def to_dict(self) -> dict[str, Any]:
-        """The study without images, as JSON values."""
-        return {
-            **self.conclusion.to_dict(),
             'thresholds': dataclasses.asdict(self.limits),
             'population': self.population,
             'results': [finding.to_dict() for finding in self.results],

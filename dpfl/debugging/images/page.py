@@ -35,18 +35,17 @@ _CONTRASTS = {
 
 def render(found: findings.Found) -> str:
     """The page as HTML."""
-    results, conclusion = found.results, found.conclusion
     public = html_parts.sheet(found.public, 'Public images: those of held-out clients')
     return page.document(
         'Image debugging',
         'What generated images say about images that nobody may look at',
         [
-            ('Conclusion', _conclusion(conclusion)),
-            *((_TITLES[state], _sheets(state, results)) for state in found.accuracies),
-            ('What differs, with intervals', _differences(conclusion)),
+            ('Conclusion', _conclusion(found)),
+            *((_TITLES[state], _sheets(state, found.results)) for state in found.accuracies),
+            ('What differs, with intervals', _differences(found)),
             ('All traits', _traits(found) + _SHEETS.format(public)),
             ('Accuracy on each client, and who was chosen', _population(found)),
-            ('Privacy', _privacy(results)),
+            ('Privacy', _privacy(found.results)),
         ],
         lead=_introduction(found),
     )
@@ -60,9 +59,13 @@ def _introduction(found: findings.Found) -> str:
         'wrong',
     }[found.selection]
     task = {'client': 'T4', 'example': 'T2'}[found.selection]
-    simulated = page.SIMULATED if found.noise_is_seeded else ''
-    names = ', '.join(name.replace('_', ' ') for name in found.conclusion.injected)
-    faults = f'{100 * found.share:g}% of the devices have the fault: {names}. ' if names else ''
+    simulated = page.SIMULATED if found.base.noise_seed is not None else ''
+    names = ', '.join(name.replace('_', ' ') for name in found.injected)
+    faults = (
+        f'{100 * found.base.task.faults.inject_share:g}% of the devices have the fault: {names}. '
+        if names
+        else ''
+    )
     has_noise = all(
         math.isfinite(guarantee.epsilon)
         for finding in found.results
@@ -196,17 +199,16 @@ def _privacy(results: Sequence[findings.Finding]) -> str:
         'thresholds, who was selected, and how many clients were selected, because these come from '
         "the classifier's accuracy on the clients, without noise; accuracies on clients. The real "
         'images of this page are those of held-out clients, who are not protected. If several '
-        'generators learned from a client, '
-        'for example before and after the fix, the guarantees of that client add up.</p>'
+        'generators learned from a client, for example before and after the fix, their guarantees '
+        'do not add up: they draw their cohorts with the same seed, so that a client of a round of '
+        'one is often a client of the same round of another.</p>'
     )
 
 
-def _conclusion(conclusion: findings.Conclusion) -> str:
+def _conclusion(found: findings.Found) -> str:
     """The conclusion and the verdict on each fault."""
-    parts = [
-        f'<p class="{_outcome(conclusion)}"><strong>{html.escape(conclusion.text)}</strong></p>'
-    ]
-    for state, of_state in conclusion.diagnoses.items():
+    parts = [f'<p class="{_outcome(found)}"><strong>{html.escape(found.text)}</strong></p>']
+    for state, of_state in found.diagnoses.items():
         rows = [
             [diagnosis.in_words(verdict.fault), verdict.verdict, verdict.reason]
             for verdict in of_state.verdicts
@@ -228,21 +230,21 @@ def _conclusion(conclusion: findings.Conclusion) -> str:
     return '\n'.join(parts)
 
 
-def _outcome(conclusion: findings.Conclusion) -> str:
+def _outcome(found: findings.Found) -> str:
     """CSS class of the conclusion: green only if what it says rests on evidence."""
-    if conclusion.fix_is_visible is not None:
-        return 'good' if conclusion.fault_is_visible and conclusion.fix_is_visible else 'bad'
-    (only,) = conclusion.diagnoses.values()
+    if found.has_fix:
+        return 'good' if found.fault_is_visible and found.fix_is_visible else 'bad'
+    (only,) = found.diagnoses.values()
     if only.of(FOUND):
         return 'bad'
     told = only.of(NOT_SEEN) and not only.of(SUSPECTED)
     return 'good' if told else 'unsure'
 
 
-def _differences(conclusion: findings.Conclusion) -> str:
+def _differences(found: findings.Found) -> str:
     """All traits of all contrasts, with intervals."""
     parts = []
-    for state, of_state in conclusion.diagnoses.items():
+    for state, of_state in found.diagnoses.items():
         for name, values in of_state.contrasts.items():
             parts.append(f'<h3>{_CONTRASTS[name].capitalize()}, {_STATES[state]}</h3>')
             parts.append(page.differences(values, traits.ALL))

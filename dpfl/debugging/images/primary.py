@@ -48,6 +48,36 @@ def check_unused(directory: pathlib.Path, *, resume: bool, overwrite: bool) -> N
         )
 
 
+def opened(
+    settings: PrimaryConfig,
+    base: GanConfig,
+    public: clients.PublicImages,
+    directory: pathlib.Path,
+    *,
+    resume: bool,
+) -> tuple[classifiers.Classifier, dict[str, Any]]:
+    """The classifier, trained as by `train` or read, and its inputs.
+
+    A classifier of one's own comes with a digest of its answers on public images: a study must not
+    go on with another model at the same path.
+
+    Raises:
+      ArgumentError: As `train`, and if the path has no model, or one that has learned from the
+        clients.
+      StorageError: As `train`.
+    """
+    if settings.is_trained:
+        model = train(settings, base, public, directory, resume=resume)
+        return model, made_from(settings, base)
+    path = settings.primary_model
+    with errors.renaming(path='primary_model'):
+        classifiers.require_stranger(path, base.task, base.seed)
+        model = classifiers.load(path)
+    classes = model.probabilities(public.pixels).argmax(axis=1).astype('<i4')
+    name = f'{path} ({hashlib.sha256(classes.tobytes()).hexdigest()[:12]})'
+    return model, {**made_from(settings, base), 'primary_model': name}
+
+
 def train(
     settings: PrimaryConfig,
     base: GanConfig,
@@ -88,24 +118,6 @@ def train(
         _write(path, arrays, configuration)
     weights = tuple(arrays[str(number)] for number in range(len(arrays)))
     return classifiers.of_weights(settings.primary_model, weights)
-
-
-def read(
-    settings: PrimaryConfig, base: GanConfig, public: clients.PublicImages
-) -> tuple[classifiers.Classifier, str]:
-    """A classifier of one's own, and its path with a digest of its answers on public images.
-
-    A study must not go on with another model at the same path.
-
-    Raises:
-      ArgumentError: If it is none, or has learned from the clients.
-    """
-    path = settings.primary_model
-    with errors.renaming(path='primary_model'):
-        classifiers.require_stranger(path, base.task, base.seed)
-        model = classifiers.load(path)
-    classes = model.probabilities(public.pixels).argmax(axis=1).astype('<i4')
-    return model, f'{path} ({hashlib.sha256(classes.tobytes()).hexdigest()[:12]})'
 
 
 def judge(

@@ -169,9 +169,18 @@ class Study:
         clean = list(data.values())[-1]  # Held-out clients have no faults in any state.
         heldout, _ = clean.heldout_examples(base.evaluation.eval_clients)
         public = clients.PublicImages(*clean.heldout_examples(self.config.primary.primary_clients))
-        model, made_from = self._model(public)
         population = required(base.sampling, 'population')
-        verdicts = self._verdicts(data, population, model, made_from)
+        primary.check_unused(self.directory, resume=self.resume, overwrite=self.overwrite)
+        model, made_from = primary.opened(
+            self.config.primary, base, public, self.directory, resume=self.resume
+        )
+        made_from |= {'population': population, **base.task.faults.flat()}
+        verdicts = {
+            state: primary.judge(
+                model, state, task, population, self.directory, made_from, resume=self.resume
+            )
+            for state, task in data.items()
+        }
         # Of the data without faults, if they are known.
         limits = clients.thresholds(list(verdicts.values())[-1])
         trainings = [
@@ -202,18 +211,11 @@ class Study:
         shown = public.sample()
         return findings.Found(
             results=results,
-            conclusion=findings.conclude(
-                results,
-                injected=base.task.faults.inject,
-                accuracies=accuracies,
-                effects=public.effects(model.infer),
-            ),
-            share=base.task.faults.inject_share,
+            diagnoses=findings.diagnoses(results, accuracies, public.effects(model.infer)),
+            base=base,
             selection=self.config.selection,
-            population=population,
             limits=limits,
             accuracies={state: of_state.accuracies for state, of_state in verdicts.items()},
-            noise_is_seeded=base.noise_seed is not None,
             public=shown,
             public_traits=traits.measure(shown, model.infer),
         )
@@ -245,33 +247,6 @@ class Study:
             given = _SYNTHETIC_CLIENTS
         population = federated_task.population(given, available)
         return self.base.with_values({'population': population})
-
-    def _model(self, public: clients.PublicImages) -> tuple[classifiers.Classifier, dict[str, Any]]:
-        """The classifier, trained or read, and its inputs."""
-        base, settings = self.base, self.config.primary
-        made_from = primary.made_from(settings, base)
-        primary.check_unused(self.directory, resume=self.resume, overwrite=self.overwrite)
-        if settings.is_trained:
-            model = primary.train(settings, base, public, self.directory, resume=self.resume)
-            return model, made_from
-        model, name = primary.read(settings, base, public)
-        return model, {**made_from, 'primary_model': name}
-
-    def _verdicts(
-        self,
-        data: dict[str, Any],
-        population: int,
-        model: classifiers.Classifier,
-        made_from: dict[str, Any],
-    ) -> dict[str, clients.Verdicts]:
-        """By state, which examples of the clients the classifier gets right."""
-        made_from = {**made_from, 'population': population, **self.base.task.faults.flat()}
-        return {
-            state: primary.judge(
-                model, state, task, population, self.directory, made_from, resume=self.resume
-            )
-            for state, task in data.items()
-        }
 
     def _guarantees(
         self, training: clients.Training, public: clients.PublicImages
