@@ -161,14 +161,22 @@ def _earlier(path: str | os.PathLike[str]) -> list[str]:
     return [name for name in NAMES if os.path.lexists(os.path.join(path, name))]
 
 
-def _refuse(path: str | os.PathLike[str]) -> None:
-    """Checks that a new run may begin in a directory.
+def _refuse(path: str | os.PathLike[str], *, overwrite: bool) -> None:
+    """Checks that a new run may begin in a directory, or replace what is there.
 
     Raises:
-      ArgumentError: if the directory holds an earlier run; it names `directory`.
+      ArgumentError: if the directory holds an earlier run, or with `overwrite` files that are not
+        of a run; it names `directory`.
     """
     names = _earlier(path)
-    if names:
+    if overwrite and names and archive.LEDGER not in names:
+        raise errors.ArgumentError(
+            'directory',
+            os.fspath(path),
+            f'must not hold {names[0]}: overwrite deletes an earlier run, whose {archive.LEDGER} '
+            'is missing here',
+        )
+    if names and not overwrite:
         raise errors.ArgumentError(
             'directory',
             os.fspath(path),
@@ -237,7 +245,8 @@ class RunDirectory:
       resume: keep the files of an earlier run, to continue it.
 
     Raises:
-      ValueError: if the directory holds an earlier run and neither `overwrite` nor `resume` is set.
+      ValueError: if the directory holds an earlier run and neither `overwrite` nor `resume` is set,
+        or `overwrite` would delete files that are not of a run.
     """
 
     def __init__(
@@ -247,8 +256,8 @@ class RunDirectory:
         self._overwrite = overwrite
         self._journal: RunJournal | None = None
         self._kept: RunJournal | None = None  # Of the last use.
-        if not overwrite and not resume:
-            _refuse(self.path)
+        if not resume:
+            _refuse(self.path, overwrite=overwrite)
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:

@@ -49,6 +49,14 @@ def test_overwriting_removes_the_files_of_the_run_and_no_others(tmp_path):
     assert (elsewhere / 'a.png').exists()
 
 
+def test_an_overwrite_deletes_no_folder_of_a_directory_without_a_run(tmp_path):
+    """A folder `plots` of somebody's project was refused as a run, and deleted with overwrite."""
+    (tmp_path / 'plots').mkdir()
+    (tmp_path / 'plots' / 'mine.png').touch()
+    with pytest.raises(errors.ArgumentError, match='must not hold plots: overwrite deletes an ear'):
+        run_directory.RunDirectory(tmp_path, overwrite=True)
+
+
 def test_a_run_that_goes_on_loses_its_report_with_the_signature(tmp_path):
     directory = run_directory.RunDirectory(tmp_path)
     for name in ('privacy_report.json', 'privacy_report.json.sig', 'notes.txt', 'ledger.jsonl'):
