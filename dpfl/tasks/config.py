@@ -343,7 +343,7 @@ class TaskConfig(Settings):
     selection: SelectionConfig = SelectionConfig()
 
     def check(self) -> None:
-        """Checks that only sentences of text are selected."""
+        """Checks that only sentences of text are selected, and of a length that they can have."""
         if self.selection.is_given and self.text.packing != 'sentences':
             raise ArgumentError(
                 'packing',
@@ -355,6 +355,7 @@ class TaskConfig(Settings):
             name = 'select_examples' if self.selection.select_examples else 'select_clients'
             given = getattr(self.selection, name)
             raise ArgumentError(name, given, f'must not be given for task={self.task}')
+        self.selection.require_possible({'length': self.text.sentence_length})
 
     def open(
         self,

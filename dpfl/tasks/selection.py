@@ -6,6 +6,7 @@ own data, as without a selection, and the guarantee is the same.
 """
 
 import dataclasses
+import itertools
 import math
 import operator
 import re
@@ -33,6 +34,11 @@ _RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     '>=': operator.ge,
     '<': operator.lt,
     '>': operator.gt,
+}
+# Largest values of measures; without one there is no limit. None is below 0.
+_MOST: Mapping[str, float] = {
+    **dict.fromkeys(('oov_rate', 'accuracy', 'confidence', 'ink'), 1.0),
+    **dict.fromkeys(('label', 'predicted'), 61.0),
 }
 _FORM = re.compile(r'\s*(\w+)\s*(<=|>=|<|>)\s*(\S+)\s*')
 _QUANTILES = (
@@ -92,6 +98,17 @@ class Criterion:
         if math.isnan(self.bound):
             raise ArgumentError('bound', f'q{self.quantile}', 'must be known')
         return _RELATIONS[self.relation](values, self.bound)
+
+
+def _is_possible(criteria: Sequence[Criterion], most: float) -> bool:
+    """Whether some number from 0 to `most` meets all criteria."""
+    bounds = [criterion.bound for criterion in criteria]
+    ends = {0.0, min(most, max(*bounds, 0.0) + 1)}
+    known = sorted(ends | {bound for bound in bounds if 0 <= bound <= most})
+    between = [(low + high) / 2 for low, high in itertools.pairwise(known)]
+    return any(
+        all(criterion.holds(value) for criterion in criteria) for value in (*known, *between)
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -191,6 +208,20 @@ class SelectionConfig(Settings):
             raise ArgumentError(
                 'selection_model', self.selection_model, f'needs a criterion of {usable}'
             )
+        self.require_possible(_MOST)
+
+    def require_possible(self, most: Mapping[str, float]) -> None:
+        """Refuses criteria that no value of their measure meets, such as oov_rate>1.
+
+        Args:
+          most: largest value of each measure that has one.
+        """
+        for criteria in (self.of_examples, self.of_clients):
+            for measure in dict.fromkeys(criterion.measure for criterion in criteria):
+                own = [c for c in criteria if c.measure == measure and c.quantile is None]
+                if own and not _is_possible(own, most.get(measure, math.inf)):
+                    texts = ','.join(criterion.text for criterion in own)
+                    raise self._refused(own[0].setting, f'{texts} selects nothing')
 
     def remarks(self) -> tuple[str, ...]:
         """What the report says about the selection, in sentences."""

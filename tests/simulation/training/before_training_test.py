@@ -89,7 +89,7 @@ def test_the_guarantee_counts_the_quantiles(tmp_path):
 def test_clients_without_selected_text_take_part_with_an_update_of_zero(tmp_path):
     """A selection that nobody meets leaves the noise alone; the guarantee and the log stay."""
     config = small_config.BLT.with_values(_ONE_ROUND)
-    none = config.with_values({'select_examples': ('length>99',)})
+    none = config.with_values({'select_examples': ('length>0',), 'select_min_examples': 10**6})
     training = ((none, 'one'), (none.with_values({'client_learning_rate': 3.0}), 'other'))
     weights = [train(each, tmp_path / name).weights for each, name in training]
     for left, right in zip(*weights, strict=True):
@@ -97,7 +97,7 @@ def test_clients_without_selected_text_take_part_with_an_update_of_zero(tmp_path
     report = _report(tmp_path / 'one')
     plan = build_plan(config.privacy, config.sampling, population=None, dimension=None)
     assert report['rho'] == plan.rho and report['observed']['clients'] == 4
-    assert any('sentences with length>99 only' in each for each in report['remarks'])
+    assert any('of clients with at least 1000000 selected' in each for each in report['remarks'])
 
 
 @pytest.mark.standard

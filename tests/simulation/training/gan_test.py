@@ -221,16 +221,16 @@ def test_canaries_of_an_audit_are_looked_for_in_the_discriminator(tmp_path):
 def test_clients_of_a_configuration_send_what_is_selected():
     batches = {
         criterion: gan.GanTask(_SELECTED.with_values({'select_examples': (criterion,)})).load()
-        for criterion in ('ink>2', 'label<10', 'ink>=0')
+        for criterion in ('ink>=1', 'label<10', 'ink>=0')
     }
-    assert batches['ink>2'].client_batches(1, 8, 1, 1) == []
+    assert batches['ink>=1'].client_batches(1, 8, 1, 1) == []
     (digits,) = batches['label<10'].client_batches(1, 8, 1, 1)
     assert (digits['y'] < 10).all() and len(digits['y']) == 8
     (plain,) = gan.GanTask(_SELECTED).load().client_batches(1, 8, 1, 1)
     (every,) = batches['ink>=0'].client_batches(1, 8, 1, 1)
     np.testing.assert_array_equal(every['x'], plain['x'])
     # All clients are the population, selected or not.
-    assert batches['ink>2'].population is None and batches['ink>2'].not_covered == ()
+    assert batches['ink>=1'].population is None and batches['ink>=1'].not_covered == ()
 
 
 def test_the_page_of_a_generator_has_the_guarantee_of_more_clients():
