@@ -188,7 +188,9 @@ def _append(url: str, partial: pathlib.Path) -> dict[str, str]:
         partial.unlink()
         return _append(url, partial)
     with response:
-        headers = {name.lower(): value for name, value in response.headers.items()}
+        headers = {
+            name.lower(): ','.join(response.headers.get_all(name)) for name in response.headers
+        }
         if response.status != 206:
             have = 0  # The file has changed, or the server does not support ranges.
         total = None if response.length is None else have + response.length
@@ -307,9 +309,8 @@ class ClientFile:
                 self._local.connection = sqlite3.connect(self._uri, uri=True)
             yield from self._local.connection.execute(query, parameters)
         except _DAMAGE as error:
-            raise self.refused(
-                f'is damaged or not an SQLite file ({errors.shown(error)})'
-            ) from None
+            reason = errors.shown(str(error).split(' with text ')[0])  # The text may be an id.
+            raise self.refused(f'is damaged or not an SQLite file ({reason})') from None
 
     def examples(self, client: Any, split: str | None) -> Iterator[bytes]:
         """The serialised examples of a client in the order of the file; of all splits for None.
@@ -372,7 +373,8 @@ class ClientFile:
     def _check_tables(self) -> None:
         for table, columns in _COLUMNS.items():
             # A view may be a query that never ends.
-            kinds = self.rows('SELECT type, sql FROM sqlite_master WHERE name = ?', (table,))
+            query = 'SELECT type, sql FROM sqlite_master WHERE name = ? COLLATE NOCASE'
+            kinds = self.rows(query, (table,))
             if any(
                 kind != 'table' or not str(sql).upper().startswith('CREATE TABLE')
                 for kind, sql in kinds

@@ -77,7 +77,8 @@ class _Server:
         handler.send_header('ETag', tag)
         if self.digest:
             encoded = base64.b64encode(md5).decode()
-            handler.send_header('x-goog-hash', f'crc32c=AAAAAA==,md5={encoded}')
+            handler.send_header('x-goog-hash', f'md5={encoded}')
+            handler.send_header('x-goog-hash', 'crc32c=AAAAAA==')
         handler.end_headers()
         last = None if self.cut is None else first + self.cut
         handler.wfile.write(self.content[first:last])

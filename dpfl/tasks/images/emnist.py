@@ -71,7 +71,7 @@ class EmnistFile(ClientFile):
             'label': tf.io.FixedLenFeature([], tf.int64),
         }
         try:
-            parsed = tf.io.parse_example(rows, spec)
+            parsed = tf.io.parse_example(tf.constant(rows, tf.string), spec)
         except (tf.errors.OpError, ValueError, TypeError) as error:
             reason = errors.shown(getattr(error, 'message', error))
             raise self.refused(f'cannot be read as federated EMNIST ({reason})') from None
@@ -117,7 +117,7 @@ class Emnist(image_clients.ImageClients):
     @functools.cached_property
     def writers(self) -> tuple[str, ...]:
         """Ids of the writers who are clients. A client is an index into them."""
-        return tuple(sorted(self._split[0]))
+        return tuple(sorted(self._split[0], key=str))
 
     @property
     def heldout_writers(self) -> tuple[str, ...]:

@@ -267,7 +267,7 @@ _ENDLESS = (
 
 def test_views_of_an_sqlite_file_are_not_queried(tmp_path):
     path = tmp_path / 'a.sqlite'
-    sqlite_files.execute(path, *map(_ENDLESS.format, ('client_metadata', 'examples')))
+    sqlite_files.execute(path, *map(_ENDLESS.format, ('CLIENT_metadata', 'examples')))
     assert 'not an ordinary table' in refused(lambda: _stackoverflow(path))
     assert 'not an ordinary table' in refused(lambda: emnist.EmnistFile(path), errors.DataError)
 

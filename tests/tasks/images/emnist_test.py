@@ -90,6 +90,22 @@ def test_a_file_that_tff_writes_is_read(tmp_path):
         _check(_opened(path).examples(client), small.examples(writer, 'train'))
 
 
+def test_writers_without_images_and_ids_of_several_types(tmp_path):
+    file = small.write_sqlite(tmp_path / 'a.sqlite')
+    sqlite_files.execute(
+        file,
+        'ALTER TABLE client_metadata RENAME TO old',
+        'CREATE TABLE client_metadata AS SELECT client_id AS client_id, split_name, num_examples '
+        "FROM old UNION ALL VALUES (NULL, 'all_train', 0), (x'00ff', 'all_train', 0)",
+    )
+    sizes = [*small.SIZES.values(), 0, 0]
+    task = _opened(file)
+    held = [len(labels) for _, labels in task.heldout_clients(9)]
+    of_clients = [len(task.examples(client)[1]) for client in range(task.population)]
+    assert sorted(held + of_clients) == sorted(sizes)
+    assert task.client_batches(of_clients.index(0), 2) == []
+
+
 _PIXELS, _LABEL = np.zeros([28, 28], np.float32), 3
 _NOT_IMAGES = 'not images 28 x 28 in 62 classes'
 

@@ -366,6 +366,10 @@ _COLUMN = 'ALTER TABLE examples RENAME COLUMN serialized_example_proto TO other'
         (_COLUMN, 'table examples has no column serialized_example_proto'),
         ('DELETE FROM examples', 'has no examples'),
         (
+            "UPDATE client_metadata SET client_id = CAST(x'6964ff' AS TEXT)",
+            r"is damaged or not an SQLite file \(Could not decode to UTF-8 column 'client_id'\)$",
+        ),
+        (
             "DELETE FROM client_metadata WHERE client_id != 'user 3''s'",
             'has 1 clients to train on, must have at least 2',
         ),
