@@ -96,7 +96,7 @@ def _struct(value, type_spec):
 
 def _array(value, type_spec):
     array = np.asarray(value)
-    if array.dtype.kind not in 'OSU' and array.dtype != type_spec.dtype:
+    if np.dtype(type_spec.dtype).kind not in 'OSU' and array.dtype != type_spec.dtype:
         array = _cast(array, type_spec)
     expected = type_spec.shape
     if expected is not None and (

@@ -294,6 +294,8 @@ def secure(values):
         (reciprocal, [1.0, 2.0], TypeError, r'float32: must not be an array of shape \[2\]'),
         (total, [1, 2], TypeError, r'int64\*: must be a tf.data.Dataset, is list'),
         (count_up, np.float32([1.5]), TypeError, 'int64: must not be an array of float32'),
+        # TensorFlow would take it for a number that is none.
+        (statistics, [1.0, None], TypeError, 'float32: must not be an array of object'),
         (count_up, 1.5, TypeError, 'int64: must not be an array of float64'),
         (stepped, State(np.float32([1]), 2**40), TypeError, 'int32: must be within its range'),
         (unsigned, -1, TypeError, 'uint32: must be within its range'),
