@@ -20,6 +20,8 @@ MOST_ENTRY = 1e100
 # Within these limits float32 holds clipped updates and their noise with all digits, no square of a
 # float64 overflows, and epsilon is finite.
 LEAST_SCALE, MOST_SCALE = 1e-30, 1e30
+# These as bounds of a setting.
+SCALE: dict[str, Any] = {'minimum': LEAST_SCALE, 'maximum': MOST_SCALE}
 
 
 def integer(name: str, value: Any, *, minimum: int, maximum: int | None = None) -> int:
@@ -77,7 +79,7 @@ def noise_multiplier(name: str, value: Any) -> float:
 
 def scale(name: str, value: Any) -> float:
     """Returns `value` as a float; raises ValueError unless it is of a size to compute with."""
-    return number(name, value, minimum=LEAST_SCALE, maximum=MOST_SCALE)
+    return number(name, value, **SCALE)
 
 
 def stddev(name: str, clip_norm: float, noise_multiplier: float) -> None:

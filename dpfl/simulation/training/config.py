@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import accounting
+from dpfl import _validate, accounting
 from dpfl._settings import Settings, setting
 from dpfl.accounting import gaussian
 from dpfl.errors import NOT_SHOWN, ArgumentError, one_of, renaming
@@ -187,7 +187,7 @@ class OptimizationConfig(ServerConfig):
     client_learning_rate: float = setting(
         0.5,
         "Learning rate of the clients' SGD. The clip norm bounds what it moves, also with fedsgd.",
-        above=0,
+        **_validate.SCALE,
     )
     client_batch_size: int = setting(16, 'Examples in a batch, such as sentences.', minimum=1)
     client_epochs: int = setting(
@@ -445,7 +445,7 @@ class GanOptimizationConfig(Settings):
         choices=_GAN_MODELS,
     )
     client_learning_rate: float = setting(
-        0.1, "Learning rate of a client's SGD on the discriminator.", above=0
+        0.1, "Learning rate of a client's SGD on the discriminator.", **_validate.SCALE
     )
     client_batch_size: int = setting(
         32, "Real images in a client's step; it also takes as many generated ones.", minimum=1
@@ -457,7 +457,7 @@ class GanOptimizationConfig(Settings):
         minimum=1,
     )
     server_learning_rate: float = setting(
-        2.0, "Learning rate of the server's SGD on the discriminator.", above=0
+        2.0, "Learning rate of the server's SGD on the discriminator.", **_validate.SCALE
     )
     server_momentum: float = setting(
         0.0, "Momentum of the server's SGD on the discriminator.", minimum=0, below=1
@@ -466,7 +466,7 @@ class GanOptimizationConfig(Settings):
         'adam', 'Optimizer of the generator; [Augenstein20] uses sgd.', choices=('sgd', 'adam')
     )
     generator_learning_rate: float = setting(
-        0.0005, "Learning rate of the generator's optimizer.", above=0
+        0.0005, "Learning rate of the generator's optimizer.", **_validate.SCALE
     )
     generator_steps: int = setting(3, 'Steps of the generator each time it is trained.', minimum=0)
     generator_every: int = setting(

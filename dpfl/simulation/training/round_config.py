@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import Participation, accounting, mechanisms
+from dpfl import Participation, _validate, accounting, mechanisms
 from dpfl._settings import Settings, setting
 from dpfl.accounting.sampling import kinds
 from dpfl.errors import NOT_SHOWN, ArgumentError
@@ -309,7 +309,9 @@ class ServerConfig(ScheduleConfig):
         'optimised as if they were SGD without momentum, which is an assumption.',
         choices=(SGD, *_ADAPTIVE),
     )
-    server_learning_rate: float = setting(1.0, "Learning rate of the server's optimizer.", above=0)
+    server_learning_rate: float = setting(
+        1.0, "Learning rate of the server's optimizer.", **_validate.SCALE
+    )
     server_momentum: float = setting(
         0.9, "Momentum of the server's SGD; beta_1 of adam and yogi.", minimum=0, below=1
     )

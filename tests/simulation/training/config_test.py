@@ -166,7 +166,7 @@ def _settings_classes(kind=_settings.Settings):
 def _beyond(bounds):
     """Values next to the bounds of a setting, and what is no number."""
     for name, bound in bounds.items():
-        step = {'minimum': -1, 'above': 0, 'maximum': 1, 'below': 0}[name]
+        step = {'minimum': -1, 'above': 0, 'maximum': max(1, abs(bound) // 9), 'below': 0}[name]
         yield bound + step
     yield math.nan
     yield math.inf

@@ -65,6 +65,9 @@ _ADAGRAD = {'server_optimizer': 'adagrad'}
         (_NO_OPTIMIZER, {'server_optimizer': 'adam', 'server_nesterov': True}, 'server_nesterov='),
         (_NO_OPTIMIZER, {'server_nesterov': True, 'server_momentum': 0.0}, 'server_nesterov='),
         (_NO_OPTIMIZER, {**_ADAGRAD, 'server_momentum': 0.5}, 'server_momentum='),
+        # No float32, so that no client or no step would move the model, or only to infinity.
+        (_NO_OPTIMIZER, {'server_learning_rate': 1e39}, 'server_learning_rate=1e.39: must be'),
+        (_BLT, {'client_learning_rate': 1e-60}, 'client_learning_rate=1e-60: must be'),
     ],
 )
 def test_settings_are_refused_by_their_configuration(base, changes, message):
