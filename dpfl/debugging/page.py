@@ -5,11 +5,12 @@ A page is one HTML file that loads nothing from elsewhere. No TensorFlow.
 
 import json
 import math
+import os
 import pathlib
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-from dpfl import _storage, accounting
+from dpfl import _storage, accounting, errors
 from dpfl.debugging.diagnosis import Measures, Trait
 from dpfl.debugging.differences import Difference
 from dpfl.reporting import html_parts
@@ -22,6 +23,7 @@ _STYLE = (
 .suspected, .cannot-tell, .unsure { color: var(--unsure); }
 """
 )
+NUMBERS = 'study.json'
 SIMULATED = ' The noise comes from a known seed: this is a simulation and protects nobody.'
 
 
@@ -110,6 +112,27 @@ def epsilon(value: float | None) -> str:
     return str(accounting.round_up(value)) if is_finite else 'infinite'
 
 
+def check_directory(directory: pathlib.Path, unwanted: Iterable[str]) -> None:
+    """Refuses the directory of an earlier study, or one that cannot be written, before training.
+
+    Args:
+      directory: directory of the study.
+      unwanted: names of what an earlier study leaves there; none if it is resumed or replaced.
+
+    Raises:
+      ArgumentError: if there is an earlier study, or nothing can be written.
+    """
+    existing = next(folder for folder in (directory, *directory.parents) if folder.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise errors.ArgumentError('output_dir', directory, 'must be writable')
+    if any((directory / name).exists() for name in unwanted):
+        raise errors.ArgumentError(
+            'output_dir',
+            directory,
+            'must not hold an earlier study, unless it is resumed or overwritten',
+        )
+
+
 def write(directory: pathlib.Path, page: str, values: Mapping[str, Any]) -> pathlib.Path:
     """Writes the page and the numbers of a study; returns the path of the page.
 
@@ -118,5 +141,5 @@ def write(directory: pathlib.Path, page: str, values: Mapping[str, Any]) -> path
     """
     path, numbers = directory / 'study.html', json.dumps(values) + '\n'
     _storage.write_atomically(path, lambda file: file.write(page.encode()))
-    _storage.write_atomically(directory / 'study.json', lambda file: file.write(numbers.encode()))
+    _storage.write_atomically(directory / NUMBERS, lambda file: file.write(numbers.encode()))
     return path

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import os
 import pathlib
 import sys
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from dpfl.debugging.images.config import PrimaryConfig
 from dpfl.simulation.training import GanConfig
 from dpfl.tasks.images import classifiers
 
-_FOLDER = 'primary'
+FOLDER = 'primary'
 
 
 def made_from(settings: PrimaryConfig, base: GanConfig) -> dict[str, Any]:
@@ -29,23 +28,6 @@ def made_from(settings: PrimaryConfig, base: GanConfig) -> dict[str, Any]:
         'heldout_fraction': base.task.data.heldout_fraction,
         'seed': base.seed,
     }
-
-
-def check_unused(directory: pathlib.Path, *, resume: bool, overwrite: bool) -> None:
-    """Refuses the directory of an earlier study, or one that cannot be written, before training.
-
-    Raises:
-      ArgumentError: If the study there is neither resumed nor replaced, or nothing can be written.
-    """
-    existing = next(folder for folder in (directory, *directory.parents) if folder.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise errors.ArgumentError('output_dir', directory, 'must be writable')
-    if (directory / _FOLDER).exists() and not resume and not overwrite:
-        raise errors.ArgumentError(
-            'output_dir',
-            directory,
-            'must not hold an earlier study, unless it is resumed or overwritten',
-        )
 
 
 def opened(
@@ -99,7 +81,7 @@ def train(
       ArgumentError: If an argument is out of range, or an existing model has another configuration.
       StorageError: If files cannot be read or written.
     """
-    folder, configuration = directory / _FOLDER, made_from(settings, base)
+    folder, configuration = directory / FOLDER, made_from(settings, base)
     path = folder / 'model.npz'
     arrays = _read(path, configuration) if resume else None
     if arrays is None:
@@ -145,7 +127,7 @@ def judge(
       ValueError: If an existing result has another configuration.
       StorageError: If files cannot be read or written.
     """
-    path = directory / _FOLDER / f'{name}.npz'
+    path = directory / FOLDER / f'{name}.npz'
     arrays = _read(path, configuration) if resume else None
     if arrays is None:
         shown = _progress.bar(range(population), f'classify ({name})', unit='client')

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpfl import Participation, accounting, errors, mechanisms
+from dpfl.debugging import page
 from dpfl.debugging.differences import Mean
 from dpfl.debugging.images import clients, diagnosis, findings, primary, traits
 from dpfl.debugging.images import config as config_lib
@@ -170,7 +171,8 @@ class Study:
         heldout, _ = clean.heldout_examples(base.evaluation.eval_clients)
         public = clients.PublicImages(*clean.heldout_examples(self.config.primary.primary_clients))
         population = required(base.sampling, 'population')
-        primary.check_unused(self.directory, resume=self.resume, overwrite=self.overwrite)
+        is_new = not (self.resume or self.overwrite)
+        page.check_directory(self.directory, (primary.FOLDER, page.NUMBERS) if is_new else ())
         model, made_from = primary.opened(
             self.config.primary, base, public, self.directory, resume=self.resume
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpfl.debugging import page
 from dpfl.debugging.diagnosis import Contrast, Effects
 from dpfl.debugging.differences import Difference
 from dpfl.debugging.text import clients, diagnosis, faults, results
@@ -81,6 +82,8 @@ class Study:
           ArgumentError: If a value is not allowed.
           RunError: If a file cannot be read or written, or a run cannot be continued.
         """
+        is_new = not (self.resume or self.overwrite)
+        page.check_directory(self.directory, (page.NUMBERS,) if is_new else ())
         primary = self._primary  # A model that cannot be read is refused before the long part.
         cases = tuple(map(self.run_case, self.config.cases))
         ratios, learned = self._against(primary, cases)

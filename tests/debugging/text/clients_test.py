@@ -9,6 +9,7 @@ from dpfl import errors
 from dpfl.debugging.text import clients, config
 from dpfl.debugging.text import study as study_lib
 from dpfl.debugging.text.config import Case, StudyConfig
+from dpfl.debugging.text.study import Study
 from dpfl.simulation.training import TrainConfig
 from dpfl.tasks.config import TextTaskConfig, has_words_of_clients
 from dpfl.tasks.text import tokenization, word_clients
@@ -103,6 +104,15 @@ def test_a_generator_is_saved_by_its_run_which_knows_where_the_words_are_from(
     assert char.language_model == ('char_tiny', None)
     assert has_words_of_clients(TrainConfig().task, word.description)
     assert has_words_of_clients(TrainConfig().task, char.description)
+
+
+def test_another_study_in_the_same_directory_is_not_written_over(tmp_path):
+    # One of other generators, whose runs have folders of their own.
+    (tmp_path / 'study.json').write_text('{}')
+    opened = clients.OpenedText(TextTaskConfig(), 0)
+    study = Study(config=StudyConfig(), base=TrainConfig(), opened=opened, directory=tmp_path)
+    with pytest.raises(errors.ArgumentError, match='must not hold an earlier study'):
+        study.run()
 
 
 _SENTENCES = [['good', 'day', 'to', 'käse'], ['xyz', 'good'], ['day']]
