@@ -317,8 +317,7 @@ def mu_from_epsilon(epsilon: float, delta: float, method: str = 'pld') -> float:
     _refuse_unreachable(epsilon, epsilon_from_mu(_NEGLIGIBLE_MU, delta, method), delta, method)
 
     def log_ratio(log_mu: float) -> float:
-        reached = epsilon_from_mu(math.exp(log_mu), delta, method)
-        return math.log(max(reached, 1e-300) / epsilon)
+        return _log_ratio(epsilon_from_mu(math.exp(log_mu), delta, method), epsilon)
 
     if method == 'analytic_gaussian':
         upper, step = math.log(math.sqrt(2 * epsilon) + 1), 1.0
@@ -358,7 +357,7 @@ def least_noise_multiplier(
 
     @functools.cache  # An evaluation may take a second.
     def excess(log_noise: float) -> float:
-        return math.log(max(epsilon_of(math.exp(log_noise)), 1e-300) / epsilon)
+        return _log_ratio(epsilon_of(math.exp(log_noise)), epsilon)
 
     upper = math.log(start)
     while excess(upper) > 0:
@@ -373,6 +372,11 @@ def least_noise_multiplier(
         log_noise += step
         step *= 2
     return math.exp(log_noise)
+
+
+def _log_ratio(reached: float, epsilon: float) -> float:
+    """How far an epsilon, which may be 0, is above a target of any size."""
+    return math.log(min(max(reached / epsilon, 1e-300), 1e300))
 
 
 def _refuse_unreachable(epsilon: float, floor: float, delta: float, method: str) -> None:

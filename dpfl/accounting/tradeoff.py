@@ -19,6 +19,7 @@ from dpfl import _validate
 from dpfl.accounting import events
 from dpfl.accounting.losses import loss_distribution
 from dpfl.accounting.losses.dominating_pairs import Neighbours
+from dpfl.mechanisms import rounding
 
 # False positive rates of a curve, unless others are asked for.
 FALSE_POSITIVE_RATES = (
@@ -53,7 +54,7 @@ class Tradeoff:
     @property
     def error(self) -> float:
         """Least probability of a wrong answer if both runs are equally likely (Bayes risk)."""
-        return max(0.0, (1 - self.advantage) / 2)
+        return max(0.0, (1 - self.advantage) / 2 - rounding.UNIT)  # An advantage is rounded.
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values, by the keys that a report has for them."""

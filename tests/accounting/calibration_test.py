@@ -53,6 +53,12 @@ def test_the_target_is_met_from_below(plan, accountant, epsilon):
     assert epsilon * (1 - 1e-5) <= reached <= epsilon
 
 
+def test_the_smallest_target_is_met():
+    for accountant in ('analytic_gaussian', 'rdp'):
+        mu = accounting.mu_from_epsilon(5e-324, _DELTA, accountant)
+        assert mu > 1e-7 and accounting.epsilon_from_mu(mu, _DELTA, accountant) <= 5e-324
+
+
 @pytest.mark.parametrize(
     'plan, others, accountant, most',
     [
