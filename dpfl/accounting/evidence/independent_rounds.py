@@ -86,12 +86,14 @@ class Rule(NamedTuple):
       cohort: expected size of a cohort, or its size.
       groups: number of groups of clients that take turns.
       cap: largest size of a cohort.
+      larger: the groups that have one client more than the others; None for the first ones.
     """
 
     population: int
     cohort: int
     groups: int = 1
     cap: int = sys.maxsize
+    larger: frozenset[int] | None = None
 
     @property
     def rate(self) -> float:
@@ -106,6 +108,7 @@ def poisson(rule: Rule, log: ParticipationLog) -> list[LogTest]:
     )
     if impossible:
         return impossible
+    rule = rule._replace(larger=_larger_groups(rule, log))
     rate = rule.rate
     turns = turns_of(rule, log.rounds)
     drawn = sum(clients * count * times for (clients, count), times in turns.items())
@@ -172,7 +175,7 @@ def capped_cohort(rule: Rule, rate: float) -> laws.Law:
 def turns_of(rule: Rule, rounds: int) -> dict[tuple[int, int], int]:
     """Sizes of the groups and how many turns they have: {(clients, turns): groups}.
 
-    The first groups have one client more if the population is not a multiple of their number.
+    Some groups have one client more if the population is not a multiple of their number.
     """
     groups = rule.groups
     return collections.Counter(
@@ -181,8 +184,17 @@ def turns_of(rule: Rule, rounds: int) -> dict[tuple[int, int], int]:
 
 
 def _group_size(rule: Rule, round_index: int) -> int:
-    groups = rule.groups
-    return len(range(round_index % groups, rule.population, groups))
+    size, rest = divmod(rule.population, rule.groups)
+    group = round_index % rule.groups
+    return size + (group < rest if rule.larger is None else group in rule.larger)
+
+
+def _larger_groups(rule: Rule, log: ParticipationLog) -> frozenset[int]:
+    """The groups with so many clients in the log, and the first of the others."""
+    size, rest = divmod(rule.population, rule.groups)
+    is_larger = refutation.clients_of_groups(log, rule.groups) > size
+    first = np.argsort(~is_larger, kind='stable')
+    return frozenset(first[: max(rest, int(is_larger.sum()))].tolist())
 
 
 def _at_least_once(rate: float, rounds: int) -> float:

@@ -140,10 +140,15 @@ def mixed_turns(log: ParticipationLog, groups: int) -> list[LogTest]:
     ]
 
 
+def clients_of_groups(log: ParticipationLog, groups: int) -> np.ndarray:
+    """Number of clients that took part in the turns of each group alone, int64 [groups]."""
+    by_client = log.by_client()
+    return np.bincount(by_client.rounds[by_client.offsets[:-1]] % groups, minlength=groups)
+
+
 def large_groups(log: ParticipationLog, population: int, groups: int) -> list[LogTest]:
     """Finds fault with more clients in the turns of one group than an equal group has."""
-    by_client = log.by_client()
-    clients = np.bincount(by_client.rounds[by_client.offsets[:-1]] % groups, minlength=groups)
+    clients = clients_of_groups(log, groups)
     largest = -(-population // groups)
     if clients.max() <= largest:
         return []
