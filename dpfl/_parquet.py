@@ -51,13 +51,14 @@ def rows(file: BinaryIO, reader: str, *arguments: str) -> Iterator[IO[bytes]]:
         raise ValueError('Parquet needs the package pyarrow')
     with tempfile.TemporaryFile(prefix='dpfl-') as said:
         with subprocess.Popen(
-            [sys.executable, '-c', reader, *arguments],
+            [sys.executable, '-P', '-c', reader, *arguments],
             stdin=file,
             stdout=subprocess.PIPE,
             stderr=said,
             bufsize=_BUFFER,
             pipesize=_BUFFER,
-            env=os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
+            # Modules of this process, and not those of the directory in which it runs.
+            env=os.environ | {'PYTHONPATH': os.pathsep.join(p or os.getcwd() for p in sys.path)},
         ) as child:
             assert child.stdout is not None  # It is a pipe.
             try:

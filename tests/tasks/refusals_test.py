@@ -14,7 +14,7 @@ from dpfl.tasks.images import classifiers, emnist, gan_models, image_clients, im
 from dpfl.tasks.images.classifiers import ClassifierSizes
 from dpfl.tasks.images.gan_models import GanSizes
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
-from dpfl.tasks.text import text_task, tokenization, word_clients
+from dpfl.tasks.text import text_task, word_clients
 from dpfl.tasks.text.models import architectures, generation, recurrent, saved_models
 from dpfl.tasks.text.synthetic_text import SyntheticText
 from dpfl.tasks.text.vocabulary import Vocabulary
@@ -113,9 +113,6 @@ _OF_TEXT = [
     (lambda: WordCounts.of([{}, {}], seed=0), '.*the data have no words'),
     (lambda: WordRelease.of_guarantee(1, 1e-6, words_per_client=5, rounds=0), 'rounds=0'),
     (lambda: WordRelease.of_guarantee(0, 1e-6, words_per_client=5), 'epsilon=0'),
-    # Words are not quoted.
-    (lambda: tokenization.encode_words([''], 4), 'words: must be non-empty words without zero b'),
-    (lambda: tokenization.encode_words(['a\0b'], 4), 'words: must be non-empty words without zer'),
     (lambda: _sampled(temperature=math.nan), 'temperature=nan: must be a finite number > 0'),
     (lambda: _sampled(top_k=4), 'top_k=4: must be an integer >= 1 and <= 3'),
     (lambda: _sampled(top_k=3, never=(3,)), 'top_k=3: must be an integer >= 1 and <= 2'),

@@ -10,14 +10,15 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from dpfl import _progress
+from dpfl import _files, _progress
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks import before_training, data_sets
 from dpfl.tasks.before_training import BeforeTraining
@@ -352,8 +353,13 @@ def load(
         )
     if is_private:
         origin = 'vocabulary_found_privately'
-    elif text.vocabulary or _files(text.vocabulary_text) & _files(config.data.data_path):
+    elif text.vocabulary or _is_of_clients(config, opened):
         origin = COUNTED_ON_CLIENTS
+        if text.vocabulary_text:
+            tell(
+                'warning: vocabulary_text is the text of the clients. No guarantee covers this '
+                'vocabulary; vocabulary=private finds words with one'
+            )
     else:
         origin = _vocabulary_source(text)
     description = {**opened.description, 'vocabulary': {'words': len(words.words), 'from': origin}}
@@ -366,12 +372,30 @@ def load(
         description=description,
         fingerprints={**opened.fingerprints, 'vocabulary': words.digest()},
         not_covered=not_covered_of_text(config, description),
-        public_text=text.vocabulary_text,
+        public_text=None if origin == COUNTED_ON_CLIENTS else text.vocabulary_text,
         found={WORDS: list(words.words)} if is_private else {},
     )
 
 
-def _files(given: str | None) -> set[tuple[int, int]]:
+def _is_of_clients(config: TextTaskConfig | TaskConfig, opened: OpenedText) -> bool:
+    """Whether public text is the text of the clients: by any path, or as a copy."""
+    given = config.text.vocabulary_text
+    if not given:
+        return False
+    if _inodes(given) & _inodes(config.data.data_path):
+        return True
+    # A file that cannot be read, or is another kind of data, is no copy.
+    with contextlib.suppress(OSError, ArgumentError):
+        if config.task == 'git_log':
+            known = [entry['heads'] for entry in opened.description['repositories']]
+            return any([*of.heads] in known for of in git_log.find_repositories(given))
+        with _files.open_regular(given) as file:
+            digest = hashlib.file_digest(cast(Any, file), 'sha256').hexdigest()
+        return digest == opened.fingerprints.get('data')
+    return False
+
+
+def _inodes(given: str | None) -> set[tuple[int, int]]:
     """Device and inode of the files or directories that a setting names, whatever the path."""
     found = set()
     for path in paths_of(given):

@@ -3,8 +3,8 @@
 Converts words to byte ids and back, and token ids of sentences to text (NumPy only).
 
 There are 258 byte ids: the 256 values of a byte, begin of word and end of word ([Augenstein20],
-appendix B.2). No word contains the zero byte, so it serves as padding, and the loss and metrics of
-`text.models.metrics` apply to words of bytes as they do to sentences of words.
+appendix B.2). A zero byte of a word is replaced, so it serves as padding, and the loss and metrics
+of `text.models.metrics` apply to words of bytes as they do to sentences of words.
 """
 
 import re
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dpfl import _validate, errors
+from dpfl import _validate
 
 PAD_ID = 0  # Padding after a sentence; never predicted.
 BOS_ID = 1  # Begin of sentence.
@@ -69,23 +69,17 @@ def encode_words(words: Sequence[str], length: int) -> np.ndarray:
     """Byte ids of words.
 
     Args:
-      words: non-empty words without zero bytes.
+      words: non-empty words; a zero byte becomes U+FFFD.
       length: L, the number of positions that a model predicts; longer words are cut.
 
     Returns:
       int32 [words, L + 1]: begin of word, bytes, end of word (unless it was cut), padding.
-
-    Raises:
-      ValueError: if a word is empty or contains the zero byte; it is not quoted.
     """
     _validate.integer('length', length, minimum=1)
     tokens = np.full((len(words), length + 1), BYTE_PAD_ID, np.int32)
     for target, word in zip(tokens, words, strict=True):
-        if not word or '\0' in word:
-            raise errors.ArgumentError(
-                'words', errors.NOT_SHOWN, 'must be non-empty words without zero bytes'
-            )
-        row = [WORD_BEGIN_ID, *word.encode(errors='replace'), WORD_END_ID][: length + 1]
+        data = word.replace('\0', '\ufffd').encode(errors='replace')
+        row = [WORD_BEGIN_ID, *data, WORD_END_ID][: length + 1]
         target[: len(row)] = row
     return tokens
 

@@ -120,11 +120,13 @@ def _write_csv(path, rows):
     ],
     ids=str,
 )
-def test_csv_and_parquet_give_the_same_clients(kind, types, tmp_path, request):
+def test_csv_and_parquet_give_the_same_clients(kind, types, tmp_path, request, monkeypatch):
     if types:  # Without them the reader is a child process, as it is for users.
         request.getfixturevalue('parquet_in_process')
     rows = [(client, text) for client, texts in _TEXTS.items() for text in texts]
     expected = _open(_write_json(tmp_path / 'a.jsonl'))
+    (tmp_path / 'json.py').write_text('raise ValueError')  # No code of the folder is executed.
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / f'a.{kind}'
     found = _open(_write_csv(path, rows) if kind == 'csv' else _write_parquet(path, rows, **types))
     assert [*map(_sentences, found[:2])] == [*map(_sentences, expected[:2])]

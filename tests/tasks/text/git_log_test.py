@@ -10,7 +10,8 @@ import subprocess
 import pytest
 
 from dpfl.errors import ArgumentError
-from dpfl.tasks.text import git_log
+from dpfl.tasks.config import TaskConfig
+from dpfl.tasks.text import git_log, text_task
 from dpfl.tasks.text.author_texts import MAX_BYTES
 from tests.tasks.text import repositories
 from tests.tasks.text.repositories import Commit
@@ -361,3 +362,10 @@ def test_many_sentences_are_in_records_that_readers_take(tmp_path, monkeypatch):
     commits = [Commit('a@x.org', '\n\n'.join(sentences)), Commit('b@x.org', 'Two')]
     opened = _open(repositories.make(tmp_path / 'b', commits))
     assert _texts(opened) == {tuple(sentences), ('two',)}
+
+
+def test_a_clone_of_the_repositories_of_clients_is_no_public_text(path, tmp_path):
+    clone = shutil.copytree(path, tmp_path / 'clone')
+    values = {'task': 'git_log', 'data_path': str(path), 'vocabulary_text': str(clone)}
+    data = text_task.load(TaskConfig().with_values(values), lambda text: None)
+    assert data.description['vocabulary']['from'] == 'vocabulary_from_private_data'

@@ -75,6 +75,8 @@ def test_long_words_are_cut_and_have_no_end():
     assert tokens.tolist() == [[256, 97, 98, 99], [256, 97, 98, 99], [256, 97, 98, 257]]
     assert tokenization.decode_words(tokens[:, 1:]) == ['abc', 'abc', 'ab']
     assert tokenization.decode_words(np.array([[0xE6, 257, 0]])) == ['�']
+    # The zero byte is padding.
+    assert tokenization.decode_words(tokenization.encode_words(['a\0b'], 9)[:, 1:]) == ['a�b']
 
 
 def test_sentences_as_text():

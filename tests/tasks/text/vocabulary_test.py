@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 
 import numpy as np
 import pyarrow
@@ -94,7 +95,7 @@ def test_text_of_clients_that_is_called_public_is_said(task, data_path, vocabula
     assert (_SAID in said) == is_said
 
 
-@pytest.mark.parametrize('link', [None, os.symlink, os.link])
+@pytest.mark.parametrize('link', [None, os.symlink, os.link, shutil.copy])
 def test_text_of_clients_is_known_by_any_path(link, tmp_path, monkeypatch):
     """A run records that its vocabulary is of its clients, and says so wherever it is read."""
     file = small_files.write_json_lines(tmp_path / 'texts.jsonl')
@@ -104,8 +105,11 @@ def test_text_of_clients_is_known_by_any_path(link, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     values = {'task': 'user_text', 'data_path': file.name, 'vocabulary_text': str(other)}
     config = TaskConfig().with_values(values)
-    data = text_task.load(config, lambda text: None)
+    told = []
+    data = text_task.load(config, told.append)
+    assert 'vocabulary_text is the text of the clients' in told[-1]
     assert _SAID in data.not_covered[0]
+    assert data.public_text is None  # Held-out clients are not predicted from their own text.
     assert data.description['vocabulary']['from'] == 'vocabulary_from_private_data'
     monkeypatch.chdir('/')
     assert not_covered_of_task(config, data.description) == data.not_covered
