@@ -24,7 +24,7 @@ _STYLE = (
 """
 )
 NUMBERS = 'study.json'
-SIMULATED = ' The noise comes from a known seed: this is a simulation and protects nobody.'
+SIMULATED = ' {} from a known seed: this is a simulation and protects nobody.'
 
 
 def document(

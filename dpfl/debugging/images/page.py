@@ -59,7 +59,8 @@ def _introduction(found: findings.Found) -> str:
         'wrong',
     }[found.selection]
     task = {'client': 'T4', 'example': 'T2'}[found.selection]
-    simulated = page.SIMULATED if found.base.noise_seed is not None else ''
+    # The guarantee relies on secret cohorts, which a study draws from its seed.
+    simulated = page.SIMULATED.format('The cohorts come')
     names = ', '.join(name.replace('_', ' ') for name in found.injected)
     faults = (
         f'{100 * found.base.task.faults.inject_share:g}% of the devices have the fault: {names}. '

@@ -329,7 +329,11 @@ def _privacy(found: 'Found') -> str:
     of_cases = '; '.join(
         f'{html.escape(case.case.name)}: {page.epsilon(case.together)}' for case in found.cases
     )
-    simulated = page.SIMULATED if any(model['noise_is_seeded'] for model in models) else ''
+    simulated = ''
+    if any(model['noise_is_seeded'] for model in models):
+        simulated = page.SIMULATED.format('The noise comes')
+    elif any(model['sampling_is_seeded'] for model in models):
+        simulated = page.SIMULATED.format('The cohorts come')
     return (
         '<p>The table has epsilon of a single generator, at delta = '
         f'{rounding.shown_delta(models[0]["delta"])}. They learn from the same clients. Epsilon of '

@@ -65,6 +65,7 @@ class Written(Generated):
             'epsilon': _json.finite(epsilon),
             'delta': report.deltas[0],
             'noise_is_seeded': report.noise_is_seeded,
+            'sampling_is_seeded': report.sampling_is_seeded and report.uses_sampling,
         }
 
     def to_dict(self) -> dict[str, Any]:
