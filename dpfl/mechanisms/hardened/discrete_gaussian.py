@@ -91,7 +91,7 @@ class Keystream:
 
 
 def negative_exp(x: np.ndarray) -> np.ndarray:
-    """exp(-x) for float64 x within [0, `LARGEST_EXPONENT`]; relative error at most `EXP_ERROR`.
+    """exp(-x) for float64 x within [0, `MOST_EXPONENT`]; relative error at most `ERROR`.
 
     Only IEEE 754 additions and multiplications are used, so the bound does not depend on a math
     library. Proof: let y = x / 2^10 <= 1/8 (exact). The Taylor polynomial of degree 10 of exp(-y)
