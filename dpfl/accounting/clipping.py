@@ -18,9 +18,7 @@ within the clip norm and 0 otherwise. With the shift by 1/2 a client adds at mos
 value. The sum of the b_i themselves would have twice the sensitivity where a client is zeroed out.
 """
 
-import csv
 import dataclasses
-import io
 import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -281,11 +279,6 @@ class ClipCourse:
                 if not norms or norms[-1][1] != norm:
                     norms.append((int(row[_ROUND]) - 1, norm))
         return None if estimate is None else cls(tuple(norms), estimate)
-
-    @classmethod
-    def from_csv(cls, text: str) -> 'ClipCourse | None':
-        """The course in the text of `metrics.csv`, as `from_rows`."""
-        return cls.from_rows(csv.DictReader(io.StringIO(text)))
 
 
 @dataclasses.dataclass(frozen=True)

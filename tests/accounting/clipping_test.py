@@ -1,6 +1,8 @@
 """Adaptive clipping: the noise of updates and counts, and the course of the norm in reports."""
 
+import csv
 import dataclasses
+import io
 import json
 import math
 
@@ -67,10 +69,10 @@ def _adaptive_record():
 
 
 def test_the_course_follows_from_the_metrics():
-    assert ClipCourse.from_csv(_CSV) == _COURSE
+    assert ClipCourse.from_rows(csv.DictReader(io.StringIO(_CSV))) == _COURSE
     rows = [{'round': 1, 'clip_norm': 0.5, 'clip_norm_estimate': 0.25}]
     assert ClipCourse.from_rows(rows) == ClipCourse(((0, 0.5),), 0.25)
-    assert ClipCourse.from_csv('round,loss\n1,2.0\n') is None
+    assert ClipCourse.from_rows([{'round': '1', 'loss': '2.0'}]) is None
 
 
 def test_a_report_keeps_the_course_and_says_how_to_use_it():
@@ -134,14 +136,17 @@ def test_a_course_that_is_none_is_no_report(tmp_path, value):
     assert found.report is None and found.differences
 
 
-@pytest.mark.parametrize('text', ['nan', '-1', '0.0', 'x', '1e999'])
-def test_metrics_of_an_export_that_are_none_are_named(tmp_path, text):
+@pytest.mark.parametrize(
+    'place, text',
+    [*(('0.65', text) for text in ('nan', '-1', '0.0', 'x', '1e999')), ('round', 'other')],
+)
+def test_metrics_of_an_export_that_are_none_are_named(tmp_path, place, text):
     directory = archives.write(tmp_path, _adaptive_record())
     record = dataclasses.replace(_adaptive_record(), exported=True)
     for name in (archive.LEDGER, cohorts.NAME, archive.LOG):
         (directory / name).unlink()
     (directory / archive.PLAN).write_text(record.to_json())
-    (directory / archive.METRICS).write_text(_CSV.replace('0.65', text))
+    (directory / archive.METRICS).write_text(_CSV.replace(place, text))
     archives.with_new_digests(directory)
     found = verification.verify(directory)
     assert found.report is None and 'metrics.csv: not the metrics of a run' in found.differences[-1]

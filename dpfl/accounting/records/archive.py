@@ -346,8 +346,9 @@ def _clip_course(path: pathlib.Path, plan: PrivacyPlan) -> ClipCourse | None:
     if plan.adaptive_clip is None or not path.exists():
         return None
     try:
-        return ClipCourse.from_csv(_files.read_bytes(path).decode())
-    except (OSError, ValueError, TypeError, csv.Error) as error:
+        text = _files.read_bytes(path).decode()
+        return ClipCourse.from_rows(csv.DictReader(io.StringIO(text, newline='')))
+    except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:
         raise ValueError(f'{path}: not the metrics of a run ({errors.shown(error)})') from None
 
 
