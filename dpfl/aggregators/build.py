@@ -4,6 +4,7 @@ import collections
 from typing import Any, NamedTuple
 
 import dp_accounting
+import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
@@ -56,7 +57,7 @@ def build_query(
     Raises:
       ValueError: if the seed is not an integer >= 0; if `clip` is anything else, since the plan
         could not account for it; if specs are missing or contradict the plan; if the state would
-        be too large for TFF (use a `NoiseRing`).
+        be too large for TFF (use a `NoiseRing`); later, if a record has another shape than the sum.
 
     Example:
       >>> plan = accounting.PrivacyPlan(
@@ -90,7 +91,7 @@ def build_query(
     if plan.noise == 'hardened':
         hardened_query.require_supplied(record_specs, supplied_noise)
         total = hardened_query.HardenedQuery(plan, record_specs, seed, clip)
-        return tfp.NormalizedQuery(total, denominator=plan.denominator)
+        return _Mean(total, denominator=plan.denominator)
     if supplied_noise and record_specs is None:
         raise errors.ArgumentError('record_specs', 'None', 'must be given with supplied_noise')
     total = query.CorrelatedNoiseQuery(
@@ -112,10 +113,21 @@ def build_query(
         total = added = audited_query.CanaryQuery(total, canaries, record_specs)
     if plan.adaptive_clip is not None:
         total = adaptive_clip.AdaptiveClipQuery(total, plan, seed)
-    mean = tfp.NormalizedQuery(total, denominator=plan.denominator)
+    mean = _Mean(total, denominator=plan.denominator)
     if canaries is not None:
         return audited_query.AuditedQuery(mean, plan, record_specs, tap, added)
     return mean
+
+
+class _Mean(tfp.NormalizedQuery):
+    """A sum over clients, divided by the denominator."""
+
+    def accumulate_preprocessed_record(self, sample_state: Any, preprocessed_record: Any) -> Any:
+        # Without specs nothing else notices a shape that the sum would broadcast.
+        parts = zip(*map(tf.nest.flatten, (sample_state, preprocessed_record)), strict=True)
+        for total, part in parts:
+            part.shape.assert_is_compatible_with(total.shape)
+        return super().accumulate_preprocessed_record(sample_state, preprocessed_record)
 
 
 def _check_canaries(plan: accounting.PrivacyPlan, record_specs: Any, clip: clipping.Clip) -> None:

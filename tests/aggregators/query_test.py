@@ -96,6 +96,10 @@ def test_a_record_of_another_shape_is_refused_as_a_sum_would_broadcast_it(change
     for record in (np.ones(1, np.float32), np.float32(1), np.ones([2, 3], np.float32)):
         with pytest.raises(tf.errors.InvalidArgumentError, match='not compatible with expected'):
             query.preprocess_record(params, record)
+    if not changes:
+        query = aggregators.build_query(_plan())
+        with pytest.raises(ValueError, match='Shapes .* are incompatible'):
+            query.accumulate_record(params, query.initial_sample_state(_SPEC), record[:1, :1])
 
 
 def test_what_only_accounting_reads_may_change():
