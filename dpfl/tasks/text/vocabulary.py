@@ -5,10 +5,10 @@ no privacy. A vocabulary counted on the clients' text reveals something about th
 guarantee of a run does not cover it. `before_training` finds one that the guarantee does cover.
 
 Public text may have any size: it is read line by line, never as a whole. A file is plain text, or
-JSON Lines (`.jsonl`, `.ndjson`) with a text in each object; either may be compressed by gzip (`.gz`
-at the end of the name). Files are UTF-8, with or without a byte order mark. A Parquet file has a
-column of texts. In place of a file there may be comma-separated directories of git repositories,
-whose commit messages are the text.
+JSON Lines (`.jsonl`, `.ndjson`, `.json`) with a text in each object; either may be compressed by
+gzip (`.gz` at the end of the name). Files are UTF-8, with or without a byte order mark. A Parquet
+file has a column of texts. In place of a file there may be comma-separated directories of git
+repositories, whose commit messages are the text.
 """
 
 import collections
@@ -34,7 +34,7 @@ from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 MARKS = tuple(string.punctuation)
 # Most distinct words that a `_Counter` holds.
 _MOST_COUNTED = 4_000_000
-_JSON_LINES = ('.jsonl', '.ndjson')
+_JSON_LINES = ('.jsonl', '.ndjson', '.json')
 # Longest part of a line of plain text that is read at a time, in characters.
 _LINE = 1 << 20
 # Longest line of JSON, in characters: it cannot be read in parts.

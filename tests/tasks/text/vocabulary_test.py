@@ -198,7 +198,7 @@ def test_every_form_has_the_same_sentences(tmp_path):
     plain = '\ufeff' + ''.join(f'{text}\n' for text in _PUBLIC)
     lines = ''.join(json.dumps({'text': text, 'other': 1}) + '\n\n' for text in _PUBLIC)
     expected = [tokenization.words(text) for text in ('The cat sat.', 'It sat!', *_PUBLIC[1:])]
-    for name, text in (('a.txt', plain), ('a.jsonl', lines), ('A.NDJSON', lines)):
+    for name, text in (('a.txt', plain), ('a.json', lines), ('A.NDJSON', lines)):
         (tmp_path / name).write_text(text)
         (tmp_path / f'{name}.gz').write_bytes(gzip.compress(text.encode()))
         for path in (tmp_path / name, tmp_path / f'{name}.gz'):
