@@ -66,8 +66,12 @@ class Row:
         for name in ('inputs', 'decimals', 'method'):
             if not isinstance(getattr(self, name), dict):
                 raise errors.ArgumentError(name, getattr(self, name), 'must be an object')
-        if not isinstance(self.published, (dict, str)):
-            raise errors.ArgumentError('published', self.published, 'must be an object or words')
+        for name in ('table', 'mechanism', 'note', 'assumed'):
+            if not isinstance(getattr(self, name), str):
+                raise errors.ArgumentError(name, getattr(self, name), 'must be words')
+        for name in ('published', 'rounding'):
+            if not isinstance(getattr(self, name), (dict, str)):
+                raise errors.ArgumentError(name, getattr(self, name), 'must be an object or words')
         if isinstance(self.published, dict):
             if not self.published or self.published.keys() != self.decimals.keys():
                 raise ValueError('decimals: must have the names of published, at least one')

@@ -51,6 +51,8 @@ def _load(path, text):
         ('row', {'inputs': {'rounds': None}}, 'rounds=None: must be a finite number'),
         ('row', {'inputs': {'populations': {'a': 'many'}}}, 'a=many: must be a finite number'),
         ('row', {'published': 3}, 'published=3: must be an object or words'),
+        ('row', {'rounding': 5}, 'rounding=5: must be an object or words'),
+        ('row', {'table': 3}, 'table=3: must be words'),
         ('row', {'published': {'zcdp': 'about 1'}}, 'zcdp=about 1: must be a finite number'),
         ('row', {'published': {'zcdp': float('nan')}}, 'zcdp=nan: must be a finite number'),
         ('row', {'published': {'rho': 0.48}}, 'decimals: must have the names of published'),
