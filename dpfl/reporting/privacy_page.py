@@ -12,6 +12,7 @@ from matplotlib import figure, ticker
 from dpfl import accounting
 from dpfl.accounting import tradeoff
 from dpfl.accounting.reports import page
+from dpfl.mechanisms import rounding
 from dpfl.reporting import html_parts
 
 _POINTS = 40  # Points of a curve.
@@ -191,7 +192,7 @@ def _course(
         right.set_xlabel('round')  # Of values under the pointer; it is where the other one is.
         right.set_ylabel('epsilon so far', color=_RIGHT)
         right.set_ylim(0, _SPACE * right.get_ylim()[1])
-        captions.append(f'Epsilon so far at delta = {report.deltas[0]:g}.')
+        captions.append(f'Epsilon so far at delta = {rounding.shown_delta(report.deltas[0])}.')
     return drawn, ' '.join(captions)
 
 

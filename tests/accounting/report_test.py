@@ -176,6 +176,20 @@ def test_an_early_end_is_stated_with_the_rounds_that_happened_and_those_planned(
     assert 'in 3 of 6 planned rounds of' in page
 
 
+def test_one_round_and_no_client_are_said_as_such():
+    page = plans.report(plans.plan(), log=[[0]]).render()
+    assert ' after 1 round, ' in page and '1 client took part (each once)' in page
+    page = plans.report(plans.plan(), log=[[], []]).render()
+    assert '0 clients took part, in 2 of 6 planned rounds of 0 clients.' in page
+
+
+def test_lost_amplification_of_a_run_without_noise_has_no_epsilon():
+    silent = plans.report(dataclasses.replace(_SAMPLED, noise_multiplier=0.0), log=[[0, 0]])
+    assert silent.basis == 'log'
+    text = ' '.join(silent.to_dict()['assumptions'])
+    assert 'Nothing is amplified by sampling=poisson.' in text and 'epsilon' not in text
+
+
 def test_no_number_of_a_report_can_be_set():
     report = plans.report(plans.plan(), log=_KEPT, with_tradeoff=True)
     for name in ('plan_guarantee', 'guarantee', 'so_far', 'tradeoff', 'selected'):

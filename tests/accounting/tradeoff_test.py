@@ -111,6 +111,24 @@ def test_reports_state_the_curve(sampling):
     assert 'tradeoff' not in without.to_dict() and 'Membership' not in without.render()
 
 
+_WORDS = accounting.ReleaseBefore('a list of words', 5.0, 1.0, 2e-7)
+
+
+@pytest.mark.parametrize(
+    'changes, says',
+    [
+        ({}, '(exact, for the worst data)'),
+        (dict(noise='hardened'), '(upper bounds)'),
+        (dict(before=(_WORDS,)), '(upper bounds)'),
+        (dict(earlier=(plans.independent(3),)), '(upper bounds)'),
+        (dict(sampling='poisson', population=100), '(upper bounds)'),
+    ],
+)
+def test_a_curve_is_called_exact_only_where_a_client_attains_it(changes, says):
+    report = plans.report(plans.independent(5, **changes), with_tradeoff=True)
+    assert says in report.render()
+
+
 def test_guarantees_at_single_deltas_limit_a_curve():
     pure = tradeoff.limited(tradeoff.of_mu(math.inf), [(1.0, 0.0), (math.inf, 1e-6)])
     for rate, true in pure.points:

@@ -18,6 +18,7 @@ from dpfl.accounting.part import (
     VOID,
 )
 from dpfl.accounting.reports.observed import Guarantee
+from dpfl.accounting.reports.sentences import counted
 from dpfl.accounting.selection import Selected
 from dpfl.accounting.tradeoff import Tradeoff
 from dpfl.mechanisms import rounding
@@ -241,7 +242,8 @@ def headline(report: 'PrivacyReport') -> tuple[str, str]:
     if report.so_far is not None and report.so_far[0] is not None and observed is not None:
         first, planned = report.so_far[0], report.plan.participation.rounds
         shown = rounding.round_up(whole)
-        where = f'after {observed.rounds} rounds, {shown} after all {planned}, {where}'
+        ran = counted(str(observed.rounds), 'round')
+        where = f'after {ran}, {shown} after all {planned}, {where}'
     warnings = [
         *(['refuted by its audit'] if report.measured and report.measured.refutations else []),
         *(['a simulation'] if seeded_secrets(report) else []),
@@ -330,8 +332,8 @@ def _rounds(report: 'PrivacyReport') -> str:
     if ended:
         return f'The run ended {ended}.'
     if report.observed is None:
-        return f'The plan has {report.guarantee.rounds} rounds.'
-    return f'The run had {report.observed.rounds} rounds.'
+        return f'The plan has {counted(str(report.guarantee.rounds), "round")}.'
+    return f'The run had {counted(str(report.observed.rounds), "round")}.'
 
 
 def _participation(report: 'PrivacyReport') -> str:
@@ -379,17 +381,17 @@ def _tradeoff(report: 'PrivacyReport', curve: Tradeoff) -> str:
     sampling = report.plan.sampling
     is_uncertain = sampling is not None and sampling.caveat
     confidence = ', with the confidence of epsilon' if is_uncertain else ''
+    # Of one Gaussian mechanism, whose largest shift a client attains.
+    is_exact = report.guarantee.sensitivity_is_exact and not (
+        report.uses_sampling or report.plan.earlier or report.plan.before
+    )
     whose = 'the client' if report.plan.group_size == 1 else 'the group'
     return '\n\n'.join(
         [
             f'A test tells from all releases of the run{" (without its seeds)" if secrets else ""} '
             f'whether it used the data of {whose}, or is the neighbouring run. No test reaches '
             'more than the following, whatever else it knows '
-            + (
-                f'(upper bounds{confidence}).'
-                if report.uses_sampling
-                else '(exact, for the worst data).'
-            ),
+            + ('(exact, for the worst data).' if is_exact else f'(upper bounds{confidence}).'),
             _table(
                 ['false positive rate', 'largest true positive rate'],
                 (

@@ -34,7 +34,7 @@ from dpfl.participation import ParticipationLog
 SCHEMA_VERSION = 2
 # Raised when sentences of the report change: verification compares them within one version only.
 # Reports without this key have version 1.
-TEXT_VERSION = 9
+TEXT_VERSION = 10
 # Inputs without which a file is no report, and those that every report writes.
 _REQUIRED = ('noise_is_seeded', 'sampling_is_seeded')
 _WRITTEN = (*_REQUIRED, 'noise_key_digest', 'train_metrics_released')

@@ -379,7 +379,7 @@ def _without_log(report: 'PrivacyReport', facts: Facts) -> None:
         'clients',
         'Who took part is not known here. The plan has {cohort} in each of {rounds:,} rounds, and '
         '{limits}.',
-        cohort=_clients(f'{report.plan.clients_per_round:,}'),
+        cohort=counted(f'{report.plan.clients_per_round:,}', 'client'),
         rounds=report.plan.participation.rounds,
         limits=_limits(report),
     )
@@ -392,16 +392,19 @@ def _with_log(report: 'PrivacyReport', seen: 'Observed', facts: Facts) -> None:
     times = [f'{clients:,} {_times(count)}' for count, clients in counts[:_MOST_COUNTS]]
     if len(counts) == 1:
         times = [f'each {_times(counts[0][0])}']
+    if len(counts) > _MOST_COUNTS:
+        times.append('...')
     sizes = sorted({seen.smallest_cohort, seen.largest_cohort})
     facts.put(
         TOOK_PART,
         'clients',
-        '{clients} took part ({times}), in {rounds:,}{planned} rounds of {sizes}.',
-        clients=_clients(f'{seen.clients:,}'),
-        times=', '.join([*times, *(['...'] if len(counts) > _MOST_COUNTS else [])]),
-        rounds=seen.rounds,
-        planned='' if seen.rounds == planned else f' of {planned:,} planned',
-        sizes=_clients(' to '.join(f'{size:,}' for size in sizes)),
+        '{clients} took part{times}, in {rounds} of {sizes}.',
+        clients=counted(f'{seen.clients:,}', 'client'),
+        times=f' ({", ".join(times)})' if times else '',
+        rounds=counted(f'{seen.rounds:,}', 'round')
+        if seen.rounds == planned
+        else f'{seen.rounds:,} of {planned:,} planned rounds',
+        sizes=counted(' to '.join(f'{size:,}' for size in sizes), 'client'),
     )
     facts.put(
         TOOK_PART,
@@ -421,9 +424,9 @@ def _with_log(report: 'PrivacyReport', seen: 'Observed', facts: Facts) -> None:
     facts.put(
         CHECKED,
         'log',
-        'The participation log keeps the plan: it has at most {planned:,} rounds, no client twice '
-        'in a round, and {limits}.',
-        planned=planned,
+        'The participation log keeps the plan: it has at most {planned}, no client twice in a '
+        'round, and {limits}.',
+        planned=counted(f'{planned:,}', 'round'),
         limits=_limits(report),
     )
     if report.uses_sampling:
@@ -446,8 +449,9 @@ def _limits(report: 'PrivacyReport') -> str:
     )
 
 
-def _clients(count: str) -> str:
-    return f'{count} client' if count == '1' else f'{count} clients'
+def counted(count: str, noun: str) -> str:
+    """A number of things in words: 1 round, 3 rounds, 3 to 5 clients."""
+    return f'{count} {noun}' if count == '1' else f'{count} {noun}s'
 
 
 def _times(count: int) -> str:

@@ -268,12 +268,15 @@ class Sampling(_json.JsonFields, Part):
 
     def lost_amplification(self, report: 'PrivacyReport') -> str:
         """What a log that breaks the plan costs, one sentence."""
+        lost = f'Nothing is amplified by sampling={self.name}'
+        if not report.plan.noise_multiplier:
+            return f'{lost}.'
         with_sampling = rounding.round_up(report.plan_guarantee.epsilons[0])
         without = rounding.round_up(report.guarantee.epsilons[0])
         delta = rounding.shown_delta(report.deltas[0])
         return (
-            f'Nothing is amplified by sampling={self.name}: with it epsilon would be '
-            f'{with_sampling} at delta = {delta}, without it epsilon is {without}.'
+            f'{lost}: with it epsilon would be {with_sampling} at delta = {delta}, without it '
+            f'epsilon is {without}.'
         )
 
 
