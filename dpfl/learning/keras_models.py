@@ -50,8 +50,8 @@ def from_keras(
         than x and y, such as sample weights, which nothing would use; if training changes a
         weight other than by its gradient (BatchNormalization, stateful recurrent layers): such a
         weight would leave the client without clip and noise; if layers add losses of their own; if
-        the model holds a tensor that was made while it was built; if a metric starts above 0, or
-        has no variables before its first labels.
+        outputs have a mask; if the model holds a tensor that was made while it was built; if a
+        metric starts above 0, or has no variables before its first labels.
 
     Example:
       >>> network = keras.Sequential([keras.layers.Input([2]), keras.layers.Dense(1)])
@@ -142,13 +142,17 @@ class _Network:
         return outputs, changed, losses
 
     def check(self, x: Any) -> None:
-        """Traces a training step; refuses losses and states that a training process cannot keep."""
+        """Traces a training step; refuses losses, masks and states that a process cannot keep."""
         traced: dict[str, Any] = {}
 
         @tf.function
         def step(weights: Any, x: Any) -> Any:
             trainable, frozen = weights
             outputs, traced['changed'], traced['losses'] = self(trainable, frozen, x, True)
+            leaves = tf.nest.flatten(outputs)
+            traced['is_masked'] = any(
+                getattr(leaf, '_keras_mask', None) is not None for leaf in leaves
+            )
             return outputs
 
         specs = tf.nest.map_structure(
@@ -169,6 +173,13 @@ class _Network:
         if traced['losses']:
             raise errors.ArgumentError(
                 'model', self._model.name, 'must have no losses of its own: put them into loss'
+            )
+        if traced['is_masked']:  # It is lost with the tensor of Keras that has it.
+            raise errors.ArgumentError(
+                'model',
+                self._model.name,
+                'must have no mask on its outputs, which the loss of TFF does not see: build it '
+                'without mask_zero, and leave padding out by the loss, as with ignore_class=0',
             )
         if captured:
             raise errors.ArgumentError(

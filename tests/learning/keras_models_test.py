@@ -174,6 +174,12 @@ def _stateful():
     )
 
 
+def _masked():
+    words = keras.Input([3], dtype='int32')
+    embedded = keras.layers.Embedding(5, 4, mask_zero=True)(words)
+    return keras.Model(words, keras.layers.Dense(1)(embedded))
+
+
 def _metrics(*names, started=False):
     metrics = [keras.metrics.MeanSquaredError(name) for name in names]
     if started:
@@ -182,6 +188,7 @@ def _metrics(*names, started=False):
 
 
 _OF_SEQUENCES = {'input_spec': (tf.TensorSpec([4, 5, 2]), tf.TensorSpec([4, 1]))}
+_OF_WORDS = {'input_spec': (tf.TensorSpec([None, 3], tf.int32), tf.TensorSpec([None, 3, 1]))}
 
 
 @pytest.mark.parametrize(
@@ -197,6 +204,7 @@ _OF_SEQUENCES = {'input_spec': (tf.TensorSpec([4, 5, 2]), tf.TensorSpec([4, 1]))
         (lambda: _sequence(Captures()), {}, r'.*\(2,\).*made while it was built'),
         (_stateful, _OF_SEQUENCES, '.*gradients only'),
         (lambda: _dense(kernel_regularizer='l2'), {}, '.*losses of its own'),
+        (_masked, _OF_WORDS, '.*mask on its outputs'),
         (lambda: keras.Sequential([keras.layers.Dense(1)]), {}, '.*has been built'),
         (lambda: tf.keras.Sequential([tf.keras.layers.Dense(1)]), {}, '.*Keras 3'),
         # What it would not use.
