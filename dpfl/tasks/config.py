@@ -82,7 +82,7 @@ _COUNTS = (
     'What data.json says about the data: how many clients and records there are, and what was left '
     'out, are exact counts.'
 )
-_COUNTED_WORDS = (
+COUNTED_WORDS = (
     'The vocabulary: it was counted on the text of the training clients, without noise. Whoever '
     'sees it, or the size of the model, learns which words they use.'
 )
@@ -415,7 +415,7 @@ def not_covered_of_text(
 ) -> tuple[str, ...]:
     """The sentences about the text of real people, of one of `REAL_TASKS`; as the above."""
     return (
-        *([_COUNTED_WORDS] if has_words_of_clients(config, data) else []),
+        *([COUNTED_WORDS] if has_words_of_clients(config, data) else []),
         _COUNTS,
         *(_GIT_LOG if config.task == 'git_log' else ()),
     )

@@ -18,6 +18,7 @@ from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
 from dpfl.cli.results import verified_run
 from dpfl.simulation import program, run_directory
+from dpfl.tasks import config as tasks
 from tests import forked_binaries
 from tests.accounting import archives
 from tests.repository import threat_model
@@ -109,6 +110,11 @@ def test_what_was_made_elsewhere_or_is_a_copy_is_not_copied(tmp_path):
     events = [planned, dataclasses.replace(built, data=words), *others]
     (run / archive.LEDGER).write_bytes(archives.encoded(events))
     _refused(run, _OF_CLIENTS)
+    # A run that begins with the model of such a run has its words, whatever file they came from.
+    forked = archives.write_run(tmp_path / 'forked')
+    report = archive.Records.read(forked).report()
+    limits = (*report.also_not_covered, tasks.COUNTED_WORDS)
+    _refused(forked, _OF_CLIENTS, dataclasses.replace(report, also_not_covered=limits))
 
 
 def test_a_run_that_goes_on_is_not_copied(tmp_path):

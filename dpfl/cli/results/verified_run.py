@@ -23,7 +23,7 @@ from dpfl.cli.results import report_files
 from dpfl.simulation import run_directory
 from dpfl.simulation.training import recorded_settings
 from dpfl.simulation.training.config import TrainConfig
-from dpfl.tasks.config import has_words_of_clients
+from dpfl.tasks.config import COUNTED_WORDS, has_words_of_clients
 
 _DIFFERS = 1
 # Full names, as patterns. These files are computed from the releases of the run, so the guarantee
@@ -292,7 +292,9 @@ def check_copy(
         reason = 'must be finished'
     elif config is None:
         reason = 'must have settings in its journal, which say what the model was made from'
-    elif isinstance(config, TrainConfig) and has_words_of_clients(config.task, _data(run)):
+    elif COUNTED_WORDS in report.also_not_covered or (  # Also of the run that it continues from.
+        isinstance(config, TrainConfig) and has_words_of_clients(config.task, _data(run))
+    ):
         reason = "has a vocabulary that was counted on the clients' text, without noise"
     elif _is_simulation(report) and not simulation:
         reason = 'is a simulation: its noise or cohorts came from a seed; --simulation exports it'
