@@ -65,6 +65,7 @@ def from_python(value: Any, type_spec: tff.Type) -> Any:
             return value  # A data set in the form of `graphs.to_bytes`.
         if not isinstance(value, tf.data.Dataset):
             raise TypeError(f'{type_spec}: must be a tf.data.Dataset, is {type(value).__name__}')
+        _check_elements(value.element_spec, type_spec)
         return graphs.to_bytes(value)
     return _array(value, type_spec)
 
@@ -72,6 +73,27 @@ def from_python(value: Any, type_spec: tff.Type) -> Any:
 def to_python(value: Any, type_spec: tff.Type) -> Any:
     """A value of the interpreter in the Python containers of its type."""
     return tff.types.type_to_py_container(_named(value, type_spec), type_spec)
+
+
+def _check_elements(spec, type_spec):
+    """Checks names, types and shapes: TensorFlow would take arrays by their places."""
+    given = tff.types.tensorflow_to_type(_in_order(spec, type_spec.element))
+    if not type_spec.element.is_assignable_from(given):
+        raise TypeError(f'{type_spec}: must not be a tf.data.Dataset of {given}')
+
+
+def _in_order(spec, type_spec):
+    """The specs in the order of the type's names; TensorFlow sorts them, so any order will do."""
+    if not isinstance(type_spec, tff.StructType):
+        return spec
+    members = dict(tff.structure.iter_elements(type_spec))
+    if isinstance(spec, Mapping) and spec.keys() == members.keys():
+        return collections.OrderedDict(
+            (name, _in_order(spec[name], members[name])) for name in members
+        )
+    if type(spec) is tuple and len(spec) == len(type_spec):
+        return tuple(map(_in_order, spec, type_spec))
+    return spec
 
 
 def _struct(value, type_spec):

@@ -287,12 +287,29 @@ def secure(values):
     return tff.federated_secure_sum_bitwidth(values, np.int32(8))
 
 
+@tff.tensorflow.computation(tff.SequenceType(collections.OrderedDict(x=np.int64, y=np.int64)))
+def first_name(pairs):
+    return pairs.reduce(np.int64(0), lambda sum_, pair: sum_ + pair['x'])
+
+
+def of_names(first, second):
+    return tf.data.Dataset.from_tensors({first: np.int64(1), second: np.int64(20)})
+
+
+def test_names_of_a_data_set_may_be_in_any_order(execute):
+    assert execute(first_name, of_names('x', 'y')) == 1
+    assert execute(first_name, of_names('y', 'x')) == 20
+
+
 @pytest.mark.parametrize(
     'computation, argument, error, message',
     [
         (statistics, 1.0, TypeError, r'\{float32\}@CLIENTS: must be a list, is float'),
         (reciprocal, [1.0, 2.0], TypeError, r'float32: must not be an array of shape \[2\]'),
         (total, [1, 2], TypeError, r'int64\*: must be a tf.data.Dataset, is list'),
+        (total, tf.data.Dataset.range(3).batch(2), TypeError, r'Dataset of int64\[\?\]'),
+        # In their order, these would be taken for x and y.
+        (first_name, of_names('a', 'b'), TypeError, 'Dataset of <a=int64,b=int64>'),
         (count_up, np.float32([1.5]), TypeError, 'int64: must not be an array of float32'),
         # TensorFlow would take it for a number that is none.
         (statistics, [1.0, None], TypeError, 'float32: must not be an array of object'),
