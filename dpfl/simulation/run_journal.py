@@ -239,13 +239,13 @@ class RunJournal:
             for name in self.changes(event):
                 other = 'other' if name == 'data' else 'another'
                 raise errors.RunError(
-                    f'{self._path}: round {event.round} was released with {other} {name}; the plan '
-                    'counts one release of a round'
+                    f'{self._path}: round {event.round + 1} was released with {other} {name}; the '
+                    'plan counts one release of a round'
                 )
         else:
             if event.noise in self._noises:
                 raise errors.RunError(
-                    f'{self._path}: the noise of round {event.round} was used before'
+                    f'{self._path}: the noise of round {event.round + 1} was used before'
                 )
             self.append(event)
             self._began[event.round] = event
@@ -341,7 +341,7 @@ class RunJournal:
         """
         for t in range(first, self.state.begun):
             if journal.cohort_digest(cohort(t)) != self._began[t].cohort:
-                raise errors.RunError(f'{self._path}: round {t} had another cohort')
+                raise errors.RunError(f'{self._path}: round {t + 1} had another cohort')
 
     def complete_cohorts(self, cohort: Callable[[int], Any]) -> ParticipationLog:
         """The log of all rounds that began; a signal can arrive before the last cohort is written.

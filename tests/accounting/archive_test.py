@@ -139,7 +139,7 @@ def test_a_plan_or_a_log_that_is_not_that_of_the_journal_is_found(tmp_path, reco
             'ledger.jsonl: not the plan of a run (mechanism_digest',
         ),
         (_RECORD, ParticipationLog([[0, 1]]), 'cohorts.bin: has 6 rounds, ledger.jsonl has 1'),
-        (_RECORD, _OTHER_LOG, 'cohorts.bin: has another cohort than ledger.jsonl in round 4'),
+        (_RECORD, _OTHER_LOG, 'cohorts.bin: has another cohort than ledger.jsonl in round 5'),
     ],
 )
 def test_the_journal_of_another_run_is_found(tmp_path, record, log, message):

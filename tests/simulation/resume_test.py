@@ -306,7 +306,7 @@ def _with_another_model(experiment):
         (_with_other_keys, None, 'checkpoints/keys: does not have the keys of ledger.jsonl'),
         (_with_another_state, None, 'the checkpoint of round 2 has another state than the round'),
         (_of_another_round, None, 'the checkpoint of round 1 has another state than the round'),
-        (None, _with_other_cohorts, 'ledger.jsonl: round 2 had another cohort'),
+        (None, _with_other_cohorts, 'ledger.jsonl: round 3 had another cohort'),
         (None, _with_another_plan, 'participation.min_separation=1: must be 2, as when'),
         (None, _with_another_model, 'model=large: must be toy, as when the run began'),
     ],
@@ -352,7 +352,7 @@ def _with_other_data_in(experiment, t):
 
 def test_other_data_are_refused_before_their_release(experiment, path):
     # Also in the first round that is repeated, which starts from the model of the checkpoint.
-    with pytest.raises(errors.RunError, match='round 3: .*round 2 was released with other data'):
+    with pytest.raises(errors.RunError, match='round 3: .*round 3 was released with other data'):
         _resume(_with_other_data_in(experiment, 2), path)
     assert len(runs.metrics(path)) == 3  # As of the first time.
 

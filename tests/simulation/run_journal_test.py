@@ -63,7 +63,7 @@ def test_a_round_that_is_run_again_leaves_its_records_as_they_are(path):
 @pytest.mark.parametrize('changed', ['cohort', 'model', 'noise', 'data'])
 def test_a_round_is_not_run_again_with_anything_else(path, changed):
     before = _bytes(path)
-    message = f'round 1 was released with (an)?other {changed}; the plan counts'
+    message = f'round 2 was released with (an)?other {changed}; the plan counts'
     with pytest.raises(errors.RunError, match=message):
         run_journal.RunJournal(path).begin(_began(1, **{changed: 'f' * 64}), _COHORT)
     assert _bytes(path) == before
@@ -80,7 +80,7 @@ def test_a_round_does_not_give_another_result(path, other):
 def test_noise_is_not_used_in_two_rounds(path):
     found = run_journal.RunJournal(path)
     for earlier in (0, 2):
-        with pytest.raises(errors.RunError, match='the noise of round 3 was used before'):
+        with pytest.raises(errors.RunError, match='the noise of round 4 was used before'):
             found.begin(_began(3, noise=_began(earlier).noise), _COHORT)
 
 

@@ -192,7 +192,8 @@ def _cohorts(
         raise ValueError(f'{where}: has more than the records of its rounds')
     for event in journal.of_kind(journal_lib.Began)[:begun]:
         if journal_lib.cohort_digest(log.cohort(event.round)) != event.cohort:
-            raise ValueError(f'{where}: has another cohort than {LEDGER} in round {event.round}')
+            number = event.round + 1
+            raise ValueError(f'{where}: has another cohort than {LEDGER} in round {number}')
     return log
 
 

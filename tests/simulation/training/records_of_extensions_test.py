@@ -57,7 +57,7 @@ def test_a_longer_run_with_other_cohorts_is_refused(tmp_path):
     program.run_training(experiment, directory)
     sampler = dataclasses.replace(experiment.sampler, seed=1)
     other = dataclasses.replace(experiment, sampler=sampler)
-    with directory.in_use(), pytest.raises(RunError, match='round 0 had another cohort'):
+    with directory.in_use(), pytest.raises(RunError, match='round 1 had another cohort'):
         extension.commit(other, directory, None, settings=None, files={})
 
 
