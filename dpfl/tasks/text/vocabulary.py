@@ -231,6 +231,9 @@ def public_texts(
         yield from _of_parquet(name, path, text_column)
     elif stem.endswith(_JSON_LINES):
         yield from _of_json_lines(name, path, text_column)
+    elif stem.endswith('.csv'):
+        allowed = 'must be text, JSON Lines or Parquet: in CSV, ids would be words'
+        raise errors.ArgumentError(name, path, allowed)
     else:
         yield from (line for _, line in _read_lines(name, path))
 

@@ -225,6 +225,7 @@ _COLUMNS = pyarrow.table({'text': ['One. Two', 'Three'], 'n': [1, 2]})
     [
         ('a.jsonl', b'{"texts": "a"}\n', 'text', "line 1 must be a JSON object with a text 'text'"),
         ('a.jsonl', b'[1]\n', 'text', 'line 1 must be a JSON object'),
+        ('a.CSV.gz', b'client,text\nc1,a\n', 'text', 'must be text, JSON Lines or Parquet'),
         ('a.txt', b'good\n\xff\n', 'text', 'must be UTF-8 text'),
         ('a.txt.gz', b'not compressed', 'text', 'must be a whole gzip file'),
         ('a.txt.gz', _WHOLE[:-20], 'text', 'must be a whole gzip file'),
