@@ -305,7 +305,7 @@ def take_recorded(config: RunDirectoryConfig, names: Collection[str]) -> None:
         return
     try:
         journal = archive.read_journal(config.output_dir)
-        texts = None if journal is None else recorded_settings.flags_of(journal.state)
+        texts = {} if journal is None else recorded_settings.texts_of(journal.state)
     except ValueError as error:
         raise command_line.UsageError(f'--output_dir={config.output_dir}: {error}') from None
     if journal is None and not any(flags.FLAGS[name].present for name in names):
@@ -313,9 +313,9 @@ def take_recorded(config: RunDirectoryConfig, names: Collection[str]) -> None:
             f'--output_dir={config.output_dir}: has no run that --resume could continue'
         )
     given = {name: flags.FLAGS[name].value for name in names if flags.FLAGS[name].present}
-    recorded = {'mechanism': str(flags.FLAGS['mechanism'].default), **(texts or {})}
+    recorded = {'mechanism': str(flags.FLAGS['mechanism'].default), **texts}
     replaced, _ = flagfiles.replaced(recorded, {name: str(value) for name, value in given.items()})
-    for name, text in (texts or {}).items():
+    for name, text in texts.items():
         plain = name.removeprefix('no') if name not in flags.FLAGS else name
         if plain in names and plain not in (*given, *replaced):
             if flags.FLAGS[plain].boolean and not text:

@@ -75,6 +75,24 @@ def flags_of(state: State) -> dict[str, str] | None:
     return values
 
 
+def texts_of(state: State) -> dict[str, str]:
+    """As `flags_of`; for a run that no command has made, the flags that would have made it.
+
+    Raises:
+      ValueError: if a line is not a flag, or the journal holds no settings of a run.
+    """
+    texts = flags_of(state)
+    config = of_state(state) if texts is None else None
+    if config is None:
+        return texts or {}
+    defaults = type(config)().flat()
+    return {
+        name: _setting_texts.text(value)
+        for name, value in config.flat().items()
+        if value not in (None, defaults[name])
+    }
+
+
 def differences(state: State, record: archive.PlanRecord) -> list[str]:
     """How a run differs from its settings, a sentence each.
 

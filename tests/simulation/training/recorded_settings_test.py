@@ -54,6 +54,19 @@ _SETTINGS = [
 ]
 
 
+def test_a_run_that_python_has_made_continues_on_the_command_line_with_its_settings():
+    for changes in _SETTINGS:
+        config = _config(**changes)
+        if isinstance(config.privacy.mechanism, str):  # An object has no flag.
+            state = _state(json.loads(json.dumps(config.to_dict())))
+            texts = recorded_settings.texts_of(state)
+            assert recorded_settings.with_flags(type(config)(), texts) == config
+            assert 'mechanism' in texts or config.privacy.mechanism == 'blt'
+    assert recorded_settings.texts_of(_state({}, **{archive.FLAGS: '--rounds=3'})) == {
+        'rounds': '3'
+    }
+
+
 def test_a_setting_of_earlier_versions_is_left_out_at_the_value_that_is_left():
     settings = json.loads(json.dumps(_BASE.to_dict()))
     settings['sampling']['devices']['drop_out'] = 0.08
