@@ -166,14 +166,14 @@ def write(
 
     Args:
       module: the module, with its variables.
-      path: path of the folder. It is written as `<path>.partial` and then renamed.
+      path: path of the folder, or a link to it. It is written as `<path>.partial` and then renamed.
       signatures: functions of the module by name.
       complete: adds other files to the folder before it is renamed.
 
     Raises:
       OSError: if the folder cannot be written.
     """
-    path = pathlib.Path(path)
+    path = pathlib.Path(path).resolve()  # A link can be neither removed as a folder nor replaced.
     partial = path.with_name(path.name + '.partial')
     _remove(partial)
     # In a notebook TensorFlow says where it has written.

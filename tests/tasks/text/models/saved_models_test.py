@@ -38,6 +38,14 @@ def test_a_model_comes_back_with_its_bits(name, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ['model']
 
 
+def test_a_link_to_a_folder_stays_one(tmp_path):
+    (tmp_path / 'link').symlink_to('model')
+    for _ in range(2):  # The folder is new, and then replaced.
+        saved_models.write(tf.Module(), tmp_path / 'link', {})
+        assert (tmp_path / 'model' / 'saved_model.pb').is_file()
+    assert (tmp_path / 'link').is_symlink()
+
+
 @pytest.mark.parametrize('function', ['save', 'write'])
 def test_a_model_that_cannot_be_written_is_an_error_of_the_system(tmp_path, function):
     path, module = tmp_path / 'model', tf.Module()
