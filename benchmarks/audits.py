@@ -30,13 +30,12 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_privacy as tfp
 import tqdm
 from scipy import stats
 
 from dpfl import Participation, _setting_texts, accounting, aggregators, mechanisms
 from dpfl.accounting.measured.sums import SumTests
-from dpfl.aggregators import clipping, exact_sum, query
+from dpfl.aggregators import build, clipping, exact_sum, query
 from dpfl.aggregators.noise import correlated, draws
 from dpfl.auditing import aggregator_audit, canaries, one_shot
 from dpfl.auditing.config import AggregatorAuditConfig
@@ -223,9 +222,9 @@ def _same_key() -> Any:
 
 
 def _other_denominator() -> Any:
-    make = tfp.NormalizedQuery
+    make = build._Mean
     return mock.patch.object(
-        tfp, 'NormalizedQuery', lambda inner, denominator: make(inner, 2 * denominator)
+        build, '_Mean', lambda inner, denominator: make(inner, 2 * denominator)
     )
 
 

@@ -277,8 +277,7 @@ def run(path: pathlib.Path, address: str | None) -> None:
         rounds=8,
         checkpoint_every=3,
         client_data=functools.partial(_slow_rows, _held(path)),
-        ray=address,
-        ray_timeout=TIMEOUT,
+        **({} if address is None else {'ray': address, 'ray_timeout': TIMEOUT}),
     )
     program.run_training(experiment, run_directory.RunDirectory(path, resume=True))
 

@@ -229,24 +229,29 @@ def judged(
       plan: of the run.
       dimension: parameters of the model.
       goal: its guarantee.
-      measures: `accuracy` of the trial; accuracies of predictors that count.
+      measures: `accuracy` of the trial; accuracies of predictors that count, if there are any.
       with_less: the accuracy of a trial with the noise divided by a factor.
       accountant: of epsilon.
     """
     estimate = feasibility.estimate(plan, dimension, goal.delta, accountant)
-    accuracy, unigram = measures['accuracy'], measures['unigram_accuracy']
-    shown = (
-        f'A trial of the proposal ended at accuracy {accuracy:.3g}; always the most frequent word '
-        f'has {unigram:.3g}, the most frequent word after the last one '
-        f'{measures["bigram_accuracy"]:.3g}.'
-    )
-    if accuracy > unigram:
-        is_clear = estimate.feasible == 'yes' and accuracy >= _CLEAR_GAIN * unigram
+    accuracy, unigram = measures['accuracy'], measures.get('unigram_accuracy')
+    shown = f'A trial of the proposal ended at accuracy {accuracy:.3g}; '
+    if unigram is None:
+        shown += 'there is too little other text to say what always the most frequent word has.'
+    else:
+        shown += (
+            f'always the most frequent word has {unigram:.3g}, the most frequent word after the '
+            f'last one {measures["bigram_accuracy"]:.3g}.'
+        )
+    least = unigram or 0.0
+    if accuracy > least:
+        is_clear = estimate.feasible == 'yes' and accuracy >= _CLEAR_GAIN * least
+        is_clear = is_clear and unigram is not None
         verdict, advice = 'yes' if is_clear else 'doubtful', (shown, *estimate.advice)
     else:
         nothing = 'Nothing that was tried learns more than that.'
         verdict = 'no'
-        advice = (shown, nothing, _what_would_do(plan, goal, unigram, with_less, accountant))
+        advice = (shown, nothing, _what_would_do(plan, goal, least, with_less, accountant))
     return feasibility.Feasibility(verdict, estimate.noise_to_signal, advice)
 
 

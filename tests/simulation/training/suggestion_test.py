@@ -119,6 +119,15 @@ def test_the_verdict_is_that_of_the_trial(accuracy, learns_at, dimension, feasib
     )
 
 
+@pytest.mark.parametrize('accuracy, feasible', [(0.3, 'doubtful'), (0.0, 'no')])
+def test_a_trial_without_other_text_has_nothing_to_compare_with(accuracy, feasible):
+    goal, measures = suggestion.Goal(360, 4.0, 1e-3), {'accuracy': accuracy}
+    found = suggestion_search.judged(
+        _PLAN, 1000, goal, measures, lambda factor: 0.0, 'analytic_gaussian'
+    )
+    assert found.feasible == feasible and 'too little other text' in found.advice[0]
+
+
 @pytest.fixture(scope='module', name='task')
 def _task(tmp_path_factory):
     path = tmp_path_factory.mktemp('text')
