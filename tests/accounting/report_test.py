@@ -428,6 +428,8 @@ def test_runs_with_the_same_noise_are_not_composed(own, earlier, index):
     assert all(_read(each) == each for each in reports)
     found = inputs.shared_noise(reports)
     assert (None if found is None else found[0]) == index
+    # A fork has no joint guarantee with its origin because its own report has it already.
+    assert found is None or 'its own report counts both' in found[1]
 
 
 @pytest.mark.parametrize(

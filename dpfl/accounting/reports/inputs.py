@@ -100,9 +100,10 @@ def shared_noise(reports: 'Sequence[PrivacyReport]') -> tuple[int, str] | None:
             owner, known = owners.setdefault(key, (number, ledger))
             if owner != number and not (ledger and ledger == known):
                 return number, (
-                    f'has the noise key of report {owner + 1} (its digest begins with {key[:8]}), '
-                    'as a run and a copy of it that was continued have: together they show where '
-                    'their sums differ, which no noise covers, and there is no joint guarantee'
+                    f'has the noise key of report {owner + 1} (its digest begins with {key[:8]}). '
+                    'A run that begins with the model of another one has it, and its own report '
+                    'counts both; so has a copy of a run that was continued: together they show '
+                    'where their sums differ, which no noise covers, without a joint guarantee'
                 )
     return None
 
