@@ -154,7 +154,7 @@ def _rows(
 
 def _measures(mechanism: mechanisms.Mechanism, schema: Participation) -> dict[str, Any]:
     sensitivity = mechanism.sensitivity(schema)
-    found = {
+    found: dict[str, Any] = {
         'max_loss': mechanism.max_loss(schema),
         'rms_loss': mechanism.rms_loss(schema),
         'sensitivity': sensitivity,

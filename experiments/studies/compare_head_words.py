@@ -73,7 +73,8 @@ def main() -> None:
     with command_line.refusing_bad_values():
         opened = _TASK.read().open(seed, execution.teller(True))
         language = opened.language_model()
-    assert language is not None  # --task allows tasks of words only.
+    # --task allows tasks of words only.
+    assert language is not None and language[1] is not None
     words = tuple(language[1])
     heads = [head for head in HEADS if head < len(words)]
     if not heads:

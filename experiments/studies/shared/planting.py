@@ -277,7 +277,8 @@ def train(
     opened = config.task.open(config.seed, execution.teller(progress))
     population = opened.population(config.sampling.population)
     language = opened.language_model()
-    assert language is not None  # It is a task of text.
+    # It is a task of text.
+    assert language is not None and language[1] is not None
     task = plant(planted, opened.load(), config.seed, language[1], population)
     task = dataclasses.replace(
         task,
