@@ -130,8 +130,7 @@ def run(
     def work(arguments):
         try:
             if not flags.FLAGS['verbosity'].present:
-                logging.set_verbosity(logging.WARNING)
-                logging.get_absl_logger().setLevel('ERROR')
+                logging.set_verbosity(logging.ERROR)
             if operands_of is not None and flags.FLAGS[operands_of].present:
                 flags.FLAGS[operands_of].value += arguments[1:]
             elif len(arguments) == 1 + len(operands) and not any(
