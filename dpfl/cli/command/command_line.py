@@ -130,7 +130,9 @@ def run(
     def work(arguments):
         try:
             if not flags.FLAGS['verbosity'].present:
-                logging.set_verbosity(logging.ERROR)
+                # What dpfl warns of goes through logging; through absl, libraries talk of themselves.
+                logging.set_verbosity(logging.WARNING)
+                logging.get_absl_logger().setLevel('ERROR')
             if operands_of is not None and flags.FLAGS[operands_of].present:
                 flags.FLAGS[operands_of].value += arguments[1:]
             elif len(arguments) == 1 + len(operands) and not any(
