@@ -130,7 +130,7 @@ def run(
     def work(arguments):
         try:
             if not flags.FLAGS['verbosity'].present:
-                # What dpfl warns of goes through logging; through absl, libraries talk of themselves.
+                # Warnings of dpfl go through logging, those of libraries through absl.
                 logging.set_verbosity(logging.WARNING)
                 logging.get_absl_logger().setLevel('ERROR')
             if operands_of is not None and flags.FLAGS[operands_of].present:
