@@ -88,7 +88,10 @@ def released(
     most = int(np.count_nonzero(updates, axis=1).max()) * plan.group_size
     _check(plan, most)
     if resume_after is not None:
-        _validate.integer('resume_after', resume_after, minimum=1, maximum=rounds - 1)
+        _validate.integer('resume_after', resume_after, minimum=1)
+        if resume_after >= rounds:
+            below = f'must be below the number of rounds, which is {rounds}'
+            raise errors.ArgumentError('resume_after', resume_after, below)
     results = np.empty((rounds, size))
     with contextlib.ExitStack() as stack:
         aggregator = stack.enter_context(_Aggregator(plan, size, most, seed, supplied_noise))

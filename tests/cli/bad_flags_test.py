@@ -285,7 +285,10 @@ _REFUSED = {
         ('', '--rounds: must be given'),
         ('--rounds=4', '--noise_multiplier: must be given'),
         ('--rounds=4 --noise_multiplier=0', '--noise_multiplier=0.0: must be > 0 for an audit'),
-        ('--rounds=4 --noise_multiplier=1 --resume_after=4', ': must be an'),
+        (
+            '--rounds=1 --noise_multiplier=1 --resume_after=1',
+            '--resume_after=1: must be below the number of rounds, which is 1',
+        ),
     ],
     ('studies.compare_generators', ''): [
         ('', '--output_dir: must be given'),
