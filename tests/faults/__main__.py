@@ -10,7 +10,6 @@ Exits with status 1 if a fault is not noticed.
 import argparse
 import concurrent.futures
 import importlib.util
-import os
 import pathlib
 import queue
 import re
@@ -21,9 +20,9 @@ import tempfile
 import time
 
 from tests import paths
-from tests.faults import planted
+from tests.faults import forks, planted
 
-_PYTEST = ['-m', 'pytest', '-q', '-p', 'no:cacheprovider', '--tb=no', '-r', 'fE']
+_PYTEST = ['-q', '-p', 'no:cacheprovider', '--tb=no', '-r', 'fE']
 _QUICK = ('-x', '-m', 'not standard and not exhaustive')
 _STATUSES = (0, 1, 2)  # Of pytest: all passed, some failed, some could not be imported.
 # Names of red tests in the summary, or of files that cannot be imported.
@@ -60,22 +59,14 @@ def run_pytest(tree: pathlib.Path, limit: float, *arguments: str) -> list[str]:
     Raises:
       NotNoticedError: if pytest does not end within the limit, or ends without a result.
     """
-    environment = {**os.environ, 'OPENBLAS_NUM_THREADS': '1', 'TF_CPP_MIN_LOG_LEVEL': '3'}
-    try:
-        done = subprocess.run(
-            [sys.executable, *_PYTEST, *arguments],
-            cwd=tree,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=limit,
-        )
-    except subprocess.TimeoutExpired:
-        raise NotNoticedError(f'no result after {limit:g} s') from None
-    red = _RED.findall(done.stdout)
-    if done.returncode not in _STATUSES or bool(done.returncode) != bool(red):
-        raise NotNoticedError(f'pytest ended with status {done.returncode}')
+    with tempfile.NamedTemporaryFile() as output:
+        path = pathlib.Path(output.name)
+        status = forks.run_pytest(tree, path, [*_PYTEST, *arguments], limit)
+        red = _RED.findall(path.read_text(errors='replace'))
+    if status is None:
+        raise NotNoticedError(f'no result after {limit:g} s')
+    if status not in _STATUSES or bool(status) != bool(red):
+        raise NotNoticedError(f'pytest ended with status {status}')
     return red
 
 
