@@ -47,9 +47,10 @@ def from_keras(
 
     Raises:
       ArgumentError: if `model` is not a built Keras 3 model on TensorFlow; if `input_spec` has more
-        than x and y, such as sample weights, which nothing would use; if training changes a
-        weight other than by its gradient (BatchNormalization, stateful recurrent layers): such a
-        weight would leave the client without clip and noise; if layers add losses of their own; if
+        than x and y, such as sample weights, which nothing would use; if model, loss or metrics do
+        not take its batches; if training changes a weight other than by its gradient
+        (BatchNormalization, stateful recurrent layers): such a weight would leave the client
+        without clip and noise; if a weight has a constraint; if layers add losses of their own; if
         outputs have a mask; if the model holds a tensor that was made while it was built; if a
         metric starts above 0, or has no variables before its first labels.
 
@@ -70,20 +71,29 @@ def from_keras(
         raise errors.ArgumentError(
             'model', keras.config.backend(), 'must have the backend tensorflow (KERAS_BACKEND)'
         )
-    is_named = isinstance(input_spec, Mapping)
-    is_pair = {*input_spec} == {'x', 'y'} if is_named else len(input_spec) == 2
+    if isinstance(input_spec, Mapping):
+        is_pair = {*input_spec} == {'x', 'y'}
+    else:
+        is_pair = isinstance(input_spec, tuple | list) and len(input_spec) == 2
     if not is_pair:
         raise errors.ArgumentError(
             'input_spec', errors.NOT_SHOWN, 'must be a pair (x, y), or have the keys x and y alone'
         )
-    for metric in metrics or ():
-        if not isinstance(metric, keras.metrics.Metric):
-            raise errors.ArgumentError('metrics', metric, 'must be instances of a Keras metric')
-    network = _Network(model)
-    network.check(client_work.pair(input_spec)[0])
-    compute = keras.losses.get(loss)
+    if not isinstance(metrics, list | tuple | None) or not all(
+        isinstance(metric, keras.metrics.Metric) for metric in metrics or ()
+    ):
+        raise errors.ArgumentError(
+            'metrics', metrics, 'must be a list of instances of Keras metrics'
+        )
+    try:
+        compute = keras.losses.get(loss)
+    except ValueError:
+        compute = None
     if compute is None:
-        raise errors.ArgumentError('loss', loss, 'must be a loss of Keras, or a function')
+        raise errors.ArgumentError(
+            'loss', loss, 'must be a loss of Keras or its name, or one function of all outputs'
+        )
+    network = _Network(model)
 
     @tf.function
     def predict_on_batch(weights: Any, x: Any, training: bool = True) -> Any:
@@ -93,11 +103,25 @@ def from_keras(
         del sample_weight
         return tf.reduce_mean(compute(label, output))
 
+    x, y = client_work.pair(input_spec)
+    metrics_functions = _metrics_functions(metrics or ())
+    outputs = network.check(x)
+    _traced('loss', mean_loss, outputs, y)
+    _traced(
+        'metrics',
+        lambda labels, predictions: metrics_functions[1](
+            metrics_functions[0](),
+            labels,
+            tff.learning.models.BatchOutput(tf.zeros([]), predictions, None),
+        ),
+        y,
+        outputs,
+    )
     return tff.learning.models.FunctionalModel(
         initial_weights=network.initial_weights,
         predict_on_batch_fn=predict_on_batch,
         loss_fn=mean_loss,
-        metrics_fns=_metrics_functions(metrics or ()),
+        metrics_fns=metrics_functions,
         input_spec=input_spec,
     )
 
@@ -141,11 +165,20 @@ class _Network:
         ]
         return outputs, changed, losses
 
-    def check(self, x: Any) -> None:
-        """Traces a training step; refuses losses, masks and states that a process cannot keep."""
+    def check(self, x: Any) -> Any:
+        """Traces a training step, and returns specs of the outputs.
+
+        Refuses constraints, losses, masks and states that a process cannot keep.
+        """
+        for variable in self._model.trainable_variables:
+            if variable.constraint is not None:
+                raise errors.ArgumentError(
+                    'model',
+                    variable.path,
+                    'must have no constraint: neither the noise nor the optimizers of TFF keep it',
+                )
         traced: dict[str, Any] = {}
 
-        @tf.function
         def step(weights: Any, x: Any) -> Any:
             trainable, frozen = weights
             outputs, traced['changed'], traced['losses'] = self(trainable, frozen, x, True)
@@ -158,7 +191,7 @@ class _Network:
         specs = tf.nest.map_structure(
             lambda w: tf.TensorSpec(w.shape, w.dtype), self.initial_weights
         )
-        graph = step.get_concrete_function(specs, x).graph
+        graph = _traced('input_spec', step, specs, x).graph
         captured = [tensor for tensor, _ in graph.captures]
         # A variable that is no weight: the state of a recurrent layer.
         states = [tensor for tensor in captured if tensor.dtype == tf.resource]
@@ -188,6 +221,20 @@ class _Network:
                 'must not hold a tensor of this shape that was made while it was built: make it '
                 "in a layer's call, or a weight",
             )
+        return tf.nest.map_structure(
+            lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), graph.structured_outputs
+        )
+
+
+def _traced(name: str, function: Callable[..., Any], *specs: Any) -> Any:
+    """The graph of a function that depends on an argument `name`, for tensors of these specs."""
+    try:
+        return tf.function(function).get_concrete_function(*specs)
+    except (TypeError, ValueError, LookupError, AttributeError, tf.errors.OpError) as error:
+        reason = errors.shown(str(error).rpartition('Error: ')[2])
+        raise errors.ArgumentError(
+            name, errors.NOT_SHOWN, f'must fit the model and its batches ({reason})'
+        ) from None
 
 
 def _values(variables: Sequence[Any]) -> tuple[Any, ...]:

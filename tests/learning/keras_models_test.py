@@ -180,6 +180,11 @@ def _masked():
     return keras.Model(words, keras.layers.Dense(1)(embedded))
 
 
+def _two_outputs():
+    x = keras.Input([2])
+    return keras.Model(x, {name: keras.layers.Dense(1)(x) for name in 'ab'})
+
+
 def _metrics(*names, started=False):
     metrics = [keras.metrics.MeanSquaredError(name) for name in names]
     if started:
@@ -204,6 +209,11 @@ _OF_WORDS = {'input_spec': (tf.TensorSpec([None, 3], tf.int32), tf.TensorSpec([N
         (lambda: _sequence(Captures()), {}, r'.*\(2,\).*made while it was built'),
         (_stateful, _OF_SEQUENCES, '.*gradients only'),
         (lambda: _dense(kernel_regularizer='l2'), {}, '.*losses of its own'),
+        (
+            lambda: _dense(kernel_constraint='non_neg'),
+            {},
+            'model=.*kernel: must have no constraint',
+        ),
         (_masked, _OF_WORDS, '.*mask on its outputs'),
         (lambda: keras.Sequential([keras.layers.Dense(1)]), {}, '.*has been built'),
         (lambda: tf.keras.Sequential([tf.keras.layers.Dense(1)]), {}, '.*Keras 3'),
@@ -215,8 +225,18 @@ _OF_WORDS = {'input_spec': (tf.TensorSpec([None, 3], tf.int32), tf.TensorSpec([N
         ),
         (_dense, {'input_spec': (_SPEC['x'], _SPEC['y'], _SPEC['y'])}, 'input_spec: .*a pair'),
         (_dense, {'input_spec': {'x': _SPEC['x']}}, 'input_spec: '),
+        (_dense, {'input_spec': None}, 'input_spec: .*a pair'),
+        (_dense, {'input_spec': _SPEC['x']}, 'input_spec: .*a pair'),
+        (
+            _dense,
+            {'input_spec': (tf.TensorSpec([None, 3]), _SPEC['y'])},
+            'input_spec: must fit the model and its batches .*expected axis',
+        ),
         (_dense, {'loss': None}, 'loss=None: must be a loss'),
-        (_dense, {'metrics': ['accuracy']}, 'metrics=accuracy: must be instances'),
+        (_dense, {'loss': {'output': 'mse'}}, 'loss={.*: must be a loss'),
+        (_two_outputs, {}, 'loss: must fit the model and its batches'),
+        (_dense, {'metrics': ['accuracy']}, 'metrics=.*accuracy.*: must be a list of instances'),
+        (_dense, {'metrics': keras.metrics.AUC()}, 'metrics=.*: must be a list of instances'),
         (_dense, _metrics('a', 'a'), '.*different names'),
         (_dense, _metrics('loss'), '.*different names'),
         (_dense, _metrics('num_examples'), '.*different names'),
@@ -226,8 +246,9 @@ _OF_WORDS = {'input_spec': (tf.TensorSpec([None, 3], tf.int32), tf.TensorSpec([N
     ],
 )
 def test_what_is_refused(build, options, message):
-    with pytest.raises(errors.ArgumentError, match=f'^{message}'):
+    with pytest.raises(errors.ArgumentError, match=f'^{message}') as caught:
         _from_keras(build(), **options)
+    assert '\n' not in str(caught.value)
 
 
 def test_a_frozen_batch_normalization_is_taken():
