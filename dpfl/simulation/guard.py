@@ -67,6 +67,9 @@ class GuardedProcess:
         `checkpoints/`, are as secret as the saved states. One directory holds one run.
       deltas: at which the report gives epsilon.
       accountant: by which it does.
+      stop_at_accuracy: accuracy on held-out clients at which the loop stops before its last round;
+        None without such a rule. The report then says that the number of rounds depends on their
+        data, and gives no epsilon of fewer rounds.
 
     Raises:
       ValueError: if the directory cannot be written, or there is no such report.
@@ -81,8 +84,11 @@ class GuardedProcess:
         *,
         deltas: Sequence[float] = _DELTAS,
         accountant: str = 'pld',
+        stop_at_accuracy: float | None = None,
     ):
         plan.check_accountant(accountant)
+        if stop_at_accuracy is not None:
+            _validate.number('stop_at_accuracy', stop_at_accuracy, minimum=0, maximum=1)
         self._process, self._plan = process, plan
         self._directory = run_directory.RunDirectory(directory, resume=True)
         self._path = self._directory.path / archive.LEDGER
@@ -92,6 +98,7 @@ class GuardedProcess:
             accountant,
             noise_is_seeded=False,
             also_not_covered=(archive.OWN_LOOP,),
+            stop_at_accuracy=stop_at_accuracy,
         )
         with self._directory.in_use():
             self._directory.begin(None, {})
@@ -102,7 +109,7 @@ class GuardedProcess:
         if record is None:
             return
         own = self._record.to_dict()
-        for name in (*self._plan.to_dict(), 'deltas', 'accountant'):
+        for name in (*self._plan.to_dict(), 'deltas', 'accountant', 'stop_at_accuracy'):
             if record.get(name) != own.get(name):
                 raise errors.RunError(f'{self._path}: is the journal of another plan ({name})')
 
@@ -110,7 +117,8 @@ class GuardedProcess:
         """A state before the first round, with a noise key of its own.
 
         Raises:
-          ArgumentError: if the aggregator of the process was made from another plan.
+          ArgumentError: if the aggregator of the process was made from another plan, or the process
+            has several with noise.
         """
         state = self._process.initialize()
         if not _has_references(state):  # Otherwise `next` checks the values.
@@ -148,7 +156,7 @@ class GuardedProcess:
             least 0, or are given in some rounds only.
           RunError: if the round was released before from anything else, if the plan has no such
             round, or if rounds before it are missing in the journal. Nothing is released then.
-          StorageError: if another process uses the directory, or it cannot be written.
+          StorageError: if another process or thread uses the directory, or it cannot be written.
         """
         state_lib.require_plan(state, self._plan)
         clients = [_read(data) for data in client_data]
@@ -184,7 +192,7 @@ class GuardedProcess:
         """Records that nothing more is released, and writes the report; gives it.
 
         Raises:
-          RunError: if no round was released.
+          RunError: if rounds of the plan are missing, and there is no `stop_at_accuracy`.
           StorageError: if a file cannot be written.
         """
         with self._directory.in_use():
@@ -192,12 +200,14 @@ class GuardedProcess:
             if run_journal.state.ended is None:
                 planned = self._plan.participation.rounds
                 done = run_journal.state.begun - (not run_journal.state.is_released)
-                if done < planned:
+                has_stopped = self._record.stop_at_accuracy is not None and done
+                if done < planned and not (has_stopped and run_journal.state.is_released):
                     raise errors.RunError(
                         f'{self._path}: has {done} of {planned} rounds; report() gives the '
                         'guarantee of a run that stops early'
                     )
-                run_journal.append(journal.Ended(why='all rounds are done', results={}))
+                why = 'all rounds are done' if done == planned else 'its accuracy was reached'
+                run_journal.append(journal.Ended(why=why, results={}))
             return self._directory.write_pages()
 
     def report(self) -> accounting.PrivacyReport:

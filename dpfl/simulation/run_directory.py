@@ -18,6 +18,7 @@ import os
 import pathlib
 import secrets
 import shutil
+import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -256,19 +257,20 @@ class RunDirectory:
         self._overwrite = overwrite
         self._journal: RunJournal | None = None
         self._kept: RunJournal | None = None  # Of the last use.
+        self._thread = 0  # The one that uses the directory, if there is a journal.
         if not resume:
             _refuse(self.path, overwrite=overwrite)
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """A context in which no other run can use the directory. Contexts may be nested.
+        """A context in which nobody else can use the directory. Contexts of a thread may be nested.
 
         Raises:
           ValueError: if the directory cannot be written.
           RunError: if its journal is damaged, or shows less than its other files.
-          StorageError: if another run uses the directory.
+          StorageError: if another run, or another thread of this one, uses the directory.
         """
-        if self._journal is not None:
+        if self._journal is not None and self._thread == threading.get_ident():
             yield
             return
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
@@ -282,6 +284,7 @@ class RunDirectory:
             ) from None
         with _storage.locked(self.path):
             try:
+                self._thread = threading.get_ident()
                 if not self._overwrite:
                     self._open()
                 yield

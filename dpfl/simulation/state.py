@@ -198,11 +198,19 @@ def require_plan(state: Any, plan: accounting.PrivacyPlan) -> None:
     """Checks that the noise in a state is that of a plan.
 
     Raises:
-      ArgumentError: if the state has no noise of a privacy plan, or that of another one.
+      ArgumentError: if the state has no noise of a privacy plan, that of another one, or that of
+        several aggregators, of which a plan counts one.
     """
     _noise(state)
-    own = query.plan_digest(plan, None)
-    for part in query.parts(state, query.QueryState):
+    own, parts = query.plan_digest(plan, None), query.parts(state, query.QueryState)
+    if len(parts) > 1:
+        raise errors.ArgumentError(
+            'process',
+            errors.NOT_SHOWN,
+            f'must have one aggregator with noise, has {len(parts)}: the plan counts one release '
+            'in a round',
+        )
+    for part in parts:
         for name in query.plan_differences(part.plan, own):
             raise errors.ArgumentError(
                 'plan', errors.NOT_SHOWN, f'has another {name} than the aggregator of the process'

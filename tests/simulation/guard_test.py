@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import threading
 import types
 from unittest import mock
 
@@ -203,6 +204,13 @@ def test_the_plan_is_that_of_the_aggregator(tmp_path, multiplier, is_other):
     assert guarded.rounds == 0
 
 
+def test_a_process_that_releases_twice_in_a_round_is_refused(tmp_path):
+    query = aggregators.build_query(_plan(), record_specs=tf.TensorSpec([3]))
+    state = State(np.zeros(1), (query.initial_global_state(), query.initial_global_state()))
+    with pytest.raises(errors.ArgumentError, match='one aggregator with noise, has 2: the plan'):
+        _guarded(tmp_path, types.SimpleNamespace(initialize=lambda: state)).initialize()
+
+
 def test_a_round_that_was_recorded_and_not_released_is_run_again(tmp_path):
     (start,) = _after(_guarded(tmp_path), 0)
     with pytest.raises(_KilledError):
@@ -282,9 +290,32 @@ def test_ids_that_are_no_clients_are_refused_before_anything_is_recorded(tmp_pat
             guarded.next(state, _DATA[0], client_ids=others)
 
 
+def test_a_rule_that_stops_the_loop_is_in_its_report(tmp_path):
+    def begun(accuracy):
+        return guard.GuardedProcess(
+            _Process(), _plan(), tmp_path, accountant=_ACCOUNTANT, stop_at_accuracy=accuracy
+        )
+
+    guarded, ids = begun(0.9), range(_CLIENTS)
+    with pytest.raises(errors.RunError, match='has 0 of 10 rounds'):
+        guarded.finish()
+    guarded.next(guarded.initialize(), [[[np.ones(2)]]] * _CLIENTS, client_ids=ids)
+    report = guarded.finish()
+    assert report.stops_by_rule and report.so_far is None
+    assert 'at least 0.9. It stopped after 1.' in report.history[0]
+    assert run_directory.verify(tmp_path).is_verified
+    with pytest.raises(errors.RunError, match='of another plan .stop_at_accuracy'):
+        begun(None)
+
+
 def test_a_report_that_cannot_be_made_is_refused_before_the_first_round(tmp_path):
-    for changes in ({'deltas': []}, {'deltas': [2.0]}, {'accountant': 'none'}):
-        with pytest.raises(errors.ArgumentError, match='^(delta|accountant)'):
+    for changes in (
+        {'deltas': []},
+        {'deltas': [2.0]},
+        {'accountant': 'none'},
+        {'stop_at_accuracy': 1.5},
+    ):
+        with pytest.raises(errors.ArgumentError, match='^(delta|accountant|stop_at_accuracy)'):
             guard.GuardedProcess(_Process(), _plan(), tmp_path / 'run', **changes)
     assert not (tmp_path / 'run').exists()
     _after(_guarded(tmp_path / 'begun'), 1)
@@ -305,6 +336,27 @@ def test_two_processes_cannot_use_a_directory(tmp_path):
     # It read the journal before the other one wrote to it.
     with pytest.raises(errors.RunError, match='round 1 was released before with other clients'):
         second.next(start, _DATA[1])
+
+
+def test_two_threads_cannot_run_rounds_at_once(tmp_path):
+    refused = []
+
+    def meanwhile():
+        with pytest.raises(errors.StorageError, match='in use by another') as caught:
+            guarded.next(start, _DATA[1])
+        refused.append(caught.value)
+
+    class Slow(_Process):
+        def next(self, state, clients):
+            thread = threading.Thread(target=meanwhile)
+            thread.start()
+            thread.join()
+            return super().next(state, clients)
+
+    guarded = _guarded(tmp_path, Slow())
+    (start,) = _after(guarded, 0)
+    guarded.next(start, _DATA[0])
+    assert len(refused) == 1 and len(_releases(tmp_path)) == 1
 
 
 @pytest.mark.parametrize('seed', range(20))
