@@ -29,6 +29,7 @@ import concurrent.futures
 import functools
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, ClassVar, Protocol
 
@@ -169,6 +170,7 @@ class SuppliedRows(abc.ABC):
 
     def _begin(self) -> None:
         self._process = os.getpid()
+        self._lock = threading.Lock()  # Rows are computed one after the other.
         self._streams: dict[str, Stream] = {}
         self._source: Hashable = None  # Sizes of the rows.
         self._latest: tuple[bytes, dict[str, np.ndarray]] = b'', {}  # Keys and rows.
@@ -240,7 +242,8 @@ class SuppliedRows(abc.ABC):
                 errors.NOT_SHOWN,
                 'was made under a plan with another mechanism than that of the ring',
             )
-        noise = self._with_row(parts[0].noise, _digest(context))
+        with self._lock:
+            noise = self._with_row(parts[0].noise, _digest(context))
         return query.replaced(
             state,
             query.QueryState,

@@ -228,6 +228,23 @@ def test_a_ring_from_before_a_fork_is_refused(monkeypatch):
         ring.supply(state, ())
 
 
+@pytest.mark.standard
+@every_noise
+def test_threads_that_share_a_ring_get_the_rows_of_their_own_states(noise, monkeypatch):
+    plan, run_all = _plan(noise), noise_ring.run_all
+    monkeypatch.setattr(noise_ring, 'run_all', lambda *args: (time.sleep(1e-3), run_all(*args)))
+    states = [_query(plan, seed).initial_global_state() for seed in range(4)]
+    field = {'default': 'float32', 'hardened': 'values'}[noise]
+
+    def row(state):
+        return np.asarray(getattr(ring.supply(state, ()).numerator_state.noise.past, field))
+
+    with rounds.RINGS[noise](plan) as ring, concurrent.futures.ThreadPoolExecutor(4) as threads:
+        alone = list(map(row, states))
+        for expected, other in zip(alone * 3, threads.map(row, states * 3), strict=True):
+            np.testing.assert_array_equal(other, expected)
+
+
 def _in_child(ring, state, connection):
     state = ring.supply(state, ())
     connection.send((os.getpid(), np.asarray(state.numerator_state.noise.past.values)))
