@@ -78,9 +78,10 @@ def build_dp_fedavg(
       begins with such a batch and has another one would be clipped as several clients.
 
     Raises:
-      ValueError: if `client_update` is neither; if 'fedavg' has no client optimizer, or 'fedsgd'
-        has one; if `client_learning_rate` is not positive, or not 1 for 'fedavg'; if
-        `clip_each_batch` is combined with 'fedsgd' or adaptive clipping.
+      ValueError: if `client_update` is neither; if `input_spec` of the model has a fixed number of
+        rows; if 'fedavg' has no client optimizer, or 'fedsgd' has one; if `client_learning_rate`
+        is not positive, or not 1 for 'fedavg'; if `clip_each_batch` is combined with 'fedsgd' or
+        adaptive clipping.
 
     Example:
       >>> plan = accounting.PrivacyPlan(
@@ -105,6 +106,13 @@ def build_dp_fedavg(
             'must be a tff.learning.models.FunctionalModel; learning.from_keras makes one from a '
             'Keras model',
         )
+    for spec in tf.nest.flatten(model.input_spec):
+        if spec.shape.rank is not None and spec.shape[:1].as_list() != [None]:
+            raise errors.ArgumentError(
+                'input_spec',
+                spec.shape,
+                'must have None for the number of rows: a batch without rows separates two clients',
+            )
     if (client_update == 'fedavg') != (client_optimizer_fn is not None):
         raise errors.ArgumentError(
             'client_optimizer_fn', client_optimizer_fn, 'must be given for fedavg, not for fedsgd'

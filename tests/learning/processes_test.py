@@ -213,20 +213,21 @@ def test_it_is_a_learning_process():
     assert process.set_model_weights(state, doubled).global_model_weights.trainable[0][0] == 1.0
 
 
-def _without_trainable_weights():
-    model = models.least_squares()
+def _model(rows=None):
+    model, spec = models.least_squares(), tf.TensorSpec([rows, 2])
     return tff.learning.models.FunctionalModel(
         initial_weights=((), (np.zeros(1),)),
         predict_on_batch_fn=model.predict_on_batch,
         loss_fn=model.loss,
-        input_spec=model.input_spec,
+        input_spec=(spec, spec),
     )
 
 
 @pytest.mark.parametrize(
     'changes, message',
     [
-        (dict(model=_without_trainable_weights()), 'model: must have trainable weights'),
+        (dict(model=_model()), 'model: must have trainable weights'),
+        (dict(model=_model(rows=8)), r'input_spec=\(8, 2\): must have None for the number of rows'),
         (dict(clip=aggregators.PerLayer((1.0,))), 'shares=.1.0,.: must be 2 numbers'),
         (dict(client_update='fedprox'), 'client_update=fedprox: must be one of fedavg, fedsgd'),
         (dict(client_optimizer_fn=None), 'client_optimizer_fn=None: must be given for fedavg'),
