@@ -1,6 +1,7 @@
 """Times of rounds, and the separation and the participations that a timer then allows."""
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from dpfl.participation.schema import Participation
 
 _MICROSECONDS = 3_600_000_000  # In an hour.
 _MOST_HOURS = 1e6
+_MOST_TIME = 2**61  # Differences of two times, and their sums with a timer, then fit into int64.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -22,8 +24,8 @@ class RoundTimes:
         its start, it lasted no longer than the longest time between two starts.
 
     Raises:
-      ArgumentError: if there are fewer than two rounds, a round starts before the previous one, or
-        the end is before the last start.
+      ArgumentError: if there are fewer than two rounds, a round starts before the previous one, the
+        end is before the last start, or a time is more than 2^61 microseconds from 0.
 
     Example:
       >>> times = RoundTimes.from_hours(np.array([0.0, 3.0, 6.0, 9.0]))
@@ -40,6 +42,10 @@ class RoundTimes:
             raise errors.ArgumentError(
                 'starts', errors.NOT_SHOWN, 'must be int64 microseconds of at least two rounds'
             )
+        if max(-int(starts.min()), int(starts.max())) > _MOST_TIME:
+            raise errors.ArgumentError(
+                'starts', errors.NOT_SHOWN, f'must be within {_MOST_TIME} microseconds of 0'
+            )
         later = np.flatnonzero(starts[1:] < starts[:-1])
         if later.size:
             raise errors.ArgumentError(
@@ -48,15 +54,19 @@ class RoundTimes:
         starts.setflags(write=False)
         object.__setattr__(self, 'starts', starts)
         end = int(starts[-1]) if self.end is None else self.end
-        _validate.integer('end', end, minimum=int(starts[-1]))
+        _validate.integer('end', end, minimum=int(starts[-1]), maximum=_MOST_TIME)
         object.__setattr__(self, 'end', end)
 
     @classmethod
     def from_hours(cls, starts: np.ndarray, end: float | None = None) -> 'RoundTimes':
-        """Times from hours, float64 [rounds]; rounded down to microseconds."""
+        """Times from hours, float64 [rounds]; rounded down to microseconds, the end up."""
+        most = _MOST_TIME / _MICROSECONDS
+        hours = np.clip(_validate.vector('starts', starts), -2 * most, 2 * most)
         return cls(
-            np.floor(np.asarray(starts) * _MICROSECONDS).astype(np.int64),
-            None if end is None else int(np.ceil(end * _MICROSECONDS)),
+            np.floor(hours * _MICROSECONDS).astype(np.int64),
+            None
+            if end is None
+            else math.ceil(_validate.number('end', end, maximum=most) * _MICROSECONDS),
         )
 
     @property

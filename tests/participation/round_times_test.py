@@ -124,6 +124,10 @@ def test_the_participations_of_the_production_run():
         (lambda: RoundTimes(np.array([1.0, 2.0])), 'starts: must be int64'),
         (lambda: RoundTimes(np.array([3, 2])), 'starts: must not decrease, as after round 0'),
         (lambda: RoundTimes(np.array([3, 4]), 3), 'end=3: must be an integer >= 4'),
+        (lambda: RoundTimes(np.array([-(2**63), 0])), 'starts: must be within 23058430'),
+        (lambda: RoundTimes.from_hours(np.array([1.0, 1e80])), 'starts: must be within 23058430'),
+        (lambda: RoundTimes.from_hours(np.array([np.nan, 1.0])), 'starts=.*: must be .*finite'),
+        (lambda: RoundTimes.from_hours(np.array([0.0, 1.0]), np.nan), 'end=nan: must be a finite'),
         (lambda: RoundTimes(np.array([3, 4])).most_participations(1, 3), 'rounds=3: must be an'),
     ],
 )
