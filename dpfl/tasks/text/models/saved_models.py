@@ -134,11 +134,13 @@ def save(model: LanguageModel, path: str | os.PathLike[str]) -> None:
         parameters = tuple(module.parameters)
         state = architecture.start(parameters, tf.shape(tokens)[0])
         length = tf.shape(tokens)[1]
-        logits = tf.TensorArray(tf.float32, length)
+        # TensorFlow stacks no empty array: without tokens, the row of zeros at the end is cut off.
+        end = tf.zeros([tf.shape(tokens)[0], num_tokens])
+        logits = tf.TensorArray(tf.float32, length + 1).write(length, end)
         for position in tf.range(length):
             state, row = architecture.step(parameters, state, tokens[:, position])
             logits = logits.write(position, row)
-        result = tf.transpose(logits.stack(), [1, 0, 2])
+        result = tf.transpose(logits.stack()[:length], [1, 0, 2])
         return {'logits': tf.ensure_shape(result, [None, None, num_tokens])}
 
     module.predict = predict

@@ -73,6 +73,7 @@ found = []
 for path in sys.argv[1:]:
     predict = tf.saved_model.load(path).signatures['serving_default']
     found.append(predict(tokens=tokens)['logits'].numpy().tolist())
+    assert predict(tokens=tokens[:, :0])['logits'].shape == (2, 0, 50)
 assert not any(name.startswith(('dpfl', 'tensorflow_federated')) for name in sys.modules)
 print(json.dumps(found))
 """
