@@ -275,8 +275,20 @@ def read(values: Mapping[str, Any], required: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def checked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a report by name, after the checks of those that `read` reads.
+
+    Raises:
+      ValueError: if a value is not allowed.
+    """
+    return {
+        name: value if value is None or name not in OF_RUN else OF_RUN[name](name, _plain(value))
+        for name, value in values.items()
+    }
+
+
 def _plain(value: Any) -> Any:
     """An input as a JSON value."""
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, list)):
         return [_plain(entry) for entry in value]
     return value.to_dict() if isinstance(value, (About, Extension)) else value

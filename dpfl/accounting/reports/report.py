@@ -113,25 +113,22 @@ class PrivacyReport(Inputs):
             `warm_start_is_public`, and digests of noise keys and journal.
 
         Raises:
-          ValueError: if there is no delta, a delta is not within (0, 1), or the accountant is
-            unknown or does not support the plan's sampling.
+          ValueError: if there is no delta, a delta is not within (0, 1), the accountant is unknown
+            or does not support the plan's sampling, or `from_json` would refuse a field.
         """
+        _validate.instance_of(PrivacyPlan)('plan', plan)
+        _validate.instance_of(ParticipationLog, None)('log', log)
         deltas = tuple(float(delta) for delta in deltas)
         if not deltas:
             raise errors.ArgumentError('deltas', '[]', 'must hold at least one number')
         _validate.choice('accountant', accountant, gaussian.ACCOUNTANTS)
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in fields.items()
-        }
         report = cls(
             plan=plan,
             accountant=accountant,
             deltas=deltas,
             observed=None if log is None else observed_lib.observe(plan, log),
-            noise_is_seeded=noise_is_seeded,
             has_tradeoff=with_tradeoff,
-            **values,
+            **inputs.checked({'noise_is_seeded': noise_is_seeded, **fields}),
         )
         _ = report.plan_guarantee  # Refuses a delta or an accountant that does not fit.
         return report
