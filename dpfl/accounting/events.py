@@ -105,6 +105,7 @@ def epsilon_of_event(
         the neighbours, or samples of several kinds are composed without an adjacency.
     """
     neighbours = None
+    _validate.integer('group_size', group_size, minimum=1)
     if adjacency is not None or group_size != 1:
         adjacency = adjacency or _adjacency(_flatten(event))
         neighbours = Neighbours(_validate.choice('adjacency', adjacency, _ADJACENCIES), group_size)

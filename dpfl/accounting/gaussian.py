@@ -33,6 +33,7 @@ from dp_accounting import rdp
 from dp_accounting.pld import pld_pmf, privacy_loss_distribution, privacy_loss_mechanism
 
 from dpfl import _validate, errors
+from dpfl.mechanisms import rounding
 
 ACCOUNTANTS = ('pld', 'rdp', 'analytic_gaussian', 'moments', 'best')
 """'best' is the smallest epsilon of all others; which one gives it depends on the numbers."""
@@ -89,14 +90,14 @@ class Bound(NamedTuple):
 
 
 def mu_from_rho(rho: float) -> float:
-    """`mu = sqrt(2 rho)`."""
-    return math.sqrt(2.0 * rho)
+    """`mu = sqrt(2 rho)`, rounded up; infinity (no noise) gives infinity."""
+    if rho != math.inf:
+        _validate.number('rho', rho, minimum=0)
+    return rounding.root_up(2.0 * rho)
 
 
 def epsilon_from_rho(rho: float, delta: float, method: str = 'pld') -> float:
     """Epsilon at `delta` of a Gaussian release with zCDP parameter `rho`; see `epsilon_from_mu`."""
-    if not math.isinf(rho):
-        _validate.number('rho', rho, minimum=0)
     return epsilon_from_mu(mu_from_rho(rho), delta, method)
 
 

@@ -52,8 +52,8 @@ def round_up(value: float | None, digits: int = 4) -> str:
     """`value` with that many significant digits, rounded up so that it never understates."""
     if value is None:
         return 'none'
-    if value == 0:
-        return '0'
+    if value in (0, math.inf):
+        return f'{value:g}'
     value = max(value, 1e-300)  # Below, the unit itself would be 0.
     unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
     rounded = math.ceil(value / unit * (1 - 1e-12)) * unit

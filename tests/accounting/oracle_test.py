@@ -1,5 +1,6 @@
 """Epsilon of Gaussian releases against the exact curve in high precision: nothing understates."""
 
+import fractions
 import itertools
 import math
 
@@ -128,6 +129,8 @@ def test_a_published_number():
     for method in ('analytic_gaussian', 'pld'):
         assert accounting.epsilon_from_mu(1.0, 1e-7, method) == pytest.approx(5.3493, abs=1e-4)
     assert accounting.mu_from_rho(0.5) == 1.0
+    for rho in np.random.default_rng(0).random(20):
+        assert fractions.Fraction(accounting.mu_from_rho(rho)) ** 2 >= 2 * fractions.Fraction(rho)
     assert accounting.epsilon_from_rho(0.5, 1e-7) == accounting.epsilon_from_mu(1.0, 1e-7)
 
 

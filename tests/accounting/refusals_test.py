@@ -66,6 +66,7 @@ def _together(other):
 
 
 _HARDENED = _report(noise='hardened')
+_of_plan = functools.partial(accounting.PrivacyReport.from_plan, _FIRST, [1e-6])
 _production = plans.production
 _update = clipping.update_noise_multiplier
 _from_mu = accounting.epsilon_from_mu
@@ -141,6 +142,17 @@ _REFUSED = [
     (_words, dict(delta=1), 'delta'),
     (_words, dict(replaced=2.5), 'replaced'),
     (_words, dict(name=''), 'name'),
+    # Reports, which must be read again.
+    *(
+        (_of_plan, {name: value}, f'{name}=.*: must be ')
+        for name, value in (
+            ('log', [[1, 2]]),
+            ('noise_is_seeded', 'yes'),
+            ('also_not_covered', 'One sentence.'),
+            ('stop_at_accuracy', math.nan),
+            ('noise_key_digest', 'key'),
+        )
+    ),
     # Accountants.
     (_from_mu, (1, 0), 'delta=0: must be a finite number > 0 and < 1'),
     (_from_mu, (1, 1), 'delta=1: '),
@@ -149,6 +161,7 @@ _REFUSED = [
     (_from_mu, (math.nan, 0.1), 'mu=nan: '),
     (_from_mu, (1, 0.1, 'guess'), 'method=guess: must be one of pld'),
     (accounting.epsilon_from_rho, (-1, 0.1), 'rho=-1: '),
+    (accounting.mu_from_rho, (math.nan,), 'rho=nan: '),
     (accounting.mu_from_epsilon, (0, 0.1), 'epsilon=0: '),
     *((_of_event, (_POISSON, delta), 'delta=') for delta in (0, 1, math.nan)),
     (_of_event, (_POISSON, 1e-6, 'analytic_gaussian'), '=analytic_gaussian: must be one of pld, '),
@@ -157,6 +170,7 @@ _REFUSED = [
     (_of_event, (_BOTH([_CAPPED, _POISSON]), 1e-6), 'truncated ones and samples'),
     (_of_event, (dp_accounting.LaplaceDpEvent(1.0), 1e-6), '=LaplaceDpEvent: must'),
     (_of_event, (_GAUSSIAN, 1e-6, 'guess'), 'method=guess'),
+    (_of_event, (_GAUSSIAN, 1e-6, 'pld', None, 0), 'group_size=0: '),
     *(
         row
         for call in (tradeoff.of_event, events.renyi_divergences)

@@ -390,7 +390,7 @@ def test_the_first_sentences_never_understate_what_a_membership_test_reaches(pla
         assert len(risks) == (report is exact)
 
 
-@pytest.mark.parametrize('value', [1e-9, 0.15337, 0.8061224489795918, 1.0, 8.89860501, 12345.6])
+@pytest.mark.parametrize('value', [0.0, 1e-9, 0.15337, 0.8061224489795918, 1.0, 8.89860501, np.inf])
 def test_printed_numbers_are_rounded_up(value):
     printed = float(rounding.round_up(value))
     assert value * (1 - 1e-11) <= printed <= value * 1.001
