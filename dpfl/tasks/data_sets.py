@@ -318,7 +318,7 @@ class ClientFile:
         Raises:
           DataError: if they cannot be read.
         """
-        query = 'SELECT serialized_example_proto FROM examples WHERE '
+        query = 'SELECT client_id, serialized_example_proto FROM examples WHERE '
         of_split, splits = ('', ()) if split is None else (' AND split_name = ?', (split,))
         if self.runs is None:
             condition, parts = 'client_id = ?', [[client]]
@@ -326,7 +326,8 @@ class ClientFile:
             condition, parts = 'rowid BETWEEN ? AND ?', self.runs.get(client, [])
         for part in parts:
             rows = self.rows(f'{query}{condition}{of_split} ORDER BY rowid', (*part, *splits))
-            yield from (example for (example,) in rows)
+            # By its collation or type, a column may take the ids of two clients for equal.
+            yield from (example for owner, example in rows if owner == client)
 
     @functools.cached_property
     def runs(self) -> dict[Any, list[list[int]]] | None:

@@ -1,11 +1,13 @@
 """Text of clients in files of users and of TFF: order, splits, memory, and what is refused."""
 
 import collections
+import contextlib
 import csv
 import hashlib
 import itertools
 import json
 import random
+import sqlite3
 import tempfile
 import tracemalloc
 
@@ -348,6 +350,26 @@ def test_clients_whose_rows_are_scattered(plain, copy):
     )
     training, expected = (client_texts.open_stackoverflow(each, 0.2)[0] for each in (path, plain))
     assert [*map(sorted, _sentences(training))] == [*map(sorted, _sentences(expected))]
+
+
+@pytest.mark.parametrize('kind', ['TEXT COLLATE NOCASE', 'INTEGER'])
+def test_ids_that_a_column_takes_for_equal_are_those_of_different_clients(kind, copy):
+    path = copy(
+        'DROP TABLE examples',
+        f'CREATE TABLE examples (split_name, client_id {kind}, serialized_example_proto)',
+        'CREATE INDEX i ON examples (client_id)',
+        'DELETE FROM client_metadata',
+    )
+    clients = ['07', '7', 'A', 'a', 'B', 'b']
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        for client in clients:
+            connection.execute('INSERT INTO client_metadata VALUES (?, ?, 1)', (client, 'train'))
+            example = sqlite_files.of_sentence(f'of {client}')
+            connection.execute('INSERT INTO examples VALUES (?, ?, ?)', ('train', client, example))
+    training, heldout = client_texts.open_stackoverflow(path, 0.5)[:2]
+    texts = [text for text in _sentences(training) + _sentences(heldout) if text]
+    expected = [[['of', client]] for client in clients if kind != 'INTEGER' or client.isalpha()]
+    assert sorted(texts) == sorted(expected)
 
 
 _PROTO = 'UPDATE examples SET serialized_example_proto = '
