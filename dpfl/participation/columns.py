@@ -135,12 +135,12 @@ class Fields:
           secret: random, within [0, 2^64).
 
         Raises:
-          ValueError: if a field is empty, or begins or ends with a space.
+          ValueError: if a field is empty, or begins or ends with a space or a control character.
         """
         lengths = self.ends - self.starts
         self._check(lengths > 0, 'must not be empty')
-        edges = (self.text[self.starts] == _SPACE) | (self.text[self.ends - 1] == _SPACE)
-        self._check(~edges, 'must not begin or end with a space')
+        edges = np.minimum(self.text[self.starts], self.text[self.ends - 1])
+        self._check(edges > _SPACE, 'must not begin or end with a space')
         keys = _mixed(lengths.astype(np.uint64) + np.uint64(secret))
         for first in range(0, int(lengths.max(initial=0)), 8):
             rows = np.flatnonzero(lengths > first)

@@ -123,6 +123,7 @@ def _refused(reader, path, name, message):
             ('a,1\n\nb,2\n', 'row 2: has 1 fields'),
             ('a,1\n,2\n', 'row 2: client must not be empty'),
             ('a,1\n b,2\n', 'row 2: client must not begin or end with a space'),
+            ('a,1\na\t,2\n', 'row 2: client must not begin or end with a space'),
             ('a,1\nb,\n', 'row 2: round must be an integer >= 0'),
             ('a,1\nb,-2\n', 'row 2: round must be an integer >= 0'),
             ('a,1\nb,2.0\n', 'row 2: round must be an integer >= 0'),
