@@ -23,6 +23,10 @@ from dpfl import _parquet, errors
 # Longest record in bytes. Longer ones are malformed, which bounds the memory that readers need.
 MAX_BYTES = 1 << 22
 
+# How often the lines of a CSV file are read again at most, on average, after quotes that are never
+# closed.
+_MOST_AGAIN = 64
+
 # How many columns a message names, and how many letters of each.
 _MOST_NAMES, _MOST_LETTERS = 12, 40
 
@@ -109,7 +113,8 @@ def csv_rows(file: IO[bytes], client_column: str, text_column: str) -> Iterator[
 
     Raises:
       ArgumentError: if there is not one of each column; it names the column's argument.
-      ValueError: if there is no header.
+      ValueError: if there is no header, or so many quotes are never closed that reading would not
+        come to an end.
     """
     csv.field_size_limit(MAX_BYTES)
     lines = _CsvLines(file)
@@ -160,10 +165,9 @@ def parquet_rows(
         yield from json_lines(lines, 'client', 'text')
 
 
+JSON_LINES = ('.jsonl', '.ndjson', '.json')
 FORMATS: dict[str, tuple[str, Callable[..., Iterator[Record | BadRecord]]]] = {
-    '.jsonl': ('jsonl', json_lines),
-    '.ndjson': ('jsonl', json_lines),
-    '.json': ('jsonl', json_lines),
+    **dict.fromkeys(JSON_LINES, ('jsonl', json_lines)),
     '.csv': ('csv', csv_rows),
     **dict.fromkeys(_parquet.SUFFIXES, ('parquet', parquet_rows)),
 }
@@ -248,7 +252,7 @@ class _CsvLines:
         self._lines = _lines(file)
         self._again: collections.deque[bytes] = collections.deque()
         self._of_record: list[bytes] = []
-        self._size = 0
+        self._size = self._total = self._total_again = 0
         self.number = 1
 
     def begin_record(self) -> None:
@@ -260,13 +264,20 @@ class _CsvLines:
     def go_on_after_first_line(self) -> None:
         """Goes back to the second line of the current record."""
         self._again.extendleft(reversed(self._of_record[1:]))
+        self._total_again += self._size - len(self._of_record[0])
+        if self._total_again > _MOST_AGAIN * (self._total + MAX_BYTES):
+            raise ValueError(f'line {self.number}: too many quotes up to here are never closed')
         del self._of_record[1:]
 
     def __iter__(self) -> '_CsvLines':
         return self
 
     def __next__(self) -> str:
-        line = self._again.popleft() if self._again else next(self._lines)
+        if self._again:
+            line = self._again.popleft()
+        else:
+            line = next(self._lines)
+            self._total += len(line)
         self._of_record.append(line)
         self._size += len(line)
         if self._size > MAX_BYTES:

@@ -34,11 +34,8 @@ from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS
 MARKS = tuple(string.punctuation)
 # Most distinct words that a `_Counter` holds.
 _MOST_COUNTED = 4_000_000
-_JSON_LINES = ('.jsonl', '.ndjson', '.json')
 # Longest part of a line of plain text that is read at a time, in characters.
 _LINE = 1 << 20
-# Longest line of JSON, in characters: it cannot be read in parts.
-_RECORD = 1 << 22
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,10 +226,10 @@ def public_texts(
             yield from git_log.prose_of_commits(os.fspath(path))
     elif stem.endswith(_parquet.SUFFIXES):
         yield from _of_parquet(name, path, text_column)
-    elif stem.endswith(_JSON_LINES):
+    elif stem.endswith(record_files.JSON_LINES):
         yield from _of_json_lines(name, path, text_column)
-    elif stem.endswith('.csv'):
-        allowed = 'must be text, JSON Lines or Parquet: in CSV, ids would be words'
+    elif stem.endswith(('.csv', '.tsv')):
+        allowed = 'must be text, JSON Lines or Parquet: in CSV and TSV, ids would be words'
         raise errors.ArgumentError(name, path, allowed)
     else:
         yield from (line for _, line in _read_lines(name, path))
@@ -247,7 +244,7 @@ def public_sentences(
 
 
 def _of_json_lines(name: str, path: str | os.PathLike[str], text_column: str) -> Iterator[str]:
-    for number, line in _read_lines(name, path, _RECORD):
+    for number, line in _read_lines(name, path, record_files.MAX_BYTES):
         if not line.strip():
             continue
         try:

@@ -107,6 +107,14 @@ def test_a_quote_that_nobody_closes_takes_no_text_of_other_clients():
         assert good == others + more and bad == [(2, 'not CSV')]
 
 
+def test_a_file_of_quotes_that_nobody_closes_is_refused_soon(monkeypatch):
+    monkeypatch.setattr(record_files, 'MAX_BYTES', 1_000)
+    lines = b'who,text\n' + b'z","\n' * 1_000  # Each opens a quote, and so does the next one.
+    assert len(_scan(_CSV, lines[:1_000])[1]) == 199
+    with pytest.raises(ValueError, match=r'^line \d+: too many quotes up to here are never closed'):
+        _scan(_CSV, lines)
+
+
 @pytest.mark.parametrize(
     'header, message',
     [
