@@ -24,11 +24,6 @@ from dpfl.tasks.text.tokenization import EOS_ID, OOV_ID, PAD_ID
 
 # The draw before training that finds the quantiles of criteria.
 THRESHOLDS = 'thresholds'
-# Measures that criteria of text compare: of one sentence, or of all sentences of a client together.
-_MEASURES = ('length', 'oov_rate', 'loss', 'accuracy')
-_CLIENT_MEASURES = (*_MEASURES, 'sentences')
-# These need a model.
-_OF_MODEL = frozenset({'loss', 'accuracy'})
 _RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     '<=': operator.le,
     '>=': operator.ge,
@@ -46,9 +41,6 @@ _QUANTILES = (
     'sentence of each client). It was estimated privately before training, and the guarantee '
     'counts that.'
 )
-# Of one image, and of all images of a client together.
-_IMAGE_MEASURES = ('label', 'predicted', 'accuracy', 'confidence', 'loss', 'ink')
-_IMAGE_CLIENT_MEASURES = ('accuracy', 'confidence', 'loss', 'ink', 'examples')
 # Examples of a client that are read at a time.
 _ROWS = 256
 
@@ -119,10 +111,11 @@ class SelectionConfig(Settings):
     ([Augenstein20], section 2.1).
     """
 
-    # The measures of the data, those of them that need a model, and the word for examples.
-    measures: ClassVar[tuple[str, ...]] = _MEASURES
-    client_measures: ClassVar[tuple[str, ...]] = _CLIENT_MEASURES
-    of_model: ClassVar[frozenset[str]] = _OF_MODEL
+    # Measures that need a model, measures of one example, measures of all examples of a client
+    # together, and the word for examples.
+    of_model: ClassVar[tuple[str, ...]] = ('loss', 'accuracy')
+    measures: ClassVar[tuple[str, ...]] = ('length', 'oov_rate', *of_model)
+    client_measures: ClassVar[tuple[str, ...]] = (*measures, 'sentences')
     examples: ClassVar[str] = 'sentences'
     # Whether runs on such data can estimate quantiles.
     has_quantiles: ClassVar[bool] = True
@@ -288,9 +281,9 @@ class SelectionConfig(Settings):
 class ImageSelectionConfig(SelectionConfig):
     """Clients and images to train on, chosen by what each device can compute for itself."""
 
-    measures: ClassVar[tuple[str, ...]] = _IMAGE_MEASURES
-    client_measures: ClassVar[tuple[str, ...]] = _IMAGE_CLIENT_MEASURES
-    of_model: ClassVar[frozenset[str]] = frozenset({'predicted', 'accuracy', 'confidence', 'loss'})
+    of_model: ClassVar[tuple[str, ...]] = ('predicted', 'accuracy', 'confidence', 'loss')
+    measures: ClassVar[tuple[str, ...]] = ('label', *of_model, 'ink')
+    client_measures: ClassVar[tuple[str, ...]] = (*measures[2:], 'examples')
     examples: ClassVar[str] = 'images'
     has_quantiles: ClassVar[bool] = False
 
