@@ -10,11 +10,12 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import gzip
 import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -235,6 +236,10 @@ def open_text(
       DataError: if a download fails.
     """
     task, data, text = config.task, config.data, config.text
+    if _inodes(text.vocabulary_file) & _inodes(data.data_path):
+        raise ArgumentError(
+            'vocabulary_file', text.vocabulary_file, 'must not be the data of the clients'
+        )
     words = words or _public_vocabulary(text)  # A bad one is refused before the data are read.
     fingerprints: dict[str, str] = {}
     test = None
@@ -246,15 +251,14 @@ def open_text(
             path, data.heldout_fraction
         )
         test = tested if tested.count else None
-    elif task == 'git_log':
-        path = data_sets.required(data, task)
-        training, heldout, description, fingerprints['data'] = git_log.open_clients(
-            str(data.data_path), text.author_max_words, data.heldout_fraction
-        )
     else:
-        path = data_sets.required(data, task)
-        training, heldout, description, fingerprints['data'] = client_texts.open_user_text(
-            path, text.client_column, text.text_column, data.heldout_fraction, text.strict
+        path, fraction = data_sets.required(data, task), data.heldout_fraction
+        training, heldout, description, fingerprints['data'] = (
+            git_log.open_clients(str(data.data_path), text.author_max_words, fraction)
+            if task == 'git_log'
+            else client_texts.open_user_text(
+                path, text.client_column, text.text_column, fraction, text.strict
+            )
         )
     clients = description['clients']
     line = f'{path}: {clients["training"]} clients to train on, {clients["heldout"]} held out'
@@ -378,7 +382,7 @@ def load(
 
 
 def _is_of_clients(config: TextTaskConfig | TaskConfig, opened: OpenedText) -> bool:
-    """Whether public text is the text of the clients: by any path, or as a copy."""
+    """Whether public text is the text of the clients: by any path, or as a copy, packed or not."""
     given = config.text.vocabulary_text
     if not given:
         return False
@@ -390,7 +394,8 @@ def _is_of_clients(config: TextTaskConfig | TaskConfig, opened: OpenedText) -> b
             known = [entry['heads'] for entry in opened.description['repositories']]
             return any([*of.heads] in known for of in git_log.find_repositories(given))
         with _files.open_regular(given) as file:
-            digest = hashlib.file_digest(cast(Any, file), 'sha256').hexdigest()
+            text: Any = gzip.GzipFile(fileobj=file) if given.lower().endswith('.gz') else file
+            digest = hashlib.file_digest(text, 'sha256').hexdigest()
         return digest == opened.fingerprints.get('data')
     return False
 

@@ -95,11 +95,15 @@ def test_text_of_clients_that_is_called_public_is_said(task, data_path, vocabula
     assert (_SAID in said) == is_said
 
 
-@pytest.mark.parametrize('link', [None, os.symlink, os.link, shutil.copy])
+def _packed(file, other):
+    other.write_bytes(gzip.compress(file.read_bytes()))
+
+
+@pytest.mark.parametrize('link', [None, os.symlink, os.link, shutil.copy, _packed])
 def test_text_of_clients_is_known_by_any_path(link, tmp_path, monkeypatch):
     """A run records that its vocabulary is of its clients, and says so wherever it is read."""
     file = small_files.write_json_lines(tmp_path / 'texts.jsonl')
-    other = file if link is None else tmp_path / 'other.jsonl'
+    other = file if link is None else tmp_path / f'other.jsonl{".gz" if link is _packed else ""}'
     if link:
         link(file, other)
     monkeypatch.chdir(tmp_path)
@@ -114,6 +118,15 @@ def test_text_of_clients_is_known_by_any_path(link, tmp_path, monkeypatch):
     monkeypatch.chdir('/')
     assert not_covered_of_task(config, data.description) == data.not_covered
     assert not_covered_of_task(config, {'vocabulary': 'x'}) == data.not_covered[1:]
+
+
+def test_the_data_of_clients_are_no_file_of_words(tmp_path):
+    (tmp_path / 'a.csv').write_text('client,text\nid1,private\nid2,other\n')
+    os.symlink(tmp_path / 'a.csv', tmp_path / 'words')
+    values = {'task': 'user_text', 'data_path': str(tmp_path / 'a.csv')}
+    config = TaskConfig().with_values({**values, 'vocabulary_file': str(tmp_path / 'words')})
+    with pytest.raises(ValueError, match=r'words: must not be the data of the clients$'):
+        text_task.load(config, print)
 
 
 def test_public_text_is_read_once_for_a_run(tmp_path, monkeypatch):
@@ -226,6 +239,7 @@ _COLUMNS = pyarrow.table({'text': ['One. Two', 'Three'], 'n': [1, 2]})
         ('a.jsonl', b'{"texts": "a"}\n', 'text', "line 1 must be a JSON object with a text 'text'"),
         ('a.jsonl', b'[1]\n', 'text', 'line 1 must be a JSON object'),
         ('a.CSV.gz', b'client,text\nc1,a\n', 'text', 'must be text, JSON Lines or Parquet'),
+        ('a.tsv', b'client\ttext\nc1\ta\n', 'text', 'must be text, JSON Lines or Parquet'),
         ('a.txt', b'good\n\xff\n', 'text', 'must be UTF-8 text'),
         ('a.txt.gz', b'not compressed', 'text', 'must be a whole gzip file'),
         ('a.txt.gz', _WHOLE[:-20], 'text', 'must be a whole gzip file'),
