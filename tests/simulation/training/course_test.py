@@ -151,6 +151,24 @@ def test_a_fork_of_a_sampled_run_needs_another_seed_of_cohorts(sampling):
             require(seed, **data)
 
 
+@pytest.mark.parametrize('record', [archive.PLAN, archive.LEDGER])
+@pytest.mark.parametrize(
+    'model, run',
+    [('.', '.'), ('saved_model', '.'), ('export', None), ('saved_model/saved_model', None)],
+)
+def test_the_run_of_a_model_is_the_folder_itself_or_that_of_its_saved_model(
+    tmp_path, model, run, record
+):
+    folder, link = tmp_path / model, tmp_path / 'link'
+    folder.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(folder)
+    (tmp_path / record).touch()
+    source = None if run is None else (tmp_path / run).resolve()
+    assert fork._run_of_model(str(link)) == source
+    (folder / record).touch()
+    assert fork._run_of_model(str(link)) == folder.resolve()
+
+
 @pytest.mark.standard
 @pytest.mark.tff
 def test_a_seed_does_not_come_back_after_several_forks(tmp_path):
