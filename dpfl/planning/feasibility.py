@@ -73,8 +73,7 @@ def estimate(
         sentence = f'The noise is small enough for models of at most {most:,} parameters.'
         return Feasibility('doubtful', None, (sentence,))
     noise = of_model * math.sqrt(dimension)
-    of_round = plan.noise_multiplier / plan.denominator
-    of_round *= _round_error(plan.mechanism)
+    of_round = plan.update_noise_multiplier / plan.denominator * _round_error(plan.mechanism)
     ratio = of_round * math.sqrt(dimension)
     if noise <= LEARNS:
         shown = (
@@ -96,7 +95,7 @@ def estimate(
 
 def noise_in_model(plan: accounting.PrivacyPlan, dimension: int) -> float:
     """Norm of the noise after all rounds over the most that clients can move the model."""
-    of_sum = plan.noise_multiplier / plan.denominator * plan.mechanism.max_error()
+    of_sum = plan.update_noise_multiplier / plan.denominator * plan.mechanism.max_error()
     return of_sum * math.sqrt(dimension) / plan.participation.rounds
 
 

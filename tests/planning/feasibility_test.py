@@ -24,6 +24,19 @@ def test_the_noise_in_the_model_decides(dimension, feasible):
     assert all(sentence.endswith('.') for sentence in found.advice)
 
 
+def test_with_adaptive_clipping_it_is_the_noise_of_the_updates():
+    # The noise of the counts is nearly used up: updates have ten times the noise multiplier.
+    clip = accounting.AdaptiveClip(count_stddev=1 / 0.99**0.5)
+    adaptive = dataclasses.replace(_PLAN, adaptive_clip=clip)
+    louder = dataclasses.replace(_PLAN, noise_multiplier=20.0)
+    assert feasibility.noise_in_model(adaptive, 9) == pytest.approx(
+        feasibility.noise_in_model(louder, 9)
+    )
+    found, expected = (feasibility.estimate(plan, 1000) for plan in (adaptive, louder))
+    assert found.feasible == expected.feasible == 'doubtful'
+    assert found.noise_to_signal == pytest.approx(expected.noise_to_signal)
+
+
 @pytest.mark.parametrize('make', [mechanisms.BinaryTree, mechanisms.HonakerTree])
 def test_noise_of_many_rounds_is_measured(make, monkeypatch):
     tree = make(500)
