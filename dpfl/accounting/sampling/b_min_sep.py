@@ -32,7 +32,7 @@ from dpfl.accounting.evidence import separated as separated_evidence
 from dpfl.accounting.evidence import unseen
 from dpfl.accounting.evidence.refutation import LogTest
 from dpfl.accounting.sampling import base, independent_cohorts, monte_carlo
-from dpfl.accounting.sampling.monte_carlo import Estimated, Range
+from dpfl.accounting.sampling.monte_carlo import Estimated
 from dpfl.participation import Participation, ParticipationLog
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ class Separated:
         return Release(self, stddev)
 
 
-class Release:
-    """Mixtures over separated sets in units of the noise, and the grid of their losses."""
+class Release(monte_carlo.Release):
+    """Mixtures over separated sets in units of the noise."""
 
     rounding = _LOSS_ROUNDING
 
@@ -123,8 +123,8 @@ class Release:
         )
         self._rate = 1 / (separation - 1 + 1 / self._probability)
         self._towards = gram.sum(axis=0) * self._rate
-        self._mean_square = float(self._norms.sum() * self._rate)
-        self._square_of_mean = float(self._towards.sum() * self._rate)
+        self.mean_square = float(self._norms.sum() * self._rate)
+        self.square_of_mean = float(self._towards.sum() * self._rate)
         with np.errstate(divide='ignore'):
             self._log_absent = float(np.log1p(-self._probability))
         self._log_present = math.log(self._probability)
@@ -135,39 +135,20 @@ class Release:
         waits[0] = 0.0
         self._log_waits = waits - math.log1p((separation - 1) * self._probability)
 
-    @property
-    def end(self) -> float:
-        return monte_carlo.end_of_losses(self.largest)
-
-    def removed_range(self, tilt: float) -> Range:
-        """Of samples from the tilted mixture: B >= A^s / Z."""
-        order = tilt - 1
-        most = self._log_total(tilt) + self.rounding
-        return Range(order, most, -monte_carlo.entropy(order, tilt), self.end, self.rounding)
-
-    def added_range(self, tilt: float) -> Range:
-        """Of samples from N(-r v): B >= A^-r exp(-r h / 2 - r^2 |v|^2 / 2)."""
-        most = tilt * self._mean_square / 2 + tilt**2 * self._square_of_mean / 2
-        return Range(tilt, most, -monte_carlo.entropy(tilt, tilt + 1), self.end, self.rounding)
+    def most_log_total(self, tilt: float) -> float:
+        return self._log_total(tilt) + self.rounding
 
     def samples(
         self, generator: np.random.Generator, count: int, tilts: tuple[float, float]
     ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """Losses and logarithms of weights, [count] each, of a removed and of an added client.
-
-        Both directions share the noise, as only the mean of each counts.
-
-        Raises:
-          OverflowError: if rounding may have been larger than is allowed for.
-        """
         s, r = tilts
         margin = self._bands - 1
         padded = np.zeros((self.width + 2 * margin, count))
         products = padded[margin : margin + self.width]
         self._inner_products(generator.standard_normal((self.width, count)), products)
         half = self._norms[:, None] / 2
-        along = self._rate * products.sum(axis=0) - r * self._square_of_mean
-        counterweight = r * along + r * r * self._square_of_mean / 2
+        along = self._rate * products.sum(axis=0) - r * self.square_of_mean
+        counterweight = r * along + r * r * self.square_of_mean / 2
         gain = -self._log_ratio(products - half - r * self._towards[:, None])
         columns = np.arange(count)
         for rounds in self._sets(generator, count, s):

@@ -37,12 +37,14 @@ from dpfl.accounting.evidence import bins as bins_evidence
 from dpfl.accounting.evidence import unseen
 from dpfl.accounting.evidence.refutation import LogTest
 from dpfl.accounting.sampling import base, monte_carlo
-from dpfl.accounting.sampling.monte_carlo import LOSS_ROUNDING, Estimated, Range
+from dpfl.accounting.sampling.monte_carlo import Estimated
 from dpfl.participation import Participation, ParticipationLog
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
 
+# Added to losses, and to logarithms of weights, for the rounding of exponentials.
+_LOSS_ROUNDING = 1e-8
 # Added to inner products, relative to the largest; above the rounding of their factor.
 _ROUNDING = 1e-9
 # Relative allowance for sums of products of up to a few thousand entries.
@@ -143,48 +145,26 @@ class _Part:
         return normal * self.factor if self.factor.ndim == 1 else normal @ self.factor.T
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Release:
-    """Mixtures in units of the noise, and the grid of their losses."""
+class Release(monte_carlo.Release):
+    """Mixtures in units of the noise."""
 
-    parts: tuple[_Part, ...]
-    rounding: ClassVar[float] = LOSS_ROUNDING
+    rounding = _LOSS_ROUNDING
 
-    @functools.cached_property
-    def largest(self) -> float:
-        """g: the largest squared norm of means, summed over mixtures."""
-        return float(sum(part.gram.diagonal().max() for part in self.parts))
+    def __init__(self, parts: tuple[_Part, ...]):
+        self.parts = parts
+        squares = [part.gram.diagonal() for part in parts]
+        self.width = max(map(len, squares))
+        self.largest = float(sum(norms.max() for norms in squares))
+        self.mean_square = float(sum(norms.mean() for norms in squares))
+        self.square_of_mean = float(sum(part.gram.mean() for part in parts))
 
-    @property
-    def width(self) -> int:
-        """Entries of memory that a sample takes."""
-        return max(len(part.gram) for part in self.parts)
-
-    @property
-    def end(self) -> float:
-        return monte_carlo.end_of_losses(self.largest)
-
-    def removed_range(self, tilt: float) -> Range:
-        """Of samples from N(s m_i): B >= A^s exp(-s (s - 1) g / 2)."""
-        order = tilt - 1
-        return Range(
-            order, tilt * order * self.largest / 2, -monte_carlo.entropy(order, tilt), self.end
-        )
-
-    def added_range(self, tilt: float) -> Range:
-        """Of samples from N(-r v): B >= A^-r exp(-r h / 2 - r^2 |v|^2 / 2)."""
-        mean_square = sum(part.gram.diagonal().mean() for part in self.parts)
-        square_of_mean = sum(part.gram.mean() for part in self.parts)
-        most = tilt * mean_square / 2 + tilt**2 * square_of_mean / 2
-        return Range(tilt, most, -monte_carlo.entropy(tilt, tilt + 1), self.end)
+    def most_log_total(self, tilt: float) -> float:
+        """By Jensen's inequality, exp(s (s - 1) g / 2) is such a Z."""
+        return tilt * (tilt - 1) * self.largest / 2
 
     def samples(
         self, generator: np.random.Generator, count: int, tilts: tuple[float, float]
     ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """Losses and logarithms of weights, [count] each, of a removed and of an added client.
-
-        Both directions share the noise, as only the mean of each counts.
-        """
         s, r = tilts
         loss, weight = np.zeros(count), np.zeros(count)
         gain, counterweight = np.zeros(count), np.zeros(count)

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 # Points of the grid to which losses are rounded up.
 _POINTS = 2**16
-# Added to losses, and to logarithms of weights, for the rounding of exponentials.
-LOSS_ROUNDING = 1e-8
 # Default probability that the reported epsilon is too small.
 FAILURE = 1e-6
 SEED = 0
@@ -87,7 +85,7 @@ class Range(NamedTuple):
     most: float
     at_best: float
     end: float
-    loss_rounding: float = LOSS_ROUNDING
+    loss_rounding: float
 
     def log_largest(self, epsilon: float) -> float:
         """Logarithm of the largest weighted payoff, if losses were rounded up to the grid."""
@@ -97,48 +95,61 @@ class Range(NamedTuple):
         return self.most + max(within, -self.order * self.end) + 2 * self.loss_rounding
 
 
-def entropy(order: float, above: float) -> float:
-    """`above log(above) - order log(order)` for `above = order + 1`."""
-    return float(scipy.special.xlogy(above, above) - scipy.special.xlogy(order, order))
+class Release(abc.ABC):
+    """Mixtures in units of the noise, the grid of their losses, and samples from two proposals.
 
-
-def end_of_losses(largest: float) -> float:
-    """End of a grid of losses: where the Gaussian without sampling has no mass left.
-
-    Args:
-      largest: squared norm of the farthest mean in units of the noise.
-    """
-    return largest / 2 + 14.0 * math.sqrt(largest)
-
-
-class Release(Protocol):
-    """Mixtures in units of the noise, and the grid of their losses.
+    With A = dP/dQ, the density ratio B of a proposal to Q is at least A^s / Z for a proposal for P
+    with the tilt s, and `A^-r exp(-r h / 2 - r^2 |v|^2 / 2)` for one for Q with the tilt r; see
+    `balls_in_bins`.
 
     Attributes:
       rounding: added to losses, and to logarithms of weights.
       width: entries of memory that a sample takes.
-      end: of the grid of losses.
+      largest: g, the largest squared norm of a mean.
+      mean_square: h, the mean of the squared norms.
+      square_of_mean: |v|^2, the squared norm of the mean.
     """
 
-    @property
-    def rounding(self) -> float: ...
+    rounding: ClassVar[float]
+    width: int
+    largest: float
+    mean_square: float
+    square_of_mean: float
 
     @property
-    def width(self) -> int: ...
+    def end(self) -> float:
+        """End of the grid of losses: where the farthest mean alone has no mass left."""
+        return self.largest / 2 + 14.0 * math.sqrt(self.largest)
 
-    @property
-    def end(self) -> float: ...
+    @abc.abstractmethod
+    def most_log_total(self, tilt: float) -> float:
+        """Upper bound on the logarithm of Z."""
 
     def removed_range(self, tilt: float) -> Range:
         """Of payoffs of samples from the proposal for P."""
+        return self._range(tilt - 1, tilt, self.most_log_total(tilt))
 
     def added_range(self, tilt: float) -> Range:
         """Of payoffs of samples from the proposal for Q."""
+        most = tilt * self.mean_square / 2 + tilt**2 * self.square_of_mean / 2
+        return self._range(tilt, tilt + 1, most)
 
+    def _range(self, order: float, above: float, most: float) -> Range:
+        """The range for weights of this order; `above` is `order + 1`."""
+        at_best = scipy.special.xlogy(order, order) - scipy.special.xlogy(above, above)
+        return Range(order, most, float(at_best), self.end, self.rounding)
+
+    @abc.abstractmethod
     def samples(
         self, generator: np.random.Generator, count: int, tilts: tuple[float, float]
     ) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """Losses and logarithms of weights, [count] each, of a removed and of an added client."""
+        """Losses and logarithms of weights, [count] each, of a removed and of an added client.
+
+        Both directions share the noise, as only the mean of each counts.
+
+        Raises:
+          OverflowError: if rounding may have been larger than is allowed for.
+        """
 
 
 class Mixed(Protocol):

@@ -241,8 +241,8 @@ def test_likelihoods_and_moments_are_those_of_all_sets(case):
     assert release.largest == pytest.approx(squares.max())
     assert release._log_waits.size <= rounds + 1  # Entries of memory that a sample takes.
     mean = weights @ means
-    assert release._square_of_mean == pytest.approx(mean @ mean)
-    assert release._mean_square == pytest.approx(weights @ squares)
+    assert release.square_of_mean == pytest.approx(mean @ mean)
+    assert release.mean_square == pytest.approx(weights @ squares)
 
 
 @pytest.mark.parametrize('case', _CASES)
