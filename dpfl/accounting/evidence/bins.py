@@ -37,17 +37,18 @@ from dpfl.accounting.evidence import laws, refutation
 from dpfl.accounting.evidence.refutation import LogTest, Statistic
 from dpfl.participation import ParticipationLog
 
-_SHARED = '{} of {} pairs share a slot; the planned sampling has {:.6g} on average.'
+_MEAN = 'the planned sampling has {:.6g} on average.'
+_SHARED = '{} of {} pairs share a slot; ' + _MEAN
 _ANY_DISTANCE = Statistic(
     'any_distance',
     'slots of clients at any distance',
-    '{} of {} pairs of clients {} apart share a slot; the planned sampling has {:.6g} on average.',
+    '{} of {} pairs of clients {} apart share a slot; ' + _MEAN,
 )
 _EARLIER_EPOCHS = Statistic(
     'earlier_epochs',
     'slots of earlier epochs',
     '{} of {} choices were the slot that the client, or the one before it, had in one of '
-    'the {} epochs before; the planned sampling has {:.6g} on average.',
+    'the {} epochs before; ' + _MEAN,
 )
 
 # Most multiplications for the pairs at all distances, or comparisons at a few.
@@ -58,7 +59,6 @@ _WINDOW, _LEAST_WINDOW, _COMPARISONS = 64, 4, 5 * 10**8
 
 # Bets multiply the odds of an earlier slot by 1 + scale / (standard deviation of their number).
 _SCALES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
-_MEAN = 'the planned sampling has {:.6g} on average.'
 _SAME_BIN = Statistic(
     'same_bin',
     'clients of a bin',
@@ -429,8 +429,7 @@ def _within(deviation: int, slots: int, population: int, groups: int) -> float:
     cells = scipy.stats.poisson.pmf(np.arange(low, high + 1), mean)
     mass = float(cells.sum())
     seen = laws.repeated(laws.Law(low, cells / mass), slots)
-    values = seen.start + np.arange(seen.cells.size)
-    rest = scipy.stats.poisson.pmf(population - values, mean * (groups - slots))
+    rest = scipy.stats.poisson.pmf(population - seen.values, mean * (groups - slots))
     joint = float(seen.cells @ rest) + seen.lost
     # The logarithms of the probabilities are sums of terms of up to N log N.
     rounding = 1 + 2.0**-48 * population * math.log(population + 1)

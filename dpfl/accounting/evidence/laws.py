@@ -397,9 +397,8 @@ def _seen(clients: int, sizes: np.ndarray) -> Law:
     """The law of the number of clients ever drawn."""
     law = Law(0, np.ones(1))
     for size in sizes[sizes > 0].tolist():
-        seen = law.start + np.arange(law.cells.size)
         cells = np.zeros(law.cells.size + size)
-        steps = _new(clients, seen, size) * law.cells[:, None]
+        steps = _new(clients, law.values, size) * law.cells[:, None]
         for new in range(size + 1):
             cells[new : new + law.cells.size] += steps[:, new]
         law = _trimmed(Law(law.start, cells, law.lost))

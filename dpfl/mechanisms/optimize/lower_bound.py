@@ -562,8 +562,6 @@ class Problem:
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
-    if not logits.size:
-        return np.zeros_like(logits)
     shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return shares / shares.sum(axis=-1, keepdims=True)
 
