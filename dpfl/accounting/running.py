@@ -18,9 +18,9 @@ _COARSENESS = 16.0
 class RunningEpsilon:
     """Epsilon of the first rounds of a run, as its metrics show it.
 
-    After the last round it is `plan.epsilon(delta, accountant)`, to the last bit. Before, it is an
-    upper bound by the same accountant, and mostly its very number. Privacy loss distributions
-    would take up to a second in every round, so before the last round:
+    After the last round it is `plan.epsilon(delta, accountant)`, to the last bit. Before, it is at
+    most that, an upper bound by the same accountant, and mostly its very number. Privacy loss
+    distributions would take up to a second in every round, so before the last round:
 
     - without sampling, 'pld' is the exact curve, raised by the factor by which 'pld' exceeds it
       after the last round. For delta >= 1e-10 that is 'pld' itself up to a relative 1e-6.
@@ -67,15 +67,16 @@ class RunningEpsilon:
         if plan.sampling is None:
             schema = plan.participation.within(rounds)
             squared = plan.mechanism.sensitivity_bound(schema).squared
-            return self._of_sensitivity(plan.sensitivity_of_norm(rounding.root_up(squared)))
+            epsilon = self._of_sensitivity(plan.sensitivity_of_norm(rounding.root_up(squared)))
+            # A bound of the sensitivity may be smaller for more rounds.
+            return min(epsilon, self._last)
         return self._sampled(rounds)
 
     def _by_sensitivity(self, sensitivity: float) -> float:
         """Epsilon for a sensitivity of the rounds so far; it changes in few rounds only."""
         if self._accountant != 'pld':
             return self._bound(sensitivity, self._accountant)
-        exact = self._bound(sensitivity, 'analytic_gaussian')
-        return max(exact, min(exact * self._excess, self._last))
+        return self._bound(sensitivity, 'analytic_gaussian') * self._excess
 
     def _bound(self, sensitivity: float, accountant: str) -> float:
         run = self._plan.run_of_sensitivity(sensitivity)

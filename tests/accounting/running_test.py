@@ -38,6 +38,16 @@ def test_the_curve_of_correlated_noise_is_never_below_the_exact_one(monkeypatch)
     assert computed.count('pld') == 1
 
 
+@pytest.mark.parametrize('accountant', ['analytic_gaussian', 'pld'])
+def test_no_round_has_more_than_the_whole_run(accountant):
+    # The bound of the sensitivity is smaller for six rounds than for five.
+    mechanism = mechanisms.BlockBlt(6, (5,), [[0.7], [0.77]], [[-0.6], [-0.88]], [1.03, 0.59])
+    plan = plans.plan(mechanism=mechanism, participation=Participation(6, 1, 4))
+    assert plan.with_participation(Participation(5, 1, 4)).sensitivity > plan.sensitivity
+    epsilon = running.RunningEpsilon(plan, _DELTA, accountant)
+    assert epsilon.after(5) == epsilon.after(6) == plan.epsilon(_DELTA, accountant)
+
+
 @pytest.mark.standard
 def test_a_long_run_composes_few_loss_distributions_that_are_upper_bounds(monkeypatch):
     computed = []
