@@ -1,5 +1,6 @@
 """Brute force and dense linear algebra on small cases: what the library is held against."""
 
+import fractions
 import functools
 import itertools
 import math
@@ -37,6 +38,19 @@ def squared_sensitivity(matrix: np.ndarray, participation: Participation) -> flo
         u = _signs(len(pattern))
         worst = max(worst, (u @ block * u).sum(axis=1).max())
     return float(worst)
+
+
+def exact_squared_sensitivity(matrix, schema) -> fractions.Fraction:
+    """Largest squared norm over admitted patterns and signs, in rational numbers."""
+    columns = [[fractions.Fraction(float(value)) for value in column] for column in matrix.T]
+    others = (1,) if (matrix >= 0).all() else (1, -1)
+    squares = []
+    for pattern in patterns(schema):
+        rows = list(zip(*(columns[t] for t in pattern), strict=True))
+        for signs in itertools.product((1,), *[others] * (len(pattern) - 1)):
+            sums = (sum(a * b for a, b in zip(signs, row, strict=True)) for row in rows)
+            squares.append(sum(value**2 for value in sums))
+    return max(squares)
 
 
 @functools.cache

@@ -65,22 +65,22 @@ def _outcomes(binary: str, folder: pathlib.Path) -> list[list[str]]:
 
     from tests.attacks.hostile import commands, refusals
 
-    target = commands.Commands(binary)
-    own = flags.FLAGS.get_key_flags_for_module(target.module.__name__)
+    command = commands.Command(binary)
+    own = flags.FLAGS.get_key_flags_for_module(command.module.__name__)
     numeric = (flags.FloatParser, flags.IntegerParser)
     names = sorted(flag.name for flag in own if isinstance(flag.parser, numeric))
     outcomes = []
     for name in names:
         for value in _VALUES:
             others = [each for each in _COMMANDS[binary] if not each.startswith(f'--{name}=')]
-            target.given = [*others, f'--{name}={value}', '--format=json']
+            given = [*others, f'--{name}={value}', '--format=json']
             wrong = ''
             try:
                 with refusals.within_seconds(60):
-                    target.read(folder)
+                    command.run(folder, given)
                 printed = (folder / 'printed').read_text()
                 wrong = ' '.join(text for text in _NO_GUARANTEE if text in printed)
-            except target.refusals as error:
+            except commands.RefusedError as error:
                 if not str(error).startswith('error: --'):
                     wrong = str(error)
             except Exception as error:

@@ -15,15 +15,6 @@ from dpfl.mechanisms.sensitivities import pattern_sensitivity
 from tests import oracles
 
 
-def _exact_squared_sensitivity(matrix, participation) -> fractions.Fraction:
-    """Largest squared norm over patterns, updates all equal, for a matrix of floats >= 0."""
-    exact = [[fractions.Fraction(float(value)) for value in row] for row in matrix]
-    return max(
-        sum(sum(row[t] for t in pattern) ** 2 for row in exact)
-        for pattern in oracles.patterns(participation)
-    )
-
-
 def _random_mechanism(rng, rounds):
     def entries(*shape):
         return rng.uniform(0, 1, shape) * 10.0 ** rng.uniform(-200, 0, shape)
@@ -52,7 +43,7 @@ def test_no_sensitivity_is_below_the_truth_by_any_digit(cases):
         mechanism = _random_mechanism(rng, rounds)
         schema = Participation(rounds, int(rng.integers(1, 5)), int(rng.integers(1, 5)))
         bound = mechanism.sensitivity_bound(schema)
-        truth = _exact_squared_sensitivity(mechanism.strategy_matrix(), schema)
+        truth = oracles.exact_squared_sensitivity(mechanism.strategy_matrix(), schema)
         assert fractions.Fraction(bound.squared) >= truth, (mechanism, schema)
         assert fractions.Fraction(mechanism.sensitivity(schema)) ** 2 >= truth
         if bound.is_exact:
