@@ -44,18 +44,13 @@ _REFUSED = {
     ('report_privacy', '--mechanism=tree --rounds=20 --noise_multiplier=7 --delta=1e-10'): [
         ('--min_separation=21', ': must be <= 20, the rounds'),
         ('--min_separation=3 --max_participations=8', '8: must be <= 7, what rounds'),
-        ('--mechanism=magic', ': must be one of gaussian, tree, '),
         ('--sampling=poisson', ': needs --population'),
-        ('--groups=10', ': needs sampling=cyclic_poisson'),
         ('--population=10', ': must be None without sampling'),
-        ('--selected_from=10', ': must be a distribution and its mean'),
-        ('--noise=hardened --selected_from=poisson:10', 'must be default with a selection'),
         (
             '--compose_with={less} --selected_from=poisson:10',
             '--selected_from: cannot be combined with compose_with',
         ),
         ('--compose_with={less} --group_size=2', '--compose_with={less}: '),
-        ('--restart_every=5', ': needs restart_first'),
         (
             '--mechanism=full_honaker_tree --restart_first=2 --restart_every=9',
             '--mechanism=full_honaker_tree: must be a mechanism that can have fewer rounds',
@@ -65,8 +60,6 @@ _REFUSED = {
             '--secagg --secagg_scale=9 --secagg_bits=9 --model_dimension=9',
             '--secagg_bits=9: cannot be combined with secagg_scale',
         ),
-        ('--secagg_bits=20', ': needs secagg'),
-        ('--model_dimension=9', ': needs secagg'),
         ('--compose_with=absent', ': No such file'),
         ('--compose_with={damaged}', 'not a privacy report'),
         ('--run_dir={run}', '--mechanism: cannot be combined with --run_dir'),
@@ -74,13 +67,8 @@ _REFUSED = {
         ('word', ': is not a flag'),
         ('--strategy=blt_b400', '--strategy: mechanism=tree does not take this parameter'),
         ('--mechanism=BLT', 'unscaled_block_blt; the nearest is blt'),
-        (
-            '--mechanism=blt --participation_log={damaged}',
-            '--mechanism=blt: needs strategy, or blt_decay and blt_scale',
-        ),
         ('--mechanism=blt --strategy=absent', ': must be a file or one'),
         ('--mechanism=blt --strategy={damaged}', 'cannot be read as a mech'),
-        ('--mechanism=blt --blt_decay=2 --blt_scale=1', 'decay=[2.0]: each entry'),
         ('--mechanism=blt --blt_decay=x --blt_scale=1', '--blt_decay=x: must be'),
     ],
     (
@@ -88,9 +76,6 @@ _REFUSED = {
         '--mechanism=gaussian --sampling=poisson --population=90 --rounds=20 --noise_multiplier=1',
     ): [
         ('--estimated_population=9', ': needs a plan without sampling'),
-        ('--accountant=analytic_gaussian', ': must be one'),
-        ('--min_separation=2', ': must be 1 with sampling=poisson'),
-        ('--group_size=2 --selected_from=poisson:10', '--group_size=2: must be 1 with'),
     ],
     ('report_privacy', ''): [
         ('--compare={less}', ': must be two reports'),
@@ -153,7 +138,6 @@ _REFUSED = {
         ('--mechanism=blt --nesterov', '--nesterov=True: needs momentum'),
         ('--mechanism=blt --output=', '--output: must be given'),
         ('--mechanism=blt --bands=3', ': mechanism=blt has buffers'),
-        ('--mechanism=blt --buffers=21', '--buffers=21: must be an integer >= 1 and <= 20'),
         ('--mechanism=banded --buffers=3', ': mechanism=banded has bands'),
         ('--mechanism=blt --output=/nowhere/a.npz', 'must be in a directory'),
     ],
@@ -173,7 +157,6 @@ _REFUSED = {
     ): [
         ('', '--target_epsilon: or target_error must be given'),
         ('--target_epsilon=2 --target_error=3', '--target_error=3.0: cannot be combined'),
-        ('--target_epsilon=2 --clients_per_round=61', ': must be'),
         ('--target_epsilon=2 --output=/no/a.npz', ': must be in'),
     ],
     ('plan_privacy', '--population=4210000 --rounds=1900 --clients_per_round=6500'): [
@@ -186,7 +169,6 @@ _REFUSED = {
         ('--mechanisms=banded:9@20/9=7', 'are all made for fewer rounds'),
         ('--mechanisms=tree=7 --noise_multiplier=7', 'cannot have a noise multiplier beside'),
         ('--mechanisms=tree=7 --mechanism=tree', ': cannot be combined with'),
-        ('--mechanism=tree --match=rmse:tree,7@1901', 'must have a round from 1 to 1900'),
         ('--mechanism=tree --match=rho:1 --target_rho=1', '--match: cannot be combined'),
         ('--mechanism=tree --noise_multiplier=7 --data=a', ': must end in .csv'),
         (
@@ -249,7 +231,6 @@ _REFUSED = {
     ('simulate_population', _SMALL_POPULATION): [
         ('--vary=timer_hours', '--values: must be given with --vary'),
         ('--vary=population --values=1e6', ': must be comma-separated int'),
-        ('--vary=timer_hours --values=24,-1', '--timer_hours=-1.0: must be a finite'),
         ('--vary=timer_hours --values=1 --output=a.npz', '--output: cannot be combined'),
         ('--output=absent/log.npz', ': must be in a directory'),
         ('--output={run}', ': must not be a directory'),
@@ -268,7 +249,6 @@ _REFUSED = {
     ],
     ('studies.attack_membership', ''): [
         ('', '--run_dir: must be given'),
-        ('--run_dir=nowhere', ': must be the directory of a finished run'),
     ],
     ('studies.measure_exposure', ''): [
         ('', '--run_dirs: must be given'),
@@ -387,16 +367,12 @@ _REFUSED = {
             '--example_cap=9 --client_epochs=2',
             '--client_max_batches=2: must not be given with example_cap and client_epochs=2',
         ),
-        ('--adaptive_clip', 'must be >= 130 for adaptive_clip, whose clip norm first'),
-        ('--match=rmse', ': must be QUANTITY:MECHANISM,NOISE_MULTIPLIER@ROUND or'),
         ('--delta=0.02', ': must be <= 0.01; allow_large_delta accepts more'),
         ('--mechanism=none --strategy= --target_epsilon=1', 'mechanism=none has no noise'),
         ('--clip_each_batch --client_update=fedsgd', 'batch=True: needs client_update=fedavg'),
         ('--clip_schedule=a:1', 'clip_schedule'),
-        ('--match=rho:1 --target_epsilon=1', 'cannot be combined with target_epsilon'),
         ('--population=100', ': must be at least 3000 for clients_per_round'),
         ('--output_dir={log}/run', '/run: must be writable (Not a directory)'),
-        ('--ray=nowhere', ': must be local, auto or host:port'),
         ('--workers=a:1', '--workers: is gone; --ray=local, auto or host:port'),
         ('--worker_file=x', '--worker_file: is gone; --ray=local, auto or host:port'),
         ('--dry_run --resume', ': cannot be combined with --dry_run'),
@@ -408,11 +384,8 @@ _REFUSED = {
         ('--rounds=3', '--noise_multiplier: must be given'),
     ],
     ('train', _STACKOVERFLOW): [
-        ('--data_path={truncated}', ': is truncated, it has '),
-        ('--data_path={damaged}', ': must be an SQLite file'),
         ('--data_path={out}/none', ': cannot be read (No such file or directory)'),
         ('--data_path={sqlite} --population=13', ': must be <= 12, the clients'),
-        ('--data_path={sqlite} --vocabulary_size=51', ': must be <= 50'),
         ('--data_path={sqlite} --vocabulary_file=', '--vocabulary_file: must be given'),
         (
             '--data_path={sqlite} --vocabulary_text={words}',
@@ -423,17 +396,12 @@ _REFUSED = {
     ],
     ('train', _USER_TEXT): [
         ('--download', ': task=user_text has no data set'),
-        ('--strict', '--data_path={lines}: line 181 is malformed: not JSON'),
-        ('--client_column=user', ': must be one of the 2 columns: client'),
         ('--author_max_words=5', ': needs task=git_log'),
-        ('--data_path={out}.parquet', 'out.parquet: cannot be read (No such'),
     ],
     ('train', f'{_SMALL_TEXT} --task=git_log --vocabulary=data'): [
-        ('--data_path={out}/absent', ': cannot be read (No such'),
         ('--data_path={folder} --client_column=x', ': needs task='),
     ],
     ('train_gan', _GAN): [
-        ('--population=1', ': must be an integer >= 2'),
         ('--scale=2', '--scale=2.0: needs scaled_population'),
         ('--scale=0.3 --scaled_population=9', '--scale=0.3: must make whole cohorts of 2'),
     ],
@@ -450,7 +418,7 @@ def _cases():
 def _names(tmp_path_factory):
     """Files that the command lines name."""
     folder = tmp_path_factory.mktemp('files')
-    names = 'run folder damaged words lines.jsonl sqlite truncated less more log.npz empty.npz '
+    names = 'run folder damaged words lines.jsonl sqlite less more log.npz empty.npz '
     names += 'rows.csv times.csv key.pem public.pem open.pem'
     found = {name.partition('.')[0]: folder / name for name in names.split()}
     for name in ('run', 'folder'):
@@ -471,11 +439,7 @@ def _names(tmp_path_factory):
     found['damaged'].write_bytes(found['log'].read_bytes()[:200])
     small_files.write_vocabulary(found['words'])
     small_files.write_json_lines(found['lines'])
-    with open(found['lines'], 'a') as file:
-        file.write('{"client": \n')
     small_files.write_stackoverflow(found['sqlite'])
-    whole = found['sqlite'].read_bytes()
-    found['truncated'].write_bytes(whole[: len(whole) * 2 // 3])
     return found
 
 
