@@ -3,14 +3,9 @@
 import csv
 import json
 import pathlib
-import signal
-import subprocess
-import time
-from collections.abc import Sequence
 from typing import Any
 
 from dpfl.accounting.records import archive, journal
-from tests import paths
 
 _SAME = ('model.npz', 'participation.npz')
 
@@ -56,16 +51,3 @@ def metrics(path: pathlib.Path) -> list[dict[str, str]]:
     """The rows of a run's metrics, without the seconds."""
     with open(path / 'metrics.csv', newline='') as file:
         return [{**row, 'seconds': ''} for row in csv.DictReader(file)]
-
-
-def kill_after(rounds: int, path: pathlib.Path, command: Sequence[str]) -> None:
-    """Starts a run in a directory, and kills it when its journal has begun that many rounds."""
-    ledger = path / 'ledger.jsonl'
-    quiet = {'stdin': subprocess.DEVNULL, 'stdout': subprocess.DEVNULL}
-    with subprocess.Popen(command, cwd=paths.ROOT, stderr=subprocess.DEVNULL, **quiet) as process:
-        while process.poll() is None and not (
-            ledger.exists() and ledger.read_bytes().count(b'"event": "began"') >= rounds
-        ):
-            time.sleep(0.002)
-        process.kill()
-    assert process.returncode == -signal.SIGKILL, 'the run had ended already'

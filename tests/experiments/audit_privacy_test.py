@@ -23,22 +23,6 @@ def test_an_audit_is_printed_as_json():
     assert any('simulation' in each for each in found['assumptions'])
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    'flags',
-    [
-        '--adaptive_clip --restart_first=2 --restart_every=3',
-        '--secagg --model_dimension=64',
-        '--noise=hardened',
-        '--supplied_noise --adjacency=replace_one',
-    ],
-)
-def test_features_are_audited(flags):
-    flags = (*flags.split(), '--format=text')
-    text = forked_binaries.run('audit_privacy', *_AUDITED, *flags, check=True).stdout
-    assert 'mu_lower' in text and 'exceeded' in text
-
-
 def test_flags_are_checked_before_tensorflow_is_loaded():
     code = (
         'import sys; from dpfl.cli import catalogue\n'

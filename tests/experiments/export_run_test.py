@@ -13,7 +13,7 @@ import zipfile
 
 import pytest
 
-from dpfl import ParticipationLog, accounting
+from dpfl import ParticipationLog
 from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
 from dpfl.cli.results import verified_run
@@ -268,26 +268,6 @@ def test_no_count_no_path_and_no_time_of_the_run_is_in_the_copy(run, exported):
     # What is searched for is there to be found in the run.
     whole = b'\n'.join(_bytes(run).values())
     assert all(pattern.search(whole) for pattern in found.values())
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
-def test_the_copy_has_these_files_and_a_report_made_from_the_plan(run, exported):
-    path, said = exported
-    lines = (path / archive.SUMS).read_text().splitlines()
-    assert _names(path) == _EXPORTED == set(said['files'])
-    assert {line.split('  ')[1] for line in lines} == _EXPORTED - {archive.SUMS}
-    assert said['statement'].startswith('A run of this plan satisfies ')
-    values = json.loads((path / archive.REPORT).read_text())
-    assert values['observed'] is None and values['basis'] == 'plan'
-    before = json.loads((run / archive.REPORT).read_text())
-    for name in ('epsilon', 'rho', 'plan', 'noise_is_seeded'):
-        assert values[name] == before[name]
-    assert values['statement'] == before['statement'].replace('The run ', 'A run of this plan ', 1)
-    report = accounting.PrivacyReport.from_json((path / archive.REPORT).read_text())
-    assert (path / archive.PAGE).read_text() == report.render()
-    assert any('`seconds`' in item for item in values['not_covered'])
-    assert 'declared to be public' not in report.render()
 
 
 @pytest.mark.exhaustive

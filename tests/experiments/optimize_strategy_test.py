@@ -1,6 +1,5 @@
 """The binaries that optimise and compare mechanisms, against calls of the library."""
 
-import csv
 import functools
 
 import pytest
@@ -77,36 +76,6 @@ def test_comparison_has_a_row_for_each_mechanism_and_value(tmp_path):
     # Bands beyond the separation cost: the sensitivity is a bound there.
     assert rows['banded:20', 20]['exact'] and not rows['banded:20', 10]['exact']
     assert plot.stat().st_size > 5000
-
-
-@pytest.mark.standard
-def test_designs_of_several_schemas_in_one_command(tmp_path):
-    data = tmp_path / 'rounds.csv'
-    rounds = {
-        # BandMF ends at the rounds that it was made for; a fresh one and a BLT go on.
-        'blt:2@30/10': [30, 60, 90],
-        'banded:10@30/10': [30],
-        'banded:20': [30, 60],
-        'best_banded:20': [30, 60, 90],
-    }
-    printed = forked_binaries.printed(
-        'compare_mechanisms',
-        *_SCHEMA,
-        '--values=30,60,90',
-        '--loss=rms',
-        f'--mechanisms={",".join(rounds)}',
-        f'--data={data}',
-    )
-    with open(data, newline='') as file:
-        written = list(csv.DictReader(file))
-    assert [float(row['rms_loss']) for row in written] == [row['rms_loss'] for row in printed]
-    for name, expected in rounds.items():
-        assert [row['rounds'] for row in printed if row['mechanism'] == name] == expected
-    loss = {(row['mechanism'], row['rounds']): row['rms_loss'] for row in printed}
-    assert loss['best_banded:20', 30] < loss['banded:20', 30]
-    short = mechanisms.optimize_blt(Participation(30, 10), 2, loss='rms').with_rounds(90)
-    expected = short.rms_loss(Participation(90, 20, 3))
-    assert loss['blt:2@30/10', 90] == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_comparison_rounds_epsilon_up_and_has_none_without_noise():

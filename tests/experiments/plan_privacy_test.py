@@ -124,22 +124,6 @@ def test_a_calibrated_plan_meets_its_target_with_every_mechanism():
 
 
 @pytest.mark.standard
-def test_the_least_report_goal_for_a_target():
-    search = (*_ES_ES[:2], '--mechanism=tree', '--target_rho=0.2')
-    search += ('--simulated_noise_multiplier=0.54', '--simulated_clients_per_round=500')
-    [row] = _plans(*search, '--max_clients_per_round=20000')
-    assert row['rho'] <= 0.2 and row['noise_over_simulation'] == pytest.approx(1)
-    assert row['noise_multiplier'] == pytest.approx(0.54 * row['clients_per_round'] / 500)
-    # Strategy 3: with fewer clients than that, more noise than the simulation had.
-    result = _planned(*search, '--max_clients_per_round=8000')
-    [row] = result['plans']
-    assert row['clients_per_round'] == 8000 and row['rho'] <= 0.2
-    assert row['noise_over_simulation'] > 1.1
-    assert row['noise_multiplier'] == pytest.approx(row['sensitivity'] / 0.4**0.5)
-    assert 'expect less utility' in result['assumptions'][-1]
-
-
-@pytest.mark.standard
 def test_sweeps_as_in_figure_4_of_document_000(tmp_path):
     plot = tmp_path / 'plan.png'
     flags = ('--population=1000000', '--rounds=2000', '--mechanism=tree', '--availability=0.5')
@@ -259,23 +243,6 @@ def test_production_mechanisms_over_rounds_as_in_document_002(tmp_path):
         )
         assert other['rho'] == _about(direct.rho)
         assert other['prefix_noise'] == _about(7.379 * direct.mechanism.max_error() / 6500)
-
-
-@pytest.mark.standard
-def test_noise_that_matches_a_tree():
-    # Section 5 of document 002: the same root mean square error as TreeAgg with 7.
-    flags = (*_PRODUCTION, '--rounds=2000', '--mechanisms=honaker_tree,blt_b400,blt_b100')
-    result = _planned(*flags, '--match=rmse:honaker_tree,7@1500', '--sweep_rounds=1000,2000')
-    error = 7 * mechanisms.HonakerTree(1500).rms_error()
-    for row in result['plans']:
-        expected = 7.0
-        if row['mechanism'] != 'honaker_tree':
-            expected = error / strategies.load(row['mechanism']).with_rounds(1500).rms_error()
-        assert row['noise_multiplier'] == _about(expected) and row['matched_value'] == _about(error)
-    assert 'over the first 1500 rounds' in ' '.join(result['assumptions'])
-    rows = _plans(*flags, '--match=rho:blt_b400,7.379', '--accountant=analytic_gaussian')
-    assert {round(row['rho'] / rows[1]['rho'], 9) for row in rows} == {1.0}
-    assert rows[1]['noise_multiplier'] == _about(7.379)
 
 
 @pytest.mark.standard

@@ -198,16 +198,6 @@ def test_an_export_is_not_signed(files, run):
     assert not (run / archive.SIGNATURE).exists()
 
 
-def test_tables_and_pages_are_written_again_to_the_same_bytes(run):
-    made = [each.pattern for each in run_directory.FILES if each.kind == run_directory.TABLE]
-    before = {name: (run / name).read_bytes() for name in made if (run / name).exists()}
-    assert len(before) >= 9
-    for name in before:
-        (run / name).unlink()
-    verified_run.write_pages(str(run))
-    assert {name: (run / name).read_bytes() for name in before} == before
-
-
 @pytest.mark.parametrize('there_is_a_browser', [True, False])
 def test_the_page_is_shown_or_named(files, monkeypatch, capsys, there_is_a_browser):
     shown = []

@@ -1,11 +1,9 @@
 import csv
 import functools
 import json
-import math
 
 import pytest
 
-from dpfl import Participation, mechanisms
 from dpfl.published.figures import checks
 from tests import binaries, forked_binaries
 
@@ -61,13 +59,3 @@ def test_every_figure_is_drawn_and_every_statement_is_compared(tmp_path, monkeyp
     matches = [check['match'] for check in compared]
     assert (matches.count(True), matches.count(False), matches.count(None)) == (116, 0, 11)
     assert len(list(directory.glob('*.png'))) == len(list(directory.glob('*.csv'))) == len(results)
-
-    # Losses of BandMF are those of orthogonal columns of norm 1.
-    path, title = directory / '002_fig2.csv', '2 participations, 2,000 rounds'
-    band = mechanisms.optimize_banded(Participation(2000, 400), 400)
-    points = _points(path, title, 'BandMF, 400 bands')
-    for separation in (400, 600, 1000):
-        assert points[separation] == pytest.approx(band.rms_error() * math.sqrt(2))
-    relative = _points(path, f'{title}, relative', 'BandMF, 400 bands')
-    blt = _points(path, title, 'BLT (k = 2, mean)')
-    assert relative[500] == pytest.approx(points[500] / blt[500])

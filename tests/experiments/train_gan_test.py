@@ -30,31 +30,17 @@ def _finished(tmp_path_factory):
 
 @pytest.mark.exhaustive
 @pytest.mark.tff
-def test_a_run_from_start_to_end(finished):
-    path, done = finished
-    result = json.loads(done.stdout)
-    assert all(words in done.stderr for words in ('3 of 3 rounds', 'accuracy=', 'epsilon='))
-    report = accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
-    assert report.guarantee.epsilons == (result['epsilon'],) and report.noise_is_seeded
-    assert any('images with ink>0.05 only' in each for each in report.remarks)
-    assert result['scaled_epsilon'] < result['epsilon'] and result['scaled_delta'] == 0.01 / 4000
-    names = {file.name for file in path.iterdir()}
-    assert {'generator', 'gan_report.md', 'model.npz', 'checkpoints', 'SHA256SUMS'} <= names
-    assert 'gan_report.md' in (path / 'SHA256SUMS').read_text()
-    # And is the verdict of experiments.report_privacy; the folders are listed, too.
-    assert 'generator/saved_model.pb' in (path / 'SHA256SUMS').read_text()
-    assert run_directory.verify(path).differences == ()
-    assert threat_model.shared_by_mistake(path) == []
-    page = (path / 'gan_report.md').read_text()
-    assert 'post-processing' in page and 'scaled up' in page
-
-
-@pytest.mark.exhaustive
-@pytest.mark.tff
 def test_a_finished_run_gets_back_what_is_computed_and_misses_what_was_made_once(
     finished, tmp_path
 ):
-    path = shutil.copytree(finished[0], tmp_path / 'copied')
+    path, result = shutil.copytree(finished[0], tmp_path / 'copied'), json.loads(finished[1].stdout)
+    report = accounting.PrivacyReport.from_json((path / archive.REPORT).read_text())
+    assert report.guarantee.epsilons == (result['epsilon'],) and report.noise_is_seeded
+    assert any('images with ink>0.05 only' in each for each in report.remarks)
+    assert result['scaled_epsilon'] < result['epsilon'] and result['scaled_delta'] == 0.01 / 4000
+    assert threat_model.shared_by_mistake(path) == []
+    listed = (path / 'SHA256SUMS').read_text()
+    assert 'gan_report.md' in listed and 'generator/saved_model.pb' in listed
     for name in ('gan_report.md', 'SHA256SUMS'):  # As if the process had ended before them.
         (path / name).unlink()
     done = _run(f'--output_dir={path}', '--resume', check=True)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from dpfl import ParticipationLog, accounting, mechanisms
+from dpfl import ParticipationLog, accounting
 from dpfl.cli.command import program
 from dpfl.simulation import checkpoint, run_directory
 from tests import binaries, forked_binaries, runs
@@ -133,39 +133,3 @@ def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp
     # Saved at the end, though no checkpoint was due; the round in progress is repeated.
     saved = checkpoint.latest(tmp_path / 'checkpoints', pytest.fail)
     assert saved.rounds in (report.observed.rounds - 1, report.observed.rounds)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ('flags', 'said'),
-    [
-        ('--noise=hardened --memory_limit=0', 'in a temporary file'),
-        (
-            '--mechanism=banded_toeplitz --strategy={}/bands.npz --memory_limit=0.00001',
-            'noise of past rounds: 52.9 kB, in a temporary file, since memory_limit is 1e-05',
-        ),
-    ],
-)
-def test_a_killed_run_with_noise_in_a_file_is_resumed_with_the_same_bits(flags, said, tmp_path):
-    mechanisms.save(mechanisms.BandedToeplitz.fichtenberger(6, 6), tmp_path / 'bands.npz')
-    flags = (*_SIX_ROUNDS, *flags.format(tmp_path).split(), '--format=json')
-    finished, killed = tmp_path / 'finished', f'--output_dir={tmp_path}/killed'
-    done = _run(*flags, f'--output_dir={finished}', check=True)
-    runs.kill_after(3, tmp_path / 'killed', binaries.command('train', *flags, killed))
-    resumed = _run(*flags, killed, '--resume', check=True)
-    assert said in done.stderr
-    for each in (done, resumed):
-        assert json.loads(each.stdout)['noise_place'] == 'file'
-    assert runs.differences(tmp_path / 'killed', finished) == []
-
-
-@pytest.mark.exhaustive
-def test_a_run_with_hardened_noise_and_without_a_seed_has_a_guarantee(tmp_path):
-    flags = ('--rounds=6', '--min_separation=6', '--noise=hardened', '--format=json')
-    done = _run(*_SMALL, *flags, f'--output_dir={tmp_path}/run', check=True)
-    result = json.loads(done.stdout)
-    assert result['epsilon'] <= 1 and result['noise_place'] == 'memory'
-    report = _report(tmp_path / 'run')
-    assert report.plan.noise == 'hardened' and not report.noise_is_seeded
-    page = (tmp_path / 'run' / 'privacy_report.md').read_text()
-    assert 'Attacks on timing' in page and 'simulation' not in page
