@@ -421,7 +421,7 @@ _SAMPLING = (
         'dpfl/simulation/program.py',
         'experiment.turns(range(first, self._rounds))',
         'experiment.turns(range(self._rounds))',
-        ('tests/simulation/resume_test.py::test_the_metrics_of_all_rounds_are_there_once',),
+        ('tests/simulation/resume_test.py::test_a_run_that_crashes_again_ends_as_if_it_had_not',),
     ),
     Fault(
         'a timer allows the next round too late',

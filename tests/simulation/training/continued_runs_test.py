@@ -164,18 +164,6 @@ def test_nothing_else_may_change(name, tmp_path, changes, message):
     assert runs.contents(path) == before
 
 
-@pytest.mark.standard
-def test_another_matrix_is_refused(tmp_path, monkeypatch):
-    path = _beginning('killed', tmp_path)
-    before = runs.contents(path)
-    other = {'blt_scale': (0.1, 0.3)}
-    with pytest.raises(ArgumentError, match='blt_scale=.*: must be .*, as when the run began'):
-        _train(_PLANNED.with_values(other), path, resume=True)
-    with pytest.raises(ArgumentError, match='first 10 rounds; .*strategy.npz holds it'):
-        _train(_after('killed').with_values(other), path, resume=True)
-    assert {name: runs.contents(path)[name] for name in before} == before
-
-
 @pytest.mark.exhaustive
 def test_a_second_extension(tmp_path):
     path = _beginning('killed', tmp_path)
