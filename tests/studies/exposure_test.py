@@ -76,15 +76,6 @@ def test_ceiling_is_the_integral_of_the_bound(epsilon, delta, bits):
     assert _STUDY.ceiling(epsilon, delta, 2**bits) == pytest.approx(expected, rel=1e-6)
 
 
-def test_ceiling_holds_for_randomised_response():
-    # The tightest release of a secret: itself with probability e^eps / (e^eps + |R| - 1), else
-    # another one. The attacker ranks the released one first, and the others at random.
-    size, epsilon = 64, 1.5
-    kept = math.exp(epsilon) / (math.exp(epsilon) + size - 1)
-    others = np.mean(6 - np.log2(np.arange(2, size + 1)))
-    assert kept * 6 + (1 - kept) * others <= _STUDY.ceiling(epsilon, 0.0, size)
-
-
 def _model(name, num_tokens):
     weights = saved_models.ALL[name].initial_weights(num_tokens, 3)
     rng = np.random.default_rng(0)

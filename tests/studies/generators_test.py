@@ -9,7 +9,6 @@ import pytest
 
 from dpfl import errors
 from dpfl.accounting.records import archive
-from dpfl.debugging.images import traits
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.models import architectures, saved_models
 from dpfl.tasks.text.tokenization import NUM_SPECIAL_TOKENS, OOV_ID
@@ -144,20 +143,3 @@ def test_the_binary_takes_directories_without_flags_and_refuses_in_one_line(runs
         assert refused.returncode == 2 and refused.stdout == ''
         assert refused.stderr.startswith(f'error: {message}'), refused.stderr
         assert len(refused.stderr.splitlines()) == 1
-
-
-def test_inverted_images_differ_in_their_ink(runs):
-    rng = np.random.default_rng(0)
-    first, second, other = (np.clip(rng.normal(0.8, 0.1, (200, 28, 28)), 0, 1) for _ in range(3))
-
-    def infer(pixels):
-        return np.full((len(pixels), 62), 1 / 62), pixels.reshape(len(pixels), -1)
-
-    def clear(pair):
-        side = generators.open_side('a', [runs['plain']])
-        kind = _STUDY.Kind(tuple(traits.measure(pixels, infer) for pixels in pair), '')
-        found = _STUDY.Comparison((side, side), {'images': kind}, [])
-        return {each.name for each in found.clear}
-
-    assert clear((first, second)) == set()
-    assert clear((first, 1 - other)) == {'inverted'}
