@@ -8,7 +8,7 @@ import shlex
 import numpy as np
 import pytest
 
-from dpfl import Participation, _setting_texts, accounting, mechanisms, strategies
+from dpfl import Participation, _setting_texts, accounting, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.simulation.training import TrainConfig
 from dpfl.simulation.training.plan import build_plan
@@ -219,30 +219,6 @@ def test_the_choice_of_the_mechanism_is_one_line_and_its_reasons_are_in_a_file(t
     rows = {row['mechanism']: row['verdict'] for row in json.loads(data.read_text())}
     assert rows['gaussian'] == 'taken: the least loss' and len(rows) == 8
     assert rows['honaker_tree'] == 'left: its state is larger than 0 GB'
-
-
-_PRODUCTION = ('--population=2600000', '--clients_per_round=6500')
-
-
-@pytest.mark.standard
-def test_production_mechanisms_over_rounds_as_in_document_002(tmp_path):
-    # Figure 9: BLT has the smaller rho in every round, with fixed separation.
-    data, plot = tmp_path / 'rounds.json', tmp_path / 'rounds.png'
-    flags = ('--rounds=3000', '--mechanisms=honaker_tree=7,blt_b400=7.379')
-    flags += ('--sweep_rounds=1000,3000', f'--data={data}', f'--plot={plot}')
-    _planned(*_PRODUCTION, *flags)
-    rows = {(row['mechanism'], row['rounds']): row for row in json.loads(data.read_text())}
-    assert len(rows) == 4 and plot.stat().st_size > 5000
-    for rounds in (1000, 3000):
-        tree, other = rows['honaker_tree', rounds], rows['blt_b400', rounds]
-        assert other['rho'] < tree['rho'] and other['max_participations'] == -(-rounds // 400)
-        direct = plans.production(
-            mechanism=strategies.load('blt_b400').with_rounds(rounds),
-            participation=Participation(rounds, 400),
-            noise_multiplier=7.379,
-        )
-        assert other['rho'] == _about(direct.rho)
-        assert other['prefix_noise'] == _about(7.379 * direct.mechanism.max_error() / 6500)
 
 
 @pytest.mark.standard
