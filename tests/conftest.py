@@ -43,6 +43,15 @@ def pytest_sessionfinish():
     tff_import.drop_default_context()
 
 
+@pytest.fixture(scope='module', name='local_runtime')
+def _local_runtime():
+    """The runtime of runs on this machine, in place of TFF's own."""
+    from dpfl.runtime import contexts  # Imports TFF.
+
+    with contexts.local_runtime():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _tensors_are_compared_by_value(request, monkeypatch):
     if request.node.get_closest_marker('tff') is not None:

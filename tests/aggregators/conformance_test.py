@@ -16,10 +16,9 @@ import tensorflow_federated as tff
 from dpfl import accounting, aggregators, mechanisms
 from dpfl.aggregators import query
 from dpfl.mechanisms.discretization import Discretization
-from dpfl.runtime import contexts
 from tests.aggregators import rounds
 
-pytestmark = pytest.mark.tff
+pytestmark = [pytest.mark.tff, pytest.mark.usefixtures('local_runtime')]
 
 _ROUNDS, _CLIENTS, _NORM, _NOISE = 4, 4, 0.5, 1e-6
 _FLOAT = tff.TensorType(np.float32, [3])
@@ -131,12 +130,6 @@ def _filled(kind, number):
         lambda spec: np.full(spec.shape, number, spec.dtype.as_numpy_dtype),
         tff.types.type_to_tf_tensor_specs(kind),
     )
-
-
-@pytest.fixture(scope='module', autouse=True)
-def _runtime():
-    with contexts.local_runtime():
-        yield
 
 
 @pytest.mark.standard

@@ -11,7 +11,6 @@ import tensorflow_federated as tff
 
 from dpfl import accounting, aggregators, mechanisms
 from dpfl.mechanisms.discretization import Discretization
-from dpfl.runtime import contexts
 from tests import oracles, redrawn
 from tests.aggregators import rounds
 
@@ -213,14 +212,8 @@ def test_stopping_and_continuing_changes_no_bit(name):
     np.testing.assert_array_equal(np.concatenate([first, second]), _released(name)[0])
 
 
-@pytest.fixture(scope='module', name='_runtime')
-def _local_runtime():
-    with contexts.local_runtime():
-        yield
-
-
 @pytest.mark.tff
-@pytest.mark.usefixtures('_runtime')
+@pytest.mark.usefixtures('local_runtime')
 @_names(_VARIANTS, 'plain', 'discretized', 'weighted clipped denominator')
 def test_tff_releases_what_an_eager_loop_releases(name):
     variant = _VARIANTS[name]
@@ -278,7 +271,7 @@ def _check_measurements(variant, measurements):
 
 
 @pytest.mark.tff
-@pytest.mark.usefixtures('_runtime')
+@pytest.mark.usefixtures('local_runtime')
 @pytest.mark.parametrize(
     'noise, mechanism',
     [

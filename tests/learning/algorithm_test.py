@@ -7,23 +7,16 @@ import pytest
 import tensorflow_federated as tff
 
 from dpfl import accounting, aggregators, learning, mechanisms
-from dpfl.runtime import contexts
 from tests.aggregators import rounds
 from tests.learning import models
 
-pytestmark = pytest.mark.tff
+pytestmark = [pytest.mark.tff, pytest.mark.usefixtures('local_runtime')]
 
 _CLIP, _CLIENTS, _RATE, _CAP = 0.4, 6, 0.1, 8.0
 _SGD_RATE = 0.3  # Of FedSGD; some clients are below the clip norm with it, and some above.
 _sgd = tff.learning.optimizers.build_sgdm
 _trained = functools.partial(models.trained, rate=_RATE)
 _stepped = functools.partial(models.gradient_step, rate=_SGD_RATE)
-
-
-@pytest.fixture(scope='module', autouse=True)
-def _runtime():
-    with contexts.local_runtime():
-        yield
 
 
 def _plan(**changes):

@@ -10,24 +10,17 @@ import tensorflow_federated as tff
 from dpfl import learning, mechanisms
 from dpfl.aggregators.noise import draws
 from dpfl.learning import gan
-from dpfl.runtime import contexts
 from tests import redrawn
 from tests.aggregators import rounds
 from tests.learning import gan_models
 
-pytestmark = pytest.mark.tff
+pytestmark = [pytest.mark.tff, pytest.mark.usefixtures('local_runtime')]
 
 _ROUNDS, _SEED, _COHORT = 4, 3, 5
 _RATE, _PENALTY, _GENERATOR_RATE = 0.1, 10.0, 0.2
 _sgd = tff.learning.optimizers.build_sgdm
 # A client with fewer images than a batch, one without any.
 _SIZES = [[4, 4], [3], [], [4, 1]]
-
-
-@pytest.fixture(scope='module', autouse=True)
-def _runtime():
-    with contexts.local_runtime():
-        yield
 
 
 def _plan(**changes):

@@ -9,19 +9,12 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import errors, learning, mechanisms
-from dpfl.runtime import contexts
 from tests.aggregators import rounds
 from tests.learning import models
 
-pytestmark = pytest.mark.tff
+pytestmark = [pytest.mark.tff, pytest.mark.usefixtures('local_runtime')]
 
 _SPEC = models.least_squares().input_spec
-
-
-@pytest.fixture(scope='module', autouse=True)
-def _runtime():
-    with contexts.local_runtime():
-        yield
 
 
 def _dense(**options):

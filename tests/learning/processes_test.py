@@ -10,24 +10,17 @@ import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, aggregators, errors, learning, mechanisms
 from dpfl.mechanisms.discretization import Discretization
-from dpfl.runtime import contexts
 from dpfl.tasks.text.models import saved_models as language_models
 from tests.aggregators import rounds
 from tests.learning import models
 
-pytestmark = pytest.mark.tff
+pytestmark = [pytest.mark.tff, pytest.mark.usefixtures('local_runtime')]
 
 # Seven clients for shards of two and three; batches of many sizes, and a client without any.
 _SIZES = [[4, 4, 1], [3], [], [4], [4, 2], [1], [4] * 6]
 _ROUNDS = 3
 _SEED = 11
 _optimizers = tff.learning.optimizers
-
-
-@pytest.fixture(scope='module', autouse=True)
-def _runtime():
-    with contexts.local_runtime():
-        yield
 
 
 def _plan(**changes):

@@ -23,11 +23,9 @@ from tests.simulation.training import small_config
 pytestmark = pytest.mark.tff
 
 _PLANNED = small_config.BLT.with_values({'rounds': 10, 'eval_every': 100, 'checkpoint_every': 4})
-_NO_PARAMETERS = {'blt_decay': None, 'blt_scale': None}
-_TREE = {'mechanism': 'tree', **_NO_PARAMETERS}
 _BANDED = {
     'mechanism': 'fichtenberger_toeplitz',
-    **_NO_PARAMETERS,
+    **small_config.NO_BUFFERS,
     'bands': 3,
     'min_separation': 1,
     'population': 24,
@@ -38,8 +36,8 @@ _RELEASED = 6
 # Settings of the run before it gets more rounds.
 _CASES = {
     'blt': {},
-    'tree': _TREE,
-    'restarts': {**_TREE, 'restart_first': 2, 'restart_every': 9},
+    'tree': small_config.TREE,
+    'restarts': {**small_config.TREE, 'restart_first': 2, 'restart_every': 9},
     'hardened noise': {'noise': 'hardened'},
     'adaptive': {**_ADAPTIVE, 'restart_first': 2, 'restart_every': 3},
     'cyclic Poisson sampling': {**_BANDED, 'sampling': 'cyclic_poisson'},
@@ -180,7 +178,7 @@ def test_a_second_extension(tmp_path):
 @pytest.mark.parametrize(
     'changes, message',
     [
-        ({'mechanism': 'banded', **_NO_PARAMETERS}, 'rounds=18: must be'),
+        ({'mechanism': 'banded', **small_config.NO_BUFFERS}, 'rounds=18: must be'),
         ({'server_schedule': 'linear'}, 'server_schedule=linear: must be constant to extend'),
     ],
 )

@@ -14,18 +14,16 @@ from tests.simulation.training import small_config
 
 pytestmark = pytest.mark.tff
 
-_NO_PARAMETERS = {'blt_decay': None, 'blt_scale': None}
-_TREE = {'mechanism': 'tree', **_NO_PARAMETERS}
-_GAUSSIAN = {'mechanism': 'gaussian', **_NO_PARAMETERS, 'min_separation': 1}
-_BANDED = {'mechanism': 'fichtenberger_toeplitz', **_NO_PARAMETERS, 'min_separation': 1}
+_GAUSSIAN = {'mechanism': 'gaussian', **small_config.NO_BUFFERS, 'min_separation': 1}
+_BANDED = {'mechanism': 'fichtenberger_toeplitz', **small_config.NO_BUFFERS, 'min_separation': 1}
 _KINDS = {
     'correlated noise': {},
     'correlated noise that is restarted': {'restart_first': 1, 'restart_every': 2},
-    'restarted tree': {**_TREE, 'restart_first': 1, 'restart_every': 2},
+    'restarted tree': {**small_config.TREE, 'restart_first': 1, 'restart_every': 2},
     'hardened noise': {'noise': 'hardened'},
     'noise in a file': {'memory_limit': 0.0},
     'adaptive clip': {
-        **_TREE,
+        **small_config.TREE,
         'adaptive_clip': True,
         'restart_first': 1,
         'restart_every': 2,

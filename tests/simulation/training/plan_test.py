@@ -20,9 +20,8 @@ from dpfl.simulation.training.plan import build_plan, strategy_hint
 from tests.simulation.training import small_config
 
 _POPULATION = 24
-_NO_PARAMETERS = {'blt_decay': None, 'blt_scale': None}
 # Four rounds of four clients, without a mechanism's parameters.
-_UNSPECIFIED = small_config.BLT.with_values({**_NO_PARAMETERS, 'population': _POPULATION})
+_UNSPECIFIED = small_config.BLT.with_values({**small_config.NO_BUFFERS, 'population': _POPULATION})
 
 
 def _plan_of(config, **how):

@@ -35,8 +35,11 @@ BLT = TrainConfig(
     evaluation=EvaluationConfig(eval_every=2, eval_clients=4),
     noise_seed=5,
 )
+# Changes for other mechanisms, which have no buffers.
+NO_BUFFERS = {'blt_decay': None, 'blt_scale': None}
+TREE = {'mechanism': 'tree', **NO_BUFFERS}
 # The same with independent noise.
-GAUSSIAN = BLT.with_values({'mechanism': 'gaussian', 'blt_decay': None, 'blt_scale': None})
+GAUSSIAN = BLT.with_values({'mechanism': 'gaussian', **NO_BUFFERS})
 # Changes for a run that finds its words privately; its data are to be given.
 PRIVATE_WORDS = {
     'task': 'user_text',
