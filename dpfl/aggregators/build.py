@@ -68,6 +68,13 @@ def build_query(
       >>> query.preprocess_record(params, tf.constant([3.0, 4.0])).numpy().round(3)
       array([0.6, 0.8])
     """
+    if record_specs is not None and not all(
+        isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined()
+        for spec in tf.nest.flatten(estimators.update_of(record_specs)) or [None]
+    ):
+        raise errors.ArgumentError(
+            'record_specs', record_specs, 'must be tf.TensorSpec of known shapes, at least one'
+        )
     clipping.check(clip, estimators.update_of(record_specs))
     if record_specs is not None and precision.has_halves(record_specs):
         wide = build_query(

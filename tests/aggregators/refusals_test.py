@@ -58,6 +58,10 @@ _REFUSED = {
     ],
     'specs': [
         (_query(None, supplied_noise=True), 'record_specs=None: must be given with supplied_noise'),
+        *(
+            (_query(specs), 'record_specs=.*: must be tf.TensorSpec of known shapes, at least one')
+            for specs in (np.zeros(2), [], [tf.TensorSpec([None])], tf.TensorSpec(None))
+        ),
         (_query(clients=4.5), 'clients_per_round=4.5: must be an integer'),
         (_query(clients=10**8 + 1), 'clients_per_round=100000001: must be at most 100000000'),
         (
