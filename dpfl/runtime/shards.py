@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tree
 
 from dpfl import _validate, errors
 
@@ -177,6 +178,8 @@ def dataset(clients: Sequence[Sequence[Any]], template: Any) -> tf.data.Dataset:
         raise errors.ArgumentError(
             'clients', errors.NOT_SHOWN, f'must have batches of one structure; {error}'
         ) from None
+    # TensorFlow makes one tensor of a list in a data set.
+    rows = tree.traverse(lambda part: tuple(part) if isinstance(part, list) else None, rows, False)
     if isinstance(rows, dict):
         rows = collections.OrderedDict(rows)  # TFF takes no other mapping.
     if not any(sizes):

@@ -68,6 +68,15 @@ def test_batches_of_other_widths_in_one_process_keep_the_shape_of_a_row():
         assert shapes == [[(0, width), (0,)], [(4, width), (4,)]] * 2
 
 
+def test_lists_of_arrays_are_structures_as_tuples_are():
+    x, y = np.ones([4, 2]), np.ones([4, 2])
+    for batch in ([[x, y], y], ([x, y], y)):
+        (result,) = learning.shard([[batch]] * 2, 1)
+        specs = result.element_spec
+        assert isinstance(specs, tuple) and len(specs[0]) == 2
+        assert [len(batch[1]) for batch in result.as_numpy_iterator()] == [0, 4, 0, 4]
+
+
 def _batch(rows, columns=2):
     return collections.OrderedDict(
         x=np.zeros((rows, columns), np.float32), y=np.zeros((rows, 1), np.float32)
