@@ -33,7 +33,8 @@ class Feasibility:
     """Whether training can succeed.
 
     Attributes:
-      feasible: 'yes', 'doubtful' or 'no'; 'doubtful' if the size of the model is not known.
+      feasible: 'yes', 'doubtful' or 'no'. If the size of the model is not known, 'no' if no model
+        can learn, and else 'doubtful'.
       noise_to_signal: norm of the noise of one round's mean over the clip norm; None if the size of
         the model is not known.
       advice: sentences, what it means first.
@@ -44,7 +45,9 @@ class Feasibility:
     advice: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f'feasible: {self.feasible}. {" ".join(self.advice)}'
+        is_open = self.noise_to_signal is None and self.feasible == 'doubtful'
+        verdict = 'depends on the model' if is_open else self.feasible
+        return f'feasible: {verdict}. {" ".join(self.advice)}'
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -70,7 +73,13 @@ def estimate(
     of_model = noise_in_model(plan, 1)
     most = math.floor((LEARNS / of_model) ** 2)
     if dimension is None:
-        sentence = f'The noise is small enough for models of at most {most:,} parameters.'
+        if of_model > FAILS:
+            return Feasibility('no', None, ('The noise hides what clients teach any model.',))
+        too_many = math.floor((FAILS / of_model) ** 2)
+        sentence = (
+            'Its number of parameters (model_dimension) is not given: '
+            f'yes up to {most:,}, doubtful up to {too_many:,}, no above.'
+        )
         return Feasibility('doubtful', None, (sentence,))
     noise = of_model * math.sqrt(dimension)
     of_round = plan.update_noise_multiplier / plan.denominator * _round_error(plan.mechanism)

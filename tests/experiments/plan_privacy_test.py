@@ -196,9 +196,10 @@ def test_text_shows_what_differs_and_rounds_guarantees_up():
     header, *lines = (line.split() for line in table.splitlines())
     assert [line[header.index('min_separation')] for line in lines] == ['300', '600']
     for line, separation in zip(lines, (300, 600), strict=True):
-        shown = float(line[header.index('rho')])
-        exact = _tree_plan(separation, 7.0).rho
-        assert exact * (1 - 1e-12) <= shown <= exact * 1.001
+        for name in ('sensitivity', 'rho'):
+            shown = float(line[header.index(name)])
+            exact = getattr(_tree_plan(separation, 7.0), name)
+            assert exact * (1 - 1e-12) <= shown <= exact * 1.001
     assert assumptions.startswith('Assumptions:\n- The population is an estimate')
     none = _run(*_TREE, '--noise_multiplier=0', check=True)
     assert 'no privacy guarantee' in none.stdout

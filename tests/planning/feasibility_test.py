@@ -78,6 +78,9 @@ def test_nothing_impossible_is_advised(change, dimension, impossible):
 def test_without_a_dimension_or_noise():
     found = feasibility.estimate(_PLAN, None)
     assert (found.feasible, found.noise_to_signal) == ('doubtful', None)
-    assert '15,625 parameters' in found.advice[0]
+    assert str(found).startswith('feasible: depends on the model. ')
+    assert 'yes up to 15,625, doubtful up to 250,000, no above' in found.advice[0]
+    hidden = dataclasses.replace(_PLAN, noise_multiplier=1001.0)
+    assert feasibility.estimate(hidden, None).feasible == 'no'
     silent = dataclasses.replace(_PLAN, noise_multiplier=0.0)
     assert feasibility.estimate(silent, None).to_dict()['feasible'] == 'yes'

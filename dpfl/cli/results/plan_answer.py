@@ -24,7 +24,7 @@ from dpfl.simulation.training.round_config import SamplingConfig
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_ROUNDED_UP = ('rho', 'mu', 'epsilon')
+_ROUNDED_UP = ('sensitivity', 'rho', 'mu', 'epsilon')
 # For programs only: in a table for people they would repeat other columns.
 _NOT_IN_COLUMNS = ('mu', 'population_separation', 'timer_separation')
 
@@ -458,9 +458,10 @@ def _assumptions(plans: list[Planned], failure: float) -> list[str]:
         if match is not None
     )
     lines = [
-        f'The population is an estimate, and {deployment.availability:.0%} of it reports at some '
-        'time. These numbers determine the separation that can be reached. The guarantee depends '
-        'on the separation that clients really keep; it must be enforced, and the log shows it.',
+        f'The population is an estimate, and {100 * deployment.availability:.4g}% of it reports '
+        'at some time. These numbers determine the separation that can be reached. The guarantee '
+        'depends on the separation that clients really keep; it must be enforced, and the log '
+        'shows it.',
         'Cohorts are exactly as large as planned. Larger cohorts, for example from over-selection, '
         'use up the population sooner.',
         'min_separation b: rounds i < j of a client have j - i >= b (MinS of the papers is b - 1).',
