@@ -122,7 +122,7 @@ def csv_rows(file: IO[bytes], client_column: str, text_column: str) -> Iterator[
         header = next(csv.reader(lines, strict=True), [])
     except (csv.Error, MalformedError):
         raise ValueError('must begin with a header of column names') from None
-    _check_columns(header, client_column, text_column)
+    _check_columns(header, client_column, text_column, are_shown=False)
     client, text = header.index(client_column), header.index(text_column)
     reader = csv.reader(lines, strict=True)
     while True:
@@ -173,14 +173,23 @@ FORMATS: dict[str, tuple[str, Callable[..., Iterator[Record | BadRecord]]]] = {
 }
 
 
-def _check_columns(names: Sequence[str], client_column: str, text_column: str) -> None:
-    """Checks that there is one column of each name."""
+def _check_columns(
+    names: Sequence[str], client_column: str, text_column: str, *, are_shown: bool = True
+) -> None:
+    """Checks that there is one column of each name, and shows the names unless told otherwise.
+
+    Without a header, the first row of CSV has the id and the text of a client.
+    """
     for flag, name in (('client_column', client_column), ('text_column', text_column)):
         if names.count(name) != 1:
-            shown = ', '.join(errors.shown(column, _MOST_LETTERS) for column in names[:_MOST_NAMES])
-            more = ', ...' if len(names) > _MOST_NAMES else ''
-            allowed = f'must be one of the {len(names)} columns: {shown}{more}'
-            raise errors.ArgumentError(flag, name, allowed.removesuffix(': '))
+            allowed = f'must be one of the {len(names)} columns'
+            if names and are_shown:
+                some = [errors.shown(column, _MOST_LETTERS) for column in names[:_MOST_NAMES]]
+                more = ['...'] if len(names) > _MOST_NAMES else []
+                allowed += f': {", ".join([*some, *more])}'
+            elif names:
+                allowed += ' that the first row names (not shown: it may be a row of a client)'
+            raise errors.ArgumentError(flag, name, allowed)
 
 
 def _object(line: bytes) -> dict[str, Any]:

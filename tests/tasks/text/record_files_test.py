@@ -118,6 +118,7 @@ def test_a_file_of_quotes_that_nobody_closes_is_refused_soon(monkeypatch):
 @pytest.mark.parametrize(
     'header, message',
     [
+        (b'Ann,my secret\n', r'^client_column=who: must be one of the 2 columns that .* client\)$'),
         (b'who,words\n', 'text_column=text: must be one of the 2 columns'),
         (b'who,text,who\n', 'client_column=who: must be one of the 3 columns'),
         (b'\n', 'client_column=who: must be one of the 0 columns'),
@@ -125,5 +126,6 @@ def test_a_file_of_quotes_that_nobody_closes_is_refused_soon(monkeypatch):
     ],
 )
 def test_a_header_without_the_columns_is_refused(header, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as refused:
         list(_CSV(io.BytesIO(header + b'a,x\n'), 'who', 'text'))
+    assert 'Ann' not in str(refused.value) and 'secret' not in str(refused.value)
