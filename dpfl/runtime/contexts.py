@@ -326,12 +326,12 @@ class _RayContext(tff.framework.SyncContext):
             return self._local.invoke(comp, arg)
         split = self._split(comp)
         state, shards = arg
-        message = self._local.invoke(split.begin, state)
+        message, kept = self._local.invoke(split.begin, state)
         started = time.perf_counter()
         updates = self._thread.call(self._rounds.updates, split, message, shards)
         if self._observe is not None:
             self._observe('ray', time.perf_counter() - started)
-        return self._local.invoke(split.finish, tff.structure.Struct.unnamed(state, updates))
+        return self._local.invoke(split.finish, tff.structure.Struct.unnamed(kept, updates))
 
     def _split(self, comp):
         # By identity: the hash of a computation is computed from all of its graphs.

@@ -19,13 +19,14 @@ _SERVER_STATE_AND_SHARDS = 2
 class SplitRound:
     """A computation `(state@SERVER, shards@CLIENTS) -> result@SERVER` in three parts.
 
-    With `message = begin(state)` and `updates = work(message, shards)` the result is
-    `finish(state, updates)`: the same operations on the same numbers in the same order. So the
+    With `message, kept = begin(state)` and `updates = work(message, shards)` the result is
+    `finish(kept, updates)`: the same operations on the same numbers in the same order. So the
     result has the same bits, however the shards are divided, if the same build of TensorFlow
     executes `work`.
 
     Attributes:
-      begin: state -> message, what every shard gets, such as the model and the clip norm.
+      begin: state -> message, what every shard gets, such as the model and the clip norm; and
+        what `finish` needs of the state, and of what was computed or drawn from it.
       work: (message, shards) -> updates, one per shard.
       finish: sums the updates in the order of the shards, and does the server's step.
       only_adds: whether all that `finish` does with updates is to add them. It then takes their sum
@@ -47,9 +48,6 @@ def has_shards(comp: tff.Computation) -> bool:
 def split(comp: tff.Computation) -> SplitRound:
     """Splits a round.
 
-    `finish` repeats what the server computes before the shards, so that must be a pure function of
-    the state, as in the processes of `dpfl.learning`.
-
     Raises:
       ValueError: if the computation is not a function of a server state and shards.
       TypeError: if the server broadcasts again after an aggregation.
@@ -69,15 +67,17 @@ def split(comp: tff.Computation) -> SplitRound:
 
     @tff.federated_computation(state_type)
     def begin(state):
-        return form.server_prepare(state)[0]
+        prepared = form.server_prepare(state)
+        return prepared[0], prepared[1]
 
-    @tff.federated_computation(begin.type_signature.result, shards_type)
+    message_type, kept_type = begin.type_signature.result
+
+    @tff.federated_computation(message_type, shards_type)
     def work(message, shards):
         return form.client_work(shards, form.server_to_client_broadcast(message))
 
-    @tff.federated_computation(state_type, work.type_signature.result)
-    def finish(state, updates):
-        kept = form.server_prepare(state)[1]
+    @tff.federated_computation(kept_type, work.type_signature.result)
+    def finish(kept, updates):
         return form.server_result(kept, form.client_to_server_aggregation(kept, updates))
 
     # Compiling loses the Python containers, such as that of the state.

@@ -4,9 +4,10 @@ import functools
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl.runtime import split_round
+from dpfl.runtime import contexts, split_round
 from tests.simulation import toy_experiment
 
 pytestmark = pytest.mark.tff
@@ -33,6 +34,34 @@ def test_what_has_shards_can_be_split_if_it_has_a_state():
     assert [*map(split_round.has_shards, computations)] == [False, False, True, True]
     with pytest.raises(ValueError, match='computation: must take a state and shards, takes'):
         split_round.split(without_state)
+
+
+@tff.tensorflow.computation(np.float32)
+def _drawn(state):
+    return state + tf.random.uniform([])
+
+
+@tff.tensorflow.computation(np.float32, np.float32)
+def _first(seen, value):
+    del value
+    return seen
+
+
+@tff.federated_computation(
+    tff.FederatedType(np.float32, tff.SERVER), tff.FederatedType(np.float32, tff.CLIENTS)
+)
+def _drawing_round(state, values):
+    drawn = tff.federated_map(_drawn, state)
+    seen = tff.federated_zip((tff.federated_broadcast(drawn), values))
+    return drawn, tff.federated_max(tff.federated_map(_first, seen))
+
+
+def test_what_the_server_draws_for_the_shards_is_drawn_once():
+    split = split_round.split(_drawing_round)
+    with contexts.local_runtime():
+        message, kept = split.begin(0.0)
+        drawn, seen = split.finish(kept, split.work(message, [1.0, 2.0]))
+    assert drawn == seen > 0
 
 
 def test_updates_are_joined_in_order():
