@@ -52,7 +52,7 @@ class Fault:
       plays: what happens while they wait, by round, counted from 0. The run ends a round later.
       says: a regular expression of what the runtime counts, or of the message that ends the run.
       is_alone: whether a single process waits, and the others go on.
-      ends_cluster: whether it needs a cluster of its own.
+      ends_cluster: whether the cluster ends with it; it is played last.
       timeout: seconds of `ray_runtime`.
       nodes: number of nodes in the beginning.
     """

@@ -127,6 +127,8 @@ def cluster(number: int, store_bytes: int = 100 << 20) -> Iterator[Nodes]:
         'RAY_USAGE_STATS_ENABLED': '0',
         # A lost node is noticed sooner than by default.
         'RAY_health_check_period_ms': '500',
+        # Of two runs, each keeps its processes: Ray would end idle ones beyond one a core.
+        'RAY_num_workers_soft_limit': '8',
     }
     with (
         mock.patch.dict(os.environ, settings),

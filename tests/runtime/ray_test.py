@@ -89,7 +89,7 @@ def test_faults_cost_time_only():
     """Side by side, since both wait most of the time."""
     with concurrent.futures.ThreadPoolExecutor() as pool:
         ends = pool.submit(_check_faults, '5 faults, 0 wrong, 0 processes left', '--ends')
-        _check_faults('21 faults, 0 wrong, 0 processes left')
+        _check_faults('17 faults, 0 wrong, 0 processes left')
         ends.result()
 
 
