@@ -27,7 +27,7 @@ from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.debugging.text.clients import OpenedText
 from dpfl.debugging.text.config import KINDS, NOT_OF_TASK, NOT_OF_TRAINING, StudyConfig
 from dpfl.reporting import plain_text
-from dpfl.simulation.training import PrivacyConfig, TrainConfig, mechanism
+from dpfl.simulation.training import PrivacyConfig, TrainConfig, mechanism, privacy_config
 from dpfl.simulation.training.plan import build_plan
 from dpfl.tasks.config import TextTaskConfig
 
@@ -40,6 +40,7 @@ _CONFIG = SettingsFlags(
     TrainConfig(privacy=PrivacyConfig(mechanism='gaussian')),
     skip=NOT_OF_TRAINING,
     choices={'mechanism': (*mechanism.NAMES, 'none')},
+    help=privacy_config.WITHOUT_AUTO,
 )
 _DIRECTORY = SettingsFlags(output_flags.RunDirectoryConfig)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)

@@ -17,12 +17,13 @@ from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import train_command
-from dpfl.simulation.training import GanConfig, mechanism, train
+from dpfl.simulation.training import GanConfig, mechanism, privacy_config, train
 from dpfl.simulation.training.config import ScaleConfig
 
 _CONFIG = SettingsFlags(
     GanConfig,
     choices={'mechanism': (*mechanism.NAMES, 'none')},
+    help=privacy_config.WITHOUT_AUTO,
     skip=('noise', 'memory_limit', 'clip_schedule', 'test_clients'),
 )
 _SCALE = SettingsFlags(ScaleConfig)

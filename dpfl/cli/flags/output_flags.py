@@ -44,8 +44,8 @@ class RunDirectoryConfig(Settings):
     overwrite: bool = setting(False, 'Replace an earlier run in that directory.')
     resume: bool = setting(
         False,
-        'Continue the run in that directory, which must have the same flags. The result is the '
-        'same as without an interruption. If there is no run yet, start one.',
+        'Continue the run in that directory. Flags that are not given have the values of the run. '
+        'The result is the same as without an interruption. If there is no run yet, start one.',
     )
 
 

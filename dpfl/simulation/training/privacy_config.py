@@ -11,6 +11,16 @@ from dpfl.mechanisms import Discretization
 from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training.mechanism import AUTO, MechanismConfig
 
+_MECHANISM = (
+    'How the noise of the rounds is correlated. blt, scaled_blt, block_blt, banded, '
+    'banded_toeplitz and banded_inverse are optimised for the schema unless parameters are given, '
+    'such as --strategy. none: clipping only, no noise and no guarantee.'
+)
+# Help of the flags of commands that do not offer --mechanism=auto.
+WITHOUT_AUTO = {
+    'mechanism': _MECHANISM,
+    'workload': 'Only prefix_sums: server needs --mechanism=auto, which is not here.',
+}
 # The ways to give the amount of noise.
 AMOUNTS = ('noise_multiplier', 'target_epsilon', 'match')
 PREFIX_SUMS = 'prefix_sums'
@@ -146,9 +156,10 @@ class ClippingConfig(Settings):
     clip_norm: float = setting(1.0, "L2 bound of one client's update.", above=0)
     clip_schedule: tuple[tuple[int, float], ...] = setting(
         (),
-        'Clip norms that take effect in later rounds, as round:norm,... Rounds count from 0, and '
-        'the noise must restart in each of them. The noise scales with the clip norm, so the '
-        'guarantee does not change ([McMahan18], section 3).',
+        'Clip norms of later rounds, as round:norm,... A round, counted from 0, is the first one '
+        'with its norm, and the noise must start afresh in it: with --restart_first=128 and '
+        '--restart_every=1024 these are rounds 129, 1153 and so on. The noise scales with the clip '
+        'norm, so the guarantee does not change ([McMahan18], section 3).',
     )
     clipping: str = setting(
         'flat',
@@ -254,11 +265,8 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
 
     mechanism: str | mechanisms.Mechanism | None = setting(
         'blt',
-        'How the noise of the rounds is correlated. blt, scaled_blt, block_blt, '
-        'banded, banded_toeplitz and banded_inverse are optimised for the schema unless '
-        'parameters are given, such as --strategy. auto: the mechanism with the least noise for '
-        'the schema that fits --memory_limit, optimised when the run begins; none: clipping only, '
-        'no noise and no guarantee.',
+        f'{_MECHANISM} auto: the mechanism with the least noise for the schema that fits '
+        '--memory_limit, optimised when the run begins.',
     )
     workload: str = setting(
         PREFIX_SUMS,
@@ -281,7 +289,8 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
         'without parameters, KIND:SIZE (optimised for this schema) or '
         'KIND:SIZE@ROUNDS/MIN_SEPARATION, a name in dpfl/strategies or a file. Without @ROUND all '
         'rounds count. rho:RHO@ROUND gives the value itself. For example '
-        'rmse:honaker_tree,7@2000, as in [McMahan24], section 5.',
+        'rmse:honaker_tree,7@2000, as in [McMahan24], section 5. Verification of a run does not '
+        'repeat a match with a file or with a mechanism that is optimised, and says so.',
     )
     memory_limit: float = setting(
         1.0,

@@ -238,7 +238,7 @@ def _of_noise(
     given = privacy.noise_multiplier
     if given is not None and not comparison.is_close(given, amount):
         yield f'noise_multiplier is {amount}, by {archive.CONFIG} {given}'
-    match = None if privacy.match is None else noise_matching.parse(privacy.match)
+    match = _match_of(privacy)
     if match is not None and match.is_at_hand:
         again = match.matched(made).noise_multiplier
         if not comparison.is_close(again, amount):
@@ -252,6 +252,16 @@ def _of_noise(
         epsilon = plan.epsilon(record.deltas[0], record.accountant)
         if not least * target <= epsilon <= target * (1 + 1e-9):
             yield f'epsilon is {epsilon}, by {archive.CONFIG} {name} is {target}'
+
+
+def _match_of(privacy: PrivacyConfig) -> noise_matching.MatchRequest | None:
+    return None if privacy.match is None else noise_matching.parse(privacy.match)
+
+
+def not_repeated(config: TrainConfig | GanConfig | None) -> str | None:
+    """The match of a run that verification does not repeat, as text; None if there is none."""
+    match = None if config is None else _match_of(config.privacy)
+    return None if match is None or match.is_at_hand else match.text
 
 
 def _has_mechanism(privacy: PrivacyConfig, recorded: accounting.PrivacyPlan) -> bool:
