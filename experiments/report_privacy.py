@@ -69,8 +69,8 @@ _SAMPLING = SettingsFlags(
     defaults={'sampling': 'none', 'clients_per_round': 1},
     choices={'sampling': kinds.names()},
     help={
-        'sampling': 'Secret random sampling that the guarantee relies on; for '
-        '--mechanism=gaussian, and cyclic_poisson also for banded mechanisms.',
+        'sampling': 'Secret random sampling that the guarantee relies on. '
+        'docs/reference/sampling.md says which noise each of them needs.',
         'population': 'Number of clients from which cohorts are sampled; for --sampling.',
         'clients_per_round': 'Planned cohort size. The report states it; without --sampling it '
         'does not change the guarantee.',
@@ -96,6 +96,7 @@ _FORMAT = SettingsFlags(
 def main() -> None:
     """Prints the report of a plan or of a run, or what is asked about reports in files."""
     files, form = _FILES.read(), _FORMAT.values()['format']
+    command_line.check_writable(files.output, None)
     text = report_files.answer(files, form)
     if text is not None:
         report_files.show(text, files.output)
@@ -107,7 +108,6 @@ def main() -> None:
     if directory:
         own = (_GUARANTEE, _RUN, _FILES, _FORMAT)
         command_line.refuse_others('run_dir', *(name for one in own for name in one.names))
-        report_files.check_apart(files.output, directory)
         if run.write_pages:
             verified_run.write_pages(directory)
         if not (sign or run.after or run.forget_keys or run.open):

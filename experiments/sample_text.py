@@ -40,9 +40,10 @@ def main() -> None:
     sample, output = _SAMPLE.read(), _OUTPUT.read().output
     if output is None:
         raise command_line.UsageError('--output: missing; the file for the text')
-    if output.endswith(_parquet.SUFFIXES):
+    command_line.check_writable(output, None)
+    if output.endswith(('.csv', *_parquet.SUFFIXES)):
         raise command_line.UsageError(
-            f'--output={output}: must not have the name of a Parquet file; it gets JSON Lines'
+            f'--output={output}: must not be named as CSV or Parquet; it gets JSON Lines'
         )
     with command_line.refusing_bad_values():
         population = synthetic_text.SyntheticText(
@@ -58,10 +59,6 @@ def main() -> None:
     except FileExistsError:
         raise command_line.UsageError(
             f'--output={output}: exists already; sample text replaces nothing'
-        ) from None
-    except (FileNotFoundError, NotADirectoryError):
-        raise command_line.UsageError(
-            f'--output={output}: must be in a directory that exists'
         ) from None
     print(f'{sentences:,} sentences of {sample.clients:,} clients in {output}')
 

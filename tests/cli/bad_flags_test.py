@@ -45,7 +45,13 @@ _REFUSED = {
         ('--min_separation=21', ': must be <= 20, the rounds'),
         ('--min_separation=3 --max_participations=8', '8: must be <= 7, what rounds'),
         ('--sampling=poisson', ': needs --population'),
-        ('--population=10', ': must be None without sampling'),
+        (
+            '--mechanism=gaussian --population=9 --sampling=truncated_poisson',
+            '--cohort_cap: must be given with sampling=truncated_poisson',
+        ),
+        ('--population=10', ': cannot be given without sampling'),
+        ('--tradeoff=maybe', ': must be true or false'),
+        ('--flagfile=', '--flagfile: must be a file, or the name of a preset'),
         (
             '--compose_with={less} --selected_from=poisson:10',
             '--selected_from: cannot be combined with compose_with',
@@ -94,7 +100,8 @@ _REFUSED = {
         ('--verify={less} --public_key={key}', 'key.pem: must hold a public key'),
         ('--run_dir=absent', ': must be a directory'),
         ('--run_dir={folder}', 'must hold a finished run (SHA256SUMS is missing)'),
-        ('--run_dir={run} --output={run}/a', '{run}/a: must not be within --run_dir'),
+        ('--run_dir={run} --output={run}/a', '{run}/a: must not be within the run {run}'),
+        ('--compare {run} {less} --output={run}/a', '{run}/a: must not be within the run'),
         ('--sign={key} --rounds=3', '--sign: needs --run_dir or --output'),
         ('--sign={key} --output=x', '--format=text: must be json with --sign'),
         ('--run_dir={run} --sign={key} --group_size=2', '--group_size: needs --output with'),
@@ -288,7 +295,7 @@ _REFUSED = {
         ('', '--output: missing'),
         ('--output=absent/texts.jsonl', ': must be in a directory'),
         ('--output={words}', '{words}: exists already'),
-        ('--output=texts.parquet', ': must not have the name of a Parq'),
+        ('--output=texts.csv', ': must not be named as CSV or Parquet'),
         ('--clients=0 --output=texts.jsonl', '--clients=0: must be an integer >= 1'),
     ],
     ('suggest', '--data_path=absent.jsonl'): [

@@ -69,7 +69,7 @@ def test_a_written_report_is_the_printed_one(tmp_path):
         assert _run(*flags, f'--output={path}').stdout == ''
         assert path.read_text() == _run(*flags).stdout
     done = _run(*_PLAN, '--noise_multiplier=3', f'--output={tmp_path}/absent/report')
-    assert done.returncode == 1 and done.stderr.count('\n') == 1
+    assert done.returncode == 2 and done.stderr.count('\n') == 1
 
 
 def test_two_reports_are_compared(files):

@@ -21,6 +21,7 @@ from absl import app, flags, logging
 
 from dpfl import errors
 from dpfl._settings import Settings
+from dpfl.accounting.records import archive
 from dpfl.cli.command import flagfiles, program
 from dpfl.runtime import signals, tff_import
 
@@ -281,6 +282,8 @@ def _explain(error: flags.Error) -> str:
         if isinstance(parser, flags.EnumParser):
             value = flag.partition('=')[2]
             return f'{flag}: {errors.one_of(value, parser.enum_values)}'
+        if isinstance(parser, flags.BooleanParser):
+            return f'--{name}={flag.partition("=")[2]}: must be true or false'
         return f'{flag}: must be {parser.syntactic_help}' if parser.syntactic_help else message
     return message
 
@@ -300,14 +303,24 @@ def check_writable(output: str | None, plot: str | None, data: str | None = None
     """Checks the files of --output, --plot and --data.
 
     Raises:
-      UsageError: If a directory does not exist, a file is one, or matplotlib cannot write this
-        kind of plot.
+      UsageError: If a directory does not exist, a file is one or cannot be written, or is within
+        the directory of a run, which would no longer verify, or matplotlib cannot write this kind
+        of plot.
     """
     for name, path in (('output', output), ('plot', plot), ('data', data)):
-        if path is not None and not pathlib.Path(path).parent.is_dir():
+        if path is None:
+            continue
+        if not pathlib.Path(path).parent.is_dir():
             raise UsageError(f'--{name}={path}: must be in a directory that exists')
-        if path is not None and pathlib.Path(path).is_dir():
+        if pathlib.Path(path).is_dir():
             raise UsageError(f'--{name}={path}: must not be a directory')
+        if not os.access(path if os.path.exists(path) else pathlib.Path(path).parent, os.W_OK):
+            raise UsageError(f'--{name}={path}: must be writable')
+        for folder in pathlib.Path(path).resolve().parents:
+            if os.path.exists(folder / archive.LEDGER) or all(
+                os.path.exists(folder / file) for file in (archive.PLAN, archive.SUMS)
+            ):
+                raise UsageError(f'--{name}={path}: must not be within the run {folder}')
     if plot is None:
         return
     from matplotlib.figure import Figure  # Takes a second to import.

@@ -184,15 +184,6 @@ def show(
         sign(path, content)
 
 
-def check_apart(output: str | None, run_dir: str) -> None:
-    """Refuses a file of --output in the directory of the run, which would no longer verify."""
-    if output is None:
-        return
-    run = pathlib.Path(run_dir).resolve()
-    if run in pathlib.Path(output).resolve().parents:
-        raise command_line.UsageError(f'--output={output}: must not be within --run_dir')
-
-
 def _check_signed(config: ReportFilesConfig, run_dir: str | None, form: str) -> None:
     """Checks that there is something to sign: the file of --output, or else the run's report.
 
