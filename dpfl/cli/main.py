@@ -32,6 +32,9 @@ def main() -> None:
 
 def _main() -> None:
     arguments = sys.argv[1:]
+    if len(arguments) == 2 and arguments[0] == 'help' and arguments[1] in _names():
+        arguments = [arguments[1], '--help']
+        sys.argv[1:] = arguments
     name = arguments[0] if arguments else '--help'
     if name in ('--help', '-h', '-help', '--helpfull', 'help'):
         _print(_overview())

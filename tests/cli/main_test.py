@@ -66,6 +66,11 @@ def test_every_file_of_experiments_is_in_the_catalogue():
     assert names == set(catalogue.binaries())
 
 
+def test_help_of_a_command():
+    done = _dpfl('help', 'report')
+    assert done.stdout.startswith(catalogue.binaries()['report_privacy'].summary)
+
+
 def test_version():
     assert _dpfl('--version').stdout == f'dpfl {dpfl.__version__}\n'
 

@@ -66,9 +66,11 @@ def from_settings(name: str, values: Mapping[str, Any]) -> Sampling | None:
     for key, value in given.items():
         if key not in settings(kind):
             which = 'without sampling' if kind is None else f'with sampling={name}'
-            raise errors.ArgumentError(key, value, f'must be None {which}')
-    wanted: dict[str, Any] = {key: given.get(key) for key in settings(kind)}
-    return None if kind is None else kind(**wanted)
+            raise errors.ArgumentError(key, value, f'cannot be given {which}')
+    for key in settings(kind):
+        if key not in given:
+            raise errors.ArgumentError(key, errors.NOT_SHOWN, f'must be given with sampling={name}')
+    return None if kind is None else kind(**given)
 
 
 def names() -> tuple[str, ...]:

@@ -73,8 +73,10 @@ def _lines(
     remaining: Iterator[int],
 ) -> Iterable[str]:
     name = os.path.expanduser(name_or_path.strip())
-    path = _found(name, beside) if name else None
-    if path is None or path in outer:
+    if not name:
+        raise flags.Error('--flagfile: must be a file, or the name of a preset')
+    path = _found(name, beside)
+    if path in outer:
         return
     if next(remaining, None) is None:
         raise flags.Error(f'--flagfile={name}: more than {_MOST_FILES} files')

@@ -41,7 +41,7 @@ def _schema(*numbers):
 
 # Samplings, changes of a plan, and what is said of them.
 _REFUSED = [
-    (plans.SAMPLINGS, dict(population=None), 'population=None: must be an integer >= '),
+    (plans.SAMPLINGS, dict(population=None), 'population: must be given with sampling='),
     (plans.SAMPLINGS, dict(population=2), 'population=2: must be an integer >= '),
     (_ONE_CLIENT, dict(group_size=2), '^group_size=2: must be 1 with sampling='),
     (_ONE_CLIENT, dict(adjacency='replace_one'), 'adjacency=replace_one: must be one of zero_out$'),
@@ -67,11 +67,11 @@ _REFUSED = [
         'mechanism=blt: must have parameters whose digits do not cancel with',
     ),
     (_PLAIN, dict(mechanism=mechanisms.BinaryTree(7)), 'must be none, or cyclic_poisson, with co'),
-    (_GROUPED, dict(groups=None), 'groups=None: must be an integer >= 1'),
-    (_PLAIN, dict(groups=2), 'groups=2: must be None with sampling='),
-    (('truncated_poisson',), dict(cohort_cap=None), 'cohort_cap=None: must be an integer'),
+    (_GROUPED, dict(groups=None), 'groups: must be given with'),
+    (_PLAIN, dict(groups=2), 'groups=2: cannot be given with sampling='),
+    (('truncated_poisson',), dict(cohort_cap=None), 'cohort_cap: must be given with'),
     (('truncated_poisson',), dict(cohort_cap=61), 'cohort_cap=61: must be an integer >= 1 and <= '),
-    (_others('truncated_poisson'), dict(cohort_cap=5), 'cohort_cap=5: must be None with sampling='),
+    (_others('truncated_poisson'), dict(cohort_cap=5), 'cohort_cap=5: cannot be given with'),
     ((*_PLAIN, 'random_allocation'), _schema(2), 'min_separation=2: must be 1 with sampling='),
     (_PLAIN, _schema(1, 6), 'max_participations=6: must be the number of rounds'),
     (_APART, _schema(4), 'min_separation=4: must be at most 3 with sampling='),
