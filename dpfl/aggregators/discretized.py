@@ -153,17 +153,10 @@ class DiscretizedQuery(query.WrappedQuery):
         """Args: as `build_query`; the plan has a discretization; more_clients: beyond the plan's.
 
         Raises:
-          ValueError: if specs are missing or their number of coordinates is not the plan's, if
-            sums take more than 62 bits, or if the plan's sampling does not bound the cohort size.
+          ValueError: if specs are missing or their number of coordinates is not the plan's, or if
+            sums take more than 62 bits.
         """
         super().__init__(inner)
-        if plan.sampling is not None and not plan.sampling.has_one_size:
-            raise errors.ArgumentError(
-                'sampling',
-                plan.sampling.name,
-                'must not be random in size with a discretization: the modulus needs a largest '
-                'cohort size',
-            )
         self._settings = settings_of(plan)
         self._largest_cohort = plan.clients_per_round + more_clients
         self._specs = _checked_specs(self._settings, record_specs)

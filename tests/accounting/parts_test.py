@@ -30,6 +30,7 @@ _ORDER = (
     'AdaptiveClip',
     'Estimator',
     'Poisson',
+    'WithoutReplacement',
     'Earlier',
     'Before',
     'Hardened',
@@ -38,9 +39,9 @@ _WORDS = (accounting.ReleaseBefore('words', 8.0, delta=1e-9),)
 _PLANS = (
     plans.sampled('poisson', noise='hardened', clip_schedule=((2, 0.5),)),
     plans.sampled(
-        'poisson',
+        'without_replacement',
         before=_WORDS,
-        earlier=(plans.sampled('poisson'),),
+        earlier=(plans.sampled('without_replacement'),),
         adaptive_clip=accounting.AdaptiveClip(count_stddev=4.0),
         discretization=accounting.Discretization(100.0, 1000, 1.0),
     ),

@@ -148,10 +148,6 @@ _REFUSED = {
             r'scale=1e\+18: must be smaller: sums',
         ),
         (
-            _query(discretization=_DISCRETE, sampling=accounting.Poisson(population=9)),
-            'sampling=poisson: must not be random in size with a discretization',
-        ),
-        (
             _query(discretization=_DISCRETE, estimator=accounting.Estimator('clipped')),
             'estimator=clipped: must be fixed with a discretization',
         ),

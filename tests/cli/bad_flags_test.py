@@ -276,6 +276,7 @@ _REFUSED = {
             '--rounds=1 --noise_multiplier=1 --resume_after=1',
             '--resume_after=1: must be below the number of rounds, which is 1',
         ),
+        ('--rounds=4 --noise_multiplier=1 --clip_schedule=4:1', ': must have no round after 3'),
     ],
     ('studies.compare_generators', ''): [
         ('', '--output_dir: must be given'),

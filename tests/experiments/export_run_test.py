@@ -128,7 +128,7 @@ def test_a_run_that_goes_on_is_not_copied(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             program.run_training(dataclasses.replace(experiment, client_data=interrupt), directory)
     report = archive.read_plan(tmp_path).report(ParticipationLog([[0, 1, 2]]))
-    _refused(tmp_path, 'must be finished', report)
+    _refused(tmp_path, 'must be finished, with all planned rounds', report)
 
 
 @pytest.mark.standard

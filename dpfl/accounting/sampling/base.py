@@ -91,6 +91,13 @@ class Sampling(_json.JsonFields, Part):
             raise errors.ArgumentError(
                 'group_size', plan.group_size, f'must be 1 with sampling={self.name}'
             )
+        if plan.discretization is not None and not self.has_one_size:
+            raise errors.ArgumentError(
+                'sampling',
+                self.name,
+                'must not be random in size with a discretization: the sum of a larger cohort than '
+                'the planned one can wrap around, which moves it by more than one update',
+            )
         _validate.integer('population', self.population, minimum=plan.clients_per_round)
         self._check(plan)
         kept, planned = self.schema(plan.participation.rounds), plan.participation

@@ -32,6 +32,7 @@ def of(
     with command_line.refusing_bad_values():
         sampling = SamplingConfig(**schema.flat(), clients_per_round=size)
         plan = plans.build_plan(privacy, sampling, population=lambda: size, dimension=lambda: size)
+        plans.check_schedule(plan)
         total = plan.participation.rounds * aggregator_audit.runs(plan, config)
         with _progress.bar(total=total, unit='round', delay=1.0) as bar:
             return aggregator_audit.audit(

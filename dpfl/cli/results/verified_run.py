@@ -296,7 +296,7 @@ def check_copy(
             'breaks its plan: its guarantee rests on the participation log, which is confidential'
         )
     elif not _is_whole(run, report.plan.participation.rounds):
-        reason = 'must be finished'
+        reason = 'must be finished, with all planned rounds'
     elif config is None:
         reason = 'must have settings in its journal, which say what the model was made from'
     elif COUNTED_WORDS in report.also_not_covered or (  # Also of the run that it continues from.

@@ -85,7 +85,7 @@ class TrainResult:
         clipped = self.share_clipped()
         return {
             'output_dir': str(self.directory),
-            'rounds': report.guarantee.rounds,
+            'rounds': len(self.metrics['round']),  # Fewer than the guarantee has, after a stop.
             **self.last,
             **({} if clipped is None else {'share_clipped': clipped}),
             **self.reference_accuracies,

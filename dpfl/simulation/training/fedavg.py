@@ -17,6 +17,7 @@ from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.plan import (
     build_plan,
     check_adapts,
+    check_schedule,
     strategy_hint,
     within_epsilon,
 )
@@ -80,14 +81,19 @@ def _plan(
 ) -> accounting.PrivacyPlan:
     """The plan of a run that begins, or that is to have more rounds."""
     releases = prepared_task.counted(before.releases, drawn)
-    make = functools.partial(
-        build_plan,
-        config.privacy,
-        config.sampling,
-        population=clients,
-        earlier=origin.plans,
-        before=releases,
-    )
+
+    def make(**how: Any) -> accounting.PrivacyPlan:
+        made = build_plan(
+            config.privacy,
+            config.sampling,
+            population=clients,
+            earlier=origin.plans,
+            before=releases,
+            **how,
+        )
+        check_schedule(made)
+        return made
+
     if before.releases and not drawn:
         # The size of the model may depend on a draw: refuse bad settings before making the draw.
         first = make(dimension=opened.most_parameters, on_choice=lambda candidates: None)

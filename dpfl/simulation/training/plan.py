@@ -113,6 +113,21 @@ def check_adapts(privacy: PrivacyConfig, plan: accounting.PrivacyPlan) -> None:
     )
 
 
+def check_schedule(plan: accounting.PrivacyPlan) -> None:
+    """Checks that all clip norms of a schedule are for rounds of the run; others are never used.
+
+    Raises:
+      ArgumentError: if not; it names the last round.
+    """
+    last = plan.participation.rounds - 1
+    if plan.clip_schedule and plan.clip_schedule[-1][0] > last:
+        raise ArgumentError(
+            'clip_schedule',
+            ','.join(f'{first}:{norm:g}' for first, norm in plan.clip_schedule),
+            f'must have no round after {last}, the last one, counted from 0',
+        )
+
+
 def _with_noise(privacy: PrivacyConfig, is_silent: bool, fields: dict) -> accounting.PrivacyPlan:
     noise, target = privacy.noise_multiplier, privacy.target_epsilon
     if is_silent:

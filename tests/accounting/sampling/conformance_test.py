@@ -87,6 +87,12 @@ _REFUSED = [
     (_BINS, dict(population=70), 'population=70: must be about 60, 3 groups'),
     (_ESTIMATED, dict(noise='hardened'), 'cannot be composed with noise=hardened'),
     (
+        # Reports had a guarantee of sums whose modulus is that of the planned cohort.
+        _others('without_replacement'),
+        dict(discretization=accounting.Discretization(100.0, 1000, 1.0)),
+        'must not be random in size with a discretization',
+    ),
+    (
         _ESTIMATED,
         dict(before=(accounting.ReleaseBefore('a value', 8.0),)),
         'has a guarantee that is estimated, which cannot be composed with a value',

@@ -94,7 +94,7 @@ def test_an_accuracy_stops_a_run_and_leaves_its_guarantee(tmp_path, caplog):
     assert (result.metrics['accuracy'][:-1] < 1e-6).all()
     # The rule reads data, so the rounds that it saves save no privacy.
     assert result.report.guarantee.rounds == 12
-    assert result.report.observed.rounds == done
+    assert result.report.observed.rounds == result.summary()['rounds'] == done
     assert 'This rule reads the data of the held-out clients' in result.report.history[0]
     assert any('reads held-out data without noise' in text for text in caplog.messages)
     assert run_directory.verify(tmp_path / 'run').differences == ()

@@ -40,7 +40,7 @@ _SETTINGS = [
     {**_TREE, 'restart_first': 3, 'restart_every': 4},
     {'blt_decay': None, 'blt_scale': None, 'mechanism': mechanisms.BinaryTree(6, 'prefix_sums')},
     {'adjacency': 'replace_one', 'noise_seed': 5},
-    {**_GAUSSIAN, 'clip_schedule': ((3, 0.1),)},
+    {**_GAUSSIAN, 'clip_schedule': ((3, 0.1), (9, 0.2))},  # Once allowed, beyond the last round.
     {**_GAUSSIAN, 'adaptive_clip': True, 'count_stddev': 3.0},
     {**_GAUSSIAN, 'sampling': 'poisson', 'min_separation': 1, 'max_participations': None},
     {'estimator': 'clipped', 'cohort_weight': 1.5, 'example_cap': 9.0},

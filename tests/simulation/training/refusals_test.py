@@ -116,6 +116,8 @@ _KNOWN = 'needs a vocabulary that is known before'
         (True, {'population': 100_000}, 'population'),
         (True, {'min_separation': 0}, 'min_separation'),
         (True, {'secagg': True, 'secagg_bits': 2}, 'secagg_bits'),
+        # A norm of a round that the run does not have was ignored.
+        (True, {'clip_schedule': ((4, 0.1),)}, 'clip_schedule=4:0.1: must have no round after 3'),
     ],
 )
 def test_a_run_is_refused_before_anything_is_drawn_or_written(
