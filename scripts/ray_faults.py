@@ -486,8 +486,6 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     ray_nodes.mark()
     os.environ['RAY_worker_niceness'] = '0'
-    # Agents of a killed driver look for their head a third as long as by default.
-    os.environ['RAY_gcs_rpc_server_reconnect_timeout_s'] = '20'
     ray_rounds._MOST_BYTES, ray_rounds._PART_BYTES = 0, 1
     # Results of any size go to the store, as those of large models do.
     os.environ['RAY_max_direct_call_object_size'] = '0'
