@@ -12,6 +12,7 @@ follows from the effect of the fault on held-out data, the share that the genera
 and the test.
 """
 
+import bisect
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -332,7 +333,7 @@ def smallest_share(
       The share and its power. If none has the power, the largest share.
     """
     shares = _COMPUTED_SHARES.tolist() if share is None else [share]
-    for tried in shares:
-        if (reached := power(tried)) >= TOLD:
-            return tried, reached
-    return shares[-1], power(shares[-1])
+    # Power grows with the share.
+    place = bisect.bisect_left(shares, TOLD, key=power)
+    found = shares[min(place, len(shares) - 1)]
+    return found, power(found)

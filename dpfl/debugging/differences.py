@@ -7,7 +7,8 @@ data. It is added in quadrature to the standard error of the samples, here and i
 
 Sources:
 - shares: interval of Wilson (1927, JASA 22); of differences: Newcombe (1998, Statistics in Medicine
-  17, method 10), with the allowance in quadrature; p-value of the pooled normal test;
+  17, method 10), with the allowance in quadrature; p-value: pooled normal test, for few hits that
+  of Fisher (1935, JRSS 98), whose law for unequal shares is averaged over the allowance;
 - means: Welch's (1947, Biometrika 34) t with Satterthwaite's degrees of freedom;
 - ratios of sums, such as words of sentences: linearised, one residual for each sentence;
 - several comparisons: Holm (1979, Scandinavian Journal of Statistics 6).
@@ -24,6 +25,14 @@ from dpfl import _json
 
 # Level of all intervals of differences, each by itself.
 _LEVEL = 0.95
+# Differences of trainings, in standard deviations, over which p-values of shares are averaged.
+_DEVIATES = np.linspace(-8, 8, 65)
+# With as many expected hits and misses in each sample, shares are as good as normal.
+_FEW = 500
+# Numbers of an array of laws that is made at a time.
+_BLOCK = 1 << 20
+# Trained shares are not closer to 0 and 1.
+_LEAST_SHARE = 1e-12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,25 +292,80 @@ def newcombe(
 def share_p_values(
     hits: Any, counts: Any, other_hits: Any, other_counts: Any, *, between: Any = 0.0
 ) -> np.ndarray:
-    """Two-sided p-values of equal shares, elementwise: the pooled normal test with the allowance.
+    """Two-sided p-values of equal shares, elementwise, valid for few hits and few draws.
+
+    Many hits and misses of both samples have the pooled normal test, with the allowance in its
+    variance. Few have Fisher's noncentral hypergeometric law of the hits of the first sample, given
+    those of both together: it is averaged over normal differences of the two shares, with the
+    allowance as their standard deviation, and the smaller tail counts twice. Without an allowance
+    this is Fisher's exact test.
 
     Args:
-      hits, counts: the first sample, arrays.
+      hits, counts: the first sample, integer arrays.
       other_hits, other_counts: the second sample.
       between: standard deviation of the difference of two trainings on equal data.
 
     Returns:
-      float64; 1 where a sample has no draws, or both have the same share.
+      float64; 1 where a sample has no draws.
     """
-    hits, counts, other_hits, other_counts = (
-        np.asarray(values, float) for values in (hits, counts, other_hits, other_counts)
-    )
+    cases = np.broadcast_arrays(hits, counts, other_hits, other_counts, np.asarray(between, float))
+    flat = [np.ravel(values) for values in cases]
+    hits, counts, other_hits, other_counts, between = flat
     pooled = _over(hits + other_hits, counts + other_counts)
-    variance = pooled * (1 - pooled) * (_over(1, counts) + _over(1, other_counts))
-    deviation = np.sqrt(variance + np.asarray(between, float) ** 2)
+    variance = pooled * (1 - pooled) * (_over(1, counts) + _over(1, other_counts)) + between**2
     difference = np.abs(_over(hits, counts) - _over(other_hits, other_counts))
-    known = (np.minimum(counts, other_counts) > 0) & (difference > 0)
-    return np.where(known, 2 * scipy.special.ndtr(-_over(difference, deviation)), 1.0)
+    p_values = 2 * scipy.special.ndtr(-_over(difference, np.sqrt(variance)))
+    few = np.minimum(counts, other_counts) * np.minimum(pooled, 1 - pooled) < _FEW
+    if few.any():
+        p_values[few] = _exact_p_values(*(values[few] for values in flat))
+    return p_values.reshape(cases[0].shape)
+
+
+def _exact_p_values(
+    hits: np.ndarray,
+    counts: np.ndarray,
+    other_hits: np.ndarray,
+    other_counts: np.ndarray,
+    between: np.ndarray,
+) -> np.ndarray:
+    """As `share_p_values`, of few hits or misses; all arguments are arrays of one length."""
+    together, draws = hits + other_hits, np.maximum(counts + other_counts, 1)
+    # The possible hits of the first sample, of one comparison after the other.
+    least = np.maximum(together - other_counts, 0)
+    sizes = np.minimum(together, counts) - least + 1
+    owner = np.repeat(np.arange(sizes.size), sizes)
+    starts = np.cumsum(sizes) - sizes
+    possible = np.arange(owner.size) - (starts - least)[owner]
+    choices = _log_choices(counts[owner], possible)
+    choices += _log_choices(other_counts[owner], together[owner] - possible)
+    # Sums of the law below the hits, and from them on, by one call.
+    at_hits = starts + hits - least
+    parts = np.stack([starts, at_hits], axis=1).ravel()
+    pooled, tails = (together + 0.5) / (draws + 1), np.zeros([2, sizes.size])
+    deviates = _DEVIATES if between.any() else np.zeros(1)
+    weights = np.exp(-(deviates**2) / 2)
+    weights /= weights.sum()
+    block = max(_BLOCK // owner.size, 1)
+    for first in range(0, deviates.size, block):
+        apart = deviates[first : first + block, None] * (between / draws)
+        odds = _log_odds(pooled + apart * other_counts) - _log_odds(pooled - apart * counts)
+        law = choices + odds[:, owner] * possible
+        law = np.exp(law - np.maximum.reduceat(law, starts, axis=1)[:, owner])
+        sums = np.add.reduceat(law, parts, axis=1)
+        below, above = np.where(hits > least, sums[:, ::2], 0), sums[:, 1::2]
+        both = np.stack([below + law[:, at_hits], above]) / (below + above)
+        tails += weights[first : first + block] @ both
+    known = np.minimum(counts, other_counts) > 0
+    return np.where(known, np.minimum(2 * tails.min(axis=0), 1), 1.0)
+
+
+def _log_odds(shares: np.ndarray) -> np.ndarray:
+    return scipy.special.logit(np.clip(shares, _LEAST_SHARE, 1 - _LEAST_SHARE))
+
+
+def _log_choices(number: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Logarithms of binomial coefficients."""
+    return -scipy.special.betaln(number - chosen + 1, chosen + 1) - np.log1p(number)
 
 
 def _welch(first: Mean, second: Mean, between: float) -> tuple[float, float, float]:

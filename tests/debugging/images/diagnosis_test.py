@@ -64,9 +64,9 @@ _LABELS = ('swapped_labels',)
         # More variety is no fault.
         (dict(badly=dict(variety=90.0)), 'not seen', IMAGE_FAULTS),
         # Two allowed standard deviations, with any number of images: what one training may do.
-        (dict(everyone=dict(inverted=0.09), count=100_000), 'found', ()),
-        (dict(everyone=dict(lying=0.16), count=100_000), 'found', ()),
-        (dict(everyone=dict(variety=18.0), count=100_000), 'found', ()),
+        (dict(everyone=dict(inverted=0.09), count=10_000), 'found', ()),
+        (dict(everyone=dict(lying=0.16), count=10_000), 'found', ()),
+        (dict(everyone=dict(variety=18.0), count=10_000), 'found', ()),
         # From half of the least difference on, and below it; and few images do not say much.
         (dict(badly=dict(inverted=0.11)), 'suspected', ('inverted',)),
         (dict(badly=dict(inverted=0.19)), 'suspected', ('inverted',)),
