@@ -18,6 +18,8 @@ _QUANTILES = (10, 25, 50, 75, 90)
 # Bytes of predictions that are computed at a time: with a large vocabulary the logits of a batch
 # and the metrics' copies of them would need more memory than all of training.
 _PREDICTIONS = 1 << 24
+# Images that generators and discriminators make and score at a time.
+_IMAGES = 512
 
 
 def build_evaluation(
@@ -219,8 +221,10 @@ def sample(
     _validate.integer('number', number, minimum=1)
     key = draws.seeded_root_key(seed, 'generator samples')
     inputs = gan.random_inputs(key, number, model.input_size)
-    images = model.generate(tuple(map(tf.convert_to_tensor, generator)), inputs)
-    return gan_models.pixels_of(images).numpy()
+    weights = tuple(map(tf.convert_to_tensor, generator))
+    parts = (inputs[first : first + _IMAGES] for first in range(0, number, _IMAGES))
+    images = np.concatenate([model.generate(weights, part) for part in parts])
+    return gan_models.pixels_of(images)
 
 
 def build_gan_evaluation(
@@ -262,7 +266,7 @@ def build_gan_evaluation(
       >>> 0 <= measured['accuracy'] <= 1
       True
     """
-    images = tf.constant(gan_models.images_of(pixels), tf.float32)
+    images = np.asarray(gan_models.images_of(pixels), np.float32)
     if images.shape[1:] != model.image_shape or not len(images):
         raise errors.ArgumentError(
             'pixels',
@@ -270,24 +274,43 @@ def build_gan_evaluation(
             f'must be images of shape {model.image_shape}, has shape {images.shape}',
         )
     key = draws.seeded_root_key(seed, 'generator evaluation')
+    inputs, places = (tensor.numpy() for tensor in gan.drawn(model, key, len(images)))
 
-    @tf.function
-    def evaluate(generator, discriminator):
-        values = gan.scores(model, discriminator, generator, images, key)
-        generated = gan_models.pixels_of(gan.generated(model, generator, key, len(images)))
-        above = tf.sign(values.real[:, None] - values.generated[None, :])
-        return dict(
-            loss=gan.discriminator_loss(values, gradient_penalty),
-            accuracy=(1 + tf.reduce_mean(above)) / 2,
-            critic_gap=tf.reduce_mean(values.real) - tf.reduce_mean(values.generated),
-            generator_loss=-tf.reduce_mean(values.generated),
-            intensity=tf.reduce_mean(generated),
-            diversity=tf.reduce_mean(tf.math.reduce_std(generated, axis=0)),
-        )
+    @tf.function(reduce_retracing=True)
+    def compared(generator, discriminator, images, inputs, places):
+        fakes = model.generate(generator, inputs)
+        return fakes, gan.compared(model, discriminator, images, fakes, places)
 
     def metrics(weights):
         named = tf.nest.map_structure(tf.convert_to_tensor, gan.gan_weights(weights))
-        values = evaluate(named.generator, named.discriminator)
-        return {name: float(value) for name, value in values.items()}
+        parts = [
+            compared(
+                named.generator,
+                named.discriminator,
+                *(array[first : first + _IMAGES] for array in (images, inputs, places)),
+            )
+            for first in range(0, len(images), _IMAGES)
+        ]
+        fakes = np.concatenate([fakes for fakes, _ in parts])
+        values = gan.Scores(*map(np.concatenate, zip(*(part for _, part in parts), strict=True)))
+        generated = gan_models.pixels_of(fakes)
+        measured = dict(
+            loss=gan.discriminator_loss(values, gradient_penalty),
+            accuracy=_share_above(values.real, values.generated),
+            critic_gap=values.real.mean() - values.generated.mean(),
+            generator_loss=-values.generated.mean(),
+            intensity=generated.mean(),
+            diversity=generated.std(axis=0, dtype=np.float64).mean(),
+        )
+        return {name: float(value) for name, value in measured.items()}
 
     return metrics
+
+
+def _share_above(first: np.ndarray, second: np.ndarray) -> float:
+    """Share of all pairs in which the value of the first is higher; equal ones count half."""
+    if np.isnan(first).any() or np.isnan(second).any():
+        return math.nan
+    ordered = np.sort(second)
+    twice = sum(np.searchsorted(ordered, first, side).sum() for side in ('left', 'right'))
+    return float(twice) / (2 * len(first) * len(second))

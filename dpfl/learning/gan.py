@@ -108,29 +108,37 @@ def scores(
       images: real images.
       key: of the generator's inputs and of the places of the gradient penalty, int64 [2].
     """
-    batch = tf.shape(images)[0]
-    fakes = generated(model, generator, key, batch)
-    places = tf.random.stateless_uniform(
-        [batch, *([1] * len(model.image_shape))], seed=draws.derive(key, _PLACES), alg='philox'
-    )
+    inputs, places = drawn(model, key, tf.shape(images)[0])
+    return compared(model, discriminator, images, model.generate(generator, inputs), places)
+
+
+def drawn(model: gan_models.GanModel, key: Any, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """What `scores` draws: inputs of the generator, and places between two images, within [0, 1].
+
+    Returns:
+      Inputs float32 [batch, input_size], and places float32 [batch, 1, ...].
+    """
+    shape = [batch, *([1] * len(model.image_shape))]
+    places = tf.random.stateless_uniform(shape, seed=draws.derive(key, _PLACES), alg='philox')
+    return random_inputs(draws.derive(key, _INPUTS), batch, model.input_size), places
+
+
+def compared(
+    model: gan_models.GanModel, discriminator: Any, images: Any, fakes: Any, places: Any
+) -> Scores:
+    """Scores of images, as many generated ones, and the penalty at places between them."""
     between = images + places * (fakes - images)
     with tf.GradientTape() as tape:
         tape.watch(between)
         # Scores of different images are independent: the gradient of the sum holds each one's.
         total = tf.reduce_sum(model.score(discriminator, between))
-    gradient = tf.reshape(tape.gradient(total, between), [batch, -1])
+    gradient = tf.reshape(tape.gradient(total, between), [tf.shape(images)[0], -1])
     norm = tf.sqrt(tf.reduce_sum(tf.square(gradient), axis=1) + _SQUARED_NORM_FLOOR)
     return Scores(
         real=model.score(discriminator, images),
         generated=model.score(discriminator, fakes),
         penalty=tf.square(norm - 1),
     )
-
-
-def generated(model: gan_models.GanModel, generator: Any, key: Any, batch: Any) -> tf.Tensor:
-    """The generated images that `scores` compares the real ones with."""
-    inputs = random_inputs(draws.derive(key, _INPUTS), batch, model.input_size)
-    return model.generate(generator, inputs)
 
 
 def random_inputs(key: Any, batch: Any, input_size: int) -> tf.Tensor:

@@ -89,7 +89,7 @@ def test_large_batches_are_measured_in_parts(monkeypatch):
 _MODEL = gan_models.linear_gan()
 
 
-def test_metrics_are_what_they_say():
+def test_metrics_are_what_they_say(monkeypatch):
     pixels = np.random.default_rng(0).uniform(size=(40, 2)).astype(np.float32)
     evaluate = learning.build_gan_evaluation(_MODEL, pixels, gradient_penalty=10.0, seed=0)
     others = (*gan_models.DISCRIMINATOR, np.int64(3))
@@ -104,6 +104,9 @@ def test_metrics_are_what_they_say():
     penalty = 10 * (np.linalg.norm(w) - 1) ** 2
     assert metrics['loss'] == pytest.approx(penalty - metrics['critic_gap'], abs=1e-5)
     assert 0 < metrics['accuracy'] < 1 and metrics['diversity'] > 0
+    # The networks see a few pairs at a time; the measures are those of all together.
+    monkeypatch.setattr(evaluation, '_IMAGES', 7)
+    assert evaluate(weights) == pytest.approx(metrics, rel=1e-5)
 
 
 def test_accuracy_counts_pairs_in_their_order():
@@ -116,14 +119,22 @@ def test_accuracy_counts_pairs_in_their_order():
         metrics = evaluate(tff.learning.models.ModelWeights(generator, others))
         assert metrics['intensity'] == pytest.approx(0.1) and metrics['diversity'] < 1e-6
         assert metrics['accuracy'] == accuracy
+    others = (np.full(2, np.nan, np.float32), np.float32(0), np.int64(0))
+    assert np.isnan(evaluate(tff.learning.models.ModelWeights(generator, others))['accuracy'])
+    # As by comparing all pairs.
+    first, second = np.random.default_rng(1).integers(20, size=(2, 50)).astype(np.float32)
+    above = np.sign(first[:, None] - second[None, :])
+    assert evaluation._share_above(first, second) == pytest.approx((1 + above.mean()) / 2)
 
 
-def test_samples_are_a_function_of_the_seed():
+def test_samples_are_a_function_of_the_seed(monkeypatch):
     generator = gan_models.GENERATOR
     one, same, other = (learning.sample(_MODEL, generator, 4, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, same)
     assert one.shape == (4, 2) and (one != other).all()
     np.testing.assert_allclose(learning.sample(_MODEL, generator, 2, 1), one[:2])
+    monkeypatch.setattr(evaluation, '_IMAGES', 3)
+    np.testing.assert_allclose(learning.sample(_MODEL, generator, 4, 1), one)
 
 
 @pytest.mark.parametrize('shape', [(0, 2), (3, 4)])

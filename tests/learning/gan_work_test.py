@@ -70,7 +70,8 @@ def test_convolutional_scores_against_keras():
     gradients = tape.gradient(loss, tensors)
 
     images = 2 * tf.constant(pixels) - 1
-    fakes = gan.generated(model, model.initial_generator, key, 3)
+    inputs = gan.random_inputs(draws.derive(key, 0), 3, model.input_size)
+    fakes = model.generate(model.initial_generator, inputs)
     places = tf.random.stateless_uniform([3, 1, 1, 1], seed=draws.derive(key, 1), alg='philox')
     with tf.GradientTape() as tape:
         between = tf.Variable(places * fakes + (1 - places) * images)
