@@ -201,8 +201,8 @@ def _privacy(results: Sequence[findings.Finding]) -> str:
         "the classifier's accuracy on the clients, without noise; accuracies on clients. The real "
         'images of this page are those of held-out clients, who are not protected. If several '
         'generators learned from a client, for example before and after the fix, their guarantees '
-        'do not add up: they draw their cohorts with the same seed, so that a client of a round of '
-        'one is often a client of the same round of another.</p>'
+        'add up (<code>dpfl report_privacy --compose_with</code>): each has noise and cohorts of '
+        'its own.</p>'
     )
 
 

@@ -6,11 +6,12 @@ Each GAN is trained under a privacy plan of its own, as a separate run, which ca
 import dataclasses
 import pathlib
 import sys
+import zlib
 from typing import Any
 
 import numpy as np
 
-from dpfl import Participation, accounting, errors, mechanisms
+from dpfl import Participation, _random, accounting, errors, mechanisms
 from dpfl.debugging import page
 from dpfl.debugging.differences import Mean
 from dpfl.debugging.images import clients, diagnosis, findings, primary, traits
@@ -203,7 +204,7 @@ class Study:
             accuracies = (Mean.of(known[~np.isnan(known)]), Mean.of(right))
         # Checks all configurations and guarantees before the long part begins.
         checked = [
-            (training, config_of(base, training), self._guarantees(training, public))
+            (training, self._config_of(training), self._guarantees(training, public))
             for training in trainings
         ]
         results = [self._train(*values, model, heldout, public) for values in checked]
@@ -249,6 +250,18 @@ class Study:
             given = _SYNTHETIC_CLIENTS
         population = federated_task.population(given, available)
         return self.base.with_values({'population': population})
+
+    def _config_of(self, training: clients.Training) -> GanConfig:
+        """Configuration of a GAN of the study, with seeds of its own.
+
+        Two generators with the same noise, or the same sampled cohorts, have no joint guarantee.
+        """
+        name, own = zlib.crc32(training.name.encode()), {}
+        for setting, seed in (('seed', self.base.seed), ('noise_seed', self.base.noise_seed)):
+            if seed is not None:
+                rng = _random.generator('debug.' + setting, _random.check_seed(setting, seed), name)
+                own[setting] = int(rng.integers(2**53))
+        return config_of(self.base.with_values(own), training)
 
     def _guarantees(
         self, training: clients.Training, public: clients.PublicImages
