@@ -72,6 +72,8 @@ def _runs(tmp_path_factory):
         ('good', 0.1, _TEXT, 'Not learned: accuracy 0.1 on held-out clients; ', 'rounds'),
         ('good', 0.01, {'uniform_accuracy': 0.02}, 'Not learned: accuracy 0.01 on', 'rounds'),
         ('good', None, {}, 'Trained 6 rounds.', 'export_run'),
+        ('good', 0.2, {}, 'Trained 6 rounds: accuracy 0.2 on held-out clients.', 'export_run'),
+        ('good', 0.99, {'cannot_tell_apart': 0.5}, 'Trained 6 rounds: accuracy 0.99', 'export_run'),
         ('simulation', 0.2, _TEXT, 'Learned: ', 'is a simulation'),
         ('silent', 0.2, _TEXT, 'Learned: ', 'the same flags with noise'),
     ],

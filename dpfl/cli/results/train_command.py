@@ -57,25 +57,25 @@ def print_result(result: TrainResult, form: str, **more: Any) -> None:
 def _learnt(result: TrainResult) -> tuple[bool, str]:
     """Whether the model has learnt, as far as is known, and a sentence about it."""
     last, known = result.last, result.reference_accuracies
-    if 'accuracy' not in last:
-        loss = f': loss {last["loss"]:.4g} on held-out clients' if 'loss' in last else ''
-        return True, f'Trained {result.report.guarantee.rounds} rounds{loss}.'
-    accuracy = last['accuracy']
-    least = known.get('unigram_accuracy', known.get('uniform_accuracy', 0.0))
     compared = [
         f'{predictor} {known[name]:.3g}'
         for name, predictor in (
             ('uniform_accuracy', 'guessing'),
             ('unigram_accuracy', 'always the most frequent word'),
             ('bigram_accuracy', 'the most frequent word after the last one'),
+            ('cannot_tell_apart', 'images that nobody can tell from real ones'),
         )
         if name in known
     ]
-    has_learnt = accuracy > least
-    verdict = f'{"Learned" if has_learnt else "Not learned"}: accuracy {accuracy:.3g}'
-    if compared:
-        verdict += f' on held-out clients; {", ".join(compared)}'
-    return has_learnt, f'{verdict}.'
+    comparison = f'; {", ".join(compared)}' if compared else ''
+    least = known.get('unigram_accuracy', known.get('uniform_accuracy'))
+    if 'accuracy' not in last or least is None:  # That of a GAN is no measure of learning.
+        measured = [f'{name} {last[name]:.4g}' for name in ('loss', 'accuracy') if name in last]
+        values = f': {", ".join(measured)} on held-out clients{comparison}' if measured else ''
+        return True, f'Trained {result.report.guarantee.rounds} rounds{values}.'
+    has_learnt = last['accuracy'] > least
+    verdict = f'{"Learned" if has_learnt else "Not learned"}: accuracy {last["accuracy"]:.3g}'
+    return has_learnt, f'{verdict} on held-out clients{comparison}.'
 
 
 def _next(result: TrainResult, has_learnt: bool) -> str:
