@@ -23,7 +23,7 @@ def with_texts(settings: _S, texts: Mapping[str, str]) -> _S:
     for name, text in texts.items():
         if name not in kinds:
             raise ArgumentError(name, NOT_SHOWN, f'is not a setting of {type(settings).__name__}')
-        values[name] = _from_text(name, kinds[name], text)
+        values[name] = value_of(name, kinds[name], text)
     return settings.with_values(values)
 
 
@@ -47,7 +47,12 @@ def flags(values: Mapping[str, Any]) -> list[str]:
     return [f'--{name}={text(value)}' for name, value in values.items() if value is not None]
 
 
-def _from_text(name: str, kind: _settings.Kind, text: str) -> Any:
+def value_of(name: str, kind: _settings.Kind, text: str) -> Any:
+    """The value of a setting whose text is that of its flag.
+
+    Raises:
+      ArgumentError: If the text is none of this type.
+    """
     if kind.is_tuple:
         texts = text.split(',') if text else []
         return entries(name, kind.scalar, texts)

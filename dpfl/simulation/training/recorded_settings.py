@@ -121,16 +121,18 @@ def with_flags(config: Any, texts: Mapping[str, str]) -> Any:
     Raises:
       ValueError: if a value is not allowed.
     """
-    plain, lists = {}, {}
+    values: dict[str, Any] = {}
     for name, _, kind, _ in _setting_texts.leaves(config):
         if kind.is_tuple and name in texts:
             entries = _entries(name, texts[name])
-            lists[name] = _setting_texts.entries(name, kind.scalar, entries)
-        elif kind.scalar is bool and (name in texts or f'no{name}' in texts):
-            plain[name] = (texts.get(name) or 'true') if name in texts else 'false'
+            values[name] = _setting_texts.entries(name, kind.scalar, entries)
         elif name in texts:
-            plain[name] = texts[name]
-    return _setting_texts.with_texts(config.with_values(lists), plain)
+            text = (texts[name] or 'true') if kind.scalar is bool else texts[name]
+            values[name] = _setting_texts.value_of(name, kind, text)
+        elif kind.scalar is bool and f'no{name}' in texts:
+            values[name] = False
+    # All at once: some settings are allowed only beside others.
+    return config.with_values(values)
 
 
 def _entries(name: str, text: str) -> list[str]:

@@ -52,10 +52,15 @@ _SETTINGS = [
     {'release_train_metrics': True, 'stop_at_accuracy': 0.5},
     {'server_momentum': 0.5, 'model': 'micro'},
 ]
+# Lists that are allowed beside other settings only.
+_WITH_LISTS = [
+    {'task': 'synthetic_glyphs', 'inject': ('inverted', 'encoding'), 'inject_share': 0.25},
+    {'select_examples': ('loss>3', 'length<9'), 'selection_model': 'a model'},
+]
 
 
 def test_a_run_that_python_has_made_continues_on_the_command_line_with_its_settings():
-    for changes in _SETTINGS:
+    for changes in _SETTINGS + _WITH_LISTS:
         config = _config(**changes)
         if isinstance(config.privacy.mechanism, str):  # An object has no flag.
             state = _state(json.loads(json.dumps(config.to_dict())))
