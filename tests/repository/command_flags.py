@@ -82,7 +82,7 @@ def _why_refused(argument: str, own: dict[str, flags.Flag], leaves: dict[str, li
         flag.parse(text)
         if name in leaves:
             field, kind, _ = leaves[name]
-            _settings._checked(field, kind, _setting_texts._from_text(name, kind, text))
+            _settings._checked(field, kind, _setting_texts.value_of(name, kind, text))
     except (ValueError, flags.Error) as error:
         return str(error)
     return ''
