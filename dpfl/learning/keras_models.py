@@ -71,6 +71,13 @@ def from_keras(
         raise errors.ArgumentError(
             'model', keras.config.backend(), 'must have the backend tensorflow (KERAS_BACKEND)'
         )
+    for name in ('train_step', 'compute_loss'):
+        if getattr(type(model), name) is not getattr(keras.Model, name):
+            raise errors.ArgumentError(
+                'model',
+                f'{type(model).__name__}.{name}',
+                'must be that of keras.Model: clients train by loss alone and do not call it',
+            )
     if isinstance(input_spec, Mapping):
         is_pair = {*input_spec} == {'x', 'y'}
     else:

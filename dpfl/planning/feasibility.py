@@ -104,8 +104,10 @@ def estimate(
 
 def noise_in_model(plan: accounting.PrivacyPlan, dimension: int) -> float:
     """Norm of the noise after all rounds over the most that clients can move the model."""
-    of_sum = plan.update_noise_multiplier / plan.denominator * plan.mechanism.max_error()
-    return of_sum * math.sqrt(dimension) / plan.participation.rounds
+    rounds = plan.participation.rounds  # The mechanism may have more.
+    of_sum = math.sqrt(plan.mechanism.squared_error()[:rounds].max())
+    of_mean = of_sum * plan.update_noise_multiplier / plan.denominator
+    return of_mean * math.sqrt(dimension) / rounds
 
 
 def _round_error(mechanism: mechanisms.Mechanism) -> float:

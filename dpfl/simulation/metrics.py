@@ -16,6 +16,7 @@ import tensorflow_federated as tff
 
 from dpfl import _progress, _storage, errors
 from dpfl.accounting.records import archive
+from dpfl.mechanisms import rounding
 from dpfl.reporting import plots
 from dpfl.simulation.run_directory import RunDirectory
 
@@ -117,8 +118,10 @@ class Metrics:
         """
         self._writer.submit(self._write, round_number, values).result()
         self._keep(round_number, values)
-        shown = [name for name in ('loss', 'accuracy', 'epsilon') if name in self.last]
+        shown = [name for name in ('loss', 'accuracy') if name in self.last]
         latest = {name: f'{self.last[name]:.4g}' for name in shown}
+        if 'epsilon' in self.last:
+            latest['epsilon'] = rounding.round_up(self.last['epsilon'])
         self._bar.set_postfix({**latest, **(also_shown or {})})
         self._bar.update()
 

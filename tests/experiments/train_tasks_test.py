@@ -14,6 +14,7 @@ from dpfl.simulation.training import train
 from dpfl.tasks.text import git_log
 from tests import forked_binaries
 from tests.simulation.training import small_config
+from tests.tasks.images import emnist_files
 from tests.tasks.text import repositories, small_files
 
 _FLAGS = (
@@ -102,6 +103,20 @@ def test_user_text_trains_with_a_vocabulary_of_its_own_and_says_so(data, tmp_pat
     assert hashlib.sha256(content).hexdigest() not in text and str(len(content)) not in text
     assert len(description['keyed_digests']['data']) == 64
     assert 'not for sharing' in description['confidential']
+
+
+@pytest.mark.exhaustive
+@pytest.mark.tff
+def test_images_train(tmp_path):
+    path = emnist_files.write_sqlite(tmp_path / 'emnist_all.sqlite')
+    emnist = f'--task=emnist --model=tiny --data_path={path} --min_separation=1'
+    done = _run(f'{_FLAGS} {emnist} --output_dir={tmp_path}/run')
+    # The one held-out writer has five examples, and is no client.
+    assert json.loads(done.stdout)['num_examples'] == 5
+    items = _report(tmp_path / 'run').also_not_covered
+    assert any('Held-out writers (1)' in item for item in items)
+    description = json.loads((tmp_path / 'run' / 'data.json').read_text())
+    assert description['clients'] == {'training': 2, 'heldout': 1}
 
 
 @pytest.mark.standard

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from tests import paths
+from tests.faults import __main__ as command
 from tests.faults import planted
 
 
@@ -40,3 +41,20 @@ def test_quick_tests_notice_every_fault():
     for row, fault in zip(rows, planted.FAULTS, strict=True):
         assert row.startswith(fault.name)
     assert subprocess.run(listed, cwd=paths.ROOT, capture_output=True).stdout == before
+
+
+@pytest.mark.exhaustive
+def test_what_no_test_notices_is_an_exit_status(monkeypatch, capsys):
+    name = 'reachable = -(-self.rounds // self.min_separation)'
+    harmless = planted.Fault(
+        'another comment',
+        'dpfl/participation/schema.py',
+        name,
+        f'{name}  # Rounded up.',
+        ('tests/participation/participation_test.py',),
+    )
+    monkeypatch.setattr(planted, 'FAULTS', (harmless,))
+    monkeypatch.setattr(sys, 'argv', ['faults', '--near_only'])
+    assert command.main() == 1
+    shown = capsys.readouterr().out
+    assert 'NOT NOTICED: all tests pass' in shown and '0 of 1 faults noticed' in shown

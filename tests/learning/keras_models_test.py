@@ -167,6 +167,14 @@ def _stateful():
     )
 
 
+def _with_own_loss():
+    class _WithOwnLoss(keras.Sequential):
+        def compute_loss(self, *args, **options):
+            return 2.0
+
+    return _WithOwnLoss([keras.layers.Input([2]), keras.layers.Dense(1)])
+
+
 def _masked():
     words = keras.Input([3], dtype='int32')
     embedded = keras.layers.Embedding(5, 4, mask_zero=True)(words)
@@ -208,6 +216,7 @@ _OF_WORDS = {'input_spec': (tf.TensorSpec([None, 3], tf.int32), tf.TensorSpec([N
             'model=.*kernel: must have no constraint',
         ),
         (_masked, _OF_WORDS, '.*mask on its outputs'),
+        (_with_own_loss, {}, 'model=_WithOwnLoss.compute_loss: '),
         (lambda: keras.Sequential([keras.layers.Dense(1)]), {}, '.*has been built'),
         (lambda: tf.keras.Sequential([tf.keras.layers.Dense(1)]), {}, '.*Keras 3'),
         # What it would not use.

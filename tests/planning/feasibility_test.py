@@ -37,6 +37,11 @@ def test_with_adaptive_clipping_it_is_the_noise_of_the_updates():
     assert found.noise_to_signal == pytest.approx(expected.noise_to_signal)
 
 
+def test_rounds_of_the_mechanism_that_the_run_has_not_do_not_count():
+    longer = dataclasses.replace(_PLAN, mechanism=mechanisms.Identity(400))
+    assert feasibility.noise_in_model(longer, 9) == feasibility.noise_in_model(_PLAN, 9)
+
+
 @pytest.mark.parametrize('make', [mechanisms.BinaryTree, mechanisms.HonakerTree])
 def test_noise_of_many_rounds_is_measured(make, monkeypatch):
     tree = make(500)

@@ -100,3 +100,9 @@ def test_an_empty_address_leaves_ray_out(tmp_path):
 def test_bad_fields_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         toy_experiment.in_numpy(**changes)
+
+
+def test_train_metrics_stay_out_unless_asked_for(tmp_path):
+    directory = run_directory.RunDirectory(tmp_path)
+    program.run_training(toy_experiment.in_numpy(rounds=1), directory)
+    assert 'train_' not in (tmp_path / 'metrics.csv').read_text()
