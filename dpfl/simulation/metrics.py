@@ -119,7 +119,7 @@ class Metrics:
         self._writer.submit(self._write, round_number, values).result()
         self._keep(round_number, values)
         shown = [name for name in ('loss', 'accuracy') if name in self.last]
-        latest = {name: f'{self.last[name]:.4g}' for name in shown}
+        latest: dict[str, str] = {name: f'{self.last[name]:.4g}' for name in shown}
         if 'epsilon' in self.last:
             latest['epsilon'] = rounding.round_up(self.last['epsilon'])
         self._bar.set_postfix({**latest, **(also_shown or {})})

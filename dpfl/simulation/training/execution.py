@@ -9,21 +9,25 @@ import math
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from dpfl import _random, _storage, accounting
+from dpfl import _random, _storage, accounting, mechanisms
 from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError, RunError, StorageError
 from dpfl.planning import feasibility
 from dpfl.simulation import extension
+from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import run_data, run_model
+from dpfl.simulation.training.config import GanConfig, TrainConfig
+from dpfl.simulation.training.privacy_config import PREFIX_SUMS
 
 if TYPE_CHECKING:
     from dpfl.simulation import profile, run_directory
     from dpfl.simulation.training.prepared_run import PreparedRun
 
+_Config = TypeVar('_Config', TrainConfig, GanConfig)
 # Rounds whose noised counts give the share of clipped updates.
 _CLIP_COUNT_ROUNDS = 20
 
@@ -148,14 +152,34 @@ class Run:
             before = self.directory.state.configuration
             extension.require_configuration(before, self.configuration)
 
+    def with_strategy(self, config: _Config) -> _Config:
+        """The configuration from which the plan is made.
+
+        Where the mechanism is optimised, a run that is to have more rounds keeps its own.
+
+        Raises:
+          RunError: if the plan of the run is damaged.
+        """
+        before = self.directory.state.configuration
+        if (
+            not self.is_longer
+            or before.get('mechanism') != self.configuration['mechanism']
+            or not mechanism_lib.is_optimized(config.privacy)
+        ):
+            return config
+        used = self._recorded().mechanism
+        base = used.base if isinstance(used, mechanisms.Restarted) else used
+        return config.with_values({'mechanism': base, 'workload': PREFIX_SUMS})
+
     def known_plan(self) -> accounting.PrivacyPlan | None:
         """The plan of a run that continues with it; None for one that makes its plan.
 
         Raises:
           RunError: if it is damaged.
         """
-        if not self._has_begun or self.is_longer:
-            return None
+        return self._recorded() if self._has_begun and not self.is_longer else None
+
+    def _recorded(self) -> accounting.PrivacyPlan:
         try:
             return archive.read_plan(self.directory.path).plan
         except ValueError as error:

@@ -60,7 +60,8 @@ def prepare(
     origin = fork.taken_over(config, None if run is None else run.directory)
     drawn = {} if run is None else run.directory.state.drawn
     chosen: list[mechanisms.Candidate] = []
-    plan = known or _plan(config, opened, clients, origin, before, drawn, tell, chosen.extend)
+    asked = config if run is None else run.with_strategy(config)
+    plan = known or _plan(asked, opened, clients, origin, before, drawn, tell, chosen.extend)
     config.optimization.rates(plan.participation.rounds)  # Raises if they do not fit the rounds.
     is_longer = run is not None and run.is_longer  # Its strategy is used already.
     hint = None if known or is_longer else strategy_hint(config.privacy, plan)

@@ -46,7 +46,10 @@ def prepare(
     opened = GanTask(config, task)
     clients = functools.partial(opened.population, config.sampling.population)
     plan = run.known_plan() or build_plan(
-        config.privacy, config.sampling, population=clients, dimension=opened.num_parameters
+        run.with_strategy(config).privacy,
+        config.sampling,
+        population=clients,
+        dimension=opened.num_parameters,
     )
     # Raises early if delta is out of range, or the accountant does not know the plan.
     plan.epsilon(config.privacy.delta, config.privacy.accountant_of(plan))

@@ -110,6 +110,16 @@ def build(
     return with_restarts(base, config, default_restarts)
 
 
+def is_optimized(config: MechanismConfig) -> bool:
+    """Whether the mechanism is optimised for the schema of the run."""
+    if not isinstance(config.mechanism, str) or config.mechanism == AUTO:
+        return config.mechanism == AUTO
+    optimizer = registry.ENTRIES[config.mechanism].optimizer if config.mechanism in NAMES else None
+    return optimizer is not None and not any(
+        (config.strategy, config.blt_decay, config.blt_scale, config.bands)
+    )
+
+
 def with_restarts(
     base: mechanisms.Mechanism,
     config: MechanismConfig,

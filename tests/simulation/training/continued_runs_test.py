@@ -162,6 +162,21 @@ def test_nothing_else_may_change(name, tmp_path, changes, message):
     assert runs.contents(path) == before
 
 
+@pytest.mark.standard
+@pytest.mark.parametrize('mechanism', ['blt', 'auto'])
+def test_a_strategy_that_was_optimised_is_kept(mechanism, tmp_path):
+    planned = _PLANNED.with_values({**small_config.NO_BUFFERS, 'mechanism': mechanism})
+    used = _train(planned, tmp_path / 'run').report.plan.mechanism
+    longer = planned.with_values({'rounds': 14})
+    if not used.extends:
+        with pytest.raises(ArgumentError, match='rounds=14: must be at most 10'):
+            _train(longer, tmp_path / 'run', resume=True)
+        return
+    found = _train(longer, tmp_path / 'run', resume=True)
+    whole = longer.with_values({'mechanism': used.with_rounds(14)})
+    _assert_same(found, tmp_path / 'run', whole)
+
+
 @pytest.mark.exhaustive
 def test_a_second_extension(tmp_path):
     path = _beginning('killed', tmp_path)
