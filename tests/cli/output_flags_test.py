@@ -95,7 +95,8 @@ def test_a_run_ends_with_five_lines(runs, capsys, name, accuracy, references, le
 @pytest.mark.standard
 def test_a_run_that_diverged_has_no_loss_of_an_earlier_round(runs, capsys):
     report = archive.Records.read(runs['good']).report()
-    metrics = {'loss': np.array([2.0, np.nan]), 'perplexity': np.array([8.0, np.inf])}
+    metrics = {'round': np.array([1, 2]), 'loss': np.array([2.0, np.nan])}
+    metrics['perplexity'] = np.array([8.0, np.inf])
     result = TrainResult(runs['good'], report, {**metrics, 'accuracy': np.zeros(2)}, ())
     train_command.print_result(result, 'json')
     printed = _json.loads(capsys.readouterr().out)
