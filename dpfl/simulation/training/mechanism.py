@@ -164,7 +164,7 @@ def _named(
     elif released != MechanismConfig.tree_released:
         raise ArgumentError('tree_released', released, f'mechanism={name} has no such choice')
     named = {name: value for name, value in given.items() if value is not None}
-    if optimize_for is not None and entry.optimizer is not None and not named:
+    if optimize_for is not None and entry.optimizer is not None and is_optimized(config):
         return entry.optimizer.optimize(optimize_for, progress=True)
     if set(named) <= set(entry.parameters) and not entry.accepts(named):
         needed = entry.needs(lambda parameter: _NAMES.get(parameter, parameter))
