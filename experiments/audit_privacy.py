@@ -49,7 +49,6 @@ _PRIVACY = SettingsFlags(
         'cohort_weight',
         'example_cap',
         'workload',
-        'match',
         'memory_limit',
     ),
 )

@@ -38,14 +38,12 @@ The noise for a target with privacy amplification by sampling, from 342 groups t
     --sampling=cyclic_poisson --mechanism=fichtenberger_toeplitz --bands=342 --target_epsilon=1
 
 Several mechanisms in one figure, each with the noise multiplier of its run, as in [McMahan24],
-figures 8 and 9, or with noise that matches that of a tree (section 5 there). The 3.155 of BandMF,
-whose columns have norm 1 here, is the published 1.411 for columns of squared norm 0.2:
+figures 8 and 9. The 3.155 of BandMF, whose columns have norm 1 here, is the published 1.411 for
+columns of squared norm 0.2:
 
   dpfl plan_privacy --population=2600000 --clients_per_round=6500 --rounds=4000 \
     --mechanisms=honaker_tree=7,blt_b400=7.379,banded:400@2000/400=3.155 \
     --sweep_rounds=400,800,1200,1600,2000,3000,4000 --plot=rounds.png --data=rounds.csv
-  dpfl plan_privacy --population=2600000 --clients_per_round=6500 --rounds=2000 \
-    --mechanisms=honaker_tree,blt_b400 --match=rmse:honaker_tree,7@2000
 
 A finished run with a small cohort shows which accuracy is possible with its noise on the mean
 update. Its plan for larger populations and cohorts, with the same noise on the mean

@@ -39,6 +39,9 @@ _VALUES: Mapping[str, Mapping[str, Any]] = {
         'secret_holders': [1],
         'secret_words': 2,
     },
+    'b549fb5d': {
+        'match': None,
+    },
 }
 _LEFT = {name: (last, value) for last, of in _VALUES.items() for name, value in of.items()}
 

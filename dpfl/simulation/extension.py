@@ -30,7 +30,6 @@ _PLAN_SETTINGS = (
     'max_participations',
     'noise_multiplier',
     'target_epsilon',
-    'match',
     'stop_at_epsilon',
     'stop_at_accuracy',
     'mechanism',

@@ -176,7 +176,6 @@ _REFUSED = {
         ('--mechanisms=banded:9@20/9=7', 'are all made for fewer rounds'),
         ('--mechanisms=tree=7 --noise_multiplier=7', 'cannot have a noise multiplier beside'),
         ('--mechanisms=tree=7 --mechanism=tree', ': cannot be combined with'),
-        ('--mechanism=tree --match=rho:1 --target_rho=1', '--match: cannot be combined'),
         ('--mechanism=tree --noise_multiplier=7 --data=a', ': must end in .csv'),
         (
             '--mechanism=tree --simulated_clients_per_round=9 --simulated_noise_multiplier=0',

@@ -15,9 +15,6 @@ from dpfl.cli.command import command_line
 from dpfl.cli.results import report_files, verified_run
 from dpfl.mechanisms import rounding
 from dpfl.simulation import run_directory
-from dpfl.simulation.training import recorded_settings
-from dpfl.simulation.training.config import TrainConfig
-from dpfl.simulation.training.privacy_config import PrivacyConfig
 from tests import forked_binaries, keys, runs
 from tests.accounting import archives, plans
 
@@ -168,17 +165,6 @@ def test_the_report_of_a_run_is_signed_as_it_was_verified(run, files):
         report_files.verified(*verify)
     (run / archive.REPORT).write_bytes(before)
     assert json.loads(report_files.verified(*verify))['is_valid']
-
-
-@pytest.mark.parametrize(
-    'reference, is_repeated', [('tree', True), ('blt:2', False), ('my.npz', False)]
-)
-def test_a_match_that_is_not_repeated_is_named(run, capsys, monkeypatch, reference, is_repeated):
-    privacy = PrivacyConfig(match=f'rmse:{reference},7')
-    monkeypatch.setattr(recorded_settings, 'read', lambda path: TrainConfig(privacy=privacy))
-    verified_run.verified(str(run))
-    said = f'not compared with match=rmse:{reference},7, whose'
-    assert (said in capsys.readouterr().err) != is_repeated
 
 
 @pytest.mark.parametrize('forged', [True, False])

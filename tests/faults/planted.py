@@ -318,13 +318,6 @@ _ACCOUNTING = (
         'None',
         ('tests/accounting/report_test.py', 'tests/accounting/hardened_test.py'),
     ),
-    Fault(
-        'noise of a match not compared with the settings',
-        'dpfl/simulation/training/recorded_settings.py',
-        'if match is not None and match.is_at_hand:',
-        'if False:',
-        ('tests/simulation/training/recorded_settings_test.py',),
-    ),
 )
 
 _SAMPLING = (

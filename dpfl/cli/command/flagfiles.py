@@ -26,7 +26,7 @@ _FLAGS = ('--flagfile', '-flagfile')
 _STRATEGY = '--strategy'
 _MECHANISM_FLAGS = ('strategy', 'blt_decay', 'blt_scale', 'bands')
 _TREE_FLAGS = ('tree_released',)
-_AMOUNTS = ('noise_multiplier', 'target_epsilon', 'match')
+_AMOUNTS = ('noise_multiplier', 'target_epsilon')
 # Flags of a preset that are dropped, by the flag that is given instead.
 _REPLACED = {
     'mechanism': (*_MECHANISM_FLAGS, *_TREE_FLAGS, 'workload'),

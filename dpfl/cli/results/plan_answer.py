@@ -16,7 +16,6 @@ from dpfl.planning.feasibility import Feasibility, estimate
 from dpfl.planning.planner import prefix_noise
 from dpfl.reporting import plain_text
 from dpfl.simulation.training import mechanism as mechanism_lib
-from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training.mechanism import AUTO
 from dpfl.simulation.training.privacy_config import PREFIX_SUMS
 from dpfl.simulation.training.round_config import SamplingConfig
@@ -63,13 +62,11 @@ class Planned(NamedTuple):
       deployment: The deployment that the plan is for, with its cohort size.
       plan: The plan.
       simulation: Whose noise was scaled to the cohort size; None if no noise was.
-      match: The match that gave the noise; None if there was none.
     """
 
     deployment: Deployment
     plan: accounting.PrivacyPlan
     simulation: Simulation | None = None
-    match: noise_matching.Matched | None = None
 
 
 def answer(request: Request) -> Answer:
@@ -281,16 +278,13 @@ def _planned(request: Request, candidate: Candidate, deployment: Deployment) -> 
     if simulation is not None:
         scaled_noise = simulation.scaled(deployment.clients_per_round)
         return Planned(deployment, planner.with_noise(deployment, scaled_noise), simulation)
-    match: noise_matching.Matched | None = None
     noise = candidate.noise_multiplier
     noise = request.privacy.noise_multiplier if noise is None else noise
-    if noise is None:
-        match = _matched(request, candidate, deployment)
-        noise = match.noise_multiplier
+    assert noise is not None  # A request has an amount of noise.
     scaling = request.scaling(noise)
     if scaling is not None:
-        match, noise = None, scaling.scaled(deployment.clients_per_round)
-    return Planned(deployment, planner.with_noise(deployment, noise), scaling, match)
+        noise = scaling.scaled(deployment.clients_per_round)
+    return Planned(deployment, planner.with_noise(deployment, noise), scaling)
 
 
 def _sampled(
@@ -331,31 +325,6 @@ def _sampled(
     return accounting.PrivacyPlan(noise_multiplier=noise, **fields)
 
 
-def _matched(
-    request: Request, candidate: Candidate, deployment: Deployment
-) -> noise_matching.Matched:
-    """The noise that matches, for a run that stops in the round of the match.
-
-    It is the same at every point of a sweep over rounds, and for the cohort of a simulation if
-    there is one.
-    """
-    match = request.match
-    assert match is not None  # A request has an amount of noise.
-    rounds = request.schema['rounds'] if match.rounds is None else match.rounds
-    cohort = request.planning.simulated_clients_per_round or deployment.clients_per_round
-    if not 1 <= rounds <= request.schema['rounds']:
-        raise ArgumentError(
-            'match', match.text, f'must have a round from 1 to {request.schema["rounds"]}'
-        )
-    whole = dataclasses.replace(
-        deployment, rounds=request.schema['rounds'], clients_per_round=cohort
-    )
-    if candidate.make(whole.participation) is None:  # It was made for fewer rounds.
-        whole = dataclasses.replace(whole, rounds=rounds)
-    silent = _planner(request, candidate, whole.participation).with_noise(whole, 0.0)
-    return dataclasses.replace(match, rounds=rounds).matched(silent)
-
-
 def _planner(request: Request, candidate: Candidate, schema: Participation) -> Planner:
     privacy = request.privacy
     mechanism = candidate.make(schema)
@@ -377,7 +346,7 @@ def _row(
     `noise_over_simulation` is the noise relative to that of the simulation, scaled to the cohort.
     Numbers that are not finite, such as rho without noise, are None.
     """
-    deployment, plan, simulation, match = planned
+    deployment, plan, simulation = planned
     scaled = simulation and simulation.scaled(deployment.clients_per_round)
     values = {
         'mechanism': name,
@@ -402,7 +371,6 @@ def _row(
         'epsilon': plan.epsilon(delta, accountant),
         'accountant': accountant,
         'adjacency': plan.adjacency,
-        'matched_value': match and match.value,
         'prefix_noise': prefix_noise(plan),
         'buffers': plan.mechanism.kernel().buffers,
         'verdict': verdict,
@@ -452,11 +420,6 @@ def _assumptions(plans: list[Planned], failure: float) -> list[str]:
         (planned.plan.mechanism.name, planned.plan.mechanism.describe_release())
         for planned in plans
     )
-    matches = dict.fromkeys(
-        f'{plan.mechanism.name}: noise multiplier {plan.noise_multiplier:.6g}. {match.sentence}'
-        for _, plan, _, match in plans
-        if match is not None
-    )
     lines = [
         f'The population is an estimate, and {100 * deployment.availability:.4g}% of it reports '
         'at some time. These numbers determine the separation that can be reached. The guarantee '
@@ -470,7 +433,6 @@ def _assumptions(plans: list[Planned], failure: float) -> list[str]:
         *_uniform({planned.deployment for planned in plans}, failure),
         'No amplification by sampling is claimed.',
         *(f'{name}: {sentence}' for name, sentence in releases),
-        *matches,
         'prefix_noise: largest standard deviation of a coordinate of the noise in the sum of mean '
         'updates, if the norm of each update is at most the clip norm.',
     ]
@@ -501,7 +463,7 @@ def _of_simulation(plans: list[Planned]) -> list[str]:
     """What the noise of a simulation says about utility, if the noise of plans was scaled."""
     scaled = dict.fromkeys(
         f'{simulation.noise_multiplier:g} with {simulation.clients_per_round} clients'
-        for _, _, simulation, _ in plans
+        for _, _, simulation in plans
         if simulation is not None
     )
     if not scaled:
@@ -515,7 +477,7 @@ def _of_simulation(plans: list[Planned]) -> list[str]:
     if any(
         simulation is not None
         and plan.noise_multiplier > simulation.scaled(deployment.clients_per_round) * (1 + 1e-9)
-        for deployment, plan, simulation, _ in plans
+        for deployment, plan, simulation in plans
     ):
         lines.append(
             'noise_over_simulation above 1: the target needs more noise than was good enough '

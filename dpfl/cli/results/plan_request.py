@@ -17,7 +17,6 @@ from dpfl.cli.results import train_command
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.participation import Participation
 from dpfl.planning import Pace, Simulation, Target
-from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training.mechanism import AUTO, NamedMechanism
 from dpfl.simulation.training.privacy_config import PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.round_config import ServerConfig
@@ -37,7 +36,6 @@ _WITHOUT_SAMPLING = (
     'simulated_clients_per_round',
     'max_clients_per_round',
     'sweep_min_separation',
-    'match',
 )
 
 
@@ -65,7 +63,7 @@ class PlanningConfig(Settings):
     )
     simulated_clients_per_round: int | None = setting(
         None,
-        'Cohort size of that simulation. With --mechanisms or --match, whose noise multipliers '
+        'Cohort size of that simulation. With --mechanisms, whose noise multipliers '
         'are then for this cohort size, and are scaled in proportion.',
     )
     target_rho: float | None = setting(None, 'Rho of the zCDP guarantee to meet.')
@@ -198,9 +196,8 @@ class Request:
         self._check_pairs()
         if self.planning.target_rho is not None and self.privacy.target_epsilon is not None:
             raise _refused('target_rho', 'cannot be combined with target_epsilon')
-        for name in ('noise_multiplier', 'match'):
-            if getattr(self.privacy, name) is not None and (self.has_target or self.has_simulation):
-                raise _refused(name, 'cannot be combined with a target or a simulation')
+        if self.privacy.noise_multiplier is not None and (self.has_target or self.has_simulation):
+            raise _refused('noise_multiplier', 'cannot be combined with a target or a simulation')
         self._check_amount()
         if (self.has_target and self.has_simulation) != self.searches_cohort:
             raise _refused(
@@ -220,19 +217,14 @@ class Request:
 
     def _check_amount(self) -> None:
         """Each mechanism has an amount of noise, and only one."""
-        common = (
-            self.has_target
-            or self.has_simulation
-            or self.privacy.noise_multiplier is not None
-            or self.privacy.match is not None
-        )
+        common = self.has_target or self.has_simulation or self.privacy.noise_multiplier is not None
         if self.planning.mechanisms is None:
             if not common:
                 raise _refused('noise_multiplier', 'must be given, or a target, or a simulation')
             return
         allowed = 'must have a noise multiplier, as in NAME=7'
         if common:
-            allowed = 'cannot have a noise multiplier beside noise_multiplier, match or a target'
+            allowed = 'cannot have a noise multiplier beside noise_multiplier or a target'
         for contender in self.contenders:
             if common == (contender.noise_multiplier is not None):
                 raise ArgumentError('mechanisms', contender.name, allowed)
@@ -283,9 +275,9 @@ class Request:
 
     @property
     def _scales_other_noise(self) -> bool:
-        """Whether the noise that is scaled is that of --mechanisms or --match."""
+        """Whether the noise that is scaled is that of --mechanisms."""
         own = [contender.noise_multiplier for contender in self.contenders]
-        return self.privacy.match is not None or (bool(own) and None not in own)
+        return bool(own) and None not in own
 
     def _refuse_server(self) -> None:
         """Refuses settings of the server's optimizer, which need workload=server for an effect."""
@@ -325,11 +317,6 @@ class Request:
     def contenders(self) -> list[Candidate]:
         """The mechanisms of --mechanisms; empty without it."""
         return parse(self.planning.mechanisms or ())
-
-    @property
-    def match(self) -> noise_matching.MatchRequest | None:
-        """The noise match that is asked for; None without one."""
-        return None if self.privacy.match is None else noise_matching.parse(self.privacy.match)
 
     @functools.cached_property
     def pace(self) -> Pace | None:

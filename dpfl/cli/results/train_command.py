@@ -28,7 +28,6 @@ _STATED = (
     *MechanismConfig().flat(),
     'noise_multiplier',
     'target_epsilon',
-    'match',
     'workload',
     'delta',
     'accountant',

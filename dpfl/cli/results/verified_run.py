@@ -104,13 +104,6 @@ def verified(
         is_over = journal is None or journal.state.ended is not None
         note = run_directory.not_judged(archive.listed(path), has_ended=is_over)
         print(f'{path}: note: {note}', file=sys.stderr)
-        if text := recorded_settings.not_repeated(recorded_settings.read(path)):
-            print(
-                f'{path}: note: noise_multiplier was not compared with match={errors.shown(text)}, '
-                'whose mechanism is a file or has to be optimised; the guarantee follows from '
-                'noise_multiplier alone',
-                file=sys.stderr,
-            )
         _note_versions(path)
         if sign is not None:
             sign(path / archive.REPORT, verification.content)

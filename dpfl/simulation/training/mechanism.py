@@ -253,11 +253,6 @@ class NamedMechanism:
             argument,
         )
 
-    @property
-    def is_at_hand(self) -> bool:
-        """Whether it takes neither a file of the user nor an optimiser."""
-        return self.name in PLAIN or self.name in strategies.names()
-
     def make(
         self, schema: Participation, base: Participation, loss: str | None = None
     ) -> mechanisms.Mechanism | None:

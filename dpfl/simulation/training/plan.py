@@ -9,7 +9,6 @@ import numpy as np
 from dpfl import accounting, mechanisms
 from dpfl.errors import ArgumentError, renaming
 from dpfl.simulation.training import mechanism as mechanism_lib
-from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training.mechanism import AUTO, NONE
 from dpfl.simulation.training.privacy_config import AMOUNTS, PrivacyConfig
 from dpfl.simulation.training.round_config import SamplingConfig, participation, required
@@ -136,10 +135,6 @@ def _with_noise(privacy: PrivacyConfig, is_silent: bool, fields: dict) -> accoun
             raise ArgumentError(name, getattr(privacy, name), 'mechanism=none has no noise')
         return accounting.PrivacyPlan(noise_multiplier=0.0, **fields)
     silent_plan = accounting.PrivacyPlan(noise_multiplier=0.0, **fields)
-    if privacy.match is not None:
-        with renaming(earlier='fork_from'):
-            request = noise_matching.parse(privacy.match)
-            noise = request.matched(silent_plan).noise_multiplier
     if target is None:
         noise = required(privacy, 'noise_multiplier') if noise is None else noise
         return accounting.PrivacyPlan(noise_multiplier=noise, **fields)
@@ -220,9 +215,8 @@ def strategy_hint(config: PrivacyConfig, plan: accounting.PrivacyPlan) -> str | 
         return None
     instead = 'leave out strategy'
     if config.target_epsilon is None and plan.noise_multiplier:
-        amount = 'noise_multiplier' if config.match is None else 'match'
         epsilon = plan.epsilon(config.delta, config.accountant_of(plan))
-        instead += f', and give target_epsilon={epsilon} in place of {amount}'
+        instead += f', and give target_epsilon={epsilon} in place of noise_multiplier'
     return (
         f'strategy={config.strategy} was made for another schema: a BLT that is optimised for this '
         f'one has {saved:.0%} less noise in the worst model at the same guarantee ({instead})'

@@ -8,7 +8,6 @@ from dpfl._settings import Settings, setting
 from dpfl.accounting import gaussian
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.mechanisms import Discretization
-from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training.mechanism import AUTO, MechanismConfig
 
 _MECHANISM = (
@@ -22,7 +21,7 @@ WITHOUT_AUTO = {
     'workload': 'Only prefix_sums: server needs --mechanism=auto, which is not here.',
 }
 # The ways to give the amount of noise.
-AMOUNTS = ('noise_multiplier', 'target_epsilon', 'match')
+AMOUNTS = ('noise_multiplier', 'target_epsilon')
 PREFIX_SUMS = 'prefix_sums'
 _BIASED_MEAN = (
     'The mean of the updates is biased towards zero: it is divided by clients_per_round, as if '
@@ -280,18 +279,6 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
     target_epsilon: float | None = setting(
         None, 'Use the noise multiplier that gives this epsilon at --delta.'
     )
-    match: str | None = setting(
-        None,
-        'Use the noise multiplier that matches another mechanism, as '
-        'QUANTITY:MECHANISM,NOISE_MULTIPLIER@ROUND. QUANTITY is rmse (root mean square noise of '
-        'the prefix sums of the first ROUND rounds), prefix_noise (noise of the prefix sum after '
-        'ROUND rounds) or rho (of a run that stops then, for the same schema). MECHANISM is one '
-        'without parameters, KIND:SIZE (optimised for this schema) or '
-        'KIND:SIZE@ROUNDS/MIN_SEPARATION, a name in dpfl/strategies or a file. Without @ROUND all '
-        'rounds count. rho:RHO@ROUND gives the value itself. For example '
-        'rmse:honaker_tree,7@2000, as in [McMahan24], section 5. Verification of a run does not '
-        'repeat a match with a file or with a mechanism that is optimised, and says so.',
-    )
     memory_limit: float = setting(
         1.0,
         'Gigabytes of memory that past noise may take. --mechanism=auto chooses a mechanism that '
@@ -301,10 +288,8 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
     )
 
     def check(self) -> None:
-        """Checks the form of a match, and that the amount of noise is given in one way only."""
+        """Checks that the amount of noise is given in one way only."""
         super().check()
-        if self.match is not None:
-            noise_matching.parse(self.match)
         given = [name for name in AMOUNTS if getattr(self, name) is not None]
         if len(given) > 1:
             raise ArgumentError(

@@ -17,7 +17,7 @@ from dpfl.mechanisms import registry
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.simulation import earlier_settings
 from dpfl.simulation.training import mechanism as mechanism_lib
-from dpfl.simulation.training import noise_matching, plan, prepared_task
+from dpfl.simulation.training import plan, prepared_task
 from dpfl.simulation.training.config import GanConfig, TrainConfig
 from dpfl.simulation.training.mechanism import AUTO, NONE, PARAMETERS
 from dpfl.simulation.training.privacy_config import PrivacyConfig
@@ -168,13 +168,12 @@ def _of_plan(
     until = None if course is None else course.stop_at_epsilon
     try:
         made = _rebuilt(config, plan, state.drawn, has_own_data=_has_own_data(state, config))
-        of_noise = _of_noise(config.privacy, record, made, until)
         if until is not None and plan.participation.rounds < made.participation.rounds:
             made = made.with_participation(made.participation.within(plan.participation.rounds))
         for where, was, now in comparison.differences(plan.to_dict(), made.to_dict()):
             was, now = comparison.short(was), comparison.short(now)
             yield f'{where} is {was}, by {archive.CONFIG} {now}'
-        yield from of_noise
+        yield from _of_noise(config.privacy, record, until)
         if not _has_mechanism(config.privacy, plan):
             yield f'its mechanism, {plan.mechanism.name}, is not the one of {archive.CONFIG}'
     except ValueError as error:
@@ -193,7 +192,7 @@ def _rebuilt(
     if privacy.mechanism != NONE:
         defaults = PrivacyConfig()
         own = {'mechanism': recorded.mechanism, 'noise_multiplier': recorded.noise_multiplier}
-        without = ('target_epsilon', 'match', 'workload')
+        without = ('target_epsilon', 'workload')
         privacy = privacy.with_values(
             {name: getattr(defaults, name) for name in (*PARAMETERS, *without)} | own
         )
@@ -218,21 +217,13 @@ def _rebuilt(
 
 
 def _of_noise(
-    privacy: PrivacyConfig,
-    record: archive.PlanRecord,
-    made: accounting.PrivacyPlan,
-    until: float | None,
+    privacy: PrivacyConfig, record: archive.PlanRecord, until: float | None
 ) -> Iterator[str]:
     """How the amount of noise, and an epsilon that ends the run, differ from the settings.
-
-    A match gives its noise multiplier again if the other mechanism takes neither a file of the user
-    nor an optimiser. Otherwise the noise multiplier is compared with nothing: the guarantee follows
-    from the one in the plan, whatever it was matched to.
 
     Args:
       privacy: the settings.
       record: the plan of the run, and the other statements of its report.
-      made: the plan of the settings, with all of their rounds.
       until: an epsilon that ends the run.
     """
     plan = record.plan
@@ -240,11 +231,6 @@ def _of_noise(
     given = privacy.noise_multiplier
     if given is not None and not comparison.is_close(given, amount):
         yield f'noise_multiplier is {amount}, by {archive.CONFIG} {given}'
-    match = _match_of(privacy)
-    if match is not None and match.is_at_hand:
-        again = match.matched(made).noise_multiplier
-        if not comparison.is_close(again, amount):
-            yield f'noise_multiplier is {amount}, by {archive.CONFIG} match={match.text} is {again}'
     for name, target, least in (
         ('target_epsilon', privacy.target_epsilon, 0.0 if until else 1 - _CALIBRATION),
         ('stop_at_epsilon', until, 0.0),
@@ -254,16 +240,6 @@ def _of_noise(
         epsilon = plan.epsilon(record.deltas[0], record.accountant)
         if not least * target <= epsilon <= target * (1 + 1e-9):
             yield f'epsilon is {epsilon}, by {archive.CONFIG} {name} is {target}'
-
-
-def _match_of(privacy: PrivacyConfig) -> noise_matching.MatchRequest | None:
-    return None if privacy.match is None else noise_matching.parse(privacy.match)
-
-
-def not_repeated(config: TrainConfig | GanConfig | None) -> str | None:
-    """The match of a run that verification does not repeat, as text; None if there is none."""
-    match = None if config is None else _match_of(config.privacy)
-    return None if match is None or match.is_at_hand else match.text
 
 
 def _has_mechanism(privacy: PrivacyConfig, recorded: accounting.PrivacyPlan) -> bool:

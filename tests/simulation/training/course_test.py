@@ -200,19 +200,6 @@ def test_a_seed_does_not_come_back_after_several_forks(tmp_path):
 
 @pytest.mark.standard
 @pytest.mark.tff
-def test_a_run_goes_on_with_the_noise_that_it_was_matched_to(tmp_path):
-    config = small_config.GAUSSIAN.with_values(
-        {'match': 'rho:0.1', 'noise_multiplier': None, 'rounds': 1, 'min_separation': 1}
-    )
-    noise = train(config, tmp_path / 'run', progress=False).report.plan.noise_multiplier
-    longer = config.with_values({'match': None, 'noise_multiplier': noise, 'rounds': 2})
-    report = train(longer, tmp_path / 'run', resume=True, progress=False).report
-    assert report.guarantee.rho == pytest.approx(0.2)
-    assert run_directory.verify(tmp_path / 'run').differences == ()
-
-
-@pytest.mark.standard
-@pytest.mark.tff
 def test_another_warm_start_must_be_declared_public(stopped, tmp_path):
     run = stopped[0] / 'run'
     model = shutil.copytree(run / 'saved_model', tmp_path / 'model')
@@ -244,7 +231,6 @@ def test_beginnings_that_are_refused(stopped, tmp_path, kind):
         ({'noise_seed': 5}, 'noise_seed=5: must not be that of the earlier run'),
         ({'adjacency': 'replace_one'}, 'adjacency=replace_one: must be zero_out'),
         ({'model': 'tiny'}, 'same model|warm_start'),
-        ({'match': 'rho:0.1', 'noise_multiplier': None}, 'cannot be combined'),
         ({kind: 'absent'}, f'{kind}=absent: (must be the dir|is not the model)'),
     ):
         values = {**_FORK, kind: str(stopped[0] / 'run'), **changes}

@@ -13,7 +13,6 @@ from dpfl.simulation.training import (
     PrivacyConfig,
     SamplingConfig,
     mechanism,
-    noise_matching,
 )
 from dpfl.simulation.training.mechanism import NamedMechanism
 from dpfl.simulation.training.plan import build_plan, strategy_hint
@@ -101,13 +100,13 @@ def test_a_strategy_for_other_rounds_is_mentioned_with_what_it_costs():
     assert strategy_hint(given, _optimizable(strategy='blt_b400', **made_for)) is None
 
 
-# --- Mechanisms by a short text, in comparisons and matches.
+# --- Mechanisms by a short text, in comparisons.
 
 _BASE = Participation(40, 10, 3)
 
 
 def _make(name, schema=_BASE, loss=None):
-    return NamedMechanism.parse(name, 'match').make(schema, _BASE, loss)
+    return NamedMechanism.parse(name, 'mechanisms').make(schema, _BASE, loss)
 
 
 def test_named_mechanisms_have_the_rounds_of_the_schema_if_they_have_as_many():
@@ -118,7 +117,7 @@ def test_named_mechanisms_have_the_rounds_of_the_schema_if_they_have_as_many():
     assert _make('banded:4', longer) is None
     for name in ('banded:4@60/10', 'best_banded:4', 'blt:2'):
         assert _make(name, longer).rounds == 50
-    named = NamedMechanism.parse('banded:4@80/20', 'match')
+    named = NamedMechanism.parse('banded:4@80/20', 'mechanisms')
     assert named.design == Participation(80, 20) and named.design.count == 4
 
 
@@ -135,65 +134,23 @@ def test_an_optimised_mechanism_is_for_its_loss_and_its_schema(loss):
     assert losses[0] < losses[1]
 
 
-# --- Noise that matches another mechanism's.
-
-
-def _matched(match, rounds=40, **fields):
-    privacy = PrivacyConfig(match=match, **{'mechanism': 'gaussian', **fields})
-    schema = SamplingConfig(rounds=rounds, min_separation=10, clients_per_round=5)
-    return build_plan(privacy, schema, population=lambda: 100, dimension=lambda: 10)
-
-
-def test_a_match_says_quantity_mechanism_and_rounds():
-    request = noise_matching.parse('rmse:honaker_tree,7@2000')
-    assert request.quantity == 'rmse' and request.mechanism.kind == 'honaker_tree'
-    assert request.number == 7 and request.rounds == 2000
-    request = noise_matching.parse('rho:banded:400@2000/400/5,1.411@1280')
-    assert request.mechanism.design == Participation(2000, 400, 5)
-    assert request.number == 1.411 and request.rounds == 1280
-    request = noise_matching.parse('rho:1e-1')
-    assert request.mechanism is None and request.number == 0.1 and request.rounds is None
-
-
-def test_the_noise_is_that_of_the_match():
-    tree, own = mechanisms.HonakerTree(32), mechanisms.Identity(32)
-    plan = _matched('rmse:honaker_tree,7@32')
-    assert plan.noise_multiplier == pytest.approx(7 * tree.rms_error() / own.rms_error(), rel=1e-12)
-    blt = mechanisms.optimize_blt(Participation(40, 10), 2)
-    expected = 3 * blt.squared_error()[-1] ** 0.5 / 40**0.5
-    assert _matched('prefix_noise:blt:2,3').noise_multiplier == pytest.approx(expected, rel=1e-9)
-    assert _matched('rho:0.2').rho == pytest.approx(0.2, rel=1e-12)
-
-
 @pytest.mark.parametrize(
-    ('make', 'text', 'allowed'),
+    ('text', 'allowed'),
     [
-        (_make, 'magic', 'must be one of gaussian'),
-        (_make, 'blt:2@80', 'must be one of gaussian'),
-        (_make, 'blt:2:mean', 'must have a loss of max, rms'),
-        (_make, 'blt:2@0/20', 'rounds=0: must be'),
-        (_make, 'blt:2@80/0', 'min_separation=0: must be'),
-        (_make, 'best_blt:2@80/20', 'must have no schema of its own'),
-        (_make, 'blt:0', 'must be'),
-        (_make, 'no\nsuch.npz', 'must be a file'),
-        (_matched, '', 'must be QUANTITY:MECHANISM'),
-        (_matched, 'max:tree,7@4', 'rmse, prefix_noise, rho'),
-        (_matched, 'rmse:tree', 'must be QUANTITY:MECHANISM'),
-        (_matched, 'rmse:tree,-7@4', 'must be QUANTITY:MECHANISM'),
-        (_matched, 'rmse:tree,7@4.5', 'must be QUANTITY:MECHANISM'),
-        (_matched, 'rmse:tree,0@4', 'must have a finite number above 0'),
-        (_matched, 'rho:1e999', 'must have a finite number above 0'),
-        (_matched, 'rmse:magic,7@4', 'match=magic: must be one of gaussian'),
-        (_matched, 'rmse:best_blt:2,7@4', 'without best_'),
-        (_matched, 'rmse:tree,7@41', 'must'),
-        (_matched, 'rmse:tree,7@0', 'must'),
-        (_matched, 'rmse:banded:3@20/10,7@30', 'must'),
+        ('magic', 'must be one of gaussian'),
+        ('blt:2@80', 'must be one of gaussian'),
+        ('blt:2:mean', 'must have a loss of max, rms'),
+        ('blt:2@0/20', 'rounds=0: must be'),
+        ('blt:2@80/0', 'min_separation=0: must be'),
+        ('best_blt:2@80/20', 'must have no schema of its own'),
+        ('blt:0', 'must be'),
+        ('no\nsuch.npz', 'must be a file'),
     ],
 )
-def test_bad_texts_are_refused_in_one_line(make, text, allowed):
+def test_bad_texts_are_refused_in_one_line(text, allowed):
     with pytest.raises(errors.ArgumentError) as refused:
-        make(text)
-    assert refused.value.name == 'match' and '\n' not in str(refused.value)
+        _make(text)
+    assert refused.value.name == 'mechanisms' and '\n' not in str(refused.value)
     assert allowed in str(refused.value)
 
 
@@ -312,8 +269,8 @@ def test_noise_is_calibrated_for_an_estimate(monkeypatch):
 
 
 _BINS, _CYCLIC = _sampled('balls_in_bins'), _sampled('cyclic_poisson')
-_MATCHED = _UNSPECIFIED.with_values(dict(_GAUSSIAN, noise_multiplier=None, match='rmse:tree,7'))
 _CALIBRATED = dict(noise_multiplier=None, target_epsilon=2.0)
+_WITH_TARGET = _UNSPECIFIED.with_values(_GAUSSIAN | _CALIBRATED)
 
 
 @pytest.mark.parametrize(
@@ -334,9 +291,8 @@ _CALIBRATED = dict(noise_multiplier=None, target_epsilon=2.0)
         (_CYCLIC, dict(groups=7), 'population=24: must be at least 28, 7 groups'),
         (_CYCLIC, dict(groups=3, sampling='poisson'), 'groups=3: needs sampling=cyclic'),
         (_CYCLIC, dict(cohort_cap=9), 'cohort_cap=9: needs sampling=truncated_poisson'),
-        (_MATCHED, dict(noise_multiplier=1.0), 'match'),
-        (_MATCHED, dict(target_epsilon=1.0), 'match'),
-        (_MATCHED, dict(mechanism='none'), 'match'),
+        (_WITH_TARGET, dict(noise_multiplier=1.0), 'target_epsilon'),
+        (_WITH_TARGET, dict(mechanism='none'), 'target_epsilon'),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(config, changes, message):

@@ -209,36 +209,14 @@ def test_a_gan_states_its_limits():
     assert len(_differences(less, config)) == 1
 
 
-@pytest.mark.parametrize('reference', ['honaker_tree', 'blt:2'])
-def test_the_match_that_was_asked_for_is_that_of_the_plan(reference):
-    text = f'rmse:{reference},7@6'
-    asked = {'noise_multiplier': None, 'match': text}
-    config = _config(**asked)
-    made = archives.record_of(config).plan
-
-    def found(plan, **changes):
-        record = archives.record_of(plan=plan)
-        return _differences(record, _config(**asked | changes))
-
-    assert found(made) == []
-    for other in ('rmse:honaker_tree,8@6', 'rmse:honaker_tree,7@5', 'rho:1@6'):
-        assert found(made, match=other), other
-    less = dataclasses.replace(made, noise_multiplier=0.9 * made.noise_multiplier)
-    # The noise of a mechanism that an optimiser has to find again is not compared.
-    is_compared = reference == 'honaker_tree'
-    assert bool(found(less)) == is_compared
-
-
-@pytest.mark.parametrize('asked', [{}, {'noise_multiplier': None, 'match': 'rmse:honaker_tree,7'}])
-def test_a_run_that_stops_at_an_epsilon_has_fewer_rounds_than_its_settings(asked):
-    """A match without rounds is of those of the settings."""
-    plan = archives.record_of(_config(**asked)).plan
+def test_a_run_that_stops_at_an_epsilon_has_fewer_rounds_than_its_settings():
+    plan = archives.record_of().plan
     shorter = plan.with_participation(plan.participation.within(4))
     epsilon = shorter.epsilon(1e-6, 'analytic_gaussian')
     record = archives.record_of(plan=shorter, remarks=_BASE.remarks(4))
-    assert _differences(record, _config(**asked))
-    assert _differences(record, _config(**asked, stop_at_epsilon=epsilon)) == []
-    assert _differences(record, _config(**asked, stop_at_epsilon=0.9 * epsilon))
+    assert _differences(record, _BASE)
+    assert _differences(record, _config(stop_at_epsilon=epsilon)) == []
+    assert _differences(record, _config(stop_at_epsilon=0.9 * epsilon))
 
 
 def test_a_fork_has_earlier_plans():
