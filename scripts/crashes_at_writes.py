@@ -29,8 +29,6 @@ from dpfl.accounting.records import archive, journal
 from dpfl.simulation import program, run_directory
 from dpfl.simulation.training import execution
 from dpfl.tasks import before_training
-from dpfl.tasks.config import WORDS
-from dpfl.tasks.selection import THRESHOLDS
 from scripts import faults_at_writes, system_calls
 from tests.simulation import toy_experiment
 
@@ -306,27 +304,24 @@ class _Observed:
 
 
 def draw(run: execution.Run, noise_seed: int | None, tell=lambda *arguments: None) -> None:
-    """Draws words and thresholds, as a run does before its training.
+    """Draws words, as a run does before its training.
 
     Args:
       run: the run, whose directory is in use.
       noise_seed: of the draws; None for noise from the keys of the run.
-      tell: called before each draw with the name of its event, and how often that was written.
+      tell: called before the draw with the name of its event, and how often that was written.
     """
     found = before_training.BeforeTraining(
         words=before_training.WordRelease.of_guarantee(3.0, 1e-3, words_per_client=2),
-        quantiles=before_training.QuantileRelease.of_guarantee(3.0, 1e-3, {'words': 0.5}),
         noise_seed=noise_seed,
         draw=run.draw,
     )
-    # Each draw has an event before it and one with its result.
-    for what, times in ((WORDS, 1), (THRESHOLDS, 3)):
 
-        def find(noise, times=times):
-            tell('drew', times)
-            return noise.standard_normal(3).tolist()
+    def find(noise):
+        tell('drew', 1)  # The draw has an event before it and one with its result.
+        return noise.standard_normal(3).tolist()
 
-        found.find(what, [np.arange(9)], find)
+    found.find([np.arange(9)], find)
 
 
 def _has_keys(path: pathlib.Path) -> bool:

@@ -2,7 +2,7 @@
 
   python scripts/kill_test.py --runs=100
 
-Each run draws words and thresholds, trains a toy model, and is killed with SIGKILL at a random
+Each run draws words, trains a toy model, and is killed with SIGKILL at a random
 moment. It may be resumed and killed once more, and is then resumed to its end. Draws, model,
 participation log, ledger and report must equal those of an uninterrupted run, byte for byte; so
 must the metrics, except `seconds`. No event that was in the ledger at a kill may be lost. Every

@@ -32,6 +32,13 @@ _VALUES: Mapping[str, Mapping[str, Any]] = {
         'vocabulary_marks': True,
         'window_hours': 7.0,
     },
+    'b549fb5d': {
+        'select_min_examples': 1,
+        'selection_epsilon': None,
+        'vocabulary_choice': 'frequent',
+        'vocabulary_delta': None,
+        'vocabulary_rounds': 3,
+    },
     '8b7dc965': {
         'secrets': 0,
         'secret_choices': 64,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
-from dpfl.tasks.selection import THRESHOLDS, ImageSelectionConfig, SelectionConfig
+from dpfl.tasks.selection import ImageSelectionConfig, SelectionConfig
 
 if TYPE_CHECKING:
     from dpfl.tasks.before_training import BeforeTraining
@@ -58,7 +58,7 @@ COUNTED_ON_CLIENTS = 'vocabulary_from_private_data'
 WORDS = 'words'
 _OF_FILES: Mapping[str, Any] = {
     'needs': {'task': ('user_text',)},
-    'draws': (WORDS, THRESHOLDS),
+    'draws': (WORDS,),
 }
 _OF_PRIVATE_WORDS: Mapping[str, Any] = {
     'needs': {'vocabulary': (PRIVATE_VOCABULARY,)},
@@ -147,7 +147,7 @@ class DataConfig(Settings):
         above=0,
         below=1,
         needs={'task': (*REAL_TASKS, 'emnist')},
-        draws=(WORDS, THRESHOLDS),
+        draws=(WORDS,),
     )
 
 
@@ -197,18 +197,9 @@ class TextConfig(Settings):
     )
     vocabulary_epsilon: float | None = setting(
         None,
-        'Epsilon of finding the words of --vocabulary=private, at --vocabulary_delta. Epsilon of '
-        'the run is that of words and training together.',
+        'Epsilon of finding the words of --vocabulary=private, at --delta. Epsilon of the run is '
+        'that of words and training together.',
         above=0,
-        **_OF_PRIVATE_WORDS,
-    )
-    vocabulary_delta: float | None = setting(
-        None,
-        'Delta of finding the words of --vocabulary=private, by default --delta. Half of it is '
-        'the probability that a word of one client alone is found, which is a part of the delta of '
-        'the run.',
-        above=0,
-        below=1,
         **_OF_PRIVATE_WORDS,
     )
     vocabulary_words_per_client: int = setting(
@@ -217,21 +208,6 @@ class TextConfig(Settings):
         'have less weight each.',
         minimum=1,
         maximum=1_000_000,
-        **_OF_PRIVATE_WORDS,
-    )
-    vocabulary_rounds: int = setting(
-        3,
-        'Rounds that find the words of --vocabulary=private one after the other: words that were '
-        'found no longer use up the contributions of clients.',
-        minimum=1,
-        maximum=100,
-        **_OF_PRIVATE_WORDS,
-    )
-    vocabulary_choice: str = setting(
-        'frequent',
-        'Words that a client contributes to --vocabulary=private. frequent: those that it uses '
-        'most often; uniform: random ones.',
-        choices=('frequent', 'uniform'),
         **_OF_PRIVATE_WORDS,
     )
     language_size: int | None = setting(
@@ -271,7 +247,7 @@ class TextConfig(Settings):
         '0 for all. It depends on the text of one author only, so the guarantee is the same.',
         minimum=0,
         needs={'task': ('git_log',)},
-        draws=(WORDS, THRESHOLDS),
+        draws=(WORDS,),
     )
     client_min_tokens: int = setting(
         0,
@@ -343,7 +319,7 @@ class TaskConfig(Settings):
     selection: SelectionConfig = SelectionConfig()
 
     def check(self) -> None:
-        """Checks that only sentences of text are selected, and of a length that they can have."""
+        """Checks that only sentences of text are selected."""
         if self.selection.is_given and self.text.packing != 'sentences':
             raise ArgumentError(
                 'packing',
@@ -355,7 +331,6 @@ class TaskConfig(Settings):
             name = 'select_examples' if self.selection.select_examples else 'select_clients'
             given = getattr(self.selection, name)
             raise ArgumentError(name, given, f'must not be given for task={self.task}')
-        self.selection.require_possible({'length': self.text.sentence_length})
 
     def open(
         self,

@@ -55,12 +55,6 @@ class RecallConfig(Settings):
     words_per_client: int = setting(
         _DEFAULTS.vocabulary_words_per_client, 'As --vocabulary_words_per_client of train.'
     )
-    word_rounds: int = setting(_DEFAULTS.vocabulary_rounds, 'As --vocabulary_rounds of train.')
-    choice: str = setting(
-        _DEFAULTS.vocabulary_choice,
-        'As --vocabulary_choice of train.',
-        choices=('frequent', 'uniform'),
-    )
     repeats: int = setting(3, 'Draws of the noise, over which the shares are averaged.', minimum=1)
     zipf_clients: int = setting(
         40_000,
@@ -171,8 +165,6 @@ def measure(counts: WordCounts, config: RecallConfig, seed: int) -> list[dict[st
             epsilon,
             config.delta,
             words_per_client=config.words_per_client,
-            rounds=config.word_rounds,
-            choice=config.choice,
         )
         drawn = [
             _row(

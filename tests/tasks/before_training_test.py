@@ -1,4 +1,4 @@
-"""Words and quantiles that are found privately: results, and privacy profiles by brute force."""
+"""Words that are found privately: results, and privacy profiles by brute force."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ from scipy import stats
 
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.tasks import before_training
-from dpfl.tasks.before_training import CANDIDATES, QuantileRelease, WordCounts, WordRelease
+from dpfl.tasks.before_training import WordCounts, WordRelease
 
 
 def _profile(p, q, epsilon):
@@ -20,111 +20,6 @@ def _profile(p, q, epsilon):
 def _gaussian_profile(mu, epsilon):
     normal = stats.norm.cdf
     return normal(mu / 2 - epsilon / mu) - math.exp(epsilon) * normal(-mu / 2 - epsilon / mu)
-
-
-class _NoNoise:
-    def standard_normal(self):
-        return 0.0
-
-
-@pytest.mark.parametrize('measure', sorted(CANDIDATES))
-@pytest.mark.parametrize('share', [0.05, 0.25, 0.5, 0.9])
-def test_without_noise_a_search_finds_the_quantile(measure, share):
-    candidates = CANDIDATES[measure]
-    random = np.random.default_rng(5)
-    values = random.choice(candidates[:-1], 301) + random.choice([0.0, 1e-4], 301)
-    values[:20] = np.nan
-    at_or_below = (values[20:, None] <= candidates).mean(axis=0)
-    # With values beyond the candidates, and without any value.
-    for given, expected in (
-        (values, candidates[np.argmax(at_or_below >= share)]),
-        (np.full(9, 1e9), candidates[-1]),
-        (np.full(9, -1e9), candidates[0]),
-        (np.full(9, np.nan), candidates[0]),
-    ):
-        found = QuantileRelease({'x': share}, 1.0).find({'x': given}, {'x': candidates}, _NoNoise())
-        assert found == {'x': expected}
-
-
-def _outcomes(values, share, release, candidates):
-    """The probability of each result of a search, from the definition."""
-    values, found = np.asarray(values, float), {}
-    known = values[~np.isnan(values)]
-    stddev = release.noise_multiplier * max(share, 1 - share)
-
-    def walk(low, high, chance):
-        if low == high:
-            found[candidates[low]] = found.get(candidates[low], 0) + chance
-            return
-        middle = (low + high) // 2
-        count = sum((value <= candidates[middle]) - share for value in known)
-        down = stats.norm.cdf(count / stddev)
-        walk(low, middle, chance * down)
-        walk(middle + 1, high, chance * (1 - down))
-
-    walk(0, len(candidates) - 1, 1.0)
-    return np.array([found[each] for each in candidates])
-
-
-def _neighbours(outcomes, adjacency):
-    """Pairs of outcomes of neighbours, by the value of the client that differs."""
-    for one, other in itertools.permutations(outcomes, 2):
-        if adjacency == 'replace_one' or math.isnan(one) or math.isnan(other):
-            yield outcomes[one], outcomes[other]
-
-
-@pytest.mark.parametrize('share', [0.2, 0.5])
-@pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
-def test_a_search_keeps_its_privacy_profile(share, adjacency, monkeypatch):
-    """All data of three clients on four candidates, and all their neighbours."""
-    monkeypatch.setattr(before_training, 'STEPS', 2)
-    release = QuantileRelease.of_guarantee(1.0, 0.1, {'x': share}, adjacency)
-    mu = release.before().mu(Neighbours(adjacency))
-    candidates = np.array([0.0, 1.0, 2.0, 3.0])
-    worst = 0.0
-    for others in itertools.combinations_with_replacement(candidates, 2):
-        outcomes = {
-            own: _outcomes([*others, own], share, release, candidates)
-            for own in (*candidates, math.nan)
-        }
-        assert all(each.sum() == pytest.approx(1) for each in outcomes.values())
-        for p, q in _neighbours(outcomes, adjacency):
-            for epsilon in (0.0, 0.3, 1.0):
-                allowed, reached = _gaussian_profile(mu, epsilon), _profile(p, q, epsilon)
-                assert reached <= allowed + 1e-12
-                worst = max(worst, reached / allowed)
-    assert worst > 0.3
-
-
-def test_the_search_draws_as_the_outcomes_say():
-    """The result for given noise follows the path of its counts."""
-    values = np.array([0.1, 0.4, 0.4, 0.8, np.nan])
-    candidates = CANDIDATES['accuracy']
-    noise = np.random.default_rng(3)
-    drawn = np.random.default_rng(3).standard_normal(10)
-    release = QuantileRelease({'x': 0.3}, 2.0)
-    low, high = 0, 1023
-    for each in drawn:
-        middle = (low + high) // 2
-        count = sum(value <= candidates[middle] for value in values[:4]) - 0.3 * 4
-        low, high = (low, middle) if count + 2.0 * 0.7 * each >= 0 else (middle + 1, high)
-    assert release.find({'x': values}, {'x': candidates}, noise) == {'x': candidates[low]}
-
-
-def test_the_cost_is_that_of_all_counts():
-    one = QuantileRelease.of_guarantee(1.0, 1e-6, {'x': 0.25})
-    two = QuantileRelease.of_guarantee(1.0, 1e-6, {'x': 0.25, 'y': 0.9})
-    assert two.noise_multiplier == pytest.approx(math.sqrt(2) * one.noise_multiplier)
-    before = two.before()
-    assert before.noise_multiplier == pytest.approx(two.noise_multiplier / math.sqrt(20))
-    assert before.noise_multiplier <= two.noise_multiplier / math.sqrt(20)
-    # A client that is replaced moves a count by 1, which adds 0.75 or 0.9 at most.
-    assert before.replaced == pytest.approx(1 / 0.75) and before.delta == 0
-    replaced = QuantileRelease.of_guarantee(1.0, 1e-6, {'x': 0.25}, 'replace_one')
-    assert replaced.noise_multiplier == pytest.approx(one.noise_multiplier / 0.75)
-
-
-# Words.
 
 
 class _Noise:
@@ -143,9 +38,9 @@ def _of(*clients):
     return WordCounts.of([dict(client) for client in clients], seed=0)
 
 
-def _sums(counts, is_new=None, most=10, choice='frequent'):
+def _sums(counts, is_new=None, most=10):
     is_new = np.ones(len(counts.words), bool) if is_new is None else is_new
-    sums, used = counts.weights(is_new, most, choice)
+    sums, used = counts.weights(is_new, most)
     return {word: sums[i] for i, word in enumerate(counts.words) if used[i]}
 
 
@@ -169,24 +64,19 @@ def test_a_client_chooses_without_looking_at_others():
         return {word: int(rng.integers(1, 4)) for word in rng.choice(words, 12, replace=False)}
 
     clients = [client() for _ in range(30)]
-    for choice in before_training.CHOICES:
-        everyone = _sums(_of(*clients), most=5, choice=choice)
-        for gone in (0, 11, 29):
-            less = _sums(_of(*clients[:gone], {}, *clients[gone + 1 :]), most=5, choice=choice)
-            change = [everyone.get(word, 0) - less.get(word, 0) for word in words]
-            change = [each for each in change if abs(each) > 1e-9]
-            assert change == pytest.approx([1 / math.sqrt(5)] * 5)
+    everyone = _sums(_of(*clients), most=5)
+    for gone in (0, 11, 29):
+        less = _sums(_of(*clients[:gone], {}, *clients[gone + 1 :]), most=5)
+        change = [everyone.get(word, 0) - less.get(word, 0) for word in words]
+        change = [each for each in change if abs(each) > 1e-9]
+        assert change == pytest.approx([1 / math.sqrt(5)] * 5)
 
 
 def test_frequent_words_come_first_and_ties_are_random():
-    client = {f'w{i:02}': 1 for i in range(50)} | {'often': 2}
-    firsts = set()
-    for choice in before_training.CHOICES:
-        counts = WordCounts.of([client] * 40, seed=1)
-        found = _sums(counts, most=1, choice=choice)
-        assert (found.get('often', 0) == 40) == (choice == 'frequent')
-        firsts |= set(found)
-    assert len(firsts) > 20
+    client = {f'w{i:02}': 1 for i in range(50)}
+    found = _sums(WordCounts.of([client | {'often': 2}] * 40, seed=1), most=1)
+    assert found == {'often': 40}
+    assert len(_sums(WordCounts.of([client] * 40, seed=1), most=1)) > 20
 
 
 def test_rounds_by_hand():

@@ -8,7 +8,7 @@ import pytest
 from dpfl.debugging.images import clients as images
 from dpfl.debugging.images import traits
 from dpfl.tasks import federated_task
-from dpfl.tasks.before_training import QuantileRelease, WordCounts, WordRelease
+from dpfl.tasks.before_training import WordCounts, WordRelease
 from dpfl.tasks.config import DataConfig, ImageFaultConfig, TaskConfig, TextConfig
 from dpfl.tasks.images import classifiers, emnist, gan_models, image_clients, image_task
 from dpfl.tasks.images.classifiers import ClassifierSizes
@@ -64,10 +64,6 @@ def _verdicts(*sizes):
     return images.Verdicts(np.arange(len(sizes)), np.array(sizes, int), np.ones(sum(sizes), bool))
 
 
-def _release(shares):
-    return QuantileRelease.of_guarantee(1.0, 1e-6, shares)
-
-
 # Settings that nothing would read.
 _UNREAD = [
     ('emnist', dict(packing='windows')),
@@ -90,9 +86,6 @@ _GENERAL = [
     (lambda: federated_task.num_held_out(10, 1), 'heldout_fraction='),
     (lambda: federated_task.num_held_out(10, math.nan), 'heldout_fraction='),
     (lambda: federated_task.num_held_out(1, 0.1), 'num_clients=1: must be at least 2'),
-    (lambda: _release({}), 'shares: must not be empty'),
-    (lambda: _release({'x': 0.0}), 'share=0'),
-    (lambda: _release({'x': 1.0}), 'share=1'),
     (lambda: ImageFaultConfig(inject=('inverted',) * 2), 'inject=.*must name each fault once'),
     (lambda: ImageFaultConfig(inject_share=0.1), 'inject_share=0.1: needs inject'),
     (lambda: _task(inject=('inverted',)), 'inject=inverted: needs task=synthetic_glyphs or emnist'),

@@ -42,27 +42,9 @@ def _of_windows(**values):
         (_of_text, dict(select_clients=('age>1',)), 'age must be one of'),
         (_of_text, dict(select_clients=('loss>1',)), 'needs selection_model'),
         (_of_text, dict(selection_model='m'), 'criterion of loss or accuracy'),
-        (_of_text, dict(select_min_examples=2), 'needs select_examples or'),
-        (_of_text, dict(select_clients=('length>q0.5',)), 'selection_epsilon'),
-        (_of_text, dict(select_clients=('length>q1',)), 'q1 must be a quantile'),
-        (_of_text, dict(select_clients=('length>qnan',)), 'qnan must be a quan'),
-        (_of_text, dict(selection_epsilon=1.0), 'criterion with a quantile'),
-        (_of_text, dict(select_clients=('length>20',)), 'length>20 selects nothing'),
-        (_of_text, dict(select_examples=('oov_rate<0',)), 'oov_rate<0 selects nothing'),
-        (
-            _of_text,
-            dict(select_examples=('length>=3', 'oov_rate>0', 'length<3')),
-            'length>=3,length<3 selects nothing',
-        ),
-        (_of_images, dict(select_clients=('ink>1',)), 'ink>1 selects nothing'),
-        (_of_images, dict(select_examples=('label>=62',)), 'label>=62 selects nothing'),
+        (_of_text, dict(select_clients=('length>q0.5',)), 'q0.5 must be a finite number'),
         (_of_images, dict(select_examples=('length>1',)), 'one of label, pred'),
         (_of_images, dict(select_clients=('label>1',)), 'one of accuracy, conf'),
-        (
-            _of_images,
-            dict(select_examples=('ink>q0.5',), selection_epsilon=1.0),
-            'must have numbers: quantiles of images are not',
-        ),
         (
             _of_images,
             dict(selection_model='m', select_examples=('ink>0',)),
@@ -81,33 +63,14 @@ def test_what_cannot_be_used_is_refused(make, values, message):
 
 def test_the_report_says_what_is_selected():
     assert SelectionConfig().remarks() == ()
-    examples = dict(select_examples=('oov_rate>0', 'length<9'), select_min_examples=2)
+    examples = dict(select_examples=('oov_rate>0', 'length<9'))
     (text,) = SelectionConfig(select_clients=('sentences>=5',), **examples).remarks()
     assert text.startswith(
         'Selection: the model is trained on clients with sentences>=5, of sentences with '
-        'oov_rate>0 and length<9, of clients with at least 2 selected sentences only.'
+        'oov_rate>0 and length<9 only.'
     )
-    (text,) = ImageSelectionConfig(select_examples=('ink>0',), select_min_examples=2).remarks()
-    assert 'images with ink>0, of clients with at least 2 selected images only' in text
-
-
-def test_a_quantile_is_a_number_that_is_found_later():
-    config = SelectionConfig(
-        select_examples=('length>2', 'length<q0.9'),
-        select_clients=('length<q0.25',),
-        selection_epsilon=1.0,
-    )
-    quantiles = {'select_examples:length<q0.9': 0.9, 'select_clients:length<q0.25': 0.25}
-    assert {name: each.quantile for name, each in config.quantiles.items()} == quantiles
-    with pytest.raises(ArgumentError, match='q0.25: must be known'):
-        config.of_clients[0].holds(1.0)
-    thresholds = {'select_examples:length<q0.9': 7.0, 'select_clients:length<q0.25': 3.0}
-    examples = [each.at(thresholds) for each in config.of_examples]
-    clients = [each.at(thresholds) for each in config.of_clients]
-    assert [(each.relation, each.bound) for each in examples] == [('>', 2.0), ('<', 7.0)]
-    assert clients[0].holds(2.0) and not clients[0].holds(3.0)
-    assert 'the guarantee counts that' in config.remarks()[0]
-    assert 'quantile' not in SelectionConfig(select_clients=('length>1',)).remarks()[0]
+    (text,) = ImageSelectionConfig(select_examples=('ink>0',)).remarks()
+    assert 'images with ink>0 only' in text
 
 
 # Words, and for each of them whether the model of `_scores` is right.
@@ -140,9 +103,9 @@ def _task(**clients):
     )
 
 
-def _kept(config, rows, scores=None, batch_size=2, epochs=1, max_batches=None, found=None):
+def _kept(config, rows, scores=None, batch_size=2, epochs=1, max_batches=None):
     """The rows of the batches of a client, by their numbers."""
-    task = selection.select(config, _task(of_0=rows), scores, found)
+    task = selection.select(config, _task(of_0=rows), scores)
     batches = task.client_batches(0, batch_size, epochs, max_batches)
     for batch in batches:
         np.testing.assert_array_equal(batch['x'][:, 1:], batch['y'][:, :-1])
@@ -210,55 +173,6 @@ def test_a_missing_model_is_refused():
     assert said.startswith('The model that selects')
 
 
-_QUANTILES = SelectionConfig(
-    select_clients=('length<q0.5', 'accuracy<q0.2', 'sentences>1'),
-    select_examples=('oov_rate>q0.9', 'loss<q0.5'),
-    selection_model='m',
-    selection_epsilon=1.0,
-)
-
-
-def test_values_for_quantiles_are_measures_of_each_client():
-    task = _task(of_0=[0, 1], of_1=[2], of_2=[], of_3=[4], of_4=[3])
-    values = selection.values_of_clients(_QUANTILES, task.client_batches, _scores, 5, seed=0)
-    assert values.keys() == _QUANTILES.quantiles.keys()
-    nan = np.nan
-    clients = 'select_clients:'
-    np.testing.assert_array_equal(values[clients + 'length<q0.5'], [2, 2, nan, 0, 4])
-    # Three of four words are known, and two of these are predicted; client 1 knows no word.
-    np.testing.assert_allclose(values[clients + 'accuracy<q0.2'], [2 / 3, nan, nan, nan, 1 / 4])
-    rates = values['select_examples:oov_rate>q0.9']
-    assert rates[0] in (0, 1 / 3)
-    np.testing.assert_array_equal(rates[1:], [1, nan, nan, 0])
-    np.testing.assert_allclose(values['select_examples:loss<q0.5'][1:], [0.03, nan, 0.02, 0.07])
-
-
-def test_a_random_sentence_counts_and_depends_on_its_client_alone():
-    name = 'select_examples:oov_rate>q0.9'
-
-    def values(of_even):
-        task = _task(**{f'of_{i}': [0, 1, 3] if i % 2 else of_even for i in range(60)})
-        return selection.values_of_clients(_QUANTILES, task.client_batches, _scores, 60, 0)[name]
-
-    first, again = values([0, 1, 3]), values([2])
-    # Two of three sentences have no unknown word: six standard deviations are 0.37.
-    assert abs((first == 0).mean() - 2 / 3) < 0.37 and set(first) == {0, 1 / 3}
-    np.testing.assert_array_equal(again[1::2], first[1::2])
-    assert (again[::2] == 1).all()
-
-
-def test_quantiles_select_as_the_numbers_that_were_found():
-    config = SelectionConfig(
-        select_examples=('length>=q0.5',), select_clients=('oov_rate<q0.9',), selection_epsilon=1.0
-    )
-    found = {'select_examples:length>=q0.5': 2.0, 'select_clients:oov_rate<q0.9': 0.5}
-    numbers = SelectionConfig(select_examples=('length>=2',), select_clients=('oov_rate<0.5',))
-    for rows in ([0, 1, 3], [2], [4], []):
-        assert _kept(config, rows, found=found) == _kept(numbers, rows)
-    with pytest.raises(ArgumentError, match='thresholds: must be given for quantiles'):
-        selection.select(config, _task(of_0=[0]))
-
-
 def test_scores_of_a_model_are_its_metrics():
     rng = np.random.default_rng(0)
     shapes = saved_models.ALL['micro'].weight_shapes(10)
@@ -312,7 +226,6 @@ def test_measures_of_images_by_hand():
         (dict(select_examples=('label>=1', 'label<=1')), [1, 2]),
         (dict(select_examples=('accuracy<1', 'predicted>=1')), [0, 3]),
         (dict(select_examples=('ink>0.5',)), [2, 3]),
-        (dict(select_examples=('ink>0.5',), select_min_examples=3), []),
         (dict(select_clients=('accuracy>=0.5', 'examples>=4')), [0, 1, 2, 3]),
         (dict(select_clients=('accuracy>0.5',)), []),
         (dict(select_clients=('ink<0.7',), select_examples=('confidence<0.7', 'label<1')), [0]),
@@ -323,7 +236,7 @@ def test_selected_images(values, expected):
     config = _of(**values)
     measured = selection.of_images(_IMAGES[..., None], _LABELS, _classify)
     criteria = config.of_examples, config.of_clients
-    mask = measured.chosen(*criteria, config.select_min_examples)
+    mask = measured.chosen(*criteria)
     assert np.flatnonzero(mask).tolist() == expected
 
 

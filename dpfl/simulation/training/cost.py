@@ -139,9 +139,6 @@ def dry_run(
       ArgumentError: as in `train`.
       DataError: if the data cannot be read, or none of the clients looked at has any.
     """
-    if quantiles := config.task.selection.quantiles:
-        name, _, shown = next(iter(quantiles)).partition(':')
-        raise ArgumentError(name, shown, 'cannot be used in a dry run, which would release it')
     if config.task.text.vocabulary == PRIVATE_VOCABULARY:
         raise ArgumentError(
             'vocabulary', PRIVATE_VOCABULARY, 'cannot be used in a dry run, which would release it'

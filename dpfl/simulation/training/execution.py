@@ -17,7 +17,7 @@ from dpfl import _random, _storage, accounting, mechanisms
 from dpfl.accounting.records import archive, journal
 from dpfl.errors import ArgumentError, RunError, StorageError
 from dpfl.planning import feasibility
-from dpfl.simulation import extension
+from dpfl.simulation import earlier_settings, extension
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import run_data, run_model
 from dpfl.simulation.training.config import GanConfig, TrainConfig
@@ -220,7 +220,12 @@ class Run:
         )
         event = journal.Drew(what=what, intent=whole)
         known = directory.state.drawn.get(what)
-        if known is not None and known.intent != whole:
+        if (
+            known is not None
+            and known.intent != whole
+            # Without its result, another intent would have another noise.
+            and (known.result is None or earlier_settings.left_out(known.intent) != whole)
+        ):
             _refuse_draw(directory.path, known, event)
         if known is not None and known.result is not None:
             return known.result

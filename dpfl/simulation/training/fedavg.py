@@ -127,7 +127,7 @@ class FedAvgRun(PreparedRun):
         """The task as it is trained, and the number of clients to train on."""
         loaded, population = super().load()
         language = self.opened.language_model()
-        loaded = prepared_task.prepared(self.config.task, loaded, language, population, self.before)
+        loaded = prepared_task.prepared(self.config.task, loaded, language)
         return _forked(loaded, self.origin), population
 
     def record(self, task: FederatedTask) -> archive.PlanRecord:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from dpfl import accounting, mechanisms
 from dpfl.accounting import gaussian
 from dpfl.accounting.records import archive
-from dpfl.simulation.training import prepared_task
 from dpfl.simulation.training.config import GanConfig, TrainConfig
 from dpfl.tasks.federated_task import FederatedTask, TaskSource
 
@@ -90,10 +89,7 @@ class PreparedRun(abc.ABC):
             # A fork may state the same as the run before it.
             also_not_covered=tuple(dict.fromkeys((*config.not_covered, *task.not_covered))),
             train_metrics_released=config.evaluation.release_train_metrics,
-            remarks=(
-                *config.remarks(plan.participation.rounds),
-                *prepared_task.remarks(task.found),
-            ),
+            remarks=config.remarks(plan.participation.rounds),
             about=accounting.About(
                 task=config.task.task,
                 model=config.model_name,

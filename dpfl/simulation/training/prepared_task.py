@@ -1,17 +1,12 @@
 """A task as a configuration trains it.
 
-Releases before training are drawn, text selected and weights loaded.
+A vocabulary is drawn, text selected and weights loaded.
 """
 
 import dataclasses
-import functools
-import hashlib
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from dpfl.accounting import ReleaseBefore
 from dpfl.accounting.records import archive
@@ -19,10 +14,8 @@ from dpfl.accounting.records.journal import Drew
 from dpfl.errors import ArgumentError, renaming
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.tasks.before_training import (
-    CANDIDATES,
     BeforeTraining,
     Draw,
-    QuantileRelease,
     WordRelease,
 )
 from dpfl.tasks.config import (
@@ -33,12 +26,10 @@ from dpfl.tasks.config import (
     TextConfig,
 )
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.selection import THRESHOLDS, SelectionConfig
+from dpfl.tasks.selection import SelectionConfig
 
 if TYPE_CHECKING:
     from dpfl.tasks.text.models import saved_models
-# Of the random sentence that counts for a client.
-_VALUE_SEED = 0
 
 
 def of_run(
@@ -56,45 +47,18 @@ def of_run(
     """
     delta, adjacency = config.privacy.delta, _adjacency(config)
     shared = {'delta': delta, 'adjacency': adjacency, 'seed': config.seed}
-    settings = {
-        draw: shared
-        | {
-            field.name: value
-            for field, value in config.task.table()
-            if draw in field.metadata['draws']
-        }
-        for draw in (WORDS, THRESHOLDS)
+    settings = shared | {
+        field.name: value
+        for field, value in config.task.table()
+        if WORDS in field.metadata['draws']
     }
     return BeforeTraining(
         words=_words(config),
-        quantiles=_quantile_release(config.task.selection, delta, adjacency),
         noise_seed=config.noise_seed,
         settings=settings,
         draw=draw,
         kept=kept or {},
     )
-
-
-def _quantile_release(
-    selection: SelectionConfig, delta: float, adjacency: str
-) -> QuantileRelease | None:
-    """How the quantiles of a selection are found; None without any.
-
-    Args:
-      selection: the criteria.
-      delta: that of the run.
-      adjacency: that of the run.
-    """
-    shares = {
-        name: criterion.quantile
-        for name, criterion in selection.quantiles.items()
-        if criterion.quantile is not None
-    }
-    if not shares:
-        return None
-    assert selection.selection_epsilon is not None  # As checked by the settings.
-    with renaming(epsilon='selection_epsilon'):
-        return QuantileRelease.of_guarantee(selection.selection_epsilon, delta, shares, adjacency)
 
 
 def word_release(text: TextConfig, delta: float, adjacency: str) -> WordRelease | None:
@@ -108,30 +72,13 @@ def word_release(text: TextConfig, delta: float, adjacency: str) -> WordRelease 
     if text.vocabulary != PRIVATE_VOCABULARY:
         return None
     assert text.vocabulary_epsilon is not None  # As checked by the settings.
-    names = {
-        'epsilon': 'vocabulary_epsilon',
-        'words_per_client': 'vocabulary_words_per_client',
-        'rounds': 'vocabulary_rounds',
-        'choice': 'vocabulary_choice',
-    }
-    with renaming(**names):
+    with renaming(epsilon='vocabulary_epsilon', words_per_client='vocabulary_words_per_client'):
         return WordRelease.of_guarantee(
             text.vocabulary_epsilon,
-            text.vocabulary_delta or delta,
+            delta,
             words_per_client=text.vocabulary_words_per_client,
-            rounds=text.vocabulary_rounds,
-            choice=text.vocabulary_choice,
             adjacency=adjacency,
         )
-
-
-def remarks(draws: Mapping[str, Any]) -> tuple[str, ...]:
-    """The report's sentences about the draws before training."""
-    thresholds = draws.get(THRESHOLDS)
-    if not thresholds:
-        return ()
-    known = ', '.join(f'{name.partition(":")[2]}: {at:.6g}' for name, at in thresholds.items())
-    return (f'Quantiles that were estimated privately before training: {known}.',)
 
 
 def recorded(directory: pathlib.Path) -> dict[str, Any]:
@@ -141,11 +88,9 @@ def recorded(directory: pathlib.Path) -> dict[str, Any]:
       ValueError: if the journal is damaged.
     """
     journal = archive.read_journal(directory)
-    return {} if journal is None else results(journal.state.drawn)
-
-
-def results(drawn: Mapping[str, Drew]) -> dict[str, Any]:
-    """The results of draws, by name; without those that are not known."""
+    if journal is None:
+        return {}
+    drawn = journal.state.drawn
     return {what: draw.result for what, draw in drawn.items() if draw.result is not None}
 
 
@@ -163,8 +108,8 @@ def counted(
 
 
 def _words(config: TrainConfig) -> WordRelease | None:
-    text, delta = config.task.text, config.privacy.delta
-    words = word_release(text, delta, _adjacency(config))
+    text = config.task.text
+    words = word_release(text, config.privacy.delta, _adjacency(config))
     if words is None:
         return None
     if config.task.task not in REAL_TASKS:
@@ -181,10 +126,6 @@ def _words(config: TrainConfig) -> WordRelease | None:
                 value,
                 'needs a vocabulary that is known before the run, not vocabulary=private',
             )
-    if not words.delta < delta:
-        raise ArgumentError(
-            'vocabulary_delta', text.vocabulary_delta, f'must be below 2 * delta = {2 * delta:g}'
-        )
     return words
 
 
@@ -196,8 +137,6 @@ def prepared(
     config: TaskConfig,
     task: FederatedTask,
     language: tuple[str, Sequence[str] | None] | None,
-    population: int,
-    before: BeforeTraining,
 ) -> FederatedTask:
     """The task as it is trained.
 
@@ -205,13 +144,11 @@ def prepared(
       config: the settings of the selection, and of the first weights.
       task: the task as it was opened.
       language: name of the language model and its vocabulary; None for another model.
-      population: number of clients to train on.
-      before: how quantiles of the selection are found.
 
     Raises:
       ArgumentError: if the configuration does not fit the task, or a model cannot be read.
     """
-    selected = _selected(config.selection, task, language, population, before)
+    selected = _selected(config.selection, task, language)
     return _warm_started(config, selected, language)
 
 
@@ -219,8 +156,6 @@ def _selected(
     config: SelectionConfig,
     task: FederatedTask,
     language: tuple[str, Sequence[str] | None] | None,
-    population: int,
-    before: BeforeTraining,
 ) -> FederatedTask:
     """The task with the selection of the configuration, if there is one."""
     if not config.is_given:
@@ -234,23 +169,7 @@ def _selected(
         model = saved_model('selection_model', path, language[1])
         scores = saved_models.of_model(model)
         task = _with_fingerprint(task, 'selection_model', model.digest())
-    thresholds: Mapping[str, float] = {}
-    if before.quantiles is not None:
-        values = selection.values_of_clients(
-            config, task.client_batches, scores, population, _VALUE_SEED
-        )
-        candidates = {
-            name: CANDIDATES[criterion.measure] for name, criterion in config.quantiles.items()
-        }
-        thresholds = before.find(
-            THRESHOLDS,
-            [np.asarray(values[name]) for name in sorted(values)],
-            functools.partial(before.quantiles.find, values, candidates),
-        )
-        digest = hashlib.sha256(json.dumps(thresholds, sort_keys=True).encode()).hexdigest()
-        task = _with_fingerprint(task, THRESHOLDS, digest)
-        task = dataclasses.replace(task, found={**task.found, THRESHOLDS: dict(thresholds)})
-    return selection.select(config, task, scores, thresholds)
+    return selection.select(config, task, scores)
 
 
 def _with_fingerprint(task: FederatedTask, role: str, digest: str) -> FederatedTask:

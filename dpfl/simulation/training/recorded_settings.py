@@ -279,10 +279,7 @@ def _of_report(
         'train_metrics_released': config.evaluation.release_train_metrics,
         'stop_at_accuracy': None,
         'warm_start_is_public': forked and record.warm_start_is_public,
-        'remarks': (
-            *config.remarks(plan.participation.rounds),
-            *prepared_task.remarks(prepared_task.results(state.drawn)),
-        ),
+        'remarks': config.remarks(plan.participation.rounds),
     }
     continues = False
     if isinstance(config, TrainConfig):

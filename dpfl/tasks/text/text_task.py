@@ -438,7 +438,7 @@ def _found_privately(
     )
     text = '\n'.join(counts.words).encode('utf-8', 'surrogatepass')
     data = [np.frombuffer(text, np.uint8), counts.owners, counts.ids, counts.counts]
-    words = before.find(WORDS, data, functools.partial(before.words.find, counts))
+    words = before.find(data, functools.partial(before.words.find, counts))
     if not words:
         raise ArgumentError(
             'vocabulary_epsilon',

@@ -1,4 +1,4 @@
-"""Runs that release something before training: words, and quantiles of what is selected."""
+"""Runs that find words privately before training, and runs on selected text."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from dpfl.errors import ArgumentError
 from dpfl.simulation import run_directory
 from dpfl.simulation.training import execution, fedavg, prepared_task, run_data, train
 from dpfl.simulation.training.plan import build_plan
-from dpfl.tasks.before_training import QuantileRelease, WordRelease
+from dpfl.tasks.before_training import WordRelease
 from dpfl.tasks.config import TextConfig
 from tests import text_files
 from tests.repository import threat_model
@@ -69,27 +69,10 @@ def test_the_guarantee_counts_the_words(config):
 
 @pytest.mark.standard
 @pytest.mark.tff
-def test_the_guarantee_counts_the_quantiles(tmp_path):
-    criteria = {
-        'select_clients': ('length<=q0.5',),
-        'select_examples': ('oov_rate<q0.9', 'length>1'),
-        'selection_epsilon': 40.0,
-    }
-    done = train(small_config.GAUSSIAN.with_values({**criteria, **_ONE_ROUND}), tmp_path)
-    thresholds = json.loads((tmp_path / archive.BEFORE).read_text())['thresholds']
-    shares = {'select_examples:oov_rate<q0.9': 0.9, 'select_clients:length<=q0.5': 0.5}
-    assert set(thresholds) == set(shares) and 1 <= thresholds['select_clients:length<=q0.5'] <= 6
-    _assert_counted(done.report.plan, QuantileRelease.of_guarantee(40.0, 1e-3, shares))
-    shown = ' '.join(_report(tmp_path)['remarks'])
-    assert 'estimated privately before training: ' in shown and 'length<=q0.5: ' in shown
-
-
-@pytest.mark.standard
-@pytest.mark.tff
 def test_clients_without_selected_text_take_part_with_an_update_of_zero(tmp_path):
     """A selection that nobody meets leaves the noise alone; the guarantee and the log stay."""
     config = small_config.BLT.with_values(_ONE_ROUND)
-    none = config.with_values({'select_examples': ('length>0',), 'select_min_examples': 10**6})
+    none = config.with_values({'select_clients': ('sentences>1000000',)})
     training = ((none, 'one'), (none.with_values({'client_learning_rate': 3.0}), 'other'))
     weights = [train(each, tmp_path / name).weights for each, name in training]
     for left, right in zip(*weights, strict=True):
@@ -97,7 +80,7 @@ def test_clients_without_selected_text_take_part_with_an_update_of_zero(tmp_path
     report = _report(tmp_path / 'one')
     plan = build_plan(config.privacy, config.sampling, population=None, dimension=None)
     assert report['rho'] == plan.rho and report['observed']['clients'] == 4
-    assert any('of clients with at least 1000000 selected' in each for each in report['remarks'])
+    assert any('on clients with sentences>1000000' in each for each in report['remarks'])
 
 
 @pytest.mark.standard
@@ -173,8 +156,8 @@ def test_a_run_that_ends_after_the_draw_has_it_and_draws_it_once(config, tmp_pat
     assert archive.read_journal(path).state.drawn['words'].result == drawn[0]
     with pytest.raises(ArgumentError, match='must not hold an earlier run'):
         train(config, path, progress=False)
-    with pytest.raises(ArgumentError, match='vocabulary_rounds=1: must be 3, with which words'):
-        other = config.with_values({'vocabulary_rounds': 1})
+    with pytest.raises(ArgumentError, match='vocabulary_epsilon=1.0: must be 30.0, with'):
+        other = config.with_values({'vocabulary_epsilon': 1.0})
         train(other, path, resume=True, progress=False)
     # Settings on which no draw depends may change until the first round.
     other = config.with_values({'clip_norm': 0.25, 'vocabulary_size': 9})
