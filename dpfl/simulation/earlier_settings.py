@@ -33,8 +33,11 @@ _VALUES: Mapping[str, Mapping[str, Any]] = {
         'window_hours': 7.0,
     },
     'b549fb5d': {
+        'author_max_words': 3000,
+        'client_min_sentences': 0,
         'select_min_examples': 1,
         'selection_epsilon': None,
+        'strict': False,
         'vocabulary_choice': 'frequent',
         'vocabulary_delta': None,
         'vocabulary_rounds': 3,

@@ -161,11 +161,6 @@ class TextConfig(Settings):
     text_column: str = setting(
         'text', 'Column of --task=user_text that holds the text.', **_OF_FILES
     )
-    strict: bool = setting(
-        False,
-        'Refuse data with a malformed record; otherwise such records are left out.',
-        **_OF_FILES,
-    )
     vocabulary_size: int | None = setting(
         None,
         'Words in the vocabulary; four special tokens are added. By default 9996, or the whole '
@@ -241,28 +236,12 @@ class TextConfig(Settings):
         minimum=0,
         **_OF_TEXT,
     )
-    author_max_words: int = setting(
-        3000,
-        'With --task=git_log: words of an author that are read, the first ones in whole sentences; '
-        '0 for all. It depends on the text of one author only, so the guarantee is the same.',
-        minimum=0,
-        needs={'task': ('git_log',)},
-        draws=(WORDS,),
-    )
     client_min_tokens: int = setting(
         0,
         'A training client with fewer words (counted as for --client_max_tokens) sends a zero '
         'update when it is chosen; 1600 in [McMahan18]. It depends on the data of one client only, '
         'so the guarantee is the same, and covers whether a client has enough. Such clients stay '
         'in the population and in the denominator of the mean.',
-        minimum=0,
-        **_OF_TEXT,
-    )
-    client_min_sentences: int = setting(
-        0,
-        'A training client with fewer sentences sends a zero update when it is chosen; 100 in '
-        '[Augenstein20], appendix B.1. What it does to the guarantee is as for '
-        '--client_min_tokens.',
         minimum=0,
         **_OF_TEXT,
     )

@@ -45,7 +45,6 @@ _TASK = SettingsFlags(
     skip=(
         'warm_start',
         'client_min_tokens',
-        'client_min_sentences',
         *ImageFaultConfig().flat(),
     ),
 )

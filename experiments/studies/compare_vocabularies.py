@@ -64,7 +64,7 @@ class RecallConfig(Settings):
     )
 
 
-_READING = ('client_column', 'text_column', 'strict', 'author_max_words')
+_READING = ('client_column', 'text_column')
 _TASK = SettingsFlags(
     TextTaskConfig,
     defaults={'task': 'user_text', 'vocabulary': DATA_VOCABULARY},

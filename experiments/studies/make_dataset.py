@@ -222,12 +222,17 @@ _DATA = SettingsFlags(
 )
 _TEXT = SettingsFlags(
     TextConfig,
-    only=('client_column', 'text_column', 'author_max_words'),
+    only=('client_column', 'text_column'),
     help={
         'client_column': 'Key of the author in JSON Lines.',
         'text_column': 'Key of the text in JSON Lines.',
-        'author_max_words': 'Words of an author, the first ones in whole sentences; 0 for all.',
     },
+)
+_MAX_WORDS = flags.DEFINE_integer(
+    'author_max_words',
+    git_log.MAX_WORDS,
+    'Words of an author, the first ones in whole sentences; 0 for all.',
+    lower_bound=0,
 )
 _OUTPUT = SettingsFlags(
     output_flags.OutputConfig, help={'output': 'Parquet file; replaced if it exists.'}
@@ -249,7 +254,7 @@ def main() -> None:
             kind,
             paths,
             output,
-            max_words=text.author_max_words,
+            max_words=_MAX_WORDS.value,
             client_column=text.client_column,
             text_column=text.text_column,
         )

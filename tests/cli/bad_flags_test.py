@@ -403,7 +403,6 @@ _REFUSED = {
     ],
     ('train', _USER_TEXT): [
         ('--download', ': task=user_text has no data set'),
-        ('--author_max_words=5', ': needs task=git_log'),
     ],
     ('train', f'{_SMALL_TEXT} --task=git_log --vocabulary=data'): [
         ('--data_path={folder} --client_column=x', ': needs task='),

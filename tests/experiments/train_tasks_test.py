@@ -11,7 +11,6 @@ import pytest
 from dpfl import ParticipationLog, accounting
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import train
-from dpfl.tasks.text import git_log
 from tests import forked_binaries
 from tests.simulation.training import small_config
 from tests.tasks.images import emnist_files
@@ -141,11 +140,8 @@ def test_commits_train_and_are_continued_without_a_new_one(tmp_path, monkeypatch
     assert 'it was counted on the text of the training clients, without noise' in page
     assert 'The heads of the repositories in data.json' in page
     assert 'An author with several addresses that no .mailmap joins' in page
-    # The text is kept: git log does not run again.
     longer = config.with_values({'rounds': 2})
-    with monkeypatch.context() as patched:
-        patched.setattr(git_log, 'read_messages', None)
-        result = train(longer, run, resume=True, progress=False)
+    result = train(longer, run, resume=True, progress=False)
     assert result.metrics['round'].tolist() == [1, 2]
     repositories.make(path, [repositories.Commit('author1@example.org', 'Another one')])
     with pytest.raises(ArgumentError, match='data_path: must have the data .* the run began'):

@@ -18,7 +18,7 @@ _INSPECTED = ('T1', 'T2', 'T3', 'T4', 'T5', 'T6')
 _MODEL_TASKS = ('T2', 'T4', 'T5', 'T6')
 _SHARE = 0.1
 # Settings of a task that have no use here: examples are sentences and words of all clients.
-NOT_OF_TASK = ('packing', 'client_min_tokens', 'client_min_sentences', 'language_size')
+NOT_OF_TASK = ('packing', 'client_min_tokens', 'language_size')
 # Settings of a training that the study makes itself, or has no use for.
 NOT_OF_TRAINING = (
     *TaskConfig().flat(),

@@ -128,7 +128,14 @@ def load_key() -> bytes:
       ArgumentError: if there is no cache directory; it names `data_path`.
       StorageError: if the key cannot be read or written.
     """
-    path = key_directory() / _NAME
+    directory = _cache.directory()
+    if directory is None:
+        raise errors.ArgumentError(
+            'data_path',
+            errors.NOT_SHOWN,
+            'needs a cache directory for the key of the names of authors; DPFL_CACHE_DIR is empty',
+        )
+    path = directory / _NAME
     with _storage.naming(path):
         with contextlib.suppress(FileNotFoundError):
             return _read(path)
@@ -145,22 +152,6 @@ def load_key() -> bytes:
         finally:
             os.unlink(partial)
         return _read(path)
-
-
-def key_directory() -> pathlib.Path:
-    """The cache directory.
-
-    Raises:
-      ArgumentError: if there is none.
-    """
-    directory = _cache.directory()
-    if directory is None:
-        raise errors.ArgumentError(
-            'data_path',
-            errors.NOT_SHOWN,
-            'needs a cache directory for the key of the names of authors; DPFL_CACHE_DIR is empty',
-        )
-    return directory
 
 
 def client_of(key: bytes, author: str) -> str:

@@ -102,7 +102,6 @@ def open_user_text(
     client_column: str,
     text_column: str,
     heldout_fraction: float,
-    strict: bool = False,
 ) -> tuple[WordClients, WordClients, dict[str, Any], str]:
     """Opens and reads a file.
 
@@ -112,7 +111,6 @@ def open_user_text(
       client_column: name of the column with the client's key.
       text_column: name of the column with the text.
       heldout_fraction: share of the clients to hold out.
-      strict: raise an error at the first malformed record, instead of skipping and counting them.
 
     Returns:
       Training clients, held-out clients, a description of the file as JSON values, and the SHA-256
@@ -131,8 +129,6 @@ def open_user_text(
         nonlocal first_malformed
         for record in records:
             if isinstance(record, record_files.BadRecord):
-                if strict:
-                    raise ValueError(f'line {record.line} is malformed: {record.reason}')
                 left_out[record.reason] += 1
                 first_malformed = first_malformed or f'line {record.line}: {record.reason}'
             elif not record.text or record.text.isspace():
@@ -164,14 +160,41 @@ def open_user_text(
                 reason += f' ({malformed} malformed records; the first is in {first_malformed})'
             raise ValueError(reason)
     except OSError as error:
-        is_full = error.errno == errno.ENOSPC
-        done = 'copied to the directory for temporary files, TMPDIR' if is_full else 'read'
-        allowed = f'cannot be {done} ({error.strerror})'
-        raise errors.ArgumentError('data_path', path, allowed) from None
+        raise errors.ArgumentError('data_path', path, cannot_be_read(error)) from None
     except errors.ArgumentError:
         raise
     except ValueError as error:
         raise errors.ArgumentError('data_path', path, str(error)) from None
+
+    training, heldout = clients_of(texts, path, heldout_fraction)
+    description = {
+        'format': name,
+        'clients': {'training': training.count, 'heldout': heldout.count},
+        'records': texts.num_texts,
+        'left_out': dict(left_out),
+    }
+    if first_malformed:
+        description['first_malformed'] = first_malformed
+    return training, heldout, description, digest
+
+
+def cannot_be_read(error: OSError) -> str:
+    """Says that texts cannot be read, or that the directory for their copy is full."""
+    is_full = error.errno == errno.ENOSPC
+    done = 'copied to the directory for temporary files, TMPDIR' if is_full else 'read'
+    return f'cannot be {done} ({error.strerror})'
+
+
+def clients_of(
+    texts: ClientTexts, path: str | os.PathLike[str], heldout_fraction: float
+) -> tuple[WordClients, WordClients]:
+    """Training clients, and held-out clients.
+
+    Args:
+      texts: of at least two clients.
+      path: where they are from, for errors.
+      heldout_fraction: share of the clients to hold out.
+    """
 
     def sentences(client: int) -> Iterator[list[str]]:
         try:
@@ -180,18 +203,10 @@ def open_user_text(
         except OSError as error:
             raise DataError(f'{path}: its copy cannot be read ({error.strerror})') from None
 
+    count = texts.num_clients
     num_heldout = federated_task.num_held_out(count, heldout_fraction)
     clients = WordClients(count, sentences)
-    description = {
-        'format': name,
-        'clients': {'training': count - num_heldout, 'heldout': num_heldout},
-        'records': texts.num_texts,
-        'left_out': dict(left_out),
-    }
-    if first_malformed:
-        description['first_malformed'] = first_malformed
-    training, heldout = clients.slice(num_heldout, count), clients.slice(0, num_heldout)
-    return training, heldout, description, digest
+    return clients.slice(num_heldout, count), clients.slice(0, num_heldout)
 
 
 def open_stackoverflow(

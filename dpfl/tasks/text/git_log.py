@@ -3,10 +3,6 @@
 git runs as a child process and its output is read as it comes. The result depends on nothing but
 the heads: neither on settings of git, nor on replaced commits, nor on a `.mailmap` that is not
 committed. git starts no other program and loads nothing from elsewhere.
-
-The text is read from git once and kept in the cache directory, under a digest of the heads of the
-repositories, the settings, and the key of the names of the clients. Another commit is another
-digest. Only its owner can read the file.
 """
 
 import collections
@@ -19,17 +15,17 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, Any, BinaryIO
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any
 
-from dpfl import _files, _json, _storage, errors
+from dpfl import errors
 from dpfl.tasks.text import author_texts, client_texts
 from dpfl.tasks.text.author_texts import MAX_BYTES, Message, decoded
 from dpfl.tasks.text.word_clients import WordClients
 
-# Of the rules by which text is made of a history; part of the name of a kept file.
-_VERSION = 1
-# A record of the file has no more characters, or one sentence.
+# Words of an author that are read, the first ones in whole sentences.
+MAX_WORDS = 3000
+# A text of an author has no more characters, or one sentence.
 _RECORD = 1 << 16
 # Names of the counts of `read_messages`.
 COUNTED = ('commits', 'merge_commits', 'not_utf8', 'cut')
@@ -254,13 +250,12 @@ def _refused(path: str, allowed: str) -> errors.ArgumentError:
 
 
 def open_clients(
-    paths: str, max_words: int, heldout_fraction: float
+    paths: str, heldout_fraction: float
 ) -> tuple[WordClients, WordClients, dict[str, Any], str]:
-    """Opens the histories of repositories, which are read unless their text is kept.
+    """Reads the histories of repositories.
 
     Args:
       paths: comma-separated directories, each a clone with or without a work tree.
-      max_words: of an author; 0 for any number.
       heldout_fraction: share of the clients to hold out.
 
     Returns:
@@ -268,98 +263,51 @@ def open_clients(
       removed.
 
     Raises:
-      ArgumentError: if a repository cannot be read, or has fewer than two authors with text.
-      StorageError: if the cache cannot be written.
+      ArgumentError: if a repository cannot be read, has fewer than two authors with text, or the
+        directory for temporary files is full.
     """
     repositories = find_repositories(paths)
     key = author_texts.load_key()
-    heads = [repository.heads for repository in repositories]
-    names = hashlib.blake2b(key=key, person=b'key').hexdigest()
-    made_of = hashlib.sha256(json.dumps([_VERSION, heads, max_words, names]).encode()).hexdigest()
-    path = author_texts.key_directory() / f'git_log-{made_of}.jsonl'
-    counts = _kept_counts(path)
-    if counts is None:
-        counts = collections.Counter()
-        read = read_messages(repositories, counts)
-        _keep(path, author_texts.by_author(read, key, max_words, counts), counts)
+    counts: collections.Counter[str] = collections.Counter()
+    total = hashlib.sha256()
+
+    def records() -> Iterator[tuple[str, str]]:
+        messages = read_messages(repositories, counts)
+        for client, text in _texts(author_texts.by_author(messages, key, MAX_WORDS, counts)):
+            record = json.dumps({'client': client, 'text': text}, ensure_ascii=False)
+            total.update(f'{record}\n'.encode())
+            yield client, text
+
     try:
-        training, heldout, facts, digest = client_texts.open_user_text(
-            path, 'client', 'text', heldout_fraction
-        )
-    except errors.ArgumentError as error:
-        if error.name != 'data_path':
-            raise
-        raise errors.ArgumentError('data_path', paths, error.allowed) from None
+        texts = client_texts.ClientTexts(records())
+    except OSError as error:
+        raise _refused(paths, client_texts.cannot_be_read(error)) from None
+    if texts.num_clients < 2:
+        raise _refused(paths, f'must have texts of at least 2 clients, has {texts.num_clients}')
+    training, heldout = client_texts.clients_of(texts, paths, heldout_fraction)
     description = {
         'format': 'git',
-        'clients': facts['clients'],
+        'clients': {'training': training.count, 'heldout': heldout.count},
         'repositories': [
             {'name': repository.name, 'heads': list(repository.heads)}
             for repository in repositories
         ],
         **author_texts.described(counts, COUNTED),
     }
-    return training, heldout, description, digest
+    return training, heldout, description, total.hexdigest()
 
 
-def _kept_counts(path: pathlib.Path) -> collections.Counter[str] | None:
-    """The counts beside a kept text; None unless the text is there as it was written."""
-    try:
-        facts = _json.loads(_files.read_bytes(path.with_suffix('.json')))
-        with _files.open_regular(path) as file:
-            is_whole = os.fstat(file.fileno()).st_size == facts['size']
-        counts = facts['counts']
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    is_sound = isinstance(counts, dict) and all(type(count) is int for count in counts.values())
-    return collections.Counter(counts) if is_whole and is_sound else None
-
-
-def _keep(
-    path: pathlib.Path, texts: Iterable[author_texts.AuthorText], counts: collections.Counter[str]
-) -> None:
-    """Writes the text, which gives the counts, and then the counts."""
-    beside, size = path.with_suffix('.json'), 0
-
-    def write(file: BinaryIO) -> None:
-        nonlocal size
-        for line in _lines(texts):
-            size += file.write(line)
-
-    # Without its counts, a text that a killed process has left is not used.
-    with _storage.naming(beside):
-        beside.unlink(missing_ok=True)
-    _replace(path, write)
-    facts = json.dumps({'size': size, 'counts': counts}).encode()
-    _replace(beside, lambda file: file.write(facts))
-
-
-def _replace(path: pathlib.Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Writes a file that others may write at the same time: the last whole one stays."""
-    partial = path.with_name(f'.unfinished-{os.getpid()}-{path.name}')
-    with _storage.naming(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    _storage.write_atomically(partial, write, _storage.PRIVATE)
-    with _storage.naming(path):
-        os.replace(partial, path)
-
-
-def _lines(texts: Iterable[author_texts.AuthorText]) -> Iterator[bytes]:
-    """JSON Lines: many sentences of one client in each, separated by line breaks."""
+def _texts(parts: Iterable[author_texts.AuthorText]) -> Iterator[tuple[str, str]]:
+    """Clients and texts: many sentences of one client in each, separated by line breaks."""
     client, size = '', 0
     sentences: list[str] = []
-    for text in texts:
-        for sentence in text.sentences:
-            if sentences and (text.client != client or size + len(sentence) > _RECORD):
-                yield _line(client, sentences)
+    for part in parts:
+        for sentence in part.sentences:
+            if sentences and (part.client != client or size + len(sentence) > _RECORD):
+                yield client, '\n'.join(sentences)
                 sentences, size = [], 0
-            client = text.client
+            client = part.client
             sentences.append(sentence)
             size += len(sentence)
     if sentences:
-        yield _line(client, sentences)
-
-
-def _line(client: str, sentences: list[str]) -> bytes:
-    values = {'client': client, 'text': '\n'.join(sentences)}
-    return json.dumps(values, ensure_ascii=False).encode() + b'\n'
+        yield client, '\n'.join(sentences)

@@ -61,7 +61,6 @@ def packing_of(config: TextConfig) -> Packing:
         config.sentence_length,
         config.client_max_tokens or None,
         config.client_min_tokens,
-        config.client_min_sentences,
     )
 
 
@@ -254,11 +253,9 @@ def open_text(
     else:
         path, fraction = data_sets.required(data, task), data.heldout_fraction
         training, heldout, description, fingerprints['data'] = (
-            git_log.open_clients(str(data.data_path), text.author_max_words, fraction)
+            git_log.open_clients(str(data.data_path), fraction)
             if task == 'git_log'
-            else client_texts.open_user_text(
-                path, text.client_column, text.text_column, fraction, text.strict
-            )
+            else client_texts.open_user_text(path, text.client_column, text.text_column, fraction)
         )
     clients = description['clients']
     line = f'{path}: {clients["training"]} clients to train on, {clients["heldout"]} held out'

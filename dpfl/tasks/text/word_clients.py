@@ -64,8 +64,6 @@ class Packing:
       max_tokens: only the first `max_tokens` tokens of a client are used; None for all.
       min_tokens: a client with fewer tokens has no rows ([McMahan18] removes users with less than
         1600).
-      min_sentences: a client with fewer sentences has no rows ([Augenstein20], appendix B.1,
-        removes users with less than 100).
 
     Raises:
       ValueError: if a field is out of its range.
@@ -75,7 +73,6 @@ class Packing:
     length: int
     max_tokens: int | None = None
     min_tokens: int = 0
-    min_sentences: int = 0
 
     def __post_init__(self):
         _validate.choice('packing', self.kind, PACKINGS)
@@ -83,7 +80,6 @@ class Packing:
         if self.max_tokens is not None:
             _validate.integer('client_max_tokens', self.max_tokens, minimum=1)
         _validate.integer('client_min_tokens', self.min_tokens, minimum=0)
-        _validate.integer('client_min_sentences', self.min_sentences, minimum=0)
 
     def of_long_enough(self, sentences: Iterable[Sequence[str]]) -> Iterable[Sequence[str]]:
         """The sentences of a client, or none if the client has too little text.
@@ -91,7 +87,7 @@ class Packing:
         Args:
           sentences: lists of words; empty ones do not count. Read only as far as needed.
         """
-        if not self.min_tokens and not self.min_sentences:
+        if not self.min_tokens:
             return sentences
         rest = iter(sentences)
         read: list[Sequence[str]] = []
@@ -100,7 +96,7 @@ class Packing:
             if words:
                 read.append(words)
                 tokens += self._tokens(len(words))
-            if tokens >= self.min_tokens and len(read) >= self.min_sentences:
+            if tokens >= self.min_tokens:
                 return itertools.chain(read, rest)
         return ()
 

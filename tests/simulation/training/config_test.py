@@ -148,7 +148,7 @@ def test_no_two_settings_have_one_name(kind):
         ({'privacy': {'mechanism': 3}}, 'mechanism=3: must be a name or a mechanism'),
         ({'privacy': {'restart_first': 3}}, 'restart_first=3: needs restart_every'),
         ({'privacy': {'clip_schedule': [[1]]}}, 'clip_schedule=.*: must be pairs'),
-        ({'task': {'text': {'strict': 1}}}, 'strict=1: must be true or false'),
+        ({'task': {'data': {'download': 1}}}, 'download=1: must be true or false'),
         ({'execution': {'ray': 'a'}}, 'ray=a: must be local, auto or host:port'),
     ],
 )

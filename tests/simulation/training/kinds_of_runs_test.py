@@ -39,7 +39,7 @@ _KINDS = {
         **_GAUSSIAN,
         'packing': 'windows',
         'client_max_tokens': 80,
-        'client_min_sentences': 10,
+        'client_min_tokens': 30,
         'estimator': 'clipped',
         'cohort_weight': 2.5,
         'example_cap': 12.0,

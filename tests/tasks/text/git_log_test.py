@@ -1,7 +1,6 @@
 """Histories of git as text of clients: what is read, what does not matter, and what is kept."""
 
 import collections
-import json
 import os
 import shutil
 import stat
@@ -11,7 +10,7 @@ import pytest
 
 from dpfl.errors import ArgumentError
 from dpfl.tasks.config import TaskConfig
-from dpfl.tasks.text import git_log, text_task
+from dpfl.tasks.text import client_texts, git_log, text_task
 from dpfl.tasks.text.author_texts import MAX_BYTES
 from tests.tasks.text import repositories
 from tests.tasks.text.repositories import Commit
@@ -240,8 +239,8 @@ def _path(tmp_path):
     return repositories.make(tmp_path / 'a', _COMMITS)
 
 
-def _open(path, max_words=0, fraction=0.3):
-    return git_log.open_clients(str(path), max_words, fraction)
+def _open(path, fraction=0.3):
+    return git_log.open_clients(str(path), fraction)
 
 
 def _texts(opened):
@@ -250,14 +249,6 @@ def _texts(opened):
         for clients in opened[:2]
         for client in range(clients.count)
     }
-
-
-def _count_reads(monkeypatch):
-    reads = []
-    read = git_log.read_messages
-    counted = lambda *args: reads.append(args) or read(*args)  # noqa: E731
-    monkeypatch.setattr(git_log, 'read_messages', counted)
-    return reads
 
 
 def test_an_author_is_a_client(path):
@@ -279,20 +270,15 @@ def test_an_author_is_a_client(path):
     assert {name: n for name, n in removed.items() if n} == {**counts, 'repeated_sentences': 1}
 
 
-def test_what_is_kept_is_read_without_git_log_and_a_commit_changes_that(path, monkeypatch):
-    first = _open(path)
-    reads = _count_reads(monkeypatch)
-    second = _open(path)
-    assert not reads and second[2:] == first[2:] and _texts(second) == _texts(first)
+def test_a_commit_changes_the_digest_and_long_authors_are_cut(path, monkeypatch):
+    first, again = _open(path), _open(path)
+    assert again[2:] == first[2:] and _texts(again) == _texts(first)
     repositories.make(path, [Commit('b@x.org', 'Another one')])
-    third = _open(path)
-    assert len(reads) == 1 and third[2]['history']['commits'] == 6 and third[3] != first[3]
-    assert ('add here', 'another one') in _texts(third)
-    # So does another setting, or another key.
-    _open(path, 3)
-    assert len(reads) == 2
-    _open(path, 3, 0.5)
-    assert len(reads) == 2
+    later = _open(path)
+    assert later[2]['history']['commits'] == 6 and later[3] != first[3]
+    assert ('add here', 'another one') in _texts(later)
+    monkeypatch.setattr(git_log, 'MAX_WORDS', 2)
+    assert _texts(_open(path)) == {('fix it',), ('add here',), ('say',)}
 
 
 def test_clients_are_the_same_as_long_as_the_key_is(path, cache):
@@ -300,50 +286,12 @@ def test_clients_are_the_same_as_long_as_the_key_is(path, cache):
         return [list(opened[0].sentences(client)) for client in range(opened[0].count)]
 
     first = _open(path)
-    # Kept files are private and name nobody.
-    names = sorted(name.partition('-')[0] for name in os.listdir(cache))
-    assert names == ['authors.key', 'git_log', 'git_log']
-    for file in cache.iterdir():
-        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
-        assert b'x.org' not in file.read_bytes()
-    for file in cache.glob('git_log-*'):
-        file.unlink()
+    # Nothing but the key is kept.
+    assert os.listdir(cache) == ['authors.key']
+    assert stat.S_IMODE((cache / 'authors.key').stat().st_mode) == 0o600
     assert order(_open(path)) == order(first)
     (cache / 'authors.key').unlink()
     assert _open(path)[3] != first[3]
-
-
-@pytest.mark.parametrize(
-    'damage',
-    [
-        lambda text, facts: os.truncate(text, 10),
-        lambda text, facts: text.unlink(),
-        lambda text, facts: facts.unlink(),
-        lambda text, facts: facts.write_text(
-            json.dumps({'size': text.stat().st_size, 'counts': {'links': 'x'}})
-        ),
-    ],
-    ids=['cut', 'no text', 'no counts', 'bad counts'],
-)
-def test_damaged_files_are_made_again(damage, path, cache, monkeypatch):
-    first = _open(path)
-    texts = _texts(first)
-    (text,), (facts,) = cache.glob('git_log-*.jsonl'), cache.glob('git_log-*.json')
-    damage(text, facts)
-    reads = _count_reads(monkeypatch)
-    again = _open(path)
-    assert len(reads) == 1 and again[2:] == first[2:] and _texts(again) == texts
-
-
-def test_a_history_that_cannot_be_read_leaves_nothing(path, cache, monkeypatch):
-    def fail(repositories, counts):
-        yield from ()
-        raise ArgumentError('data_path', 'a', 'has a history that git cannot read')
-
-    monkeypatch.setattr(git_log, 'read_messages', fail)
-    with pytest.raises(ArgumentError, match='cannot read'):
-        _open(path)
-    assert os.listdir(cache) == ['authors.key']
 
 
 def test_too_few_authors_are_refused_by_the_name_of_the_repository(path, tmp_path):
@@ -354,6 +302,14 @@ def test_too_few_authors_are_refused_by_the_name_of_the_repository(path, tmp_pat
             _open(few)
     with pytest.raises(ArgumentError, match='^heldout_fraction=1'):
         _open(path, fraction=1)
+
+
+def test_a_full_disk_for_the_copy_is_named(path, monkeypatch):
+    monkeypatch.setattr(
+        client_texts.tempfile, 'TemporaryFile', lambda prefix: open('/dev/full', 'wb')
+    )
+    with pytest.raises(ArgumentError, match='^data_path=.*TMPDIR'):
+        _open(path)
 
 
 def test_many_sentences_are_in_records_that_readers_take(tmp_path, monkeypatch):

@@ -70,7 +70,7 @@ def test_windows_are_read_only_as_far_as_they_are_used():
         while True:
             yield ['a', 'b'] * 7
 
-    task = _task(endless, 'windows', min_tokens=100, min_sentences=3)
+    task = _task(endless, 'windows', min_tokens=100)
     batches = task.client_batches(0, 3, epochs=2, max_batches=5)
     assert [batch['x'].shape for batch in batches] == [(3, 4)] * 5
     assert len(word_clients.encode_joined(endless(0), _IDS, 40)) == 40
@@ -79,7 +79,7 @@ def test_windows_are_read_only_as_far_as_they_are_used():
 @pytest.mark.parametrize(
     'packing, rows',
     [
-        (dict(min_sentences=3, min_tokens=6), [0, 0, 0, 3, 4]),
+        (dict(min_tokens=6), [0, 0, 0, 3, 4]),
         # Words beyond the length are not used, and do not count; with windows ends of sentences do.
         (dict(min_tokens=11), [0] * 5),
         (dict(kind='windows', min_tokens=14), [0, 0, 0, 0, 4]),
@@ -144,10 +144,9 @@ def test_a_client_with_too_little_text_has_no_rows(kind):
     for client in range(30):
         sentences = _sentences(client)
         tokens = sum(map(len, sentences)) + (len(sentences) if kind == 'windows' else 0)
-        for name, most in (('min_tokens', tokens), ('min_sentences', len(sentences))):
-            for least, kept in ((most, sentences), (most + 1, [])):
-                packing = Packing(kind, _LENGTH, **{name: least})
-                assert list(packing.of_long_enough(iter([[], *sentences]))) == kept
+        for least, kept in ((tokens, sentences), (tokens + 1, [])):
+            packing = Packing(kind, _LENGTH, min_tokens=least)
+            assert list(packing.of_long_enough(iter([[], *sentences]))) == kept
 
 
 def _synthetic_task(**text):
@@ -170,11 +169,12 @@ def test_the_synthetic_task_has_the_rows_of_its_configuration():
         joined = [t for row in tokens.tolist() for t in [*filter(lambda t: t > _END, row), _END]]
         return word_clients.windows(np.array(joined[:50]), _LENGTH)
 
-    task = _synthetic_task(packing='windows', client_max_tokens=50, client_min_sentences=20)
+    task = _synthetic_task(packing='windows', client_max_tokens=50, client_min_tokens=150)
     found = {client: task.client_batches(client, 99, 1, None) for client in range(20)}
     for client, batches in found.items():
         tokens = language.tokens(client)
-        expected = [windows(tokens)[:, 1:]] if len(tokens) >= 20 else []
+        is_long = (tokens > _END).sum() + len(tokens) >= 150
+        expected = [windows(tokens)[:, 1:]] if is_long else []
         np.testing.assert_equal([batch['y'] for batch in batches], expected)
     assert 0 < sum(map(bool, found.values())) < 20
     # Held-out clients are not filtered.
