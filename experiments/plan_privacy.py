@@ -110,7 +110,7 @@ _PRIVACY = SettingsFlags(
 )
 _SERVER = SettingsFlags(
     ServerConfig,
-    skip=('server_learning_rate', 'server_beta2', 'server_epsilon'),
+    skip=('server_learning_rate',),
     help={'server_momentum': "Momentum of the server's SGD, for --workload=server."},
 )
 _SAMPLING = SettingsFlags(

@@ -10,14 +10,7 @@ from numpy.typing import ArrayLike
 
 from dpfl import _validate, errors
 
-# The options of each.
-_OPTIONS = {
-    'sgd': {'momentum', 'nesterov'},
-    'adam': {'momentum', 'beta2', 'epsilon'},
-    'yogi': {'momentum', 'beta2', 'epsilon'},
-    'adagrad': {'epsilon'},
-}
-SERVER_OPTIMIZERS = tuple(_OPTIONS)
+SERVER_OPTIMIZERS = ('sgd', 'adam')
 
 
 def build_server_optimizer(
@@ -26,27 +19,23 @@ def build_server_optimizer(
     *,
     momentum: float = 0.0,
     nesterov: bool = False,
-    beta2: float | None = None,
-    epsilon: float | None = None,
 ) -> tff.learning.optimizers.Optimizer:
     """An optimizer of TFF, for `build_dp_fedavg` or any other learning process.
 
     For the noised mean g of round t, with learning rate r_t and weights w:
 
     - 'sgd': `v = momentum v + g`, `w -= r_t v`; with `nesterov` `w -= r_t (g + momentum v)`.
-    - 'adam', 'yogi', 'adagrad': as TFF has them, where r_t is the learning rate.
+    - 'adam': as TFF has it, where r_t is the learning rate.
 
     Args:
       name: one of `SERVER_OPTIMIZERS`.
       rates: learning rates, above 0: one for all rounds, or [rounds], of which the last is also
         that of later rounds. A schedule keeps its position in the optimizer's state.
-      momentum: of 'sgd'; beta_1 of 'adam' and 'yogi'; within [0, 1).
+      momentum: of 'sgd'; beta_1 of 'adam'; within [0, 1).
       nesterov: whether the momentum of 'sgd' is Nesterov's.
-      beta2: of 'adam' and 'yogi'; None for 0.999.
-      epsilon: of all but 'sgd'; None for TFF's defaults: 1e-7, and 1e-3 for 'yogi'.
 
     Raises:
-      ArgumentError: if a value is not allowed, or the optimizer has no such option.
+      ArgumentError: if a value is not allowed, or Nesterov's momentum is asked for without SGD's.
 
     Example:
       >>> optimizer = build_server_optimizer('sgd', [1.0, 0.5], momentum=0.9)
@@ -61,13 +50,17 @@ def build_server_optimizer(
     table = _validate.vector('rates', np.atleast_1d(np.asarray(rates, dtype=np.float64)))
     if not (table > 0).all():
         raise errors.ArgumentError('rates', errors.NOT_SHOWN, 'must be above 0')
-    given = {'momentum': momentum, 'nesterov': nesterov, 'beta2': beta2, 'epsilon': epsilon}
-    for option, value in given.items():
-        if value and option not in _OPTIONS[name]:
-            raise errors.ArgumentError(option, value, f'is not an option of {name}')
+    if nesterov and name != 'sgd':
+        raise errors.ArgumentError('nesterov', nesterov, f'is not an option of {name}')
     if nesterov and not momentum:
         raise errors.ArgumentError('nesterov', nesterov, 'needs a momentum above 0')
-    optimizer = _build(name, float(table[0]), momentum, nesterov, beta2, epsilon)
+    optimizer: tff.learning.optimizers.Optimizer
+    if nesterov:
+        optimizer = _Nesterov(float(table[0]), momentum)
+    elif name == 'sgd':
+        optimizer = tff.learning.optimizers.build_sgdm(float(table[0]), momentum)
+    else:
+        optimizer = tff.learning.optimizers.build_adam(float(table[0]), beta_1=momentum)
     if (table == table[0]).all():
         return optimizer
     in_graph = table.astype(np.float32)
@@ -76,25 +69,6 @@ def build_server_optimizer(
         return tf.gather(in_graph, tf.minimum(round_number, in_graph.size - 1))
 
     return tff.learning.optimizers.schedule_learning_rate(optimizer, rate)
-
-
-def _build(
-    name: str,
-    rate: float,
-    momentum: float,
-    nesterov: bool,
-    beta2: float | None,
-    epsilon: float | None,
-) -> tff.learning.optimizers.Optimizer:
-    optimizers = tff.learning.optimizers
-    if name == 'sgd':
-        return _Nesterov(rate, momentum) if nesterov else optimizers.build_sgdm(rate, momentum)
-    others = {'epsilon': epsilon, 'beta_2': beta2}
-    given = {other: value for other, value in others.items() if value is not None}
-    if name == 'adagrad':
-        return optimizers.build_adagrad(rate, **given)
-    build = optimizers.build_adam if name == 'adam' else optimizers.build_yogi
-    return build(rate, beta_1=momentum, **given)
 
 
 class _Nesterov(tff.learning.optimizers.Optimizer):

@@ -37,6 +37,8 @@ _VALUES: Mapping[str, Mapping[str, Any]] = {
         'client_min_sentences': 0,
         'select_min_examples': 1,
         'selection_epsilon': None,
+        'server_beta2': None,
+        'server_epsilon': None,
         'strict': False,
         'vocabulary_choice': 'frequent',
         'vocabulary_delta': None,

@@ -41,22 +41,12 @@ def _sgd(momentum, nesterov=False):
     return step
 
 
-def _adam(beta1, beta2, epsilon, first=0.0, is_yogi=False):
+def _adam(beta1, beta2=0.999, epsilon=1e-7):
     def step(t, rate, g, memory):
         memory['m'] = beta1 * memory.get('m', 0.0) + (1 - beta1) * g
-        before = memory.get('s', first)
-        sign = np.sign(g**2 - before)
-        memory['s'] = before + (1 - beta2) * (sign * g**2 if is_yogi else g**2 - before)
+        memory['s'] = beta2 * memory.get('s', 0.0) + (1 - beta2) * g**2
         corrected = rate * np.sqrt(1 - beta2 ** (t + 1)) / (1 - beta1 ** (t + 1))
         return corrected * memory['m'] / (np.sqrt(memory['s']) + epsilon)
-
-    return step
-
-
-def _adagrad(epsilon, first=0.1):
-    def step(t, rate, g, memory):
-        memory['s'] = memory.get('s', first) + g**2
-        return rate * g / np.sqrt(memory['s'] + epsilon)
 
     return step
 
@@ -65,16 +55,7 @@ _CASES = {
     'sgd': (dict(name='sgd'), _sgd(0.0)),
     'momentum': (dict(name='sgd', momentum=0.7), _sgd(0.7)),
     'nesterov': (dict(name='sgd', momentum=0.7, nesterov=True), _sgd(0.7, nesterov=True)),
-    'adam': (dict(name='adam', momentum=0.8), _adam(0.8, 0.999, 1e-7)),
-    'adam with settings': (
-        dict(name='adam', momentum=0.8, beta2=0.9, epsilon=0.01),
-        _adam(0.8, 0.9, 0.01),
-    ),
-    'yogi': (
-        dict(name='yogi', momentum=0.8, beta2=0.9),
-        _adam(0.8, 0.9, 1e-3, first=1e-6, is_yogi=True),
-    ),
-    'adagrad': (dict(name='adagrad'), _adagrad(1e-7)),
+    'adam': (dict(name='adam', momentum=0.8), _adam(0.8)),
 }
 
 
@@ -117,7 +98,7 @@ def test_steps_are_those_computed_by_hand(case, rates):
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize('case', ['nesterov', 'yogi'])
+@pytest.mark.parametrize('case', ['nesterov', 'adam'])
 def test_a_restored_state_gives_the_same_bits(case):
     optimizer = learning.build_server_optimizer(rates=_RATES, **_CASES[case][0])
     np.testing.assert_equal(_run(optimizer), _run(optimizer, restart_after=3))
@@ -142,10 +123,6 @@ def test_the_workload_of_sgd_is_what_the_server_does(nesterov):
         (dict(name='sgd', rates=1.0, momentum=1.0), 'momentum'),
         (dict(name='sgd', rates=1.0, nesterov=True), 'nesterov'),
         (dict(name='adam', rates=1.0, momentum=0.5, nesterov=True), 'nesterov'),
-        (dict(name='sgd', rates=1.0, beta2=0.9), 'beta2'),
-        (dict(name='sgd', rates=1.0, epsilon=0.1), 'epsilon'),
-        (dict(name='adagrad', rates=1.0, momentum=0.5), 'momentum'),
-        (dict(name='adagrad', rates=1.0, beta2=0.9), 'beta2'),
     ],
 )
 def test_bad_arguments_are_named(settings, name):

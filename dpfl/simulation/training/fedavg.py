@@ -171,7 +171,6 @@ class FedAvgRun(PreparedRun):
         language = self.opened.language_model()
         optimization, sgd = config.optimization, tff.learning.optimizers.build_sgdm
         is_fedsgd = optimization.client_update == 'fedsgd'
-        is_adagrad = optimization.server_optimizer == 'adagrad'
         storage = self.noise_storage(task)
         process = learning.build_dp_fedavg(
             task.model,
@@ -183,10 +182,8 @@ class FedAvgRun(PreparedRun):
             server_optimizer_fn=learning.build_server_optimizer(
                 optimization.server_optimizer,
                 optimization.rates(plan.participation.rounds),
-                momentum=0.0 if is_adagrad else optimization.server_momentum,
+                momentum=optimization.server_momentum,
                 nesterov=optimization.server_nesterov,
-                beta2=optimization.server_beta2,
-                epsilon=optimization.server_epsilon,
             ),
             noise_seed=config.noise_seed,
             train_metrics=config.evaluation.release_train_metrics,

@@ -20,7 +20,6 @@ SGD = 'sgd'
 # Share of the learning rate in the last round of a schedule.
 _FINAL_RATE = 0.1
 # Optimizers that scale each coordinate by its past gradients.
-_ADAPTIVE = ('adam', 'yogi', 'adagrad')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -305,45 +304,25 @@ class ServerConfig(ScheduleConfig):
 
     server_optimizer: str = setting(
         SGD,
-        "The server's optimizer. For adam, yogi and adagrad the noise of the mechanism is "
-        'optimised as if they were SGD without momentum, which is an assumption.',
-        choices=(SGD, *_ADAPTIVE),
+        "The server's optimizer. For adam the noise of the mechanism is optimised as if it were "
+        'SGD without momentum, which is an assumption.',
+        choices=(SGD, 'adam'),
     )
     server_learning_rate: float = setting(
         1.0, "Learning rate of the server's optimizer.", **_validate.SCALE
     )
     server_momentum: float = setting(
-        0.9, "Momentum of the server's SGD; beta_1 of adam and yogi.", minimum=0, below=1
+        0.9, "Momentum of the server's SGD; beta_1 of adam.", minimum=0, below=1
     )
     server_nesterov: bool = setting(
         False,
         "Nesterov's momentum for the server's SGD: the step looks one momentum ahead.",
         needs={'server_optimizer': (SGD,)},
     )
-    server_beta2: float | None = setting(
-        None,
-        'Decay of the mean square of past gradients, for --server_optimizer=adam or yogi; by '
-        'default 0.999.',
-        minimum=0,
-        below=1,
-        needs={'server_optimizer': ('adam', 'yogi')},
-    )
-    server_epsilon: float | None = setting(
-        None,
-        'What is added to the root mean square of past gradients; by default 1e-7 for adam, 1e-3 '
-        'for yogi. For adagrad it is added to the sum of squares, by default 1e-7.',
-        above=0,
-        needs={'server_optimizer': _ADAPTIVE},
-    )
 
     def check(self) -> None:
         """Raises ArgumentError if the optimizer cannot use the momentum that is given."""
         super().check()
-        unused = (0.0, ServerConfig.server_momentum)
-        if self.server_optimizer == 'adagrad' and self.server_momentum not in unused:
-            raise ArgumentError(
-                'server_momentum', self.server_momentum, 'must not be given for adagrad'
-            )
         if self.server_nesterov and not self.server_momentum:
             raise ArgumentError('server_nesterov', True, 'needs a server_momentum above 0')
 
@@ -364,7 +343,7 @@ class ServerConfig(ScheduleConfig):
         """The workload A that a mechanism is optimised for, at full learning rate 1.
 
         Row t gives the model after round t as a sum of the rounds' noised means. That is exact for
-        SGD, with momentum and a schedule. Adam, Yogi and Adagrad divide each coordinate by a
+        SGD, with momentum and a schedule. Adam divides each coordinate by a
         function of its past gradients, so no matrix is known beforehand: the workload is then that
         of SGD with the same schedule and without momentum.
 

@@ -46,13 +46,13 @@ _KINDS = {
         'client_batch_size': 8,
         'clip_each_batch': True,
     },
-    'Poisson sampling and Yogi': {
+    'Poisson sampling and Adam': {
         **_GAUSSIAN,
         'accountant': 'moments',
         'sampling': 'poisson',
         'client_update': 'fedsgd',
         'client_batch_size': 3,
-        'server_optimizer': 'yogi',
+        'server_optimizer': 'adam',
         'server_learning_rate': 0.05,
         'server_schedule': 'cosine',
         'server_warmup_rounds': 1,

@@ -13,7 +13,6 @@ _AUDITED = _BLT.with_values({'audit': True, 'audit_canaries': 400})
 _NO_OPTIMIZER = TrainConfig()
 # For tasks without text.
 _NO_WORDS = {'vocabulary_size': None, 'sentence_length': 20}
-_ADAGRAD = {'server_optimizer': 'adagrad'}
 
 
 @pytest.mark.parametrize(
@@ -59,12 +58,8 @@ _ADAGRAD = {'server_optimizer': 'adagrad'}
             for task in ('user_text', 'emnist', 'synthetic_glyphs')
         ),
         (_BLT, {'task': 'emnist', **_NO_WORDS}, 'model=micro: must be one of small, cnn, tiny for'),
-        (_NO_OPTIMIZER, {'server_beta2': 0.9}, 'server_beta2='),
-        (_NO_OPTIMIZER, {**_ADAGRAD, 'server_beta2': 0.9}, 'server_beta2='),
-        (_NO_OPTIMIZER, {'server_epsilon': 1e-3}, 'server_epsilon='),
         (_NO_OPTIMIZER, {'server_optimizer': 'adam', 'server_nesterov': True}, 'server_nesterov='),
         (_NO_OPTIMIZER, {'server_nesterov': True, 'server_momentum': 0.0}, 'server_nesterov='),
-        (_NO_OPTIMIZER, {**_ADAGRAD, 'server_momentum': 0.5}, 'server_momentum='),
         # No float32, so that no client or no step would move the model, or only to infinity.
         (_NO_OPTIMIZER, {'server_learning_rate': 1e39}, 'server_learning_rate=1e.39: must be'),
         (_BLT, {'client_learning_rate': 1e-60}, 'client_learning_rate=1e-60: must be'),

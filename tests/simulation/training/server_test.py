@@ -74,7 +74,7 @@ def test_workloads_are_those_of_the_optimizer():
 
 def test_a_report_says_what_is_assumed_of_the_optimizer():
     config = small_config.GAUSSIAN.with_values(
-        {'server_optimizer': 'yogi', 'server_learning_rate': 0.05, 'server_warmup_rounds': 1}
+        {'server_optimizer': 'adam', 'server_learning_rate': 0.05, 'server_warmup_rounds': 1}
     )
     (remark,) = config.remarks(4)
-    assert remark.startswith('The server uses Yogi with a learning rate with 1 rounds of warm-up')
+    assert remark.startswith('The server uses Adam with a learning rate with 1 rounds of warm-up')
