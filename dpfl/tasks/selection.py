@@ -190,9 +190,8 @@ class ImageSelectionConfig(SelectionConfig):
     selection_model: str | None = setting(
         None,
         'Classifier whose predictions the criteria compare: the directory of a study of '
-        'debug_images, or of a run of dpfl train on other clients, or a SavedModel that maps '
-        'images 28 x 28 to 62 logits or probabilities. It must not have learned from these '
-        'clients. The guarantee of this run does not cover it.',
+        'debug_images, or of a run of dpfl train on other clients. It must not have learned from '
+        'these clients. The guarantee of this run does not cover it.',
     )
 
 

@@ -101,7 +101,7 @@ class LabelConfig(Settings):
     primary_model: str | None = setting(
         None,
         'A model to compare with, for example the one that runs on devices: the directory of a run '
-        'or study, or a SavedModel.',
+        'or study.',
     )
     public_clients: int = setting(
         300,

@@ -17,8 +17,8 @@ class PrimaryConfig(Settings):
     primary_model: str = setting(
         'small',
         'The classifier: small, cnn or tiny to train one on public images, or your own, as '
-        'train_gan --selection_model: the directory of a study, or a SavedModel. It must not have '
-        'learned from the clients.',
+        'train_gan --selection_model: the directory of a study, or of a run of dpfl train. It must '
+        'not have learned from the clients.',
     )
     primary_clients: int = setting(
         1_000,

@@ -15,8 +15,7 @@ The primary model of [Augenstein20], section 6, is trained before it is deployed
 its data are public, central training has no privacy loss to account for. To train a classifier on
 clients' data use `learning.build_dp_fedavg`.
 
-A trained classifier is read from weights of the project's own models, or from a SavedModel of any
-other, which is a graph that TensorFlow runs: load one only from those whom you trust with that.
+A trained classifier is read from weights of these models; no graph of others is executed.
 """
 
 import collections
@@ -41,9 +40,6 @@ _INFERENCE_BATCH = 1_024
 # Entry of the file of a study's classifier that says how it was trained, as JSON.
 CONFIGURATION = 'configuration'
 _WEIGHTS = ('model.npz', os.path.join('primary', 'model.npz'))
-_GRAPH = 'saved_model.pb'
-_SIGNATURE = 'serving_default'
-_SIDE = image_clients.IMAGE_SIZE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -304,17 +300,12 @@ def load(path: str | os.PathLike[str]) -> Classifier:
 
     Args:
       path: weights in an npz file, or a directory with them: that of a run that trained on images,
-        or of a study of debug_images. Or a SavedModel whose signature `serving_default` maps images
-        float32 [n, 28, 28] or [n, 28, 28, 1] within [0, 1], with paper 1, to one output [n, 62] of
-        logits or probabilities. An output `features` [n, d] is optional; without it the
-        probabilities serve as features.
+        or of a study of debug_images.
 
     Raises:
       ArgumentError: if it holds no such classifier; it names `path`.
     """
     where = pathlib.Path(path)
-    if (where / _GRAPH).is_file():
-        return _of_graph(where)
     for file in (where, *(where / name for name in _WEIGHTS)):
         if file.is_file():
             return _of_file(path, file)
@@ -362,7 +353,7 @@ def _origin(path: str | os.PathLike[str]) -> tuple[Mapping[str, Any], Mapping[st
     where = pathlib.Path(path)
     run: dict[str, Any] = {}
     study: dict[str, Any] = {}
-    # A SavedModel is in the directory of its run.
+    # The file with the weights is in the directory of its run.
     for folder in (where, where.parent):
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             config = _json.loads(_files.read_bytes(folder / 'config.json'))
@@ -389,50 +380,6 @@ def _of_file(path: Any, file: pathlib.Path) -> Classifier:
     raise errors.ArgumentError(
         'path', path, f'{file.name} has not the weights of one of {", ".join(PRESETS)}'
     )
-
-
-def _of_graph(path: pathlib.Path) -> Classifier:
-    def refused(reason: str) -> errors.ArgumentError:
-        return errors.ArgumentError('path', path, reason)
-
-    try:
-        model = tf.saved_model.load(str(path))
-    except Exception as error:  # TensorFlow has no class of its own for a damaged model.
-        raise refused(f'cannot be loaded: {errors.shown(error)}') from None
-    signature = getattr(model, 'signatures', {}).get(_SIGNATURE)
-    if signature is None:
-        raise refused(f'has no signature {_SIGNATURE}')
-    _, inputs = signature.structured_input_signature
-    outputs = [name for name in signature.structured_outputs if name != 'features']
-    if len(inputs) != 1 or len(outputs) != 1:
-        raise refused('must map one input to one output, besides features')
-    ((given, spec),), (output,) = inputs.items(), outputs
-    shapes = ([None, _SIDE, _SIDE], [None, _SIDE, _SIDE, 1])
-    if not any(spec.shape.is_compatible_with(shape) for shape in shapes):
-        raise refused(f'must take images of shape {tuple(shapes[0])}, takes {spec.shape}')
-    if not spec.dtype.is_floating:
-        raise refused(f'must take intensities within [0, 1], takes {spec.dtype.name}')
-    tail = (1,) if spec.shape.rank == 4 else ()
-
-    def answer(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        outputs = signature(**{given: tf.constant(images, spec.dtype)})
-        values = np.asarray(outputs[output].numpy(), np.float64)
-        is_share = values.min() >= 0 and np.allclose(values.sum(axis=-1), 1, atol=1e-3)
-        if not is_share:  # Logits.
-            values = np.exp(values - values.max(axis=-1, keepdims=True))
-        probabilities = (values / values.sum(axis=-1, keepdims=True)).astype(np.float32)
-        features = outputs['features'].numpy() if 'features' in outputs else probabilities
-        return probabilities, features
-
-    def infer(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return _in_parts(answer, pixels.reshape(-1, _SIDE, _SIDE, *tail))
-
-    shape = infer(np.ones([2, _SIDE, _SIDE], np.float32))[0].shape
-    if shape != (2, image_clients.NUM_CLASSES):
-        raise refused(
-            f'must return {image_clients.NUM_CLASSES} values for an image, returns shape {shape}'
-        )
-    return Classifier('a SavedModel', infer)
 
 
 def _in_parts(

@@ -213,40 +213,6 @@ def test_a_judge_must_not_know_the_clients(task, origin, known, tmp_path):
             classifiers.require_stranger(path, ImageTaskConfig(task=task), 3)
 
 
-class _Own(tf.Module):
-    """Mean intensity times 1, 2, 3 and so on, as logits or as probabilities."""
-
-    def __init__(self, outputs, channels, is_share, dtype):
-        super().__init__()
-        shape = [None, 28, 28] + ([1] if channels else [])
-        factors = tf.range(1.0, outputs + 1)
-
-        @tf.function(input_signature=[tf.TensorSpec(shape, dtype, name='images')])
-        def serve(images):
-            flat = tf.cast(tf.reshape(images, [-1, 28 * 28]), tf.float32)
-            means = tf.reduce_mean(flat, axis=1, keepdims=True)
-            logits = means * factors
-            return {'scores': tf.nn.softmax(logits) if is_share else logits}
-
-        self.serve = serve
-
-
-def _save(path, outputs=62, channels=True, is_share=False, dtype=tf.float32):
-    model = _Own(outputs, channels, is_share, dtype)
-    tf.saved_model.save(model, str(path), signatures={'serving_default': model.serve})
-    return path
-
-
-@pytest.mark.parametrize('channels, is_share', [(True, False), (False, True)])
-def test_a_saved_model_of_ones_own(tmp_path, channels, is_share):
-    model = classifiers.load(_save(tmp_path / 'm', channels=channels, is_share=is_share))
-    logits = _IMAGES.mean(axis=(1, 2))[:, None] * np.arange(1, 63)
-    expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(model.probabilities(_IMAGES), expected, rtol=1e-3)
-    assert model.features(_IMAGES).shape == (3, 62)
-    assert model.probabilities(_IMAGES[:0]).shape == (0, 62)
-
-
 def _refused_paths(folder):
     """Paths of what is no classifier, and why."""
     yield folder, 'path=.*holds no classifier of images'
@@ -255,11 +221,6 @@ def _refused_paths(folder):
     yield folder, 'model.npz has not the weights of one of cnn, small'
     (folder / 'model.npz').write_bytes(b'PK')
     yield folder, 'path='
-    yield _save(folder / 'five', outputs=5), r'must return 62 values.*\(2, 5\)'
-    yield _save(folder / 'bytes', dtype=tf.uint8), r'within \[0, 1\], takes uint8'
-    (folder / 'damaged').mkdir()
-    (folder / 'damaged' / 'saved_model.pb').write_bytes(b'nothing')
-    yield folder / 'damaged', 'cannot be loaded'
 
 
 def test_what_is_no_classifier_is_refused(tmp_path):
