@@ -352,7 +352,6 @@ _REFUSED = {
     ('generate', ''): [
         ('--model_dir=/nowhere', ': must be a SavedModel'),
         ('--model_dir=x --temperature=1e-30', ': must be a finite'),
-        ('--model_dir=x --rank=9 --top_k=2', '--rank=9: cannot be combined with top_k'),
     ],
     ('pretrain', '--output=x'): [
         ('--public_text=/nowhere', ': cannot be'),

@@ -18,7 +18,7 @@ def _model(tmp_path_factory):
     return path
 
 
-def test_sentences_are_printed_and_ranked(model):
+def test_sentences_are_printed(model):
     words = (model.parent / 'model.vocabulary.txt').read_text().split()
     assert len(words) == 96
     flags = (f'--model_dir={model}', '--count=5', '--length=12')
@@ -27,7 +27,3 @@ def test_sentences_are_printed_and_ranked(model):
     again = binaries.run('generate', *flags, '--format=json')
     assert drawn == json.loads(again.stdout)
     assert all(set(one['text'].split()) <= {*words, 'UNK'} for one in drawn)
-    ranked = forked_binaries.printed('generate', *flags, '--rank=3000')
-    scores = [one['log_probability'] for one in ranked]
-    assert scores == sorted(scores, reverse=True) and len({one['text'] for one in ranked}) == 5
-    assert min(scores) > np.mean([one['log_probability'] for one in drawn])

@@ -106,8 +106,6 @@ _OF_TEXT = [
     (lambda: WordRelease.of_guarantee(1, 1e-6, words_per_client=5, rounds=0), 'rounds=0'),
     (lambda: WordRelease.of_guarantee(0, 1e-6, words_per_client=5), 'epsilon=0'),
     (lambda: _sampled(temperature=math.nan), 'temperature=nan: must be a finite number > 0'),
-    (lambda: _sampled(top_k=4), 'top_k=4: must be an integer >= 1 and <= 3'),
-    (lambda: _sampled(top_k=3, never=(3,)), 'top_k=3: must be an integer >= 1 and <= 2'),
     (
         lambda: architectures.check_weights(_CELL, _WEIGHTS[:-1]),
         'weights: must be 11 arrays, but are 10',

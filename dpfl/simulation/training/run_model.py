@@ -11,7 +11,6 @@ import numpy as np
 from dpfl import _npz, _storage, errors
 from dpfl._settings import Settings, setting
 from dpfl.accounting.records import archive
-from dpfl.errors import ArgumentError
 
 
 def weights(directory: pathlib.Path) -> tuple[np.ndarray, ...]:
@@ -59,27 +58,7 @@ class GenerateConfig(Settings):
         'Below 1, probable tokens become more probable; 1 samples the model as it is.',
         minimum=1e-3,
     )
-    top_k: int | None = setting(
-        None, 'Draw from this many of the most probable tokens only.', minimum=1
-    )
-    unknown: bool = setting(
-        True,
-        'Whether the token for unknown words, UNK, may be drawn. Without it the others become more '
-        'probable; the probability that is shown stays that under the model.',
-    )
-    rank: int | None = setting(
-        None,
-        'Draw this many texts, and return the distinct complete ones with the highest joint '
-        'probability ([Augenstein20], equation 1).',
-        minimum=1,
-    )
     seed: int = setting(0, 'Seed of the draws.', minimum=0)
-
-    def check(self) -> None:
-        """Checks that texts are ranked by the model itself, with all of its tokens."""
-        for name, default in (('temperature', 1.0), ('top_k', None), ('unknown', True)):
-            if self.rank is not None and getattr(self, name) != default:
-                raise ArgumentError('rank', self.rank, f'cannot be combined with {name}')
 
 
 class Text(NamedTuple):
@@ -110,28 +89,14 @@ def generate(config: GenerateConfig, model_directory: str | os.PathLike[str]) ->
         model.architecture,
         model.weights,
         special,
-        count=config.rank or config.count,
+        count=config.count,
         length=config.length,
         seed=config.seed,
         temperature=config.temperature,
-        top_k=config.top_k,
-        never=() if config.unknown or model.vocabulary is None else (tokenization.OOV_ID,),
     )
     tokens, scores = drawn.tokens, drawn.log_probabilities
-    if config.rank is not None:
-        tokens, scores = _most_probable(tokens, scores, special.end, config.count)
     if model.vocabulary is None:
         texts = tokenization.decode_words(tokens)
     else:
         texts = tokenization.decode_sentences(tokens, model.vocabulary)
     return [Text(text, float(score)) for text, score in zip(texts, scores, strict=True)]
-
-
-def _most_probable(
-    tokens: np.ndarray, scores: np.ndarray, end: int, count: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct complete sequences with the highest scores, at most `count`."""
-    ended = (tokens == end).any(axis=1)
-    distinct, first = np.unique(tokens[ended], axis=0, return_index=True)
-    order = np.argsort(-scores[ended][first], kind='stable')[:count]
-    return distinct[order], scores[ended][first][order]

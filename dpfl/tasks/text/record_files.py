@@ -7,7 +7,6 @@ CRLF. The rows of a Parquet file come from a child process as JSON Lines.
 """
 
 import codecs
-import collections
 import contextlib
 import csv
 import json
@@ -22,10 +21,6 @@ from dpfl import _parquet, errors
 
 # Longest record in bytes. Longer ones are malformed, which bounds the memory that readers need.
 MAX_BYTES = 1 << 22
-
-# How often the lines of a CSV file are read again at most, on average, after quotes that are never
-# closed.
-_MOST_AGAIN = 64
 
 # How many columns a message names, and how many letters of each.
 _MOST_NAMES, _MOST_LETTERS = 12, 40
@@ -105,47 +100,51 @@ def json_lines(
 def csv_rows(file: IO[bytes], client_column: str, text_column: str) -> Iterator[Record | BadRecord]:
     """The records of comma-separated values with a header. Quoted fields may contain line breaks.
 
-    After a record that is no row of the table, reading continues in its second line. So a quote
-    that is never closed does not swallow the records after it.
-
     Args:
       file, client_column, text_column: as in `json_lines`.
 
     Raises:
       ArgumentError: if there is not one of each column; it names the column's argument.
-      ValueError: if there is no header, or so many quotes are never closed that reading would not
-        come to an end.
+      ValueError: if there is no header, or a line cannot be read. A quote that is never closed
+        takes the texts of other clients, so nothing after it is used.
     """
     csv.field_size_limit(MAX_BYTES)
-    lines = _CsvLines(file)
+    size = 0  # Of the lines of the current record.
+
+    def lines() -> Iterator[str]:
+        nonlocal size
+        for line in _lines(file):
+            size += len(line)
+            if size > MAX_BYTES:
+                raise MalformedError('record is too long')
+            yield _decoded(line)
+
+    reader = csv.reader(lines(), strict=True)
     try:
-        header = next(csv.reader(lines, strict=True), [])
+        header = next(reader, [])
     except (csv.Error, MalformedError):
         raise ValueError('must begin with a header of column names') from None
     _check_columns(header, client_column, text_column, are_shown=False)
     client, text = header.index(client_column), header.index(text_column)
-    reader = csv.reader(lines, strict=True)
     while True:
-        lines.begin_record()
+        first, size = reader.line_num + 1, 0
         try:
             row = next(reader, None)
-            if row is None:
-                return
-            if not row:
-                continue
-            if len(row) != len(header):
+            if row is not None and len(row) != len(header) and reader.line_num > first:
                 raise MalformedError('number of fields differs from the header')
         except (csv.Error, MalformedError) as error:
-            yield BadRecord(
-                lines.number, str(error) if isinstance(error, MalformedError) else 'not CSV'
-            )
-            lines.go_on_after_first_line()
-            reader = csv.reader(lines, strict=True)
+            reason = error if isinstance(error, MalformedError) else 'not CSV'
+            raise ValueError(f'line {first} cannot be read: {reason}; is a quote open?') from None
+        if row is None:
+            return
+        if not row:
             continue
         try:
-            yield Record(lines.number, _client_key(row[client]), row[text])
+            if len(row) != len(header):
+                raise MalformedError('number of fields differs from the header')
+            yield Record(first, _client_key(row[client]), row[text])
         except MalformedError as error:
-            yield BadRecord(lines.number, str(error))
+            yield BadRecord(first, str(error))
 
 
 def parquet_rows(
@@ -248,50 +247,6 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
             while rest and not rest.endswith(b'\n'):
                 rest = file.readline(MAX_BYTES)
         yield line
-
-
-class _CsvLines:
-    """Lines for `csv.reader`; those of the current record can be read again.
-
-    Attributes:
-      number: number of the first line of the current record, from 1.
-    """
-
-    def __init__(self, file: IO[bytes]):
-        self._lines = _lines(file)
-        self._again: collections.deque[bytes] = collections.deque()
-        self._of_record: list[bytes] = []
-        self._size = self._total = self._total_again = 0
-        self.number = 1
-
-    def begin_record(self) -> None:
-        """Makes the next line the first one of a record."""
-        self.number += len(self._of_record)
-        self._of_record.clear()
-        self._size = 0
-
-    def go_on_after_first_line(self) -> None:
-        """Goes back to the second line of the current record."""
-        self._again.extendleft(reversed(self._of_record[1:]))
-        self._total_again += self._size - len(self._of_record[0])
-        if self._total_again > _MOST_AGAIN * (self._total + MAX_BYTES):
-            raise ValueError(f'line {self.number}: too many quotes up to here are never closed')
-        del self._of_record[1:]
-
-    def __iter__(self) -> '_CsvLines':
-        return self
-
-    def __next__(self) -> str:
-        if self._again:
-            line = self._again.popleft()
-        else:
-            line = next(self._lines)
-            self._total += len(line)
-        self._of_record.append(line)
-        self._size += len(line)
-        if self._size > MAX_BYTES:
-            raise MalformedError('record is too long')
-        return _decoded(line)
 
 
 @contextlib.contextmanager

@@ -70,9 +70,6 @@ _FIELDS = 'number of fields differs from the header'
         (_CSV, b'a,b,c', _FIELDS),
         (_CSV, b',x', 'no client id'),
         (_CSV, b',"x\nc,of nobody"', 'no client id'),
-        (_CSV, b'"a"b,x', 'not CSV'),
-        (_CSV, b'a,\xff', 'not UTF-8'),
-        (_CSV, b'x' * 2_000_000, 'record is too long'),
     ],
     ids=lambda value: getattr(value, '__name__', str(value)[:30]),
 )
@@ -98,21 +95,28 @@ def test_csv_agrees_with_the_standard_reader():
         assert bad == []
 
 
-def test_a_quote_that_nobody_closes_takes_no_text_of_other_clients():
-    rows = b''.join(b'c%d,text %d\n' % (i, i) for i in range(50))
-    others = [(f'c{i}', f'text {i}') for i in range(50)]
-    # A quote further down closes it, as if it had been one field.
-    for end, more in ((b'', []), (b'"d",y\n', [('d', 'y')])):
-        good, bad = _scan(_CSV, b'who,text\na,"open\n' + rows + end)
-        assert good == others + more and bad == [(2, 'not CSV')]
+_ROWS = b''.join(b'c%d,text %d\n' % (i, i) for i in range(50))
 
 
-def test_a_file_of_quotes_that_nobody_closes_is_refused_soon(monkeypatch):
+@pytest.mark.parametrize(
+    'lines, reason',
+    [
+        (b'"a"b,x\n', 'not CSV'),
+        # A quote further down closes it, as if it had been one field.
+        (b'a,"open\n' + _ROWS, 'not CSV'),
+        (b'a,"open\n' + _ROWS + b'"d",y\n', 'not CSV'),
+        (b'a,"x\nb",y\n' + _ROWS, 'number of fields differs'),
+        (b'a,\xff\n' + _ROWS, 'not UTF-8'),
+        (b'x' * 2_000 + b'\n' + _ROWS, 'record is too long'),
+        (b'"x\n",' * 400 + _ROWS, 'record is too long'),
+    ],
+)
+def test_no_text_after_a_line_that_is_not_csv_is_used(lines, reason, monkeypatch):
     monkeypatch.setattr(record_files, 'MAX_BYTES', 1_000)
-    lines = b'who,text\n' + b'z","\n' * 1_000  # Each opens a quote, and so does the next one.
-    assert len(_scan(_CSV, lines[:1_000])[1]) == 199
-    with pytest.raises(ValueError, match=r'^line \d+: too many quotes up to here are never closed'):
-        _scan(_CSV, lines)
+    read = _CSV(io.BytesIO(b'who,text\na,"x\ny"\n' + lines), 'who', 'text')
+    assert next(read) == (2, 'a', 'x\ny')
+    with pytest.raises(ValueError, match=f'^line 4 cannot be read: {reason}'):
+        next(read)
 
 
 @pytest.mark.parametrize(

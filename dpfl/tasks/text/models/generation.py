@@ -49,7 +49,7 @@ class Samples:
       tokens: int32 [N, L]: the sequence without begin token, end token, padding. Sequences cut
         after L tokens have no end token.
       log_probabilities: float64 [N], natural logarithm of equation 1 over the tokens drawn, under
-        the model itself (temperature 1, all tokens).
+        the model itself (temperature 1).
     """
 
     tokens: np.ndarray
@@ -65,8 +65,6 @@ def sample(
     length: int,
     seed: int,
     temperature: float = 1.0,
-    top_k: int | None = None,
-    never: Sequence[int] = (),
 ) -> Samples:
     """Draws sequences. The begin token and padding are never drawn.
 
@@ -78,9 +76,6 @@ def sample(
       length: L, the most tokens of a sequence.
       seed: integer in [0, 2**64). The result is a pure function of all arguments.
       temperature: > 0; logits are divided by it. Values below 1 favour probable tokens.
-      top_k: draw only from the k most probable tokens, and ties with the last of them; None for
-        all.
-      never: further tokens that are not drawn.
 
     Raises:
       ValueError: if an argument is outside its range; the message names it.
@@ -90,18 +85,13 @@ def sample(
     _validate.integer('count', count, minimum=1)
     _validate.integer('length', length, minimum=1)
     _validate.number('temperature', temperature, above=0)
-    if top_k is not None:
-        _validate.integer('top_k', top_k, minimum=1, maximum=num_tokens - 2 - len(never))
     rng = _random.generator('text.samples', _random.check_seed('seed', seed))
     batch_size = min(count, _BATCH)
     forbidden = np.zeros(num_tokens, np.float32)
-    forbidden[[special.pad, special.begin, *never]] = -np.inf
+    forbidden[[special.pad, special.begin]] = -np.inf
 
     def choose(logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         logits = logits / temperature + forbidden
-        if top_k is not None:
-            least = tf.math.top_k(logits, top_k).values[:, -1:]
-            logits = tf.where(logits < least, -np.inf, logits)
         drawn = tf.random.stateless_categorical(logits, 1, seed, tf.int32)[:, 0]
         return tf.minimum(drawn, num_tokens - 1)  # It is `num_tokens` if logits are no numbers.
 
